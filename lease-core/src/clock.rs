@@ -1,0 +1,232 @@
+//! Lease time: the one room in which a clock is read.
+
+use std::fmt;
+use std::future::{Future, poll_fn};
+use std::ops::{Add, Sub};
+use std::pin::pin;
+use std::sync::OnceLock;
+use std::task::Poll;
+use std::time::Duration;
+
+/// A point in lease time. Only differences mean anything, and only within one clock.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Moment(u64);
+
+impl Moment {
+    /// The moment `nanos` nanoseconds after a clock's own beginning.
+    pub fn from_nanos(nanos: u64) -> Self {
+        Self(nanos)
+    }
+
+    /// Nanoseconds since the clock's own beginning.
+    pub fn as_nanos(self) -> u64 {
+        self.0
+    }
+
+    /// How long after `earlier` this is; zero if it is not.
+    #[must_use]
+    pub fn since(self, earlier: Self) -> Duration {
+        Duration::from_nanos(self.0.saturating_sub(earlier.0))
+    }
+}
+
+impl Add<Duration> for Moment {
+    type Output = Self;
+
+    fn add(self, length: Duration) -> Self {
+        let nanos = u64::try_from(length.as_nanos()).unwrap_or(u64::MAX);
+        Self(self.0.saturating_add(nanos))
+    }
+}
+
+impl Sub<Duration> for Moment {
+    type Output = Self;
+
+    fn sub(self, length: Duration) -> Self {
+        let nanos = u64::try_from(length.as_nanos()).unwrap_or(u64::MAX);
+        Self(self.0.saturating_sub(nanos))
+    }
+}
+
+impl fmt::Debug for Moment {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&Duration::from_nanos(self.0), f)
+    }
+}
+
+/// Tells lease time, by which a holder judges its own lease.
+///
+/// Leave it alone outside of tests: the default is right. Tests replace it by clocks that run
+/// fast, slow, or jump; see [`SkewedClock`].
+pub trait Clock: fmt::Debug + Send + Sync + 'static {
+    /// The time now. Never goes back, and goes on while the machine is suspended.
+    fn now(&self) -> Moment;
+
+    /// How long tokio's timer must run for this clock to advance by `length`.
+    ///
+    /// A clock whose rate is not tokio's overrides this.
+    fn timer_for(&self, length: Duration) -> Duration {
+        length
+    }
+}
+
+/// The clock of this machine: tokio's, plus the time that the machine was suspended.
+///
+/// tokio's clock stands still while Linux is suspended, as `Instant` does; a lease does not.
+/// So the time between `CLOCK_MONOTONIC` and `CLOCK_BOOTTIME` is added. In a test whose
+/// time is paused, it is paused too.
+#[derive(Debug, Clone, Copy, Default)]
+#[non_exhaustive]
+pub struct BootClock;
+
+impl BootClock {
+    /// The clock of this machine.
+    pub fn new() -> Self {
+        Self
+    }
+}
+
+impl Clock for BootClock {
+    fn now(&self) -> Moment {
+        let awake = tokio_now().saturating_duration_since(process_start());
+        // A day ahead, so that no deadline falls before the beginning.
+        Moment(0) + Duration::from_secs(86_400) + awake + suspended()
+    }
+}
+
+/// A clock that starts elsewhere and runs at another rate, for tests.
+///
+/// # Examples
+///
+/// A process whose clock is an hour ahead and runs 0.5 % fast:
+///
+/// ```
+/// use std::time::Duration;
+/// use lease_core::{Clock, SkewedClock};
+///
+/// let clock = SkewedClock::new(Duration::from_secs(3600), 1.005);
+/// let before = clock.now();
+/// clock.leap(Duration::from_secs(60)); // the machine slept for a minute
+/// assert!(clock.now().since(before) >= Duration::from_secs(60));
+/// ```
+#[derive(Debug)]
+pub struct SkewedClock {
+    base: BootClock,
+    born: Moment,
+    ahead: std::sync::atomic::AtomicU64,
+    rate: f64,
+}
+
+impl SkewedClock {
+    /// A clock that is `ahead` now and from here on runs at `rate` (1.0 is right, 1.01 is 1 %
+    /// fast).
+    pub fn new(ahead: Duration, rate: f64) -> Self {
+        let base = BootClock;
+        let ahead = (Moment(0) + ahead).0;
+        Self {
+            base,
+            born: base.now(),
+            ahead: ahead.into(),
+            rate,
+        }
+    }
+
+    /// Jumps ahead, as after a suspended machine wakes up.
+    pub fn leap(&self, length: Duration) {
+        let nanos = (Moment(0) + length).0;
+        self.ahead
+            .fetch_add(nanos, std::sync::atomic::Ordering::SeqCst);
+    }
+}
+
+impl Clock for SkewedClock {
+    fn now(&self) -> Moment {
+        let run = self.base.now().since(self.born).mul_f64(self.rate);
+        let ahead = self.ahead.load(std::sync::atomic::Ordering::SeqCst);
+        self.born + run + Duration::from_nanos(ahead)
+    }
+
+    fn timer_for(&self, length: Duration) -> Duration {
+        length.div_f64(self.rate)
+    }
+}
+
+/// Completes once `clock` has reached `moment`, however often it is polled before.
+///
+/// Each poll looks at the clock, so a paused or suspended process learns of a passed moment at
+/// its first poll; and the timer never runs for longer than `recheck`, since it stands still
+/// while the machine is suspended.
+pub(crate) async fn sleep_until(clock: &dyn Clock, moment: Moment, recheck: Duration) {
+    loop {
+        let left = moment.since(clock.now());
+        if left.is_zero() {
+            return;
+        }
+        let mut timer = pin!(tokio::time::sleep(clock.timer_for(left.min(recheck))));
+        poll_fn(|context| {
+            if clock.now() < moment {
+                timer.as_mut().poll(context)
+            } else {
+                Poll::Ready(())
+            }
+        })
+        .await;
+    }
+}
+
+/// The wall clock in microseconds since 1970: where a store of this process starts to count
+/// tokens. Never used to judge a lease.
+pub fn micros_since_1970() -> u64 {
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "the one room in which a clock is read"
+    )]
+    let since_1970 = std::time::SystemTime::UNIX_EPOCH
+        .elapsed()
+        .unwrap_or_default();
+    u64::try_from(since_1970.as_micros()).unwrap_or(u64::MAX)
+}
+
+fn tokio_now() -> tokio::time::Instant {
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "the one room in which a clock is read"
+    )]
+    tokio::time::Instant::now()
+}
+
+fn process_start() -> tokio::time::Instant {
+    static START: OnceLock<std::time::Instant> = OnceLock::new();
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "the one room in which a clock is read"
+    )]
+    let start = *START.get_or_init(std::time::Instant::now);
+    start.into()
+}
+
+/// How long the machine was suspended since it booted.
+#[cfg(any(target_os = "linux", target_os = "android"))]
+fn suspended() -> Duration {
+    use rustix::time::{ClockId, clock_gettime};
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    static LONGEST_SEEN: AtomicU64 = AtomicU64::new(0);
+
+    let nanos = |clock| {
+        let time = clock_gettime(clock);
+        let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
+        seconds * 1_000_000_000 + u64::try_from(time.tv_nsec).unwrap_or(0)
+    };
+    // Boot time is read first, so being interrupted between the two makes the difference too
+    // small, never too large; and since it only ever grows, the largest seen is the best known.
+    let boot = nanos(ClockId::Boottime);
+    let seen = boot.saturating_sub(nanos(ClockId::Monotonic));
+    Duration::from_nanos(LONGEST_SEEN.fetch_max(seen, Ordering::Relaxed).max(seen))
+}
+
+/// Elsewhere it is not known (macOS), or `Instant` counts it already (Windows).
+#[cfg(not(any(target_os = "linux", target_os = "android")))]
+fn suspended() -> Duration {
+    Duration::ZERO
+}

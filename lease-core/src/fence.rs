@@ -1,0 +1,133 @@
+//! The other half of a fencing token: what refuses the writes of former holders.
+//!
+//! A lease cannot stop a process that was paused in the middle of a write and goes on an hour
+//! later. What is written to can: it keeps the largest token it has seen, and refuses smaller
+//! ones. The check and the write must be one atomic step, or a newer write may come in between.
+//!
+//! In this process, that is a [`Gate`]. Elsewhere, it is one condition on the write.
+//!
+//! SQL, where a row that is not updated means that the write was refused:
+//!
+//! ```sql
+//! UPDATE report SET body = :body, token = :token WHERE id = :id AND token <= :token
+//! ```
+//!
+//! `DynamoDB`, as the condition of an `UpdateItem`:
+//!
+//! ```text
+//! UpdateExpression:    SET body = :body, #token = :token
+//! ConditionExpression: attribute_not_exists(#token) OR #token <= :token
+//! ```
+//!
+//! Redis, as a script that answers 0 where the write was refused:
+//!
+//! ```lua
+//! local largest = tonumber(redis.call('HGET', KEYS[1], 'token') or 0)
+//! if tonumber(ARGV[1]) < largest then return 0 end
+//! redis.call('HSET', KEYS[1], 'token', ARGV[1], 'body', ARGV[2])
+//! return 1
+//! ```
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use thiserror::Error;
+
+use crate::token::FencingToken;
+
+/// Guards data in this process: lets through a token that is at least the largest seen.
+///
+/// # Examples
+///
+/// ```
+/// use lease_core::FencingToken;
+/// use lease_core::fence::Gate;
+///
+/// let (former, current) = (FencingToken::new(7)?, FencingToken::new(8)?);
+/// let report = Gate::new(String::new());
+///
+/// report.write(former, |body| body.push_str("draft"))?;
+/// report.write(current, |body| body.push_str(", final"))?;
+/// let refused = report.write(former, |body| body.clear()).unwrap_err();
+///
+/// assert_eq!(refused.to_string(), "token 7 is stale: 8 was seen before");
+/// assert_eq!(report.into_inner(), "draft, final");
+/// # Ok::<_, Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug, Default)]
+pub struct Gate<T = ()> {
+    guarded: Mutex<Guarded<T>>,
+}
+
+#[derive(Debug, Default)]
+struct Guarded<T> {
+    largest: Option<FencingToken>,
+    data: T,
+}
+
+/// A write was refused: its token is smaller than one seen before.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+#[error("token {token} is stale: {largest} was seen before")]
+#[non_exhaustive]
+pub struct Stale {
+    /// The token that was refused.
+    pub token: FencingToken,
+    /// The largest token seen.
+    pub largest: FencingToken,
+}
+
+impl<T> Gate<T> {
+    /// Guards `data`; any token may be the first.
+    pub fn new(data: T) -> Self {
+        Self {
+            guarded: Mutex::new(Guarded {
+                largest: None,
+                data,
+            }),
+        }
+    }
+
+    /// Runs `write` on the data if `token` is at least the largest seen, and remembers it.
+    ///
+    /// Nobody else writes meanwhile. Where `write` panics, the data stays as it left it, and
+    /// later writes go on.
+    ///
+    /// # Errors
+    ///
+    /// Where a larger token was seen; `write` was not run.
+    pub fn write<R>(
+        &self,
+        token: FencingToken,
+        write: impl FnOnce(&mut T) -> R,
+    ) -> Result<R, Stale> {
+        let mut guarded = self.guarded();
+        if let Some(largest) = guarded.largest
+            && token < largest
+        {
+            return Err(Stale { token, largest });
+        }
+        guarded.largest = Some(token);
+        Ok(write(&mut guarded.data))
+    }
+
+    /// Looks at the data, without a token.
+    pub fn read<R>(&self, read: impl FnOnce(&T) -> R) -> R {
+        read(&self.guarded().data)
+    }
+
+    /// The largest token seen, if any was.
+    pub fn largest(&self) -> Option<FencingToken> {
+        self.guarded().largest
+    }
+
+    /// Takes the data out.
+    pub fn into_inner(self) -> T {
+        self.guarded
+            .into_inner()
+            .unwrap_or_else(PoisonError::into_inner)
+            .data
+    }
+
+    fn guarded(&self) -> MutexGuard<'_, Guarded<T>> {
+        self.guarded.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

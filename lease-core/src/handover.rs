@@ -1,0 +1,67 @@
+//! A lease on its way to another process.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+use crate::error::InvalidInput;
+use crate::grant::Grant;
+use crate::key::LeaseKey;
+use crate::token::FencingToken;
+
+/// A lease that was handed over and not yet resumed: text that may travel in a queue.
+///
+/// Made by [`Lease::hand_over`](crate::Lease::hand_over), taken up by
+/// [`Locker::resume`](crate::Locker::resume), at most once. Its text form is JSON; it also
+/// implements serde's traits, to be part of a larger message. Whoever has the text can take
+/// the lease: treat it as you treat the job it belongs to.
+///
+/// # Examples
+///
+/// ```
+/// use lease_core::HandOver;
+///
+/// let refused = "{\"key\": \"\"}".parse::<HandOver>().unwrap_err();
+/// assert!(refused.to_string().starts_with("hand-over cannot be read: "));
+/// ```
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct HandOver {
+    #[serde(flatten)]
+    grant: Grant,
+}
+
+impl HandOver {
+    pub(crate) fn new(grant: Grant) -> Self {
+        Self { grant }
+    }
+
+    /// What is handed over.
+    pub fn key(&self) -> &LeaseKey {
+        &self.grant.key
+    }
+
+    /// The token under which it was held; whoever resumes gets a larger one.
+    pub fn token(&self) -> FencingToken {
+        self.grant.token
+    }
+
+    pub(crate) fn into_grant(self) -> Grant {
+        self.grant
+    }
+}
+
+impl fmt::Display for HandOver {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&serde_json::to_string(self).map_err(|_unwritable| fmt::Error)?)
+    }
+}
+
+impl FromStr for HandOver {
+    type Err = InvalidInput;
+
+    fn from_str(text: &str) -> Result<Self, InvalidInput> {
+        serde_json::from_str(text)
+            .map_err(|error| InvalidInput::new(format!("hand-over cannot be read: {error}")))
+    }
+}

@@ -1,0 +1,522 @@
+//! The heartbeater: one task per locker keeps all its leases alive, or tells that they are lost.
+//!
+//! It never waits for the store. Heartbeats are sent in batches by tasks of their own, whose
+//! answers come back over a channel; so a store that hangs delays no deadline and no other
+//! lease's heartbeat.
+
+use std::collections::{BTreeSet, HashMap};
+use std::error::Error;
+use std::future::{Future, pending, poll_fn};
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
+
+use futures_util::StreamExt;
+use tokio::select;
+use tokio::sync::{Semaphore, mpsc, oneshot};
+use tokio::time::Sleep;
+use tracing::{debug, warn};
+
+use crate::clock::{Moment, sleep_until};
+use crate::error::{StoreError, StoreErrorKind};
+use crate::grant::{Beat, Grant, Heartbeat, LossCause};
+use crate::hold::{Ending, Hold};
+use crate::outstanding::Errand;
+use crate::retry::{Pauses, within};
+use crate::settings::Settings;
+
+/// What leases ask of their heartbeater.
+#[derive(Debug)]
+pub(crate) enum Command {
+    /// Keep this lease alive.
+    Keep(Arc<Hold>),
+    /// Stop keeping it alive: somebody else takes care of it now.
+    Leave(Arc<Hold>),
+    /// Stop keeping it alive, and give it back.
+    Release(Release),
+}
+
+#[derive(Debug)]
+pub(crate) struct Release {
+    pub(crate) hold: Arc<Hold>,
+    pub(crate) reserved: Option<Duration>,
+    /// Where the answer is awaited.
+    pub(crate) reply: Option<oneshot::Sender<Result<(), StoreError>>>,
+    /// Held until it is done, for `close`.
+    pub(crate) errand: Errand,
+}
+
+pub(crate) struct Heartbeater {
+    settings: Arc<Settings>,
+    commands: mpsc::UnboundedReceiver<Command>,
+    answers: mpsc::UnboundedReceiver<Answer>,
+    answered: mpsc::UnboundedSender<Answer>,
+    kept: HashMap<u64, Kept>,
+    /// When to look at which lease again, the earliest first.
+    due: BTreeSet<(Moment, u64)>,
+    /// Batches that may be on their way and not yet slow.
+    slots: Arc<Semaphore>,
+}
+
+/// A lease that is kept alive.
+struct Kept {
+    hold: Arc<Hold>,
+    /// The number of the last heartbeat that was sent.
+    beat: Beat,
+    /// When it was sent, while it is unanswered.
+    sent: Option<Moment>,
+    /// When the next one is to be sent.
+    next: Moment,
+    failures: u32,
+    winding_down: bool,
+    /// Its place in `due`.
+    look_again: Moment,
+}
+
+struct Answer {
+    id: u64,
+    beat: Beat,
+    heartbeat: Result<Heartbeat, StoreError>,
+}
+
+/// Heartbeats of one moment, on their way to the store together.
+struct Batch {
+    ids: Vec<u64>,
+    beats: Vec<(Grant, Beat)>,
+}
+
+impl Heartbeater {
+    pub(crate) fn new(settings: Arc<Settings>, commands: mpsc::UnboundedReceiver<Command>) -> Self {
+        let (answered, answers) = mpsc::unbounded_channel();
+        Self {
+            settings,
+            commands,
+            answers,
+            answered,
+            kept: HashMap::new(),
+            due: BTreeSet::new(),
+            slots: Arc::new(Semaphore::new(BATCHES_IN_FLIGHT)),
+        }
+    }
+
+    /// Runs until every locker and lease that could ask for something is gone.
+    pub(crate) async fn run(mut self) {
+        let mut commands = Vec::new();
+        let mut answers = Vec::new();
+        let mut alarm = pin!(Alarm::default());
+        loop {
+            let settings = Arc::clone(&self.settings);
+            let earliest = self.due.first().map(|(moment, _)| *moment);
+            select! {
+                // Deadlines come first: a store that answers without end must not outrun them.
+                // Then answers, which move deadlines; new leases can wait a moment.
+                biased;
+                () = alarm.as_mut().ring_at(earliest, &settings) => (),
+                _ = self.answers.recv_many(&mut answers, BATCH) => (),
+                count = self.commands.recv_many(&mut commands, BATCH) => {
+                    if count == 0 {
+                        return;
+                    }
+                }
+            }
+            for answer in answers.drain(..) {
+                self.hear(answer);
+            }
+            for command in commands.drain(..) {
+                self.obey(command);
+            }
+            self.look_at_due();
+        }
+    }
+
+    fn obey(&mut self, command: Command) {
+        match command {
+            Command::Keep(hold) => self.keep(hold),
+            Command::Leave(hold) => self.forget(hold.id),
+            Command::Release(release) => {
+                self.forget(release.hold.id);
+                tokio::spawn(give_back(Arc::clone(&self.settings), release));
+            }
+        }
+    }
+
+    fn keep(&mut self, hold: Arc<Hold>) {
+        if hold.ending() == Some(Ending::Released) {
+            return;
+        }
+        let period = self.settings.options.heartbeat_period();
+        // Leases obtained together must not beat together: the first beat spreads them.
+        let next = hold.granted_at + self.settings.random.part_of(period, 0.5);
+        let id = hold.id;
+        let kept = Kept {
+            hold,
+            beat: Beat::GRANTED,
+            sent: None,
+            next,
+            failures: 0,
+            winding_down: false,
+            look_again: next,
+        };
+        self.due.insert((next, id));
+        self.kept.insert(id, kept);
+    }
+
+    fn forget(&mut self, id: u64) {
+        if let Some(kept) = self.kept.remove(&id) {
+            self.due.remove(&(kept.look_again, id));
+        }
+    }
+
+    /// Looks at every lease that is due, and sends the heartbeats that are.
+    fn look_at_due(&mut self) {
+        let now = self.settings.clock.now();
+        if self.due.first().is_none_or(|(moment, _)| *moment > now) {
+            return;
+        }
+        // What is nearly due goes along: fewer and fuller batches, never a later heartbeat.
+        let horizon = now + self.settings.options.heartbeat_period() / 64;
+        let due: Vec<u64> = self
+            .due
+            .range(..=(horizon, u64::MAX))
+            .map(|(_, id)| *id)
+            .collect();
+        let mut batch = Batch::with_capacity(due.len().min(BATCH));
+        for id in due {
+            self.look_at(id, now, horizon, &mut batch);
+            if batch.ids.len() == BATCH {
+                self.send(
+                    std::mem::replace(&mut batch, Batch::with_capacity(BATCH)),
+                    now,
+                );
+            }
+        }
+        if !batch.ids.is_empty() {
+            self.send(batch, now);
+        }
+    }
+
+    fn look_at(&mut self, id: u64, now: Moment, horizon: Moment, batch: &mut Batch) {
+        let settings = &self.settings;
+        let Some(kept) = self.kept.get_mut(&id) else {
+            return;
+        };
+        // Asking for the ending looks at the clock: a passed deadline is a loss from here on.
+        let (None, Some(deadline)) = (kept.hold.ending(), kept.hold.deadline()) else {
+            self.part_with(id);
+            return;
+        };
+        if !kept.winding_down && now >= deadline - settings.options.grace() {
+            kept.winding_down = true;
+            kept.hold.wind_down();
+        }
+        if kept
+            .sent
+            .is_some_and(|sent| now >= sent + settings.options.heartbeat_period())
+        {
+            kept.sent = None;
+            kept.next = now;
+            kept.at_risk(settings, now, "heartbeat is late");
+        }
+        if kept.sent.is_none() && kept.next <= horizon && self.slots.available_permits() > 0 {
+            kept.beat = kept.hold.next_beat();
+            kept.sent = Some(now);
+            batch.ids.push(id);
+            batch.beats.push((kept.hold.grant.clone(), kept.beat));
+        }
+        self.come_back(id, now);
+    }
+
+    /// Sets the time at which to look at a lease again: whatever happens to it next.
+    fn come_back(&mut self, id: u64, now: Moment) {
+        let options = &self.settings.options;
+        let Some(kept) = self.kept.get_mut(&id) else {
+            return;
+        };
+        let deadline = kept.hold.deadline().unwrap_or(now);
+        let mut moment = match kept.sent {
+            Some(sent) => sent + options.heartbeat_period(),
+            // All slots are taken: one is free again before long.
+            None if kept.next <= now => now + options.heartbeat_period() / 64,
+            None => kept.next,
+        };
+        if !kept.winding_down {
+            moment = moment.min(deadline - options.grace());
+        }
+        let moment = moment.min(deadline);
+        self.due.remove(&(kept.look_again, id));
+        self.due.insert((moment, id));
+        kept.look_again = moment;
+    }
+
+    fn hear(
+        &mut self,
+        Answer {
+            id,
+            beat,
+            heartbeat,
+        }: Answer,
+    ) {
+        let settings = Arc::clone(&self.settings);
+        let now = settings.clock.now();
+        let Some(kept) = self.kept.get_mut(&id) else {
+            return;
+        };
+        if let Ok(Heartbeat::Lost(cause)) = heartbeat {
+            kept.hold.end(Ending::Lost(cause));
+            self.part_with(id);
+            return;
+        }
+        if beat != kept.beat {
+            // Given up as late, and sent again since: the later one will tell.
+            return;
+        }
+        let Some(sent) = kept.sent.take() else { return };
+        let grant = &kept.hold.grant;
+        match heartbeat {
+            Ok(Heartbeat::Extended) => {
+                let margin = kept.hold.remaining();
+                // Counted from before the request, since the store's clock may start anywhere
+                // after it.
+                let deadline = sent + settings.safe(grant.ttl);
+                if kept.hold.extend(deadline).is_err() {
+                    self.part_with(id);
+                    return;
+                }
+                settings
+                    .metrics
+                    .heartbeat(&grant.key, now.since(sent), margin);
+                kept.failures = 0;
+                let period = settings.options.heartbeat_period();
+                kept.next = sent + settings.random.part_of(period, 0.9);
+            }
+            // A later heartbeat of ours came first. It was counted when it was answered, or
+            // will be: this one says nothing.
+            Ok(Heartbeat::Overtaken | Heartbeat::Lost(_)) => {
+                kept.next = now + Pauses::after(1, &settings.options, &settings.random);
+            }
+            Err(error) => {
+                kept.failures += 1;
+                let pause = Pauses::after(kept.failures, &settings.options, &settings.random);
+                kept.next = now + pause;
+                debug!(
+                    key = %grant.key, lessee = %grant.lessee, token = %grant.token,
+                    error = &error as &dyn Error,
+                    "heartbeat failed"
+                );
+                kept.at_risk(&settings, now, "heartbeat failed");
+            }
+        }
+        self.come_back(id, now);
+    }
+
+    /// Sends heartbeats, all counted as sent at `now`.
+    fn send(&self, batch: Batch, now: Moment) {
+        let settings = Arc::clone(&self.settings);
+        let answered = self.answered.clone();
+        let slot = Arc::clone(&self.slots).try_acquire_owned().ok();
+        tokio::spawn(async move {
+            let period = settings.options.heartbeat_period();
+            // A batch that hangs gives its slot to others, and has no say after a period.
+            let slow = sleep_until(&*settings.clock, now + period / 16, period);
+            let give_up = sleep_until(&*settings.clock, now + period, period);
+            let unanswered = batch.deliver(&settings, &answered);
+            let (mut slow, mut slot) = (pin!(slow), slot);
+            let (mut give_up, mut unanswered) = (pin!(give_up), pin!(unanswered));
+            loop {
+                select! {
+                    // Answers first: they may all be there although it is late.
+                    biased;
+                    () = &mut unanswered => return,
+                    () = &mut give_up => return,
+                    () = &mut slow, if slot.is_some() => slot = None,
+                }
+            }
+        });
+    }
+
+    /// Lets go of a lease that has ended, and says so if it was lost.
+    fn part_with(&mut self, id: u64) {
+        let Some(kept) = self.kept.remove(&id) else {
+            return;
+        };
+        self.due.remove(&(kept.look_again, id));
+        if let Some(Ending::Lost(cause)) = kept.hold.ending() {
+            let (grant, metrics) = (&kept.hold.grant, &self.settings.metrics);
+            let held = self.settings.clock.now().since(kept.hold.granted_at);
+            metrics.lost(&grant.key, held, cause);
+            warn!(
+                key = %grant.key, lessee = %grant.lessee, token = %grant.token, %cause,
+                "lease lost"
+            );
+        }
+    }
+}
+
+impl Drop for Heartbeater {
+    /// Leases outlive their heartbeater only if its runtime has ended: nobody keeps them now.
+    fn drop(&mut self) {
+        for kept in self.kept.values() {
+            kept.hold.end(Ending::Lost(LossCause::Abandoned));
+        }
+    }
+}
+
+impl Kept {
+    fn at_risk(&mut self, settings: &Settings, now: Moment, why: &str) {
+        let margin = self
+            .hold
+            .deadline()
+            .map_or(Duration::ZERO, |at| at.since(now));
+        settings
+            .metrics
+            .heartbeat_failed(&self.hold.grant.key, margin);
+        self.hold.set_at_risk(true);
+        let grant = &self.hold.grant;
+        debug!(
+            key = %grant.key, lessee = %grant.lessee, token = %grant.token, ?margin,
+            "lease at risk: {why}"
+        );
+    }
+}
+
+impl Batch {
+    fn with_capacity(count: usize) -> Self {
+        Self {
+            ids: Vec::with_capacity(count),
+            beats: Vec::with_capacity(count),
+        }
+    }
+
+    /// Sends all heartbeats and passes on the answers as they come; completes when each lease
+    /// has had one.
+    async fn deliver(self, settings: &Settings, answered: &mpsc::UnboundedSender<Answer>) {
+        let mut open = vec![true; self.ids.len()];
+        let mut answers = settings.store.heartbeat_all(&self.beats);
+        while let Some((place, heartbeat)) = answers.next().await {
+            let Some(unanswered) = open.get_mut(place) else {
+                continue;
+            };
+            *unanswered = false;
+            self.pass_on(place, heartbeat, answered);
+        }
+        for (place, _) in open.iter().enumerate().filter(|(_, open)| **open) {
+            let error = StoreError::new(StoreErrorKind::Unavailable, "heartbeat was not answered");
+            self.pass_on(place, Err(error), answered);
+        }
+    }
+
+    fn pass_on(
+        &self,
+        place: usize,
+        heartbeat: Result<Heartbeat, StoreError>,
+        answered: &mpsc::UnboundedSender<Answer>,
+    ) {
+        if let (Some(id), Some((_, beat))) = (self.ids.get(place), self.beats.get(place)) {
+            // Nobody listens any more: every lease is gone.
+            drop(answered.send(Answer {
+                id: *id,
+                beat: *beat,
+                heartbeat,
+            }));
+        }
+    }
+}
+
+/// Gives a lease back, and goes on trying until the store has surely freed it by itself.
+async fn give_back(settings: Arc<Settings>, release: Release) {
+    let Release {
+        hold,
+        reserved,
+        reply,
+        errand,
+    } = release;
+    let (grant, options) = (&hold.grant, &settings.options);
+    let clock = hold.clock();
+    if let Some(Ending::Released) = hold.ending() {
+        settings
+            .metrics
+            .released(&grant.key, clock.now().since(hold.granted_at));
+    }
+
+    let until = clock.now() + grant.ttl;
+    let mut pauses = Pauses::new(options, &settings.random);
+    let answer = loop {
+        let release = settings.store.release(grant, reserved);
+        let error = match within(options.heartbeat_period(), release).await {
+            Ok(()) => break Ok(()),
+            Err(error) => error,
+        };
+        let pause = pauses.next();
+        if !error.is_retryable() || clock.now() + pause >= until {
+            break Err(error);
+        }
+        sleep_until(clock, clock.now() + pause, options.heartbeat_period()).await;
+    };
+    match &answer {
+        Ok(()) => debug!(
+            key = %grant.key, lessee = %grant.lessee, token = %grant.token, "lease released"
+        ),
+        Err(error) => warn!(
+            key = %grant.key, lessee = %grant.lessee, token = %grant.token,
+            error = error as &dyn Error,
+            "lease not released: the key is free again when its ttl has passed"
+        ),
+    }
+    // The next waiter of this process goes first, then whoever waits for this answer.
+    drop(hold.take_turn());
+    if let Some(reply) = reply {
+        drop(reply.send(answer));
+    }
+    drop(errand);
+}
+
+/// A timer that is set anew only when it would ring too late.
+#[derive(Default)]
+struct Alarm {
+    timer: Option<Pin<Box<Sleep>>>,
+    set_for: Option<Moment>,
+}
+
+impl Alarm {
+    /// Completes at `moment`, or a little earlier for nothing; never, where there is none.
+    async fn ring_at(self: Pin<&mut Self>, moment: Option<Moment>, settings: &Settings) {
+        let Some(moment) = moment else {
+            return pending().await;
+        };
+        let alarm = self.get_mut();
+        let now = settings.clock.now();
+        if moment <= now {
+            return;
+        }
+        if alarm
+            .set_for
+            .is_none_or(|set_for| set_for > moment || set_for <= now)
+        {
+            // tokio's timers stand still while the machine is suspended: look up now and then.
+            let wait = moment.since(now).min(RECHECK);
+            let ring = settings.clock.timer_for(wait);
+            alarm.set_for = Some(now + wait);
+            alarm.timer = Some(Box::pin(tokio::time::sleep(ring)));
+        }
+        poll_fn(|context| match &mut alarm.timer {
+            Some(timer) if settings.clock.now() < moment => timer.as_mut().poll(context),
+            _ => Poll::Ready(()),
+        })
+        .await;
+        if settings.clock.now() >= moment || alarm.has_rung() {
+            alarm.set_for = None;
+        }
+    }
+
+    fn has_rung(&self) -> bool {
+        self.timer.as_ref().is_none_or(|timer| timer.is_elapsed())
+    }
+}
+
+/// Heartbeats sent together at most.
+const BATCH: usize = 256;
+/// Batches on their way at most, not counting slow ones: 4,096 heartbeats.
+const BATCHES_IN_FLIGHT: usize = 16;
+/// The longest time without a look at the clock while leases are held.
+const RECHECK: Duration = Duration::from_secs(1);

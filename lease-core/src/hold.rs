@@ -1,0 +1,323 @@
+//! What a lease and its heartbeater share: one word says whether it is held.
+
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::Notify;
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+use crate::clock::{Clock, Moment};
+use crate::grant::{Beat, Grant, LossCause};
+use crate::queue::Turn;
+
+/// Where a lease stands.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum LeaseState {
+    /// Held, and the last heartbeat succeeded.
+    Held,
+    /// Still held, but the last heartbeat failed or is late. Time is left; nothing is lost yet.
+    AtRisk,
+    /// Lost: others may have it.
+    Lost(LossCause),
+    /// Given back or handed over by its holder.
+    Released,
+}
+
+pub(crate) struct Hold {
+    /// Tells it from the other leases of its heartbeater.
+    pub(crate) id: u64,
+    pub(crate) grant: Grant,
+    pub(crate) granted_at: Moment,
+    clock: Arc<dyn Clock>,
+    /// The deadline in nanoseconds of lease time, or how the lease ended. One word, so that
+    /// whoever sees the deadline pass and whoever extends it agree on which came first.
+    word: AtomicU64,
+    beats: AtomicU64,
+    /// Wakes `lost()`.
+    pub(crate) ended: Notify,
+    signals: Mutex<Signals>,
+}
+
+/// How a lease ended: by loss, or by its holder's will.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Ending {
+    Released,
+    Lost(LossCause),
+}
+
+impl Ending {
+    /// How it was lost. What its holder gave away is lost to everybody else's eyes too.
+    pub(crate) fn cause(self) -> LossCause {
+        match self {
+            Self::Released => LossCause::Revoked,
+            Self::Lost(cause) => cause,
+        }
+    }
+}
+
+#[derive(Default)]
+struct Signals {
+    at_risk: bool,
+    winding_down: bool,
+    // Made when first asked for: most leases never are, and there may be 100,000.
+    state: Option<watch::Sender<LeaseState>>,
+    work: Option<CancellationToken>,
+    /// The place at the head of this process' queue for the key.
+    turn: Option<Turn>,
+}
+
+impl Hold {
+    pub(crate) fn new(
+        id: u64,
+        grant: Grant,
+        clock: Arc<dyn Clock>,
+        granted_at: Moment,
+        deadline: Moment,
+    ) -> Self {
+        Self {
+            id,
+            grant,
+            granted_at,
+            clock,
+            word: AtomicU64::new(word_of(deadline)),
+            beats: AtomicU64::new(Beat::GRANTED.get()),
+            ended: Notify::new(),
+            signals: Mutex::default(),
+        }
+    }
+
+    /// How the lease ended, if it has. Looks at the clock: a deadline that has passed ends the
+    /// lease here and now, whatever the heartbeater is doing.
+    pub(crate) fn ending(&self) -> Option<Ending> {
+        loop {
+            let word = self.word.load(Ordering::SeqCst);
+            if let Some(ending) = ending_of(word) {
+                return Some(ending);
+            }
+            if self.clock.now() < Moment::from_nanos(word) {
+                return None;
+            }
+            self.end_from(word, Ending::Lost(LossCause::Expired));
+        }
+    }
+
+    pub(crate) fn deadline(&self) -> Option<Moment> {
+        let word = self.word.load(Ordering::SeqCst);
+        ending_of(word).is_none().then(|| Moment::from_nanos(word))
+    }
+
+    pub(crate) fn remaining(&self) -> Duration {
+        match self.ending() {
+            Some(_) => Duration::ZERO,
+            None => self
+                .deadline()
+                .map_or(Duration::ZERO, |at| at.since(self.clock.now())),
+        }
+    }
+
+    /// Moves the deadline, unless the lease has ended: what ended stays ended.
+    pub(crate) fn extend(&self, deadline: Moment) -> Result<(), Ending> {
+        loop {
+            if let Some(ending) = self.ending() {
+                return Err(ending);
+            }
+            let word = self.word.load(Ordering::SeqCst);
+            if ending_of(word).is_some() {
+                continue;
+            }
+            let later = word.max(word_of(deadline));
+            if self
+                .word
+                .compare_exchange(word, later, Ordering::SeqCst, Ordering::SeqCst)
+                .is_ok()
+            {
+                self.set_at_risk(false);
+                return Ok(());
+            }
+        }
+    }
+
+    /// Ends the lease, if it has not ended; says how it ended.
+    pub(crate) fn end(&self, ending: Ending) -> Ending {
+        loop {
+            let word = self.word.load(Ordering::SeqCst);
+            if let Some(earlier) = ending_of(word) {
+                return earlier;
+            }
+            self.end_from(word, ending);
+        }
+    }
+
+    fn end_from(&self, word: u64, ending: Ending) {
+        let ended = word_of_ending(ending);
+        if self
+            .word
+            .compare_exchange(word, ended, Ordering::SeqCst, Ordering::SeqCst)
+            .is_err()
+        {
+            return;
+        }
+        let (work, turn) = {
+            let mut signals = self.signals();
+            if let Some(state) = &signals.state {
+                state.send_replace(ending.into());
+            }
+            signals.winding_down = true;
+            // After a loss, the next waiter of this process may try. After a release, it
+            // waits until the store has been told: the turn goes along.
+            let turn = match ending {
+                Ending::Lost(_) => signals.turn.take(),
+                Ending::Released => None,
+            };
+            (signals.work.take(), turn)
+        };
+        // Both run code of others' making: not under the lock.
+        if let Some(work) = work {
+            work.cancel();
+        }
+        drop(turn);
+        self.ended.notify_waiters();
+    }
+
+    /// Cancels the work under this lease, whose deadline is near.
+    pub(crate) fn wind_down(&self) {
+        let work = {
+            let mut signals = self.signals();
+            signals.winding_down = true;
+            signals.work.take()
+        };
+        if let Some(work) = work {
+            work.cancel();
+        }
+    }
+
+    pub(crate) fn set_at_risk(&self, at_risk: bool) {
+        let mut signals = self.signals();
+        if signals.at_risk == at_risk {
+            return;
+        }
+        signals.at_risk = at_risk;
+        // The word decides; an ending that comes meanwhile finds this lock and overwrites it.
+        let still_held = ending_of(self.word.load(Ordering::SeqCst)).is_none();
+        if let (Some(state), true) = (&signals.state, still_held) {
+            state.send_replace(if at_risk {
+                LeaseState::AtRisk
+            } else {
+                LeaseState::Held
+            });
+        }
+    }
+
+    pub(crate) fn state(&self) -> watch::Receiver<LeaseState> {
+        let ending = self.ending();
+        let mut signals = self.signals();
+        let now = match ending {
+            Some(ending) => ending.into(),
+            None if signals.at_risk => LeaseState::AtRisk,
+            None => LeaseState::Held,
+        };
+        let state = signals.state.get_or_insert_with(|| watch::Sender::new(now));
+        let receiver = state.subscribe();
+        // An ending between the look at the word and the lock found no sender to tell.
+        if let Some(ending) = ending_of(self.word.load(Ordering::SeqCst)) {
+            state.send_replace(ending.into());
+        }
+        receiver
+    }
+
+    pub(crate) fn work(&self) -> CancellationToken {
+        let ended = self.ending().is_some();
+        let mut signals = self.signals();
+        if ended || signals.winding_down {
+            let cancelled = CancellationToken::new();
+            cancelled.cancel();
+            return cancelled;
+        }
+        signals
+            .work
+            .get_or_insert_with(CancellationToken::new)
+            .child_token()
+    }
+
+    /// The turn in the queue, for whoever ends it.
+    pub(crate) fn take_turn(&self) -> Option<Turn> {
+        self.signals().turn.take()
+    }
+
+    /// Keeps the turn until the lease ends; a lease that has ended lets it go at once.
+    pub(crate) fn keep_turn(&self, turn: Turn) {
+        self.signals().turn = Some(turn);
+        if let Some(Ending::Lost(_)) = self.ending() {
+            drop(self.take_turn());
+        }
+    }
+
+    /// The number of the next heartbeat; larger than that of every one before.
+    pub(crate) fn next_beat(&self) -> Beat {
+        Beat::new(self.beats.fetch_add(1, Ordering::SeqCst)).next()
+    }
+
+    pub(crate) fn clock(&self) -> &dyn Clock {
+        &*self.clock
+    }
+
+    fn signals(&self) -> MutexGuard<'_, Signals> {
+        self.signals.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl From<Ending> for LeaseState {
+    fn from(ending: Ending) -> Self {
+        match ending {
+            Ending::Released => Self::Released,
+            Ending::Lost(cause) => Self::Lost(cause),
+        }
+    }
+}
+
+impl fmt::Debug for Hold {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Hold")
+            .field("key", &self.grant.key)
+            .field("lessee", &self.grant.lessee)
+            .field("token", &self.grant.token)
+            .field("ending", &ending_of(self.word.load(Ordering::SeqCst)))
+            .finish_non_exhaustive()
+    }
+}
+
+// No deadline is this early: clocks begin a day before the process does, or at least a ttl.
+const RELEASED: u64 = 0;
+const EXPIRED: u64 = 1;
+const REVOKED: u64 = 2;
+const SUPERSEDED: u64 = 3;
+const ABANDONED: u64 = 4;
+
+fn word_of(deadline: Moment) -> u64 {
+    deadline.as_nanos().max(ABANDONED + 1)
+}
+
+fn word_of_ending(ending: Ending) -> u64 {
+    match ending {
+        Ending::Released => RELEASED,
+        Ending::Lost(LossCause::Expired) => EXPIRED,
+        Ending::Lost(LossCause::Revoked) => REVOKED,
+        Ending::Lost(LossCause::Superseded) => SUPERSEDED,
+        Ending::Lost(LossCause::Abandoned) => ABANDONED,
+    }
+}
+
+fn ending_of(word: u64) -> Option<Ending> {
+    match word {
+        RELEASED => Some(Ending::Released),
+        EXPIRED => Some(Ending::Lost(LossCause::Expired)),
+        REVOKED => Some(Ending::Lost(LossCause::Revoked)),
+        SUPERSEDED => Some(Ending::Lost(LossCause::Superseded)),
+        ABANDONED => Some(Ending::Lost(LossCause::Abandoned)),
+        _ => None,
+    }
+}

@@ -1,0 +1,76 @@
+//! Where a locker's tasks live: a runtime, and the heartbeater on it.
+
+use std::future::Future;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use tokio::runtime::Handle;
+use tokio::sync::mpsc;
+
+use crate::error::{StoreError, StoreErrorKind};
+use crate::heartbeat::{Command, Heartbeater};
+use crate::outstanding::{Errand, Outstanding};
+use crate::settings::Settings;
+
+#[derive(Debug, Clone)]
+pub(crate) struct Home {
+    runtime: Handle,
+    commands: mpsc::UnboundedSender<Command>,
+    outstanding: Outstanding,
+    leases: Arc<AtomicU64>,
+}
+
+impl Home {
+    /// Starts a heartbeater on `runtime`, or on the one that this is called on.
+    pub(crate) fn found(
+        settings: &Arc<Settings>,
+        runtime: Option<&Handle>,
+        outstanding: Outstanding,
+    ) -> Result<Self, StoreError> {
+        let runtime = match runtime {
+            Some(runtime) => runtime.clone(),
+            None => Handle::try_current()
+                .map_err(|outside| StoreError::new(StoreErrorKind::Misconfigured, outside))?,
+        };
+        let (commands, heard) = mpsc::unbounded_channel();
+        runtime.spawn(Heartbeater::new(Arc::clone(settings), heard).run());
+        Ok(Self {
+            runtime,
+            commands,
+            outstanding,
+            leases: Arc::default(),
+        })
+    }
+
+    pub(crate) fn next_lease(&self) -> u64 {
+        self.leases.fetch_add(1, Ordering::Relaxed)
+    }
+
+    pub(crate) fn errand(&self) -> Errand {
+        self.outstanding.errand()
+    }
+
+    /// Never blocks and never fails loudly, so that `Drop` may call it: where the heartbeater
+    /// is gone with its runtime, so is everything that it could have done.
+    pub(crate) fn tell(&self, command: Command) {
+        drop(self.commands.send(command));
+    }
+
+    pub(crate) fn is_gone(&self) -> bool {
+        self.commands.is_closed()
+    }
+
+    /// Runs `errand` to its end, whoever waits for it.
+    pub(crate) fn run(&self, errand: impl Future<Output = ()> + Send + 'static) {
+        self.runtime.spawn(errand);
+    }
+}
+
+/// What a caller is told whose locker's runtime is no more.
+pub(crate) fn runtime_has_ended() -> StoreError {
+    StoreError::new(
+        StoreErrorKind::Misconfigured,
+        "the tokio runtime that this locker keeps its leases alive on has ended: \
+         make a new locker, or give it a runtime that lasts (`Locker::with_runtime`)",
+    )
+}

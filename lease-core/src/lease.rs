@@ -1,0 +1,384 @@
+//! The guard: a key is yours while you keep this, and while it says so.
+
+use std::fmt;
+use std::future::{Future, poll_fn};
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
+
+use tokio::select;
+use tokio::sync::{oneshot, watch};
+use tokio_util::sync::CancellationToken;
+
+use crate::attributes::Attributes;
+use crate::clock::{Moment, sleep_until};
+use crate::error::{Lost, StoreError, StoreErrorKind};
+use crate::grant::{Grant, Heartbeat, LossCause};
+use crate::handover::HandOver;
+use crate::heartbeat::{Command, Release};
+use crate::hold::{Ending, Hold, LeaseState};
+use crate::home::{Home, runtime_has_ended};
+use crate::key::{LeaseKey, Lessee};
+use crate::options::LeaseOptions;
+use crate::queue::Turn;
+use crate::retry::{Pauses, within};
+use crate::settings::Settings;
+use crate::token::FencingToken;
+
+/// A key that you hold: kept alive from grant to release, by heartbeats in the background.
+///
+/// Dropping it releases it, in the background; [`release`](Self::release) waits for that.
+/// Dropping neither blocks, panics nor needs a runtime.
+///
+/// What it promises: while [`is_held`](Self::is_held) says so, nobody else's lease on the key
+/// does. What it cannot promise: that a write which you began in time *arrives* in time. Send
+/// the [`token`](Self::token) along, and let the receiver refuse older ones:
+/// see [`fence`](crate::fence).
+///
+/// # Examples
+///
+/// ```no_run
+/// # async fn run(locker: lease_core::Locker) -> Result<(), Box<dyn std::error::Error>> {
+/// let lease = locker.wait_until_obtained(&"payroll".parse()?).await?;
+/// match lease.run_until_lost(pay_everybody(lease.token())).await {
+///     Ok(paid) => println!("{paid} paid"),
+///     Err(lost) => println!("stopped in time: {lost}"),
+/// }
+/// lease.release().await?;
+/// # Ok(())
+/// # }
+/// # async fn pay_everybody(token: lease_core::FencingToken) -> u32 { 0 }
+/// ```
+#[must_use = "a lease that is dropped is released"]
+pub struct Lease {
+    hold: Arc<Hold>,
+    attributes: Attributes,
+    settings: Arc<Settings>,
+    home: Home,
+    /// Whether the key is somebody else's business now: released, or handed over.
+    given_away: bool,
+}
+
+/// How a release ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[expect(
+    clippy::exhaustive_enums,
+    reason = "the lease was there to be released or it was not"
+)]
+pub enum Released {
+    /// The key is free.
+    Freed,
+    /// The lease was lost before it could be released.
+    AlreadyLost(LossCause),
+}
+
+/// How a hand-over ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[must_use = "a hand-over that nobody resumes blocks the key until it runs out"]
+#[expect(
+    clippy::exhaustive_enums,
+    reason = "the lease was there to be handed over or it was not"
+)]
+pub enum Handed {
+    /// The key is kept for whoever resumes this.
+    Over(HandOver),
+    /// The lease was lost before it could be handed over.
+    AlreadyLost(LossCause),
+}
+
+impl Lease {
+    pub(crate) fn new(
+        settings: &Arc<Settings>,
+        home: &Home,
+        grant: Grant,
+        attributes: Attributes,
+        granted_at: Moment,
+        deadline: Moment,
+    ) -> Self {
+        let id = home.next_lease();
+        let clock = Arc::clone(&settings.clock);
+        let hold = Arc::new(Hold::new(id, grant, clock, granted_at, deadline));
+        home.tell(Command::Keep(Arc::clone(&hold)));
+        if home.is_gone() {
+            hold.end(Ending::Lost(LossCause::Abandoned));
+        }
+        Self {
+            hold,
+            attributes,
+            settings: Arc::clone(settings),
+            home: home.clone(),
+            given_away: false,
+        }
+    }
+
+    /// Waiters of this process wait until this lease has ended.
+    pub(crate) fn keep_turn(&self, turn: Turn) {
+        self.hold.keep_turn(turn);
+    }
+
+    /// What is held.
+    pub fn key(&self) -> &LeaseKey {
+        &self.hold.grant.key
+    }
+
+    /// Who holds it.
+    pub fn lessee(&self) -> &Lessee {
+        &self.hold.grant.lessee
+    }
+
+    /// Orders this grant among all of its key: larger than every earlier one.
+    pub fn token(&self) -> FencingToken {
+        self.hold.grant.token
+    }
+
+    /// What was on the record when the key was obtained.
+    pub fn attributes(&self) -> &Attributes {
+        &self.attributes
+    }
+
+    /// The grant itself: for writes to a [`LeaseTable`](crate::LeaseTable).
+    ///
+    /// After a [`transfer`](crate::LeaseTable::transfer) or a
+    /// [`delete`](crate::LeaseTable::delete) under it, drop the lease.
+    pub fn grant(&self) -> &Grant {
+        &self.hold.grant
+    }
+
+    /// Whether the key is still yours.
+    ///
+    /// Compares clocks, and asks nobody: false from the deadline on, whatever the tasks and the
+    /// store are doing. Once false, it stays false.
+    pub fn is_held(&self) -> bool {
+        self.hold.ending().is_none()
+    }
+
+    /// How long the key is still yours if no further heartbeat succeeds; zero once it is lost.
+    pub fn remaining(&self) -> Duration {
+        self.hold.remaining()
+    }
+
+    /// Follows where the lease stands.
+    ///
+    /// The current value is there at once. [`LeaseState::AtRisk`] is the time to stop taking on
+    /// new work.
+    pub fn state(&self) -> watch::Receiver<LeaseState> {
+        self.hold.state()
+    }
+
+    /// Completes once the lease is lost, before anybody else can obtain the key.
+    ///
+    /// A process that was paused finds it complete at its first poll.
+    ///
+    /// # Cancel safety
+    ///
+    /// Safe: call it as often as you like.
+    pub async fn lost(&self) -> Lost {
+        let recheck = self.settings.options.heartbeat_period();
+        loop {
+            let mut ended = pin!(self.hold.ended.notified());
+            ended.as_mut().enable();
+            let deadline = match self.hold.deadline() {
+                Some(deadline) if self.is_held() => deadline,
+                _ => return self.loss(),
+            };
+            select! {
+                // The clock first, at every poll: the runtime may wake late, and then whatever
+                // is selected beside this must not go first.
+                biased;
+                () = poll_fn(|_| {
+                    if self.is_held() { Poll::Pending } else { Poll::Ready(()) }
+                }) => (),
+                () = ended => (),
+                // This timer is beside the heartbeater's, and waits for nobody.
+                () = sleep_until(&*self.settings.clock, deadline, recheck) => (),
+            }
+        }
+    }
+
+    /// Runs `work` while the lease is held: its output, or the loss.
+    ///
+    /// On loss, `work` is dropped at once, at whichever await it stands, before anybody else
+    /// can obtain the key. It is polled on this task: work that blocks its thread cannot be
+    /// stopped.
+    ///
+    /// # Errors
+    ///
+    /// Where the lease was lost before `work` completed.
+    ///
+    /// # Cancel safety
+    ///
+    /// As safe as `work`, which is dropped too.
+    pub async fn run_until_lost<F: Future>(&self, work: F) -> Result<F::Output, Lost> {
+        select! {
+            // Loss first: no step of the work is taken after it.
+            biased;
+            lost = self.lost() => Err(lost),
+            output = work => Ok(output),
+        }
+    }
+
+    /// A token that is cancelled `grace` before the deadline, and when the lease ends in any
+    /// way: for work that must wind down rather than be dropped.
+    ///
+    /// It is cancelled by the heartbeater's task. Where the process was paused, check
+    /// [`is_held`](Self::is_held) as well. Cancelling it yourself cancels no other.
+    pub fn cancelled_on_loss(&self) -> CancellationToken {
+        self.hold.work()
+    }
+
+    /// Gives the key back.
+    ///
+    /// The lease is no longer held from the first poll on. A store that does not answer is
+    /// asked again until it does, or until the ttl has passed.
+    ///
+    /// # Errors
+    ///
+    /// Where it is unknown whether the key is free yet: it will be when its ttl has passed.
+    ///
+    /// # Cancel safety
+    ///
+    /// Safe: the key is given back all the same.
+    pub async fn release(self) -> Result<Released, StoreError> {
+        self.give_back(None).await
+    }
+
+    /// Gives the key back, but keeps it from everybody for `reserved`: for work that should not
+    /// run again so soon.
+    ///
+    /// # Errors
+    ///
+    /// As for [`release`](Self::release).
+    ///
+    /// # Cancel safety
+    ///
+    /// Safe: the key is given back all the same.
+    pub async fn release_reserved(self, reserved: Duration) -> Result<Released, StoreError> {
+        self.give_back(Some(reserved)).await
+    }
+
+    async fn give_back(mut self, reserved: Option<Duration>) -> Result<Released, StoreError> {
+        let (reply, answer) = oneshot::channel();
+        let ending = self.send_release(reserved, Some(reply));
+        let answer = answer
+            .await
+            .unwrap_or_else(|_dropped| Err(runtime_has_ended()));
+        match ending {
+            Ending::Lost(cause) => Ok(Released::AlreadyLost(cause)),
+            Ending::Released => answer.map(|()| Released::Freed),
+        }
+    }
+
+    /// Ends the lease here, and sends word to the store; says how it had ended.
+    fn send_release(
+        &mut self,
+        reserved: Option<Duration>,
+        reply: Option<oneshot::Sender<Result<(), StoreError>>>,
+    ) -> Ending {
+        self.given_away = true;
+        let ending = self.hold.end(Ending::Released);
+        self.home.tell(Command::Release(Release {
+            hold: Arc::clone(&self.hold),
+            reserved,
+            reply,
+            errand: self.home.errand(),
+        }));
+        ending
+    }
+
+    /// Hands the key over to another process, which has `wait` to
+    /// [`resume`](crate::Locker::resume) it.
+    ///
+    /// The last heartbeat reaches `wait` far: [`LeaseOptions::MIN_TTL`] to
+    /// [`LeaseOptions::MAX_TTL`]. Nobody can obtain the key meanwhile; afterwards anybody can.
+    ///
+    /// # Errors
+    ///
+    /// Where `wait` is out of range, or the store did not answer before the lease's own
+    /// deadline. The key is then released.
+    ///
+    /// # Cancel safety
+    ///
+    /// Safe: a hand-over that nobody receives is released.
+    pub async fn hand_over(self, wait: Duration) -> Result<Handed, StoreError> {
+        LeaseOptions::in_range(wait)
+            .map_err(|invalid| StoreError::new(StoreErrorKind::Misconfigured, invalid))?;
+        let home = self.home.clone();
+        let (reply, answer) = oneshot::channel();
+        home.run(async move {
+            // Where nobody listens any more, the lease is dropped with the answer, and released.
+            drop(reply.send(self.last_heartbeat(wait).await));
+        });
+        let (mut lease, heartbeat) = answer
+            .await
+            .unwrap_or_else(|_dropped| Err(runtime_has_ended()))?;
+        match heartbeat {
+            Heartbeat::Extended | Heartbeat::Overtaken => {
+                lease.given_away = true;
+                lease.hold.end(Ending::Released);
+                drop(lease.hold.take_turn());
+                let held = lease.settings.clock.now().since(lease.hold.granted_at);
+                lease.settings.metrics.released(lease.key(), held);
+                Ok(Handed::Over(HandOver::new(lease.grant().clone())))
+            }
+            Heartbeat::Lost(cause) => {
+                lease.hold.end(Ending::Lost(cause));
+                Ok(Handed::AlreadyLost(cause))
+            }
+        }
+    }
+
+    /// Sends a heartbeat that reaches `wait` far, after which no other is sent.
+    async fn last_heartbeat(self, wait: Duration) -> Result<(Self, Heartbeat), StoreError> {
+        let errand = self.home.errand();
+        self.home.tell(Command::Leave(Arc::clone(&self.hold)));
+        let (clock, options) = (&*self.settings.clock, &self.settings.options);
+        let mut grant = self.grant().clone();
+        grant.ttl = wait;
+
+        let mut pauses = Pauses::new(options, &self.settings.random);
+        let heartbeat = loop {
+            if let Some(ending) = self.hold.ending() {
+                break Heartbeat::Lost(ending.cause());
+            }
+            let limit = options.heartbeat_period();
+            let beat = self.hold.next_beat();
+            let error = match within(limit, self.settings.store.heartbeat(&grant, beat)).await {
+                Ok(heartbeat) => break heartbeat,
+                Err(error) => error,
+            };
+            let pause = pauses.next();
+            if !error.is_retryable() || pause >= self.remaining() {
+                return Err(error);
+            }
+            sleep_until(clock, clock.now() + pause, limit).await;
+        };
+        drop(errand);
+        Ok((self, heartbeat))
+    }
+
+    fn loss(&self) -> Lost {
+        let cause = self.hold.ending().map_or(LossCause::Expired, Ending::cause);
+        Lost::new(self.key().clone(), self.token(), cause)
+    }
+}
+
+impl Drop for Lease {
+    /// Only signals: the heartbeater does the rest.
+    fn drop(&mut self) {
+        if !self.given_away {
+            self.send_release(None, None);
+        }
+    }
+}
+
+impl fmt::Debug for Lease {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Lease")
+            .field("key", self.key())
+            .field("lessee", self.lessee())
+            .field("token", &self.token())
+            .field("remaining", &self.remaining())
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,44 @@
+//! Distributed leases: one holder per key, told before it is too late, fenced by tokens.
+#![doc = include_str!("../README.md")]
+#![cfg_attr(docsrs, feature(doc_cfg))]
+
+mod attempt;
+mod attributes;
+mod clock;
+mod error;
+pub mod fence;
+mod grant;
+mod handover;
+mod heartbeat;
+mod hold;
+mod home;
+mod key;
+mod lease;
+mod locker;
+mod metrics;
+mod options;
+mod outstanding;
+mod queue;
+mod random;
+mod retry;
+mod settings;
+mod store;
+mod table;
+mod token;
+mod waiting;
+
+pub use attempt::Attempt;
+pub use attributes::{Attributes, Change, Number, Value};
+pub use clock::{BootClock, Clock, Moment, SkewedClock, micros_since_1970};
+pub use error::{InvalidInput, Lost, StoreError, StoreErrorKind};
+pub use grant::{Beat, Claim, Grant, Heartbeat, Holder, LossCause, Nonce, Obtained, Written};
+pub use handover::HandOver;
+pub use hold::LeaseState;
+pub use key::{LeaseKey, Lessee};
+pub use lease::{Handed, Lease, Released};
+pub use locker::Locker;
+pub use metrics::Metrics;
+pub use options::LeaseOptions;
+pub use store::{Freed, LockStore};
+pub use table::{LeaseRecord, LeaseTable};
+pub use token::FencingToken;

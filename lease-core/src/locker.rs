@@ -1,0 +1,351 @@
+//! The handle that users hold.
+
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
+use tokio::runtime::Handle;
+use tokio::sync::Mutex;
+use tracing::{Instrument, Span, debug_span};
+
+use crate::attempt::{Ask, Attempt, Patience, attempt};
+use crate::clock::{Clock, Moment};
+use crate::error::{StoreError, StoreErrorKind};
+use crate::grant::Holder;
+use crate::handover::HandOver;
+use crate::home::{Home, runtime_has_ended};
+use crate::key::{LeaseKey, Lessee};
+use crate::lease::Lease;
+use crate::metrics::Metrics;
+use crate::options::LeaseOptions;
+use crate::outstanding::Outstanding;
+use crate::queue::Queue;
+use crate::random::Random;
+use crate::retry::within;
+use crate::settings::Settings;
+use crate::store::LockStore;
+use crate::waiting::contend;
+
+/// Obtains leases from a store and keeps them alive.
+///
+/// Make one per process and store, and clone it: clones share one lessee, one heartbeater and
+/// one queue of waiters per key. The heartbeater is a task on the runtime on which the locker
+/// first obtains something; it ends with the last clone and lease.
+///
+/// # Cancel safety
+///
+/// Any of these futures may be dropped at any time. What was granted meanwhile is released, by
+/// a task that goes on until the store has answered or the ttl has passed;
+/// [`close`](Self::close) waits for it. Dropping a waiting future loses its place in the queue.
+/// For a timeout, wrap the call into `tokio::time::timeout`.
+///
+/// # Errors
+///
+/// That somebody else holds the key is never an error. A [`StoreError`] says that the outcome
+/// is unknown. A locker whose runtime has ended answers
+/// [`Misconfigured`](StoreErrorKind::Misconfigured).
+///
+/// # Panics
+///
+/// Where it is awaited in a tokio runtime that was built without timers (`enable_time`).
+#[derive(Debug, Clone)]
+pub struct Locker {
+    settings: Arc<Settings>,
+    runtime: Option<Handle>,
+    household: Arc<Household>,
+}
+
+/// What clones share.
+#[derive(Debug, Default)]
+struct Household {
+    home: OnceLock<Home>,
+    queue: Arc<Queue>,
+    outstanding: Outstanding,
+}
+
+impl Locker {
+    /// A locker on `store`, with default options, whose lessee is `host-pid-8hex`.
+    pub fn new(store: impl LockStore) -> Self {
+        Self::from(Settings::new(Arc::new(store)), None)
+    }
+
+    fn from(settings: Settings, runtime: Option<Handle>) -> Self {
+        Self {
+            settings: Arc::new(settings),
+            runtime,
+            household: Arc::default(),
+        }
+    }
+
+    fn with(&self, set: impl FnOnce(&mut Settings)) -> Self {
+        let mut settings = Settings::clone(&self.settings);
+        set(&mut settings);
+        Self::from(settings, self.runtime.clone())
+    }
+
+    /// A locker for `lessee`, with a heartbeater of its own.
+    #[must_use]
+    pub fn with_lessee(self, lessee: Lessee) -> Self {
+        self.with(|settings| settings.lessee = lessee)
+    }
+
+    /// A locker with `options`, with a heartbeater of its own.
+    #[must_use]
+    pub fn with_options(self, options: LeaseOptions) -> Self {
+        self.with(|settings| settings.options = options)
+    }
+
+    /// A locker that tells `metrics` what happens, with a heartbeater of its own.
+    #[must_use]
+    pub fn with_metrics(self, metrics: Arc<dyn Metrics>) -> Self {
+        self.with(|settings| settings.metrics = metrics)
+    }
+
+    /// A locker that reads lease time from `clock`: for tests.
+    #[must_use]
+    pub fn with_clock(self, clock: Arc<dyn Clock>) -> Self {
+        self.with(|settings| settings.clock = clock)
+    }
+
+    /// A locker whose nonces, jitter and shuffles all follow from `seed`: for tests. Two
+    /// lockers with one seed on one store take each other's leases for their own.
+    #[must_use]
+    pub fn with_seed(self, seed: u64) -> Self {
+        self.with(|settings| settings.random = Arc::new(Random::from_seed(seed)))
+    }
+
+    /// A locker whose heartbeater lives on `runtime`.
+    ///
+    /// Give it a runtime with a thread of its own, and leases are kept alive although the
+    /// application blocks its own runtime's threads. Think of who keeps a deadlocked
+    /// application's leases then: cap your work's time.
+    #[must_use]
+    pub fn with_runtime(self, runtime: Handle) -> Self {
+        Self::from(Settings::clone(&self.settings), Some(runtime))
+    }
+
+    /// Who asks.
+    pub fn lessee(&self) -> &Lessee {
+        &self.settings.lessee
+    }
+
+    /// How leases are kept.
+    pub fn options(&self) -> &LeaseOptions {
+        &self.settings.options
+    }
+
+    /// Makes one attempt to obtain `key`.
+    ///
+    /// The store is asked once. If its answer is lost or unclear, that is the error; a task
+    /// goes on to find out whether the key was granted, and then releases it.
+    ///
+    /// # Errors
+    ///
+    /// Where the store could not say, or took longer than a heartbeat period.
+    ///
+    /// # Cancel safety
+    ///
+    /// Safe, as described on [`Locker`].
+    pub async fn obtain(&self, key: &LeaseKey) -> Result<Attempt, StoreError> {
+        let span = self.span("obtain", key);
+        async {
+            let start = self.settings.clock.now();
+            let attempt = self.attempt(Ask::Obtain(key.clone())).await?;
+            if let Attempt::Obtained(lease) = &attempt {
+                self.count(lease, start);
+            }
+            Ok(attempt)
+        }
+        .instrument(span)
+        .await
+    }
+
+    /// Waits until `key` is obtained, for as long as it takes.
+    ///
+    /// Waiters of one locker stand in line for a key, in the order in which they came, and the
+    /// first of them contends with other processes. It is woken by a release, where the store
+    /// can; otherwise it asks again when the holder's lease runs out, and every
+    /// [`poll_interval`](LeaseOptions::poll_interval).
+    ///
+    /// # Errors
+    ///
+    /// Where asking again would not help. What may pass is tried again, after a pause.
+    ///
+    /// # Cancel safety
+    ///
+    /// Safe, as described on [`Locker`]; loses the place in the queue.
+    pub async fn wait_until_obtained(&self, key: &LeaseKey) -> Result<Lease, StoreError> {
+        let span = self.span("wait_until_obtained", key);
+        self.wait(std::slice::from_ref(key)).instrument(span).await
+    }
+
+    /// Obtains any one of `keys`, tried in random order, so that lessees spread out; `None`
+    /// where all are held.
+    ///
+    /// # Errors
+    ///
+    /// Where none was obtained, and the store could not say for one of them: the last such
+    /// error. One key's error does not keep the others from being tried.
+    ///
+    /// # Cancel safety
+    ///
+    /// Safe, as described on [`Locker`].
+    pub async fn obtain_any(&self, keys: &[LeaseKey]) -> Result<Option<Lease>, StoreError> {
+        let start = self.settings.clock.now();
+        let mut unknown = None;
+        for key in self.shuffled(keys) {
+            let span = self.span("obtain_any", key);
+            match self
+                .attempt(Ask::Obtain(key.clone()))
+                .instrument(span)
+                .await
+            {
+                Ok(Attempt::Obtained(lease)) => {
+                    self.count(&lease, start);
+                    return Ok(Some(lease));
+                }
+                Ok(Attempt::Held(_)) => (),
+                Err(error) => unknown = Some(error),
+            }
+        }
+        unknown.map_or(Ok(None), Err)
+    }
+
+    /// Waits until any one of `keys` is obtained, for as long as it takes.
+    ///
+    /// Waits in line for each as [`wait_until_obtained`](Self::wait_until_obtained) does, but
+    /// obtains only one, however many become free. An empty slice is refused.
+    ///
+    /// # Errors
+    ///
+    /// Where asking again would not help, for any of the keys; at once, where `keys` is empty.
+    ///
+    /// # Cancel safety
+    ///
+    /// Safe, as described on [`Locker`]; loses the places in the queues.
+    pub async fn wait_until_any_obtained(&self, keys: &[LeaseKey]) -> Result<Lease, StoreError> {
+        if keys.is_empty() {
+            return Err(StoreError::new(
+                StoreErrorKind::Misconfigured,
+                "no key was given: waiting for any of none would never end",
+            ));
+        }
+        let span = debug_span!("wait_until_any_obtained", lessee = %self.lessee());
+        self.wait(keys).instrument(span).await
+    }
+
+    /// Takes up a lease that another process handed over; `None` where it was taken up before,
+    /// or ran out.
+    ///
+    /// The lease is this locker's from here on: its lessee, its options, a new token.
+    ///
+    /// # Errors
+    ///
+    /// Where the store could not say. The hand-over may still be taken up by a later call, if
+    /// it has not run out.
+    ///
+    /// # Cancel safety
+    ///
+    /// Safe: what was taken up meanwhile is released, and is then lost to the hand-over.
+    pub async fn resume(&self, handed: HandOver) -> Result<Option<Lease>, StoreError> {
+        let span = self.span("resume", handed.key());
+        let start = self.settings.clock.now();
+        match self
+            .attempt(Ask::Adopt(handed.into_grant()))
+            .instrument(span)
+            .await?
+        {
+            Attempt::Obtained(lease) => {
+                self.count(&lease, start);
+                Ok(Some(lease))
+            }
+            Attempt::Held(_) => Ok(None),
+        }
+    }
+
+    /// Tells who holds `key`; `None` where nobody does.
+    ///
+    /// Old news when it arrives: obtain the key to be sure.
+    ///
+    /// # Errors
+    ///
+    /// Where the store could not say, or took longer than a heartbeat period.
+    ///
+    /// # Cancel safety
+    ///
+    /// Safe: it only reads.
+    pub async fn holder(&self, key: &LeaseKey) -> Result<Option<Holder>, StoreError> {
+        let limit = self.settings.options.heartbeat_period();
+        within(limit, self.settings.store.holder(key)).await
+    }
+
+    /// Waits until everything that was dropped has been released: for the end of `main`.
+    ///
+    /// Leases that are still held are not touched. Takes a ttl at most, with the store out of
+    /// reach; what was not released by then is free by itself. The locker can be used on.
+    ///
+    /// # Cancel safety
+    ///
+    /// Safe: it only waits.
+    pub async fn close(&self) {
+        self.household.outstanding.none().await;
+    }
+
+    async fn wait(&self, keys: &[LeaseKey]) -> Result<Lease, StoreError> {
+        let start = self.settings.clock.now();
+        let home = self.home()?;
+        let one_at_a_time = Mutex::new(());
+        let queue = &self.household.queue;
+        let mut contenders: FuturesUnordered<_> = self
+            .shuffled(keys)
+            .into_iter()
+            .map(|key| contend(&self.settings, home, queue, key, &one_at_a_time))
+            .collect();
+        match contenders.next().await {
+            Some(first) => first.inspect(|lease| self.count(lease, start)),
+            None => Err(runtime_has_ended()),
+        }
+    }
+
+    async fn attempt(&self, ask: Ask) -> Result<Attempt, StoreError> {
+        attempt(&self.settings, self.home()?, ask, Patience::FirstAnswer).await
+    }
+
+    fn home(&self) -> Result<&Home, StoreError> {
+        let home = if let Some(home) = self.household.home.get() {
+            home
+        } else {
+            let outstanding = self.household.outstanding.clone();
+            let home = Home::found(&self.settings, self.runtime.as_ref(), outstanding)?;
+            // Of two that come at once, the second's heartbeater ends as it is dropped here.
+            self.household.home.get_or_init(|| home)
+        };
+        if home.is_gone() {
+            return Err(runtime_has_ended());
+        }
+        Ok(home)
+    }
+
+    fn count(&self, lease: &Lease, start: Moment) {
+        let waited: Duration = self.settings.clock.now().since(start);
+        Span::current().record("token", lease.token().get());
+        self.settings.metrics.obtained(lease.key(), waited);
+        tracing::debug!(
+            key = %lease.key(), lessee = %lease.lessee(), token = %lease.token(), ?waited,
+            "lease obtained"
+        );
+    }
+
+    fn shuffled<'a>(&self, keys: &'a [LeaseKey]) -> Vec<&'a LeaseKey> {
+        let mut keys: Vec<_> = keys.iter().collect();
+        self.settings.random.shuffle(&mut keys);
+        keys
+    }
+
+    fn span(&self, call: &'static str, key: &LeaseKey) -> Span {
+        debug_span!(
+            "lease", call, %key, lessee = %self.lessee(), token = tracing::field::Empty
+        )
+    }
+}

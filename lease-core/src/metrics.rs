@@ -1,0 +1,62 @@
+//! What a locker counts, for whatever counts in the application.
+
+use std::fmt;
+use std::time::Duration;
+
+use crate::grant::LossCause;
+use crate::key::LeaseKey;
+
+/// Is told what happens to leases, to count it.
+///
+/// Methods are called from the locker's tasks: keep them short, and do not block. Each does
+/// nothing by default. The margin left at each heartbeat is the best early warning there is: it
+/// shrinks long before the first lease is lost.
+///
+/// # Examples
+///
+/// ```
+/// use std::sync::atomic::{AtomicU64, Ordering};
+/// use std::time::Duration;
+/// use lease_core::{LeaseKey, LossCause, Metrics};
+///
+/// #[derive(Debug, Default)]
+/// struct Losses(AtomicU64);
+///
+/// impl Metrics for Losses {
+///     fn lost(&self, _key: &LeaseKey, _held: Duration, _cause: LossCause) {
+///         self.0.fetch_add(1, Ordering::Relaxed);
+///     }
+/// }
+/// ```
+pub trait Metrics: fmt::Debug + Send + Sync + 'static {
+    /// A lease was obtained, `waited` after it was asked for.
+    fn obtained(&self, key: &LeaseKey, waited: Duration) {
+        let _ = (key, waited);
+    }
+
+    /// A heartbeat succeeded after `latency`, when `margin` was left until the deadline.
+    fn heartbeat(&self, key: &LeaseKey, latency: Duration, margin: Duration) {
+        let _ = (key, latency, margin);
+    }
+
+    /// A heartbeat failed or was late, when `margin` was left until the deadline.
+    fn heartbeat_failed(&self, key: &LeaseKey, margin: Duration) {
+        let _ = (key, margin);
+    }
+
+    /// A lease was given back or handed over after `held`.
+    fn released(&self, key: &LeaseKey, held: Duration) {
+        let _ = (key, held);
+    }
+
+    /// A lease was lost after `held`.
+    fn lost(&self, key: &LeaseKey, held: Duration, cause: LossCause) {
+        let _ = (key, held, cause);
+    }
+}
+
+/// Counts nothing.
+#[derive(Debug)]
+pub(crate) struct Uncounted;
+
+impl Metrics for Uncounted {}

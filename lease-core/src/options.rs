@@ -1,0 +1,222 @@
+//! How leases are kept: lengths that cannot contradict each other.
+
+use std::time::Duration;
+
+use crate::error::InvalidInput;
+
+/// How long leases last and how they are kept alive.
+///
+/// Each setter checks its value against the ttl, and says which rule it broke.
+///
+/// # Examples
+///
+/// ```
+/// use std::time::Duration;
+/// use lease_core::LeaseOptions;
+///
+/// let options = LeaseOptions::new(Duration::from_secs(10))?
+///     .with_heartbeats_per_ttl(5)?
+///     .with_grace(Duration::from_secs(2))?;
+/// assert_eq!(options.heartbeat_period(), Duration::from_secs(2));
+///
+/// assert_eq!(
+///     LeaseOptions::new(Duration::ZERO).unwrap_err().to_string(),
+///     "ttl 0ns is out of range: a ttl is 100ms to 86400s",
+/// );
+/// # Ok::<_, lease_core::InvalidInput>(())
+/// ```
+#[derive(Clone, Debug, PartialEq)]
+pub struct LeaseOptions {
+    ttl: Duration,
+    heartbeats_per_ttl: u32,
+    clock_rate_error: f64,
+    grace: Duration,
+    poll_interval: Duration,
+}
+
+impl LeaseOptions {
+    /// The shortest ttl: below it, ordinary delays of a network or a scheduler are losses.
+    pub const MIN_TTL: Duration = Duration::from_millis(100);
+    /// The longest ttl: a day. Stores remember tokens for seven.
+    pub const MAX_TTL: Duration = Duration::from_secs(86_400);
+
+    /// How late a timer may fire and a loss still be told in time: tokio's timers count whole
+    /// milliseconds, rounded up, and waking a task takes a moment.
+    const NOTICE: Duration = Duration::from_millis(2);
+
+    /// Leases that last for `ttl` without a heartbeat.
+    ///
+    /// A crashed holder keeps its key for up to this long; a holder cut off from the store
+    /// works on for almost as long.
+    ///
+    /// # Errors
+    ///
+    /// Where `ttl` is not [`MIN_TTL`](Self::MIN_TTL) to [`MAX_TTL`](Self::MAX_TTL).
+    pub fn new(ttl: Duration) -> Result<Self, InvalidInput> {
+        if !(Self::MIN_TTL..=Self::MAX_TTL).contains(&ttl) {
+            return Err(InvalidInput::new(format!(
+                "ttl {ttl:?} is out of range: a ttl is {:?} to {:?}",
+                Self::MIN_TTL,
+                Self::MAX_TTL
+            )));
+        }
+        Ok(Self {
+            ttl,
+            heartbeats_per_ttl: 3,
+            clock_rate_error: 0.01,
+            grace: ttl / 10,
+            poll_interval: Duration::from_secs(1),
+        })
+    }
+
+    /// Sends `count` heartbeats per ttl: 3 to 100. Defaults to 3, so that two may fail.
+    ///
+    /// # Errors
+    ///
+    /// Where `count` is out of range.
+    pub fn with_heartbeats_per_ttl(mut self, count: u32) -> Result<Self, InvalidInput> {
+        if !(3..=100).contains(&count) {
+            return Err(InvalidInput::new(format!(
+                "{count} heartbeats per ttl are out of range: 3 to 100, so that one may fail"
+            )));
+        }
+        self.heartbeats_per_ttl = count;
+        Ok(self)
+    }
+
+    /// Assumes that the rates of any two clocks differ by at most `error`: 0 to 0.1. Defaults
+    /// to 0.01, that is 1 %, far above what clocks of real machines do (NTP slews by 0.05 %).
+    ///
+    /// Every lease ends this part of its ttl before the store may free it.
+    ///
+    /// # Errors
+    ///
+    /// Where `error` is out of range.
+    pub fn with_clock_rate_error(mut self, error: f64) -> Result<Self, InvalidInput> {
+        if !(0.0..=0.1).contains(&error) {
+            return Err(InvalidInput::new(format!(
+                "clock rate error {error} is out of range: 0 to 0.1, as a part of the rate"
+            )));
+        }
+        self.clock_rate_error = error;
+        Ok(self)
+    }
+
+    /// Cancels work `grace` before the deadline: up to a quarter of the ttl. Defaults to a
+    /// tenth of it.
+    ///
+    /// See [`Lease::cancelled_on_loss`](crate::Lease::cancelled_on_loss).
+    ///
+    /// # Errors
+    ///
+    /// Where `grace` is longer than a quarter of the ttl.
+    pub fn with_grace(mut self, grace: Duration) -> Result<Self, InvalidInput> {
+        if grace > self.ttl / 4 {
+            return Err(InvalidInput::new(format!(
+                "grace {grace:?} is too long: at most a quarter of the ttl, {:?}",
+                self.ttl / 4
+            )));
+        }
+        self.grace = grace;
+        Ok(self)
+    }
+
+    /// Asks a store that cannot wake waiters again after `interval`, more or less by half: 1 ms
+    /// to an hour. Defaults to 1 s.
+    ///
+    /// # Errors
+    ///
+    /// Where `interval` is out of range.
+    pub fn with_poll_interval(mut self, interval: Duration) -> Result<Self, InvalidInput> {
+        let range = Duration::from_millis(1)..=Duration::from_secs(3600);
+        if !range.contains(&interval) {
+            return Err(InvalidInput::new(format!(
+                "poll interval {interval:?} is out of range: 1ms to 3600s"
+            )));
+        }
+        self.poll_interval = interval;
+        Ok(self)
+    }
+
+    /// How long a lease lasts without a heartbeat.
+    pub fn ttl(&self) -> Duration {
+        self.ttl
+    }
+
+    /// The longest time between two heartbeats.
+    pub fn heartbeat_period(&self) -> Duration {
+        self.ttl / self.heartbeats_per_ttl
+    }
+
+    /// How long before the deadline work is cancelled.
+    pub fn grace(&self) -> Duration {
+        self.grace
+    }
+
+    /// How often a store that cannot wake waiters is asked again.
+    pub fn poll_interval(&self) -> Duration {
+        self.poll_interval
+    }
+
+    /// How long a holder may trust a ttl that began no earlier than its request:
+    /// `ttl · (1 − ρ) − δ`, with ρ the clock rate error and δ the store's grain and 2 ms for
+    /// timers. It is the allowance for clocks of Gray and Cheriton, "Leases: an efficient
+    /// fault-tolerant mechanism for distributed file cache consistency" (1989), as a rate.
+    pub(crate) fn safe(&self, ttl: Duration, grain: Duration) -> Duration {
+        ttl.mul_f64(1.0 - self.clock_rate_error)
+            .saturating_sub(grain + Self::NOTICE)
+    }
+
+    /// Whether another ttl than this one's own is in range: for hand-overs.
+    pub(crate) fn in_range(ttl: Duration) -> Result<(), InvalidInput> {
+        Self::new(ttl).map(drop)
+    }
+}
+
+impl Default for LeaseOptions {
+    /// 30 s: long enough to sit out a restart of the store, short enough to wait for when a
+    /// holder has crashed.
+    fn default() -> Self {
+        let ttl = Duration::from_secs(30);
+        Self {
+            ttl,
+            heartbeats_per_ttl: 3,
+            clock_rate_error: 0.01,
+            grace: ttl / 10,
+            poll_interval: Duration::from_secs(1),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bad_values_are_refused_with_the_rule() {
+        let options = LeaseOptions::default;
+        let refused = |result: Result<LeaseOptions, InvalidInput>| result.unwrap_err().to_string();
+
+        assert_eq!(
+            refused(LeaseOptions::new(Duration::from_secs(1 << 40))),
+            "ttl 1099511627776s is out of range: a ttl is 100ms to 86400s",
+        );
+        assert_eq!(
+            refused(options().with_heartbeats_per_ttl(2)),
+            "2 heartbeats per ttl are out of range: 3 to 100, so that one may fail",
+        );
+        assert!(options().with_clock_rate_error(f64::NAN).is_err());
+        assert!(options().with_clock_rate_error(-0.1).is_err());
+        assert!(options().with_grace(Duration::from_secs(8)).is_err());
+        assert!(options().with_poll_interval(Duration::ZERO).is_err());
+    }
+
+    #[test]
+    fn a_lease_is_trusted_for_less_than_its_ttl() {
+        let options = LeaseOptions::default();
+
+        let safe = options.safe(Duration::from_secs(30), Duration::from_millis(1));
+
+        assert_eq!(safe, Duration::from_millis(29_700 - 3));
+    }
+}

@@ -1,0 +1,103 @@
+//! Waiting for a key: in line within this process, then watching the store.
+
+use std::error::Error;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::select;
+use tokio::sync::Mutex;
+use tracing::debug;
+
+use crate::attempt::{Ask, Attempt, Patience, attempt};
+use crate::clock::sleep_until;
+use crate::error::StoreError;
+use crate::grant::Holder;
+use crate::home::Home;
+use crate::key::LeaseKey;
+use crate::lease::Lease;
+use crate::queue::Queue;
+use crate::retry::{Pauses, within};
+use crate::settings::Settings;
+use crate::store::Freed;
+
+/// Waits for `key`, for as long as it takes.
+///
+/// `one_at_a_time` is shared by contenders for several keys that want only one of them: while
+/// one attempts, the others hold still, and once it has obtained its key they are dropped.
+pub(crate) async fn contend(
+    settings: &Arc<Settings>,
+    home: &Home,
+    queue: &Arc<Queue>,
+    key: &LeaseKey,
+    one_at_a_time: &Mutex<()>,
+) -> Result<Lease, StoreError> {
+    let turn = queue.turn(key).await;
+    let mut pauses = Pauses::new(&settings.options, &settings.random);
+    let mut watch = None;
+    loop {
+        // Watched first, and attempted then: a release in between wakes the watch.
+        let freed = match watch.take() {
+            Some(freed) => freed,
+            None => watch_or_poll(settings, key).await,
+        };
+        let alone = one_at_a_time.lock().await;
+        match attempt(settings, home, Ask::Obtain(key.clone()), Patience::Definite).await {
+            Ok(Attempt::Obtained(lease)) => {
+                lease.keep_turn(turn);
+                return Ok(lease);
+            }
+            Ok(Attempt::Held(holder)) => {
+                drop(alone);
+                pauses = Pauses::new(&settings.options, &settings.random);
+                watch = wait_for_change(settings, freed, &holder).await;
+            }
+            Err(error) if error.is_retryable() => {
+                drop(alone);
+                watch = Some(freed);
+                sleep(settings, pauses.next()).await;
+            }
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+/// A store that cannot watch can still be asked again.
+async fn watch_or_poll(settings: &Settings, key: &LeaseKey) -> Freed {
+    let limit = settings.options.heartbeat_period();
+    match within(limit, settings.store.watch(key)).await {
+        Ok(freed) => freed,
+        Err(error) => {
+            debug!(%key, error = &error as &dyn Error, "no watch: polling instead");
+            Freed::never()
+        }
+    }
+}
+
+/// Waits until the key may be free; gives the watch back if it has not been used up.
+async fn wait_for_change(settings: &Settings, mut freed: Freed, holder: &Holder) -> Option<Freed> {
+    let (options, random) = (&settings.options, &settings.random);
+    // More or less by half, so that many waiters do not ask at once.
+    let poll = if freed.can_wake() {
+        options.ttl()
+    } else {
+        random.part_of(options.poll_interval() * 3 / 2, 1.0 / 3.0)
+    };
+    let expiry = holder
+        .expires_in
+        .map(|left| left + random.part_of(JITTER, 0.0));
+    let wait = expiry.map_or(poll, |expiry| expiry.min(poll));
+    select! {
+        // The watch first: it is the more likely to come with the key free.
+        biased;
+        () = &mut freed => None,
+        () = sleep(settings, wait) => Some(freed),
+    }
+}
+
+async fn sleep(settings: &Settings, length: Duration) {
+    let until = settings.clock.now() + length;
+    sleep_until(&*settings.clock, until, settings.options.heartbeat_period()).await;
+}
+
+/// How far waiters of different processes spread when a lease runs out.
+const JITTER: Duration = Duration::from_millis(20);

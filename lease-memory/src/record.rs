@@ -145,10 +145,13 @@ impl Record {
     ) -> Result<&mut Tenure, LossCause> {
         let cause = self.why_lost(grant);
         match &mut self.tenure {
-            Some(tenure) if tenure.nonce == grant.nonce => match tenure.stands(now) {
-                true => Ok(tenure),
-                false => Err(LossCause::Expired),
-            },
+            Some(tenure) if tenure.nonce == grant.nonce => {
+                if tenure.stands(now) {
+                    Ok(tenure)
+                } else {
+                    Err(LossCause::Expired)
+                }
+            }
             _ => Err(cause),
         }
     }
@@ -208,7 +211,7 @@ impl Record {
             tenure
                 .max(former)
                 .max(reserved)
-                .unwrap_or(Moment::from_nanos(0)),
+                .unwrap_or_else(|| Moment::from_nanos(0)),
         )
     }
 

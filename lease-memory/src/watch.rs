@@ -49,7 +49,7 @@ impl Watches {
         let woken = self.waiting().keys.remove(key);
         for (_, wake) in woken.into_iter().flatten() {
             // Who no longer waits needs no waking.
-            drop(wake.send(()));
+            let _ = wake.send(());
         }
     }
 

@@ -1,0 +1,1 @@
+//! What the tests share: real servers, and what comes between them and us.

@@ -40,6 +40,7 @@ use crate::token::FencingToken;
 pub struct Faulty<S> {
     store: Arc<S>,
     network: Option<Handle>,
+    latency: Duration,
     plan: Arc<Mutex<Plan>>,
 }
 
@@ -99,6 +100,7 @@ impl<S> Faulty<S> {
         Self {
             store: Arc::new(store),
             network: None,
+            latency: Duration::ZERO,
             plan: Arc::default(),
         }
     }
@@ -111,6 +113,12 @@ impl<S> Faulty<S> {
             network: Some(network),
             ..self
         }
+    }
+
+    /// Lets every request take `latency` to arrive, whatever else befalls it.
+    #[must_use]
+    pub fn with_latency(self, latency: Duration) -> Self {
+        Self { latency, ..self }
     }
 
     /// The store itself, past the network.
@@ -165,10 +173,13 @@ impl<S> Faulty<S> {
     {
         let fault = self.plan().befalls(call);
         let (reply, answer) = oneshot::channel();
-        let store = Arc::clone(&self.store);
+        let (store, latency) = (Arc::clone(&self.store), self.latency);
         let network = self.network.clone().unwrap_or_else(Handle::current);
         network.spawn(async move {
             let apply = || apply(Arc::clone(&store));
+            if !latency.is_zero() {
+                sleep(latency).await;
+            }
             match fault {
                 None => drop(reply.send(apply().await)),
                 Some(Fault::Fail) => drop(reply.send(Err(unanswered()))),
@@ -233,6 +244,7 @@ impl<S> Clone for Faulty<S> {
         Self {
             store: Arc::clone(&self.store),
             network: self.network.clone(),
+            latency: self.latency,
             plan: Arc::clone(&self.plan),
         }
     }

@@ -30,6 +30,7 @@ mod case;
 mod faulty;
 #[doc(hidden)]
 pub mod promises;
+mod simulation;
 
 use std::future::Future;
 use std::time::Duration;
@@ -38,6 +39,7 @@ use async_trait::async_trait;
 
 pub use case::Case;
 pub use faulty::{Call, Fault, Faulty};
+pub use simulation::{ProcessId, Simulation};
 
 use crate::store::LockStore;
 

@@ -19,10 +19,7 @@ use crate::settings::Settings;
 /// What an attempt to obtain a key came to.
 #[derive(Debug)]
 #[must_use = "an obtained lease that is dropped is released"]
-#[expect(
-    clippy::exhaustive_enums,
-    reason = "a key is obtained or held: match on both"
-)]
+#[expect(clippy::exhaustive_enums, reason = "a key is obtained or held: match on both")]
 pub enum Attempt {
     /// The key is yours for as long as you keep this.
     Obtained(Lease),
@@ -84,9 +81,7 @@ pub(crate) async fn attempt(
     };
     home.run(errand.settle());
     // A runtime that has ended drops its tasks, and with them the other end.
-    answer
-        .await
-        .unwrap_or_else(|_dropped| Err(runtime_has_ended()))
+    answer.await.unwrap_or_else(|_dropped| Err(runtime_has_ended()))
 }
 
 struct Attempting {
@@ -146,14 +141,7 @@ impl Attempting {
         // Counted from before the first request: an earlier one than the one that was answered
         // may be what was granted.
         let deadline = first_sent + self.settings.safe(grant.ttl);
-        let lease = Lease::new(
-            &self.settings,
-            &self.home,
-            grant,
-            attributes,
-            first_sent,
-            deadline,
-        );
+        let lease = Lease::new(&self.settings, &self.home, grant, attributes, first_sent, deadline);
         if lease.is_held() {
             self.answer(Ok(Attempt::Obtained(lease)));
         } else {

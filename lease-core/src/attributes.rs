@@ -176,17 +176,12 @@ impl Change {
 
     /// What is set, in the order of the names.
     pub fn assigned(&self) -> impl Iterator<Item = (&str, &Value)> {
-        self.values
-            .iter()
-            .filter_map(|(name, value)| Some((name.as_str(), value.as_ref()?)))
+        self.values.iter().filter_map(|(name, value)| Some((name.as_str(), value.as_ref()?)))
     }
 
     /// What is removed, in the order of the names.
     pub fn removed(&self) -> impl Iterator<Item = &str> {
-        self.values
-            .iter()
-            .filter(|(_, value)| value.is_none())
-            .map(|(name, _)| name.as_str())
+        self.values.iter().filter(|(_, value)| value.is_none()).map(|(name, _)| name.as_str())
     }
 
     /// Makes the change in memory.

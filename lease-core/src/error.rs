@@ -21,9 +21,7 @@ pub struct InvalidInput {
 impl InvalidInput {
     /// An error that reads as `sentence`: say which value broke which rule.
     pub fn new(sentence: impl Into<String>) -> Self {
-        Self {
-            sentence: sentence.into(),
-        }
+        Self { sentence: sentence.into() }
     }
 }
 
@@ -60,10 +58,7 @@ pub enum StoreErrorKind {
 impl StoreError {
     /// An error of `kind`, caused by `source`: an error, or a text that says what to do.
     pub fn new(kind: StoreErrorKind, source: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
-        Self {
-            kind,
-            source: source.into(),
-        }
+        Self { kind, source: source.into() }
     }
 
     /// Why the store could not say.

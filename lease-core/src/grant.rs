@@ -89,12 +89,7 @@ pub struct Claim {
 impl Claim {
     /// A claim of `key` by `lessee`.
     pub fn new(key: LeaseKey, lessee: Lessee, nonce: Nonce, ttl: Duration) -> Self {
-        Self {
-            key,
-            lessee,
-            nonce,
-            ttl,
-        }
+        Self { key, lessee, nonce, ttl }
     }
 
     /// The grant of this claim under `token`: what a store answers with.
@@ -145,20 +140,13 @@ pub struct Holder {
 impl Holder {
     /// A holder whose lease runs out after `expires_in`, as far as the store can say.
     pub fn new(lessee: Lessee, token: FencingToken, expires_in: Option<Duration>) -> Self {
-        Self {
-            lessee,
-            token,
-            expires_in,
-        }
+        Self { lessee, token, expires_in }
     }
 }
 
 /// What a store says to a claim.
 #[derive(Clone, PartialEq, Debug)]
-#[expect(
-    clippy::exhaustive_enums,
-    reason = "a claim is granted or it is not: match on both"
-)]
+#[expect(clippy::exhaustive_enums, reason = "a claim is granted or it is not: match on both")]
 pub enum Obtained {
     /// The key is the claim's; these attributes were on the record.
     Granted(Grant, Attributes),
@@ -168,10 +156,7 @@ pub enum Obtained {
 
 /// What a store says to a heartbeat.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[expect(
-    clippy::exhaustive_enums,
-    reason = "the heartbeater must treat each answer"
-)]
+#[expect(clippy::exhaustive_enums, reason = "the heartbeater must treat each answer")]
 pub enum Heartbeat {
     /// The lease lasts for another ttl from now.
     Extended,
@@ -184,10 +169,7 @@ pub enum Heartbeat {
 /// What a store says to any other write under a grant.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[must_use = "a write under a lost grant changed nothing"]
-#[expect(
-    clippy::exhaustive_enums,
-    reason = "a fenced write is applied or it is not"
-)]
+#[expect(clippy::exhaustive_enums, reason = "a fenced write is applied or it is not")]
 pub enum Written {
     /// The grant stood, and the write was applied.
     Applied,

@@ -176,19 +176,12 @@ impl Heartbeater {
         }
         // What is nearly due goes along: fewer and fuller batches, never a later heartbeat.
         let horizon = now + self.settings.options.heartbeat_period() / 64;
-        let due: Vec<u64> = self
-            .due
-            .range(..=(horizon, u64::MAX))
-            .map(|(_, id)| *id)
-            .collect();
+        let due: Vec<u64> = self.due.range(..=(horizon, u64::MAX)).map(|(_, id)| *id).collect();
         let mut batch = Batch::with_capacity(due.len().min(BATCH));
         for id in due {
             self.look_at(id, now, horizon, &mut batch);
             if batch.ids.len() == BATCH {
-                self.send(
-                    std::mem::replace(&mut batch, Batch::with_capacity(BATCH)),
-                    now,
-                );
+                self.send(std::mem::replace(&mut batch, Batch::with_capacity(BATCH)), now);
             }
         }
         if !batch.ids.is_empty() {
@@ -210,10 +203,7 @@ impl Heartbeater {
             kept.winding_down = true;
             kept.hold.wind_down();
         }
-        if kept
-            .sent
-            .is_some_and(|sent| now >= sent + settings.options.heartbeat_period())
-        {
+        if kept.sent.is_some_and(|sent| now >= sent + settings.options.heartbeat_period()) {
             kept.sent = None;
             kept.next = now;
             kept.at_risk(settings, now, "heartbeat is late");
@@ -249,14 +239,7 @@ impl Heartbeater {
         kept.look_again = moment;
     }
 
-    fn hear(
-        &mut self,
-        Answer {
-            id,
-            beat,
-            heartbeat,
-        }: Answer,
-    ) {
+    fn hear(&mut self, Answer { id, beat, heartbeat }: Answer) {
         let settings = Arc::clone(&self.settings);
         let now = settings.clock.now();
         let Some(kept) = self.kept.get_mut(&id) else {
@@ -283,9 +266,7 @@ impl Heartbeater {
                     self.part_with(id);
                     return;
                 }
-                settings
-                    .metrics
-                    .heartbeat(&grant.key, now.since(sent), margin);
+                settings.metrics.heartbeat(&grant.key, now.since(sent), margin);
                 kept.failures = 0;
                 let period = settings.options.heartbeat_period();
                 kept.next = sent + settings.random.part_of(period, 0.9);
@@ -356,6 +337,13 @@ impl Heartbeater {
 impl Drop for Heartbeater {
     /// Leases outlive their heartbeater only if its runtime has ended: nobody keeps them now.
     fn drop(&mut self) {
+        // Closed first: a lease that comes later finds nobody home, and ends by itself.
+        self.commands.close();
+        while let Ok(command) = self.commands.try_recv() {
+            if let Command::Keep(hold) = command {
+                hold.end(Ending::Lost(LossCause::Abandoned));
+            }
+        }
         for kept in self.kept.values() {
             kept.hold.end(Ending::Lost(LossCause::Abandoned));
         }
@@ -364,13 +352,8 @@ impl Drop for Heartbeater {
 
 impl Kept {
     fn at_risk(&mut self, settings: &Settings, now: Moment, why: &str) {
-        let margin = self
-            .hold
-            .deadline()
-            .map_or(Duration::ZERO, |at| at.since(now));
-        settings
-            .metrics
-            .heartbeat_failed(&self.hold.grant.key, margin);
+        let margin = self.hold.deadline().map_or(Duration::ZERO, |at| at.since(now));
+        settings.metrics.heartbeat_failed(&self.hold.grant.key, margin);
         self.hold.set_at_risk(true);
         let grant = &self.hold.grant;
         debug!(
@@ -382,10 +365,7 @@ impl Kept {
 
 impl Batch {
     fn with_capacity(count: usize) -> Self {
-        Self {
-            ids: Vec::with_capacity(count),
-            beats: Vec::with_capacity(count),
-        }
+        Self { ids: Vec::with_capacity(count), beats: Vec::with_capacity(count) }
     }
 
     /// Sends all heartbeats and passes on the answers as they come; completes when each lease
@@ -414,29 +394,18 @@ impl Batch {
     ) {
         if let (Some(id), Some((_, beat))) = (self.ids.get(place), self.beats.get(place)) {
             // Nobody listens any more: every lease is gone.
-            drop(answered.send(Answer {
-                id: *id,
-                beat: *beat,
-                heartbeat,
-            }));
+            drop(answered.send(Answer { id: *id, beat: *beat, heartbeat }));
         }
     }
 }
 
 /// Gives a lease back, and goes on trying until the store has surely freed it by itself.
 async fn give_back(settings: Arc<Settings>, release: Release) {
-    let Release {
-        hold,
-        reserved,
-        reply,
-        errand,
-    } = release;
+    let Release { hold, reserved, reply, errand } = release;
     let (grant, options) = (&hold.grant, &settings.options);
     let clock = hold.clock();
     if let Some(Ending::Released) = hold.ending() {
-        settings
-            .metrics
-            .released(&grant.key, clock.now().since(hold.granted_at));
+        settings.metrics.released(&grant.key, clock.now().since(hold.granted_at));
     }
 
     let until = clock.now() + grant.ttl;
@@ -489,10 +458,7 @@ impl Alarm {
         if moment <= now {
             return;
         }
-        if alarm
-            .set_for
-            .is_none_or(|set_for| set_for > moment || set_for <= now)
-        {
+        if alarm.set_for.is_none_or(|set_for| set_for > moment || set_for <= now) {
             // tokio's timers stand still while the machine is suspended: look up now and then.
             let wait = moment.since(now).min(RECHECK);
             let ring = settings.clock.timer_for(wait);

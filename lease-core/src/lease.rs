@@ -62,10 +62,7 @@ pub struct Lease {
 
 /// How a release ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[expect(
-    clippy::exhaustive_enums,
-    reason = "the lease was there to be released or it was not"
-)]
+#[expect(clippy::exhaustive_enums, reason = "the lease was there to be released or it was not")]
 pub enum Released {
     /// The key is free.
     Freed,
@@ -76,10 +73,7 @@ pub enum Released {
 /// How a hand-over ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[must_use = "a hand-over that nobody resumes blocks the key until it runs out"]
-#[expect(
-    clippy::exhaustive_enums,
-    reason = "the lease was there to be handed over or it was not"
-)]
+#[expect(clippy::exhaustive_enums, reason = "the lease was there to be handed over or it was not")]
 pub enum Handed {
     /// The key is kept for whoever resumes this.
     Over(HandOver),
@@ -260,9 +254,7 @@ impl Lease {
     async fn give_back(mut self, reserved: Option<Duration>) -> Result<Released, StoreError> {
         let (reply, answer) = oneshot::channel();
         let ending = self.send_release(reserved, Some(reply));
-        let answer = answer
-            .await
-            .unwrap_or_else(|_dropped| Err(runtime_has_ended()));
+        let answer = answer.await.unwrap_or_else(|_dropped| Err(runtime_has_ended()));
         match ending {
             Ending::Lost(cause) => Ok(Released::AlreadyLost(cause)),
             Ending::Released => answer.map(|()| Released::Freed),
@@ -309,9 +301,8 @@ impl Lease {
             // Where nobody listens any more, the lease is dropped with the answer, and released.
             drop(reply.send(self.last_heartbeat(wait).await));
         });
-        let (mut lease, heartbeat) = answer
-            .await
-            .unwrap_or_else(|_dropped| Err(runtime_has_ended()))?;
+        let (mut lease, heartbeat) =
+            answer.await.unwrap_or_else(|_dropped| Err(runtime_has_ended()))?;
         match heartbeat {
             Heartbeat::Extended | Heartbeat::Overtaken => {
                 lease.given_away = true;

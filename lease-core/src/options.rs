@@ -163,8 +163,7 @@ impl LeaseOptions {
     /// timers. It is the allowance for clocks of Gray and Cheriton, "Leases: an efficient
     /// fault-tolerant mechanism for distributed file cache consistency" (1989), as a rate.
     pub(crate) fn safe(&self, ttl: Duration, grain: Duration) -> Duration {
-        ttl.mul_f64(1.0 - self.clock_rate_error)
-            .saturating_sub(grain + Self::NOTICE)
+        ttl.mul_f64(1.0 - self.clock_rate_error).saturating_sub(grain + Self::NOTICE)
     }
 
     /// Whether another ttl than this one's own is in range: for hand-overs.

@@ -63,13 +63,7 @@ impl MemoryStore {
 
     fn with(clock: Arc<dyn Clock>, floor: u64) -> Self {
         let shelf = Mutex::new(Shelf::new(floor));
-        Self {
-            shared: Arc::new(Shared {
-                clock,
-                shelf,
-                watches: Watches::default(),
-            }),
-        }
+        Self { shared: Arc::new(Shared { clock, shelf, watches: Watches::default() }) }
     }
 
     /// How many records are kept, deleted ones that are still remembered included.
@@ -79,11 +73,7 @@ impl MemoryStore {
 
     /// The shelf as it is now, without what has faded.
     fn open(&self) -> (MutexGuard<'_, Shelf>, Moment) {
-        let mut shelf = self
-            .shared
-            .shelf
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut shelf = self.shared.shelf.lock().unwrap_or_else(PoisonError::into_inner);
         // Read under the lock, so that time never goes back from one write to the next.
         let now = self.shared.clock.now();
         shelf.sweep(now);
@@ -182,10 +172,7 @@ impl LeaseTable for MemoryStore {
 
     async fn create(&self, key: &LeaseKey, attributes: &Attributes) -> Result<bool, StoreError> {
         let (mut shelf, now) = self.open();
-        if shelf
-            .record(key)
-            .is_some_and(|record| record.existence != Existence::Deleted)
-        {
+        if shelf.record(key).is_some_and(|record| record.existence != Existence::Deleted) {
             return Ok(false);
         }
         let record = shelf.record_or_new(key, now);
@@ -249,9 +236,7 @@ impl LeaseTable for MemoryStore {
         let Some(record) = shelf.record_mut(key) else {
             return Ok(false);
         };
-        let stands = record
-            .holder(now)
-            .is_some_and(|holder| holder.token == token);
+        let stands = record.holder(now).is_some_and(|holder| holder.token == token);
         match &mut record.tenure {
             Some(tenure) if stands => {
                 tenure.evicted = true;

@@ -97,11 +97,7 @@ pub async fn many_heartbeats_are_each_answered_once<F: Fixture>(case: Case<F>) {
 
     let mut places: Vec<_> = answers.iter().map(|(place, _)| *place).collect();
     places.sort_unstable();
-    assert_eq!(
-        places,
-        (0..20).collect::<Vec<_>>(),
-        "the places that were answered"
-    );
+    assert_eq!(places, (0..20).collect::<Vec<_>>(), "the places that were answered");
     for (place, answer) in answers {
         let extended = matches!(answer, Ok(Heartbeat::Extended));
         assert_eq!(extended, place % 3 != 0, "heartbeat {place}: {answer:?}");

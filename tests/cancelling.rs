@@ -157,6 +157,7 @@ impl World {
 }
 
 /// Runs `story` in a fresh world for each number of polls, until it runs to its end.
+#[expect(clippy::needless_pass_by_value, reason = "a story reads better without `&`")]
 fn at_every_poll(story: impl AsyncFn(&World, usize) -> bool) {
     for polls in 0..MANY {
         let runtime = tokio::runtime::Builder::new_current_thread()
@@ -191,7 +192,7 @@ fn at_every_poll(story: impl AsyncFn(&World, usize) -> bool) {
             return;
         }
     }
-    panic!("not done after {MANY} polls");
+    unreachable!("not done after {MANY} polls");
 }
 
 /// Polls `future` so many times, the other tasks in between, and drops it; says whether it

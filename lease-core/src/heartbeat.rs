@@ -31,7 +31,7 @@ use crate::settings::Settings;
 pub(crate) enum Command {
     /// Keep this lease alive.
     Keep(Arc<Hold>),
-    /// Stop keeping it alive: somebody else takes care of it now.
+    /// Send no more heartbeats, but watch its deadline: it is being handed over.
     Leave(Arc<Hold>),
     /// Stop keeping it alive, and give it back.
     Release(Release),
@@ -70,6 +70,7 @@ struct Kept {
     next: Moment,
     failures: u32,
     winding_down: bool,
+    leaving: bool,
     /// Its place in `due`.
     look_again: Moment,
 }
@@ -133,7 +134,11 @@ impl Heartbeater {
     fn obey(&mut self, command: Command) {
         match command {
             Command::Keep(hold) => self.keep(hold),
-            Command::Leave(hold) => self.forget(hold.id),
+            Command::Leave(hold) => {
+                if let Some(kept) = self.kept.get_mut(&hold.id) {
+                    kept.leaving = true;
+                }
+            }
             Command::Release(release) => {
                 self.forget(release.hold.id);
                 tokio::spawn(give_back(Arc::clone(&self.settings), release));
@@ -156,6 +161,7 @@ impl Heartbeater {
             next,
             failures: 0,
             winding_down: false,
+            leaving: false,
             look_again: next,
         };
         self.due.insert((next, id));
@@ -203,12 +209,15 @@ impl Heartbeater {
             kept.winding_down = true;
             kept.hold.wind_down();
         }
-        if kept.sent.is_some_and(|sent| now >= sent + settings.options.heartbeat_period()) {
+        if kept.leaving {
+            kept.sent = None;
+        } else if kept.sent.is_some_and(|sent| now >= sent + settings.options.heartbeat_period()) {
             kept.sent = None;
             kept.next = now;
             kept.at_risk(settings, now, "heartbeat is late");
         }
-        if kept.sent.is_none() && kept.next <= horizon && self.slots.available_permits() > 0 {
+        let may_beat = !kept.leaving && self.slots.available_permits() > 0;
+        if kept.sent.is_none() && kept.next <= horizon && may_beat {
             kept.beat = kept.hold.next_beat();
             kept.sent = Some(now);
             batch.ids.push(id);
@@ -225,6 +234,7 @@ impl Heartbeater {
         };
         let deadline = kept.hold.deadline().unwrap_or(now);
         let mut moment = match kept.sent {
+            _ if kept.leaving => deadline,
             Some(sent) => sent + options.heartbeat_period(),
             // All slots are taken: one is free again before long.
             None if kept.next <= now => now + options.heartbeat_period() / 64,
@@ -411,6 +421,10 @@ async fn give_back(settings: Arc<Settings>, release: Release) {
     let until = clock.now() + grant.ttl;
     let mut pauses = Pauses::new(options, &settings.random);
     let answer = loop {
+        // Somebody else has the key: there is nothing to free.
+        if hold.ending() == Some(Ending::Lost(LossCause::Superseded)) {
+            break Ok(());
+        }
         let release = settings.store.release(grant, reserved);
         let error = match within(options.heartbeat_period(), release).await {
             Ok(()) => break Ok(()),

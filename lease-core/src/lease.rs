@@ -215,7 +215,8 @@ impl Lease {
     /// A token that is cancelled `grace` before the deadline, and when the lease ends in any
     /// way: for work that must wind down rather than be dropped.
     ///
-    /// It is cancelled by the heartbeater's task. Where the process was paused, check
+    /// Once cancelled it stays so, also where a heartbeat in the last moment saves the lease. It
+    /// is cancelled by the heartbeater's task. Where the process was paused, check
     /// [`is_held`](Self::is_held) as well. Cancelling it yourself cancels no other.
     pub fn cancelled_on_loss(&self) -> CancellationToken {
         self.hold.work()
@@ -332,7 +333,7 @@ impl Lease {
             if let Some(ending) = self.hold.ending() {
                 break Heartbeat::Lost(ending.cause());
             }
-            let limit = options.heartbeat_period();
+            let limit = options.heartbeat_period().min(self.remaining());
             let beat = self.hold.next_beat();
             let error = match within(limit, self.settings.store.heartbeat(&grant, beat)).await {
                 Ok(heartbeat) => break heartbeat,

@@ -1,9 +1,10 @@
 //! Runs the examples as their readers do, and looks at how they end.
 //!
 //! They are found beside this test: `cargo test` builds the examples of a package along with its
-//! tests. Running them through a second cargo would build their dependencies once more, with
-//! other features than those of a test of the whole workspace; calling them as functions would
-//! not see what reaches the terminal, nor the exit code.
+//! tests (of `unit_test` it builds the tests instead, and runs them). Running them through a
+//! second cargo would build their dependencies once more, with other features than those of a
+//! test of the whole workspace; calling them as functions would not see what reaches the
+//! terminal, nor the exit code.
 #![expect(clippy::expect_used, reason = "a test may fail")]
 
 use std::path::{Path, PathBuf};
@@ -138,14 +139,6 @@ fn a_paused_holder_is_refused() {
     ] {
         assert!(ended.stdout.contains(told), "{told}: {ended:?}");
     }
-}
-
-#[test]
-fn the_tested_application_runs() {
-    let ended = run("unit_test", &[]);
-
-    assert_eq!(ended.code, Some(0), "{ended:?}");
-    assert!(ended.stdout.starts_with("Written: "), "{ended:?}");
 }
 
 #[test]

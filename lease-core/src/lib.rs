@@ -1,4 +1,3 @@
-//! Distributed leases: one holder per key, told before it is too late, fenced by tokens.
 #![doc = include_str!("../README.md")]
 #![cfg_attr(docsrs, feature(doc_cfg))]
 

@@ -24,11 +24,7 @@ async fn run() -> Result<ExitCode, Failure> {
         report: Gate::default(),
         timeline: Timeline::start(),
     });
-    let lease = office
-        .locker("former")
-        .await?
-        .wait_until_obtained(&office.key)
-        .await?;
+    let lease = office.locker("former").await?.wait_until_obtained(&office.key).await?;
     let token = lease.token();
     office.write("former", token, "draft");
 
@@ -39,9 +35,7 @@ async fn run() -> Result<ExitCode, Failure> {
     };
     // The pause: this thread stands still, and with it everything on its runtime, heartbeats
     // included, until the successor has come and gone.
-    successor
-        .join()
-        .map_err(|_panic| "the successor panicked")??;
+    successor.join().map_err(|_panic| "the successor panicked")??;
 
     let told_at_once = select! {
         biased;
@@ -50,11 +44,7 @@ async fn run() -> Result<ExitCode, Failure> {
         () = async {} => None,
     };
     office.tell("former", token, "goes on");
-    office.tell(
-        "former",
-        token,
-        format_args!("is_held(): {}", lease.is_held()),
-    );
+    office.tell("former", token, format_args!("is_held(): {}", lease.is_held()));
     match &told_at_once {
         Some(lost) => office.tell("former", token, format_args!("lost(): {lost}")),
         None => office.tell("former", token, "lost() did not complete at its first poll"),
@@ -67,9 +57,7 @@ async fn run() -> Result<ExitCode, Failure> {
 
 /// What another process does meanwhile: it obtains the lease once that has run out, and writes.
 fn take_over(office: &Office) -> Result<(), Failure> {
-    let runtime = runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()?;
+    let runtime = runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
         let locker = office.locker("successor").await?;
         let lease = locker.wait_until_obtained(&office.key).await?;
@@ -116,9 +104,7 @@ impl Office {
             ));
             ExitCode::SUCCESS
         } else {
-            show(format_args!(
-                "\nverdict: FAILED: the report reads {report:?}"
-            ));
+            show(format_args!("\nverdict: FAILED: the report reads {report:?}"));
             ExitCode::FAILURE
         }
     }

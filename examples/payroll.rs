@@ -128,15 +128,7 @@ mod tests {
     fn a_bad_line_is_refused_with_its_number() {
         let refused = |text: &str| parse("pay.csv", text).unwrap_err().to_string();
 
-        for bad in [
-            "Ada",
-            "Ada,",
-            ",1.00",
-            "Ada,-1",
-            "Ada,1.5",
-            "Ada,1e3",
-            "Ada,+1.00",
-        ] {
+        for bad in ["Ada", "Ada,", ",1.00", "Ada,-1", "Ada,1.5", "Ada,1e3", "Ada,+1.00"] {
             let text = format!("{HEADER}\r\n\r\nAlan,1.00\r\n{bad}\r\n");
             let start = format!("pay.csv, line 4: {bad:?} is not a payment: ");
             assert!(refused(&text).starts_with(&start), "{bad}");

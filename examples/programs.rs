@@ -21,25 +21,15 @@ struct Ended {
 fn program(example: &str) -> PathBuf {
     let test = std::env::current_exe().expect("a test has a path");
     let target = test.parent().and_then(Path::parent);
-    let program = target
-        .expect("tests are in target/*/deps")
-        .join("examples")
-        .join(example);
+    let program = target.expect("tests are in target/*/deps").join("examples").join(example);
     let built = "it is built by `cargo test -p lease-examples`, beside the tests";
-    assert!(
-        program.exists(),
-        "{} is not there: {built}",
-        program.display()
-    );
+    assert!(program.exists(), "{} is not there: {built}", program.display());
     program
 }
 
 fn run(example: &str, arguments: &[&str]) -> Ended {
     let mut command = Command::new(program(example));
-    let output = command
-        .args(arguments)
-        .output()
-        .expect("the example starts");
+    let output = command.args(arguments).output().expect("the example starts");
     Ended {
         code: output.status.code(),
         stdout: String::from_utf8(output.stdout).expect("examples print UTF-8"),
@@ -89,10 +79,7 @@ fn a_killed_worker_is_succeeded_and_everybody_is_paid_once() {
     );
     let killed = ended.stdout.find("KILLED").expect("a worker is killed");
     let takes_over = ended.stdout.find("takes over").expect("another goes on");
-    let refused = ended
-        .stdout
-        .find("is stale")
-        .expect("its late write is refused");
+    let refused = ended.stdout.find("is stale").expect("its late write is refused");
     assert!(killed < takes_over && takes_over < refused, "{ended:?}");
 }
 
@@ -100,16 +87,10 @@ fn a_killed_worker_is_succeeded_and_everybody_is_paid_once() {
 fn one_payment_two_workers_and_a_short_ttl_are_enough() {
     let file = file_with("one", "Ada Lovelace,4815.00\n");
 
-    let ended = run(
-        "singleton_job",
-        &["--items", &file, "--workers", "2", "--ttl", "0.5"],
-    );
+    let ended = run("singleton_job", &["--items", &file, "--workers", "2", "--ttl", "0.5"]);
 
     assert_eq!(ended.code, Some(0), "{ended:?}");
-    assert!(
-        ended.last_line().contains("payments: 1, wrong: 0"),
-        "{ended:?}"
-    );
+    assert!(ended.last_line().contains("payments: 1, wrong: 0"), "{ended:?}");
 }
 
 #[test]
@@ -132,11 +113,7 @@ fn a_paused_holder_is_refused() {
         ended.last_line(),
         "verdict: the report reads \"final report\"; the late write changed nothing"
     );
-    for told in [
-        "is_held(): false",
-        "lost(): lease on report",
-        "token 1 is stale",
-    ] {
+    for told in ["is_held(): false", "lost(): lease on report", "token 1 is stale"] {
         assert!(ended.stdout.contains(told), "{told}: {ended:?}");
     }
 }
@@ -148,26 +125,14 @@ fn bad_input_is_refused_in_one_sentence() {
     let cases: [(&[&str], &str); 10] = [
         (&["--items", "nowhere.csv"], "nowhere.csv cannot be read: "),
         (&["--items", &empty], "has no payments in it"),
-        (
-            &["--items", &malformed],
-            "line 3: \"Alan\" is not a payment",
-        ),
+        (&["--items", &malformed], "line 3: \"Alan\" is not a payment"),
         (&["--workers", "0"], "0 workers are out of range: 2 to 100"),
-        (
-            &["--workers", "1000000"],
-            "1000000 workers are out of range",
-        ),
-        (
-            &["--ttl", "0"],
-            "ttl 0ns is out of range: a ttl is 100ms to 86400s",
-        ),
+        (&["--workers", "1000000"], "1000000 workers are out of range"),
+        (&["--ttl", "0"], "ttl 0ns is out of range: a ttl is 100 ms to a day"),
         (&["--ttl", "1e9"], "ttl 1000000000s is out of range"),
         (&["--ttl", "-1"], "ttl -1.0 is not a length in seconds"),
         (&["--ttl", "nan"], "ttl NaN is not a length in seconds"),
-        (
-            &["--store", "postgres://x"],
-            "store \"postgres://x\" is not known",
-        ),
+        (&["--store", "postgres://x"], "store \"postgres://x\" is not known"),
     ];
 
     for (arguments, sentence) in cases {

@@ -33,12 +33,7 @@ struct Arguments {
     #[arg(long, default_value_t = 3, value_name = "NUMBER")]
     workers: usize,
     /// How long a lease lasts without a heartbeat, in seconds.
-    #[arg(
-        long,
-        default_value_t = 2.0,
-        value_name = "SECONDS",
-        allow_negative_numbers = true
-    )]
+    #[arg(long, default_value_t = 2.0, value_name = "SECONDS", allow_negative_numbers = true)]
     ttl: f64,
 }
 
@@ -77,16 +72,9 @@ async fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
 
 /// Runs a worker as a process of its own: nothing that it started outlives this.
 fn process(job: Arc<Job>, name: String, unsent: Option<Write>) -> Result<Ended, Failure> {
-    let runtime = runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()?;
+    let runtime = runtime::Builder::new_current_thread().enable_all().build()?;
     let (kill, mut killed) = mpsc::channel(1);
-    let worker = Worker {
-        name: name.clone(),
-        job,
-        unsent,
-        kill,
-    };
+    let worker = Worker { name: name.clone(), job, unsent, kill };
     let work = runtime.spawn(worker.work());
     runtime.block_on(async {
         select! {
@@ -173,9 +161,7 @@ impl Job {
 
     fn verdict(&self) -> ExitCode {
         let count = self.payments.len();
-        let (wrong, shares) = self
-            .ledger
-            .read(|ledger| (ledger.wrong(count), ledger.shares()));
+        let (wrong, shares) = self.ledger.read(|ledger| (ledger.wrong(count), ledger.shares()));
         let refused = self.refused.load(Ordering::SeqCst);
         show("");
         for (token, share) in &shares {
@@ -249,10 +235,7 @@ impl Worker {
         }
         for (number, payment) in self.job.payments.iter().enumerate().skip(next) {
             sleep(self.job.pace).await;
-            let write = Write {
-                payment: number,
-                token,
-            };
+            let write = Write { payment: number, token };
             if self.job.kills_at(number) {
                 self.tell(token, "KILLED with a payment in its hands");
                 self.die(write).await;
@@ -264,9 +247,7 @@ impl Worker {
     }
 
     fn write(&self, Write { payment, token }: Write) -> Result<(), Stale> {
-        self.job
-            .ledger
-            .write(token, |ledger| ledger.accept(payment, token))
+        self.job.ledger.write(token, |ledger| ledger.accept(payment, token))
     }
 
     /// Sends what it could not send before it was killed, as a program does that keeps a journal

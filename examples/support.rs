@@ -69,10 +69,7 @@ pub fn show(line: impl fmt::Display) {
 }
 
 /// Ends `program`: with the code that it came to, or with its failure as one sentence and 2.
-#[expect(
-    clippy::print_stderr,
-    reason = "this is how a program says what is wrong"
-)]
+#[expect(clippy::print_stderr, reason = "this is how a program says what is wrong")]
 pub fn end(program: &str, outcome: Result<ExitCode, Failure>) -> ExitCode {
     outcome.unwrap_or_else(|failure| {
         eprintln!("{program}: {}", sentence(&*failure));

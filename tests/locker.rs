@@ -114,31 +114,20 @@ async fn waiting_for_any_obtains_one_however_many_become_free() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_crashed_holder_is_succeeded_when_its_lease_runs_out() {
-    let store = MemoryStore::new();
-    let crashed = std::thread::spawn({
-        let store = store.clone();
-        move || {
-            let runtime =
-                tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
-            let token = runtime.block_on(async {
-                let locker = Locker::new(store).with_clock(Arc::new(BootClock::new()));
-                let lease = obtained(&locker, "job").await;
-                let token = lease.token();
-                std::mem::forget(lease);
-                token
-            });
-            runtime.shutdown_background();
-            token
-        }
-    });
-    let token = crashed.join().unwrap();
-    let start = now();
+async fn an_abandoned_lease_runs_out_and_is_succeeded() {
+    let store = Faulty::new(MemoryStore::new());
+    let locker = Locker::new(store.clone());
+    let lease = obtained(&locker, "job").await;
+    let (token, cancelled, start) = (lease.token(), lease.cancelled_on_loss(), now());
 
-    let lease = Locker::new(store).wait_until_obtained(&key("job")).await.unwrap();
+    lease.abandon();
+    assert!(cancelled.is_cancelled());
+    let next = Locker::new(store.clone()).wait_until_obtained(&key("job")).await.unwrap();
 
-    assert!(lease.token() > token);
-    assert!(now().since(start) <= TTL + Duration::from_secs(1));
+    let took = now().since(start);
+    assert!(next.token() > token);
+    assert!(took >= TTL && took <= TTL + Duration::from_secs(1), "{took:?}");
+    assert_eq!((store.calls(Call::Heartbeat), store.calls(Call::Release)), (0, 0));
 }
 
 #[tokio::test(start_paused = true)]
@@ -228,7 +217,7 @@ async fn work_is_dropped_at_the_loss_and_not_polled_again() {
             sleep(Duration::from_secs(1)).await;
         }
     };
-    let lost = lease.run_until_lost(work).await.map(|()| ()).unwrap_err();
+    let lost = lease.run_until_lost(work).await.unwrap_err();
 
     assert_eq!(lost.cause, LossCause::Expired);
     assert_eq!(polls.into_inner(), 30);

@@ -192,7 +192,7 @@ impl Schedule {
         let pause = self.part_of(TTL * 3);
         let silence = TTL + self.part_of(TTL);
         let what = self.random.random_range(0..4);
-        let lessee = &mut self.lessees[holder.unwrap_or(anybody)];
+        let Some(lessee) = self.lessees.get_mut(holder.unwrap_or(anybody)) else { return };
         match what {
             0 => {
                 self.simulation.pause(lessee.process);

@@ -140,7 +140,7 @@ impl Attempting {
     fn granted(&mut self, grant: Grant, attributes: Attributes, first_sent: Moment) {
         // Counted from before the first request: an earlier one than the one that was answered
         // may be what was granted.
-        let deadline = first_sent + self.settings.safe(grant.ttl);
+        let deadline = first_sent + self.settings.trusted(grant.ttl);
         let lease = Lease::new(&self.settings, &self.home, grant, attributes, first_sent, deadline);
         if lease.is_held() {
             self.answer(Ok(Attempt::Obtained(lease)));

@@ -84,7 +84,7 @@ impl fmt::Display for StoreErrorKind {
         f.write_str(match self {
             Self::Corrupt => "lock store holds what cannot be read",
             Self::Denied => "lock store refused access",
-            Self::Misconfigured => "lock store is not set up for this",
+            Self::Misconfigured => "leases are not set up for this",
             Self::Throttled => "lock store asks for fewer requests",
             Self::Unavailable => "lock store did not answer",
         })

@@ -8,6 +8,7 @@ use uuid::Uuid;
 
 use crate::attributes::Attributes;
 use crate::key::{LeaseKey, Lessee};
+use crate::random::Random;
 use crate::token::FencingToken;
 
 /// Tells one logical attempt from every other, all its retries and late duplicates included.
@@ -19,6 +20,11 @@ use crate::token::FencingToken;
 pub struct Nonce(Uuid);
 
 impl Nonce {
+    /// 128 random bits, from the operating system's own randomness.
+    pub fn random() -> Self {
+        Random::from_entropy().nonce()
+    }
+
     /// Wraps 128 bits, which nobody may have used before.
     pub fn new(unique: Uuid) -> Self {
         Self(unique)
@@ -187,7 +193,7 @@ pub enum LossCause {
     Revoked,
     /// The key was granted to somebody else.
     Superseded,
-    /// Nobody heartbeats it any more: the locker's runtime has ended.
+    /// Nobody keeps it alive any more: it was abandoned, or its locker's runtime has ended.
     Abandoned,
 }
 
@@ -197,7 +203,7 @@ impl fmt::Display for LossCause {
             Self::Expired => "no heartbeat succeeded in time",
             Self::Revoked => "it was ended from outside",
             Self::Superseded => "the key was granted to somebody else",
-            Self::Abandoned => "the runtime of its locker has ended",
+            Self::Abandoned => "nobody keeps it alive any more",
         })
     }
 }

@@ -137,6 +137,7 @@ impl Heartbeater {
             Command::Leave(hold) => {
                 if let Some(kept) = self.kept.get_mut(&hold.id) {
                     kept.leaving = true;
+                    self.come_back(hold.id, self.settings.clock.now());
                 }
             }
             Command::Release(release) => {
@@ -152,7 +153,7 @@ impl Heartbeater {
         }
         let period = self.settings.options.heartbeat_period();
         // Leases obtained together must not beat together: the first beat spreads them.
-        let next = hold.granted_at + self.settings.random.part_of(period, 0.5);
+        let next = hold.granted_at + self.settings.random.part_of(period * 19 / 20, 0.5);
         let id = hold.id;
         let kept = Kept {
             hold,
@@ -271,7 +272,7 @@ impl Heartbeater {
                 let margin = kept.hold.remaining();
                 // Counted from before the request, since the store's clock may start anywhere
                 // after it.
-                let deadline = sent + settings.safe(grant.ttl);
+                let deadline = sent + settings.trusted(grant.ttl);
                 if kept.hold.extend(deadline).is_err() {
                     self.part_with(id);
                     return;
@@ -279,7 +280,8 @@ impl Heartbeater {
                 settings.metrics.heartbeat(&grant.key, now.since(sent), margin);
                 kept.failures = 0;
                 let period = settings.options.heartbeat_period();
-                kept.next = sent + settings.random.part_of(period, 0.9);
+                // Spread a little more each time, and early enough to be on time all the same.
+                kept.next = sent + settings.random.part_of(period * 19 / 20, 0.9);
             }
             // A later heartbeat of ours came first. It was counted when it was answered, or
             // will be: this one says nothing.

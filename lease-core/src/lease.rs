@@ -294,7 +294,7 @@ impl Lease {
     ///
     /// Safe: a hand-over that nobody receives is released.
     pub async fn hand_over(self, wait: Duration) -> Result<Handed, StoreError> {
-        LeaseOptions::in_range(wait)
+        LeaseOptions::check_range("wait", wait)
             .map_err(|invalid| StoreError::new(StoreErrorKind::Misconfigured, invalid))?;
         let home = self.home.clone();
         let (reply, answer) = oneshot::channel();
@@ -347,6 +347,16 @@ impl Lease {
         };
         drop(errand);
         Ok((self, heartbeat))
+    }
+
+    /// Stops keeping the lease alive and does not give it back: what a crash leaves behind. The
+    /// key is free again when its ttl has passed.
+    ///
+    /// For tests of what happens then; and for a key that nobody should have so soon.
+    pub fn abandon(mut self) {
+        self.given_away = true;
+        self.hold.end(Ending::Lost(LossCause::Abandoned));
+        self.home.tell(Command::Leave(Arc::clone(&self.hold)));
     }
 
     fn loss(&self) -> Lost {

@@ -24,18 +24,15 @@ static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
 
 #[tokio::main]
 async fn main() -> ExitCode {
-    let keys: Vec<LeaseKey> = (0..LEASES)
-        .map(|number| format!("orders/{number:06}").parse().unwrap())
-        .collect();
+    let keys: Vec<LeaseKey> =
+        (0..LEASES).map(|number| format!("orders/{number:06}").parse().unwrap()).collect();
     let store_alone = bytes_of_claims(&keys).await;
 
     let options = LeaseOptions::new(TTL).unwrap();
     let period = options.heartbeat_period();
     let heard = Arc::new(Heard::new(period));
     let counted: Arc<dyn Metrics> = Arc::clone(&heard) as _;
-    let locker = Locker::new(MemoryStore::new())
-        .with_options(options)
-        .with_metrics(counted);
+    let locker = Locker::new(MemoryStore::new()).with_options(options).with_metrics(counted);
 
     let before = bytes();
     let mut leases = Vec::with_capacity(LEASES);
@@ -58,22 +55,10 @@ async fn main() -> ExitCode {
     let least_margin = Duration::from_micros(heard.least_margin_us.load(Relaxed));
     println!("leases held              {held} of {LEASES}");
     println!("ttl, heartbeat period    {TTL:?}, {period:?}");
-    println!(
-        "store's own record       {} bytes per lease",
-        store_alone / LEASES
-    );
-    println!(
-        "locker, once obtained    {} bytes per lease",
-        obtained / LEASES
-    );
-    println!(
-        "locker, {PERIODS} periods later  {} bytes per lease",
-        kept / LEASES
-    );
-    println!(
-        "heartbeats               {heartbeats} in {:?}",
-        period * PERIODS
-    );
+    println!("store's own record       {} bytes per lease", store_alone / LEASES);
+    println!("locker, once obtained    {} bytes per lease", obtained / LEASES);
+    println!("locker, {PERIODS} periods later  {} bytes per lease", kept / LEASES);
+    println!("heartbeats               {heartbeats} in {:?}", period * PERIODS);
     println!("longest between two      {longest_interval:?}");
     println!("least margin left        {least_margin:?} of {TTL:?}");
     println!("late, failed, lost       {late}, {failed}, {lost}");
@@ -133,8 +118,7 @@ impl Metrics for Heard {
         // gave: 1 % less than the ttl, for clocks, and 2 ms less, for timers.
         let given = TTL.mul_f64(0.99).saturating_sub(Duration::from_millis(2));
         let interval = given.saturating_sub(margin + latency);
-        self.longest_interval_us
-            .fetch_max(micros(interval), Relaxed);
+        self.longest_interval_us.fetch_max(micros(interval), Relaxed);
         self.least_margin_us.fetch_min(micros(margin), Relaxed);
         self.heartbeats.fetch_add(1, Relaxed);
         // A hundredth of a period is the scheduler's.

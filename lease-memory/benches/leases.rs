@@ -23,9 +23,7 @@ fn uncontended(criterion: &mut Criterion) {
 
     let mutex = Mutex::new(());
     group.bench_function("tokio mutex", |bencher| {
-        bencher
-            .to_async(&runtime)
-            .iter(async || drop(mutex.lock().await));
+        bencher.to_async(&runtime).iter(async || drop(mutex.lock().await));
     });
     group.finish();
 }
@@ -47,9 +45,7 @@ fn hand_off(criterion: &mut Criterion) {
     let store = MemoryStore::new();
     let lockers: Vec<_> = (0..WAITERS).map(|_| Locker::new(store.clone())).collect();
     group.bench_function("64 lockers", |bencher| {
-        bencher
-            .to_async(&runtime)
-            .iter(|| everybody(&lockers, &key));
+        bencher.to_async(&runtime).iter(|| everybody(&lockers, &key));
     });
 
     let mutex = Mutex::new(());
@@ -64,12 +60,7 @@ fn hand_off(criterion: &mut Criterion) {
 }
 
 async fn everybody(lockers: &[Locker], key: &LeaseKey) {
-    let first = lockers
-        .first()
-        .unwrap()
-        .wait_until_obtained(key)
-        .await
-        .unwrap();
+    let first = lockers.first().unwrap().wait_until_obtained(key).await.unwrap();
     let waiters = join_all(lockers.iter().map(async |locker| {
         let lease = locker.wait_until_obtained(key).await.unwrap();
         lease.release().await.unwrap();

@@ -9,7 +9,6 @@ use crate::grant::{Beat, Claim, Grant, Heartbeat, Holder, Nonce, Obtained};
 use crate::key::{LeaseKey, Lessee};
 use crate::locker::Locker;
 use crate::options::LeaseOptions;
-use crate::random::Random;
 use crate::store::LockStore;
 
 /// One test's store, behind a network that is sound until a promise says otherwise.
@@ -39,7 +38,7 @@ impl<F: Fixture> Case<F> {
 
     pub(crate) fn claim_of(&self, key: &LeaseKey, lessee: &str) -> Claim {
         let lessee = Lessee::new(lessee).expect("a lessee");
-        Claim::new(key.clone(), lessee, fresh_nonce(), self.ttl)
+        Claim::new(key.clone(), lessee, Nonce::random(), self.ttl)
     }
 
     /// Obtains the usual key, which must be free.
@@ -132,10 +131,6 @@ impl<F: Fixture> fmt::Debug for Case<F> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Case").field("store", &self.store).finish_non_exhaustive()
     }
-}
-
-pub(crate) fn fresh_nonce() -> Nonce {
-    Random::from_entropy().nonce()
 }
 
 #[expect(clippy::expect_used, reason = "the kit's own names are valid")]

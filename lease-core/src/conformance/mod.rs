@@ -239,7 +239,7 @@ macro_rules! table_conformance {
     };
 }
 
-/// Every promise of a [`LockStore`](crate::LockStore).
+/// Every promise of a [`LockStore`].
 pub fn lock_promises<F: Fixture>() -> Vec<Promise<F>> {
     crate::__lock_promises! { crate::__promise_list, F }
 }

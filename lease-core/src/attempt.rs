@@ -12,6 +12,7 @@ use crate::grant::{Claim, Grant, Holder, Obtained};
 use crate::home::{Home, runtime_has_ended};
 use crate::key::LeaseKey;
 use crate::lease::Lease;
+use crate::nonce::Nonce;
 use crate::outstanding::Errand;
 use crate::retry::{Pauses, within};
 use crate::settings::Settings;
@@ -66,7 +67,7 @@ pub(crate) async fn attempt(
     let claim = Claim::new(
         key.clone(),
         settings.lessee.clone(),
-        settings.random.nonce(),
+        Nonce::new(settings.random.uuid()),
         settings.options.ttl(),
     );
     let (reply, answer) = oneshot::channel();

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::str::FromStr;
 
-use crate::error::InvalidInput;
+use crate::invalid::InvalidInput;
 
 /// Named values on a record, in the order of their names. They survive every lease write.
 pub type Attributes = BTreeMap<String, Value>;

@@ -6,24 +6,22 @@
 
 use std::collections::{BTreeSet, HashMap};
 use std::error::Error;
-use std::future::{Future, pending, poll_fn};
-use std::pin::{Pin, pin};
+use std::pin::pin;
 use std::sync::Arc;
-use std::task::Poll;
 use std::time::Duration;
 
-use futures_util::StreamExt;
 use tokio::select;
-use tokio::sync::{Semaphore, mpsc, oneshot};
-use tokio::time::Sleep;
+use tokio::sync::{Semaphore, mpsc};
 use tracing::{debug, warn};
 
+use crate::alarm::Alarm;
+use crate::batch::{Answer, Batch};
 use crate::clock::{Moment, sleep_until};
-use crate::error::{StoreError, StoreErrorKind};
-use crate::grant::{Beat, Grant, Heartbeat, LossCause};
+use crate::grant::{Beat, Heartbeat};
 use crate::hold::{Ending, Hold};
-use crate::outstanding::Errand;
-use crate::retry::{Pauses, within};
+use crate::lost::LossCause;
+use crate::release::Release;
+use crate::retry::Pauses;
 use crate::settings::Settings;
 
 /// What leases ask of their heartbeater.
@@ -35,16 +33,6 @@ pub(crate) enum Command {
     Leave(Arc<Hold>),
     /// Stop keeping it alive, and give it back.
     Release(Release),
-}
-
-#[derive(Debug)]
-pub(crate) struct Release {
-    pub(crate) hold: Arc<Hold>,
-    pub(crate) reserved: Option<Duration>,
-    /// Where the answer is awaited.
-    pub(crate) reply: Option<oneshot::Sender<Result<(), StoreError>>>,
-    /// Held until it is done, for `close`.
-    pub(crate) errand: Errand,
 }
 
 pub(crate) struct Heartbeater {
@@ -73,18 +61,6 @@ struct Kept {
     leaving: bool,
     /// Its place in `due`.
     look_again: Moment,
-}
-
-struct Answer {
-    id: u64,
-    beat: Beat,
-    heartbeat: Result<Heartbeat, StoreError>,
-}
-
-/// Heartbeats of one moment, on their way to the store together.
-struct Batch {
-    ids: Vec<u64>,
-    beats: Vec<(Grant, Beat)>,
 }
 
 impl Heartbeater {
@@ -142,7 +118,7 @@ impl Heartbeater {
             }
             Command::Release(release) => {
                 self.forget(release.hold.id);
-                tokio::spawn(give_back(Arc::clone(&self.settings), release));
+                tokio::spawn(release.deliver(Arc::clone(&self.settings)));
             }
         }
     }
@@ -187,11 +163,11 @@ impl Heartbeater {
         let mut batch = Batch::with_capacity(due.len().min(BATCH));
         for id in due {
             self.look_at(id, now, horizon, &mut batch);
-            if batch.ids.len() == BATCH {
+            if batch.len() == BATCH {
                 self.send(std::mem::replace(&mut batch, Batch::with_capacity(BATCH)), now);
             }
         }
-        if !batch.ids.is_empty() {
+        if batch.len() > 0 {
             self.send(batch, now);
         }
     }
@@ -221,8 +197,7 @@ impl Heartbeater {
         if kept.sent.is_none() && kept.next <= horizon && may_beat {
             kept.beat = kept.hold.next_beat();
             kept.sent = Some(now);
-            batch.ids.push(id);
-            batch.beats.push((kept.hold.grant.clone(), kept.beat));
+            batch.add(id, kept.hold.grant.clone(), kept.beat);
         }
         self.come_back(id, now);
     }
@@ -375,130 +350,7 @@ impl Kept {
     }
 }
 
-impl Batch {
-    fn with_capacity(count: usize) -> Self {
-        Self { ids: Vec::with_capacity(count), beats: Vec::with_capacity(count) }
-    }
-
-    /// Sends all heartbeats and passes on the answers as they come; completes when each lease
-    /// has had one.
-    async fn deliver(self, settings: &Settings, answered: &mpsc::UnboundedSender<Answer>) {
-        let mut open = vec![true; self.ids.len()];
-        let mut answers = settings.store.heartbeat_all(&self.beats);
-        while let Some((place, heartbeat)) = answers.next().await {
-            let Some(unanswered) = open.get_mut(place) else {
-                continue;
-            };
-            *unanswered = false;
-            self.pass_on(place, heartbeat, answered);
-        }
-        for (place, _) in open.iter().enumerate().filter(|(_, open)| **open) {
-            let error = StoreError::new(StoreErrorKind::Unavailable, "heartbeat was not answered");
-            self.pass_on(place, Err(error), answered);
-        }
-    }
-
-    fn pass_on(
-        &self,
-        place: usize,
-        heartbeat: Result<Heartbeat, StoreError>,
-        answered: &mpsc::UnboundedSender<Answer>,
-    ) {
-        if let (Some(id), Some((_, beat))) = (self.ids.get(place), self.beats.get(place)) {
-            // Nobody listens any more: every lease is gone.
-            drop(answered.send(Answer { id: *id, beat: *beat, heartbeat }));
-        }
-    }
-}
-
-/// Gives a lease back, and goes on trying until the store has surely freed it by itself.
-async fn give_back(settings: Arc<Settings>, release: Release) {
-    let Release { hold, reserved, reply, errand } = release;
-    let (grant, options) = (&hold.grant, &settings.options);
-    let clock = hold.clock();
-    if let Some(Ending::Released) = hold.ending() {
-        settings.metrics.released(&grant.key, clock.now().since(hold.granted_at));
-    }
-
-    let until = clock.now() + grant.ttl;
-    let mut pauses = Pauses::new(options, &settings.random);
-    let answer = loop {
-        // Somebody else has the key: there is nothing to free.
-        if hold.ending() == Some(Ending::Lost(LossCause::Superseded)) {
-            break Ok(());
-        }
-        let release = settings.store.release(grant, reserved);
-        let error = match within(options.heartbeat_period(), release).await {
-            Ok(()) => break Ok(()),
-            Err(error) => error,
-        };
-        let pause = pauses.next();
-        if !error.is_retryable() || clock.now() + pause >= until {
-            break Err(error);
-        }
-        sleep_until(clock, clock.now() + pause, options.heartbeat_period()).await;
-    };
-    match &answer {
-        Ok(()) => debug!(
-            key = %grant.key, lessee = %grant.lessee, token = %grant.token, "lease released"
-        ),
-        Err(error) => warn!(
-            key = %grant.key, lessee = %grant.lessee, token = %grant.token,
-            error = error as &dyn Error,
-            "lease not released: the key is free again when its ttl has passed"
-        ),
-    }
-    // The next waiter of this process goes first, then whoever waits for this answer.
-    drop(hold.take_turn());
-    if let Some(reply) = reply {
-        drop(reply.send(answer));
-    }
-    drop(errand);
-}
-
-/// A timer that is set anew only when it would ring too late.
-#[derive(Default)]
-struct Alarm {
-    timer: Option<Pin<Box<Sleep>>>,
-    set_for: Option<Moment>,
-}
-
-impl Alarm {
-    /// Completes at `moment`, or a little earlier for nothing; never, where there is none.
-    async fn ring_at(self: Pin<&mut Self>, moment: Option<Moment>, settings: &Settings) {
-        let Some(moment) = moment else {
-            return pending().await;
-        };
-        let alarm = self.get_mut();
-        let now = settings.clock.now();
-        if moment <= now {
-            return;
-        }
-        if alarm.set_for.is_none_or(|set_for| set_for > moment || set_for <= now) {
-            // tokio's timers stand still while the machine is suspended: look up now and then.
-            let wait = moment.since(now).min(RECHECK);
-            let ring = settings.clock.timer_for(wait);
-            alarm.set_for = Some(now + wait);
-            alarm.timer = Some(Box::pin(tokio::time::sleep(ring)));
-        }
-        poll_fn(|context| match &mut alarm.timer {
-            Some(timer) if settings.clock.now() < moment => timer.as_mut().poll(context),
-            _ => Poll::Ready(()),
-        })
-        .await;
-        if settings.clock.now() >= moment || alarm.has_rung() {
-            alarm.set_for = None;
-        }
-    }
-
-    fn has_rung(&self) -> bool {
-        self.timer.as_ref().is_none_or(|timer| timer.is_elapsed())
-    }
-}
-
 /// Heartbeats sent together at most.
 const BATCH: usize = 256;
 /// Batches on their way at most, not counting slow ones: 4,096 heartbeats.
 const BATCHES_IN_FLIGHT: usize = 16;
-/// The longest time without a look at the clock while leases are held.
-const RECHECK: Duration = Duration::from_secs(1);

@@ -10,7 +10,8 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use crate::clock::{Clock, Moment};
-use crate::grant::{Beat, Grant, LossCause};
+use crate::grant::{Beat, Grant};
+use crate::lost::LossCause;
 use crate::queue::Turn;
 
 /// Where a lease stands.

@@ -3,8 +3,8 @@
 use std::fmt;
 use std::time::Duration;
 
-use crate::grant::LossCause;
 use crate::key::LeaseKey;
+use crate::lost::LossCause;
 
 /// Is told what happens to leases, to count it.
 ///

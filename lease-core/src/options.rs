@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::error::InvalidInput;
+use crate::invalid::InvalidInput;
 
 /// How long leases last and how they are kept alive.
 ///

@@ -5,9 +5,10 @@ use std::time::Duration;
 
 use crate::clock::{BootClock, Clock, Moment};
 use crate::conformance::{Faulty, Fixture};
-use crate::grant::{Beat, Claim, Grant, Heartbeat, Holder, Nonce, Obtained};
+use crate::grant::{Beat, Claim, Grant, Heartbeat, Holder, Obtained};
 use crate::key::{LeaseKey, Lessee};
 use crate::locker::Locker;
+use crate::nonce::Nonce;
 use crate::options::LeaseOptions;
 use crate::store::LockStore;
 

@@ -4,7 +4,8 @@ use futures_util::StreamExt;
 
 use crate::conformance::Fixture;
 use crate::conformance::case::{Case, name};
-use crate::grant::{Beat, Heartbeat, LossCause};
+use crate::grant::{Beat, Heartbeat};
+use crate::lost::LossCause;
 use crate::store::LockStore;
 
 /// A heartbeat keeps the key for another ttl.

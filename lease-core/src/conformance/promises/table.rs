@@ -10,8 +10,9 @@ use crate::attributes::{Attributes, Change, Value};
 use crate::conformance::Fixture;
 use crate::conformance::case::{Case, expect_granted, expect_held, name};
 use crate::error::StoreError;
-use crate::grant::{Heartbeat, LossCause, Obtained, Written};
+use crate::grant::{Heartbeat, Obtained, Written};
 use crate::key::Lessee;
+use crate::lost::LossCause;
 use crate::table::{LeaseRecord, LeaseTable};
 use crate::token::FencingToken;
 

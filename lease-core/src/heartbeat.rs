@@ -29,7 +29,7 @@ use crate::settings::Settings;
 pub(crate) enum Command {
     /// Keep this lease alive.
     Keep(Arc<Hold>),
-    /// Send no more heartbeats, but watch its deadline: it is being handed over.
+    /// Stop keeping it alive: it has ended, and is not to be given back.
     Leave(Arc<Hold>),
     /// Stop keeping it alive, and give it back.
     Release(Release),
@@ -57,8 +57,6 @@ struct Kept {
     /// When the next one is to be sent.
     next: Moment,
     failures: u32,
-    winding_down: bool,
-    leaving: bool,
     /// Its place in `due`.
     look_again: Moment,
 }
@@ -103,21 +101,19 @@ impl Heartbeater {
             for command in commands.drain(..) {
                 self.obey(command);
             }
-            self.look_at_due();
+            if self.look_at_due() {
+                // What was sent gets a chance to go before more is.
+                tokio::task::yield_now().await;
+            }
         }
     }
 
     fn obey(&mut self, command: Command) {
         match command {
             Command::Keep(hold) => self.keep(hold),
-            Command::Leave(hold) => {
-                if let Some(kept) = self.kept.get_mut(&hold.id) {
-                    kept.leaving = true;
-                    self.come_back(hold.id, self.settings.clock.now());
-                }
-            }
+            Command::Leave(hold) => self.part_with(hold.id),
             Command::Release(release) => {
-                self.forget(release.hold.id);
+                self.part_with(release.hold.id);
                 tokio::spawn(release.deliver(Arc::clone(&self.settings)));
             }
         }
@@ -131,31 +127,17 @@ impl Heartbeater {
         // Leases obtained together must not beat together: the first beat spreads them.
         let next = hold.granted_at + self.settings.random.part_of(period * 19 / 20, 0.5);
         let id = hold.id;
-        let kept = Kept {
-            hold,
-            beat: Beat::GRANTED,
-            sent: None,
-            next,
-            failures: 0,
-            winding_down: false,
-            leaving: false,
-            look_again: next,
-        };
+        let kept =
+            Kept { hold, beat: Beat::GRANTED, sent: None, next, failures: 0, look_again: next };
         self.due.insert((next, id));
         self.kept.insert(id, kept);
     }
 
-    fn forget(&mut self, id: u64) {
-        if let Some(kept) = self.kept.remove(&id) {
-            self.due.remove(&(kept.look_again, id));
-        }
-    }
-
-    /// Looks at every lease that is due, and sends the heartbeats that are.
-    fn look_at_due(&mut self) {
+    /// Looks at every lease that is due, and sends the heartbeats that are; says whether any was.
+    fn look_at_due(&mut self) -> bool {
         let now = self.settings.clock.now();
         if self.due.first().is_none_or(|(moment, _)| *moment > now) {
-            return;
+            return false;
         }
         // What is nearly due goes along: fewer and fuller batches, never a later heartbeat.
         let horizon = now + self.settings.options.heartbeat_period() / 64;
@@ -170,6 +152,7 @@ impl Heartbeater {
         if batch.len() > 0 {
             self.send(batch, now);
         }
+        true
     }
 
     fn look_at(&mut self, id: u64, now: Moment, horizon: Moment, batch: &mut Batch) {
@@ -182,20 +165,20 @@ impl Heartbeater {
             self.part_with(id);
             return;
         };
-        if !kept.winding_down && now >= deadline - settings.options.grace() {
-            kept.winding_down = true;
+        if now >= deadline - settings.options.grace() {
             kept.hold.wind_down();
         }
-        if kept.leaving {
-            kept.sent = None;
-        } else if kept.sent.is_some_and(|sent| now >= sent + settings.options.heartbeat_period()) {
+        let limit = settings.options.request_timeout();
+        if kept.sent.is_some_and(|sent| now >= sent + limit) {
             kept.sent = None;
             kept.next = now;
-            kept.at_risk(settings, now, "heartbeat is late");
+            kept.put_at_risk(settings, now, "heartbeat is late");
         }
-        let may_beat = !kept.leaving && self.slots.available_permits() > 0;
-        if kept.sent.is_none() && kept.next <= horizon && may_beat {
-            kept.beat = kept.hold.next_beat();
+        let is_due = kept.sent.is_none() && kept.next <= horizon;
+        if is_due && self.slots.available_permits() > 0 {
+            // None comes after the last one, which is the hand-over's.
+            let Some(beat) = kept.hold.next_beat() else { return self.part_with(id) };
+            kept.beat = beat;
             kept.sent = Some(now);
             batch.add(id, kept.hold.grant.clone(), kept.beat);
         }
@@ -210,13 +193,12 @@ impl Heartbeater {
         };
         let deadline = kept.hold.deadline().unwrap_or(now);
         let mut moment = match kept.sent {
-            _ if kept.leaving => deadline,
-            Some(sent) => sent + options.heartbeat_period(),
+            Some(sent) => sent + options.request_timeout(),
             // All slots are taken: one is free again before long.
             None if kept.next <= now => now + options.heartbeat_period() / 64,
             None => kept.next,
         };
-        if !kept.winding_down {
+        if !kept.hold.is_winding_down() {
             moment = moment.min(deadline - options.grace());
         }
         let moment = moment.min(deadline);
@@ -272,7 +254,7 @@ impl Heartbeater {
                     error = &error as &dyn Error,
                     "heartbeat failed"
                 );
-                kept.at_risk(&settings, now, "heartbeat failed");
+                kept.put_at_risk(&settings, now, "heartbeat failed");
             }
         }
         self.come_back(id, now);
@@ -285,9 +267,10 @@ impl Heartbeater {
         let slot = Arc::clone(&self.slots).try_acquire_owned().ok();
         tokio::spawn(async move {
             let period = settings.options.heartbeat_period();
-            // A batch that hangs gives its slot to others, and has no say after a period.
+            let limit = settings.options.request_timeout();
+            // A batch that hangs gives its slot to others, and has no say in the end.
             let slow = sleep_until(&*settings.clock, now + period / 16, period);
-            let give_up = sleep_until(&*settings.clock, now + period, period);
+            let give_up = sleep_until(&*settings.clock, now + limit, limit);
             let unanswered = batch.deliver(&settings, &answered);
             let (mut slow, mut slot) = (pin!(slow), slot);
             let (mut give_up, mut unanswered) = (pin!(give_up), pin!(unanswered));
@@ -338,10 +321,10 @@ impl Drop for Heartbeater {
 }
 
 impl Kept {
-    fn at_risk(&mut self, settings: &Settings, now: Moment, why: &str) {
+    fn put_at_risk(&mut self, settings: &Settings, now: Moment, why: &str) {
         let margin = self.hold.deadline().map_or(Duration::ZERO, |at| at.since(now));
         settings.metrics.heartbeat_failed(&self.hold.grant.key, margin);
-        self.hold.set_at_risk(true);
+        self.hold.put_at_risk();
         let grant = &self.hold.grant;
         debug!(
             key = %grant.key, lessee = %grant.lessee, token = %grant.token, ?margin,

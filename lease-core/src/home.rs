@@ -22,7 +22,7 @@ pub(crate) struct Home {
 
 impl Home {
     /// Starts a heartbeater on `runtime`, or on the one that this is called on.
-    pub(crate) fn found(
+    pub(crate) fn start(
         settings: &Arc<Settings>,
         runtime: Option<&Handle>,
         outstanding: Outstanding,

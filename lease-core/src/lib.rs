@@ -32,6 +32,7 @@ mod settings;
 mod store;
 mod table;
 mod token;
+mod unsettled;
 mod waiting;
 
 pub use attempt::Attempt;

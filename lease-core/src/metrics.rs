@@ -8,7 +8,8 @@ use crate::lost::LossCause;
 
 /// Is told what happens to leases, to count it.
 ///
-/// Methods are called from the locker's tasks: keep them short, and do not block. Each does
+/// Methods are called from the locker's tasks: keep them short, and do not block. One that panics
+/// takes the heartbeater with it, and all leases of its locker are lost. Each does
 /// nothing by default. The margin left at each heartbeat is the best early warning there is: it
 /// shrinks long before the first lease is lost.
 ///

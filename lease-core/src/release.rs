@@ -19,6 +19,8 @@ use crate::settings::Settings;
 pub(crate) struct Release {
     pub(crate) hold: Arc<Hold>,
     pub(crate) reserved: Option<Duration>,
+    /// How long the store may keep the key by itself: the longest ttl that was sent.
+    pub(crate) reach: Duration,
     /// Where the answer is awaited.
     pub(crate) reply: Option<oneshot::Sender<Result<(), StoreError>>>,
     /// Held until it is done, for `close`.
@@ -28,14 +30,14 @@ pub(crate) struct Release {
 impl Release {
     /// Gives a lease back, and goes on trying until the store has surely freed it by itself.
     pub(crate) async fn deliver(self, settings: Arc<Settings>) {
-        let Self { hold, reserved, reply, errand } = self;
+        let Self { hold, reserved, reach, reply, errand } = self;
         let (grant, options) = (&hold.grant, &settings.options);
         let clock = hold.clock();
         if let Some(Ending::Released) = hold.ending() {
             settings.metrics.released(&grant.key, clock.now().since(hold.granted_at));
         }
 
-        let until = clock.now() + grant.ttl;
+        let until = clock.now() + reach;
         let mut pauses = Pauses::new(options, &settings.random);
         let answer = loop {
             // Somebody else has the key: there is nothing to free.
@@ -43,7 +45,7 @@ impl Release {
                 break Ok(());
             }
             let release = settings.store.release(grant, reserved);
-            let error = match within(options.heartbeat_period(), release).await {
+            let error = match within(options.request_timeout(), release).await {
                 Ok(()) => break Ok(()),
                 Err(error) => error,
             };
@@ -60,6 +62,7 @@ impl Release {
             Err(error) => warn!(
                 key = %grant.key, lessee = %grant.lessee, token = %grant.token,
                 error = error as &dyn Error,
+                within = ?reach,
                 "lease not released: the key is free again when its ttl has passed"
             ),
         }

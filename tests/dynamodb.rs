@@ -43,8 +43,8 @@ struct Process(Child);
 impl Drop for Process {
     fn drop(&mut self) {
         // One that has ended already needs no killing.
-        let _ = self.0.kill();
-        let _ = self.0.wait();
+        drop(self.0.kill());
+        drop(self.0.wait());
     }
 }
 
@@ -149,7 +149,7 @@ impl Server {
                 tokio::time::sleep(Duration::from_millis(20)).await;
             }
         };
-        tokio::time::timeout(Duration::from_secs(60), listening)
+        tokio::time::timeout(Duration::from_mins(1), listening)
             .await
             .expect("the server listens within a minute");
         Self {
@@ -352,10 +352,11 @@ fn tool(name: &str, places: &[&str]) -> Option<PathBuf> {
             "{name} is not installed, and LEASE_TEST_REQUIRE_ALL is set",
         );
         // Not `eprintln!`: the test harness would keep that to itself when the test passes.
-        let _ = writeln!(
+        let said = writeln!(
             std::io::stderr(),
             "SKIPPED: {name} is not installed, so nothing was tested against it"
         );
+        drop(said);
     }
     found
 }

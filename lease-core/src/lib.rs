@@ -5,6 +5,8 @@
 mod attempt;
 mod attributes;
 mod clock;
+#[cfg(feature = "conformance")]
+pub mod conformance;
 mod error;
 pub mod fence;
 mod grant;

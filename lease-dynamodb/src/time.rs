@@ -263,11 +263,12 @@ mod tests {
         for rate in [0.991, 1.0, 1.009] {
             let world = World::new(rate);
             let time = store_time(&world);
-            let mut delay = 1;
+            let mut delay: u32 = 1;
             for _ in 0..2000 {
-                delay = delay * 16_807 % 2_147_483_647; // any sequence will do
-                world.pass(MS * (delay % 1500));
-                world.ask(&time, MS * (delay % 97), MS * (delay % 89));
+                delay = delay.wrapping_mul(1_664_525).wrapping_add(1_013_904_223); // any will do
+                let random = delay >> 8;
+                world.pass(MS * (random % 1500));
+                world.ask(&time, MS * (random % 97), MS * (random % 89));
                 assert_true(&world, &time);
             }
         }

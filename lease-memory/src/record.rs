@@ -216,14 +216,14 @@ impl Record {
     }
 
     fn why_lost(&self, grant: &Grant) -> LossCause {
-        if self
+        if self.token > Some(grant.token) {
+            LossCause::Superseded
+        } else if self
             .former
             .as_ref()
             .is_some_and(|former| former.nonce == grant.nonce)
         {
             LossCause::Revoked
-        } else if self.token > Some(grant.token) {
-            LossCause::Superseded
         } else {
             LossCause::Expired
         }

@@ -1,0 +1,253 @@
+//! What a store proves itself with: every promise a test of its own, from one macro line.
+//!
+//! A store's whole conformance test is a [`Fixture`] and two lines:
+//!
+//! ```ignore
+//! // lease-stone/tests/conformance.rs
+//! use lease_core::conformance::Fixture;
+//! use lease_stone::StoneStore;
+//!
+//! struct Stone;
+//!
+//! #[async_trait::async_trait]
+//! impl Fixture for Stone {
+//!     type Store = StoneStore;
+//!
+//!     async fn store(&self) -> StoneStore {
+//!         StoneStore::in_a_fresh_quarry().await
+//!     }
+//! }
+//!
+//! lease_core::conformance!(Stone);
+//! lease_core::table_conformance!(Stone); // if it is a `LeaseTable`, too
+//! ```
+//!
+//! Each promise is a sentence, and fails by that sentence. The kit proves itself as well:
+//! lease-memory's tests break a sound store in one way at a time, and see exactly the promise
+//! fail that was broken.
+
+mod case;
+mod faulty;
+#[doc(hidden)]
+pub mod promises;
+mod simulation;
+
+use std::future::Future;
+use std::time::Duration;
+
+use async_trait::async_trait;
+
+pub use case::Case;
+pub use faulty::{Call, Fault, Faulty};
+pub use simulation::{ProcessId, Simulation};
+
+use crate::store::LockStore;
+
+/// Makes the stores that promises are tested on, and lets their time pass.
+#[async_trait]
+pub trait Fixture: Send + Sync + Sized + 'static {
+    /// The store under test.
+    type Store: LockStore;
+
+    /// A store in which nothing is leased yet.
+    ///
+    /// What must live as long as the store (a server, say) is kept in the fixture: each test
+    /// has one of its own.
+    async fn store(&self) -> Self::Store;
+
+    /// Lets `time` pass for the stores. By default it is waited for.
+    async fn pass(&self, time: Duration) {
+        tokio::time::sleep(time).await;
+    }
+
+    /// The ttl that promises are tested with.
+    ///
+    /// By default 2 s: a few requests must fit into a quarter of it, and some promises wait for
+    /// it to pass.
+    fn ttl(&self) -> Duration {
+        Duration::from_secs(2)
+    }
+
+    /// Whether the store's time is tokio's, and may be paused. By default it may not.
+    fn time_may_be_paused(&self) -> bool {
+        false
+    }
+}
+
+/// One promise, for those who run them by hand.
+#[non_exhaustive]
+pub struct Promise<F> {
+    /// The sentence that it fails by.
+    pub name: &'static str,
+    /// Runs it, and panics if it is broken.
+    pub hold: fn(F),
+}
+
+impl<F> std::fmt::Debug for Promise<F> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Promise").field(&self.name).finish()
+    }
+}
+
+/// Runs one promise on a runtime of its own, whose time is paused where the fixture's may be.
+///
+/// # Panics
+///
+/// Where the promise is broken.
+pub fn hold<F: Fixture, P: Future<Output = ()>>(fixture: F, promise: impl FnOnce(Case<F>) -> P) {
+    #[expect(clippy::expect_used, reason = "a test without a runtime has failed")]
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .start_paused(fixture.time_may_be_paused())
+        .build()
+        .expect("a runtime for the test");
+    runtime.block_on(async { promise(Case::new(fixture).await).await });
+}
+
+/// Calls `$then!` with `$with` and every promise of a [`LockStore`](crate::LockStore).
+#[doc(hidden)]
+#[macro_export]
+macro_rules! __lock_promises {
+    ($then:path, $($with:tt)*) => {
+        $then! {
+            [$($with)*]
+            granting::a_free_key_is_granted
+            granting::a_held_key_is_granted_to_nobody_else
+            granting::one_lessee_is_not_granted_a_key_twice
+            granting::a_repeated_claim_is_the_same_grant
+            granting::a_repeated_claim_does_not_extend
+            granting::an_expired_key_is_granted_again
+            granting::a_held_key_tells_its_holder
+            granting::a_free_key_has_no_holder
+            granting::keys_do_not_disturb_each_other
+            tokens::tokens_grow_over_releases
+            tokens::tokens_grow_over_expiry
+            tokens::tokens_grow_over_adoption
+            heartbeats::a_heartbeat_extends
+            heartbeats::a_late_heartbeat_does_not_shorten
+            heartbeats::a_late_heartbeat_is_overtaken
+            heartbeats::a_heartbeat_does_not_revive_what_has_expired
+            heartbeats::a_heartbeat_after_release_is_lost
+            heartbeats::a_heartbeat_by_a_former_holder_is_lost
+            heartbeats::many_heartbeats_are_each_answered_once
+            releasing::a_released_key_is_free_at_once
+            releasing::a_release_by_a_former_holder_changes_nothing
+            releasing::a_second_release_is_harmless
+            releasing::a_released_nonce_is_not_granted_again
+            releasing::a_reserved_key_is_granted_to_nobody_for_its_time
+            releasing::a_watch_wakes_on_release
+            adopting::a_grant_is_adopted
+            adopting::a_grant_is_adopted_at_most_once
+            adopting::a_repeated_adoption_is_the_same_grant
+            adopting::an_adopted_grant_is_lost_to_its_former_holder
+            adopting::a_released_grant_is_not_adopted
+            adopting::an_expired_grant_is_not_adopted
+            keeping::a_lost_reply_to_an_obtain_is_recognised
+            keeping::a_lost_reply_to_a_release_is_no_error
+            keeping::one_failed_heartbeat_is_no_loss
+            keeping::a_hanging_store_does_not_delay_the_loss
+            keeping::a_failing_store_does_not_delay_the_loss
+            keeping::a_dropped_attempt_leaves_the_key_free
+            keeping::a_dropped_lease_leaves_the_key_free
+            keeping::a_doubled_request_changes_nothing
+            keeping::a_lease_outlives_its_ttl_while_it_is_kept
+            keeping::a_waiter_obtains_what_is_released
+            keeping::a_handed_over_lease_is_resumed
+        }
+    };
+}
+
+/// Calls `$then!` with `$with` and every promise of a [`LeaseTable`](crate::LeaseTable).
+#[doc(hidden)]
+#[macro_export]
+macro_rules! __table_promises {
+    ($then:path, $($with:tt)*) => {
+        $then! {
+            [$($with)*]
+            table::a_created_record_is_read_back
+            table::a_record_is_created_once
+            table::a_held_record_shows_its_holder
+            table::attributes_survive_a_lease
+            table::attributes_are_told_to_who_obtains
+            table::every_type_of_attribute_is_read_back
+            table::an_update_changes_what_it_names_and_nothing_else
+            table::an_update_by_a_former_holder_changes_nothing
+            table::an_update_does_not_extend
+            table::a_list_has_every_record_of_its_prefix
+            table::a_transferred_key_is_free_for_one_lessee_alone
+            table::a_transferred_key_is_free_for_anybody_in_the_end
+            table::a_transfer_by_a_former_holder_changes_nothing
+            table::a_deleted_record_is_gone
+            table::a_deleted_record_remembers_its_token
+            table::a_delete_by_a_former_holder_changes_nothing
+            table::an_evicted_lease_is_lost_at_its_next_heartbeat
+            table::an_evicted_lease_runs_out_and_not_before
+            table::an_eviction_by_another_token_changes_nothing
+        }
+    };
+}
+
+/// Makes tests of `$fixture`, one for each promise listed.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! __promise_tests {
+    ([$fixture:expr] $($room:ident :: $name:ident)*) => {
+        $(
+            #[test]
+            fn $name() {
+                $crate::conformance::hold($fixture, $crate::conformance::promises::$room::$name);
+            }
+        )*
+    };
+}
+
+#[doc(hidden)]
+#[macro_export]
+macro_rules! __promise_list {
+    ([$fixture:ty] $($room:ident :: $name:ident)*) => {
+        vec![$(
+            $crate::conformance::Promise::<$fixture> {
+                name: stringify!($name),
+                hold: |fixture| $crate::conformance::hold(
+                    fixture,
+                    $crate::conformance::promises::$room::$name,
+                ),
+            },
+        )*]
+    };
+}
+
+/// Makes one test for each promise of a [`LockStore`](crate::LockStore), on the
+/// [`Fixture`] that the expression makes.
+///
+/// Use it once per module.
+#[macro_export]
+macro_rules! conformance {
+    ($fixture:expr) => {
+        $crate::__lock_promises! { $crate::__promise_tests, $fixture }
+    };
+}
+
+/// Makes one test for each promise of a [`LeaseTable`](crate::LeaseTable), on the
+/// [`Fixture`] that the expression makes.
+///
+/// Use it once per module, beside [`conformance!`](crate::conformance!).
+#[macro_export]
+macro_rules! table_conformance {
+    ($fixture:expr) => {
+        $crate::__table_promises! { $crate::__promise_tests, $fixture }
+    };
+}
+
+/// Every promise of a [`LockStore`](crate::LockStore).
+pub fn lock_promises<F: Fixture>() -> Vec<Promise<F>> {
+    crate::__lock_promises! { crate::__promise_list, F }
+}
+
+/// Every promise of a [`LeaseTable`](crate::LeaseTable).
+pub fn table_promises<F: Fixture>() -> Vec<Promise<F>>
+where
+    F::Store: crate::LeaseTable,
+{
+    crate::__table_promises! { crate::__promise_list, F }
+}

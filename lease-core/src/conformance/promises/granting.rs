@@ -1,0 +1,141 @@
+//! Who is granted what.
+
+use std::time::Duration;
+
+use futures_util::future::join_all;
+
+use crate::conformance::Fixture;
+use crate::conformance::case::{Case, expect_held, name};
+use crate::grant::{Heartbeat, Obtained};
+use crate::store::LockStore;
+
+/// A key that was never leased is granted to whoever asks.
+pub async fn a_free_key_is_granted<F: Fixture>(case: Case<F>) {
+    let claim = case.claim("a");
+
+    let grant = case.obtain(&claim).await;
+
+    assert_eq!(
+        grant,
+        claim.granted(grant.token),
+        "the grant is not the claim's"
+    );
+}
+
+/// However many lessees ask, at the same moment or later, one has the key until its ttl has
+/// passed.
+pub async fn a_held_key_is_granted_to_nobody_else<F: Fixture>(case: Case<F>) {
+    for round in 0..5 {
+        let key = name(&format!("conformance/round-{round}"));
+        let claims: Vec<_> = (0..16)
+            .map(|lessee| case.claim_of(&key, &format!("lessee-{lessee}")))
+            .collect();
+
+        let answers = join_all(claims.iter().map(|claim| case.store.obtain(claim))).await;
+
+        let granted = answers
+            .iter()
+            .filter(|one| matches!(one, Ok(Obtained::Granted(..))));
+        assert_eq!(granted.count(), 1, "of 16 claims at once");
+    }
+    let since = case.now();
+    case.granted("a").await;
+
+    let (_, taken) = case.taken_over("b").await;
+
+    case.not_before_ttl(taken, since);
+}
+
+/// Two processes may carry one name: still only one of them is granted the key.
+pub async fn one_lessee_is_not_granted_a_key_twice<F: Fixture>(case: Case<F>) {
+    case.granted("a").await;
+
+    drop(expect_held(case.ask(&case.claim("a")).await));
+}
+
+/// A claim that is sent again is answered with the grant it already has.
+pub async fn a_repeated_claim_is_the_same_grant<F: Fixture>(case: Case<F>) {
+    let claim = case.claim("a");
+    let first = case.obtain(&claim).await;
+
+    let second = case.obtain(&claim).await;
+
+    assert_eq!(first, second);
+}
+
+/// A claim that is sent again does not last longer for it: nobody knows which reply came.
+pub async fn a_repeated_claim_does_not_extend<F: Fixture>(case: Case<F>) {
+    let claim = case.claim("a");
+    case.obtain(&claim).await;
+    case.pass(case.ttl / 2).await;
+    let left = case.holder().await.and_then(|holder| holder.expires_in);
+
+    drop(case.ask(&claim).await);
+
+    let left_then = case.holder().await.and_then(|holder| holder.expires_in);
+    assert!(
+        left_then <= left,
+        "{left:?} were left, and now {left_then:?}"
+    );
+}
+
+/// A key whose holder is gone is granted again.
+pub async fn an_expired_key_is_granted_again<F: Fixture>(case: Case<F>) {
+    case.granted("a").await;
+    case.pass(case.ttl).await;
+
+    let (grant, _) = case.taken_over("b").await;
+
+    assert_eq!(grant.lessee.as_str(), "b");
+}
+
+/// Who is refused learns who has the key, under which token, and for how long at most.
+pub async fn a_held_key_tells_its_holder<F: Fixture>(case: Case<F>) {
+    let grant = case.granted("a").await;
+
+    let told = case.holder().await.into_iter();
+    let refused = match case.ask(&case.claim("b")).await {
+        Obtained::Held(holder) => Some(holder),
+        // Another promise is broken then.
+        Obtained::Granted(..) => None,
+    };
+
+    let most = case.ttl * 3;
+    for holder in told.chain(refused) {
+        assert_eq!((&holder.lessee, holder.token), (&grant.lessee, grant.token));
+        let left = holder.expires_in.unwrap_or(Duration::ZERO);
+        assert!(left <= most, "{left:?} left of {:?}", case.ttl);
+    }
+    assert!(case.holder().await.is_some(), "a held key has no holder");
+}
+
+/// A key that was never leased, or was released, has no holder.
+pub async fn a_free_key_has_no_holder<F: Fixture>(case: Case<F>) {
+    assert_eq!(case.holder().await, None);
+    let grant = case.granted("a").await;
+    case.release(&grant).await;
+
+    assert_eq!(case.holder().await, None);
+}
+
+/// Leases of different keys have nothing to do with each other.
+pub async fn keys_do_not_disturb_each_other<F: Fixture>(case: Case<F>) {
+    // Names that a careless store might mix up.
+    let keys = [
+        "k", "k/", "K", "k:1", "k:10", "{k}", "k%", "k*", "ключ", "k k",
+    ]
+    .map(name);
+    let mut grants = Vec::new();
+    for key in &keys {
+        grants.push(case.obtain(&case.claim_of(key, "a")).await);
+    }
+
+    for grant in grants.iter().step_by(2) {
+        case.release(grant).await;
+    }
+
+    for (place, grant) in grants.iter().enumerate() {
+        let stands = case.heartbeat(grant, 1).await == Heartbeat::Extended;
+        assert_eq!(stands, place % 2 == 1, "{}", grant.key);
+    }
+}

@@ -1,0 +1,195 @@
+//! What the locker makes of a store, also behind a bad network.
+
+use std::future::Future;
+use std::time::Duration;
+
+use tokio::time::timeout;
+
+use crate::conformance::case::Case;
+use crate::conformance::{Call, Fault, Fixture};
+use crate::grant::LossCause;
+use crate::hold::LeaseState;
+use crate::lease::{Handed, Lease, Released};
+use crate::locker::Locker;
+
+/// An obtain that was applied, but whose reply was lost, is recognised as ours.
+pub async fn a_lost_reply_to_an_obtain_is_recognised<F: Fixture>(case: Case<F>) {
+    let locker = case.locker();
+    case.store.next(Call::Obtain, Fault::LoseReply);
+
+    let since = case.now();
+    let lease = obtained(&case, &locker).await;
+
+    assert!(
+        case.now().since(since) < case.ttl,
+        "it waited for its own lease to run out"
+    );
+    assert!(lease.is_held());
+}
+
+/// A release that was applied, but whose reply was lost, is a release.
+pub async fn a_lost_reply_to_a_release_is_no_error<F: Fixture>(case: Case<F>) {
+    let lease = obtained(&case, &case.locker()).await;
+    case.store.next(Call::Release, Fault::LoseReply);
+
+    let released = soon(&case, lease.release()).await;
+
+    assert!(matches!(released, Ok(Released::Freed)), "{released:?}");
+    assert_eq!(case.holder().await, None);
+}
+
+/// One heartbeat that fails is a risk, not a loss; the next one ends the risk.
+pub async fn one_failed_heartbeat_is_no_loss<F: Fixture>(case: Case<F>) {
+    let lease = obtained(&case, &case.locker()).await;
+    let mut state = lease.state();
+    case.store.next(Call::Heartbeat, Fault::Fail);
+
+    let risk = soon(&case, state.wait_for(|state| *state == LeaseState::AtRisk))
+        .await
+        .is_ok();
+    let held = soon(&case, state.wait_for(|state| *state == LeaseState::Held))
+        .await
+        .is_ok();
+
+    assert!(risk && held && lease.is_held());
+}
+
+/// A store that takes every heartbeat and never answers: the loss is told in time.
+pub async fn a_hanging_store_does_not_delay_the_loss<F: Fixture>(case: Case<F>) {
+    loss_comes_first(case, Fault::Hang).await;
+}
+
+/// A store that fails every heartbeat at once: the loss is told in time.
+pub async fn a_failing_store_does_not_delay_the_loss<F: Fixture>(case: Case<F>) {
+    loss_comes_first(case, Fault::Fail).await;
+}
+
+async fn loss_comes_first<F: Fixture>(case: Case<F>, fault: Fault) {
+    let lease = obtained(&case, &case.locker()).await;
+    case.store.every(Call::Heartbeat, fault);
+    let since = case.now();
+
+    let told = async {
+        let lost = lease.lost().await;
+        (lost.cause, case.now())
+    };
+    let successor = case.sound_locker();
+    let key = case.key();
+    let taken = async {
+        case.pass(case.ttl / 2).await;
+        let successor = soon(&case, successor.wait_until_obtained(&key)).await;
+        (successor, case.now())
+    };
+    let ((cause, told), (successor, taken)) = tokio::join!(told, taken);
+
+    assert_eq!(cause, LossCause::Expired);
+    assert!(!lease.is_held());
+    assert!(
+        told <= taken,
+        "taken over {:?} before the loss was told",
+        told.since(taken)
+    );
+    case.not_before_ttl(taken, since - case.ttl / 2);
+    assert!(successor.is_ok(), "{successor:?}");
+}
+
+/// An attempt that is dropped while it is on its way leaves the key free.
+pub async fn a_dropped_attempt_leaves_the_key_free<F: Fixture>(case: Case<F>) {
+    let locker = case.locker();
+    case.store
+        .next(Call::Obtain, Fault::DelayReply(case.ttl / 10));
+
+    let key = case.key();
+    let given_up = timeout(case.ttl / 20, locker.obtain(&key)).await;
+    assert!(given_up.is_err(), "answered before it could be given up");
+    soon(&case, locker.close()).await;
+
+    assert_eq!(case.holder().await, None);
+}
+
+/// A lease that is dropped leaves the key free.
+pub async fn a_dropped_lease_leaves_the_key_free<F: Fixture>(case: Case<F>) {
+    let locker = case.locker();
+    let lease = obtained(&case, &locker).await;
+
+    drop(lease);
+    soon(&case, locker.close()).await;
+
+    assert_eq!(case.holder().await, None);
+}
+
+/// Obtain, heartbeat and release that each arrive twice do what they do once.
+pub async fn a_doubled_request_changes_nothing<F: Fixture>(case: Case<F>) {
+    let doubled = Fault::Double(Duration::from_millis(1));
+    for call in [Call::Obtain, Call::Heartbeat, Call::Release] {
+        case.store.every(call, doubled);
+    }
+    let lease = obtained(&case, &case.locker()).await;
+    case.pass(case.ttl * 3 / 2).await;
+    assert!(lease.is_held());
+
+    let released = lease.release().await;
+    case.pass(Duration::from_millis(50)).await;
+
+    assert!(matches!(released, Ok(Released::Freed)), "{released:?}");
+    assert_eq!(case.holder().await, None);
+}
+
+/// A lease lasts for as long as its holder keeps it, whatever its ttl.
+pub async fn a_lease_outlives_its_ttl_while_it_is_kept<F: Fixture>(case: Case<F>) {
+    let lease = obtained(&case, &case.locker()).await;
+
+    case.pass(case.ttl * 3).await;
+
+    assert!(lease.is_held());
+    assert_eq!(case.lessee_of_holder().await.as_ref(), Some(lease.lessee()));
+}
+
+/// Who waits for a key obtains it once it is released.
+pub async fn a_waiter_obtains_what_is_released<F: Fixture>(case: Case<F>) {
+    let lease = obtained(&case, &case.locker()).await;
+    let waiter = case.sound_locker();
+    let key = case.key();
+
+    let release = async {
+        case.pass(case.ttl / 8).await;
+        lease.release().await
+    };
+    let (waited, released) = tokio::join!(soon(&case, waiter.wait_until_obtained(&key)), release);
+
+    assert!(waited.is_ok_and(|lease| lease.is_held()));
+    assert!(matches!(released, Ok(Released::Freed)), "{released:?}");
+}
+
+/// A lease that was handed over goes on where it is resumed.
+pub async fn a_handed_over_lease_is_resumed<F: Fixture>(case: Case<F>) {
+    let lease = obtained(&case, &case.locker()).await;
+
+    let Ok(Handed::Over(handed)) = lease.hand_over(case.ttl).await else {
+        unreachable!("a lease that is held can be handed over")
+    };
+    let to = case.sound_locker();
+    let resumed = to.resume(handed).await;
+
+    assert!(
+        matches!(&resumed, Ok(Some(lease)) if lease.is_held()),
+        "{resumed:?}"
+    );
+    assert_eq!(case.lessee_of_holder().await.as_ref(), Some(to.lessee()));
+}
+
+async fn obtained<F: Fixture>(case: &Case<F>, locker: &Locker) -> Lease {
+    let key = case.key();
+    match soon(case, locker.wait_until_obtained(&key)).await {
+        Ok(lease) => lease,
+        Err(error) => unreachable!("a free key was not obtained: {error:?}"),
+    }
+}
+
+/// What must complete, within a bound that no sound store comes near.
+#[expect(clippy::expect_used, reason = "a promise is broken by panicking")]
+async fn soon<F: Fixture, T>(case: &Case<F>, what: impl Future<Output = T>) -> T {
+    timeout(case.ttl * 20, what)
+        .await
+        .expect("done within 20 ttls")
+}

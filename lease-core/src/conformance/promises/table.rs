@@ -1,0 +1,405 @@
+//! Records that carry attributes and can be listed.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::future::Future;
+use std::time::Duration;
+
+use futures_util::StreamExt;
+
+use crate::attributes::{Attributes, Change, Value};
+use crate::conformance::Fixture;
+use crate::conformance::case::{Case, expect_granted, expect_held, name};
+use crate::error::StoreError;
+use crate::grant::{Heartbeat, LossCause, Obtained, Written};
+use crate::key::Lessee;
+use crate::table::{LeaseRecord, LeaseTable};
+use crate::token::FencingToken;
+
+/// A record that was created is read back as it was, held by nobody.
+pub async fn a_created_record_is_read_back<F: Fixture<Store: LeaseTable>>(case: Case<F>) {
+    assert_eq!(case.read().await, None);
+
+    assert!(case.created(&colours()).await);
+
+    let expected = LeaseRecord::new(case.key(), None, None, colours());
+    assert_eq!(case.read().await, Some(expected));
+}
+
+/// A record that is there is not created again, nor changed by the attempt.
+pub async fn a_record_is_created_once<F: Fixture<Store: LeaseTable>>(case: Case<F>) {
+    case.created(&colours()).await;
+
+    assert!(!case.created(&Attributes::new()).await);
+
+    assert_eq!(case.attributes().await, colours());
+}
+
+/// A record tells its holder and the token, and keeps the token when it is free again.
+pub async fn a_held_record_shows_its_holder<F: Fixture<Store: LeaseTable>>(case: Case<F>) {
+    case.created(&colours()).await;
+    let grant = case.granted("a").await;
+
+    let held = case.read().await;
+    case.release(&grant).await;
+    let freed = case.read().await;
+
+    let holder = held.and_then(|record| record.holder);
+    assert_eq!(
+        holder.map(|holder| (holder.lessee, holder.token)),
+        Some((grant.lessee, grant.token))
+    );
+    assert_eq!(
+        freed.map(|record| (record.holder, record.token)),
+        Some((None, Some(grant.token)))
+    );
+}
+
+/// No lease write touches the attributes.
+pub async fn attributes_survive_a_lease<F: Fixture<Store: LeaseTable>>(case: Case<F>) {
+    case.created(&colours()).await;
+
+    let grant = case.granted("a").await;
+    case.heartbeat(&grant, 1).await;
+    let adopted = expect_granted(case.adopt(&grant, &case.claim("b")).await);
+    case.release(&adopted).await;
+
+    assert_eq!(case.attributes().await, colours());
+}
+
+/// Who obtains a key is told its attributes.
+pub async fn attributes_are_told_to_who_obtains<F: Fixture<Store: LeaseTable>>(case: Case<F>) {
+    case.created(&colours()).await;
+
+    let Obtained::Granted(_, attributes) = case.ask(&case.claim("a")).await else {
+        unreachable!("a created record is free")
+    };
+
+    assert_eq!(attributes, colours());
+}
+
+/// Every type of attribute is read back as it was written, to the last digit.
+pub async fn every_type_of_attribute_is_read_back<F: Fixture<Store: LeaseTable>>(case: Case<F>) {
+    let digits = "12345678901234567890123456789012345678"
+        .parse()
+        .map(Value::Number);
+    let list = Value::List(vec![
+        Value::from("x"),
+        Value::from(-1_i64),
+        Value::Bool(false),
+    ]);
+    let texts = ["a", "ä", ""].map(str::to_owned);
+    let mut written = Attributes::new();
+    for (name, value) in [
+        ("text", Value::from("zwölf \"Boxkämpfer\"\n\u{0}")),
+        ("empty text", Value::from("")),
+        ("number", Value::from(-42_i64)),
+        ("digits", digits.unwrap_or(Value::Null)),
+        ("true", Value::Bool(true)),
+        ("bytes", Value::Bytes(vec![0, 255, 10])),
+        ("null", Value::Null),
+        ("empty list", Value::List(Vec::new())),
+        (
+            "map",
+            Value::Map(BTreeMap::from([("inner".to_owned(), list.clone())])),
+        ),
+        ("list", list),
+        ("texts", Value::TextSet(BTreeSet::from(texts))),
+        (
+            "numbers",
+            Value::NumberSet(["1", "2"].iter().flat_map(|n| n.parse()).collect()),
+        ),
+        (
+            "byte sets",
+            Value::BytesSet(BTreeSet::from([vec![1], vec![2, 3]])),
+        ),
+    ] {
+        written.insert(name.to_owned(), value);
+    }
+
+    case.created(&written).await;
+
+    assert_eq!(case.attributes().await, written);
+}
+
+/// An update sets and removes what it names, and leaves the rest.
+pub async fn an_update_changes_what_it_names_and_nothing_else<F: Fixture<Store: LeaseTable>>(
+    case: Case<F>,
+) {
+    case.created(&colours()).await;
+    let grant = case.granted("a").await;
+
+    let change = Change::new()
+        .set("sky", "grey")
+        .set("sea", "blue")
+        .remove("grass")
+        .remove("none");
+    let written = case.written(case.store.update(&grant, &change)).await;
+
+    assert_eq!(written, Written::Applied);
+    let mut expected = colours();
+    change.apply(&mut expected);
+    assert_eq!(case.attributes().await, expected);
+    assert_eq!(case.lessee_of_holder().await, Some(grant.lessee));
+}
+
+/// A former holder's update changes nothing, while the key is free and while it is held.
+pub async fn an_update_by_a_former_holder_changes_nothing<F: Fixture<Store: LeaseTable>>(
+    case: Case<F>,
+) {
+    case.created(&colours()).await;
+    let former = case.granted("a").await;
+    case.release(&former).await;
+    let change = Change::new().set("sky", "black");
+
+    let while_free = case.written(case.store.update(&former, &change)).await;
+    case.granted("b").await;
+    let while_held = case.written(case.store.update(&former, &change)).await;
+
+    assert!(matches!(while_free, Written::Lost(_)), "{while_free:?}");
+    assert_eq!(while_held, Written::Lost(LossCause::Superseded));
+    assert_eq!(case.attributes().await, colours());
+}
+
+/// An update does not keep a lease alive: heartbeats do.
+pub async fn an_update_does_not_extend<F: Fixture<Store: LeaseTable>>(case: Case<F>) {
+    case.created(&colours()).await;
+    let grant = case.granted("a").await;
+    case.pass(case.ttl / 2).await;
+    let left = case.holder().await.and_then(|holder| holder.expires_in);
+
+    let change = Change::new().set("sky", "grey");
+    let _ = case.written(case.store.update(&grant, &change)).await;
+
+    let left_then = case.holder().await.and_then(|holder| holder.expires_in);
+    assert!(
+        left_then <= left,
+        "{left:?} were left, and now {left_then:?}"
+    );
+}
+
+/// A list has every record under its prefix, once, and no other.
+pub async fn a_list_has_every_record_of_its_prefix<F: Fixture<Store: LeaseTable>>(case: Case<F>) {
+    let large = Attributes::from([("note".to_owned(), Value::from("x".repeat(20_000)))]);
+    let mut expected = BTreeSet::new();
+    // More than a megabyte: no service answers that in one page.
+    for number in 0..60 {
+        let key = name(&format!("list/a/{number:03}"));
+        let made = case.store.create(&key, &large).await;
+        assert!(matches!(made, Ok(true)), "{made:?}");
+        expected.insert(key);
+    }
+    for other in ["list/b", "list/A/1", "list/aa", "lis"] {
+        let made = case.store.create(&name(other), &Attributes::new()).await;
+        assert!(matches!(made, Ok(true)), "{made:?}");
+    }
+
+    let listed: Vec<_> = case.store.list("list/a/").collect().await;
+
+    let keys: Vec<_> = listed
+        .into_iter()
+        .filter_map(|record| Some(record.ok()?.key))
+        .collect();
+    assert_eq!(keys.len(), expected.len(), "records listed");
+    assert_eq!(keys.into_iter().collect::<BTreeSet<_>>(), expected);
+    assert_eq!(
+        case.store.list("").collect::<Vec<_>>().await.len(),
+        64,
+        "records in all"
+    );
+}
+
+/// A key that was transferred is free for the one it was transferred to.
+pub async fn a_transferred_key_is_free_for_one_lessee_alone<F: Fixture<Store: LeaseTable>>(
+    case: Case<F>,
+) {
+    case.created(&colours()).await;
+    let grant = case.granted("a").await;
+
+    let written = case.transferred(&grant, case.ttl * 4).await;
+
+    assert_eq!(written, Written::Applied);
+    for other in ["a", "c"] {
+        drop(expect_held(case.ask(&case.claim(other)).await));
+    }
+    let next = case.granted("b").await;
+    assert!(next.token > grant.token);
+}
+
+/// A key that nobody takes up is anybody's once its reservation has passed.
+pub async fn a_transferred_key_is_free_for_anybody_in_the_end<F: Fixture<Store: LeaseTable>>(
+    case: Case<F>,
+) {
+    case.created(&colours()).await;
+    let grant = case.granted("a").await;
+    let since = case.now();
+    let _ = case.transferred(&grant, case.ttl).await;
+
+    let (_, taken) = case.taken_over("c").await;
+
+    case.not_before_ttl(taken, since);
+}
+
+/// A former holder cannot transfer the key.
+pub async fn a_transfer_by_a_former_holder_changes_nothing<F: Fixture<Store: LeaseTable>>(
+    case: Case<F>,
+) {
+    case.created(&colours()).await;
+    let former = case.granted("a").await;
+    case.release(&former).await;
+    let current = case.granted("c").await;
+
+    let written = case.transferred(&former, case.ttl).await;
+
+    assert_eq!(written, Written::Lost(LossCause::Superseded));
+    assert_eq!(case.lessee_of_holder().await, Some(current.lessee));
+}
+
+/// A deleted record is not read, not listed, and may be created again.
+pub async fn a_deleted_record_is_gone<F: Fixture<Store: LeaseTable>>(case: Case<F>) {
+    case.created(&colours()).await;
+    let grant = case.granted("a").await;
+
+    let written = case.written(case.store.delete(&grant)).await;
+
+    assert_eq!(written, Written::Applied);
+    assert_eq!(case.read().await, None);
+    assert_eq!(case.holder().await, None);
+    assert_eq!(
+        case.store.list("").collect::<Vec<_>>().await.len(),
+        0,
+        "records listed"
+    );
+    assert!(case.created(&Attributes::new()).await);
+    assert_eq!(case.attributes().await, Attributes::new());
+}
+
+/// A grant after a delete still carries a larger token, and the old grant stays lost.
+pub async fn a_deleted_record_remembers_its_token<F: Fixture<Store: LeaseTable>>(case: Case<F>) {
+    case.created(&colours()).await;
+    let claim = case.claim("a");
+    let grant = case.obtain(&claim).await;
+    let _ = case.written(case.store.delete(&grant)).await;
+
+    drop(expect_held(case.ask(&claim).await));
+    let next = case.granted("b").await;
+
+    assert!(
+        next.token > grant.token,
+        "{} after {}",
+        next.token,
+        grant.token
+    );
+    assert!(matches!(
+        case.heartbeat(&grant, 1).await,
+        Heartbeat::Lost(_)
+    ));
+}
+
+/// A former holder cannot delete the record.
+pub async fn a_delete_by_a_former_holder_changes_nothing<F: Fixture<Store: LeaseTable>>(
+    case: Case<F>,
+) {
+    case.created(&colours()).await;
+    let former = case.granted("a").await;
+    case.release(&former).await;
+    let current = case.granted("b").await;
+
+    let written = case.written(case.store.delete(&former)).await;
+
+    assert_eq!(written, Written::Lost(LossCause::Superseded));
+    assert_eq!(case.attributes().await, colours());
+    assert_eq!(case.lessee_of_holder().await, Some(current.lessee));
+}
+
+/// Who is evicted learns of it at the next heartbeat.
+pub async fn an_evicted_lease_is_lost_at_its_next_heartbeat<F: Fixture<Store: LeaseTable>>(
+    case: Case<F>,
+) {
+    case.created(&colours()).await;
+    let grant = case.granted("a").await;
+
+    let evicted = case.store.evict(&grant.key, grant.token).await;
+
+    assert!(matches!(evicted, Ok(true)), "{evicted:?}");
+    let answer = case.heartbeat(&grant, 1).await;
+    assert_eq!(answer, Heartbeat::Lost(LossCause::Revoked));
+}
+
+/// Who is evicted may still be at work: the key is free when its ttl has passed, not before.
+pub async fn an_evicted_lease_runs_out_and_not_before<F: Fixture<Store: LeaseTable>>(
+    case: Case<F>,
+) {
+    case.created(&colours()).await;
+    let since = case.now();
+    let grant = case.granted("a").await;
+    let evicted = case.store.evict(&grant.key, grant.token).await;
+    assert!(evicted.is_ok(), "{evicted:?}");
+    case.pass(case.ttl / 2).await;
+    // Does not extend it either.
+    case.heartbeat(&grant, 1).await;
+
+    let (next, taken) = case.taken_over("b").await;
+
+    case.not_before_ttl(taken, since);
+    assert_eq!(
+        case.heartbeat(&next, 1).await,
+        Heartbeat::Extended,
+        "the mark was not removed"
+    );
+}
+
+/// An eviction of another grant than the one that stands hits nobody.
+pub async fn an_eviction_by_another_token_changes_nothing<F: Fixture<Store: LeaseTable>>(
+    case: Case<F>,
+) {
+    case.created(&colours()).await;
+    let grant = case.granted("a").await;
+    let other = FencingToken::new(grant.token.get() - 1).unwrap_or(FencingToken::MAX);
+
+    let evicted = case.store.evict(&grant.key, other).await;
+
+    assert!(matches!(evicted, Ok(false)), "{evicted:?}");
+    assert_eq!(case.heartbeat(&grant, 1).await, Heartbeat::Extended);
+}
+
+fn colours() -> Attributes {
+    Attributes::from([
+        ("sky".to_owned(), Value::from("blue")),
+        ("grass".to_owned(), Value::from("green")),
+    ])
+}
+
+#[expect(clippy::expect_used, reason = "a promise is broken by panicking")]
+impl<F: Fixture<Store: LeaseTable>> Case<F> {
+    async fn created(&self, attributes: &Attributes) -> bool {
+        self.store
+            .create(&self.key(), attributes)
+            .await
+            .expect("an answer to a creation")
+    }
+
+    async fn read(&self) -> Option<LeaseRecord> {
+        self.store
+            .read(&self.key())
+            .await
+            .expect("a record or none")
+    }
+
+    async fn attributes(&self) -> Attributes {
+        self.read()
+            .await
+            .map(|record| record.attributes)
+            .expect("a record")
+    }
+
+    async fn written(&self, write: impl Future<Output = Result<Written, StoreError>>) -> Written {
+        write.await.expect("an answer to a write")
+    }
+
+    /// Transfers `grant` to the lessee `b`.
+    async fn transferred(&self, grant: &crate::grant::Grant, reserved: Duration) -> Written {
+        let to = Lessee::new("b").expect("a lessee");
+        self.written(self.store.transfer(grant, &to, reserved))
+            .await
+    }
+}

@@ -1,0 +1,398 @@
+//! The kit proves itself: a sound store is broken in one way, and exactly that promise fails.
+
+#![expect(
+    clippy::unwrap_used,
+    reason = "a saboteur that fails is a test that fails"
+)]
+
+use std::collections::HashMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use futures_util::stream::BoxStream;
+use lease_core::conformance::{Fixture, lock_promises, table_promises};
+use lease_core::{
+    Attributes, Beat, Change, Claim, FencingToken, Freed, Grant, Heartbeat, Holder, LeaseKey,
+    LeaseRecord, LeaseTable, Lessee, LockStore, LossCause, Nonce, Obtained, StoreError, Written,
+};
+use lease_memory::MemoryStore;
+use uuid::Uuid;
+
+/// What is broken. Each is one careless line in somebody's store.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Sabotage {
+    GrantsTwice,
+    GrantsOneLesseeTwice,
+    ForgetsTheToken,
+    ForgetsTheTokenOnExpiry,
+    KeepsTheTokenOnAdoption,
+    IgnoresTheNonceOnRelease,
+    RegrantsAReleasedNonce,
+    LateHeartbeatShortens,
+    LateHeartbeatIsCalledALoss,
+    HeartbeatRevives,
+    ExtendsOnRepeatedClaim,
+    AdoptsTwice,
+    AdoptsWhatWasReleased,
+    IgnoresReservations,
+    NeverWakes,
+    UpdateIsNotFenced,
+    UpdateExtends,
+    TransfersToItself,
+    DeleteIsNotFenced,
+    CreateOverwrites,
+    ListsOtherPrefixes,
+    EvictsByKeyAlone,
+    EvictionFreesAtOnce,
+}
+
+#[derive(Debug)]
+struct Sabotaged {
+    store: MemoryStore,
+    sabotage: Sabotage,
+    known: Mutex<HashMap<LeaseKey, Known>>,
+    beats: AtomicU64,
+}
+
+/// Fails unless the promise `broken` fails, and no other.
+fn breaks(sabotage: Sabotage, broken: &str) {
+    // Broken promises panic, as expected: their reports would drown the one that matters.
+    std::panic::set_hook(Box::new(|_| ()));
+    let promises = lock_promises::<Sabotage>()
+        .into_iter()
+        .chain(table_promises());
+    let failed: Vec<_> = promises
+        .filter(|promise| catch_unwind(AssertUnwindSafe(|| (promise.hold)(sabotage))).is_err())
+        .map(|promise| promise.name)
+        .collect();
+    drop(std::panic::take_hook());
+
+    assert_eq!(failed, [broken], "{sabotage:?}");
+}
+
+macro_rules! sabotages {
+    ($($sabotage:ident breaks $promise:ident;)*) => {
+        /// One after the other: the panic hook is the whole process'.
+        #[test]
+        fn each_sabotage_breaks_its_own_promise_and_no_other() {
+            $(breaks(Sabotage::$sabotage, stringify!($promise));)*
+        }
+    };
+}
+
+sabotages! {
+    GrantsTwice breaks a_held_key_is_granted_to_nobody_else;
+    GrantsOneLesseeTwice breaks one_lessee_is_not_granted_a_key_twice;
+    ForgetsTheToken breaks tokens_grow_over_releases;
+    ForgetsTheTokenOnExpiry breaks tokens_grow_over_expiry;
+    KeepsTheTokenOnAdoption breaks tokens_grow_over_adoption;
+    IgnoresTheNonceOnRelease breaks a_release_by_a_former_holder_changes_nothing;
+    RegrantsAReleasedNonce breaks a_released_nonce_is_not_granted_again;
+    LateHeartbeatShortens breaks a_late_heartbeat_does_not_shorten;
+    LateHeartbeatIsCalledALoss breaks a_late_heartbeat_is_overtaken;
+    HeartbeatRevives breaks a_heartbeat_does_not_revive_what_has_expired;
+    ExtendsOnRepeatedClaim breaks a_repeated_claim_does_not_extend;
+    AdoptsTwice breaks a_grant_is_adopted_at_most_once;
+    AdoptsWhatWasReleased breaks a_released_grant_is_not_adopted;
+    IgnoresReservations breaks a_reserved_key_is_granted_to_nobody_for_its_time;
+    NeverWakes breaks a_watch_wakes_on_release;
+    UpdateIsNotFenced breaks an_update_by_a_former_holder_changes_nothing;
+    UpdateExtends breaks an_update_does_not_extend;
+    TransfersToItself breaks a_transferred_key_is_free_for_one_lessee_alone;
+    DeleteIsNotFenced breaks a_delete_by_a_former_holder_changes_nothing;
+    CreateOverwrites breaks a_record_is_created_once;
+    ListsOtherPrefixes breaks a_list_has_every_record_of_its_prefix;
+    EvictsByKeyAlone breaks an_eviction_by_another_token_changes_nothing;
+    EvictionFreesAtOnce breaks an_evicted_lease_runs_out_and_not_before;
+}
+
+#[async_trait]
+impl Fixture for Sabotage {
+    type Store = Sabotaged;
+
+    async fn store(&self) -> Sabotaged {
+        Sabotaged {
+            store: MemoryStore::counting_from_one(),
+            sabotage: *self,
+            known: Mutex::default(),
+            beats: AtomicU64::default(),
+        }
+    }
+
+    fn time_may_be_paused(&self) -> bool {
+        true
+    }
+}
+
+/// What the saboteur remembers of a key, to put it to bad use.
+#[derive(Debug, Clone)]
+struct Known {
+    /// The grant that was answered last.
+    grant: Grant,
+    granted_at: tokio::time::Instant,
+    /// Whether it was released.
+    released: bool,
+    /// Whether it ended otherwise than by expiry.
+    ended: bool,
+    adopted: Option<Nonce>,
+}
+
+impl Sabotaged {
+    fn is(&self, sabotage: Sabotage) -> bool {
+        self.sabotage == sabotage
+    }
+
+    fn known(&self, key: &LeaseKey) -> Option<Known> {
+        self.known.lock().unwrap().get(key).cloned()
+    }
+
+    fn learn(&self, grant: &Grant) {
+        let known = Known {
+            grant: grant.clone(),
+            granted_at: now(),
+            released: false,
+            ended: false,
+            adopted: None,
+        };
+        self.known.lock().unwrap().insert(grant.key.clone(), known);
+    }
+
+    fn amend(&self, key: &LeaseKey, amend: impl FnOnce(&mut Known)) {
+        if let Some(known) = self.known.lock().unwrap().get_mut(key) {
+            amend(known);
+        }
+    }
+
+    /// A beat that no honest heartbeat has reached.
+    fn high_beat(&self) -> Beat {
+        Beat::new(1_000_000 + self.beats.fetch_add(1, Ordering::SeqCst))
+    }
+
+    fn fresh(claim: &Claim) -> Claim {
+        let nonce = Nonce::new(Uuid::from_u128(!claim.nonce.get().as_u128()));
+        Claim::new(claim.key.clone(), claim.lessee.clone(), nonce, claim.ttl)
+    }
+}
+
+fn now() -> tokio::time::Instant {
+    #[expect(clippy::disallowed_methods, reason = "a saboteur's clock")]
+    tokio::time::Instant::now()
+}
+
+fn first() -> FencingToken {
+    FencingToken::new(1).unwrap()
+}
+
+#[async_trait]
+impl LockStore for Sabotaged {
+    async fn obtain(&self, claim: &Claim) -> Result<Obtained, StoreError> {
+        let known = self.known(&claim.key);
+        let answer = self.store.obtain(claim).await?;
+        match (answer, known) {
+            (Obtained::Held(holder), Some(known)) => {
+                let stands = self.store.holder(&claim.key).await?.is_some();
+                let same_lessee = holder.lessee == claim.lessee;
+                let young = now() < known.granted_at + known.grant.ttl / 4;
+                let next = FencingToken::new(holder.token.get() + 1).unwrap();
+                let granted = || Obtained::Granted(claim.granted(next), Attributes::new());
+                // A grant that a replica has not heard of yet.
+                if self.is(Sabotage::GrantsTwice) && stands && young && !same_lessee {
+                    return Ok(granted());
+                }
+                if self.is(Sabotage::GrantsOneLesseeTwice) && stands && same_lessee {
+                    return Ok(granted());
+                }
+                if self.is(Sabotage::RegrantsAReleasedNonce)
+                    && known.released
+                    && known.grant.nonce == claim.nonce
+                {
+                    return self.store.obtain(&Self::fresh(claim)).await;
+                }
+                Ok(Obtained::Held(holder))
+            }
+            (Obtained::Granted(mut grant, attributes), known) => {
+                let repeated = known.as_ref().is_some_and(|k| k.grant.nonce == claim.nonce);
+                if self.is(Sabotage::ExtendsOnRepeatedClaim) && repeated {
+                    self.store.heartbeat(&grant, Beat::GRANTED.next()).await?;
+                }
+                if let Some(known) = known {
+                    if self.is(Sabotage::ForgetsTheToken) && known.released {
+                        grant = claim.granted(first());
+                    }
+                    if self.is(Sabotage::ForgetsTheTokenOnExpiry) && !known.ended {
+                        grant = claim.granted(first());
+                    }
+                }
+                self.learn(&grant);
+                Ok(Obtained::Granted(grant, attributes))
+            }
+            (answer, None) => Ok(answer),
+        }
+    }
+
+    async fn heartbeat(&self, grant: &Grant, beat: Beat) -> Result<Heartbeat, StoreError> {
+        let shorter = self
+            .known(&grant.key)
+            .is_some_and(|known| grant.ttl < known.grant.ttl);
+        match self.store.heartbeat(grant, beat).await? {
+            Heartbeat::Overtaken if self.is(Sabotage::LateHeartbeatShortens) && shorter => {
+                self.store.heartbeat(grant, self.high_beat()).await?;
+                Ok(Heartbeat::Overtaken)
+            }
+            Heartbeat::Overtaken if self.is(Sabotage::LateHeartbeatIsCalledALoss) => {
+                Ok(Heartbeat::Lost(LossCause::Expired))
+            }
+            Heartbeat::Lost(LossCause::Expired) if self.is(Sabotage::HeartbeatRevives) => {
+                let nonce = Nonce::new(Uuid::from_u128(!grant.nonce.get().as_u128()));
+                let (key, lessee) = (grant.key.clone(), grant.lessee.clone());
+                self.store
+                    .obtain(&Claim::new(key, lessee, nonce, grant.ttl))
+                    .await?;
+                Ok(Heartbeat::Extended)
+            }
+            answer => Ok(answer),
+        }
+    }
+
+    async fn release(&self, grant: &Grant, reserved: Option<Duration>) -> Result<(), StoreError> {
+        let known = self.known(&grant.key);
+        if self.is(Sabotage::IgnoresTheNonceOnRelease)
+            && let Some(known) = known
+        {
+            return self.store.release(&known.grant, reserved).await;
+        }
+        self.amend(&grant.key, |known| {
+            known.released |= known.grant.nonce == grant.nonce;
+            known.ended |= known.released;
+        });
+        let reserved = reserved.filter(|_| !self.is(Sabotage::IgnoresReservations));
+        self.store.release(grant, reserved).await
+    }
+
+    async fn adopt(&self, grant: &Grant, claim: &Claim) -> Result<Obtained, StoreError> {
+        let known = self.known(&grant.key);
+        match self.store.adopt(grant, claim).await? {
+            Obtained::Granted(adopted, attributes) => {
+                let mut granted = adopted;
+                if self.is(Sabotage::KeepsTheTokenOnAdoption) {
+                    granted = claim.granted(grant.token);
+                }
+                self.learn(&granted);
+                self.amend(&grant.key, |known| known.adopted = Some(grant.nonce));
+                Ok(Obtained::Granted(granted, attributes))
+            }
+            Obtained::Held(holder) => {
+                let adopted = known.as_ref().and_then(|known| known.adopted);
+                if self.is(Sabotage::AdoptsTwice) && adopted == Some(grant.nonce) {
+                    let next = FencingToken::new(holder.token.get() + 1).unwrap();
+                    return Ok(Obtained::Granted(claim.granted(next), Attributes::new()));
+                }
+                let released = known.is_some_and(|k| k.released && k.grant.nonce == grant.nonce);
+                if self.is(Sabotage::AdoptsWhatWasReleased) && released {
+                    return self.store.obtain(claim).await;
+                }
+                Ok(Obtained::Held(holder))
+            }
+        }
+    }
+
+    async fn holder(&self, key: &LeaseKey) -> Result<Option<Holder>, StoreError> {
+        self.store.holder(key).await
+    }
+
+    async fn watch(&self, key: &LeaseKey) -> Result<Freed, StoreError> {
+        if self.is(Sabotage::NeverWakes) {
+            return Ok(Freed::when(std::future::pending()));
+        }
+        self.store.watch(key).await
+    }
+}
+
+#[async_trait]
+impl LeaseTable for Sabotaged {
+    async fn read(&self, key: &LeaseKey) -> Result<Option<LeaseRecord>, StoreError> {
+        self.store.read(key).await
+    }
+
+    fn list(&self, prefix: &str) -> BoxStream<'_, Result<LeaseRecord, StoreError>> {
+        if self.is(Sabotage::ListsOtherPrefixes) {
+            return self.store.list(prefix.trim_end_matches('/'));
+        }
+        self.store.list(prefix)
+    }
+
+    async fn create(&self, key: &LeaseKey, attributes: &Attributes) -> Result<bool, StoreError> {
+        let created = self.store.create(key, attributes).await?;
+        if !created && self.is(Sabotage::CreateOverwrites) {
+            let old = self.store.read(key).await?.map(|record| record.attributes);
+            let lessee = Lessee::new("saboteur").unwrap();
+            let nonce = Nonce::new(Uuid::from_u128(1));
+            let claim = Claim::new(key.clone(), lessee, nonce, Duration::from_secs(1));
+            if let Obtained::Granted(grant, _) = self.store.obtain(&claim).await? {
+                let change = old
+                    .into_iter()
+                    .flatten()
+                    .fold(Change::new(), |change, (name, _)| change.remove(name));
+                let _ = self.store.update(&grant, &change).await?;
+                self.store.release(&grant, None).await?;
+            }
+        }
+        Ok(created)
+    }
+
+    async fn update(&self, grant: &Grant, change: &Change) -> Result<Written, StoreError> {
+        let mut written = self.store.update(grant, change).await?;
+        if let (Written::Lost(_), true) = (written, self.is(Sabotage::UpdateIsNotFenced))
+            && let Some(known) = self.known(&grant.key)
+        {
+            written = self.store.update(&known.grant, change).await?;
+        }
+        if self.is(Sabotage::UpdateExtends) {
+            self.store.heartbeat(grant, self.high_beat()).await?;
+        }
+        Ok(written)
+    }
+
+    async fn transfer(
+        &self,
+        grant: &Grant,
+        to: &Lessee,
+        reserved: Duration,
+    ) -> Result<Written, StoreError> {
+        self.amend(&grant.key, |known| known.ended = true);
+        let to = if self.is(Sabotage::TransfersToItself) {
+            &grant.lessee
+        } else {
+            to
+        };
+        self.store.transfer(grant, to, reserved).await
+    }
+
+    async fn delete(&self, grant: &Grant) -> Result<Written, StoreError> {
+        self.amend(&grant.key, |known| known.ended = true);
+        let written = self.store.delete(grant).await?;
+        if let (Written::Lost(_), true) = (written, self.is(Sabotage::DeleteIsNotFenced))
+            && let Some(known) = self.known(&grant.key)
+        {
+            return self.store.delete(&known.grant).await;
+        }
+        Ok(written)
+    }
+
+    async fn evict(&self, key: &LeaseKey, token: FencingToken) -> Result<bool, StoreError> {
+        let holder = self.store.holder(key).await?;
+        match (self.sabotage, holder, self.known(key)) {
+            (Sabotage::EvictsByKeyAlone, Some(holder), _) => {
+                self.store.evict(key, holder.token).await
+            }
+            (Sabotage::EvictionFreesAtOnce, Some(holder), Some(known)) if holder.token == token => {
+                self.store.release(&known.grant, None).await?;
+                Ok(true)
+            }
+            _ => self.store.evict(key, token).await,
+        }
+    }
+}

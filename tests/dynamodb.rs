@@ -6,12 +6,16 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use aws_sdk_dynamodb::Client;
+use aws_sdk_dynamodb::config::interceptors::BeforeTransmitInterceptorContextRef;
 use aws_sdk_dynamodb::config::retry::RetryConfig;
-use aws_sdk_dynamodb::config::{BehaviorVersion, Builder, Credentials, Region};
+use aws_sdk_dynamodb::config::{
+    BehaviorVersion, Builder, ConfigBag, Credentials, Intercept, Region, RuntimeComponents,
+};
+use aws_sdk_dynamodb::error::BoxError;
 use aws_sdk_dynamodb::primitives::{DateTime, DateTimeFormat};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::oneshot;
@@ -184,6 +188,15 @@ impl Server {
         })
     }
 
+    /// Where it listens.
+    ///
+    /// # Panics
+    ///
+    /// Where it is AWS.
+    pub fn address(&self) -> SocketAddr {
+        self.address.expect("AWS has no address")
+    }
+
     /// The table that tests share on a server that was there before them, or else `own`.
     pub fn table<'a>(&'a self, own: &'a str) -> &'a str {
         self.table.as_deref().unwrap_or(own)
@@ -213,7 +226,7 @@ impl Server {
     ///
     /// Where no port is free, or the server is AWS.
     pub async fn proxy(&self) -> Proxy {
-        let address = self.address.expect("no proxy in front of AWS");
+        let address = self.address();
         Proxy::start(address, Wire::Http)
             .await
             .expect("a free port")
@@ -225,7 +238,7 @@ impl Server {
     ///
     /// Where no port is free, or the server is AWS.
     pub async fn at_another_time(&self) -> (Proxy, ServerClock) {
-        let address = self.address.expect("no proxy in front of AWS");
+        let address = self.address();
         let clock = ServerClock::default();
         let dates = clock.clone();
         let proxy = Proxy::start_rewriting(address, Wire::Http, move |reply| dates.rewrite(reply))
@@ -288,6 +301,42 @@ fn config_of_aws() -> Builder {
 #[cfg(not(feature = "aws"))]
 fn config_of_aws() -> Builder {
     panic!("AWS speaks TLS: run with `--features lease-tests/aws`")
+}
+
+/// Counts the requests of a client, the SDK's retries included.
+#[derive(Debug, Clone, Default)]
+pub struct Count {
+    requests: Arc<AtomicUsize>,
+}
+
+impl Count {
+    /// Counts what clients made of `config` send.
+    pub fn of(config: Builder) -> (Self, Builder) {
+        let count = Self::default();
+        let config = config.interceptor(count.clone());
+        (count, config)
+    }
+
+    /// How many requests there were since this was asked last.
+    pub fn take(&self) -> usize {
+        self.requests.swap(0, Ordering::SeqCst)
+    }
+}
+
+impl Intercept for Count {
+    fn name(&self) -> &'static str {
+        "count of requests"
+    }
+
+    fn read_before_transmit(
+        &self,
+        _context: &BeforeTransmitInterceptorContextRef<'_>,
+        _components: &RuntimeComponents,
+        _bag: &mut ConfigBag,
+    ) -> Result<(), BoxError> {
+        self.requests.fetch_add(1, Ordering::SeqCst);
+        Ok(())
+    }
 }
 
 /// How far a server's dates are from the true time, as its clients see them.

@@ -7,5 +7,6 @@
     reason = "a test that cannot be set up fails"
 )]
 
+pub mod claims;
 pub mod dynamodb;
 pub mod proxy;

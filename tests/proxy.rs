@@ -7,7 +7,6 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::io;
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -79,7 +78,7 @@ struct Shared {
     rewrite: Rewrite,
     faults: Mutex<VecDeque<(Vec<u8>, Fault)>>,
     delay: Mutex<Duration>,
-    requests: AtomicUsize,
+    requests: Mutex<Vec<Vec<u8>>>,
     closed: watch::Sender<bool>,
 }
 
@@ -111,7 +110,7 @@ impl Proxy {
             rewrite: Box::new(rewrite),
             faults: Mutex::default(),
             delay: Mutex::default(),
-            requests: AtomicUsize::new(0),
+            requests: Mutex::default(),
             closed: watch::Sender::new(false),
         });
         let serving = Arc::clone(&shared);
@@ -183,9 +182,11 @@ impl Proxy {
             .unwrap_or_else(PoisonError::into_inner) = delay;
     }
 
-    /// How many requests were sent so far, lost ones included.
-    pub fn requests(&self) -> usize {
-        self.shared.requests.load(Ordering::SeqCst)
+    /// How many requests that contain `text` were sent so far, lost ones included.
+    pub fn requests_with(&self, text: &str) -> usize {
+        let requests = self.shared.requests();
+        let with = requests.iter().filter(|one| contains(one, text.as_bytes()));
+        with.count()
     }
 }
 
@@ -224,7 +225,7 @@ impl Shared {
         let mut from_client = Vec::new();
         loop {
             let request = self.wire.read(&mut client, &mut from_client).await?;
-            self.requests.fetch_add(1, Ordering::SeqCst);
+            self.requests().push(request.clone());
             let delay = *self.delay.lock().unwrap_or_else(PoisonError::into_inner);
             if !delay.is_zero() {
                 tokio::time::sleep(delay).await;
@@ -279,8 +280,12 @@ impl Shared {
         let mut faults = self.faults();
         let place = faults
             .iter()
-            .position(|(text, _)| text.is_empty() || contains(request, text))?;
+            .position(|(text, _)| contains(request, text))?;
         faults.remove(place).map(|(_, fault)| fault)
+    }
+
+    fn requests(&self) -> MutexGuard<'_, Vec<Vec<u8>>> {
+        self.requests.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn faults(&self) -> MutexGuard<'_, VecDeque<(Vec<u8>, Fault)>> {
@@ -367,5 +372,8 @@ fn contains(bytes: &[u8], text: &[u8]) -> bool {
 }
 
 fn find(bytes: &[u8], text: &[u8]) -> Option<usize> {
+    if text.is_empty() {
+        return Some(0);
+    }
     bytes.windows(text.len()).position(|window| window == text)
 }

@@ -21,10 +21,12 @@ pub(crate) enum Standing {
 }
 
 impl Standing {
-    /// Judges `item`, which was received `now`.
+    /// Judges `item`, which was received `now`. Where it has no ttl of its own, as those of other
+    /// programs, it is watched for `else_ttl`.
     pub(crate) fn of(
         key: &LeaseKey,
         item: &Item,
+        else_ttl: Option<Duration>,
         settings: &Settings,
         time: &ServerTime,
         observations: &Observations,
@@ -37,6 +39,7 @@ impl Standing {
         let since = observations.see(key, item.sight(), item.ttl, now);
         let watched = item
             .ttl
+            .or(else_ttl)
             .map(|ttl| time.surely(ttl).saturating_sub(now.since(since)));
         let server_now = time.now();
 

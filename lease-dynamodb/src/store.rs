@@ -98,11 +98,12 @@ impl DynamoDbStore {
     }
 
     /// How `item`, which was received just now, stands.
-    pub(crate) fn standing(&self, key: &LeaseKey, item: &Item) -> Standing {
+    fn standing(&self, key: &LeaseKey, item: &Item, else_ttl: Option<Duration>) -> Standing {
         let shared = &self.shared;
         Standing::of(
             key,
             item,
+            else_ttl,
             &shared.settings,
             &shared.time,
             &shared.observations,
@@ -111,7 +112,7 @@ impl DynamoDbStore {
     }
 
     pub(crate) fn holder_of(&self, key: &LeaseKey, item: &Item) -> Option<Holder> {
-        match self.standing(key, item) {
+        match self.standing(key, item, None) {
             Standing::Held(holder) => Some(holder),
             Standing::Free | Standing::Reserved(_) | Standing::Over(_) => None,
         }
@@ -199,7 +200,7 @@ impl DynamoDbStore {
 
     /// Says who has the key, where `item` refused a claim; `None` where the claim may have it.
     fn refusal(&self, claim: &Claim, item: &Item) -> Option<Holder> {
-        match self.standing(&claim.key, item) {
+        match self.standing(&claim.key, item, Some(claim.ttl)) {
             Standing::Held(holder) => Some(holder),
             // The claim's own grant has run out: a duplicate that nobody waits for.
             Standing::Over(holder) => item.carries(claim.nonce).then_some(holder),

@@ -45,21 +45,21 @@ pub(crate) fn obtain(
     // Other programs write an owner of nobody as NULL, or as a text before every real one.
     write.value("null", "NULL");
     write.value("blank", " ");
-    let mut free = format!(
-        "((attribute_not_exists(#lessee) OR attribute_type(#lessee, :null) OR #lessee < :blank) \
-         AND ({unreserved}))"
-    );
+    let mut takeable = vec![format!(
+        "(attribute_not_exists(#lessee) OR attribute_type(#lessee, :null) OR #lessee < :blank) \
+         AND ({unreserved})"
+    )];
     // (b) It was watched for the holder's whole ttl, and has not changed since.
     if let Some(watched) = gone {
-        free.push_str(" OR ");
-        free.push_str(&unchanged(&mut write, watched));
+        takeable.push(unchanged(&mut write, watched));
     }
     // (c) DynamoDB's own time says that the holder's is over.
     if let (TimeMode::ServerTimeAndObservation, Some(now)) = (settings.time_mode, now) {
         write.value("over", over_before(settings, now));
-        free.push_str(" OR #expires_at <= :over");
+        takeable.push("#expires_at <= :over".to_owned());
     }
-    write.condition(format!("({free})"));
+    // One pair of parentheses: DynamoDB refuses redundant ones.
+    write.condition(format!("({})", takeable.join(" OR ")));
     // The nonce of this very claim is there already: it was granted before, and may have been
     // released since. Whatever came of it, this is a duplicate.
     write.condition("(attribute_not_exists(#nonce) OR #nonce <> :nonce)");
@@ -346,7 +346,7 @@ fn unchanged(write: &mut Expression, watched: &Watched) -> String {
         }
         None => "attribute_not_exists(#beat)",
     };
-    format!("({lessee} AND {token} AND {beat})")
+    format!("{lessee} AND {token} AND {beat}")
 }
 
 /// Whole milliseconds, rounded up: a lease may last longer, never shorter.

@@ -1,12 +1,13 @@
 //! DynamoDB servers for tests, and clients of them.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::io::Write;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use aws_sdk_dynamodb::Client;
@@ -101,9 +102,22 @@ impl Server {
             return vec![elsewhere];
         }
         let mut servers = vec![Self::dynoxide().await];
-        servers.extend(Self::ministack().await);
-        servers.extend(Self::dynalite().await);
+        servers.extend(Self::others().await);
         servers
+    }
+
+    /// [All](Self::all) but the one in this process.
+    ///
+    /// # Panics
+    ///
+    /// As [`all`](Self::all).
+    pub async fn others() -> Vec<Self> {
+        if let Some(elsewhere) = Self::from_environment() {
+            return vec![elsewhere];
+        }
+        let ministack = Self::ministack().await;
+        let dynalite = Self::dynalite().await;
+        ministack.into_iter().chain(dynalite).collect()
     }
 
     /// A second opinion: atomic, and shows the item that refused a write.
@@ -400,14 +414,21 @@ fn tool(name: &str, places: &[&str]) -> Option<PathBuf> {
             std::env::var_os("LEASE_TEST_REQUIRE_ALL").is_none(),
             "{name} is not installed, and LEASE_TEST_REQUIRE_ALL is set",
         );
-        // Not `eprintln!`: the test harness would keep that to itself when the test passes.
-        let said = writeln!(
-            std::io::stderr(),
-            "SKIPPED: {name} is not installed, so nothing was tested against it"
-        );
-        drop(said);
+        say_once(name);
     }
     found
+}
+
+fn say_once(name: &str) {
+    static SAID: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
+    let mut said = SAID.lock().unwrap_or_else(PoisonError::into_inner);
+    if said.insert(name.to_owned()) {
+        // Not `eprintln!`: the harness keeps that to itself where the test passes.
+        drop(writeln!(
+            std::io::stderr(),
+            "SKIPPED: {name} is not installed, so nothing is tested against it"
+        ));
+    }
 }
 
 async fn free_port() -> u16 {

@@ -2,11 +2,7 @@
 //! the clocks and other programs misbehave.
 //!
 //! Comments such as `S1.f3` name the row of the systems before this one that a test answers.
-#![expect(
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "a test that cannot go on fails"
-)]
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 mod acceptance;
 mod adopting;

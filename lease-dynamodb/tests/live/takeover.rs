@@ -78,7 +78,7 @@ async fn by_dynamodbs_time_it_goes_over_within_the_margin_and_the_intervals_widt
 
 #[tokio::test]
 async fn who_has_not_watched_waits_for_dynamodbs_time_alone() {
-    let (_server, store) = world().await;
+    let (server, store) = world().await;
     let ttl = Duration::from_secs(2);
     let key = fresh_key("job");
     let clock = BootClock::new();
@@ -87,7 +87,7 @@ async fn who_has_not_watched_waits_for_dynamodbs_time_alone() {
     // Never asks twice: every attempt is a process of its own that knows the time.
     let grant = soon(async {
         loop {
-            let fresh = DynamoDbStore::new(_server.client(), TABLE);
+            let fresh = DynamoDbStore::new(server.client(), TABLE);
             match fresh.obtain(&claim(&key, "b", ttl)).await.unwrap() {
                 Obtained::Granted(grant, _) => return grant,
                 Obtained::Held(_) => tokio::time::sleep(Duration::from_millis(20)).await,

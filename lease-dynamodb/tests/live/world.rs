@@ -13,7 +13,7 @@ use lease_tests::proxy::Proxy;
 pub(crate) const TABLE: &str = "leases";
 
 /// Long enough that no test runs into it.
-pub(crate) const LONG: Duration = Duration::from_secs(60);
+pub(crate) const LONG: Duration = Duration::from_mins(1);
 
 pub(crate) type Raw = HashMap<String, AttributeValue>;
 

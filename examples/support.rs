@@ -1,1 +1,91 @@
 //! What the examples share.
+
+use std::error::Error;
+use std::fmt;
+use std::io::Write;
+use std::process::ExitCode;
+use std::sync::{Arc, OnceLock};
+
+use lease_core::{BootClock, Clock, FencingToken, InvalidInput, LockStore, Moment};
+use lease_memory::MemoryStore;
+
+pub mod payroll;
+
+/// Why an example could not do what it was asked to.
+pub type Failure = Box<dyn Error + Send + Sync>;
+
+/// Opens the store that `address` names. Each worker opens its own, as each process would.
+///
+/// # Errors
+///
+/// Where `address` names no store that is known here.
+#[expect(
+    clippy::unused_async,
+    reason = "stores on a network connect here; memory does not have to"
+)]
+pub async fn open(address: &str) -> Result<Arc<dyn LockStore>, InvalidInput> {
+    match address {
+        "memory" => Ok(Arc::new(memory())),
+        _ => Err(InvalidInput::new(format!(
+            "store {address:?} is not known: the only store so far is \"memory\""
+        ))),
+    }
+}
+
+/// The one store of this process: opened twice, it has the same leases, as a server has.
+fn memory() -> MemoryStore {
+    static MEMORY: OnceLock<MemoryStore> = OnceLock::new();
+    // Small tokens are easier to follow by eye; nothing here outlives the process.
+    MEMORY.get_or_init(MemoryStore::counting_from_one).clone()
+}
+
+/// Prints what happens, when, to whom, and under which token.
+#[derive(Debug)]
+pub struct Timeline {
+    clock: BootClock,
+    start: Moment,
+}
+
+impl Timeline {
+    /// A timeline that starts now.
+    pub fn start() -> Self {
+        let clock = BootClock::new();
+        let start = clock.now();
+        Self { clock, start }
+    }
+
+    /// Prints one line: `what` happened to `who`, which held the lease under `token`.
+    pub fn tell(&self, who: &str, token: Option<FencingToken>, what: impl fmt::Display) {
+        let elapsed = self.clock.now().since(self.start).as_secs_f64();
+        let token = token.map(|token| format!("token {token}"));
+        let token = token.unwrap_or_default();
+        show(format_args!("{elapsed:7.3} s  {who:<9} {token:<8}  {what}"));
+    }
+}
+
+/// Prints a line. Unlike `println!`, it does not panic where the reader has gone, as `head` does.
+pub fn show(line: impl fmt::Display) {
+    drop(writeln!(std::io::stdout(), "{line}"));
+}
+
+/// Ends `program`: with the code that it came to, or with its failure as one sentence and 2.
+#[expect(clippy::print_stderr, reason = "this is how a program says what is wrong")]
+pub fn end(program: &str, outcome: Result<ExitCode, Failure>) -> ExitCode {
+    outcome.unwrap_or_else(|failure| {
+        eprintln!("{program}: {}", sentence(&*failure));
+        ExitCode::from(2)
+    })
+}
+
+/// An error and its sources, outermost first: each prints its own level only.
+fn sentence(error: &(dyn Error + 'static)) -> String {
+    std::iter::successors(Some(error), |&error| error.source())
+        .map(ToString::to_string)
+        .collect::<Vec<_>>()
+        .join(": ")
+}
+
+/// The code in the top README compiles and runs.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

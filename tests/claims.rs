@@ -25,10 +25,7 @@ pub fn fresh_nonce() -> Nonce {
     static LAST: AtomicU64 = AtomicU64::new(0);
     let number = LAST.fetch_add(1, Ordering::SeqCst);
     let process = u64::from(std::process::id());
-    Nonce::new(Uuid::from_u64_pair(
-        micros_since_1970(),
-        process << 32 | number,
-    ))
+    Nonce::new(Uuid::from_u64_pair(micros_since_1970(), process << 32 | number))
 }
 
 /// A fresh claim of `key`.
@@ -83,9 +80,7 @@ pub fn held(obtained: Obtained) -> Holder {
 ///
 /// Where it does not.
 pub async fn soon<T>(what: impl Future<Output = T>) -> T {
-    tokio::time::timeout(Duration::from_mins(1), what)
-        .await
-        .expect("done within a minute")
+    tokio::time::timeout(Duration::from_mins(1), what).await.expect("done within a minute")
 }
 
 /// Asks `store` for `key` every 20 ms until it is granted.

@@ -73,14 +73,10 @@ impl Server {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let address = listener.local_addr().expect("its address");
         let (stop, stopped) = oneshot::channel();
-        tokio::spawn(dynoxide::server::serve_with_shutdown(
-            listener,
-            database.clone(),
-            async {
-                // Dropped, not sent: either way it is over.
-                let _ = stopped.await;
-            },
-        ));
+        tokio::spawn(dynoxide::server::serve_with_shutdown(listener, database.clone(), async {
+            // Dropped, not sent: either way it is over.
+            let _ = stopped.await;
+        }));
         Self {
             name: "dynoxide",
             address: Some(address),
@@ -185,10 +181,7 @@ impl Server {
         let table = std::env::var("LEASE_DYNAMODB_TABLE").ok();
         let address = match endpoint.as_str() {
             "aws" => {
-                assert!(
-                    table.is_some(),
-                    "LEASE_DYNAMODB_TABLE names the table to use"
-                );
+                assert!(table.is_some(), "LEASE_DYNAMODB_TABLE names the table to use");
                 None
             }
             address => Some(address.parse().expect("an address and port, or aws")),
@@ -241,9 +234,7 @@ impl Server {
     /// Where no port is free, or the server is AWS.
     pub async fn proxy(&self) -> Proxy {
         let address = self.address();
-        Proxy::start(address, Wire::Http)
-            .await
-            .expect("a free port")
+        Proxy::start(address, Wire::Http).await.expect("a free port")
     }
 
     /// A proxy in front of it that changes the dates of its answers.
@@ -275,11 +266,7 @@ impl Server {
 
 /// A client of whatever listens at `address`, without retries.
 pub fn client_of(address: SocketAddr) -> Client {
-    Client::from_conf(
-        config_of(address)
-            .retry_config(RetryConfig::disabled())
-            .build(),
-    )
+    Client::from_conf(config_of(address).retry_config(RetryConfig::disabled()).build())
 }
 
 /// What clients of `address` are made of.
@@ -393,19 +380,14 @@ fn shifted(line: &str, seconds: i64) -> Option<String> {
     }
     let date = DateTime::from_str(date.trim(), DateTimeFormat::HttpDate).ok()?;
     let date = DateTime::from_secs(date.secs() + seconds);
-    Some(format!(
-        "date: {}",
-        date.fmt(DateTimeFormat::HttpDate).ok()?
-    ))
+    Some(format!("date: {}", date.fmt(DateTimeFormat::HttpDate).ok()?))
 }
 
 /// The program `name`: in the folder `LEASE_TEST_TOOLS`, at one of `places`, or on the path.
 /// One that is missing is said aloud, or, with `LEASE_TEST_REQUIRE_ALL`, a failure.
 fn tool(name: &str, places: &[&str]) -> Option<PathBuf> {
     let tools = std::env::var_os("LEASE_TEST_TOOLS").map(PathBuf::from);
-    let in_tools = tools
-        .iter()
-        .flat_map(|tools| places.iter().map(|place| tools.join(place)));
+    let in_tools = tools.iter().flat_map(|tools| places.iter().map(|place| tools.join(place)));
     let path = std::env::var_os("PATH").unwrap_or_default();
     let on_path = std::env::split_paths(&path).map(|folder| folder.join(name));
     let found = in_tools.chain(on_path).find(|program| program.is_file());

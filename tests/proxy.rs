@@ -128,11 +128,7 @@ impl Proxy {
                 });
             }
         });
-        Ok(Self {
-            address,
-            shared,
-            accepting,
-        })
+        Ok(Self { address, shared, accepting })
     }
 
     /// Where to connect to.
@@ -147,9 +143,7 @@ impl Proxy {
 
     /// Does `fault` to the next request that contains `text`.
     pub fn next_with(&self, text: &str, fault: Fault) {
-        self.shared
-            .faults()
-            .push_back((text.as_bytes().to_owned(), fault));
+        self.shared.faults().push_back((text.as_bytes().to_owned(), fault));
     }
 
     /// Keeps the next request back that contains `text`. It is delivered when the test says
@@ -158,28 +152,13 @@ impl Proxy {
         let (arrived, has_arrived) = oneshot::channel();
         let (let_go, deliver) = oneshot::channel();
         let (delivered, was_delivered) = oneshot::channel();
-        self.next_with(
-            text,
-            Fault::Hold(Holding {
-                arrived,
-                deliver,
-                delivered,
-            }),
-        );
-        Held {
-            arrived: has_arrived,
-            deliver: let_go,
-            delivered: was_delivered,
-        }
+        self.next_with(text, Fault::Hold(Holding { arrived, deliver, delivered }));
+        Held { arrived: has_arrived, deliver: let_go, delivered: was_delivered }
     }
 
     /// Delays every request by `delay` from now on.
     pub fn set_delay(&self, delay: Duration) {
-        *self
-            .shared
-            .delay
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner) = delay;
+        *self.shared.delay.lock().unwrap_or_else(PoisonError::into_inner) = delay;
     }
 
     /// How many requests that contain `text` were sent so far, lost ones included.
@@ -266,10 +245,7 @@ impl Shared {
             if holding.deliver.await.is_err() {
                 return Err(io::Error::other("the test dropped the request"));
             }
-            let reply = Connection::open(upstream, wire)
-                .await?
-                .exchange(&request)
-                .await?;
+            let reply = Connection::open(upstream, wire).await?.exchange(&request).await?;
             let _ = holding.delivered.send(());
             Ok(reply)
         });
@@ -278,9 +254,7 @@ impl Shared {
 
     fn fault_for(&self, request: &[u8]) -> Option<Fault> {
         let mut faults = self.faults();
-        let place = faults
-            .iter()
-            .position(|(text, _)| contains(request, text))?;
+        let place = faults.iter().position(|(text, _)| contains(request, text))?;
         faults.remove(place).map(|(_, fault)| fault)
     }
 
@@ -319,11 +293,7 @@ impl Connection {
     async fn open(server: SocketAddr, wire: Wire) -> io::Result<Self> {
         let stream = TcpStream::connect(server).await?;
         stream.set_nodelay(true)?;
-        Ok(Self {
-            stream,
-            wire,
-            read: Vec::new(),
-        })
+        Ok(Self { stream, wire, read: Vec::new() })
     }
 
     async fn exchange(&mut self, request: &[u8]) -> io::Result<Vec<u8>> {
@@ -356,9 +326,7 @@ fn http_message(read: &[u8]) -> Option<usize> {
     let head = find(read, b"\r\n\r\n")? + 4;
     let text = String::from_utf8_lossy(read.get(..head)?).to_ascii_lowercase();
     let header = |name: &str| {
-        text.lines()
-            .find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))
-            .map(str::trim)
+        text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':')).map(str::trim)
     };
     if header("transfer-encoding") == Some("chunked") {
         return find(read.get(head..)?, b"0\r\n\r\n").map(|end| head + end + 5);

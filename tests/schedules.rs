@@ -4,11 +4,7 @@
 //! Time is virtual, so thousands of schedules take seconds. A failing seed is printed; run it
 //! alone with `LEASE_SEED=… cargo test -p lease-tests --test schedules -- --nocapture`.
 
-#![expect(
-    clippy::unwrap_used,
-    clippy::print_stdout,
-    reason = "a test that reports"
-)]
+#![expect(clippy::unwrap_used, clippy::print_stdout, reason = "a test that reports")]
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
@@ -45,11 +41,7 @@ fn no_lease_says_held_once_a_successor_has_the_key() {
 
     in_parallel(&seeds, |seed| {
         let verdict = Schedule::new(seed, Skew(0.005)).run();
-        assert!(
-            verdict.violations.is_empty(),
-            "seed {seed}: {:#?}",
-            verdict.violations
-        );
+        assert!(verdict.violations.is_empty(), "seed {seed}: {:#?}", verdict.violations);
         polled.fetch_add(usize::from(verdict.polled > 0), Ordering::Relaxed);
         takeovers.fetch_add(verdict.takeovers, Ordering::Relaxed);
     });
@@ -61,10 +53,7 @@ fn no_lease_says_held_once_a_successor_has_the_key() {
         takeovers.into_inner(),
         polled * 100 / count,
     );
-    assert!(
-        count < 100 || polled * 2 > count,
-        "too few schedules show that a loss is told"
-    );
+    assert!(count < 100 || polled * 2 > count, "too few schedules show that a loss is told");
 }
 
 /// The negative control: clocks that run ten times further apart than the options assume.
@@ -74,10 +63,7 @@ fn clocks_that_break_the_assumption_are_caught() {
 
     in_parallel(&(0..100).collect::<Vec<_>>(), |seed| {
         let verdict = Schedule::new(seed, Skew(0.1)).run();
-        caught.fetch_add(
-            usize::from(!verdict.violations.is_empty()),
-            Ordering::Relaxed,
-        );
+        caught.fetch_add(usize::from(!verdict.violations.is_empty()), Ordering::Relaxed);
     });
 
     let caught = caught.into_inner();
@@ -147,22 +133,10 @@ impl Schedule {
         let store = Arc::new(store);
         let lessees = (0..LESSEES)
             .map(|number| {
-                Actor::start(
-                    &mut simulation,
-                    &store,
-                    number,
-                    random.random(),
-                    skew,
-                    &mut random,
-                )
+                Actor::start(&mut simulation, &store, number, random.random(), skew, &mut random)
             })
             .collect();
-        Self {
-            simulation,
-            random,
-            lessees,
-            grants,
-        }
+        Self { simulation, random, lessees, grants }
     }
 
     fn run(mut self) -> Verdict {
@@ -191,11 +165,7 @@ impl Schedule {
         }
         self.simulation.step();
         let now = self.simulation.now();
-        for lessee in self
-            .lessees
-            .iter_mut()
-            .filter(|one| self.simulation.runs(one.process))
-        {
+        for lessee in self.lessees.iter_mut().filter(|one| self.simulation.runs(one.process)) {
             lessee.ran.push(now);
             let current = lessee.life.current.lock().unwrap().clone();
             if let Some(lease) = current {
@@ -217,15 +187,12 @@ impl Schedule {
     /// Something happens to whoever holds the key, or else to anybody.
     fn make_trouble(&mut self) {
         let anybody = self.random.random_range(0..self.lessees.len());
-        let holder = self
-            .lessees
-            .iter()
-            .position(|one| one.life.current.lock().unwrap().is_some());
+        let holder = self.lessees.iter().position(|one| one.life.current.lock().unwrap().is_some());
         let now = self.simulation.now();
         let pause = self.part_of(TTL * 3);
         let silence = TTL + self.part_of(TTL);
         let what = self.random.random_range(0..4);
-        let lessee = &mut self.lessees[holder.unwrap_or(anybody)];
+        let Some(lessee) = self.lessees.get_mut(holder.unwrap_or(anybody)) else { return };
         match what {
             0 => {
                 self.simulation.pause(lessee.process);
@@ -258,10 +225,7 @@ impl Schedule {
                 }
                 verdict.takeovers += 1;
                 let deadline = tenure.claims_until + Duration::from_millis(1);
-                let ran_in_time = lessee
-                    .ran
-                    .iter()
-                    .any(|ran| deadline <= *ran && ran <= taken);
+                let ran_in_time = lessee.ran.iter().any(|ran| deadline <= *ran && ran <= taken);
                 if ran_in_time {
                     verdict.polled += 1;
                     if tenure.told.is_none_or(|told| told > *taken) {
@@ -311,15 +275,7 @@ impl Actor {
                 live(locker, life, BootClock::new().now(), seed)
             }
         });
-        Self {
-            process,
-            network,
-            rate,
-            life,
-            ran: Vec::new(),
-            resume_at: None,
-            sound_at: None,
-        }
+        Self { process, network, rate, life, ran: Vec::new(), resume_at: None, sound_at: None }
     }
 
     fn suffer(&mut self, what: u8, until: Duration) {
@@ -366,23 +322,11 @@ async fn live(locker: Locker, life: Arc<Life>, born: Moment, seed: u64) {
         *life.current.lock().unwrap() = Some(Arc::clone(&lease));
 
         let work = (TTL * 4).mul_f64(random.random_range(0.0..1.0));
-        let lost = lease
-            .run_until_lost(tokio::time::sleep(work))
-            .await
-            .is_err();
+        let lost = lease.run_until_lost(tokio::time::sleep(work)).await.is_err();
 
         life.current.lock().unwrap().take();
-        let mut tenure = life
-            .tenures
-            .lock()
-            .unwrap()
-            .remove(&token)
-            .unwrap_or_default();
-        *(if lost {
-            &mut tenure.told
-        } else {
-            &mut tenure.given_back
-        }) = Some(now());
+        let mut tenure = life.tenures.lock().unwrap().remove(&token).unwrap_or_default();
+        *(if lost { &mut tenure.told } else { &mut tenure.given_back }) = Some(now());
         life.tenures.lock().unwrap().insert(token, tenure);
         match Arc::try_unwrap(lease) {
             Ok(lease) if random.random_bool(0.5) => drop(lease.release().await),
@@ -403,11 +347,7 @@ impl Recorded {
     fn note(&self, obtained: Obtained) -> Obtained {
         if let Obtained::Granted(grant, _) = &obtained {
             let now = BootClock::new().now().since(self.born);
-            self.grants
-                .lock()
-                .unwrap()
-                .entry(grant.token.get())
-                .or_insert(now);
+            self.grants.lock().unwrap().entry(grant.token.get()).or_insert(now);
         }
         obtained
     }

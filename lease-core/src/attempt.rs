@@ -12,6 +12,7 @@ use crate::grant::{Claim, Grant, Holder, Obtained};
 use crate::home::{Home, runtime_has_ended};
 use crate::key::LeaseKey;
 use crate::lease::Lease;
+use crate::nonce::Nonce;
 use crate::outstanding::Errand;
 use crate::retry::{Pauses, within};
 use crate::settings::Settings;
@@ -19,10 +20,7 @@ use crate::settings::Settings;
 /// What an attempt to obtain a key came to.
 #[derive(Debug)]
 #[must_use = "an obtained lease that is dropped is released"]
-#[expect(
-    clippy::exhaustive_enums,
-    reason = "a key is obtained or held: match on both"
-)]
+#[expect(clippy::exhaustive_enums, reason = "a key is obtained or held: match on both")]
 pub enum Attempt {
     /// The key is yours for as long as you keep this.
     Obtained(Lease),
@@ -69,7 +67,7 @@ pub(crate) async fn attempt(
     let claim = Claim::new(
         key.clone(),
         settings.lessee.clone(),
-        settings.random.nonce(),
+        Nonce::new(settings.random.uuid()),
         settings.options.ttl(),
     );
     let (reply, answer) = oneshot::channel();
@@ -84,9 +82,7 @@ pub(crate) async fn attempt(
     };
     home.run(errand.settle());
     // A runtime that has ended drops its tasks, and with them the other end.
-    answer
-        .await
-        .unwrap_or_else(|_dropped| Err(runtime_has_ended()))
+    answer.await.unwrap_or_else(|_dropped| Err(runtime_has_ended()))
 }
 
 struct Attempting {
@@ -145,15 +141,8 @@ impl Attempting {
     fn granted(&mut self, grant: Grant, attributes: Attributes, first_sent: Moment) {
         // Counted from before the first request: an earlier one than the one that was answered
         // may be what was granted.
-        let deadline = first_sent + self.settings.safe(grant.ttl);
-        let lease = Lease::new(
-            &self.settings,
-            &self.home,
-            grant,
-            attributes,
-            first_sent,
-            deadline,
-        );
+        let deadline = first_sent + self.settings.trusted(grant.ttl);
+        let lease = Lease::new(&self.settings, &self.home, grant, attributes, first_sent, deadline);
         if lease.is_held() {
             self.answer(Ok(Attempt::Obtained(lease)));
         } else {

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::str::FromStr;
 
-use crate::error::InvalidInput;
+use crate::invalid::InvalidInput;
 
 /// Named values on a record, in the order of their names. They survive every lease write.
 pub type Attributes = BTreeMap<String, Value>;
@@ -176,17 +176,12 @@ impl Change {
 
     /// What is set, in the order of the names.
     pub fn assigned(&self) -> impl Iterator<Item = (&str, &Value)> {
-        self.values
-            .iter()
-            .filter_map(|(name, value)| Some((name.as_str(), value.as_ref()?)))
+        self.values.iter().filter_map(|(name, value)| Some((name.as_str(), value.as_ref()?)))
     }
 
     /// What is removed, in the order of the names.
     pub fn removed(&self) -> impl Iterator<Item = &str> {
-        self.values
-            .iter()
-            .filter(|(_, value)| value.is_none())
-            .map(|(name, _)| name.as_str())
+        self.values.iter().filter(|(_, value)| value.is_none()).map(|(name, _)| name.as_str())
     }
 
     /// Makes the change in memory.

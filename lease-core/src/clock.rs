@@ -123,19 +123,13 @@ impl SkewedClock {
     pub fn new(ahead: Duration, rate: f64) -> Self {
         let base = BootClock;
         let ahead = (Moment(0) + ahead).0;
-        Self {
-            base,
-            born: base.now(),
-            ahead: ahead.into(),
-            rate,
-        }
+        Self { base, born: base.now(), ahead: ahead.into(), rate }
     }
 
     /// Jumps ahead, as after a suspended machine wakes up.
     pub fn leap(&self, length: Duration) {
         let nanos = (Moment(0) + length).0;
-        self.ahead
-            .fetch_add(nanos, std::sync::atomic::Ordering::SeqCst);
+        self.ahead.fetch_add(nanos, std::sync::atomic::Ordering::SeqCst);
     }
 }
 
@@ -163,13 +157,11 @@ pub(crate) async fn sleep_until(clock: &dyn Clock, moment: Moment, recheck: Dura
             return;
         }
         let mut timer = pin!(tokio::time::sleep(clock.timer_for(left.min(recheck))));
-        poll_fn(|context| {
-            if clock.now() < moment {
-                timer.as_mut().poll(context)
-            } else {
-                Poll::Ready(())
-            }
-        })
+        poll_fn(
+            |context| {
+                if clock.now() < moment { timer.as_mut().poll(context) } else { Poll::Ready(()) }
+            },
+        )
         .await;
     }
 }
@@ -177,30 +169,19 @@ pub(crate) async fn sleep_until(clock: &dyn Clock, moment: Moment, recheck: Dura
 /// The wall clock in microseconds since 1970: where a store of this process starts to count
 /// tokens. Never used to judge a lease.
 pub fn micros_since_1970() -> u64 {
-    #[expect(
-        clippy::disallowed_methods,
-        reason = "the one room in which a clock is read"
-    )]
-    let since_1970 = std::time::SystemTime::UNIX_EPOCH
-        .elapsed()
-        .unwrap_or_default();
+    #[expect(clippy::disallowed_methods, reason = "the one room in which a clock is read")]
+    let since_1970 = std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default();
     u64::try_from(since_1970.as_micros()).unwrap_or(u64::MAX)
 }
 
 fn tokio_now() -> tokio::time::Instant {
-    #[expect(
-        clippy::disallowed_methods,
-        reason = "the one room in which a clock is read"
-    )]
+    #[expect(clippy::disallowed_methods, reason = "the one room in which a clock is read")]
     tokio::time::Instant::now()
 }
 
 fn process_start() -> tokio::time::Instant {
     static START: OnceLock<std::time::Instant> = OnceLock::new();
-    #[expect(
-        clippy::disallowed_methods,
-        reason = "the one room in which a clock is read"
-    )]
+    #[expect(clippy::disallowed_methods, reason = "the one room in which a clock is read")]
     let start = *START.get_or_init(std::time::Instant::now);
     start.into()
 }

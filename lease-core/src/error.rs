@@ -1,31 +1,9 @@
-//! What a store could not say, what a caller may not ask, and how a lease ends too soon.
+//! What a store could not say.
 
 use std::error::Error;
 use std::fmt;
 
 use thiserror::Error;
-
-use crate::grant::LossCause;
-use crate::key::LeaseKey;
-use crate::token::FencingToken;
-
-/// A value that breaks a rule; its text names the value and the rule.
-///
-/// Made where the value enters, before any I/O.
-#[derive(Debug, Clone, PartialEq, Eq, Error)]
-#[error("{sentence}")]
-pub struct InvalidInput {
-    sentence: String,
-}
-
-impl InvalidInput {
-    /// An error that reads as `sentence`: say which value broke which rule.
-    pub fn new(sentence: impl Into<String>) -> Self {
-        Self {
-            sentence: sentence.into(),
-        }
-    }
-}
 
 /// The outcome is unknown: the store could not be asked, or did not answer.
 ///
@@ -60,10 +38,7 @@ pub enum StoreErrorKind {
 impl StoreError {
     /// An error of `kind`, caused by `source`: an error, or a text that says what to do.
     pub fn new(kind: StoreErrorKind, source: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
-        Self {
-            kind,
-            source: source.into(),
-        }
+        Self { kind, source: source.into() }
     }
 
     /// Why the store could not say.
@@ -89,29 +64,10 @@ impl fmt::Display for StoreErrorKind {
         f.write_str(match self {
             Self::Corrupt => "lock store holds what cannot be read",
             Self::Denied => "lock store refused access",
-            Self::Misconfigured => "lock store is not set up for this",
+            Self::Misconfigured => "leases are not set up for this",
             Self::Throttled => "lock store asks for fewer requests",
             Self::Unavailable => "lock store did not answer",
         })
-    }
-}
-
-/// A lease was lost while it was wanted.
-#[derive(Debug, Clone, PartialEq, Eq, Error)]
-#[error("lease on {key} with token {token} was lost: {cause}")]
-#[non_exhaustive]
-pub struct Lost {
-    /// The key that is no longer held.
-    pub key: LeaseKey,
-    /// The token of the lost grant.
-    pub token: FencingToken,
-    /// How it was lost.
-    pub cause: LossCause,
-}
-
-impl Lost {
-    pub(crate) fn new(key: LeaseKey, token: FencingToken, cause: LossCause) -> Self {
-        Self { key, token, cause }
     }
 }
 

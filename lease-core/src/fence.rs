@@ -78,12 +78,7 @@ pub struct Stale {
 impl<T> Gate<T> {
     /// Guards `data`; any token may be the first.
     pub fn new(data: T) -> Self {
-        Self {
-            guarded: Mutex::new(Guarded {
-                largest: None,
-                data,
-            }),
-        }
+        Self { guarded: Mutex::new(Guarded { largest: None, data }) }
     }
 
     /// Runs `write` on the data if `token` is at least the largest seen, and remembers it.
@@ -121,10 +116,7 @@ impl<T> Gate<T> {
 
     /// Takes the data out.
     pub fn into_inner(self) -> T {
-        self.guarded
-            .into_inner()
-            .unwrap_or_else(PoisonError::into_inner)
-            .data
+        self.guarded.into_inner().unwrap_or_else(PoisonError::into_inner).data
     }
 
     fn guarded(&self) -> MutexGuard<'_, Guarded<T>> {

@@ -1,46 +1,14 @@
 //! What is asked of a store, and what it answers: claims, grants, heartbeats.
 
-use std::fmt;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use uuid::Uuid;
 
 use crate::attributes::Attributes;
 use crate::key::{LeaseKey, Lessee};
+use crate::lost::LossCause;
+use crate::nonce::Nonce;
 use crate::token::FencingToken;
-
-/// Tells one logical attempt from every other, all its retries and late duplicates included.
-///
-/// 128 random bits. A store that finds its own record carrying this nonce knows that the claim
-/// was granted before and only the reply was lost.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(transparent)]
-pub struct Nonce(Uuid);
-
-impl Nonce {
-    /// Wraps 128 bits, which nobody may have used before.
-    pub fn new(unique: Uuid) -> Self {
-        Self(unique)
-    }
-
-    /// The nonce as a UUID.
-    pub fn get(self) -> Uuid {
-        self.0
-    }
-}
-
-impl fmt::Display for Nonce {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(&self.0, f)
-    }
-}
-
-impl fmt::Debug for Nonce {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(&self.0, f)
-    }
-}
 
 /// The number of a heartbeat within its grant: 1, 2, 3 …
 ///
@@ -89,12 +57,7 @@ pub struct Claim {
 impl Claim {
     /// A claim of `key` by `lessee`.
     pub fn new(key: LeaseKey, lessee: Lessee, nonce: Nonce, ttl: Duration) -> Self {
-        Self {
-            key,
-            lessee,
-            nonce,
-            ttl,
-        }
+        Self { key, lessee, nonce, ttl }
     }
 
     /// The grant of this claim under `token`: what a store answers with.
@@ -145,20 +108,13 @@ pub struct Holder {
 impl Holder {
     /// A holder whose lease runs out after `expires_in`, as far as the store can say.
     pub fn new(lessee: Lessee, token: FencingToken, expires_in: Option<Duration>) -> Self {
-        Self {
-            lessee,
-            token,
-            expires_in,
-        }
+        Self { lessee, token, expires_in }
     }
 }
 
 /// What a store says to a claim.
 #[derive(Clone, PartialEq, Debug)]
-#[expect(
-    clippy::exhaustive_enums,
-    reason = "a claim is granted or it is not: match on both"
-)]
+#[expect(clippy::exhaustive_enums, reason = "a claim is granted or it is not: match on both")]
 pub enum Obtained {
     /// The key is the claim's; these attributes were on the record.
     Granted(Grant, Attributes),
@@ -168,10 +124,7 @@ pub enum Obtained {
 
 /// What a store says to a heartbeat.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[expect(
-    clippy::exhaustive_enums,
-    reason = "the heartbeater must treat each answer"
-)]
+#[expect(clippy::exhaustive_enums, reason = "the heartbeater must treat each answer")]
 pub enum Heartbeat {
     /// The lease lasts for another ttl from now.
     Extended,
@@ -184,38 +137,10 @@ pub enum Heartbeat {
 /// What a store says to any other write under a grant.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[must_use = "a write under a lost grant changed nothing"]
-#[expect(
-    clippy::exhaustive_enums,
-    reason = "a fenced write is applied or it is not"
-)]
+#[expect(clippy::exhaustive_enums, reason = "a fenced write is applied or it is not")]
 pub enum Written {
     /// The grant stood, and the write was applied.
     Applied,
     /// The grant no longer stands; nothing was changed.
     Lost(LossCause),
-}
-
-/// How a lease was lost.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-#[non_exhaustive]
-pub enum LossCause {
-    /// No heartbeat succeeded in time.
-    Expired,
-    /// It was ended from outside: evicted, or released or deleted elsewhere.
-    Revoked,
-    /// The key was granted to somebody else.
-    Superseded,
-    /// Nobody heartbeats it any more: the locker's runtime has ended.
-    Abandoned,
-}
-
-impl fmt::Display for LossCause {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Expired => "no heartbeat succeeded in time",
-            Self::Revoked => "it was ended from outside",
-            Self::Superseded => "the key was granted to somebody else",
-            Self::Abandoned => "the runtime of its locker has ended",
-        })
-    }
 }

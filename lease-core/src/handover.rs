@@ -5,8 +5,8 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-use crate::error::InvalidInput;
 use crate::grant::Grant;
+use crate::invalid::InvalidInput;
 use crate::key::LeaseKey;
 use crate::token::FencingToken;
 

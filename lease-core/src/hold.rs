@@ -10,7 +10,8 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use crate::clock::{Clock, Moment};
-use crate::grant::{Beat, Grant, LossCause};
+use crate::grant::{Beat, Grant};
+use crate::lost::LossCause;
 use crate::queue::Turn;
 
 /// Where a lease stands.
@@ -113,9 +114,7 @@ impl Hold {
     pub(crate) fn remaining(&self) -> Duration {
         match self.ending() {
             Some(_) => Duration::ZERO,
-            None => self
-                .deadline()
-                .map_or(Duration::ZERO, |at| at.since(self.clock.now())),
+            None => self.deadline().map_or(Duration::ZERO, |at| at.since(self.clock.now())),
         }
     }
 
@@ -130,11 +129,7 @@ impl Hold {
                 continue;
             }
             let later = word.max(word_of(deadline));
-            if self
-                .word
-                .compare_exchange(word, later, Ordering::SeqCst, Ordering::SeqCst)
-                .is_ok()
-            {
+            if self.word.compare_exchange(word, later, Ordering::SeqCst, Ordering::SeqCst).is_ok() {
                 self.set_at_risk(false);
                 return Ok(());
             }
@@ -154,11 +149,7 @@ impl Hold {
 
     fn end_from(&self, word: u64, ending: Ending) {
         let ended = word_of_ending(ending);
-        if self
-            .word
-            .compare_exchange(word, ended, Ordering::SeqCst, Ordering::SeqCst)
-            .is_err()
-        {
+        if self.word.compare_exchange(word, ended, Ordering::SeqCst, Ordering::SeqCst).is_err() {
             return;
         }
         let (work, turn) = {
@@ -204,11 +195,7 @@ impl Hold {
         // The word decides; an ending that comes meanwhile finds this lock and overwrites it.
         let still_held = ending_of(self.word.load(Ordering::SeqCst)).is_none();
         if let (Some(state), true) = (&signals.state, still_held) {
-            state.send_replace(if at_risk {
-                LeaseState::AtRisk
-            } else {
-                LeaseState::Held
-            });
+            state.send_replace(if at_risk { LeaseState::AtRisk } else { LeaseState::Held });
         }
     }
 
@@ -237,10 +224,7 @@ impl Hold {
             cancelled.cancel();
             return cancelled;
         }
-        signals
-            .work
-            .get_or_insert_with(CancellationToken::new)
-            .child_token()
+        signals.work.get_or_insert_with(CancellationToken::new).child_token()
     }
 
     /// The turn in the queue, for whoever ends it.

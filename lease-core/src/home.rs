@@ -34,12 +34,7 @@ impl Home {
         };
         let (commands, heard) = mpsc::unbounded_channel();
         runtime.spawn(Heartbeater::new(Arc::clone(settings), heard).run());
-        Ok(Self {
-            runtime,
-            commands,
-            outstanding,
-            leases: Arc::default(),
-        })
+        Ok(Self { runtime, commands, outstanding, leases: Arc::default() })
     }
 
     pub(crate) fn next_lease(&self) -> u64 {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use crate::error::InvalidInput;
+use crate::invalid::InvalidInput;
 
 /// Names the thing that one lessee at a time may have: a job, a shard, a file.
 ///

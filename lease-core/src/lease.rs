@@ -13,15 +13,18 @@ use tokio_util::sync::CancellationToken;
 
 use crate::attributes::Attributes;
 use crate::clock::{Moment, sleep_until};
-use crate::error::{Lost, StoreError, StoreErrorKind};
-use crate::grant::{Grant, Heartbeat, LossCause};
+use crate::error::{StoreError, StoreErrorKind};
+use crate::grant::{Grant, Heartbeat};
 use crate::handover::HandOver;
-use crate::heartbeat::{Command, Release};
+use crate::heartbeat::Command;
 use crate::hold::{Ending, Hold, LeaseState};
 use crate::home::{Home, runtime_has_ended};
 use crate::key::{LeaseKey, Lessee};
+use crate::lost::LossCause;
+use crate::lost::Lost;
 use crate::options::LeaseOptions;
 use crate::queue::Turn;
+use crate::release::Release;
 use crate::retry::{Pauses, within};
 use crate::settings::Settings;
 use crate::token::FencingToken;
@@ -62,10 +65,7 @@ pub struct Lease {
 
 /// How a release ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[expect(
-    clippy::exhaustive_enums,
-    reason = "the lease was there to be released or it was not"
-)]
+#[expect(clippy::exhaustive_enums, reason = "the lease was there to be released or it was not")]
 pub enum Released {
     /// The key is free.
     Freed,
@@ -76,10 +76,7 @@ pub enum Released {
 /// How a hand-over ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[must_use = "a hand-over that nobody resumes blocks the key until it runs out"]
-#[expect(
-    clippy::exhaustive_enums,
-    reason = "the lease was there to be handed over or it was not"
-)]
+#[expect(clippy::exhaustive_enums, reason = "the lease was there to be handed over or it was not")]
 pub enum Handed {
     /// The key is kept for whoever resumes this.
     Over(HandOver),
@@ -221,7 +218,8 @@ impl Lease {
     /// A token that is cancelled `grace` before the deadline, and when the lease ends in any
     /// way: for work that must wind down rather than be dropped.
     ///
-    /// It is cancelled by the heartbeater's task. Where the process was paused, check
+    /// Once cancelled it stays so, also where a heartbeat in the last moment saves the lease. It
+    /// is cancelled by the heartbeater's task. Where the process was paused, check
     /// [`is_held`](Self::is_held) as well. Cancelling it yourself cancels no other.
     pub fn cancelled_on_loss(&self) -> CancellationToken {
         self.hold.work()
@@ -260,9 +258,7 @@ impl Lease {
     async fn give_back(mut self, reserved: Option<Duration>) -> Result<Released, StoreError> {
         let (reply, answer) = oneshot::channel();
         let ending = self.send_release(reserved, Some(reply));
-        let answer = answer
-            .await
-            .unwrap_or_else(|_dropped| Err(runtime_has_ended()));
+        let answer = answer.await.unwrap_or_else(|_dropped| Err(runtime_has_ended()));
         match ending {
             Ending::Lost(cause) => Ok(Released::AlreadyLost(cause)),
             Ending::Released => answer.map(|()| Released::Freed),
@@ -301,7 +297,7 @@ impl Lease {
     ///
     /// Safe: a hand-over that nobody receives is released.
     pub async fn hand_over(self, wait: Duration) -> Result<Handed, StoreError> {
-        LeaseOptions::in_range(wait)
+        LeaseOptions::check_range("wait", wait)
             .map_err(|invalid| StoreError::new(StoreErrorKind::Misconfigured, invalid))?;
         let home = self.home.clone();
         let (reply, answer) = oneshot::channel();
@@ -309,9 +305,8 @@ impl Lease {
             // Where nobody listens any more, the lease is dropped with the answer, and released.
             drop(reply.send(self.last_heartbeat(wait).await));
         });
-        let (mut lease, heartbeat) = answer
-            .await
-            .unwrap_or_else(|_dropped| Err(runtime_has_ended()))?;
+        let (mut lease, heartbeat) =
+            answer.await.unwrap_or_else(|_dropped| Err(runtime_has_ended()))?;
         match heartbeat {
             Heartbeat::Extended | Heartbeat::Overtaken => {
                 lease.given_away = true;
@@ -341,7 +336,7 @@ impl Lease {
             if let Some(ending) = self.hold.ending() {
                 break Heartbeat::Lost(ending.cause());
             }
-            let limit = options.heartbeat_period();
+            let limit = options.heartbeat_period().min(self.remaining());
             let beat = self.hold.next_beat();
             let error = match within(limit, self.settings.store.heartbeat(&grant, beat)).await {
                 Ok(heartbeat) => break heartbeat,
@@ -355,6 +350,16 @@ impl Lease {
         };
         drop(errand);
         Ok((self, heartbeat))
+    }
+
+    /// Stops keeping the lease alive and does not give it back: what a crash leaves behind. The
+    /// key is free again when its ttl has passed.
+    ///
+    /// For tests of what happens then; and for a key that nobody should have so soon.
+    pub fn abandon(mut self) {
+        self.given_away = true;
+        self.hold.end(Ending::Lost(LossCause::Abandoned));
+        self.home.tell(Command::Leave(Arc::clone(&self.hold)));
     }
 
     fn loss(&self) -> Lost {

@@ -71,11 +71,7 @@ impl Locker {
     }
 
     fn from(settings: Settings, runtime: Option<Handle>) -> Self {
-        Self {
-            settings: Arc::new(settings),
-            runtime,
-            household: Arc::default(),
-        }
+        Self { settings: Arc::new(settings), runtime, household: Arc::default() }
     }
 
     fn with(&self, set: impl FnOnce(&mut Settings)) -> Self {
@@ -196,11 +192,7 @@ impl Locker {
         let mut unknown = None;
         for key in self.shuffled(keys) {
             let span = self.span("obtain_any", key);
-            match self
-                .attempt(Ask::Obtain(key.clone()))
-                .instrument(span)
-                .await
-            {
+            match self.attempt(Ask::Obtain(key.clone())).instrument(span).await {
                 Ok(Attempt::Obtained(lease)) => {
                     self.count(&lease, start);
                     return Ok(Some(lease));
@@ -251,11 +243,7 @@ impl Locker {
     pub async fn resume(&self, handed: HandOver) -> Result<Option<Lease>, StoreError> {
         let span = self.span("resume", handed.key());
         let start = self.settings.clock.now();
-        match self
-            .attempt(Ask::Adopt(handed.into_grant()))
-            .instrument(span)
-            .await?
-        {
+        match self.attempt(Ask::Adopt(handed.into_grant())).instrument(span).await? {
             Attempt::Obtained(lease) => {
                 self.count(&lease, start);
                 Ok(Some(lease))

@@ -3,8 +3,8 @@
 use std::fmt;
 use std::time::Duration;
 
-use crate::grant::LossCause;
 use crate::key::LeaseKey;
+use crate::lost::LossCause;
 
 /// Is told what happens to leases, to count it.
 ///
@@ -34,12 +34,13 @@ pub trait Metrics: fmt::Debug + Send + Sync + 'static {
         let _ = (key, waited);
     }
 
-    /// A heartbeat succeeded after `latency`, when `margin` was left until the deadline.
+    /// A heartbeat succeeded after `latency`; when its answer came, `margin` was left until the
+    /// deadline, of the ttl that [`LeaseOptions::trusted`](crate::LeaseOptions::trusted) tells.
     fn heartbeat(&self, key: &LeaseKey, latency: Duration, margin: Duration) {
         let _ = (key, latency, margin);
     }
 
-    /// A heartbeat failed or was late, when `margin` was left until the deadline.
+    /// A heartbeat failed or was not answered within a period, when `margin` was left until the deadline.
     fn heartbeat_failed(&self, key: &LeaseKey, margin: Duration) {
         let _ = (key, margin);
     }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::error::InvalidInput;
+use crate::invalid::InvalidInput;
 
 /// How long leases last and how they are kept alive.
 ///
@@ -21,7 +21,7 @@ use crate::error::InvalidInput;
 ///
 /// assert_eq!(
 ///     LeaseOptions::new(Duration::ZERO).unwrap_err().to_string(),
-///     "ttl 0ns is out of range: a ttl is 100ms to 86400s",
+///     "ttl 0ns is out of range: a ttl is 100 ms to a day",
 /// );
 /// # Ok::<_, lease_core::InvalidInput>(())
 /// ```
@@ -53,13 +53,7 @@ impl LeaseOptions {
     ///
     /// Where `ttl` is not [`MIN_TTL`](Self::MIN_TTL) to [`MAX_TTL`](Self::MAX_TTL).
     pub fn new(ttl: Duration) -> Result<Self, InvalidInput> {
-        if !(Self::MIN_TTL..=Self::MAX_TTL).contains(&ttl) {
-            return Err(InvalidInput::new(format!(
-                "ttl {ttl:?} is out of range: a ttl is {:?} to {:?}",
-                Self::MIN_TTL,
-                Self::MAX_TTL
-            )));
-        }
+        Self::check_range("ttl", ttl)?;
         Ok(Self {
             ttl,
             heartbeats_per_ttl: 3,
@@ -131,7 +125,7 @@ impl LeaseOptions {
         let range = Duration::from_millis(1)..=Duration::from_secs(3600);
         if !range.contains(&interval) {
             return Err(InvalidInput::new(format!(
-                "poll interval {interval:?} is out of range: 1ms to 3600s"
+                "poll interval {interval:?} is out of range: 1 ms to an hour"
             )));
         }
         self.poll_interval = interval;
@@ -162,14 +156,18 @@ impl LeaseOptions {
     /// `ttl · (1 − ρ) − δ`, with ρ the clock rate error and δ the store's grain and 2 ms for
     /// timers. It is the allowance for clocks of Gray and Cheriton, "Leases: an efficient
     /// fault-tolerant mechanism for distributed file cache consistency" (1989), as a rate.
-    pub(crate) fn safe(&self, ttl: Duration, grain: Duration) -> Duration {
-        ttl.mul_f64(1.0 - self.clock_rate_error)
-            .saturating_sub(grain + Self::NOTICE)
+    pub fn trusted(&self, ttl: Duration, grain: Duration) -> Duration {
+        ttl.mul_f64(1.0 - self.clock_rate_error).saturating_sub(grain + Self::NOTICE)
     }
 
-    /// Whether another ttl than this one's own is in range: for hand-overs.
-    pub(crate) fn in_range(ttl: Duration) -> Result<(), InvalidInput> {
-        Self::new(ttl).map(drop)
+    /// Whether `length`, which is called `what`, may be a lease's ttl.
+    pub(crate) fn check_range(what: &str, length: Duration) -> Result<(), InvalidInput> {
+        if (Self::MIN_TTL..=Self::MAX_TTL).contains(&length) {
+            return Ok(());
+        }
+        Err(InvalidInput::new(format!(
+            "{what} {length:?} is out of range: a {what} is 100 ms to a day"
+        )))
     }
 }
 
@@ -199,7 +197,7 @@ mod tests {
 
         assert_eq!(
             refused(LeaseOptions::new(Duration::from_secs(1 << 40))),
-            "ttl 1099511627776s is out of range: a ttl is 100ms to 86400s",
+            "ttl 1099511627776s is out of range: a ttl is 100 ms to a day",
         );
         assert_eq!(
             refused(options().with_heartbeats_per_ttl(2)),
@@ -215,7 +213,7 @@ mod tests {
     fn a_lease_is_trusted_for_less_than_its_ttl() {
         let options = LeaseOptions::default();
 
-        let safe = options.safe(Duration::from_secs(30), Duration::from_millis(1));
+        let safe = options.trusted(Duration::from_secs(30), Duration::from_millis(1));
 
         assert_eq!(safe, Duration::from_millis(29_700 - 3));
     }

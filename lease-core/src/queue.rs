@@ -44,26 +44,16 @@ impl Queue {
             // Nobody closes these semaphores.
             Err(_closed) => std::future::pending().await,
         };
-        Turn {
-            _permit: permit,
-            place,
-        }
+        Turn { _permit: permit, place }
     }
 
     fn join(self: &Arc<Self>, key: &LeaseKey) -> (Place, Arc<Semaphore>) {
         let mut lines = self.lines();
-        let line = lines.entry(key.clone()).or_insert_with(|| Line {
-            head: Arc::new(Semaphore::new(1)),
-            people: 0,
-        });
+        let line = lines
+            .entry(key.clone())
+            .or_insert_with(|| Line { head: Arc::new(Semaphore::new(1)), people: 0 });
         line.people += 1;
-        (
-            Place {
-                queue: Arc::clone(self),
-                key: key.clone(),
-            },
-            Arc::clone(&line.head),
-        )
+        (Place { queue: Arc::clone(self), key: key.clone() }, Arc::clone(&line.head))
     }
 
     fn lines(&self) -> MutexGuard<'_, HashMap<LeaseKey, Line>> {
@@ -84,9 +74,7 @@ impl Drop for Place {
 
 impl fmt::Debug for Turn {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Turn")
-            .field("key", &self.place.key)
-            .finish_non_exhaustive()
+        f.debug_struct("Turn").field("key", &self.place.key).finish_non_exhaustive()
     }
 }
 

@@ -25,11 +25,7 @@ impl<'a> Pauses<'a> {
             .with_max_delay(longest)
             .without_max_times()
             .build();
-        Self {
-            lengths,
-            longest,
-            random,
-        }
+        Self { lengths, longest, random }
     }
 
     pub(crate) fn next(&mut self) -> Duration {
@@ -55,9 +51,8 @@ pub(crate) async fn within<T>(
 ) -> Result<T, StoreError> {
     match tokio::time::timeout(limit, answer).await {
         Ok(answer) => answer,
-        Err(_elapsed) => Err(StoreError::new(
-            StoreErrorKind::Unavailable,
-            format!("no answer within {limit:?}"),
-        )),
+        Err(_elapsed) => {
+            Err(StoreError::new(StoreErrorKind::Unavailable, format!("no answer within {limit:?}")))
+        }
     }
 }

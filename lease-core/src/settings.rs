@@ -34,7 +34,7 @@ impl Settings {
     }
 
     /// How long a holder may trust a ttl that began no earlier than its request.
-    pub(crate) fn safe(&self, ttl: Duration) -> Duration {
-        self.options.safe(ttl, self.store.grain())
+    pub(crate) fn trusted(&self, ttl: Duration) -> Duration {
+        self.options.trusted(ttl, self.store.grain())
     }
 }

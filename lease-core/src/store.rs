@@ -153,9 +153,7 @@ impl Freed {
     /// A watch that wakes when `wake` completes. Whoever implements a store registers the
     /// watch *before* building this.
     pub fn when(wake: impl Future<Output = ()> + Send + 'static) -> Self {
-        Self {
-            wake: Some(Box::pin(wake)),
-        }
+        Self { wake: Some(Box::pin(wake)) }
     }
 
     /// A watch that never wakes, for stores that cannot tell.
@@ -182,9 +180,7 @@ impl Future for Freed {
 
 impl fmt::Debug for Freed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Freed")
-            .field("can_wake", &self.can_wake())
-            .finish()
+        f.debug_struct("Freed").field("can_wake", &self.can_wake()).finish()
     }
 }
 

@@ -105,12 +105,7 @@ impl LeaseRecord {
         token: Option<FencingToken>,
         attributes: Attributes,
     ) -> Self {
-        Self {
-            key,
-            holder,
-            token,
-            attributes,
-        }
+        Self { key, holder, token, attributes }
     }
 }
 

@@ -82,9 +82,7 @@ async fn wait_for_change(settings: &Settings, mut freed: Freed, holder: &Holder)
     } else {
         random.part_of(options.poll_interval() * 3 / 2, 1.0 / 3.0)
     };
-    let expiry = holder
-        .expires_in
-        .map(|left| left + random.part_of(JITTER, 0.0));
+    let expiry = holder.expires_in.map(|left| left + random.part_of(JITTER, 0.0));
     let wait = expiry.map_or(poll, |expiry| expiry.min(poll));
     select! {
         // The watch first: it is the more likely to come with the key free.

@@ -94,23 +94,17 @@ impl Columns {
     }
 
     pub(crate) fn name(&self, column: Column) -> &str {
-        self.names
-            .get(&column)
-            .map_or_else(|| column.default_name(), String::as_str)
+        self.names.get(&column).map_or_else(|| column.default_name(), String::as_str)
     }
 
     /// Whether `attribute` is one of ours, and not a user's.
     pub(crate) fn reserves(&self, attribute: &str) -> bool {
-        Column::ALL
-            .iter()
-            .any(|column| self.name(*column) == attribute)
+        Column::ALL.iter().any(|column| self.name(*column) == attribute)
     }
 
     /// The name behind `placeholder`, which is a column's default name.
     pub(crate) fn behind(&self, placeholder: &str) -> Option<&str> {
-        let column = Column::ALL
-            .iter()
-            .find(|column| column.default_name() == placeholder)?;
+        let column = Column::ALL.iter().find(|column| column.default_name() == placeholder)?;
         Some(self.name(*column))
     }
 

@@ -11,10 +11,7 @@ use crate::store::DynamoDbStore;
 
 /// By what a contender judges that the holder of a lease is gone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-#[expect(
-    clippy::exhaustive_enums,
-    reason = "a contender trusts the server's clock or it does not"
-)]
+#[expect(clippy::exhaustive_enums, reason = "a contender trusts the server's clock or it does not")]
 pub enum TimeMode {
     /// By DynamoDB's own time, or by observation: whichever comes first.
     ///
@@ -185,9 +182,7 @@ impl DynamoDbStoreBuilder {
             )));
         }
         if settings.request_timeout.is_zero() {
-            return Err(InvalidInput::new(
-                "request timeout 0s leaves no time to answer",
-            ));
+            return Err(InvalidInput::new("request timeout 0s leaves no time to answer"));
         }
         // An item must outlive every lease on it, or its token and nonce are forgotten too soon.
         if let Some(retention) = settings.retention
@@ -225,18 +220,8 @@ mod tests {
     fn values_out_of_range_are_refused_before_any_request() {
         assert!(builder().build().is_ok());
         assert!(builder().with_clock_rate_error(0.2).build().is_err());
-        assert!(
-            builder()
-                .with_request_timeout(Duration::ZERO)
-                .build()
-                .is_err()
-        );
-        assert!(
-            builder()
-                .with_retention(Duration::from_mins(1))
-                .build()
-                .is_err()
-        );
+        assert!(builder().with_request_timeout(Duration::ZERO).build().is_err());
+        assert!(builder().with_retention(Duration::from_mins(1)).build().is_err());
         assert!(builder().with_observed_keys(0).build().is_err());
         assert!(builder().with_column(Column::Lessee, "").build().is_err());
     }

@@ -23,9 +23,7 @@ impl fmt::Display for Failed {
 
 impl Error for Failed {
     fn source(&self) -> Option<&(dyn Error + 'static)> {
-        self.source
-            .as_deref()
-            .map(|source| source as &(dyn Error + 'static))
+        self.source.as_deref().map(|source| source as &(dyn Error + 'static))
     }
 }
 
@@ -44,10 +42,9 @@ where
             dispatch_advice(&error)
         }
         SdkError::DispatchFailure(_) => (StoreErrorKind::Unavailable, "not reached".to_owned()),
-        SdkError::ResponseError(_) => (
-            StoreErrorKind::Unavailable,
-            "an answer that cannot be read".to_owned(),
-        ),
+        SdkError::ResponseError(_) => {
+            (StoreErrorKind::Unavailable, "an answer that cannot be read".to_owned())
+        }
         SdkError::ServiceError(service) => service_advice(
             operation,
             table,
@@ -63,13 +60,7 @@ where
         ),
     };
     let sentence = format!("{operation} on table {table}: {advice}");
-    StoreError::new(
-        kind,
-        Failed {
-            sentence,
-            source: Some(Box::new(error)),
-        },
-    )
+    StoreError::new(kind, Failed { sentence, source: Some(Box::new(error)) })
 }
 
 /// No answer to `operation` within the store's own time limit, retries included.
@@ -82,21 +73,12 @@ pub(crate) fn timed_out(operation: &'static str, table: &str, limit: Duration) -
 
 /// An error that this crate found by itself.
 pub(crate) fn told(kind: StoreErrorKind, sentence: impl Into<String>) -> StoreError {
-    StoreError::new(
-        kind,
-        Failed {
-            sentence: sentence.into(),
-            source: None,
-        },
-    )
+    StoreError::new(kind, Failed { sentence: sentence.into(), source: None })
 }
 
 /// An item that this crate cannot read.
 pub(crate) fn corrupt(key: &str, column: &str, found: impl fmt::Display) -> StoreError {
-    told(
-        StoreErrorKind::Corrupt,
-        format!("column {column:?} of item {key:?} is {found}"),
-    )
+    told(StoreErrorKind::Corrupt, format!("column {column:?} of item {key:?} is {found}"))
 }
 
 /// The SDK reports missing credentials as a failed dispatch.
@@ -168,18 +150,11 @@ fn service_advice(
             "the table has another key: see what `DynamoDbStore::ensure_table()` finds".to_owned(),
         ),
         // Two writes at once, one of them another program's transaction or another region's.
-        "TransactionConflictException" | "ReplicatedWriteConflictException" => (
-            StoreErrorKind::Unavailable,
-            format!("another write came between ({code})"),
-        ),
-        _ if server_fault => (
-            StoreErrorKind::Unavailable,
-            format!("DynamoDB failed ({code})"),
-        ),
-        _ => (
-            StoreErrorKind::Misconfigured,
-            format!("refused ({code}): {message}"),
-        ),
+        "TransactionConflictException" | "ReplicatedWriteConflictException" => {
+            (StoreErrorKind::Unavailable, format!("another write came between ({code})"))
+        }
+        _ if server_fault => (StoreErrorKind::Unavailable, format!("DynamoDB failed ({code})")),
+        _ => (StoreErrorKind::Misconfigured, format!("refused ({code}): {message}")),
     }
 }
 
@@ -199,18 +174,8 @@ mod tests {
             ("RequestLimitExceeded", "", false, StoreErrorKind::Throttled),
             ("AccessDeniedException", "", false, StoreErrorKind::Denied),
             ("ExpiredTokenException", "", false, StoreErrorKind::Denied),
-            (
-                "ResourceNotFoundException",
-                "",
-                false,
-                StoreErrorKind::Misconfigured,
-            ),
-            (
-                "ValidationException",
-                size,
-                false,
-                StoreErrorKind::Misconfigured,
-            ),
+            ("ResourceNotFoundException", "", false, StoreErrorKind::Misconfigured),
+            ("ValidationException", size, false, StoreErrorKind::Misconfigured),
             (
                 "ValidationException",
                 "An operand in the update expression has an incorrect data type",
@@ -218,12 +183,7 @@ mod tests {
                 StoreErrorKind::Corrupt,
             ),
             ("InternalServerError", "", true, StoreErrorKind::Unavailable),
-            (
-                "TransactionConflictException",
-                "",
-                false,
-                StoreErrorKind::Unavailable,
-            ),
+            ("TransactionConflictException", "", false, StoreErrorKind::Unavailable),
             ("SomethingNew", "", true, StoreErrorKind::Unavailable),
             ("SomethingNew", "", false, StoreErrorKind::Misconfigured),
         ] {

@@ -29,8 +29,7 @@ pub(crate) struct Expression {
 
 impl Expression {
     pub(crate) fn value(&mut self, placeholder: &'static str, value: impl IntoValue) {
-        self.values
-            .insert(format!(":{placeholder}"), value.into_value());
+        self.values.insert(format!(":{placeholder}"), value.into_value());
     }
 
     pub(crate) fn values(&self) -> &HashMap<String, AttributeValue> {
@@ -43,27 +42,20 @@ impl Expression {
 
     pub(crate) fn set_payload(&mut self, name: &str, value: AttributeValue) {
         let number = self.payload_names.len();
-        self.payload_names
-            .insert(format!("#payload{number}"), name.to_owned());
-        self.payload_set
-            .push(format!("#payload{number} = :payload{number}"));
+        self.payload_names.insert(format!("#payload{number}"), name.to_owned());
+        self.payload_set.push(format!("#payload{number} = :payload{number}"));
         self.values.insert(format!(":payload{number}"), value);
     }
 
     pub(crate) fn remove_payload(&mut self, name: &str) {
         let number = self.payload_names.len();
-        self.payload_names
-            .insert(format!("#payload{number}"), name.to_owned());
+        self.payload_names.insert(format!("#payload{number}"), name.to_owned());
         self.payload_remove.push(format!("#payload{number}"));
     }
 
     pub(crate) fn written(self, columns: &Columns) -> Written {
-        let set: Vec<&str> = self
-            .set
-            .iter()
-            .copied()
-            .chain(self.payload_set.iter().map(String::as_str))
-            .collect();
+        let set: Vec<&str> =
+            self.set.iter().copied().chain(self.payload_set.iter().map(String::as_str)).collect();
         let remove: Vec<&str> = self
             .remove
             .iter()
@@ -84,12 +76,7 @@ impl Expression {
         for text in [&update, &condition] {
             gather_names(text, columns, &mut names);
         }
-        Written {
-            update,
-            condition,
-            names,
-            values: self.values,
-        }
+        Written { update, condition, names, values: self.values }
     }
 }
 
@@ -105,9 +92,8 @@ pub(crate) struct Written {
 /// Adds the column behind each placeholder in `text`: DynamoDB refuses one that is not used.
 pub(crate) fn gather_names(text: &str, columns: &Columns, names: &mut HashMap<String, String>) {
     for after in text.split('#').skip(1) {
-        let end = after
-            .find(|c: char| !c.is_ascii_alphanumeric() && c != '_')
-            .unwrap_or(after.len());
+        let end =
+            after.find(|c: char| !c.is_ascii_alphanumeric() && c != '_').unwrap_or(after.len());
         let placeholder = after.get(..end).unwrap_or_default();
         if let Some(name) = columns.behind(placeholder) {
             names.insert(format!("#{placeholder}"), name.to_owned());

@@ -39,11 +39,7 @@ pub(crate) struct Item {
 
 impl Item {
     pub(crate) fn read(key: &str, mut raw: RawItem, columns: &Columns) -> Result<Self, StoreError> {
-        let mut fields = Fields {
-            key,
-            raw: &mut raw,
-            columns,
-        };
+        let mut fields = Fields { key, raw: &mut raw, columns };
         drop(fields.take(Column::Key));
         drop(fields.take(Column::PurgeAt));
         let token = fields.token()?;
@@ -57,13 +53,9 @@ impl Item {
             },
             beat: fields.number(Column::Beat)?.map(Beat::new),
             ttl: fields.number(Column::TtlMs)?.map(Duration::from_millis),
-            expires_at: fields
-                .number(Column::ExpiresAt)?
-                .map(Timestamp::from_millis),
+            expires_at: fields.number(Column::ExpiresAt)?.map(Timestamp::from_millis),
             offered_to: fields.lessee(Column::OfferedTo)?,
-            reserved_until: fields
-                .number(Column::ReservedUntil)?
-                .map(Timestamp::from_millis),
+            reserved_until: fields.number(Column::ReservedUntil)?.map(Timestamp::from_millis),
             former: fields.lessee(Column::Former)?,
             evicted: fields.mark(Column::Evicted),
             deleted: fields.mark(Column::Deleted),
@@ -85,11 +77,7 @@ impl Item {
     }
 
     pub(crate) fn sight(&self) -> Sight {
-        Sight {
-            lessee: self.lessee.clone(),
-            token: self.token,
-            beat: self.beat,
-        }
+        Sight { lessee: self.lessee.clone(), token: self.token, beat: self.beat }
     }
 
     /// The record, where readers may see one; `holder` as judged by the caller.
@@ -181,10 +169,7 @@ mod tests {
     use super::*;
 
     fn read(raw: &[(&str, AttributeValue)]) -> Result<Item, StoreError> {
-        let raw = raw
-            .iter()
-            .map(|(name, value)| ((*name).to_owned(), value.clone()))
-            .collect();
+        let raw = raw.iter().map(|(name, value)| ((*name).to_owned(), value.clone())).collect();
         Item::read("job", raw, &Columns::default())
     }
 

@@ -43,10 +43,7 @@ struct Seen {
 
 impl Observations {
     pub(crate) fn new(most: usize) -> Self {
-        Self {
-            most,
-            seen: Mutex::new(HashMap::new()),
-        }
+        Self { most, seen: Mutex::new(HashMap::new()) }
     }
 
     pub(crate) fn recall(&self, key: &LeaseKey) -> Option<Watched> {
@@ -71,11 +68,7 @@ impl Observations {
         if seen.len() >= self.most && !seen.contains_key(key) {
             forget_half(&mut seen);
         }
-        let watched = Watched {
-            sight,
-            ttl,
-            since: now,
-        };
+        let watched = Watched { sight, ttl, since: now };
         seen.insert(key.clone(), Seen { watched, last: now });
         now
     }

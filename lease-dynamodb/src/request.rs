@@ -63,11 +63,7 @@ impl Requests {
         time: Arc<ServerTime>,
     ) -> Self {
         // The user's own client, connections included, and besides an ear for dates.
-        let config = client
-            .config()
-            .to_builder()
-            .interceptor(Dated(time))
-            .build();
+        let config = client.config().to_builder().interceptor(Dated(time)).build();
         Self {
             client: Client::from_conf(config),
             table,
@@ -91,12 +87,7 @@ impl Requests {
         columns: &Columns,
         show: Show,
     ) -> Result<Outcome, StoreError> {
-        let Written {
-            update,
-            condition,
-            names,
-            values,
-        } = expression.written(columns);
+        let Written { update, condition, names, values } = expression.written(columns);
         let request = self
             .client
             .update_item()

@@ -68,10 +68,7 @@ impl DynamoDbStore {
 
     async fn describe(&self) -> Result<Option<TableDescription>, StoreError> {
         let requests = &self.shared.requests;
-        let request = requests
-            .client()
-            .describe_table()
-            .table_name(requests.table());
+        let request = requests.client().describe_table().table_name(requests.table());
         match requests.within("DescribeTable", request.send()).await? {
             Ok(answer) => Ok(answer.table),
             Err(SdkError::ServiceError(service))
@@ -90,10 +87,8 @@ impl DynamoDbStore {
             .attribute_name(key)
             .attribute_type(ScalarAttributeType::S)
             .build();
-        let hash_key = KeySchemaElement::builder()
-            .attribute_name(key)
-            .key_type(KeyType::Hash)
-            .build();
+        let hash_key =
+            KeySchemaElement::builder().attribute_name(key).key_type(KeyType::Hash).build();
         let (Ok(attribute), Ok(hash_key)) = (attribute, hash_key) else {
             return Err(told(
                 StoreErrorKind::Misconfigured,
@@ -188,14 +183,8 @@ impl DynamoDbStore {
     /// Whether the table's TTL goes by our column already.
     async fn purges(&self) -> Result<bool, StoreError> {
         let requests = &self.shared.requests;
-        let request = requests
-            .client()
-            .describe_time_to_live()
-            .table_name(requests.table());
-        let found = match requests
-            .within("DescribeTimeToLive", request.send())
-            .await?
-        {
+        let request = requests.client().describe_time_to_live().table_name(requests.table());
+        let found = match requests.within("DescribeTimeToLive", request.send()).await? {
             Ok(answer) => answer.time_to_live_description,
             Err(error) => return Err(failed("DescribeTimeToLive", requests.table(), error)),
         };

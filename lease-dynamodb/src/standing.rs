@@ -37,10 +37,8 @@ impl Standing {
             return Self::Free;
         }
         let since = observations.see(key, item.sight(), item.ttl, now);
-        let watched = item
-            .ttl
-            .or(else_ttl)
-            .map(|ttl| time.surely(ttl).saturating_sub(now.since(since)));
+        let watched =
+            item.ttl.or(else_ttl).map(|ttl| time.surely(ttl).saturating_sub(now.since(since)));
         let server_now = time.now();
 
         let Some(lessee) = &item.lessee else {
@@ -49,11 +47,7 @@ impl Standing {
             let told = server_now.zip(item.reserved_until);
             let left = told.map(|(now, until)| until.since(now.lowest));
             let left = shorter(left, watched);
-            return if left == Some(Duration::ZERO) {
-                Self::Free
-            } else {
-                Self::Reserved(left)
-            };
+            return if left == Some(Duration::ZERO) { Self::Free } else { Self::Reserved(left) };
         };
         let told = match settings.time_mode {
             TimeMode::ServerTimeAndObservation => left_by_time(item, settings, server_now),
@@ -61,11 +55,7 @@ impl Standing {
         };
         let left = shorter(told, watched);
         let holder = Holder::new(lessee.clone(), item.token_or_zero, left);
-        if left == Some(Duration::ZERO) {
-            Self::Over(holder)
-        } else {
-            Self::Held(holder)
-        }
+        if left == Some(Duration::ZERO) { Self::Over(holder) } else { Self::Held(holder) }
     }
 }
 

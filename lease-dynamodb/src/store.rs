@@ -53,10 +53,8 @@ impl DynamoDbStore {
     }
 
     pub(crate) fn with(client: &Client, settings: Settings) -> Self {
-        let time = Arc::new(ServerTime::new(
-            Arc::clone(&settings.clock),
-            settings.clock_rate_error,
-        ));
+        let time =
+            Arc::new(ServerTime::new(Arc::clone(&settings.clock), settings.clock_rate_error));
         let requests = Requests::new(
             client,
             settings.table.clone(),
@@ -65,14 +63,7 @@ impl DynamoDbStore {
             Arc::clone(&time),
         );
         let observations = Observations::new(settings.observations);
-        Self {
-            shared: Arc::new(Shared {
-                requests,
-                settings,
-                time,
-                observations,
-            }),
-        }
+        Self { shared: Arc::new(Shared { requests, settings, time, observations }) }
     }
 
     pub(crate) fn now(&self) -> Option<Now> {
@@ -127,12 +118,7 @@ impl DynamoDbStore {
         let shared = &self.shared;
         let outcome = shared
             .requests
-            .update(
-                &grant.key,
-                write,
-                &shared.settings.columns,
-                Show::RefusedItem,
-            )
+            .update(&grant.key, write, &shared.settings.columns, Show::RefusedItem)
             .await?;
         self.judged_write(grant, outcome).await
     }
@@ -173,11 +159,7 @@ impl DynamoDbStore {
         let unmarked =
             shared.settings.retention.is_some() && !item.lasting && !item.attributes.is_empty();
         if undated || unmarked {
-            let purge = if unmarked {
-                Purge::Never
-            } else {
-                Purge::AsMarked
-            };
+            let purge = if unmarked { Purge::Never } else { Purge::AsMarked };
             let amended = shared
                 .requests
                 .update(
@@ -204,9 +186,9 @@ impl DynamoDbStore {
             Standing::Held(holder) => Some(holder),
             // The claim's own grant has run out: a duplicate that nobody waits for.
             Standing::Over(holder) => item.carries(claim.nonce).then_some(holder),
-            Standing::Free => item
-                .carries(claim.nonce)
-                .then(|| kept(claim, item, Some(Duration::ZERO))),
+            Standing::Free => {
+                item.carries(claim.nonce).then(|| kept(claim, item, Some(Duration::ZERO)))
+            }
             Standing::Reserved(_) if item.offered_to.as_ref() == Some(&claim.lessee) => None,
             Standing::Reserved(left) => Some(kept(claim, item, left)),
         }
@@ -405,10 +387,7 @@ fn kept(claim: &Claim, item: &Item, left: Option<Duration>) -> Holder {
 fn changes_too_fast(claim: &Claim) -> StoreError {
     told(
         StoreErrorKind::Unavailable,
-        format!(
-            "item {:?} is removed as fast as it is made",
-            claim.key.as_str()
-        ),
+        format!("item {:?} is removed as fast as it is made", claim.key.as_str()),
     )
 }
 

@@ -53,16 +53,9 @@ impl LeaseTable for DynamoDbStore {
     async fn create(&self, key: &LeaseKey, attributes: &Attributes) -> Result<bool, StoreError> {
         let settings = &self.shared.settings;
         let mut write = write::create(settings);
-        self.set_all(
-            key,
-            &mut write,
-            attributes.iter().map(|(n, v)| (n.as_str(), v)),
-        )?;
-        let outcome = self
-            .shared
-            .requests
-            .update(key, write, &settings.columns, Show::Nothing)
-            .await?;
+        self.set_all(key, &mut write, attributes.iter().map(|(n, v)| (n.as_str(), v)))?;
+        let outcome =
+            self.shared.requests.update(key, write, &settings.columns, Show::Nothing).await?;
         Ok(matches!(outcome, Outcome::Applied(_)))
     }
 
@@ -103,10 +96,7 @@ impl LeaseTable for DynamoDbStore {
         if let Some(purge_at) = write::purge_at(settings, now, grant.ttl) {
             keep(Column::PurgeAt, purge_at.into_value());
         }
-        let outcome = shared
-            .requests
-            .put(&grant.key, tombstone, &standing, columns)
-            .await?;
+        let outcome = shared.requests.put(&grant.key, tombstone, &standing, columns).await?;
         Ok(written(self.judged_write(grant, outcome).await?))
     }
 
@@ -146,9 +136,7 @@ impl DynamoDbStore {
         items
             .into_iter()
             .filter_map(|raw| {
-                key_of(&raw, columns)
-                    .and_then(|key| self.record(key, raw))
-                    .transpose()
+                key_of(&raw, columns).and_then(|key| self.record(key, raw)).transpose()
             })
             .collect()
     }
@@ -164,10 +152,7 @@ impl DynamoDbStore {
             self.refuse_reserved(name)?;
             bytes += bytes_of(name, value);
             let value = to_dynamodb(value).map_err(|refused| {
-                told(
-                    StoreErrorKind::Misconfigured,
-                    format!("attribute {name:?} is {refused}"),
-                )
+                told(StoreErrorKind::Misconfigured, format!("attribute {name:?} is {refused}"))
             })?;
             write.set_payload(name, value);
         }

@@ -98,11 +98,7 @@ struct Line {
 
 impl ServerTime {
     pub(crate) fn new(clock: Arc<dyn Clock>, rate_error: f64) -> Self {
-        Self {
-            clock,
-            rate_error,
-            lines: Mutex::new(None),
-        }
+        Self { clock, rate_error, lines: Mutex::new(None) }
     }
 
     pub(crate) fn clock(&self) -> &dyn Clock {
@@ -124,14 +120,8 @@ impl ServerTime {
     pub(crate) fn learn(&self, sent: Moment, received: Moment, date: u64) {
         let date = Timestamp::from_seconds(date);
         let heard = Lines {
-            lowest: Line {
-                time: date,
-                at: received,
-            },
-            highest: Line {
-                time: date.plus(Duration::from_secs(1)),
-                at: sent,
-            },
+            lowest: Line { time: date, at: received },
+            highest: Line { time: date.plus(Duration::from_secs(1)), at: sent },
         };
 
         let mut lines = self.lines();
@@ -161,10 +151,7 @@ impl ServerTime {
     }
 
     fn at(&self, lines: Lines, now: Moment) -> Now {
-        Now {
-            lowest: self.lowest(lines, now),
-            highest: self.highest(lines, now),
-        }
+        Now { lowest: self.lowest(lines, now), highest: self.highest(lines, now) }
     }
 
     fn lowest(&self, lines: Lines, now: Moment) -> Timestamp {
@@ -201,11 +188,7 @@ mod tests {
 
     impl World {
         fn new(rate: f64) -> Arc<Self> {
-            Arc::new(Self {
-                truth: START.into(),
-                ahead: 0.into(),
-                rate,
-            })
+            Arc::new(Self { truth: START.into(), ahead: 0.into(), rate })
         }
 
         fn pass(&self, length: Duration) {

@@ -51,12 +51,9 @@ pub(crate) fn from_dynamodb(value: AttributeValue) -> Result<Value, InvalidInput
         AttributeValue::Bool(flag) => Value::Bool(flag),
         AttributeValue::B(blob) => Value::Bytes(blob.into_inner()),
         AttributeValue::Null(_) => Value::Null,
-        AttributeValue::L(values) => Value::List(
-            values
-                .into_iter()
-                .map(from_dynamodb)
-                .collect::<Result<_, _>>()?,
-        ),
+        AttributeValue::L(values) => {
+            Value::List(values.into_iter().map(from_dynamodb).collect::<Result<_, _>>()?)
+        }
         AttributeValue::M(values) => Value::Map(
             values
                 .into_iter()
@@ -92,10 +89,7 @@ fn bytes_of_value(value: &Value) -> usize {
         // Three bytes for a list or a map, and one for each element in it.
         Value::List(values) => 3 + values.iter().map(|v| 1 + bytes_of_value(v)).sum::<usize>(),
         Value::Map(values) => {
-            3 + values
-                .iter()
-                .map(|(name, value)| 1 + bytes_of(name, value))
-                .sum::<usize>()
+            3 + values.iter().map(|(name, value)| 1 + bytes_of(name, value)).sum::<usize>()
         }
         Value::TextSet(texts) => texts.iter().map(String::len).sum(),
         Value::NumberSet(numbers) => numbers.iter().map(bytes_of_number).sum(),
@@ -128,18 +122,9 @@ mod tests {
             ("bytes".to_owned(), Value::Bytes(vec![0, 255])),
             ("null".to_owned(), Value::Null),
             ("list".to_owned(), Value::List(vec![Value::Null])),
-            (
-                "texts".to_owned(),
-                Value::TextSet(BTreeSet::from(["a".to_owned()])),
-            ),
-            (
-                "numbers".to_owned(),
-                Value::NumberSet(BTreeSet::from([number])),
-            ),
-            (
-                "blobs".to_owned(),
-                Value::BytesSet(BTreeSet::from([vec![1]])),
-            ),
+            ("texts".to_owned(), Value::TextSet(BTreeSet::from(["a".to_owned()]))),
+            ("numbers".to_owned(), Value::NumberSet(BTreeSet::from([number]))),
+            ("blobs".to_owned(), Value::BytesSet(BTreeSet::from([vec![1]]))),
         ]);
         let value = Value::Map(all);
 
@@ -155,9 +140,6 @@ mod tests {
     #[test]
     fn sizes_are_counted_as_documented() {
         assert_eq!(bytes_of("name", &Value::from("12345")), 9);
-        assert_eq!(
-            bytes_of("n", &Value::List(vec![Value::Null, Value::Bool(true)])),
-            8
-        );
+        assert_eq!(bytes_of("n", &Value::List(vec![Value::Null, Value::Bool(true)])), 8);
     }
 }

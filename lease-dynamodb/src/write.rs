@@ -200,9 +200,7 @@ pub(crate) fn create(settings: &Settings) -> Expression {
 /// Keeps the table's TTL away from an item.
 pub(crate) fn last(write: &mut Expression, settings: &Settings) {
     if settings.retention.is_some() {
-        write
-            .set
-            .extend(["#lasting = :never", "#purge_at = :never"]);
+        write.set.extend(["#lasting = :never", "#purge_at = :never"]);
         write.value("never", NEVER);
     }
 }
@@ -241,13 +239,7 @@ fn grant(
         "#beat = :granted",
         "#ttl_ms = :ttl_ms",
     ]);
-    write.remove.extend([
-        "#offered_to",
-        "#reserved_until",
-        "#former",
-        "#evicted",
-        "#deleted",
-    ]);
+    write.remove.extend(["#offered_to", "#reserved_until", "#former", "#evicted", "#deleted"]);
     write.value("lessee", claim.lessee.as_str());
     write.value("nonce", claim.nonce);
     let start = now.map_or_else(micros_since_1970, |now| now.highest.as_micros());
@@ -282,9 +274,7 @@ fn expire(
     match (purge, purge_at(settings, now, ttl)) {
         (Purge::Never, _) => last(write, settings),
         (Purge::AsMarked, Some(purge_at)) => {
-            write
-                .set
-                .push("#purge_at = if_not_exists(#lasting, :purge_at)");
+            write.set.push("#purge_at = if_not_exists(#lasting, :purge_at)");
             write.value("purge_at", purge_at);
         }
         (Purge::AsMarked, None) => write.remove.push("#purge_at"),

@@ -19,10 +19,7 @@ struct Dynoxide {
 }
 
 fn dynoxide(set_up: fn(DynamoDbStoreBuilder) -> DynamoDbStoreBuilder) -> Dynoxide {
-    Dynoxide {
-        server: OnceCell::new(),
-        set_up,
-    }
+    Dynoxide { server: OnceCell::new(), set_up }
 }
 
 #[async_trait]
@@ -96,10 +93,7 @@ fn every_promise_is_kept_on_every_other_server() {
     let runtime = Runtime::new().unwrap();
     for server in runtime.block_on(Server::others()) {
         let name = server.name;
-        let shared = Shared {
-            server: Arc::new(server),
-            tables: Arc::default(),
-        };
+        let shared = Shared { server: Arc::new(server), tables: Arc::default() };
 
         let broken = broken_on(|| shared.clone());
 
@@ -129,10 +123,7 @@ where
                         return;
                     };
                     let fixture = fixture();
-                    if thread::spawn(move || (promise.hold)(fixture))
-                        .join()
-                        .is_err()
-                    {
+                    if thread::spawn(move || (promise.hold)(fixture)).join().is_err() {
                         broken.lock().unwrap().push(promise.name);
                     }
                 }

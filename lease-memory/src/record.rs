@@ -162,12 +162,7 @@ impl Record {
             return false;
         };
         let stood = tenure.stands(now);
-        self.former = Some(Former {
-            lessee: tenure.lessee,
-            nonce,
-            ttl: tenure.ttl,
-            at: now,
-        });
+        self.former = Some(Former { lessee: tenure.lessee, nonce, ttl: tenure.ttl, at: now });
         stood
     }
 
@@ -183,12 +178,7 @@ impl Record {
     /// The record as readers see it, if they do.
     pub(crate) fn seen(&self, key: &LeaseKey, now: Moment) -> Option<LeaseRecord> {
         (self.existence != Existence::Deleted).then(|| {
-            LeaseRecord::new(
-                key.clone(),
-                self.holder(now),
-                self.token,
-                self.attributes.clone(),
-            )
+            LeaseRecord::new(key.clone(), self.holder(now), self.token, self.attributes.clone())
         })
     }
 
@@ -201,28 +191,16 @@ impl Record {
         if self.existence == Existence::Lasting {
             return None;
         }
-        let tenure = self
-            .tenure
-            .as_ref()
-            .map(|t| t.expires + t.ttl.max(AT_LEAST));
+        let tenure = self.tenure.as_ref().map(|t| t.expires + t.ttl.max(AT_LEAST));
         let former = self.former.as_ref().map(|f| f.at + f.ttl.max(AT_LEAST));
         let reserved = self.reservation.as_ref().map(|reserved| reserved.until);
-        Some(
-            tenure
-                .max(former)
-                .max(reserved)
-                .unwrap_or_else(|| Moment::from_nanos(0)),
-        )
+        Some(tenure.max(former).max(reserved).unwrap_or_else(|| Moment::from_nanos(0)))
     }
 
     fn why_lost(&self, grant: &Grant) -> LossCause {
         if self.token > Some(grant.token) {
             LossCause::Superseded
-        } else if self
-            .former
-            .as_ref()
-            .is_some_and(|former| former.nonce == grant.nonce)
-        {
+        } else if self.former.as_ref().is_some_and(|former| former.nonce == grant.nonce) {
             LossCause::Revoked
         } else {
             LossCause::Expired

@@ -19,11 +19,7 @@ pub(crate) struct Shelf {
 impl Shelf {
     /// An empty shelf, whose tokens are larger than `floor`.
     pub(crate) fn new(floor: u64) -> Self {
-        Self {
-            records: HashMap::new(),
-            fading: BTreeSet::new(),
-            floor,
-        }
+        Self { records: HashMap::new(), fading: BTreeSet::new(), floor }
     }
 
     pub(crate) fn record(&self, key: &LeaseKey) -> Option<&Record> {

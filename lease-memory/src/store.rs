@@ -12,7 +12,7 @@ use lease_core::{
     StoreError, Written, micros_since_1970,
 };
 
-use crate::record::{Existence, Verdict};
+use crate::record::{Existence, Record, Verdict};
 use crate::shelf::Shelf;
 use crate::watch::Watches;
 
@@ -63,13 +63,7 @@ impl MemoryStore {
 
     fn with(clock: Arc<dyn Clock>, floor: u64) -> Self {
         let shelf = Mutex::new(Shelf::new(floor));
-        Self {
-            shared: Arc::new(Shared {
-                clock,
-                shelf,
-                watches: Watches::default(),
-            }),
-        }
+        Self { shared: Arc::new(Shared { clock, shelf, watches: Watches::default() }) }
     }
 
     /// How many records are kept, deleted ones that are still remembered included.
@@ -79,15 +73,27 @@ impl MemoryStore {
 
     /// The shelf as it is now, without what has faded.
     fn open(&self) -> (MutexGuard<'_, Shelf>, Moment) {
-        let mut shelf = self
-            .shared
-            .shelf
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut shelf = self.shared.shelf.lock().unwrap_or_else(PoisonError::into_inner);
         // Read under the lock, so that time never goes back from one write to the next.
         let now = self.shared.clock.now();
         shelf.sweep(now);
         (shelf, now)
+    }
+
+    /// Runs `write` on the record of `grant`, if it still stands.
+    fn fenced(&self, grant: &Grant, write: impl FnOnce(&mut Record, Moment)) -> Written {
+        let (mut shelf, now) = self.open();
+        let Some(record) = shelf.record_mut(&grant.key) else {
+            return Written::Lost(LossCause::Expired);
+        };
+        if let Err(cause) = record.tenure_of(grant, now) {
+            return Written::Lost(cause);
+        }
+        write(record, now);
+        if record.existence == Existence::Deleted {
+            shelf.let_fade(&grant.key, now);
+        }
+        Written::Applied
     }
 }
 
@@ -182,10 +188,7 @@ impl LeaseTable for MemoryStore {
 
     async fn create(&self, key: &LeaseKey, attributes: &Attributes) -> Result<bool, StoreError> {
         let (mut shelf, now) = self.open();
-        if shelf
-            .record(key)
-            .is_some_and(|record| record.existence != Existence::Deleted)
-        {
+        if shelf.record(key).is_some_and(|record| record.existence != Existence::Deleted) {
             return Ok(false);
         }
         let record = shelf.record_or_new(key, now);
@@ -195,16 +198,10 @@ impl LeaseTable for MemoryStore {
     }
 
     async fn update(&self, grant: &Grant, change: &Change) -> Result<Written, StoreError> {
-        let (mut shelf, now) = self.open();
-        let Some(record) = shelf.record_mut(&grant.key) else {
-            return Ok(Written::Lost(LossCause::Expired));
-        };
-        if let Err(cause) = record.tenure_of(grant, now) {
-            return Ok(Written::Lost(cause));
-        }
-        change.apply(&mut record.attributes);
-        record.existence = Existence::Lasting;
-        Ok(Written::Applied)
+        Ok(self.fenced(grant, |record, _now| {
+            change.apply(&mut record.attributes);
+            record.existence = Existence::Lasting;
+        }))
     }
 
     async fn transfer(
@@ -213,35 +210,22 @@ impl LeaseTable for MemoryStore {
         to: &Lessee,
         reserved: Duration,
     ) -> Result<Written, StoreError> {
-        let (mut shelf, now) = self.open();
-        let Some(record) = shelf.record_mut(&grant.key) else {
-            return Ok(Written::Lost(LossCause::Expired));
-        };
-        if let Err(cause) = record.tenure_of(grant, now) {
-            return Ok(Written::Lost(cause));
-        }
-        record.vacate(grant.nonce, now);
-        record.reserve(Some(to.clone()), now + reserved);
-        drop(shelf);
+        let written = self.fenced(grant, |record, now| {
+            record.vacate(grant.nonce, now);
+            record.reserve(Some(to.clone()), now + reserved);
+        });
         self.shared.watches.wake(&grant.key);
-        Ok(Written::Applied)
+        Ok(written)
     }
 
     async fn delete(&self, grant: &Grant) -> Result<Written, StoreError> {
-        let (mut shelf, now) = self.open();
-        let Some(record) = shelf.record_mut(&grant.key) else {
-            return Ok(Written::Lost(LossCause::Expired));
-        };
-        if let Err(cause) = record.tenure_of(grant, now) {
-            return Ok(Written::Lost(cause));
-        }
-        record.vacate(grant.nonce, now);
-        record.attributes.clear();
-        record.existence = Existence::Deleted;
-        shelf.let_fade(&grant.key, now);
-        drop(shelf);
+        let written = self.fenced(grant, |record, now| {
+            record.vacate(grant.nonce, now);
+            record.attributes.clear();
+            record.existence = Existence::Deleted;
+        });
         self.shared.watches.wake(&grant.key);
-        Ok(Written::Applied)
+        Ok(written)
     }
 
     async fn evict(&self, key: &LeaseKey, token: FencingToken) -> Result<bool, StoreError> {
@@ -249,9 +233,7 @@ impl LeaseTable for MemoryStore {
         let Some(record) = shelf.record_mut(key) else {
             return Ok(false);
         };
-        let stands = record
-            .holder(now)
-            .is_some_and(|holder| holder.token == token);
+        let stands = record.holder(now).is_some_and(|holder| holder.token == token);
         match &mut record.tenure {
             Some(tenure) if stands => {
                 tenure.evicted = true;

@@ -28,16 +28,8 @@ impl Watches {
         let mut waiting = self.waiting();
         waiting.last_id += 1;
         let id = waiting.last_id;
-        waiting
-            .keys
-            .entry(key.clone())
-            .or_default()
-            .push((id, wake));
-        let watch = Watch {
-            watches: self.clone(),
-            key: key.clone(),
-            id,
-        };
+        waiting.keys.entry(key.clone()).or_default().push((id, wake));
+        let watch = Watch { watches: self.clone(), key: key.clone(), id };
         Freed::when(async move {
             // Whether it was woken or dropped by the store: time to look again.
             drop(woken.await);

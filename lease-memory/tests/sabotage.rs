@@ -1,9 +1,6 @@
 //! The kit proves itself: a sound store is broken in one way, and exactly that promise fails.
 
-#![expect(
-    clippy::unwrap_used,
-    reason = "a saboteur that fails is a test that fails"
-)]
+#![expect(clippy::unwrap_used, reason = "a saboteur that fails is a test that fails")]
 
 use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -61,9 +58,7 @@ struct Sabotaged {
 fn breaks(sabotage: Sabotage, broken: &str) {
     // Broken promises panic, as expected: their reports would drown the one that matters.
     std::panic::set_hook(Box::new(|_| ()));
-    let promises = lock_promises::<Sabotage>()
-        .into_iter()
-        .chain(table_promises());
+    let promises = lock_promises::<Sabotage>().into_iter().chain(table_promises());
     let failed: Vec<_> = promises
         .filter(|promise| catch_unwind(AssertUnwindSafe(|| (promise.hold)(sabotage))).is_err())
         .map(|promise| promise.name)
@@ -234,9 +229,7 @@ impl LockStore for Sabotaged {
     }
 
     async fn heartbeat(&self, grant: &Grant, beat: Beat) -> Result<Heartbeat, StoreError> {
-        let shorter = self
-            .known(&grant.key)
-            .is_some_and(|known| grant.ttl < known.grant.ttl);
+        let shorter = self.known(&grant.key).is_some_and(|known| grant.ttl < known.grant.ttl);
         match self.store.heartbeat(grant, beat).await? {
             Heartbeat::Overtaken if self.is(Sabotage::LateHeartbeatShortens) && shorter => {
                 self.store.heartbeat(grant, self.high_beat()).await?;
@@ -248,9 +241,7 @@ impl LockStore for Sabotaged {
             Heartbeat::Lost(LossCause::Expired) if self.is(Sabotage::HeartbeatRevives) => {
                 let nonce = Nonce::new(Uuid::from_u128(!grant.nonce.get().as_u128()));
                 let (key, lessee) = (grant.key.clone(), grant.lessee.clone());
-                self.store
-                    .obtain(&Claim::new(key, lessee, nonce, grant.ttl))
-                    .await?;
+                self.store.obtain(&Claim::new(key, lessee, nonce, grant.ttl)).await?;
                 Ok(Heartbeat::Extended)
             }
             answer => Ok(answer),
@@ -363,11 +354,7 @@ impl LeaseTable for Sabotaged {
         reserved: Duration,
     ) -> Result<Written, StoreError> {
         self.amend(&grant.key, |known| known.ended = true);
-        let to = if self.is(Sabotage::TransfersToItself) {
-            &grant.lessee
-        } else {
-            to
-        };
+        let to = if self.is(Sabotage::TransfersToItself) { &grant.lessee } else { to };
         self.store.transfer(grant, to, reserved).await
     }
 

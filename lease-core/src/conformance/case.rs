@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use crate::clock::{BootClock, Clock, Moment};
 use crate::conformance::{Faulty, Fixture};
-use crate::grant::{Beat, Claim, Grant, Heartbeat, Holder, Nonce, Obtained};
+use crate::grant::{Beat, Claim, Grant, Heartbeat, Holder, Obtained};
 use crate::key::{LeaseKey, Lessee};
 use crate::locker::Locker;
+use crate::nonce::Nonce;
 use crate::options::LeaseOptions;
-use crate::random::Random;
 use crate::store::LockStore;
 
 /// One test's store, behind a network that is sound until a promise says otherwise.
@@ -19,20 +19,12 @@ pub struct Case<F: Fixture> {
     pub(crate) ttl: Duration,
 }
 
-#[expect(
-    clippy::expect_used,
-    clippy::panic,
-    reason = "a promise is broken by panicking"
-)]
+#[expect(clippy::expect_used, clippy::panic, reason = "a promise is broken by panicking")]
 impl<F: Fixture> Case<F> {
     pub(crate) async fn new(fixture: F) -> Self {
         let store = Faulty::new(fixture.store().await);
         let ttl = fixture.ttl();
-        Self {
-            fixture,
-            store,
-            ttl,
-        }
+        Self { fixture, store, ttl }
     }
 
     #[expect(clippy::unused_self, reason = "it is the case's key")]
@@ -47,7 +39,7 @@ impl<F: Fixture> Case<F> {
 
     pub(crate) fn claim_of(&self, key: &LeaseKey, lessee: &str) -> Claim {
         let lessee = Lessee::new(lessee).expect("a lessee");
-        Claim::new(key.clone(), lessee, fresh_nonce(), self.ttl)
+        Claim::new(key.clone(), lessee, Nonce::random(), self.ttl)
     }
 
     /// Obtains the usual key, which must be free.
@@ -60,47 +52,29 @@ impl<F: Fixture> Case<F> {
         match self.ask(claim).await {
             Obtained::Granted(grant, _) => grant,
             Obtained::Held(holder) => {
-                panic!(
-                    "{} was not granted to {}: held by {holder:?}",
-                    claim.key, claim.lessee
-                )
+                panic!("{} was not granted to {}: held by {holder:?}", claim.key, claim.lessee)
             }
         }
     }
 
     pub(crate) async fn ask(&self, claim: &Claim) -> Obtained {
-        self.store
-            .obtain(claim)
-            .await
-            .expect("an answer to a claim")
+        self.store.obtain(claim).await.expect("an answer to a claim")
     }
 
     pub(crate) async fn heartbeat(&self, grant: &Grant, beat: u64) -> Heartbeat {
-        self.store
-            .heartbeat(grant, Beat::new(beat))
-            .await
-            .expect("an answer to a heartbeat")
+        self.store.heartbeat(grant, Beat::new(beat)).await.expect("an answer to a heartbeat")
     }
 
     pub(crate) async fn release(&self, grant: &Grant) {
-        self.store
-            .release(grant, None)
-            .await
-            .expect("an answer to a release");
+        self.store.release(grant, None).await.expect("an answer to a release");
     }
 
     pub(crate) async fn adopt(&self, grant: &Grant, claim: &Claim) -> Obtained {
-        self.store
-            .adopt(grant, claim)
-            .await
-            .expect("an answer to an adoption")
+        self.store.adopt(grant, claim).await.expect("an answer to an adoption")
     }
 
     pub(crate) async fn holder(&self) -> Option<Holder> {
-        self.store
-            .holder(&self.key())
-            .await
-            .expect("who holds the key")
+        self.store.holder(&self.key()).await.expect("who holds the key")
     }
 
     pub(crate) async fn lessee_of_holder(&self) -> Option<Lessee> {
@@ -133,11 +107,7 @@ impl<F: Fixture> Case<F> {
     pub(crate) fn not_before_ttl(&self, taken: Moment, since: Moment) {
         let least = self.ttl.saturating_sub(self.store.grain());
         let after = taken.since(since);
-        assert!(
-            after >= least,
-            "taken {after:?} after it was granted for {:?}",
-            self.ttl
-        );
+        assert!(after >= least, "taken {after:?} after it was granted for {:?}", self.ttl);
     }
 
     /// A locker on the store behind the network, with the usual ttl.
@@ -160,14 +130,8 @@ impl<F: Fixture> Case<F> {
 
 impl<F: Fixture> fmt::Debug for Case<F> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Case")
-            .field("store", &self.store)
-            .finish_non_exhaustive()
+        f.debug_struct("Case").field("store", &self.store).finish_non_exhaustive()
     }
-}
-
-pub(crate) fn fresh_nonce() -> Nonce {
-    Random::from_entropy().nonce()
 }
 
 #[expect(clippy::expect_used, reason = "the kit's own names are valid")]

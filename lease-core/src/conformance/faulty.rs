@@ -109,10 +109,7 @@ impl<S> Faulty<S> {
     /// stop a caller's runtime while its requests are on their way.
     #[must_use]
     pub fn carried_by(self, network: Handle) -> Self {
-        Self {
-            network: Some(network),
-            ..self
-        }
+        Self { network: Some(network), ..self }
     }
 
     /// Lets every request take `latency` to arrive, whatever else befalls it.
@@ -145,10 +142,7 @@ impl<S> Faulty<S> {
     pub fn heal(&self) {
         let mut plan = self.plan();
         let calls = std::mem::take(&mut plan.calls);
-        *plan = Plan {
-            calls,
-            ..Plan::default()
-        };
+        *plan = Plan { calls, ..Plan::default() };
     }
 
     /// How many `call`s were made, whatever befell them.
@@ -252,9 +246,7 @@ impl<S> Clone for Faulty<S> {
 
 impl<S: fmt::Debug> fmt::Debug for Faulty<S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Faulty")
-            .field("store", &self.store)
-            .finish_non_exhaustive()
+        f.debug_struct("Faulty").field("store", &self.store).finish_non_exhaustive()
     }
 }
 

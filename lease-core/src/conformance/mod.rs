@@ -2,24 +2,25 @@
 //!
 //! A store's whole conformance test is a [`Fixture`] and two lines:
 //!
-//! ```ignore
-//! // lease-stone/tests/conformance.rs
+//! ```
+//! use async_trait::async_trait;
 //! use lease_core::conformance::Fixture;
-//! use lease_stone::StoneStore;
+//! use lease_memory::MemoryStore; // yours
 //!
-//! struct Stone;
+//! struct Fresh;
 //!
-//! #[async_trait::async_trait]
-//! impl Fixture for Stone {
-//!     type Store = StoneStore;
+//! #[async_trait]
+//! impl Fixture for Fresh {
+//!     type Store = MemoryStore;
 //!
-//!     async fn store(&self) -> StoneStore {
-//!         StoneStore::in_a_fresh_quarry().await
+//!     async fn store(&self) -> MemoryStore {
+//!         MemoryStore::new()
 //!     }
 //! }
 //!
-//! lease_core::conformance!(Stone);
-//! lease_core::table_conformance!(Stone); // if it is a `LeaseTable`, too
+//! lease_core::conformance!(Fresh);
+//! lease_core::table_conformance!(Fresh); // if it is a `LeaseTable`, too
+//! # fn main() {}
 //! ```
 //!
 //! Each promise is a sentence, and fails by that sentence. The kit proves itself as well:
@@ -239,7 +240,7 @@ macro_rules! table_conformance {
     };
 }
 
-/// Every promise of a [`LockStore`](crate::LockStore).
+/// Every promise of a [`LockStore`].
 pub fn lock_promises<F: Fixture>() -> Vec<Promise<F>> {
     crate::__lock_promises! { crate::__promise_list, F }
 }

@@ -126,11 +126,7 @@ impl Simulation {
     /// Moves all that run by one step: 1 to 4 ms, the processes in random order.
     pub fn step(&mut self) {
         self.now += Duration::from_millis(self.random.random_range(1..=4));
-        let mut order: Vec<_> = self
-            .processes
-            .iter()
-            .filter(|process| !process.paused)
-            .collect();
+        let mut order: Vec<_> = self.processes.iter().filter(|process| !process.paused).collect();
         order.shuffle(&mut self.random);
         for process in order {
             process.run_until(self.now);
@@ -148,10 +144,7 @@ impl Simulation {
 }
 
 impl Process {
-    #[expect(
-        clippy::expect_used,
-        reason = "a simulation without a runtime has failed"
-    )]
+    #[expect(clippy::expect_used, reason = "a simulation without a runtime has failed")]
     fn start(born_at: Duration) -> Self {
         let runtime = Builder::new_current_thread()
             .enable_time()
@@ -161,18 +154,10 @@ impl Process {
         let inside = runtime.enter();
         let born = BootClock::new().now();
         drop(inside);
-        Self {
-            runtime: Some(runtime),
-            born,
-            born_at,
-            paused: false,
-        }
+        Self { runtime: Some(runtime), born, born_at, paused: false }
     }
 
-    #[expect(
-        clippy::expect_used,
-        reason = "asked only of a process that was just started"
-    )]
+    #[expect(clippy::expect_used, reason = "asked only of a process that was just started")]
     fn handle(&self) -> &Handle {
         self.runtime.as_ref().expect("a living process").handle()
     }

@@ -17,12 +17,8 @@ async fn the_table_is_there_once_it_was_ensured() {
     for server in Server::all().await {
         ready(&server, &server.client()).await;
 
-        let described = server
-            .client()
-            .describe_table()
-            .table_name(server.table(TABLE))
-            .send()
-            .await;
+        let described =
+            server.client().describe_table().table_name(server.table(TABLE)).send().await;
         assert!(described.is_ok(), "{}: {described:?}", server.name);
     }
 }
@@ -70,10 +66,7 @@ async fn a_lease_has_an_owner_and_an_end() {
         assert!(item["expires_at"].is_n(), "{}: {item:?}", server.name);
         let holder = store.holder(&key).await.unwrap().unwrap();
         let left = holder.expires_in.unwrap();
-        assert!(
-            left > LONG && left < LONG + Duration::from_secs(6),
-            "{left:?}"
-        );
+        assert!(left > LONG && left < LONG + Duration::from_secs(6), "{left:?}");
     }
 }
 
@@ -85,10 +78,7 @@ async fn after_a_delete_neither_owner_nor_checkpoint_is_left() {
         let key = fresh_key("shard");
         let grant = obtain(&store, &key, "worker", LONG).await;
         let change = Change::new().set("checkpoint", "1");
-        assert_eq!(
-            store.update(&grant, &change).await.unwrap(),
-            Written::Applied
-        );
+        assert_eq!(store.update(&grant, &change).await.unwrap(), Written::Applied);
 
         assert_eq!(store.delete(&grant).await.unwrap(), Written::Applied);
 
@@ -108,10 +98,7 @@ async fn after_a_release_the_owner_is_gone_and_the_checkpoint_is_not() {
         let key = fresh_key("shard");
         let grant = obtain(&store, &key, "worker", LONG).await;
         let change = Change::new().set("checkpoint", "1");
-        assert_eq!(
-            store.update(&grant, &change).await.unwrap(),
-            Written::Applied
-        );
+        assert_eq!(store.update(&grant, &change).await.unwrap(), Written::Applied);
 
         store.release(&grant, None).await.unwrap();
 
@@ -152,12 +139,7 @@ async fn heartbeats_extend_until_one_is_refused() {
         assert!(store.evict(&key, grant.token).await.unwrap());
 
         let answer = store.heartbeat(&grant, Beat::new(4)).await.unwrap();
-        assert_eq!(
-            answer,
-            Heartbeat::Lost(LossCause::Revoked),
-            "{}",
-            server.name
-        );
+        assert_eq!(answer, Heartbeat::Lost(LossCause::Revoked), "{}", server.name);
     }
 }
 
@@ -172,12 +154,7 @@ async fn who_obtains_an_operators_item_sees_its_attributes() {
         let store = builder.build().unwrap();
         store.ensure_table().await.unwrap();
         let key = fresh_key("1");
-        put_into(
-            &server,
-            table,
-            &[("lease_key", s(key.as_str())), ("note", s("hello"))],
-        )
-        .await;
+        put_into(&server, table, &[("lease_key", s(key.as_str())), ("note", s("hello"))]).await;
 
         let (_, attributes) = granted(store.obtain(&claim(&key, "a", LONG)).await.unwrap());
 

@@ -26,10 +26,7 @@ async fn a_checkpoint_table_is_adopted_with_its_rows() {
         ("checkpoint", s("495903382714902566085596925389253")),
         ("parent_shard_id", AttributeValue::N("0".to_owned())),
     ];
-    let row = [
-        ("shard_id", s("shard-0")),
-        ("assigned_to", s("dead worker")),
-    ];
+    let row = [("shard_id", s("shard-0")), ("assigned_to", s("dead worker"))];
     put_into(&server, "checkpoints", &[&row[..], &payload[..]].concat()).await;
     let key = "shard-0".parse().unwrap();
 
@@ -38,18 +35,12 @@ async fn a_checkpoint_table_is_adopted_with_its_rows() {
     assert_eq!(holder.lessee.as_str(), "dead worker");
     let grant = take_over(&store, &key, "worker", ttl).await;
     let change = Change::new().set("checkpoint", "SHARD_END");
-    assert_eq!(
-        store.update(&grant, &change).await.unwrap(),
-        Written::Applied
-    );
+    assert_eq!(store.update(&grant, &change).await.unwrap(), Written::Applied);
     store.release(&grant, None).await.unwrap();
 
     let record = store.read(&key).await.unwrap().unwrap();
     assert_eq!(record.attributes["checkpoint"], Value::from("SHARD_END"));
-    assert_eq!(
-        record.attributes["lease_timeout"],
-        Value::from("2020-01-01 00:00:00 UTC")
-    );
+    assert_eq!(record.attributes["lease_timeout"], Value::from("2020-01-01 00:00:00 UTC"));
     assert_eq!(record.attributes.len(), 3, "{:?}", record.attributes);
 }
 
@@ -82,10 +73,8 @@ async fn columns_may_have_any_name() {
 #[tokio::test]
 async fn a_mistyped_key_is_refused_where_rows_are_the_operators() {
     let server = Server::dynoxide().await;
-    let store = DynamoDbStore::builder(server.client(), "jobs")
-        .only_existing_rows()
-        .build()
-        .unwrap();
+    let store =
+        DynamoDbStore::builder(server.client(), "jobs").only_existing_rows().build().unwrap();
     store.ensure_table().await.unwrap();
     put_into(&server, "jobs", &[("lease_key", s("payroll"))]).await;
 
@@ -94,14 +83,6 @@ async fn a_mistyped_key_is_refused_where_rows_are_the_operators() {
 
     assert_eq!(error.kind(), StoreErrorKind::Misconfigured);
     let text = std::error::Error::source(&error).unwrap().to_string();
-    assert!(
-        text.contains("\"pay roll\"") && text.contains("jobs"),
-        "{text}"
-    );
-    granted(
-        store
-            .obtain(&claim(&"payroll".parse().unwrap(), "a", LONG))
-            .await
-            .unwrap(),
-    );
+    assert!(text.contains("\"pay roll\"") && text.contains("jobs"), "{text}");
+    granted(store.obtain(&claim(&"payroll".parse().unwrap(), "a", LONG)).await.unwrap());
 }

@@ -21,9 +21,8 @@ async fn of_64_contenders_one_wins_each_of_200_rounds() {
     ready(&server, &client).await;
     let key = fresh_key("race");
     let start = Arc::new(Barrier::new(CONTENDERS));
-    let stores: Vec<_> = (0..CONTENDERS)
-        .map(|_| builder(&server, &client).build().unwrap())
-        .collect();
+    let stores: Vec<_> =
+        (0..CONTENDERS).map(|_| builder(&server, &client).build().unwrap()).collect();
     // Each process learns the time from an answer of its own, before the race.
     for store in &stores {
         assert_eq!(store.holder(&key).await.unwrap(), None);

@@ -34,11 +34,10 @@ async fn refusing(server: &Server, status: u16, code: &str) -> (Proxy, DynamoDbS
          content-length: {}\r\n\r\n{body}",
         body.len()
     );
-    let proxy = Proxy::start_rewriting(server.address(), Wire::Http, move |_| {
-        reply.clone().into_bytes()
-    })
-    .await
-    .unwrap();
+    let proxy =
+        Proxy::start_rewriting(server.address(), Wire::Http, move |_| reply.clone().into_bytes())
+            .await
+            .unwrap();
     let store = DynamoDbStore::new(client_of(proxy.address()), TABLE);
     (proxy, store)
 }
@@ -47,63 +46,22 @@ async fn refusing(server: &Server, status: u16, code: &str) -> (Proxy, DynamoDbS
 async fn each_refusal_says_whether_to_ask_again_and_what_to_do() {
     let (server, _) = world().await;
     for (status, code, kind, advice) in [
-        (
-            400,
-            "ThrottlingException",
-            StoreErrorKind::Throttled,
-            "capacity",
-        ),
-        (
-            400,
-            "ProvisionedThroughputExceededException",
-            StoreErrorKind::Throttled,
-            "on demand",
-        ),
-        (
-            400,
-            "AccessDeniedException",
-            StoreErrorKind::Denied,
-            "dynamodb:UpdateItem",
-        ),
-        (
-            400,
-            "UnrecognizedClientException",
-            StoreErrorKind::Denied,
-            "credentials",
-        ),
-        (
-            400,
-            "ResourceNotFoundException",
-            StoreErrorKind::Misconfigured,
-            "ensure_table()",
-        ),
-        (
-            500,
-            "InternalServerError",
-            StoreErrorKind::Unavailable,
-            "InternalServerError",
-        ),
-        (
-            503,
-            "ServiceUnavailable",
-            StoreErrorKind::Unavailable,
-            "ServiceUnavailable",
-        ),
+        (400, "ThrottlingException", StoreErrorKind::Throttled, "capacity"),
+        (400, "ProvisionedThroughputExceededException", StoreErrorKind::Throttled, "on demand"),
+        (400, "AccessDeniedException", StoreErrorKind::Denied, "dynamodb:UpdateItem"),
+        (400, "UnrecognizedClientException", StoreErrorKind::Denied, "credentials"),
+        (400, "ResourceNotFoundException", StoreErrorKind::Misconfigured, "ensure_table()"),
+        (500, "InternalServerError", StoreErrorKind::Unavailable, "InternalServerError"),
+        (503, "ServiceUnavailable", StoreErrorKind::Unavailable, "ServiceUnavailable"),
     ] {
         let (_proxy, store) = refusing(&server, status, code).await;
 
-        let error = store
-            .obtain(&claim(&fresh_key("job"), "a", LONG))
-            .await
-            .unwrap_err();
+        let error = store.obtain(&claim(&fresh_key("job"), "a", LONG)).await.unwrap_err();
 
         let text = text(&error);
         assert_eq!(error.kind(), kind, "{code}: {text}");
         assert!(text.contains(advice), "{code}: {text}");
-        let retryable = matches!(
-            kind,
-            StoreErrorKind::Throttled | StoreErrorKind::Unavailable
-        );
+        let retryable = matches!(kind, StoreErrorKind::Throttled | StoreErrorKind::Unavailable);
         assert_eq!(error.is_retryable(), retryable, "{code}");
     }
 }
@@ -128,10 +86,7 @@ async fn a_missing_table_is_named_with_what_to_do() {
 
     assert_eq!(error.kind(), StoreErrorKind::Misconfigured);
     let text = text(&error);
-    assert!(
-        text.contains("nowhere") && text.contains("ensure_table()"),
-        "{text}"
-    );
+    assert!(text.contains("nowhere") && text.contains("ensure_table()"), "{text}");
 }
 
 #[tokio::test]
@@ -158,31 +113,16 @@ async fn what_cannot_be_kept_is_refused_before_it_is_sent() {
     let large = Attributes::from([("large".to_owned(), Value::Bytes(vec![0; 410 * 1024]))]);
     let empty = Value::TextSet(BTreeSet::new());
     for (what, refused) in [
+        ("410 KB", store.create(&fresh_key("large"), &large).await.unwrap_err()),
         (
-            "410 KB",
-            store.create(&fresh_key("large"), &large).await.unwrap_err(),
+            "a column of ours",
+            store.update(&grant, &Change::new().set("token", 1_u64)).await.unwrap_err(),
         ),
         (
             "a column of ours",
-            store
-                .update(&grant, &Change::new().set("token", 1_u64))
-                .await
-                .unwrap_err(),
+            store.update(&grant, &Change::new().remove("nonce")).await.unwrap_err(),
         ),
-        (
-            "a column of ours",
-            store
-                .update(&grant, &Change::new().remove("nonce"))
-                .await
-                .unwrap_err(),
-        ),
-        (
-            "an empty set",
-            store
-                .update(&grant, &Change::new().set("set", empty))
-                .await
-                .unwrap_err(),
-        ),
+        ("an empty set", store.update(&grant, &Change::new().set("set", empty)).await.unwrap_err()),
     ] {
         assert_eq!(refused.kind(), StoreErrorKind::Misconfigured, "{what}");
     }

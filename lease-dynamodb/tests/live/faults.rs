@@ -44,10 +44,7 @@ async fn a_checkpoint_by_a_former_holder_changes_nothing() {
     store.release(&former, None).await.unwrap();
     let current = obtain(&store, &key, "b", LONG).await;
     let change = Change::new().set("checkpoint", "2");
-    assert_eq!(
-        store.update(&current, &change).await.unwrap(),
-        Written::Applied
-    );
+    assert_eq!(store.update(&current, &change).await.unwrap(), Written::Applied);
     let before = item(&server, &key).await;
 
     let change = Change::new().set("checkpoint", "1");
@@ -137,11 +134,7 @@ async fn a_contender_whose_clock_is_wrong_neither_steals_nor_starves() {
             held(contender.obtain(&claim(&key, "b", ttl)).await.unwrap());
             tokio::time::sleep(ttl / 3).await;
             let answer = store.heartbeat(&grant, Beat::new(beat)).await.unwrap();
-            assert_eq!(
-                answer,
-                Heartbeat::Extended,
-                "clock {ahead} s ahead, rate {rate}"
-            );
+            assert_eq!(answer, Heartbeat::Extended, "clock {ahead} s ahead, rate {rate}");
         }
 
         let taken = take_over(&contender, &key, "b", ttl).await;
@@ -154,9 +147,7 @@ async fn a_contender_whose_clock_is_wrong_neither_steals_nor_starves() {
 async fn a_lost_race_is_an_answer_and_not_an_error() {
     let (_server, store) = world().await;
     let key = fresh_key("shard");
-    let claims: Vec<_> = (0..16)
-        .map(|i| claim(&key, &format!("{i}"), LONG))
-        .collect();
+    let claims: Vec<_> = (0..16).map(|i| claim(&key, &format!("{i}"), LONG)).collect();
 
     let answers = futures_util::future::join_all(claims.iter().map(|one| store.obtain(one))).await;
 
@@ -188,11 +179,7 @@ async fn an_owner_who_left_no_end_behind_is_watched_for_a_ttl() {
     let (server, store) = world().await;
     let ttl = Duration::from_millis(500);
     let key = fresh_key("job");
-    put(
-        &server,
-        &[("lease_key", s(key.as_str())), ("lessee", s("gone"))],
-    )
-    .await;
+    put(&server, &[("lease_key", s(key.as_str())), ("lessee", s("gone"))]).await;
     let clock = BootClock::new();
     let since = clock.now();
 
@@ -249,12 +236,8 @@ async fn a_heartbeat_that_fails_once_does_not_end_the_lease() {
 
     let mut state = lease.state();
     proxy.next_with("UpdateItem", Fault::CutBefore);
-    soon(state.wait_for(|state| *state == lease_core::LeaseState::AtRisk))
-        .await
-        .unwrap();
-    soon(state.wait_for(|state| *state == lease_core::LeaseState::Held))
-        .await
-        .unwrap();
+    soon(state.wait_for(|state| *state == lease_core::LeaseState::AtRisk)).await.unwrap();
+    soon(state.wait_for(|state| *state == lease_core::LeaseState::Held)).await.unwrap();
 
     assert!(lease.is_held());
     lease.release().await.unwrap();
@@ -300,9 +283,7 @@ async fn waiting_ends_at_once_where_it_can_only_fail() {
     let server = Server::dynoxide().await;
     let locker = Locker::new(DynamoDbStore::new(server.client(), "no-such-table"));
 
-    let error = soon(locker.wait_until_obtained(&fresh_key("job")))
-        .await
-        .unwrap_err();
+    let error = soon(locker.wait_until_obtained(&fresh_key("job"))).await.unwrap_err();
 
     assert_eq!(error.kind(), StoreErrorKind::Misconfigured);
 }
@@ -376,11 +357,7 @@ fn a_heartbeat_period_beyond_half_the_ttl_is_refused() {
 async fn one_item_that_cannot_be_read_does_not_hide_the_others() {
     let (server, store) = world().await;
     put(&server, &[("lease_key", s("a")), ("note", s("fine"))]).await;
-    put(
-        &server,
-        &[("lease_key", s("b")), ("token", s("not a number"))],
-    )
-    .await;
+    put(&server, &[("lease_key", s("b")), ("token", s("not a number"))]).await;
     put(&server, &[("lease_key", s("c"))]).await;
 
     let listed: Vec<_> = futures_util::StreamExt::collect(store.list("")).await;
@@ -401,18 +378,12 @@ async fn a_key_reserved_after_its_release_is_nobodys_for_that_long() {
     let key = fresh_key("job");
     let grant = obtain(&store, &key, "a", LONG).await;
 
-    store
-        .release(&grant, Some(Duration::from_mins(10)))
-        .await
-        .unwrap();
+    store.release(&grant, Some(Duration::from_mins(10))).await.unwrap();
 
     let holder = held(store.obtain(&claim(&key, "b", LONG)).await.unwrap());
     assert_eq!(holder.lessee.as_str(), "a");
     let left = holder.expires_in.unwrap();
-    assert!(
-        left > Duration::from_secs(590) && left < Duration::from_secs(612),
-        "{left:?}"
-    );
+    assert!(left > Duration::from_secs(590) && left < Duration::from_secs(612), "{left:?}");
     clock.set(620);
     let later = DynamoDbStore::new(client_of(proxy.address()), TABLE);
     granted(later.obtain(&claim(&key, "b", LONG)).await.unwrap());

@@ -38,11 +38,7 @@ async fn an_obtain_whose_answer_was_lost_is_recognised_as_ours() {
         let (grant, _) = granted(store.obtain(&claim).await.unwrap());
 
         assert_eq!(grant, claim.granted(grant.token));
-        assert_eq!(
-            item(&server, &key).await,
-            applied,
-            "the second changed something"
-        );
+        assert_eq!(item(&server, &key).await, applied, "the second changed something");
     }
 }
 
@@ -113,10 +109,7 @@ async fn what_arrives_twice_does_what_it_does_once() {
 
     proxy.next_with(UPDATE, Fault::Double);
     let grant = obtain(&store, &key, "a", LONG).await;
-    assert_eq!(
-        store.holder(&key).await.unwrap().unwrap().token,
-        grant.token
-    );
+    assert_eq!(store.holder(&key).await.unwrap().unwrap().token, grant.token);
     proxy.next_with(UPDATE, Fault::Double);
     let answer = store.heartbeat(&grant, Beat::new(1)).await.unwrap();
     assert_eq!(answer, Heartbeat::Extended);
@@ -249,10 +242,7 @@ async fn a_slow_network_shortens_what_the_holder_trusts_and_not_what_it_has() {
     let remaining = lease.remaining();
     let waited = clock.now().since(before);
 
-    assert!(
-        remaining + waited <= ttl + Duration::from_millis(1),
-        "{remaining:?} {waited:?}"
-    );
+    assert!(remaining + waited <= ttl + Duration::from_millis(1), "{remaining:?} {waited:?}");
     held(direct.obtain(&claim(&key, "b", ttl)).await.unwrap());
     lease.release().await.unwrap();
 }

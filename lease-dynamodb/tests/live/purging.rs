@@ -16,47 +16,20 @@ async fn after_eight_days_only_what_nobody_needs_is_purged() {
     let (proxy, clock) = server.at_another_time().await;
     clock.set(-8 * DAY);
     let then = ready(&server, &client_of(proxy.address())).await;
-    let [
-        idle,
-        held_again,
-        created,
-        updated,
-        by_hand,
-        bare_by_hand,
-        noted,
-    ] = [
-        "idle",
-        "held again",
-        "created",
-        "updated",
-        "by hand",
-        "bare",
-        "noted",
-    ]
-    .map(fresh_key);
+    let [idle, held_again, created, updated, by_hand, bare_by_hand, noted] =
+        ["idle", "held again", "created", "updated", "by hand", "bare", "noted"].map(fresh_key);
 
     let attributes = Attributes::from([("note".to_owned(), "keep me".into())]);
     assert!(then.create(&created, &attributes).await.unwrap());
     let note = ("note", s("keep me"));
     put(&server, &[("lease_key", s(by_hand.as_str())), note.clone()]).await;
     put(&server, &[("lease_key", s(bare_by_hand.as_str()))]).await;
-    for key in [
-        &idle,
-        &held_again,
-        &created,
-        &updated,
-        &by_hand,
-        &bare_by_hand,
-        &noted,
-    ] {
+    for key in [&idle, &held_again, &created, &updated, &by_hand, &bare_by_hand, &noted] {
         let grant = obtain(&then, key, "a", LONG).await;
         then.heartbeat(&grant, Beat::new(1)).await.unwrap();
         if key == &updated {
             let change = Change::new().set("note", "keep me");
-            assert_eq!(
-                then.update(&grant, &change).await.unwrap(),
-                Written::Applied
-            );
+            assert_eq!(then.update(&grant, &change).await.unwrap(), Written::Applied);
         }
         then.release(&grant, None).await.unwrap();
     }

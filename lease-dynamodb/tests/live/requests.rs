@@ -36,10 +36,7 @@ async fn each_operation_is_one_request() {
     store.read(&key).await.unwrap();
     assert_eq!(count.take(), 1, "read");
     let change = Change::new().set("checkpoint", "1");
-    assert_eq!(
-        store.update(&grant, &change).await.unwrap(),
-        Written::Applied
-    );
+    assert_eq!(store.update(&grant, &change).await.unwrap(), Written::Applied);
     assert_eq!(count.take(), 1, "update");
     let (grant, _) = granted(store.adopt(&grant, &claim(&key, "b", LONG)).await.unwrap());
     assert_eq!(count.take(), 1, "adopt");
@@ -52,10 +49,7 @@ async fn each_operation_is_one_request() {
     let grant = obtain(&store, &key, "a", LONG).await;
     assert_eq!(count.take(), 1, "obtain of a record with attributes");
     let to = "b".parse().unwrap();
-    assert_eq!(
-        store.transfer(&grant, &to, LONG).await.unwrap(),
-        Written::Applied
-    );
+    assert_eq!(store.transfer(&grant, &to, LONG).await.unwrap(), Written::Applied);
     assert_eq!(count.take(), 1, "transfer");
     let grant = obtain(&store, &key, "b", LONG).await;
     assert_eq!(count.take(), 1, "obtain of what was transferred");
@@ -81,10 +75,7 @@ async fn a_refused_claim_tells_the_holder_and_its_time_without_asking_again() {
     assert_eq!(count.take(), 1);
     assert_eq!((holder.lessee, holder.token), (grant.lessee, grant.token));
     let left = holder.expires_in.unwrap();
-    assert!(
-        left > Duration::from_secs(58) && left < Duration::from_secs(66),
-        "{left:?}"
-    );
+    assert!(left > Duration::from_secs(58) && left < Duration::from_secs(66), "{left:?}");
 }
 
 #[tokio::test]
@@ -105,11 +96,7 @@ async fn the_first_grant_of_a_process_costs_one_request_more_for_the_time() {
 async fn an_item_made_by_hand_costs_one_request_more_once() {
     let (server, count, _, store) = counted().await;
     let key = fresh_key("job");
-    put(
-        &server,
-        &[("lease_key", s(key.as_str())), ("note", s("mine"))],
-    )
-    .await;
+    put(&server, &[("lease_key", s(key.as_str())), ("note", s("mine"))]).await;
 
     let grant = obtain(&store, &key, "a", LONG).await;
     assert_eq!(count.take(), 2);

@@ -15,29 +15,17 @@ use crate::world::TABLE;
 #[tokio::test]
 async fn many_processes_may_make_the_table_at_once() {
     let server = Server::dynoxide().await;
-    let stores: Vec<_> = (0..16)
-        .map(|_| DynamoDbStore::new(server.client(), TABLE))
-        .collect();
+    let stores: Vec<_> = (0..16).map(|_| DynamoDbStore::new(server.client(), TABLE)).collect();
 
     for answer in join_all(stores.iter().map(DynamoDbStore::ensure_table)).await {
         answer.unwrap();
     }
 
     let client = server.client();
-    let described = client
-        .describe_table()
-        .table_name(TABLE)
-        .send()
-        .await
-        .unwrap();
+    let described = client.describe_table().table_name(TABLE).send().await.unwrap();
     let billing = described.table.unwrap().billing_mode_summary.unwrap();
     assert_eq!(billing.billing_mode, Some(BillingMode::PayPerRequest));
-    let ttl = client
-        .describe_time_to_live()
-        .table_name(TABLE)
-        .send()
-        .await
-        .unwrap();
+    let ttl = client.describe_time_to_live().table_name(TABLE).send().await.unwrap();
     let ttl = ttl.time_to_live_description.unwrap();
     assert_eq!(ttl.attribute_name(), Some("purge_at"));
 }
@@ -46,18 +34,10 @@ async fn many_processes_may_make_the_table_at_once() {
 async fn a_table_with_another_key_is_refused_and_described() {
     let server = Server::dynoxide().await;
     let part = |name: &str, kind| {
-        KeySchemaElement::builder()
-            .attribute_name(name)
-            .key_type(kind)
-            .build()
-            .unwrap()
+        KeySchemaElement::builder().attribute_name(name).key_type(kind).build().unwrap()
     };
     let attribute = |name: &str, kind| {
-        AttributeDefinition::builder()
-            .attribute_name(name)
-            .attribute_type(kind)
-            .build()
-            .unwrap()
+        AttributeDefinition::builder().attribute_name(name).attribute_type(kind).build().unwrap()
     };
     server
         .client()
@@ -85,13 +65,7 @@ async fn a_table_with_another_key_is_refused_and_described() {
 async fn a_ttl_that_goes_by_another_column_is_refused_unless_nothing_is_purged() {
     let server = Server::dynoxide().await;
     let store = || DynamoDbStore::builder(server.client(), TABLE);
-    store()
-        .without_purging()
-        .build()
-        .unwrap()
-        .ensure_table()
-        .await
-        .unwrap();
+    store().without_purging().build().unwrap().ensure_table().await.unwrap();
     let theirs = TimeToLiveSpecification::builder()
         .attribute_name("their_ttl")
         .enabled(true)
@@ -111,13 +85,7 @@ async fn a_ttl_that_goes_by_another_column_is_refused_unless_nothing_is_purged()
     let text = std::error::Error::source(&error).unwrap().to_string();
     assert!(text.contains("their_ttl"), "{text}");
 
-    store()
-        .without_purging()
-        .build()
-        .unwrap()
-        .ensure_table()
-        .await
-        .unwrap();
+    store().without_purging().build().unwrap().ensure_table().await.unwrap();
     let named = store().with_column(Column::PurgeAt, "their_ttl");
     named.build().unwrap().ensure_table().await.unwrap();
 }

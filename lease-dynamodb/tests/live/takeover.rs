@@ -19,13 +19,7 @@ async fn a_lease_that_is_long_dead_is_obtained_by_the_first_call_of_a_fresh_proc
     let client = Client::from_conf(config.build());
     let key = fresh_key("job");
     // It died before its first heartbeat, in the first call that it ever made.
-    obtain(
-        &DynamoDbStore::new(client.clone(), TABLE),
-        &key,
-        "dead",
-        LONG,
-    )
-    .await;
+    obtain(&DynamoDbStore::new(client.clone(), TABLE), &key, "dead", LONG).await;
 
     clock.set(0);
     count.take();

@@ -33,11 +33,7 @@ pub(crate) async fn ready(server: &Server, client: &Client) -> DynamoDbStore {
 
 pub(crate) fn builder(server: &Server, client: &Client) -> DynamoDbStoreBuilder {
     let builder = DynamoDbStore::builder(client.clone(), server.table(TABLE));
-    if server.knows_ttl() {
-        builder
-    } else {
-        builder.without_purging()
-    }
+    if server.knows_ttl() { builder } else { builder.without_purging() }
 }
 
 /// A store behind `proxy` that gives up soon, and has asked nothing yet.
@@ -67,18 +63,8 @@ pub(crate) async fn put(server: &Server, item: &[(&str, AttributeValue)]) {
 }
 
 pub(crate) async fn put_into(server: &Server, table: &str, item: &[(&str, AttributeValue)]) {
-    let item = item
-        .iter()
-        .map(|(name, value)| ((*name).to_owned(), value.clone()))
-        .collect();
-    server
-        .client()
-        .put_item()
-        .table_name(table)
-        .set_item(Some(item))
-        .send()
-        .await
-        .unwrap();
+    let item = item.iter().map(|(name, value)| ((*name).to_owned(), value.clone())).collect();
+    server.client().put_item().table_name(table).set_item(Some(item)).send().await.unwrap();
 }
 
 pub(crate) fn s(text: &str) -> AttributeValue {

@@ -15,11 +15,7 @@ pub async fn a_free_key_is_granted<F: Fixture>(case: Case<F>) {
 
     let grant = case.obtain(&claim).await;
 
-    assert_eq!(
-        grant,
-        claim.granted(grant.token),
-        "the grant is not the claim's"
-    );
+    assert_eq!(grant, claim.granted(grant.token), "the grant is not the claim's");
 }
 
 /// However many lessees ask, at the same moment or later, one has the key until its ttl has
@@ -27,15 +23,12 @@ pub async fn a_free_key_is_granted<F: Fixture>(case: Case<F>) {
 pub async fn a_held_key_is_granted_to_nobody_else<F: Fixture>(case: Case<F>) {
     for round in 0..5 {
         let key = name(&format!("conformance/round-{round}"));
-        let claims: Vec<_> = (0..16)
-            .map(|lessee| case.claim_of(&key, &format!("lessee-{lessee}")))
-            .collect();
+        let claims: Vec<_> =
+            (0..16).map(|lessee| case.claim_of(&key, &format!("lessee-{lessee}"))).collect();
 
         let answers = join_all(claims.iter().map(|claim| case.store.obtain(claim))).await;
 
-        let granted = answers
-            .iter()
-            .filter(|one| matches!(one, Ok(Obtained::Granted(..))));
+        let granted = answers.iter().filter(|one| matches!(one, Ok(Obtained::Granted(..))));
         assert_eq!(granted.count(), 1, "of 16 claims at once");
     }
     let since = case.now();
@@ -73,10 +66,7 @@ pub async fn a_repeated_claim_does_not_extend<F: Fixture>(case: Case<F>) {
     drop(case.ask(&claim).await);
 
     let left_then = case.holder().await.and_then(|holder| holder.expires_in);
-    assert!(
-        left_then <= left,
-        "{left:?} were left, and now {left_then:?}"
-    );
+    assert!(left_then <= left, "{left:?} were left, and now {left_then:?}");
 }
 
 /// A key whose holder is gone is granted again.
@@ -121,10 +111,7 @@ pub async fn a_free_key_has_no_holder<F: Fixture>(case: Case<F>) {
 /// Leases of different keys have nothing to do with each other.
 pub async fn keys_do_not_disturb_each_other<F: Fixture>(case: Case<F>) {
     // Names that a careless store might mix up.
-    let keys = [
-        "k", "k/", "K", "k:1", "k:10", "{k}", "k%", "k*", "ключ", "k k",
-    ]
-    .map(name);
+    let keys = ["k", "k/", "K", "k:1", "k:10", "{k}", "k%", "k*", "ключ", "k k"].map(name);
     let mut grants = Vec::new();
     for key in &keys {
         grants.push(case.obtain(&case.claim_of(key, "a")).await);

@@ -4,7 +4,8 @@ use futures_util::StreamExt;
 
 use crate::conformance::Fixture;
 use crate::conformance::case::{Case, name};
-use crate::grant::{Beat, Heartbeat, LossCause};
+use crate::grant::{Beat, Heartbeat};
+use crate::lost::LossCause;
 use crate::store::LockStore;
 
 /// A heartbeat keeps the key for another ttl.
@@ -97,11 +98,7 @@ pub async fn many_heartbeats_are_each_answered_once<F: Fixture>(case: Case<F>) {
 
     let mut places: Vec<_> = answers.iter().map(|(place, _)| *place).collect();
     places.sort_unstable();
-    assert_eq!(
-        places,
-        (0..20).collect::<Vec<_>>(),
-        "the places that were answered"
-    );
+    assert_eq!(places, (0..20).collect::<Vec<_>>(), "the places that were answered");
     for (place, answer) in answers {
         let extended = matches!(answer, Ok(Heartbeat::Extended));
         assert_eq!(extended, place % 3 != 0, "heartbeat {place}: {answer:?}");

@@ -7,10 +7,10 @@ use tokio::time::timeout;
 
 use crate::conformance::case::Case;
 use crate::conformance::{Call, Fault, Fixture};
-use crate::grant::LossCause;
 use crate::hold::LeaseState;
 use crate::lease::{Handed, Lease, Released};
 use crate::locker::Locker;
+use crate::lost::LossCause;
 
 /// An obtain that was applied, but whose reply was lost, is recognised as ours.
 pub async fn a_lost_reply_to_an_obtain_is_recognised<F: Fixture>(case: Case<F>) {
@@ -20,10 +20,7 @@ pub async fn a_lost_reply_to_an_obtain_is_recognised<F: Fixture>(case: Case<F>) 
     let since = case.now();
     let lease = obtained(&case, &locker).await;
 
-    assert!(
-        case.now().since(since) < case.ttl,
-        "it waited for its own lease to run out"
-    );
+    assert!(case.now().since(since) < case.ttl, "it waited for its own lease to run out");
     assert!(lease.is_held());
 }
 
@@ -44,12 +41,8 @@ pub async fn one_failed_heartbeat_is_no_loss<F: Fixture>(case: Case<F>) {
     let mut state = lease.state();
     case.store.next(Call::Heartbeat, Fault::Fail);
 
-    let risk = soon(&case, state.wait_for(|state| *state == LeaseState::AtRisk))
-        .await
-        .is_ok();
-    let held = soon(&case, state.wait_for(|state| *state == LeaseState::Held))
-        .await
-        .is_ok();
+    let risk = soon(&case, state.wait_for(|state| *state == LeaseState::AtRisk)).await.is_ok();
+    let held = soon(&case, state.wait_for(|state| *state == LeaseState::Held)).await.is_ok();
 
     assert!(risk && held && lease.is_held());
 }
@@ -84,11 +77,7 @@ async fn loss_comes_first<F: Fixture>(case: Case<F>, fault: Fault) {
 
     assert_eq!(cause, LossCause::Expired);
     assert!(!lease.is_held());
-    assert!(
-        told <= taken,
-        "taken over {:?} before the loss was told",
-        told.since(taken)
-    );
+    assert!(told <= taken, "taken over {:?} before the loss was told", told.since(taken));
     case.not_before_ttl(taken, since - case.ttl / 2);
     assert!(successor.is_ok(), "{successor:?}");
 }
@@ -96,8 +85,7 @@ async fn loss_comes_first<F: Fixture>(case: Case<F>, fault: Fault) {
 /// An attempt that is dropped while it is on its way leaves the key free.
 pub async fn a_dropped_attempt_leaves_the_key_free<F: Fixture>(case: Case<F>) {
     let locker = case.locker();
-    case.store
-        .next(Call::Obtain, Fault::DelayReply(case.ttl / 10));
+    case.store.next(Call::Obtain, Fault::DelayReply(case.ttl / 10));
 
     let key = case.key();
     let given_up = timeout(case.ttl / 20, locker.obtain(&key)).await;
@@ -171,10 +159,7 @@ pub async fn a_handed_over_lease_is_resumed<F: Fixture>(case: Case<F>) {
     let to = case.sound_locker();
     let resumed = to.resume(handed).await;
 
-    assert!(
-        matches!(&resumed, Ok(Some(lease)) if lease.is_held()),
-        "{resumed:?}"
-    );
+    assert!(matches!(&resumed, Ok(Some(lease)) if lease.is_held()), "{resumed:?}");
     assert_eq!(case.lessee_of_holder().await.as_ref(), Some(to.lessee()));
 }
 
@@ -189,7 +174,5 @@ async fn obtained<F: Fixture>(case: &Case<F>, locker: &Locker) -> Lease {
 /// What must complete, within a bound that no sound store comes near.
 #[expect(clippy::expect_used, reason = "a promise is broken by panicking")]
 async fn soon<F: Fixture, T>(case: &Case<F>, what: impl Future<Output = T>) -> T {
-    timeout(case.ttl * 20, what)
-        .await
-        .expect("done within 20 ttls")
+    timeout(case.ttl * 20, what).await.expect("done within 20 ttls")
 }

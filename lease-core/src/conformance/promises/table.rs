@@ -10,8 +10,9 @@ use crate::attributes::{Attributes, Change, Value};
 use crate::conformance::Fixture;
 use crate::conformance::case::{Case, expect_granted, expect_held, name};
 use crate::error::StoreError;
-use crate::grant::{Heartbeat, LossCause, Obtained, Written};
+use crate::grant::{Heartbeat, Obtained, Written};
 use crate::key::Lessee;
+use crate::lost::LossCause;
 use crate::table::{LeaseRecord, LeaseTable};
 use crate::token::FencingToken;
 
@@ -48,10 +49,7 @@ pub async fn a_held_record_shows_its_holder<F: Fixture<Store: LeaseTable>>(case:
         holder.map(|holder| (holder.lessee, holder.token)),
         Some((grant.lessee, grant.token))
     );
-    assert_eq!(
-        freed.map(|record| (record.holder, record.token)),
-        Some((None, Some(grant.token)))
-    );
+    assert_eq!(freed.map(|record| (record.holder, record.token)), Some((None, Some(grant.token))));
 }
 
 /// No lease write touches the attributes.
@@ -79,14 +77,8 @@ pub async fn attributes_are_told_to_who_obtains<F: Fixture<Store: LeaseTable>>(c
 
 /// Every type of attribute is read back as it was written, to the last digit.
 pub async fn every_type_of_attribute_is_read_back<F: Fixture<Store: LeaseTable>>(case: Case<F>) {
-    let digits = "12345678901234567890123456789012345678"
-        .parse()
-        .map(Value::Number);
-    let list = Value::List(vec![
-        Value::from("x"),
-        Value::from(-1_i64),
-        Value::Bool(false),
-    ]);
+    let digits = "12345678901234567890123456789012345678".parse().map(Value::Number);
+    let list = Value::List(vec![Value::from("x"), Value::from(-1_i64), Value::Bool(false)]);
     let texts = ["a", "ä", ""].map(str::to_owned);
     let mut written = Attributes::new();
     for (name, value) in [
@@ -98,20 +90,11 @@ pub async fn every_type_of_attribute_is_read_back<F: Fixture<Store: LeaseTable>>
         ("bytes", Value::Bytes(vec![0, 255, 10])),
         ("null", Value::Null),
         ("empty list", Value::List(Vec::new())),
-        (
-            "map",
-            Value::Map(BTreeMap::from([("inner".to_owned(), list.clone())])),
-        ),
+        ("map", Value::Map(BTreeMap::from([("inner".to_owned(), list.clone())]))),
         ("list", list),
         ("texts", Value::TextSet(BTreeSet::from(texts))),
-        (
-            "numbers",
-            Value::NumberSet(["1", "2"].iter().flat_map(|n| n.parse()).collect()),
-        ),
-        (
-            "byte sets",
-            Value::BytesSet(BTreeSet::from([vec![1], vec![2, 3]])),
-        ),
+        ("numbers", Value::NumberSet(["1", "2"].iter().flat_map(|n| n.parse()).collect())),
+        ("byte sets", Value::BytesSet(BTreeSet::from([vec![1], vec![2, 3]]))),
     ] {
         written.insert(name.to_owned(), value);
     }
@@ -128,11 +111,7 @@ pub async fn an_update_changes_what_it_names_and_nothing_else<F: Fixture<Store: 
     case.created(&colours()).await;
     let grant = case.granted("a").await;
 
-    let change = Change::new()
-        .set("sky", "grey")
-        .set("sea", "blue")
-        .remove("grass")
-        .remove("none");
+    let change = Change::new().set("sky", "grey").set("sea", "blue").remove("grass").remove("none");
     let written = case.written(case.store.update(&grant, &change)).await;
 
     assert_eq!(written, Written::Applied);
@@ -171,10 +150,7 @@ pub async fn an_update_does_not_extend<F: Fixture<Store: LeaseTable>>(case: Case
     let _ = case.written(case.store.update(&grant, &change)).await;
 
     let left_then = case.holder().await.and_then(|holder| holder.expires_in);
-    assert!(
-        left_then <= left,
-        "{left:?} were left, and now {left_then:?}"
-    );
+    assert!(left_then <= left, "{left:?} were left, and now {left_then:?}");
 }
 
 /// A list has every record under its prefix, once, and no other.
@@ -195,17 +171,10 @@ pub async fn a_list_has_every_record_of_its_prefix<F: Fixture<Store: LeaseTable>
 
     let listed: Vec<_> = case.store.list("list/a/").collect().await;
 
-    let keys: Vec<_> = listed
-        .into_iter()
-        .filter_map(|record| Some(record.ok()?.key))
-        .collect();
+    let keys: Vec<_> = listed.into_iter().filter_map(|record| Some(record.ok()?.key)).collect();
     assert_eq!(keys.len(), expected.len(), "records listed");
     assert_eq!(keys.into_iter().collect::<BTreeSet<_>>(), expected);
-    assert_eq!(
-        case.store.list("").collect::<Vec<_>>().await.len(),
-        64,
-        "records in all"
-    );
+    assert_eq!(case.store.list("").collect::<Vec<_>>().await.len(), 64, "records in all");
 }
 
 /// A key that was transferred is free for the one it was transferred to.
@@ -264,11 +233,7 @@ pub async fn a_deleted_record_is_gone<F: Fixture<Store: LeaseTable>>(case: Case<
     assert_eq!(written, Written::Applied);
     assert_eq!(case.read().await, None);
     assert_eq!(case.holder().await, None);
-    assert_eq!(
-        case.store.list("").collect::<Vec<_>>().await.len(),
-        0,
-        "records listed"
-    );
+    assert_eq!(case.store.list("").collect::<Vec<_>>().await.len(), 0, "records listed");
     assert!(case.created(&Attributes::new()).await);
     assert_eq!(case.attributes().await, Attributes::new());
 }
@@ -283,16 +248,8 @@ pub async fn a_deleted_record_remembers_its_token<F: Fixture<Store: LeaseTable>>
     drop(expect_held(case.ask(&claim).await));
     let next = case.granted("b").await;
 
-    assert!(
-        next.token > grant.token,
-        "{} after {}",
-        next.token,
-        grant.token
-    );
-    assert!(matches!(
-        case.heartbeat(&grant, 1).await,
-        Heartbeat::Lost(_)
-    ));
+    assert!(next.token > grant.token, "{} after {}", next.token, grant.token);
+    assert!(matches!(case.heartbeat(&grant, 1).await, Heartbeat::Lost(_)));
 }
 
 /// A former holder cannot delete the record.
@@ -341,11 +298,7 @@ pub async fn an_evicted_lease_runs_out_and_not_before<F: Fixture<Store: LeaseTab
     let (next, taken) = case.taken_over("b").await;
 
     case.not_before_ttl(taken, since);
-    assert_eq!(
-        case.heartbeat(&next, 1).await,
-        Heartbeat::Extended,
-        "the mark was not removed"
-    );
+    assert_eq!(case.heartbeat(&next, 1).await, Heartbeat::Extended, "the mark was not removed");
 }
 
 /// An eviction of another grant than the one that stands hits nobody.
@@ -372,24 +325,15 @@ fn colours() -> Attributes {
 #[expect(clippy::expect_used, reason = "a promise is broken by panicking")]
 impl<F: Fixture<Store: LeaseTable>> Case<F> {
     async fn created(&self, attributes: &Attributes) -> bool {
-        self.store
-            .create(&self.key(), attributes)
-            .await
-            .expect("an answer to a creation")
+        self.store.create(&self.key(), attributes).await.expect("an answer to a creation")
     }
 
     async fn read(&self) -> Option<LeaseRecord> {
-        self.store
-            .read(&self.key())
-            .await
-            .expect("a record or none")
+        self.store.read(&self.key()).await.expect("a record or none")
     }
 
     async fn attributes(&self) -> Attributes {
-        self.read()
-            .await
-            .map(|record| record.attributes)
-            .expect("a record")
+        self.read().await.map(|record| record.attributes).expect("a record")
     }
 
     async fn written(&self, write: impl Future<Output = Result<Written, StoreError>>) -> Written {
@@ -399,7 +343,6 @@ impl<F: Fixture<Store: LeaseTable>> Case<F> {
     /// Transfers `grant` to the lessee `b`.
     async fn transferred(&self, grant: &crate::grant::Grant, reserved: Duration) -> Written {
         let to = Lessee::new("b").expect("a lessee");
-        self.written(self.store.transfer(grant, &to, reserved))
-            .await
+        self.written(self.store.transfer(grant, &to, reserved)).await
     }
 }

@@ -23,12 +23,7 @@ pub async fn tokens_grow_over_expiry<F: Fixture>(case: Case<F>) {
 
     let (second, _) = case.taken_over("b").await;
 
-    assert!(
-        second.token > first.token,
-        "{} after {}",
-        second.token,
-        first.token
-    );
+    assert!(second.token > first.token, "{} after {}", second.token, first.token);
 }
 
 /// Who adopts a grant gets a larger token than who handed it over.
@@ -37,10 +32,5 @@ pub async fn tokens_grow_over_adoption<F: Fixture>(case: Case<F>) {
 
     let second = expect_granted(case.adopt(&first, &case.claim("b")).await);
 
-    assert!(
-        second.token > first.token,
-        "{} after {}",
-        second.token,
-        first.token
-    );
+    assert!(second.token > first.token, "{} after {}", second.token, first.token);
 }

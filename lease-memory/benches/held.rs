@@ -1,0 +1,165 @@
+//! What 100,000 held leases cost: memory above the store's own records, and heartbeats in time.
+//!
+//! Memory is counted by the allocator, twice: once with every key claimed directly from a store,
+//! and once through a locker. The difference is the locker's: the guards, what the heartbeater
+//! keeps, and what it has in its hands. Key texts are shared, and made before either count.
+#![expect(clippy::unwrap_used, reason = "a bench may fail")]
+#![expect(clippy::print_stdout, reason = "this is what it is for")]
+
+use std::alloc::System;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
+
+use lease_core::{
+    Claim, LeaseKey, LeaseOptions, Lessee, LockStore, Locker, LossCause, Metrics, Nonce,
+};
+use lease_memory::MemoryStore;
+use stats_alloc::{INSTRUMENTED_SYSTEM, StatsAlloc};
+use uuid::Uuid;
+
+#[global_allocator]
+static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
+
+#[tokio::main]
+async fn main() -> ExitCode {
+    let keys: Vec<LeaseKey> =
+        (0..LEASES).map(|number| format!("orders/{number:06}").parse().unwrap()).collect();
+    let store_alone = bytes_of_claims(&keys).await;
+
+    let options = LeaseOptions::new(TTL).unwrap();
+    let period = options.heartbeat_period();
+    let heard = Arc::new(Heard::new(period));
+    let counted: Arc<dyn Metrics> = Arc::clone(&heard) as _;
+    let locker = Locker::new(MemoryStore::new()).with_options(options).with_metrics(counted);
+
+    let before = bytes();
+    let mut leases = Vec::with_capacity(LEASES);
+    for key in &keys {
+        leases.push(locker.obtain(key).await.unwrap().lease().unwrap());
+    }
+    let obtained = bytes() - before - store_alone;
+
+    let cpu_before = cpu();
+    tokio::time::sleep(period * PERIODS).await;
+    let cpu = cpu().saturating_sub(cpu_before);
+    let kept = bytes() - before - store_alone;
+    let held = leases.iter().filter(|lease| lease.is_held()).count();
+
+    let heartbeats = heard.heartbeats.load(Relaxed);
+    let late = heard.late.load(Relaxed);
+    let failed = heard.failed.load(Relaxed);
+    let lost = heard.lost.load(Relaxed);
+    let longest_interval = Duration::from_micros(heard.longest_interval_us.load(Relaxed));
+    let least_margin = Duration::from_micros(heard.least_margin_us.load(Relaxed));
+    println!("leases held              {held} of {LEASES}");
+    println!("ttl, heartbeat period    {TTL:?}, {period:?}");
+    println!("store's own record       {} bytes per lease", store_alone / LEASES);
+    println!("locker, once obtained    {} bytes per lease", obtained / LEASES);
+    println!("locker, {PERIODS} periods later  {} bytes per lease", kept / LEASES);
+    println!("heartbeats               {heartbeats} in {:?}", period * PERIODS);
+    println!("longest between two      {longest_interval:?}");
+    println!("least margin left        {least_margin:?} of {TTL:?}");
+    println!("late, failed, lost       {late}, {failed}, {lost}");
+    println!("processor time           {cpu:?} in {:?}", period * PERIODS);
+
+    let on_time = held == LEASES && late + failed + lost == 0;
+    if on_time && obtained.max(kept) / LEASES <= MOST_BYTES {
+        ExitCode::SUCCESS
+    } else {
+        println!("FAILED: at most {MOST_BYTES} bytes per lease, and nothing late, are the aim");
+        ExitCode::FAILURE
+    }
+}
+
+/// How much a store alone keeps for `keys`, all held.
+async fn bytes_of_claims(keys: &[LeaseKey]) -> usize {
+    let lessee = Lessee::new("holder").unwrap();
+    let before = bytes();
+    let store = MemoryStore::new();
+    for (number, key) in (0..).zip(keys) {
+        let nonce = Nonce::new(Uuid::from_u128(number));
+        let claim = Claim::new(key.clone(), lessee.clone(), nonce, Duration::from_secs(60));
+        drop(store.obtain(&claim).await.unwrap());
+    }
+    bytes() - before
+}
+
+/// Counts heartbeats, and which of them came late.
+#[derive(Debug)]
+struct Heard {
+    period: Duration,
+    longest_interval_us: AtomicU64,
+    least_margin_us: AtomicU64,
+    heartbeats: AtomicU64,
+    late: AtomicU64,
+    failed: AtomicU64,
+    lost: AtomicU64,
+}
+
+impl Heard {
+    fn new(period: Duration) -> Self {
+        Self {
+            period,
+            longest_interval_us: AtomicU64::new(0),
+            least_margin_us: AtomicU64::new(u64::MAX),
+            heartbeats: AtomicU64::new(0),
+            late: AtomicU64::new(0),
+            failed: AtomicU64::new(0),
+            lost: AtomicU64::new(0),
+        }
+    }
+}
+
+impl Metrics for Heard {
+    fn heartbeat(&self, _key: &LeaseKey, latency: Duration, margin: Duration) {
+        // The margin is what was left when the answer came, of what the heartbeat before it
+        // gave: 1 % less than the ttl, for clocks, and 2 ms less, for timers.
+        let given = TTL.mul_f64(0.99).saturating_sub(Duration::from_millis(2));
+        let interval = given.saturating_sub(margin + latency);
+        self.longest_interval_us.fetch_max(micros(interval), Relaxed);
+        self.least_margin_us.fetch_min(micros(margin), Relaxed);
+        self.heartbeats.fetch_add(1, Relaxed);
+        // A hundredth of a period is the scheduler's.
+        if interval > self.period + self.period / 100 {
+            self.late.fetch_add(1, Relaxed);
+        }
+    }
+
+    fn heartbeat_failed(&self, _key: &LeaseKey, _margin: Duration) {
+        self.failed.fetch_add(1, Relaxed);
+    }
+
+    fn lost(&self, _key: &LeaseKey, _held: Duration, _cause: LossCause) {
+        self.lost.fetch_add(1, Relaxed);
+    }
+}
+
+fn micros(length: Duration) -> u64 {
+    u64::try_from(length.as_micros()).unwrap_or(u64::MAX)
+}
+
+/// Bytes allocated and not yet freed.
+fn bytes() -> usize {
+    let stats = ALLOCATOR.stats();
+    stats.bytes_allocated - stats.bytes_deallocated
+}
+
+/// Processor time of this process so far, on all cores; zero where that is not Linux.
+fn cpu() -> Duration {
+    let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
+    // proc(5): utime and stime are fields 14 and 15, in hundredths of a second; the second field
+    // is a name in brackets that may have spaces in it.
+    let after_name = stat.rsplit(") ").next().unwrap_or_default();
+    let ticks = after_name.split(' ').skip(11).take(2);
+    let hundredths: u64 = ticks.filter_map(|field| field.parse::<u64>().ok()).sum();
+    Duration::from_millis(hundredths * 10)
+}
+
+const LEASES: usize = 100_000;
+const TTL: Duration = Duration::from_secs(6);
+/// How many heartbeat periods to look on for.
+const PERIODS: u32 = 5;
+/// The aim, above the store's own record.
+const MOST_BYTES: usize = 1536;

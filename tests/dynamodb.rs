@@ -1,13 +1,10 @@
 //! DynamoDB servers for tests, and clients of them.
 
-use std::collections::BTreeSet;
 use std::fmt;
-use std::io::Write;
 use std::net::SocketAddr;
-use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use aws_sdk_dynamodb::Client;
@@ -22,6 +19,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::oneshot;
 
 use crate::proxy::{Proxy, Wire};
+use crate::tools::tool;
 
 /// A server that is there until this is dropped, also when the test fails.
 pub struct Server {
@@ -381,36 +379,6 @@ fn shifted(line: &str, seconds: i64) -> Option<String> {
     let date = DateTime::from_str(date.trim(), DateTimeFormat::HttpDate).ok()?;
     let date = DateTime::from_secs(date.secs() + seconds);
     Some(format!("date: {}", date.fmt(DateTimeFormat::HttpDate).ok()?))
-}
-
-/// The program `name`: in the folder `LEASE_TEST_TOOLS`, at one of `places`, or on the path.
-/// One that is missing is said aloud, or, with `LEASE_TEST_REQUIRE_ALL`, a failure.
-fn tool(name: &str, places: &[&str]) -> Option<PathBuf> {
-    let tools = std::env::var_os("LEASE_TEST_TOOLS").map(PathBuf::from);
-    let in_tools = tools.iter().flat_map(|tools| places.iter().map(|place| tools.join(place)));
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let on_path = std::env::split_paths(&path).map(|folder| folder.join(name));
-    let found = in_tools.chain(on_path).find(|program| program.is_file());
-    if found.is_none() {
-        assert!(
-            std::env::var_os("LEASE_TEST_REQUIRE_ALL").is_none(),
-            "{name} is not installed, and LEASE_TEST_REQUIRE_ALL is set",
-        );
-        say_once(name);
-    }
-    found
-}
-
-fn say_once(name: &str) {
-    static SAID: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
-    let mut said = SAID.lock().unwrap_or_else(PoisonError::into_inner);
-    if said.insert(name.to_owned()) {
-        // Not `eprintln!`: the harness keeps that to itself where the test passes.
-        drop(writeln!(
-            std::io::stderr(),
-            "SKIPPED: {name} is not installed, so nothing is tested against it"
-        ));
-    }
 }
 
 async fn free_port() -> u16 {

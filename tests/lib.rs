@@ -6,3 +6,4 @@
 pub mod claims;
 pub mod dynamodb;
 pub mod proxy;
+pub mod tools;

@@ -110,7 +110,7 @@ async fn waiting_for_any_obtains_one_however_many_become_free() {
         assert_eq!(holder.is_some(), key == lease.key(), "{key}");
     }
     let refused = waiter.wait_until_any_obtained(&[]).await.unwrap_err();
-    assert_eq!(refused.kind(), StoreErrorKind::Misconfigured);
+    assert_eq!(refused.kind(), StoreErrorKind::Refused);
 }
 
 #[tokio::test(start_paused = true)]
@@ -354,7 +354,7 @@ async fn a_hand_over_runs_out_and_bad_ones_are_refused() {
     assert!(locker.resume(handed).await.unwrap().is_none());
 
     let refused = obtained(&locker, "job").await.hand_over(Duration::ZERO).await.unwrap_err();
-    assert_eq!(refused.kind(), StoreErrorKind::Misconfigured);
+    assert_eq!(refused.kind(), StoreErrorKind::Refused);
     for garbage in ["", "null", "{}", "{\"key\":\"\",\"lessee\":\"a\"}", "[1,2]"] {
         assert!(garbage.parse::<HandOver>().is_err(), "{garbage}");
     }

@@ -9,7 +9,7 @@ use crate::attributes::Attributes;
 use crate::clock::{Moment, sleep_until};
 use crate::error::{StoreError, StoreErrorKind};
 use crate::grant::{Claim, Grant, Holder, Obtained};
-use crate::home::{Home, runtime_has_ended};
+use crate::home::Home;
 use crate::key::LeaseKey;
 use crate::lease::Lease;
 use crate::nonce::Nonce;
@@ -19,12 +19,12 @@ use crate::settings::Settings;
 
 /// What an attempt to obtain a key came to.
 #[derive(Debug)]
-#[must_use = "an obtained lease that is dropped is released"]
+#[must_use = "a lease that is dropped is released: bind it to a name, since `let _ =` drops it"]
 #[expect(clippy::exhaustive_enums, reason = "a key is obtained or held: match on both")]
 pub enum Attempt {
     /// The key is yours for as long as you keep this.
     Obtained(Lease),
-    /// Somebody else has it.
+    /// Somebody else has it, or another task of yours: leases are not re-entrant.
     Held(Holder),
 }
 
@@ -81,8 +81,7 @@ pub(crate) async fn attempt(
         _errand: home.errand(),
     };
     home.run(errand.settle());
-    // A runtime that has ended drops its tasks, and with them the other end.
-    answer.await.unwrap_or_else(|_dropped| Err(runtime_has_ended()))
+    answer.await.unwrap_or_else(|_dropped| Err(home.why_unanswered()))
 }
 
 struct Attempting {

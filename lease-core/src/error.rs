@@ -29,6 +29,9 @@ pub enum StoreErrorKind {
     /// The set-up is wrong: a missing table, a claim that the store cannot keep, a locker
     /// whose runtime has ended.
     Misconfigured,
+    /// What was asked cannot be done, and was not sent: the source says which value breaks which
+    /// rule.
+    Refused,
     /// The store asks for fewer requests.
     Throttled,
     /// The store did not answer, or not in time. The request may still have been applied.
@@ -52,9 +55,10 @@ impl StoreError {
     pub fn is_retryable(&self) -> bool {
         match self.kind {
             StoreErrorKind::Throttled | StoreErrorKind::Unavailable => true,
-            StoreErrorKind::Corrupt | StoreErrorKind::Denied | StoreErrorKind::Misconfigured => {
-                false
-            }
+            StoreErrorKind::Corrupt
+            | StoreErrorKind::Denied
+            | StoreErrorKind::Misconfigured
+            | StoreErrorKind::Refused => false,
         }
     }
 }
@@ -65,6 +69,7 @@ impl fmt::Display for StoreErrorKind {
             Self::Corrupt => "lock store holds what cannot be read",
             Self::Denied => "lock store refused access",
             Self::Misconfigured => "leases are not set up for this",
+            Self::Refused => "what was asked cannot be done",
             Self::Throttled => "lock store asks for fewer requests",
             Self::Unavailable => "lock store did not answer",
         })

@@ -92,7 +92,7 @@ pub struct Grant {
     pub ttl: Duration,
 }
 
-/// Who holds a key now.
+/// Who holds a key now, or for whom it is kept.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct Holder {

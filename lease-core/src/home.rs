@@ -55,6 +55,18 @@ impl Home {
         self.commands.is_closed()
     }
 
+    /// Why a task of this locker was dropped before it answered.
+    pub(crate) fn why_unanswered(&self) -> StoreError {
+        if self.is_gone() {
+            return runtime_has_ended();
+        }
+        StoreError::new(
+            StoreErrorKind::Misconfigured,
+            "a task of this locker panicked: in its store, or because its runtime was built \
+             without timers (`enable_time`)",
+        )
+    }
+
     /// Runs `errand` to its end, whoever waits for it.
     pub(crate) fn run(&self, errand: impl Future<Output = ()> + Send + 'static) {
         self.runtime.spawn(errand);

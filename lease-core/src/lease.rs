@@ -18,7 +18,7 @@ use crate::grant::{Grant, Heartbeat};
 use crate::handover::HandOver;
 use crate::heartbeat::Command;
 use crate::hold::{Ending, Hold, LeaseState};
-use crate::home::{Home, runtime_has_ended};
+use crate::home::Home;
 use crate::key::{LeaseKey, Lessee};
 use crate::lost::LossCause;
 use crate::lost::Lost;
@@ -32,7 +32,9 @@ use crate::token::FencingToken;
 /// A key that you hold: kept alive from grant to release, by heartbeats in the background.
 ///
 /// Dropping it releases it, in the background; [`release`](Self::release) waits for that.
-/// Dropping neither blocks, panics nor needs a runtime.
+/// Dropping neither blocks, panics nor needs a runtime. Dropping a *lost* lease frees the key too,
+/// since its ttl may not have passed yet: so stop everything that runs under it first, whatever
+/// you started elsewhere included.
 ///
 /// What it promises: while [`is_held`](Self::is_held) says so, nobody else's lease on the key
 /// does. What it cannot promise: that a write which you began in time *arrives* in time. Send
@@ -53,7 +55,7 @@ use crate::token::FencingToken;
 /// # }
 /// # async fn pay_everybody(token: lease_core::FencingToken) -> u32 { 0 }
 /// ```
-#[must_use = "a lease that is dropped is released"]
+#[must_use = "a lease that is dropped is released: bind it to a name, since `let _ =` drops it"]
 pub struct Lease {
     hold: Arc<Hold>,
     attributes: Attributes,
@@ -69,7 +71,8 @@ pub struct Lease {
 pub enum Released {
     /// The key is free.
     Freed,
-    /// The lease was lost before it could be released.
+    /// The lease was lost before it could be released: the key is free already, or somebody
+    /// else's.
     AlreadyLost(LossCause),
 }
 
@@ -129,7 +132,7 @@ impl Lease {
         self.hold.grant.token
     }
 
-    /// What was on the record when the key was obtained.
+    /// What was on the record when the key was obtained. Later updates do not show here.
     pub fn attributes(&self) -> &Attributes {
         &self.attributes
     }
@@ -137,7 +140,8 @@ impl Lease {
     /// The grant itself: for writes to a [`LeaseTable`](crate::LeaseTable).
     ///
     /// After a [`transfer`](crate::LeaseTable::transfer) or a
-    /// [`delete`](crate::LeaseTable::delete) under it, drop the lease.
+    /// [`delete`](crate::LeaseTable::delete) under it, drop the lease: it does not know yet that it
+    /// has ended, and would learn so by a heartbeat.
     pub fn grant(&self) -> &Grant {
         &self.hold.grant
     }
@@ -157,8 +161,9 @@ impl Lease {
 
     /// Follows where the lease stands.
     ///
-    /// The current value is there at once. [`LeaseState::AtRisk`] is the time to stop taking on
-    /// new work.
+    /// The current value is there at once: this is a [`tokio::sync::watch::Receiver`], to
+    /// `wait_for` a state or to look at with `borrow`. [`LeaseState::AtRisk`] is the time to stop
+    /// taking on new work.
     pub fn state(&self) -> watch::Receiver<LeaseState> {
         self.hold.state()
     }
@@ -258,7 +263,7 @@ impl Lease {
     async fn give_back(mut self, reserved: Option<Duration>) -> Result<Released, StoreError> {
         let (reply, answer) = oneshot::channel();
         let ending = self.send_release(reserved, Some(reply));
-        let answer = answer.await.unwrap_or_else(|_dropped| Err(runtime_has_ended()));
+        let answer = answer.await.unwrap_or_else(|_dropped| Err(self.home.why_unanswered()));
         match ending {
             Ending::Lost(cause) => Ok(Released::AlreadyLost(cause)),
             Ending::Released => answer.map(|()| Released::Freed),
@@ -298,7 +303,7 @@ impl Lease {
     /// Safe: a hand-over that nobody receives is released.
     pub async fn hand_over(self, wait: Duration) -> Result<Handed, StoreError> {
         LeaseOptions::check_range("wait", wait)
-            .map_err(|invalid| StoreError::new(StoreErrorKind::Misconfigured, invalid))?;
+            .map_err(|invalid| StoreError::new(StoreErrorKind::Refused, invalid))?;
         let home = self.home.clone();
         let (reply, answer) = oneshot::channel();
         home.run(async move {
@@ -306,7 +311,7 @@ impl Lease {
             drop(reply.send(self.last_heartbeat(wait).await));
         });
         let (mut lease, heartbeat) =
-            answer.await.unwrap_or_else(|_dropped| Err(runtime_has_ended()))?;
+            answer.await.unwrap_or_else(|_dropped| Err(home.why_unanswered()))?;
         match heartbeat {
             Heartbeat::Extended | Heartbeat::Overtaken => {
                 lease.given_away = true;

@@ -162,7 +162,9 @@ impl Locker {
     /// Waiters of one locker stand in line for a key, in the order in which they came, and the
     /// first of them contends with other processes. It is woken by a release, where the store
     /// can; otherwise it asks again when the holder's lease runs out, and every
-    /// [`poll_interval`](LeaseOptions::poll_interval).
+    /// [`poll_interval`](LeaseOptions::poll_interval). Between lockers there is no order: whoever
+    /// releases and asks again may well be first. A task that waits for a key which it holds
+    /// itself waits for ever.
     ///
     /// # Errors
     ///
@@ -177,7 +179,9 @@ impl Locker {
     }
 
     /// Obtains any one of `keys`, tried in random order, so that lessees spread out; `None`
-    /// where all are held.
+    /// where all are held, or none was given.
+    ///
+    /// To hold at most so many at once, let so many tasks share a locker and obtain one each.
     ///
     /// # Errors
     ///
@@ -219,7 +223,7 @@ impl Locker {
     pub async fn wait_until_any_obtained(&self, keys: &[LeaseKey]) -> Result<Lease, StoreError> {
         if keys.is_empty() {
             return Err(StoreError::new(
-                StoreErrorKind::Misconfigured,
+                StoreErrorKind::Refused,
                 "no key was given: waiting for any of none would never end",
             ));
         }

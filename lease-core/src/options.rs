@@ -71,7 +71,7 @@ impl LeaseOptions {
     pub fn with_heartbeats_per_ttl(mut self, count: u32) -> Result<Self, InvalidInput> {
         if !(3..=100).contains(&count) {
             return Err(InvalidInput::new(format!(
-                "{count} heartbeats per ttl are out of range: 3 to 100, so that one may fail"
+                "{count} heartbeats per ttl are out of range: 3 to 100, so that two may fail"
             )));
         }
         self.heartbeats_per_ttl = count;
@@ -201,7 +201,7 @@ mod tests {
         );
         assert_eq!(
             refused(options().with_heartbeats_per_ttl(2)),
-            "2 heartbeats per ttl are out of range: 3 to 100, so that one may fail",
+            "2 heartbeats per ttl are out of range: 3 to 100, so that two may fail",
         );
         assert!(options().with_clock_rate_error(f64::NAN).is_err());
         assert!(options().with_clock_rate_error(-0.1).is_err());

@@ -23,7 +23,7 @@ use crate::token::FencingToken;
 /// Wraps a store and does to its requests what networks do, as told.
 ///
 /// Each request runs in a task of its own, so one whose caller has given up goes on, as a
-/// request on a wire does.
+/// request on a wire does. Clones share their faults.
 ///
 /// # Examples
 ///
@@ -123,17 +123,18 @@ impl<S> Faulty<S> {
         Arc::clone(&self.store)
     }
 
-    /// Lets `fault` befall the next `call` that none befalls yet.
+    /// Queues `fault` for the next `call`; several queue up.
     pub fn next(&self, call: Call, fault: Fault) {
         self.plan().next.entry(call).or_default().push_back(fault);
     }
 
-    /// Lets `fault` befall every `call` from now on.
+    /// Lets `fault` befall every `call` from now on. Faults of different calls add up.
     pub fn every(&self, call: Call, fault: Fault) {
         self.plan().every.insert(call, fault);
     }
 
-    /// Asks `choose` about each call from now on: for random faults.
+    /// Asks `choose` about each call from now on: for random faults, and to cut a machine off,
+    /// `choose(|_| Some(Fault::Hang))`.
     pub fn choose(&self, choose: impl FnMut(Call) -> Option<Fault> + Send + 'static) {
         self.plan().choose = Some(Box::new(choose));
     }

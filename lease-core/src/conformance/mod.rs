@@ -1,4 +1,5 @@
-//! What a store proves itself with: every promise a test of its own, from one macro line.
+//! What a store proves itself with: every promise a test of its own, from one macro line. Needs
+//! the feature `conformance`, as a dev-dependency. [`Faulty`] is for tests of applications, too.
 //!
 //! A store's whole conformance test is a [`Fixture`] and two lines:
 //!

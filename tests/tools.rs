@@ -36,11 +36,12 @@ pub fn libfaketime() -> Option<PathBuf> {
 }
 
 fn missing(name: &str) {
+    static SAID: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
+
     assert!(
         std::env::var_os("LEASE_TEST_REQUIRE_ALL").is_none(),
         "{name} is not installed, and LEASE_TEST_REQUIRE_ALL is set",
     );
-    static SAID: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
     let mut said = SAID.lock().unwrap_or_else(PoisonError::into_inner);
     if said.insert(name.to_owned()) {
         // Not `eprintln!`: the harness keeps that to itself where the test passes.

@@ -138,7 +138,7 @@ fn service_advice(
             ),
         ),
         "ValidationException" if message.contains("exceeded the maximum allowed size") => (
-            StoreErrorKind::Misconfigured,
+            StoreErrorKind::Refused,
             "the item would be larger than 400 KB: keep its attributes elsewhere".to_owned(),
         ),
         "ValidationException" if message.contains("incorrect data type") => (
@@ -175,7 +175,7 @@ mod tests {
             ("AccessDeniedException", "", false, StoreErrorKind::Denied),
             ("ExpiredTokenException", "", false, StoreErrorKind::Denied),
             ("ResourceNotFoundException", "", false, StoreErrorKind::Misconfigured),
-            ("ValidationException", size, false, StoreErrorKind::Misconfigured),
+            ("ValidationException", size, false, StoreErrorKind::Refused),
             (
                 "ValidationException",
                 "An operand in the update expression has an incorrect data type",

@@ -152,13 +152,13 @@ impl DynamoDbStore {
             self.refuse_reserved(name)?;
             bytes += bytes_of(name, value);
             let value = to_dynamodb(value).map_err(|refused| {
-                told(StoreErrorKind::Misconfigured, format!("attribute {name:?} is {refused}"))
+                told(StoreErrorKind::Refused, format!("attribute {name:?} is {refused}"))
             })?;
             write.set_payload(name, value);
         }
         if bytes > MAX_ITEM_BYTES {
             return Err(told(
-                StoreErrorKind::Misconfigured,
+                StoreErrorKind::Refused,
                 format!(
                     "attributes of {bytes} bytes do not fit into item {:?}: DynamoDB keeps items \
                      of up to 400 KB",
@@ -172,7 +172,7 @@ impl DynamoDbStore {
     fn refuse_reserved(&self, name: &str) -> Result<(), StoreError> {
         if name.is_empty() || self.shared.settings.columns.reserves(name) {
             return Err(told(
-                StoreErrorKind::Misconfigured,
+                StoreErrorKind::Refused,
                 format!("attribute {name:?} is a column of the lease itself: choose another name"),
             ));
         }

@@ -124,7 +124,7 @@ async fn what_cannot_be_kept_is_refused_before_it_is_sent() {
         ),
         ("an empty set", store.update(&grant, &Change::new().set("set", empty)).await.unwrap_err()),
     ] {
-        assert_eq!(refused.kind(), StoreErrorKind::Misconfigured, "{what}");
+        assert_eq!(refused.kind(), StoreErrorKind::Refused, "{what}");
     }
 
     assert_eq!(count.take(), 0);

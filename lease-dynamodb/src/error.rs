@@ -81,12 +81,21 @@ pub(crate) fn corrupt(key: &str, column: &str, found: impl fmt::Display) -> Stor
     told(StoreErrorKind::Corrupt, format!("column {column:?} of item {key:?} is {found}"))
 }
 
-/// The SDK reports missing credentials as a failed dispatch.
+/// The SDK reports missing credentials as a failed dispatch, and by its text alone. Credentials
+/// that could not be fetched this time are another matter: asking again may help.
 fn dispatch_advice(error: &(dyn Error + 'static)) -> (StoreErrorKind, String) {
     let mut level = Some(error);
     while let Some(cause) = level {
         let text = cause.to_string();
-        if text.contains("credentials") || text.contains("identity") {
+        if [
+            "was not enabled",
+            "not properly configured",
+            "no providers in chain",
+            "identity resolver",
+        ]
+        .iter()
+        .any(|missing| text.contains(missing))
+        {
             return (
                 StoreErrorKind::Misconfigured,
                 "no credentials: give the client a credentials provider".to_owned(),

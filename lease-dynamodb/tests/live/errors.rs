@@ -90,6 +90,23 @@ async fn a_missing_table_is_named_with_what_to_do() {
 }
 
 #[tokio::test]
+async fn a_client_without_credentials_is_told_so() {
+    let (server, _) = world().await;
+    let config = aws_sdk_dynamodb::Config::builder()
+        .behavior_version(aws_sdk_dynamodb::config::BehaviorVersion::latest())
+        .region(aws_sdk_dynamodb::config::Region::from_static("us-east-1"))
+        .endpoint_url(format!("http://{}", server.address()))
+        .http_client(server.config().build().http_client().unwrap())
+        .build();
+    let store = DynamoDbStore::new(aws_sdk_dynamodb::Client::from_conf(config), TABLE);
+
+    let error = store.holder(&fresh_key("job")).await.unwrap_err();
+
+    assert_eq!(error.kind(), StoreErrorKind::Misconfigured, "{}", text(&error));
+    assert!(text(&error).contains("credentials"), "{}", text(&error));
+}
+
+#[tokio::test]
 async fn a_server_that_is_not_there_is_unavailable() {
     let address = {
         let server = Server::dynoxide().await;

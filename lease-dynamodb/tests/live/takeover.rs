@@ -66,7 +66,7 @@ async fn by_dynamodbs_time_it_goes_over_within_the_margin_and_the_intervals_widt
     let after = clock.now().since(since);
     assert!(after >= Duration::from_secs(3), "{after:?}");
     // By observation it would be 3.03 s after the first sight, by time up to 3 + 2 + 2 s.
-    assert!(after <= Duration::from_millis(3300), "{after:?}");
+    assert!(after <= Duration::from_millis(3600), "{after:?}");
     lease.release().await.unwrap();
 }
 
@@ -94,7 +94,7 @@ async fn who_has_not_watched_waits_for_dynamodbs_time_alone() {
     let after = clock.now().since(since);
     assert_eq!(grant.lessee.as_str(), "b");
     assert!(after >= ttl + Duration::from_secs(2), "{after:?}");
-    assert!(after <= ttl + Duration::from_millis(4_200), "{after:?}");
+    assert!(after <= ttl + Duration::from_millis(4_500), "{after:?}");
 }
 
 #[tokio::test]
@@ -116,7 +116,7 @@ async fn who_watches_takes_over_one_ttl_after_the_first_sight() {
     let after = clock.now().since(since);
     assert!(after >= ttl, "{after:?}");
     // 1 % for the clocks' rates, a poll of 20 ms, and round trips on a busy machine.
-    assert!(after <= ttl + Duration::from_millis(150), "{after:?}");
+    assert!(after <= ttl + Duration::from_millis(400), "{after:?}");
 }
 
 #[tokio::test]

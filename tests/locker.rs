@@ -303,7 +303,7 @@ async fn a_lease_goes_to_another_process_as_text() {
     let lease = obtained(&from, "job").await;
     let (token, cancelled) = (lease.token(), lease.cancelled_on_loss());
 
-    let Handed::Over(handed) = lease.hand_over(Duration::from_secs(60)).await.unwrap() else {
+    let Handed::Over(handed) = lease.hand_over(Duration::from_mins(1)).await.unwrap() else {
         panic!("nobody else took it")
     };
     let text = handed.to_string();
@@ -485,7 +485,7 @@ async fn many_lockers_on_many_threads_hold_one_key_one_at_a_time() {
         });
     }
 
-    timeout(Duration::from_secs(60), turns.join_all()).await.unwrap();
+    timeout(Duration::from_mins(1), turns.join_all()).await.unwrap();
 
     let tokens = tokens.lock().unwrap();
     assert_eq!(tokens.len(), 400);

@@ -380,7 +380,9 @@ fn a_loss_is_told_although_the_heartbeater_is_held_up() {
             .with_options(options)
             .with_runtime(elsewhere.handle().clone());
         let lease = obtained(&locker, "job").await;
-        elsewhere.spawn(async move { drop(blocked.recv()) });
+        elsewhere.spawn(async move {
+            let _unblocked = blocked.recv();
+        });
 
         let lost = timeout(Duration::from_secs(20), lease.lost()).await;
 

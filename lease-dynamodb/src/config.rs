@@ -20,8 +20,9 @@ pub enum TimeMode {
     ServerTimeAndObservation,
     /// By observation alone: a lease is taken once it was seen unchanged for its whole ttl.
     ///
-    /// Assumes nothing but the rate of this machine's clock. Whoever finds a dead lease must
-    /// watch it for a ttl first.
+    /// Assumes nothing but the rate of this machine's clock, where all lessees of the table are set
+    /// so: one that goes by DynamoDB's time can still take a lease of one that does not. Whoever
+    /// finds a dead lease must watch it for a ttl first.
     ObservationOnly,
 }
 

@@ -146,6 +146,12 @@ fn service_advice(
                  `DynamoDbStore::ensure_table()`"
             ),
         ),
+        "ValidationException" if message.contains("Expression size") => (
+            StoreErrorKind::Refused,
+            "too many attributes for one write, whose expression may have 4 KB: create the item \
+             with fewer than 100, and update the rest"
+                .to_owned(),
+        ),
         "ValidationException" if message.contains("exceeded the maximum allowed size") => (
             StoreErrorKind::Refused,
             "the item would be larger than 400 KB: keep its attributes elsewhere".to_owned(),

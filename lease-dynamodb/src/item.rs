@@ -134,6 +134,12 @@ impl Fields<'_> {
 
     fn number(&mut self, column: Column) -> Result<Option<u64>, StoreError> {
         match self.take(column) {
+            // Conditions compare these, and an absent one is not NULL to them.
+            Some(AttributeValue::Null(_))
+                if matches!(column, Column::Token | Column::Beat | Column::ReservedUntil) =>
+            {
+                Err(self.corrupt(column, "NULL: remove the attribute"))
+            }
             None | Some(AttributeValue::Null(_)) => Ok(None),
             Some(AttributeValue::N(digits)) => match digits.parse() {
                 Ok(number) => Ok(Some(number)),
@@ -205,6 +211,9 @@ mod tests {
         for (column, value) in [
             ("lessee", AttributeValue::N("1".to_owned())),
             ("token", s("7")),
+            ("token", AttributeValue::Null(true)),
+            ("beat", AttributeValue::Null(true)),
+            ("reserved_until", AttributeValue::Null(true)),
             ("token", AttributeValue::N((1u64 << 53).to_string())),
             ("expires_at", AttributeValue::N("1.5".to_owned())),
         ] {

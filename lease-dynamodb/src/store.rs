@@ -72,7 +72,7 @@ impl DynamoDbStore {
 
     /// The item as a refused write showed it; read where the answer did not show it, since
     /// some servers other than AWS never do.
-    async fn shown(
+    pub(crate) async fn shown(
         &self,
         key: &LeaseKey,
         refused: Option<RawItem>,
@@ -356,7 +356,7 @@ impl DynamoDbStore {
 }
 
 /// How `grant` was lost, as far as the item tells.
-fn why_lost(grant: &Grant, item: Option<&Item>) -> LossCause {
+pub(crate) fn why_lost(grant: &Grant, item: Option<&Item>) -> LossCause {
     let Some(item) = item else {
         return LossCause::Expired;
     };

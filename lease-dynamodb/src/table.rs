@@ -13,9 +13,9 @@ use lease_core::{
 use crate::column::Column;
 use crate::error::told;
 use crate::expression::{Expression, IntoValue};
-use crate::item::{RawItem, key_of};
+use crate::item::{Item, RawItem, key_of};
 use crate::request::{Outcome, Show};
-use crate::store::DynamoDbStore;
+use crate::store::{DynamoDbStore, why_lost};
 use crate::value::{MAX_ITEM_BYTES, bytes_of, to_dynamodb};
 use crate::write;
 
@@ -77,8 +77,11 @@ impl LeaseTable for DynamoDbStore {
         to: &Lessee,
         reserved: Duration,
     ) -> Result<Written, StoreError> {
-        let write = write::transfer(grant, to, &self.shared.settings, self.now(), reserved);
-        Ok(written(self.write_under(grant, write).await?))
+        let shared = &self.shared;
+        let write = write::transfer(grant, to, &shared.settings, self.now(), reserved);
+        let columns = &shared.settings.columns;
+        let outcome = shared.requests.update(&grant.key, write, columns, Show::RefusedItem).await?;
+        self.ended(grant, outcome, |item| item.offered_to.as_ref() == Some(to)).await
     }
 
     async fn delete(&self, grant: &Grant) -> Result<Written, StoreError> {
@@ -97,7 +100,7 @@ impl LeaseTable for DynamoDbStore {
             keep(Column::PurgeAt, purge_at.into_value());
         }
         let outcome = shared.requests.put(&grant.key, tombstone, &standing, columns).await?;
-        Ok(written(self.judged_write(grant, outcome).await?))
+        self.ended(grant, outcome, |item| item.deleted).await
     }
 
     async fn evict(&self, key: &LeaseKey, token: FencingToken) -> Result<bool, StoreError> {
@@ -124,6 +127,26 @@ enum Next {
 }
 
 impl DynamoDbStore {
+    /// What became of a write that ends `grant`. An item that shows its effect was written by an
+    /// earlier try of the SDK, whose answer was lost.
+    async fn ended(
+        &self,
+        grant: &Grant,
+        outcome: Outcome,
+        shows_effect: impl Fn(&Item) -> bool,
+    ) -> Result<Written, StoreError> {
+        let Outcome::Refused(shown) = outcome else {
+            return Ok(Written::Applied);
+        };
+        let item = self.shown(&grant.key, shown).await?;
+        let is_ours = item.as_ref().is_some_and(|item| {
+            item.carries(grant.nonce)
+                && item.former.as_ref() == Some(&grant.lessee)
+                && shows_effect(item)
+        });
+        Ok(if is_ours { Written::Applied } else { Written::Lost(why_lost(grant, item.as_ref())) })
+    }
+
     fn record(&self, key: LeaseKey, raw: RawItem) -> Result<Option<LeaseRecord>, StoreError> {
         let item = self.item(&key, raw)?;
         let holder = self.holder_of(&key, &item);

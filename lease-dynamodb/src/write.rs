@@ -145,7 +145,7 @@ pub(crate) fn release(
     vacate(&mut write);
     if let Some(reserved) = reserved {
         not_over(&mut write, settings, now);
-        reserve(&mut write, reserved, now);
+        reserve(&mut write, reserved, settings, now);
     }
     write
 }
@@ -161,7 +161,7 @@ pub(crate) fn transfer(
     let mut write = held_by(grant);
     not_over(&mut write, settings, now);
     vacate(&mut write);
-    reserve(&mut write, reserved, now);
+    reserve(&mut write, reserved, settings, now);
     write.set.push("#offered_to = :offered_to");
     write.value("offered_to", to.as_str());
     write
@@ -178,7 +178,11 @@ pub(crate) fn standing(grant: &Grant, settings: &Settings, now: Option<Now>) -> 
 pub(crate) fn evict(token: FencingToken, settings: &Settings, now: Option<Now>) -> Expression {
     let mut write = Expression::default();
     write.value("token", token.get());
+    // Other programs write an owner of nobody as NULL, or as a text before every real one.
+    write.value("null", "NULL");
+    write.value("blank", " ");
     write.condition("#token = :token AND attribute_exists(#lessee)");
+    write.condition("NOT attribute_type(#lessee, :null) AND #lessee >= :blank");
     not_over(&mut write, settings, now);
     write.set.push("#evicted = :true");
     write.value("true", true);
@@ -202,6 +206,9 @@ pub(crate) fn last(write: &mut Expression, settings: &Settings) {
     if settings.retention.is_some() {
         write.set.extend(["#lasting = :never", "#purge_at = :never"]);
         write.value("never", NEVER);
+    } else {
+        // Another store of the table may purge, and have marked the item.
+        write.remove.push("#purge_at");
     }
 }
 
@@ -269,7 +276,7 @@ fn expire(
         None => write.remove.push("#expires_at"),
     }
     if settings.retention.is_none() {
-        return;
+        return last(write, settings);
     }
     match (purge, purge_at(settings, now, ttl)) {
         (Purge::Never, _) => last(write, settings),
@@ -287,8 +294,15 @@ fn vacate(write: &mut Expression) {
     write.remove.extend(["#lessee", "#expires_at", "#evicted"]);
 }
 
-/// Keeps a free key for `reserved`.
-fn reserve(write: &mut Expression, reserved: Duration, now: Option<Now>) {
+/// Keeps a free key for `reserved`, and its item for longer than that.
+fn reserve(write: &mut Expression, reserved: Duration, settings: &Settings, now: Option<Now>) {
+    match purge_at(settings, now, reserved) {
+        Some(purge_at) => {
+            write.set.push("#purge_at = if_not_exists(#lasting, :purge_at)");
+            write.value("purge_at", purge_at);
+        }
+        None => write.remove.push("#purge_at"),
+    }
     let until = now.map_or(NO_TIME, |now| now.highest.plus(reserved).as_millis_up());
     write.set.extend([
         "#reserved_until = :reserved_until",

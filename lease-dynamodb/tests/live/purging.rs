@@ -6,7 +6,7 @@ use lease_core::{Attributes, Beat, Change, Heartbeat, LeaseTable, LockStore, Wri
 use lease_tests::claims::{fresh_key, obtain};
 use lease_tests::dynamodb::client_of;
 
-use crate::world::{LONG, item, put, ready, s, world};
+use crate::world::{LONG, builder, item, put, ready, s, world};
 
 const DAY: i64 = 86_400;
 
@@ -103,4 +103,37 @@ async fn a_tombstone_is_purged_in_the_end() {
 
     assert!(item(&server, &key).await.is_some());
     assert_eq!(server.sweep(), 1);
+}
+
+#[tokio::test]
+async fn a_store_that_does_not_purge_keeps_what_another_has_marked() {
+    let (server, _) = world().await;
+    let (proxy, clock) = server.at_another_time().await;
+    clock.set(-8 * DAY);
+    let purging = ready(&server, &client_of(proxy.address())).await;
+    let key = fresh_key("job");
+    let grant = obtain(&purging, &key, "a", LONG).await;
+    purging.release(&grant, None).await.unwrap();
+
+    let keeping = builder(&server, &server.client()).without_purging().build().unwrap();
+    let grant = obtain(&keeping, &key, "b", LONG).await;
+    keeping.heartbeat(&grant, Beat::new(1)).await.unwrap();
+
+    assert_eq!(server.sweep(), 0);
+    assert!(keeping.holder(&key).await.unwrap().is_some());
+}
+
+#[tokio::test]
+async fn a_reservation_is_not_purged_before_its_time() {
+    let (server, _) = world().await;
+    let (proxy, clock) = server.at_another_time().await;
+    clock.set(-8 * DAY);
+    let store = ready(&server, &client_of(proxy.address())).await;
+    let key = fresh_key("job");
+    let grant = obtain(&store, &key, "a", LONG).await;
+
+    store.release(&grant, Some(Duration::from_hours(6 * 24))).await.unwrap();
+
+    // Retained for seven days after the six.
+    assert_eq!(server.sweep(), 0);
 }

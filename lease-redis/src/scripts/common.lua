@@ -1,0 +1,71 @@
+-- In front of every script. Each may assume that its keys are in one slot, and that time stands
+-- still while it runs: what is there at its start is there until its end.
+--
+-- holder      hash, expires with the lease: nonce, lessee, token, beat, evicted
+-- counter     hash, kept for days after its last use: token, run (of the server, when the token
+--             was given), granted (the nonce of the last grant), lessee (of that grant),
+--             last (the nonce of the last release), until (ms) and only (a reservation)
+-- attributes  hash, never expires: "." marks the record, "=name" is an attribute
+
+-- Exact below 2^53, where Lua would print 1.7e+15.
+local function digits(number)
+    return string.format('%.0f', number)
+end
+
+-- Microseconds since 1970.
+local function now()
+    local time = redis.call('TIME')
+    return time[1] * 1000000 + time[2]
+end
+
+-- The larger of what is there and `token`: counters never go back.
+local function raise_counter(counter, token, retention)
+    if (tonumber(redis.call('HGET', counter, 'token')) or -1) < token then
+        redis.call('HSET', counter, 'token', digits(token))
+    end
+    redis.call('PEXPIRE', counter, retention)
+end
+
+-- One more than the last token. A server with another run id than the one that gave it may have
+-- lost later ones (it restarted, or is a replica that was promoted), so there its time counts, too.
+local function next_token(token, given_under, run)
+    local following = (tonumber(token) or 0) + 1
+    if token and given_under == run then
+        return following
+    end
+    return math.max(following, now())
+end
+
+-- This run of the server, and how many seconds it has lasted.
+local function server()
+    local info = redis.call('INFO', 'server')
+    return string.match(info, 'run_id:(%x+)'), tonumber(string.match(info, 'uptime_in_seconds:(%d+)'))
+end
+
+-- How a grant was lost that does not hold the key.
+local function why_lost(counter, nonce, token, holds_now)
+    local past = redis.call('HMGET', counter, 'token', 'last')
+    if holds_now or (tonumber(past[1]) or 0) > token then
+        return 'superseded'
+    end
+    return past[2] == nonce and 'revoked' or 'expired'
+end
+
+-- Ends the grant that stands, and remembers its nonce.
+local function vacate(holder, counter, nonce, retention)
+    redis.call('DEL', holder)
+    redis.call('HSET', counter, 'last', nonce)
+    redis.call('PEXPIRE', counter, retention)
+end
+
+-- Nobody but `only` (nobody at all, without) may obtain the key for `length` milliseconds.
+local function reserve(counter, length, only, retention)
+    redis.call('HSET', counter, 'until', digits(now() / 1000 + length), 'only', only)
+    redis.call('PEXPIRE', counter, math.max(retention, length))
+end
+
+-- Wakes who waits. A user without the right to publish can still release.
+local function tell(publish, channel)
+    redis.pcall(publish, channel, '')
+end
+

@@ -1,0 +1,9 @@
+-- Takes back one node's vote for a claim that goes on: it may be granted here later.
+-- KEYS: holder, counter. ARGV: nonce, the command that publishes, the channel.
+if redis.call('HGET', KEYS[1], 'nonce') ~= ARGV[1] then
+    return 0
+end
+redis.call('DEL', KEYS[1])
+redis.call('HDEL', KEYS[2], 'granted')
+tell(ARGV[2], ARGV[3])
+return 1

@@ -9,3 +9,4 @@
 
 pub mod proxy;
 pub mod redis;
+pub mod tools;

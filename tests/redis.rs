@@ -10,6 +10,8 @@ use std::sync::atomic::{AtomicU16, AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
+use crate::tools::tool;
+
 /// A redis-server on a port of its own, until it is dropped.
 pub struct RedisServer {
     port: u16,
@@ -19,19 +21,10 @@ pub struct RedisServer {
     process: Option<Child>,
 }
 
-/// Where `redis-server` is to be found; `None`, said aloud, where it is not.
-///
-/// # Panics
-///
-/// Where it is missing and `LEASE_TEST_REQUIRE_ALL` is set: then nothing may be skipped.
+/// Whether there are Redis servers on this machine; where not, that is said aloud, or, with
+/// `LEASE_TEST_REQUIRE_ALL`, a failure.
 pub fn available() -> bool {
-    let found = Command::new("redis-server").arg("--version").output().is_ok();
-    if !found {
-        let message = "redis-server is not installed: ./test installs it";
-        assert!(std::env::var_os("LEASE_TEST_REQUIRE_ALL").is_none(), "{message}");
-        drop(writeln!(std::io::stderr(), "SKIPPED: {message}"));
-    }
-    found
+    ["redis-server", "redis-sentinel", "redis-cli"].iter().all(|name| tool(name, &[]).is_some())
 }
 
 impl RedisServer {

@@ -16,12 +16,19 @@ use crate::value::read_attributes;
 /// What a server says to a claim.
 #[derive(Debug)]
 pub(crate) enum Vote {
-    Granted(FencingToken, Attributes),
+    Granted(FencingToken, Attributes, Asked),
     Held(Rival),
     /// The grant that was to be adopted is not there, nor another.
     Gone,
     /// The server has not been up for long enough to vote.
     Restarted { up: Duration },
+}
+
+/// Whether the claim that is granted was granted before.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Asked {
+    First,
+    Again,
 }
 
 /// Who holds a key on one server.
@@ -183,7 +190,7 @@ impl Node {
         }
     }
 
-    /// Reads `{'granted', token, attributes}`, `{'held', lessee, token, milliseconds, nonce}`,
+    /// Reads `{'granted' or 'again', token, attributes}`, `{'held', lessee, token, milliseconds, nonce}`,
     /// `{'restarted', seconds}` or `{'free'}`.
     pub(crate) fn read_vote(&self, script: &str, answer: &Value) -> Result<Vote, Fault> {
         let unreadable = || self.unreadable(script);
@@ -192,10 +199,11 @@ impl Node {
         let number = |place: usize| word(place)?.parse::<u64>().map_err(|_| unreadable());
         let token = |place: usize| FencingToken::new(number(place)?).map_err(|_| unreadable());
         match word(0)?.as_str() {
-            "granted" => {
+            word @ ("granted" | "again") => {
                 let attributes = items.get(2).ok_or_else(unreadable)?;
                 let attributes = read_attributes(attributes).ok_or_else(unreadable)?;
-                Ok(Vote::Granted(token(1)?, attributes.unwrap_or_default()))
+                let asked = if word == "again" { Asked::Again } else { Asked::First };
+                Ok(Vote::Granted(token(1)?, attributes.unwrap_or_default(), asked))
             }
             "held" => {
                 let lessee = Lessee::new(word(1)?).map_err(|_| unreadable())?;

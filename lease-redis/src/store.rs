@@ -89,7 +89,7 @@ impl LockStore for RedisStore {
     async fn obtain(&self, claim: &Claim) -> Result<Obtained, StoreError> {
         let call = self.node.obtain_call(claim, Duration::ZERO);
         match self.vote(claim, &call).await? {
-            Vote::Granted(token, attributes) => {
+            Vote::Granted(token, attributes, _) => {
                 Ok(Obtained::Granted(claim.granted(token), attributes))
             }
             Vote::Held(rival) => Ok(Obtained::Held(rival.holder)),
@@ -112,7 +112,7 @@ impl LockStore for RedisStore {
     async fn adopt(&self, grant: &Grant, claim: &Claim) -> Result<Obtained, StoreError> {
         let call = self.node.adopt_call(grant, claim);
         match self.vote(claim, &call).await? {
-            Vote::Granted(token, attributes) => {
+            Vote::Granted(token, attributes, _) => {
                 Ok(Obtained::Granted(claim.granted(token), attributes))
             }
             Vote::Held(rival) => Ok(Obtained::Held(rival.holder)),

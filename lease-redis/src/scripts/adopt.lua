@@ -6,7 +6,7 @@ local handed, nonce, lessee, ttl, retention = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 
 local held = redis.call('HMGET', holder, 'nonce', 'lessee', 'token', 'evicted')
 if held[1] == nonce then
-    return { 'granted', held[3], redis.call('HGETALL', attributes) }
+    return { 'again', held[3], redis.call('HGETALL', attributes) }
 end
 if held[1] ~= handed or held[4] then
     if held[1] then

@@ -42,13 +42,19 @@ local function server()
     return string.match(info, 'run_id:(%x+)'), tonumber(string.match(info, 'uptime_in_seconds:(%d+)'))
 end
 
+-- Whether another grant came after the one of `nonce`. A node of a quorum may have counted
+-- further for that grant itself: then it is still the last that was granted here.
+local function is_followed(counted, granted, nonce, token)
+    return (tonumber(counted) or 0) > token and granted ~= nonce
+end
+
 -- How a grant was lost that does not hold the key.
 local function why_lost(counter, nonce, token, holds_now)
-    local past = redis.call('HMGET', counter, 'token', 'last')
-    if holds_now or (tonumber(past[1]) or 0) > token then
+    local past = redis.call('HMGET', counter, 'token', 'granted', 'last')
+    if holds_now or is_followed(past[1], past[2], nonce, token) then
         return 'superseded'
     end
-    return past[2] == nonce and 'revoked' or 'expired'
+    return past[3] == nonce and 'revoked' or 'expired'
 end
 
 -- Ends the grant that stands, and remembers its nonce.

@@ -7,7 +7,7 @@ local nonce, lessee, ttl, retention = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 local held = redis.call('HMGET', holder, 'nonce', 'lessee', 'token')
 if held[1] == nonce then
     -- Granted before, and the reply was lost. Not extended: nobody knows which reply came.
-    return { 'granted', held[3], redis.call('HGETALL', attributes) }
+    return { 'again', held[3], redis.call('HGETALL', attributes) }
 end
 if held[1] then
     return { 'held', held[2], held[3], redis.call('PTTL', holder), held[1] }

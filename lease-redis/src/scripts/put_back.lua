@@ -3,9 +3,9 @@
 --
 -- Not where a later grant was counted, nor where this one was released: a late request would
 -- take the key again, for nobody.
-local past = redis.call('HMGET', KEYS[2], 'token', 'last')
+local past = redis.call('HMGET', KEYS[2], 'token', 'granted', 'last')
 if redis.call('EXISTS', KEYS[1]) == 1
-    or (tonumber(past[1]) or 0) > tonumber(ARGV[3]) or past[2] == ARGV[1] then
+    or is_followed(past[1], past[2], ARGV[1], tonumber(ARGV[3])) or past[3] == ARGV[1] then
     return 0
 end
 redis.call('HSET', KEYS[1], 'nonce', ARGV[1], 'lessee', ARGV[2], 'token', ARGV[3], 'beat', ARGV[4])

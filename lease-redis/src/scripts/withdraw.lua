@@ -1,4 +1,5 @@
--- Takes back one node's vote for a claim that goes on: it may be granted here later.
+-- Takes back one node's vote for a claim that got no majority. It may be asked again, so unlike
+-- a release, this does not remember it.
 -- KEYS: holder, counter. ARGV: nonce, the command that publishes, the channel.
 if redis.call('HGET', KEYS[1], 'nonce') ~= ARGV[1] then
     return 0

@@ -1,11 +1,7 @@
 //! What the tests share: real servers, and what comes between them and us.
 //!
 //! Not for use outside of tests: helpers here panic where something is missing.
-#![expect(
-    clippy::expect_used,
-    clippy::panic,
-    reason = "a test that cannot be set up fails"
-)]
+#![expect(clippy::expect_used, clippy::panic, reason = "a test that cannot be set up fails")]
 
 pub mod proxy;
 pub mod redis;

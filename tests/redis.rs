@@ -241,8 +241,7 @@ impl RedisCluster {
             "--repl-diskless-sync-delay",
             "0",
         ];
-        let nodes: Vec<_> =
-            (0..3 * (1 + replicas)).map(|_| RedisServer::with(&options)).collect();
+        let nodes: Vec<_> = (0..3 * (1 + replicas)).map(|_| RedisServer::with(&options)).collect();
         let mut create = Command::new("redis-cli");
         create.args(["--cluster", "create"]);
         create.args(nodes.iter().map(|node| format!("127.0.0.1:{}", node.port())));
@@ -251,9 +250,8 @@ impl RedisCluster {
         assert!(created.status.success(), "{}", String::from_utf8_lossy(&created.stdout));
         let cluster = Self { nodes };
         until("the cluster is whole", || {
-            let whole = |node: &RedisServer| {
-                node.command("CLUSTER INFO").contains("cluster_state:ok")
-            };
+            let whole =
+                |node: &RedisServer| node.command("CLUSTER INFO").contains("cluster_state:ok");
             cluster.nodes.iter().all(whole)
         });
         cluster

@@ -128,7 +128,9 @@ mod tests {
         assert!(judged(replica, Role::Standalone).contains("is a replica of b:2: name that"));
 
         let cluster = "role:master\r\ncluster_enabled:1\r\n";
-        assert!(judged(cluster, Role::Standalone).contains("connect to it by `RedisStore::cluster`"));
+        assert!(
+            judged(cluster, Role::Standalone).contains("connect to it by `RedisStore::cluster`")
+        );
         assert_eq!(judged(cluster, Role::Cluster), "healthy");
     }
 }

@@ -140,9 +140,9 @@ impl<'a> Election<'a> {
         let mut have_it = 0;
         let mut raises = Answers::new();
         for (place, counted) in ballot.granted {
-            // One that counted further has it, too. It is told all the same, since it tells
-            // others which token the holder has.
-            have_it += usize::from(counted >= token);
+            // One that counted further has seen a larger token than this one may be: it does not
+            // stand for it. It is told, since others ask it for the holder's token.
+            have_it += usize::from(counted == token);
             match counted.cmp(&token) {
                 Ordering::Less => self.raise(place, token, &raises),
                 Ordering::Equal => (),
@@ -160,7 +160,7 @@ impl<'a> Election<'a> {
                 },
                 Some((place, vote)) = votes.next() => match self.nodes.named(place, vote) {
                     Ok(Vote::Granted(counted, ..)) => {
-                        have_it += usize::from(counted >= token);
+                        have_it += usize::from(counted == token);
                         match counted.cmp(&token) {
                             Ordering::Less => self.raise(place, token, &raises),
                             Ordering::Equal => (),

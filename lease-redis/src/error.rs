@@ -129,7 +129,10 @@ fn judge_text(text: &str) -> Option<(StoreErrorKind, &'static str)> {
         return Some((Misconfigured, ": leases need EVAL and EVALSHA"));
     }
     if says("MOVED ") || says("CROSSSLOT") {
-        return Some((Misconfigured, ": this is a Cluster; connect to it by `RedisStore::cluster`"));
+        return Some((
+            Misconfigured,
+            ": this is a Cluster; connect to it by `RedisStore::cluster`",
+        ));
     }
     // It has answered, and nothing was written: fewer requests, or more memory, will help.
     if says("OOM") || says("max number of clients") {

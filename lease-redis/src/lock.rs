@@ -21,7 +21,9 @@ pub(crate) enum Vote {
     /// The grant that was to be adopted is not there, nor another.
     Gone,
     /// The server has not been up for long enough to vote.
-    Restarted { up: Duration },
+    Restarted {
+        up: Duration,
+    },
 }
 
 /// Whether the claim that is granted was granted before.

@@ -97,9 +97,9 @@ impl Counting {
 fn put_back(nodes: &Nodes, node: &Arc<Node>, place: usize, pending: &Pending) {
     let (node, grant, beat) = (Arc::clone(node), pending.grant.clone(), pending.beat);
     let sent = Answers::new();
-    sent.push(futures_util::FutureExt::boxed(async move {
-        (place, node.put_back(&grant, beat).await)
-    }));
+    sent.push(futures_util::FutureExt::boxed(
+        async move { (place, node.put_back(&grant, beat).await) },
+    ));
     // The next heartbeat tries again.
     nodes.in_background(sent, |_, _| async {});
 }

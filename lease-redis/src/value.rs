@@ -42,7 +42,9 @@ fn to_json(value: &Value) -> Option<Json> {
         Value::Bool(flag) => json!({ "BOOL": flag }),
         Value::Bytes(bytes) => json!({ "B": hexadecimal(bytes) }),
         Value::Null => json!({ "NULL": true }),
-        Value::List(items) => json!({ "L": items.iter().map(to_json).collect::<Option<Vec<_>>>()? }),
+        Value::List(items) => {
+            json!({ "L": items.iter().map(to_json).collect::<Option<Vec<_>>>()? })
+        }
         Value::Map(entries) => {
             let entry = |(name, value): (&String, &Value)| Some((name.clone(), to_json(value)?));
             json!({ "M": entries.iter().map(entry).collect::<Option<Map<_, _>>>()? })

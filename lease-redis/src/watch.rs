@@ -60,13 +60,7 @@ struct Leave {
 
 impl Watches {
     pub(crate) fn new(server: Arc<str>, connector: Arc<Connector>, limit: Duration) -> Self {
-        Self {
-            server,
-            connector,
-            limit,
-            listener: Mutex::default(),
-            last_id: AtomicU64::new(0),
-        }
+        Self { server, connector, limit, listener: Mutex::default(), last_id: AtomicU64::new(0) }
     }
 
     /// Watches `channel`: what is published after this returns wakes the watch.
@@ -242,7 +236,8 @@ impl Listener {
             }
             Err(error) => {
                 let fault = Fault::from_redis(&self.server, &error);
-                for registered in self.channels.remove(name).into_iter().flat_map(|it| it.registering)
+                for registered in
+                    self.channels.remove(name).into_iter().flat_map(|it| it.registering)
                 {
                     drop(registered.send(Err(fault.clone())));
                 }

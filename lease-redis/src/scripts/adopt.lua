@@ -4,15 +4,12 @@
 local holder, counter, attributes = KEYS[1], KEYS[2], KEYS[3]
 local handed, nonce, lessee, ttl, retention = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
 
-local held = redis.call('HMGET', holder, 'nonce', 'lessee', 'token', 'evicted')
+local held = redis.call('HMGET', holder, 'nonce', 'token', 'evicted')
 if held[1] == nonce then
-    return { 'again', held[3], redis.call('HGETALL', attributes) }
+    return { 'again', held[2], redis.call('HGETALL', attributes) }
 end
-if held[1] ~= handed or held[4] then
-    if held[1] then
-        return { 'held', held[2], held[3], redis.call('PTTL', holder), held[1] }
-    end
-    return { 'free' }
+if held[1] ~= handed or held[3] then
+    return told_of(holder)
 end
 
 local past = redis.call('HMGET', counter, 'token', 'run')
@@ -22,5 +19,6 @@ redis.call('HSET', counter, 'token', token, 'run', run, 'granted', nonce, 'lesse
 redis.call('HDEL', counter, 'until', 'only')
 redis.call('PEXPIRE', counter, retention)
 redis.call('HSET', holder, 'nonce', nonce, 'lessee', lessee, 'token', token, 'beat', 0)
+redis.call('HDEL', holder, 'shown')
 redis.call('PEXPIRE', holder, ttl)
 return { 'granted', token, redis.call('HGETALL', attributes) }

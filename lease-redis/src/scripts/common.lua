@@ -1,7 +1,8 @@
 -- In front of every script. Each may assume that its keys are in one slot, and that time stands
 -- still while it runs: what is there at its start is there until its end.
 --
--- holder      hash, expires with the lease: nonce, lessee, token, beat, evicted
+-- holder      hash, expires with the lease: nonce, lessee, token, beat, evicted; shown (on a node
+--             of a quorum that counted to another token than the grant's)
 -- counter     hash, kept for days after its last use: token, run (of the server, when the token
 --             was given), granted (the nonce of the last grant), lessee (of that grant),
 --             last (the nonce of the last release), until (ms) and only (a reservation)
@@ -55,6 +56,15 @@ local function why_lost(counter, nonce, token, holds_now)
         return 'superseded'
     end
     return past[3] == nonce and 'revoked' or 'expired'
+end
+
+-- Who holds the key, as others are told.
+local function told_of(holder)
+    local held = redis.call('HMGET', holder, 'nonce', 'lessee', 'token', 'shown')
+    if not held[1] then
+        return { 'free' }
+    end
+    return { 'held', held[2], held[4] or held[3], redis.call('PTTL', holder), held[1] }
 end
 
 -- Ends the grant that stands, and remembers its nonce.

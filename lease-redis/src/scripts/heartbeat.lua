@@ -4,7 +4,7 @@
 local retention = ARGV[1]
 
 local function heartbeat(holder, counter, nonce, beat, ttl, token)
-    local held = redis.call('HMGET', holder, 'nonce', 'beat', 'evicted')
+    local held = redis.call('HMGET', holder, 'nonce', 'beat', 'evicted', 'token')
     if held[1] ~= nonce then
         return why_lost(counter, nonce, tonumber(token), held[1])
     end
@@ -14,7 +14,10 @@ local function heartbeat(holder, counter, nonce, beat, ttl, token)
     if tonumber(held[2]) >= tonumber(beat) then
         return 'overtaken'
     end
-    redis.call('HSET', holder, 'beat', beat, 'token', token)
+    redis.call('HSET', holder, 'beat', beat)
+    if held[4] ~= token then
+        redis.call('HSET', holder, 'shown', token)
+    end
     redis.call('PEXPIRE', holder, ttl)
     raise_counter(counter, tonumber(token), retention)
     return 'extended'

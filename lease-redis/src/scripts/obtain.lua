@@ -4,13 +4,13 @@
 local holder, counter, attributes = KEYS[1], KEYS[2], KEYS[3]
 local nonce, lessee, ttl, retention = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 
-local held = redis.call('HMGET', holder, 'nonce', 'lessee', 'token')
+local held = redis.call('HMGET', holder, 'nonce', 'token')
 if held[1] == nonce then
     -- Granted before, and the reply was lost. Not extended: nobody knows which reply came.
-    return { 'again', held[3], redis.call('HGETALL', attributes) }
+    return { 'again', held[2], redis.call('HGETALL', attributes) }
 end
 if held[1] then
-    return { 'held', held[2], held[3], redis.call('PTTL', holder), held[1] }
+    return told_of(holder)
 end
 
 local past = redis.call('HMGET', counter, 'token', 'run', 'granted', 'last', 'lessee', 'until', 'only')

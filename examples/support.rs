@@ -6,28 +6,31 @@ use std::io::Write;
 use std::process::ExitCode;
 use std::sync::{Arc, OnceLock};
 
-use lease_core::{BootClock, Clock, FencingToken, InvalidInput, LockStore, Moment};
+use lease_core::{BootClock, Clock, FencingToken, LockStore, Moment};
 use lease_memory::MemoryStore;
 
+mod dynamodb;
 pub mod payroll;
+mod redis;
 
 /// Why an example could not do what it was asked to.
 pub type Failure = Box<dyn Error + Send + Sync>;
 
-/// Opens the store that `address` names. Each worker opens its own, as each process would.
+/// Opens the store that `address` names: `memory`, `dynamodb://HOST:PORT/TABLE`,
+/// `redis://HOST:PORT/DATABASE`, or `redis://HOST:PORT,HOST:PORT,HOST:PORT` for a quorum of
+/// independent servers. Each worker opens its own, as each process would.
 ///
 /// # Errors
 ///
-/// Where `address` names no store that is known here.
-#[expect(
-    clippy::unused_async,
-    reason = "stores on a network connect here; memory does not have to"
-)]
-pub async fn open(address: &str) -> Result<Arc<dyn LockStore>, InvalidInput> {
-    match address {
-        "memory" => Ok(Arc::new(memory())),
-        _ => Err(InvalidInput::new(format!(
-            "store {address:?} is not known: the only store so far is \"memory\""
+/// Where `address` names no store that is known here, or the store cannot be used.
+pub async fn open(address: &str) -> Result<Arc<dyn LockStore>, Failure> {
+    match address.split_once("://") {
+        None if address == "memory" => Ok(Arc::new(memory())),
+        Some(("dynamodb", place)) => Ok(Arc::new(dynamodb::open(place).await?)),
+        Some(("redis", places)) => redis::open(places).await,
+        _ => Err(Failure::from(format!(
+            "store {address:?} is not known: it is \"memory\", \"dynamodb://HOST:PORT/TABLE\", \
+             \"redis://HOST:PORT\", or \"redis://HOST:PORT,HOST:PORT,HOST:PORT\""
         ))),
     }
 }

@@ -75,7 +75,7 @@ async fn main() -> Result<(), Box<dyn Error + Send + Sync>> {
 
 const CHAPTERS: [&str; 3] = ["sales", "stock", "forecast"];
 const TIME_PER_CHAPTER: Duration =
-    if cfg!(test) { Duration::from_secs(20 * 60) } else { Duration::from_millis(200) };
+    if cfg!(test) { Duration::from_mins(20) } else { Duration::from_millis(200) };
 
 #[cfg(test)]
 mod tests {

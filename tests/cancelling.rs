@@ -93,7 +93,7 @@ fn release_reserved() {
 fn hand_over() {
     at_every_poll(async |world, polls| {
         let lease = world.held("a").await;
-        let mut handing = Box::pin(lease.hand_over(Duration::from_secs(60)));
+        let mut handing = Box::pin(lease.hand_over(Duration::from_mins(1)));
         let Some(handed) = polled(polls, &mut handing).await else {
             return false;
         };
@@ -108,7 +108,7 @@ fn hand_over() {
 fn resume() {
     at_every_poll(async |world, polls| {
         let lease = world.held("a").await;
-        let Ok(Handed::Over(handed)) = lease.hand_over(Duration::from_secs(60)).await else {
+        let Ok(Handed::Over(handed)) = lease.hand_over(Duration::from_mins(1)).await else {
             unreachable!("nobody took it")
         };
         // Not polled at all, it is still the hand-over's.

@@ -3,6 +3,9 @@
 //! Not for use outside of tests: helpers here panic where something is missing.
 #![expect(clippy::expect_used, clippy::panic, reason = "a test that cannot be set up fails")]
 
+pub mod claims;
+pub mod dynamodb;
+pub mod proxy;
 pub mod proxy;
 pub mod redis;
 pub mod tools;

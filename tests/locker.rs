@@ -110,7 +110,7 @@ async fn waiting_for_any_obtains_one_however_many_become_free() {
         assert_eq!(holder.is_some(), key == lease.key(), "{key}");
     }
     let refused = waiter.wait_until_any_obtained(&[]).await.unwrap_err();
-    assert_eq!(refused.kind(), StoreErrorKind::Misconfigured);
+    assert_eq!(refused.kind(), StoreErrorKind::Refused);
 }
 
 #[tokio::test(start_paused = true)]
@@ -145,32 +145,6 @@ async fn a_failing_heartbeat_is_a_risk_and_then_none() {
 
     lease.release().await.unwrap();
     assert_eq!(*state.borrow_and_update(), LeaseState::Released);
-}
-
-#[tokio::test(start_paused = true)]
-async fn one_hanging_heartbeat_is_a_risk_and_delays_no_other_lease() {
-    let store = Faulty::new(MemoryStore::new());
-    let locker = Locker::new(store.clone());
-    let hanging = obtained(&locker, "hanging").await;
-    store.next(Call::Heartbeat, Fault::Hang);
-    // The second one's failure keeps the lease at risk for long enough to be seen.
-    store.next(Call::Heartbeat, Fault::Fail);
-    let mut state = hanging.state();
-    while store.calls(Call::Heartbeat) == 0 {
-        sleep(Duration::from_millis(100)).await;
-    }
-    sleep(Duration::from_secs(8)).await;
-    let mut others = Vec::new();
-    for number in 0..100 {
-        others.push(obtained(&locker, &format!("other-{number}")).await);
-    }
-
-    state.wait_for(|state| *state == LeaseState::AtRisk).await.unwrap();
-    state.wait_for(|state| *state == LeaseState::Held).await.unwrap();
-    sleep(TTL * 2).await;
-
-    assert!(hanging.is_held() && others.iter().all(Lease::is_held));
-    assert!(others.iter().all(|lease| *lease.state().borrow() == LeaseState::Held));
 }
 
 #[tokio::test(start_paused = true)]
@@ -329,7 +303,7 @@ async fn a_lease_goes_to_another_process_as_text() {
     let lease = obtained(&from, "job").await;
     let (token, cancelled) = (lease.token(), lease.cancelled_on_loss());
 
-    let Handed::Over(handed) = lease.hand_over(Duration::from_secs(60)).await.unwrap() else {
+    let Handed::Over(handed) = lease.hand_over(Duration::from_mins(1)).await.unwrap() else {
         panic!("nobody else took it")
     };
     let text = handed.to_string();
@@ -354,7 +328,7 @@ async fn a_hand_over_runs_out_and_bad_ones_are_refused() {
     assert!(locker.resume(handed).await.unwrap().is_none());
 
     let refused = obtained(&locker, "job").await.hand_over(Duration::ZERO).await.unwrap_err();
-    assert_eq!(refused.kind(), StoreErrorKind::Misconfigured);
+    assert_eq!(refused.kind(), StoreErrorKind::Refused);
     for garbage in ["", "null", "{}", "{\"key\":\"\",\"lessee\":\"a\"}", "[1,2]"] {
         assert!(garbage.parse::<HandOver>().is_err(), "{garbage}");
     }
@@ -511,7 +485,7 @@ async fn many_lockers_on_many_threads_hold_one_key_one_at_a_time() {
         });
     }
 
-    timeout(Duration::from_secs(60), turns.join_all()).await.unwrap();
+    timeout(Duration::from_mins(1), turns.join_all()).await.unwrap();
 
     let tokens = tokens.lock().unwrap();
     assert_eq!(tokens.len(), 400);

@@ -1,29 +1,33 @@
-//! One attempt at a key: a task that goes on until the answer is definite, whoever waits for it.
+//! One attempt at a key: a task that asks once, tells the caller, and clears up after itself.
 
+use std::error::Error;
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::sync::oneshot;
-use tracing::debug;
+use tracing::{Instrument, Span, debug};
 
 use crate::attributes::Attributes;
 use crate::clock::{Moment, sleep_until};
 use crate::error::{StoreError, StoreErrorKind};
 use crate::grant::{Claim, Grant, Holder, Obtained};
-use crate::home::{Home, runtime_has_ended};
+use crate::home::Home;
 use crate::key::LeaseKey;
 use crate::lease::Lease;
+use crate::nonce::Nonce;
 use crate::outstanding::Errand;
 use crate::retry::{Pauses, within};
 use crate::settings::Settings;
+use crate::unsettled::{Unsettled, UnsettledClaims};
 
 /// What an attempt to obtain a key came to.
 #[derive(Debug)]
-#[must_use = "an obtained lease that is dropped is released"]
+#[must_use = "a lease that is dropped is released: bind it to a name, since `let _ =` drops it"]
 #[expect(clippy::exhaustive_enums, reason = "a key is obtained or held: match on both")]
 pub enum Attempt {
     /// The key is yours for as long as you keep this.
     Obtained(Lease),
-    /// Somebody else has it.
+    /// Somebody else has it, or another task of yours: leases are not re-entrant.
     Held(Holder),
 }
 
@@ -43,106 +47,174 @@ pub(crate) enum Ask {
     Adopt(Grant),
 }
 
-/// When the caller wants to hear.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Patience {
-    /// The store's first answer, be it an error.
-    FirstAnswer,
-    /// Once it is known whether the key was obtained; errors that do not pass, at once.
-    Definite,
+impl Ask {
+    fn key(&self) -> &LeaseKey {
+        match self {
+            Self::Obtain(key) => key,
+            Self::Adopt(grant) => &grant.key,
+        }
+    }
+
+    /// The grant that is to be adopted.
+    fn adopted(&self) -> Option<Nonce> {
+        match self {
+            Self::Obtain(_) => None,
+            Self::Adopt(grant) => Some(grant.nonce),
+        }
+    }
 }
 
 /// Makes one attempt. May be dropped at any time: what is granted meanwhile is released.
+///
+/// An attempt whose outcome stayed unclear goes on with the next one: the same claim is made
+/// again, so that a key which was granted without our knowing is recognised as ours.
 pub(crate) async fn attempt(
     settings: &Arc<Settings>,
     home: &Home,
+    unsettled: &Arc<UnsettledClaims>,
     ask: Ask,
-    patience: Patience,
 ) -> Result<Attempt, StoreError> {
-    let key = match &ask {
-        Ask::Obtain(key) => key,
-        Ask::Adopt(grant) => &grant.key,
-    };
-    let claim = Claim::new(
-        key.clone(),
-        settings.lessee.clone(),
-        settings.random.nonce(),
-        settings.options.ttl(),
-    );
+    let now = settings.clock.now();
+    let ttl = settings.options.ttl();
+    if settings.trusted(ttl) < settings.options.heartbeat_period() {
+        return Err(StoreError::new(
+            StoreErrorKind::Misconfigured,
+            format!("a ttl of {ttl:?} is too short for this store, whose clock is coarse"),
+        ));
+    }
+    let earlier = unsettled.take(ask.key(), ask.adopted());
+    // One that is half over is left to run out: too little time would be left to keep it alive.
+    let current = earlier.filter(|earlier| now.since(earlier.first_sent) < ttl / 2);
+    let Unsettled { claim, first_sent, .. } = current.unwrap_or_else(|| Unsettled {
+        claim: Claim::new(
+            ask.key().clone(),
+            settings.lessee.clone(),
+            Nonce::new(settings.random.uuid()),
+            ttl,
+        ),
+        first_sent: now,
+        adopts: ask.adopted(),
+    });
+
     let (reply, answer) = oneshot::channel();
-    let errand = Attempting {
+    let attempting = Attempting {
         settings: Arc::clone(settings),
         home: home.clone(),
+        unsettled: Arc::clone(unsettled),
         ask,
         claim,
-        patience,
+        first_sent,
         reply: Some(reply),
         _errand: home.errand(),
     };
-    home.run(errand.settle());
+    home.run(attempting.settle().instrument(Span::current()));
     // A runtime that has ended drops its tasks, and with them the other end.
-    answer.await.unwrap_or_else(|_dropped| Err(runtime_has_ended()))
+    answer.await.unwrap_or_else(|_dropped| Err(home.why_unanswered()))
 }
 
 struct Attempting {
     settings: Arc<Settings>,
     home: Home,
+    unsettled: Arc<UnsettledClaims>,
     ask: Ask,
     claim: Claim,
-    patience: Patience,
+    first_sent: Moment,
     /// Until the caller has heard.
     reply: Option<oneshot::Sender<Result<Attempt, StoreError>>>,
     _errand: Errand,
 }
 
 impl Attempting {
-    /// Asks, with the same nonce each time, until the answer is definite or can be of no use:
-    /// what was granted without our knowing has run out once a ttl has passed.
     async fn settle(mut self) {
+        let error = match self.ask().await {
+            Ok(obtained) => return self.settled(obtained),
+            Err(error) => error,
+        };
+        let retryable = error.is_retryable();
+        if retryable {
+            // Before the caller hears: it may ask again at once, and goes on with this claim.
+            self.unsettled.put(Unsettled {
+                claim: self.claim.clone(),
+                first_sent: self.first_sent,
+                adopts: self.ask.adopted(),
+            });
+        }
+        self.answer(Err(error));
+        if retryable {
+            self.clear_up().await;
+        }
+    }
+
+    /// Asks again with the same nonce, until it is known whether the key was granted, or a ttl
+    /// has passed and it does not matter; unless a new attempt has taken over the claim.
+    ///
+    /// To know that, the key may have to be granted, and is then released: only that makes the
+    /// store refuse what may still be on its way. An adoption is not repeated by itself: it would
+    /// use up the hand-over, which the caller may want to resume again.
+    async fn clear_up(mut self) {
         let settings = Arc::clone(&self.settings);
-        let first_sent = settings.clock.now();
-        let gives_up = first_sent + self.claim.ttl;
+        let gives_up = self.first_sent + self.claim.ttl;
+        let limit = settings.options.request_timeout();
         let mut pauses = Pauses::new(&settings.options, &settings.random);
+        // Whoever asks again has this long to do so.
+        let mut next = settings.clock.now() + settings.options.heartbeat_period() / 4;
         loop {
-            let error = match self.ask().await {
-                Ok(Obtained::Granted(grant, attributes)) => {
-                    return self.granted(grant, attributes, first_sent);
+            let repeats = matches!(self.ask, Ask::Obtain(_)) && next < gives_up;
+            let moment = if repeats { next } else { gives_up };
+            sleep_until(&*settings.clock, moment, limit).await;
+            if !repeats {
+                self.unsettled.remove(&self.claim);
+                return;
+            }
+            if !self.unsettled.contains(&self.claim) {
+                return;
+            }
+            match self.ask().await {
+                Ok(obtained) => {
+                    // Unless somebody has taken over meanwhile, who then has the same answer.
+                    if self.unsettled.remove(&self.claim) {
+                        self.settled(obtained);
+                    }
+                    return;
                 }
-                Ok(Obtained::Held(holder)) => return self.answer(Ok(Attempt::Held(holder))),
-                Err(error) => error,
-            };
-            debug!(
-                key = %self.claim.key, lessee = %self.claim.lessee,
-                error = &error as &dyn std::error::Error,
-                "attempt without an answer"
-            );
-            let resume = settings.clock.now() + pauses.next();
-            if !error.is_retryable() || resume >= gives_up {
-                return self.answer(Err(error));
+                Err(error) if !error.is_retryable() => {
+                    self.unsettled.remove(&self.claim);
+                    return;
+                }
+                Err(_unclear) => next = settings.clock.now() + pauses.next(),
             }
-            if self.patience == Patience::FirstAnswer {
-                self.answer(Err(error));
-            }
-            let period = settings.options.heartbeat_period();
-            sleep_until(&*settings.clock, resume, period).await;
         }
     }
 
     async fn ask(&self) -> Result<Obtained, StoreError> {
         let store = &self.settings.store;
-        let limit = self.settings.options.heartbeat_period();
-        match &self.ask {
+        let limit = self.settings.options.request_timeout();
+        let answer = match &self.ask {
             Ask::Obtain(_) => within(limit, store.obtain(&self.claim)).await,
             Ask::Adopt(grant) => within(limit, store.adopt(grant, &self.claim)).await,
+        };
+        answer.inspect_err(|error| {
+            debug!(
+                key = %self.claim.key, lessee = %self.claim.lessee, error = error as &dyn Error,
+                "attempt without an answer"
+            );
+        })
+    }
+
+    fn settled(&mut self, obtained: Obtained) {
+        match obtained {
+            Obtained::Granted(grant, attributes) => self.granted(grant, attributes),
+            Obtained::Held(holder) => self.answer(Ok(Attempt::Held(holder))),
         }
     }
 
-    fn granted(&mut self, grant: Grant, attributes: Attributes, first_sent: Moment) {
+    fn granted(&mut self, grant: Grant, attributes: Attributes) {
         // Counted from before the first request: an earlier one than the one that was answered
         // may be what was granted.
-        let deadline = first_sent + self.settings.trusted(grant.ttl);
-        let lease = Lease::new(&self.settings, &self.home, grant, attributes, first_sent, deadline);
-        if lease.is_held() {
+        let deadline = self.first_sent + self.settings.trusted(grant.ttl);
+        let lease =
+            Lease::new(&self.settings, &self.home, grant, attributes, self.first_sent, deadline);
+        if lease.remaining() > Duration::ZERO {
             self.answer(Ok(Attempt::Obtained(lease)));
         } else {
             drop(lease);

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::str::FromStr;
 
-use crate::error::InvalidInput;
+use crate::invalid::InvalidInput;
 
 /// Named values on a record, in the order of their names. They survive every lease write.
 pub type Attributes = BTreeMap<String, Value>;
@@ -18,7 +18,7 @@ pub type Attributes = BTreeMap<String, Value>;
 pub enum Value {
     /// Text.
     Text(String),
-    /// A number, exact to 38 digits.
+    /// A number, kept as it was written. `DynamoDB` is exact to 38 digits.
     Number(Number),
     /// True or false.
     Bool(bool),
@@ -74,17 +74,19 @@ impl From<bool> for Value {
     }
 }
 
-impl From<i64> for Value {
-    fn from(number: i64) -> Self {
-        Self::Number(Number(number.to_string()))
-    }
+macro_rules! whole_numbers {
+    ($($number:ty)*) => {
+        $(
+            impl From<$number> for Value {
+                fn from(number: $number) -> Self {
+                    Self::Number(Number(number.to_string()))
+                }
+            }
+        )*
+    };
 }
 
-impl From<u64> for Value {
-    fn from(number: u64) -> Self {
-        Self::Number(Number(number.to_string()))
-    }
-}
+whole_numbers!(i32 i64 u32 u64 usize);
 
 /// A decimal number, kept as it was written, so that no digit is lost on the way.
 ///

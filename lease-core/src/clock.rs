@@ -5,6 +5,7 @@ use std::future::{Future, poll_fn};
 use std::ops::{Add, Sub};
 use std::pin::pin;
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::Poll;
 use std::time::Duration;
 
@@ -113,14 +114,19 @@ impl Clock for BootClock {
 pub struct SkewedClock {
     base: BootClock,
     born: Moment,
-    ahead: std::sync::atomic::AtomicU64,
+    ahead: AtomicU64,
     rate: f64,
 }
 
 impl SkewedClock {
     /// A clock that is `ahead` now and from here on runs at `rate` (1.0 is right, 1.01 is 1 %
     /// fast).
+    ///
+    /// # Panics
+    ///
+    /// Where `rate` is not 0.01 to 100.
     pub fn new(ahead: Duration, rate: f64) -> Self {
+        assert!((0.01..=100.0).contains(&rate), "a clock's rate is 0.01 to 100, not {rate}");
         let base = BootClock;
         let ahead = (Moment(0) + ahead).0;
         Self { base, born: base.now(), ahead: ahead.into(), rate }
@@ -129,14 +135,17 @@ impl SkewedClock {
     /// Jumps ahead, as after a suspended machine wakes up.
     pub fn leap(&self, length: Duration) {
         let nanos = (Moment(0) + length).0;
-        self.ahead.fetch_add(nanos, std::sync::atomic::Ordering::SeqCst);
+        let ahead = &self.ahead;
+        let add = |ahead: u64| Some(ahead.saturating_add(nanos));
+        // It always has something to put back, so it does not fail.
+        let _ = ahead.fetch_update(Ordering::SeqCst, Ordering::SeqCst, add);
     }
 }
 
 impl Clock for SkewedClock {
     fn now(&self) -> Moment {
         let run = self.base.now().since(self.born).mul_f64(self.rate);
-        let ahead = self.ahead.load(std::sync::atomic::Ordering::SeqCst);
+        let ahead = self.ahead.load(Ordering::SeqCst);
         self.born + run + Duration::from_nanos(ahead)
     }
 
@@ -190,7 +199,6 @@ fn process_start() -> tokio::time::Instant {
 #[cfg(any(target_os = "linux", target_os = "android"))]
 fn suspended() -> Duration {
     use rustix::time::{ClockId, clock_gettime};
-    use std::sync::atomic::{AtomicU64, Ordering};
 
     static LONGEST_SEEN: AtomicU64 = AtomicU64::new(0);
 

@@ -1,29 +1,9 @@
-//! What a store could not say, what a caller may not ask, and how a lease ends too soon.
+//! What a store could not say.
 
 use std::error::Error;
 use std::fmt;
 
 use thiserror::Error;
-
-use crate::grant::LossCause;
-use crate::key::LeaseKey;
-use crate::token::FencingToken;
-
-/// A value that breaks a rule; its text names the value and the rule.
-///
-/// Made where the value enters, before any I/O.
-#[derive(Debug, Clone, PartialEq, Eq, Error)]
-#[error("{sentence}")]
-pub struct InvalidInput {
-    sentence: String,
-}
-
-impl InvalidInput {
-    /// An error that reads as `sentence`: say which value broke which rule.
-    pub fn new(sentence: impl Into<String>) -> Self {
-        Self { sentence: sentence.into() }
-    }
-}
 
 /// The outcome is unknown: the store could not be asked, or did not answer.
 ///
@@ -49,6 +29,9 @@ pub enum StoreErrorKind {
     /// The set-up is wrong: a missing table, a claim that the store cannot keep, a locker
     /// whose runtime has ended.
     Misconfigured,
+    /// What was asked cannot be done, and was not sent: the source says which value breaks which
+    /// rule.
+    Refused,
     /// The store asks for fewer requests.
     Throttled,
     /// The store did not answer, or not in time. The request may still have been applied.
@@ -72,9 +55,10 @@ impl StoreError {
     pub fn is_retryable(&self) -> bool {
         match self.kind {
             StoreErrorKind::Throttled | StoreErrorKind::Unavailable => true,
-            StoreErrorKind::Corrupt | StoreErrorKind::Denied | StoreErrorKind::Misconfigured => {
-                false
-            }
+            StoreErrorKind::Corrupt
+            | StoreErrorKind::Denied
+            | StoreErrorKind::Misconfigured
+            | StoreErrorKind::Refused => false,
         }
     }
 }
@@ -85,28 +69,10 @@ impl fmt::Display for StoreErrorKind {
             Self::Corrupt => "lock store holds what cannot be read",
             Self::Denied => "lock store refused access",
             Self::Misconfigured => "leases are not set up for this",
+            Self::Refused => "what was asked cannot be done",
             Self::Throttled => "lock store asks for fewer requests",
             Self::Unavailable => "lock store did not answer",
         })
-    }
-}
-
-/// A lease was lost while it was wanted.
-#[derive(Debug, Clone, PartialEq, Eq, Error)]
-#[error("lease on {key} with token {token} was lost: {cause}")]
-#[non_exhaustive]
-pub struct Lost {
-    /// The key that is no longer held.
-    pub key: LeaseKey,
-    /// The token of the lost grant.
-    pub token: FencingToken,
-    /// How it was lost.
-    pub cause: LossCause,
-}
-
-impl Lost {
-    pub(crate) fn new(key: LeaseKey, token: FencingToken, cause: LossCause) -> Self {
-        Self { key, token, cause }
     }
 }
 

@@ -83,7 +83,8 @@ impl<T> Gate<T> {
 
     /// Runs `write` on the data if `token` is at least the largest seen, and remembers it.
     ///
-    /// Nobody else writes meanwhile. Where `write` panics, the data stays as it left it, and
+    /// Nobody else writes meanwhile, so `write` must not call the gate again: it would wait for
+    /// itself. Where `write` panics, the data stays as it left it, and
     /// later writes go on.
     ///
     /// # Errors

@@ -1,52 +1,14 @@
 //! What is asked of a store, and what it answers: claims, grants, heartbeats.
 
-use std::fmt;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use uuid::Uuid;
 
 use crate::attributes::Attributes;
 use crate::key::{LeaseKey, Lessee};
-use crate::random::Random;
+use crate::lost::LossCause;
+use crate::nonce::Nonce;
 use crate::token::FencingToken;
-
-/// Tells one logical attempt from every other, all its retries and late duplicates included.
-///
-/// 128 random bits. A store that finds its own record carrying this nonce knows that the claim
-/// was granted before and only the reply was lost.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(transparent)]
-pub struct Nonce(Uuid);
-
-impl Nonce {
-    /// 128 random bits, from the operating system's own randomness.
-    pub fn random() -> Self {
-        Random::from_entropy().nonce()
-    }
-
-    /// Wraps 128 bits, which nobody may have used before.
-    pub fn new(unique: Uuid) -> Self {
-        Self(unique)
-    }
-
-    /// The nonce as a UUID.
-    pub fn get(self) -> Uuid {
-        self.0
-    }
-}
-
-impl fmt::Display for Nonce {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(&self.0, f)
-    }
-}
-
-impl fmt::Debug for Nonce {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(&self.0, f)
-    }
-}
 
 /// The number of a heartbeat within its grant: 1, 2, 3 …
 ///
@@ -130,7 +92,7 @@ pub struct Grant {
     pub ttl: Duration,
 }
 
-/// Who holds a key now.
+/// Who holds a key now, or for whom it is kept.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct Holder {
@@ -181,29 +143,4 @@ pub enum Written {
     Applied,
     /// The grant no longer stands; nothing was changed.
     Lost(LossCause),
-}
-
-/// How a lease was lost.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-#[non_exhaustive]
-pub enum LossCause {
-    /// No heartbeat succeeded in time.
-    Expired,
-    /// It was ended from outside: evicted, or released or deleted elsewhere.
-    Revoked,
-    /// The key was granted to somebody else.
-    Superseded,
-    /// Nobody keeps it alive any more: it was abandoned, or its locker's runtime has ended.
-    Abandoned,
-}
-
-impl fmt::Display for LossCause {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Expired => "no heartbeat succeeded in time",
-            Self::Revoked => "it was ended from outside",
-            Self::Superseded => "the key was granted to somebody else",
-            Self::Abandoned => "nobody keeps it alive any more",
-        })
-    }
 }

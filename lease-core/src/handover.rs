@@ -5,8 +5,8 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-use crate::error::InvalidInput;
 use crate::grant::Grant;
+use crate::invalid::InvalidInput;
 use crate::key::LeaseKey;
 use crate::token::FencingToken;
 
@@ -23,7 +23,7 @@ use crate::token::FencingToken;
 /// use lease_core::HandOver;
 ///
 /// let refused = "{\"key\": \"\"}".parse::<HandOver>().unwrap_err();
-/// assert!(refused.to_string().starts_with("hand-over cannot be read: "));
+/// assert!(refused.to_string().starts_with("hand-over cannot be read"));
 /// ```
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct HandOver {
@@ -61,7 +61,10 @@ impl FromStr for HandOver {
     type Err = InvalidInput;
 
     fn from_str(text: &str) -> Result<Self, InvalidInput> {
-        serde_json::from_str(text)
-            .map_err(|error| InvalidInput::new(format!("hand-over cannot be read: {error}")))
+        serde_json::from_str(text).map_err(|error| {
+            InvalidInput::new(format!(
+                "hand-over cannot be read, it is not the text that one was written as: {error}"
+            ))
+        })
     }
 }

@@ -6,24 +6,22 @@
 
 use std::collections::{BTreeSet, HashMap};
 use std::error::Error;
-use std::future::{Future, pending, poll_fn};
-use std::pin::{Pin, pin};
+use std::pin::pin;
 use std::sync::Arc;
-use std::task::Poll;
 use std::time::Duration;
 
-use futures_util::StreamExt;
 use tokio::select;
-use tokio::sync::{Semaphore, mpsc, oneshot};
-use tokio::time::Sleep;
+use tokio::sync::{Semaphore, mpsc};
 use tracing::{debug, warn};
 
+use crate::alarm::Alarm;
+use crate::batch::{Answer, Batch};
 use crate::clock::{Moment, sleep_until};
-use crate::error::{StoreError, StoreErrorKind};
-use crate::grant::{Beat, Grant, Heartbeat, LossCause};
+use crate::grant::{Beat, Heartbeat};
 use crate::hold::{Ending, Hold};
-use crate::outstanding::Errand;
-use crate::retry::{Pauses, within};
+use crate::lost::LossCause;
+use crate::release::Release;
+use crate::retry::Pauses;
 use crate::settings::Settings;
 
 /// What leases ask of their heartbeater.
@@ -31,20 +29,10 @@ use crate::settings::Settings;
 pub(crate) enum Command {
     /// Keep this lease alive.
     Keep(Arc<Hold>),
-    /// Send no more heartbeats, but watch its deadline: it is being handed over.
+    /// Stop keeping it alive: it has ended, and is not to be given back.
     Leave(Arc<Hold>),
     /// Stop keeping it alive, and give it back.
     Release(Release),
-}
-
-#[derive(Debug)]
-pub(crate) struct Release {
-    pub(crate) hold: Arc<Hold>,
-    pub(crate) reserved: Option<Duration>,
-    /// Where the answer is awaited.
-    pub(crate) reply: Option<oneshot::Sender<Result<(), StoreError>>>,
-    /// Held until it is done, for `close`.
-    pub(crate) errand: Errand,
 }
 
 pub(crate) struct Heartbeater {
@@ -69,22 +57,8 @@ struct Kept {
     /// When the next one is to be sent.
     next: Moment,
     failures: u32,
-    winding_down: bool,
-    leaving: bool,
     /// Its place in `due`.
     look_again: Moment,
-}
-
-struct Answer {
-    id: u64,
-    beat: Beat,
-    heartbeat: Result<Heartbeat, StoreError>,
-}
-
-/// Heartbeats of one moment, on their way to the store together.
-struct Batch {
-    ids: Vec<u64>,
-    beats: Vec<(Grant, Beat)>,
 }
 
 impl Heartbeater {
@@ -127,22 +101,20 @@ impl Heartbeater {
             for command in commands.drain(..) {
                 self.obey(command);
             }
-            self.look_at_due();
+            if self.look_at_due() {
+                // What was sent gets a chance to go before more is.
+                tokio::task::yield_now().await;
+            }
         }
     }
 
     fn obey(&mut self, command: Command) {
         match command {
             Command::Keep(hold) => self.keep(hold),
-            Command::Leave(hold) => {
-                if let Some(kept) = self.kept.get_mut(&hold.id) {
-                    kept.leaving = true;
-                    self.come_back(hold.id, self.settings.clock.now());
-                }
-            }
+            Command::Leave(hold) => self.part_with(hold.id),
             Command::Release(release) => {
-                self.forget(release.hold.id);
-                tokio::spawn(give_back(Arc::clone(&self.settings), release));
+                self.part_with(release.hold.id);
+                tokio::spawn(release.deliver(Arc::clone(&self.settings)));
             }
         }
     }
@@ -155,31 +127,17 @@ impl Heartbeater {
         // Leases obtained together must not beat together: the first beat spreads them.
         let next = hold.granted_at + self.settings.random.part_of(period * 19 / 20, 0.5);
         let id = hold.id;
-        let kept = Kept {
-            hold,
-            beat: Beat::GRANTED,
-            sent: None,
-            next,
-            failures: 0,
-            winding_down: false,
-            leaving: false,
-            look_again: next,
-        };
+        let kept =
+            Kept { hold, beat: Beat::GRANTED, sent: None, next, failures: 0, look_again: next };
         self.due.insert((next, id));
         self.kept.insert(id, kept);
     }
 
-    fn forget(&mut self, id: u64) {
-        if let Some(kept) = self.kept.remove(&id) {
-            self.due.remove(&(kept.look_again, id));
-        }
-    }
-
-    /// Looks at every lease that is due, and sends the heartbeats that are.
-    fn look_at_due(&mut self) {
+    /// Looks at every lease that is due, and sends the heartbeats that are; says whether any was.
+    fn look_at_due(&mut self) -> bool {
         let now = self.settings.clock.now();
         if self.due.first().is_none_or(|(moment, _)| *moment > now) {
-            return;
+            return false;
         }
         // What is nearly due goes along: fewer and fuller batches, never a later heartbeat.
         let horizon = now + self.settings.options.heartbeat_period() / 64;
@@ -187,13 +145,14 @@ impl Heartbeater {
         let mut batch = Batch::with_capacity(due.len().min(BATCH));
         for id in due {
             self.look_at(id, now, horizon, &mut batch);
-            if batch.ids.len() == BATCH {
+            if batch.len() == BATCH {
                 self.send(std::mem::replace(&mut batch, Batch::with_capacity(BATCH)), now);
             }
         }
-        if !batch.ids.is_empty() {
+        if batch.len() > 0 {
             self.send(batch, now);
         }
+        true
     }
 
     fn look_at(&mut self, id: u64, now: Moment, horizon: Moment, batch: &mut Batch) {
@@ -206,23 +165,22 @@ impl Heartbeater {
             self.part_with(id);
             return;
         };
-        if !kept.winding_down && now >= deadline - settings.options.grace() {
-            kept.winding_down = true;
+        if now >= deadline - settings.options.grace() {
             kept.hold.wind_down();
         }
-        if kept.leaving {
-            kept.sent = None;
-        } else if kept.sent.is_some_and(|sent| now >= sent + settings.options.heartbeat_period()) {
+        let limit = settings.options.request_timeout();
+        if kept.sent.is_some_and(|sent| now >= sent + limit) {
             kept.sent = None;
             kept.next = now;
-            kept.at_risk(settings, now, "heartbeat is late");
+            kept.put_at_risk(settings, now, "heartbeat is late");
         }
-        let may_beat = !kept.leaving && self.slots.available_permits() > 0;
-        if kept.sent.is_none() && kept.next <= horizon && may_beat {
-            kept.beat = kept.hold.next_beat();
+        let is_due = kept.sent.is_none() && kept.next <= horizon;
+        if is_due && self.slots.available_permits() > 0 {
+            // None comes after the last one, which is the hand-over's.
+            let Some(beat) = kept.hold.next_beat() else { return self.part_with(id) };
+            kept.beat = beat;
             kept.sent = Some(now);
-            batch.ids.push(id);
-            batch.beats.push((kept.hold.grant.clone(), kept.beat));
+            batch.add(id, kept.hold.grant.clone(), kept.beat);
         }
         self.come_back(id, now);
     }
@@ -235,13 +193,12 @@ impl Heartbeater {
         };
         let deadline = kept.hold.deadline().unwrap_or(now);
         let mut moment = match kept.sent {
-            _ if kept.leaving => deadline,
-            Some(sent) => sent + options.heartbeat_period(),
+            Some(sent) => sent + options.request_timeout(),
             // All slots are taken: one is free again before long.
             None if kept.next <= now => now + options.heartbeat_period() / 64,
             None => kept.next,
         };
-        if !kept.winding_down {
+        if !kept.hold.is_winding_down() {
             moment = moment.min(deadline - options.grace());
         }
         let moment = moment.min(deadline);
@@ -297,7 +254,7 @@ impl Heartbeater {
                     error = &error as &dyn Error,
                     "heartbeat failed"
                 );
-                kept.at_risk(&settings, now, "heartbeat failed");
+                kept.put_at_risk(&settings, now, "heartbeat failed");
             }
         }
         self.come_back(id, now);
@@ -310,9 +267,10 @@ impl Heartbeater {
         let slot = Arc::clone(&self.slots).try_acquire_owned().ok();
         tokio::spawn(async move {
             let period = settings.options.heartbeat_period();
-            // A batch that hangs gives its slot to others, and has no say after a period.
+            let limit = settings.options.request_timeout();
+            // A batch that hangs gives its slot to others, and has no say in the end.
             let slow = sleep_until(&*settings.clock, now + period / 16, period);
-            let give_up = sleep_until(&*settings.clock, now + period, period);
+            let give_up = sleep_until(&*settings.clock, now + limit, limit);
             let unanswered = batch.deliver(&settings, &answered);
             let (mut slow, mut slot) = (pin!(slow), slot);
             let (mut give_up, mut unanswered) = (pin!(give_up), pin!(unanswered));
@@ -363,10 +321,10 @@ impl Drop for Heartbeater {
 }
 
 impl Kept {
-    fn at_risk(&mut self, settings: &Settings, now: Moment, why: &str) {
+    fn put_at_risk(&mut self, settings: &Settings, now: Moment, why: &str) {
         let margin = self.hold.deadline().map_or(Duration::ZERO, |at| at.since(now));
         settings.metrics.heartbeat_failed(&self.hold.grant.key, margin);
-        self.hold.set_at_risk(true);
+        self.hold.put_at_risk();
         let grant = &self.hold.grant;
         debug!(
             key = %grant.key, lessee = %grant.lessee, token = %grant.token, ?margin,
@@ -375,130 +333,7 @@ impl Kept {
     }
 }
 
-impl Batch {
-    fn with_capacity(count: usize) -> Self {
-        Self { ids: Vec::with_capacity(count), beats: Vec::with_capacity(count) }
-    }
-
-    /// Sends all heartbeats and passes on the answers as they come; completes when each lease
-    /// has had one.
-    async fn deliver(self, settings: &Settings, answered: &mpsc::UnboundedSender<Answer>) {
-        let mut open = vec![true; self.ids.len()];
-        let mut answers = settings.store.heartbeat_all(&self.beats);
-        while let Some((place, heartbeat)) = answers.next().await {
-            let Some(unanswered) = open.get_mut(place) else {
-                continue;
-            };
-            *unanswered = false;
-            self.pass_on(place, heartbeat, answered);
-        }
-        for (place, _) in open.iter().enumerate().filter(|(_, open)| **open) {
-            let error = StoreError::new(StoreErrorKind::Unavailable, "heartbeat was not answered");
-            self.pass_on(place, Err(error), answered);
-        }
-    }
-
-    fn pass_on(
-        &self,
-        place: usize,
-        heartbeat: Result<Heartbeat, StoreError>,
-        answered: &mpsc::UnboundedSender<Answer>,
-    ) {
-        if let (Some(id), Some((_, beat))) = (self.ids.get(place), self.beats.get(place)) {
-            // Nobody listens any more: every lease is gone.
-            drop(answered.send(Answer { id: *id, beat: *beat, heartbeat }));
-        }
-    }
-}
-
-/// Gives a lease back, and goes on trying until the store has surely freed it by itself.
-async fn give_back(settings: Arc<Settings>, release: Release) {
-    let Release { hold, reserved, reply, errand } = release;
-    let (grant, options) = (&hold.grant, &settings.options);
-    let clock = hold.clock();
-    if let Some(Ending::Released) = hold.ending() {
-        settings.metrics.released(&grant.key, clock.now().since(hold.granted_at));
-    }
-
-    let until = clock.now() + grant.ttl;
-    let mut pauses = Pauses::new(options, &settings.random);
-    let answer = loop {
-        // Somebody else has the key: there is nothing to free.
-        if hold.ending() == Some(Ending::Lost(LossCause::Superseded)) {
-            break Ok(());
-        }
-        let release = settings.store.release(grant, reserved);
-        let error = match within(options.heartbeat_period(), release).await {
-            Ok(()) => break Ok(()),
-            Err(error) => error,
-        };
-        let pause = pauses.next();
-        if !error.is_retryable() || clock.now() + pause >= until {
-            break Err(error);
-        }
-        sleep_until(clock, clock.now() + pause, options.heartbeat_period()).await;
-    };
-    match &answer {
-        Ok(()) => debug!(
-            key = %grant.key, lessee = %grant.lessee, token = %grant.token, "lease released"
-        ),
-        Err(error) => warn!(
-            key = %grant.key, lessee = %grant.lessee, token = %grant.token,
-            error = error as &dyn Error,
-            "lease not released: the key is free again when its ttl has passed"
-        ),
-    }
-    // The next waiter of this process goes first, then whoever waits for this answer.
-    drop(hold.take_turn());
-    if let Some(reply) = reply {
-        drop(reply.send(answer));
-    }
-    drop(errand);
-}
-
-/// A timer that is set anew only when it would ring too late.
-#[derive(Default)]
-struct Alarm {
-    timer: Option<Pin<Box<Sleep>>>,
-    set_for: Option<Moment>,
-}
-
-impl Alarm {
-    /// Completes at `moment`, or a little earlier for nothing; never, where there is none.
-    async fn ring_at(self: Pin<&mut Self>, moment: Option<Moment>, settings: &Settings) {
-        let Some(moment) = moment else {
-            return pending().await;
-        };
-        let alarm = self.get_mut();
-        let now = settings.clock.now();
-        if moment <= now {
-            return;
-        }
-        if alarm.set_for.is_none_or(|set_for| set_for > moment || set_for <= now) {
-            // tokio's timers stand still while the machine is suspended: look up now and then.
-            let wait = moment.since(now).min(RECHECK);
-            let ring = settings.clock.timer_for(wait);
-            alarm.set_for = Some(now + wait);
-            alarm.timer = Some(Box::pin(tokio::time::sleep(ring)));
-        }
-        poll_fn(|context| match &mut alarm.timer {
-            Some(timer) if settings.clock.now() < moment => timer.as_mut().poll(context),
-            _ => Poll::Ready(()),
-        })
-        .await;
-        if settings.clock.now() >= moment || alarm.has_rung() {
-            alarm.set_for = None;
-        }
-    }
-
-    fn has_rung(&self) -> bool {
-        self.timer.as_ref().is_none_or(|timer| timer.is_elapsed())
-    }
-}
-
 /// Heartbeats sent together at most.
 const BATCH: usize = 256;
 /// Batches on their way at most, not counting slow ones: 4,096 heartbeats.
 const BATCHES_IN_FLIGHT: usize = 16;
-/// The longest time without a look at the clock while leases are held.
-const RECHECK: Duration = Duration::from_secs(1);

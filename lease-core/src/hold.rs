@@ -10,7 +10,8 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use crate::clock::{Clock, Moment};
-use crate::grant::{Beat, Grant, LossCause};
+use crate::grant::{Beat, Grant};
+use crate::lost::LossCause;
 use crate::queue::Turn;
 
 /// Where a lease stands.
@@ -19,7 +20,8 @@ use crate::queue::Turn;
 pub enum LeaseState {
     /// Held, and the last heartbeat succeeded.
     Held,
-    /// Still held, but the last heartbeat failed or is late. Time is left; nothing is lost yet.
+    /// Still held, but the last heartbeat failed, or was not answered within a period. Time is
+    /// left; nothing is lost yet. A single one that hangs is sent again at once, and may not show.
     AtRisk,
     /// Lost: others may have it.
     Lost(LossCause),
@@ -49,19 +51,10 @@ pub(crate) enum Ending {
     Lost(LossCause),
 }
 
-impl Ending {
-    /// How it was lost. What its holder gave away is lost to everybody else's eyes too.
-    pub(crate) fn cause(self) -> LossCause {
-        match self {
-            Self::Released => LossCause::Revoked,
-            Self::Lost(cause) => cause,
-        }
-    }
-}
-
 #[derive(Default)]
 struct Signals {
-    at_risk: bool,
+    /// Held or at risk, as was told last.
+    risk: Option<LeaseState>,
     winding_down: bool,
     // Made when first asked for: most leases never are, and there may be 100,000.
     state: Option<watch::Sender<LeaseState>>,
@@ -110,11 +103,9 @@ impl Hold {
         ending_of(word).is_none().then(|| Moment::from_nanos(word))
     }
 
+    /// Only looks: unlike `ending`, it ends nothing.
     pub(crate) fn remaining(&self) -> Duration {
-        match self.ending() {
-            Some(_) => Duration::ZERO,
-            None => self.deadline().map_or(Duration::ZERO, |at| at.since(self.clock.now())),
-        }
+        self.deadline().map_or(Duration::ZERO, |at| at.since(self.clock.now()))
     }
 
     /// Moves the deadline, unless the lease has ended: what ended stays ended.
@@ -129,7 +120,7 @@ impl Hold {
             }
             let later = word.max(word_of(deadline));
             if self.word.compare_exchange(word, later, Ordering::SeqCst, Ordering::SeqCst).is_ok() {
-                self.set_at_risk(false);
+                self.tell_risk(LeaseState::Held);
                 return Ok(());
             }
         }
@@ -185,16 +176,25 @@ impl Hold {
         }
     }
 
-    pub(crate) fn set_at_risk(&self, at_risk: bool) {
+    pub(crate) fn is_winding_down(&self) -> bool {
+        self.signals().winding_down
+    }
+
+    /// A heartbeat failed or is late.
+    pub(crate) fn put_at_risk(&self) {
+        self.tell_risk(LeaseState::AtRisk);
+    }
+
+    fn tell_risk(&self, risk: LeaseState) {
         let mut signals = self.signals();
-        if signals.at_risk == at_risk {
+        if signals.risk == Some(risk) {
             return;
         }
-        signals.at_risk = at_risk;
+        signals.risk = Some(risk);
         // The word decides; an ending that comes meanwhile finds this lock and overwrites it.
         let still_held = ending_of(self.word.load(Ordering::SeqCst)).is_none();
         if let (Some(state), true) = (&signals.state, still_held) {
-            state.send_replace(if at_risk { LeaseState::AtRisk } else { LeaseState::Held });
+            state.send_replace(risk);
         }
     }
 
@@ -203,8 +203,7 @@ impl Hold {
         let mut signals = self.signals();
         let now = match ending {
             Some(ending) => ending.into(),
-            None if signals.at_risk => LeaseState::AtRisk,
-            None => LeaseState::Held,
+            None => signals.risk.unwrap_or(LeaseState::Held),
         };
         let state = signals.state.get_or_insert_with(|| watch::Sender::new(now));
         let receiver = state.subscribe();
@@ -239,9 +238,18 @@ impl Hold {
         }
     }
 
-    /// The number of the next heartbeat; larger than that of every one before.
-    pub(crate) fn next_beat(&self) -> Beat {
-        Beat::new(self.beats.fetch_add(1, Ordering::SeqCst)).next()
+    /// The number of the next heartbeat, larger than that of every one before; `None` once the
+    /// last one has its number.
+    pub(crate) fn next_beat(&self) -> Option<Beat> {
+        let next = |beats: u64| (beats & LAST == 0).then(|| beats + 1);
+        let before = self.beats.fetch_update(Ordering::SeqCst, Ordering::SeqCst, next).ok()?;
+        Some(Beat::new(before).next())
+    }
+
+    /// The number of the last heartbeat, or of its repetition: no other comes after it.
+    pub(crate) fn last_beat(&self) -> Beat {
+        self.beats.fetch_or(LAST, Ordering::SeqCst);
+        Beat::new(self.beats.fetch_add(1, Ordering::SeqCst) & !LAST).next()
     }
 
     pub(crate) fn clock(&self) -> &dyn Clock {
@@ -274,6 +282,8 @@ impl fmt::Debug for Hold {
 }
 
 // No deadline is this early: clocks begin a day before the process does, or at least a ttl.
+/// Marks the number of heartbeats when no more may be sent.
+const LAST: u64 = 1 << 63;
 const RELEASED: u64 = 0;
 const EXPIRED: u64 = 1;
 const REVOKED: u64 = 2;
@@ -302,5 +312,76 @@ fn ending_of(word: u64) -> Option<Ending> {
         SUPERSEDED => Some(Ending::Lost(LossCause::Superseded)),
         ABANDONED => Some(Ending::Lost(LossCause::Abandoned)),
         _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock::SkewedClock;
+    use crate::grant::Claim;
+    use crate::nonce::Nonce;
+    use crate::token::FencingToken;
+
+    const MINUTE: Duration = Duration::from_secs(60);
+
+    fn hold() -> (Hold, Arc<SkewedClock>) {
+        let clock = Arc::new(SkewedClock::new(Duration::ZERO, 1.0));
+        let (key, lessee) = ("key".parse().unwrap(), "lessee".parse().unwrap());
+        let claim = Claim::new(key, lessee, Nonce::random(), MINUTE);
+        let grant = claim.granted(FencingToken::new(1).unwrap());
+        let now = clock.now();
+        let shared = Arc::clone(&clock) as Arc<dyn Clock>;
+        (Hold::new(0, grant, shared, now, now + MINUTE), clock)
+    }
+
+    #[test]
+    fn what_has_ended_is_not_extended() {
+        let (hold, clock) = hold();
+        hold.end(Ending::Lost(LossCause::Revoked));
+
+        let extended = hold.extend(clock.now() + MINUTE * 2);
+
+        assert_eq!(extended, Err(Ending::Lost(LossCause::Revoked)));
+        assert_eq!(hold.ending(), Some(Ending::Lost(LossCause::Revoked)));
+    }
+
+    #[test]
+    fn a_deadline_that_has_passed_is_not_moved() {
+        let (hold, clock) = hold();
+        clock.leap(MINUTE);
+
+        let extended = hold.extend(clock.now() + MINUTE);
+
+        assert_eq!(extended, Err(Ending::Lost(LossCause::Expired)));
+    }
+
+    #[test]
+    fn the_first_ending_stays() {
+        let (hold, _clock) = hold();
+        hold.end(Ending::Released);
+        hold.end(Ending::Lost(LossCause::Superseded));
+
+        assert_eq!(hold.ending(), Some(Ending::Released));
+    }
+
+    #[test]
+    fn an_extension_never_shortens() {
+        let (hold, clock) = hold();
+        let before = hold.deadline();
+
+        hold.extend(clock.now()).unwrap();
+
+        assert_eq!(hold.deadline(), before);
+    }
+
+    #[test]
+    fn no_heartbeat_comes_after_the_last() {
+        let (hold, _clock) = hold();
+        assert_eq!(hold.next_beat(), Some(Beat::new(1)));
+
+        assert_eq!(hold.last_beat(), Beat::new(2));
+        assert_eq!(hold.next_beat(), None);
+        assert_eq!(hold.last_beat(), Beat::new(3));
     }
 }

@@ -22,7 +22,7 @@ pub(crate) struct Home {
 
 impl Home {
     /// Starts a heartbeater on `runtime`, or on the one that this is called on.
-    pub(crate) fn found(
+    pub(crate) fn start(
         settings: &Arc<Settings>,
         runtime: Option<&Handle>,
         outstanding: Outstanding,
@@ -53,6 +53,18 @@ impl Home {
 
     pub(crate) fn is_gone(&self) -> bool {
         self.commands.is_closed()
+    }
+
+    /// Why a task of this locker was dropped before it answered.
+    pub(crate) fn why_unanswered(&self) -> StoreError {
+        if self.is_gone() {
+            return runtime_has_ended();
+        }
+        StoreError::new(
+            StoreErrorKind::Misconfigured,
+            "a task of this locker panicked: in its store, or because its runtime was built \
+             without timers (`enable_time`)",
+        )
     }
 
     /// Runs `errand` to its end, whoever waits for it.

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use crate::error::InvalidInput;
+use crate::invalid::InvalidInput;
 
 /// Names the thing that one lessee at a time may have: a job, a shard, a file.
 ///
@@ -38,7 +38,8 @@ pub struct LeaseKey(Arc<str>);
 ///
 /// 1 to [1,024](Lessee::MAX_BYTES) bytes of UTF-8 without control characters. Two processes
 /// may carry the same name without harm: what tells grants apart is the
-/// [`Nonce`](crate::Nonce), the lessee is for people to read.
+/// [`Nonce`](crate::Nonce), the lessee is for people to read. Only a
+/// [`transfer`](crate::LeaseTable::transfer) goes by the name.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "Arc<str>", into = "Arc<str>")]
 pub struct Lessee(Arc<str>);

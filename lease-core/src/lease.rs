@@ -1,27 +1,30 @@
 //! The guard: a key is yours while you keep this, and while it says so.
 
 use std::fmt;
-use std::future::{Future, poll_fn};
+use std::future::Future;
 use std::pin::pin;
 use std::sync::Arc;
-use std::task::Poll;
 use std::time::Duration;
 
 use tokio::select;
 use tokio::sync::{oneshot, watch};
 use tokio_util::sync::CancellationToken;
+use tracing::warn;
 
 use crate::attributes::Attributes;
 use crate::clock::{Moment, sleep_until};
-use crate::error::{Lost, StoreError, StoreErrorKind};
-use crate::grant::{Grant, Heartbeat, LossCause};
+use crate::error::{StoreError, StoreErrorKind};
+use crate::grant::{Grant, Heartbeat};
 use crate::handover::HandOver;
-use crate::heartbeat::{Command, Release};
+use crate::heartbeat::Command;
 use crate::hold::{Ending, Hold, LeaseState};
-use crate::home::{Home, runtime_has_ended};
+use crate::home::Home;
 use crate::key::{LeaseKey, Lessee};
+use crate::lost::LossCause;
+use crate::lost::Lost;
 use crate::options::LeaseOptions;
 use crate::queue::Turn;
+use crate::release::Release;
 use crate::retry::{Pauses, within};
 use crate::settings::Settings;
 use crate::token::FencingToken;
@@ -29,7 +32,9 @@ use crate::token::FencingToken;
 /// A key that you hold: kept alive from grant to release, by heartbeats in the background.
 ///
 /// Dropping it releases it, in the background; [`release`](Self::release) waits for that.
-/// Dropping neither blocks, panics nor needs a runtime.
+/// Dropping neither blocks, panics nor needs a runtime. Dropping a *lost* lease frees the key too,
+/// since its ttl may not have passed yet: so stop everything that runs under it first, whatever
+/// you started elsewhere included.
 ///
 /// What it promises: while [`is_held`](Self::is_held) says so, nobody else's lease on the key
 /// does. What it cannot promise: that a write which you began in time *arrives* in time. Send
@@ -50,12 +55,14 @@ use crate::token::FencingToken;
 /// # }
 /// # async fn pay_everybody(token: lease_core::FencingToken) -> u32 { 0 }
 /// ```
-#[must_use = "a lease that is dropped is released"]
+#[must_use = "a lease that is dropped is released: bind it to a name, since `let _ =` drops it"]
 pub struct Lease {
     hold: Arc<Hold>,
     attributes: Attributes,
     settings: Arc<Settings>,
     home: Home,
+    /// How long the store may keep the key by itself: the longest ttl that was sent.
+    reach: Duration,
     /// Whether the key is somebody else's business now: released, or handed over.
     given_away: bool,
 }
@@ -66,7 +73,8 @@ pub struct Lease {
 pub enum Released {
     /// The key is free.
     Freed,
-    /// The lease was lost before it could be released.
+    /// The lease was lost before it could be released: the key is free already, or somebody
+    /// else's.
     AlreadyLost(LossCause),
 }
 
@@ -98,6 +106,7 @@ impl Lease {
             hold.end(Ending::Lost(LossCause::Abandoned));
         }
         Self {
+            reach: hold.grant.ttl,
             hold,
             attributes,
             settings: Arc::clone(settings),
@@ -126,7 +135,7 @@ impl Lease {
         self.hold.grant.token
     }
 
-    /// What was on the record when the key was obtained.
+    /// What was on the record when the key was obtained. Later updates do not show here.
     pub fn attributes(&self) -> &Attributes {
         &self.attributes
     }
@@ -134,7 +143,8 @@ impl Lease {
     /// The grant itself: for writes to a [`LeaseTable`](crate::LeaseTable).
     ///
     /// After a [`transfer`](crate::LeaseTable::transfer) or a
-    /// [`delete`](crate::LeaseTable::delete) under it, drop the lease.
+    /// [`delete`](crate::LeaseTable::delete) under it, drop the lease: it does not know yet that it
+    /// has ended, and would learn so by a heartbeat.
     pub fn grant(&self) -> &Grant {
         &self.hold.grant
     }
@@ -154,8 +164,9 @@ impl Lease {
 
     /// Follows where the lease stands.
     ///
-    /// The current value is there at once. [`LeaseState::AtRisk`] is the time to stop taking on
-    /// new work.
+    /// The current value is there at once: this is a [`tokio::sync::watch::Receiver`], to
+    /// `wait_for` a state or to look at with `borrow`. [`LeaseState::AtRisk`] is the time to stop
+    /// taking on new work.
     pub fn state(&self) -> watch::Receiver<LeaseState> {
         self.hold.state()
     }
@@ -177,14 +188,11 @@ impl Lease {
                 _ => return self.loss(),
             };
             select! {
-                // The clock first, at every poll: the runtime may wake late, and then whatever
-                // is selected beside this must not go first.
                 biased;
-                () = poll_fn(|_| {
-                    if self.is_held() { Poll::Pending } else { Poll::Ready(()) }
-                }) => (),
                 () = ended => (),
-                // This timer is beside the heartbeater's, and waits for nobody.
+                // Beside the heartbeater's own timer, which another runtime may hold up. Looks
+                // at the clock at every poll: the runtime may wake late, and then whatever is
+                // selected beside this must not go first.
                 () = sleep_until(&*self.settings.clock, deadline, recheck) => (),
             }
         }
@@ -239,27 +247,34 @@ impl Lease {
     }
 
     /// Gives the key back, but keeps it from everybody for `reserved`: for work that should not
-    /// run again so soon.
+    /// run again so soon. At most [`LeaseOptions::MAX_RESERVATION`], seven days.
     ///
     /// # Errors
     ///
-    /// As for [`release`](Self::release).
+    /// As for [`release`](Self::release). Where `reserved` is too long, the key is given back
+    /// without a reservation.
     ///
     /// # Cancel safety
     ///
     /// Safe: the key is given back all the same.
     pub async fn release_reserved(self, reserved: Duration) -> Result<Released, StoreError> {
+        let longest = LeaseOptions::MAX_RESERVATION;
+        if reserved > longest {
+            return Err(StoreError::new(
+                StoreErrorKind::Refused,
+                format!("a reservation of {reserved:?} is too long: at most seven days"),
+            ));
+        }
         self.give_back(Some(reserved)).await
     }
 
     async fn give_back(mut self, reserved: Option<Duration>) -> Result<Released, StoreError> {
         let (reply, answer) = oneshot::channel();
-        let ending = self.send_release(reserved, Some(reply));
-        let answer = answer.await.unwrap_or_else(|_dropped| Err(runtime_has_ended()));
-        match ending {
-            Ending::Lost(cause) => Ok(Released::AlreadyLost(cause)),
-            Ending::Released => answer.map(|()| Released::Freed),
+        if let Ending::Lost(cause) = self.send_release(reserved, Some(reply)) {
+            return Ok(Released::AlreadyLost(cause));
         }
+        let answer = answer.await.unwrap_or_else(|_dropped| Err(self.home.why_unanswered()));
+        answer.map(|()| Released::Freed)
     }
 
     /// Ends the lease here, and sends word to the store; says how it had ended.
@@ -273,6 +288,7 @@ impl Lease {
         self.home.tell(Command::Release(Release {
             hold: Arc::clone(&self.hold),
             reserved,
+            reach: self.reach,
             reply,
             errand: self.home.errand(),
         }));
@@ -282,71 +298,90 @@ impl Lease {
     /// Hands the key over to another process, which has `wait` to
     /// [`resume`](crate::Locker::resume) it.
     ///
-    /// The last heartbeat reaches `wait` far: [`LeaseOptions::MIN_TTL`] to
-    /// [`LeaseOptions::MAX_TTL`]. Nobody can obtain the key meanwhile; afterwards anybody can.
+    /// The lease is no longer held from the first poll on, and its work is cancelled: whoever
+    /// resumes may begin at once. The last heartbeat reaches `wait` far:
+    /// [`LeaseOptions::MIN_TTL`] to [`LeaseOptions::MAX_TTL`]. Nobody can obtain the key
+    /// meanwhile; afterwards anybody can.
     ///
     /// # Errors
     ///
-    /// Where `wait` is out of range, or the store did not answer before the lease's own
-    /// deadline. The key is then released.
+    /// Where `wait` is out of range, or the store did not answer while the lease lasted. The key
+    /// is then released.
     ///
     /// # Cancel safety
     ///
     /// Safe: a hand-over that nobody receives is released.
     pub async fn hand_over(self, wait: Duration) -> Result<Handed, StoreError> {
         LeaseOptions::check_range("wait", wait)
-            .map_err(|invalid| StoreError::new(StoreErrorKind::Misconfigured, invalid))?;
+            .map_err(|invalid| StoreError::new(StoreErrorKind::Refused, invalid))?;
         let home = self.home.clone();
         let (reply, answer) = oneshot::channel();
         home.run(async move {
             // Where nobody listens any more, the lease is dropped with the answer, and released.
             drop(reply.send(self.last_heartbeat(wait).await));
         });
-        let (mut lease, heartbeat) =
-            answer.await.unwrap_or_else(|_dropped| Err(runtime_has_ended()))?;
-        match heartbeat {
-            Heartbeat::Extended | Heartbeat::Overtaken => {
-                lease.given_away = true;
-                lease.hold.end(Ending::Released);
-                drop(lease.hold.take_turn());
-                let held = lease.settings.clock.now().since(lease.hold.granted_at);
-                lease.settings.metrics.released(lease.key(), held);
-                Ok(Handed::Over(HandOver::new(lease.grant().clone())))
-            }
-            Heartbeat::Lost(cause) => {
-                lease.hold.end(Ending::Lost(cause));
-                Ok(Handed::AlreadyLost(cause))
-            }
-        }
+        let (mut lease, handed) =
+            answer.await.unwrap_or_else(|_dropped| Err(home.why_unanswered()))?;
+        // Received: from here on the key is whose the hand-over is.
+        lease.given_away |= matches!(handed, Handed::Over(_));
+        drop(lease.hold.take_turn());
+        Ok(handed)
     }
 
-    /// Sends a heartbeat that reaches `wait` far, after which no other is sent.
-    async fn last_heartbeat(self, wait: Duration) -> Result<(Self, Heartbeat), StoreError> {
-        let errand = self.home.errand();
-        self.home.tell(Command::Leave(Arc::clone(&self.hold)));
-        let (clock, options) = (&*self.settings.clock, &self.settings.options);
+    /// Ends the lease here, and sends a heartbeat that reaches `wait` far, after which no other
+    /// is sent.
+    async fn last_heartbeat(mut self, wait: Duration) -> Result<(Self, Handed), StoreError> {
+        let _errand = self.home.errand();
+        let settings = Arc::clone(&self.settings);
+        let (clock, options) = (&*settings.clock, &settings.options);
         let mut grant = self.grant().clone();
         grant.ttl = wait;
+        let until = self.hold.deadline().unwrap_or_else(|| clock.now());
+        // First the number, so that no heartbeat comes after it; then the end, so that the work
+        // has stopped before anybody can go on with it.
+        let mut beat = self.hold.last_beat();
+        if let Ending::Lost(cause) = self.hold.end(Ending::Released) {
+            return Ok((self, Handed::AlreadyLost(cause)));
+        }
+        self.reach = self.reach.max(wait);
 
-        let mut pauses = Pauses::new(options, &self.settings.random);
-        let heartbeat = loop {
-            if let Some(ending) = self.hold.ending() {
-                break Heartbeat::Lost(ending.cause());
-            }
-            let limit = options.heartbeat_period().min(self.remaining());
-            let beat = self.hold.next_beat();
-            let error = match within(limit, self.settings.store.heartbeat(&grant, beat)).await {
-                Ok(heartbeat) => break heartbeat,
+        let mut pauses = Pauses::new(options, &settings.random);
+        loop {
+            let sent = clock.now();
+            let limit = options.request_timeout().min(until.since(sent));
+            let error = match within(limit, settings.store.heartbeat(&grant, beat)).await {
+                Ok(Heartbeat::Extended) if clock.now() < sent + settings.trusted(wait) => {
+                    settings.metrics.released(&grant.key, clock.now().since(self.hold.granted_at));
+                    return Ok((self, Handed::Over(HandOver::new(grant))));
+                }
+                Ok(Heartbeat::Extended) => return Ok(self.lost_on_the_way(LossCause::Expired)),
+                Ok(Heartbeat::Lost(cause)) => return Ok(self.lost_on_the_way(cause)),
+                Ok(Heartbeat::Overtaken) => {
+                    StoreError::new(StoreErrorKind::Unavailable, "overtaken by a later heartbeat")
+                }
                 Err(error) => error,
             };
             let pause = pauses.next();
-            if !error.is_retryable() || pause >= self.remaining() {
+            if !error.is_retryable() || clock.now() + pause >= until {
                 return Err(error);
             }
             sleep_until(clock, clock.now() + pause, limit).await;
-        };
-        drop(errand);
-        Ok((self, heartbeat))
+            beat = self.hold.last_beat();
+        }
+    }
+
+    /// Counts a loss that the heartbeater no longer sees.
+    fn lost_on_the_way(mut self, cause: LossCause) -> (Self, Handed) {
+        // There is nothing left to give back.
+        self.given_away = true;
+        let (grant, clock) = (self.grant(), &self.settings.clock);
+        let held = clock.now().since(self.hold.granted_at);
+        self.settings.metrics.lost(&grant.key, held, cause);
+        warn!(
+            key = %grant.key, lessee = %grant.lessee, token = %grant.token, %cause,
+            "lease lost while it was handed over"
+        );
+        (self, Handed::AlreadyLost(cause))
     }
 
     /// Stops keeping the lease alive and does not give it back: what a crash leaves behind. The
@@ -360,7 +395,10 @@ impl Lease {
     }
 
     fn loss(&self) -> Lost {
-        let cause = self.hold.ending().map_or(LossCause::Expired, Ending::cause);
+        let cause = match self.hold.ending() {
+            Some(Ending::Lost(cause)) => cause,
+            Some(Ending::Released) | None => LossCause::Expired,
+        };
         Lost::new(self.key().clone(), self.token(), cause)
     }
 }

@@ -1,8 +1,10 @@
 #![doc = include_str!("../README.md")]
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
+mod alarm;
 mod attempt;
 mod attributes;
+mod batch;
 mod clock;
 #[cfg(feature = "conformance")]
 pub mod conformance;
@@ -13,32 +15,40 @@ mod handover;
 mod heartbeat;
 mod hold;
 mod home;
+mod invalid;
 mod key;
 mod lease;
 mod locker;
+mod lost;
 mod metrics;
+mod nonce;
 mod options;
 mod outstanding;
 mod queue;
 mod random;
+mod release;
 mod retry;
 mod settings;
 mod store;
 mod table;
 mod token;
+mod unsettled;
 mod waiting;
 
 pub use attempt::Attempt;
 pub use attributes::{Attributes, Change, Number, Value};
 pub use clock::{BootClock, Clock, Moment, SkewedClock, micros_since_1970};
-pub use error::{InvalidInput, Lost, StoreError, StoreErrorKind};
-pub use grant::{Beat, Claim, Grant, Heartbeat, Holder, LossCause, Nonce, Obtained, Written};
+pub use error::{StoreError, StoreErrorKind};
+pub use grant::{Beat, Claim, Grant, Heartbeat, Holder, Obtained, Written};
 pub use handover::HandOver;
 pub use hold::LeaseState;
+pub use invalid::InvalidInput;
 pub use key::{LeaseKey, Lessee};
 pub use lease::{Handed, Lease, Released};
 pub use locker::Locker;
+pub use lost::{LossCause, Lost};
 pub use metrics::Metrics;
+pub use nonce::Nonce;
 pub use options::LeaseOptions;
 pub use store::{Freed, LockStore};
 pub use table::{LeaseRecord, LeaseTable};

@@ -9,7 +9,7 @@ use tokio::runtime::Handle;
 use tokio::sync::Mutex;
 use tracing::{Instrument, Span, debug_span};
 
-use crate::attempt::{Ask, Attempt, Patience, attempt};
+use crate::attempt::{Ask, Attempt, attempt};
 use crate::clock::{Clock, Moment};
 use crate::error::{StoreError, StoreErrorKind};
 use crate::grant::Holder;
@@ -25,6 +25,7 @@ use crate::random::Random;
 use crate::retry::within;
 use crate::settings::Settings;
 use crate::store::LockStore;
+use crate::unsettled::UnsettledClaims;
 use crate::waiting::contend;
 
 /// Obtains leases from a store and keeps them alive.
@@ -48,7 +49,7 @@ use crate::waiting::contend;
 ///
 /// # Panics
 ///
-/// Where it is awaited in a tokio runtime that was built without timers (`enable_time`).
+/// Where it waits in a tokio runtime that was built without timers (`enable_time`).
 #[derive(Debug, Clone)]
 pub struct Locker {
     settings: Arc<Settings>,
@@ -62,6 +63,7 @@ struct Household {
     home: OnceLock<Home>,
     queue: Arc<Queue>,
     outstanding: Outstanding,
+    unsettled: Arc<UnsettledClaims>,
 }
 
 impl Locker {
@@ -133,12 +135,15 @@ impl Locker {
 
     /// Makes one attempt to obtain `key`.
     ///
-    /// The store is asked once. If its answer is lost or unclear, that is the error; a task
-    /// goes on to find out whether the key was granted, and then releases it.
+    /// The store is asked once. If its answer is lost or unclear, that is the error, and the next
+    /// attempt of this locker at the key goes on with the same claim. If none is made, a task
+    /// finds out whether the key was granted, and releases it; it asks again for that, so the key
+    /// may be held by nobody for a moment.
     ///
     /// # Errors
     ///
-    /// Where the store could not say, or took longer than a heartbeat period.
+    /// Where the store could not say, or took longer than a
+    /// [request may](LeaseOptions::request_timeout).
     ///
     /// # Cancel safety
     ///
@@ -162,7 +167,9 @@ impl Locker {
     /// Waiters of one locker stand in line for a key, in the order in which they came, and the
     /// first of them contends with other processes. It is woken by a release, where the store
     /// can; otherwise it asks again when the holder's lease runs out, and every
-    /// [`poll_interval`](LeaseOptions::poll_interval).
+    /// [`poll_interval`](LeaseOptions::poll_interval). Between lockers there is no order: whoever
+    /// releases and asks again may well be first. A task that waits for a key which it holds
+    /// itself waits for ever.
     ///
     /// # Errors
     ///
@@ -177,7 +184,9 @@ impl Locker {
     }
 
     /// Obtains any one of `keys`, tried in random order, so that lessees spread out; `None`
-    /// where all are held.
+    /// where all are held, or none was given.
+    ///
+    /// To hold at most so many at once, let so many tasks share a locker and obtain one each.
     ///
     /// # Errors
     ///
@@ -219,11 +228,17 @@ impl Locker {
     pub async fn wait_until_any_obtained(&self, keys: &[LeaseKey]) -> Result<Lease, StoreError> {
         if keys.is_empty() {
             return Err(StoreError::new(
-                StoreErrorKind::Misconfigured,
+                StoreErrorKind::Refused,
                 "no key was given: waiting for any of none would never end",
             ));
         }
-        let span = debug_span!("wait_until_any_obtained", lessee = %self.lessee());
+        let span = debug_span!(
+            "lease",
+            call = "wait_until_any_obtained",
+            key = tracing::field::Empty,
+            lessee = %self.lessee(),
+            token = tracing::field::Empty,
+        );
         self.wait(keys).instrument(span).await
     }
 
@@ -234,8 +249,8 @@ impl Locker {
     ///
     /// # Errors
     ///
-    /// Where the store could not say. The hand-over may still be taken up by a later call, if
-    /// it has not run out.
+    /// Where the store could not say. Call again with the same hand-over: if this call took it up
+    /// without knowing, the next one of this locker recognises that.
     ///
     /// # Cancel safety
     ///
@@ -252,43 +267,48 @@ impl Locker {
         }
     }
 
-    /// Tells who holds `key`; `None` where nobody does.
+    /// Tells who holds `key`; `None` where nobody does, also while it is reserved.
     ///
     /// Old news when it arrives: obtain the key to be sure.
     ///
     /// # Errors
     ///
-    /// Where the store could not say, or took longer than a heartbeat period.
+    /// Where the store could not say, or took longer than a
+    /// [request may](LeaseOptions::request_timeout).
     ///
     /// # Cancel safety
     ///
     /// Safe: it only reads.
     pub async fn holder(&self, key: &LeaseKey) -> Result<Option<Holder>, StoreError> {
-        let limit = self.settings.options.heartbeat_period();
+        let limit = self.settings.options.request_timeout();
         within(limit, self.settings.store.holder(key)).await
     }
 
-    /// Waits until everything that was dropped has been released: for the end of `main`.
+    /// Waits until everything that was dropped so far has been released: for the end of `main`.
     ///
-    /// Leases that are still held are not touched. Takes a ttl at most, with the store out of
-    /// reach; what was not released by then is free by itself. The locker can be used on.
+    /// Leases that are still held are not touched, and what other tasks begin meanwhile is not
+    /// waited for. With the store out of reach it takes two ttls at most: one to find out whether
+    /// a key was granted, one to give it back. What was not released by then is free by itself.
+    /// The locker can be used on.
     ///
     /// # Cancel safety
     ///
     /// Safe: it only waits.
     pub async fn close(&self) {
-        self.household.outstanding.none().await;
+        // Attempts first; then the releases of what they were granted, for nobody.
+        self.household.outstanding.done().await;
+        self.household.outstanding.done().await;
     }
 
     async fn wait(&self, keys: &[LeaseKey]) -> Result<Lease, StoreError> {
         let start = self.settings.clock.now();
         let home = self.home()?;
         let one_at_a_time = Mutex::new(());
-        let queue = &self.household.queue;
+        let Household { queue, unsettled, .. } = &*self.household;
         let mut contenders: FuturesUnordered<_> = self
             .shuffled(keys)
             .into_iter()
-            .map(|key| contend(&self.settings, home, queue, key, &one_at_a_time))
+            .map(|key| contend(&self.settings, home, queue, unsettled, key, &one_at_a_time))
             .collect();
         match contenders.next().await {
             Some(first) => first.inspect(|lease| self.count(lease, start)),
@@ -297,7 +317,7 @@ impl Locker {
     }
 
     async fn attempt(&self, ask: Ask) -> Result<Attempt, StoreError> {
-        attempt(&self.settings, self.home()?, ask, Patience::FirstAnswer).await
+        attempt(&self.settings, self.home()?, &self.household.unsettled, ask).await
     }
 
     fn home(&self) -> Result<&Home, StoreError> {
@@ -305,7 +325,7 @@ impl Locker {
             home
         } else {
             let outstanding = self.household.outstanding.clone();
-            let home = Home::found(&self.settings, self.runtime.as_ref(), outstanding)?;
+            let home = Home::start(&self.settings, self.runtime.as_ref(), outstanding)?;
             // Of two that come at once, the second's heartbeater ends as it is dropped here.
             self.household.home.get_or_init(|| home)
         };
@@ -317,7 +337,9 @@ impl Locker {
 
     fn count(&self, lease: &Lease, start: Moment) {
         let waited: Duration = self.settings.clock.now().since(start);
-        Span::current().record("token", lease.token().get());
+        Span::current()
+            .record("key", tracing::field::display(lease.key()))
+            .record("token", lease.token().get());
         self.settings.metrics.obtained(lease.key(), waited);
         tracing::debug!(
             key = %lease.key(), lessee = %lease.lessee(), token = %lease.token(), ?waited,

@@ -3,12 +3,13 @@
 use std::fmt;
 use std::time::Duration;
 
-use crate::grant::LossCause;
 use crate::key::LeaseKey;
+use crate::lost::LossCause;
 
 /// Is told what happens to leases, to count it.
 ///
-/// Methods are called from the locker's tasks: keep them short, and do not block. Each does
+/// Methods are called from the locker's tasks: keep them short, and do not block. One that panics
+/// takes the heartbeater with it, and all leases of its locker are lost. Each does
 /// nothing by default. The margin left at each heartbeat is the best early warning there is: it
 /// shrinks long before the first lease is lost.
 ///

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::error::InvalidInput;
+use crate::invalid::InvalidInput;
 
 /// How long leases last and how they are kept alive.
 ///
@@ -40,6 +40,11 @@ impl LeaseOptions {
     /// The longest ttl: a day. Stores remember tokens for seven.
     pub const MAX_TTL: Duration = Duration::from_secs(86_400);
 
+    /// The longest reservation of a key: seven days, as long as stores remember tokens.
+    pub const MAX_RESERVATION: Duration = Duration::from_secs(7 * 86_400);
+
+    const MIN_PERIOD: Duration = Duration::from_millis(10);
+
     /// How late a timer may fire and a loss still be told in time: tokio's timers count whole
     /// milliseconds, rounded up, and waking a task takes a moment.
     const NOTICE: Duration = Duration::from_millis(2);
@@ -54,24 +59,35 @@ impl LeaseOptions {
     /// Where `ttl` is not [`MIN_TTL`](Self::MIN_TTL) to [`MAX_TTL`](Self::MAX_TTL).
     pub fn new(ttl: Duration) -> Result<Self, InvalidInput> {
         Self::check_range("ttl", ttl)?;
-        Ok(Self {
+        Ok(Self::of(ttl))
+    }
+
+    fn of(ttl: Duration) -> Self {
+        Self {
             ttl,
             heartbeats_per_ttl: 3,
             clock_rate_error: 0.01,
             grace: ttl / 10,
             poll_interval: Duration::from_secs(1),
-        })
+        }
     }
 
-    /// Sends `count` heartbeats per ttl: 3 to 100. Defaults to 3, so that two may fail.
+    /// Sends `count` heartbeats per ttl: 3 to 100, and no closer than 10 ms. Defaults to 3, so that
+    /// two may fail.
     ///
     /// # Errors
     ///
-    /// Where `count` is out of range.
+    /// Where `count` is out of range, or too large for the ttl.
     pub fn with_heartbeats_per_ttl(mut self, count: u32) -> Result<Self, InvalidInput> {
         if !(3..=100).contains(&count) {
             return Err(InvalidInput::new(format!(
-                "{count} heartbeats per ttl are out of range: 3 to 100, so that one may fail"
+                "{count} heartbeats per ttl are out of range: 3 to 100, so that two may fail"
+            )));
+        }
+        if self.ttl / count < Self::MIN_PERIOD {
+            return Err(InvalidInput::new(format!(
+                "{count} heartbeats per ttl are too many for a ttl of {:?}: less than 10 ms apart",
+                self.ttl
             )));
         }
         self.heartbeats_per_ttl = count;
@@ -142,6 +158,12 @@ impl LeaseOptions {
         self.ttl / self.heartbeats_per_ttl
     }
 
+    /// How long a request may take before it counts as unanswered: a third of the ttl, and at
+    /// most 5 s.
+    pub fn request_timeout(&self) -> Duration {
+        (self.ttl / 3).min(Duration::from_secs(5))
+    }
+
     /// How long before the deadline work is cancelled.
     pub fn grace(&self) -> Duration {
         self.grace
@@ -157,7 +179,9 @@ impl LeaseOptions {
     /// timers. It is the allowance for clocks of Gray and Cheriton, "Leases: an efficient
     /// fault-tolerant mechanism for distributed file cache consistency" (1989), as a rate.
     pub fn trusted(&self, ttl: Duration, grain: Duration) -> Duration {
-        ttl.mul_f64(1.0 - self.clock_rate_error).saturating_sub(grain + Self::NOTICE)
+        let off =
+            ttl.mul_f64(self.clock_rate_error).saturating_add(grain).saturating_add(Self::NOTICE);
+        ttl.saturating_sub(off)
     }
 
     /// Whether `length`, which is called `what`, may be a lease's ttl.
@@ -175,14 +199,7 @@ impl Default for LeaseOptions {
     /// 30 s: long enough to sit out a restart of the store, short enough to wait for when a
     /// holder has crashed.
     fn default() -> Self {
-        let ttl = Duration::from_secs(30);
-        Self {
-            ttl,
-            heartbeats_per_ttl: 3,
-            clock_rate_error: 0.01,
-            grace: ttl / 10,
-            poll_interval: Duration::from_secs(1),
-        }
+        Self::of(Duration::from_secs(30))
     }
 }
 
@@ -201,7 +218,12 @@ mod tests {
         );
         assert_eq!(
             refused(options().with_heartbeats_per_ttl(2)),
-            "2 heartbeats per ttl are out of range: 3 to 100, so that one may fail",
+            "2 heartbeats per ttl are out of range: 3 to 100, so that two may fail",
+        );
+        let short = LeaseOptions::new(Duration::from_millis(100)).unwrap();
+        assert_eq!(
+            refused(short.with_heartbeats_per_ttl(11)),
+            "11 heartbeats per ttl are too many for a ttl of 100ms: less than 10 ms apart",
         );
         assert!(options().with_clock_rate_error(f64::NAN).is_err());
         assert!(options().with_clock_rate_error(-0.1).is_err());

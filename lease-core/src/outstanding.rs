@@ -1,48 +1,67 @@
-//! Counts what is still on its way to the store, so that `close` can wait for it.
+//! What is still on its way to the store, so that `close` can wait for it.
 
+use std::collections::BTreeSet;
 use std::pin::pin;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::Notify;
 
 #[derive(Debug, Default, Clone)]
-pub(crate) struct Outstanding(Arc<Count>);
+pub(crate) struct Outstanding(Arc<Errands>);
 
 #[derive(Debug, Default)]
-struct Count {
-    errands: AtomicUsize,
-    none_left: Notify,
+struct Errands {
+    numbers: Mutex<Numbers>,
+    one_is_done: Notify,
+}
+
+#[derive(Debug, Default)]
+struct Numbers {
+    next: u64,
+    on_their_way: BTreeSet<u64>,
 }
 
 /// Something on its way; done when dropped, on whichever path.
 #[derive(Debug)]
-pub(crate) struct Errand(Arc<Count>);
+pub(crate) struct Errand {
+    errands: Arc<Errands>,
+    number: u64,
+}
 
 impl Outstanding {
     pub(crate) fn errand(&self) -> Errand {
-        self.0.errands.fetch_add(1, Ordering::SeqCst);
-        Errand(Arc::clone(&self.0))
+        let mut numbers = self.0.numbers();
+        let number = numbers.next;
+        numbers.next += 1;
+        numbers.on_their_way.insert(number);
+        Errand { errands: Arc::clone(&self.0), number }
     }
 
-    /// Completes once nothing is on its way.
-    pub(crate) async fn none(&self) {
+    /// Completes once everything that is on its way now has arrived, whatever sets out
+    /// meanwhile.
+    pub(crate) async fn done(&self) {
+        let until = self.0.numbers().next;
         loop {
-            let mut none_left = pin!(self.0.none_left.notified());
+            let mut one_is_done = pin!(self.0.one_is_done.notified());
             // Listening before looking, so that the last errand is not missed.
-            none_left.as_mut().enable();
-            if self.0.errands.load(Ordering::SeqCst) == 0 {
+            one_is_done.as_mut().enable();
+            if self.0.numbers().on_their_way.first().is_none_or(|first| *first >= until) {
                 return;
             }
-            none_left.await;
+            one_is_done.await;
         }
+    }
+}
+
+impl Errands {
+    fn numbers(&self) -> MutexGuard<'_, Numbers> {
+        self.numbers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Drop for Errand {
     fn drop(&mut self) {
-        if self.0.errands.fetch_sub(1, Ordering::SeqCst) == 1 {
-            self.0.none_left.notify_waiters();
-        }
+        self.errands.numbers().on_their_way.remove(&self.number);
+        self.errands.one_is_done.notify_waiters();
     }
 }

@@ -7,9 +7,7 @@ use std::time::Duration;
 use rand::rngs::StdRng;
 use rand::seq::SliceRandom;
 use rand::{Rng, RngExt, SeedableRng};
-use uuid::Builder;
-
-use crate::grant::Nonce;
+use uuid::{Builder, Uuid};
 
 #[derive(Debug)]
 pub(crate) struct Random(Mutex<StdRng>);
@@ -24,10 +22,10 @@ impl Random {
         Self(Mutex::new(StdRng::seed_from_u64(seed)))
     }
 
-    pub(crate) fn nonce(&self) -> Nonce {
+    pub(crate) fn uuid(&self) -> Uuid {
         let mut bytes = [0; 16];
         self.rng().fill_bytes(&mut bytes);
-        Nonce::new(Builder::from_random_bytes(bytes).into_uuid())
+        Builder::from_random_bytes(bytes).into_uuid()
     }
 
     pub(crate) fn salt(&self) -> u32 {

@@ -1,4 +1,4 @@
-//! What a store must do: five conditional writes and a way to wait.
+//! What a store must do: four conditional writes, a read, and a way to wait.
 
 use std::fmt;
 use std::future::Future;
@@ -83,7 +83,7 @@ pub trait LockStore: fmt::Debug + Send + Sync + 'static {
     ///
     /// Swaps the nonce, so that a grant is adopted at most once, and takes a new token. A
     /// record that carries the claim's nonce already is a lost reply: the same grant again. An
-    /// expired or released grant is not adopted. [`Obtained::Held`] tells who has the key
+    /// expired, released or evicted grant is not adopted. The claim's ttl begins anew. [`Obtained::Held`] tells who has the key
     /// instead; where nobody has, it tells of `grant` itself.
     ///
     /// # Errors

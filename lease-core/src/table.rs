@@ -36,14 +36,16 @@ pub trait LeaseTable: LockStore {
     /// Makes a record of `key` with `attributes`, held by nobody, if there is none; says
     /// whether it did.
     ///
-    /// A record that is there already is left alone.
+    /// A record that is there already is left alone, also one that is there because its key is
+    /// leased, or was a moment ago.
     ///
     /// # Errors
     ///
     /// Where the outcome is unknown.
     async fn create(&self, key: &LeaseKey, attributes: &Attributes) -> Result<bool, StoreError>;
 
-    /// Changes attributes, if `grant` still stands. Does not extend the lease.
+    /// Changes attributes, if `grant` still stands. Does not extend the lease. The record lasts
+    /// from then on, also if it was never created.
     ///
     /// # Errors
     ///
@@ -75,7 +77,8 @@ pub trait LeaseTable: LockStore {
     /// and lets it run out. Says whether that grant stood.
     ///
     /// For an operator. The holder learns of it at its next heartbeat, and the key is free at
-    /// the latest one ttl later: never before, since the holder may be at work.
+    /// the latest one ttl later: never before, since the holder may be at work. Its other writes
+    /// go through until then.
     ///
     /// # Errors
     ///

@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::error::InvalidInput;
+use crate::invalid::InvalidInput;
 
 /// Orders all grants of a key: every grant carries a larger token than every earlier one.
 ///

@@ -8,7 +8,7 @@ use tokio::select;
 use tokio::sync::Mutex;
 use tracing::debug;
 
-use crate::attempt::{Ask, Attempt, Patience, attempt};
+use crate::attempt::{Ask, Attempt, attempt};
 use crate::clock::sleep_until;
 use crate::error::StoreError;
 use crate::grant::Holder;
@@ -19,6 +19,7 @@ use crate::queue::Queue;
 use crate::retry::{Pauses, within};
 use crate::settings::Settings;
 use crate::store::Freed;
+use crate::unsettled::UnsettledClaims;
 
 /// Waits for `key`, for as long as it takes.
 ///
@@ -28,11 +29,13 @@ pub(crate) async fn contend(
     settings: &Arc<Settings>,
     home: &Home,
     queue: &Arc<Queue>,
+    unsettled: &Arc<UnsettledClaims>,
     key: &LeaseKey,
     one_at_a_time: &Mutex<()>,
 ) -> Result<Lease, StoreError> {
     let turn = queue.turn(key).await;
     let mut pauses = Pauses::new(&settings.options, &settings.random);
+    let mut haste = Haste::default();
     let mut watch = None;
     loop {
         // Watched first, and attempted then: a release in between wakes the watch.
@@ -41,7 +44,9 @@ pub(crate) async fn contend(
             None => watch_or_poll(settings, key).await,
         };
         let alone = one_at_a_time.lock().await;
-        match attempt(settings, home, Ask::Obtain(key.clone()), Patience::Definite).await {
+        let began = settings.clock.now();
+        let outcome = attempt(settings, home, unsettled, Ask::Obtain(key.clone())).await;
+        match outcome {
             Ok(Attempt::Obtained(lease)) => {
                 lease.keep_turn(turn);
                 return Ok(lease);
@@ -50,6 +55,8 @@ pub(crate) async fn contend(
                 drop(alone);
                 pauses = Pauses::new(&settings.options, &settings.random);
                 watch = wait_for_change(settings, freed, &holder).await;
+                let waited = settings.clock.now().since(began);
+                sleep(settings, haste.pause_after(waited, settings)).await;
             }
             Err(error) if error.is_retryable() => {
                 drop(alone);
@@ -63,7 +70,7 @@ pub(crate) async fn contend(
 
 /// A store that cannot watch can still be asked again.
 async fn watch_or_poll(settings: &Settings, key: &LeaseKey) -> Freed {
-    let limit = settings.options.heartbeat_period();
+    let limit = settings.options.request_timeout().min(LONGEST_WAIT_FOR_A_WATCH);
     match within(limit, settings.store.watch(key)).await {
         Ok(freed) => freed,
         Err(error) => {
@@ -73,29 +80,61 @@ async fn watch_or_poll(settings: &Settings, key: &LeaseKey) -> Freed {
     }
 }
 
-/// Waits until the key may be free; gives the watch back if it has not been used up.
+/// Waits until the key may be free; gives the watch back if it can still wake.
 async fn wait_for_change(settings: &Settings, mut freed: Freed, holder: &Holder) -> Option<Freed> {
     let (options, random) = (&settings.options, &settings.random);
     // More or less by half, so that many waiters do not ask at once.
-    let poll = if freed.can_wake() {
-        options.ttl()
-    } else {
-        random.part_of(options.poll_interval() * 3 / 2, 1.0 / 3.0)
+    let poll = random.part_of(options.poll_interval() * 3 / 2, 1.0 / 3.0);
+    let backstop = if freed.can_wake() { options.ttl() } else { poll };
+    let wait = match holder.expires_in {
+        // It has run out and was not granted all the same: the store waits for something else.
+        Some(Duration::ZERO) => poll,
+        Some(left) => left.saturating_add(random.part_of(JITTER, 0.0)).min(backstop),
+        None => backstop,
     };
-    let expiry = holder.expires_in.map(|left| left + random.part_of(JITTER, 0.0));
-    let wait = expiry.map_or(poll, |expiry| expiry.min(poll));
     select! {
         // The watch first: it is the more likely to come with the key free.
         biased;
         () = &mut freed => None,
-        () = sleep(settings, wait) => Some(freed),
+        () = sleep(settings, wait) => freed.can_wake().then_some(freed),
+    }
+}
+
+/// Keeps a waiter from asking without end where its store wakes it for nothing.
+///
+/// Losing a race for a key that changes hands quickly is no such thing: so a number of short
+/// waits in a row is free.
+#[derive(Debug, Default)]
+struct Haste {
+    short_waits: u32,
+}
+
+impl Haste {
+    fn pause_after(&mut self, waited: Duration, settings: &Settings) -> Duration {
+        if waited >= Duration::from_millis(5) {
+            self.short_waits = 0;
+            return Duration::ZERO;
+        }
+        self.short_waits += 1;
+        match self.short_waits.checked_sub(FREE_SHORT_WAITS) {
+            None => Duration::ZERO,
+            Some(doublings) => {
+                let pause = Duration::from_millis(1 << doublings.min(12));
+                settings.random.part_of(pause.min(settings.options.poll_interval()), 0.5)
+            }
+        }
     }
 }
 
 async fn sleep(settings: &Settings, length: Duration) {
+    if length.is_zero() {
+        return;
+    }
     let until = settings.clock.now() + length;
     sleep_until(&*settings.clock, until, settings.options.heartbeat_period()).await;
 }
 
 /// How far waiters of different processes spread when a lease runs out.
 const JITTER: Duration = Duration::from_millis(20);
+const FREE_SHORT_WAITS: u32 = 32;
+const LONGEST_WAIT_FOR_A_WATCH: Duration = Duration::from_secs(1);

@@ -12,7 +12,7 @@ use lease_core::{
     StoreError, Written, micros_since_1970,
 };
 
-use crate::record::{Existence, Verdict};
+use crate::record::{Existence, Record, Verdict};
 use crate::shelf::Shelf;
 use crate::watch::Watches;
 
@@ -78,6 +78,22 @@ impl MemoryStore {
         let now = self.shared.clock.now();
         shelf.sweep(now);
         (shelf, now)
+    }
+
+    /// Runs `write` on the record of `grant`, if it still stands.
+    fn fenced(&self, grant: &Grant, write: impl FnOnce(&mut Record, Moment)) -> Written {
+        let (mut shelf, now) = self.open();
+        let Some(record) = shelf.record_mut(&grant.key) else {
+            return Written::Lost(LossCause::Expired);
+        };
+        if let Err(cause) = record.tenure_of(grant, now) {
+            return Written::Lost(cause);
+        }
+        write(record, now);
+        if record.existence == Existence::Deleted {
+            shelf.let_fade(&grant.key, now);
+        }
+        Written::Applied
     }
 }
 
@@ -182,16 +198,10 @@ impl LeaseTable for MemoryStore {
     }
 
     async fn update(&self, grant: &Grant, change: &Change) -> Result<Written, StoreError> {
-        let (mut shelf, now) = self.open();
-        let Some(record) = shelf.record_mut(&grant.key) else {
-            return Ok(Written::Lost(LossCause::Expired));
-        };
-        if let Err(cause) = record.tenure_of(grant, now) {
-            return Ok(Written::Lost(cause));
-        }
-        change.apply(&mut record.attributes);
-        record.existence = Existence::Lasting;
-        Ok(Written::Applied)
+        Ok(self.fenced(grant, |record, _now| {
+            change.apply(&mut record.attributes);
+            record.existence = Existence::Lasting;
+        }))
     }
 
     async fn transfer(
@@ -200,35 +210,22 @@ impl LeaseTable for MemoryStore {
         to: &Lessee,
         reserved: Duration,
     ) -> Result<Written, StoreError> {
-        let (mut shelf, now) = self.open();
-        let Some(record) = shelf.record_mut(&grant.key) else {
-            return Ok(Written::Lost(LossCause::Expired));
-        };
-        if let Err(cause) = record.tenure_of(grant, now) {
-            return Ok(Written::Lost(cause));
-        }
-        record.vacate(grant.nonce, now);
-        record.reserve(Some(to.clone()), now + reserved);
-        drop(shelf);
+        let written = self.fenced(grant, |record, now| {
+            record.vacate(grant.nonce, now);
+            record.reserve(Some(to.clone()), now + reserved);
+        });
         self.shared.watches.wake(&grant.key);
-        Ok(Written::Applied)
+        Ok(written)
     }
 
     async fn delete(&self, grant: &Grant) -> Result<Written, StoreError> {
-        let (mut shelf, now) = self.open();
-        let Some(record) = shelf.record_mut(&grant.key) else {
-            return Ok(Written::Lost(LossCause::Expired));
-        };
-        if let Err(cause) = record.tenure_of(grant, now) {
-            return Ok(Written::Lost(cause));
-        }
-        record.vacate(grant.nonce, now);
-        record.attributes.clear();
-        record.existence = Existence::Deleted;
-        shelf.let_fade(&grant.key, now);
-        drop(shelf);
+        let written = self.fenced(grant, |record, now| {
+            record.vacate(grant.nonce, now);
+            record.attributes.clear();
+            record.existence = Existence::Deleted;
+        });
         self.shared.watches.wake(&grant.key);
-        Ok(Written::Applied)
+        Ok(written)
     }
 
     async fn evict(&self, key: &LeaseKey, token: FencingToken) -> Result<bool, StoreError> {

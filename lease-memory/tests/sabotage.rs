@@ -4,8 +4,8 @@
 
 use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -28,6 +28,7 @@ enum Sabotage {
     KeepsTheTokenOnAdoption,
     IgnoresTheNonceOnRelease,
     RegrantsAReleasedNonce,
+    HeartbeatIgnoresItsTtl,
     LateHeartbeatShortens,
     LateHeartbeatIsCalledALoss,
     HeartbeatRevives,
@@ -35,7 +36,7 @@ enum Sabotage {
     AdoptsTwice,
     AdoptsWhatWasReleased,
     IgnoresReservations,
-    NeverWakes,
+    ReleasesInSilence,
     UpdateIsNotFenced,
     UpdateExtends,
     TransfersToItself,
@@ -44,6 +45,13 @@ enum Sabotage {
     ListsOtherPrefixes,
     EvictsByKeyAlone,
     EvictionFreesAtOnce,
+    AdoptsWhatWasEvicted,
+    TellsOfExpiredHolders,
+    AdoptionKeepsTheOldExpiry,
+    AdoptionForgetsAttributes,
+    UpdatesWhatHasExpired,
+    TransfersInSilence,
+    BatchHasAnEnd,
 }
 
 #[derive(Debug)]
@@ -52,6 +60,7 @@ struct Sabotaged {
     sabotage: Sabotage,
     known: Mutex<HashMap<LeaseKey, Known>>,
     beats: AtomicU64,
+    silent: Arc<AtomicBool>,
 }
 
 /// Fails unless the promise `broken` fails, and no other.
@@ -86,6 +95,7 @@ sabotages! {
     KeepsTheTokenOnAdoption breaks tokens_grow_over_adoption;
     IgnoresTheNonceOnRelease breaks a_release_by_a_former_holder_changes_nothing;
     RegrantsAReleasedNonce breaks a_released_nonce_is_not_granted_again;
+    HeartbeatIgnoresItsTtl breaks a_heartbeat_lasts_as_long_as_its_own_ttl;
     LateHeartbeatShortens breaks a_late_heartbeat_does_not_shorten;
     LateHeartbeatIsCalledALoss breaks a_late_heartbeat_is_overtaken;
     HeartbeatRevives breaks a_heartbeat_does_not_revive_what_has_expired;
@@ -93,7 +103,7 @@ sabotages! {
     AdoptsTwice breaks a_grant_is_adopted_at_most_once;
     AdoptsWhatWasReleased breaks a_released_grant_is_not_adopted;
     IgnoresReservations breaks a_reserved_key_is_granted_to_nobody_for_its_time;
-    NeverWakes breaks a_watch_wakes_on_release;
+    ReleasesInSilence breaks a_watch_wakes_on_release;
     UpdateIsNotFenced breaks an_update_by_a_former_holder_changes_nothing;
     UpdateExtends breaks an_update_does_not_extend;
     TransfersToItself breaks a_transferred_key_is_free_for_one_lessee_alone;
@@ -102,6 +112,13 @@ sabotages! {
     ListsOtherPrefixes breaks a_list_has_every_record_of_its_prefix;
     EvictsByKeyAlone breaks an_eviction_by_another_token_changes_nothing;
     EvictionFreesAtOnce breaks an_evicted_lease_runs_out_and_not_before;
+    AdoptsWhatWasEvicted breaks an_evicted_grant_is_not_adopted;
+    TellsOfExpiredHolders breaks an_expired_key_has_no_holder;
+    AdoptionKeepsTheOldExpiry breaks an_adoption_lasts_for_its_own_ttl;
+    AdoptionForgetsAttributes breaks attributes_are_told_to_who_adopts;
+    UpdatesWhatHasExpired breaks an_update_after_expiry_changes_nothing;
+    TransfersInSilence breaks a_watch_wakes_on_transfer;
+    BatchHasAnEnd breaks many_heartbeats_are_each_answered_once;
 }
 
 #[async_trait]
@@ -114,6 +131,7 @@ impl Fixture for Sabotage {
             sabotage: *self,
             known: Mutex::default(),
             beats: AtomicU64::default(),
+            silent: Arc::default(),
         }
     }
 
@@ -230,6 +248,13 @@ impl LockStore for Sabotaged {
 
     async fn heartbeat(&self, grant: &Grant, beat: Beat) -> Result<Heartbeat, StoreError> {
         let shorter = self.known(&grant.key).is_some_and(|known| grant.ttl < known.grant.ttl);
+        if let (true, Some(known)) =
+            (self.is(Sabotage::HeartbeatIgnoresItsTtl), self.known(&grant.key))
+        {
+            let mut usual = grant.clone();
+            usual.ttl = known.grant.ttl;
+            return self.store.heartbeat(&usual, beat).await;
+        }
         match self.store.heartbeat(grant, beat).await? {
             Heartbeat::Overtaken if self.is(Sabotage::LateHeartbeatShortens) && shorter => {
                 self.store.heartbeat(grant, self.high_beat()).await?;
@@ -249,6 +274,9 @@ impl LockStore for Sabotaged {
     }
 
     async fn release(&self, grant: &Grant, reserved: Option<Duration>) -> Result<(), StoreError> {
+        if self.is(Sabotage::ReleasesInSilence) {
+            self.silent.store(true, Ordering::SeqCst);
+        }
         let known = self.known(&grant.key);
         if self.is(Sabotage::IgnoresTheNonceOnRelease)
             && let Some(known) = known
@@ -265,9 +293,18 @@ impl LockStore for Sabotaged {
 
     async fn adopt(&self, grant: &Grant, claim: &Claim) -> Result<Obtained, StoreError> {
         let known = self.known(&grant.key);
+        let left = self.store.holder(&grant.key).await?.and_then(|holder| holder.expires_in);
         match self.store.adopt(grant, claim).await? {
-            Obtained::Granted(adopted, attributes) => {
+            Obtained::Granted(adopted, mut attributes) => {
                 let mut granted = adopted;
+                if let (true, Some(left)) = (self.is(Sabotage::AdoptionKeepsTheOldExpiry), left) {
+                    let mut as_before = granted.clone();
+                    as_before.ttl = left;
+                    self.store.heartbeat(&as_before, Beat::GRANTED.next()).await?;
+                }
+                if self.is(Sabotage::AdoptionForgetsAttributes) {
+                    attributes.clear();
+                }
                 if self.is(Sabotage::KeepsTheTokenOnAdoption) {
                     granted = claim.granted(grant.token);
                 }
@@ -282,6 +319,12 @@ impl LockStore for Sabotaged {
                     return Ok(Obtained::Granted(claim.granted(next), Attributes::new()));
                 }
                 let released = known.is_some_and(|k| k.released && k.grant.nonce == grant.nonce);
+                let stands = holder.expires_in > Some(Duration::ZERO);
+                let evicted = stands && holder.token == grant.token;
+                if self.is(Sabotage::AdoptsWhatWasEvicted) && evicted {
+                    self.store.release(grant, None).await?;
+                    return self.store.obtain(claim).await;
+                }
                 if self.is(Sabotage::AdoptsWhatWasReleased) && released {
                     return self.store.obtain(claim).await;
                 }
@@ -291,14 +334,34 @@ impl LockStore for Sabotaged {
     }
 
     async fn holder(&self, key: &LeaseKey) -> Result<Option<Holder>, StoreError> {
-        self.store.holder(key).await
+        let holder = self.store.holder(key).await?;
+        let expired = self.known(key).filter(|known| !known.ended);
+        if let (true, None, Some(known)) =
+            (self.is(Sabotage::TellsOfExpiredHolders), &holder, expired)
+        {
+            let left = Some(Duration::ZERO);
+            return Ok(Some(Holder::new(known.grant.lessee, known.grant.token, left)));
+        }
+        Ok(holder)
+    }
+
+    fn heartbeat_all<'a>(
+        &'a self,
+        beats: &'a [(Grant, Beat)],
+    ) -> BoxStream<'a, (usize, Result<Heartbeat, StoreError>)> {
+        let end = if self.is(Sabotage::BatchHasAnEnd) { 256 } else { beats.len() };
+        self.store.heartbeat_all(beats.get(..end).unwrap_or(beats))
     }
 
     async fn watch(&self, key: &LeaseKey) -> Result<Freed, StoreError> {
-        if self.is(Sabotage::NeverWakes) {
-            return Ok(Freed::when(std::future::pending()));
-        }
-        self.store.watch(key).await
+        let freed = self.store.watch(key).await?;
+        let silent = Arc::clone(&self.silent);
+        Ok(Freed::when(async move {
+            freed.await;
+            if silent.load(Ordering::SeqCst) {
+                std::future::pending::<()>().await;
+            }
+        }))
     }
 }
 
@@ -341,6 +404,16 @@ impl LeaseTable for Sabotaged {
         {
             written = self.store.update(&known.grant, change).await?;
         }
+        if let (Written::Lost(LossCause::Expired), true) =
+            (written, self.is(Sabotage::UpdatesWhatHasExpired))
+        {
+            let claim =
+                Claim::new(grant.key.clone(), grant.lessee.clone(), Nonce::random(), grant.ttl);
+            if let Obtained::Granted(again, _) = self.store.obtain(&claim).await? {
+                written = self.store.update(&again, change).await?;
+                self.store.release(&again, None).await?;
+            }
+        }
         if self.is(Sabotage::UpdateExtends) {
             self.store.heartbeat(grant, self.high_beat()).await?;
         }
@@ -354,6 +427,9 @@ impl LeaseTable for Sabotaged {
         reserved: Duration,
     ) -> Result<Written, StoreError> {
         self.amend(&grant.key, |known| known.ended = true);
+        if self.is(Sabotage::TransfersInSilence) {
+            self.silent.store(true, Ordering::SeqCst);
+        }
         let to = if self.is(Sabotage::TransfersToItself) { &grant.lessee } else { to };
         self.store.transfer(grant, to, reserved).await
     }

@@ -5,9 +5,10 @@ use std::time::Duration;
 
 use crate::clock::{BootClock, Clock, Moment};
 use crate::conformance::{Faulty, Fixture};
-use crate::grant::{Beat, Claim, Grant, Heartbeat, Holder, Nonce, Obtained};
+use crate::grant::{Beat, Claim, Grant, Heartbeat, Holder, Obtained};
 use crate::key::{LeaseKey, Lessee};
 use crate::locker::Locker;
+use crate::nonce::Nonce;
 use crate::options::LeaseOptions;
 use crate::store::LockStore;
 
@@ -102,11 +103,40 @@ impl<F: Fixture> Case<F> {
         panic!("{} was not granted within five ttls", claim.key);
     }
 
+    /// Asks again and again for two keys until both are granted; tells when each was.
+    pub(crate) async fn both_taken_over(&self, keys: [&LeaseKey; 2]) -> [Moment; 2] {
+        let claims = keys.map(|key| self.claim_of(key, "both"));
+        let mut taken = [None; 2];
+        for _ in 0..160 {
+            for (claim, taken) in claims.iter().zip(&mut taken) {
+                if taken.is_none() && matches!(self.ask(claim).await, Obtained::Granted(..)) {
+                    *taken = Some(self.now());
+                }
+            }
+            if let [Some(one), Some(other)] = taken {
+                return [one, other];
+            }
+            self.pass(self.ttl / 16).await;
+        }
+        panic!("not granted within ten ttls: {keys:?}, {taken:?}");
+    }
+
+    /// Fails if `touched` lasted longer than `left_alone`, which was granted at the same time.
+    pub(crate) async fn not_extended(&self, touched: &LeaseKey, left_alone: &LeaseKey) {
+        let [touched, left_alone] = self.both_taken_over([touched, left_alone]).await;
+        let longer = touched.since(left_alone);
+        assert!(longer < self.ttl / 4, "it lasted {longer:?} longer");
+    }
+
     /// Fails if somebody was granted the key less than a ttl after `since`.
     pub(crate) fn not_before_ttl(&self, taken: Moment, since: Moment) {
-        let least = self.ttl.saturating_sub(self.store.grain());
+        self.not_before(taken, since, self.ttl);
+    }
+
+    pub(crate) fn not_before(&self, taken: Moment, since: Moment, ttl: Duration) {
+        let least = ttl.saturating_sub(self.store.grain());
         let after = taken.since(since);
-        assert!(after >= least, "taken {after:?} after it was granted for {:?}", self.ttl);
+        assert!(after >= least, "taken {after:?} after it was granted for {ttl:?}");
     }
 
     /// A locker on the store behind the network, with the usual ttl.

@@ -7,9 +7,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use futures_util::stream::BoxStream;
+use futures_util::StreamExt;
+use futures_util::stream::{self, BoxStream, FuturesUnordered};
 use tokio::runtime::Handle;
-use tokio::sync::oneshot;
+use tokio::sync::{mpsc, oneshot};
 use tokio::time::sleep;
 
 use crate::attributes::{Attributes, Change};
@@ -23,7 +24,7 @@ use crate::token::FencingToken;
 /// Wraps a store and does to its requests what networks do, as told.
 ///
 /// Each request runs in a task of its own, so one whose caller has given up goes on, as a
-/// request on a wire does.
+/// request on a wire does. Clones share their faults.
 ///
 /// # Examples
 ///
@@ -123,17 +124,18 @@ impl<S> Faulty<S> {
         Arc::clone(&self.store)
     }
 
-    /// Lets `fault` befall the next `call` that none befalls yet.
+    /// Queues `fault` for the next `call`; several queue up.
     pub fn next(&self, call: Call, fault: Fault) {
         self.plan().next.entry(call).or_default().push_back(fault);
     }
 
-    /// Lets `fault` befall every `call` from now on.
+    /// Lets `fault` befall every `call` from now on. Faults of different calls add up.
     pub fn every(&self, call: Call, fault: Fault) {
         self.plan().every.insert(call, fault);
     }
 
-    /// Asks `choose` about each call from now on: for random faults.
+    /// Asks `choose` about each call from now on: for random faults, and to cut a machine off,
+    /// `choose(|_| Some(Fault::Hang))`.
     pub fn choose(&self, choose: impl FnMut(Call) -> Option<Fault> + Send + 'static) {
         self.plan().choose = Some(Box::new(choose));
     }
@@ -221,6 +223,11 @@ impl<S> Faulty<S> {
 }
 
 impl Plan {
+    fn may_befall(&self, call: Call) -> bool {
+        let queued = self.next.get(&call).is_some_and(|next| !next.is_empty());
+        queued || self.every.contains_key(&call) || self.choose.is_some()
+    }
+
     fn befalls(&mut self, call: Call) -> Option<Fault> {
         *self.calls.entry(call).or_default() += 1;
         let next = self.next.get_mut(&call).and_then(VecDeque::pop_front);
@@ -299,6 +306,38 @@ impl<S: LockStore> LockStore for Faulty<S> {
 
     async fn watch(&self, key: &LeaseKey) -> Result<Freed, StoreError> {
         self.store.watch(key).await
+    }
+
+    /// In the store's own batches, unless a fault may befall one of them.
+    fn heartbeat_all<'a>(
+        &'a self,
+        beats: &'a [(Grant, Beat)],
+    ) -> BoxStream<'a, (usize, Result<Heartbeat, StoreError>)> {
+        if self.plan().may_befall(Call::Heartbeat) {
+            let one = |(place, (grant, beat)): (usize, &'a (Grant, Beat))| async move {
+                (place, self.heartbeat(grant, *beat).await)
+            };
+            return beats.iter().enumerate().map(one).collect::<FuturesUnordered<_>>().boxed();
+        }
+        *self.plan().calls.entry(Call::Heartbeat).or_default() += beats.len();
+        let (answered, answers) = mpsc::unbounded_channel();
+        let (store, latency) = (Arc::clone(&self.store), self.latency);
+        let beats = beats.to_vec();
+        let network = self.network.clone().unwrap_or_else(Handle::current);
+        network.spawn(async move {
+            if !latency.is_zero() {
+                sleep(latency).await;
+            }
+            let mut stream = store.heartbeat_all(&beats);
+            while let Some(answer) = stream.next().await {
+                drop(answered.send(answer));
+            }
+        });
+        let next = |mut answers: mpsc::UnboundedReceiver<_>| async move {
+            let answer = answers.recv().await?;
+            Some((answer, answers))
+        };
+        stream::unfold(answers, next).boxed()
     }
 
     fn grain(&self) -> Duration {

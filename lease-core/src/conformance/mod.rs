@@ -1,25 +1,27 @@
-//! What a store proves itself with: every promise a test of its own, from one macro line.
+//! What a store proves itself with: every promise a test of its own, from one macro line. Needs
+//! the feature `conformance`, as a dev-dependency. [`Faulty`] is for tests of applications, too.
 //!
 //! A store's whole conformance test is a [`Fixture`] and two lines:
 //!
-//! ```ignore
-//! // lease-stone/tests/conformance.rs
+//! ```
+//! use async_trait::async_trait;
 //! use lease_core::conformance::Fixture;
-//! use lease_stone::StoneStore;
+//! use lease_memory::MemoryStore; // yours
 //!
-//! struct Stone;
+//! struct Fresh;
 //!
-//! #[async_trait::async_trait]
-//! impl Fixture for Stone {
-//!     type Store = StoneStore;
+//! #[async_trait]
+//! impl Fixture for Fresh {
+//!     type Store = MemoryStore;
 //!
-//!     async fn store(&self) -> StoneStore {
-//!         StoneStore::in_a_fresh_quarry().await
+//!     async fn store(&self) -> MemoryStore {
+//!         MemoryStore::new()
 //!     }
 //! }
 //!
-//! lease_core::conformance!(Stone);
-//! lease_core::table_conformance!(Stone); // if it is a `LeaseTable`, too
+//! lease_core::conformance!(Fresh);
+//! lease_core::table_conformance!(Fresh); // if it is a `LeaseTable`, too
+//! # fn main() {}
 //! ```
 //!
 //! Each promise is a sentence, and fails by that sentence. The kit proves itself as well:
@@ -118,12 +120,14 @@ macro_rules! __lock_promises {
             granting::a_repeated_claim_does_not_extend
             granting::an_expired_key_is_granted_again
             granting::a_held_key_tells_its_holder
+            granting::an_expired_key_has_no_holder
             granting::a_free_key_has_no_holder
             granting::keys_do_not_disturb_each_other
             tokens::tokens_grow_over_releases
             tokens::tokens_grow_over_expiry
             tokens::tokens_grow_over_adoption
             heartbeats::a_heartbeat_extends
+            heartbeats::a_heartbeat_lasts_as_long_as_its_own_ttl
             heartbeats::a_late_heartbeat_does_not_shorten
             heartbeats::a_late_heartbeat_is_overtaken
             heartbeats::a_heartbeat_does_not_revive_what_has_expired
@@ -137,6 +141,7 @@ macro_rules! __lock_promises {
             releasing::a_reserved_key_is_granted_to_nobody_for_its_time
             releasing::a_watch_wakes_on_release
             adopting::a_grant_is_adopted
+            adopting::an_adoption_lasts_for_its_own_ttl
             adopting::a_grant_is_adopted_at_most_once
             adopting::a_repeated_adoption_is_the_same_grant
             adopting::an_adopted_grant_is_lost_to_its_former_holder
@@ -169,19 +174,23 @@ macro_rules! __table_promises {
             table::a_held_record_shows_its_holder
             table::attributes_survive_a_lease
             table::attributes_are_told_to_who_obtains
+            table::attributes_are_told_to_who_adopts
             table::every_type_of_attribute_is_read_back
             table::an_update_changes_what_it_names_and_nothing_else
             table::an_update_by_a_former_holder_changes_nothing
+            table::an_update_after_expiry_changes_nothing
             table::an_update_does_not_extend
             table::a_list_has_every_record_of_its_prefix
             table::a_transferred_key_is_free_for_one_lessee_alone
             table::a_transferred_key_is_free_for_anybody_in_the_end
             table::a_transfer_by_a_former_holder_changes_nothing
+            table::a_watch_wakes_on_transfer
             table::a_deleted_record_is_gone
             table::a_deleted_record_remembers_its_token
             table::a_delete_by_a_former_holder_changes_nothing
             table::an_evicted_lease_is_lost_at_its_next_heartbeat
             table::an_evicted_lease_runs_out_and_not_before
+            table::an_evicted_grant_is_not_adopted
             table::an_eviction_by_another_token_changes_nothing
         }
     };

@@ -14,6 +14,19 @@ pub async fn a_grant_is_adopted<F: Fixture>(case: Case<F>) {
     assert_eq!(case.lessee_of_holder().await, Some(adopted.lessee));
 }
 
+/// Who adopts has a ttl from then on, not what was left.
+pub async fn an_adoption_lasts_for_its_own_ttl<F: Fixture>(case: Case<F>) {
+    let handed = case.granted("a").await;
+    case.pass(case.ttl / 2).await;
+
+    let since = case.now();
+    expect_granted(case.adopt(&handed, &case.claim("b")).await);
+    case.pass(case.ttl / 4).await;
+
+    let (_, taken) = case.taken_over("c").await;
+    case.not_before_ttl(taken, since);
+}
+
 /// A grant is adopted once; the second to try is told who has it.
 pub async fn a_grant_is_adopted_at_most_once<F: Fixture>(case: Case<F>) {
     let handed = case.granted("a").await;

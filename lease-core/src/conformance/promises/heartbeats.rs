@@ -4,7 +4,8 @@ use futures_util::StreamExt;
 
 use crate::conformance::Fixture;
 use crate::conformance::case::{Case, name};
-use crate::grant::{Beat, Heartbeat, LossCause};
+use crate::grant::{Beat, Heartbeat};
+use crate::lost::LossCause;
 use crate::store::LockStore;
 
 /// A heartbeat keeps the key for another ttl.
@@ -17,6 +18,27 @@ pub async fn a_heartbeat_extends<F: Fixture>(case: Case<F>) {
 
     let (_, taken) = case.taken_over("b").await;
     case.not_before_ttl(taken, since);
+}
+
+/// A heartbeat lasts as long as it says, longer or shorter than the one before: that is how a
+/// hand-over is bounded.
+pub async fn a_heartbeat_lasts_as_long_as_its_own_ttl<F: Fixture>(case: Case<F>) {
+    let (key, other) = (case.key(), name("conformance/other"));
+    let mut longer = case.granted("a").await;
+    let mut shorter = case.obtain(&case.claim_of(&other, "a")).await;
+    longer.ttl = case.ttl * 3;
+    shorter.ttl = case.ttl / 2;
+
+    let since = case.now();
+    assert_eq!(case.heartbeat(&longer, 1).await, Heartbeat::Extended);
+    assert_eq!(case.heartbeat(&shorter, 1).await, Heartbeat::Extended);
+
+    case.pass(case.ttl / 4).await;
+
+    let [long, short] = case.both_taken_over([&key, &other]).await;
+    case.not_before(long, since, longer.ttl);
+    let between = long.since(short);
+    assert!(between > case.ttl * 2, "the shorter one ended only {between:?} before the longer");
 }
 
 /// A heartbeat that arrives after a later one takes nothing from what the later one gave.
@@ -83,7 +105,7 @@ pub async fn a_heartbeat_by_a_former_holder_is_lost<F: Fixture>(case: Case<F>) {
 /// Of many heartbeats sent together, each is answered once, and for itself.
 pub async fn many_heartbeats_are_each_answered_once<F: Fixture>(case: Case<F>) {
     let mut beats = Vec::new();
-    for number in 0..20 {
+    for number in 0..300 {
         let key = name(&format!("conformance/many-{number}"));
         let grant = case.obtain(&case.claim_of(&key, "a")).await;
         if number % 3 == 0 {
@@ -97,7 +119,7 @@ pub async fn many_heartbeats_are_each_answered_once<F: Fixture>(case: Case<F>) {
 
     let mut places: Vec<_> = answers.iter().map(|(place, _)| *place).collect();
     places.sort_unstable();
-    assert_eq!(places, (0..20).collect::<Vec<_>>(), "the places that were answered");
+    assert_eq!(places, (0..300).collect::<Vec<_>>(), "the places that were answered");
     for (place, answer) in answers {
         let extended = matches!(answer, Ok(Heartbeat::Extended));
         assert_eq!(extended, place % 3 != 0, "heartbeat {place}: {answer:?}");

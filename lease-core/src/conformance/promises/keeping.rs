@@ -7,10 +7,10 @@ use tokio::time::timeout;
 
 use crate::conformance::case::Case;
 use crate::conformance::{Call, Fault, Fixture};
-use crate::grant::LossCause;
 use crate::hold::LeaseState;
 use crate::lease::{Handed, Lease, Released};
 use crate::locker::Locker;
+use crate::lost::LossCause;
 
 /// An obtain that was applied, but whose reply was lost, is recognised as ours.
 pub async fn a_lost_reply_to_an_obtain_is_recognised<F: Fixture>(case: Case<F>) {

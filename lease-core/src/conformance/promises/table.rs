@@ -10,8 +10,10 @@ use crate::attributes::{Attributes, Change, Value};
 use crate::conformance::Fixture;
 use crate::conformance::case::{Case, expect_granted, expect_held, name};
 use crate::error::StoreError;
-use crate::grant::{Heartbeat, LossCause, Obtained, Written};
+use crate::grant::{Heartbeat, Obtained, Written};
 use crate::key::Lessee;
+use crate::lost::LossCause;
+use crate::store::LockStore;
 use crate::table::{LeaseRecord, LeaseTable};
 use crate::token::FencingToken;
 
@@ -69,6 +71,18 @@ pub async fn attributes_are_told_to_who_obtains<F: Fixture<Store: LeaseTable>>(c
 
     let Obtained::Granted(_, attributes) = case.ask(&case.claim("a")).await else {
         unreachable!("a created record is free")
+    };
+
+    assert_eq!(attributes, colours());
+}
+
+/// Who adopts a grant is told its attributes.
+pub async fn attributes_are_told_to_who_adopts<F: Fixture<Store: LeaseTable>>(case: Case<F>) {
+    case.created(&colours()).await;
+    let handed = case.granted("a").await;
+
+    let Obtained::Granted(_, attributes) = case.adopt(&handed, &case.claim("b")).await else {
+        unreachable!("a grant that stands can be adopted")
     };
 
     assert_eq!(attributes, colours());
@@ -138,18 +152,30 @@ pub async fn an_update_by_a_former_holder_changes_nothing<F: Fixture<Store: Leas
     assert_eq!(case.attributes().await, colours());
 }
 
-/// An update does not keep a lease alive: heartbeats do.
-pub async fn an_update_does_not_extend<F: Fixture<Store: LeaseTable>>(case: Case<F>) {
+/// An update under a grant that has run out changes nothing, although nobody took the key.
+pub async fn an_update_after_expiry_changes_nothing<F: Fixture<Store: LeaseTable>>(case: Case<F>) {
     case.created(&colours()).await;
     let grant = case.granted("a").await;
+    case.pass(case.ttl * 4).await;
+
+    let change = Change::new().set("sky", "black");
+    let written = case.written(case.store.update(&grant, &change)).await;
+
+    assert!(matches!(written, Written::Lost(_)), "{written:?}");
+    assert_eq!(case.attributes().await, colours());
+}
+
+/// An update does not keep a lease alive: heartbeats do.
+pub async fn an_update_does_not_extend<F: Fixture<Store: LeaseTable>>(case: Case<F>) {
+    let other = name("conformance/other");
+    let grant = case.granted("a").await;
+    case.obtain(&case.claim_of(&other, "a")).await;
     case.pass(case.ttl / 2).await;
-    let left = case.holder().await.and_then(|holder| holder.expires_in);
 
     let change = Change::new().set("sky", "grey");
     let _ = case.written(case.store.update(&grant, &change)).await;
 
-    let left_then = case.holder().await.and_then(|holder| holder.expires_in);
-    assert!(left_then <= left, "{left:?} were left, and now {left_then:?}");
+    case.not_extended(&grant.key, &other).await;
 }
 
 /// A list has every record under its prefix, once, and no other.
@@ -220,6 +246,20 @@ pub async fn a_transfer_by_a_former_holder_changes_nothing<F: Fixture<Store: Lea
 
     assert_eq!(written, Written::Lost(LossCause::Superseded));
     assert_eq!(case.lessee_of_holder().await, Some(current.lessee));
+}
+
+/// A watch wakes when the key is transferred: it may be for who watches.
+pub async fn a_watch_wakes_on_transfer<F: Fixture<Store: LeaseTable>>(case: Case<F>) {
+    let grant = case.granted("a").await;
+    let Ok(freed) = case.store.watch(&grant.key).await else { return };
+    if !freed.can_wake() {
+        return;
+    }
+
+    let _ = case.transferred(&grant, case.ttl).await;
+
+    let woken = tokio::time::timeout(Duration::from_secs(5), freed).await;
+    assert!(woken.is_ok(), "not woken within 5 s of the transfer");
 }
 
 /// A deleted record is not read, not listed, and may be created again.
@@ -298,6 +338,15 @@ pub async fn an_evicted_lease_runs_out_and_not_before<F: Fixture<Store: LeaseTab
 
     case.not_before_ttl(taken, since);
     assert_eq!(case.heartbeat(&next, 1).await, Heartbeat::Extended, "the mark was not removed");
+}
+
+/// A grant that was ended from outside does not go on by being handed over.
+pub async fn an_evicted_grant_is_not_adopted<F: Fixture<Store: LeaseTable>>(case: Case<F>) {
+    let grant = case.granted("a").await;
+    let evicted = case.store.evict(&grant.key, grant.token).await;
+    assert!(matches!(evicted, Ok(true)), "{evicted:?}");
+
+    drop(expect_held(case.adopt(&grant, &case.claim("b")).await));
 }
 
 /// An eviction of another grant than the one that stands hits nobody.

@@ -1,0 +1,52 @@
+//! How a lease ends too soon.
+
+use std::fmt;
+
+use thiserror::Error;
+
+use crate::key::LeaseKey;
+use crate::token::FencingToken;
+
+/// A lease was lost while it was wanted.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[error("lease on {key} with token {token} was lost: {cause}")]
+#[non_exhaustive]
+pub struct Lost {
+    /// The key that is no longer held.
+    pub key: LeaseKey,
+    /// The token of the lost grant.
+    pub token: FencingToken,
+    /// How it was lost.
+    pub cause: LossCause,
+}
+
+impl Lost {
+    pub(crate) fn new(key: LeaseKey, token: FencingToken, cause: LossCause) -> Self {
+        Self { key, token, cause }
+    }
+}
+
+/// How a lease was lost.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[non_exhaustive]
+pub enum LossCause {
+    /// No heartbeat succeeded in time.
+    Expired,
+    /// It was ended from outside: evicted, or released or deleted elsewhere.
+    Revoked,
+    /// The key was granted to somebody else.
+    Superseded,
+    /// Nobody keeps it alive any more: it was abandoned, or its locker's runtime has ended.
+    Abandoned,
+}
+
+impl fmt::Display for LossCause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Expired => "no heartbeat succeeded in time",
+            Self::Revoked => "it was ended from outside",
+            Self::Superseded => "the key was granted to somebody else",
+            Self::Abandoned => "nobody keeps it alive any more",
+        })
+    }
+}

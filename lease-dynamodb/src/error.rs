@@ -1,0 +1,210 @@
+//! What went wrong, whether asking again may help, and what to do about it: judged here alone.
+
+use std::error::Error;
+use std::fmt;
+use std::time::Duration;
+
+use aws_sdk_dynamodb::config::http::HttpResponse;
+use aws_sdk_dynamodb::error::{ProvideErrorMetadata, SdkError};
+use lease_core::{StoreError, StoreErrorKind};
+
+/// A request that brought no answer: which one it was, and what to do.
+#[derive(Debug)]
+struct Failed {
+    sentence: String,
+    source: Option<Box<dyn Error + Send + Sync>>,
+}
+
+impl fmt::Display for Failed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.sentence)
+    }
+}
+
+impl Error for Failed {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        self.source.as_deref().map(|source| source as &(dyn Error + 'static))
+    }
+}
+
+/// The error of `operation` on `table`.
+pub(crate) fn failed<E>(
+    operation: &'static str,
+    table: &str,
+    error: SdkError<E, HttpResponse>,
+) -> StoreError
+where
+    E: ProvideErrorMetadata + Error + Send + Sync + 'static,
+{
+    let (kind, advice) = match &error {
+        SdkError::TimeoutError(_) => (StoreErrorKind::Unavailable, "no answer in time".to_owned()),
+        SdkError::DispatchFailure(failure) if failure.is_other() || failure.is_user() => {
+            dispatch_advice(&error)
+        }
+        SdkError::DispatchFailure(_) => (StoreErrorKind::Unavailable, "not reached".to_owned()),
+        SdkError::ResponseError(_) => {
+            (StoreErrorKind::Unavailable, "an answer that cannot be read".to_owned())
+        }
+        SdkError::ServiceError(service) => service_advice(
+            operation,
+            table,
+            service.err().code().unwrap_or_default(),
+            service.err().message().unwrap_or_default(),
+            service.raw().status().is_server_error(),
+        ),
+        // A client without a region, an endpoint or an HTTP client; and whatever comes later.
+        _ => (
+            StoreErrorKind::Misconfigured,
+            "the request could not be made: check the client's region, endpoint and HTTP client"
+                .to_owned(),
+        ),
+    };
+    let sentence = format!("{operation} on table {table}: {advice}");
+    StoreError::new(kind, Failed { sentence, source: Some(Box::new(error)) })
+}
+
+/// No answer to `operation` within the store's own time limit, retries included.
+pub(crate) fn timed_out(operation: &'static str, table: &str, limit: Duration) -> StoreError {
+    told(
+        StoreErrorKind::Unavailable,
+        format!("{operation} on table {table}: no answer within {limit:?}"),
+    )
+}
+
+/// An error that this crate found by itself.
+pub(crate) fn told(kind: StoreErrorKind, sentence: impl Into<String>) -> StoreError {
+    StoreError::new(kind, Failed { sentence: sentence.into(), source: None })
+}
+
+/// An item that this crate cannot read.
+pub(crate) fn corrupt(key: &str, column: &str, found: impl fmt::Display) -> StoreError {
+    told(StoreErrorKind::Corrupt, format!("column {column:?} of item {key:?} is {found}"))
+}
+
+/// The SDK reports missing credentials as a failed dispatch, and by its text alone. Credentials
+/// that could not be fetched this time are another matter: asking again may help.
+fn dispatch_advice(error: &(dyn Error + 'static)) -> (StoreErrorKind, String) {
+    let mut level = Some(error);
+    while let Some(cause) = level {
+        let text = cause.to_string();
+        if [
+            "was not enabled",
+            "not properly configured",
+            "no providers in chain",
+            "identity resolver",
+        ]
+        .iter()
+        .any(|missing| text.contains(missing))
+        {
+            return (
+                StoreErrorKind::Misconfigured,
+                "no credentials: give the client a credentials provider".to_owned(),
+            );
+        }
+        level = cause.source();
+    }
+    (StoreErrorKind::Unavailable, "not reached".to_owned())
+}
+
+fn service_advice(
+    operation: &'static str,
+    table: &str,
+    code: &str,
+    message: &str,
+    server_fault: bool,
+) -> (StoreErrorKind, String) {
+    match code {
+        "ProvisionedThroughputExceededException"
+        | "RequestLimitExceeded"
+        | "ThrottlingException"
+        | "Throttling"
+        | "TooManyRequestsException"
+        | "LimitExceededException" => (
+            StoreErrorKind::Throttled,
+            format!("throttled ({code}): give the table more capacity, or bill it on demand"),
+        ),
+        "AccessDeniedException" => (
+            StoreErrorKind::Denied,
+            format!("access denied: allow the action dynamodb:{operation} on this table"),
+        ),
+        "UnrecognizedClientException"
+        | "InvalidSignatureException"
+        | "IncompleteSignatureException"
+        | "IncompleteSignature"
+        | "MissingAuthenticationTokenException"
+        | "MissingAuthenticationToken"
+        | "InvalidClientTokenId"
+        | "ExpiredTokenException"
+        | "ExpiredToken" => (
+            StoreErrorKind::Denied,
+            format!("credentials refused ({code}): check them, and this machine's clock"),
+        ),
+        "ResourceNotFoundException" => (
+            StoreErrorKind::Misconfigured,
+            format!(
+                "there is no table {table} in this account and region: make it with \
+                 `DynamoDbStore::ensure_table()`"
+            ),
+        ),
+        "ValidationException" if message.contains("exceeded the maximum allowed size") => (
+            StoreErrorKind::Refused,
+            "the item would be larger than 400 KB: keep its attributes elsewhere".to_owned(),
+        ),
+        "ValidationException" if message.contains("incorrect data type") => (
+            StoreErrorKind::Corrupt,
+            "a column has another type than leases need: choose other column names".to_owned(),
+        ),
+        "ValidationException" if message.contains("does not match the schema") => (
+            StoreErrorKind::Misconfigured,
+            "the table has another key: see what `DynamoDbStore::ensure_table()` finds".to_owned(),
+        ),
+        // Two writes at once, one of them another program's transaction or another region's.
+        "TransactionConflictException" | "ReplicatedWriteConflictException" => {
+            (StoreErrorKind::Unavailable, format!("another write came between ({code})"))
+        }
+        _ if server_fault => (StoreErrorKind::Unavailable, format!("DynamoDB failed ({code})")),
+        _ => (StoreErrorKind::Misconfigured, format!("refused ({code}): {message}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn kind(code: &str, message: &str, server_fault: bool) -> StoreErrorKind {
+        service_advice("UpdateItem", "leases", code, message, server_fault).0
+    }
+
+    #[test]
+    fn each_refusal_has_its_kind() {
+        let size = "Item size to update has exceeded the maximum allowed size";
+        for (code, message, server_fault, expected) in [
+            ("ThrottlingException", "", false, StoreErrorKind::Throttled),
+            ("RequestLimitExceeded", "", false, StoreErrorKind::Throttled),
+            ("AccessDeniedException", "", false, StoreErrorKind::Denied),
+            ("ExpiredTokenException", "", false, StoreErrorKind::Denied),
+            ("ResourceNotFoundException", "", false, StoreErrorKind::Misconfigured),
+            ("ValidationException", size, false, StoreErrorKind::Refused),
+            (
+                "ValidationException",
+                "An operand in the update expression has an incorrect data type",
+                false,
+                StoreErrorKind::Corrupt,
+            ),
+            ("InternalServerError", "", true, StoreErrorKind::Unavailable),
+            ("TransactionConflictException", "", false, StoreErrorKind::Unavailable),
+            ("SomethingNew", "", true, StoreErrorKind::Unavailable),
+            ("SomethingNew", "", false, StoreErrorKind::Misconfigured),
+        ] {
+            assert_eq!(kind(code, message, server_fault), expected, "{code}");
+        }
+    }
+
+    #[test]
+    fn what_to_do_is_said() {
+        let said = |code| service_advice("UpdateItem", "leases", code, "", false).1;
+
+        assert!(said("AccessDeniedException").contains("dynamodb:UpdateItem"));
+        assert!(said("ResourceNotFoundException").contains("ensure_table()"));
+    }
+}

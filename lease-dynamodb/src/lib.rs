@@ -1,0 +1,22 @@
+#![doc = include_str!("../README.md")]
+#![cfg_attr(docsrs, feature(doc_cfg))]
+
+mod column;
+mod config;
+mod dated;
+mod error;
+mod expression;
+mod item;
+mod observe;
+mod request;
+mod schema;
+mod standing;
+mod store;
+mod table;
+mod time;
+mod value;
+mod write;
+
+pub use column::Column;
+pub use config::{DynamoDbStoreBuilder, TimeMode};
+pub use store::DynamoDbStore;

@@ -1,0 +1,400 @@
+//! The store: each lock operation one conditional write.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use aws_sdk_dynamodb::Client;
+use lease_core::{
+    Beat, Claim, Grant, Heartbeat, Holder, LeaseKey, LockStore, LossCause, Moment, Obtained,
+    StoreError, StoreErrorKind,
+};
+use tracing::debug;
+
+use crate::config::{DynamoDbStoreBuilder, Settings};
+use crate::error::told;
+use crate::item::{Item, RawItem};
+use crate::observe::{Observations, Watched};
+use crate::request::{Outcome, Requests, Show};
+use crate::standing::Standing;
+use crate::time::{Now, ServerTime};
+use crate::write::{self, Purge};
+
+/// Keeps leases in a DynamoDB table. Clones share what they have learned of DynamoDB's time.
+///
+/// Each operation is one conditional write to one item. See the [crate's](crate) page for the
+/// table's layout, what it costs, and what happens when something fails.
+#[derive(Clone)]
+pub struct DynamoDbStore {
+    pub(crate) shared: Arc<Shared>,
+}
+
+pub(crate) struct Shared {
+    pub(crate) requests: Requests,
+    pub(crate) settings: Settings,
+    pub(crate) time: Arc<ServerTime>,
+    pub(crate) observations: Observations,
+}
+
+impl DynamoDbStore {
+    /// Leases in `table`, with every default.
+    ///
+    /// Sends nothing: the table is asked for with the first operation, or by
+    /// [`ensure_table`](Self::ensure_table). The client's connections, credentials and retries
+    /// are used as they are.
+    pub fn new(client: Client, table: impl Into<String>) -> Self {
+        DynamoDbStoreBuilder::new(client, table.into()).build_unchecked()
+    }
+
+    /// Sets up a store: column names, time, limits.
+    pub fn builder(client: Client, table: impl Into<String>) -> DynamoDbStoreBuilder {
+        DynamoDbStoreBuilder::new(client, table.into())
+    }
+
+    pub(crate) fn with(client: &Client, settings: Settings) -> Self {
+        let time =
+            Arc::new(ServerTime::new(Arc::clone(&settings.clock), settings.clock_rate_error));
+        let requests = Requests::new(
+            client,
+            settings.table.clone(),
+            &settings.columns,
+            settings.request_timeout,
+            Arc::clone(&time),
+        );
+        let observations = Observations::new(settings.observations);
+        Self { shared: Arc::new(Shared { requests, settings, time, observations }) }
+    }
+
+    pub(crate) fn now(&self) -> Option<Now> {
+        self.shared.time.now()
+    }
+
+    /// The item as a refused write showed it; read where the answer did not show it, since
+    /// some servers other than AWS never do.
+    async fn shown(
+        &self,
+        key: &LeaseKey,
+        refused: Option<RawItem>,
+    ) -> Result<Option<Item>, StoreError> {
+        let raw = match refused {
+            Some(raw) => Some(raw),
+            None => self.shared.requests.get(key).await?,
+        };
+        raw.map(|raw| self.item(key, raw)).transpose()
+    }
+
+    pub(crate) fn item(&self, key: &LeaseKey, raw: RawItem) -> Result<Item, StoreError> {
+        Item::read(key.as_str(), raw, &self.shared.settings.columns)
+    }
+
+    /// How `item`, which was received just now, stands.
+    fn standing(&self, key: &LeaseKey, item: &Item, else_ttl: Option<Duration>) -> Standing {
+        let shared = &self.shared;
+        Standing::of(
+            key,
+            item,
+            else_ttl,
+            &shared.settings,
+            &shared.time,
+            &shared.observations,
+            self.moment(),
+        )
+    }
+
+    pub(crate) fn holder_of(&self, key: &LeaseKey, item: &Item) -> Option<Holder> {
+        match self.standing(key, item, None) {
+            Standing::Held(holder) => Some(holder),
+            Standing::Free | Standing::Reserved(_) | Standing::Over(_) => None,
+        }
+    }
+
+    /// Sends a write under a grant; says what became of it, and how the grant was lost.
+    pub(crate) async fn write_under(
+        &self,
+        grant: &Grant,
+        write: crate::expression::Expression,
+    ) -> Result<Result<(), LossCause>, StoreError> {
+        let shared = &self.shared;
+        let outcome = shared
+            .requests
+            .update(&grant.key, write, &shared.settings.columns, Show::RefusedItem)
+            .await?;
+        self.judged_write(grant, outcome).await
+    }
+
+    pub(crate) async fn judged_write(
+        &self,
+        grant: &Grant,
+        outcome: Outcome,
+    ) -> Result<Result<(), LossCause>, StoreError> {
+        match outcome {
+            Outcome::Applied(_) => Ok(Ok(())),
+            Outcome::Refused(shown) => {
+                let item = self.shown(&grant.key, shown).await?;
+                Ok(Err(why_lost(grant, item.as_ref())))
+            }
+        }
+    }
+
+    /// A sight of the key that has lasted for the holder's whole ttl.
+    fn gone(&self, claim: &Claim) -> Option<Watched> {
+        let watched = self.shared.observations.recall(&claim.key)?;
+        let patience = self.shared.time.surely(watched.ttl.unwrap_or(claim.ttl));
+        let over = self.moment().since(watched.since) >= patience;
+        over.then_some(watched)
+    }
+
+    fn moment(&self) -> Moment {
+        self.shared.time.clock().now()
+    }
+
+    /// Answers a grant that `item` shows; sets what its write could not know.
+    async fn granted(&self, claim: &Claim, item: Item) -> Obtained {
+        let shared = &self.shared;
+        shared.observations.forget(&claim.key);
+        let grant = claim.granted(item.token_or_zero);
+        let now = self.now();
+        let undated = item.expires_at.is_none() && now.is_some();
+        let unmarked =
+            shared.settings.retention.is_some() && !item.lasting && !item.attributes.is_empty();
+        if undated || unmarked {
+            let purge = if unmarked { Purge::Never } else { Purge::AsMarked };
+            let amended = shared
+                .requests
+                .update(
+                    &claim.key,
+                    write::amend(&grant, &shared.settings, now, purge),
+                    &shared.settings.columns,
+                    Show::Nothing,
+                )
+                .await;
+            // The grant stands without it: the first heartbeat tells the time as well.
+            if let Err(error) = amended {
+                debug!(
+                    key = %claim.key, error = &error as &dyn std::error::Error,
+                    "a grant could not be amended"
+                );
+            }
+        }
+        Obtained::Granted(grant, item.attributes)
+    }
+
+    /// Says who has the key, where `item` refused a claim; `None` where the claim may have it.
+    fn refusal(&self, claim: &Claim, item: &Item) -> Option<Holder> {
+        match self.standing(&claim.key, item, Some(claim.ttl)) {
+            Standing::Held(holder) => Some(holder),
+            // The claim's own grant has run out: a duplicate that nobody waits for.
+            Standing::Over(holder) => item.carries(claim.nonce).then_some(holder),
+            Standing::Free => {
+                item.carries(claim.nonce).then(|| kept(claim, item, Some(Duration::ZERO)))
+            }
+            Standing::Reserved(_) if item.offered_to.as_ref() == Some(&claim.lessee) => None,
+            Standing::Reserved(left) => Some(kept(claim, item, left)),
+        }
+    }
+}
+
+#[async_trait]
+impl LockStore for DynamoDbStore {
+    async fn obtain(&self, claim: &Claim) -> Result<Obtained, StoreError> {
+        let shared = &self.shared;
+        let mut purge = Purge::AsMarked;
+        let mut last_try = false;
+        loop {
+            let gone = self.gone(claim);
+            let write = write::obtain(claim, &shared.settings, self.now(), gone.as_ref(), purge);
+            let outcome = shared
+                .requests
+                .update(&claim.key, write, &shared.settings.columns, Show::Item)
+                .await?;
+            let shown = match outcome {
+                Outcome::Applied(raw) => {
+                    let item = self.item(&claim.key, raw)?;
+                    return Ok(self.granted(claim, item).await);
+                }
+                Outcome::Refused(shown) => shown,
+            };
+
+            let item = self.shown(&claim.key, shown).await?;
+            if shared.settings.existing_only && item.as_ref().is_none_or(|item| item.deleted) {
+                return Err(told(
+                    StoreErrorKind::Misconfigured,
+                    format!(
+                        "there is no item {:?} in table {}, and this store leases existing ones \
+                         only: create it, or correct the key",
+                        claim.key.as_str(),
+                        shared.requests.table()
+                    ),
+                ));
+            }
+            // An item that others removed meanwhile: the next try makes it.
+            let Some(item) = item else {
+                if last_try {
+                    return Err(changes_too_fast(claim));
+                }
+                last_try = true;
+                continue;
+            };
+            let own = item.carries(claim.nonce) && item.lessee.as_ref() == Some(&claim.lessee);
+            match self.refusal(claim, &item) {
+                // Granted before, and the answer lost.
+                Some(holder) if own && holder.expires_in != Some(Duration::ZERO) => {
+                    return Ok(self.granted(claim, item).await);
+                }
+                Some(holder) => return Ok(Obtained::Held(holder)),
+                None if last_try => {
+                    return Ok(Obtained::Held(kept(claim, &item, Some(Duration::ZERO))));
+                }
+                // This answer has told the time, or shown an item that is not one of ours: with
+                // that known, the key can be had.
+                None => {
+                    if item.token.is_none() {
+                        purge = Purge::Never;
+                    }
+                    last_try = true;
+                }
+            }
+        }
+    }
+
+    async fn heartbeat(&self, grant: &Grant, beat: Beat) -> Result<Heartbeat, StoreError> {
+        let shared = &self.shared;
+        let outcome = shared
+            .requests
+            .update(
+                &grant.key,
+                write::heartbeat(grant, beat, &shared.settings, self.now()),
+                &shared.settings.columns,
+                Show::RefusedItem,
+            )
+            .await?;
+        let Outcome::Refused(shown) = outcome else {
+            return Ok(Heartbeat::Extended);
+        };
+        let Some(item) = self.shown(&grant.key, shown).await? else {
+            return Ok(Heartbeat::Lost(LossCause::Expired));
+        };
+        let ours = item.carries(grant.nonce) && item.lessee.as_ref() == Some(&grant.lessee);
+        let overtaken = item.beat.is_some_and(|last| last >= beat);
+        Ok(if ours && overtaken && !item.evicted && !self.over(&item) {
+            Heartbeat::Overtaken
+        } else {
+            Heartbeat::Lost(why_lost(grant, Some(&item)))
+        })
+    }
+
+    async fn release(&self, grant: &Grant, reserved: Option<Duration>) -> Result<(), StoreError> {
+        let shared = &self.shared;
+        // Refused: it was released before, or is somebody else's. Either way nothing changed.
+        shared
+            .requests
+            .update(
+                &grant.key,
+                write::release(grant, &shared.settings, self.now(), reserved),
+                &shared.settings.columns,
+                Show::Nothing,
+            )
+            .await?;
+        Ok(())
+    }
+
+    async fn adopt(&self, grant: &Grant, claim: &Claim) -> Result<Obtained, StoreError> {
+        let shared = &self.shared;
+        let outcome = shared
+            .requests
+            .update(
+                &grant.key,
+                write::adopt(grant, claim, &shared.settings, self.now()),
+                &shared.settings.columns,
+                Show::Item,
+            )
+            .await?;
+        let shown = match outcome {
+            Outcome::Applied(raw) => {
+                let item = self.item(&claim.key, raw)?;
+                return Ok(self.granted(claim, item).await);
+            }
+            Outcome::Refused(shown) => shown,
+        };
+        let gone = Holder::new(grant.lessee.clone(), grant.token, Some(Duration::ZERO));
+        let Some(item) = self.shown(&claim.key, shown).await? else {
+            return Ok(Obtained::Held(gone));
+        };
+        match self.holder_of(&claim.key, &item) {
+            // Adopted before, and the answer lost.
+            Some(_) if item.carries(claim.nonce) => Ok(self.granted(claim, item).await),
+            Some(holder) => Ok(Obtained::Held(holder)),
+            None => Ok(Obtained::Held(gone)),
+        }
+    }
+
+    async fn holder(&self, key: &LeaseKey) -> Result<Option<Holder>, StoreError> {
+        let Some(raw) = self.shared.requests.get(key).await? else {
+            return Ok(None);
+        };
+        let item = self.item(key, raw)?;
+        Ok(self.holder_of(key, &item))
+    }
+
+    /// Expiries are kept in whole milliseconds.
+    fn grain(&self) -> Duration {
+        Duration::from_millis(1)
+    }
+}
+
+impl DynamoDbStore {
+    /// Whether the time of `item`'s holder is surely over by DynamoDB's time.
+    fn over(&self, item: &Item) -> bool {
+        match (item.expires_at, self.now()) {
+            (Some(expires_at), Some(now)) => {
+                expires_at.plus(self.shared.settings.margin) <= now.lowest
+            }
+            _ => false,
+        }
+    }
+}
+
+/// How `grant` was lost, as far as the item tells.
+fn why_lost(grant: &Grant, item: Option<&Item>) -> LossCause {
+    let Some(item) = item else {
+        return LossCause::Expired;
+    };
+    if item.carries(grant.nonce) {
+        if item.evicted || item.lessee.as_ref() != Some(&grant.lessee) {
+            LossCause::Revoked
+        } else {
+            LossCause::Expired
+        }
+    } else if item.token > Some(grant.token) {
+        LossCause::Superseded
+    } else {
+        LossCause::Expired
+    }
+}
+
+/// Who keeps a key that nobody holds: for whom it is kept, or who had it last.
+fn kept(claim: &Claim, item: &Item, left: Option<Duration>) -> Holder {
+    let lessee = item
+        .lessee
+        .as_ref()
+        .or(item.offered_to.as_ref())
+        .or(item.former.as_ref())
+        .unwrap_or(&claim.lessee);
+    Holder::new(lessee.clone(), item.token_or_zero, left)
+}
+
+fn changes_too_fast(claim: &Claim) -> StoreError {
+    told(
+        StoreErrorKind::Unavailable,
+        format!("item {:?} is removed as fast as it is made", claim.key.as_str()),
+    )
+}
+
+impl fmt::Debug for DynamoDbStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("DynamoDbStore")
+            .field("table", &self.shared.requests.table())
+            .finish_non_exhaustive()
+    }
+}

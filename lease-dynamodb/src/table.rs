@@ -1,0 +1,188 @@
+//! The table: attributes, listing, and what an operator does.
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use futures_util::StreamExt;
+use futures_util::stream::{self, BoxStream};
+use lease_core::{
+    Attributes, Change, FencingToken, Grant, LeaseKey, LeaseRecord, LeaseTable, Lessee, LossCause,
+    StoreError, StoreErrorKind, Value, Written,
+};
+
+use crate::column::Column;
+use crate::error::told;
+use crate::expression::{Expression, IntoValue};
+use crate::item::{RawItem, key_of};
+use crate::request::{Outcome, Show};
+use crate::store::DynamoDbStore;
+use crate::value::{MAX_ITEM_BYTES, bytes_of, to_dynamodb};
+use crate::write;
+
+#[async_trait]
+impl LeaseTable for DynamoDbStore {
+    async fn read(&self, key: &LeaseKey) -> Result<Option<LeaseRecord>, StoreError> {
+        let Some(raw) = self.shared.requests.get(key).await? else {
+            return Ok(None);
+        };
+        self.record(key.clone(), raw)
+    }
+
+    fn list(&self, prefix: &str) -> BoxStream<'_, Result<LeaseRecord, StoreError>> {
+        let prefix = prefix.to_owned();
+        let pages = stream::unfold(Next::Page(None), move |next| {
+            let prefix = prefix.clone();
+            async move {
+                let Next::Page(start) = next else {
+                    return None;
+                };
+                let consistent = self.shared.settings.consistent_listing;
+                match self.shared.requests.scan(&prefix, start, consistent).await {
+                    Ok(page) => {
+                        let next = page.next.map_or(Next::Nothing, |key| Next::Page(Some(key)));
+                        Some((self.records(page.items), next))
+                    }
+                    // Where the page after this one begins is not known: the stream ends.
+                    Err(error) => Some((vec![Err(error)], Next::Nothing)),
+                }
+            }
+        });
+        pages.flat_map(stream::iter).boxed()
+    }
+
+    async fn create(&self, key: &LeaseKey, attributes: &Attributes) -> Result<bool, StoreError> {
+        let settings = &self.shared.settings;
+        let mut write = write::create(settings);
+        self.set_all(key, &mut write, attributes.iter().map(|(n, v)| (n.as_str(), v)))?;
+        let outcome =
+            self.shared.requests.update(key, write, &settings.columns, Show::Nothing).await?;
+        Ok(matches!(outcome, Outcome::Applied(_)))
+    }
+
+    async fn update(&self, grant: &Grant, change: &Change) -> Result<Written, StoreError> {
+        let settings = &self.shared.settings;
+        let mut write = write::standing(grant, settings, self.now());
+        self.set_all(&grant.key, &mut write, change.assigned())?;
+        for name in change.removed() {
+            self.refuse_reserved(name)?;
+            write.remove_payload(name);
+        }
+        write::last(&mut write, settings);
+        Ok(written(self.write_under(grant, write).await?))
+    }
+
+    async fn transfer(
+        &self,
+        grant: &Grant,
+        to: &Lessee,
+        reserved: Duration,
+    ) -> Result<Written, StoreError> {
+        let write = write::transfer(grant, to, &self.shared.settings, self.now(), reserved);
+        Ok(written(self.write_under(grant, write).await?))
+    }
+
+    async fn delete(&self, grant: &Grant) -> Result<Written, StoreError> {
+        let shared = &self.shared;
+        let (settings, columns) = (&shared.settings, &shared.settings.columns);
+        let now = self.now();
+        let standing = write::standing(grant, settings, now);
+        // What is put replaces the whole item: every attribute goes, whatever its name.
+        let mut tombstone = RawItem::new();
+        let mut keep = |column, value| tombstone.insert(columns.name(column).to_owned(), value);
+        keep(Column::Nonce, grant.nonce.into_value());
+        keep(Column::Token, grant.token.get().into_value());
+        keep(Column::Former, grant.lessee.as_str().into_value());
+        keep(Column::Deleted, true.into_value());
+        if let Some(purge_at) = write::purge_at(settings, now, grant.ttl) {
+            keep(Column::PurgeAt, purge_at.into_value());
+        }
+        let outcome = shared.requests.put(&grant.key, tombstone, &standing, columns).await?;
+        Ok(written(self.judged_write(grant, outcome).await?))
+    }
+
+    async fn evict(&self, key: &LeaseKey, token: FencingToken) -> Result<bool, StoreError> {
+        let settings = &self.shared.settings;
+        let outcome = self
+            .shared
+            .requests
+            .update(
+                key,
+                write::evict(token, settings, self.now()),
+                &settings.columns,
+                Show::Nothing,
+            )
+            .await?;
+        Ok(matches!(outcome, Outcome::Applied(_)))
+    }
+}
+
+/// What a listing does next.
+enum Next {
+    /// Reads the page that begins after this key, or the first one.
+    Page(Option<RawItem>),
+    Nothing,
+}
+
+impl DynamoDbStore {
+    fn record(&self, key: LeaseKey, raw: RawItem) -> Result<Option<LeaseRecord>, StoreError> {
+        let item = self.item(&key, raw)?;
+        let holder = self.holder_of(&key, &item);
+        Ok(item.record(key, holder))
+    }
+
+    /// The records of one page; an item that cannot be read is an error of its own.
+    fn records(&self, items: Vec<RawItem>) -> Vec<Result<LeaseRecord, StoreError>> {
+        let columns = &self.shared.settings.columns;
+        items
+            .into_iter()
+            .filter_map(|raw| {
+                key_of(&raw, columns).and_then(|key| self.record(key, raw)).transpose()
+            })
+            .collect()
+    }
+
+    fn set_all<'a>(
+        &self,
+        key: &LeaseKey,
+        write: &mut Expression,
+        attributes: impl Iterator<Item = (&'a str, &'a Value)>,
+    ) -> Result<(), StoreError> {
+        let mut bytes = key.as_str().len();
+        for (name, value) in attributes {
+            self.refuse_reserved(name)?;
+            bytes += bytes_of(name, value);
+            let value = to_dynamodb(value).map_err(|refused| {
+                told(StoreErrorKind::Refused, format!("attribute {name:?} is {refused}"))
+            })?;
+            write.set_payload(name, value);
+        }
+        if bytes > MAX_ITEM_BYTES {
+            return Err(told(
+                StoreErrorKind::Refused,
+                format!(
+                    "attributes of {bytes} bytes do not fit into item {:?}: DynamoDB keeps items \
+                     of up to 400 KB",
+                    key.as_str()
+                ),
+            ));
+        }
+        Ok(())
+    }
+
+    fn refuse_reserved(&self, name: &str) -> Result<(), StoreError> {
+        if name.is_empty() || self.shared.settings.columns.reserves(name) {
+            return Err(told(
+                StoreErrorKind::Refused,
+                format!("attribute {name:?} is a column of the lease itself: choose another name"),
+            ));
+        }
+        Ok(())
+    }
+}
+
+fn written(outcome: Result<(), LossCause>) -> Written {
+    match outcome {
+        Ok(()) => Written::Applied,
+        Err(cause) => Written::Lost(cause),
+    }
+}

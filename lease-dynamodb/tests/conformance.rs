@@ -1,0 +1,134 @@
+//! The store keeps every promise of both traits, on live servers.
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+use std::sync::{Arc, Mutex};
+use std::thread;
+
+use async_trait::async_trait;
+use lease_core::LeaseTable;
+use lease_core::conformance::{Fixture, lock_promises, table_promises};
+use lease_dynamodb::{Column, DynamoDbStore, DynamoDbStoreBuilder, TimeMode};
+use lease_tests::dynamodb::Server;
+use tokio::runtime::Runtime;
+use tokio::sync::OnceCell;
+
+/// A server in this process, of its own for each promise.
+struct Dynoxide {
+    server: OnceCell<Server>,
+    set_up: fn(DynamoDbStoreBuilder) -> DynamoDbStoreBuilder,
+}
+
+fn dynoxide(set_up: fn(DynamoDbStoreBuilder) -> DynamoDbStoreBuilder) -> Dynoxide {
+    Dynoxide { server: OnceCell::new(), set_up }
+}
+
+#[async_trait]
+impl Fixture for Dynoxide {
+    type Store = DynamoDbStore;
+
+    async fn store(&self) -> DynamoDbStore {
+        let server = self.server.get_or_init(Server::dynoxide).await;
+        let builder = DynamoDbStore::builder(server.client(), "leases");
+        let store = (self.set_up)(builder).build().unwrap();
+        store.ensure_table().await.unwrap();
+        store
+    }
+}
+
+lease_core::conformance!(dynoxide(|builder| builder));
+lease_core::table_conformance!(dynoxide(|builder| builder));
+
+#[test]
+fn every_promise_is_kept_by_observation_alone() {
+    let broken = broken_on(|| dynoxide(|it| it.with_time_mode(TimeMode::ObservationOnly)));
+
+    assert!(broken.is_empty(), "{broken:?}");
+}
+
+#[test]
+fn every_promise_is_kept_on_columns_of_other_names() {
+    let broken = broken_on(|| {
+        dynoxide(|builder| {
+            builder
+                .with_column(Column::Key, "shard.id")
+                .with_column(Column::Lessee, "assigned to")
+                .with_column(Column::Token, "counter")
+                .without_purging()
+        })
+    });
+
+    assert!(broken.is_empty(), "{broken:?}");
+}
+
+/// A table of its own for each promise, on a server that all of them share.
+#[derive(Clone)]
+struct Shared {
+    server: Arc<Server>,
+    tables: Arc<Mutex<Vec<String>>>,
+}
+
+#[async_trait]
+impl Fixture for Shared {
+    type Store = DynamoDbStore;
+
+    async fn store(&self) -> DynamoDbStore {
+        let table = {
+            let mut tables = self.tables.lock().unwrap();
+            let table = format!("{}-{}", self.server.table("leases"), tables.len());
+            tables.push(table.clone());
+            table
+        };
+        let mut builder = DynamoDbStore::builder(self.server.client(), table);
+        if !self.server.knows_ttl() {
+            builder = builder.without_purging();
+        }
+        let store = builder.build().unwrap();
+        store.ensure_table().await.unwrap();
+        store
+    }
+}
+
+#[test]
+fn every_promise_is_kept_on_every_other_server() {
+    let runtime = Runtime::new().unwrap();
+    for server in runtime.block_on(Server::others()) {
+        let name = server.name;
+        let shared = Shared { server: Arc::new(server), tables: Arc::default() };
+
+        let broken = broken_on(|| shared.clone());
+
+        for table in shared.tables.lock().unwrap().drain(..) {
+            let request = shared.server.client().delete_table().table_name(table);
+            runtime.block_on(request.send()).unwrap();
+        }
+        assert!(broken.is_empty(), "on {name}: {broken:?}");
+    }
+}
+
+/// The promises that are broken; several are tried at a time, since most of them wait for time
+/// to pass.
+fn broken_on<F>(fixture: impl Fn() -> F + Sync) -> Vec<&'static str>
+where
+    F: Fixture,
+    F::Store: LeaseTable,
+{
+    let promises = lock_promises().into_iter();
+    let promises = Mutex::new(promises.chain(table_promises()));
+    let broken = Mutex::new(Vec::new());
+    thread::scope(|scope| {
+        for _ in 0..8 {
+            scope.spawn(|| {
+                loop {
+                    let Some(promise) = promises.lock().unwrap().next() else {
+                        return;
+                    };
+                    let fixture = fixture();
+                    if thread::spawn(move || (promise.hold)(fixture)).join().is_err() {
+                        broken.lock().unwrap().push(promise.name);
+                    }
+                }
+            });
+        }
+    });
+    broken.into_inner().unwrap()
+}

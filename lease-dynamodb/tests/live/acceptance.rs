@@ -1,0 +1,179 @@
+//! What the systems before this one tested, on every server there is.
+
+use std::time::Duration;
+
+use lease_core::{
+    Beat, Change, Heartbeat, LeaseTable, LockStore, Locker, LossCause, Value, Written,
+};
+use lease_dynamodb::{Column, DynamoDbStore};
+use lease_tests::claims::{claim, fresh_key, granted, held, obtain};
+use lease_tests::dynamodb::Server;
+
+use crate::world::{LONG, TABLE, item, put_into, ready, s};
+
+// S1-1
+#[tokio::test]
+async fn the_table_is_there_once_it_was_ensured() {
+    for server in Server::all().await {
+        ready(&server, &server.client()).await;
+
+        let described =
+            server.client().describe_table().table_name(server.table(TABLE)).send().await;
+        assert!(described.is_ok(), "{}: {described:?}", server.name);
+    }
+}
+
+// S1-2
+#[tokio::test]
+async fn a_key_without_an_item_reads_as_nothing() {
+    for server in Server::all().await {
+        let store = ready(&server, &server.client()).await;
+        let key = fresh_key("shard");
+
+        assert_eq!(store.read(&key).await.unwrap(), None, "{}", server.name);
+        assert_eq!(store.holder(&key).await.unwrap(), None, "{}", server.name);
+    }
+}
+
+// S1-3
+#[tokio::test]
+async fn a_checkpoint_is_read_back_as_it_was_written() {
+    for server in Server::all().await {
+        let store = ready(&server, &server.client()).await;
+        let key = fresh_key("shard");
+        let grant = obtain(&store, &key, "worker", LONG).await;
+
+        let change = Change::new().set("checkpoint", "SHARD_END");
+        let written = store.update(&grant, &change).await.unwrap();
+
+        assert_eq!(written, Written::Applied, "{}", server.name);
+        let record = store.read(&key).await.unwrap().unwrap();
+        assert_eq!(record.attributes["checkpoint"], Value::from("SHARD_END"));
+    }
+}
+
+// S1-4
+#[tokio::test]
+async fn a_lease_has_an_owner_and_an_end() {
+    for server in Server::all().await {
+        let store = ready(&server, &server.client()).await;
+        let key = fresh_key("shard");
+
+        obtain(&store, &key, "worker", LONG).await;
+
+        let item = item(&server, &key).await.unwrap();
+        assert_eq!(item["lessee"], s("worker"), "{}", server.name);
+        assert!(item["expires_at"].is_n(), "{}: {item:?}", server.name);
+        let holder = store.holder(&key).await.unwrap().unwrap();
+        let left = holder.expires_in.unwrap();
+        assert!(left > LONG && left < LONG + Duration::from_secs(6), "{left:?}");
+    }
+}
+
+// S1-5
+#[tokio::test]
+async fn after_a_delete_neither_owner_nor_checkpoint_is_left() {
+    for server in Server::all().await {
+        let store = ready(&server, &server.client()).await;
+        let key = fresh_key("shard");
+        let grant = obtain(&store, &key, "worker", LONG).await;
+        let change = Change::new().set("checkpoint", "1");
+        assert_eq!(store.update(&grant, &change).await.unwrap(), Written::Applied);
+
+        assert_eq!(store.delete(&grant).await.unwrap(), Written::Applied);
+
+        assert_eq!(store.read(&key).await.unwrap(), None, "{}", server.name);
+        let (again, attributes) =
+            granted(store.obtain(&claim(&key, "worker", LONG)).await.unwrap());
+        assert!(attributes.is_empty(), "{}: {attributes:?}", server.name);
+        assert!(again.token > grant.token, "{}", server.name);
+    }
+}
+
+// S1-6
+#[tokio::test]
+async fn after_a_release_the_owner_is_gone_and_the_checkpoint_is_not() {
+    for server in Server::all().await {
+        let store = ready(&server, &server.client()).await;
+        let key = fresh_key("shard");
+        let grant = obtain(&store, &key, "worker", LONG).await;
+        let change = Change::new().set("checkpoint", "1");
+        assert_eq!(store.update(&grant, &change).await.unwrap(), Written::Applied);
+
+        store.release(&grant, None).await.unwrap();
+
+        let record = store.read(&key).await.unwrap().unwrap();
+        assert_eq!(record.holder, None, "{}", server.name);
+        assert_eq!(record.attributes["checkpoint"], Value::from("1"));
+    }
+}
+
+// S3-1
+#[tokio::test]
+async fn where_the_first_key_is_held_the_second_is_obtained() {
+    for server in Server::all().await {
+        let store = ready(&server, &server.client()).await;
+        let keys = [fresh_key("1"), fresh_key("2")];
+        obtain(&store, &keys[0], "other", LONG).await;
+
+        let locker = Locker::new(store);
+        let lease = locker.obtain_any(&keys).await.unwrap().unwrap();
+
+        assert_eq!(lease.key(), &keys[1], "{}", server.name);
+        lease.release().await.unwrap();
+    }
+}
+
+// S3-2
+#[tokio::test]
+async fn heartbeats_extend_until_one_is_refused() {
+    for server in Server::all().await {
+        let store = ready(&server, &server.client()).await;
+        let key = fresh_key("job");
+        let grant = obtain(&store, &key, "a", LONG).await;
+
+        for beat in 1..=3 {
+            let answer = store.heartbeat(&grant, Beat::new(beat)).await.unwrap();
+            assert_eq!(answer, Heartbeat::Extended, "{}", server.name);
+        }
+        assert!(store.evict(&key, grant.token).await.unwrap());
+
+        let answer = store.heartbeat(&grant, Beat::new(4)).await.unwrap();
+        assert_eq!(answer, Heartbeat::Lost(LossCause::Revoked), "{}", server.name);
+    }
+}
+
+// S3-3
+#[tokio::test]
+async fn who_obtains_an_operators_item_sees_its_attributes() {
+    for server in Server::all().await {
+        let table = server.table("jobs");
+        let builder = DynamoDbStore::builder(server.client(), table)
+            .with_column(Column::Lessee, "ProcessID")
+            .only_existing_rows();
+        let store = builder.build().unwrap();
+        store.ensure_table().await.unwrap();
+        let key = fresh_key("1");
+        put_into(&server, table, &[("lease_key", s(key.as_str())), ("note", s("hello"))]).await;
+
+        let (_, attributes) = granted(store.obtain(&claim(&key, "a", LONG)).await.unwrap());
+
+        assert_eq!(attributes["note"], Value::from("hello"), "{}", server.name);
+        assert_eq!(attributes.len(), 1, "{}: {attributes:?}", server.name);
+    }
+}
+
+// S3-4
+#[tokio::test]
+async fn a_second_lessee_is_refused_while_the_first_holds() {
+    for server in Server::all().await {
+        let store = ready(&server, &server.client()).await;
+        let key = fresh_key("job");
+        let first = obtain(&store, &key, "a", LONG).await;
+
+        let holder = held(store.obtain(&claim(&key, "b", LONG)).await.unwrap());
+
+        assert_eq!(holder.lessee, first.lessee, "{}", server.name);
+        assert_eq!(holder.token, first.token, "{}", server.name);
+    }
+}

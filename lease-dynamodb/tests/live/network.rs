@@ -1,0 +1,248 @@
+//! Requests and answers that are lost, late, doubled or out of order.
+
+use std::time::Duration;
+
+use aws_sdk_dynamodb::Client;
+use lease_core::{
+    Beat, BootClock, Clock, Heartbeat, LeaseOptions, LockStore, Locker, StoreErrorKind,
+};
+use lease_dynamodb::DynamoDbStore;
+use lease_tests::claims::{claim, fresh_key, granted, held, obtain, soon};
+use lease_tests::dynamodb::{Server, config_of};
+use lease_tests::proxy::{Fault, Proxy};
+
+use crate::world::{LONG, TABLE, hasty, item, world};
+
+const UPDATE: &str = "UpdateItem";
+
+/// A server, a store on it, and one behind a bad network that has heard of the time.
+async fn behind_a_proxy() -> (Server, DynamoDbStore, Proxy, DynamoDbStore) {
+    let (server, store) = world().await;
+    let proxy = server.proxy().await;
+    let behind = hasty(&proxy);
+    assert_eq!(behind.holder(&fresh_key("nothing")).await.unwrap(), None);
+    (server, store, proxy, behind)
+}
+
+#[tokio::test]
+async fn an_obtain_whose_answer_was_lost_is_recognised_as_ours() {
+    for fault in [Fault::LoseReply, Fault::CutAfter] {
+        let (server, _, proxy, store) = behind_a_proxy().await;
+        let key = fresh_key("job");
+        let claim = claim(&key, "a", LONG);
+
+        proxy.next_with(UPDATE, fault);
+        let error = store.obtain(&claim).await.unwrap_err();
+        assert_eq!(error.kind(), StoreErrorKind::Unavailable);
+        let applied = item(&server, &key).await;
+        let (grant, _) = granted(store.obtain(&claim).await.unwrap());
+
+        assert_eq!(grant, claim.granted(grant.token));
+        assert_eq!(item(&server, &key).await, applied, "the second changed something");
+    }
+}
+
+#[tokio::test]
+async fn an_obtain_that_was_lost_is_sent_again() {
+    for fault in [Fault::LoseRequest, Fault::CutBefore] {
+        let (_server, _, proxy, store) = behind_a_proxy().await;
+        let claim = claim(&fresh_key("job"), "a", LONG);
+
+        proxy.next_with(UPDATE, fault);
+        store.obtain(&claim).await.unwrap_err();
+
+        granted(store.obtain(&claim).await.unwrap());
+    }
+}
+
+#[tokio::test]
+async fn a_retry_by_the_sdk_is_recognised_too() {
+    let (_server, _, proxy, _) = behind_a_proxy().await;
+    let retrying = DynamoDbStore::new(Client::from_conf(config_of(proxy.address()).build()), TABLE);
+    let key = fresh_key("job");
+    let claim = claim(&key, "a", LONG);
+
+    proxy.next_with(UPDATE, Fault::CutAfter);
+    let (grant, _) = granted(retrying.obtain(&claim).await.unwrap());
+    proxy.next_with(UPDATE, Fault::CutAfter);
+    retrying.release(&grant, None).await.unwrap();
+
+    assert_eq!(retrying.holder(&key).await.unwrap(), None);
+}
+
+#[tokio::test]
+async fn a_release_whose_answer_was_lost_has_released() {
+    let (_server, direct, proxy, store) = behind_a_proxy().await;
+    let key = fresh_key("job");
+    let grant = obtain(&store, &key, "a", LONG).await;
+
+    proxy.next_with(UPDATE, Fault::LoseReply);
+    store.release(&grant, None).await.unwrap_err();
+    let successor = obtain(&direct, &key, "b", LONG).await;
+    store.release(&grant, None).await.unwrap();
+
+    let holder = direct.holder(&key).await.unwrap().unwrap();
+    assert_eq!(holder.token, successor.token);
+}
+
+#[tokio::test]
+async fn a_heartbeat_whose_answer_was_lost_is_neither_lost_nor_counted_twice() {
+    let (server, _, proxy, store) = behind_a_proxy().await;
+    let key = fresh_key("job");
+    let grant = obtain(&store, &key, "a", LONG).await;
+
+    proxy.next_with(UPDATE, Fault::LoseReply);
+    store.heartbeat(&grant, Beat::new(1)).await.unwrap_err();
+    let applied = item(&server, &key).await;
+    let again = store.heartbeat(&grant, Beat::new(1)).await.unwrap();
+
+    assert_eq!(again, Heartbeat::Overtaken);
+    assert_eq!(item(&server, &key).await, applied);
+    let next = store.heartbeat(&grant, Beat::new(2)).await.unwrap();
+    assert_eq!(next, Heartbeat::Extended);
+}
+
+#[tokio::test]
+async fn what_arrives_twice_does_what_it_does_once() {
+    let (server, _, proxy, store) = behind_a_proxy().await;
+    let key = fresh_key("job");
+
+    proxy.next_with(UPDATE, Fault::Double);
+    let grant = obtain(&store, &key, "a", LONG).await;
+    assert_eq!(store.holder(&key).await.unwrap().unwrap().token, grant.token);
+    proxy.next_with(UPDATE, Fault::Double);
+    let answer = store.heartbeat(&grant, Beat::new(1)).await.unwrap();
+    assert_eq!(answer, Heartbeat::Extended);
+    proxy.next_with(UPDATE, Fault::Double);
+    store.release(&grant, None).await.unwrap();
+
+    assert_eq!(store.holder(&key).await.unwrap(), None);
+    assert!(!item(&server, &key).await.unwrap().contains_key("lessee"));
+}
+
+#[tokio::test]
+async fn a_late_heartbeat_after_a_newer_one_changes_nothing() {
+    let (server, direct, proxy, store) = behind_a_proxy().await;
+    let key = fresh_key("job");
+    let grant = obtain(&direct, &key, "a", LONG).await;
+    let mut short = grant.clone();
+    short.ttl = Duration::from_millis(100);
+
+    let mut held_back = proxy.hold_next_with(UPDATE);
+    let sent = store.heartbeat(&short, Beat::new(1));
+    let (answer, ()) = tokio::join!(sent, held_back.arrived());
+    answer.unwrap_err();
+    let newer = direct.heartbeat(&grant, Beat::new(2)).await.unwrap();
+    assert_eq!(newer, Heartbeat::Extended);
+    let before = item(&server, &key).await;
+    held_back.deliver().await;
+
+    assert_eq!(item(&server, &key).await, before);
+}
+
+#[tokio::test]
+async fn a_late_heartbeat_after_the_release_does_not_revive() {
+    let (server, direct, proxy, store) = behind_a_proxy().await;
+    let key = fresh_key("job");
+    let grant = obtain(&direct, &key, "a", LONG).await;
+
+    let mut held_back = proxy.hold_next_with(UPDATE);
+    let (answer, ()) = tokio::join!(store.heartbeat(&grant, Beat::new(1)), held_back.arrived());
+    answer.unwrap_err();
+    direct.release(&grant, None).await.unwrap();
+    let before = item(&server, &key).await;
+    held_back.deliver().await;
+
+    assert_eq!(item(&server, &key).await, before);
+    assert_eq!(direct.holder(&key).await.unwrap(), None);
+}
+
+#[tokio::test]
+async fn a_late_release_does_not_free_what_is_a_successors() {
+    let (server, direct, proxy, store) = behind_a_proxy().await;
+    let key = fresh_key("job");
+    let grant = obtain(&direct, &key, "a", LONG).await;
+
+    let mut held_back = proxy.hold_next_with(UPDATE);
+    let (answer, ()) = tokio::join!(store.release(&grant, None), held_back.arrived());
+    answer.unwrap_err();
+    direct.release(&grant, None).await.unwrap();
+    obtain(&direct, &key, "a", LONG).await;
+    let before = item(&server, &key).await;
+    held_back.deliver().await;
+
+    assert_eq!(item(&server, &key).await, before);
+}
+
+#[tokio::test]
+async fn a_late_duplicate_of_an_obtain_does_not_take_what_was_released() {
+    let (_server, direct, proxy, store) = behind_a_proxy().await;
+    let key = fresh_key("job");
+    let claim = claim(&key, "a", LONG);
+
+    let mut held_back = proxy.hold_next_with(UPDATE);
+    let (answer, ()) = tokio::join!(store.obtain(&claim), held_back.arrived());
+    answer.unwrap_err();
+    let (grant, _) = granted(direct.obtain(&claim).await.unwrap());
+    direct.release(&grant, None).await.unwrap();
+    held_back.deliver().await;
+
+    assert_eq!(direct.holder(&key).await.unwrap(), None);
+    obtain(&direct, &key, "b", LONG).await;
+}
+
+/// The one case that the failure table names.
+#[tokio::test]
+async fn a_late_obtain_after_anothers_release_holds_for_a_ttl_with_nobody_behind_it() {
+    let (_server, direct, proxy, store) = behind_a_proxy().await;
+    let key = fresh_key("job");
+    let ttl = Duration::from_millis(300);
+
+    let mut held_back = proxy.hold_next_with(UPDATE);
+    let late = claim(&key, "a", ttl);
+    let (answer, ()) = tokio::join!(store.obtain(&late), held_back.arrived());
+    answer.unwrap_err();
+    let other = obtain(&direct, &key, "b", LONG).await;
+    direct.release(&other, None).await.unwrap();
+    held_back.deliver().await;
+
+    held(direct.obtain(&claim(&key, "c", LONG)).await.unwrap());
+    lease_tests::claims::take_over(&direct, &key, "c", LONG).await;
+}
+
+#[tokio::test]
+async fn an_attempt_that_was_given_up_leaves_no_lease_behind() {
+    for fault in [Fault::LoseReply, Fault::CutAfter, Fault::LoseRequest] {
+        let (_server, direct, proxy, store) = behind_a_proxy().await;
+        let options = LeaseOptions::new(Duration::from_secs(30)).unwrap();
+        let locker = Locker::new(store).with_options(options);
+        let key = fresh_key("job");
+
+        proxy.next_with(UPDATE, fault);
+        let attempt = tokio::time::timeout(Duration::from_millis(50), locker.obtain(&key)).await;
+        drop(attempt);
+        soon(locker.close()).await;
+
+        assert_eq!(direct.holder(&key).await.unwrap(), None);
+    }
+}
+
+#[tokio::test]
+async fn a_slow_network_shortens_what_the_holder_trusts_and_not_what_it_has() {
+    let (_server, direct, proxy, _) = behind_a_proxy().await;
+    let ttl = Duration::from_secs(2);
+    let slow = DynamoDbStore::new(lease_tests::dynamodb::client_of(proxy.address()), TABLE);
+    let locker = Locker::new(slow).with_options(LeaseOptions::new(ttl).unwrap());
+    let key = fresh_key("job");
+    let clock = BootClock::new();
+    proxy.set_delay(Duration::from_millis(200));
+
+    let before = clock.now();
+    let lease = locker.obtain(&key).await.unwrap().lease().unwrap();
+    let remaining = lease.remaining();
+    let waited = clock.now().since(before);
+
+    assert!(remaining + waited <= ttl + Duration::from_millis(1), "{remaining:?} {waited:?}");
+    held(direct.obtain(&claim(&key, "b", ttl)).await.unwrap());
+    lease.release().await.unwrap();
+}

@@ -1,0 +1,91 @@
+//! The table: made, found, or refused.
+
+use aws_sdk_dynamodb::types::{
+    AttributeDefinition, BillingMode, KeySchemaElement, KeyType, ScalarAttributeType,
+    TimeToLiveSpecification,
+};
+use futures_util::future::join_all;
+use lease_core::StoreErrorKind;
+use lease_dynamodb::{Column, DynamoDbStore};
+use lease_tests::dynamodb::Server;
+
+use crate::world::TABLE;
+
+// S1.f15
+#[tokio::test]
+async fn many_processes_may_make_the_table_at_once() {
+    let server = Server::dynoxide().await;
+    let stores: Vec<_> = (0..16).map(|_| DynamoDbStore::new(server.client(), TABLE)).collect();
+
+    for answer in join_all(stores.iter().map(DynamoDbStore::ensure_table)).await {
+        answer.unwrap();
+    }
+
+    let client = server.client();
+    let described = client.describe_table().table_name(TABLE).send().await.unwrap();
+    let billing = described.table.unwrap().billing_mode_summary.unwrap();
+    assert_eq!(billing.billing_mode, Some(BillingMode::PayPerRequest));
+    let ttl = client.describe_time_to_live().table_name(TABLE).send().await.unwrap();
+    let ttl = ttl.time_to_live_description.unwrap();
+    assert_eq!(ttl.attribute_name(), Some("purge_at"));
+}
+
+#[tokio::test]
+async fn a_table_with_another_key_is_refused_and_described() {
+    let server = Server::dynoxide().await;
+    let part = |name: &str, kind| {
+        KeySchemaElement::builder().attribute_name(name).key_type(kind).build().unwrap()
+    };
+    let attribute = |name: &str, kind| {
+        AttributeDefinition::builder().attribute_name(name).attribute_type(kind).build().unwrap()
+    };
+    server
+        .client()
+        .create_table()
+        .table_name(TABLE)
+        .key_schema(part("pk", KeyType::Hash))
+        .key_schema(part("sk", KeyType::Range))
+        .attribute_definitions(attribute("pk", ScalarAttributeType::S))
+        .attribute_definitions(attribute("sk", ScalarAttributeType::N))
+        .billing_mode(BillingMode::PayPerRequest)
+        .send()
+        .await
+        .unwrap();
+
+    let store = DynamoDbStore::new(server.client(), TABLE);
+    let error = store.ensure_table().await.unwrap_err();
+
+    assert_eq!(error.kind(), StoreErrorKind::Misconfigured);
+    let text = std::error::Error::source(&error).unwrap().to_string();
+    assert!(text.contains("pk S HASH, sk N RANGE"), "{text}");
+    assert!(text.contains("lease_key S HASH"), "{text}");
+}
+
+#[tokio::test]
+async fn a_ttl_that_goes_by_another_column_is_refused_unless_nothing_is_purged() {
+    let server = Server::dynoxide().await;
+    let store = || DynamoDbStore::builder(server.client(), TABLE);
+    store().without_purging().build().unwrap().ensure_table().await.unwrap();
+    let theirs = TimeToLiveSpecification::builder()
+        .attribute_name("their_ttl")
+        .enabled(true)
+        .build()
+        .unwrap();
+    server
+        .client()
+        .update_time_to_live()
+        .table_name(TABLE)
+        .time_to_live_specification(theirs)
+        .send()
+        .await
+        .unwrap();
+
+    let error = store().build().unwrap().ensure_table().await.unwrap_err();
+    assert_eq!(error.kind(), StoreErrorKind::Misconfigured);
+    let text = std::error::Error::source(&error).unwrap().to_string();
+    assert!(text.contains("their_ttl"), "{text}");
+
+    store().without_purging().build().unwrap().ensure_table().await.unwrap();
+    let named = store().with_column(Column::PurgeAt, "their_ttl");
+    named.build().unwrap().ensure_table().await.unwrap();
+}

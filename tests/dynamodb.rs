@@ -1,0 +1,387 @@
+//! DynamoDB servers for tests, and clients of them.
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use aws_sdk_dynamodb::Client;
+use aws_sdk_dynamodb::config::interceptors::BeforeTransmitInterceptorContextRef;
+use aws_sdk_dynamodb::config::retry::RetryConfig;
+use aws_sdk_dynamodb::config::{
+    BehaviorVersion, Builder, ConfigBag, Credentials, Intercept, Region, RuntimeComponents,
+};
+use aws_sdk_dynamodb::error::BoxError;
+use aws_sdk_dynamodb::primitives::{DateTime, DateTimeFormat};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::oneshot;
+
+use crate::proxy::{Proxy, Wire};
+use crate::tools::tool;
+
+/// A server that is there until this is dropped, also when the test fails.
+pub struct Server {
+    /// What it is, for messages.
+    pub name: &'static str,
+    address: Option<SocketAddr>,
+    /// The table of a server that was there before, and is shared by all tests.
+    table: Option<String>,
+    database: Option<dynoxide::Database>,
+    _running: Running,
+}
+
+#[derive(Debug)]
+#[expect(dead_code, reason = "what is in here runs until it is dropped")]
+enum Running {
+    Elsewhere,
+    InProcess(oneshot::Sender<()>),
+    Process(Process),
+}
+
+#[derive(Debug)]
+struct Process(Child);
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        // One that has ended already needs no killing.
+        drop(self.0.kill());
+        drop(self.0.wait());
+    }
+}
+
+impl fmt::Debug for Server {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Server")
+            .field("name", &self.name)
+            .field("address", &self.address)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Server {
+    /// A DynamoDB in this process, on a port of its own.
+    ///
+    /// # Panics
+    ///
+    /// Where it does not start.
+    pub async fn dynoxide() -> Self {
+        let database = dynoxide::Database::memory().expect("a database in memory");
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+        let address = listener.local_addr().expect("its address");
+        let (stop, stopped) = oneshot::channel();
+        tokio::spawn(dynoxide::server::serve_with_shutdown(listener, database.clone(), async {
+            // Dropped, not sent: either way it is over.
+            let _ = stopped.await;
+        }));
+        Self {
+            name: "dynoxide",
+            address: Some(address),
+            table: None,
+            database: Some(database),
+            _running: Running::InProcess(stop),
+        }
+    }
+
+    /// Every server to hold the acceptance tests against: the one that
+    /// `LEASE_DYNAMODB_ENDPOINT` names; or the one in this process and, where they are
+    /// installed, `ministack` and `dynalite`.
+    ///
+    /// # Panics
+    ///
+    /// Where one does not start; and where one is missing and `LEASE_TEST_REQUIRE_ALL` is set.
+    pub async fn all() -> Vec<Self> {
+        if let Some(elsewhere) = Self::from_environment() {
+            return vec![elsewhere];
+        }
+        let mut servers = vec![Self::dynoxide().await];
+        servers.extend(Self::others().await);
+        servers
+    }
+
+    /// [All](Self::all) but the one in this process.
+    ///
+    /// # Panics
+    ///
+    /// As [`all`](Self::all).
+    pub async fn others() -> Vec<Self> {
+        if let Some(elsewhere) = Self::from_environment() {
+            return vec![elsewhere];
+        }
+        let ministack = Self::ministack().await;
+        let dynalite = Self::dynalite().await;
+        ministack.into_iter().chain(dynalite).collect()
+    }
+
+    /// A second opinion: atomic, and shows the item that refused a write.
+    ///
+    /// # Panics
+    ///
+    /// As [`all`](Self::all).
+    pub async fn ministack() -> Option<Self> {
+        let program = tool("ministack", &["bin/ministack"])?;
+        let port = free_port().await;
+        let mut command = Command::new(program);
+        command.envs([
+            ("BIND_HOST", "127.0.0.1"),
+            ("SERVICES", "dynamodb"),
+            ("SFTP_ENABLED", "0"),
+            ("IOT_MTLS_ENABLED", "0"),
+        ]);
+        command.env("GATEWAY_PORT", port.to_string());
+        Some(Self::process("ministack", command, port).await)
+    }
+
+    /// A third opinion: never shows the item that refused a write, and knows no TTL.
+    ///
+    /// # Panics
+    ///
+    /// As [`all`](Self::all).
+    pub async fn dynalite() -> Option<Self> {
+        let program = tool("dynalite", &["node_modules/.bin/dynalite"])?;
+        let port = free_port().await;
+        let mut command = Command::new(program);
+        command.args(["--host", "127.0.0.1", "--port", &port.to_string()]);
+        command.args(["--createTableMs", "0", "--deleteTableMs", "0"]);
+        Some(Self::process("dynalite", command, port).await)
+    }
+
+    async fn process(name: &'static str, mut command: Command, port: u16) -> Self {
+        let child = command
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("the server is run");
+        let process = Process(child);
+        let address = SocketAddr::from(([127, 0, 0, 1], port));
+        let listening = async {
+            while TcpStream::connect(address).await.is_err() {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        };
+        tokio::time::timeout(Duration::from_mins(1), listening)
+            .await
+            .expect("the server listens within a minute");
+        Self {
+            name,
+            address: Some(address),
+            table: None,
+            database: None,
+            _running: Running::Process(process),
+        }
+    }
+
+    /// `LEASE_DYNAMODB_ENDPOINT`: `aws`, or `127.0.0.1:8000` of a server that runs already.
+    fn from_environment() -> Option<Self> {
+        let endpoint = std::env::var("LEASE_DYNAMODB_ENDPOINT").ok()?;
+        let table = std::env::var("LEASE_DYNAMODB_TABLE").ok();
+        let address = match endpoint.as_str() {
+            "aws" => {
+                assert!(table.is_some(), "LEASE_DYNAMODB_TABLE names the table to use");
+                None
+            }
+            address => Some(address.parse().expect("an address and port, or aws")),
+        };
+        Some(Self {
+            name: "the server of LEASE_DYNAMODB_ENDPOINT",
+            address,
+            table,
+            database: None,
+            _running: Running::Elsewhere,
+        })
+    }
+
+    /// Where it listens.
+    ///
+    /// # Panics
+    ///
+    /// Where it is AWS.
+    pub fn address(&self) -> SocketAddr {
+        self.address.expect("AWS has no address")
+    }
+
+    /// The table that tests share on a server that was there before them, or else `own`.
+    pub fn table<'a>(&'a self, own: &'a str) -> &'a str {
+        self.table.as_deref().unwrap_or(own)
+    }
+
+    /// Whether the server answers `UpdateTimeToLive`.
+    pub fn knows_ttl(&self) -> bool {
+        self.name != "dynalite"
+    }
+
+    /// A client without retries, so that a test sees what it causes.
+    pub fn client(&self) -> Client {
+        Client::from_conf(self.config().retry_config(RetryConfig::disabled()).build())
+    }
+
+    /// What clients are made of.
+    pub fn config(&self) -> Builder {
+        match self.address {
+            Some(address) => config_of(address),
+            None => config_of_aws(),
+        }
+    }
+
+    /// A proxy in front of it.
+    ///
+    /// # Panics
+    ///
+    /// Where no port is free, or the server is AWS.
+    pub async fn proxy(&self) -> Proxy {
+        let address = self.address();
+        Proxy::start(address, Wire::Http).await.expect("a free port")
+    }
+
+    /// A proxy in front of it that changes the dates of its answers.
+    ///
+    /// # Panics
+    ///
+    /// Where no port is free, or the server is AWS.
+    pub async fn at_another_time(&self) -> (Proxy, ServerClock) {
+        let address = self.address();
+        let clock = ServerClock::default();
+        let dates = clock.clone();
+        let proxy = Proxy::start_rewriting(address, Wire::Http, move |reply| dates.rewrite(reply))
+            .await
+            .expect("a free port");
+        (proxy, clock)
+    }
+
+    /// Deletes what the table's TTL says may go, as DynamoDB does in the background; says how
+    /// much that was.
+    ///
+    /// # Panics
+    ///
+    /// Where the server cannot be told to.
+    pub fn sweep(&self) -> usize {
+        let database = self.database.as_ref().expect("dynoxide alone can be told");
+        database.sweep_ttl().expect("a sweep")
+    }
+}
+
+/// A client of whatever listens at `address`, without retries.
+pub fn client_of(address: SocketAddr) -> Client {
+    Client::from_conf(config_of(address).retry_config(RetryConfig::disabled()).build())
+}
+
+/// What clients of `address` are made of.
+pub fn config_of(address: SocketAddr) -> Builder {
+    aws_sdk_dynamodb::Config::builder()
+        .behavior_version(BehaviorVersion::latest())
+        .region(Region::from_static("us-east-1"))
+        .credentials_provider(Credentials::new("test", "test", None, None, "test"))
+        .endpoint_url(format!("http://{address}"))
+        .http_client(aws_smithy_http_client::Builder::new().build_http())
+}
+
+#[cfg(feature = "aws")]
+fn config_of_aws() -> Builder {
+    use aws_smithy_http_client::tls::{Provider, rustls_provider::CryptoMode};
+
+    let variable = |name: &str| std::env::var(name).ok();
+    let key = variable("AWS_ACCESS_KEY_ID").expect("AWS_ACCESS_KEY_ID is set");
+    let secret = variable("AWS_SECRET_ACCESS_KEY").expect("AWS_SECRET_ACCESS_KEY is set");
+    let session = variable("AWS_SESSION_TOKEN");
+    let region = variable("AWS_REGION").expect("AWS_REGION is set");
+    aws_sdk_dynamodb::Config::builder()
+        .behavior_version(BehaviorVersion::latest())
+        .region(Region::new(region))
+        .credentials_provider(Credentials::new(key, secret, session, None, "environment"))
+        .http_client(
+            aws_smithy_http_client::Builder::new()
+                .tls_provider(Provider::Rustls(CryptoMode::Ring))
+                .build_https(),
+        )
+}
+
+#[cfg(not(feature = "aws"))]
+fn config_of_aws() -> Builder {
+    panic!("AWS speaks TLS: run with `--features lease-tests/aws`")
+}
+
+/// Counts the requests of a client, the SDK's retries included.
+#[derive(Debug, Clone, Default)]
+pub struct Count {
+    requests: Arc<AtomicUsize>,
+}
+
+impl Count {
+    /// Counts what clients made of `config` send.
+    pub fn of(config: Builder) -> (Self, Builder) {
+        let count = Self::default();
+        let config = config.interceptor(count.clone());
+        (count, config)
+    }
+
+    /// How many requests there were since this was asked last.
+    pub fn take(&self) -> usize {
+        self.requests.swap(0, Ordering::SeqCst)
+    }
+}
+
+impl Intercept for Count {
+    fn name(&self) -> &'static str {
+        "count of requests"
+    }
+
+    fn read_before_transmit(
+        &self,
+        _context: &BeforeTransmitInterceptorContextRef<'_>,
+        _components: &RuntimeComponents,
+        _bag: &mut ConfigBag,
+    ) -> Result<(), BoxError> {
+        self.requests.fetch_add(1, Ordering::SeqCst);
+        Ok(())
+    }
+}
+
+/// How far a server's dates are from the true time, as its clients see them.
+#[derive(Debug, Clone, Default)]
+pub struct ServerClock {
+    seconds: Arc<AtomicI64>,
+}
+
+impl ServerClock {
+    /// Dates all answers from now on `seconds` after the true time, or before it.
+    pub fn set(&self, seconds: i64) {
+        self.seconds.store(seconds, Ordering::SeqCst);
+    }
+
+    fn rewrite(&self, reply: Vec<u8>) -> Vec<u8> {
+        let seconds = self.seconds.load(Ordering::SeqCst);
+        if seconds == 0 {
+            return reply;
+        }
+        let Some(end) = reply.windows(4).position(|four| four == b"\r\n\r\n") else {
+            return reply;
+        };
+        let (head, body) = reply.split_at(end);
+        let head = String::from_utf8_lossy(head);
+        let lines: Vec<String> = head
+            .lines()
+            .map(|line| shifted(line, seconds).unwrap_or_else(|| line.to_owned()))
+            .collect();
+        let mut reply = lines.join("\r\n").into_bytes();
+        reply.extend_from_slice(body);
+        reply
+    }
+}
+
+/// A `Date` line with another time in it; `None` for any other line.
+fn shifted(line: &str, seconds: i64) -> Option<String> {
+    let (name, date) = line.split_once(':')?;
+    if !name.eq_ignore_ascii_case("date") {
+        return None;
+    }
+    let date = DateTime::from_str(date.trim(), DateTimeFormat::HttpDate).ok()?;
+    let date = DateTime::from_secs(date.secs() + seconds);
+    Some(format!("date: {}", date.fmt(DateTimeFormat::HttpDate).ok()?))
+}
+
+async fn free_port() -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+    listener.local_addr().expect("its address").port()
+}

@@ -1,0 +1,81 @@
+//! Processes of their own, with wall clocks of their own.
+#![expect(clippy::expect_used, reason = "a test may fail")]
+
+use std::net::SocketAddr;
+use std::process::Stdio;
+use std::time::Duration;
+
+use lease_core::micros_since_1970;
+use lease_dynamodb::DynamoDbStore;
+use lease_tests::claims::fresh_key;
+use lease_tests::dynamodb::Server;
+use lease_tests::tools::libfaketime;
+use tokio::io::{AsyncBufReadExt, BufReader, Lines};
+use tokio::process::{Child, ChildStdout, Command};
+use tokio::time::timeout;
+
+const TTL: Duration = Duration::from_secs(1);
+
+/// A worker whose wall clock is off; killed when dropped.
+struct Worker {
+    process: Child,
+    lines: Lines<BufReader<ChildStdout>>,
+}
+
+impl Worker {
+    fn start(server: SocketAddr, key: &str, wall_clock: &str) -> Option<Self> {
+        let mut process = Command::new(env!("CARGO_BIN_EXE_lease-worker"))
+            .args([&server.to_string(), key, &TTL.as_millis().to_string()])
+            .env("LD_PRELOAD", libfaketime()?)
+            .env("FAKETIME", wall_clock)
+            .env("DONT_FAKE_MONOTONIC", "1")
+            .stdout(Stdio::piped())
+            .kill_on_drop(true)
+            .spawn()
+            .expect("a worker");
+        let stdout = process.stdout.take().expect("its output");
+        Some(Self { process, lines: BufReader::new(stdout).lines() })
+    }
+
+    async fn says(&mut self, within: Duration) -> Option<String> {
+        let line = timeout(within, self.lines.next_line()).await.ok()?;
+        line.expect("its output can be read")
+    }
+}
+
+/// Whether a process went by a wall clock that is ahead when it made the first token of a key: its
+/// first request went out before it knew DynamoDB's time.
+fn is_an_hour_ahead(obtained: &str) -> bool {
+    let token = obtained.strip_prefix("obtained under token ").expect("it obtained the key");
+    let token: u64 = token.parse().expect("a token");
+    token > micros_since_1970() + 3_500_000_000
+}
+
+// S1.f6, S3.f1
+#[tokio::test]
+async fn processes_whose_wall_clocks_are_an_hour_apart_neither_steal_nor_starve() {
+    let server = Server::dynoxide().await;
+    let store = DynamoDbStore::new(server.client(), "leases");
+    store.ensure_table().await.expect("the table");
+    for (holders, contenders) in [("+0h", "+1h"), ("+1h", "+0h")] {
+        let key = fresh_key("job");
+        let start = |clock| Worker::start(server.address(), key.as_str(), clock);
+        let Some(mut holder) = start(holders) else { return };
+        let said = holder.says(Duration::from_secs(30)).await.expect("the holder obtains");
+        assert_eq!(
+            is_an_hour_ahead(&said),
+            holders == "+1h",
+            "the wall clock is not faked: {said}"
+        );
+
+        let mut contender = start(contenders).expect("another worker");
+        let stolen = contender.says(TTL * 4).await;
+        assert_eq!(stolen, None, "{holders} {contenders}");
+        assert_eq!(holder.says(Duration::ZERO).await, None, "the holder lost its lease");
+
+        holder.process.kill().await.expect("the holder is killed");
+        // By observation a ttl later, by DynamoDB's time up to four seconds after that.
+        let taken = contender.says(TTL * 3).await.expect("the contender starves");
+        assert!(taken.starts_with("obtained"), "{taken}");
+    }
+}

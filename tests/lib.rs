@@ -6,6 +6,5 @@
 pub mod claims;
 pub mod dynamodb;
 pub mod proxy;
-pub mod proxy;
 pub mod redis;
 pub mod tools;

@@ -51,16 +51,19 @@ impl Connector {
     /// Opens a connection, and takes it from its pool: the pool makes connections, and as many
     /// tasks as there are share this one. A pool that lends them one by one asks the server
     /// whether each still lives, which would double the time of every call.
-    pub(crate) async fn open(&self, timeout: Duration) -> Result<Link, PoolError> {
+    ///
+    /// The driver gives a call up after `patience`: long after we do, since it takes that for a
+    /// broken connection.
+    pub(crate) async fn open(&self, patience: Duration) -> Result<Link, PoolError> {
         Ok(match self {
             Self::Standalone { pool, .. } => {
                 let mut connection = deadpool_redis::Connection::take(pool.get().await?);
-                connection.set_response_timeout(timeout);
+                connection.set_response_timeout(patience);
                 Link::Direct(connection)
             }
             Self::Sentinel { pool, .. } => {
                 let mut connection = sentinel::Connection::take(pool.get().await?);
-                connection.set_response_timeout(timeout);
+                connection.set_response_timeout(patience);
                 Link::Direct(connection)
             }
             Self::Cluster { pool, .. } => {

@@ -179,9 +179,9 @@ impl Node {
 
     fn open(&self) -> Opening {
         let (name, connector) = (Arc::clone(&self.name), Arc::clone(&self.connector));
-        let (check, limit) = (Arc::clone(&self.check), self.timeout);
+        let (check, patience) = (Arc::clone(&self.check), self.longest_silence() * 2);
         let open = async move {
-            let link = connector.open(limit).await;
+            let link = connector.open(patience).await;
             let link = link.map_err(|error| Fault::from_pool(&name, error))?;
             let health = diagnose(&name, &link, connector.role(), check.eviction).await?;
             (check.admit)(&health.run)?;
@@ -214,10 +214,14 @@ impl Node {
     fn give_up_on_silence(&self) {
         let mut slot = self.slot();
         let silence = self.clock.now().since(slot.heard);
-        if slot.opening.is_some() && silence >= (self.timeout * 4).max(LEAST_SILENCE) {
+        if slot.opening.is_some() && silence >= self.longest_silence() {
             warn!(server = %self.name, ?silence, "connection given up");
             slot.opening = None;
         }
+    }
+
+    fn longest_silence(&self) -> Duration {
+        (self.timeout * 4).max(LEAST_SILENCE)
     }
 
     fn slot(&self) -> MutexGuard<'_, Slot> {

@@ -221,6 +221,7 @@ pub fn independent(count: usize) -> Vec<RedisServer> {
 
 /// A Cluster of masters with some replicas each, until it is dropped.
 #[derive(Debug)]
+#[non_exhaustive]
 pub struct RedisCluster {
     /// Its nodes.
     pub nodes: Vec<RedisServer>,
@@ -265,6 +266,7 @@ impl RedisCluster {
 
 /// A master, two replicas, and three Sentinels that watch over them, until it is dropped.
 #[derive(Debug)]
+#[non_exhaustive]
 pub struct RedisSentinel {
     /// The first is the master to begin with.
     pub servers: Vec<RedisServer>,

@@ -13,7 +13,7 @@ use tokio::sync::{Mutex, mpsc};
 
 /// Makes connections to one logical server.
 pub(crate) enum Connector {
-    Standalone { pool: deadpool_redis::Pool, client: Client },
+    Standalone { pool: deadpool_redis::Pool, client: Box<Client> },
     Sentinel { pool: sentinel::Pool, client: Box<Mutex<SentinelClient>> },
     Cluster { pool: cluster::Pool, urls: Vec<String> },
 }
@@ -121,10 +121,10 @@ impl fmt::Debug for Connector {
 /// Sentinel's client for subscribers: deadpool keeps its own to itself.
 pub(crate) fn sentinel_client(
     urls: &[String],
-    master: &str,
+    master: String,
     node: Option<redis::sentinel::SentinelNodeConnectionInfo>,
 ) -> Result<Box<Mutex<SentinelClient>>, RedisError> {
     let urls = urls.to_vec();
-    let client = SentinelClient::build(urls, master.to_owned(), node, SentinelServerType::Master)?;
+    let client = SentinelClient::build(urls, master, node, SentinelServerType::Master)?;
     Ok(Box::new(Mutex::new(client)))
 }

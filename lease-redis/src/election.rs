@@ -214,7 +214,7 @@ impl<'a> Election<'a> {
         let withdrawals = Answers::new();
         for (place, _) in &ballot.granted {
             let (place, claim) = (*place, self.claim.clone());
-            if let Some(node) = self.nodes.nodes.get(place).cloned() {
+            if let Some(node) = self.nodes.all.get(place).cloned() {
                 withdrawals.push(Box::pin(async move { (place, node.withdraw(&claim).await) }));
             }
         }
@@ -223,7 +223,7 @@ impl<'a> Election<'a> {
 
     fn raise(&self, place: usize, token: FencingToken, raises: &Answers<Result<bool, Fault>>) {
         let claim = self.claim.clone();
-        if let Some(node) = self.nodes.nodes.get(place).cloned() {
+        if let Some(node) = self.nodes.all.get(place).cloned() {
             raises.push(Box::pin(async move { (place, node.raise(&claim, token).await) }));
         }
     }
@@ -237,7 +237,7 @@ impl<'a> Election<'a> {
     /// Brings the nodes that answer after the grant to the same count, so that the next grant
     /// takes one round trip.
     fn raise_late_ones(&self, token: FencingToken, votes: Answers<Result<Vote, Fault>>) {
-        let (claim, nodes) = (self.claim.clone(), self.nodes.nodes.clone());
+        let (claim, nodes) = (self.claim.clone(), self.nodes.all.clone());
         self.nodes.in_background(votes, move |place, vote| {
             let (claim, node) = (claim.clone(), nodes.get(place).cloned());
             async move {

@@ -39,8 +39,11 @@ pub(crate) struct Node {
 pub(crate) struct Check {
     pub(crate) eviction: Eviction,
     /// Refuses a server whose run id belongs to another of the nodes already.
-    pub(crate) admit: Box<dyn Fn(&str) -> Result<(), Fault> + Send + Sync>,
+    pub(crate) admit: Admit,
 }
+
+/// Judges the run id of a server.
+pub(crate) type Admit = Box<dyn Fn(&str) -> Result<(), Fault> + Send + Sync>;
 
 /// The connection, or the way to it.
 struct Slot {
@@ -116,7 +119,8 @@ impl Node {
         call: &Call,
         replicas: usize,
     ) -> Result<(Value, usize), Fault> {
-        self.within(async {
+        // Boxed: a connection that is lent makes for a large future, and few ask for one.
+        let call = Box::pin(async {
             // Says what is wrong with the server, as other calls do.
             drop(self.link().await?);
             let lent = self.connector.lend().await;
@@ -133,8 +137,8 @@ impl Node {
                 Ok((answer?, redis::from_redis_value(copies)?))
             };
             run.await.map_err(|error: RedisError| Fault::from_redis(&self.name, &error))
-        })
-        .await
+        });
+        self.within(call).await
     }
 
     async fn within<T>(&self, call: impl Future<Output = Result<T, Fault>>) -> Result<T, Fault> {
@@ -157,16 +161,12 @@ impl Node {
     async fn link(&self) -> Result<(Link, u64), Fault> {
         let (opening, opened) = {
             let mut slot = self.slot();
-            match &slot.opening {
-                Some(opening) => (opening.clone(), slot.opened),
-                None => {
-                    let opening = self.open();
-                    slot.opening = Some(opening.clone());
-                    slot.opened += 1;
-                    slot.heard = self.clock.now();
-                    (opening, slot.opened)
-                }
+            if slot.opening.is_none() {
+                slot.opened += 1;
+                slot.heard = self.clock.now();
             }
+            let opening = slot.opening.get_or_insert_with(|| self.open()).clone();
+            (opening, slot.opened)
         };
         match opening.await {
             Ok(link) => Ok((link, opened)),

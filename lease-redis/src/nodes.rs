@@ -19,7 +19,7 @@ use crate::store::GRAIN;
 /// The nodes of a quorum, and the rules by which they are asked.
 #[derive(Debug)]
 pub(crate) struct Nodes {
-    pub(crate) nodes: Vec<Arc<Node>>,
+    pub(crate) all: Vec<Arc<Node>>,
     /// Longer claims are refused; `None` where nodes may vote as soon as they are up.
     pub(crate) max_ttl: Option<Duration>,
     pub(crate) least_uptime: Duration,
@@ -34,11 +34,11 @@ pub(crate) type Answers<T> = FuturesUnordered<BoxFuture<'static, (usize, T)>>;
 
 impl Nodes {
     pub(crate) fn count(&self) -> usize {
-        self.nodes.len()
+        self.all.len()
     }
 
     pub(crate) fn majority(&self) -> usize {
-        majority(self.nodes.len())
+        majority(self.all.len())
     }
 
     /// Asks every node. What is asked may go on after this request was answered.
@@ -46,7 +46,7 @@ impl Nodes {
     where
         F: Future<Output = T> + Send + 'static,
     {
-        let asked = self.nodes.iter().enumerate().map(|(place, node)| {
+        let asked = self.all.iter().enumerate().map(|(place, node)| {
             let answer = question(Arc::clone(node));
             async move { (place, answer.await) }.boxed()
         });
@@ -108,7 +108,7 @@ impl Nodes {
     pub(crate) fn named(&self, place: usize, vote: Result<Vote, Fault>) -> Result<Vote, Fault> {
         match vote {
             Ok(Vote::Restarted { up }) => {
-                let name = self.nodes.get(place).map_or("a node", |node| &*node.name);
+                let name = self.all.get(place).map_or("a node", |node| &*node.name);
                 let left = self.least_uptime.saturating_sub(up);
                 Err(Fault::unavailable(format!(
                     "{name} restarted {up:?} ago, and may have forgotten leases: it votes again \

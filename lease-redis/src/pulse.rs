@@ -86,7 +86,7 @@ impl Counting {
         let Some(pending) = self.pending.get_mut(place) else { return };
         if pending.tally.may_be_put_back() {
             for forgetful in std::mem::take(&mut pending.tally.missing) {
-                if let Some(node) = self.nodes.nodes.get(forgetful) {
+                if let Some(node) = self.nodes.all.get(forgetful) {
                     put_back(&self.nodes, node, forgetful, pending);
                 }
             }

@@ -11,7 +11,7 @@ use tokio::sync::Semaphore;
 
 use crate::diagnose::Eviction;
 use crate::error::Fault;
-use crate::node::{Check, Node};
+use crate::node::{Admit, Check, Node};
 use crate::nodes::Nodes;
 use crate::quorum::RedisQuorum;
 use crate::reach::Common;
@@ -147,7 +147,7 @@ impl RedisQuorumBuilder {
             Quarantine::Off => Duration::ZERO,
         };
         Ok(RedisQuorum::of(Nodes {
-            nodes,
+            all: nodes,
             max_ttl: (self.quarantine == Quarantine::On).then_some(self.max_ttl),
             least_uptime: quarantine,
             clock_rate_error: self.clock_rate_error,
@@ -216,7 +216,7 @@ fn admission(
     runs: Arc<Mutex<HashMap<String, (usize, String)>>>,
     place: usize,
     name: String,
-) -> Box<dyn Fn(&str) -> Result<(), Fault> + Send + Sync> {
+) -> Admit {
     Box::new(move |run| {
         let mut runs = runs.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((other, its_name)) = runs.get(run)

@@ -61,21 +61,20 @@ impl Common {
         let info = self.info(url)?;
         let name = format!("redis at {}", info.addr());
         let refused = |error| Fault::from_redis(&name, &error);
-        let client = Client::open(info.clone()).map_err(refused)?;
-        let pool = match pool {
-            Some(pool) => pool,
-            None => {
-                let config = AsyncConnectionConfig::new()
-                    .set_connection_timeout(Some(self.timeout.max(LEAST_TO_CONNECT)))
-                    .set_response_timeout(Some(self.timeout.max(LEAST_TO_CONNECT)));
-                let manager = Manager::new_with_config(info, config).map_err(refused)?;
-                deadpool_redis::Pool::builder(manager)
-                    .max_size(POOL)
-                    .timeouts(self.pool_timeouts())
-                    .runtime(Runtime::Tokio1)
-                    .build()
-                    .map_err(|error| Fault::misconfigured(format!("{name}: {error}")))?
-            }
+        let client = Box::new(Client::open(info.clone()).map_err(refused)?);
+        let pool = if let Some(pool) = pool {
+            pool
+        } else {
+            let config = AsyncConnectionConfig::new()
+                .set_connection_timeout(Some(self.timeout.max(LEAST_TO_CONNECT)))
+                .set_response_timeout(Some(self.timeout.max(LEAST_TO_CONNECT)));
+            let manager = Manager::new_with_config(info, config).map_err(refused)?;
+            deadpool_redis::Pool::builder(manager)
+                .max_size(POOL)
+                .timeouts(self.pool_timeouts())
+                .runtime(Runtime::Tokio1)
+                .build()
+                .map_err(|error| Fault::misconfigured(format!("{name}: {error}")))?
         };
         Ok((name, Connector::Standalone { pool, client }))
     }
@@ -96,28 +95,27 @@ impl Common {
         let urls: Vec<_> = urls.iter().map(|url| without_database(url)).collect();
         let node = redis::sentinel::SentinelNodeConnectionInfo::default()
             .set_redis_connection_info(to_master.clone());
-        let client = sentinel_client(&urls, master, Some(node)).map_err(refused)?;
-        let pool = match pool {
-            Some(pool) => pool,
-            None => {
-                let node = sentinel::SentinelNodeConnectionInfo {
-                    tls_mode: None,
-                    redis_connection_info: Some(deadpool_redis::RedisConnectionInfo {
-                        db: to_master.db(),
-                        username: to_master.username().map(str::to_owned),
-                        password: to_master.password().map(str::to_owned),
-                        protocol: deadpool_redis::ProtocolVersion::RESP2,
-                    }),
-                };
-                let kind = sentinel::SentinelServerType::Master;
-                let manager = sentinel::Manager::new(urls, master.to_owned(), Some(node), kind);
-                sentinel::Pool::builder(manager.map_err(refused)?)
-                    .max_size(POOL)
-                    .timeouts(self.pool_timeouts())
-                    .runtime(Runtime::Tokio1)
-                    .build()
-                    .map_err(|error| Fault::misconfigured(format!("{name}: {error}")))?
-            }
+        let client = sentinel_client(&urls, master.to_owned(), Some(node)).map_err(refused)?;
+        let pool = if let Some(pool) = pool {
+            pool
+        } else {
+            let node = sentinel::SentinelNodeConnectionInfo {
+                tls_mode: None,
+                redis_connection_info: Some(deadpool_redis::RedisConnectionInfo {
+                    db: to_master.db(),
+                    username: to_master.username().map(str::to_owned),
+                    password: to_master.password().map(str::to_owned),
+                    protocol: deadpool_redis::ProtocolVersion::RESP2,
+                }),
+            };
+            let kind = sentinel::SentinelServerType::Master;
+            let manager = sentinel::Manager::new(urls, master.to_owned(), Some(node), kind);
+            sentinel::Pool::builder(manager.map_err(refused)?)
+                .max_size(POOL)
+                .timeouts(self.pool_timeouts())
+                .runtime(Runtime::Tokio1)
+                .build()
+                .map_err(|error| Fault::misconfigured(format!("{name}: {error}")))?
         };
         Ok((name, Connector::Sentinel { pool, client }))
     }
@@ -131,18 +129,17 @@ impl Common {
             Fault::misconfigured("no node of the Cluster is named: name at least one")
         })?;
         let name = format!("redis cluster at {}", self.info(first)?.addr());
-        let pool = match pool {
-            Some(pool) => pool,
-            None => {
-                let manager = cluster::Manager::new(urls.to_vec(), false);
-                let manager = manager.map_err(|error| Fault::from_redis(&name, &error))?;
-                cluster::Pool::builder(manager)
-                    .max_size(POOL)
-                    .timeouts(self.pool_timeouts())
-                    .runtime(Runtime::Tokio1)
-                    .build()
-                    .map_err(|error| Fault::misconfigured(format!("{name}: {error}")))?
-            }
+        let pool = if let Some(pool) = pool {
+            pool
+        } else {
+            let manager = cluster::Manager::new(urls.to_vec(), false);
+            let manager = manager.map_err(|error| Fault::from_redis(&name, &error))?;
+            cluster::Pool::builder(manager)
+                .max_size(POOL)
+                .timeouts(self.pool_timeouts())
+                .runtime(Runtime::Tokio1)
+                .build()
+                .map_err(|error| Fault::misconfigured(format!("{name}: {error}")))?
         };
         Ok((name, Connector::Cluster { pool, urls: urls.to_vec() }))
     }

@@ -204,13 +204,11 @@ impl RedisStore {
     /// The record of a name on the list. A name without one is taken off.
     async fn listed_record(&self, name: String) -> Result<Option<LeaseRecord>, Fault> {
         let key = LeaseKey::new(name).map_err(|_| self.node.unreadable("list"))?;
-        match self.record(&key).await? {
-            Some((record, true)) => Ok(Some(record)),
-            _ => {
-                self.take_off_list(&key).await?;
-                Ok(None)
-            }
+        if let Some((record, true)) = self.record(&key).await? {
+            return Ok(Some(record));
         }
+        self.take_off_list(&key).await?;
+        Ok(None)
     }
 
     /// The next names that start with `prefix`, in the order of their bytes.

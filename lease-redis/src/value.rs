@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-use lease_core::{Attributes, Value};
+use lease_core::{Attributes, Number, Value};
 use redis::Value as Reply;
 use serde_json::{Map, Value as Json, json};
 
@@ -51,7 +51,7 @@ fn to_json(value: &Value) -> Option<Json> {
         }
         Value::TextSet(texts) => json!({ "SS": texts }),
         Value::NumberSet(numbers) => {
-            json!({ "NS": numbers.iter().map(|number| number.as_str()).collect::<Vec<_>>() })
+            json!({ "NS": numbers.iter().map(Number::as_str).collect::<Vec<_>>() })
         }
         Value::BytesSet(set) => {
             json!({ "BS": set.iter().map(|bytes| hexadecimal(bytes)).collect::<Vec<_>>() })

@@ -1,8 +1,11 @@
 //! What is wrong with a server is said when it is first used, with what to do.
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 use lease_core::{Beat, Claim, Lessee, LockStore, Nonce, Obtained, StoreError, StoreErrorKind};
 use lease_redis::{RedisQuorum, RedisStore};
 use lease_tests::redis::{RedisCluster, RedisServer, available, independent};
+
+use StoreErrorKind::{Denied, Misconfigured, Unavailable};
 
 #[track_caller]
 fn says<T: std::fmt::Debug>(refused: Result<T, StoreError>, kind: StoreErrorKind, what: &str) {
@@ -12,8 +15,6 @@ fn says<T: std::fmt::Debug>(refused: Result<T, StoreError>, kind: StoreErrorKind
     assert_eq!(error.kind(), kind, "{text}");
     assert!(text.contains(what), "{text}");
 }
-
-use StoreErrorKind::{Denied, Misconfigured, Unavailable};
 
 #[tokio::test]
 async fn a_policy_that_drops_leases_is_refused_unless_it_is_accepted() {

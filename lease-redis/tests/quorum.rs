@@ -1,4 +1,5 @@
 //! What a quorum does while its servers hang, die, restart and forget.
+#![expect(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on fails")]
 
 use std::time::Duration;
 

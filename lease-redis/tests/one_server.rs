@@ -213,3 +213,24 @@ async fn a_server_that_hangs_is_given_up_in_time_and_used_again_when_it_goes_on(
     server.go_on();
     eventually("answered", async || store.holder(&key()).await.ok()).await;
 }
+
+#[tokio::test]
+async fn tokens_grow_while_a_servers_clock_steps_and_leases_end_early() {
+    let Some(server) = RedisServer::with_clock() else { return };
+    let store = RedisStore::connect(&server.url()).await.unwrap();
+    let former = granted(&store).await.unwrap();
+    assert!(granted(&store).await.is_none());
+
+    server.set_clock("+120");
+    let next = eventually("free before its time", async || granted(&store).await).await;
+
+    assert!(next.token > former.token, "{} after {}", next.token, former.token);
+    let beat = store.heartbeat(&former, Beat::new(1)).await.unwrap();
+    assert_eq!(beat, Heartbeat::Lost(lease_core::LossCause::Superseded));
+    store.release(&next, None).await.unwrap();
+
+    // Back by more than an hour: the counter goes on, whatever the time is.
+    server.set_clock("-3600");
+    let last = eventually("granted", async || granted(&store).await).await;
+    assert!(last.token > next.token, "{} after {}", last.token, next.token);
+}

@@ -238,7 +238,7 @@ impl Steps {
                 });
             }
             Phase::Asking => {
-                if count(&claim.asked, Yes) >= MAJORITY {
+                if count(claim.asked, Yes) >= MAJORITY {
                     self.count_votes(place);
                 }
                 if lasting {
@@ -246,7 +246,7 @@ impl Steps {
                 }
             }
             Phase::WritingBack => {
-                if count(&claim.raised, Yes) >= MAJORITY {
+                if count(claim.raised, Yes) >= MAJORITY {
                     self.grant(place, claim.token);
                 }
                 if lasting {
@@ -379,7 +379,7 @@ impl Steps {
             return self.goes_on(|state| state.claims[place].beaten[node] = No);
         }
         let claim = self.state.claims[place];
-        if claim.followed && count(&claim.beaten, Yes) + 1 >= MAJORITY {
+        if claim.followed && count(claim.beaten, Yes) + 1 >= MAJORITY {
             self.violation = Some(Violation::ExtendedAfterASuccessor);
         }
         self.answers(|state, answer| {
@@ -400,7 +400,7 @@ impl Steps {
         }
         self.check_not_taken_after_release(place, node);
         let counts = self.leaves_out(Rule::PutBackDoesNotCount) && claim.followed;
-        if counts && count(&claim.beaten, Yes) + 1 >= MAJORITY {
+        if counts && count(claim.beaten, Yes) + 1 >= MAJORITY {
             self.violation = Some(Violation::ExtendedAfterASuccessor);
         }
         self.goes_on(|state| {
@@ -474,7 +474,7 @@ fn raise(node: &mut Node, token: u8) {
     node.counter = node.counter.max(token);
 }
 
-fn count(requests: &[Request; NODES], answer: Request) -> usize {
+fn count(requests: [Request; NODES], answer: Request) -> usize {
     requests.iter().filter(|request| **request == answer).count()
 }
 

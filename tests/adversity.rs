@@ -59,7 +59,7 @@ async fn no_heartbeat_comes_after_the_one_that_hands_over() {
     tokio::task::yield_now().await;
     std::thread::sleep(Duration::from_millis(250));
 
-    let handed = lease.hand_over(Duration::from_secs(60)).await.unwrap();
+    let handed = lease.hand_over(Duration::from_mins(1)).await.unwrap();
     sleep(Duration::from_millis(20)).await;
 
     assert!(matches!(handed, Handed::Over(_)), "{handed:?}");
@@ -73,7 +73,7 @@ async fn a_hand_over_survives_a_resume_that_failed() {
         let store = Faulty::new(MemoryStore::new());
         let (from, to) = (Locker::new(store.clone()), Locker::new(store.clone()));
         let lease = obtained(&from, "job").await;
-        let Handed::Over(handed) = lease.hand_over(Duration::from_secs(600)).await.unwrap() else {
+        let Handed::Over(handed) = lease.hand_over(Duration::from_mins(10)).await.unwrap() else {
             panic!("nobody else took it")
         };
 
@@ -94,7 +94,7 @@ async fn a_failed_hand_over_is_given_back_however_long_it_was_to_be() {
     store.every(Call::Heartbeat, Fault::LoseReply);
     store.every(Call::Release, Fault::Fail);
 
-    assert!(lease.hand_over(Duration::from_secs(3600)).await.is_err());
+    assert!(lease.hand_over(Duration::from_hours(1)).await.is_err());
     sleep(TTL * 2).await;
     store.heal();
     soon(locker.close()).await;
@@ -380,7 +380,9 @@ fn a_loss_is_told_although_the_heartbeater_is_held_up() {
             .with_options(options)
             .with_runtime(elsewhere.handle().clone());
         let lease = obtained(&locker, "job").await;
-        elsewhere.spawn(async move { drop(blocked.recv()) });
+        elsewhere.spawn(async move {
+            let _unblocked = blocked.recv();
+        });
 
         let lost = timeout(Duration::from_secs(20), lease.lost()).await;
 

@@ -14,8 +14,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use lease_core::conformance::{Call, Fault, Faulty, ProcessId, Simulation};
 use lease_core::{
-    Beat, BootClock, Claim, Clock, Freed, Grant, Heartbeat, Holder, Lease, LeaseKey, LeaseOptions,
-    Lessee, LockStore, Locker, Moment, Obtained, SkewedClock, StoreError,
+    Beat, BootClock, Claim, Clock, Freed, Grant, HandOver, Handed, Heartbeat, Holder, Lease,
+    LeaseKey, LeaseOptions, Lessee, LockStore, Locker, Moment, Obtained, SkewedClock, StoreError,
 };
 use lease_memory::MemoryStore;
 use rand::rngs::StdRng;
@@ -130,11 +130,9 @@ impl Schedule {
             born: BootClock::new().now(),
             grants: Arc::clone(&grants),
         });
-        let store = Arc::new(store);
+        let (store, mail) = (Arc::new(store), Mail::default());
         let lessees = (0..LESSEES)
-            .map(|number| {
-                Actor::start(&mut simulation, &store, number, random.random(), skew, &mut random)
-            })
+            .map(|number| Actor::start(&mut simulation, &store, &mail, number, skew, &mut random))
             .collect();
         Self { simulation, random, lessees, grants }
     }
@@ -250,11 +248,12 @@ impl Actor {
     fn start(
         simulation: &mut Simulation,
         store: &Arc<Recorded>,
+        mail: &Mail,
         number: usize,
-        seed: u64,
         skew: Skew,
         random: &mut StdRng,
     ) -> Self {
+        let seed: u64 = random.random();
         let rate = 1.0 + random.random_range(-skew.0..=skew.0);
         let ahead = Duration::from_secs(random.random_range(0..7200));
         let network = Arc::new(AtomicU8::new(SOUND));
@@ -264,7 +263,7 @@ impl Actor {
         faulty.choose(trouble(seed, Arc::clone(&network)));
         let life = Arc::new(Life::default());
         let process = simulation.start({
-            let life = Arc::clone(&life);
+            let (life, mail) = (Arc::clone(&life), Arc::clone(mail));
             move || {
                 let clock = Arc::new(SkewedClock::new(ahead, rate));
                 let locker = Locker::new(faulty)
@@ -272,7 +271,7 @@ impl Actor {
                     .with_options(LeaseOptions::new(TTL).unwrap())
                     .with_clock(clock)
                     .with_seed(seed);
-                live(locker, life, BootClock::new().now(), seed)
+                live(locker, life, mail, BootClock::new().now(), seed)
             }
         });
         Self { process, network, rate, life, ran: Vec::new(), resume_at: None, sound_at: None }
@@ -308,15 +307,21 @@ fn trouble(seed: u64, network: Arc<AtomicU8>) -> impl FnMut(Call) -> Option<Faul
     }
 }
 
-/// A lessee's life: obtain, work, give back, and again.
-async fn live(locker: Locker, life: Arc<Life>, born: Moment, seed: u64) {
+/// Where hand-overs wait for whoever comes next.
+type Mail = Arc<Mutex<Vec<HandOver>>>;
+
+/// A lessee's life: obtain or resume, work, give back or hand over, and again.
+async fn live(locker: Locker, life: Arc<Life>, mail: Mail, born: Moment, seed: u64) {
     let mut random = StdRng::seed_from_u64(!seed);
     let key: LeaseKey = "shared".parse().unwrap();
     let now = || BootClock::new().now().since(born);
     loop {
-        let Ok(lease) = locker.wait_until_obtained(&key).await else {
-            continue;
+        let handed = mail.lock().unwrap().pop();
+        let lease = match handed {
+            Some(handed) => locker.resume(handed).await,
+            None => locker.wait_until_obtained(&key).await.map(Some),
         };
+        let Ok(Some(lease)) = lease else { continue };
         let token = lease.token().get();
         let lease = Arc::new(lease);
         *life.current.lock().unwrap() = Some(Arc::clone(&lease));
@@ -328,9 +333,16 @@ async fn live(locker: Locker, life: Arc<Life>, born: Moment, seed: u64) {
         let mut tenure = life.tenures.lock().unwrap().remove(&token).unwrap_or_default();
         *(if lost { &mut tenure.told } else { &mut tenure.given_back }) = Some(now());
         life.tenures.lock().unwrap().insert(token, tenure);
-        match Arc::try_unwrap(lease) {
-            Ok(lease) if random.random_bool(0.5) => drop(lease.release().await),
-            lease => drop(lease),
+        let Some(lease) = Arc::into_inner(lease) else { continue };
+        match random.random_range(0..4) {
+            0 | 1 => drop(lease.release().await),
+            2 => {
+                let wait = TTL / 2 + (TTL * 2).mul_f64(random.random_range(0.0..1.0));
+                if let Ok(Handed::Over(handed)) = lease.hand_over(wait).await {
+                    mail.lock().unwrap().push(handed);
+                }
+            }
+            _ => drop(lease),
         }
     }
 }

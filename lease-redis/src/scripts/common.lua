@@ -37,10 +37,12 @@ local function next_token(token, given_under, run)
     return math.max(following, now())
 end
 
--- This run of the server, and how many seconds it has lasted.
+-- This run of the server, and how many seconds it has lasted: below zero, if its clock was set
+-- back since.
 local function server()
     local info = redis.call('INFO', 'server')
-    return string.match(info, 'run_id:(%x+)'), tonumber(string.match(info, 'uptime_in_seconds:(%d+)'))
+    local run, uptime = string.match(info, 'run_id:(%x+)'), string.match(info, 'uptime_in_seconds:(%-?%d+)')
+    return run, tonumber(uptime) or 0
 end
 
 -- Whether another grant came after the one of `nonce`. A node of a quorum may have counted

@@ -28,8 +28,9 @@ if past[6] then
 end
 
 local run, uptime = server()
-if uptime < tonumber(ARGV[5]) then
-    return { 'restarted', uptime }
+local least_uptime = tonumber(ARGV[5])
+if least_uptime > 0 and uptime < least_uptime then
+    return { 'restarted', math.max(uptime, 0) }
 end
 local token = digits(next_token(past[1], past[2], run))
 redis.call('HSET', counter, 'token', token, 'run', run, 'granted', nonce, 'lessee', lessee)

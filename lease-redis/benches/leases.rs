@@ -16,7 +16,6 @@ use std::time::Duration;
 
 use futures_util::StreamExt;
 use futures_util::future::join_all;
-use futures_util::stream::FuturesUnordered;
 use lease_core::{
     Beat, BootClock, Claim, Clock, Grant, LeaseKey, Lessee, LockStore, Locker, Nonce, Obtained,
 };
@@ -26,6 +25,7 @@ use lease_tests::redis::{RedisServer, independent};
 use redis::Script;
 use redis::aio::MultiplexedConnection;
 use tokio::sync::mpsc;
+use tokio::task::JoinSet;
 
 const RUNS: usize = 7;
 const TTL: Duration = Duration::from_secs(30);
@@ -110,16 +110,15 @@ async fn quorum_with_hung_nodes() {
             beats.push(clock.now().since(began).as_secs_f64());
             quorum.release(&grant, None).await.unwrap();
 
-            let mut asked: FuturesUnordered<_> = bare
-                .iter()
-                .map(|bare| {
-                    let mut bare = bare.clone();
-                    tokio::spawn(async move { bare.obtain("{bare}").await })
-                })
-                .collect();
             let began = clock.now();
+            // Dropped with those that hang.
+            let mut asked = JoinSet::new();
+            for bare in &bare {
+                let mut bare = bare.clone();
+                asked.spawn(async move { bare.obtain("{bare}").await });
+            }
             for _ in 0..3 {
-                asked.next().await.unwrap().unwrap();
+                asked.join_next().await.unwrap().unwrap();
             }
             rounds.push(clock.now().since(began).as_secs_f64());
         }

@@ -19,6 +19,7 @@ use crate::queue::Queue;
 use crate::retry::{Pauses, within};
 use crate::settings::Settings;
 use crate::store::Freed;
+use crate::token::FencingToken;
 use crate::unsettled::UnsettledClaims;
 
 /// Waits for `key`, for as long as it takes.
@@ -56,7 +57,7 @@ pub(crate) async fn contend(
                 pauses = Pauses::new(&settings.options, &settings.random);
                 watch = wait_for_change(settings, freed, &holder).await;
                 let waited = settings.clock.now().since(began);
-                sleep(settings, haste.pause_after(waited, settings)).await;
+                sleep(settings, haste.pause_after(waited, holder.token, settings)).await;
             }
             Err(error) if error.is_retryable() => {
                 drop(alone);
@@ -102,27 +103,29 @@ async fn wait_for_change(settings: &Settings, mut freed: Freed, holder: &Holder)
 
 /// Keeps a waiter from asking without end where its store wakes it for nothing.
 ///
-/// Losing a race for a key that changes hands quickly is no such thing: so a number of short
-/// waits in a row is free.
+/// To lose a race for a key that changes hands quickly is no such thing: there, each refusal
+/// tells of another grant.
 #[derive(Debug, Default)]
 struct Haste {
-    short_waits: u32,
+    token: Option<FencingToken>,
+    in_vain: u32,
 }
 
 impl Haste {
-    fn pause_after(&mut self, waited: Duration, settings: &Settings) -> Duration {
-        if waited >= Duration::from_millis(5) {
-            self.short_waits = 0;
+    fn pause_after(
+        &mut self,
+        waited: Duration,
+        token: FencingToken,
+        settings: &Settings,
+    ) -> Duration {
+        let is_news = self.token.replace(token) != Some(token);
+        if is_news || waited >= Duration::from_millis(5) {
+            self.in_vain = 0;
             return Duration::ZERO;
         }
-        self.short_waits += 1;
-        match self.short_waits.checked_sub(FREE_SHORT_WAITS) {
-            None => Duration::ZERO,
-            Some(doublings) => {
-                let pause = Duration::from_millis(1 << doublings.min(12));
-                settings.random.part_of(pause.min(settings.options.poll_interval()), 0.5)
-            }
-        }
+        self.in_vain += 1;
+        let pause = Duration::from_millis(1 << self.in_vain.min(12));
+        settings.random.part_of(pause.min(settings.options.poll_interval()), 0.5)
     }
 }
 
@@ -136,5 +139,4 @@ async fn sleep(settings: &Settings, length: Duration) {
 
 /// How far waiters of different processes spread when a lease runs out.
 const JITTER: Duration = Duration::from_millis(20);
-const FREE_SHORT_WAITS: u32 = 32;
 const LONGEST_WAIT_FOR_A_WATCH: Duration = Duration::from_secs(1);

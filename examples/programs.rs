@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use lease_tests::dynamodb::Server;
+use lease_tests::redis;
 use tokio::task::spawn_blocking;
 
 /// What a program left behind.
@@ -87,6 +88,23 @@ fn a_killed_worker_is_succeeded_and_everybody_is_paid_once() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_job_on_redis_ends_as_on_memory() {
+    if !redis::available() {
+        return;
+    }
+    let servers = redis::independent(3);
+    let places: Vec<_> = servers.iter().map(|server| server.address().to_string()).collect();
+
+    for store in [format!("redis://{}", places[0]), format!("redis://{}", places.join(","))] {
+        let ended = spawn_blocking(move || run("singleton_job", &["--store", &store])).await;
+
+        let ended = ended.expect("the program was run");
+        assert_eq!(ended.code, Some(0), "{ended:?}");
+        assert!(ended.last_line().contains("payments: 24, wrong: 0"), "{ended:?}");
+    }
+}
+
+#[tokio::test]
 async fn a_job_on_dynamodb_ends_as_on_memory() {
     let server = Server::dynoxide().await;
     let store = format!("dynamodb://{}/leases", server.address());

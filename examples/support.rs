@@ -11,12 +11,14 @@ use lease_memory::MemoryStore;
 
 mod dynamodb;
 pub mod payroll;
+mod redis;
 
 /// Why an example could not do what it was asked to.
 pub type Failure = Box<dyn Error + Send + Sync>;
 
-/// Opens the store that `address` names: `memory`, or `dynamodb://HOST:PORT/TABLE`. Each worker
-/// opens its own, as each process would.
+/// Opens the store that `address` names: `memory`, `dynamodb://HOST:PORT/TABLE`,
+/// `redis://HOST:PORT/DATABASE`, or `redis://HOST:PORT,HOST:PORT,HOST:PORT` for a quorum of
+/// independent servers. Each worker opens its own, as each process would.
 ///
 /// # Errors
 ///
@@ -25,8 +27,10 @@ pub async fn open(address: &str) -> Result<Arc<dyn LockStore>, Failure> {
     match address.split_once("://") {
         None if address == "memory" => Ok(Arc::new(memory())),
         Some(("dynamodb", place)) => Ok(Arc::new(dynamodb::open(place).await?)),
+        Some(("redis", places)) => redis::open(places).await,
         _ => Err(Failure::from(format!(
-            "store {address:?} is not known: it is \"memory\" or \"dynamodb://HOST:PORT/TABLE\""
+            "store {address:?} is not known: it is \"memory\", \"dynamodb://HOST:PORT/TABLE\", \
+             \"redis://HOST:PORT\", or \"redis://HOST:PORT,HOST:PORT,HOST:PORT\""
         ))),
     }
 }

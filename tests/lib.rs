@@ -5,5 +5,7 @@
 
 pub mod claims;
 pub mod dynamodb;
+pub mod latency;
 pub mod proxy;
+pub mod redis;
 pub mod tools;

@@ -1,0 +1,267 @@
+//! How a claim is granted by a majority: ask all, count, write the token back.
+
+use std::cmp::Ordering;
+use std::time::Duration;
+
+use futures_util::StreamExt;
+use lease_core::{Attributes, Claim, Clock, FencingToken, Holder, Moment, Nonce};
+use tokio::select;
+use tokio::time::{sleep, timeout};
+
+use crate::ballot::{Ballot, Count};
+use crate::error::Fault;
+use crate::lock::{Asked, Vote};
+use crate::node::Node;
+use crate::nodes::{Answers, Nodes};
+use crate::quorum_config::too_few;
+use crate::script::Call;
+
+/// One claim, put to the vote.
+pub(crate) struct Election<'a> {
+    nodes: &'a Nodes,
+    claim: &'a Claim,
+    /// Counted from before the first request: a node's ttl starts no earlier.
+    deadline: Moment,
+}
+
+pub(crate) enum Outcome {
+    Granted(FencingToken, Attributes),
+    /// `None` where nobody has it, nor can it be had.
+    Held(Option<Holder>),
+}
+
+/// What one round came to.
+enum Round {
+    Over(Outcome),
+    /// Several claims share the nodes, and none has a majority.
+    Split(Ballot),
+}
+
+impl<'a> Election<'a> {
+    pub(crate) fn new(nodes: &'a Nodes, claim: &'a Claim) -> Self {
+        Self { nodes, claim, deadline: nodes.deadline(claim.ttl) }
+    }
+
+    /// Asks until somebody has a majority. Claims that come at the same moment may split the
+    /// votes; one of them keeps its own, the others take theirs back, and all ask again.
+    pub(crate) async fn hold(
+        &self,
+        call_of: impl Fn(&Node) -> Call + Send + Sync,
+    ) -> Result<Outcome, Fault> {
+        let mut nearest = None;
+        for round in 0..ROUNDS {
+            match self.round(&call_of).await? {
+                Round::Over(outcome) => return Ok(outcome),
+                Round::Split(ballot) => {
+                    if !ballot.goes_first(&self.claim.nonce.to_string()) {
+                        self.withdraw(&ballot);
+                    }
+                    nearest = ballot.nearest();
+                    sleep(some_of(SHORTEST_PAUSE * 2_u32.pow(round))).await;
+                }
+            }
+        }
+        self.nodes.take_back(self.claim);
+        Ok(Outcome::Held(nearest))
+    }
+
+    /// Asks once: what is handed over was handed to one.
+    pub(crate) async fn hold_once(
+        &self,
+        call_of: impl Fn(&Node) -> Call + Send + Sync,
+    ) -> Result<Outcome, Fault> {
+        match self.round(&call_of).await? {
+            Round::Over(outcome) => Ok(outcome),
+            Round::Split(ballot) => {
+                self.nodes.take_back(self.claim);
+                Ok(Outcome::Held(ballot.nearest()))
+            }
+        }
+    }
+
+    async fn round(
+        &self,
+        call_of: &(impl Fn(&Node) -> Call + Send + Sync),
+    ) -> Result<Round, Fault> {
+        let mut votes = self.nodes.ask(|node| {
+            let call = call_of(&node);
+            async move { node.vote(&call).await }
+        });
+        let mut ballot = Ballot::new(self.nodes.count());
+        while let Some((place, vote)) = votes.next().await {
+            ballot.add(place, self.nodes.named(place, vote));
+            match ballot.count() {
+                Count::Open => (),
+                Count::Granted(token) => {
+                    if ballot.asked == Asked::First {
+                        return self.confirm(token, ballot, votes).await;
+                    }
+                    // Granted before, and the reply was lost: the token of then is the one that
+                    // a majority has.
+                    let agreed = |ballot: &Ballot| ballot.agreed().is_some();
+                    self.hear_more(&mut ballot, &mut votes, agreed).await;
+                    let token = ballot.agreed().unwrap_or(token);
+                    return self.confirm(token, ballot, votes).await;
+                }
+                Count::Refused => break,
+            }
+        }
+        self.refused(ballot, votes).await
+    }
+
+    /// Hears the nodes that answer in a moment, until `enough` is known. One that hangs is not
+    /// waited for.
+    async fn hear_more(
+        &self,
+        ballot: &mut Ballot,
+        votes: &mut Answers<Result<Vote, Fault>>,
+        enough: impl Fn(&Ballot) -> bool,
+    ) {
+        while !enough(ballot) {
+            match timeout(PATIENCE, votes.next()).await {
+                Ok(Some((place, vote))) => ballot.add(place, self.nodes.named(place, vote)),
+                Ok(None) | Err(_) => return,
+            }
+        }
+    }
+
+    /// Writes `token` back to the nodes that counted to less, until a majority has it.
+    ///
+    /// Whoever is granted the key later asks a majority, too, and so at least one node that has
+    /// this token already: it will count to more. That holds whenever leases run out, and
+    /// whatever the clocks say.
+    async fn confirm(
+        &self,
+        token: FencingToken,
+        ballot: Ballot,
+        mut votes: Answers<Result<Vote, Fault>>,
+    ) -> Result<Round, Fault> {
+        let mut faults = ballot.faults;
+        let mut have_it = 0;
+        let mut raises = Answers::new();
+        for (place, counted) in ballot.granted {
+            // One that counted further has seen a larger token than this one may be: it does not
+            // stand for it. It is told, since others ask it for the holder's token.
+            have_it += usize::from(counted == token);
+            match counted.cmp(&token) {
+                Ordering::Less => self.raise(place, token, &raises),
+                Ordering::Equal => (),
+                Ordering::Greater => self.tell(place, token),
+            }
+        }
+        while have_it < self.nodes.majority() {
+            select! {
+                // Writing back comes first, so that it is sent before anything that follows.
+                biased;
+                Some((_, raised)) = raises.next() => match raised {
+                    Ok(true) => have_it += 1,
+                    Ok(false) => faults.push(Fault::unavailable("a node freed the key too soon")),
+                    Err(fault) => faults.push(fault),
+                },
+                Some((place, vote)) = votes.next() => match self.nodes.named(place, vote) {
+                    Ok(Vote::Granted(counted, ..)) => {
+                        have_it += usize::from(counted == token);
+                        match counted.cmp(&token) {
+                            Ordering::Less => self.raise(place, token, &raises),
+                            Ordering::Equal => (),
+                            Ordering::Greater => self.tell(place, token),
+                        }
+                    }
+                    Ok(_) => (),
+                    Err(fault) => faults.push(fault),
+                },
+                else => return Err(too_few(have_it, self.nodes.count(), &faults)),
+            }
+        }
+        if self.nodes.clock.now() >= self.deadline {
+            self.nodes.take_back(self.claim);
+            return Err(Fault::unavailable("the key was granted too late to be of use"));
+        }
+        self.nodes.in_background(raises, |_, _| async {});
+        self.raise_late_ones(token, votes);
+        Ok(Round::Over(Outcome::Granted(token, ballot.attributes)))
+    }
+
+    /// No majority is to be had. Says who has it, or that the votes are split.
+    async fn refused(
+        &self,
+        mut ballot: Ballot,
+        mut votes: Answers<Result<Vote, Fault>>,
+    ) -> Result<Round, Fault> {
+        // Whoever has it is usually known after another answer or two.
+        let known = |ballot: &Ballot| ballot.holder().is_some() || !ballot.holder_may_appear();
+        self.hear_more(&mut ballot, &mut votes, known).await;
+        let agreed = |ballot: &Ballot| ballot.holder().is_none() || ballot.holder_is_agreed();
+        self.hear_more(&mut ballot, &mut votes, agreed).await;
+        if let Some(holder) = ballot.holder() {
+            if !ballot.granted.is_empty() || ballot.missing() > 0 {
+                self.nodes.take_back(self.claim);
+            }
+            return Ok(Round::Over(Outcome::Held(Some(holder))));
+        }
+        if ballot.nobody_has_it() {
+            self.nodes.take_back(self.claim);
+            return Ok(Round::Over(Outcome::Held(None)));
+        }
+        if ballot.answered() < self.nodes.majority() {
+            // What was granted is kept: whoever asks again, with the same nonce, may need it.
+            return Err(too_few(ballot.answered(), self.nodes.count(), &ballot.faults));
+        }
+        Ok(Round::Split(ballot))
+    }
+
+    fn withdraw(&self, ballot: &Ballot) {
+        let withdrawals = Answers::new();
+        for (place, _) in &ballot.granted {
+            let (place, claim) = (*place, self.claim.clone());
+            if let Some(node) = self.nodes.all.get(place).cloned() {
+                withdrawals.push(Box::pin(async move { (place, node.withdraw(&claim).await) }));
+            }
+        }
+        self.nodes.in_background(withdrawals, |_, _| async {});
+    }
+
+    fn raise(&self, place: usize, token: FencingToken, raises: &Answers<Result<bool, Fault>>) {
+        let claim = self.claim.clone();
+        if let Some(node) = self.nodes.all.get(place).cloned() {
+            raises.push(Box::pin(async move { (place, node.raise(&claim, token).await) }));
+        }
+    }
+
+    fn tell(&self, place: usize, token: FencingToken) {
+        let told = Answers::new();
+        self.raise(place, token, &told);
+        self.nodes.in_background(told, |_, _| async {});
+    }
+
+    /// Brings the nodes that answer after the grant to the same count, so that the next grant
+    /// takes one round trip.
+    fn raise_late_ones(&self, token: FencingToken, votes: Answers<Result<Vote, Fault>>) {
+        let (claim, nodes) = (self.claim.clone(), self.nodes.all.clone());
+        self.nodes.in_background(votes, move |place, vote| {
+            let (claim, node) = (claim.clone(), nodes.get(place).cloned());
+            async move {
+                if let (Ok(Vote::Granted(counted, ..)), Some(node)) = (vote, node)
+                    && counted != token
+                {
+                    // The next heartbeat does it otherwise.
+                    drop(node.raise(&claim, token).await);
+                }
+            }
+        });
+    }
+}
+
+/// A random part of `length`, so that claims that came together do not come together again.
+fn some_of(length: Duration) -> Duration {
+    let [byte, ..] = Nonce::random().get().into_bytes();
+    length.mul_f64(f64::from(byte) / 255.0)
+}
+
+/// All together last for 100 ms on average.
+const ROUNDS: u32 = 8;
+
+const SHORTEST_PAUSE: Duration = Duration::from_millis(1);
+
+/// How long a node's answer is waited for that can only say who the holder is.
+pub(crate) const PATIENCE: Duration = Duration::from_millis(20);

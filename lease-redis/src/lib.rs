@@ -1,0 +1,27 @@
+#![doc = include_str!("../README.md")]
+#![cfg_attr(docsrs, feature(doc_cfg))]
+
+mod ballot;
+mod config;
+mod connection;
+mod diagnose;
+mod election;
+mod error;
+mod key_space;
+mod lock;
+mod node;
+mod nodes;
+mod pulse;
+mod quorum;
+mod quorum_config;
+mod reach;
+mod script;
+mod store;
+mod table;
+mod value;
+mod watch;
+
+pub use config::RedisStoreBuilder;
+pub use quorum::RedisQuorum;
+pub use quorum_config::RedisQuorumBuilder;
+pub use store::RedisStore;

@@ -1,0 +1,267 @@
+//! What one server says to each request of a lock: scripts called, replies read.
+
+use std::time::Duration;
+
+use lease_core::{
+    Attributes, Beat, Claim, FencingToken, Grant, Heartbeat, Holder, LeaseKey, Lessee, LossCause,
+};
+use redis::Value;
+
+use crate::connection::Role;
+use crate::error::{Fault, from_script};
+use crate::node::Node;
+use crate::script::{self, Call, text, texts};
+use crate::value::read_attributes;
+
+/// What a server says to a claim.
+#[derive(Debug)]
+pub(crate) enum Vote {
+    Granted(FencingToken, Attributes, Asked),
+    Held(Rival),
+    /// The grant that was to be adopted is not there, nor another.
+    Gone,
+    /// The server has not been up for long enough to vote.
+    Restarted {
+        up: Duration,
+    },
+}
+
+/// Whether the claim that is granted was granted before.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Asked {
+    First,
+    Again,
+}
+
+/// Who holds a key on one server.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Rival {
+    pub(crate) holder: Holder,
+    /// Empty where the key is only reserved.
+    pub(crate) nonce: String,
+}
+
+/// What a server says to a heartbeat.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Pulse {
+    Extended,
+    Overtaken,
+    /// The grant is not there, and nothing says why.
+    Missing,
+    Revoked,
+    Superseded,
+}
+
+impl From<Pulse> for Heartbeat {
+    fn from(pulse: Pulse) -> Self {
+        match pulse {
+            Pulse::Extended => Self::Extended,
+            Pulse::Overtaken => Self::Overtaken,
+            Pulse::Missing => Self::Lost(LossCause::Expired),
+            Pulse::Revoked => Self::Lost(LossCause::Revoked),
+            Pulse::Superseded => Self::Lost(LossCause::Superseded),
+        }
+    }
+}
+
+/// Whether a server is asked for itself, or as one of several.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Standing {
+    Alone,
+    OneOfSeveral,
+}
+
+impl Node {
+    pub(crate) fn obtain_call(&self, claim: &Claim, least_uptime: Duration) -> Call {
+        script::OBTAIN
+            .on([
+                self.keys.holder(&claim.key),
+                self.keys.counter(&claim.key),
+                self.keys.attributes(&claim.key),
+            ])
+            .arg(claim.nonce.to_string())
+            .arg(claim.lessee.as_str())
+            .number(millis(claim.ttl))
+            .number(millis(self.retention))
+            .number(least_uptime.as_secs())
+    }
+
+    pub(crate) fn adopt_call(&self, grant: &Grant, claim: &Claim) -> Call {
+        script::ADOPT
+            .on([
+                self.keys.holder(&grant.key),
+                self.keys.counter(&grant.key),
+                self.keys.attributes(&grant.key),
+            ])
+            .arg(grant.nonce.to_string())
+            .arg(claim.nonce.to_string())
+            .arg(claim.lessee.as_str())
+            .number(millis(claim.ttl))
+            .number(millis(self.retention))
+    }
+
+    pub(crate) fn release_call(
+        &self,
+        key: &LeaseKey,
+        nonce: &str,
+        reserved: Option<Duration>,
+        standing: Standing,
+    ) -> Call {
+        script::RELEASE
+            .on([self.keys.holder(key), self.keys.counter(key)])
+            .arg(nonce)
+            .arg(reserved.map_or_else(String::new, |length| millis(length).to_string()))
+            .number(millis(self.retention))
+            .number(u64::from(standing == Standing::OneOfSeveral))
+            .arg(self.publish())
+            .arg(self.keys.channel(key))
+    }
+
+    /// Sends the heartbeats of many grants in one script, or, in a Cluster, in one for each: its
+    /// keys are in different slots.
+    pub(crate) async fn heartbeat(&self, beats: &[(Grant, Beat)]) -> Vec<Result<Pulse, Fault>> {
+        let mut call = script::HEARTBEAT.on([]).number(millis(self.retention));
+        for (grant, beat) in beats {
+            call = call
+                .key(self.keys.holder(&grant.key))
+                .key(self.keys.counter(&grant.key))
+                .arg(grant.nonce.to_string())
+                .number(beat.get())
+                .number(millis(grant.ttl))
+                .number(grant.token.get());
+        }
+        let answers = match self.call(&call).await {
+            Ok(answers) => texts(&answers).unwrap_or_default(),
+            Err(fault) => return vec![Err(fault); beats.len()],
+        };
+        if answers.len() != beats.len() {
+            return vec![Err(self.unreadable("heartbeat")); beats.len()];
+        }
+        let read = |answer: Option<String>| self.read_pulse(&answer.unwrap_or_default());
+        answers.into_iter().map(read).collect()
+    }
+
+    pub(crate) async fn raise(&self, claim: &Claim, token: FencingToken) -> Result<bool, Fault> {
+        let call = script::RAISE
+            .on([self.keys.holder(&claim.key), self.keys.counter(&claim.key)])
+            .arg(claim.nonce.to_string())
+            .number(token.get())
+            .number(millis(self.retention));
+        self.says_yes(&call).await
+    }
+
+    pub(crate) async fn put_back(&self, grant: &Grant, beat: Beat) -> Result<bool, Fault> {
+        let call = script::PUT_BACK
+            .on([self.keys.holder(&grant.key), self.keys.counter(&grant.key)])
+            .arg(grant.nonce.to_string())
+            .arg(grant.lessee.as_str())
+            .number(grant.token.get())
+            .number(beat.get())
+            .number(millis(grant.ttl))
+            .number(millis(self.retention));
+        self.says_yes(&call).await
+    }
+
+    pub(crate) async fn withdraw(&self, claim: &Claim) -> Result<bool, Fault> {
+        let call = script::WITHDRAW
+            .on([self.keys.holder(&claim.key), self.keys.counter(&claim.key)])
+            .arg(claim.nonce.to_string())
+            .arg(self.publish())
+            .arg(self.keys.channel(&claim.key));
+        self.says_yes(&call).await
+    }
+
+    pub(crate) async fn holder(&self, key: &LeaseKey) -> Result<Option<Rival>, Fault> {
+        let answer = self.call(&script::HOLDER.on([self.keys.holder(key)])).await?;
+        match self.read_vote("holder", &answer)? {
+            Vote::Held(rival) => Ok(Some(rival)),
+            _ => Ok(None),
+        }
+    }
+
+    pub(crate) async fn vote(&self, call: &Call) -> Result<Vote, Fault> {
+        let answer = self.call(call).await?;
+        self.read_vote(call.name(), &answer)
+    }
+
+    pub(crate) async fn says_yes(&self, call: &Call) -> Result<bool, Fault> {
+        match self.call(call).await? {
+            Value::Int(0) => Ok(false),
+            Value::Int(_) => Ok(true),
+            _ => Err(self.unreadable(call.name())),
+        }
+    }
+
+    /// Reads `{'granted' or 'again', token, attributes}`, `{'held', lessee, token, milliseconds, nonce}`,
+    /// `{'restarted', seconds}` or `{'free'}`.
+    pub(crate) fn read_vote(&self, script: &str, answer: &Value) -> Result<Vote, Fault> {
+        let unreadable = || self.unreadable(script);
+        let Value::Array(items) = answer else { return Err(unreadable()) };
+        let word = |place: usize| items.get(place).and_then(text).ok_or_else(unreadable);
+        let number = |place: usize| word(place)?.parse::<u64>().map_err(|_| unreadable());
+        let token = |place: usize| FencingToken::new(number(place)?).map_err(|_| unreadable());
+        match word(0)?.as_str() {
+            word @ ("granted" | "again") => {
+                let attributes = items.get(2).ok_or_else(unreadable)?;
+                let attributes = read_attributes(attributes).ok_or_else(unreadable)?;
+                let asked = if word == "again" { Asked::Again } else { Asked::First };
+                Ok(Vote::Granted(token(1)?, attributes.unwrap_or_default(), asked))
+            }
+            "held" => {
+                let lessee = Lessee::new(word(1)?).map_err(|_| unreadable())?;
+                // Below zero: it has just expired.
+                let left = word(3)?.parse::<i64>().map_err(|_| unreadable())?;
+                let left = Duration::from_millis(u64::try_from(left).unwrap_or(0));
+                let holder = Holder::new(lessee, token(2)?, Some(left));
+                Ok(Vote::Held(Rival { holder, nonce: word(4)? }))
+            }
+            "restarted" => Ok(Vote::Restarted { up: Duration::from_secs(number(1)?) }),
+            "free" => Ok(Vote::Gone),
+            _ => Err(unreadable()),
+        }
+    }
+
+    fn read_pulse(&self, answer: &str) -> Result<Pulse, Fault> {
+        Ok(match answer {
+            "extended" => Pulse::Extended,
+            "overtaken" => Pulse::Overtaken,
+            "expired" => Pulse::Missing,
+            "revoked" => Pulse::Revoked,
+            "superseded" => Pulse::Superseded,
+            _ => {
+                return Err(match answer.strip_prefix('!') {
+                    Some(error) => from_script(&self.name, error),
+                    None => self.unreadable("heartbeat"),
+                });
+            }
+        })
+    }
+
+    /// How a script publishes: in a Cluster, to the nodes of one slot.
+    pub(crate) fn publish(&self) -> &'static str {
+        match self.role() {
+            Role::Cluster => "SPUBLISH",
+            Role::Standalone | Role::Sentinel => "PUBLISH",
+        }
+    }
+
+    pub(crate) fn unreadable(&self, script: &str) -> Fault {
+        Fault::corrupt(format!(
+            "{}: the script {script} found something that is no lease: somebody else writes under \
+             this prefix",
+            self.name
+        ))
+    }
+}
+
+/// Whole milliseconds, rounded up: a lease never ends before its ttl has passed.
+pub(crate) fn millis(length: Duration) -> u64 {
+    let millis = length.as_nanos().div_ceil(1_000_000);
+    // Redis refuses expiries that overflow when added to the time: a million years suffice.
+    u64::try_from(millis).unwrap_or(u64::MAX).clamp(1, 31_536_000_000_000_000)
+}
+
+/// As a script takes them: in turn, with their number told before.
+pub(crate) fn count(items: usize) -> u64 {
+    u64::try_from(items).unwrap_or(u64::MAX)
+}

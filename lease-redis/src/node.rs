@@ -1,0 +1,264 @@
+//! One server: a connection that everybody shares, a limit for each call, and its watches.
+
+use std::fmt;
+use std::future::Future;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use futures_util::future::{BoxFuture, Shared};
+use lease_core::{BootClock, Clock, Moment};
+use redis::{Cmd, RedisError, Value};
+use tokio::time::timeout;
+use tracing::{debug, warn};
+
+use crate::connection::{Connector, Link, Role};
+use crate::diagnose::{Eviction, diagnose};
+use crate::error::{Fault, breaks_connection, is_no_script};
+use crate::key_space::KeySpace;
+use crate::script::Call;
+use crate::watch::Watches;
+
+/// One logical server.
+pub(crate) struct Node {
+    /// For messages: where it is, without credentials.
+    pub(crate) name: Arc<str>,
+    pub(crate) keys: KeySpace,
+    pub(crate) timeout: Duration,
+    pub(crate) retention: Duration,
+    pub(crate) watches: Watches,
+    connector: Arc<Connector>,
+    check: Arc<Check>,
+    slot: Mutex<Slot>,
+    unanswered: AtomicUsize,
+    clock: BootClock,
+}
+
+/// What every new connection has to pass.
+pub(crate) struct Check {
+    pub(crate) eviction: Eviction,
+    /// Refuses a server whose run id belongs to another of the nodes already.
+    pub(crate) admit: Admit,
+}
+
+/// Judges the run id of a server.
+pub(crate) type Admit = Box<dyn Fn(&str) -> Result<(), Fault> + Send + Sync>;
+
+/// The connection, or the way to it.
+struct Slot {
+    opening: Option<Opening>,
+    opened: u64,
+    /// When the last answer came over it, or it was opened.
+    heard: Moment,
+}
+
+/// Many wait for it, and whoever waits drives it on; so a caller that gives up takes nothing
+/// from the others.
+type Opening = Shared<BoxFuture<'static, Result<Link, Fault>>>;
+
+impl Node {
+    pub(crate) fn new(
+        name: Arc<str>,
+        connector: Connector,
+        keys: KeySpace,
+        limits: Limits,
+        check: Check,
+    ) -> Self {
+        let connector = Arc::new(connector);
+        let watches = Watches::new(Arc::clone(&name), Arc::clone(&connector), limits.timeout);
+        let clock = BootClock::new();
+        Self {
+            name,
+            keys,
+            timeout: limits.timeout,
+            retention: limits.retention,
+            watches,
+            connector,
+            check: Arc::new(check),
+            slot: Mutex::new(Slot { opening: None, opened: 0, heard: clock.now() }),
+            unanswered: AtomicUsize::new(0),
+            clock,
+        }
+    }
+
+    pub(crate) fn role(&self) -> Role {
+        self.connector.role()
+    }
+
+    /// Connects, and says what is wrong with the server.
+    pub(crate) async fn connect(&self) -> Result<(), Fault> {
+        self.within(async { self.link().await.map(drop) }).await
+    }
+
+    /// Runs a script, by its hash where the server knows it.
+    pub(crate) async fn call(&self, call: &Call) -> Result<Value, Fault> {
+        self.within(async {
+            let (link, opened) = self.link().await?;
+            let mut answer = link.query(&call.by_hash()).await;
+            if answer.as_ref().is_err_and(is_no_script) {
+                debug!(server = %self.name, script = call.name(), "the script is sent in full");
+                answer = link.query(&call.by_text()).await;
+            }
+            self.heard(answer, opened)
+        })
+        .await
+    }
+
+    pub(crate) async fn command(&self, command: &Cmd) -> Result<Value, Fault> {
+        self.within(async {
+            let (link, opened) = self.link().await?;
+            self.heard(link.query(command).await, opened)
+        })
+        .await
+    }
+
+    /// Runs a script, and answers how many replicas have it, too.
+    pub(crate) async fn call_and_wait(
+        &self,
+        call: &Call,
+        replicas: usize,
+    ) -> Result<(Value, usize), Fault> {
+        // Boxed: a connection that is lent makes for a large future, and few ask for one.
+        let call = Box::pin(async {
+            // Says what is wrong with the server, as other calls do.
+            drop(self.link().await?);
+            let lent = self.connector.lend().await;
+            let mut lent = lent.map_err(|error| Fault::from_pool(&self.name, error))?;
+            let patience = u64::try_from(self.timeout.as_millis() / 2).unwrap_or(u64::MAX).max(1);
+            let run = async {
+                let mut answer = lent.req_packed_command(&call.by_hash()).await?.extract_error();
+                if answer.as_ref().is_err_and(is_no_script) {
+                    answer = lent.req_packed_command(&call.by_text()).await?.extract_error();
+                }
+                let mut wait = redis::cmd("WAIT");
+                wait.arg(replicas).arg(patience);
+                let copies = lent.req_packed_command(&wait).await?.extract_error()?;
+                Ok((answer?, redis::from_redis_value(copies)?))
+            };
+            run.await.map_err(|error: RedisError| Fault::from_redis(&self.name, &error))
+        });
+        self.within(call).await
+    }
+
+    async fn within<T>(&self, call: impl Future<Output = Result<T, Fault>>) -> Result<T, Fault> {
+        let _counted = Counted::new(&self.unanswered);
+        if self.unanswered.load(Ordering::Relaxed) > MOST_UNANSWERED {
+            return Err(Fault::unavailable(format!(
+                "{} has {MOST_UNANSWERED} requests that it has not answered",
+                self.name
+            )));
+        }
+        match timeout(self.timeout, call).await {
+            Ok(answer) => answer,
+            Err(_elapsed) => {
+                self.give_up_on_silence();
+                Err(Fault::late(&self.name, self.timeout))
+            }
+        }
+    }
+
+    async fn link(&self) -> Result<(Link, u64), Fault> {
+        let (opening, opened) = {
+            let mut slot = self.slot();
+            if slot.opening.is_none() {
+                slot.opened += 1;
+                slot.heard = self.clock.now();
+            }
+            let opening = slot.opening.get_or_insert_with(|| self.open()).clone();
+            (opening, slot.opened)
+        };
+        match opening.await {
+            Ok(link) => Ok((link, opened)),
+            Err(fault) => {
+                self.close(opened);
+                Err(fault)
+            }
+        }
+    }
+
+    fn open(&self) -> Opening {
+        let (name, connector) = (Arc::clone(&self.name), Arc::clone(&self.connector));
+        let (check, patience) = (Arc::clone(&self.check), self.longest_silence() * 2);
+        let open = async move {
+            let link = connector.open(patience).await;
+            let link = link.map_err(|error| Fault::from_pool(&name, error))?;
+            let health = diagnose(&name, &link, connector.role(), check.eviction).await?;
+            (check.admit)(&health.run)?;
+            debug!(server = %name, run = health.run, "connected");
+            Ok(link)
+        };
+        open.boxed().shared()
+    }
+
+    fn heard(&self, answer: Result<Value, RedisError>, opened: u64) -> Result<Value, Fault> {
+        match &answer {
+            Err(error) if breaks_connection(error) => self.close(opened),
+            _ => self.slot().heard = self.clock.now(),
+        }
+        answer.map_err(|error| Fault::from_redis(&self.name, &error))
+    }
+
+    /// Forgets the connection that was opened as number `opened`, so that the next call opens
+    /// another.
+    fn close(&self, opened: u64) {
+        let mut slot = self.slot();
+        if slot.opened == opened {
+            slot.opening = None;
+        }
+    }
+
+    /// A server that hangs keeps its connection for a while: what was sent over it is answered
+    /// in order once it goes on, each claim before its release. A host that is gone without a
+    /// word would keep it for ever, so a long silence ends it.
+    fn give_up_on_silence(&self) {
+        let mut slot = self.slot();
+        let silence = self.clock.now().since(slot.heard);
+        if slot.opening.is_some() && silence >= self.longest_silence() {
+            warn!(server = %self.name, ?silence, "connection given up");
+            slot.opening = None;
+        }
+    }
+
+    fn longest_silence(&self) -> Duration {
+        (self.timeout * 4).max(LEAST_SILENCE)
+    }
+
+    fn slot(&self) -> MutexGuard<'_, Slot> {
+        self.slot.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl fmt::Debug for Node {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Node").field(&self.name).finish()
+    }
+}
+
+/// How long calls may take, and how long counters are kept.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Limits {
+    pub(crate) timeout: Duration,
+    pub(crate) retention: Duration,
+}
+
+/// Counts a call while it is unanswered, also when its caller gives up.
+struct Counted<'a>(&'a AtomicUsize);
+
+impl<'a> Counted<'a> {
+    fn new(count: &'a AtomicUsize) -> Self {
+        count.fetch_add(1, Ordering::Relaxed);
+        Self(count)
+    }
+}
+
+impl Drop for Counted<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// A hung server costs no more memory than this many calls.
+const MOST_UNANSWERED: usize = 4096;
+
+const LEAST_SILENCE: Duration = Duration::from_secs(2);

@@ -1,0 +1,121 @@
+//! Asking several nodes at once, and not waiting for those that do not matter any more.
+
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::BoxFuture;
+use futures_util::stream::FuturesUnordered;
+use futures_util::{FutureExt, StreamExt};
+use lease_core::{BootClock, Claim, Clock, Moment};
+use tokio::sync::Semaphore;
+
+use crate::ballot::majority;
+use crate::error::Fault;
+use crate::lock::Vote;
+use crate::node::Node;
+use crate::store::GRAIN;
+
+/// The nodes of a quorum, and the rules by which they are asked.
+#[derive(Debug)]
+pub(crate) struct Nodes {
+    pub(crate) all: Vec<Arc<Node>>,
+    /// Longer claims are refused; `None` where nodes may vote as soon as they are up.
+    pub(crate) max_ttl: Option<Duration>,
+    pub(crate) least_uptime: Duration,
+    pub(crate) clock_rate_error: f64,
+    pub(crate) clock: BootClock,
+    /// One permit for each request whose slow nodes are still on their way.
+    pub(crate) background: Arc<Semaphore>,
+}
+
+/// What each node has still to say.
+pub(crate) type Answers<T> = FuturesUnordered<BoxFuture<'static, (usize, T)>>;
+
+impl Nodes {
+    pub(crate) fn count(&self) -> usize {
+        self.all.len()
+    }
+
+    pub(crate) fn majority(&self) -> usize {
+        majority(self.all.len())
+    }
+
+    /// Asks every node. What is asked may go on after this request was answered.
+    pub(crate) fn ask<T, F>(&self, question: impl Fn(Arc<Node>) -> F) -> Answers<T>
+    where
+        F: Future<Output = T> + Send + 'static,
+    {
+        let asked = self.all.iter().enumerate().map(|(place, node)| {
+            let answer = question(Arc::clone(node));
+            async move { (place, answer.await) }.boxed()
+        });
+        asked.collect()
+    }
+
+    /// Lets the answers that nobody waits for come in, and `then` see to each. Whether they do
+    /// changes no promise, so where too many are on their way, these are dropped.
+    pub(crate) fn in_background<T, F>(
+        &self,
+        mut answers: Answers<T>,
+        mut then: impl FnMut(usize, T) -> F + Send + 'static,
+    ) where
+        T: Send + 'static,
+        F: Future<Output = ()> + Send + 'static,
+    {
+        if answers.is_empty() {
+            return;
+        }
+        let Ok(permit) = Arc::clone(&self.background).try_acquire_owned() else {
+            return;
+        };
+        tokio::spawn(async move {
+            while let Some((place, answer)) = answers.next().await {
+                then(place, answer).await;
+            }
+            drop(permit);
+        });
+    }
+
+    /// Takes back what `claim` was granted, on every node: also on one that has yet to hear of
+    /// the claim, since this follows it on the same connection.
+    pub(crate) fn take_back(&self, claim: &Claim) {
+        let withdrawals = self.ask(|node| {
+            let claim = claim.clone();
+            async move { node.withdraw(&claim).await }
+        });
+        self.in_background(withdrawals, |_, _| async {});
+    }
+
+    /// Refuses a ttl that outlasts the quarantine of a node that restarted.
+    pub(crate) fn check(&self, ttl: Duration) -> Result<(), Fault> {
+        match self.max_ttl {
+            Some(most) if ttl > most => Err(Fault::misconfigured(format!(
+                "a ttl of {ttl:?} is longer than the {most:?} for which a node that restarted \
+                 keeps from voting: shorten it, or set `with_max_ttl` for all who use these nodes"
+            ))),
+            _ => Ok(()),
+        }
+    }
+
+    /// Until when what is claimed now may be believed: the holder's own rule.
+    pub(crate) fn deadline(&self, ttl: Duration) -> Moment {
+        let trusted = ttl.mul_f64(1.0 - self.clock_rate_error).saturating_sub(GRAIN);
+        self.clock.now() + trusted
+    }
+
+    /// A node that may not vote yet, with its name and how long it will take.
+    pub(crate) fn named(&self, place: usize, vote: Result<Vote, Fault>) -> Result<Vote, Fault> {
+        match vote {
+            Ok(Vote::Restarted { up }) => {
+                let name = self.all.get(place).map_or("a node", |node| &*node.name);
+                let left = self.least_uptime.saturating_sub(up);
+                Err(Fault::unavailable(format!(
+                    "{name} restarted {up:?} ago, and may have forgotten leases: it votes again \
+                     in {left:?}"
+                )))
+            }
+            other => other,
+        }
+    }
+}

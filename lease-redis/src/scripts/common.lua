@@ -1,0 +1,89 @@
+-- In front of every script. Each may assume that its keys are in one slot, and that time stands
+-- still while it runs: what is there at its start is there until its end.
+--
+-- holder      hash, expires with the lease: nonce, lessee, token, beat, evicted; shown (on a node
+--             of a quorum that counted to another token than the grant's)
+-- counter     hash, kept for days after its last use: token, run (of the server, when the token
+--             was given), granted (the nonce of the last grant), lessee (of that grant),
+--             last (the nonce of the last release), until (ms) and only (a reservation)
+-- attributes  hash, never expires: "." marks the record, "=name" is an attribute
+
+-- Exact below 2^53, where Lua would print 1.7e+15.
+local function digits(number)
+    return string.format('%.0f', number)
+end
+
+-- Microseconds since 1970.
+local function now()
+    local time = redis.call('TIME')
+    return time[1] * 1000000 + time[2]
+end
+
+-- The larger of what is there and `token`: counters never go back.
+local function raise_counter(counter, token, retention)
+    if (tonumber(redis.call('HGET', counter, 'token')) or -1) < token then
+        redis.call('HSET', counter, 'token', digits(token))
+    end
+    redis.call('PEXPIRE', counter, retention)
+end
+
+-- One more than the last token. A server with another run id than the one that gave it may have
+-- lost later ones (it restarted, or is a replica that was promoted), so there its time counts, too.
+local function next_token(token, given_under, run)
+    local following = (tonumber(token) or 0) + 1
+    if token and given_under == run then
+        return following
+    end
+    return math.max(following, now())
+end
+
+-- This run of the server, and how many seconds it has lasted: below zero, if its clock was set
+-- back since.
+local function server()
+    local info = redis.call('INFO', 'server')
+    local run, uptime = string.match(info, 'run_id:(%x+)'), string.match(info, 'uptime_in_seconds:(%-?%d+)')
+    return run, tonumber(uptime) or 0
+end
+
+-- Whether another grant came after the one of `nonce`. A node of a quorum may have counted
+-- further for that grant itself: then it is still the last that was granted here.
+local function is_followed(counted, granted, nonce, token)
+    return (tonumber(counted) or 0) > token and granted ~= nonce
+end
+
+-- How a grant was lost that does not hold the key.
+local function why_lost(counter, nonce, token, holds_now)
+    local past = redis.call('HMGET', counter, 'token', 'granted', 'last')
+    if holds_now or is_followed(past[1], past[2], nonce, token) then
+        return 'superseded'
+    end
+    return past[3] == nonce and 'revoked' or 'expired'
+end
+
+-- Who holds the key, as others are told.
+local function told_of(holder)
+    local held = redis.call('HMGET', holder, 'nonce', 'lessee', 'token', 'shown')
+    if not held[1] then
+        return { 'free' }
+    end
+    return { 'held', held[2], held[4] or held[3], redis.call('PTTL', holder), held[1] }
+end
+
+-- Ends the grant that stands, and remembers its nonce.
+local function vacate(holder, counter, nonce, retention)
+    redis.call('DEL', holder)
+    redis.call('HSET', counter, 'last', nonce)
+    redis.call('PEXPIRE', counter, retention)
+end
+
+-- Nobody but `only` (nobody at all, without) may obtain the key for `length` milliseconds.
+local function reserve(counter, length, only, retention)
+    redis.call('HSET', counter, 'until', digits(now() / 1000 + length), 'only', only)
+    redis.call('PEXPIRE', counter, math.max(retention, length))
+end
+
+-- Wakes who waits. A user without the right to publish can still release.
+local function tell(publish, channel)
+    redis.pcall(publish, channel, '')
+end
+

@@ -1,0 +1,11 @@
+-- Makes a record, if there is none.
+-- KEYS: holder, attributes. ARGV: names and values in turn.
+if redis.call('EXISTS', KEYS[1]) == 1 or redis.call('HEXISTS', KEYS[2], '.') == 1 then
+    return 0
+end
+redis.call('DEL', KEYS[2])
+redis.call('HSET', KEYS[2], '.', 1)
+for place = 1, #ARGV, 2 do
+    redis.call('HSET', KEYS[2], '=' .. ARGV[place], ARGV[place + 1])
+end
+return 1

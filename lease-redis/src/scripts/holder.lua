@@ -1,0 +1,2 @@
+-- Tells who holds a key. KEYS: holder.
+return told_of(KEYS[1])

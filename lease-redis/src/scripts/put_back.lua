@@ -1,0 +1,15 @@
+-- Gives a grant back to a node that lost it, while a quorum of others still has it.
+-- KEYS: holder, counter. ARGV: nonce, lessee, token, beat, ttl (ms), retention (ms).
+--
+-- Not where a later grant was counted, nor where this one was released: a late request would
+-- take the key again, for nobody.
+local past = redis.call('HMGET', KEYS[2], 'token', 'granted', 'last')
+if redis.call('EXISTS', KEYS[1]) == 1
+    or is_followed(past[1], past[2], ARGV[1], tonumber(ARGV[3])) or past[3] == ARGV[1] then
+    return 0
+end
+redis.call('HSET', KEYS[1], 'nonce', ARGV[1], 'lessee', ARGV[2], 'token', ARGV[3], 'beat', ARGV[4])
+redis.call('PEXPIRE', KEYS[1], ARGV[5])
+redis.call('HSET', KEYS[2], 'granted', ARGV[1], 'lessee', ARGV[2])
+raise_counter(KEYS[2], tonumber(ARGV[3]), ARGV[6])
+return 1

@@ -1,0 +1,261 @@
+//! Records with attributes, on one logical server.
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use futures_util::StreamExt;
+use futures_util::stream::{self, BoxStream};
+use lease_core::{
+    Attributes, Change, FencingToken, Grant, InvalidInput, LeaseKey, LeaseRecord, LeaseTable,
+    Lessee, LossCause, StoreError, StoreErrorKind, Value as Attribute, Written,
+};
+use redis::Value;
+
+use crate::error::Fault;
+use crate::lock::{Vote, count, millis};
+use crate::script::{self, Call, text};
+use crate::store::RedisStore;
+use crate::value::{read_attributes, write};
+
+/// A record is what was created or updated, or is leased just now. [`list`](LeaseTable::list) has
+/// those that were created or updated: to list every lock as well, each would have to be written
+/// twice.
+#[async_trait]
+impl LeaseTable for RedisStore {
+    async fn read(&self, key: &LeaseKey) -> Result<Option<LeaseRecord>, StoreError> {
+        Ok(self.record(key).await?.map(|(record, _)| record))
+    }
+
+    fn list(&self, prefix: &str) -> BoxStream<'_, Result<LeaseRecord, StoreError>> {
+        let pages = stream::unfold(Some((prefix.to_owned(), None)), move |place| async move {
+            let (prefix, after) = place?;
+            match self.listed(&prefix, after.as_deref()).await {
+                Ok(names) => {
+                    let next = names.last().cloned().map(|last| (prefix, Some(last)));
+                    Some((Ok(names), next))
+                }
+                Err(fault) => Some((Err(fault), None)),
+            }
+        });
+        let records = pages.flat_map(move |page| match page {
+            Ok(names) => stream::iter(names)
+                .map(move |name| async move { self.listed_record(name).await.transpose() })
+                .buffer_unordered(READ_AT_ONCE)
+                .filter_map(|record| async move { record })
+                .boxed(),
+            Err(fault) => stream::iter([Err(fault)]).boxed(),
+        });
+        records.map(|record| record.map_err(StoreError::from)).boxed()
+    }
+
+    async fn create(&self, key: &LeaseKey, attributes: &Attributes) -> Result<bool, StoreError> {
+        let keys = &self.node.keys;
+        let mut call = script::CREATE.on([keys.holder(key), keys.attributes(key)]);
+        for (name, value) in attributes {
+            call = call.arg(name.as_str()).arg(written(name, value)?);
+        }
+        // Listed first, so that no record is ever left out. And once more: somebody may have
+        // found no record in between, and taken the name off the list.
+        self.put_on_list(key).await?;
+        let created = self.node.says_yes(&call).await?;
+        self.put_on_list(key).await?;
+        Ok(created)
+    }
+
+    async fn update(&self, grant: &Grant, change: &Change) -> Result<Written, StoreError> {
+        match self.fenced(&self.update_call(grant, change, Listed::NotYet)?).await? {
+            Fenced::Written(written) => Ok(written),
+            Fenced::Unlisted => {
+                self.put_on_list(&grant.key).await?;
+                match self.fenced(&self.update_call(grant, change, Listed::Already)?).await? {
+                    Fenced::Written(written) => Ok(written),
+                    Fenced::Unlisted => Err(self.node.unreadable("update").into()),
+                }
+            }
+        }
+    }
+
+    async fn transfer(
+        &self,
+        grant: &Grant,
+        to: &Lessee,
+        reserved: Duration,
+    ) -> Result<Written, StoreError> {
+        let keys = &self.node.keys;
+        let call = script::TRANSFER
+            .on([keys.holder(&grant.key), keys.counter(&grant.key)])
+            .arg(grant.nonce.to_string())
+            .number(grant.token.get())
+            .arg(to.as_str())
+            .number(millis(reserved))
+            .number(millis(self.node.retention))
+            .arg(self.node.publish())
+            .arg(keys.channel(&grant.key));
+        self.written(&call).await
+    }
+
+    async fn delete(&self, grant: &Grant) -> Result<Written, StoreError> {
+        let keys = &self.node.keys;
+        let call = script::DELETE
+            .on([keys.holder(&grant.key), keys.counter(&grant.key), keys.attributes(&grant.key)])
+            .arg(grant.nonce.to_string())
+            .number(grant.token.get())
+            .number(millis(self.node.retention))
+            .arg(self.node.publish())
+            .arg(keys.channel(&grant.key));
+        let written = self.written(&call).await?;
+        if written == Written::Applied {
+            // A name without a record is passed over, so nothing is wrong if this fails.
+            drop(self.take_off_list(&grant.key).await);
+        }
+        Ok(written)
+    }
+
+    async fn evict(&self, key: &LeaseKey, token: FencingToken) -> Result<bool, StoreError> {
+        let call = script::EVICT.on([self.node.keys.holder(key)]).number(token.get());
+        Ok(self.node.says_yes(&call).await?)
+    }
+}
+
+/// What a fenced write came to.
+enum Fenced {
+    Written(Written),
+    /// The record has to be listed before it is made.
+    Unlisted,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Listed {
+    NotYet,
+    Already,
+}
+
+impl RedisStore {
+    fn update_call(
+        &self,
+        grant: &Grant,
+        change: &Change,
+        listed: Listed,
+    ) -> Result<Call, StoreError> {
+        let keys = &self.node.keys;
+        let mut call = script::UPDATE
+            .on([keys.holder(&grant.key), keys.counter(&grant.key), keys.attributes(&grant.key)])
+            .arg(grant.nonce.to_string())
+            .number(grant.token.get())
+            .number(u64::from(listed == Listed::Already))
+            .number(count(change.assigned().count()));
+        for (name, value) in change.assigned() {
+            call = call.arg(name).arg(written(name, value)?);
+        }
+        for name in change.removed() {
+            call = call.arg(name);
+        }
+        Ok(call)
+    }
+
+    async fn written(&self, call: &Call) -> Result<Written, StoreError> {
+        match self.fenced(call).await? {
+            Fenced::Written(written) => Ok(written),
+            Fenced::Unlisted => Err(self.node.unreadable(call.name()).into()),
+        }
+    }
+
+    async fn fenced(&self, call: &Call) -> Result<Fenced, Fault> {
+        let answer = text(&self.node.call(call).await?).unwrap_or_default();
+        let lost = |cause| Ok(Fenced::Written(Written::Lost(cause)));
+        match answer.as_str() {
+            "applied" => Ok(Fenced::Written(Written::Applied)),
+            "unlisted" => Ok(Fenced::Unlisted),
+            "expired" => lost(LossCause::Expired),
+            "revoked" => lost(LossCause::Revoked),
+            "superseded" => lost(LossCause::Superseded),
+            _ => Err(self.node.unreadable(call.name())),
+        }
+    }
+
+    /// The record of `key`, and whether it lasts.
+    async fn record(&self, key: &LeaseKey) -> Result<Option<(LeaseRecord, bool)>, Fault> {
+        let keys = &self.node.keys;
+        let call = script::READ.on([keys.holder(key), keys.counter(key), keys.attributes(key)]);
+        let answer = self.node.call(&call).await?;
+        let unreadable = || self.node.unreadable(call.name());
+        let Value::Array(items) = &answer else { return Err(unreadable()) };
+        let [holder, token, attributes] = items.as_slice() else { return Err(unreadable()) };
+        let holder = match self.node.read_vote(call.name(), holder)? {
+            Vote::Held(rival) => Some(rival.holder),
+            _ => None,
+        };
+        let token = match text(token) {
+            Some(token) => {
+                let token = token.parse().map_err(|_| unreadable())?;
+                Some(FencingToken::new(token).map_err(|_| unreadable())?)
+            }
+            None => None,
+        };
+        let attributes = read_attributes(attributes).ok_or_else(unreadable)?;
+        let lasts = attributes.is_some();
+        if !lasts && holder.is_none() {
+            return Ok(None);
+        }
+        let attributes = attributes.unwrap_or_default();
+        Ok(Some((LeaseRecord::new(key.clone(), holder, token, attributes), lasts)))
+    }
+
+    /// The record of a name on the list. A name without one is taken off.
+    async fn listed_record(&self, name: String) -> Result<Option<LeaseRecord>, Fault> {
+        let key = LeaseKey::new(name).map_err(|_| self.node.unreadable("list"))?;
+        if let Some((record, true)) = self.record(&key).await? {
+            return Ok(Some(record));
+        }
+        self.take_off_list(&key).await?;
+        Ok(None)
+    }
+
+    /// The next names that start with `prefix`, in the order of their bytes.
+    async fn listed(&self, prefix: &str, after: Option<&str>) -> Result<Vec<String>, Fault> {
+        let from = after.map_or_else(|| format!("[{prefix}"), |last| format!("({last}"));
+        // No name has the byte 0xFF: it is not UTF-8.
+        let mut until = format!("({prefix}").into_bytes();
+        until.push(0xff);
+        let mut range = redis::cmd("ZRANGEBYLEX");
+        range.arg(self.node.keys.index()).arg(from).arg(until);
+        range.arg("LIMIT").arg(0).arg(PAGE);
+        match self.node.command(&range).await? {
+            Value::Array(names) => {
+                let names: Option<Vec<_>> = names.iter().map(text).collect();
+                names.ok_or_else(|| self.node.unreadable("list"))
+            }
+            _ => Err(self.node.unreadable("list")),
+        }
+    }
+
+    async fn put_on_list(&self, key: &LeaseKey) -> Result<(), Fault> {
+        let mut add = redis::cmd("ZADD");
+        add.arg(self.node.keys.index()).arg(0).arg(key.as_str());
+        self.node.command(&add).await.map(drop)
+    }
+
+    /// Takes a name off the list, and puts it back if a record was made meanwhile: whoever makes
+    /// one lists it before and after, so one of the two sees the other.
+    async fn take_off_list(&self, key: &LeaseKey) -> Result<(), Fault> {
+        let mut remove = redis::cmd("ZREM");
+        remove.arg(self.node.keys.index()).arg(key.as_str());
+        drop(self.node.command(&remove).await?);
+        match self.record(key).await? {
+            Some((_, true)) => self.put_on_list(key).await,
+            _ => Ok(()),
+        }
+    }
+}
+
+fn written(name: &str, value: &Attribute) -> Result<String, StoreError> {
+    write(value).ok_or_else(|| {
+        let sentence = format!("attribute {name:?} has a type that Redis leases do not know yet");
+        StoreError::new(StoreErrorKind::Misconfigured, InvalidInput::new(sentence))
+    })
+}
+
+/// Names per page, so that no answer grows beyond what a server sends in a moment.
+const PAGE: usize = 100;
+
+const READ_AT_ONCE: usize = 32;

@@ -1,0 +1,103 @@
+//! How attributes are written: as `DynamoDB` writes them in JSON, so that people can read them.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+
+use lease_core::{Attributes, Number, Value};
+use redis::Value as Reply;
+use serde_json::{Map, Value as Json, json};
+
+use crate::script::text;
+
+/// `{"S":"text"}`, `{"N":"1.5"}`, `{"L":[…]}` and so on; bytes are in hexadecimal digits.
+pub(crate) fn write(value: &Value) -> Option<String> {
+    to_json(value).map(|json| json.to_string())
+}
+
+/// The attributes of a record; `None` inside where there is no record. Fields that are not
+/// attributes are left out.
+#[expect(clippy::option_option, reason = "unreadable, or not there: two different things")]
+pub(crate) fn read_attributes(reply: &Reply) -> Option<Option<Attributes>> {
+    let Reply::Array(fields) = reply else { return None };
+    let mut attributes = Attributes::new();
+    let mut exists = false;
+    for field in fields.chunks_exact(2) {
+        let [name, value] = field else { return None };
+        match text(name)?.as_str() {
+            "." => exists = true,
+            name => {
+                let Some(name) = name.strip_prefix('=') else { continue };
+                let json = serde_json::from_str(&text(value)?).ok()?;
+                attributes.insert(name.to_owned(), from_json(&json)?);
+            }
+        }
+    }
+    Some(exists.then_some(attributes))
+}
+
+fn to_json(value: &Value) -> Option<Json> {
+    Some(match value {
+        Value::Text(text) => json!({ "S": text }),
+        Value::Number(number) => json!({ "N": number.as_str() }),
+        Value::Bool(flag) => json!({ "BOOL": flag }),
+        Value::Bytes(bytes) => json!({ "B": hexadecimal(bytes) }),
+        Value::Null => json!({ "NULL": true }),
+        Value::List(items) => {
+            json!({ "L": items.iter().map(to_json).collect::<Option<Vec<_>>>()? })
+        }
+        Value::Map(entries) => {
+            let entry = |(name, value): (&String, &Value)| Some((name.clone(), to_json(value)?));
+            json!({ "M": entries.iter().map(entry).collect::<Option<Map<_, _>>>()? })
+        }
+        Value::TextSet(texts) => json!({ "SS": texts }),
+        Value::NumberSet(numbers) => {
+            json!({ "NS": numbers.iter().map(Number::as_str).collect::<Vec<_>>() })
+        }
+        Value::BytesSet(set) => {
+            json!({ "BS": set.iter().map(|bytes| hexadecimal(bytes)).collect::<Vec<_>>() })
+        }
+        // A type that came after this was written.
+        _ => return None,
+    })
+}
+
+fn from_json(json: &Json) -> Option<Value> {
+    let (kind, inner) = json.as_object()?.iter().next()?;
+    let texts = || inner.as_array()?.iter().map(Json::as_str).collect::<Option<Vec<_>>>();
+    Some(match kind.as_str() {
+        "S" => Value::Text(inner.as_str()?.to_owned()),
+        "N" => Value::Number(inner.as_str()?.parse().ok()?),
+        "BOOL" => Value::Bool(inner.as_bool()?),
+        "B" => Value::Bytes(bytes(inner.as_str()?)?),
+        "NULL" => Value::Null,
+        "L" => Value::List(inner.as_array()?.iter().map(from_json).collect::<Option<_>>()?),
+        "M" => {
+            let entry = |(name, value): (&String, &Json)| Some((name.clone(), from_json(value)?));
+            Value::Map(inner.as_object()?.iter().map(entry).collect::<Option<BTreeMap<_, _>>>()?)
+        }
+        "SS" => Value::TextSet(texts()?.into_iter().map(str::to_owned).collect()),
+        "NS" => {
+            let numbers = texts()?.into_iter().map(|number| number.parse().ok());
+            Value::NumberSet(numbers.collect::<Option<_>>()?)
+        }
+        "BS" => Value::BytesSet(texts()?.into_iter().map(bytes).collect::<Option<_>>()?),
+        _ => return None,
+    })
+}
+
+fn hexadecimal(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::with_capacity(2 * bytes.len()), |mut digits, byte| {
+        // Writing to a string does not fail.
+        let _ = write!(digits, "{byte:02x}");
+        digits
+    })
+}
+
+fn bytes(digits: &str) -> Option<Vec<u8>> {
+    let nibble = |digit: u8| char::from(digit).to_digit(16).and_then(|it| u8::try_from(it).ok());
+    let pair = |pair: &[u8]| match pair {
+        [high, low] => Some(nibble(*high)? << 4 | nibble(*low)?),
+        _ => None,
+    };
+    digits.as_bytes().chunks(2).map(pair).collect()
+}

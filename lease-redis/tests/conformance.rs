@@ -1,0 +1,145 @@
+//! Both stores keep every promise, on every kind of server that they are made for.
+#![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test that cannot go on fails")]
+
+use std::future::Future;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+
+use async_trait::async_trait;
+use lease_core::conformance::{Fixture, Promise, lock_promises, table_promises};
+use lease_core::{LockStore, StoreError};
+use lease_redis::{RedisQuorum, RedisStore};
+use lease_tests::redis::{RedisCluster, RedisSentinel, RedisServer, available, independent};
+
+/// Opens a store under a prefix of its own.
+type Open<S> = fn(&[String], String) -> Opening<S>;
+type Opening<S> = std::pin::Pin<Box<dyn Future<Output = Result<S, StoreError>> + Send>>;
+
+/// The servers are shared by all promises; each has a prefix of its own on them.
+#[derive(Clone)]
+struct Shared<S: 'static> {
+    urls: Vec<String>,
+    open: Open<S>,
+}
+
+#[async_trait]
+impl<S: LockStore> Fixture for Shared<S> {
+    type Store = S;
+
+    async fn store(&self) -> S {
+        static STORES: AtomicU64 = AtomicU64::new(0);
+        let prefix = format!("promise-{}:", STORES.fetch_add(1, Ordering::Relaxed));
+        (self.open)(&self.urls, prefix).await.unwrap()
+    }
+}
+
+fn on_one_server(urls: &[String], prefix: String) -> Opening<RedisStore> {
+    let builder = RedisStore::builder(urls[0].as_str());
+    Box::pin(builder.with_prefix(prefix).connect())
+}
+
+fn behind_sentinels(urls: &[String], prefix: String) -> Opening<RedisStore> {
+    let builder = RedisStore::sentinel(urls, RedisSentinel::MASTER);
+    Box::pin(builder.with_prefix(prefix).connect())
+}
+
+fn behind_sentinels_with_a_replica(urls: &[String], prefix: String) -> Opening<RedisStore> {
+    let builder = RedisStore::sentinel(urls, RedisSentinel::MASTER).with_replicas(1);
+    Box::pin(builder.with_prefix(prefix).connect())
+}
+
+fn on_a_cluster(urls: &[String], prefix: String) -> Opening<RedisStore> {
+    Box::pin(RedisStore::cluster(urls).with_prefix(prefix).connect())
+}
+
+fn on_a_quorum(urls: &[String], prefix: String) -> Opening<RedisQuorum> {
+    let builder = RedisQuorum::builder(urls).without_quarantine();
+    Box::pin(builder.with_prefix(prefix).connect())
+}
+
+#[test]
+fn every_promise_is_kept_on_one_server() {
+    if !available() {
+        return;
+    }
+    let server = RedisServer::start();
+
+    keeps_both(vec![server.url()], on_one_server);
+}
+
+#[test]
+fn every_promise_is_kept_behind_sentinels() {
+    if !available() {
+        return;
+    }
+    let servers = RedisSentinel::start();
+
+    keeps_both(servers.urls(), behind_sentinels);
+    keeps_both(servers.urls(), behind_sentinels_with_a_replica);
+}
+
+#[test]
+fn every_promise_is_kept_on_a_cluster_of_three_masters() {
+    if !available() {
+        return;
+    }
+    let cluster = RedisCluster::start(0);
+
+    keeps_both(cluster.urls(), on_a_cluster);
+}
+
+#[test]
+fn every_promise_of_a_lock_is_kept_by_a_quorum_of_three() {
+    keeps_locks_on_a_quorum_of(3);
+}
+
+#[test]
+fn every_promise_of_a_lock_is_kept_by_a_quorum_of_five() {
+    keeps_locks_on_a_quorum_of(5);
+}
+
+fn keeps_locks_on_a_quorum_of(count: usize) {
+    if !available() {
+        return;
+    }
+    let servers = independent(count);
+    let urls = servers.iter().map(RedisServer::url).collect();
+    let fixture = Shared { urls, open: on_a_quorum };
+
+    let broken = broken(lock_promises(), &fixture);
+
+    assert!(broken.is_empty(), "{broken:?}");
+}
+
+fn keeps_both(urls: Vec<String>, open: Open<RedisStore>) {
+    let fixture = Shared { urls, open };
+    let promises = lock_promises().into_iter().chain(table_promises()).collect();
+
+    let broken = broken(promises, &fixture);
+
+    assert!(broken.is_empty(), "{broken:?}");
+}
+
+/// The promises that are broken; several are tried at a time, since most of them wait for time
+/// to pass.
+fn broken<F: Fixture + Clone>(promises: Vec<Promise<F>>, fixture: &F) -> Vec<&'static str> {
+    let promises = Mutex::new(promises.into_iter());
+    let broken = Mutex::new(Vec::new());
+    thread::scope(|scope| {
+        for _ in 0..8 {
+            scope.spawn(|| {
+                loop {
+                    let Some(promise) = promises.lock().unwrap().next() else {
+                        return;
+                    };
+                    let fixture = fixture.clone();
+                    if thread::spawn(move || (promise.hold)(fixture)).join().is_err() {
+                        broken.lock().unwrap().push(promise.name);
+                    }
+                }
+            });
+        }
+    });
+    broken.into_inner().unwrap()
+}

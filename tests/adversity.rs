@@ -53,11 +53,12 @@ async fn a_hand_over_whose_answer_comes_too_late_is_none() {
 #[tokio::test]
 async fn no_heartbeat_comes_after_the_one_that_hands_over() {
     let store = MemoryStore::new();
-    let options = LeaseOptions::new(Duration::from_millis(600)).unwrap();
+    let options = LeaseOptions::new(Duration::from_secs(2)).unwrap();
     let locker = Locker::new(store.clone()).with_options(options);
     let lease = obtained(&locker, "job").await;
     tokio::task::yield_now().await;
-    std::thread::sleep(Duration::from_millis(250));
+    // The first heartbeat falls due after 633 ms at the latest; the lease lasts for 2 s.
+    std::thread::sleep(Duration::from_millis(700));
 
     let handed = lease.hand_over(Duration::from_mins(1)).await.unwrap();
     sleep(Duration::from_millis(20)).await;

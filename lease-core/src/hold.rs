@@ -20,8 +20,8 @@ use crate::queue::Turn;
 pub enum LeaseState {
     /// Held, and the last heartbeat succeeded.
     Held,
-    /// Still held, but the last heartbeat failed, or was not answered within a period. Time is
-    /// left; nothing is lost yet. A single one that hangs is sent again at once, and may not show.
+    /// Still held, but the last heartbeat failed, or took longer than a
+    /// [request may](crate::LeaseOptions::request_timeout). Time is left; nothing is lost yet. A single one that hangs is sent again at once, and may not show.
     AtRisk,
     /// Lost: others may have it.
     Lost(LossCause),

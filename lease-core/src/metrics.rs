@@ -41,7 +41,7 @@ pub trait Metrics: fmt::Debug + Send + Sync + 'static {
         let _ = (key, latency, margin);
     }
 
-    /// A heartbeat failed or was not answered within a period, when `margin` was left until the deadline.
+    /// A heartbeat failed, or took longer than a request may, when `margin` was left until the deadline.
     fn heartbeat_failed(&self, key: &LeaseKey, margin: Duration) {
         let _ = (key, margin);
     }

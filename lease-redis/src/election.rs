@@ -10,7 +10,7 @@ use tokio::time::{sleep, timeout};
 
 use crate::ballot::{Ballot, Count};
 use crate::error::Fault;
-use crate::lock::{Asked, Vote};
+use crate::lock::{Asked, Round, Vote};
 use crate::node::Node;
 use crate::nodes::{Answers, Nodes};
 use crate::quorum_config::too_few;
@@ -31,7 +31,7 @@ pub(crate) enum Outcome {
 }
 
 /// What one round came to.
-enum Round {
+enum Came {
     Over(Outcome),
     /// Several claims share the nodes, and none has a majority.
     Split(Ballot),
@@ -46,45 +46,49 @@ impl<'a> Election<'a> {
     /// votes; one of them keeps its own, the others take theirs back, and all ask again.
     pub(crate) async fn hold(
         &self,
-        call_of: impl Fn(&Node) -> Call + Send + Sync,
+        call_of: impl Fn(&Node, Round) -> Call + Send + Sync,
     ) -> Result<Outcome, Fault> {
         let mut nearest = None;
-        for round in 0..ROUNDS {
-            match self.round(&call_of).await? {
-                Round::Over(outcome) => return Ok(outcome),
-                Round::Split(ballot) => {
+        let mut round = self.nodes.next_round();
+        for number in 0..ROUNDS {
+            match self.ask(round, &call_of).await? {
+                Came::Over(outcome) => return Ok(outcome),
+                Came::Split(ballot) => {
                     if !ballot.goes_first(&self.claim.nonce.to_string()) {
-                        self.withdraw(&ballot);
+                        self.withdraw(round, &ballot);
                     }
                     nearest = ballot.nearest();
-                    sleep(self.pause(round)).await;
+                    sleep(self.pause(number)).await;
+                    round = self.nodes.next_round();
                 }
             }
         }
-        self.nodes.take_back(self.claim);
+        self.nodes.take_back(self.claim, round.number);
         Ok(Outcome::Held(nearest))
     }
 
     /// Asks once: what is handed over was handed to one.
     pub(crate) async fn hold_once(
         &self,
-        call_of: impl Fn(&Node) -> Call + Send + Sync,
+        call_of: impl Fn(&Node, Round) -> Call + Send + Sync,
     ) -> Result<Outcome, Fault> {
-        match self.round(&call_of).await? {
-            Round::Over(outcome) => Ok(outcome),
-            Round::Split(ballot) => {
-                self.nodes.take_back(self.claim);
+        let round = self.nodes.next_round();
+        match self.ask(round, &call_of).await? {
+            Came::Over(outcome) => Ok(outcome),
+            Came::Split(ballot) => {
+                self.nodes.take_back(self.claim, round.number);
                 Ok(Outcome::Held(ballot.nearest()))
             }
         }
     }
 
-    async fn round(
+    async fn ask(
         &self,
-        call_of: &(impl Fn(&Node) -> Call + Send + Sync),
-    ) -> Result<Round, Fault> {
+        round: Round,
+        call_of: &(impl Fn(&Node, Round) -> Call + Send + Sync),
+    ) -> Result<Came, Fault> {
         let mut votes = self.nodes.ask(|node| {
-            let call = call_of(&node);
+            let call = call_of(&node, round);
             async move { node.vote(&call).await }
         });
         let mut ballot = Ballot::new(self.nodes.count());
@@ -94,19 +98,19 @@ impl<'a> Election<'a> {
                 Count::Open => (),
                 Count::Granted(token) => {
                     if ballot.asked == Asked::First {
-                        return self.confirm(token, ballot, votes).await;
+                        return self.confirm(round, token, ballot, votes).await;
                     }
                     // Granted before, and the reply was lost: the token of then is the one that
                     // a majority has.
                     let agreed = |ballot: &Ballot| ballot.agreed().is_some();
                     self.hear_more(&mut ballot, &mut votes, agreed).await;
                     let token = ballot.agreed().unwrap_or(token);
-                    return self.confirm(token, ballot, votes).await;
+                    return self.confirm(round, token, ballot, votes).await;
                 }
                 Count::Refused => break,
             }
         }
-        self.refused(ballot, votes).await
+        self.refused(round, ballot, votes).await
     }
 
     /// Hears the nodes that answer in a moment, until `enough` is known. One that hangs is not
@@ -132,10 +136,11 @@ impl<'a> Election<'a> {
     /// whatever the clocks say.
     async fn confirm(
         &self,
+        round: Round,
         token: FencingToken,
         ballot: Ballot,
         mut votes: Answers<Result<Vote, Fault>>,
-    ) -> Result<Round, Fault> {
+    ) -> Result<Came, Fault> {
         let mut faults = ballot.faults;
         let mut have_it = 0;
         let mut raises = Answers::new();
@@ -174,20 +179,21 @@ impl<'a> Election<'a> {
             }
         }
         if self.nodes.clock.now() >= self.deadline {
-            self.nodes.take_back(self.claim);
+            self.nodes.take_back(self.claim, round.number);
             return Err(Fault::unavailable("the key was granted too late to be of use"));
         }
         self.nodes.in_background(raises, |_, _| async {});
         self.raise_late_ones(token, votes);
-        Ok(Round::Over(Outcome::Granted(token, ballot.attributes)))
+        Ok(Came::Over(Outcome::Granted(token, ballot.attributes)))
     }
 
     /// No majority is to be had. Says who has it, or that the votes are split.
     async fn refused(
         &self,
+        round: Round,
         mut ballot: Ballot,
         mut votes: Answers<Result<Vote, Fault>>,
-    ) -> Result<Round, Fault> {
+    ) -> Result<Came, Fault> {
         // Whoever has it is usually known after another answer or two.
         let known = |ballot: &Ballot| ballot.holder().is_some() || !ballot.holder_may_appear();
         self.hear_more(&mut ballot, &mut votes, known).await;
@@ -195,19 +201,19 @@ impl<'a> Election<'a> {
         self.hear_more(&mut ballot, &mut votes, agreed).await;
         if let Some(holder) = ballot.holder() {
             if !ballot.granted.is_empty() || ballot.missing() > 0 {
-                self.nodes.take_back(self.claim);
+                self.nodes.take_back(self.claim, round.number);
             }
-            return Ok(Round::Over(Outcome::Held(Some(holder))));
+            return Ok(Came::Over(Outcome::Held(Some(holder))));
         }
         if ballot.nobody_has_it() {
-            self.nodes.take_back(self.claim);
-            return Ok(Round::Over(Outcome::Held(None)));
+            self.nodes.take_back(self.claim, round.number);
+            return Ok(Came::Over(Outcome::Held(None)));
         }
         if ballot.answered() < self.nodes.majority() {
             // What was granted is kept: whoever asks again, with the same nonce, may need it.
             return Err(too_few(ballot.answered(), self.nodes.count(), &ballot.faults));
         }
-        Ok(Round::Split(ballot))
+        Ok(Came::Split(ballot))
     }
 
     /// A random part of a pause that doubles, so that claims that came together do not come
@@ -217,12 +223,14 @@ impl<'a> Election<'a> {
         (SHORTEST_PAUSE * 2_u32.pow(round)).mul_f64(f64::from(chance) / 255.0)
     }
 
-    fn withdraw(&self, ballot: &Ballot) {
+    fn withdraw(&self, round: Round, ballot: &Ballot) {
         let withdrawals = Answers::new();
         for (place, _) in &ballot.granted {
             let (place, claim) = (*place, self.claim.clone());
             if let Some(node) = self.nodes.all.get(place).cloned() {
-                withdrawals.push(Box::pin(async move { (place, node.withdraw(&claim).await) }));
+                withdrawals.push(Box::pin(async move {
+                    (place, node.withdraw(&claim, round.number).await)
+                }));
             }
         }
         self.nodes.in_background(withdrawals, |_, _| async {});

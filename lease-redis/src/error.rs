@@ -76,6 +76,8 @@ pub(crate) fn breaks_connection(error: &RedisError) -> bool {
         || error.is_connection_dropped()
         || error.is_io_error()
         || matches!(error.kind(), ErrorKind::Server(ServerErrorKind::ReadOnly))
+        // As Redis 6.2 wraps it, where a script meets it.
+        || error.to_string().contains("READONLY")
 }
 
 pub(crate) fn is_no_script(error: &RedisError) -> bool {
@@ -132,6 +134,15 @@ fn judge_text(text: &str) -> Option<(StoreErrorKind, &'static str)> {
         return Some((
             Misconfigured,
             ": this is a Cluster; connect to it by `RedisStore::cluster`",
+        ));
+    }
+    if says("DB index is out of range") {
+        return Some((Misconfigured, ": correct the database in the URL"));
+    }
+    if says("cluster support disabled") {
+        return Some((
+            Misconfigured,
+            ": this is no Cluster; connect to it by `RedisStore::connect`",
         ));
     }
     // It has answered, and nothing was written: fewer requests, or more memory, will help.

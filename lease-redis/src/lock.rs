@@ -64,6 +64,20 @@ impl From<Pulse> for Heartbeat {
     }
 }
 
+/// The round of votes in which a claim is made.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Round {
+    /// From 1, and larger than that of every earlier round: what takes back an earlier round does
+    /// not touch this one. 0 on one server, which holds no vote.
+    pub(crate) number: u64,
+    /// A node that has not been up for as long keeps from voting.
+    pub(crate) least_uptime: Duration,
+}
+
+impl Round {
+    pub(crate) const NONE: Self = Self { number: 0, least_uptime: Duration::ZERO };
+}
+
 /// Whether a server is asked for itself, or as one of several.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Standing {
@@ -72,7 +86,7 @@ pub(crate) enum Standing {
 }
 
 impl Node {
-    pub(crate) fn obtain_call(&self, claim: &Claim, least_uptime: Duration) -> Call {
+    pub(crate) fn obtain_call(&self, claim: &Claim, round: Round) -> Call {
         script::OBTAIN
             .on([
                 self.keys.holder(&claim.key),
@@ -83,10 +97,11 @@ impl Node {
             .arg(claim.lessee.as_str())
             .number(millis(claim.ttl))
             .number(millis(self.retention))
-            .number(least_uptime.as_secs())
+            .number(round.number)
+            .number(round.least_uptime.as_secs())
     }
 
-    pub(crate) fn adopt_call(&self, grant: &Grant, claim: &Claim) -> Call {
+    pub(crate) fn adopt_call(&self, grant: &Grant, claim: &Claim, round: Round) -> Call {
         script::ADOPT
             .on([
                 self.keys.holder(&grant.key),
@@ -98,18 +113,21 @@ impl Node {
             .arg(claim.lessee.as_str())
             .number(millis(claim.ttl))
             .number(millis(self.retention))
+            .number(round.number)
+            .number(grant.token.get())
     }
 
     pub(crate) fn release_call(
         &self,
-        key: &LeaseKey,
-        nonce: &str,
+        grant: &Grant,
         reserved: Option<Duration>,
         standing: Standing,
     ) -> Call {
+        let key = &grant.key;
         script::RELEASE
             .on([self.keys.holder(key), self.keys.counter(key)])
-            .arg(nonce)
+            .arg(grant.nonce.to_string())
+            .number(grant.token.get())
             .arg(reserved.map_or_else(String::new, |length| millis(length).to_string()))
             .number(millis(self.retention))
             .number(u64::from(standing == Standing::OneOfSeveral))
@@ -162,10 +180,12 @@ impl Node {
         self.says_yes(&call).await
     }
 
-    pub(crate) async fn withdraw(&self, claim: &Claim) -> Result<bool, Fault> {
+    /// Takes back a vote that was given in `round` or before.
+    pub(crate) async fn withdraw(&self, claim: &Claim, round: u64) -> Result<bool, Fault> {
         let call = script::WITHDRAW
             .on([self.keys.holder(&claim.key), self.keys.counter(&claim.key)])
             .arg(claim.nonce.to_string())
+            .number(round)
             .arg(self.publish())
             .arg(self.keys.channel(&claim.key));
         self.says_yes(&call).await

@@ -2,7 +2,6 @@
 
 use std::fmt;
 use std::future::Future;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -10,6 +9,7 @@ use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, Shared};
 use lease_core::{BootClock, Clock, Moment};
 use redis::{Cmd, RedisError, Value};
+use tokio::sync::Semaphore;
 use tokio::time::timeout;
 use tracing::{debug, warn};
 
@@ -31,7 +31,8 @@ pub(crate) struct Node {
     connector: Arc<Connector>,
     check: Arc<Check>,
     slot: Mutex<Slot>,
-    unanswered: AtomicUsize,
+    /// A permit for each call that may be unanswered at once.
+    unanswered: Semaphore,
     clock: BootClock,
 }
 
@@ -77,7 +78,7 @@ impl Node {
             connector,
             check: Arc::new(check),
             slot: Mutex::new(Slot { opening: None, opened: 0, heard: clock.now() }),
-            unanswered: AtomicUsize::new(0),
+            unanswered: Semaphore::new(MOST_UNANSWERED),
             clock,
         }
     }
@@ -86,9 +87,21 @@ impl Node {
         self.connector.role()
     }
 
+    /// Refuses a ttl that outlasts the memory of its token.
+    pub(crate) fn check(&self, ttl: Duration) -> Result<(), Fault> {
+        if ttl <= self.retention {
+            return Ok(());
+        }
+        Err(Fault::misconfigured(format!(
+            "a ttl of {ttl:?} is longer than the retention of {:?}: lengthen that",
+            self.retention
+        )))
+    }
+
     /// Connects, and says what is wrong with the server.
     pub(crate) async fn connect(&self) -> Result<(), Fault> {
-        self.within(async { self.link().await.map(drop) }).await
+        let limit = self.timeout.max(LEAST_TO_LOOK);
+        self.within_limit(limit, async { self.link().await.map(drop) }).await
     }
 
     /// Runs a script, by its hash where the server knows it.
@@ -142,18 +155,26 @@ impl Node {
     }
 
     async fn within<T>(&self, call: impl Future<Output = Result<T, Fault>>) -> Result<T, Fault> {
-        let _counted = Counted::new(&self.unanswered);
-        if self.unanswered.load(Ordering::Relaxed) > MOST_UNANSWERED {
-            return Err(Fault::unavailable(format!(
-                "{} has {MOST_UNANSWERED} requests that it has not answered",
-                self.name
-            )));
+        self.within_limit(self.timeout, call).await
+    }
+
+    async fn within_limit<T>(
+        &self,
+        limit: Duration,
+        call: impl Future<Output = Result<T, Fault>>,
+    ) -> Result<T, Fault> {
+        if self.unanswered.available_permits() == MOST_UNANSWERED {
+            // Nothing was to be heard until now: silence begins here.
+            self.slot().heard = self.clock.now();
         }
-        match timeout(self.timeout, call).await {
+        // Never closed, so a permit is always had in the end. The limit is the server's, not the
+        // queue's: calls that hang free their places when it has passed.
+        let _permit = self.unanswered.acquire().await;
+        match timeout(limit, call).await {
             Ok(answer) => answer,
             Err(_elapsed) => {
                 self.give_up_on_silence();
-                Err(Fault::late(&self.name, self.timeout))
+                Err(Fault::late(&self.name, limit))
             }
         }
     }
@@ -179,7 +200,7 @@ impl Node {
 
     fn open(&self) -> Opening {
         let (name, connector) = (Arc::clone(&self.name), Arc::clone(&self.connector));
-        let (check, patience) = (Arc::clone(&self.check), self.longest_silence() * 2);
+        let (check, patience) = (Arc::clone(&self.check), self.longest_silence().saturating_mul(2));
         let open = async move {
             let link = connector.open(patience).await;
             let link = link.map_err(|error| Fault::from_pool(&name, error))?;
@@ -221,7 +242,7 @@ impl Node {
     }
 
     fn longest_silence(&self) -> Duration {
-        (self.timeout * 4).max(LEAST_SILENCE)
+        self.timeout.saturating_mul(4).max(LEAST_SILENCE)
     }
 
     fn slot(&self) -> MutexGuard<'_, Slot> {
@@ -242,23 +263,10 @@ pub(crate) struct Limits {
     pub(crate) retention: Duration,
 }
 
-/// Counts a call while it is unanswered, also when its caller gives up.
-struct Counted<'a>(&'a AtomicUsize);
+/// A hung server costs no more memory than this many calls; others wait for their turn.
+const MOST_UNANSWERED: usize = 1024;
 
-impl<'a> Counted<'a> {
-    fn new(count: &'a AtomicUsize) -> Self {
-        count.fetch_add(1, Ordering::Relaxed);
-        Self(count)
-    }
-}
-
-impl Drop for Counted<'_> {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
-    }
-}
-
-/// A hung server costs no more memory than this many calls.
-const MOST_UNANSWERED: usize = 4096;
+/// The first connection, and a look at the server: several round trips, far away too.
+const LEAST_TO_LOOK: Duration = Duration::from_secs(2);
 
 const LEAST_SILENCE: Duration = Duration::from_secs(2);

@@ -2,6 +2,7 @@
 
 use std::future::Future;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
@@ -12,7 +13,7 @@ use tokio::sync::Semaphore;
 
 use crate::ballot::majority;
 use crate::error::Fault;
-use crate::lock::Vote;
+use crate::lock::{Round, Vote};
 use crate::node::Node;
 use crate::store::GRAIN;
 
@@ -23,6 +24,8 @@ pub(crate) struct Nodes {
     /// Longer claims are refused; `None` where nodes may vote as soon as they are up.
     pub(crate) max_ttl: Option<Duration>,
     pub(crate) least_uptime: Duration,
+    /// Rounds of votes so far, of all claims together.
+    pub(crate) last_round: AtomicU64,
     pub(crate) clock_rate_error: f64,
     pub(crate) clock: Arc<dyn Clock>,
     /// One permit for each request whose slow nodes are still on their way.
@@ -77,12 +80,18 @@ impl Nodes {
         });
     }
 
-    /// Takes back what `claim` was granted, on every node: also on one that has yet to hear of
+    /// The next round of votes.
+    pub(crate) fn next_round(&self) -> Round {
+        let number = self.last_round.fetch_add(1, Ordering::Relaxed) + 1;
+        Round { number, least_uptime: self.least_uptime }
+    }
+
+    /// Takes back what `claim` was granted up to `round`, on every node: also on one that has yet to hear of
     /// the claim, since this follows it on the same connection.
-    pub(crate) fn take_back(&self, claim: &Claim) {
+    pub(crate) fn take_back(&self, claim: &Claim, round: u64) {
         let withdrawals = self.ask(|node| {
             let claim = claim.clone();
-            async move { node.withdraw(&claim).await }
+            async move { node.withdraw(&claim, round).await }
         });
         self.in_background(withdrawals, |_, _| async {});
     }
@@ -94,7 +103,7 @@ impl Nodes {
                 "a ttl of {ttl:?} is longer than the {most:?} for which a node that restarted \
                  keeps from voting: shorten it, or set `with_max_ttl` for all who use these nodes"
             ))),
-            _ => Ok(()),
+            _ => self.all.iter().try_for_each(|node| node.check(ttl)),
         }
     }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use futures_util::StreamExt;
-use futures_util::stream::{BoxStream, FuturesUnordered};
+use futures_util::stream::{self, BoxStream, FuturesUnordered};
 use lease_core::{
     Beat, Claim, Freed, Grant, Heartbeat, Holder, LeaseKey, LockStore, Obtained, StoreError,
 };
@@ -19,7 +19,7 @@ use crate::lock::{Standing, Vote};
 use crate::nodes::Nodes;
 use crate::pulse::beat;
 use crate::quorum_config::{RedisQuorumBuilder, too_few};
-use crate::store::{BATCH, GRAIN, gone};
+use crate::store::{BATCH, BATCHES_AT_ONCE, GRAIN, gone};
 
 /// Keeps leases on a majority of independent servers.
 ///
@@ -37,8 +37,10 @@ pub struct RedisQuorum {
 }
 
 impl RedisQuorum {
-    /// Connects to the independent servers at `urls`: an odd number of them, all that there are,
-    /// in any order.
+    /// Connects to the independent servers at `urls`: all that there are, in any order.
+    ///
+    /// Three go on without one, five without two; one more of an even number makes nothing safer,
+    /// and is what a [change of the list](crate#a-quorum) passes through.
     ///
     /// # Errors
     ///
@@ -64,9 +66,8 @@ impl RedisQuorum {
 impl LockStore for RedisQuorum {
     async fn obtain(&self, claim: &Claim) -> Result<Obtained, StoreError> {
         self.nodes.check(claim.ttl)?;
-        let least_uptime = self.nodes.least_uptime;
         let election = Election::new(&self.nodes, claim);
-        match election.hold(|node| node.obtain_call(claim, least_uptime)).await? {
+        match election.hold(|node, round| node.obtain_call(claim, round)).await? {
             Outcome::Granted(token, attributes) => {
                 Ok(Obtained::Granted(claim.granted(token), attributes))
             }
@@ -85,21 +86,28 @@ impl LockStore for RedisQuorum {
     }
 
     async fn release(&self, grant: &Grant, reserved: Option<Duration>) -> Result<(), StoreError> {
-        let nonce = grant.nonce.to_string();
         let mut releases = self.nodes.ask(|node| {
-            let call = node.release_call(&grant.key, &nonce, reserved, Standing::OneOfSeveral);
+            let call = node.release_call(grant, reserved, Standing::OneOfSeveral);
             async move { node.says_yes(&call).await }
         });
-        let (mut done, mut faults) = (0, Vec::new());
+        let (mut done, mut followed, mut faults) = (0, 0, Vec::new());
         while let Some((_, release)) = releases.next().await {
             match release {
-                Ok(_) => done += 1,
+                Ok(true) => done += 1,
+                // There the key went to somebody else already.
+                Ok(false) => followed += 1,
                 Err(fault) => faults.push(fault),
             }
-            if done >= self.nodes.majority() {
+            // A reservation holds where a majority has written it; without one, it only matters
+            // that the grant is on no majority any more.
+            let settled = if reserved.is_some() { done.max(followed) } else { done + followed };
+            if settled >= self.nodes.majority() {
                 self.nodes.in_background(releases, |_, _| async {});
                 return Ok(());
             }
+        }
+        if faults.is_empty() {
+            return Ok(());
         }
         Err(too_few(done, self.nodes.count(), &faults).into())
     }
@@ -107,7 +115,7 @@ impl LockStore for RedisQuorum {
     async fn adopt(&self, grant: &Grant, claim: &Claim) -> Result<Obtained, StoreError> {
         self.nodes.check(claim.ttl)?;
         let election = Election::new(&self.nodes, claim);
-        match election.hold_once(|node| node.adopt_call(grant, claim)).await? {
+        match election.hold_once(|node, round| node.adopt_call(grant, claim, round)).await? {
             Outcome::Granted(token, attributes) => {
                 Ok(Obtained::Granted(claim.granted(token), attributes))
             }
@@ -149,13 +157,13 @@ impl LockStore for RedisQuorum {
     ) -> BoxStream<'a, (usize, Result<Heartbeat, StoreError>)> {
         let batches = beats.chunks(BATCH).enumerate().map(|(number, beats)| {
             let answers = beat(&self.nodes, beats.into());
-            futures_util::stream::unfold(answers, move |mut answers| async move {
+            stream::unfold(answers, move |mut answers| async move {
                 let (place, answer) = answers.recv().await?;
                 Some(((number * BATCH + place, answer), answers))
             })
             .boxed()
         });
-        futures_util::stream::select_all(batches).boxed()
+        stream::iter(batches).flatten_unordered(BATCHES_AT_ONCE).boxed()
     }
 
     async fn watch(&self, key: &LeaseKey) -> Result<Freed, StoreError> {

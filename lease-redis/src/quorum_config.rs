@@ -1,12 +1,13 @@
 //! How a quorum is set up.
 
 use std::collections::HashMap;
+use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
-use lease_core::{BootClock, Clock, StoreError, StoreErrorKind};
+use lease_core::{BootClock, Clock, LeaseOptions, StoreError, StoreErrorKind};
 use tokio::sync::Semaphore;
 
 use crate::diagnose::Eviction;
@@ -26,6 +27,8 @@ pub struct RedisQuorumBuilder {
     quarantine: Quarantine,
     clock_rate_error: f64,
     clock: Arc<dyn Clock>,
+    /// How many pools were given, where that is not one for each node.
+    other_count: Option<usize>,
 }
 
 #[derive(Clone)]
@@ -50,6 +53,7 @@ impl RedisQuorumBuilder {
             quarantine: Quarantine::On,
             clock_rate_error: 0.01,
             clock: Arc::new(BootClock::new()),
+            other_count: None,
         }
     }
 
@@ -117,6 +121,8 @@ impl RedisQuorumBuilder {
     /// Takes the connections of the nodes from `pools`, in the order of their URLs; watches have
     /// connections of their own.
     pub fn with_pools(mut self, pools: impl IntoIterator<Item = deadpool_redis::Pool>) -> Self {
+        let pools: Vec<_> = pools.into_iter().collect();
+        self.other_count = (pools.len() != self.nodes.len()).then_some(pools.len());
         for (node, pool) in self.nodes.iter_mut().zip(pools) {
             node.pool = Some(pool);
         }
@@ -158,6 +164,7 @@ impl RedisQuorumBuilder {
             all: nodes,
             max_ttl: (self.quarantine == Quarantine::On).then_some(self.max_ttl),
             least_uptime: quarantine,
+            last_round: AtomicU64::new(0),
             clock_rate_error: self.clock_rate_error,
             clock: self.clock,
             background: Arc::new(Semaphore::new(MOST_IN_BACKGROUND)),
@@ -168,6 +175,19 @@ impl RedisQuorumBuilder {
         self.common.check()?;
         if self.nodes.is_empty() {
             return Err(Fault::misconfigured("a quorum of no nodes: name three or five"));
+        }
+        if self.max_ttl > LeaseOptions::MAX_TTL.min(self.common.retention) {
+            return Err(Fault::misconfigured(format!(
+                "max_ttl {:?} is too long: at most {:?}, and no longer than the retention",
+                self.max_ttl,
+                LeaseOptions::MAX_TTL
+            )));
+        }
+        if let Some(count) = self.other_count {
+            return Err(Fault::misconfigured(format!(
+                "{count} pools for {} nodes: give each node its own, in the order of their URLs",
+                self.nodes.len()
+            )));
         }
         if !(0.0..0.5).contains(&self.clock_rate_error) {
             return Err(Fault::misconfigured(format!(

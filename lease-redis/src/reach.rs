@@ -32,9 +32,9 @@ impl Common {
                 self.prefix
             )));
         }
-        if self.timeout < Duration::from_millis(1) {
+        if !(Duration::from_millis(1)..=LONGEST_TIMEOUT).contains(&self.timeout) {
             return Err(Fault::misconfigured(format!(
-                "time-out {:?} is too short: it is 1 ms at least",
+                "time-out {:?} is out of range: 1 ms to {LONGEST_TIMEOUT:?}",
                 self.timeout
             )));
         }
@@ -147,18 +147,21 @@ impl Common {
     fn info(&self, url: &str) -> Result<ConnectionInfo, Fault> {
         // The URL may carry a password: it is not repeated.
         let refused = |error: RedisError| {
-            Fault::misconfigured(format!("a URL of a redis server is not valid: {error}"))
+            Fault::misconfigured(format!(
+                "a URL of a Redis server is not valid ({error}): it is \
+                 redis://user:password@host:port/database, or rediss:// for TLS"
+            ))
         };
+        if cfg!(not(feature = "tls")) && url.starts_with("rediss://") {
+            return Err(Fault::misconfigured(
+                "this URL asks for TLS, which lease-redis was built without: add its feature `tls`",
+            ));
+        }
         let info = url.into_connection_info().map_err(refused)?;
         #[cfg(feature = "tls")]
         if let Some(certificates) = &self.certificates {
             let client = Client::build_with_tls(info, certificates.clone()).map_err(refused)?;
             return Ok(client.get_connection_info().clone());
-        }
-        if !info.addr().is_supported() {
-            return Err(Fault::misconfigured(
-                "this URL asks for TLS, which lease-redis was built without: add its feature `tls`",
-            ));
         }
         Ok(info)
     }
@@ -203,6 +206,9 @@ impl fmt::Debug for Common {
 /// Connections of a pool. One is shared by all calls; the others are for those who wait for
 /// replicas.
 const POOL: usize = 16;
+
+/// A ttl is a day at most, and a time-out well below.
+const LONGEST_TIMEOUT: Duration = Duration::from_secs(60 * 60);
 
 /// Connecting takes several round trips, and goes on when the call that wanted it has given up.
 const LEAST_TO_CONNECT: Duration = Duration::from_secs(1);

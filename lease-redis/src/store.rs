@@ -5,15 +5,16 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use futures_util::StreamExt;
-use futures_util::stream::{self, BoxStream, FuturesUnordered};
+use futures_util::stream::{self, BoxStream};
 use lease_core::{
     Beat, Claim, Freed, Grant, Heartbeat, Holder, LeaseKey, LockStore, Obtained, StoreError,
+    StoreErrorKind,
 };
 
 use crate::config::RedisStoreBuilder;
 use crate::connection::Role;
 use crate::error::Fault;
-use crate::lock::{Standing, Vote};
+use crate::lock::{Round, Standing, Vote};
 use crate::node::Node;
 use crate::script::Call;
 
@@ -64,16 +65,23 @@ impl RedisStore {
 
     /// Runs a script that grants, on as many replicas as was asked for.
     async fn vote(&self, claim: &Claim, call: &Call) -> Result<Vote, Fault> {
+        self.node.check(claim.ttl)?;
         if self.replicas == 0 {
-            return self.node.vote(call).await;
+            let vote = self.node.vote(call).await;
+            if vote.as_ref().is_err_and(|fault| fault.kind == StoreErrorKind::Corrupt) {
+                // What cannot be read cannot be used: it is not to keep the key for a ttl.
+                drop(self.node.withdraw(claim, Round::NONE.number).await);
+            }
+            return vote;
         }
         let (answer, copies) = self.node.call_and_wait(call, self.replicas).await?;
         let vote = self.node.read_vote(call.name(), &answer)?;
-        if copies < self.replicas && matches!(vote, Vote::Granted(..)) {
+        if let Vote::Granted(token, ..) = vote
+            && copies < self.replicas
+        {
             let name = &self.node.name;
             // Given back, since nobody will hear of it. If this fails, the ttl does it.
-            let nonce = claim.nonce.to_string();
-            let release = self.node.release_call(&claim.key, &nonce, None, Standing::Alone);
+            let release = self.node.release_call(&claim.granted(token), None, Standing::Alone);
             drop(self.node.call(&release).await);
             return Err(Fault::unavailable(format!(
                 "{name}: {copies} replicas have the grant, not {}",
@@ -87,7 +95,7 @@ impl RedisStore {
 #[async_trait]
 impl LockStore for RedisStore {
     async fn obtain(&self, claim: &Claim) -> Result<Obtained, StoreError> {
-        let call = self.node.obtain_call(claim, Duration::ZERO);
+        let call = self.node.obtain_call(claim, Round::NONE);
         match self.vote(claim, &call).await? {
             Vote::Granted(token, attributes, _) => {
                 Ok(Obtained::Granted(claim.granted(token), attributes))
@@ -104,13 +112,12 @@ impl LockStore for RedisStore {
     }
 
     async fn release(&self, grant: &Grant, reserved: Option<Duration>) -> Result<(), StoreError> {
-        let nonce = grant.nonce.to_string();
-        let call = self.node.release_call(&grant.key, &nonce, reserved, Standing::Alone);
+        let call = self.node.release_call(grant, reserved, Standing::Alone);
         Ok(self.node.says_yes(&call).await.map(drop)?)
     }
 
     async fn adopt(&self, grant: &Grant, claim: &Claim) -> Result<Obtained, StoreError> {
-        let call = self.node.adopt_call(grant, claim);
+        let call = self.node.adopt_call(grant, claim, Round::NONE);
         match self.vote(claim, &call).await? {
             Vote::Granted(token, attributes, _) => {
                 Ok(Obtained::Granted(claim.granted(token), attributes))
@@ -140,7 +147,7 @@ impl LockStore for RedisStore {
             });
             stream::iter(answers)
         });
-        batches.collect::<FuturesUnordered<_>>().flatten().boxed()
+        stream::iter(batches).buffer_unordered(BATCHES_AT_ONCE).flatten().boxed()
     }
 
     async fn watch(&self, key: &LeaseKey) -> Result<Freed, StoreError> {
@@ -164,3 +171,6 @@ pub(crate) const GRAIN: Duration = Duration::from_millis(1);
 /// Heartbeats in one script: few enough that it keeps the server from others for less than a
 /// millisecond.
 pub(crate) const BATCH: usize = 64;
+
+/// As many as a locker ever has on their way.
+pub(crate) const BATCHES_AT_ONCE: usize = 64;

@@ -15,7 +15,7 @@ use crate::error::Fault;
 use crate::lock::{Vote, count, millis};
 use crate::script::{self, Call, text};
 use crate::store::RedisStore;
-use crate::value::{read_attributes, write};
+use crate::value::{MOST_LEVELS, read_attributes, write};
 
 /// A record is what was created or updated, or is leased just now. [`list`](LeaseTable::list) has
 /// those that were created or updated: to list every lock as well, each would have to be written
@@ -67,7 +67,11 @@ impl LeaseTable for RedisStore {
             Fenced::Written(written) => Ok(written),
             Fenced::Unlisted => {
                 self.put_on_list(&grant.key).await?;
-                match self.fenced(&self.update_call(grant, change, Listed::Already)?).await? {
+                let update = self.update_call(grant, change, Listed::Already)?;
+                let updated = self.fenced(&update).await?;
+                // And once more, as for `create`.
+                self.put_on_list(&grant.key).await?;
+                match updated {
                     Fenced::Written(written) => Ok(written),
                     Fenced::Unlisted => Err(self.node.unreadable("update").into()),
                 }
@@ -250,8 +254,11 @@ impl RedisStore {
 
 fn written(name: &str, value: &Attribute) -> Result<String, StoreError> {
     write(value).ok_or_else(|| {
-        let sentence = format!("attribute {name:?} has a type that Redis leases do not know yet");
-        StoreError::new(StoreErrorKind::Misconfigured, InvalidInput::new(sentence))
+        let sentence = format!(
+            "attribute {name:?} is nested more than {MOST_LEVELS} deep, or has a type that Redis \
+             leases do not know yet"
+        );
+        StoreError::new(StoreErrorKind::Refused, InvalidInput::new(sentence))
     })
 }
 

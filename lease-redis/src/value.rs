@@ -9,9 +9,22 @@ use serde_json::{Map, Value as Json, json};
 
 use crate::script::text;
 
-/// `{"S":"text"}`, `{"N":"1.5"}`, `{"L":[…]}` and so on; bytes are in hexadecimal digits.
+/// `{"S":"text"}`, `{"N":"1.5"}`, `{"L":[…]}` and so on; bytes are in hexadecimal digits. `None`
+/// where it is nested deeper than [`MOST_LEVELS`], or has a type that is not known here.
 pub(crate) fn write(value: &Value) -> Option<String> {
-    to_json(value).map(|json| json.to_string())
+    (levels(value) <= MOST_LEVELS).then(|| to_json(value).map(|json| json.to_string()))?
+}
+
+/// As `DynamoDB`'s limit; what was written deeper could not be read back.
+pub(crate) const MOST_LEVELS: usize = 32;
+
+fn levels(value: &Value) -> usize {
+    let inside = match value {
+        Value::List(items) => items.iter().map(levels).max(),
+        Value::Map(entries) => entries.values().map(levels).max(),
+        _ => return 0,
+    };
+    1 + inside.unwrap_or(0)
 }
 
 /// The attributes of a record; `None` inside where there is no record. Fields that are not

@@ -152,6 +152,8 @@ enum Control {
 
 enum Heard {
     Freed(String),
+    /// A channel is not listened to any more: we left it, or the Cluster moved its slot.
+    Left(String),
     /// A connection broke and was made again: anything may have been missed.
     Interrupted,
 }
@@ -166,6 +168,7 @@ impl Listener {
                 biased;
                 heard = next(&mut self.feed) => match heard {
                     Some(Heard::Freed(channel)) => self.wake(&channel),
+                    Some(Heard::Left(channel)) => self.forget(&channel),
                     Some(Heard::Interrupted) => self.wake_all(),
                     None => self.disconnect("closed by the server"),
                 },
@@ -184,6 +187,10 @@ impl Listener {
     }
 
     async fn watch(&mut self, name: String, id: u64, watching: Watching) {
+        // While the server hung, many may have come and given up.
+        if watching.registered.is_closed() {
+            return;
+        }
         if self.feed.is_none() {
             match self.connect().await {
                 Ok(feed) => self.feed = Some(feed),
@@ -251,6 +258,13 @@ impl Listener {
                 // Who no longer waits needs no waking.
                 let _ = wake.send(());
             }
+        }
+    }
+
+    /// Wakes who waits for a channel that is not heard any more; the next watch subscribes again.
+    fn forget(&mut self, name: &str) {
+        if self.channels.get(name).is_some_and(|channel| channel.confirmed) {
+            self.channels.remove(name);
         }
     }
 
@@ -334,8 +348,16 @@ impl Feed {
                                 return Some((heard, pushes));
                             }
                             // Made again by the driver, with its subscriptions.
-                            PushKind::Disconnection | PushKind::SUnsubscribe => {
-                                return Some((Heard::Interrupted, pushes));
+                            PushKind::Disconnection => return Some((Heard::Interrupted, pushes)),
+                            // Left by us, or moved with its slot.
+                            PushKind::SUnsubscribe => {
+                                let heard = match push.data.first() {
+                                    Some(Value::BulkString(name)) => {
+                                        Heard::Left(String::from_utf8_lossy(name).into_owned())
+                                    }
+                                    _ => Heard::Interrupted,
+                                };
+                                return Some((heard, pushes));
                             }
                             _ => (),
                         }

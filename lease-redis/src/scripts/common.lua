@@ -1,11 +1,13 @@
 -- In front of every script. Each may assume that its keys are in one slot, and that time stands
 -- still while it runs: what is there at its start is there until its end.
 --
--- holder      hash, expires with the lease: nonce, lessee, token, beat, evicted; shown (on a node
---             of a quorum that counted to another token than the grant's)
--- counter     hash, kept for days after its last use: token, run (of the server, when the token
---             was given), granted (the nonce of the last grant), lessee (of that grant),
---             last (the nonce of the last release), until (ms) and only (a reservation)
+-- holder      hash, expires with the lease: nonce, lessee, token, beat, evicted; on a node of a
+--             quorum also ask (the number of the round in which the claim was heard last) and
+--             shown (where this node counted to another token than the grant's)
+-- counter     hash, kept for days after its last use: token, granted (the nonce of the last
+--             grant), lessee (of that grant), last (the nonce of the last release), until (ms) and
+--             only (a reservation), deleted (the nonce that removed the record); on a node of a quorum also run (of the server, when the token
+--             was given), before and before_lessee (granted and lessee, before the last grant)
 -- attributes  hash, never expires: "." marks the record, "=name" is an attribute
 
 -- Exact below 2^53, where Lua would print 1.7e+15.
@@ -19,19 +21,29 @@ local function now()
     return time[1] * 1000000 + time[2]
 end
 
+-- Keeps a counter for at least `length` milliseconds from now: a reservation on it may last longer.
+local function keep(counter, length)
+    if redis.call('PTTL', counter) < tonumber(length) then
+        redis.call('PEXPIRE', counter, length)
+    end
+end
+
 -- The larger of what is there and `token`: counters never go back.
 local function raise_counter(counter, token, retention)
     if (tonumber(redis.call('HGET', counter, 'token')) or -1) < token then
         redis.call('HSET', counter, 'token', digits(token))
     end
-    redis.call('PEXPIRE', counter, retention)
+    keep(counter, retention)
 end
 
--- One more than the last token. A server with another run id than the one that gave it may have
--- lost later ones (it restarted, or is a replica that was promoted), so there its time counts, too.
+-- More than the last token, and no less than the server's time: it may have lost later ones, when
+-- it restarted, or when another that had them stood in for it.
+--
+-- The nodes of a quorum count in ones, so that they agree: there, only another `run` of the server
+-- than the one that gave the last token looks at its time.
 local function next_token(token, given_under, run)
     local following = (tonumber(token) or 0) + 1
-    if token and given_under == run then
+    if token and run and given_under == run then
         return following
     end
     return math.max(following, now())
@@ -73,13 +85,13 @@ end
 local function vacate(holder, counter, nonce, retention)
     redis.call('DEL', holder)
     redis.call('HSET', counter, 'last', nonce)
-    redis.call('PEXPIRE', counter, retention)
+    keep(counter, retention)
 end
 
 -- Nobody but `only` (nobody at all, without) may obtain the key for `length` milliseconds.
 local function reserve(counter, length, only, retention)
     redis.call('HSET', counter, 'until', digits(now() / 1000 + length), 'only', only)
-    redis.call('PEXPIRE', counter, math.max(retention, length))
+    keep(counter, math.max(retention, length))
 end
 
 -- Wakes who waits. A user without the right to publish can still release.

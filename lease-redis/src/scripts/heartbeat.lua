@@ -31,6 +31,10 @@ for place = 1, #KEYS / 2 do
         ARGV[at], ARGV[at + 1], ARGV[at + 2], ARGV[at + 3])
     if not done then
         answer = '!' .. (type(answer) == 'table' and answer.err or tostring(answer))
+        -- But that this is no master any more concerns all.
+        if string.find(answer, 'READONLY') then
+            return redis.error_reply('READONLY ' .. answer)
+        end
     end
     answers[place] = answer
 end

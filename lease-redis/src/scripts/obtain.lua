@@ -1,12 +1,16 @@
 -- Grants a free key.
--- KEYS: holder, counter, attributes. ARGV: nonce, lessee, ttl (ms), retention (ms),
--- the seconds that the server must have been up to take part.
+-- KEYS: holder, counter, attributes. ARGV: nonce, lessee, ttl (ms), retention (ms); on a node of a
+-- quorum the number of the round, or 0; the seconds that a node must have been up to take part.
 local holder, counter, attributes = KEYS[1], KEYS[2], KEYS[3]
-local nonce, lessee, ttl, retention = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
+local nonce, lessee, ttl, retention, ask = ARGV[1], ARGV[2], ARGV[3], ARGV[4], tonumber(ARGV[5])
 
-local held = redis.call('HMGET', holder, 'nonce', 'token')
+local held = redis.call('HMGET', holder, 'nonce', 'token', 'ask')
 if held[1] == nonce then
-    -- Granted before, and the reply was lost. Not extended: nobody knows which reply came.
+    -- Granted before, and the reply was lost. Not extended: nobody knows which reply came. But it
+    -- is asked for again, so what takes earlier rounds back comes too late.
+    if ask > (tonumber(held[3]) or 0) then
+        redis.call('HSET', holder, 'ask', ask)
+    end
     return { 'again', held[2], redis.call('HGETALL', attributes) }
 end
 if held[1] then
@@ -27,14 +31,18 @@ if past[6] then
     redis.call('HDEL', counter, 'until', 'only')
 end
 
-local run, uptime = server()
-local least_uptime = tonumber(ARGV[5])
-if least_uptime > 0 and uptime < least_uptime then
-    return { 'restarted', math.max(uptime, 0) }
+local run, uptime
+if ask > 0 then
+    run, uptime = server()
+    if uptime < tonumber(ARGV[6]) then
+        return { 'restarted', math.max(uptime, 0) }
+    end
+    redis.call('HSET', counter, 'run', run, 'before', past[3] or '', 'before_lessee', past[5] or '')
+    redis.call('HSET', holder, 'ask', ask)
 end
 local token = digits(next_token(past[1], past[2], run))
-redis.call('HSET', counter, 'token', token, 'run', run, 'granted', nonce, 'lessee', lessee)
-redis.call('PEXPIRE', counter, retention)
+redis.call('HSET', counter, 'token', token, 'granted', nonce, 'lessee', lessee)
+keep(counter, retention)
 redis.call('HSET', holder, 'nonce', nonce, 'lessee', lessee, 'token', token, 'beat', 0)
 redis.call('PEXPIRE', holder, ttl)
 return { 'granted', token, redis.call('HGETALL', attributes) }

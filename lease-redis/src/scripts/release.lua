@@ -1,19 +1,27 @@
 -- Frees a key that its grant still holds.
--- KEYS: holder, counter. ARGV: nonce, reservation (ms, or empty), retention (ms), 1 where a node
--- of a quorum is asked, the command that publishes, the channel.
+-- KEYS: holder, counter. ARGV: nonce, token, reservation (ms, or empty), retention (ms), 1 where a
+-- node of a quorum is asked, the command that publishes, the channel.
 local holds_now = redis.call('HGET', KEYS[1], 'nonce')
 if holds_now == ARGV[1] then
-    vacate(KEYS[1], KEYS[2], ARGV[1], ARGV[3])
-    if ARGV[2] ~= '' then
-        reserve(KEYS[2], tonumber(ARGV[2]), '', tonumber(ARGV[3]))
+    vacate(KEYS[1], KEYS[2], ARGV[1], ARGV[4])
+    if ARGV[3] ~= '' then
+        reserve(KEYS[2], tonumber(ARGV[3]), '', tonumber(ARGV[4]))
     end
-    tell(ARGV[5], ARGV[6])
+    tell(ARGV[6], ARGV[7])
     return 1
 end
-if not holds_now and ARGV[4] == '1' then
-    -- This node may yet hear of the grant that is being released here: of a claim that is late,
-    -- or of being put back.
-    redis.call('HSET', KEYS[2], 'last', ARGV[1])
-    redis.call('PEXPIRE', KEYS[2], ARGV[3])
+if holds_now or ARGV[5] ~= '1' then
+    return 0
 end
-return 0
+-- This node may yet hear of the grant that is being released here: of a claim that is late, or of
+-- being put back. And a reservation needs a majority, whoever of it had the grant.
+local past = redis.call('HMGET', KEYS[2], 'token', 'granted')
+if is_followed(past[1], past[2], ARGV[1], tonumber(ARGV[2])) then
+    return 0
+end
+redis.call('HSET', KEYS[2], 'last', ARGV[1])
+keep(KEYS[2], ARGV[4])
+if ARGV[3] ~= '' then
+    reserve(KEYS[2], tonumber(ARGV[3]), '', tonumber(ARGV[4]))
+end
+return 1

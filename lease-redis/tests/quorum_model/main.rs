@@ -16,15 +16,19 @@
     reason = "places are in range by construction, and a search tells how far it went"
 )]
 
+mod arrival;
 mod code;
+mod election;
+mod next;
 mod search;
 mod setup;
 mod state;
 mod step;
+mod violation;
 
 use search::search;
 use setup::{Clocks, Rule, Setup};
-use step::Violation;
+use violation::Violation;
 
 #[test]
 fn tokens_are_unique_and_ordered() {

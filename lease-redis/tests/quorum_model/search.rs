@@ -8,9 +8,11 @@ use std::fmt;
 use std::hash::{BuildHasherDefault, Hasher};
 
 use crate::code::Code;
+use crate::next::take_all;
 use crate::setup::Setup;
 use crate::state::State;
-use crate::step::{Step, Violation, take_all};
+use crate::step::Step;
+use crate::violation::Violation;
 
 #[derive(Debug)]
 pub(crate) struct Found<const N: usize> {

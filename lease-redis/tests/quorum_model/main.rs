@@ -8,7 +8,7 @@
 //!
 //! Not in it: handing over, evictions, reservations, and a second heartbeat of one lease. The
 //! usual size takes seconds, for 3, 4 and 5 nodes. The full one takes minutes:
-//! `cargo test --release -p lease-redis --test quorum_model -- --ignored --nocapture`
+//! `cargo test -p lease-redis --test quorum_model -- --ignored --nocapture`
 #![expect(
     clippy::unwrap_used,
     clippy::indexing_slicing,

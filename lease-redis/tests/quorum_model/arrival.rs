@@ -1,0 +1,227 @@
+//! What a node does with what arrives: the scripts.
+
+use crate::election::written_back;
+use crate::next::Steps;
+use crate::setup::{Rule, Setup};
+use crate::state::{Beat, Claim, Freed, Link, Phase, State, Vote, bit, name};
+use crate::step::{Message, Step};
+use crate::violation::Violation;
+
+impl<const N: usize> Steps<'_, N> {
+    /// Whatever of `place` is on its way to `node` may arrive now.
+    ///
+    /// All answers are heard. One that is lost makes for fewer grants, and so for less that can
+    /// be wrong; and a claim that was counted without it is among those that are tried.
+    pub(crate) fn deliver(&mut self, place: usize, node: usize) {
+        let claim = self.state.claims[place];
+        let link = self.state.nodes[node].links[place];
+        match link.vote {
+            Vote::Asked => self.deliver_claim(Message::Claim, place, node),
+            Vote::Raising => self.deliver_write_back(place, node),
+            Vote::Nothing | Vote::Counted(_) | Vote::Stands => (),
+        }
+        if link.doubled {
+            self.deliver_claim(Message::EarlierClaim, place, node);
+        }
+        if link.stale != 0 {
+            let arrives = Step::Arrives(Message::EarlierWriteBack, place, node);
+            self.then(arrives, |state| {
+                write_back(state, place, node, link.stale);
+                state.nodes[node].links[place].stale = 0;
+            });
+        }
+        if link.beat == Beat::Sent {
+            self.deliver_heartbeat(place, node);
+        }
+        // It may be sent at any time since the grant, so nobody need know when it was.
+        if place < self.setup.lasting && claim.was_granted() && self.state.put_backs > 0 {
+            self.deliver_put_back(place, node);
+        }
+        match link.freed {
+            Freed::Withdrawing => self.deliver_withdrawal(place, node),
+            Freed::Releasing => self.deliver_release(place, node),
+            Freed::Nothing | Freed::Released => (),
+        }
+    }
+
+    fn deliver_claim(&mut self, message: Message, place: usize, node: usize) {
+        let (setup, name) = (self.setup, name(place));
+        let there = self.state.nodes[node];
+        let quarantined = there.awaited != 0 && !setup.leaves_out(Rule::Quarantine);
+        let refused =
+            there.holder != 0 || there.granted == name || there.last == name || quarantined;
+        let again = there.holder == name;
+        let violation = if again || refused { None } else { self.taken_after_release(place, node) };
+        let mut time = self.state.largest_counted() + 1;
+        if setup.leaves_out(Rule::TimeAfterRestart) {
+            time = 0;
+        }
+        self.then_in_spite_of(violation, Step::Arrives(message, place, node), |state| {
+            let there = &mut state.nodes[node];
+            let link = &mut there.links[place];
+            link.overtake_withdrawal(setup);
+            match message {
+                Message::EarlierClaim => link.doubled = false,
+                _ => link.vote = Vote::Nothing,
+            }
+            if !again && refused {
+                return;
+            }
+            if !again {
+                there.counter += 1;
+                if there.restarted {
+                    there.counter = there.counter.max(time);
+                }
+                there.restarted = false;
+                (there.holder, there.granted, there.held) = (name, name, there.counter);
+            }
+            let claim = &state.claims[place];
+            if matches!(message, Message::Claim) {
+                there.links[place].vote = match claim.phase {
+                    Phase::Asking => Vote::Counted(there.held),
+                    Phase::WritingBack => written_back(setup, there.held, claim.token),
+                    Phase::Granted | Phase::Over if there.held < claim.token => Vote::Raising,
+                    _ => Vote::Nothing,
+                };
+            }
+        });
+    }
+
+    fn deliver_write_back(&mut self, place: usize, node: usize) {
+        let claim = self.state.claims[place];
+        let unguarded = self.setup.leaves_out(Rule::GuardOfWriteBack);
+        self.then(Step::Arrives(Message::WriteBack, place, node), |state| {
+            let written = write_back(state, place, node, claim.token);
+            let there = &mut state.nodes[node];
+            if unguarded {
+                there.counter = there.counter.max(claim.token);
+            }
+            let stands = claim.phase == Phase::WritingBack && (written || unguarded);
+            there.links[place].vote = if stands { Vote::Stands } else { Vote::Nothing };
+        });
+    }
+
+    fn deliver_heartbeat(&mut self, place: usize, node: usize) {
+        let setup = self.setup;
+        let there = &self.state.nodes[node];
+        // It comes a period after the lease was put back there. Claims that had a vote of the
+        // node's before it restarted are decided by then.
+        let undecided = |(other, claim): (usize, &Claim)| {
+            there.awaited & bit(other) != 0
+                && matches!(claim.phase, Phase::Asking | Phase::WritingBack)
+        };
+        if self.state.claims.iter().enumerate().any(undecided)
+            && !setup.leaves_out(Rule::DecidedWithinAPeriod)
+        {
+            return;
+        }
+        let holds = there.holder == name(place);
+        let violation = if holds { self.extended_too_late(place) } else { None };
+        self.then_in_spite_of(violation, Step::Arrives(Message::Heartbeat, place, node), |state| {
+            let link = &mut state.nodes[node].links[place];
+            link.beat = Beat::Nothing;
+            link.overtake_withdrawal(setup);
+            if holds {
+                extend(setup, state, place, node);
+            }
+        });
+    }
+
+    fn deliver_put_back(&mut self, place: usize, node: usize) {
+        let setup = self.setup;
+        let (claim, there) = (self.state.claims[place], self.state.nodes[node]);
+        let followed = there.counter > claim.token && there.granted != name(place);
+        let released = there.last == name(place);
+        let refused = there.holder != 0
+            || (followed && !self.setup.leaves_out(Rule::NotPutBackAfterAnother))
+            || (released && !self.setup.leaves_out(Rule::NotPutBackAfterRelease));
+        if refused {
+            return;
+        }
+        let counts = self.setup.leaves_out(Rule::PutBackDoesNotCount)
+            && self.state.nodes.iter().any(|node| node.links[place].beat != Beat::Nothing);
+        let too_late = if counts { self.extended_too_late(place) } else { None };
+        let violation = self.taken_after_release(place, node).or(too_late);
+        self.then_in_spite_of(violation, Step::Arrives(Message::PutBack, place, node), |state| {
+            let there = &mut state.nodes[node];
+            (there.holder, there.granted, there.held) = (name(place), name(place), claim.token);
+            there.counter = there.counter.max(claim.token);
+            state.put_backs -= 1;
+            if counts {
+                extend(setup, state, place, node);
+            }
+        });
+    }
+
+    fn deliver_withdrawal(&mut self, place: usize, node: usize) {
+        self.then(Step::Arrives(Message::Withdrawal, place, node), |state| {
+            let there = &mut state.nodes[node];
+            if there.holder == name(place) {
+                (there.holder, there.granted) = (0, 0);
+            }
+            there.links[place].freed = Freed::Nothing;
+        });
+    }
+
+    fn deliver_release(&mut self, place: usize, node: usize) {
+        self.then(Step::Arrives(Message::Release, place, node), |state| {
+            let there = &mut state.nodes[node];
+            if there.holder == name(place) || there.holder == 0 {
+                (there.holder, there.last) = (0, name(place));
+                there.links[place].freed = Freed::Released;
+            } else {
+                there.links[place].freed = Freed::Nothing;
+            }
+        });
+    }
+
+    /// Whether one more node that extends it is one too many.
+    fn extended_too_late(&self, place: usize) -> Option<Violation> {
+        let extended = self.state.count(place, |link| link.beat == Beat::Extended) + 1;
+        let followed = self.state.claims[place].followed;
+        (followed && extended >= self.setup.quorum).then_some(Violation::ExtendedAfterASuccessor)
+    }
+
+    /// Whether it is taken although the node remembered its release. A later release may have
+    /// taken the place of that one.
+    fn taken_after_release(&self, place: usize, node: usize) -> Option<Violation> {
+        let there = &self.state.nodes[node];
+        let remembered = there.links[place].freed == Freed::Released && there.last == name(place);
+        remembered.then_some(Violation::TakenAfterItsRelease)
+    }
+}
+
+impl Link {
+    /// What a claim sends to a node comes after its withdrawal there, or that was lost.
+    fn overtake_withdrawal<const N: usize>(&mut self, setup: &Setup<N>) {
+        if self.freed == Freed::Withdrawing && !setup.leaves_out(Rule::WithdrawalComesFirst) {
+            self.freed = Freed::Nothing;
+        }
+    }
+}
+
+/// Whether the token is there afterwards, and with it the key.
+fn write_back<const N: usize>(state: &mut State<N>, place: usize, node: usize, token: u8) -> bool {
+    let there = &mut state.nodes[node];
+    if there.holder != name(place) || there.held > token {
+        return false;
+    }
+    there.held = token;
+    there.counter = there.counter.max(token);
+    true
+}
+
+/// A node extends a lease. Once a majority has, the lease lasts from after the restarts that its
+/// heartbeat followed: these nodes need not wait for its end.
+fn extend<const N: usize>(setup: &Setup<N>, state: &mut State<N>, place: usize, node: usize) {
+    let claim = state.claims[place];
+    let there = &mut state.nodes[node];
+    there.counter = there.counter.max(claim.token);
+    there.links[place].beat = Beat::Extended;
+    let extended = state.count(place, |link| link.beat == Beat::Extended);
+    if claim.renews && extended >= setup.quorum {
+        for node in &mut state.nodes {
+            node.awaited &= !bit(place);
+        }
+    }
+}

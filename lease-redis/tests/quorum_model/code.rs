@@ -1,0 +1,166 @@
+//! A state in a few words of memory: one for each node, one for all claims.
+
+use crate::state::{Beat, Claim, Freed, Link, MOST_CLAIMS, Node, Phase, State, Vote};
+
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) struct Code<const N: usize> {
+    claims: u64,
+    nodes: [u64; N],
+}
+
+impl<const N: usize> Code<N> {
+    /// The same for all states that differ only in how nodes and claims are named: nodes are
+    /// interchangeable, and so are claims in any of these `orders`.
+    pub(crate) fn of(state: &State<N>, orders: &[[usize; MOST_CLAIMS]]) -> Self {
+        let mut least: Option<Self> = None;
+        for order in orders {
+            let claims = claims_word(state, order);
+            if least.is_some_and(|least| least.claims < claims) {
+                continue;
+            }
+            let mut nodes = state.nodes.map(|node| node_word(&node, order));
+            nodes.sort_unstable();
+            let code = Self { claims, nodes };
+            least = Some(least.map_or(code, |least| least.min(code)));
+        }
+        least.unwrap()
+    }
+
+    pub(crate) fn state(&self) -> State<N> {
+        let mut word = Word(self.claims);
+        let claims = [(); MOST_CLAIMS].map(|()| Claim {
+            phase: PHASES[usize::from(word.take(3))],
+            token: word.take(4),
+            floor: word.take(4),
+            may_ask_again: word.take(1) == 1,
+            may_beat: word.take(1) == 1,
+            followed: word.take(1) == 1,
+            renews: word.take(1) == 1,
+        });
+        let (restarts, put_backs, time) = (word.take(2), word.take(2), word.take(4));
+        State { nodes: self.nodes.map(node), claims, restarts, put_backs, time }
+    }
+
+    /// Of two states in some hundred millions, none is expected to have the same.
+    pub(crate) fn fingerprint(&self) -> u64 {
+        let mut hash = mix(self.claims);
+        for word in self.nodes {
+            hash = mix(hash.rotate_left(23) ^ word);
+        }
+        hash
+    }
+}
+
+fn claims_word<const N: usize>(state: &State<N>, order: &[usize; MOST_CLAIMS]) -> u64 {
+    let mut word = Word(0);
+    word.put(state.time, 4);
+    word.put(state.put_backs, 2);
+    word.put(state.restarts, 2);
+    for place in order.iter().rev() {
+        let claim = &state.claims[*place];
+        word.put(u8::from(claim.renews), 1);
+        word.put(u8::from(claim.followed), 1);
+        word.put(u8::from(claim.may_beat), 1);
+        word.put(u8::from(claim.may_ask_again), 1);
+        word.put(claim.floor, 4);
+        word.put(claim.token, 4);
+        word.put(claim.phase as u8, 3);
+    }
+    word.0
+}
+
+fn node_word(node: &Node, order: &[usize; MOST_CLAIMS]) -> u64 {
+    let mut names = [0; MOST_CLAIMS + 1];
+    for (new, old) in (1..).zip(order) {
+        names[old + 1] = new;
+    }
+    let renamed = |name: u8| names[usize::from(name)];
+    let mut word = Word(0);
+    for place in order.iter().rev() {
+        let link = &node.links[*place];
+        word.put(node.awaited >> place & 1, 1);
+        word.put(link.freed as u8, 2);
+        word.put(link.beat as u8, 2);
+        word.put(link.stale, 4);
+        word.put(u8::from(link.doubled), 1);
+        word.put(
+            match link.vote {
+                Vote::Nothing => 0,
+                Vote::Asked => 1,
+                Vote::Raising => 2,
+                Vote::Stands => 3,
+                Vote::Counted(counted) => 4 + counted,
+            },
+            5,
+        );
+    }
+    word.put(u8::from(node.restarted), 1);
+    word.put(renamed(node.last), 2);
+    word.put(renamed(node.granted), 2);
+    word.put(node.counter, 4);
+    word.put(node.held, 4);
+    word.put(renamed(node.holder), 2);
+    word.0
+}
+
+fn node(word: u64) -> Node {
+    let mut word = Word(word);
+    let mut node = Node {
+        holder: word.take(2),
+        held: word.take(4),
+        counter: word.take(4),
+        granted: word.take(2),
+        last: word.take(2),
+        restarted: word.take(1) == 1,
+        awaited: 0,
+        links: Default::default(),
+    };
+    for place in 0..MOST_CLAIMS {
+        node.links[place] = Link {
+            vote: match word.take(5) {
+                0 => Vote::Nothing,
+                1 => Vote::Asked,
+                2 => Vote::Raising,
+                3 => Vote::Stands,
+                counted => Vote::Counted(counted - 4),
+            },
+            doubled: word.take(1) == 1,
+            stale: word.take(4),
+            beat: BEATS[usize::from(word.take(2))],
+            freed: FREED[usize::from(word.take(2))],
+        };
+        node.awaited |= word.take(1) << place;
+    }
+    node
+}
+
+/// Small numbers in one large one. What was put last is taken first.
+struct Word(u64);
+
+impl Word {
+    fn put(&mut self, number: u8, bits: u32) {
+        assert!(number < 1 << bits, "{number} has more than {bits} bits");
+        self.0 = self.0 << bits | u64::from(number);
+    }
+
+    fn take(&mut self, bits: u32) -> u8 {
+        let number = self.0 & ((1 << bits) - 1);
+        self.0 >>= bits;
+        u8::try_from(number).unwrap()
+    }
+}
+
+/// The finalizer of `SplitMix64`: <https://prng.di.unimi.it/splitmix64.c>.
+fn mix(word: u64) -> u64 {
+    let word = word.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let word = (word ^ word >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let word = (word ^ word >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+    word ^ word >> 31
+}
+
+const PHASES: [Phase; 6] =
+    [Phase::Idle, Phase::Asking, Phase::WritingBack, Phase::Granted, Phase::Over, Phase::GivenUp];
+
+const BEATS: [Beat; 3] = [Beat::Nothing, Beat::Sent, Beat::Extended];
+
+const FREED: [Freed; 4] = [Freed::Nothing, Freed::Withdrawing, Freed::Releasing, Freed::Released];

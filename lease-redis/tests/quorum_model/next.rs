@@ -1,0 +1,98 @@
+//! All that may happen next in a state.
+
+use crate::election::{grant, is_due};
+use crate::setup::{Clocks, Setup};
+use crate::state::{Beat, Node, State, bit};
+use crate::step::{Step, Taken};
+use crate::violation::Violation;
+
+/// Fills `taken` with all that may happen next.
+pub(crate) fn take_all<const N: usize>(
+    setup: &Setup<N>,
+    state: State<N>,
+    taken: &mut Vec<Taken<N>>,
+) {
+    taken.clear();
+    let mut steps = Steps { setup, state, taken };
+    for node in 0..N {
+        steps.run_out(node);
+        steps.restart(node);
+    }
+    for place in 0..setup.claims {
+        steps.act(place);
+        for node in 0..N {
+            steps.deliver(place, node);
+        }
+    }
+}
+
+pub(crate) struct Steps<'a, const N: usize> {
+    pub(crate) setup: &'a Setup<N>,
+    pub(crate) state: State<N>,
+    taken: &'a mut Vec<Taken<N>>,
+}
+
+impl<const N: usize> Steps<'_, N> {
+    pub(crate) fn then(&mut self, step: Step, change: impl FnOnce(&mut State<N>)) {
+        self.then_in_spite_of(None, step, change);
+    }
+
+    pub(crate) fn then_in_spite_of(
+        &mut self,
+        mut violation: Option<Violation>,
+        step: Step,
+        change: impl FnOnce(&mut State<N>),
+    ) {
+        let mut state = self.state;
+        change(&mut state);
+        // Who asks once is granted as soon as may be: the earlier it is, the more is forbidden
+        // to others. Who may also withdraw instead is granted by a step of its own.
+        for place in self.setup.lasting..self.setup.claims {
+            if is_due(self.setup, &state, place) {
+                let broken = grant(self.setup, &mut state, place);
+                violation = violation.or(broken);
+            }
+        }
+        state.forget(self.setup);
+        self.taken.push(Taken { step, state, violation });
+    }
+
+    fn run_out(&mut self, node: usize) {
+        let there = &self.state.nodes[node];
+        let Some(place) = usize::from(there.holder).checked_sub(1) else { return };
+        let may_run_out = match self.setup.clocks {
+            Clocks::Wrong => true,
+            // A heartbeat that a majority heard prolongs it there, and not where it was lost.
+            Clocks::Right => {
+                !self.state.claims[place].is_live()
+                    || self.is_extended(place) && there.links[place].beat != Beat::Extended
+            }
+        };
+        if may_run_out {
+            self.then(Step::RunsOut(node), |state| state.nodes[node].holder = 0);
+        }
+    }
+
+    fn restart(&mut self, node: usize) {
+        if self.state.restarts == 0 {
+            return;
+        }
+        let time = self.state.largest_counted();
+        let mut awaited = 0;
+        if self.setup.clocks == Clocks::Right {
+            for (place, claim) in self.state.claims.iter().enumerate() {
+                awaited |= if claim.is_live() { bit(place) } else { 0 };
+            }
+        }
+        self.then(Step::Restarts(node), |state| {
+            let links = state.nodes[node].links;
+            state.nodes[node] = Node { restarted: true, awaited, links, ..Node::default() };
+            state.restarts -= 1;
+            state.time = time;
+        });
+    }
+
+    fn is_extended(&self, place: usize) -> bool {
+        self.state.count(place, |link| link.beat == Beat::Extended) >= self.setup.quorum
+    }
+}

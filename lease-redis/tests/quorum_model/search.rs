@@ -1,0 +1,154 @@
+//! Going through all states, breadth first, so that a violation is found by a shortest way.
+//!
+//! Not by the model checker `stateright`, which makes use of symmetry only depth first, where no
+//! way is a shortest one, and brings some fifty crates.
+
+use std::collections::HashSet;
+use std::fmt;
+use std::hash::{BuildHasherDefault, Hasher};
+
+use crate::code::Code;
+use crate::next::take_all;
+use crate::setup::Setup;
+use crate::state::State;
+use crate::step::Step;
+use crate::violation::Violation;
+
+#[derive(Debug)]
+pub(crate) struct Found<const N: usize> {
+    pub(crate) states: usize,
+    /// How many steps the longest of the shortest ways has.
+    pub(crate) depth: usize,
+    pub(crate) violation: Option<(Violation, Way<N>)>,
+}
+
+/// The steps to a violation, each with the state that it led to.
+#[derive(Debug)]
+pub(crate) struct Way<const N: usize> {
+    first: State<N>,
+    steps: Vec<(Step, State<N>)>,
+}
+
+/// How a state was come by first: from which other, by which of its steps.
+struct Origin {
+    parent: u32,
+    turn: u16,
+}
+
+/// Searches until one of `promises` is broken, or all states were met.
+pub(crate) fn search<const N: usize>(setup: &Setup<N>, promises: &[Violation]) -> Found<N> {
+    let orders = setup.orders();
+    let mut seen = Seen::default();
+    let mut origins: Vec<Origin> = Vec::new();
+    let mut level: Vec<Code<N>> = Vec::new();
+    let mut roots = Vec::new();
+    for state in State::first_ones(setup) {
+        let code = Code::of(&state, &orders);
+        if seen.insert(code.fingerprint()) {
+            roots.push(state);
+            level.push(code);
+            origins.push(Origin { parent: u32::MAX, turn: 0 });
+        }
+    }
+    let (mut depth, mut taken) = (0, Vec::new());
+    while !level.is_empty() {
+        let start = origins.len() - level.len();
+        let mut next = Vec::new();
+        for (place, code) in level.iter().enumerate() {
+            let parent = u32::try_from(start + place).unwrap();
+            take_all(setup, code.state(), &mut taken);
+            for (turn, taken) in (0..).zip(&taken) {
+                if let Some(violation) = taken.violation
+                    && promises.contains(&violation)
+                {
+                    let way = way(setup, &roots, &origins, start + place, violation);
+                    let states = origins.len();
+                    return Found { states, depth, violation: Some((violation, way)) };
+                }
+                let code = Code::of(&taken.state, &orders);
+                if seen.insert(code.fingerprint()) {
+                    next.push(code);
+                    origins.push(Origin { parent, turn });
+                }
+            }
+        }
+        level = next;
+        depth += 1;
+    }
+    Found { states: origins.len(), depth, violation: None }
+}
+
+/// Goes the way again, under the names that nodes and claims had at its beginning.
+fn way<const N: usize>(
+    setup: &Setup<N>,
+    roots: &[State<N>],
+    origins: &[Origin],
+    last: usize,
+    violation: Violation,
+) -> Way<N> {
+    let orders = setup.orders();
+    let mut turns = Vec::new();
+    let mut place = last;
+    while let Some(Origin { parent, turn }) =
+        origins.get(place).filter(|origin| origin.parent != u32::MAX)
+    {
+        turns.push(usize::from(*turn));
+        place = usize::try_from(*parent).unwrap();
+    }
+    let first = roots[place];
+    let (mut code, mut state) = (Code::of(&first, &orders), first);
+    let (mut steps, mut taken) = (Vec::new(), Vec::new());
+    for turn in turns.into_iter().rev() {
+        take_all(setup, code.state(), &mut taken);
+        code = Code::of(&taken[turn].state, &orders);
+        take_all(setup, state, &mut taken);
+        let same = taken.iter().find(|taken| Code::of(&taken.state, &orders) == code).unwrap();
+        state = same.state;
+        steps.push((same.step, state));
+    }
+    take_all(setup, state, &mut taken);
+    let end = taken.iter().find(|taken| taken.violation == Some(violation)).unwrap();
+    steps.push((end.step, end.state));
+    Way { first, steps }
+}
+
+impl<const N: usize> fmt::Display for Found<N> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.violation {
+            None => write!(f, "{} states, {} steps deep, all sound", self.states, self.depth),
+            Some((violation, way)) => {
+                write!(f, "{violation:?} after {} states:\n{way}", self.states)
+            }
+        }
+    }
+}
+
+impl<const N: usize> fmt::Display for Way<N> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "    {:44}{}", "at first", self.first)?;
+        for (number, (step, state)) in (1..).zip(&self.steps) {
+            writeln!(f, "{number:3} {:44}{state}", step.to_string())?;
+        }
+        Ok(())
+    }
+}
+
+/// The fingerprints of the states that were met. They are well mixed already.
+type Seen = HashSet<u64, BuildHasherDefault<AsItIs>>;
+
+#[derive(Default)]
+struct AsItIs(u64);
+
+impl Hasher for AsItIs {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, _bytes: &[u8]) {
+        unreachable!("only fingerprints are hashed");
+    }
+
+    fn write_u64(&mut self, fingerprint: u64) {
+        self.0 = fingerprint;
+    }
+}

@@ -1,0 +1,104 @@
+//! What is searched: who takes part, what each may do, and which rules are left out.
+
+use crate::state::MOST_CLAIMS;
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Setup<const N: usize> {
+    pub(crate) claims: usize,
+    /// How many of the claims withdraw, ask again, heartbeat, are put back and release. The
+    /// others ask once, and end with their grant.
+    pub(crate) lasting: usize,
+    /// Whether the first claim was granted before the search begins, by a bare majority.
+    pub(crate) begun: bool,
+    /// How far apart the counters are to begin with: every such set of them is searched.
+    pub(crate) skew: u8,
+    /// Whether a lasting claim may ask once more, under its nonce.
+    pub(crate) asks_again: bool,
+    /// How many times a lasting claim may be put back, on any node.
+    pub(crate) put_backs: u8,
+    /// How often a node may restart without its memory.
+    pub(crate) restarts: u8,
+    pub(crate) clocks: Clocks,
+    /// How many nodes grant a lease together.
+    pub(crate) quorum: usize,
+    pub(crate) without: Option<Rule>,
+}
+
+/// When a node may let a lease run out.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Clocks {
+    /// At any instant: nothing that is found to hold rests on a clock.
+    Wrong,
+    /// Not before its holder has ceased to believe in it. A node that restarted keeps from
+    /// voting until then, too.
+    Right,
+}
+
+/// A rule of the protocol.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Rule {
+    /// The token is written back to a majority before the grant is answered.
+    WriteBack,
+    /// It is written only while the node's key is the grant's.
+    GuardOfWriteBack,
+    /// A node whose vote is larger than the token does not stand for it.
+    LargerVotesDoNotCount,
+    /// A grant is put back only where none came after it.
+    NotPutBackAfterAnother,
+    /// A grant is put back only where it was not released.
+    NotPutBackAfterRelease,
+    /// Being put back does not count as a heartbeat.
+    PutBackDoesNotCount,
+    /// A node that lost its counter goes on from its time.
+    TimeAfterRestart,
+    /// A node that restarted keeps from voting while leases of before may be held.
+    Quarantine,
+    /// On each node, a withdrawal comes before what its claim sends after it.
+    WithdrawalComesFirst,
+    /// A claim is decided before a node that had voted for it, and restarted, is asked to extend
+    /// a lease that was put back there: its time-out is well below a heartbeat's period.
+    DecidedWithinAPeriod,
+}
+
+impl<const N: usize> Setup<N> {
+    /// Two claims that come together.
+    pub(crate) fn contended() -> Self {
+        Self {
+            claims: 2,
+            lasting: 0,
+            begun: false,
+            skew: 1,
+            asks_again: false,
+            put_backs: 0,
+            restarts: 0,
+            clocks: Clocks::Wrong,
+            quorum: N / 2 + 1,
+            without: None,
+        }
+    }
+
+    /// One claim was granted, and lasts; another comes.
+    pub(crate) fn begun() -> Self {
+        Self { lasting: 1, begun: true, skew: 0, put_backs: 1, ..Self::contended() }
+    }
+
+    pub(crate) fn leaves_out(&self, rule: Rule) -> bool {
+        self.without == Some(rule)
+    }
+
+    /// The orders in which claims may be named: those that may do the same are interchangeable.
+    pub(crate) fn orders(&self) -> Vec<[usize; MOST_CLAIMS]> {
+        let role =
+            |claim: usize| (self.begun && claim == 0, claim < self.lasting, claim < self.claims);
+        let mut orders = Vec::new();
+        for first in 0..MOST_CLAIMS {
+            for second in (0..MOST_CLAIMS).filter(|it| *it != first) {
+                let order = [first, second, MOST_CLAIMS - first - second];
+                if (0..MOST_CLAIMS).all(|place| role(order[place]) == role(place)) {
+                    orders.push(order);
+                }
+            }
+        }
+        orders
+    }
+}

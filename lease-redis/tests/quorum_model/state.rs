@@ -1,0 +1,237 @@
+//! One state: what the nodes remember, what became of the claims, and what is between them.
+
+use std::fmt;
+
+use crate::setup::{Clocks, Setup};
+
+pub(crate) const MOST_CLAIMS: usize = 3;
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct State<const N: usize> {
+    pub(crate) nodes: [Node; N],
+    pub(crate) claims: [Claim; MOST_CLAIMS],
+    /// How many are left.
+    pub(crate) restarts: u8,
+    pub(crate) put_backs: u8,
+    /// No less than any number that was counted to before a restart.
+    pub(crate) time: u8,
+}
+
+/// What a server has under one key.
+#[derive(Clone, Copy, Default, Debug)]
+pub(crate) struct Node {
+    /// Whose key it is: a claim's name, or zero.
+    pub(crate) holder: u8,
+    /// The token that is kept with the holder.
+    pub(crate) held: u8,
+    pub(crate) counter: u8,
+    pub(crate) granted: u8,
+    pub(crate) last: u8,
+    /// Its counter was lost with its memory.
+    pub(crate) restarted: bool,
+    /// By its bit, each claim that may hold a lease since before the restart.
+    pub(crate) awaited: u8,
+    pub(crate) links: [Link; MOST_CLAIMS],
+}
+
+/// What is between one claim and one node.
+#[derive(Clone, Copy, Default, Debug)]
+pub(crate) struct Link {
+    pub(crate) vote: Vote,
+    /// Whether an earlier request for a vote may arrive, the answer to which nobody hears.
+    pub(crate) doubled: bool,
+    /// The token of an earlier write-back that may arrive, or zero.
+    pub(crate) stale: u8,
+    pub(crate) beat: Beat,
+    pub(crate) freed: Freed,
+}
+
+/// How far a vote has come. What may arrive may do so at any time, or never.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub(crate) enum Vote {
+    #[default]
+    Nothing,
+    /// The request may arrive.
+    Asked,
+    /// The node counted so far.
+    Counted(u8),
+    /// The write-back may arrive.
+    Raising,
+    /// The node has the token.
+    Stands,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub(crate) enum Beat {
+    #[default]
+    Nothing,
+    /// It may arrive.
+    Sent,
+    Extended,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub(crate) enum Freed {
+    #[default]
+    Nothing,
+    /// A withdrawal may arrive.
+    Withdrawing,
+    /// A release may arrive.
+    Releasing,
+    /// The release is remembered there.
+    Released,
+}
+
+#[derive(Clone, Copy, Default, Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a thing to remember by itself")]
+pub(crate) struct Claim {
+    pub(crate) phase: Phase,
+    pub(crate) token: u8,
+    /// The largest token that was granted before it began: its own must be larger.
+    pub(crate) floor: u8,
+    pub(crate) may_ask_again: bool,
+    pub(crate) may_beat: bool,
+    /// Whether a larger token had been granted when the heartbeat was sent.
+    pub(crate) followed: bool,
+    /// Whether a node had restarted when the heartbeat was sent.
+    pub(crate) renews: bool,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub(crate) enum Phase {
+    #[default]
+    Idle,
+    Asking,
+    WritingBack,
+    Granted,
+    /// It was granted, and has ended.
+    Over,
+    /// It is not granted, nor will be, unless it asks again.
+    GivenUp,
+}
+
+impl Claim {
+    pub(crate) fn was_granted(self) -> bool {
+        matches!(self.phase, Phase::Granted | Phase::Over)
+    }
+
+    /// Whether its lessee has a lease, or may come to have it.
+    pub(crate) fn is_live(self) -> bool {
+        matches!(self.phase, Phase::Asking | Phase::WritingBack | Phase::Granted)
+    }
+}
+
+impl<const N: usize> State<N> {
+    /// Every state to begin with.
+    pub(crate) fn first_ones(setup: &Setup<N>) -> Vec<Self> {
+        let mut first = Self {
+            nodes: [Node::default(); N],
+            claims: Default::default(),
+            restarts: setup.restarts,
+            put_backs: setup.put_backs,
+            time: 0,
+        };
+        for claim in &mut first.claims[..setup.lasting] {
+            (claim.may_ask_again, claim.may_beat) = (setup.asks_again, true);
+        }
+        let mut skewed = 0;
+        if setup.begun {
+            skewed = setup.quorum;
+            (first.claims[0].phase, first.claims[0].token) = (Phase::Granted, 1);
+            for node in &mut first.nodes[..skewed] {
+                *node = Node { holder: 1, held: 1, counter: 1, granted: 1, ..*node };
+            }
+        }
+        let mut all = vec![first];
+        for place in skewed..N {
+            let further = |state: &Self| {
+                let state = *state;
+                let least = if place == skewed { 0 } else { state.nodes[place - 1].counter };
+                (least..=setup.skew).map(move |counter| {
+                    let mut state = state;
+                    state.nodes[place].counter = counter;
+                    state
+                })
+            };
+            all = all.iter().flat_map(further).collect();
+        }
+        all
+    }
+
+    pub(crate) fn count(&self, place: usize, is: impl Fn(&Link) -> bool) -> usize {
+        self.nodes.iter().filter(|node| is(&node.links[place])).count()
+    }
+
+    pub(crate) fn largest_granted(&self) -> u8 {
+        let granted = self.claims.iter().filter(|claim| claim.was_granted());
+        granted.map(|claim| claim.token).max().unwrap_or(0)
+    }
+
+    pub(crate) fn largest_counted(&self) -> u8 {
+        let counters = self.nodes.iter().map(|node| node.counter);
+        counters.max().unwrap_or(0).max(self.time)
+    }
+
+    /// Drops what can make no difference any more, so that states that differ in nothing else
+    /// are one.
+    pub(crate) fn forget(&mut self, setup: &Setup<N>) {
+        for (place, claim) in self.claims.iter_mut().enumerate() {
+            if !matches!(claim.phase, Phase::Asking | Phase::WritingBack | Phase::GivenUp) {
+                claim.floor = 0;
+            }
+            if claim.phase == Phase::GivenUp && !claim.may_ask_again {
+                claim.floor = 0;
+            }
+            let mut raising = false;
+            for node in &mut self.nodes {
+                if !claim.is_live() {
+                    node.awaited &= !bit(place);
+                }
+                let link = &mut node.links[place];
+                let counts = matches!(claim.phase, Phase::Asking | Phase::WritingBack);
+                if !counts && matches!(link.vote, Vote::Counted(_) | Vote::Stands) {
+                    link.vote = Vote::Nothing;
+                }
+                if setup.clocks == Clocks::Wrong && !claim.followed && link.beat == Beat::Extended {
+                    link.beat = Beat::Nothing;
+                }
+                raising |= link.vote == Vote::Raising;
+            }
+            if claim.phase == Phase::GivenUp && !raising {
+                claim.token = 0;
+            }
+        }
+        for node in &mut self.nodes {
+            if node.holder == 0 {
+                node.held = 0;
+            }
+            // A claim that asks once, and is not put back, never meets its own name.
+            if usize::from(node.granted) > setup.lasting {
+                node.granted = 0;
+            }
+        }
+        if self.restarts == 0 && self.nodes.iter().all(|node| !node.restarted) {
+            self.time = 0;
+        }
+    }
+}
+
+/// The name of a claim, as the nodes know it.
+pub(crate) fn name(place: usize) -> u8 {
+    u8::try_from(place + 1).unwrap()
+}
+
+pub(crate) fn bit(place: usize) -> u8 {
+    1 << place
+}
+
+/// Each node's holder and counter: `A3` is held by A, `-2` by nobody.
+impl<const N: usize> fmt::Display for State<N> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for node in &self.nodes {
+            let holder = ["-", "A", "B", "C"][usize::from(node.holder)];
+            write!(f, " {holder}{}", node.counter)?;
+        }
+        Ok(())
+    }
+}

@@ -87,6 +87,7 @@ impl<'a> Election<'a> {
         round: Round,
         call_of: &(impl Fn(&Node, Round) -> Call + Send + Sync),
     ) -> Result<Came, Fault> {
+        let until = self.nodes.clock.now() + self.nodes.votes_last;
         let mut votes = self.nodes.ask(|node| {
             let call = call_of(&node, round);
             async move { node.vote(&call).await }
@@ -96,6 +97,11 @@ impl<'a> Election<'a> {
             ballot.add(place, self.nodes.named(place, vote));
             match ballot.count() {
                 Count::Open => (),
+                Count::Granted(_) if self.nodes.clock.now() >= until => {
+                    // A node that voted may have restarted since, and helped the former holder.
+                    self.nodes.take_back(self.claim, round.number);
+                    return Err(Fault::unavailable("the votes came too late to be counted"));
+                }
                 Count::Granted(token) => {
                     if ballot.asked == Asked::First {
                         return self.confirm(round, token, ballot, votes).await;

@@ -168,7 +168,13 @@ impl Node {
         self.says_yes(&call).await
     }
 
-    pub(crate) async fn put_back(&self, grant: &Grant, beat: Beat) -> Result<bool, Fault> {
+    /// Only on a node that has been up for `least_uptime`.
+    pub(crate) async fn put_back(
+        &self,
+        grant: &Grant,
+        beat: Beat,
+        least_uptime: Duration,
+    ) -> Result<bool, Fault> {
         let call = script::PUT_BACK
             .on([self.keys.holder(&grant.key), self.keys.counter(&grant.key)])
             .arg(grant.nonce.to_string())
@@ -176,7 +182,8 @@ impl Node {
             .number(grant.token.get())
             .number(beat.get())
             .number(millis(grant.ttl))
-            .number(millis(self.retention));
+            .number(millis(self.retention))
+            .number(least_uptime.as_secs());
         self.says_yes(&call).await
     }
 

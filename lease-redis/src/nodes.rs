@@ -24,6 +24,11 @@ pub(crate) struct Nodes {
     /// Longer claims are refused; `None` where nodes may vote as soon as they are up.
     pub(crate) max_ttl: Option<Duration>,
     pub(crate) least_uptime: Duration,
+    /// How long votes count, from before they were asked for.
+    pub(crate) votes_last: Duration,
+    /// A node that has not been up for as long is not given back what it has forgotten: as long as
+    /// votes count, it may stand in two of them.
+    pub(crate) least_uptime_to_be_given_back: Duration,
     /// Rounds of votes so far, of all claims together.
     pub(crate) last_round: AtomicU64,
     pub(crate) clock_rate_error: f64,

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use futures_util::StreamExt;
+use futures_util::{FutureExt, StreamExt};
 use lease_core::{Beat, Grant, Heartbeat, StoreError};
 use tokio::sync::mpsc;
 
@@ -96,10 +96,9 @@ impl Counting {
 
 fn put_back(nodes: &Nodes, node: &Arc<Node>, place: usize, pending: &Pending) {
     let (node, grant, beat) = (Arc::clone(node), pending.grant.clone(), pending.beat);
-    let sent = Answers::new();
-    sent.push(futures_util::FutureExt::boxed(
-        async move { (place, node.put_back(&grant, beat).await) },
-    ));
+    let (sent, least_uptime) = (Answers::new(), nodes.least_uptime_to_be_given_back);
+    let put_back = async move { (place, node.put_back(&grant, beat, least_uptime).await) };
+    sent.push(put_back.boxed());
     // The next heartbeat tries again.
     nodes.in_background(sent, |_, _| async {});
 }

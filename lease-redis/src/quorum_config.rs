@@ -66,7 +66,10 @@ impl RedisQuorumBuilder {
     /// Gives each call of a node up after `timeout`. By default 500 ms.
     ///
     /// No answer waits for a minority of nodes: this is how long it takes to find out that a
-    /// majority is gone. Keep it well below a third of the ttl.
+    /// majority is gone. Keep it well below a third of the ttl. Votes count for as long, and a node
+    /// that has restarted helps leases that were held before once it has been up for as long.
+    ///
+    /// All who use the same nodes must agree on it.
     pub fn with_timeout(mut self, timeout: Duration) -> Self {
         self.common.timeout = timeout;
         self
@@ -155,15 +158,17 @@ impl RedisQuorumBuilder {
             nodes.push(Arc::new(self.common.node(name, connector, check)));
         }
         look_at(&nodes).await?;
-        let quarantine = match self.quarantine {
+        let surely_up_for = |length: Duration| match self.quarantine {
             // Redis tells whole seconds, of either of which a part may be missing.
-            Quarantine::On => self.max_ttl.mul_f64(1.0 + self.clock_rate_error) + SECONDS_CUT_OFF,
+            Quarantine::On => length.mul_f64(1.0 + self.clock_rate_error) + SECONDS_CUT_OFF,
             Quarantine::Off => Duration::ZERO,
         };
         Ok(RedisQuorum::of(Nodes {
             all: nodes,
             max_ttl: (self.quarantine == Quarantine::On).then_some(self.max_ttl),
-            least_uptime: quarantine,
+            least_uptime: surely_up_for(self.max_ttl),
+            votes_last: self.common.timeout,
+            least_uptime_to_be_given_back: surely_up_for(self.common.timeout),
             last_round: AtomicU64::new(0),
             clock_rate_error: self.clock_rate_error,
             clock: self.clock,

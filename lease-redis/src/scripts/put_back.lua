@@ -1,8 +1,14 @@
 -- Gives a grant back to a node that lost it, while a quorum of others still has it.
--- KEYS: holder, counter. ARGV: nonce, lessee, token, beat, ttl (ms), retention (ms).
+-- KEYS: holder, counter. ARGV: nonce, lessee, token, beat, ttl (ms), retention (ms); the seconds
+-- that the node must have been up.
 --
 -- Not where a later grant was counted, nor where this one was released: a late request would
--- take the key again, for nobody.
+-- take the key again, for nobody. And not on a node that has just restarted: it may have voted for
+-- somebody before, who is still counting, and would be counted for twice.
+local _, uptime = server()
+if uptime < tonumber(ARGV[7]) then
+    return 0
+end
 local past = redis.call('HMGET', KEYS[2], 'token', 'granted', 'last')
 if redis.call('EXISTS', KEYS[1]) == 1
     or is_followed(past[1], past[2], ARGV[1], tonumber(ARGV[3])) or past[3] == ARGV[1] then

@@ -6,6 +6,7 @@
 pub mod claims;
 pub mod dynamodb;
 pub mod latency;
+pub mod line;
 pub mod proxy;
 pub mod redis;
 pub mod tools;

@@ -9,4 +9,5 @@ pub mod latency;
 pub mod line;
 pub mod proxy;
 pub mod redis;
+pub mod redis_tls;
 pub mod tools;

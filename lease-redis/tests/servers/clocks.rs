@@ -76,7 +76,9 @@ async fn a_forward_step_shortens_the_quarantine() {
     let store = RedisQuorum::connect(urls(&servers)).await.unwrap();
     assert!(store.obtain(&crate::setting::claim("a")).await.is_err());
 
-    servers.iter().for_each(|server| server.set_clock("+120"));
+    for server in &servers {
+        server.set_clock("+120");
+    }
 
     obtain_in_the_end(&store, "a").await;
 }

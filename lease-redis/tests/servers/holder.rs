@@ -80,12 +80,11 @@ impl Holder {
 async fn holds_the_key() {
     let Ok(urls) = std::env::var(URLS) else { return };
     let urls: Vec<_> = urls.split(',').collect();
-    let locker = match urls[..] {
-        [url] => locker(RedisStore::connect(url).await.unwrap(), SHORT),
-        _ => {
-            let quorum = RedisQuorum::builder(urls).without_quarantine();
-            locker(quorum.connect().await.unwrap(), SHORT)
-        }
+    let locker = if let [url] = urls[..] {
+        locker(RedisStore::connect(url).await.unwrap(), SHORT)
+    } else {
+        let quorum = RedisQuorum::builder(urls).without_quarantine();
+        locker(quorum.connect().await.unwrap(), SHORT)
     };
 
     let lease = locker.wait_until_obtained(&key()).await.unwrap();

@@ -41,7 +41,7 @@ impl Divided {
 
     /// The one line, or a majority of them.
     fn majority(&self) -> &[Line] {
-        &self.lines[..self.lines.len() / 2 + 1]
+        &self.lines[..=self.lines.len() / 2]
     }
 }
 

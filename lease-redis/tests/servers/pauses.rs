@@ -9,7 +9,8 @@ use lease_tests::tools::libfaketime;
 
 use crate::holder::{Holder, SHORT};
 use crate::setting::{
-    HOLDER, TTL, eventually, key, lease, locker, obtain_in_the_end, one, quorum, refused, urls,
+    HOLDER, TTL, eventually, flush, key, lease, locker, obtain_in_the_end, one, quorum, refused,
+    urls,
 };
 
 async fn its_lease_runs_out_and_it_is_told(servers: &[RedisServer], store: &dyn LockStore) {
@@ -127,8 +128,7 @@ async fn a_step_of_the_clients_clock_changes_nothing() {
         }
 
         assert!(holder.is_silent().await, "it lost its lease on {}", key());
-        servers.iter().for_each(|server| drop(server.command("FLUSHALL")));
         holder.kill().await;
-        servers.iter().for_each(|server| drop(server.command("FLUSHALL")));
+        flush(servers);
     }
 }

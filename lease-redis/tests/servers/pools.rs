@@ -31,7 +31,8 @@ async fn works_again(servers: &[RedisServer], store: &dyn LockStore) {
         server.command("CLIENT KILL TYPE normal");
     }
     eventually("connected again", async || store.holder(&fresh_key("job")).await.ok()).await;
-    eventually("watched", async || store.watch(&fresh_key("job")).await.ok()).await;
+    let freed = eventually("watched", async || store.watch(&fresh_key("job")).await.ok()).await;
+    drop(freed);
     works(store).await;
 }
 

@@ -9,8 +9,8 @@ use lease_tests::proxy::{Fault, Proxy, Wire};
 use lease_tests::redis::{RedisServer, available, independent};
 
 use crate::setting::{
-    COUNTER, TTL, beat, claim, eventually, has_it, key, obtain, obtain_in_the_end, one, quorum,
-    refused, text,
+    COUNTER, TTL, beat, claim, eventually, flush, has_it, key, obtain, obtain_in_the_end, one,
+    quorum, refused, text,
 };
 
 /// A store, each of whose servers is behind a proxy.
@@ -300,6 +300,6 @@ async fn connections_that_were_killed_are_made_again_and_whoever_waits_looks_onc
     }
     let servers = independent(3);
     connections(&servers[..1], one(&servers[0]).await).await;
-    servers.iter().for_each(|server| drop(server.command("FLUSHALL")));
+    flush(&servers);
     connections(&servers, quorum(&servers).await).await;
 }

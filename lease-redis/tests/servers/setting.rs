@@ -124,6 +124,13 @@ pub(crate) fn has_it(server: &RedisServer) -> bool {
     server.command(&format!("EXISTS {HOLDER}")) == "1"
 }
 
+/// Makes them forget everything.
+pub(crate) fn flush(servers: &[RedisServer]) {
+    for server in servers {
+        server.command("FLUSHALL");
+    }
+}
+
 /// All that an error says.
 pub(crate) fn text(error: &StoreError) -> String {
     format!("{error}: {}", std::error::Error::source(error).unwrap())

@@ -330,7 +330,7 @@ async fn heartbeats_of_one_shard_do_not_wait_for_another_that_hangs() {
 async fn the_counter_outlives_the_lease_whatever_its_ttl() {
     let Some(both) = Both::start().await else { return };
     for store in both.each() {
-        let short = Duration::from_millis(100);
+        let short = Duration::from_millis(500);
         let grant = claims::obtain(&*store, &key(), "a", short).await;
         store.heartbeat(&grant, Beat::new(1)).await.unwrap();
 
@@ -338,7 +338,9 @@ async fn the_counter_outlives_the_lease_whatever_its_ttl() {
         assert!(left > 6 * 24 * 60 * 60 * 1000, "{left} ms");
 
         let next = obtain_in_the_end(&*store, "b").await;
-        assert_eq!(next.token.get(), grant.token.get() + 1, "it began again");
+        // From the time, in microseconds, it would have gone on above that.
+        let grown = next.token.get() - grant.token.get();
+        assert!(grown < 500_000, "it began again: {grown} more");
     }
 }
 

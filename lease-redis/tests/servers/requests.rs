@@ -97,8 +97,9 @@ async fn is_recognised<S: LockStore>(net: Proxied<S>, lost: fn() -> Fault) {
     assert!(unknown.is_retryable(), "{}", text(&unknown));
     let counted = net.largest_token();
     let (grant, _) = claims::granted(in_the_end(async || net.store.obtain(&claim).await).await);
-    assert_eq!(grant.token.get(), counted, "counted again with the second request");
-    assert_eq!(net.largest_token(), counted);
+    // The first majority may have counted to less than a third server.
+    assert!(grant.token.get() <= counted, "{} and {counted}", grant.token);
+    assert_eq!(net.largest_token(), counted, "counted again with the second request");
 
     net.each(lost, &nonce);
     let unknown = net.store.heartbeat(&grant, Beat::new(1)).await.unwrap_err();

@@ -99,7 +99,10 @@ impl RedisServer {
     ///
     /// Where its folder cannot be written to.
     pub fn set_clock(&self, offset: &str) {
-        std::fs::write(self.folder.join("clock"), offset).expect("the clock's file");
+        // Renamed, so that the server never reads half of it.
+        let (written, clock) = (self.folder.join("clock-written"), self.folder.join("clock"));
+        std::fs::write(&written, offset).expect("the clock's file");
+        std::fs::rename(written, clock).expect("the clock's file");
     }
 
     pub(crate) fn stopped(program: &str, port: u16, options: Vec<String>) -> Self {

@@ -15,8 +15,8 @@ use crate::setting::{
 const SYNCED: [&str; 4] = ["--appendonly", "yes", "--appendfsync", "always"];
 const EVERY_SECOND: [&str; 4] = ["--appendonly", "yes", "--appendfsync", "everysec"];
 
-/// Shorter than the tests that start servers take anyway.
-const MAX_TTL: Duration = Duration::from_secs(3);
+/// Longer than servers take to restart, and short, since they have to be up for as long first.
+const MAX_TTL: Duration = Duration::from_secs(8);
 
 /// Three servers, each restarted with what it writes by the options.
 fn three(options: &[&str]) -> [RedisServer; 3] {

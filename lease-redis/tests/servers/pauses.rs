@@ -121,7 +121,8 @@ async fn a_step_of_the_clients_clock_changes_nothing() {
         let beats = || servers[0].command(&format!("HGET {HOLDER} beat")).parse::<u64>().ok();
 
         for step in ["+3600", "-3600", "+0"] {
-            std::fs::write(&clock, step).unwrap();
+            std::fs::write(clock.with_extension("written"), step).unwrap();
+            std::fs::rename(clock.with_extension("written"), &clock).unwrap();
             let before = beats().unwrap();
             // More than a ttl of it.
             eventually("heartbeats", async || (beats()? > before + 4).then_some(())).await;

@@ -98,6 +98,12 @@ impl Hold {
         }
     }
 
+    /// How the lease ended, if anybody has noticed. Only looks.
+    #[cfg(feature = "conformance")]
+    pub(crate) fn noticed_ending(&self) -> Option<Ending> {
+        ending_of(self.word.load(Ordering::SeqCst))
+    }
+
     pub(crate) fn deadline(&self) -> Option<Moment> {
         let word = self.word.load(Ordering::SeqCst);
         ending_of(word).is_none().then(|| Moment::from_nanos(word))

@@ -57,7 +57,7 @@ use crate::token::FencingToken;
 /// ```
 #[must_use = "a lease that is dropped is released: bind it to a name, since `let _ =` drops it"]
 pub struct Lease {
-    hold: Arc<Hold>,
+    pub(crate) hold: Arc<Hold>,
     attributes: Attributes,
     settings: Arc<Settings>,
     home: Home,

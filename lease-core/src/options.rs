@@ -62,7 +62,7 @@ impl LeaseOptions {
         Ok(Self::of(ttl))
     }
 
-    fn of(ttl: Duration) -> Self {
+    pub(crate) fn of(ttl: Duration) -> Self {
         Self {
             ttl,
             heartbeats_per_ttl: 3,

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use aws_sdk_dynamodb::types::AttributeValue;
 use lease_core::{
-    Attributes, Beat, FencingToken, LeaseKey, LeaseRecord, Lessee, Nonce, StoreError,
+    Attributes, Beat, FencingToken, Grant, LeaseKey, LeaseRecord, Lessee, Nonce, StoreError,
 };
 
 use crate::column::{Column, Columns};
@@ -70,6 +70,11 @@ impl Item {
             })
             .collect::<Result<_, _>>()?;
         Ok(Self { attributes, ..item })
+    }
+
+    /// Whether it shows `grant` itself, and no late duplicate of its claim.
+    pub(crate) fn shows(&self, grant: &Grant) -> bool {
+        self.carries(grant.nonce) && self.token_or_zero == grant.token
     }
 
     pub(crate) fn carries(&self, nonce: Nonce) -> bool {

@@ -275,7 +275,7 @@ impl LockStore for DynamoDbStore {
         let Some(item) = self.shown(&grant.key, shown).await? else {
             return Ok(Heartbeat::Lost(LossCause::Expired));
         };
-        let ours = item.carries(grant.nonce) && item.lessee.as_ref() == Some(&grant.lessee);
+        let ours = item.shows(grant) && item.lessee.as_ref() == Some(&grant.lessee);
         let overtaken = item.beat.is_some_and(|last| last >= beat);
         Ok(if ours && overtaken && !item.evicted && !self.over(&item) {
             Heartbeat::Overtaken
@@ -360,7 +360,7 @@ pub(crate) fn why_lost(grant: &Grant, item: Option<&Item>) -> LossCause {
     let Some(item) = item else {
         return LossCause::Expired;
     };
-    if item.carries(grant.nonce) {
+    if item.shows(grant) {
         if item.evicted || item.lessee.as_ref() != Some(&grant.lessee) {
             LossCause::Revoked
         } else {

@@ -140,9 +140,7 @@ impl DynamoDbStore {
         };
         let item = self.shown(&grant.key, shown).await?;
         let is_ours = item.as_ref().is_some_and(|item| {
-            item.carries(grant.nonce)
-                && item.former.as_ref() == Some(&grant.lessee)
-                && shows_effect(item)
+            item.shows(grant) && item.former.as_ref() == Some(&grant.lessee) && shows_effect(item)
         });
         Ok(if is_ours { Written::Applied } else { Written::Lost(why_lost(grant, item.as_ref())) })
     }

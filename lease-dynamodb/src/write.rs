@@ -88,7 +88,8 @@ pub(crate) fn adopt(
     let mut write = Expression::default();
     write.value("handed", handed.nonce);
     write.value("former_lessee", handed.lessee.as_str());
-    write.condition("#nonce = :handed AND #lessee = :former_lessee");
+    write.value("former_token", handed.token.get());
+    write.condition("#nonce = :handed AND #lessee = :former_lessee AND #token = :former_token");
     write.condition("attribute_not_exists(#evicted)");
     not_over(&mut write, settings, now);
     grant(&mut write, claim, settings, now, Purge::AsMarked);
@@ -221,11 +222,13 @@ pub(crate) fn purge_at(settings: &Settings, now: Option<Now>, ttl: Duration) -> 
     Some(expires_at.plus(settings.retention?).as_seconds())
 }
 
+/// By token, too: a late duplicate of a claim may have been granted the key again.
 fn held_by(grant: &Grant) -> Expression {
     let mut write = Expression::default();
+    write.value("token", grant.token.get());
     write.value("nonce", grant.nonce);
     write.value("lessee", grant.lessee.as_str());
-    write.condition("#nonce = :nonce AND #lessee = :lessee");
+    write.condition("#nonce = :nonce AND #lessee = :lessee AND #token = :token");
     write
 }
 

@@ -119,7 +119,7 @@ impl Record {
     pub(crate) fn heartbeat(&mut self, grant: &Grant, beat: Beat, now: Moment) -> Heartbeat {
         let cause = self.why_lost(grant);
         match &mut self.tenure {
-            Some(tenure) if tenure.nonce == grant.nonce => {
+            Some(tenure) if tenure.is_of(grant, self.token) => {
                 if !tenure.stands(now) {
                     Heartbeat::Lost(LossCause::Expired)
                 } else if tenure.evicted {
@@ -145,7 +145,7 @@ impl Record {
     ) -> Result<&mut Tenure, LossCause> {
         let cause = self.why_lost(grant);
         match &mut self.tenure {
-            Some(tenure) if tenure.nonce == grant.nonce => {
+            Some(tenure) if tenure.is_of(grant, self.token) => {
                 if tenure.stands(now) {
                     Ok(tenure)
                 } else {
@@ -156,13 +156,15 @@ impl Record {
         }
     }
 
-    /// Ends the tenure of `nonce` and remembers it; says whether it stood.
-    pub(crate) fn vacate(&mut self, nonce: Nonce, now: Moment) -> bool {
-        let Some(tenure) = self.tenure.take_if(|tenure| tenure.nonce == nonce) else {
+    /// Ends the tenure of `grant` and remembers it; says whether it stood.
+    pub(crate) fn vacate(&mut self, grant: &Grant, now: Moment) -> bool {
+        let token = self.token;
+        let Some(tenure) = self.tenure.take_if(|tenure| tenure.is_of(grant, token)) else {
             return false;
         };
         let stood = tenure.stands(now);
-        self.former = Some(Former { lessee: tenure.lessee, nonce, ttl: tenure.ttl, at: now });
+        let Tenure { lessee, nonce, ttl, .. } = tenure;
+        self.former = Some(Former { lessee, nonce, ttl, at: now });
         stood
     }
 
@@ -211,6 +213,11 @@ impl Record {
 impl Tenure {
     fn stands(&self, now: Moment) -> bool {
         now < self.expires
+    }
+
+    /// By token, too: a late duplicate of a claim may have been granted the key again.
+    fn is_of(&self, grant: &Grant, token: Option<FencingToken>) -> bool {
+        self.nonce == grant.nonce && token == Some(grant.token)
     }
 
     fn holder(&self, token: FencingToken, now: Moment) -> Holder {

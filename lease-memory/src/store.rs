@@ -129,7 +129,7 @@ impl LockStore for MemoryStore {
         let Some(record) = shelf.record_mut(&grant.key) else {
             return Ok(());
         };
-        if record.vacate(grant.nonce, now) {
+        if record.vacate(grant, now) {
             if let Some(reserved) = reserved {
                 record.reserve(None, now + reserved);
             }
@@ -151,7 +151,7 @@ impl LockStore for MemoryStore {
         }
         match record.tenure_of(grant, now) {
             Ok(tenure) if !tenure.evicted => {
-                record.vacate(grant.nonce, now);
+                record.vacate(grant, now);
                 Ok(Obtained::Granted(shelf.grant(claim, now)?, attributes))
             }
             _ => Ok(Obtained::Held(record.holder(now).unwrap_or_else(gone))),
@@ -211,7 +211,7 @@ impl LeaseTable for MemoryStore {
         reserved: Duration,
     ) -> Result<Written, StoreError> {
         let written = self.fenced(grant, |record, now| {
-            record.vacate(grant.nonce, now);
+            record.vacate(grant, now);
             record.reserve(Some(to.clone()), now + reserved);
         });
         self.shared.watches.wake(&grant.key);
@@ -220,7 +220,7 @@ impl LeaseTable for MemoryStore {
 
     async fn delete(&self, grant: &Grant) -> Result<Written, StoreError> {
         let written = self.fenced(grant, |record, now| {
-            record.vacate(grant.nonce, now);
+            record.vacate(grant, now);
             record.attributes.clear();
             record.existence = Existence::Deleted;
         });

@@ -38,6 +38,7 @@ enum Sabotage {
     IgnoresReservations,
     ReleasesInSilence,
     UpdateIsNotFenced,
+    UpdateIgnoresTheToken,
     UpdateExtends,
     TransfersToItself,
     DeleteIsNotFenced,
@@ -105,6 +106,7 @@ sabotages! {
     IgnoresReservations breaks a_reserved_key_is_granted_to_nobody_for_its_time;
     ReleasesInSilence breaks a_watch_wakes_on_release;
     UpdateIsNotFenced breaks an_update_by_a_former_holder_changes_nothing;
+    UpdateIgnoresTheToken breaks an_update_under_an_earlier_token_changes_nothing;
     UpdateExtends breaks an_update_does_not_extend;
     TransfersToItself breaks a_transferred_key_is_free_for_one_lessee_alone;
     DeleteIsNotFenced breaks a_delete_by_a_former_holder_changes_nothing;
@@ -145,6 +147,8 @@ impl Fixture for Sabotage {
 struct Known {
     /// The grant that was answered last.
     grant: Grant,
+    /// The store's own.
+    token: FencingToken,
     granted_at: tokio::time::Instant,
     /// Whether it was released.
     released: bool,
@@ -162,15 +166,25 @@ impl Sabotaged {
         self.known.lock().unwrap().get(key).cloned()
     }
 
-    fn learn(&self, grant: &Grant) {
+    fn learn(&self, grant: &Grant, token: FencingToken) {
         let known = Known {
             grant: grant.clone(),
+            token,
             granted_at: now(),
             released: false,
             ended: false,
             adopted: None,
         };
         self.known.lock().unwrap().insert(grant.key.clone(), known);
+    }
+
+    /// The grant as the store knows it: a sabotage may have told another token.
+    fn as_granted(&self, grant: &Grant) -> Grant {
+        let mut grant = grant.clone();
+        if let Some(known) = self.known(&grant.key).filter(|known| known.grant == grant) {
+            grant.token = known.token;
+        }
+        grant
     }
 
     fn amend(&self, key: &LeaseKey, amend: impl FnOnce(&mut Known)) {
@@ -227,6 +241,7 @@ impl LockStore for Sabotaged {
                 Ok(Obtained::Held(holder))
             }
             (Obtained::Granted(mut grant, attributes), known) => {
+                let token = grant.token;
                 let repeated = known.as_ref().is_some_and(|k| k.grant.nonce == claim.nonce);
                 if self.is(Sabotage::ExtendsOnRepeatedClaim) && repeated {
                     self.store.heartbeat(&grant, Beat::GRANTED.next()).await?;
@@ -239,7 +254,7 @@ impl LockStore for Sabotaged {
                         grant = claim.granted(first());
                     }
                 }
-                self.learn(&grant);
+                self.learn(&grant, token);
                 Ok(Obtained::Granted(grant, attributes))
             }
             (answer, None) => Ok(answer),
@@ -255,7 +270,7 @@ impl LockStore for Sabotaged {
             usual.ttl = known.grant.ttl;
             return self.store.heartbeat(&usual, beat).await;
         }
-        match self.store.heartbeat(grant, beat).await? {
+        match self.store.heartbeat(&self.as_granted(grant), beat).await? {
             Heartbeat::Overtaken if self.is(Sabotage::LateHeartbeatShortens) && shorter => {
                 self.store.heartbeat(grant, self.high_beat()).await?;
                 Ok(Heartbeat::Overtaken)
@@ -296,7 +311,7 @@ impl LockStore for Sabotaged {
         let left = self.store.holder(&grant.key).await?.and_then(|holder| holder.expires_in);
         match self.store.adopt(grant, claim).await? {
             Obtained::Granted(adopted, mut attributes) => {
-                let mut granted = adopted;
+                let (token, mut granted) = (adopted.token, adopted);
                 if let (true, Some(left)) = (self.is(Sabotage::AdoptionKeepsTheOldExpiry), left) {
                     let mut as_before = granted.clone();
                     as_before.ttl = left;
@@ -308,7 +323,7 @@ impl LockStore for Sabotaged {
                 if self.is(Sabotage::KeepsTheTokenOnAdoption) {
                     granted = claim.granted(grant.token);
                 }
-                self.learn(&granted);
+                self.learn(&granted, token);
                 self.amend(&grant.key, |known| known.adopted = Some(grant.nonce));
                 Ok(Obtained::Granted(granted, attributes))
             }
@@ -399,8 +414,12 @@ impl LeaseTable for Sabotaged {
 
     async fn update(&self, grant: &Grant, change: &Change) -> Result<Written, StoreError> {
         let mut written = self.store.update(grant, change).await?;
-        if let (Written::Lost(_), true) = (written, self.is(Sabotage::UpdateIsNotFenced))
-            && let Some(known) = self.known(&grant.key)
+        if let (Written::Lost(_), Some(known)) = (written, self.known(&grant.key))
+            && self.is(if known.grant.nonce == grant.nonce {
+                Sabotage::UpdateIgnoresTheToken
+            } else {
+                Sabotage::UpdateIsNotFenced
+            })
         {
             written = self.store.update(&known.grant, change).await?;
         }

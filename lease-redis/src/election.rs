@@ -4,7 +4,7 @@ use std::cmp::Ordering;
 use std::time::Duration;
 
 use futures_util::StreamExt;
-use lease_core::{Attributes, Claim, Clock, FencingToken, Holder, Moment, Nonce};
+use lease_core::{Attributes, Claim, FencingToken, Holder, Moment};
 use tokio::select;
 use tokio::time::{sleep, timeout};
 
@@ -57,7 +57,7 @@ impl<'a> Election<'a> {
                         self.withdraw(&ballot);
                     }
                     nearest = ballot.nearest();
-                    sleep(some_of(SHORTEST_PAUSE * 2_u32.pow(round))).await;
+                    sleep(self.pause(round)).await;
                 }
             }
         }
@@ -215,6 +215,13 @@ impl<'a> Election<'a> {
         Ok(Round::Split(ballot))
     }
 
+    /// A random part of a pause that doubles, so that claims that came together do not come
+    /// together again. The nonce is all the chance that this takes.
+    fn pause(&self, round: u32) -> Duration {
+        let [.., chance] = self.claim.nonce.get().as_u128().rotate_right(8 * round).to_be_bytes();
+        (SHORTEST_PAUSE * 2_u32.pow(round)).mul_f64(f64::from(chance) / 255.0)
+    }
+
     fn withdraw(&self, ballot: &Ballot) {
         let withdrawals = Answers::new();
         for (place, _) in &ballot.granted {
@@ -255,12 +262,6 @@ impl<'a> Election<'a> {
             }
         });
     }
-}
-
-/// A random part of `length`, so that claims that came together do not come together again.
-fn some_of(length: Duration) -> Duration {
-    let [byte, ..] = Nonce::random().get().into_bytes();
-    length.mul_f64(f64::from(byte) / 255.0)
 }
 
 /// All together last for 100 ms on average.

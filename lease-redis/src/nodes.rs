@@ -7,7 +7,7 @@ use std::time::Duration;
 use futures_util::future::BoxFuture;
 use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt, StreamExt};
-use lease_core::{BootClock, Claim, Clock, Moment};
+use lease_core::{Claim, Clock, Moment};
 use tokio::sync::Semaphore;
 
 use crate::ballot::majority;
@@ -24,7 +24,7 @@ pub(crate) struct Nodes {
     pub(crate) max_ttl: Option<Duration>,
     pub(crate) least_uptime: Duration,
     pub(crate) clock_rate_error: f64,
-    pub(crate) clock: BootClock,
+    pub(crate) clock: Arc<dyn Clock>,
     /// One permit for each request whose slow nodes are still on their way.
     pub(crate) background: Arc<Semaphore>,
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
-use lease_core::{BootClock, StoreError, StoreErrorKind};
+use lease_core::{BootClock, Clock, StoreError, StoreErrorKind};
 use tokio::sync::Semaphore;
 
 use crate::diagnose::Eviction;
@@ -25,6 +25,7 @@ pub struct RedisQuorumBuilder {
     max_ttl: Duration,
     quarantine: Quarantine,
     clock_rate_error: f64,
+    clock: Arc<dyn Clock>,
 }
 
 #[derive(Clone)]
@@ -48,6 +49,7 @@ impl RedisQuorumBuilder {
             max_ttl: Duration::from_secs(60),
             quarantine: Quarantine::On,
             clock_rate_error: 0.01,
+            clock: Arc::new(BootClock::new()),
         }
     }
 
@@ -97,6 +99,12 @@ impl RedisQuorumBuilder {
     /// as [`LeaseOptions`](lease_core::LeaseOptions) has it: give both the same.
     pub fn with_clock_rate_error(mut self, clock_rate_error: f64) -> Self {
         self.clock_rate_error = clock_rate_error;
+        self
+    }
+
+    /// Reads lease time from `clock`: for tests.
+    pub fn with_clock(mut self, clock: Arc<dyn Clock>) -> Self {
+        self.clock = clock;
         self
     }
 
@@ -151,7 +159,7 @@ impl RedisQuorumBuilder {
             max_ttl: (self.quarantine == Quarantine::On).then_some(self.max_ttl),
             least_uptime: quarantine,
             clock_rate_error: self.clock_rate_error,
-            clock: BootClock::new(),
+            clock: self.clock,
             background: Arc::new(Semaphore::new(MOST_IN_BACKGROUND)),
         }))
     }

@@ -30,9 +30,14 @@
 
 mod case;
 mod faulty;
+mod ledger;
 #[doc(hidden)]
 pub mod promises;
+mod seeds;
+mod shared_store;
 mod simulation;
+mod trial;
+mod weather;
 
 use std::future::Future;
 use std::time::Duration;
@@ -41,7 +46,12 @@ use async_trait::async_trait;
 
 pub use case::Case;
 pub use faulty::{Call, Fault, Faulty};
-pub use simulation::{ProcessId, Simulation};
+pub use ledger::{Event, Figures, Ledger, Violation};
+pub use seeds::{Seeds, Survey};
+pub use shared_store::{Noted, SharedStore};
+pub use simulation::{ProcessId, Simulation, WorldTime};
+pub use trial::{Contender, Model, Trial, Verdict, Witness, World};
+pub use weather::{Silence, Weather};
 
 use crate::store::LockStore;
 
@@ -178,6 +188,7 @@ macro_rules! __table_promises {
             table::every_type_of_attribute_is_read_back
             table::an_update_changes_what_it_names_and_nothing_else
             table::an_update_by_a_former_holder_changes_nothing
+            table::an_update_under_an_earlier_token_changes_nothing
             table::an_update_after_expiry_changes_nothing
             table::an_update_does_not_extend
             table::a_list_has_every_record_of_its_prefix

@@ -13,6 +13,8 @@
 
 use std::fmt;
 use std::future::Future;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use rand::rngs::StdRng;
@@ -37,9 +39,35 @@ pub type ProcessId = usize;
 struct Process {
     /// `None` once it was killed.
     runtime: Option<Runtime>,
-    born: Moment,
-    born_at: Duration,
+    time: WorldTime,
     paused: bool,
+}
+
+/// The time since the world began, as told inside one process: true, whatever the clock that
+/// the process goes by.
+#[derive(Debug, Clone)]
+pub struct WorldTime {
+    born: Moment,
+    /// In nanoseconds; later for each time that the process slept through.
+    born_at: Arc<AtomicU64>,
+}
+
+impl WorldTime {
+    fn starting(at: Duration) -> Self {
+        let at = u64::try_from(at.as_nanos()).unwrap_or(u64::MAX);
+        Self { born: BootClock::new().now(), born_at: Arc::new(at.into()) }
+    }
+
+    /// Means something in its own process alone.
+    pub fn now(&self) -> Duration {
+        let born_at = Duration::from_nanos(self.born_at.load(Ordering::SeqCst));
+        born_at + BootClock::new().now().since(self.born)
+    }
+
+    fn skip(&self, length: Duration) {
+        let length = u64::try_from(length.as_nanos()).unwrap_or(u64::MAX);
+        self.born_at.fetch_add(length, Ordering::SeqCst);
+    }
 }
 
 impl Simulation {
@@ -72,14 +100,19 @@ impl Simulation {
         f()
     }
 
+    /// Tells the time where requests travel and stores live.
+    pub fn time(&self) -> WorldTime {
+        self.network.time.clone()
+    }
+
     /// Starts a process, whose `main` is called in it and then runs.
     pub fn start<M: Future<Output = ()> + Send + 'static>(
         &mut self,
-        main: impl FnOnce() -> M,
+        main: impl FnOnce(WorldTime) -> M,
     ) -> ProcessId {
         let process = Process::start(self.now);
         let inside = process.handle().enter();
-        process.handle().spawn(main());
+        process.handle().spawn(main(process.time.clone()));
         drop(inside);
         self.processes.push(process);
         self.processes.len() - 1
@@ -97,6 +130,17 @@ impl Simulation {
         if let Some(process) = self.processes.get_mut(process) {
             process.paused = false;
         }
+    }
+
+    /// Lets `process` go on as on a machine that was suspended: its timers have stood still, as
+    /// Linux' `CLOCK_MONOTONIC` does. Answers for how long; whatever clock it goes by has to
+    /// [leap](crate::SkewedClock::leap) by as much.
+    pub fn wake(&mut self, process: ProcessId) -> Duration {
+        let Some(process) = self.processes.get_mut(process) else { return Duration::ZERO };
+        process.paused = false;
+        let slept = self.now.saturating_sub(process.told_time());
+        process.time.skip(slept);
+        slept
     }
 
     /// Ends `process` at once: its tasks are dropped where they stand, and nothing that they
@@ -152,9 +196,9 @@ impl Process {
             .build()
             .expect("a runtime for a process");
         let inside = runtime.enter();
-        let born = BootClock::new().now();
+        let time = WorldTime::starting(born_at);
         drop(inside);
-        Self { runtime: Some(runtime), born, born_at, paused: false }
+        Self { runtime: Some(runtime), time, paused: false }
     }
 
     #[expect(clippy::expect_used, reason = "asked only of a process that was just started")]
@@ -162,11 +206,17 @@ impl Process {
         self.runtime.as_ref().expect("a living process").handle()
     }
 
+    /// What time it is by the timers of the process itself.
+    fn told_time(&self) -> Duration {
+        let Some(runtime) = &self.runtime else { return Duration::MAX };
+        let _inside = runtime.enter();
+        self.time.now()
+    }
+
     fn run_until(&self, until: Duration) {
         let Some(runtime) = &self.runtime else { return };
         runtime.block_on(async {
-            let here = self.born_at + BootClock::new().now().since(self.born);
-            let behind = until.saturating_sub(here);
+            let behind = until.saturating_sub(self.time.now());
             if behind > Simulation::LATENCY {
                 // It was paused: it wakes up in the present, and gets to run a little.
                 tokio::time::advance(behind).await;

@@ -1,9 +1,9 @@
 -- Removes a record under a grant that stands. The counter stays, with its token and nonce.
 -- KEYS: holder, counter, attributes. ARGV: nonce, token, retention (ms), the command that
 -- publishes, the channel.
-local holds_now = redis.call('HGET', KEYS[1], 'nonce')
-if holds_now ~= ARGV[1] then
-    return why_lost(KEYS[2], ARGV[1], tonumber(ARGV[2]), holds_now)
+local held = redis.call('HMGET', KEYS[1], 'nonce', 'token')
+if held[1] ~= ARGV[1] or held[2] ~= ARGV[2] then
+    return why_lost(KEYS[2], ARGV[1], tonumber(ARGV[2]), held[1])
 end
 vacate(KEYS[1], KEYS[2], ARGV[1], ARGV[3])
 redis.call('DEL', KEYS[3])

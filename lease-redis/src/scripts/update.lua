@@ -1,9 +1,9 @@
 -- Changes attributes under a grant that stands.
 -- KEYS: holder, counter, attributes. ARGV: nonce, token, 1 if the record is listed already, how
 -- many are set; names and values in turn; the names that are removed.
-local holds_now = redis.call('HGET', KEYS[1], 'nonce')
-if holds_now ~= ARGV[1] then
-    return why_lost(KEYS[2], ARGV[1], tonumber(ARGV[2]), holds_now)
+local held = redis.call('HMGET', KEYS[1], 'nonce', 'token')
+if held[1] ~= ARGV[1] or held[2] ~= ARGV[2] then
+    return why_lost(KEYS[2], ARGV[1], tonumber(ARGV[2]), held[1])
 end
 if ARGV[3] == '0' and redis.call('HEXISTS', KEYS[3], '.') == 0 then
     return 'unlisted'

@@ -152,6 +152,26 @@ pub async fn an_update_by_a_former_holder_changes_nothing<F: Fixture<Store: Leas
     assert_eq!(case.attributes().await, colours());
 }
 
+/// A late duplicate of a claim may be granted the key once more, for nobody, after another's grant
+/// has come and gone. Updates under the first grant are a former holder's all the same.
+pub async fn an_update_under_an_earlier_token_changes_nothing<F: Fixture<Store: LeaseTable>>(
+    case: Case<F>,
+) {
+    case.created(&colours()).await;
+    let claim = case.claim("a");
+    let former = case.obtain(&claim).await;
+    case.release(&former).await;
+    let other = case.granted("b").await;
+    case.release(&other).await;
+    drop(case.ask(&claim).await);
+
+    let change = Change::new().set("sky", "black");
+    let written = case.written(case.store.update(&former, &change)).await;
+
+    assert_eq!(written, Written::Lost(LossCause::Superseded));
+    assert_eq!(case.attributes().await, colours());
+}
+
 /// An update under a grant that has run out changes nothing, although nobody took the key.
 pub async fn an_update_after_expiry_changes_nothing<F: Fixture<Store: LeaseTable>>(case: Case<F>) {
     case.created(&colours()).await;

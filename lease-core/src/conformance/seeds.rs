@@ -1,0 +1,142 @@
+//! Which trials are run, and what is said of the one that fails.
+
+use std::fmt;
+use std::ops::Range;
+use std::sync::Mutex;
+use std::sync::PoisonError;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use rand::Rng;
+use rand::rngs::StdRng;
+
+use super::ledger::{Figures, Violation};
+use super::trial::Verdict;
+
+/// A row of seeds, each a trial.
+///
+/// `LEASE_SEED=7` runs the trial of that seed alone, and `LEASE_SEEDS=100000` as many.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Seeds(Range<u64>);
+
+/// What many trials came to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Survey {
+    /// The first seed and the one after the last.
+    pub seeds: Range<u64>,
+    /// All together.
+    pub figures: Figures,
+    /// Trials in which a loser ran between its deadline and the take-over, and so had to be told.
+    pub with_losers_told: usize,
+}
+
+impl Seeds {
+    /// `count` seeds that nobody has tried yet, or what the environment asks for.
+    ///
+    /// # Panics
+    ///
+    /// Where the environment asks for what is no number.
+    #[expect(clippy::panic, reason = "a test that is told nonsense says so")]
+    pub fn fresh(count: u64) -> Self {
+        let asked = |name: &str| {
+            let text = std::env::var(name).ok()?;
+            Some(text.parse().unwrap_or_else(|_| panic!("{name}={text} is no whole number")))
+        };
+        if let Some(seed) = asked("LEASE_SEED") {
+            return Self(seed..seed + 1);
+        }
+        let first = u64::from(rand::make_rng::<StdRng>().next_u32()) * 1_000_000;
+        Self(first..first + asked("LEASE_SEEDS").unwrap_or(count))
+    }
+
+    /// The seeds from 0 to `count`, whatever the environment asks for: for controls, which are to
+    /// find the same each time.
+    pub fn first(count: u64) -> Self {
+        Self(0..count)
+    }
+
+    /// Runs `trial` with every seed, on all processors, and adds up.
+    ///
+    /// # Panics
+    ///
+    /// Where a promise is broken: with how to run that trial again, and what happened in it.
+    #[expect(clippy::panic, reason = "a test that fails")]
+    pub fn all_hold(self, trial: impl Fn(u64) -> Verdict + Sync) -> Survey {
+        let survey = Mutex::new(Survey {
+            seeds: self.0.clone(),
+            figures: Figures::default(),
+            with_losers_told: 0,
+        });
+        let failed = self.until(|seed| {
+            let verdict = trial(seed);
+            if verdict.violations.is_empty() {
+                let mut survey = survey.lock().unwrap_or_else(PoisonError::into_inner);
+                survey.figures += verdict.figures;
+                survey.with_losers_told += usize::from(verdict.figures.told_first > 0);
+                return None;
+            }
+            Some(verdict)
+        });
+        if let Some((seed, verdict)) = failed {
+            let test = std::thread::current().name().unwrap_or_default().to_owned();
+            panic!(
+                "a promise is broken; run it again with\n  LEASE_SEED={seed} cargo test {test}\n{}",
+                verdict.report(60)
+            );
+        }
+        survey.into_inner().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Runs `trial` until a promise is broken: with which seed, and the first violation. For
+    /// negative controls.
+    pub fn find_violation(self, trial: impl Fn(u64) -> Verdict + Sync) -> Option<(u64, Violation)> {
+        self.until(|seed| trial(seed).violations.into_iter().next())
+    }
+
+    fn until<T: Send>(self, run: impl Fn(u64) -> Option<T> + Sync) -> Option<(u64, T)> {
+        let (next, end) = (AtomicU64::new(self.0.start), AtomicU64::new(self.0.end));
+        let found: Mutex<Option<(u64, T)>> = Mutex::new(None);
+        let threads = std::thread::available_parallelism().map_or(1, usize::from);
+        std::thread::scope(|scope| {
+            for _ in 0..threads {
+                scope.spawn(|| {
+                    loop {
+                        let seed = next.fetch_add(1, Ordering::SeqCst);
+                        if seed >= end.load(Ordering::SeqCst) {
+                            return;
+                        }
+                        let Some(result) = run(seed) else { continue };
+                        end.fetch_min(seed, Ordering::SeqCst);
+                        let mut found = found.lock().unwrap_or_else(PoisonError::into_inner);
+                        if found.as_ref().is_none_or(|(earlier, _)| seed < *earlier) {
+                            *found = Some((seed, result));
+                        }
+                    }
+                });
+            }
+        });
+        found.into_inner().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl std::ops::AddAssign for Figures {
+    fn add_assign(&mut self, other: Self) {
+        self.tenures += other.tenures;
+        self.takeovers += other.takeovers;
+        self.told_first += other.told_first;
+        self.writes += other.writes;
+    }
+}
+
+impl fmt::Display for Survey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (seeds, figures) = (&self.seeds, &self.figures);
+        let count = seeds.end - seeds.start;
+        write!(
+            f,
+            "{count} trials from seed {}: {} leases, {} take-overs of one that was not given back; \
+             in {} trials the loser ran before, and was told first; {} writes under leases",
+            seeds.start, figures.tenures, figures.takeovers, self.with_losers_told, figures.writes,
+        )
+    }
+}

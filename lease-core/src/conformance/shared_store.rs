@@ -1,0 +1,136 @@
+//! The simplest model: one store, which all contenders reach over a bad network.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+use futures_util::stream::BoxStream;
+
+use super::trial::{Model, World};
+use super::{Faulty, Ledger, Simulation, Weather};
+use crate::attributes::{Attributes, Change};
+use crate::error::StoreError;
+use crate::grant::{Beat, Claim, Grant, Heartbeat, Holder, Obtained, Written};
+use crate::key::{LeaseKey, Lessee};
+use crate::store::{Freed, LockStore};
+use crate::table::{LeaseRecord, LeaseTable};
+use crate::token::FencingToken;
+
+/// A model that is one store: a memory store, or one of yours that lives in one process.
+#[derive(Debug)]
+pub struct SharedStore<S> {
+    world: World,
+    store: Arc<Noted<S>>,
+}
+
+/// A store that notes in the ledger what it grants and applies.
+#[derive(Debug)]
+pub struct Noted<S> {
+    store: S,
+    ledger: Ledger,
+}
+
+impl<S> SharedStore<S> {
+    /// A model of `store`, which was made for this world alone.
+    pub fn new(world: World, store: S) -> Self {
+        let store = Arc::new(Noted { store, ledger: world.ledger.clone() });
+        Self { world, store }
+    }
+}
+
+impl<S: LockStore> Model for SharedStore<S> {
+    type Store = Faulty<Arc<Noted<S>>>;
+
+    fn connect(&mut self, weather: Weather) -> BoxFuture<'static, Self::Store> {
+        let faulty = Faulty::new(Arc::clone(&self.store))
+            .carried_by(self.world.network.clone())
+            .with_latency(Simulation::LATENCY);
+        faulty.choose(move |call| weather.befalls(call));
+        async move { faulty }.boxed()
+    }
+}
+
+impl<S> Noted<S> {
+    fn note(&self, obtained: Obtained) -> Obtained {
+        if let Obtained::Granted(grant, _) = &obtained {
+            self.ledger.granted(grant);
+        }
+        obtained
+    }
+
+    fn note_write(&self, grant: &Grant, written: Written) -> Written {
+        if written == Written::Applied {
+            self.ledger.written(grant);
+        }
+        written
+    }
+}
+
+#[async_trait]
+impl<S: LockStore> LockStore for Noted<S> {
+    async fn obtain(&self, claim: &Claim) -> Result<Obtained, StoreError> {
+        Ok(self.note(self.store.obtain(claim).await?))
+    }
+
+    async fn heartbeat(&self, grant: &Grant, beat: Beat) -> Result<Heartbeat, StoreError> {
+        self.store.heartbeat(grant, beat).await
+    }
+
+    async fn release(&self, grant: &Grant, reserved: Option<Duration>) -> Result<(), StoreError> {
+        self.store.release(grant, reserved).await
+    }
+
+    async fn adopt(&self, grant: &Grant, claim: &Claim) -> Result<Obtained, StoreError> {
+        Ok(self.note(self.store.adopt(grant, claim).await?))
+    }
+
+    async fn holder(&self, key: &LeaseKey) -> Result<Option<Holder>, StoreError> {
+        self.store.holder(key).await
+    }
+
+    async fn watch(&self, key: &LeaseKey) -> Result<Freed, StoreError> {
+        self.store.watch(key).await
+    }
+
+    fn grain(&self) -> Duration {
+        self.store.grain()
+    }
+}
+
+#[async_trait]
+impl<S: LeaseTable> LeaseTable for Noted<S> {
+    async fn read(&self, key: &LeaseKey) -> Result<Option<LeaseRecord>, StoreError> {
+        self.store.read(key).await
+    }
+
+    fn list(&self, prefix: &str) -> BoxStream<'_, Result<LeaseRecord, StoreError>> {
+        self.store.list(prefix)
+    }
+
+    async fn create(&self, key: &LeaseKey, attributes: &Attributes) -> Result<bool, StoreError> {
+        self.store.create(key, attributes).await
+    }
+
+    async fn update(&self, grant: &Grant, change: &Change) -> Result<Written, StoreError> {
+        Ok(self.note_write(grant, self.store.update(grant, change).await?))
+    }
+
+    async fn transfer(
+        &self,
+        grant: &Grant,
+        to: &Lessee,
+        reserved: Duration,
+    ) -> Result<Written, StoreError> {
+        Ok(self.note_write(grant, self.store.transfer(grant, to, reserved).await?))
+    }
+
+    async fn delete(&self, grant: &Grant) -> Result<Written, StoreError> {
+        Ok(self.note_write(grant, self.store.delete(grant).await?))
+    }
+
+    async fn evict(&self, key: &LeaseKey, token: FencingToken) -> Result<bool, StoreError> {
+        self.store.evict(key, token).await
+    }
+}

@@ -1,0 +1,10 @@
+//! Random trials of the real locker, heartbeats and waiting, over models of every store.
+//!
+//! Time is virtual, so thousands of trials take seconds. Each run tries seeds that were never
+//! tried before; one that fails is printed with the command that runs it again. At full size:
+//! `LEASE_SEEDS=100000 cargo test --release -p lease-tests --test simulation -- --nocapture`.
+
+#![expect(clippy::unwrap_used, clippy::print_stdout, reason = "a test that reports")]
+
+mod job;
+mod memory;

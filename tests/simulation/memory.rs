@@ -1,0 +1,82 @@
+//! Trials on the memory store, and what the lease itself rests on taken away.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+use lease_core::conformance::{Contender, Faulty, Noted, Seeds, SharedStore, Trial, Verdict};
+use lease_core::{Change, Lease, LeaseOptions, LeaseTable};
+use lease_memory::MemoryStore;
+
+use crate::job::{Mail, contend};
+
+type Store = Faulty<Arc<Noted<MemoryStore>>>;
+
+#[test]
+fn memory_keeps_its_promises() {
+    let survey = Seeds::fresh(10_000).all_hold(|seed| run(Trial::new(seed)));
+
+    println!("memory: {survey}");
+    let count = usize::try_from(survey.seeds.end - survey.seeds.start).unwrap();
+    assert!(
+        count < 100 || survey.with_losers_told * 2 > count,
+        "too few trials show that a loss is told"
+    );
+}
+
+#[test]
+fn a_seed_is_a_run_to_the_last_event() {
+    for seed in 0..20 {
+        assert_eq!(run(Trial::new(seed)), run(Trial::new(seed)));
+    }
+}
+
+/// Control: clocks ten times further apart than the options assume.
+#[test]
+fn clocks_that_break_the_assumption_are_found() {
+    let found =
+        Seeds::first(200).find_violation(|seed| run(Trial::new(seed).with_clock_rates(0.1)));
+    report("clocks 10 % off", found);
+}
+
+/// Control: the margin of the deadline left out, with clocks for which it is needed.
+#[test]
+fn a_deadline_without_its_margin_is_found() {
+    let trial = |seed, assumed: f64| {
+        let options = LeaseOptions::new(Duration::from_millis(200)).unwrap();
+        let options = options.with_clock_rate_error(assumed).unwrap();
+        run(Trial::new(seed).with_options(options).with_clock_rates(0.05))
+    };
+
+    Seeds::first(200).all_hold(|seed| trial(seed, 0.1));
+    let found = Seeds::first(200).find_violation(|seed| trial(seed, 0.0));
+    report("no margin", found);
+}
+
+/// Control: clocks that do not count the time for which their machine was suspended.
+#[test]
+fn clocks_that_stop_in_a_suspended_machine_are_found() {
+    let found =
+        Seeds::first(200).find_violation(|seed| run(Trial::new(seed).with_clocks_that_stop()));
+    report("clocks that stop", found);
+}
+
+fn run(trial: Trial) -> Verdict {
+    let mail = Mail::default();
+    trial.run(
+        |world| SharedStore::new(world, MemoryStore::counting_from_one()),
+        move |contender: Contender<Store>| contend(contender, Arc::clone(&mail), write),
+    )
+}
+
+fn write<'a>(store: &'a Store, lease: &'a Lease) -> BoxFuture<'a, ()> {
+    let change = Change::new().set("token", lease.token().get());
+    // Whether it was applied is for the ledger to judge.
+    async move { drop(store.update(lease.grant(), &change).await) }.boxed()
+}
+
+fn report(control: &str, found: Option<(u64, lease_core::conformance::Violation)>) {
+    let (seed, violation) = found.unwrap();
+    println!("{control}: seed {seed}: {violation}");
+}

@@ -8,8 +8,8 @@ use lease_redis::RedisQuorum;
 use lease_tests::redis::RedisServer;
 
 use crate::setting::{
-    HOLDER, TTL, beat, eventually, has_it, held_once, held_twice, obtain, obtain_in_the_end, one,
-    quorum, refused, urls,
+    HOLDER, TTL, beat, eventually, has_it, held_once, held_twice, obtain, obtain_in_the_end,
+    obtain_on_all, one, quorum, refused, urls,
 };
 
 fn three() -> Option<[RedisServer; 3]> {
@@ -44,7 +44,7 @@ async fn a_server_whose_clock_steps_forward_lets_a_key_be_held_twice_under_growi
 async fn a_node_whose_clock_steps_forward_is_given_back_what_is_held() {
     let Some(servers) = three() else { return };
     let store = quorum(&servers).await;
-    let grant = obtain(&store, "a").await;
+    let grant = obtain_on_all(&store, &servers).await;
 
     servers[0].set_clock("+120");
     has_run_out(&servers[0]).await;
@@ -59,7 +59,7 @@ async fn a_node_whose_clock_steps_forward_is_given_back_what_is_held() {
 async fn a_majority_whose_clock_steps_forward_lets_a_key_be_held_twice_under_growing_tokens() {
     let Some(servers) = three() else { return };
     let store = quorum(&servers).await;
-    let grant = obtain(&store, "a").await;
+    let grant = obtain_on_all(&store, &servers).await;
 
     for server in &servers[..2] {
         server.set_clock("+120");
@@ -105,7 +105,7 @@ async fn a_server_whose_clock_steps_back_keeps_leases_for_longer_and_its_tokens_
 async fn a_quorum_whose_clocks_step_back_keeps_leases_for_longer_and_its_tokens_grow() {
     let Some(servers) = three() else { return };
     let store = quorum(&servers).await;
-    let grant = obtain(&store, "a").await;
+    let grant = obtain_on_all(&store, &servers).await;
 
     for server in &servers {
         server.set_clock("-3600");
@@ -127,14 +127,17 @@ async fn tokens_go_back_only_where_memory_is_lost_and_the_clock_is_behind_and_a_
     let Some(servers) = three() else { return };
     let single = one(&servers[0]).await;
     let several = quorum(&servers).await;
-    let stores: [&dyn LockStore; 2] = [&single, &several];
-    for store in stores {
+    let stores: [(&dyn LockStore, usize); 2] = [(&single, 1), (&several, 3)];
+    for (store, needed) in stores {
         for server in &servers {
             server.set_clock("+0");
             server.command("FLUSHALL");
         }
         let behind = Duration::from_secs(1800).as_millis();
         let grant = obtain_in_the_end(store, "a").await;
+        // Those that hear of it later do so before their clocks are set.
+        eventually("all have it", async || servers[..needed].iter().all(has_it).then_some(()))
+            .await;
         let gate = Gate::new(());
         gate.write(grant.token, |()| ()).unwrap();
 

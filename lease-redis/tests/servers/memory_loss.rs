@@ -8,8 +8,8 @@ use lease_tests::claims;
 use lease_tests::redis::{RedisServer, Written, available};
 
 use crate::setting::{
-    TTL, beat, eventually, has_it, held_once, held_twice, key, obtain, obtain_in_the_end, one,
-    quorum, text, urls,
+    TTL, beat, eventually, has_it, held_once, held_twice, key, obtain, obtain_in_the_end,
+    obtain_on_all, one, quorum, text, urls,
 };
 
 const SYNCED: [&str; 4] = ["--appendonly", "yes", "--appendfsync", "always"];
@@ -83,7 +83,7 @@ async fn a_quorum_whose_servers_restart_with_all_they_had_forgets_nothing() {
     }
     let mut servers = three(&SYNCED);
     let store = quorum(&servers).await;
-    let grant = obtain(&store, "a").await;
+    let grant = obtain_on_all(&store, &servers).await;
 
     servers.iter_mut().for_each(RedisServer::restart);
 
@@ -202,6 +202,7 @@ async fn a_majority_that_restarts_empty_keeps_from_voting_and_is_given_back_what
     let mut servers = three(&[]);
     let store = wary(&servers).await;
     let grant = claims::obtain(&store, &key(), "a", MAX_TTL).await;
+    eventually("all have it", async || servers.iter().all(has_it).then_some(())).await;
 
     servers[0].restart_empty();
     servers[1].restart_empty();
@@ -221,6 +222,7 @@ async fn a_quorum_that_restarts_empty_grants_nothing_until_all_leases_have_run_o
     let mut servers = three(&[]);
     let store = wary(&servers).await;
     let grant = claims::obtain(&store, &key(), "a", MAX_TTL).await;
+    eventually("all have it", async || servers.iter().all(has_it).then_some(())).await;
 
     servers.iter_mut().for_each(RedisServer::restart_empty);
 
@@ -244,7 +246,7 @@ async fn a_node_that_is_flushed_is_given_back_what_is_held() {
     }
     let servers = three(&[]);
     let store = quorum(&servers).await;
-    let grant = obtain(&store, "a").await;
+    let grant = obtain_on_all(&store, &servers).await;
 
     servers[0].command("FLUSHALL");
 
@@ -262,7 +264,7 @@ async fn a_node_that_is_flushed_and_voted_for_another_stays_out_and_the_key_is_h
     }
     let servers = three(&[]);
     let store = quorum(&servers).await;
-    let grant = obtain(&store, "a").await;
+    let grant = obtain_on_all(&store, &servers).await;
 
     servers[0].command("FLUSHALL");
 
@@ -303,7 +305,7 @@ async fn a_majority_that_is_flushed_lets_a_key_be_held_twice_under_growing_token
     }
     let servers = three(&[]);
     let store = quorum(&servers).await;
-    let grant = obtain(&store, "a").await;
+    let grant = obtain_on_all(&store, &servers).await;
 
     servers[0].command("FLUSHALL");
     servers[1].command("FLUSHALL");
@@ -319,7 +321,7 @@ async fn tokens_grow_over_ten_power_cuts() {
     }
     let mut servers = three(&EVERY_SECOND);
     let store = quorum(&servers).await;
-    let mut last = obtain(&store, "a").await;
+    let mut last = obtain_on_all(&store, &servers).await;
     store.release(&last, None).await.unwrap();
     for cut in 0..10 {
         let written: Vec<Written> = servers.iter().map(RedisServer::written).collect();

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use lease_core::{
     Attempt, Beat, Claim, Grant, Heartbeat, Holder, Lease, LeaseKey, LeaseOptions, LockStore,
-    Locker, LossCause, StoreError,
+    Locker, LossCause, Obtained, StoreError,
 };
 use lease_redis::{RedisQuorum, RedisStore};
 use lease_tests::claims;
@@ -61,15 +61,25 @@ pub(crate) async fn obtain(store: &dyn LockStore, lessee: &str) -> Grant {
     claims::obtain(store, &key(), lessee, TTL).await
 }
 
+/// The same, once every server has heard of it: a quorum answers as soon as a majority has.
+pub(crate) async fn obtain_on_all(store: &dyn LockStore, servers: &[RedisServer]) -> Grant {
+    let grant = obtain(store, "a").await;
+    eventually("all have it", async || servers.iter().all(has_it).then_some(())).await;
+    grant
+}
+
 /// A grant of the key to `lessee`, as soon as there is one: connections have to be made again,
 /// leases to run out.
 pub(crate) async fn obtain_in_the_end(store: &dyn LockStore, lessee: &str) -> Grant {
-    eventually("granted", async || {
-        let answer = store.obtain(&claim(lessee)).await;
-        match answer.ok()? {
-            lease_core::Obtained::Granted(grant, _) => Some(grant),
-            lease_core::Obtained::Held(_) => None,
+    let mut claim = claim(lessee);
+    eventually("granted", async || match store.obtain(&claim).await {
+        Ok(Obtained::Granted(grant, _)) => Some(grant),
+        Ok(Obtained::Held(_)) => {
+            claim = self::claim(lessee);
+            None
         }
+        // Whoever is not answered asks for the same again: some may have granted it.
+        Err(_) => None,
     })
     .await
 }

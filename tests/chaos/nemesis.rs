@@ -74,8 +74,7 @@ impl Nemesis {
                     Some(Trouble::Worker(trouble)) => self.hurt_worker(trouble)?,
                     Some(Trouble::Link(trouble)) => self.hurt_links(trouble),
                     Some(Trouble::Server(trouble)) => self.hurt_servers(trouble)?,
-                    Some(Trouble::MajorityOfClocks) => self.step_a_majority()?,
-                    Some(Trouble::MinorityOfClocks) => self.step_a_minority_in_peace(end)?,
+                    Some(Trouble::ClocksForward) => self.step_forward()?,
                     None => (),
                 }
                 next = Stamp::now() + self.chance.up_to(LONGEST_PEACE);
@@ -216,40 +215,20 @@ impl Nemesis {
         Ok(())
     }
 
-    /// A server whose clock steps and one that is out of reach add up: with enough of both, a
-    /// majority is wrong. So all are well while a minority steps.
-    fn step_a_minority_in_peace(&mut self, end: Stamp) -> Result<(), Failure> {
-        let settled = self.store.quarantine(self.ttl) + self.ttl;
-        if Stamp::now() + settled + self.ttl > end {
-            return Ok(());
-        }
-        self.mend_all()?;
-        sleep(settled);
-        let count = 1 + self.chance.below(self.servers.count() / 2);
-        self.step_forward("clocks of a minority stepped forward", count, Temper::Tame)?;
-        sleep(self.ttl);
-        Ok(())
-    }
-
-    fn step_a_majority(&mut self) -> Result<(), Failure> {
+    /// Of a majority, or of fewer: a lease that was just granted may be on no more servers than
+    /// it needs, and then one that forgets is enough.
+    fn step_forward(&mut self) -> Result<(), Failure> {
         let what = match self.servers.count() {
             1 => "server's clock stepped forward",
-            _ => "clocks of a majority stepped forward",
+            _ => "clocks of some servers stepped forward",
         };
-        self.step_forward(what, self.servers.count() / 2 + 1, Temper::Wild)
-    }
-
-    fn step_forward(
-        &mut self,
-        what: &'static str,
-        count: usize,
-        temper: Temper,
-    ) -> Result<(), Failure> {
+        let count = 1 + self.chance.below(self.servers.count() / 2 + 1);
         // By more than a ttl: every lease ends.
         let clock = self.servers.furthest_clock() + self.seconds(3, 10)?;
         for number in self.chance.some_of(self.servers.count(), count) {
             let to = format!("server {}, to {clock:+} s", number + 1);
-            self.tell_of(what, to, temper, |servers| servers.set_clock(number, clock))?;
+            let step = |servers: &mut Servers| servers.set_clock(number, clock);
+            self.tell_of(what, to, Temper::Wild, step)?;
         }
         Ok(())
     }

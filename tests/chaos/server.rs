@@ -43,7 +43,11 @@ pub(crate) fn clock_library() -> Result<PathBuf, Failure> {
 }
 
 fn not_installed(what: &str) -> Failure {
-    format!("{what} is not installed: ./test installs it, into the folder LEASE_TEST_TOOLS").into()
+    format!(
+        "{what} is not installed: ./test installs it, into target/tools unless LEASE_TEST_TOOLS \
+         names another folder; set LEASE_TEST_TOOLS to it"
+    )
+    .into()
 }
 
 /// How a process is given a clock of its own: what the file `clock` says is added to the time.

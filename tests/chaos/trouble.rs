@@ -8,10 +8,8 @@ pub(crate) enum Trouble {
     Worker(OfWorker),
     Link(OfLink),
     Server(OfServer),
-    /// They step forward, by more than a ttl.
-    MajorityOfClocks,
-    /// The same, while nothing else is wrong.
-    MinorityOfClocks,
+    /// They step, by more than a ttl.
+    ClocksForward,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -73,10 +71,10 @@ const REDIS: [(u32, Trouble); 16] = [
     (2, Trouble::Server(OfServer::ClockBack)),
     (2, Trouble::Server(OfServer::RestartedEmpty)),
     (2, Trouble::Server(OfServer::Flushed)),
-    (2, Trouble::MajorityOfClocks),
+    (2, Trouble::ClocksForward),
 ];
 
-const QUORUM: [(u32, Trouble); 17] = [
+const QUORUM: [(u32, Trouble); 16] = [
     (12, Trouble::Worker(OfWorker::Killed)),
     (12, Trouble::Worker(OfWorker::Stopped)),
     (8, Trouble::Worker(OfWorker::ClockStepped)),
@@ -92,8 +90,7 @@ const QUORUM: [(u32, Trouble); 17] = [
     (2, Trouble::Server(OfServer::ClockBack)),
     (5, Trouble::Server(OfServer::RestartedEmpty)),
     (1, Trouble::Server(OfServer::Flushed)),
-    (1, Trouble::MajorityOfClocks),
-    (1, Trouble::MinorityOfClocks),
+    (1, Trouble::ClocksForward),
 ];
 
 const DYNAMODB: [(u32, Trouble); 11] = [

@@ -34,7 +34,7 @@ pub(crate) struct Orders {
     pub(crate) counters: usize,
     #[arg(long)]
     pub(crate) seed: u64,
-    /// Takes no notice when a lease is lost, and goes on.
+    /// Takes no notice that a lease is lost, and goes on.
     #[arg(long)]
     pub(crate) heedless: bool,
 }
@@ -171,26 +171,38 @@ impl Task {
         }
         self.desk.say(&Saying::Obtained { counter, token, asked, held: Stamp::now() });
 
+        let pace = self.chance.length(Duration::from_millis(2), Duration::from_millis(20));
+        let mut value = None;
+        if self.heedless {
+            // Nobody keeps it alive any more, which it says; and longer than it lasts.
+            lease.abandon();
+            let on = async {
+                tokio::join!(
+                    self.watch(token, || true),
+                    self.count(token, pace, &mut value, || true)
+                )
+            };
+            drop(timeout(self.ttl * 2, on).await);
+            return;
+        }
         // Most are short, for many hand-offs; some need heartbeats.
         let longest = if self.chance.one_in(4) { self.ttl * 3 / 2 } else { self.ttl / 5 };
         let length = self.chance.up_to(longest);
-        let pace = self.chance.length(Duration::from_millis(2), Duration::from_millis(20));
-        let mut value = None;
         select! {
             biased;
             // Loss comes first.
-            () = self.watch(&lease) => (),
-            _ = timeout(length, self.count(&lease, pace, &mut value)) => (),
+            () = self.watch(token, || lease.is_held()) => (),
+            _ = timeout(length, self.count(token, pace, &mut value, || lease.is_held())) => (),
         }
         self.end(lease, value).await;
     }
 
     /// Tells that the lease is held for as long as it says so itself.
-    async fn watch(&self, lease: &Lease) {
-        let (counter, token) = (self.counter, lease.token().get());
+    async fn watch(&self, token: u64, is_held: impl Fn() -> bool + Send + Sync) {
+        let counter = self.counter;
         loop {
             let at = Stamp::now();
-            if !lease.is_held() && !self.heedless {
+            if !is_held() {
                 return;
             }
             self.desk.say(&Saying::Held { counter, token, at });
@@ -200,12 +212,17 @@ impl Task {
 
     /// Counts on. Leaves the counter's value in `value` where it is known: a write that nobody
     /// awaits any more may arrive or not.
-    async fn count(&self, lease: &Lease, pace: Duration, value: &mut Option<u64>) {
-        let token = lease.token().get();
+    async fn count(
+        &self,
+        token: u64,
+        pace: Duration,
+        value: &mut Option<u64>,
+        is_held: impl Fn() -> bool + Send + Sync,
+    ) {
         *value = self.desk.open_counter(self.counter, token).await;
         while let Some(read) = *value {
             sleep(pace).await;
-            if !lease.is_held() && !self.heedless {
+            if !is_held() {
                 return;
             }
             *value = None;

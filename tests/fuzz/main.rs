@@ -44,7 +44,9 @@ fn feed(corpus: &str, read: fn(&[u8])) {
     files.sort();
     let kept: Vec<_> = files.iter().map(|file| std::fs::read(file).unwrap()).collect();
     assert!(kept.len() >= 5, "the corpus is too small");
-    kept.iter().for_each(|bytes| read(bytes));
+    for bytes in &kept {
+        read(bytes);
+    }
 
     let mut config = ProptestConfig::with_cases(4000);
     // What fails is kept in the corpus, as bytes, not as a seed.
@@ -65,7 +67,7 @@ fn changed(kept: Vec<Vec<u8>>) -> impl Strategy<Value = Vec<u8>> {
                 Some(byte) if insert => bytes.insert(place, byte),
                 Some(byte) => bytes.get_mut(place).into_iter().for_each(|old| *old = byte),
                 None if place < bytes.len() => drop(bytes.remove(place)),
-                None => bytes.extend_from_slice(&other[splice.index(other.len() + 1)..]),
+                None => bytes.extend(other.iter().skip(splice.index(other.len() + 1))),
             }
         }
         bytes

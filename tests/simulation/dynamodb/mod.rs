@@ -147,7 +147,7 @@ fn write<'a>(store: &'a DynamoDbStore, lease: &'a Lease) -> BoxFuture<'a, ()> {
 }
 
 /// Of each kind, at each run of the tests.
-const SEEDS: u64 = 100;
+const SEEDS: u64 = 50;
 
 /// Within how many a control is to be found.
 const FEW: u64 = 3000;

@@ -27,6 +27,14 @@ pub(crate) struct Common {
     pub(crate) certificates: Option<redis::TlsCertificates>,
 }
 
+#[cfg_attr(
+    not(feature = "tls"),
+    expect(
+        clippy::unused_self,
+        clippy::unnecessary_wraps,
+        reason = "without TLS there are no certificates to look at"
+    )
+)]
 impl Common {
     pub(crate) fn check(&self) -> Result<(), Fault> {
         if self.prefix.contains(['{', '}']) {

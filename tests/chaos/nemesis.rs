@@ -179,13 +179,13 @@ impl Nemesis {
                     self.servers.get(number)?.command("SCRIPT FLUSH");
                 }
                 OfServer::ClockBack => {
-                    let clock = self.servers.clock(number)? - self.seconds(1, 4)?;
-                    self.tell(
-                        "server's clock stepped back",
-                        format!("{name}, to {clock:+} s"),
-                        now,
-                    );
-                    self.servers.set_clock(number, clock)?;
+                    let seconds = self.seconds(1, 4)?;
+                    let before = self.servers.clock(number)?;
+                    let clock = self.servers.step_back(number, seconds)?;
+                    if clock != before {
+                        let to = format!("{name}, to {clock:+} s");
+                        self.tell("server's clock stepped back", to, now);
+                    }
                 }
                 OfServer::ClockWithinMargin => {
                     let clock = self.seconds(0, 2)?;
@@ -204,10 +204,8 @@ impl Nemesis {
                 OfServer::Flushed => {
                     // One that is behind would give smaller tokens: the one hole.
                     if self.servers.clock(number)? == self.servers.furthest_clock() {
-                        self.tell_of("server flushed", name, Temper::Wild, |servers| {
-                            servers.get(number)?.command("FLUSHALL");
-                            Ok(())
-                        })?;
+                        let flush = |servers: &mut Servers| servers.flush(number);
+                        self.tell_of("server flushed", name, Temper::Wild, flush)?;
                     }
                 }
             }

@@ -209,16 +209,24 @@ impl Keeper {
             drop(inbox.send(format!("answer {request} {value}")));
         };
         match saying {
-            Saying::Obtained { counter, token, asked, held } => {
+            Saying::Obtained { counter, token, asked, held, by } => {
                 let (held_from, held_until) = (Some(held), Some(held));
-                let ended = None;
-                let grant = Grant { counter, token, life, asked, held_from, held_until, ended };
-                self.ledger().granted(grant);
+                self.ledger().granted(Grant {
+                    counter,
+                    token,
+                    life,
+                    asked,
+                    by,
+                    held_from,
+                    held_until,
+                    ended: None,
+                });
             }
             Saying::TooLate { counter, token, asked } => {
                 let (held_from, held_until) = (None, None);
                 let ended = Some((asked, "granted too late".to_owned()));
-                let grant = Grant { counter, token, life, asked, held_from, held_until, ended };
+                let by = "any".to_owned();
+                let grant = Grant { counter, token, life, asked, by, held_from, held_until, ended };
                 self.ledger().granted(grant);
             }
             Saying::Held { counter, token, at } => self.ledger().held(counter, token, life, at),

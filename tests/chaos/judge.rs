@@ -248,6 +248,7 @@ mod tests {
                 token,
                 life: life(token),
                 asked: from,
+                by: "obtain".to_owned(),
                 held_from: Some(from),
                 held_until: Some(until),
                 ended: None,

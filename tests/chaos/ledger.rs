@@ -32,6 +32,8 @@ pub(crate) struct Grant {
     pub(crate) life: Life,
     /// Before the call that obtained it.
     pub(crate) asked: Stamp,
+    /// The call that did.
+    pub(crate) by: String,
     /// After the lease said for the first time that it was held.
     pub(crate) held_from: Option<Stamp>,
     /// Before it said so for the last time. It says so until it says so no more, so it was held

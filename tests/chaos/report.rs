@@ -72,14 +72,14 @@ fn write_report(
          an accepted write with an old token; an accepted count that lost another; a key that\n\
          nobody obtains after the last fault.\n",
     )?;
-    write_findings(text, ledger, &verdict.violations, MOST_VIOLATIONS)?;
+    write_findings(text, ledger, &verdict.violations, MOST_VIOLATIONS, LONG_BEFORE)?;
     writeln!(text, "## Overlaps that the failure table admits\n")?;
     writeln!(
         text,
         "After a wild fault, until a ttl after it. These windows are {:.0} % of the run.\n",
         wild_share(ledger, setup) * 100.0,
     )?;
-    write_findings(text, ledger, &verdict.admitted, TIMELINES)
+    write_findings(text, ledger, &verdict.admitted, TIMELINES, AROUND)
 }
 
 fn write_operations(text: &mut String, ledger: &Ledger) -> std::fmt::Result {
@@ -123,6 +123,7 @@ fn write_findings(
     ledger: &Ledger,
     findings: &[Finding],
     timelines: usize,
+    around: Duration,
 ) -> std::fmt::Result {
     if findings.is_empty() {
         return writeln!(text, "None.\n");
@@ -138,7 +139,7 @@ fn write_findings(
     writeln!(text)?;
     for finding in findings.iter().take(timelines) {
         writeln!(text, "{}, counter {}:\n\n```text", finding.rule, finding.counter)?;
-        for (at, what) in timeline(ledger, finding) {
+        for (at, what) in timeline(ledger, finding, around) {
             let at = at.since(ledger.began).as_secs_f64();
             writeln!(text, "{at:10.3} s  {what}")?;
         }
@@ -148,8 +149,8 @@ fn write_findings(
 }
 
 /// What happened around a finding, to its counter and to all.
-fn timeline(ledger: &Ledger, finding: &Finding) -> Vec<(Stamp, String)> {
-    let near = finding.from - AROUND..finding.until + AROUND;
+fn timeline(ledger: &Ledger, finding: &Finding, around: Duration) -> Vec<(Stamp, String)> {
+    let near = finding.from - around..finding.until + AROUND;
     let mut lines = Vec::new();
     for grant in ledger.grants.iter().filter(|grant| grant.counter == finding.counter) {
         let name = format!("token {} ({})", grant.token, grant.life);
@@ -158,16 +159,14 @@ fn timeline(ledger: &Ledger, finding: &Finding) -> Vec<(Stamp, String)> {
                 .extend(at.filter(|at| near.contains(at)).map(|at| (at, format!("{name} {what}"))));
         };
         line(Some(grant.asked), "asked for");
-        line(grant.held_from, "held");
+        line(grant.held_from, &format!("held, by {}", grant.by));
         line(grant.held_until, "held for the last time");
         if let Some((at, how)) = &grant.ended {
             line(Some(*at), how);
         }
     }
-    let faults = ledger
-        .faults
-        .iter()
-        .filter(|fault| fault.from < near.end && near.start < fault.until + AROUND);
+    let faults =
+        ledger.faults.iter().filter(|fault| fault.from < near.end && near.start < fault.until);
     for fault in faults {
         let length = fault.until.since(fault.from);
         let length = if length.is_zero() {
@@ -184,6 +183,14 @@ fn timeline(ledger: &Ledger, finding: &Finding) -> Vec<(Stamp, String)> {
     }) {
         let what = if write.accepted { "opens the counter" } else { "REFUSED by the gate" };
         lines.push((write.at, format!("token {} ({}) {what}", write.token, write.life)));
+    }
+    // Of all keys, since nothing of a process goes on meanwhile.
+    for grant in ledger.grants.iter().filter(|grant| grant.counter != finding.counter) {
+        if let Some((at, how)) = grant.ended.as_ref().filter(|(at, _)| near.contains(at))
+            && how.starts_with("blocked")
+        {
+            lines.push((*at, format!("{} {how}", grant.life)));
+        }
     }
     lines.sort();
     lines
@@ -244,6 +251,9 @@ fn versions(store: Store) -> String {
 
 /// What belongs to a finding's timeline.
 const AROUND: Duration = Duration::from_millis(700);
+
+/// What may have led to a violation.
+const LONG_BEFORE: Duration = Duration::from_secs(4);
 
 /// Of how many violations the timeline is shown: with something broken, there are hundreds.
 const MOST_VIOLATIONS: usize = 20;

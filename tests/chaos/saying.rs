@@ -9,8 +9,8 @@ use crate::stamp::Stamp;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Saying {
     /// It has a lease, which it asked for at `asked`, and which said that it was held some time
-    /// before `held`.
-    Obtained { counter: usize, token: u64, asked: Stamp, held: Stamp },
+    /// before `held`; and by which call.
+    Obtained { counter: usize, token: u64, asked: Stamp, held: Stamp, by: String },
     /// It was given a lease that had run out before it could look.
     TooLate { counter: usize, token: u64, asked: Stamp },
     /// Its lease said, some time after `at`, that it was held.
@@ -30,8 +30,8 @@ pub(crate) enum Saying {
 impl fmt::Display for Saying {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Obtained { counter, token, asked, held } => {
-                write!(f, "obtained {counter} {token} {asked} {held}")
+            Self::Obtained { counter, token, asked, held, by } => {
+                write!(f, "obtained {counter} {token} {asked} {held} {by}")
             }
             Self::TooLate { counter, token, asked } => {
                 write!(f, "too-late {counter} {token} {asked}")
@@ -66,6 +66,7 @@ impl FromStr for Saying {
                 token: words.next()?,
                 asked: words.next()?,
                 held: words.next()?,
+                by: words.rest()?,
             },
             "too-late" => {
                 Self::TooLate { counter: words.next()?, token: words.next()?, asked: words.next()? }
@@ -118,7 +119,7 @@ mod tests {
     fn what_is_said_is_heard() {
         let at = Stamp::now();
         let sayings = [
-            Saying::Obtained { counter: 1, token: 2, asked: at, held: at },
+            Saying::Obtained { counter: 1, token: 2, asked: at, held: at, by: "obtain".to_owned() },
             Saying::TooLate { counter: 1, token: 2, asked: at },
             Saying::Held { counter: 1, token: 2, at },
             Saying::Ended { counter: 1, token: 2, at, how: "lost: in two words".to_owned() },

@@ -118,19 +118,20 @@ impl Task {
         loop {
             let asked = Stamp::now();
             match self.obtain().await {
-                Some(lease) => self.tenure(lease, asked).await,
+                Some((lease, by)) => self.tenure(lease, asked, by).await,
                 None => sleep(self.chance.up_to(self.ttl / 5)).await,
             }
         }
     }
 
-    async fn obtain(&mut self) -> Option<Lease> {
+    /// Says also by which call.
+    async fn obtain(&mut self) -> Option<(Lease, &'static str)> {
         if let Ok(handed) = self.handed.try_recv() {
-            return self.resume(handed).await;
+            return Some((self.resume(handed).await?, "resume"));
         }
         if self.chance.one_in(2) {
             return match self.locker.obtain(&self.key).await {
-                Ok(Attempt::Obtained(lease)) => Some(lease),
+                Ok(Attempt::Obtained(lease)) => Some((lease, "obtain")),
                 Ok(Attempt::Held(_)) => None,
                 Err(_unknown) => self.failed("obtain"),
             };
@@ -139,11 +140,11 @@ impl Task {
         select! {
             // An offer comes first: it is gone after a ttl.
             biased;
-            Some(handed) = self.handed.recv() => self.resume(handed).await,
+            Some(handed) = self.handed.recv() => Some((self.resume(handed).await?, "resume")),
             // A waiter that is dropped leaves nothing behind.
             waited = timeout(patience, self.locker.wait_until_obtained(&self.key)) => {
                 match waited.ok()? {
-                    Ok(lease) => Some(lease),
+                    Ok(lease) => Some((lease, "wait")),
                     Err(_in_vain) => self.failed("wait"),
                 }
             }
@@ -158,18 +159,19 @@ impl Task {
                     return Some(lease);
                 }
                 Ok(None) => return None,
-                Err(_unknown) => drop(self.failed("resume")),
+                Err(_unknown) => drop(self.failed::<Lease>("resume")),
             }
         }
         None
     }
 
-    async fn tenure(&mut self, lease: Lease, asked: Stamp) {
+    async fn tenure(&mut self, lease: Lease, asked: Stamp, by: &str) {
         let (counter, token) = (self.counter, lease.token().get());
         if !lease.is_held() {
             return self.desk.say(&Saying::TooLate { counter, token, asked });
         }
-        self.desk.say(&Saying::Obtained { counter, token, asked, held: Stamp::now() });
+        let by = by.to_owned();
+        self.desk.say(&Saying::Obtained { counter, token, asked, held: Stamp::now(), by });
 
         let pace = self.chance.length(Duration::from_millis(2), Duration::from_millis(20));
         let mut value = None;
@@ -290,7 +292,7 @@ impl Task {
         }
     }
 
-    fn failed(&self, call: &str) -> Option<Lease> {
+    fn failed<T>(&self, call: &str) -> Option<T> {
         self.desk.say(&Saying::Counted { what: format!("{call} failed") });
         None
     }

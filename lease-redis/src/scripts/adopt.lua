@@ -6,8 +6,12 @@ local handed, nonce, lessee, ttl, retention = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 
 local ask = tonumber(ARGV[6])
 
-local held = redis.call('HMGET', holder, 'nonce', 'token', 'evicted')
+local held = redis.call('HMGET', holder, 'nonce', 'token', 'evicted', 'ask')
 if held[1] == nonce then
+    -- It is asked for again, so what takes earlier rounds back comes too late.
+    if ask > (tonumber(held[4]) or 0) then
+        redis.call('HSET', holder, 'ask', ask)
+    end
     return { 'again', held[2], redis.call('HGETALL', attributes) }
 end
 -- The nodes of a quorum may count differently; on one server, another token is another grant.

@@ -6,6 +6,8 @@
 pub mod claims;
 pub mod dynamodb;
 pub mod latency;
+pub mod line;
 pub mod proxy;
 pub mod redis;
+pub mod redis_tls;
 pub mod tools;

@@ -21,9 +21,8 @@ use tokio::task::JoinHandle;
 pub enum Wire {
     /// HTTP/1.1: a head, and a body of its length.
     Http,
-    /// Whatever comes in one piece is one message: right for small commands that are not
-    /// pipelined.
-    Pieces,
+    /// Redis' own: one value, in RESP 2 or 3.
+    Redis,
 }
 
 /// What happens to one request.
@@ -307,7 +306,7 @@ impl Wire {
     async fn read(self, stream: &mut TcpStream, read: &mut Vec<u8>) -> io::Result<Vec<u8>> {
         loop {
             let length = match self {
-                Self::Pieces => (!read.is_empty()).then_some(read.len()),
+                Self::Redis => redis_value(read),
                 Self::Http => http_message(read),
             };
             if let Some(length) = length {
@@ -333,6 +332,30 @@ fn http_message(read: &[u8]) -> Option<usize> {
     }
     let body: usize = header("content-length").map_or(Some(0), |length| length.parse().ok())?;
     (read.len() >= head + body).then_some(head + body)
+}
+
+/// The length of the value at the start of `read`, once all of it is there.
+fn redis_value(read: &[u8]) -> Option<usize> {
+    let head = find(read, b"\r\n")? + 2;
+    let (kind, count) = read.get(..head - 2)?.split_first()?;
+    let count: usize = match kind {
+        b'$' | b'!' | b'=' | b'*' | b'~' | b'>' | b'%' => {
+            // Below zero: there is none.
+            let count = String::from_utf8_lossy(count).parse::<i64>().ok()?;
+            let Ok(count) = count.try_into() else { return Some(head) };
+            count
+        }
+        _ => return Some(head),
+    };
+    let items = match kind {
+        b'$' | b'!' | b'=' => {
+            let whole = head + count + 2;
+            return (read.len() >= whole).then_some(whole);
+        }
+        b'%' => 2 * count,
+        _ => count,
+    };
+    (0..items).try_fold(head, |at, _| Some(at + redis_value(read.get(at..)?)?))
 }
 
 fn contains(bytes: &[u8], text: &[u8]) -> bool {

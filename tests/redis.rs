@@ -16,10 +16,17 @@ use crate::tools::{libfaketime, tool};
 pub struct RedisServer {
     port: u16,
     folder: PathBuf,
-    options: Vec<String>,
+    pub(crate) options: Vec<String>,
     program: PathBuf,
     environment: Vec<(&'static str, PathBuf)>,
     process: Option<Child>,
+}
+
+/// How far an append-only file went at some time.
+#[derive(Debug)]
+pub struct Written {
+    file: PathBuf,
+    length: u64,
 }
 
 /// Whether there are Redis servers on this machine; where not, that is said aloud, or, with
@@ -92,10 +99,13 @@ impl RedisServer {
     ///
     /// Where its folder cannot be written to.
     pub fn set_clock(&self, offset: &str) {
-        std::fs::write(self.folder.join("clock"), offset).expect("the clock's file");
+        // Renamed, so that the server never reads half of it.
+        let (written, clock) = (self.folder.join("clock-written"), self.folder.join("clock"));
+        std::fs::write(&written, offset).expect("the clock's file");
+        std::fs::rename(written, clock).expect("the clock's file");
     }
 
-    fn stopped(program: &str, port: u16, options: Vec<String>) -> Self {
+    pub(crate) fn stopped(program: &str, port: u16, options: Vec<String>) -> Self {
         static SERVERS: AtomicU64 = AtomicU64::new(0);
         let number = SERVERS.fetch_add(1, Ordering::Relaxed);
         let name = format!("lease-redis-{}-{number}-{port}", std::process::id());
@@ -149,6 +159,35 @@ impl RedisServer {
             drop(std::fs::remove_dir_all(&path));
             drop(std::fs::remove_file(&path));
         }
+        self.start_again();
+    }
+
+    /// What it has written to its append-only file so far.
+    ///
+    /// # Panics
+    ///
+    /// Where it has no such file.
+    pub fn written(&self) -> Written {
+        let folder = std::fs::read_dir(self.folder.join("appendonlydir")).expect("its folder");
+        let mut files = folder.flatten().map(|file| file.path());
+        let file = files.find(|file| file.to_string_lossy().ends_with(".incr.aof"));
+        let file = file.expect("an append-only file");
+        let length = file.metadata().expect("the file").len();
+        Written { file, length }
+    }
+
+    /// Kills it, as a power cut does that leaves on the disk what was `written` by then, and
+    /// starts it again: `appendfsync everysec` may lose a second.
+    ///
+    /// A process that is killed alone loses nothing that it wrote, however seldom it syncs.
+    ///
+    /// # Panics
+    ///
+    /// Where it does not start.
+    pub fn restart_with(&mut self, written: &Written) {
+        self.kill();
+        let file = std::fs::OpenOptions::new().write(true).open(&written.file);
+        file.expect("the file").set_len(written.length).expect("the file is cut");
         self.start_again();
     }
 
@@ -275,19 +314,32 @@ impl RedisCluster {
     ///
     /// Where it does not come up.
     pub fn start(replicas: usize) -> Self {
-        let options = [
-            "--cluster-enabled",
-            "yes",
-            "--cluster-node-timeout",
-            "2000",
-            "--repl-diskless-sync-delay",
-            "0",
-        ];
-        let nodes: Vec<_> = (0..3 * (1 + replicas)).map(|_| RedisServer::with(&options)).collect();
+        let nodes: Vec<_> =
+            (0..3 * (1 + replicas)).map(|_| RedisServer::with(&Self::OPTIONS)).collect();
+        let ports: Vec<_> = nodes.iter().map(RedisServer::port).collect();
+        Self::of(nodes, &ports, &["--cluster-replicas", &replicas.to_string()])
+    }
+
+    /// What a server has to be started with to become one of its nodes.
+    pub const OPTIONS: [&str; 6] = [
+        "--cluster-enabled",
+        "yes",
+        "--cluster-node-timeout",
+        "2000",
+        "--repl-diskless-sync-delay",
+        "0",
+    ];
+
+    /// A Cluster of `nodes`, which are joined at `ports` by redis-cli with further options.
+    ///
+    /// # Panics
+    ///
+    /// Where it does not come up.
+    pub(crate) fn of(nodes: Vec<RedisServer>, ports: &[u16], further: &[&str]) -> Self {
         let mut create = Command::new("redis-cli");
         create.args(["--cluster", "create"]);
-        create.args(nodes.iter().map(|node| format!("127.0.0.1:{}", node.port())));
-        create.args(["--cluster-replicas", &replicas.to_string(), "--cluster-yes"]);
+        create.args(ports.iter().map(|port| format!("127.0.0.1:{port}")));
+        create.args(further).arg("--cluster-yes");
         let created = create.output().expect("redis-cli");
         assert!(created.status.success(), "{}", String::from_utf8_lossy(&created.stdout));
         let cluster = Self { nodes };
@@ -369,48 +421,9 @@ fn sentinel(master: u16) -> RedisServer {
     sentinel
 }
 
-/// A server that speaks TLS alone, and the certificate that it is trusted by.
-///
-/// # Panics
-///
-/// Where it does not start, or there is no `openssl`.
-pub fn with_tls() -> (RedisServer, Vec<u8>) {
-    let port = free_port();
-    let mut server = RedisServer::stopped("redis-server", 0, Vec::new());
-    let path = |name: &str| server.folder.join(name).to_string_lossy().into_owned();
-    let (key, certificate) = (path("key.pem"), path("certificate.pem"));
-    let made = Command::new("openssl")
-        .args(["req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2"])
-        .args(["-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1"])
-        .args(["-addext", "basicConstraints=critical,CA:FALSE"])
-        .args(["-keyout", &key, "-out", &certificate])
-        .output()
-        .expect("openssl");
-    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
-    let options = format!(
-        "--tls-port {port} --tls-cert-file {certificate} --tls-key-file {key} --tls-ca-cert-file \
-         {certificate} --tls-auth-clients no"
-    );
-    // Asked for its health over plain TCP, on a second port.
-    server.port = free_port();
-    server.options = options.split(' ').map(str::to_owned).collect();
-    server.start_again();
-    let root = std::fs::read(&certificate).expect("the certificate");
-    server.options.push(port.to_string());
-    (server, root)
-}
-
-impl RedisServer {
-    /// Its URL for TLS, if it was made by [`with_tls`].
-    pub fn tls_url(&self) -> String {
-        let port = self.options.last().map_or("", String::as_str);
-        format!("rediss://localhost:{port}")
-    }
-}
-
 /// A port that nobody uses, below those that are given to whoever connects; a Cluster takes
 /// another, 10,000 above.
-fn free_port() -> u16 {
+pub(crate) fn free_port() -> u16 {
     static NEXT: AtomicU16 = AtomicU16::new(0);
     // Test programs run side by side: each starts to look somewhere else.
     let start = u16::try_from(std::process::id() % 200).unwrap_or(0) * 100;

@@ -89,13 +89,14 @@ impl BootClock {
 
 impl Clock for BootClock {
     fn now(&self) -> Moment {
-        let awake = tokio_now().saturating_duration_since(process_start());
-        // A day ahead, so that no deadline falls before the beginning.
-        Moment(0) + Duration::from_secs(86_400) + awake + suspended()
+        awake() + suspended()
     }
 }
 
 /// A clock that starts elsewhere and runs at another rate, for tests.
+///
+/// Goes by tokio's time alone: what it sleeps through is what a test lets it
+/// [leap](SkewedClock::leap).
 ///
 /// # Examples
 ///
@@ -112,7 +113,6 @@ impl Clock for BootClock {
 /// ```
 #[derive(Debug)]
 pub struct SkewedClock {
-    base: BootClock,
     born: Moment,
     ahead: AtomicU64,
     rate: f64,
@@ -127,9 +127,8 @@ impl SkewedClock {
     /// Where `rate` is not 0.01 to 100.
     pub fn new(ahead: Duration, rate: f64) -> Self {
         assert!((0.01..=100.0).contains(&rate), "a clock's rate is 0.01 to 100, not {rate}");
-        let base = BootClock;
         let ahead = (Moment(0) + ahead).0;
-        Self { base, born: base.now(), ahead: ahead.into(), rate }
+        Self { born: awake(), ahead: ahead.into(), rate }
     }
 
     /// Jumps ahead, as after a suspended machine wakes up.
@@ -144,7 +143,7 @@ impl SkewedClock {
 
 impl Clock for SkewedClock {
     fn now(&self) -> Moment {
-        let run = self.base.now().since(self.born).mul_f64(self.rate);
+        let run = awake().since(self.born).mul_f64(self.rate);
         let ahead = self.ahead.load(Ordering::SeqCst);
         self.born + run + Duration::from_nanos(ahead)
     }
@@ -181,6 +180,16 @@ pub fn micros_since_1970() -> u64 {
     #[expect(clippy::disallowed_methods, reason = "the one room in which a clock is read")]
     let since_1970 = std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default();
     u64::try_from(since_1970.as_micros()).unwrap_or(u64::MAX)
+}
+
+/// By tokio's time alone. In a paused test it stands exactly still, which the time that a machine
+/// was suspended does not: each look at it is a few microseconds nearer to the truth.
+pub(crate) fn awake() -> Moment {
+    let (start, now) = (process_start(), tokio_now());
+    // A day ahead, so that no deadline falls before the beginning. A paused time may lie before
+    // the first look at any clock.
+    Moment(0) + Duration::from_secs(86_400) + now.saturating_duration_since(start)
+        - start.saturating_duration_since(now)
 }
 
 fn tokio_now() -> tokio::time::Instant {

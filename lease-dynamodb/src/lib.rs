@@ -6,6 +6,9 @@ mod config;
 mod dated;
 mod error;
 mod expression;
+#[cfg(feature = "fuzzing")]
+#[doc(hidden)]
+pub mod fuzzing;
 mod item;
 mod observe;
 mod request;

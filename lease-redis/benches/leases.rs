@@ -1,4 +1,4 @@
-//! What a lease costs beside the bare scripts, and what hung servers cost a quorum.
+//! What a lease costs beside the bare scripts, and what missing servers cost a quorum.
 //!
 //! Each row is the median of runs that take turns with what it is compared to. It starts its own
 //! servers: `cargo bench -p lease-redis`.
@@ -39,7 +39,9 @@ async fn main() {
     for tasks in [1, 64] {
         uncontended(tasks).await;
     }
-    quorum_with_hung_nodes().await;
+    for missing in [Missing::Hung, Missing::Killed, Missing::Refused] {
+        quorum_without(missing).await;
+    }
     hand_off().await;
     heartbeats().await;
 }
@@ -81,10 +83,21 @@ async fn uncontended(tasks: usize) {
     );
 }
 
-/// Behind 5 ms of network: obtain and heartbeat, all five up, then one and two hung, beside one
-/// script sent to all and awaited on three.
-async fn quorum_with_hung_nodes() {
-    let servers = independent(5);
+/// What becomes of the nodes that a quorum does without.
+#[derive(Debug, Clone, Copy)]
+enum Missing {
+    /// They accept connections, and answer nothing.
+    Hung,
+    /// They are gone, and what is in front of them closes connections.
+    Killed,
+    /// So is what was in front of them: connecting is refused.
+    Refused,
+}
+
+/// Behind 5 ms of network: obtain and heartbeat, all five up, then one and two missing, beside
+/// one script sent to all and awaited on three.
+async fn quorum_without(missing: Missing) {
+    let mut servers = independent(5);
     let mut ways = Vec::new();
     for server in &servers {
         ways.push(Latency::start(server.address(), Duration::from_millis(5)).await.unwrap());
@@ -95,9 +108,16 @@ async fn quorum_with_hung_nodes() {
     for url in &urls {
         bare.push(Bare::connect(url).await);
     }
-    for hung in 0..=2 {
-        if hung > 0 {
-            servers[hung - 1].hang();
+    for count in 0..=2 {
+        if count > 0 {
+            match missing {
+                Missing::Hung => servers[count - 1].hang(),
+                Missing::Killed => servers[count - 1].kill(),
+                Missing::Refused => {
+                    servers[count - 1].kill();
+                    drop(ways.remove(0));
+                }
+            }
         }
         let (mut obtains, mut beats, mut rounds) = (Vec::new(), Vec::new(), Vec::new());
         for _ in 0..150 {
@@ -111,9 +131,10 @@ async fn quorum_with_hung_nodes() {
             quorum.release(&grant, None).await.unwrap();
 
             let began = clock.now();
-            // Dropped with those that hang.
+            // Dropped with those that hang; those that are gone have nobody to ask.
             let mut asked = JoinSet::new();
-            for bare in &bare {
+            let there = if matches!(missing, Missing::Hung) { 0 } else { count };
+            for bare in &bare[there..] {
                 let mut bare = bare.clone();
                 asked.spawn(async move { bare.obtain("{bare}").await });
             }
@@ -123,8 +144,8 @@ async fn quorum_with_hung_nodes() {
             rounds.push(clock.now().since(began).as_secs_f64());
         }
         println!(
-            "quorum of 5 at 5 ms, {hung} hung: p50 obtain {:.2} ms, heartbeat {:.2} ms, bare round \
-             {:.2} ms",
+            "quorum of 5 at 5 ms, {count} {missing:?}: p50 obtain {:.2} ms, heartbeat {:.2} ms, \
+             bare round {:.2} ms",
             median(obtains) * 1e3,
             median(beats) * 1e3,
             median(rounds) * 1e3

@@ -119,7 +119,8 @@ impl RedisStoreBuilder {
     }
 
     /// Trusts what `certificates` name, instead of what the system trusts, and shows the
-    /// client's own. For `rediss://` on a standalone server.
+    /// client's own. For `rediss://` on a standalone server; Sentinels and Clusters are trusted
+    /// as the system does, which `SSL_CERT_FILE` can name more for.
     #[cfg(feature = "tls")]
     pub fn with_certificates(mut self, certificates: redis::TlsCertificates) -> Self {
         self.common.certificates = Some(certificates);

@@ -208,8 +208,13 @@ impl<'a> Election<'a> {
         mut ballot: Ballot,
         mut votes: Answers<Result<Vote, Fault>>,
     ) -> Result<Came, Fault> {
-        // Whoever has it is usually known after another answer or two.
-        let known = |ballot: &Ballot| ballot.holder().is_some() || !ballot.holder_may_appear();
+        // Whoever has it is usually known after another answer or two. Where too few took part,
+        // those that would have are heard, too: the error says how many there are.
+        let majority = self.nodes.majority();
+        let known = |ballot: &Ballot| {
+            let nobody_can = !ballot.holder_may_appear() && ballot.answered() >= majority;
+            ballot.holder().is_some() || nobody_can || ballot.missing() == 0
+        };
         self.hear_more(&mut ballot, &mut votes, known).await;
         let agreed = |ballot: &Ballot| ballot.holder().is_none() || ballot.holder_is_agreed();
         self.hear_more(&mut ballot, &mut votes, agreed).await;

@@ -7,6 +7,9 @@ mod connection;
 mod diagnose;
 mod election;
 mod error;
+#[cfg(feature = "fuzzing")]
+#[doc(hidden)]
+pub mod fuzzing;
 mod key_space;
 mod lock;
 mod node;

@@ -5,7 +5,10 @@ use std::fmt;
 use std::time::Duration;
 
 use deadpool_redis::{Manager, Runtime, Timeouts, cluster, sentinel};
-use redis::{AsyncConnectionConfig, Client, ConnectionInfo, IntoConnectionInfo, RedisError};
+use redis::{
+    AsyncConnectionConfig, Client, ConnectionAddr, ConnectionInfo, IntoConnectionInfo, RedisError,
+    TlsMode,
+};
 
 use crate::connection::{Connector, sentinel_client};
 use crate::diagnose::Eviction;
@@ -24,6 +27,14 @@ pub(crate) struct Common {
     pub(crate) certificates: Option<redis::TlsCertificates>,
 }
 
+#[cfg_attr(
+    not(feature = "tls"),
+    expect(
+        clippy::unused_self,
+        clippy::unnecessary_wraps,
+        reason = "without TLS there are no certificates to look at"
+    )
+)]
 impl Common {
     pub(crate) fn check(&self) -> Result<(), Fault> {
         if self.prefix.contains(['{', '}']) {
@@ -91,16 +102,25 @@ impl Common {
             Fault::misconfigured("no Sentinel is named: name at least one, better three")
         })?;
         let first = self.info(first)?;
+        self.refuse_certificates(&name)?;
         let to_master = first.redis_settings().clone();
+        // As the Sentinels are reached, so is the master: a password would be read on the way.
+        let tls = tls_of(first.addr());
         let urls: Vec<_> = urls.iter().map(|url| without_database(url)).collect();
-        let node = redis::sentinel::SentinelNodeConnectionInfo::default()
+        let mut node = redis::sentinel::SentinelNodeConnectionInfo::default()
             .set_redis_connection_info(to_master.clone());
+        if let Some(mode) = tls {
+            node = node.set_tls_mode(mode);
+        }
         let client = sentinel_client(&urls, master.to_owned(), Some(node)).map_err(refused)?;
         let pool = if let Some(pool) = pool {
             pool
         } else {
             let node = sentinel::SentinelNodeConnectionInfo {
-                tls_mode: None,
+                tls_mode: tls.map(|mode| match mode {
+                    TlsMode::Insecure => sentinel::TlsMode::Insecure,
+                    _ => sentinel::TlsMode::Secure,
+                }),
                 redis_connection_info: Some(deadpool_redis::RedisConnectionInfo {
                     db: to_master.db(),
                     username: to_master.username().map(str::to_owned),
@@ -129,6 +149,7 @@ impl Common {
             Fault::misconfigured("no node of the Cluster is named: name at least one")
         })?;
         let name = format!("redis cluster at {}", self.info(first)?.addr());
+        self.refuse_certificates(&name)?;
         let pool = if let Some(pool) = pool {
             pool
         } else {
@@ -166,6 +187,19 @@ impl Common {
         Ok(info)
     }
 
+    /// The pools of these have no place for certificates.
+    fn refuse_certificates(&self, name: &str) -> Result<(), Fault> {
+        #[cfg(feature = "tls")]
+        if self.certificates.is_some() {
+            return Err(Fault::misconfigured(format!(
+                "{name}: certificates can be given for standalone servers alone; let the system \
+                 trust them, for instance by SSL_CERT_FILE"
+            )));
+        }
+        let _ = name;
+        Ok(())
+    }
+
     fn pool_timeouts(&self) -> Timeouts {
         let limit = Some(self.timeout.max(LEAST_TO_CONNECT));
         Timeouts { wait: limit, create: limit, recycle: limit }
@@ -182,6 +216,14 @@ impl Default for Common {
             #[cfg(feature = "tls")]
             certificates: None,
         }
+    }
+}
+
+fn tls_of(address: &ConnectionAddr) -> Option<TlsMode> {
+    match address {
+        ConnectionAddr::TcpTls { insecure: true, .. } => Some(TlsMode::Insecure),
+        ConnectionAddr::TcpTls { .. } => Some(TlsMode::Secure),
+        _ => None,
     }
 }
 

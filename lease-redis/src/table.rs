@@ -6,13 +6,14 @@ use async_trait::async_trait;
 use futures_util::StreamExt;
 use futures_util::stream::{self, BoxStream};
 use lease_core::{
-    Attributes, Change, FencingToken, Grant, InvalidInput, LeaseKey, LeaseRecord, LeaseTable,
-    Lessee, LossCause, StoreError, StoreErrorKind, Value as Attribute, Written,
+    Attributes, Change, FencingToken, Grant, Holder, InvalidInput, LeaseKey, LeaseRecord,
+    LeaseTable, Lessee, LossCause, StoreError, StoreErrorKind, Value as Attribute, Written,
 };
 use redis::Value;
 
 use crate::error::Fault;
 use crate::lock::{Vote, count, millis};
+use crate::node::Node;
 use crate::script::{self, Call, text};
 use crate::store::RedisStore;
 use crate::value::{MOST_LEVELS, read_attributes, write};
@@ -181,22 +182,7 @@ impl RedisStore {
     async fn record(&self, key: &LeaseKey) -> Result<Option<(LeaseRecord, bool)>, Fault> {
         let keys = &self.node.keys;
         let call = script::READ.on([keys.holder(key), keys.counter(key), keys.attributes(key)]);
-        let answer = self.node.call(&call).await?;
-        let unreadable = || self.node.unreadable(call.name());
-        let Value::Array(items) = &answer else { return Err(unreadable()) };
-        let [holder, token, attributes] = items.as_slice() else { return Err(unreadable()) };
-        let holder = match self.node.read_vote(call.name(), holder)? {
-            Vote::Held(rival) => Some(rival.holder),
-            _ => None,
-        };
-        let token = match text(token) {
-            Some(token) => {
-                let token = token.parse().map_err(|_| unreadable())?;
-                Some(FencingToken::new(token).map_err(|_| unreadable())?)
-            }
-            None => None,
-        };
-        let attributes = read_attributes(attributes).ok_or_else(unreadable)?;
+        let (holder, token, attributes) = self.node.read_record(&self.node.call(&call).await?)?;
         let lasts = attributes.is_some();
         if !lasts && holder.is_none() {
             return Ok(None);
@@ -249,6 +235,30 @@ impl RedisStore {
             Some((_, true)) => self.put_on_list(key).await,
             _ => Ok(()),
         }
+    }
+}
+
+/// Who holds it, the last token, and the attributes of a record that lasts.
+type Parts = (Option<Holder>, Option<FencingToken>, Option<Attributes>);
+
+impl Node {
+    /// Reads `{holder, token, attributes}`.
+    pub(crate) fn read_record(&self, answer: &Value) -> Result<Parts, Fault> {
+        let unreadable = || self.unreadable("read");
+        let Value::Array(items) = answer else { return Err(unreadable()) };
+        let [holder, token, attributes] = items.as_slice() else { return Err(unreadable()) };
+        let holder = match self.read_vote("read", holder)? {
+            Vote::Held(rival) => Some(rival.holder),
+            _ => None,
+        };
+        let token = match text(token) {
+            Some(token) => {
+                let token = token.parse().map_err(|_| unreadable())?;
+                Some(FencingToken::new(token).map_err(|_| unreadable())?)
+            }
+            None => None,
+        };
+        Ok((holder, token, read_attributes(attributes).ok_or_else(unreadable)?))
     }
 }
 

@@ -117,23 +117,6 @@ async fn values_out_of_range_are_refused_before_anything_is_sent() {
     );
 }
 
-#[cfg(feature = "tls")]
-#[tokio::test]
-async fn a_server_that_speaks_tls_is_trusted_by_its_certificate_alone() {
-    if !available() {
-        return;
-    }
-    let (server, certificate) = lease_tests::redis::with_tls();
-    let untrusted = RedisStore::connect(&server.tls_url()).await;
-    assert!(untrusted.is_err(), "a certificate that nobody vouches for");
-
-    let certificates = redis::TlsCertificates { client_tls: None, root_cert: Some(certificate) };
-    let builder = RedisStore::builder(server.tls_url()).with_certificates(certificates);
-    let store = builder.connect().await.unwrap();
-
-    assert!(matches!(store.obtain(&claim()).await.unwrap(), Obtained::Granted(..)));
-}
-
 fn claim() -> Claim {
     let ttl = std::time::Duration::from_secs(30);
     Claim::new("job".parse().unwrap(), Lessee::new("a").unwrap(), Nonce::random(), ttl)

@@ -181,6 +181,11 @@ async fn what_a_majority_forgot_is_not_counted_in_the_round_that_puts_it_back() 
     let servers = independent(3);
     let store = quorum(&servers).await;
     let grant = granted(&store, "a").await;
+    eventually("all have it", async || {
+        let has_it = |server: &RedisServer| server.command("EXISTS lease:{job}") == "1";
+        servers.iter().all(has_it).then_some(())
+    })
+    .await;
     servers[0].command("FLUSHALL");
     servers[1].command("FLUSHALL");
 

@@ -4,7 +4,14 @@
 //! tried before; one that fails is printed with the command that runs it again. At full size:
 //! `LEASE_SEEDS=100000 cargo test --release -p lease-tests --test simulation -- --nocapture`.
 
-#![expect(clippy::unwrap_used, clippy::print_stdout, reason = "a test that reports")]
+#![expect(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::print_stdout,
+    reason = "a test that reports"
+)]
 
+mod dynamodb;
 mod job;
 mod memory;

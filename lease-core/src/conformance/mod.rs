@@ -50,7 +50,7 @@ pub use ledger::{Event, Figures, Ledger, Violation};
 pub use seeds::{Seeds, Survey};
 pub use shared_store::{Noted, SharedStore};
 pub use simulation::{ProcessId, Simulation, WorldTime};
-pub use trial::{Contender, Model, Trial, Verdict, Witness, World};
+pub use trial::{Contender, Model, Newcomer, Trial, Verdict, Witness, World};
 pub use weather::{Silence, Weather};
 
 use crate::store::LockStore;

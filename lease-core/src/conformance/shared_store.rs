@@ -8,8 +8,8 @@ use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use futures_util::stream::BoxStream;
 
-use super::trial::{Model, World};
-use super::{Faulty, Ledger, Simulation, Weather};
+use super::trial::{Model, Newcomer, World};
+use super::{Faulty, Ledger, Simulation};
 use crate::attributes::{Attributes, Change};
 use crate::error::StoreError;
 use crate::grant::{Beat, Claim, Grant, Heartbeat, Holder, Obtained, Written};
@@ -43,11 +43,11 @@ impl<S> SharedStore<S> {
 impl<S: LockStore> Model for SharedStore<S> {
     type Store = Faulty<Arc<Noted<S>>>;
 
-    fn connect(&mut self, weather: Weather) -> BoxFuture<'static, Self::Store> {
+    fn connect(&mut self, newcomer: Newcomer) -> BoxFuture<'static, Self::Store> {
         let faulty = Faulty::new(Arc::clone(&self.store))
             .carried_by(self.world.network.clone())
             .with_latency(Simulation::LATENCY);
-        faulty.choose(move |call| weather.befalls(call));
+        faulty.choose(move |call| newcomer.weather.befalls(call));
         async move { faulty }.boxed()
     }
 }

@@ -22,7 +22,7 @@ use rand::seq::SliceRandom;
 use rand::{RngExt, SeedableRng};
 use tokio::runtime::{Builder, Handle, Runtime};
 
-use crate::clock::{BootClock, Clock, Moment};
+use crate::clock::{Moment, awake};
 
 /// A world of processes, and the network between them.
 pub struct Simulation {
@@ -55,13 +55,13 @@ pub struct WorldTime {
 impl WorldTime {
     fn starting(at: Duration) -> Self {
         let at = u64::try_from(at.as_nanos()).unwrap_or(u64::MAX);
-        Self { born: BootClock::new().now(), born_at: Arc::new(at.into()) }
+        Self { born: awake(), born_at: Arc::new(at.into()) }
     }
 
     /// Means something in its own process alone.
     pub fn now(&self) -> Duration {
         let born_at = Duration::from_nanos(self.born_at.load(Ordering::SeqCst));
-        born_at + BootClock::new().now().since(self.born)
+        born_at + awake().since(self.born)
     }
 
     fn skip(&self, length: Duration) {

@@ -14,7 +14,7 @@ use tokio::runtime::Handle;
 use super::ledger::{Event, Figures, Ledger, Violation};
 use super::weather::{Silence, Weather};
 use super::{ProcessId, Simulation, WorldTime};
-use crate::clock::SkewedClock;
+use crate::clock::{Clock, SkewedClock};
 use crate::hold::{Hold, LeaseState};
 use crate::key::Lessee;
 use crate::lease::Lease;
@@ -51,9 +51,8 @@ pub trait Model {
     /// What a contender reaches it by.
     type Store: LockStore;
 
-    /// Connects a contender whose requests suffer from `weather`. Called in its process, and at
-    /// each of its starts.
-    fn connect(&mut self, weather: Weather) -> BoxFuture<'static, Self::Store>;
+    /// Connects a contender. Called in its process, and at each of its starts.
+    fn connect(&mut self, newcomer: Newcomer) -> BoxFuture<'static, Self::Store>;
 
     /// Lets something befall the servers themselves, as `random` has it, and notes it in the
     /// ledger.
@@ -66,6 +65,18 @@ pub trait Model {
 
     /// Called after each step.
     fn step(&mut self) {}
+}
+
+/// A process that has just started, as its way to the model knows it.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct Newcomer {
+    /// What its requests suffer from.
+    pub weather: Weather,
+    /// The clock that it goes by, for stores that read one.
+    pub clock: Arc<dyn Clock>,
+    /// The true time, as told inside it.
+    pub time: WorldTime,
 }
 
 /// Where the model of a trial lives.
@@ -272,9 +283,11 @@ where
         let mut parts = None;
         let process = self.simulation.start(|time: WorldTime| {
             let clock = Arc::new(SkewedClock::new(ahead, rate));
-            let witness = Witness { ledger: ledger.kept_by(time), seen: Arc::default() };
+            let witness = Witness { ledger: ledger.kept_by(time.clone()), seen: Arc::default() };
             parts = Some((Arc::clone(&clock), witness.clone()));
-            let connecting = model.connect(weather.clone());
+            let own_clock: Arc<dyn Clock> = Arc::<SkewedClock>::clone(&clock);
+            let newcomer = Newcomer { weather: weather.clone(), clock: own_clock, time };
+            let connecting = model.connect(newcomer);
             let name = name.clone();
             async move {
                 let store = Arc::new(connecting.await);

@@ -61,9 +61,10 @@ local function server()
 end
 
 -- Whether another grant came after the one of `nonce`. A node of a quorum may have counted
--- further for that grant itself: then it is still the last that was granted here.
+-- further for that grant itself: then it is still the last that was granted here. Or for a vote
+-- that was taken back, after the node had forgotten all grants: then none is known.
 local function is_followed(counted, granted, nonce, token)
-    return (tonumber(counted) or 0) > token and granted ~= nonce
+    return (tonumber(counted) or 0) > token and granted and granted ~= nonce
 end
 
 -- How a grant was lost that does not hold the key.

@@ -1,0 +1,196 @@
+//! A user with exactly the rights that the README lists, on every kind of server.
+
+use std::time::Duration;
+
+use lease_core::{
+    Attributes, Beat, Change, Heartbeat, LeaseTable, LockStore, Obtained, Value, Written,
+};
+use lease_redis::{RedisQuorum, RedisStore};
+use lease_tests::claims::{self, fresh_key, soon};
+use lease_tests::redis::{RedisCluster, RedisSentinel, RedisServer, available, independent};
+
+use futures_util::StreamExt;
+
+use crate::setting::{TTL, eventually};
+
+/// What the README says to give the user: the command, and further rights by what they are for.
+fn rights(further: &[&str]) -> String {
+    let readme = include_str!("../../README.md");
+    let command = readme.lines().find(|line| line.starts_with("ACL SETUSER")).unwrap();
+    let prose: String =
+        readme.lines().skip_while(|line| !line.starts_with("In a Cluster")).collect();
+    for right in further {
+        assert!(prose.contains(right), "the README does not name {right}");
+    }
+    format!("{} {}", command.replace("a-password", "secret"), further.join(" "))
+}
+
+const IN_A_CLUSTER: [&str; 7] = [
+    "+cluster|slots",
+    "+cluster|shards",
+    "+spublish",
+    "+ssubscribe",
+    "+sunsubscribe",
+    "+readonly",
+    "+asking",
+];
+
+fn allow(servers: &[RedisServer], further: &[&str]) {
+    for server in servers {
+        assert_eq!(server.command(&rights(further)), "OK");
+    }
+}
+
+fn as_user(urls: Vec<String>) -> Vec<String> {
+    urls.into_iter().map(|url| url.replace("redis://", "redis://leases:secret@")).collect()
+}
+
+/// All that a lock can be asked, twice where the second time is another path.
+async fn locks(store: &dyn LockStore) {
+    let key = fresh_key("job");
+    let freed = store.watch(&key).await.unwrap();
+    let grant = claims::obtain(store, &key, "a", TTL).await;
+    claims::held(store.obtain(&claims::claim(&key, "b", TTL)).await.unwrap());
+    assert_eq!(store.heartbeat(&grant, Beat::new(1)).await.unwrap(), Heartbeat::Extended);
+    assert_eq!(store.holder(&key).await.unwrap().unwrap().token, grant.token);
+    let next = claims::claim(&key, "b", TTL);
+    let (next, _) = claims::granted(store.adopt(&grant, &next).await.unwrap());
+    store.release(&next, Some(Duration::from_millis(1))).await.unwrap();
+    soon(freed).await;
+
+    let again = eventually("the reservation runs out", async || {
+        match store.obtain(&claims::claim(&key, "c", TTL)).await.unwrap() {
+            Obtained::Granted(grant, _) => Some(grant),
+            Obtained::Held(_) => None,
+        }
+    })
+    .await;
+    let beats = [(again.clone(), Beat::new(1))];
+    let answers: Vec<_> = store.heartbeat_all(&beats).collect().await;
+    assert!(matches!(answers[..], [(0, Ok(Heartbeat::Extended))]), "{answers:?}");
+    store.release(&again, None).await.unwrap();
+}
+
+/// All that a table can be asked.
+async fn records(store: &dyn LeaseTable) {
+    let key = fresh_key("record");
+    let attributes =
+        |number: &str| Attributes::from([("checkpoint".to_owned(), Value::from(number))]);
+    assert!(store.create(&key, &attributes("1")).await.unwrap());
+    let grant = claims::obtain(store, &key, "a", TTL).await;
+    let change = Change::new().set("checkpoint", "2");
+    assert_eq!(store.update(&grant, &change).await.unwrap(), Written::Applied);
+    assert_eq!(store.read(&key).await.unwrap().unwrap().attributes, attributes("2"));
+    assert_eq!(store.list("").collect::<Vec<_>>().await.len(), 1);
+    assert!(store.evict(&key, grant.token).await.unwrap());
+    store.release(&grant, None).await.unwrap();
+    let grant = claims::obtain(store, &key, "a", TTL).await;
+    assert_eq!(store.delete(&grant).await.unwrap(), Written::Applied);
+    assert!(store.read(&key).await.unwrap().is_none());
+}
+
+#[tokio::test]
+async fn the_rights_of_the_readme_suffice_on_one_server() {
+    if !available() {
+        return;
+    }
+    let servers = independent(1);
+    allow(&servers, &[]);
+    let store = RedisStore::connect(&as_user(vec![servers[0].url()])[0]).await.unwrap();
+
+    locks(&store).await;
+    records(&store).await;
+    assert_eq!(denied(&servers[0]), "", "something was denied, and nobody said so");
+}
+
+#[tokio::test]
+async fn the_rights_of_the_readme_suffice_on_a_quorum() {
+    if !available() {
+        return;
+    }
+    let servers = independent(3);
+    allow(&servers, &[]);
+    let urls = as_user(servers.iter().map(RedisServer::url).collect());
+    let builder = RedisQuorum::builder(urls).without_quarantine();
+    let store = builder.connect().await.unwrap();
+
+    locks(&store).await;
+    // A node that forgot is given it back, and one that counted further is told.
+    let key = fresh_key("job");
+    let grant = claims::obtain(&store, &key, "a", TTL).await;
+    servers[0].command("FLUSHALL");
+    store.heartbeat(&grant, Beat::new(1)).await.unwrap();
+    let has_it = format!("EXISTS lease:{{{key}}}");
+    eventually("given back", async || (servers[0].command(&has_it) == "1").then_some(())).await;
+    store.release(&grant, None).await.unwrap();
+    for server in &servers {
+        assert_eq!(denied(server), "");
+    }
+}
+
+#[tokio::test]
+async fn the_rights_of_the_readme_suffice_on_a_cluster() {
+    if !available() {
+        return;
+    }
+    let cluster = RedisCluster::start(0);
+    allow(&cluster.nodes, &IN_A_CLUSTER);
+    let store = RedisStore::cluster(as_user(cluster.urls())).connect().await.unwrap();
+
+    for _ in 0..6 {
+        locks(&store).await;
+    }
+    records(&store).await;
+    for node in &cluster.nodes {
+        assert_eq!(denied(node), "");
+    }
+}
+
+#[tokio::test]
+async fn the_rights_of_the_readme_suffice_to_wait_for_replicas() {
+    if !available() {
+        return;
+    }
+    let master = RedisServer::with(&["--repl-diskless-sync-delay", "0"]);
+    let of = format!("127.0.0.1 {}", master.port());
+    let _replica = RedisServer::with(&["--replicaof", &of]);
+    let servers = [master];
+    allow(&servers, &["+wait", "+unwatch"]);
+    let url = as_user(vec![servers[0].url()]).remove(0);
+    let store = RedisStore::builder(url).with_replicas(1).connect().await.unwrap();
+    eventually("the replica is there", async || {
+        let claim = claims::claim(&fresh_key("first"), "a", TTL);
+        store.obtain(&claim).await.ok()
+    })
+    .await;
+
+    locks(&store).await;
+    assert_eq!(denied(&servers[0]), "");
+}
+
+#[tokio::test]
+async fn the_rights_of_the_readme_suffice_behind_sentinels() {
+    if !available() {
+        return;
+    }
+    let started = RedisSentinel::start();
+    allow(&started.servers, &["+role"]);
+    // The Sentinels have users of their own.
+    for sentinel in &started.sentinels {
+        let user = "ACL SETUSER leases on >secret +@connection +role +sentinel|masters";
+        assert_eq!(sentinel.command(user), "OK");
+    }
+    let urls = as_user(started.urls());
+    let store = RedisStore::sentinel(urls, RedisSentinel::MASTER).connect().await.unwrap();
+
+    locks(&store).await;
+    assert_eq!(denied(&started.servers[0]), "");
+}
+
+/// What the server has refused, in words; it says that aloud in its log alone.
+fn denied(server: &RedisServer) -> String {
+    let stats = server.command("INFO stats");
+    let lines = stats.lines().filter(|line| line.starts_with("acl_access_denied"));
+    let refused: Vec<_> = lines.filter(|line| !line.trim_end().ends_with(":0")).collect();
+    refused.join(" ")
+}

@@ -1,0 +1,97 @@
+//! A process of its own that holds the key, for tests that pause and kill it.
+
+use std::path::PathBuf;
+use std::process::Stdio;
+use std::time::Duration;
+
+use lease_redis::{RedisQuorum, RedisStore};
+use tokio::io::{AsyncBufReadExt, BufReader, Lines};
+use tokio::process::{Child, ChildStdout, Command};
+use tokio::time::timeout;
+
+use crate::setting::{key, locker};
+
+/// Of its lease.
+pub(crate) const SHORT: Duration = Duration::from_secs(2);
+
+/// Killed when dropped.
+pub(crate) struct Holder {
+    process: Child,
+    lines: Lines<BufReader<ChildStdout>>,
+}
+
+impl Holder {
+    /// Starts it, and waits until it has the key on the servers at `urls`: on one, or on a quorum.
+    pub(crate) async fn start(urls: &[String], environment: &[(&str, PathBuf)]) -> Self {
+        let mut process = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "holder::holds_the_key", "--ignored", "--nocapture"])
+            .env(URLS, urls.join(","))
+            .envs(environment.iter().map(|(name, value)| (name, value)))
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .kill_on_drop(true)
+            .spawn()
+            .unwrap();
+        let lines = BufReader::new(process.stdout.take().unwrap()).lines();
+        let mut holder = Self { process, lines };
+        holder.says("obtained").await;
+        holder
+    }
+
+    /// The next line that starts with `word`.
+    pub(crate) async fn says(&mut self, word: &str) -> String {
+        let wait = async {
+            while let Some(line) = self.lines.next_line().await.unwrap() {
+                if line.starts_with(word) {
+                    return line;
+                }
+            }
+            panic!("it ended, and never said {word}");
+        };
+        timeout(Duration::from_secs(30), wait).await.unwrap()
+    }
+
+    /// Whether it has nothing to say just now.
+    pub(crate) async fn is_silent(&mut self) -> bool {
+        timeout(Duration::from_millis(1), self.lines.next_line()).await.is_err()
+    }
+
+    pub(crate) async fn pause(&self) {
+        self.signal("-STOP").await;
+    }
+
+    pub(crate) async fn go_on(&self) {
+        self.signal("-CONT").await;
+    }
+
+    pub(crate) async fn kill(mut self) {
+        self.process.kill().await.unwrap();
+    }
+
+    async fn signal(&self, signal: &str) {
+        let process = self.process.id().unwrap().to_string();
+        let sent = Command::new("kill").args([signal, &process]).status().await;
+        assert!(sent.unwrap().success());
+    }
+}
+
+#[ignore = "what the process does; started by other tests"]
+#[tokio::test]
+async fn holds_the_key() {
+    let Ok(urls) = std::env::var(URLS) else { return };
+    let urls: Vec<_> = urls.split(',').collect();
+    let locker = if let [url] = urls[..] {
+        locker(RedisStore::connect(url).await.unwrap(), SHORT)
+    } else {
+        let quorum = RedisQuorum::builder(urls).without_quarantine();
+        locker(quorum.connect().await.unwrap(), SHORT)
+    };
+
+    let lease = locker.wait_until_obtained(&key()).await.unwrap();
+
+    // On a line of its own: the harness has begun one.
+    println!("\nobtained under token {}", lease.token());
+    println!("lost: {}", lease.lost().await);
+}
+
+const URLS: &str = "LEASE_TEST_HOLDER_OF";

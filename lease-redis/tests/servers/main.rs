@@ -1,0 +1,28 @@
+//! What befalls servers, clients and what is between them, tried on real servers: each row of the
+//! table "What happens when" of the README, on one server and on a quorum, and the faults of
+//! other libraries.
+#![expect(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::print_stdout,
+    reason = "a test that cannot go on fails, and lines are how a process of its own speaks"
+)]
+
+mod access;
+mod clocks;
+mod holder;
+mod library_faults;
+mod memory_limit;
+mod memory_loss;
+mod minority;
+mod partitions;
+mod pauses;
+mod pools;
+mod promotion;
+mod records;
+mod requests;
+mod reservations;
+mod setting;
+#[cfg(feature = "tls")]
+mod tls;

@@ -1,0 +1,172 @@
+//! Networks that are cut or held between a client and its servers, and heal.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use lease_core::{BootClock, Clock, LeaseState, LockStore, LossCause, Released, StoreErrorKind};
+use lease_redis::RedisStore;
+use lease_tests::line::Line;
+use lease_tests::redis::{RedisServer, available, independent};
+
+use crate::setting::{
+    beat, claim, lease, lines, locker, obtain_in_the_end, one, quorum, quorum_at, refused, urls_of,
+};
+
+const SHORT: Duration = Duration::from_secs(2);
+
+/// A client behind lines, and another one with lines of its own, which are whole.
+struct Divided {
+    servers: Vec<RedisServer>,
+    lines: Vec<Line>,
+    here: Arc<dyn LockStore>,
+    elsewhere: Arc<dyn LockStore>,
+}
+
+impl Divided {
+    async fn one_server() -> Self {
+        let servers = independent(1);
+        let lines = lines(&servers).await;
+        let here = Arc::new(RedisStore::connect(&lines[0].url()).await.unwrap());
+        let elsewhere = Arc::new(one(&servers[0]).await);
+        Self { servers, lines, here, elsewhere }
+    }
+
+    async fn quorum() -> Self {
+        let servers = independent(3);
+        let lines = lines(&servers).await;
+        let here = Arc::new(quorum_at(urls_of(&lines)).await);
+        let elsewhere = Arc::new(quorum(&servers).await);
+        Self { servers, lines, here, elsewhere }
+    }
+
+    /// The one line, or a majority of them.
+    fn majority(&self) -> &[Line] {
+        &self.lines[..=self.lines.len() / 2]
+    }
+}
+
+/// Row "the server, or a majority, is out of reach": no grants; the holder keeps its lease until
+/// its deadline, and is told before anybody else can have it (NRL: told 1.5 s after).
+async fn the_holder_is_told_before_another_is_granted(net: Divided, part: fn(&Line)) {
+    let locker = locker(Arc::clone(&net.here), SHORT);
+    let lease = lease(&locker).await;
+    let clock = BootClock::new();
+
+    net.majority().iter().for_each(part);
+    let error = net.here.obtain(&claim("b")).await.unwrap_err();
+    assert_eq!(error.kind(), StoreErrorKind::Unavailable);
+    assert!(lease.is_held(), "it keeps what it has");
+    let told = async {
+        let lost = lease.lost().await;
+        (lost.cause, clock.now())
+    };
+    let taken = async {
+        let next = obtain_in_the_end(&net.elsewhere, "other").await;
+        (next.token, clock.now())
+    };
+    let ((cause, told), (token, taken)) = tokio::join!(told, taken);
+
+    assert_eq!(cause, LossCause::Expired);
+    assert!(told < taken, "told {:?} after another was granted it", told.since(taken));
+    assert!(token > lease.token(), "{token} after {}", lease.token());
+    assert!(!lease.is_held());
+
+    net.lines.iter().for_each(Line::mend);
+    let holder = refused(&net.here).await;
+    assert_eq!(holder.token, token, "what was held on the way has taken nothing from the next");
+    assert_eq!(lease.release().await.unwrap(), Released::AlreadyLost(LossCause::Expired));
+}
+
+#[tokio::test]
+async fn a_holder_cut_off_from_its_server_is_told_before_another_is_granted() {
+    if !available() {
+        return;
+    }
+    the_holder_is_told_before_another_is_granted(Divided::one_server().await, Line::cut).await;
+}
+
+#[tokio::test]
+async fn a_holder_whose_server_goes_silent_is_told_before_another_is_granted() {
+    if !available() {
+        return;
+    }
+    the_holder_is_told_before_another_is_granted(Divided::one_server().await, Line::hold).await;
+}
+
+#[tokio::test]
+async fn a_holder_cut_off_from_a_majority_is_told_before_another_is_granted() {
+    if !available() {
+        return;
+    }
+    the_holder_is_told_before_another_is_granted(Divided::quorum().await, Line::cut).await;
+}
+
+#[tokio::test]
+async fn a_holder_whose_majority_goes_silent_is_told_before_another_is_granted() {
+    if !available() {
+        return;
+    }
+    the_holder_is_told_before_another_is_granted(Divided::quorum().await, Line::hold).await;
+}
+
+/// The same row: until its deadline, so one that heals before costs nothing. R3: a renewal that
+/// failed once ended all renewals.
+async fn a_short_one_is_survived(net: Divided, part: fn(&Line)) {
+    let locker = locker(Arc::clone(&net.here), Duration::from_secs(6));
+    let lease = lease(&locker).await;
+    let mut state = lease.state();
+
+    net.majority().iter().for_each(part);
+    let at_risk = state.wait_for(|state| *state == LeaseState::AtRisk);
+    tokio::time::timeout(SHORT * 3, at_risk).await.unwrap().unwrap();
+    net.lines.iter().for_each(Line::mend);
+
+    let held = state.wait_for(|state| *state == LeaseState::Held);
+    tokio::time::timeout(SHORT * 3, held).await.unwrap().unwrap();
+    assert_eq!(refused(&net.elsewhere).await.token, lease.token());
+    assert_eq!(lease.release().await.unwrap(), Released::Freed);
+}
+
+#[tokio::test]
+async fn a_lease_survives_a_short_cut() {
+    if !available() {
+        return;
+    }
+    a_short_one_is_survived(Divided::one_server().await, Line::cut).await;
+    a_short_one_is_survived(Divided::quorum().await, Line::cut).await;
+}
+
+#[tokio::test]
+async fn a_lease_survives_a_short_silence() {
+    if !available() {
+        return;
+    }
+    a_short_one_is_survived(Divided::one_server().await, Line::hold).await;
+    a_short_one_is_survived(Divided::quorum().await, Line::hold).await;
+}
+
+/// Two halves of a quorum's clients, each of which reaches another minority: neither is granted
+/// anything, and nobody is granted what the other has.
+#[tokio::test]
+async fn clients_that_reach_different_minorities_hold_nothing_together() {
+    if !available() {
+        return;
+    }
+    let net = Divided::quorum().await;
+    let other_lines = lines(&net.servers).await;
+    let other = quorum_at(urls_of(&other_lines)).await;
+    let grant = obtain_in_the_end(&net.here, "a").await;
+    net.lines[0].cut();
+    net.lines[1].cut();
+    other_lines[1].cut();
+    other_lines[2].cut();
+
+    for _ in 0..5 {
+        assert!(net.here.obtain(&claim("b")).await.is_err());
+        assert!(other.obtain(&claim("c")).await.is_err());
+    }
+
+    net.lines.iter().chain(&other_lines).for_each(Line::mend);
+    assert_eq!(refused(&other).await.token, grant.token);
+    assert_eq!(beat(&net.here, &grant).await, lease_core::Heartbeat::Extended);
+}

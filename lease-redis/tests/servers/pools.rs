@@ -1,0 +1,140 @@
+//! Connections that the application's own pools lend.
+
+use std::time::Duration;
+
+use deadpool_redis::{Runtime, cluster, sentinel};
+use lease_core::{Beat, Heartbeat, LockStore, StoreErrorKind};
+use lease_redis::{RedisQuorum, RedisStore};
+use lease_tests::claims::{self, fresh_key, soon};
+use lease_tests::redis::{RedisCluster, RedisSentinel, RedisServer, available, independent};
+
+use crate::setting::{TTL, eventually, text, urls};
+
+fn pool(server: &RedisServer, size: usize) -> deadpool_redis::Pool {
+    let config = deadpool_redis::Config::from_url(format!("{}/?protocol=resp3", server.url()));
+    let builder = config.builder().unwrap().max_size(size).runtime(Runtime::Tokio1);
+    builder.build().unwrap()
+}
+
+async fn works(store: &dyn LockStore) {
+    let key = fresh_key("job");
+    let freed = store.watch(&key).await.unwrap();
+    let grant = claims::obtain(store, &key, "a", TTL).await;
+    assert_eq!(store.heartbeat(&grant, Beat::new(1)).await.unwrap(), Heartbeat::Extended);
+    store.release(&grant, None).await.unwrap();
+    soon(freed).await;
+}
+
+/// Works on, after every connection was killed.
+async fn works_again(servers: &[RedisServer], store: &dyn LockStore) {
+    for server in servers {
+        server.command("CLIENT KILL TYPE normal");
+    }
+    eventually("connected again", async || store.holder(&fresh_key("job")).await.ok()).await;
+    let freed = eventually("watched", async || store.watch(&fresh_key("job")).await.ok()).await;
+    drop(freed);
+    works(store).await;
+}
+
+/// The store takes one connection out of it; so a pool of one is enough for both.
+#[tokio::test]
+async fn a_store_works_on_a_pool_that_the_application_goes_on_using() {
+    if !available() {
+        return;
+    }
+    let servers = independent(1);
+    let shared = pool(&servers[0], 1);
+    let builder = RedisStore::builder(servers[0].url()).with_pool(shared.clone());
+    let store = builder.connect().await.unwrap();
+
+    works(&store).await;
+    let mut lent = shared.get().await.unwrap();
+    let answer: String = redis::cmd("PING").query_async(&mut lent).await.unwrap();
+    assert_eq!(answer, "PONG");
+    // While the application has the only one, what is open goes on.
+    works(&store).await;
+    drop(lent);
+    works_again(&servers, &store).await;
+}
+
+/// A pool that is exhausted is an error in time, and no reason to give up for good.
+#[tokio::test]
+async fn a_pool_that_is_exhausted_is_said_in_time() {
+    if !available() {
+        return;
+    }
+    let servers = independent(1);
+    let shared = pool(&servers[0], 1);
+    let lent = shared.get().await.unwrap();
+    let limit = Duration::from_millis(300);
+    let builder = RedisStore::builder(servers[0].url()).with_timeout(limit);
+
+    let refused = soon(builder.clone().with_pool(shared.clone()).connect()).await.unwrap_err();
+
+    assert_eq!(refused.kind(), StoreErrorKind::Unavailable, "{}", text(&refused));
+    drop(lent);
+    works(&builder.with_pool(shared).connect().await.unwrap()).await;
+}
+
+#[tokio::test]
+async fn a_quorum_works_on_pools_of_the_application() {
+    if !available() {
+        return;
+    }
+    let servers = independent(3);
+    let pools: Vec<_> = servers.iter().map(|server| pool(server, 1)).collect();
+    let builder = RedisQuorum::builder(urls(&servers)).with_pools(pools.clone());
+    let store = builder.without_quarantine().connect().await.unwrap();
+
+    works(&store).await;
+    assert!(pools.iter().all(|pool| pool.status().size == 0), "taken out, not kept from others");
+    works_again(&servers, &store).await;
+}
+
+#[tokio::test]
+async fn a_store_behind_sentinels_works_on_a_pool_of_the_application() {
+    if !available() {
+        return;
+    }
+    let started = RedisSentinel::start();
+    let kind = sentinel::SentinelServerType::Master;
+    let master = RedisSentinel::MASTER.to_owned();
+    let config = sentinel::Config::from_urls(started.urls(), master, kind);
+    let shared = config.create_pool(Some(Runtime::Tokio1)).unwrap();
+    let builder = RedisStore::sentinel(started.urls(), RedisSentinel::MASTER);
+    let store = builder.with_sentinel_pool(shared).connect().await.unwrap();
+
+    works(&store).await;
+}
+
+#[tokio::test]
+async fn a_store_on_a_cluster_works_on_a_pool_of_the_application() {
+    if !available() {
+        return;
+    }
+    let started = RedisCluster::start(0);
+    let config = cluster::Config::from_urls(started.urls());
+    let shared = config.create_pool(Some(Runtime::Tokio1)).unwrap();
+    let builder = RedisStore::cluster(started.urls()).with_cluster_pool(shared);
+    let store = builder.connect().await.unwrap();
+
+    for _ in 0..6 {
+        works(&store).await;
+    }
+}
+
+#[tokio::test]
+async fn a_pool_of_another_kind_is_refused() {
+    if !available() {
+        return;
+    }
+    let server = RedisServer::start();
+    let other = cluster::Config::from_urls([server.url()]);
+    let other = other.create_pool(Some(Runtime::Tokio1)).unwrap();
+
+    let refused = RedisStore::builder(server.url()).with_cluster_pool(other).connect().await;
+
+    let refused = refused.unwrap_err();
+    assert_eq!(refused.kind(), StoreErrorKind::Misconfigured);
+    assert!(text(&refused).contains("the pool is of another kind"), "{}", text(&refused));
+}

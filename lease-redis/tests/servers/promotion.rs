@@ -1,0 +1,125 @@
+//! Replicas that are promoted.
+
+use lease_core::{Beat, LockStore, StoreErrorKind};
+use lease_redis::RedisStore;
+use lease_tests::claims;
+use lease_tests::redis::{RedisSentinel, RedisServer, available, until};
+
+use crate::setting::{TTL, claim, eventually, has_it, held_twice, key, obtain, text};
+
+/// Stops the replicas, and breaks what they hear the master by.
+fn stop_replicas(servers: &RedisSentinel) {
+    servers.servers[1..].iter().for_each(RedisServer::hang);
+    servers.servers[0].command("CLIENT KILL TYPE replica");
+}
+
+/// Row "a replica is promoted", on one server: the last leases may be forgotten: held twice;
+/// tokens go on from its time. On a quorum, replicas are refused: see `misconfiguration.rs`.
+#[tokio::test]
+async fn a_replica_without_the_last_lease_lets_a_key_be_held_twice_under_growing_tokens() {
+    if !available() {
+        return;
+    }
+    let mut servers = RedisSentinel::start();
+    let store = RedisStore::sentinel(servers.urls(), RedisSentinel::MASTER);
+    let store = store.connect().await.unwrap();
+    // Known to the replicas, so that their counter is behind, not absent.
+    let earlier = obtain(&store, "a").await;
+    store.release(&earlier, None).await.unwrap();
+    until("the replicas know the counter", || {
+        let knows = |server: &RedisServer| {
+            server.command("HGET lease:{job}:counter last") == earlier.nonce.to_string()
+        };
+        servers.servers[1..].iter().all(knows)
+    });
+    stop_replicas(&servers);
+    let grant = obtain(&store, "a").await;
+
+    servers.servers[0].kill();
+    servers.servers[1..].iter().for_each(RedisServer::go_on);
+
+    held_twice(&store, &grant).await;
+}
+
+/// RSN: a grant was given if any replica had it; one of two was promoted that had not.
+#[tokio::test]
+async fn a_grant_that_fewer_replicas_have_than_were_asked_for_is_given_back() {
+    if !available() {
+        return;
+    }
+    let servers = RedisSentinel::start();
+    let connect = |replicas| {
+        let builder = RedisStore::sentinel(servers.urls(), RedisSentinel::MASTER);
+        builder.with_replicas(replicas).connect()
+    };
+    let (both, either) = (connect(2).await.unwrap(), connect(1).await.unwrap());
+    servers.servers[2].hang();
+
+    let refused = both.obtain(&claim("a")).await.unwrap_err();
+
+    assert_eq!(refused.kind(), StoreErrorKind::Unavailable);
+    assert!(text(&refused).contains("1 replicas have the grant, not 2"), "{}", text(&refused));
+    assert!(!has_it(&servers.servers[0]), "it was not given back");
+    // The other replica is enough for who asks for one.
+    eventually("granted", async || {
+        let granted = either.obtain(&claims::claim(&key(), "b", TTL)).await.ok()?;
+        matches!(granted, lease_core::Obtained::Granted(..)).then_some(())
+    })
+    .await;
+}
+
+/// A server that was master, stood aside, and is master again in the same process: what it granted
+/// and then unlearned is not granted under the same token again.
+#[tokio::test]
+async fn a_token_is_not_repeated_after_a_failover_and_the_way_back() {
+    if !available() {
+        return;
+    }
+    let (first, second) = (RedisServer::start(), RedisServer::start());
+    let follow = |replica: &RedisServer, master: &RedisServer| {
+        replica.command(&format!("REPLICAOF 127.0.0.1 {}", master.port()));
+        let linked = || replica.command("INFO replication").contains("master_link_status:up");
+        until("the replica is up to date", linked);
+    };
+    let store = RedisStore::connect(&first.url()).await.unwrap();
+    let earlier = obtain(&store, "a").await;
+    store.release(&earlier, None).await.unwrap();
+    follow(&second, &first);
+    second.command("REPLICAOF NO ONE");
+    let unlearned = obtain(&store, "a").await;
+
+    follow(&first, &second);
+    first.command("REPLICAOF NO ONE");
+
+    let store = RedisStore::connect(&first.url()).await.unwrap();
+    let next = obtain(&store, "b").await;
+    assert!(next.token > unlearned.token, "{} after {}", next.token, unlearned.token);
+}
+
+/// Who only sends heartbeats hears that the server is no master any more, and looks for another.
+#[tokio::test]
+async fn heartbeats_to_a_server_that_stood_aside_look_for_the_master() {
+    if !available() {
+        return;
+    }
+    let (master, other) = (RedisServer::start(), RedisServer::start());
+    let store = RedisStore::connect(&master.url()).await.unwrap();
+    let grant = obtain(&store, "a").await;
+    master.command(&format!("REPLICAOF 127.0.0.1 {}", other.port()));
+    master.command("CONFIG SET replica-read-only yes");
+    let refused = store.heartbeat(&grant, Beat::new(1)).await.unwrap_err();
+    assert_eq!(refused.kind(), StoreErrorKind::Unavailable);
+
+    master.command("REPLICAOF NO ONE");
+
+    // The name leads to a master again: over a new connection, since the old one was given up.
+    let connections = master.command("INFO stats");
+    assert!(store.heartbeat(&grant, Beat::new(2)).await.is_ok());
+    let received = |info: &str| {
+        let line = info.lines().find_map(|line| line.strip_prefix("total_connections_received:"));
+        line.and_then(|count| count.trim().parse::<u64>().ok()).unwrap()
+    };
+    let before = received(&connections);
+    // One more is the question itself.
+    assert!(received(&master.command("INFO stats")) > before + 1, "no new connection was made");
+}

@@ -1,0 +1,82 @@
+//! Records, beside those who list them, and values that could not be read back.
+
+use std::time::Duration;
+
+use futures_util::StreamExt;
+use lease_core::{Change, LeaseKey, LeaseTable, LockStore, StoreErrorKind, Value, Written};
+use lease_redis::RedisStore;
+use lease_tests::claims;
+use lease_tests::proxy::{Proxy, Wire};
+use lease_tests::redis::{RedisServer, available};
+
+use crate::setting::{TTL, obtain};
+
+/// A lister takes names without a record off the list. One that was about to be made stays on it,
+/// however the two come to meet.
+#[tokio::test]
+async fn a_record_that_is_made_by_an_update_is_listed_whoever_lists_meanwhile() {
+    if !available() {
+        return;
+    }
+    let server = RedisServer::start();
+    let far = Proxy::start(server.address(), Wire::Redis).await.unwrap();
+    far.set_delay(Duration::from_millis(2));
+    let store = RedisStore::connect(&format!("redis://{}", far.address())).await.unwrap();
+    let lister = RedisStore::connect(&server.url()).await.unwrap();
+    let listing = tokio::spawn(async move {
+        loop {
+            lister.list("record/").for_each(async |_| ()).await;
+        }
+    });
+
+    for number in 0..50 {
+        let key: LeaseKey = format!("record/{number:02}").parse().unwrap();
+        let grant = claims::obtain(&store, &key, "a", TTL).await;
+        let change = Change::new().set("number", number);
+        assert_eq!(store.update(&grant, &change).await.unwrap(), Written::Applied);
+        store.release(&grant, None).await.unwrap();
+    }
+
+    listing.abort();
+    assert_eq!(store.list("record/").count().await, 50);
+}
+
+/// What could not be read back is refused when it is written: the record stays readable.
+#[tokio::test]
+async fn an_attribute_that_is_nested_too_deep_is_refused() {
+    if !available() {
+        return;
+    }
+    let server = RedisServer::start();
+    let store = RedisStore::connect(&server.url()).await.unwrap();
+    let grant = obtain(&store, "a").await;
+    let nested = |levels| (0..levels).fold(Value::Null, |inside, _| Value::List(vec![inside]));
+
+    let refused = store.update(&grant, &Change::new().set("deep", nested(33))).await.unwrap_err();
+    assert_eq!(refused.kind(), StoreErrorKind::Refused);
+
+    let deepest = Change::new().set("deep", nested(32));
+    assert_eq!(store.update(&grant, &deepest).await.unwrap(), Written::Applied);
+    let record = store.read(&grant.key).await.unwrap().unwrap();
+    assert_eq!(record.attributes.get("deep"), Some(&nested(32)));
+}
+
+/// Deleting and transferring are recognised when they are asked for again.
+#[tokio::test]
+async fn a_delete_and_a_transfer_whose_replies_were_lost_are_recognised() {
+    if !available() {
+        return;
+    }
+    let server = RedisServer::start();
+    let store = RedisStore::connect(&server.url()).await.unwrap();
+
+    let grant = obtain(&store, "a").await;
+    for _ in 0..2 {
+        assert_eq!(store.delete(&grant).await.unwrap(), Written::Applied);
+    }
+    let grant = obtain(&store, "a").await;
+    let to = "b".parse().unwrap();
+    for _ in 0..2 {
+        assert_eq!(store.transfer(&grant, &to, TTL).await.unwrap(), Written::Applied);
+    }
+}

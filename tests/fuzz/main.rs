@@ -1,0 +1,76 @@
+//! Every reader of outside data, fed with what it must survive: a kept corpus, and thousands of
+//! changes to it, other ones each time.
+//!
+//! What fails is shrunk and printed; keep it as a file in `corpus/`. For longer, with a fuzzer that
+//! watches which lines are reached: see `fuzz/README.md`.
+
+#![expect(clippy::unwrap_used, reason = "a test without its corpus has failed")]
+
+use std::path::Path;
+
+use lease_core::{HandOver, LeaseKey};
+use proptest::prelude::*;
+
+#[test]
+fn hand_overs() {
+    feed("hand_over", |bytes| {
+        let Ok(text) = std::str::from_utf8(bytes) else { return };
+        drop(text.parse::<LeaseKey>());
+        if let Ok(handed) = text.parse::<HandOver>() {
+            assert_eq!(handed.to_string().parse(), Ok(handed));
+        }
+    });
+}
+
+#[test]
+fn answers_of_redis() {
+    feed("redis_reply", lease_redis::fuzzing::reply);
+}
+
+#[test]
+fn urls_of_redis() {
+    feed("redis_url", lease_redis::fuzzing::url);
+}
+
+#[test]
+fn items_of_dynamodb() {
+    feed("dynamodb_item", lease_dynamodb::fuzzing::item);
+}
+
+/// Feeds the corpus as it is, then changed.
+fn feed(corpus: &str, read: fn(&[u8])) {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/corpus").join(corpus);
+    let mut files: Vec<_> = folder.read_dir().unwrap().map(|entry| entry.unwrap().path()).collect();
+    files.sort();
+    let kept: Vec<_> = files.iter().map(|file| std::fs::read(file).unwrap()).collect();
+    assert!(kept.len() >= 5, "the corpus is too small");
+    for bytes in &kept {
+        read(bytes);
+    }
+
+    let mut config = ProptestConfig::with_cases(4000);
+    // What fails is kept in the corpus, as bytes, not as a seed.
+    config.failure_persistence = None;
+    proptest!(config, |(bytes in changed(kept))| read(&bytes));
+}
+
+/// One of `kept` with bytes replaced, put in or taken out, or spliced with another; or noise.
+fn changed(kept: Vec<Vec<u8>>) -> impl Strategy<Value = Vec<u8>> {
+    let one = prop::sample::select(kept.clone());
+    let other = prop::sample::select(kept);
+    let edit = (any::<prop::sample::Index>(), any::<Option<u8>>(), any::<bool>());
+    let edited = (one, other, prop::collection::vec(edit, 0..6), any::<prop::sample::Index>());
+    let edited = edited.prop_map(|(mut bytes, other, edits, splice)| {
+        for (place, byte, insert) in edits {
+            let place = place.index(bytes.len() + 1);
+            match byte {
+                Some(byte) if insert => bytes.insert(place, byte),
+                Some(byte) => bytes.get_mut(place).into_iter().for_each(|old| *old = byte),
+                None if place < bytes.len() => drop(bytes.remove(place)),
+                None => bytes.extend(other.iter().skip(splice.index(other.len() + 1))),
+            }
+        }
+        bytes
+    });
+    prop_oneof![4 => edited, 1 => prop::collection::vec(any::<u8>(), 0..200)]
+}

@@ -1,0 +1,191 @@
+//! The model against another's DynamoDB: what they let pass, and what becomes of the item.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use aws_sdk_dynamodb::Client;
+use aws_sdk_dynamodb::config::http::{HttpRequest, HttpResponse};
+use aws_sdk_dynamodb::config::retry::RetryConfig;
+use aws_sdk_dynamodb::config::{BehaviorVersion, HttpClient, Region, RuntimeComponents};
+use aws_smithy_runtime_api::client::http::{
+    HttpConnector, HttpConnectorFuture, HttpConnectorSettings, SharedHttpConnector,
+};
+use aws_smithy_types::body::SdkBody;
+use dynoxide::{Database, DynoxideError};
+use lease_core::{
+    Attributes, Beat, Change, Claim, FencingToken, LeaseTable, LockStore, Nonce, Value as Attribute,
+};
+use lease_dynamodb::DynamoDbStore;
+use rand::rngs::StdRng;
+use rand::{RngExt, SeedableRng};
+use serde_json::{Value, json};
+
+use super::expression::Item;
+use super::request::{KEY, Request};
+use super::table::Table;
+
+/// Every write of the store, on random items.
+#[tokio::test(start_paused = true)]
+async fn the_model_agrees_with_an_emulator() {
+    let mut random = StdRng::seed_from_u64(7);
+    let writes = writes_of_the_store().await;
+    let mut passed = 0;
+    for round in 0..40 {
+        for (number, (operation, body)) in writes.iter().enumerate() {
+            let item = any_item(&mut random);
+            let Request::Write(write) = Request::parse(operation, body).unwrap() else { continue };
+            let mut table = Table::default();
+            table.set(Duration::ZERO, JOB, item.clone());
+            let allowed = table.allows(&write).unwrap();
+            if allowed {
+                table.apply(Duration::ZERO, &write).unwrap();
+                passed += 1;
+            }
+
+            let emulated = emulated(operation, body, item.as_ref());
+
+            let modelled = (allowed, table.get(JOB).cloned());
+            assert!(emulated == modelled, "round {round}, write {number}: {body:#}\n on {item:#?}");
+        }
+    }
+    assert!(passed > 40, "nearly all refuse: {passed} pass");
+}
+
+/// Whether the emulator lets `body` pass, and what becomes of `item`.
+fn emulated(operation: &str, body: &Value, item: Option<&Item>) -> (bool, Option<Item>) {
+    let database = Database::memory().unwrap();
+    let table = json!({
+        "TableName": "leases",
+        "AttributeDefinitions": [{ "AttributeName": KEY, "AttributeType": "S" }],
+        "KeySchema": [{ "AttributeName": KEY, "KeyType": "HASH" }],
+        "BillingMode": "PAY_PER_REQUEST",
+    });
+    database.create_table(serde_json::from_value(table).unwrap()).unwrap();
+    if let Some(item) = item {
+        let put = json!({ "TableName": "leases", "Item": item });
+        database.put_item(serde_json::from_value(put).unwrap()).unwrap();
+    }
+    let body = body.clone();
+    let outcome = if operation == "PutItem" {
+        database.put_item(serde_json::from_value(body).unwrap()).map(drop)
+    } else {
+        database.update_item(serde_json::from_value(body).unwrap()).map(drop)
+    };
+    let passes = match outcome {
+        Ok(()) => true,
+        Err(DynoxideError::ConditionalCheckFailedException(..)) => false,
+        Err(error) => panic!("{error}"),
+    };
+    let get = json!({ "TableName": "leases", "Key": { KEY: { "S": JOB } } });
+    let answer = database.get_item(serde_json::from_value(get).unwrap()).unwrap();
+    let answer = serde_json::to_value(answer).unwrap();
+    (passes, answer.get("Item").and_then(Value::as_object).cloned())
+}
+
+/// What the store sends for each of its calls, once without knowing the time and once with it.
+async fn writes_of_the_store() -> Vec<(String, Value)> {
+    let ear = Ear::default();
+    let config = aws_sdk_dynamodb::Config::builder()
+        .behavior_version(BehaviorVersion::latest())
+        .region(Region::from_static("us-east-1"))
+        .endpoint_url("http://dynamodb.model")
+        .allow_no_auth()
+        .http_client(ear.clone())
+        .retry_config(RetryConfig::disabled())
+        .build();
+    let client = Client::from_conf(config);
+    let ttl = Duration::from_secs(10);
+    let claim = Claim::new(JOB.parse().unwrap(), "a".parse().unwrap(), nonce(1), ttl);
+    let next = Claim::new(JOB.parse().unwrap(), "b".parse().unwrap(), nonce(2), ttl);
+    let grant = claim.granted(FencingToken::new(5).unwrap());
+    let change = Change::new().set("note", "new").remove("old");
+    let attributes = Attributes::from([("note".to_owned(), Attribute::from("first"))]);
+    let purging = DynamoDbStore::new(client.clone(), "leases");
+    let keeping = DynamoDbStore::builder(client, "leases").only_existing_rows().build().unwrap();
+    for store in [purging, keeping] {
+        for _ in ["before the first date", "after it"] {
+            drop(store.obtain(&claim).await);
+            drop(store.heartbeat(&grant, Beat::new(2)).await);
+            drop(store.release(&grant, None).await);
+            drop(store.release(&grant, Some(ttl)).await);
+            drop(store.adopt(&grant, &next).await);
+            drop(store.update(&grant, &change).await);
+            drop(store.transfer(&grant, &next.lessee, ttl).await);
+            drop(store.delete(&grant).await);
+            drop(store.create(&grant.key, &attributes).await);
+            drop(store.evict(&grant.key, grant.token).await);
+        }
+    }
+    ear.heard.lock().unwrap().clone()
+}
+
+/// An item as leases leave it, and as they do not.
+fn any_item(random: &mut StdRng) -> Option<Item> {
+    if random.random_range(0..8) == 0 {
+        return None;
+    }
+    let far = "4000000000000";
+    let choices = [
+        ("lessee", vec![json!({ "S": "a" }), json!({ "S": "a" }), json!({ "NULL": true })]),
+        ("nonce", vec![json!({ "S": nonce(1).to_string() }), json!({ "S": nonce(2).to_string() })]),
+        ("token", vec![json!({ "N": "5" }), json!({ "N": "5" }), json!({ "N": "40" })]),
+        ("beat", vec![json!({ "N": "0" }), json!({ "N": "2" }), json!({ "N": "10" })]),
+        ("ttl_ms", vec![json!({ "N": "9" })]),
+        ("expires_at", vec![json!({ "N": far }), json!({ "N": far }), json!({ "N": "5" })]),
+    ];
+    let rare = [
+        ("offered_to", vec![json!({ "S": "a" }), json!({ "S": "b" })]),
+        ("reserved_until", vec![json!({ "N": "5" }), json!({ "N": far })]),
+        ("former", vec![json!({ "S": "b" })]),
+        ("evicted", vec![json!({ "BOOL": true })]),
+        ("deleted", vec![json!({ "BOOL": true })]),
+        ("lasting", vec![json!({ "S": "never" })]),
+        ("purge_at", vec![json!({ "N": "7" }), json!({ "S": "never" })]),
+        ("note", vec![json!({ "S": "mine" })]),
+        ("old", vec![json!({ "L": [{ "N": "1" }] })]),
+    ];
+    let mut item = Item::from_iter([(KEY.to_owned(), json!({ "S": JOB }))]);
+    for (odds, columns) in [(0.8, &choices[..]), (0.15, &rare[..])] {
+        for (name, values) in columns {
+            if random.random_bool(odds) {
+                let value = &values[random.random_range(0..values.len())];
+                item.insert((*name).to_owned(), value.clone());
+            }
+        }
+    }
+    Some(item)
+}
+
+fn nonce(number: u128) -> Nonce {
+    Nonce::new(uuid::Uuid::from_u128(number))
+}
+
+/// An HTTP client that remembers writes, and answers that something failed, and when.
+#[derive(Debug, Clone, Default)]
+struct Ear {
+    heard: Arc<Mutex<Vec<(String, Value)>>>,
+}
+
+impl HttpClient for Ear {
+    fn http_connector(
+        &self,
+        _settings: &HttpConnectorSettings,
+        _components: &RuntimeComponents,
+    ) -> SharedHttpConnector {
+        SharedHttpConnector::new(self.clone())
+    }
+}
+
+impl HttpConnector for Ear {
+    fn call(&self, request: HttpRequest) -> HttpConnectorFuture {
+        let target = request.headers().get("x-amz-target").unwrap_or_default();
+        let operation = target.rsplit('.').next().unwrap_or_default().to_owned();
+        let body = serde_json::from_slice(request.body().bytes().unwrap()).unwrap();
+        self.heard.lock().unwrap().push((operation, body));
+        let mut response = HttpResponse::new(500.try_into().unwrap(), SdkBody::from("{}"));
+        response.headers_mut().insert("date", "Tue, 14 Nov 2023 22:13:20 GMT");
+        HttpConnectorFuture::ready(Ok(response))
+    }
+}
+
+const JOB: &str = "job";

@@ -199,7 +199,7 @@ impl<const N: usize> Steps<'_, N> {
 impl Node {
     /// Whether another grant was counted there after that of `claim`.
     fn is_followed(&self, place: usize, claim: Claim) -> bool {
-        self.counter > claim.token && self.granted != name(place)
+        self.counter > claim.token && self.granted != 0 && self.granted != name(place)
     }
 }
 

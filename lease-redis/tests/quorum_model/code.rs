@@ -1,6 +1,6 @@
 //! A state in a few words of memory: one for each node, one for all claims.
 
-use crate::state::{Beat, Claim, Freed, Link, MOST_CLAIMS, Node, Phase, State, Vote};
+use crate::state::{ANOTHER, Beat, Claim, Freed, Link, MOST_CLAIMS, Node, Phase, State, Vote};
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) struct Code<const N: usize> {
@@ -77,6 +77,7 @@ fn node_word(node: &Node, order: &[usize; MOST_CLAIMS]) -> u128 {
         names[old + 1] = new;
     }
     let renamed = |name: u8| names[usize::from(name)];
+    let known = |name: u8| if name == ANOTHER { ANOTHER } else { renamed(name) };
     let mut word = Word(0);
     for place in order.iter().rev() {
         let link = &node.links[*place];
@@ -100,8 +101,8 @@ fn node_word(node: &Node, order: &[usize; MOST_CLAIMS]) -> u128 {
     }
     word.put(u8::from(node.restarted), 1);
     word.put(renamed(node.last), 2);
-    word.put(renamed(node.before), 2);
-    word.put(renamed(node.granted), 2);
+    word.put(known(node.before), 3);
+    word.put(known(node.granted), 3);
     word.put(node.counter, 4);
     word.put(node.round, 2);
     word.put(node.held, 4);
@@ -116,8 +117,8 @@ fn node(word: u128) -> Node {
         held: word.take(4),
         round: word.take(2),
         counter: word.take(4),
-        granted: word.take(2),
-        before: word.take(2),
+        granted: word.take(3),
+        before: word.take(3),
         last: word.take(2),
         restarted: word.take(1) == 1,
         awaited: 0,

@@ -27,6 +27,7 @@ pub(crate) struct Node {
     /// The round in which it was asked for last, also kept with the holder.
     pub(crate) round: u8,
     pub(crate) counter: u8,
+    /// Whose claim was granted last, as far as it knows: a name, zero, or `ANOTHER`.
     pub(crate) granted: u8,
     /// What that was before the last vote.
     pub(crate) before: u8,
@@ -115,6 +116,9 @@ pub(crate) enum Phase {
     /// It is not granted, nor will be, unless it asks again.
     GivenUp,
 }
+
+/// Some claim that need not be told from others: it never meets its own name.
+pub(crate) const ANOTHER: u8 = 4;
 
 /// The number of a claim's first round, if there is another.
 pub(crate) const EARLIER: u8 = 0;
@@ -244,7 +248,7 @@ impl<const N: usize> State<N> {
             // A claim that asks once, and is not put back, never meets its own name.
             let asks_again = if setup.asks_again { setup.withdrawing } else { 0 };
             if usize::from(node.granted) > setup.lasting.max(asks_again) {
-                node.granted = 0;
+                node.granted = if setup.lasting > 0 { ANOTHER } else { 0 };
             }
         }
         if self.restarts == 0 && self.nodes.iter().all(|node| !node.restarted) {

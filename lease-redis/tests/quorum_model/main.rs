@@ -81,9 +81,11 @@ fn the_full_size_of_three_nodes() {
     let begun = Setup::<3> { skew: 1, put_backs: 2, ..Setup::begun() };
     sound("three claims, put back", &Setup { claims: 3, ..begun });
     sound("a restart, right clocks", &on_time(Setup { restarts: 1, ..begun }));
-    let withdrawn = Setup::<3> { withdrawing: 2, asks_again: true, ..Setup::begun() };
-    sound("withdrawn, asked again", &withdrawn);
-    sound("withdrawn, asked again, right clocks", &on_time(withdrawn));
+    let withdrawn = Setup { withdrawing: 2, ..begun };
+    sound("withdrawn", &withdrawn);
+    sound("withdrawn, right clocks", &on_time(withdrawn));
+    let restarts = Setup::<3> { withdrawing: 2, restarts: 1, ..Setup::begun() };
+    sound("withdrawn, a restart, right clocks", &on_time(restarts));
 }
 
 #[test]

@@ -127,6 +127,13 @@ impl RedisStoreBuilder {
         self
     }
 
+    /// Connects over the streams that `dialer` makes, rather than over sockets: for simulations.
+    #[cfg(feature = "simulation")]
+    pub fn with_dialer(mut self, dialer: crate::Dialer) -> Self {
+        self.common.dialer = Some(dialer);
+        self
+    }
+
     /// Connects, and looks at how the server is set up.
     ///
     /// # Errors

@@ -13,9 +13,20 @@ use tokio::sync::{Mutex, mpsc};
 
 /// Makes connections to one logical server.
 pub(crate) enum Connector {
-    Standalone { pool: deadpool_redis::Pool, client: Box<Client> },
-    Sentinel { pool: sentinel::Pool, client: Box<Mutex<SentinelClient>> },
-    Cluster { pool: cluster::Pool, urls: Vec<String> },
+    Standalone {
+        pool: deadpool_redis::Pool,
+        client: Box<Client>,
+    },
+    Sentinel {
+        pool: sentinel::Pool,
+        client: Box<Mutex<SentinelClient>>,
+    },
+    Cluster {
+        pool: cluster::Pool,
+        urls: Vec<String>,
+    },
+    #[cfg(feature = "simulation")]
+    Dialed(Box<crate::dial::Line>),
 }
 
 /// A connection that many tasks share: their commands are pipelined, and answered in order.
@@ -23,6 +34,8 @@ pub(crate) enum Connector {
 pub(crate) enum Link {
     Direct(MultiplexedConnection),
     Cluster(ClusterConnection),
+    #[cfg(feature = "simulation")]
+    Dialed(std::sync::Arc<crate::dial::Dialed>),
 }
 
 /// A connection that hears what is published.
@@ -45,6 +58,8 @@ impl Connector {
             Self::Standalone { .. } => Role::Standalone,
             Self::Sentinel { .. } => Role::Sentinel,
             Self::Cluster { .. } => Role::Cluster,
+            #[cfg(feature = "simulation")]
+            Self::Dialed(_) => Role::Standalone,
         }
     }
 
@@ -69,6 +84,8 @@ impl Connector {
             Self::Cluster { pool, .. } => {
                 Link::Cluster(cluster::Connection::take(pool.get().await?))
             }
+            #[cfg(feature = "simulation")]
+            Self::Dialed(line) => Link::Dialed(line.open(patience).await?.into()),
         })
     }
 
@@ -78,6 +95,8 @@ impl Connector {
             Self::Standalone { pool, .. } => Box::new(pool.get().await?),
             Self::Sentinel { pool, .. } => Box::new(pool.get().await?),
             Self::Cluster { pool, .. } => Box::new(pool.get().await?),
+            #[cfg(feature = "simulation")]
+            Self::Dialed(_) => return Err(PoolError::Closed), // no model has replicas
         })
     }
 
@@ -98,6 +117,8 @@ impl Connector {
                     .build()?;
                 Ok(Subscriber::Cluster(client.get_async_connection().await?, pushes))
             }
+            #[cfg(feature = "simulation")]
+            Self::Dialed(line) => Ok(Subscriber::PubSub(line.subscriber().await?)),
         }
     }
 }
@@ -107,6 +128,8 @@ impl Link {
         let value = match self {
             Self::Direct(connection) => connection.clone().req_packed_command(command).await?,
             Self::Cluster(connection) => connection.clone().req_packed_command(command).await?,
+            #[cfg(feature = "simulation")]
+            Self::Dialed(dialed) => dialed.connection.clone().req_packed_command(command).await?,
         };
         value.extract_error()
     }

@@ -5,6 +5,8 @@ mod ballot;
 mod config;
 mod connection;
 mod diagnose;
+#[cfg(feature = "simulation")]
+mod dial;
 mod election;
 mod error;
 #[cfg(feature = "fuzzing")]
@@ -25,6 +27,8 @@ mod value;
 mod watch;
 
 pub use config::RedisStoreBuilder;
+#[cfg(feature = "simulation")]
+pub use dial::Dialer;
 pub use quorum::RedisQuorum;
 pub use quorum_config::RedisQuorumBuilder;
 pub use store::RedisStore;

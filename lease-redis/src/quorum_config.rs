@@ -140,6 +140,13 @@ impl RedisQuorumBuilder {
         self
     }
 
+    /// Connects over the streams that `dialer` makes, rather than over sockets: for simulations.
+    #[cfg(feature = "simulation")]
+    pub fn with_dialer(mut self, dialer: crate::Dialer) -> Self {
+        self.common.dialer = Some(dialer);
+        self
+    }
+
     /// Connects, and looks at how each node is set up. A minority that is not there does no
     /// harm: it is connected to once it is back.
     ///

@@ -25,6 +25,8 @@ pub(crate) struct Common {
     pub(crate) eviction: Eviction,
     #[cfg(feature = "tls")]
     pub(crate) certificates: Option<redis::TlsCertificates>,
+    #[cfg(feature = "simulation")]
+    pub(crate) dialer: Option<crate::dial::Dialer>,
 }
 
 #[cfg_attr(
@@ -71,6 +73,12 @@ impl Common {
     ) -> Result<(String, Connector), Fault> {
         let info = self.info(url)?;
         let name = format!("redis at {}", info.addr());
+        #[cfg(feature = "simulation")]
+        if let Some(dialer) = self.dialer.clone() {
+            let limit = self.timeout.max(LEAST_TO_CONNECT);
+            let line = crate::dial::Line { dialer, server: info, limit };
+            return Ok((name, Connector::Dialed(Box::new(line))));
+        }
         let refused = |error| Fault::from_redis(&name, &error);
         let client = Box::new(Client::open(info.clone()).map_err(refused)?);
         let pool = if let Some(pool) = pool {
@@ -215,6 +223,8 @@ impl Default for Common {
             eviction: Eviction::Refused,
             #[cfg(feature = "tls")]
             certificates: None,
+            #[cfg(feature = "simulation")]
+            dialer: None,
         }
     }
 }

@@ -15,3 +15,4 @@
 mod dynamodb;
 mod job;
 mod memory;
+mod redis;

@@ -255,11 +255,12 @@ impl Ledger {
 }
 
 impl Pages {
-    /// To whom the key of `tenure` went next.
+    /// To which other claim the key of `tenure` went next.
     fn successor(&self, tenure: &Tenure) -> Option<Granted> {
         let grants = self.grants.get(&tenure.grant.key)?;
         let own = grants.iter().position(|granted| granted.is_of(&tenure.grant))?;
-        grants.get(own + 1).copied()
+        let mut later = grants.iter().skip(own + 1);
+        later.find(|granted| granted.nonce != tenure.grant.nonce).copied()
     }
 
     /// When the key of `tenure` went to the next, if it was not given back before.

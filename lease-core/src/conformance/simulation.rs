@@ -190,6 +190,9 @@ impl Simulation {
 impl Process {
     #[expect(clippy::expect_used, reason = "a simulation without a runtime has failed")]
     fn start(born_at: Duration) -> Self {
+        // The clock counts from its first look in all the program. That has to come before this
+        // time is frozen, or the first trial's would be cut off by a part of a millisecond.
+        let _first_look = awake();
         let runtime = Builder::new_current_thread()
             .enable_time()
             .start_paused(true)

@@ -8,7 +8,7 @@ local ask = tonumber(ARGV[6])
 
 local held = redis.call('HMGET', holder, 'nonce', 'token', 'evicted', 'ask', 'lessee')
 if held[1] == nonce then
-    -- It is asked for again, so what takes earlier rounds back comes too late.
+    -- Asked for again, so what takes earlier rounds back comes too late.
     if ask > (tonumber(held[4]) or 0) then
         redis.call('HSET', holder, 'ask', ask)
     end

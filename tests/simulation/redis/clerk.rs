@@ -1,0 +1,224 @@
+//! Sees every script that runs on any server, and notes in the ledger who was granted what.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Mutex;
+use std::time::Duration;
+
+use lease_core::conformance::Ledger;
+use lease_core::{Claim, FencingToken, Grant, LeaseKey, Lessee, Nonce};
+
+use super::resp::{Bytes, Reply};
+
+/// Knows of all votes at once, as nobody else does.
+///
+/// A vote counts for as long as its ttl lasts by the world's time, unless it was taken back: so
+/// long may a client count on it, even if its server forgets it sooner. Hence a claim is granted,
+/// at the latest, when the last vote that it needs is given; whether its client hears of that, and
+/// which token it settles on, comes later. So a grant is noted then, with the largest token of its
+/// votes, and again for each token that a majority shares later on.
+#[derive(Debug)]
+pub(crate) struct Clerk {
+    majority: usize,
+    ledger: Ledger,
+    book: Mutex<Book>,
+}
+
+#[derive(Debug, Default)]
+struct Book {
+    /// By key and nonce, then by server.
+    votes: BTreeMap<(String, String), BTreeMap<usize, Vote>>,
+    /// The last heartbeat of each nonce on each server.
+    beats: BTreeMap<(usize, String), u64>,
+    /// Whose release was the last that a server heard of a key.
+    released: BTreeMap<(usize, String), String>,
+}
+
+#[derive(Debug, Clone)]
+struct Vote {
+    lessee: Lessee,
+    /// Also those from before its token was written back: a client may have counted them.
+    tokens: BTreeSet<u64>,
+    until: Duration,
+}
+
+/// A script that ran.
+#[derive(Debug)]
+pub(crate) struct Ran<'a> {
+    pub(crate) place: usize,
+    pub(crate) script: &'static str,
+    pub(crate) keys: &'a [Bytes],
+    pub(crate) arguments: &'a [Bytes],
+    pub(crate) reply: &'a Reply,
+    /// Who held the first key, and when each key was to expire.
+    pub(crate) before: Before,
+    /// When each key is to expire.
+    pub(crate) until: Vec<Option<u64>>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Before {
+    pub(crate) lessee: Option<String>,
+    pub(crate) until: Vec<Option<u64>>,
+}
+
+impl Clerk {
+    pub(crate) fn new(majority: usize, ledger: Ledger) -> Self {
+        Self { majority, ledger, book: Mutex::default() }
+    }
+
+    pub(crate) fn note(&self, ran: &Ran<'_>) {
+        let key = key_of(&ran.keys[0]);
+        let argument = |place: usize| std::str::from_utf8(&ran.arguments[place]).unwrap();
+        let done = *ran.reply == Reply::Number(1);
+        match ran.script {
+            "obtain" => {
+                if ran.reply.word(0) == Some("granted") {
+                    self.check_claim(ran.place, &key, argument(0));
+                }
+                self.vote(ran, &key, argument(0), argument(1), argument(2));
+            }
+            "adopt" => {
+                if ran.reply.word(0) == Some("granted") {
+                    self.take_back(ran.place, &key, argument(0));
+                }
+                self.vote(ran, &key, argument(1), argument(2), argument(3));
+            }
+            "raise" if done => self.raised(ran.place, &key, argument(0), argument(1)),
+            "withdraw" if done => self.take_back(ran.place, &key, argument(0)),
+            "release" => {
+                if done {
+                    self.take_back(ran.place, &key, argument(0));
+                }
+                let mut book = self.book.lock().unwrap();
+                if done {
+                    book.released.insert((ran.place, key), argument(0).to_owned());
+                } else if ran.before.lessee.is_none() {
+                    book.released.remove(&(ran.place, key));
+                }
+            }
+            "put_back" if done => {
+                let beat = argument(3).parse().unwrap();
+                let mut book = self.book.lock().unwrap();
+                book.beats.insert((ran.place, argument(0).to_owned()), beat);
+            }
+            "heartbeat" => self.check_beats(ran),
+            "update" | "transfer" | "delete" if ran.reply.as_text() == Some("applied") => {
+                let lessee = ran.before.lessee.clone().unwrap();
+                let lessee = Lessee::new(lessee).unwrap();
+                let token = argument(1).parse().unwrap();
+                self.ledger.written(&grant(&key, argument(0), &lessee, token));
+            }
+            _ => (),
+        }
+    }
+
+    /// A server has lost its memory.
+    pub(crate) fn forgets(&self, place: usize) {
+        let mut book = self.book.lock().unwrap();
+        book.beats.retain(|(of, _), _| *of != place);
+        book.released.retain(|(of, _), _| *of != place);
+    }
+
+    fn vote(&self, ran: &Ran<'_>, key: &str, nonce: &str, lessee: &str, ttl: &str) {
+        let Some(token) = ran.reply.word(1).and_then(|token| token.parse().ok()) else { return };
+        let until = match ran.reply.word(0) {
+            Some("granted") => self.ledger.now() + Duration::from_millis(ttl.parse().unwrap()),
+            // Not extended.
+            Some("again") => Duration::ZERO,
+            _ => return,
+        };
+        let lessee = Lessee::new(lessee).unwrap();
+        let id = (key.to_owned(), nonce.to_owned());
+        let mut book = self.book.lock().unwrap();
+        let votes = book.votes.entry(id).or_default();
+        let vote =
+            votes.entry(ran.place).or_insert(Vote { lessee, tokens: BTreeSet::new(), until });
+        if vote.until < until {
+            // Another vote than the one that ran out or was forgotten.
+            vote.tokens.clear();
+            vote.until = until;
+        }
+        vote.tokens.insert(token);
+        self.count(key, nonce, votes);
+    }
+
+    fn raised(&self, place: usize, key: &str, nonce: &str, token: &str) {
+        let mut book = self.book.lock().unwrap();
+        let Some(votes) = book.votes.get_mut(&(key.to_owned(), nonce.to_owned())) else { return };
+        if let Some(vote) = votes.get_mut(&place) {
+            vote.tokens.insert(token.parse().unwrap());
+        }
+        self.count(key, nonce, votes);
+    }
+
+    fn take_back(&self, place: usize, key: &str, nonce: &str) {
+        let mut book = self.book.lock().unwrap();
+        if let Some(votes) = book.votes.get_mut(&(key.to_owned(), nonce.to_owned())) {
+            votes.remove(&place);
+        }
+    }
+
+    fn count(&self, key: &str, nonce: &str, votes: &mut BTreeMap<usize, Vote>) {
+        let now = self.ledger.now();
+        votes.retain(|_, vote| vote.until >= now);
+        if votes.len() < self.majority {
+            return;
+        }
+        let tokens: BTreeSet<_> = votes.values().flat_map(|vote| &vote.tokens).copied().collect();
+        let votes_for = |token| votes.values().filter(|vote| vote.tokens.contains(token)).count();
+        let mut shared: Vec<_> =
+            tokens.iter().filter(|token| votes_for(token) >= self.majority).collect();
+        if shared.is_empty() {
+            shared.extend(tokens.last());
+        }
+        let lessee = &votes.values().next().unwrap().lessee;
+        for token in shared {
+            self.ledger.granted(&grant(key, nonce, lessee, *token));
+        }
+    }
+
+    /// A claim that was released last must not be granted again.
+    fn check_claim(&self, place: usize, key: &str, nonce: &str) {
+        let mut book = self.book.lock().unwrap();
+        if book.released.remove(&(place, key.to_owned())).as_deref() == Some(nonce) {
+            self.ledger.violated(format!(
+                "a released claim was granted again: server {place} gave {key} to {nonce}"
+            ));
+        }
+    }
+
+    /// A heartbeat that comes after a later one must not undo how long that one lasts.
+    fn check_beats(&self, ran: &Ran<'_>) {
+        let mut book = self.book.lock().unwrap();
+        for place in 0..ran.keys.len() / 2 {
+            let argument = |number: usize| {
+                std::str::from_utf8(&ran.arguments[1 + 4 * place + number]).unwrap()
+            };
+            if ran.reply.word(place) != Some("extended") {
+                continue;
+            }
+            let (nonce, beat) = (argument(0), argument(1).parse().unwrap());
+            let last = book.beats.entry((ran.place, nonce.to_owned())).or_insert(beat);
+            if beat < *last && ran.until[2 * place] < ran.before.until[2 * place] {
+                self.ledger.violated(format!(
+                    "a late heartbeat shortened a lease: number {beat} of {nonce} came to server \
+                     {} after number {last}",
+                    ran.place
+                ));
+            }
+            *last = beat.max(*last);
+        }
+    }
+}
+
+fn grant(key: &str, nonce: &str, lessee: &Lessee, token: u64) -> Grant {
+    let key = LeaseKey::new(key).unwrap();
+    let nonce = Nonce::new(nonce.parse().unwrap());
+    let claim = Claim::new(key, lessee.clone(), nonce, Duration::from_millis(100));
+    claim.granted(FencingToken::new(token).unwrap())
+}
+
+fn key_of(holder: &[u8]) -> String {
+    let name = std::str::from_utf8(holder).unwrap();
+    name.trim_start_matches("lease:{").trim_end_matches('}').to_owned()
+}

@@ -1,0 +1,153 @@
+//! Trials of lease-redis: the real store and the real driver, over models of servers that run the
+//! real scripts.
+
+#![expect(
+    clippy::indexing_slicing,
+    clippy::panic,
+    clippy::expect_used,
+    reason = "a model that is asked what it does not know fails"
+)]
+
+mod chance;
+mod clerk;
+mod controls;
+mod fleet;
+mod lua;
+mod model;
+mod node;
+mod resp;
+mod scripts;
+mod server;
+mod wire;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+use lease_core::conformance::{Seeds, Survey, Trial, Verdict};
+use lease_core::{Change, Lease, LeaseOptions, LeaseTable};
+use lease_redis::{RedisQuorum, RedisQuorumBuilder, RedisStore};
+
+use crate::job::{Mail, contend};
+use fleet::{Plan, Strike};
+use model::{OneServer, QuorumModel};
+use scripts::Edition;
+
+#[test]
+fn a_quorum_of_three_keeps_its_promises() {
+    let survey = Seeds::fresh(120).all_hold(|seed| quorum(seed, sound(3), quarantined));
+    report("quorum of 3", &survey);
+}
+
+#[test]
+fn a_quorum_of_five_keeps_its_promises() {
+    let survey = Seeds::fresh(60).all_hold(|seed| quorum(seed, sound(5), quarantined));
+    report("quorum of 5", &survey);
+}
+
+#[test]
+fn one_server_keeps_its_promises() {
+    let survey = Seeds::fresh(250).all_hold(|seed| one_server(seed, sound(1)));
+    report("one server", &survey);
+}
+
+#[test]
+fn a_seed_is_a_run_to_the_last_event() {
+    for seed in 0..5 {
+        assert_eq!(quorum(seed, sound(3), quarantined), quorum(seed, sound(3), quarantined));
+        assert_eq!(one_server(seed, sound(1)), one_server(seed, sound(1)));
+    }
+}
+
+/// What the failure table promises to survive.
+fn sound(servers: usize) -> Plan {
+    let strikes: &[Strike] = if servers == 1 { &ON_ONE_SERVER } else { &ON_A_MINORITY };
+    Plan {
+        servers,
+        edition: Edition::default(),
+        strikes,
+        most_forgetful: (servers - 1) / 2,
+        ttl: TTL,
+    }
+}
+
+const ON_ONE_SERVER: [Strike; 5] =
+    [Strike::Hang, Strike::Restart, Strike::KillConnections, Strike::FlushScripts, Strike::CutOff];
+
+const ON_A_MINORITY: [Strike; 7] = [
+    Strike::Hang,
+    Strike::Restart,
+    Strike::Amnesia,
+    Strike::KillConnections,
+    Strike::FlushScripts,
+    Strike::CutOff,
+    Strike::SetBack,
+];
+
+fn quorum(seed: u64, plan: Plan, set_up: fn(RedisQuorumBuilder) -> RedisQuorumBuilder) -> Verdict {
+    let mail = Mail::default();
+    let verdict = trial(seed).run(
+        |world| QuorumModel::new(world, plan, set_up),
+        move |contender| contend(contender, Arc::clone(&mail), write_nothing),
+    );
+    see_that_all_was_granted(&verdict);
+    verdict
+}
+
+fn one_server(seed: u64, plan: Plan) -> Verdict {
+    let mail = Mail::default();
+    let verdict = trial(seed).run(
+        |world| OneServer::new(world, plan),
+        move |contender| contend(contender, Arc::clone(&mail), write),
+    );
+    see_that_all_was_granted(&verdict);
+    verdict
+}
+
+/// Long enough that a server which was empty votes again, and is counted on.
+fn trial(seed: u64) -> Trial {
+    let options = LeaseOptions::new(TTL).unwrap();
+    let options = options.with_poll_interval(TTL / 2).unwrap();
+    Trial::new(seed).with_options(options).with_length(TTL * 13)
+}
+
+fn quarantined(builder: RedisQuorumBuilder) -> RedisQuorumBuilder {
+    builder.with_max_ttl(LONGEST_TTL)
+}
+
+/// What a contender holds and no clerk has seen granted would be judged by nobody.
+fn see_that_all_was_granted(verdict: &Verdict) {
+    let granted: std::collections::BTreeSet<_> = verdict
+        .trace
+        .iter()
+        .filter_map(|event| event.what.strip_prefix("shared granted to "))
+        .collect();
+    for event in &verdict.trace {
+        if let Some((lessee, token)) = event.what.split_once(" holds shared under token ")
+            && !lessee.ends_with("no longer")
+        {
+            let grant = format!("{lessee} under token {token}");
+            assert!(granted.contains(grant.as_str()), "{}\n{event}", verdict.report(60));
+        }
+    }
+}
+
+fn write_nothing<'a>(_store: &'a RedisQuorum, _lease: &'a Lease) -> BoxFuture<'a, ()> {
+    async {}.boxed()
+}
+
+fn write<'a>(store: &'a RedisStore, lease: &'a Lease) -> BoxFuture<'a, ()> {
+    let change = Change::new().set("token", lease.token().get());
+    // Whether it was applied is for the ledger to judge.
+    async move { drop(store.update(lease.grant(), &change).await) }.boxed()
+}
+
+fn report(model: &str, survey: &Survey) {
+    println!("{model}: {survey}");
+}
+
+const TTL: Duration = Duration::from_millis(300);
+
+/// A hand-over waits for up to two and a half ttls.
+const LONGEST_TTL: Duration = Duration::from_millis(750);

@@ -1,0 +1,251 @@
+//! What one server knows: hashes, a sorted set, its clock and its run.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use super::resp::{Bytes, Reply};
+
+/// The data of a server, and when it is. Commands take no time.
+#[derive(Debug, Default)]
+pub(crate) struct Node {
+    entries: BTreeMap<Bytes, Entry>,
+    run: u128,
+    started: u64,
+    /// Microseconds since 1970 by the wall clock of its machine: `TIME`, and expiry, too.
+    now: u64,
+    /// How far that clock is from the world's.
+    ahead: i64,
+    /// What scripts have published, until the server takes it.
+    pub(crate) published: Vec<(Bytes, Bytes)>,
+}
+
+#[derive(Debug)]
+struct Entry {
+    value: Value,
+    /// Milliseconds since 1970: the last at which it is still there.
+    until: Option<u64>,
+}
+
+#[derive(Debug)]
+enum Value {
+    Hash(BTreeMap<Bytes, Bytes>),
+    /// All scores are 0: names in order.
+    Names(BTreeSet<Bytes>),
+}
+
+impl Node {
+    /// A server that has been up for a day.
+    pub(crate) fn new(run: u128, ahead: Duration) -> Self {
+        let ahead = i64::try_from(ahead.as_micros()).unwrap();
+        let started = (EPOCH - DAY).checked_add_signed(ahead).unwrap();
+        Self { run, started, ahead, ..Self::default() }
+    }
+
+    /// Moves its clock to what it shows when the world's time is `now`.
+    pub(crate) fn set_time(&mut self, now: Duration) {
+        let now = EPOCH + u64::try_from(now.as_micros()).unwrap();
+        self.now = now.checked_add_signed(self.ahead).unwrap();
+    }
+
+    /// The wall clock of its machine is set back, by microseconds.
+    pub(crate) fn set_back(&mut self, by: i64) {
+        self.ahead -= by;
+    }
+
+    /// Starts again with all it had.
+    pub(crate) fn restart(&mut self, run: u128) {
+        (self.run, self.started) = (run, self.now);
+    }
+
+    pub(crate) fn forget(&mut self) {
+        self.entries.clear();
+    }
+
+    /// A field of a hash.
+    pub(crate) fn field(&self, key: &[u8], field: &str) -> Option<&str> {
+        let bytes = self.hash(key).ok()??.get(field.as_bytes())?;
+        std::str::from_utf8(bytes).ok()
+    }
+
+    pub(crate) fn until(&self, key: &[u8]) -> Option<u64> {
+        self.entry(key)?.until
+    }
+
+    /// Runs one command of those that scripts and the store itself use.
+    pub(crate) fn execute(&mut self, command: &[Bytes]) -> Reply {
+        let name = command[0].to_ascii_uppercase();
+        let arguments = &command[1..];
+        match self.try_execute(&name, arguments) {
+            Ok(reply) => reply,
+            Err(WrongType) => Reply::Error("WRONGTYPE Operation against a wrong kind".to_owned()),
+        }
+    }
+
+    fn try_execute(&mut self, name: &[u8], arguments: &[Bytes]) -> Result<Reply, WrongType> {
+        Ok(match (name, arguments) {
+            (b"PING", []) => Reply::Status("PONG"),
+            (b"PING", [text]) => Reply::Bulk(text.clone()),
+            (b"TIME", []) => {
+                let (seconds, micros) = (self.now / SECOND, self.now % SECOND);
+                Reply::texts(&[&seconds.to_string(), &micros.to_string()])
+            }
+            (b"INFO", _) => Reply::text(self.info()),
+            (b"EXISTS", [key]) => number(usize::from(self.entry(key).is_some())),
+            (b"DEL", [key]) => {
+                let was_there = self.entry(key).is_some();
+                self.entries.remove(key);
+                number(usize::from(was_there))
+            }
+            (b"PEXPIRE", [key, length]) => {
+                let until = self.now / 1000 + parsed(length);
+                match self.entry_mut(key) {
+                    Some(entry) => {
+                        entry.until = Some(until);
+                        number(1)
+                    }
+                    None => number(0),
+                }
+            }
+            (b"PTTL", [key]) => Reply::Number(match self.entry(key) {
+                None => -2,
+                Some(Entry { until: None, .. }) => -1,
+                Some(Entry { until: Some(until), .. }) => {
+                    i64::try_from(until - self.now / 1000).unwrap()
+                }
+            }),
+            (b"HGET", [key, field]) => bulk(self.hash(key)?.and_then(|hash| hash.get(field))),
+            (b"HMGET", [key, fields @ ..]) => {
+                let hash = self.hash(key)?;
+                let value = |field| bulk(hash.and_then(|hash| hash.get(field)));
+                Reply::Array(fields.iter().map(value).collect())
+            }
+            (b"HGETALL", [key]) => {
+                let hash = self.hash(key)?.into_iter().flatten();
+                let pair = |(name, value): (&Bytes, &Bytes)| [name.clone(), value.clone()];
+                Reply::Array(hash.flat_map(pair).map(Reply::Bulk).collect())
+            }
+            (b"HEXISTS", [key, field]) => {
+                let there = self.hash(key)?.is_some_and(|hash| hash.contains_key(field));
+                number(usize::from(there))
+            }
+            (b"HSET", [key, pairs @ ..]) => {
+                let hash = self.hash_mut(key)?;
+                let before = hash.len();
+                for pair in pairs.chunks_exact(2) {
+                    hash.insert(pair[0].clone(), pair[1].clone());
+                }
+                number(hash.len() - before)
+            }
+            (b"HDEL", [key, fields @ ..]) => {
+                if self.hash(key)?.is_none() {
+                    return Ok(number(0));
+                }
+                let hash = self.hash_mut(key)?;
+                let removed = fields.iter().filter(|field| hash.remove(*field).is_some()).count();
+                if hash.is_empty() {
+                    self.entries.remove(key);
+                }
+                number(removed)
+            }
+            (b"ZADD", [key, _, name]) => {
+                number(usize::from(self.names_mut(key)?.insert(name.clone())))
+            }
+            (b"ZREM", [key, name]) => number(usize::from(self.names_mut(key)?.remove(name))),
+            (b"ZRANGEBYLEX", [key, from, until, ..]) => self.names_between(key, from, until)?,
+            (b"PUBLISH", [channel, message]) => {
+                self.published.push((channel.clone(), message.clone()));
+                number(0)
+            }
+            _ => {
+                let name = String::from_utf8_lossy(name);
+                Reply::Error(format!("ERR unknown command '{name}', with {arguments:?}"))
+            }
+        })
+    }
+
+    /// Seconds are cut off, of the present as of the start.
+    fn info(&self) -> String {
+        let seconds = |micros: u64| i64::try_from(micros / SECOND).unwrap();
+        let uptime = seconds(self.now) - seconds(self.started);
+        format!(
+            "# Server\r\nredis_mode:standalone\r\nrun_id:{:040x}\r\nuptime_in_seconds:{uptime}\r\n\
+             role:master\r\nmaxmemory_policy:noeviction\r\ncluster_enabled:0\r\n",
+            self.run
+        )
+    }
+
+    fn names_between(&mut self, key: &[u8], from: &[u8], until: &[u8]) -> Result<Reply, WrongType> {
+        let names = self.names_mut(key)?.iter();
+        let after = |name: &&Bytes| match from.split_first() {
+            Some((b'(', from)) => name.as_slice() > from,
+            Some((_, from)) => name.as_slice() >= from,
+            None => true,
+        };
+        let before = |name: &&Bytes| name.as_slice() < until.get(1..).unwrap_or_default();
+        Ok(Reply::Array(names.filter(after).filter(before).cloned().map(Reply::Bulk).collect()))
+    }
+
+    fn is_over(&self, entry: &Entry) -> bool {
+        entry.until.is_some_and(|until| self.now / 1000 > until)
+    }
+
+    fn entry(&self, key: &[u8]) -> Option<&Entry> {
+        self.entries.get(key).filter(|entry| !self.is_over(entry))
+    }
+
+    fn entry_mut(&mut self, key: &[u8]) -> Option<&mut Entry> {
+        self.entry(key)?;
+        self.entries.get_mut(key)
+    }
+
+    fn hash(&self, key: &[u8]) -> Result<Option<&BTreeMap<Bytes, Bytes>>, WrongType> {
+        match self.entry(key).map(|entry| &entry.value) {
+            None => Ok(None),
+            Some(Value::Hash(hash)) => Ok(Some(hash)),
+            Some(Value::Names(_)) => Err(WrongType),
+        }
+    }
+
+    fn hash_mut(&mut self, key: &[u8]) -> Result<&mut BTreeMap<Bytes, Bytes>, WrongType> {
+        match self.value_mut(key, || Value::Hash(BTreeMap::new())) {
+            Value::Hash(hash) => Ok(hash),
+            Value::Names(_) => Err(WrongType),
+        }
+    }
+
+    fn names_mut(&mut self, key: &[u8]) -> Result<&mut BTreeSet<Bytes>, WrongType> {
+        match self.value_mut(key, || Value::Names(BTreeSet::new())) {
+            Value::Names(names) => Ok(names),
+            Value::Hash(_) => Err(WrongType),
+        }
+    }
+
+    fn value_mut(&mut self, key: &[u8], new: fn() -> Value) -> &mut Value {
+        if self.entry(key).is_none() {
+            self.entries.insert(key.to_vec(), Entry { value: new(), until: None });
+        }
+        &mut self.entries.get_mut(key).unwrap().value
+    }
+}
+
+/// A hash where names are, or the other way round.
+struct WrongType;
+
+fn number(number: usize) -> Reply {
+    Reply::Number(i64::try_from(number).unwrap())
+}
+
+fn bulk(bytes: Option<&Bytes>) -> Reply {
+    bytes.map_or(Reply::Nil, |bytes| Reply::Bulk(bytes.clone()))
+}
+
+fn parsed(number: &[u8]) -> u64 {
+    std::str::from_utf8(number).unwrap().parse().unwrap()
+}
+
+const SECOND: u64 = 1_000_000;
+
+const DAY: u64 = 86_400 * SECOND;
+
+/// When the world began, in microseconds since 1970: a day in 2026, and a part of a second.
+const EPOCH: u64 = 1_767_225_600_437_000;

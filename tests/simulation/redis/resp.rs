@@ -1,0 +1,83 @@
+//! What is said over a connection: commands one way, replies the other.
+
+pub(crate) type Bytes = Vec<u8>;
+
+/// What a server answers.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Reply {
+    Status(&'static str),
+    Error(String),
+    Number(i64),
+    Bulk(Bytes),
+    Nil,
+    Array(Vec<Self>),
+}
+
+impl Reply {
+    pub(crate) fn text(text: impl Into<String>) -> Self {
+        Self::Bulk(text.into().into_bytes())
+    }
+
+    pub(crate) fn texts(texts: &[&str]) -> Self {
+        Self::Array(texts.iter().map(|text| Self::text(*text)).collect())
+    }
+
+    /// The text of the reply at `place` of an array.
+    pub(crate) fn word(&self, place: usize) -> Option<&str> {
+        let Self::Array(items) = self else { return None };
+        items.get(place)?.as_text()
+    }
+
+    pub(crate) fn as_text(&self) -> Option<&str> {
+        let Self::Bulk(bytes) = self else { return None };
+        std::str::from_utf8(bytes).ok()
+    }
+
+    pub(crate) fn write(&self, out: &mut Bytes) {
+        let line = |out: &mut Bytes, kind: char, rest: &str| {
+            out.extend_from_slice(format!("{kind}{rest}\r\n").as_bytes());
+        };
+        match self {
+            Self::Status(text) => line(out, '+', text),
+            Self::Error(text) => line(out, '-', text),
+            Self::Number(number) => line(out, ':', &number.to_string()),
+            Self::Nil => line(out, '$', "-1"),
+            Self::Bulk(bytes) => {
+                line(out, '$', &bytes.len().to_string());
+                out.extend_from_slice(bytes);
+                out.extend_from_slice(b"\r\n");
+            }
+            Self::Array(items) => {
+                line(out, '*', &items.len().to_string());
+                for item in items {
+                    item.write(out);
+                }
+            }
+        }
+    }
+}
+
+/// Takes the next whole command off what has been read: an array of strings.
+pub(crate) fn next_command(read: &mut Bytes) -> Option<Vec<Bytes>> {
+    let (count, mut at) = number_after(read, 0, b'*')?;
+    let mut words = Vec::with_capacity(count);
+    for _ in 0..count {
+        let (length, start) = number_after(read, at, b'$')?;
+        words.push(read.get(start..start + length)?.to_vec());
+        at = start + length + 2;
+    }
+    if at > read.len() {
+        return None;
+    }
+    read.drain(..at);
+    Some(words)
+}
+
+/// The number in the line at `start`, which begins with `kind`; and where the next line starts.
+fn number_after(read: &[u8], start: usize, kind: u8) -> Option<(usize, usize)> {
+    let line = read.get(start..)?;
+    let end = line.windows(2).position(|pair| pair == b"\r\n")?;
+    assert_eq!(line[0], kind, "no command: {}", String::from_utf8_lossy(line));
+    let number = std::str::from_utf8(&line[1..end]).unwrap().parse().unwrap();
+    Some((number, start + end + 2))
+}

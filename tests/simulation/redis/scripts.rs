@@ -1,0 +1,99 @@
+//! The scripts that lease-redis sends, by name; and what may be wrong with one of them.
+
+use std::sync::LazyLock;
+
+use lease_core::conformance::Call;
+
+/// A script of lease-redis.
+#[derive(Debug)]
+pub(crate) struct Script {
+    pub(crate) name: &'static str,
+    pub(crate) call: Call,
+    /// As the client sends it, and its hash.
+    pub(crate) whole: String,
+    pub(crate) hash: String,
+}
+
+/// The scripts as servers run them.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Edition {
+    edits: Vec<Edit>,
+}
+
+#[derive(Debug, Clone)]
+struct Edit {
+    script: &'static str,
+    whole: String,
+}
+
+impl Edition {
+    /// One in which the script of a name says something else: for controls.
+    ///
+    /// # Panics
+    ///
+    /// Where it does not say `from`, and so nothing would be left out.
+    pub(crate) fn with(mut self, script: &'static str, from: &str, to: &str) -> Self {
+        let earlier = self.edits.iter().position(|edit| edit.script == script);
+        let whole = match earlier {
+            Some(earlier) => self.edits.remove(earlier).whole,
+            None => named(script).whole.clone(),
+        };
+        assert!(whole.contains(from), "{script}.lua does not say {from:?}");
+        self.edits.push(Edit { script, whole: whole.replace(from, to) });
+        self
+    }
+
+    pub(crate) fn text<'a>(&'a self, script: &'a Script) -> &'a str {
+        let edit = self.edits.iter().find(|edit| edit.script == script.name);
+        edit.map_or(&script.whole, |edit| &edit.whole)
+    }
+}
+
+fn named(name: &str) -> &'static Script {
+    SCRIPTS.iter().find(|script| script.name == name).unwrap()
+}
+
+/// The script that a client means by a hash, or by its text.
+pub(crate) fn known_as(text_or_hash: &[u8]) -> Option<&'static Script> {
+    let by_text = |script: &&Script| {
+        script.hash.as_bytes() == text_or_hash || script.whole.as_bytes() == text_or_hash
+    };
+    SCRIPTS.iter().find(by_text)
+}
+
+macro_rules! scripts {
+    ($($name:literal $call:ident;)*) => {
+        [$((
+            $name,
+            include_str!(concat!("../../../lease-redis/src/scripts/", $name, ".lua")),
+            Call::$call,
+        )),*]
+    };
+}
+
+static SCRIPTS: LazyLock<Vec<Script>> = LazyLock::new(|| {
+    let scripts = scripts! {
+        "adopt" Adopt;
+        "create" Write;
+        "delete" Write;
+        "evict" Write;
+        "heartbeat" Heartbeat;
+        "holder" Read;
+        "obtain" Obtain;
+        "put_back" Heartbeat;
+        "raise" Obtain;
+        "read" Read;
+        "release" Release;
+        "transfer" Write;
+        "update" Write;
+        "withdraw" Release;
+    };
+    let script = |(name, text, call)| {
+        let whole = format!("{COMMON}{text}");
+        let hash = redis::Script::new(&whole).get_hash().to_owned();
+        Script { name, call, whole, hash }
+    };
+    scripts.into_iter().map(script).collect()
+});
+
+const COMMON: &str = include_str!("../../../lease-redis/src/scripts/common.lua");

@@ -1,0 +1,369 @@
+//! One server: its node, whoever is connected to it, and what befalls it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+
+use lease_core::conformance::Ledger;
+use tokio::select;
+use tokio::sync::Notify;
+use tokio::sync::mpsc::UnboundedSender;
+use tokio::time::sleep;
+
+use super::chance::Chance;
+use super::clerk::{Before, Clerk, Ran};
+use super::lua;
+use super::node::Node;
+use super::resp::{Bytes, Reply};
+use super::scripts::{Edition, Script, known_as};
+
+/// A Redis server, as its clients see it.
+///
+/// Everything about it happens in the order of time, then of connections: in which order the
+/// tasks of a killed process were dropped makes no difference.
+#[derive(Debug)]
+pub(crate) struct Server {
+    pub(crate) place: usize,
+    ledger: Ledger,
+    clerk: Arc<Clerk>,
+    edition: Edition,
+    chance: Chance,
+    inside: Mutex<Inside>,
+    changed: Notify,
+}
+
+#[derive(Debug)]
+struct Inside {
+    node: Node,
+    up: bool,
+    /// It hears, and does nothing.
+    hung: bool,
+    /// Processes whose packets are not carried, either way; they are sent again, and come later.
+    cut_off: BTreeSet<usize>,
+    /// Hashes of the scripts that it knows.
+    loaded: BTreeSet<&'static str>,
+    connections: BTreeMap<u64, Client>,
+    /// By arrival, connection and number.
+    inbox: BTreeMap<(Duration, u64, u64), Mail>,
+    posted: u64,
+}
+
+/// A command on its way.
+#[derive(Debug)]
+pub(crate) struct Mail {
+    pub(crate) process: usize,
+    pub(crate) words: Vec<Bytes>,
+    pub(crate) then: Then,
+}
+
+/// What happens when it has been applied.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Then {
+    Answer,
+    AnswerAfter(Duration),
+    Break,
+    /// Nothing is heard of the server any more.
+    FallSilent,
+}
+
+/// What a connection hears of its server.
+#[derive(Debug)]
+pub(crate) enum Sent {
+    Reply(Bytes, Then),
+    Push(Bytes),
+    Closed,
+    CutOff,
+    Reached,
+}
+
+#[derive(Debug)]
+struct Client {
+    process: usize,
+    channels: BTreeSet<Bytes>,
+    sent: UnboundedSender<Sent>,
+}
+
+impl Server {
+    pub(crate) fn new(
+        place: usize,
+        node: Node,
+        edition: Edition,
+        clerk: Arc<Clerk>,
+        ledger: Ledger,
+        chance: Chance,
+    ) -> Self {
+        let inside = Inside {
+            node,
+            up: true,
+            hung: false,
+            cut_off: BTreeSet::new(),
+            loaded: BTreeSet::new(),
+            connections: BTreeMap::new(),
+            inbox: BTreeMap::new(),
+            posted: 0,
+        };
+        let (inside, changed) = (Mutex::new(inside), Notify::new());
+        Self { place, ledger, clerk, edition, chance, inside, changed }
+    }
+
+    /// Does what arrives, for ever.
+    pub(crate) async fn serve(self: Arc<Self>) {
+        loop {
+            let now = self.ledger.now();
+            self.do_what_is_due(now);
+            let next = self.inside().next_arrival();
+            select! {
+                // What is sooner, or what has changed, comes first.
+                biased;
+                () = self.changed.notified() => (),
+                () = sleep(next.map_or(Duration::MAX, |at| at.saturating_sub(now))) => (),
+            }
+        }
+    }
+
+    /// Whether it takes a connection.
+    pub(crate) fn accept(
+        &self,
+        connection: u64,
+        process: usize,
+        sent: UnboundedSender<Sent>,
+    ) -> bool {
+        let mut inside = self.inside();
+        if inside.cut_off.contains(&process) {
+            drop(sent.send(Sent::CutOff));
+        }
+        let client = Client { process, channels: BTreeSet::new(), sent };
+        if inside.up {
+            inside.connections.insert(connection, client);
+        }
+        inside.up
+    }
+
+    /// A connection has ended.
+    pub(crate) fn leave(&self, connection: u64) {
+        self.inside().connections.remove(&connection);
+    }
+
+    pub(crate) fn post(&self, at: Duration, connection: u64, mail: Mail) {
+        let mut inside = self.inside();
+        inside.posted += 1;
+        let number = inside.posted;
+        inside.inbox.insert((at, connection, number), mail);
+        self.changed.notify_one();
+    }
+
+    pub(crate) fn hang(&self) {
+        self.inside().hung = true;
+    }
+
+    pub(crate) fn go_on(&self) {
+        self.inside().hung = false;
+        self.serve_in_any_order();
+    }
+
+    pub(crate) fn cut_off(&self, process: usize) {
+        let mut inside = self.inside();
+        inside.cut_off.insert(process);
+        inside.tell(process, || Sent::CutOff);
+    }
+
+    pub(crate) fn reach(&self, process: usize) {
+        let mut inside = self.inside();
+        inside.cut_off.remove(&process);
+        inside.tell(process, || Sent::Reached);
+        drop(inside);
+        self.serve_in_any_order();
+    }
+
+    /// What they have sent is lost.
+    pub(crate) fn close_all(&self) {
+        let mut inside = self.inside();
+        inside.inbox.clear();
+        for client in std::mem::take(&mut inside.connections).into_values() {
+            // Whose connection has just ended hears nothing.
+            drop(client.sent.send(Sent::Closed));
+        }
+    }
+
+    pub(crate) fn stop(&self) {
+        self.inside().up = false;
+        self.close_all();
+    }
+
+    /// Starts again under another run id. What it knows is what it was left with.
+    pub(crate) fn restart(&self, run: u128) {
+        let mut inside = self.inside();
+        inside.node.set_time(self.ledger.now());
+        inside.node.restart(run);
+        inside.loaded.clear();
+        inside.up = true;
+    }
+
+    pub(crate) fn forget(&self) {
+        self.inside().node.forget();
+        self.clerk.forgets(self.place);
+    }
+
+    pub(crate) fn flush_scripts(&self) {
+        self.inside().loaded.clear();
+    }
+
+    pub(crate) fn set_back(&self, by: i64) {
+        self.inside().node.set_back(by);
+    }
+
+    /// It goes on, or can be reached again: what waited comes in any order of its connections.
+    fn serve_in_any_order(&self) {
+        let now = self.ledger.now();
+        let mut turns: BTreeMap<u64, Duration> = BTreeMap::new();
+        let mut inside = self.inside();
+        let inbox = std::mem::take(&mut inside.inbox);
+        for ((at, connection, number), mail) in inbox {
+            let turn = turns
+                .entry(connection)
+                .or_insert_with(|| now + self.chance.part_of(Duration::from_millis(4)));
+            inside.inbox.insert((at.max(*turn), connection, number), mail);
+        }
+        self.changed.notify_one();
+    }
+
+    fn do_what_is_due(&self, now: Duration) {
+        let mut inside = self.inside();
+        let inside = &mut *inside;
+        while inside.next_arrival().is_some_and(|at| at <= now) {
+            let cut_off = &inside.cut_off;
+            let open =
+                |(_, mail): &(&(Duration, u64, u64), &Mail)| !cut_off.contains(&mail.process);
+            let Some((place, _)) = inside.inbox.iter().find(open) else { return };
+            let place @ (_, connection, _) = *place;
+            let Some(mail) = inside.inbox.remove(&place) else { return };
+            let reply = self.execute(inside, &mail.words, connection);
+            if let Some(client) = inside.connections.get(&connection) {
+                drop(client.sent.send(Sent::Reply(reply, mail.then)));
+            }
+            inside.publish();
+        }
+    }
+
+    /// Does what a client says, and answers.
+    fn execute(&self, inside: &mut Inside, words: &[Bytes], connection: u64) -> Bytes {
+        inside.node.set_time(self.ledger.now());
+        let mut out = Bytes::new();
+        let (name, arguments) = words.split_first().unwrap();
+        let client = inside.connections.get_mut(&connection);
+        match (name.to_ascii_uppercase().as_slice(), arguments, client) {
+            (b"CLIENT" | b"SELECT" | b"AUTH" | b"UNWATCH", ..) => {
+                Reply::Status("OK").write(&mut out);
+            }
+            (b"EVALSHA" | b"EVAL", [script, rest @ ..], _) => {
+                let by_text = name.len() == "EVAL".len();
+                self.evaluate(inside, script, by_text, rest).write(&mut out);
+            }
+            (b"SUBSCRIBE", channels, Some(client)) => client.subscribe(channels, &mut out),
+            (b"UNSUBSCRIBE", channels, Some(client)) => client.unsubscribe(channels, &mut out),
+            (b"SUBSCRIBE" | b"UNSUBSCRIBE", _, None) => (),
+            (b"PING", [], Some(client)) if !client.channels.is_empty() => {
+                Reply::texts(&["pong", ""]).write(&mut out);
+            }
+            _ => inside.node.execute(words).write(&mut out),
+        }
+        out
+    }
+
+    fn evaluate(
+        &self,
+        inside: &mut Inside,
+        text_or_hash: &[u8],
+        by_text: bool,
+        rest: &[Bytes],
+    ) -> Reply {
+        let script = known_as(text_or_hash).expect("a script of lease-redis");
+        if by_text {
+            inside.loaded.insert(&script.hash);
+        } else if !inside.loaded.contains(script.hash.as_str()) {
+            return Reply::Error("NOSCRIPT No matching script. Please use EVAL.".to_owned());
+        }
+        let count: usize = std::str::from_utf8(&rest[0]).unwrap().parse().unwrap();
+        let (keys, arguments) = rest[1..].split_at(count);
+        self.run(&mut inside.node, script, keys, arguments)
+    }
+
+    fn run(
+        &self,
+        node: &mut Node,
+        script: &'static Script,
+        keys: &[Bytes],
+        arguments: &[Bytes],
+    ) -> Reply {
+        let until = |node: &Node| keys.iter().map(|key| node.until(key)).collect();
+        let lessee = node.field(&keys[0], "lessee").map(str::to_owned);
+        let before = Before { lessee, until: until(node) };
+        let reply = lua::run(self.edition.text(script), keys, arguments, node);
+        if let Reply::Error(error) = &reply {
+            self.ledger.violated(format!("the script {} failed: {error}", script.name));
+        }
+        let until = until(node);
+        let (place, script) = (self.place, script.name);
+        self.clerk.note(&Ran { place, script, keys, arguments, reply: &reply, before, until });
+        reply
+    }
+
+    fn inside(&self) -> MutexGuard<'_, Inside> {
+        self.inside.lock().unwrap()
+    }
+}
+
+impl Inside {
+    fn next_arrival(&self) -> Option<Duration> {
+        if self.hung {
+            return None;
+        }
+        let mut open = self.inbox.iter().filter(|(_, mail)| !self.cut_off.contains(&mail.process));
+        open.next().map(|((at, ..), _)| *at)
+    }
+
+    fn tell(&self, process: usize, what: impl Fn() -> Sent) {
+        for client in self.connections.values().filter(|client| client.process == process) {
+            drop(client.sent.send(what()));
+        }
+    }
+
+    fn publish(&mut self) {
+        for (channel, message) in std::mem::take(&mut self.node.published) {
+            let push = Reply::Array(vec![
+                Reply::text("message"),
+                Reply::Bulk(channel.clone()),
+                Reply::Bulk(message),
+            ]);
+            let mut bytes = Bytes::new();
+            push.write(&mut bytes);
+            for client in self.connections.values() {
+                if client.channels.contains(&channel) {
+                    drop(client.sent.send(Sent::Push(bytes.clone())));
+                }
+            }
+        }
+    }
+}
+
+impl Client {
+    fn subscribe(&mut self, channels: &[Bytes], out: &mut Bytes) {
+        for channel in channels {
+            self.channels.insert(channel.clone());
+            confirm("subscribe", channel, self.channels.len(), out);
+        }
+    }
+
+    fn unsubscribe(&mut self, channels: &[Bytes], out: &mut Bytes) {
+        for channel in channels {
+            self.channels.remove(channel);
+            confirm("unsubscribe", channel, self.channels.len(), out);
+        }
+    }
+}
+
+fn confirm(kind: &str, channel: &[u8], count: usize, out: &mut Bytes) {
+    let count = i64::try_from(count).unwrap();
+    let items = vec![Reply::text(kind), Reply::Bulk(channel.to_vec()), Reply::Number(count)];
+    Reply::Array(items).write(out);
+}

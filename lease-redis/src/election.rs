@@ -22,6 +22,7 @@ pub(crate) struct Election<'a> {
     claim: &'a Claim,
     /// Counted from before the first request: a node's ttl starts no earlier.
     deadline: Moment,
+    first_round: u64,
 }
 
 pub(crate) enum Outcome {
@@ -39,7 +40,8 @@ enum Came {
 
 impl<'a> Election<'a> {
     pub(crate) fn new(nodes: &'a Nodes, claim: &'a Claim) -> Self {
-        Self { nodes, claim, deadline: nodes.deadline(claim.ttl) }
+        let first_round = nodes.first_of(ROUNDS.into());
+        Self { nodes, claim, deadline: nodes.deadline(claim.ttl), first_round }
     }
 
     /// Asks until somebody has a majority. Claims that come at the same moment may split the
@@ -49,8 +51,8 @@ impl<'a> Election<'a> {
         call_of: impl Fn(&Node, Round) -> Call + Send + Sync,
     ) -> Result<Outcome, Fault> {
         let mut nearest = None;
-        let mut round = self.nodes.next_round();
         for number in 0..ROUNDS {
+            let round = self.round(number);
             match self.ask(round, &call_of).await? {
                 Came::Over(outcome) => return Ok(outcome),
                 Came::Split(ballot) => {
@@ -59,11 +61,10 @@ impl<'a> Election<'a> {
                     }
                     nearest = ballot.nearest();
                     sleep(self.pause(number)).await;
-                    round = self.nodes.next_round();
                 }
             }
         }
-        self.nodes.take_back(self.claim, round.number);
+        self.nodes.take_back(self.claim, self.round(ROUNDS - 1).number);
         Ok(Outcome::Held(nearest))
     }
 
@@ -72,13 +73,20 @@ impl<'a> Election<'a> {
         &self,
         call_of: impl Fn(&Node, Round) -> Call + Send + Sync,
     ) -> Result<Outcome, Fault> {
-        let round = self.nodes.next_round();
+        let round = self.round(0);
         match self.ask(round, &call_of).await? {
             Came::Over(outcome) => Ok(outcome),
             Came::Split(ballot) => {
                 self.nodes.take_back(self.claim, round.number);
                 Ok(Outcome::Held(ballot.nearest()))
             }
+        }
+    }
+
+    fn round(&self, number: u32) -> Round {
+        Round {
+            number: self.first_round + u64::from(number),
+            least_uptime: self.nodes.least_uptime,
         }
     }
 

@@ -13,7 +13,7 @@ use tokio::sync::Semaphore;
 
 use crate::ballot::majority;
 use crate::error::Fault;
-use crate::lock::{Round, Vote};
+use crate::lock::Vote;
 use crate::node::Node;
 use crate::store::GRAIN;
 
@@ -29,7 +29,7 @@ pub(crate) struct Nodes {
     /// A node that has not been up for as long is not given back what it has forgotten: as long as
     /// votes count, it may stand in two of them.
     pub(crate) least_uptime_to_be_given_back: Duration,
-    /// Rounds of votes so far, of all claims together.
+    /// The number of the last round that any election may hold.
     pub(crate) last_round: AtomicU64,
     pub(crate) clock_rate_error: f64,
     pub(crate) clock: Arc<dyn Clock>,
@@ -85,14 +85,14 @@ impl Nodes {
         });
     }
 
-    /// The next round of votes.
-    pub(crate) fn next_round(&self) -> Round {
-        let number = self.last_round.fetch_add(1, Ordering::Relaxed) + 1;
-        Round { number, least_uptime: self.least_uptime }
+    /// The number of the first of so many `rounds`. All of them come after those of every earlier
+    /// election, also of one that still goes on: a claim may be made again meanwhile.
+    pub(crate) fn first_of(&self, rounds: u64) -> u64 {
+        self.last_round.fetch_add(rounds, Ordering::Relaxed) + 1
     }
 
-    /// Takes back what `claim` was granted up to `round`, on every node: also on one that has yet to hear of
-    /// the claim, since this follows it on the same connection.
+    /// Takes back what `claim` was granted up to `round`, on every node: also on one that has yet
+    /// to hear of the claim, if it hears of it before this.
     pub(crate) fn take_back(&self, claim: &Claim, round: u64) {
         let withdrawals = self.ask(|node| {
             let claim = claim.clone();

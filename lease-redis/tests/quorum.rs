@@ -237,6 +237,25 @@ async fn a_claim_that_is_refused_leaves_nothing_behind() {
     .await;
 }
 
+/// It had heard of a round that was taken back, and not of the one that was granted.
+#[tokio::test]
+async fn what_takes_back_a_round_leaves_what_was_extended() {
+    if !available() {
+        return;
+    }
+    let servers = independent(3);
+    let store = quorum(&servers).await;
+    let grant = granted(&store, "a").await;
+    servers[2].command("HSET lease:{job} ask 0");
+
+    store.heartbeat(&grant, Beat::new(1)).await.unwrap();
+
+    eventually("safe from all rounds", async || {
+        (servers[2].command("HGET lease:{job} ask") == "9007199254740991").then_some(())
+    })
+    .await;
+}
+
 #[tokio::test]
 async fn what_a_hung_node_hears_late_is_cleaned_up() {
     if !available() {

@@ -6,7 +6,7 @@ local handed, nonce, lessee, ttl, retention = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 
 local ask = tonumber(ARGV[6])
 
-local held = redis.call('HMGET', holder, 'nonce', 'token', 'evicted', 'ask')
+local held = redis.call('HMGET', holder, 'nonce', 'token', 'evicted', 'ask', 'lessee')
 if held[1] == nonce then
     -- Asked for again, so what takes earlier rounds back comes too late.
     if ask > (tonumber(held[4]) or 0) then
@@ -23,12 +23,13 @@ local past = redis.call('HMGET', counter, 'token', 'run')
 local run
 if ask > 0 then
     run = server()
-    redis.call('HSET', counter, 'run', run)
+    -- If this vote is taken back, whoever came before the grant is still known to be followed.
+    redis.call('HSET', counter, 'run', run, 'before', handed, 'before_lessee', held[5])
     redis.call('HSET', holder, 'ask', ask)
 end
 local token = digits(next_token(past[1], past[2], run))
 redis.call('HSET', counter, 'token', token, 'granted', nonce, 'lessee', lessee, 'last', handed)
-redis.call('HDEL', counter, 'until', 'only', 'before', 'before_lessee')
+redis.call('HDEL', counter, 'until', 'only')
 keep(counter, retention)
 redis.call('HSET', holder, 'nonce', nonce, 'lessee', lessee, 'token', token, 'beat', 0)
 redis.call('HDEL', holder, 'shown')

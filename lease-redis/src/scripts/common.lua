@@ -2,8 +2,8 @@
 -- still while it runs: what is there at its start is there until its end.
 --
 -- holder      hash, expires with the lease: nonce, lessee, token, beat, evicted; on a node of a
---             quorum also ask (the number of the round in which the claim was heard last) and
---             shown (where this node counted to another token than the grant's)
+--             quorum also ask (the number of the round in which the claim was heard last, or one
+--             beyond all rounds, once it is known to be granted) and shown (where this node counted to another token than the grant's)
 -- counter     hash, kept for days after its last use: token, granted (the nonce of the last
 --             grant), lessee (of that grant), last (the nonce of the last release), until (ms) and
 --             only (a reservation), deleted (the nonce that removed the record); on a node of a quorum also run (of the server, when the token
@@ -14,6 +14,9 @@
 local function digits(number)
     return string.format('%.0f', number)
 end
+
+-- The ask of what is known to be granted: nothing that takes back a round is meant.
+local beyond_all_rounds = '9007199254740991'
 
 -- Microseconds since 1970.
 local function now()

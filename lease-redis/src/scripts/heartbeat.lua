@@ -4,7 +4,7 @@
 local retention = ARGV[1]
 
 local function heartbeat(holder, counter, nonce, beat, ttl, token)
-    local held = redis.call('HMGET', holder, 'nonce', 'beat', 'evicted', 'token')
+    local held = redis.call('HMGET', holder, 'nonce', 'beat', 'evicted', 'token', 'ask')
     if held[1] ~= nonce then
         return why_lost(counter, nonce, tonumber(token), held[1])
     end
@@ -15,6 +15,11 @@ local function heartbeat(holder, counter, nonce, beat, ttl, token)
         return 'overtaken'
     end
     redis.call('HSET', holder, 'beat', beat)
+    if held[5] then
+        -- This node may have heard of an earlier round alone, which is being taken back. From now
+        -- on, the grant rests on it.
+        redis.call('HSET', holder, 'ask', beyond_all_rounds)
+    end
     if held[4] ~= token then
         redis.call('HSET', holder, 'shown', token)
     end

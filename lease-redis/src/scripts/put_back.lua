@@ -15,8 +15,7 @@ if redis.call('EXISTS', KEYS[1]) == 1
     return 0
 end
 redis.call('HSET', KEYS[1], 'nonce', ARGV[1], 'lessee', ARGV[2], 'token', ARGV[3], 'beat', ARGV[4])
--- It was granted, so nothing that takes back a round is meant.
-redis.call('HSET', KEYS[1], 'ask', '9007199254740991')
+redis.call('HSET', KEYS[1], 'ask', beyond_all_rounds)
 redis.call('PEXPIRE', KEYS[1], ARGV[5])
 redis.call('HSET', KEYS[2], 'granted', ARGV[1], 'lessee', ARGV[2])
 raise_counter(KEYS[2], tonumber(ARGV[3]), ARGV[6])

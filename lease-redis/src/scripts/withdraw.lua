@@ -3,7 +3,8 @@
 -- KEYS: holder, counter. ARGV: nonce, the number of the round, the command that publishes, the
 -- channel.
 --
--- Only the vote of that round or an earlier one: this may come after the claim was made again.
+-- Only the vote of that round or an earlier one: this may come after the claim was made again, or
+-- after it was granted by other nodes and extended on this one.
 local held = redis.call('HMGET', KEYS[1], 'nonce', 'ask')
 if held[1] ~= ARGV[1] or (tonumber(held[2]) or 0) > tonumber(ARGV[2]) then
     return 0

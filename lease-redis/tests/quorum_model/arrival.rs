@@ -3,7 +3,9 @@
 use crate::election::written_back;
 use crate::next::Steps;
 use crate::setup::{Rule, Setup};
-use crate::state::{Beat, Claim, Freed, Link, Phase, State, Vote, bit, name};
+use crate::state::{
+    BEYOND, Beat, Claim, EARLIER, Freed, LAST, Node, Phase, State, Vote, bit, name,
+};
 use crate::step::{Message, Step};
 use crate::violation::Violation;
 
@@ -37,10 +39,14 @@ impl<const N: usize> Steps<'_, N> {
         if place < self.setup.lasting && claim.was_granted() && self.state.put_backs > 0 {
             self.deliver_put_back(place, node);
         }
-        match link.freed {
-            Freed::Withdrawing => self.deliver_withdrawal(place, node),
-            Freed::Releasing => self.deliver_release(place, node),
-            Freed::Nothing | Freed::Released => (),
+        if link.withdrawals & 1 << EARLIER != 0 {
+            self.deliver_withdrawal(Message::EarlierWithdrawal, place, node);
+        }
+        if link.withdrawals & 1 << LAST != 0 {
+            self.deliver_withdrawal(Message::Withdrawal, place, node);
+        }
+        if link.freed == Freed::Releasing {
+            self.deliver_release(place, node);
         }
     }
 
@@ -59,11 +65,13 @@ impl<const N: usize> Steps<'_, N> {
         self.then_in_spite_of(violation, Step::Arrives(message, place, node), |state| {
             let there = &mut state.nodes[node];
             let link = &mut there.links[place];
-            link.overtake_withdrawal(setup);
-            match message {
-                Message::EarlierClaim => link.doubled = false,
-                _ => link.vote = Vote::Nothing,
-            }
+            let round = if matches!(message, Message::EarlierClaim) {
+                link.doubled = false;
+                EARLIER
+            } else {
+                link.vote = Vote::Nothing;
+                state.claims[place].round()
+            };
             if !again && refused {
                 return;
             }
@@ -73,8 +81,13 @@ impl<const N: usize> Steps<'_, N> {
                     there.counter = there.counter.max(time);
                 }
                 there.restarted = false;
+                if there.before == 0 || !setup.leaves_out(Rule::BeforeTheLastVote) {
+                    there.before = there.granted;
+                }
                 (there.holder, there.granted, there.held) = (name, name, there.counter);
+                there.round = round;
             }
+            there.round = there.round.max(round);
             let claim = &state.claims[place];
             if matches!(message, Message::Claim) {
                 there.links[place].vote = match claim.phase {
@@ -103,24 +116,10 @@ impl<const N: usize> Steps<'_, N> {
 
     fn deliver_heartbeat(&mut self, place: usize, node: usize) {
         let setup = self.setup;
-        let there = &self.state.nodes[node];
-        // It comes a period after the lease was put back there. Claims that had a vote of the
-        // node's before it restarted are decided by then.
-        let undecided = |(other, claim): (usize, &Claim)| {
-            there.awaited & bit(other) != 0
-                && matches!(claim.phase, Phase::Asking | Phase::WritingBack)
-        };
-        if self.state.claims.iter().enumerate().any(undecided)
-            && !setup.leaves_out(Rule::DecidedWithinAPeriod)
-        {
-            return;
-        }
-        let holds = there.holder == name(place);
+        let holds = self.state.nodes[node].holder == name(place);
         let violation = if holds { self.extended_too_late(place) } else { None };
         self.then_in_spite_of(violation, Step::Arrives(Message::Heartbeat, place, node), |state| {
-            let link = &mut state.nodes[node].links[place];
-            link.beat = Beat::Nothing;
-            link.overtake_withdrawal(setup);
+            state.nodes[node].links[place].beat = Beat::Nothing;
             if holds {
                 extend(setup, state, place, node);
             }
@@ -130,9 +129,10 @@ impl<const N: usize> Steps<'_, N> {
     fn deliver_put_back(&mut self, place: usize, node: usize) {
         let setup = self.setup;
         let (claim, there) = (self.state.claims[place], self.state.nodes[node]);
-        let followed = there.counter > claim.token && there.granted != name(place);
+        let followed = there.is_followed(place, claim);
         let released = there.last == name(place);
         let refused = there.holder != 0
+            || (there.counting != 0 && !self.setup.leaves_out(Rule::PutBackAfterVotes))
             || (followed && !self.setup.leaves_out(Rule::NotPutBackAfterAnother))
             || (released && !self.setup.leaves_out(Rule::NotPutBackAfterRelease));
         if refused {
@@ -145,6 +145,7 @@ impl<const N: usize> Steps<'_, N> {
         self.then_in_spite_of(violation, Step::Arrives(Message::PutBack, place, node), |state| {
             let there = &mut state.nodes[node];
             (there.holder, there.granted, there.held) = (name(place), name(place), claim.token);
+            there.round = BEYOND;
             there.counter = there.counter.max(claim.token);
             state.put_backs -= 1;
             if counts {
@@ -153,20 +154,24 @@ impl<const N: usize> Steps<'_, N> {
         });
     }
 
-    fn deliver_withdrawal(&mut self, place: usize, node: usize) {
-        self.then(Step::Arrives(Message::Withdrawal, place, node), |state| {
+    fn deliver_withdrawal(&mut self, message: Message, place: usize, node: usize) {
+        let round = if matches!(message, Message::Withdrawal) { LAST } else { EARLIER };
+        let any = self.setup.leaves_out(Rule::WithdrawalOfItsRound);
+        self.then(Step::Arrives(message, place, node), |state| {
             let there = &mut state.nodes[node];
-            if there.holder == name(place) {
-                (there.holder, there.granted) = (0, 0);
+            if there.holder == name(place) && (any || there.round <= round) {
+                (there.holder, there.granted, there.before) = (0, there.before, 0);
             }
-            there.links[place].freed = Freed::Nothing;
+            there.links[place].withdrawals &= !(1 << round);
         });
     }
 
     fn deliver_release(&mut self, place: usize, node: usize) {
+        let claim = self.state.claims[place];
         self.then(Step::Arrives(Message::Release, place, node), |state| {
             let there = &mut state.nodes[node];
-            if there.holder == name(place) || there.holder == 0 {
+            let nobody_came = there.holder == 0 && !there.is_followed(place, claim);
+            if there.holder == name(place) || nobody_came {
                 (there.holder, there.last) = (0, name(place));
                 there.links[place].freed = Freed::Released;
             } else {
@@ -191,12 +196,10 @@ impl<const N: usize> Steps<'_, N> {
     }
 }
 
-impl Link {
-    /// What a claim sends to a node comes after its withdrawal there, or that was lost.
-    fn overtake_withdrawal<const N: usize>(&mut self, setup: &Setup<N>) {
-        if self.freed == Freed::Withdrawing && !setup.leaves_out(Rule::WithdrawalComesFirst) {
-            self.freed = Freed::Nothing;
-        }
+impl Node {
+    /// Whether another grant was counted there after that of `claim`.
+    fn is_followed(&self, place: usize, claim: Claim) -> bool {
+        self.counter > claim.token && self.granted != 0 && self.granted != name(place)
     }
 }
 
@@ -218,6 +221,9 @@ fn extend<const N: usize>(setup: &Setup<N>, state: &mut State<N>, place: usize, 
     let there = &mut state.nodes[node];
     there.counter = there.counter.max(claim.token);
     there.links[place].beat = Beat::Extended;
+    if !setup.leaves_out(Rule::ExtendedIsNotWithdrawn) {
+        there.round = BEYOND;
+    }
     let extended = state.count(place, |link| link.beat == Beat::Extended);
     if claim.renews && extended >= setup.quorum {
         for node in &mut state.nodes {

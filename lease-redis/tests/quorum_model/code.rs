@@ -1,11 +1,11 @@
 //! A state in a few words of memory: one for each node, one for all claims.
 
-use crate::state::{Beat, Claim, Freed, Link, MOST_CLAIMS, Node, Phase, State, Vote};
+use crate::state::{ANOTHER, Beat, Claim, Freed, Link, MOST_CLAIMS, Node, Phase, State, Vote};
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) struct Code<const N: usize> {
     claims: u64,
-    nodes: [u64; N],
+    nodes: [u128; N],
 }
 
 impl<const N: usize> Code<N> {
@@ -27,7 +27,7 @@ impl<const N: usize> Code<N> {
     }
 
     pub(crate) fn state(&self) -> State<N> {
-        let mut word = Word(self.claims);
+        let mut word = Word(self.claims.into());
         let claims = [(); MOST_CLAIMS].map(|()| Claim {
             phase: PHASES[usize::from(word.take(3))],
             token: word.take(4),
@@ -45,7 +45,9 @@ impl<const N: usize> Code<N> {
     pub(crate) fn fingerprint(&self) -> u64 {
         let mut hash = mix(self.claims);
         for word in self.nodes {
-            hash = mix(hash.rotate_left(23) ^ word);
+            for half in [word >> 64, word & u128::from(u64::MAX)] {
+                hash = mix(hash.rotate_left(23) ^ u64::try_from(half).unwrap());
+            }
         }
         hash
     }
@@ -66,20 +68,23 @@ fn claims_word<const N: usize>(state: &State<N>, order: &[usize; MOST_CLAIMS]) -
         word.put(claim.token, 4);
         word.put(claim.phase as u8, 3);
     }
-    word.0
+    u64::try_from(word.0).unwrap()
 }
 
-fn node_word(node: &Node, order: &[usize; MOST_CLAIMS]) -> u64 {
+fn node_word(node: &Node, order: &[usize; MOST_CLAIMS]) -> u128 {
     let mut names = [0; MOST_CLAIMS + 1];
     for (new, old) in (1..).zip(order) {
         names[old + 1] = new;
     }
     let renamed = |name: u8| names[usize::from(name)];
+    let known = |name: u8| if name == ANOTHER { ANOTHER } else { renamed(name) };
     let mut word = Word(0);
     for place in order.iter().rev() {
         let link = &node.links[*place];
         word.put(node.awaited >> place & 1, 1);
+        word.put(node.counting >> place & 1, 1);
         word.put(link.freed as u8, 2);
+        word.put(link.withdrawals, 2);
         word.put(link.beat as u8, 2);
         word.put(link.stale, 4);
         word.put(u8::from(link.doubled), 1);
@@ -96,23 +101,28 @@ fn node_word(node: &Node, order: &[usize; MOST_CLAIMS]) -> u64 {
     }
     word.put(u8::from(node.restarted), 1);
     word.put(renamed(node.last), 2);
-    word.put(renamed(node.granted), 2);
+    word.put(known(node.before), 3);
+    word.put(known(node.granted), 3);
     word.put(node.counter, 4);
+    word.put(node.round, 2);
     word.put(node.held, 4);
     word.put(renamed(node.holder), 2);
     word.0
 }
 
-fn node(word: u64) -> Node {
+fn node(word: u128) -> Node {
     let mut word = Word(word);
     let mut node = Node {
         holder: word.take(2),
         held: word.take(4),
+        round: word.take(2),
         counter: word.take(4),
-        granted: word.take(2),
+        granted: word.take(3),
+        before: word.take(3),
         last: word.take(2),
         restarted: word.take(1) == 1,
         awaited: 0,
+        counting: 0,
         links: Default::default(),
     };
     for place in 0..MOST_CLAIMS {
@@ -127,20 +137,22 @@ fn node(word: u64) -> Node {
             doubled: word.take(1) == 1,
             stale: word.take(4),
             beat: BEATS[usize::from(word.take(2))],
+            withdrawals: word.take(2),
             freed: FREED[usize::from(word.take(2))],
         };
+        node.counting |= word.take(1) << place;
         node.awaited |= word.take(1) << place;
     }
     node
 }
 
 /// Small numbers in one large one. What was put last is taken first.
-struct Word(u64);
+struct Word(u128);
 
 impl Word {
     fn put(&mut self, number: u8, bits: u32) {
         assert!(number < 1 << bits, "{number} has more than {bits} bits");
-        self.0 = self.0 << bits | u64::from(number);
+        self.0 = self.0 << bits | u128::from(number);
     }
 
     fn take(&mut self, bits: u32) -> u8 {
@@ -163,4 +175,4 @@ const PHASES: [Phase; 6] =
 
 const BEATS: [Beat; 3] = [Beat::Nothing, Beat::Sent, Beat::Extended];
 
-const FREED: [Freed; 4] = [Freed::Nothing, Freed::Withdrawing, Freed::Releasing, Freed::Released];
+const FREED: [Freed; 3] = [Freed::Nothing, Freed::Releasing, Freed::Released];

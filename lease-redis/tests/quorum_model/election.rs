@@ -11,7 +11,7 @@ use crate::violation::Violation;
 impl<const N: usize> Steps<'_, N> {
     pub(crate) fn act(&mut self, place: usize) {
         let claim = self.state.claims[place];
-        let lasting = place < self.setup.lasting;
+        let (asks, lasting) = (claim.is_asking(), place < self.setup.lasting);
         let does = |deed| Step::Claim(place, deed);
         match claim.phase {
             Phase::Idle => {
@@ -42,12 +42,11 @@ impl<const N: usize> Steps<'_, N> {
             }
             _ => (),
         }
-        let asks = matches!(claim.phase, Phase::Asking | Phase::WritingBack);
-        if lasting && asks {
+        if asks && place < self.setup.withdrawing {
             self.then(does(Deed::Withdraws), |state| {
                 state.claims[place].phase = Phase::GivenUp;
                 for node in &mut state.nodes {
-                    node.links[place].freed = Freed::Withdrawing;
+                    node.links[place].withdrawals |= 1 << claim.round();
                 }
             });
         }
@@ -75,6 +74,8 @@ impl<const N: usize> Steps<'_, N> {
                     link.stale = claim.token;
                 }
                 link.vote = Vote::Asked;
+                // What is counted from now on is asked for now.
+                node.counting &= !bit(place);
             }
             (claim.phase, claim.token, claim.may_ask_again) = (Phase::Asking, 0, false);
         });

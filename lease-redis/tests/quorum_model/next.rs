@@ -2,7 +2,7 @@
 
 use crate::election::{grant, is_due};
 use crate::setup::{Clocks, Setup};
-use crate::state::{Beat, Node, State, bit};
+use crate::state::{Beat, Node, Phase, State, bit};
 use crate::step::{Step, Taken};
 use crate::violation::Violation;
 
@@ -47,7 +47,7 @@ impl<const N: usize> Steps<'_, N> {
         change(&mut state);
         // Who asks once is granted as soon as may be: the earlier it is, the more is forbidden
         // to others. Who may also withdraw instead is granted by a step of its own.
-        for place in self.setup.lasting..self.setup.claims {
+        for place in self.setup.lasting.max(self.setup.withdrawing)..self.setup.claims {
             if is_due(self.setup, &state, place) {
                 let broken = grant(self.setup, &mut state, place);
                 violation = violation.or(broken);
@@ -78,15 +78,17 @@ impl<const N: usize> Steps<'_, N> {
             return;
         }
         let time = self.state.largest_counted();
-        let mut awaited = 0;
+        let (mut awaited, mut counting) = (0, 0);
         if self.setup.clocks == Clocks::Right {
             for (place, claim) in self.state.claims.iter().enumerate() {
                 awaited |= if claim.is_live() { bit(place) } else { 0 };
+                counting |= if claim.phase == Phase::Asking { bit(place) } else { 0 };
             }
         }
         self.then(Step::Restarts(node), |state| {
             let links = state.nodes[node].links;
-            state.nodes[node] = Node { restarted: true, awaited, links, ..Node::default() };
+            state.nodes[node] =
+                Node { restarted: true, awaited, counting, links, ..Node::default() };
             state.restarts -= 1;
             state.time = time;
         });

@@ -5,14 +5,16 @@ use crate::state::MOST_CLAIMS;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Setup<const N: usize> {
     pub(crate) claims: usize,
-    /// How many of the claims withdraw, ask again, heartbeat, are put back and release. The
-    /// others ask once, and end with their grant.
+    /// How many of the claims heartbeat, are put back and release: the first ones. The others end
+    /// with their grant.
     pub(crate) lasting: usize,
+    /// How many of the claims may withdraw, as long as they are not granted: the first ones.
+    pub(crate) withdrawing: usize,
     /// Whether the first claim was granted before the search begins, by a bare majority.
     pub(crate) begun: bool,
     /// How far apart the counters are to begin with: every such set of them is searched.
     pub(crate) skew: u8,
-    /// Whether a lasting claim may ask once more, under its nonce.
+    /// Whether a claim that may withdraw may ask once more, under its nonce.
     pub(crate) asks_again: bool,
     /// How many times a lasting claim may be put back, on any node.
     pub(crate) put_backs: u8,
@@ -30,7 +32,7 @@ pub(crate) enum Clocks {
     /// At any instant: nothing that is found to hold rests on a clock.
     Wrong,
     /// Not before its holder has ceased to believe in it. A node that restarted keeps from
-    /// voting until then, too.
+    /// voting until then, too, and is given nothing back while votes of before may be counted.
     Right,
 }
 
@@ -53,11 +55,15 @@ pub(crate) enum Rule {
     TimeAfterRestart,
     /// A node that restarted keeps from voting while leases of before may be held.
     Quarantine,
-    /// On each node, a withdrawal comes before what its claim sends after it.
-    WithdrawalComesFirst,
-    /// A claim is decided before a node that had voted for it, and restarted, is asked to extend
-    /// a lease that was put back there: its time-out is well below a heartbeat's period.
-    DecidedWithinAPeriod,
+    /// A withdrawal takes back only votes of its own round, or of an earlier one.
+    WithdrawalOfItsRound,
+    /// It takes back no vote that a heartbeat has extended.
+    ExtendedIsNotWithdrawn,
+    /// What was granted before is what was granted before the last vote, not before an earlier.
+    BeforeTheLastVote,
+    /// A node that restarted is given nothing back while votes of before may be counted: these
+    /// count for a time-out, and the node is left alone for as long.
+    PutBackAfterVotes,
 }
 
 impl<const N: usize> Setup<N> {
@@ -66,6 +72,7 @@ impl<const N: usize> Setup<N> {
         Self {
             claims: 2,
             lasting: 0,
+            withdrawing: 0,
             begun: false,
             skew: 1,
             asks_again: false,
@@ -88,8 +95,10 @@ impl<const N: usize> Setup<N> {
 
     /// The orders in which claims may be named: those that may do the same are interchangeable.
     pub(crate) fn orders(&self) -> Vec<[usize; MOST_CLAIMS]> {
-        let role =
-            |claim: usize| (self.begun && claim == 0, claim < self.lasting, claim < self.claims);
+        let role = |claim: usize| {
+            let (lasts, withdraws) = (claim < self.lasting, claim < self.withdrawing);
+            (self.begun && claim == 0, lasts, withdraws, claim < self.claims)
+        };
         let mut orders = Vec::new();
         for first in 0..MOST_CLAIMS {
             for second in (0..MOST_CLAIMS).filter(|it| *it != first) {

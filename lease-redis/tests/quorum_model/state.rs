@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::setup::{Clocks, Setup};
+use crate::setup::{Clocks, Rule, Setup};
 
 pub(crate) const MOST_CLAIMS: usize = 3;
 
@@ -24,13 +24,20 @@ pub(crate) struct Node {
     pub(crate) holder: u8,
     /// The token that is kept with the holder.
     pub(crate) held: u8,
+    /// The round in which it was asked for last, also kept with the holder.
+    pub(crate) round: u8,
     pub(crate) counter: u8,
+    /// Whose claim was granted last, as far as it knows: a name, zero, or `ANOTHER`.
     pub(crate) granted: u8,
+    /// What that was before the last vote.
+    pub(crate) before: u8,
     pub(crate) last: u8,
     /// Its counter was lost with its memory.
     pub(crate) restarted: bool,
     /// By its bit, each claim that may hold a lease since before the restart.
     pub(crate) awaited: u8,
+    /// By its bit, each claim that may still count votes of before the restart.
+    pub(crate) counting: u8,
     pub(crate) links: [Link; MOST_CLAIMS],
 }
 
@@ -43,6 +50,8 @@ pub(crate) struct Link {
     /// The token of an earlier write-back that may arrive, or zero.
     pub(crate) stale: u8,
     pub(crate) beat: Beat,
+    /// By its bit, each round of which a withdrawal may arrive.
+    pub(crate) withdrawals: u8,
     pub(crate) freed: Freed,
 }
 
@@ -74,8 +83,6 @@ pub(crate) enum Beat {
 pub(crate) enum Freed {
     #[default]
     Nothing,
-    /// A withdrawal may arrive.
-    Withdrawing,
     /// A release may arrive.
     Releasing,
     /// The release is remembered there.
@@ -110,7 +117,25 @@ pub(crate) enum Phase {
     GivenUp,
 }
 
+/// Some claim that need not be told from others: it never meets its own name.
+pub(crate) const ANOTHER: u8 = 4;
+
+/// The number of a claim's first round, if there is another.
+pub(crate) const EARLIER: u8 = 0;
+/// The number of its last one.
+pub(crate) const LAST: u8 = 1;
+/// Larger than that of any round.
+pub(crate) const BEYOND: u8 = 2;
+
 impl Claim {
+    pub(crate) fn round(self) -> u8 {
+        if self.may_ask_again { EARLIER } else { LAST }
+    }
+
+    pub(crate) fn is_asking(self) -> bool {
+        matches!(self.phase, Phase::Asking | Phase::WritingBack)
+    }
+
     pub(crate) fn was_granted(self) -> bool {
         matches!(self.phase, Phase::Granted | Phase::Over)
     }
@@ -132,12 +157,16 @@ impl<const N: usize> State<N> {
             time: 0,
         };
         for claim in &mut first.claims[..setup.lasting] {
-            (claim.may_ask_again, claim.may_beat) = (setup.asks_again, true);
+            claim.may_beat = true;
+        }
+        for claim in &mut first.claims[..setup.withdrawing] {
+            claim.may_ask_again = setup.asks_again;
         }
         let mut skewed = 0;
         if setup.begun {
             skewed = setup.quorum;
-            (first.claims[0].phase, first.claims[0].token) = (Phase::Granted, 1);
+            let claim = &mut first.claims[0];
+            (claim.phase, claim.token, claim.may_ask_again) = (Phase::Granted, 1, false);
             for node in &mut first.nodes[..skewed] {
                 *node = Node { holder: 1, held: 1, counter: 1, granted: 1, ..*node };
             }
@@ -176,7 +205,7 @@ impl<const N: usize> State<N> {
     /// are one.
     pub(crate) fn forget(&mut self, setup: &Setup<N>) {
         for (place, claim) in self.claims.iter_mut().enumerate() {
-            if !matches!(claim.phase, Phase::Asking | Phase::WritingBack | Phase::GivenUp) {
+            if !claim.is_asking() && claim.phase != Phase::GivenUp {
                 claim.floor = 0;
             }
             if claim.phase == Phase::GivenUp && !claim.may_ask_again {
@@ -187,9 +216,14 @@ impl<const N: usize> State<N> {
                 if !claim.is_live() {
                     node.awaited &= !bit(place);
                 }
+                if claim.phase != Phase::Asking || self.put_backs == 0 {
+                    node.counting &= !bit(place);
+                }
+                if !setup.leaves_out(Rule::WithdrawalOfItsRound) {
+                    node.forget_withdrawals(place, *claim);
+                }
                 let link = &mut node.links[place];
-                let counts = matches!(claim.phase, Phase::Asking | Phase::WritingBack);
-                if !counts && matches!(link.vote, Vote::Counted(_) | Vote::Stands) {
+                if !claim.is_asking() && matches!(link.vote, Vote::Counted(_) | Vote::Stands) {
                     link.vote = Vote::Nothing;
                 }
                 if setup.clocks == Clocks::Wrong && !claim.followed && link.beat == Beat::Extended {
@@ -205,14 +239,46 @@ impl<const N: usize> State<N> {
             if node.holder == 0 {
                 node.held = 0;
             }
+            if !node.may_be_withdrawn(&self.claims) {
+                node.round = 0;
+                if !setup.leaves_out(Rule::BeforeTheLastVote) {
+                    node.before = 0;
+                }
+            }
             // A claim that asks once, and is not put back, never meets its own name.
-            if usize::from(node.granted) > setup.lasting {
-                node.granted = 0;
+            let asks_again = if setup.asks_again { setup.withdrawing } else { 0 };
+            if usize::from(node.granted) > setup.lasting.max(asks_again) {
+                node.granted = if setup.lasting > 0 { ANOTHER } else { 0 };
             }
         }
         if self.restarts == 0 && self.nodes.iter().all(|node| !node.restarted) {
             self.time = 0;
         }
+    }
+}
+
+impl Node {
+    /// Drops the withdrawals that would find nothing to take back, whenever they came. What is
+    /// asked for later is asked for in a later round.
+    fn forget_withdrawals(&mut self, place: usize, claim: Claim) {
+        let held = self.holder == name(place);
+        let link = &mut self.links[place];
+        for round in [EARLIER, LAST] {
+            let finds = held && self.round <= round
+                || link.doubled
+                || link.vote == Vote::Asked && claim.round() <= round;
+            if !finds {
+                link.withdrawals &= !(1 << round);
+            }
+        }
+    }
+
+    /// Whether a withdrawal may come for whoever has the key.
+    fn may_be_withdrawn(&self, claims: &[Claim]) -> bool {
+        let Some(place) = usize::from(self.holder).checked_sub(1) else { return false };
+        let claim = claims[place];
+        let may_be_sent = claim.is_asking() || claim.may_ask_again;
+        may_be_sent || self.links[place].withdrawals != 0
     }
 }
 

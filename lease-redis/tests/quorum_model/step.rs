@@ -35,6 +35,7 @@ pub(crate) enum Message {
     Heartbeat,
     PutBack,
     Withdrawal,
+    EarlierWithdrawal,
     Release,
 }
 
@@ -85,6 +86,7 @@ impl fmt::Display for Message {
             Self::Heartbeat => "heartbeat",
             Self::PutBack => "put-back",
             Self::Withdrawal => "withdrawal",
+            Self::EarlierWithdrawal => "earlier withdrawal",
             Self::Release => "release",
         })
     }

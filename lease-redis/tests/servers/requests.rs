@@ -112,7 +112,11 @@ async fn is_recognised<S: LockStore>(net: Proxied<S>, lost: fn() -> Fault) {
     net.each(lost, &nonce);
     let unknown = net.store.release(&grant, None).await.unwrap_err();
     assert!(unknown.is_retryable(), "{}", text(&unknown));
-    assert!(net.servers.iter().all(|server| !has_it(server)), "it had arrived");
+    // Not heard of by its sender, but by every server in the end.
+    eventually("it has arrived", async || {
+        net.servers.iter().all(|server| !has_it(server)).then_some(())
+    })
+    .await;
     in_the_end(async || net.store.release(&grant, None).await).await;
     let next = obtain_in_the_end(&net.store, "b").await;
     assert!(next.token > grant.token, "{} after {}", next.token, grant.token);

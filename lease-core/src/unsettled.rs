@@ -1,7 +1,11 @@
 //! Claims of which nobody knows whether they were granted: the next attempt goes on with them.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::future::Future;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::select;
+use tokio_util::sync::CancellationToken;
 
 use crate::clock::Moment;
 use crate::grant::Claim;
@@ -21,6 +25,37 @@ pub(crate) struct Unsettled {
     pub(crate) first_sent: Moment,
     /// The grant that it was to adopt, if any.
     pub(crate) adopts: Option<Nonce>,
+    /// Whoever clears up after it.
+    pub(crate) clearing: Arc<Clearing>,
+}
+
+/// Asks for an unsettled claim, until it is taken over.
+///
+/// One at a time: a request that fails may take back what it was granted, and with it what
+/// another request for the same claim has just been told.
+#[derive(Debug, Default)]
+pub(crate) struct Clearing {
+    taken_over: CancellationToken,
+    asking: tokio::sync::Mutex<()>,
+}
+
+impl Clearing {
+    /// Runs `request`; `None` where the claim was taken over before it was answered.
+    pub(crate) async fn unless_taken_over<F: Future>(&self, request: F) -> Option<F::Output> {
+        let _asking = self.asking.lock().await;
+        select! {
+            // Whoever has taken over does not wait for an answer.
+            biased;
+            () = self.taken_over.cancelled() => None,
+            answer = request => Some(answer),
+        }
+    }
+
+    /// Completes once nothing is asked here any more.
+    pub(crate) async fn take_over(&self) {
+        self.taken_over.cancel();
+        drop(self.asking.lock().await);
+    }
 }
 
 impl UnsettledClaims {

@@ -9,8 +9,8 @@ use lease_tests::proxy::{Fault, Proxy, Wire};
 use lease_tests::redis::{RedisServer, available, independent};
 
 use crate::setting::{
-    COUNTER, TTL, beat, claim, eventually, flush, has_it, key, obtain, obtain_in_the_end, one,
-    quorum, refused, text,
+    COUNTER, HOLDER, TTL, beat, claim, eventually, flush, has_it, key, obtain, obtain_in_the_end,
+    obtain_on_all, one, quorum, refused, text,
 };
 
 /// A store, each of whose servers is behind a proxy.
@@ -138,6 +138,34 @@ async fn a_request_whose_replies_are_lost_is_recognised_by_a_quorum_when_it_is_s
     }
     is_recognised(Proxied::quorum().await, || Fault::LoseReply).await;
     is_recognised(Proxied::quorum().await, || Fault::CutAfter).await;
+}
+
+/// So that what takes an earlier round back comes too late: it may be overtaken, where a script is
+/// sent again in full or a connection made anew.
+#[tokio::test]
+async fn an_adoption_that_is_asked_again_is_no_longer_of_its_first_round() {
+    if !available() {
+        return;
+    }
+    let servers = independent(3);
+    let store = quorum(&servers).await;
+    let handed = obtain_on_all(&store, &servers).await;
+    let claim = claim("b");
+    let rounds = || -> Vec<u64> {
+        let ask = |server: &RedisServer| server.command(&format!("HGET {HOLDER} ask"));
+        servers.iter().map(|server| ask(server).parse().unwrap()).collect()
+    };
+
+    let mut last = rounds();
+    for _ in 0..2 {
+        claims::granted(store.adopt(&handed, &claim).await.unwrap());
+        eventually("a later round", async || {
+            let now = rounds();
+            now.iter().zip(&last).all(|(now, last)| now > last).then_some(())
+        })
+        .await;
+        last = rounds();
+    }
 }
 
 /// Row "a request is doubled, or late": nothing.

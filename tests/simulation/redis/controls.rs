@@ -66,7 +66,7 @@ fn servers_that_forgot_and_vote_at_once_are_found() {
 #[test]
 fn a_claim_that_is_forgotten_after_its_release_is_found() {
     let edition = edition("obtain", "past[3] == nonce or past[4] == nonce", "false");
-    on_one_server("duplicates of released claims", &edition, 300);
+    on_one_server("duplicates of released claims", &edition, 1000);
 }
 
 fn edition(script: &'static str, from: &str, to: &str) -> Edition {

@@ -1,0 +1,352 @@
+//! Who reads the ledger after a run, and says what must not have happened.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::time::Duration;
+
+use crate::ledger::{Fault, Grant, Kind, Ledger};
+use crate::stamp::Stamp;
+
+/// What was found.
+#[derive(Debug, Default)]
+pub(crate) struct Verdict {
+    /// What must not happen, whatever the faults.
+    pub(crate) violations: Vec<Finding>,
+    /// Overlaps after a fault of which the store's table says that a key may be held twice.
+    pub(crate) admitted: Vec<Finding>,
+}
+
+/// A rule that was broken.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Finding {
+    pub(crate) rule: Rule,
+    pub(crate) counter: usize,
+    pub(crate) from: Stamp,
+    pub(crate) until: Stamp,
+    pub(crate) what: String,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Rule {
+    /// No two leases on a key say at once that they are held.
+    Overlap,
+    /// No two grants have one token; and one that was asked for when another had been obtained
+    /// has a larger one.
+    Tokens,
+    /// No write is accepted whose token is smaller than that of an earlier one.
+    OldToken,
+    /// Each accepted count read what the one before left.
+    LostUpdate,
+    /// When all faults are over, each key is held again.
+    Starved,
+}
+
+pub(crate) fn judge(ledger: &Ledger) -> Verdict {
+    let mut verdict = Verdict::default();
+    let counters: BTreeSet<_> = ledger.grants.iter().map(|grant| grant.counter).collect();
+    for counter in counters {
+        let grants: Vec<_> =
+            ledger.grants.iter().filter(|grant| grant.counter == counter).collect();
+        for overlap in overlaps(counter, &grants) {
+            let is_admitted = ledger.faults.iter().any(|fault| fault.admits(&overlap));
+            let findings =
+                if is_admitted { &mut verdict.admitted } else { &mut verdict.violations };
+            findings.push(overlap);
+        }
+        verdict.violations.extend(tokens(counter, &grants));
+        verdict.violations.extend(writes(counter, ledger));
+    }
+    verdict.violations.sort_by_key(|finding| (finding.from, finding.rule));
+    verdict.admitted.sort_by_key(|finding| finding.from);
+    verdict
+}
+
+impl Fault {
+    /// Whether it explains that a key was held twice: from the fault on, and no longer than the
+    /// former holder may believe in its lease.
+    fn admits(&self, overlap: &Finding) -> bool {
+        match self.kind {
+            Kind::Tame => false,
+            Kind::Wild { until } => self.from <= overlap.from && overlap.until <= until,
+        }
+    }
+}
+
+/// Leases that were held at once; and those that were held in another order than that of their
+/// tokens, since the one with the smaller token had been granted when the other was held.
+fn overlaps(counter: usize, grants: &[&Grant]) -> Vec<Finding> {
+    let mut held: Vec<_> =
+        grants.iter().filter_map(|&grant| Some((grant, grant.held()?))).collect();
+    held.sort_by_key(|(_, (from, _))| *from);
+    let mut findings = Vec::new();
+    // The one that lasts longest, and the one with the largest token, of those before.
+    let mut longest: Option<(&Grant, Stamp)> = None;
+    let mut largest: Option<(&Grant, Stamp)> = None;
+    for (grant, (from, until)) in held {
+        if let Some((former, end)) = longest
+            && from < end
+        {
+            let until = end.min(until);
+            findings.push(Finding {
+                rule: Rule::Overlap,
+                counter,
+                from,
+                until,
+                what: format!(
+                    "{former} and {grant} were both held, for {:?} at least",
+                    round(until.since(from))
+                ),
+            });
+        } else if let Some((former, end)) = largest
+            && grant.token < former.token
+        {
+            findings.push(Finding {
+                rule: Rule::Overlap,
+                counter,
+                from: end,
+                until: from,
+                what: format!("{grant} was held after {former}, but granted before"),
+            });
+        }
+        if longest.is_none_or(|(_, end)| end < until) {
+            longest = Some((grant, until));
+        }
+        if largest.is_none_or(|(former, _)| former.token < grant.token) {
+            largest = Some((grant, until));
+        }
+    }
+    findings
+}
+
+fn tokens(counter: usize, grants: &[&Grant]) -> Vec<Finding> {
+    let mut asked = grants.to_vec();
+    asked.sort_by_key(|grant| grant.asked);
+    let mut known: Vec<_> =
+        asked.iter().filter_map(|grant| Some((grant.held_from?, *grant))).collect();
+    known.sort_by_key(|(at, _)| *at);
+    let mut known = known.into_iter().peekable();
+    let mut largest: Option<&Grant> = None;
+    let mut seen: BTreeMap<u64, &Grant> = BTreeMap::new();
+    let mut findings = Vec::new();
+    for grant in asked {
+        while let Some((_, earlier)) = known.next_if(|(at, _)| *at < grant.asked) {
+            if largest.is_none_or(|largest| largest.token < earlier.token) {
+                largest = Some(earlier);
+            }
+        }
+        let finding = |what: String| Finding {
+            rule: Rule::Tokens,
+            counter,
+            from: grant.asked,
+            until: grant.held_from.unwrap_or(grant.asked),
+            what,
+        };
+        if let Some(twin) = seen.insert(grant.token, grant) {
+            findings.push(finding(format!("{twin} and {grant} have one token")));
+        }
+        if let Some(earlier) = largest
+            && grant.token < earlier.token
+        {
+            findings.push(finding(format!("{grant} was asked for after {earlier} was obtained")));
+        }
+    }
+    findings
+}
+
+fn writes(counter: usize, ledger: &Ledger) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    let (mut largest, mut value) = (0, 0);
+    let of_it = |write: &&crate::ledger::Write| write.counter == counter && write.accepted;
+    for write in ledger.writes.iter().filter(of_it) {
+        let finding = |rule, what| Finding {
+            rule,
+            counter,
+            from: write.sent.unwrap_or(write.at),
+            until: write.at,
+            what,
+        };
+        if write.token < largest {
+            findings.push(finding(
+                Rule::OldToken,
+                format!(
+                    "a write of {} under token {} was accepted after token {largest}",
+                    write.life, write.token
+                ),
+            ));
+        }
+        largest = largest.max(write.token);
+        if let Some(read) = write.read {
+            if read != value {
+                findings.push(finding(
+                    Rule::LostUpdate,
+                    format!("{} counted on from {read}, when {value} was reached", write.life),
+                ));
+            }
+            value = read + 1;
+        }
+    }
+    findings
+}
+
+/// That nobody held `counter` any more after all was mended.
+pub(crate) fn starved(counter: usize, from: Stamp, until: Stamp) -> Finding {
+    let what =
+        format!("nobody obtained it within {:?} after the last fault", round(until.since(from)));
+    Finding { rule: Rule::Starved, counter, from, until, what }
+}
+
+fn round(length: Duration) -> Duration {
+    Duration::from_micros(u64::try_from(length.as_micros()).unwrap_or(u64::MAX))
+}
+
+impl Grant {
+    fn held(&self) -> Option<(Stamp, Stamp)> {
+        Some((self.held_from?, self.held_until?))
+    }
+}
+
+impl fmt::Display for Grant {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "token {} ({})", self.token, self.life)
+    }
+}
+
+impl fmt::Display for Rule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Overlap => "overlap",
+            Self::Tokens => "tokens out of order",
+            Self::OldToken => "old token accepted",
+            Self::LostUpdate => "lost update",
+            Self::Starved => "starved",
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ledger::{Life, Write};
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    struct Made {
+        ledger: Ledger,
+        start: Stamp,
+    }
+
+    impl Made {
+        fn new() -> Self {
+            let start = Stamp::now();
+            Self { ledger: Ledger::new(start), start }
+        }
+
+        fn held(&mut self, token: u64, from: u32, until: u32) -> &mut Self {
+            let (from, until) = (self.start + SECOND * from, self.start + SECOND * until);
+            self.ledger.granted(Grant {
+                counter: 0,
+                token,
+                life: life(token),
+                asked: from,
+                by: "obtain".to_owned(),
+                held_from: Some(from),
+                held_until: Some(until),
+                ended: None,
+            });
+            self
+        }
+
+        fn wrote(&mut self, token: u64, read: u64, accepted: bool) -> &mut Self {
+            let (read, sent) = (Some(read), None);
+            let (life, at) = (life(token), self.start);
+            self.ledger.writes.push(Write { counter: 0, token, life, read, sent, at, accepted });
+            self
+        }
+
+        fn fault(&mut self, from: u32, kind: Kind) -> &mut Self {
+            let from = self.start + SECOND * from;
+            let to = "server 1".to_owned();
+            self.ledger.faults.push(Fault { name: "fault", to, from, until: from, kind });
+            self
+        }
+
+        fn broken(&self) -> Vec<Rule> {
+            judge(&self.ledger).violations.iter().map(|finding| finding.rule).collect()
+        }
+    }
+
+    fn life(token: u64) -> Life {
+        Life { worker: usize::try_from(token).unwrap(), number: 1 }
+    }
+
+    #[test]
+    fn one_holder_after_another_is_as_it_should_be() {
+        let mut made = Made::new();
+        made.held(1, 0, 2).held(2, 3, 4).wrote(1, 0, true).wrote(2, 1, true).wrote(1, 1, false);
+
+        assert_eq!(made.broken(), []);
+    }
+
+    #[test]
+    fn two_at_once_are_found() {
+        let mut made = Made::new();
+        made.held(1, 0, 9).held(2, 3, 4).held(3, 5, 6);
+
+        assert_eq!(made.broken(), [Rule::Overlap, Rule::Overlap]);
+    }
+
+    #[test]
+    fn one_that_was_granted_before_and_held_after_is_found() {
+        let mut made = Made::new();
+        made.held(2, 0, 1).held(1, 2, 3);
+        made.ledger.grants[1].asked = made.start;
+
+        assert_eq!(made.broken(), [Rule::Overlap]);
+    }
+
+    #[test]
+    fn an_overlap_is_admitted_after_a_wild_fault_and_for_its_time_only() {
+        let overlap = || {
+            let mut made = Made::new();
+            made.held(1, 0, 5).held(2, 3, 8);
+            made
+        };
+        let wild = |made: &Made, until: u32| Kind::Wild { until: made.start + SECOND * until };
+
+        let mut made = overlap();
+        made.fault(2, wild(&made, 5));
+        assert_eq!(made.broken(), []);
+        assert_eq!(judge(&made.ledger).admitted.len(), 1);
+
+        let mut too_long = overlap();
+        too_long.fault(2, wild(&too_long, 4));
+        assert_eq!(too_long.broken(), [Rule::Overlap]);
+
+        let mut too_late = overlap();
+        too_late.fault(4, wild(&too_late, 9));
+        assert_eq!(too_late.broken(), [Rule::Overlap]);
+
+        let mut tame = overlap();
+        tame.fault(2, Kind::Tame);
+        assert_eq!(tame.broken(), [Rule::Overlap]);
+    }
+
+    #[test]
+    fn tokens_that_repeat_or_fall_are_found() {
+        let mut repeated = Made::new();
+        repeated.held(1, 0, 1).held(1, 2, 3);
+        assert_eq!(repeated.broken(), [Rule::Tokens]);
+
+        let mut fallen = Made::new();
+        fallen.held(2, 0, 1).held(1, 2, 3);
+        assert_eq!(fallen.broken(), [Rule::Overlap, Rule::Tokens]);
+    }
+
+    #[test]
+    fn an_old_token_and_a_lost_update_are_found() {
+        let mut made = Made::new();
+        made.held(1, 0, 1).wrote(2, 0, true).wrote(1, 1, true).wrote(2, 1, true);
+
+        assert_eq!(made.broken(), [Rule::OldToken, Rule::LostUpdate]);
+    }
+}

@@ -1,0 +1,262 @@
+//! What a run came to, as Markdown.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::time::Duration;
+
+use aws_sdk_dynamodb::primitives::{DateTime, DateTimeFormat};
+use lease_core::micros_since_1970;
+use lease_tests::redis::VALKEY;
+use lease_tests::tools::find;
+
+use crate::judge::{Finding, Verdict};
+use crate::ledger::{Kind, Ledger};
+use crate::setup::{Setup, Store};
+use crate::stamp::Stamp;
+
+/// The line that says it all.
+pub(crate) fn summary(ledger: &Ledger, verdict: &Verdict) -> String {
+    format!(
+        "{} leases, {} hand-offs, {} faults, {} late writes refused, {} overlaps admitted, {} violations",
+        ledger.grants.len(),
+        ledger.handoffs(),
+        ledger.faults.len(),
+        ledger.writes.iter().filter(|write| !write.accepted).count(),
+        verdict.admitted.len(),
+        verdict.violations.len(),
+    )
+}
+
+/// All of it.
+pub(crate) fn report(setup: &Setup, command: &str, ledger: &Ledger, verdict: &Verdict) -> String {
+    let mut text = String::new();
+    // Writing to a text does not fail.
+    let _ = write_report(&mut text, setup, command, ledger, verdict);
+    text
+}
+
+fn write_report(
+    text: &mut String,
+    setup: &Setup,
+    command: &str,
+    ledger: &Ledger,
+    verdict: &Verdict,
+) -> std::fmt::Result {
+    writeln!(text, "# Chaos on {}\n", setup.store)?;
+    writeln!(text, "```sh\n{command}\n```\n")?;
+    writeln!(
+        text,
+        "{}, seed {}, {} of faults, on {};\n{}.\n",
+        today(),
+        setup.seed,
+        minutes(setup.length),
+        machine(),
+        versions(setup.store),
+    )?;
+    writeln!(
+        text,
+        "{} worker processes shared {} keys with a ttl of {:?}. Each key guards a counter behind a\n\
+         gate that refuses old tokens. Whoever holds a key counts, and ends its lease in another\n\
+         way each time: released, dropped, handed over, abandoned, released before its last write\n\
+         is sent, with a crash, or with its thread blocked. Meanwhile a nemesis does what is in\n\
+         the second table, which also says what the store's documentation says of it.\n",
+        setup.workers, setup.counters, setup.ttl,
+    )?;
+    writeln!(text, "**{}.**\n", summary(ledger, verdict))?;
+    write_operations(text, ledger)?;
+    write_faults(text, ledger)?;
+    writeln!(text, "## Violations\n")?;
+    writeln!(
+        text,
+        "Two leases on one key that say at once that they are held; a token that repeats or falls;\n\
+         an accepted write with an old token; an accepted count that lost another; a key that\n\
+         nobody obtains after the last fault.\n",
+    )?;
+    write_findings(text, ledger, &verdict.violations, MOST_VIOLATIONS, LONG_BEFORE)?;
+    writeln!(text, "## Overlaps that the failure table admits\n")?;
+    writeln!(
+        text,
+        "After a wild fault, until a ttl after it. These windows are {:.0} % of the run.\n",
+        wild_share(ledger, setup) * 100.0,
+    )?;
+    write_findings(text, ledger, &verdict.admitted, TIMELINES, AROUND)
+}
+
+fn write_operations(text: &mut String, ledger: &Ledger) -> std::fmt::Result {
+    let accepted = ledger.writes.iter().filter(|write| write.accepted).count();
+    let refused = ledger.writes.len() - accepted;
+    let held = |grant: &&crate::ledger::Grant| grant.held_from.is_some();
+    let mut rows: BTreeMap<String, u64> = ledger.tallies.clone();
+    let mut row = |name: &str, count: usize| {
+        rows.insert(name.to_owned(), u64::try_from(count).unwrap_or(u64::MAX));
+    };
+    row("leases obtained", ledger.grants.iter().filter(held).count());
+    row(
+        "leases that had run out when they were obtained",
+        ledger.grants.iter().filter(|grant| !held(grant)).count(),
+    );
+    row("hand-offs from one process to another", ledger.handoffs());
+    row("writes accepted", accepted);
+    row("writes refused by the gate", refused);
+    writeln!(text, "## Operations\n\n| what | how often |\n|---|--:|")?;
+    for (what, count) in rows {
+        writeln!(text, "| {what} | {count} |")?;
+    }
+    writeln!(text)
+}
+
+fn write_faults(text: &mut String, ledger: &Ledger) -> std::fmt::Result {
+    let mut faults: BTreeMap<(bool, &str), u64> = BTreeMap::new();
+    for fault in &ledger.faults {
+        *faults.entry((fault.kind != Kind::Tame, fault.name)).or_default() += 1;
+    }
+    writeln!(text, "## Faults\n\n| what | may a key be held twice? | how often |\n|---|---|--:|")?;
+    for ((wild, name), count) in faults {
+        let wild = if wild { "for a ttl" } else { "no" };
+        writeln!(text, "| {name} | {wild} | {count} |")?;
+    }
+    writeln!(text)
+}
+
+fn write_findings(
+    text: &mut String,
+    ledger: &Ledger,
+    findings: &[Finding],
+    timelines: usize,
+    around: Duration,
+) -> std::fmt::Result {
+    if findings.is_empty() {
+        return writeln!(text, "None.\n");
+    }
+    for finding in findings {
+        let at = finding.from.since(ledger.began).as_secs_f64();
+        writeln!(
+            text,
+            "- {at:.3} s, counter {}: {}: {}",
+            finding.counter, finding.rule, finding.what
+        )?;
+    }
+    writeln!(text)?;
+    for finding in findings.iter().take(timelines) {
+        writeln!(text, "{}, counter {}:\n\n```text", finding.rule, finding.counter)?;
+        for (at, what) in timeline(ledger, finding, around) {
+            let at = at.since(ledger.began).as_secs_f64();
+            writeln!(text, "{at:10.3} s  {what}")?;
+        }
+        writeln!(text, "```\n")?;
+    }
+    Ok(())
+}
+
+/// What happened around a finding, to its counter and to all.
+fn timeline(ledger: &Ledger, finding: &Finding, around: Duration) -> Vec<(Stamp, String)> {
+    let near = finding.from - around..finding.until + AROUND;
+    let mut lines = Vec::new();
+    for grant in ledger.grants.iter().filter(|grant| grant.counter == finding.counter) {
+        let name = format!("token {} ({})", grant.token, grant.life);
+        let mut line = |at: Option<Stamp>, what: &str| {
+            lines
+                .extend(at.filter(|at| near.contains(at)).map(|at| (at, format!("{name} {what}"))));
+        };
+        line(Some(grant.asked), "asked for");
+        line(grant.held_from, &format!("held, by {}", grant.by));
+        line(grant.held_until, "held for the last time");
+        if let Some((at, how)) = &grant.ended {
+            line(Some(*at), how);
+        }
+    }
+    let faults =
+        ledger.faults.iter().filter(|fault| fault.from < near.end && near.start < fault.until);
+    for fault in faults {
+        let length = fault.until.since(fault.from);
+        let length = if length.is_zero() {
+            String::new()
+        } else {
+            format!(", for {:.3} s", length.as_secs_f64())
+        };
+        lines.push((fault.from, format!("FAULT {}: {}{length}", fault.name, fault.to)));
+    }
+    for write in ledger.writes.iter().filter(|write| {
+        write.counter == finding.counter
+            && near.contains(&write.at)
+            && (!write.accepted || write.read.is_none())
+    }) {
+        let what = if write.accepted { "opens the counter" } else { "REFUSED by the gate" };
+        lines.push((write.at, format!("token {} ({}) {what}", write.token, write.life)));
+    }
+    // Of all keys, since nothing of a process goes on meanwhile.
+    for grant in ledger.grants.iter().filter(|grant| grant.counter != finding.counter) {
+        if let Some((at, how)) = grant.ended.as_ref().filter(|(at, _)| near.contains(at))
+            && how.starts_with("blocked")
+        {
+            lines.push((*at, format!("{} {how}", grant.life)));
+        }
+    }
+    lines.sort();
+    lines
+}
+
+fn wild_share(ledger: &Ledger, setup: &Setup) -> f64 {
+    let mut windows: Vec<_> = ledger
+        .faults
+        .iter()
+        .filter_map(|fault| match fault.kind {
+            Kind::Tame => None,
+            Kind::Wild { until } => Some((fault.from, until)),
+        })
+        .collect();
+    windows.sort();
+    let (mut covered, mut end) = (Duration::ZERO, ledger.began);
+    for (from, until) in windows {
+        covered += until.since(from.max(end));
+        end = end.max(until);
+    }
+    covered.as_secs_f64() / setup.length.as_secs_f64().max(1.0)
+}
+
+fn today() -> String {
+    let seconds = i64::try_from(micros_since_1970() / 1_000_000).unwrap_or(0);
+    let date = DateTime::from_secs(seconds).fmt(DateTimeFormat::DateTime).unwrap_or_default();
+    date.split('T').next().unwrap_or_default().to_owned()
+}
+
+fn minutes(length: Duration) -> String {
+    format!("{} minutes", length.as_secs_f64() / 60.0)
+}
+
+fn machine() -> String {
+    let processors = std::thread::available_parallelism().map_or(1, usize::from);
+    let about = std::fs::read_to_string("/etc/os-release").unwrap_or_default();
+    let system = about.lines().find_map(|line| line.strip_prefix("PRETTY_NAME="));
+    format!(
+        "{processors} virtual cores, {}",
+        system.unwrap_or("an unknown system").trim_matches('"')
+    )
+}
+
+fn versions(store: Store) -> String {
+    let server = match store {
+        Store::Dynamodb => "dynoxide 3.2.0, a DynamoDB on SQLite".to_owned(),
+        Store::Redis | Store::Quorum => {
+            let program = find("valkey-server", &VALKEY).unwrap_or_default();
+            let said = std::process::Command::new(program).arg("--version").output();
+            let said = said.map(|output| String::from_utf8_lossy(&output.stdout).into_owned());
+            let said = said.unwrap_or_default();
+            let version = said.split_whitespace().find_map(|word| word.strip_prefix("v="));
+            format!("Valkey {}", version.unwrap_or("of an unknown version"))
+        }
+    };
+    format!("{server}; this library {}", env!("CARGO_PKG_VERSION"))
+}
+
+/// What belongs to a finding's timeline.
+const AROUND: Duration = Duration::from_millis(700);
+
+/// What may have led to a violation.
+const LONG_BEFORE: Duration = Duration::from_secs(4);
+
+/// Of how many violations the timeline is shown: with something broken, there are hundreds.
+const MOST_VIOLATIONS: usize = 20;
+
+/// Of how many admitted overlaps the timeline is shown.
+const TIMELINES: usize = 3;

@@ -1,0 +1,129 @@
+//! Short runs of the chaos: on each store, where every promise must be kept; and with something
+//! broken on purpose, which the judge must find.
+#![expect(clippy::expect_used, clippy::print_stdout, reason = "a test may fail, and say why")]
+
+use std::process::Command;
+
+use lease_tests::redis::VALKEY;
+use lease_tests::tools::{libfaketime, tool};
+
+/// What a run left behind.
+#[derive(Debug)]
+struct Ended {
+    code: Option<i32>,
+    said: String,
+    complained: String,
+}
+
+fn command(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_lease-chaos"));
+    command.args(arguments);
+    command
+}
+
+fn end_of(mut command: Command) -> Ended {
+    let output = command.output().expect("it starts");
+    let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("it prints UTF-8");
+    let ended = Ended {
+        code: output.status.code(),
+        said: text(output.stdout),
+        complained: text(output.stderr),
+    };
+    // Shown where the test fails: with the seed, and the timelines.
+    println!("{}{}", ended.said, ended.complained);
+    ended
+}
+
+/// A run of a third of a minute on `store`; `None`, said aloud, where a server is missing.
+fn run(store: &str, sabotage: &[&str]) -> Option<Ended> {
+    libfaketime()?;
+    if store != "dynamodb" {
+        tool("valkey-server", &VALKEY)?;
+    }
+    Some(end_of(command(&[&["--store", store, "--minutes", "0.3"], sabotage].concat())))
+}
+
+impl Ended {
+    /// The number before `what` in the last line.
+    fn count(&self, what: &str) -> u64 {
+        let summary = self.said.lines().last().unwrap_or_default();
+        let before = summary.split_once(what).map(|(before, _)| before).unwrap_or_default();
+        before.split_whitespace().last().and_then(|word| word.parse().ok()).expect(what)
+    }
+
+    fn kept_all_promises(&self) {
+        assert_eq!(self.code, Some(0));
+        assert_eq!(self.count("violations"), 0);
+        assert!(self.count("hand-offs") >= 3, "hardly anything happened");
+        assert!(self.count("faults") >= 8, "hardly anything went wrong");
+    }
+}
+
+#[test]
+fn one_redis_keeps_its_promises() {
+    let Some(ended) = run("redis", &[]) else { return };
+
+    ended.kept_all_promises();
+}
+
+#[test]
+fn a_quorum_keeps_its_promises() {
+    let Some(ended) = run("quorum", &[]) else { return };
+
+    ended.kept_all_promises();
+}
+
+#[test]
+fn a_dynamodb_keeps_its_promises() {
+    let Some(ended) = run("dynamodb", &[]) else { return };
+
+    ended.kept_all_promises();
+    assert_eq!(ended.count("overlaps admitted"), 0);
+}
+
+#[test]
+fn workers_that_take_no_notice_of_a_loss_are_found() {
+    let Some(ended) = run("redis", &["--sabotage", "heedless"]) else { return };
+
+    assert_eq!(ended.code, Some(1));
+    assert!(ended.said.contains("both held"), "no overlap is found");
+    assert!(ended.said.contains("old token accepted"), "no old token is found");
+    assert!(ended.said.contains("lost update"), "no lost update is found");
+}
+
+#[test]
+fn servers_that_know_nothing_of_each_other_are_found() {
+    let Some(ended) = run("redis", &["--sabotage", "apart"]) else { return };
+
+    assert_eq!(ended.code, Some(1));
+    assert!(ended.said.contains("both held"), "no overlap is found");
+    assert!(!ended.said.contains("old token accepted"), "the gate lets old tokens in");
+}
+
+#[test]
+fn bad_input_is_refused_in_a_sentence() {
+    for (arguments, sentence) in [
+        (&["--store", "etcd"][..], "invalid value 'etcd' for '--store <STORE>'"),
+        (&["--store", "redis", "--minutes", "-1"], "minutes are a number above 0"),
+        (&["--store", "redis", "--minutes", "soon"], "minutes are a number above 0"),
+        (&["--minutes", "1"], "--store <STORE>"),
+        (&["--store", "quorum", "--sabotage", "apart"], "is for --store redis"),
+        (&["--store", "redis", "--report", "/nowhere/report.md"], "cannot be written"),
+    ] {
+        let ended = end_of(command(arguments));
+
+        assert_eq!(ended.code, Some(2), "{arguments:?}");
+        assert!(ended.complained.contains(sentence), "{arguments:?}: {}", ended.complained);
+    }
+}
+
+#[test]
+fn a_missing_server_is_named() {
+    let mut command = command(&["--store", "redis"]);
+    command.env("PATH", "").env_remove("LEASE_TEST_TOOLS");
+
+    let ended = end_of(command);
+
+    assert_eq!(ended.code, Some(2));
+    assert!(ended.complained.contains("is not installed: ./test installs it"));
+}

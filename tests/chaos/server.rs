@@ -1,0 +1,202 @@
+//! Real servers, each a process of its own, whose memory, clock and life are in our hands.
+
+use std::net::{SocketAddr, TcpStream};
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::Duration;
+
+use clap::Args;
+use lease_tests::redis::{RedisServer, VALKEY, free_port};
+use lease_tests::tools::{find, find_libfaketime};
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::Failure;
+
+/// A server, until it is dropped.
+#[derive(Debug)]
+pub(crate) enum Server {
+    Redis(RedisServer),
+    DynamoDb(DynamoDb),
+}
+
+/// A DynamoDB that keeps its tables in a file.
+#[derive(Debug)]
+pub(crate) struct DynamoDb {
+    port: u16,
+    folder: PathBuf,
+    process: Option<Child>,
+}
+
+/// What a process is told that is to be a DynamoDB.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct Place {
+    #[arg(long)]
+    port: u16,
+    #[arg(long)]
+    file: PathBuf,
+}
+
+/// The library that a process' clock is stepped with.
+pub(crate) fn clock_library() -> Result<PathBuf, Failure> {
+    find_libfaketime().ok_or_else(|| not_installed("libfaketime, which steps clocks,"))
+}
+
+fn not_installed(what: &str) -> Failure {
+    format!(
+        "{what} is not installed: ./test installs it, into target/tools unless LEASE_TEST_TOOLS \
+         names another folder; set LEASE_TEST_TOOLS to it"
+    )
+    .into()
+}
+
+/// How a process is given a clock of its own: what the file `clock` says is added to the time.
+pub(crate) fn with_clock(command: &mut Command, clock: &PathBuf) -> Result<(), Failure> {
+    command.env("LD_PRELOAD", clock_library()?);
+    command.env("FAKETIME_TIMESTAMP_FILE", clock);
+    command.env("FAKETIME_NO_CACHE", "1").env("DONT_FAKE_MONOTONIC", "1");
+    Ok(())
+}
+
+impl Server {
+    /// A Redis that has written down what it answers before it does.
+    pub(crate) fn redis() -> Result<Self, Failure> {
+        clock_library()?;
+        find("valkey-server", &VALKEY)
+            .ok_or_else(|| not_installed("valkey-server, a Redis whose clock can be stepped,"))?;
+        let options = ["--appendonly", "yes", "--appendfsync", "always"];
+        let server = RedisServer::with_clock_and(&options);
+        Ok(Self::Redis(server.ok_or("valkey-server cannot be started")?))
+    }
+
+    pub(crate) fn dynamodb() -> Result<Self, Failure> {
+        let port = free_port();
+        let name = format!("lease-chaos-dynamodb-{}-{port}", std::process::id());
+        let folder = std::env::temp_dir().join(name);
+        std::fs::create_dir_all(&folder)?;
+        std::fs::write(folder.join("clock"), "+0")?;
+        let mut server = DynamoDb { port, folder, process: None };
+        server.start_again()?;
+        Ok(Self::DynamoDb(server))
+    }
+
+    pub(crate) fn address(&self) -> SocketAddr {
+        match self {
+            Self::Redis(server) => server.address(),
+            Self::DynamoDb(server) => server.address(),
+        }
+    }
+
+    /// Stops its time: it accepts connections, and answers nothing.
+    pub(crate) fn hang(&self) -> Result<(), Failure> {
+        match self {
+            Self::Redis(server) => server.hang(),
+            Self::DynamoDb(server) => server.signal(Signal::STOP)?,
+        }
+        Ok(())
+    }
+
+    pub(crate) fn go_on(&self) -> Result<(), Failure> {
+        match self {
+            Self::Redis(server) => server.go_on(),
+            Self::DynamoDb(server) => server.signal(Signal::CONT)?,
+        }
+        Ok(())
+    }
+
+    /// Ends it at once. What it has answered is on its disk.
+    pub(crate) fn kill(&mut self) {
+        match self {
+            Self::Redis(server) => server.kill(),
+            Self::DynamoDb(server) => server.kill(),
+        }
+    }
+
+    pub(crate) fn start_again(&mut self) -> Result<(), Failure> {
+        match self {
+            Self::Redis(server) => server.start_again(),
+            Self::DynamoDb(server) => server.start_again()?,
+        }
+        Ok(())
+    }
+
+    /// Kills it, and starts it again with an empty memory.
+    pub(crate) fn restart_empty(&mut self) {
+        match self {
+            Self::Redis(server) => server.restart_empty(),
+            // DynamoDB does not forget.
+            Self::DynamoDb(_) => (),
+        }
+    }
+
+    /// Sets its clock `seconds` ahead of this machine's.
+    pub(crate) fn set_clock(&self, seconds: i64) -> Result<(), Failure> {
+        let offset = format!("{seconds:+}");
+        match self {
+            Self::Redis(server) => server.set_clock(&offset),
+            Self::DynamoDb(server) => std::fs::write(server.folder.join("clock"), offset)?,
+        }
+        Ok(())
+    }
+
+    /// Sends a command that only Redis knows.
+    pub(crate) fn command(&self, words: &str) -> String {
+        match self {
+            Self::Redis(server) => server.command(words),
+            Self::DynamoDb(_) => String::new(),
+        }
+    }
+}
+
+impl DynamoDb {
+    fn address(&self) -> SocketAddr {
+        ([127, 0, 0, 1], self.port).into()
+    }
+
+    fn start_again(&mut self) -> Result<(), Failure> {
+        let mut command = Command::new(std::env::current_exe()?);
+        command.args(["dynamodb", "--port", &self.port.to_string(), "--file"]);
+        command.arg(self.folder.join("tables")).stdin(Stdio::null());
+        with_clock(&mut command, &self.folder.join("clock"))?;
+        self.process = Some(command.spawn()?);
+        for _ in 0..1000 {
+            if TcpStream::connect(self.address()).is_ok() {
+                return Ok(());
+            }
+            thread::sleep(Duration::from_millis(10));
+        }
+        Err("the DynamoDB does not listen".into())
+    }
+
+    fn kill(&mut self) {
+        if let Some(mut process) = self.process.take() {
+            // One that has ended already needs no killing.
+            drop(process.kill());
+            drop(process.wait());
+        }
+    }
+
+    fn signal(&self, signal: Signal) -> Result<(), Failure> {
+        let process = self.process.as_ref().and_then(|child| i32::try_from(child.id()).ok());
+        if let Some(pid) = process.and_then(Pid::from_raw) {
+            kill_process(pid, signal)?;
+        }
+        Ok(())
+    }
+}
+
+impl Drop for DynamoDb {
+    fn drop(&mut self) {
+        self.kill();
+        drop(std::fs::remove_dir_all(&self.folder));
+    }
+}
+
+/// Is a DynamoDB until it is killed.
+pub(crate) async fn be_dynamodb(place: Place) -> Result<(), Failure> {
+    let file = place.file.to_str().ok_or("the folder for tests has a name that is not UTF-8")?;
+    let database = dynoxide::Database::new(file).map_err(|error| error.to_string())?;
+    let listener = tokio::net::TcpListener::bind(("127.0.0.1", place.port)).await?;
+    dynoxide::server::serve_on(listener, database).await;
+    Ok(())
+}

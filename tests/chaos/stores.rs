@@ -1,0 +1,33 @@
+//! Stores, by their addresses.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use lease_core::LockStore;
+use lease_dynamodb::DynamoDbStore;
+use lease_redis::{RedisQuorum, RedisStore};
+use lease_tests::dynamodb::client_of;
+
+use crate::Failure;
+
+/// Opens `redis://HOST:PORT`, a quorum where several are named with commas between, or
+/// `dynamodb://HOST:PORT/TABLE`.
+///
+/// A quorum has its quarantine: a server that was restarted empty must not vote before what it
+/// has forgotten has run out. With the longest `ttl` that is used here, that takes seconds.
+pub(crate) async fn open(address: &str, ttl: Duration) -> Result<Arc<dyn LockStore>, Failure> {
+    Ok(match address.split_once("://") {
+        Some(("redis", places)) if places.contains(',') => {
+            let urls = places.split(',').map(|place| format!("redis://{place}"));
+            // Well below the period of heartbeats, a third of the ttl.
+            let quorum = RedisQuorum::builder(urls).with_max_ttl(ttl).with_timeout(ttl / 8);
+            Arc::new(quorum.connect().await?)
+        }
+        Some(("redis", _)) => Arc::new(RedisStore::connect(address).await?),
+        Some(("dynamodb", place)) => {
+            let (server, table) = place.split_once('/').ok_or("no table is named")?;
+            Arc::new(DynamoDbStore::new(client_of(server.parse()?), table))
+        }
+        _ => return Err(format!("{address} names no store").into()),
+    })
+}

@@ -1,0 +1,312 @@
+//! A worker process: obtains leases, counts under them, and ends each in another way.
+
+use std::process::exit;
+use std::sync::Arc;
+use std::time::Duration;
+
+use clap::Args;
+use lease_core::{
+    Attempt, HandOver, Handed, Lease, LeaseKey, LeaseOptions, Lessee, Locker, Released,
+};
+use tokio::select;
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+use tokio::time::{sleep, timeout};
+
+use crate::Failure;
+use crate::chance::Chance;
+use crate::desk::Desk;
+use crate::saying::Saying;
+use crate::stamp::Stamp;
+use crate::stores::open;
+
+/// What a worker is told when it starts.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct Orders {
+    /// `redis://HOST:PORT`, several of them with commas between, or `dynamodb://HOST:PORT/TABLE`.
+    #[arg(long)]
+    pub(crate) store: String,
+    #[arg(long)]
+    pub(crate) name: String,
+    #[arg(long)]
+    pub(crate) ttl_ms: u64,
+    #[arg(long)]
+    pub(crate) counters: usize,
+    #[arg(long)]
+    pub(crate) seed: u64,
+    /// Takes no notice that a lease is lost, and goes on.
+    #[arg(long)]
+    pub(crate) heedless: bool,
+}
+
+/// The key that guards a counter.
+pub(crate) fn key_of(counter: usize) -> Result<LeaseKey, Failure> {
+    Ok(format!("counter-{counter}").parse()?)
+}
+
+/// Works until its standard input ends, or it is killed.
+pub(crate) async fn work(orders: Orders) -> Result<(), Failure> {
+    let mut chance = Chance::from_seed(orders.seed);
+    let ttl = Duration::from_millis(orders.ttl_ms);
+    let options = LeaseOptions::new(ttl)?.with_poll_interval(ttl / 10)?;
+    let (desk, mut offers) = Desk::open();
+    let store = loop {
+        match open(&orders.store, ttl).await {
+            Ok(store) => break store,
+            // A worker may be started while its servers are out of reach.
+            Err(_unreachable) => desk.say(&Saying::Counted { what: "connect failed".to_owned() }),
+        }
+        sleep(ttl / 10).await;
+    };
+    let locker =
+        Locker::new(store).with_lessee(Lessee::new(orders.name.as_str())?).with_options(options);
+
+    let mut tasks = JoinSet::new();
+    let mut inboxes = Vec::new();
+    for counter in 0..orders.counters {
+        let (inbox, handed) = mpsc::unbounded_channel();
+        inboxes.push(inbox);
+        let task = Task {
+            counter,
+            key: key_of(counter)?,
+            locker: locker.clone(),
+            desk: Arc::clone(&desk),
+            handed,
+            chance: Chance::from_seed(chance.seed()),
+            ttl,
+            heedless: orders.heedless,
+        };
+        tasks.spawn(task.go_on());
+    }
+    while let Some((counter, handed)) = offers.recv().await {
+        if let Some(inbox) = inboxes.get(counter) {
+            drop(inbox.send(handed));
+        }
+    }
+    Ok(())
+}
+
+/// One key's share of a worker.
+struct Task {
+    counter: usize,
+    key: LeaseKey,
+    locker: Locker,
+    desk: Arc<Desk>,
+    handed: mpsc::UnboundedReceiver<HandOver>,
+    chance: Chance,
+    ttl: Duration,
+    heedless: bool,
+}
+
+/// How a worker ends a tenure.
+#[derive(Debug, Clone, Copy)]
+enum Ending {
+    Release,
+    Drop,
+    HandOver,
+    Abandon,
+    /// The lease is released, and the last write is sent after that.
+    LateWrite,
+    /// The process ends, and everything with it.
+    Crash,
+    /// The thread is blocked, and the heartbeats with it.
+    Block,
+}
+
+impl Task {
+    async fn go_on(mut self) {
+        loop {
+            let asked = Stamp::now();
+            match self.obtain().await {
+                Some((lease, by)) => self.tenure(lease, asked, by).await,
+                None => sleep(self.chance.up_to(self.ttl / 5)).await,
+            }
+        }
+    }
+
+    /// Says also by which call.
+    async fn obtain(&mut self) -> Option<(Lease, &'static str)> {
+        if let Ok(handed) = self.handed.try_recv() {
+            return Some((self.resume(handed).await?, "resume"));
+        }
+        if self.chance.one_in(2) {
+            return match self.locker.obtain(&self.key).await {
+                Ok(Attempt::Obtained(lease)) => Some((lease, "obtain")),
+                Ok(Attempt::Held(_)) => None,
+                Err(_unknown) => self.failed("obtain"),
+            };
+        }
+        let patience = self.chance.up_to(self.ttl * 3);
+        select! {
+            // An offer comes first: it is gone after a ttl.
+            biased;
+            Some(handed) = self.handed.recv() => Some((self.resume(handed).await?, "resume")),
+            // A waiter that is dropped leaves nothing behind.
+            waited = timeout(patience, self.locker.wait_until_obtained(&self.key)) => {
+                match waited.ok()? {
+                    Ok(lease) => Some((lease, "wait")),
+                    Err(_in_vain) => self.failed("wait"),
+                }
+            }
+        }
+    }
+
+    async fn resume(&self, handed: HandOver) -> Option<Lease> {
+        for _ in 0..3 {
+            match self.locker.resume(handed.clone()).await {
+                Ok(Some(lease)) => {
+                    self.desk.say(&Saying::Counted { what: "resumed".to_owned() });
+                    return Some(lease);
+                }
+                Ok(None) => return None,
+                Err(_unknown) => drop(self.failed::<Lease>("resume")),
+            }
+        }
+        None
+    }
+
+    async fn tenure(&mut self, lease: Lease, asked: Stamp, by: &str) {
+        let (counter, token) = (self.counter, lease.token().get());
+        if !lease.is_held() {
+            return self.desk.say(&Saying::TooLate { counter, token, asked });
+        }
+        let by = by.to_owned();
+        self.desk.say(&Saying::Obtained { counter, token, asked, held: Stamp::now(), by });
+
+        let pace = self.chance.length(Duration::from_millis(2), Duration::from_millis(20));
+        let mut value = None;
+        if self.heedless {
+            // Nobody keeps it alive any more, which it says; and longer than it lasts.
+            lease.abandon();
+            let on = async {
+                tokio::join!(
+                    self.watch(token, || true),
+                    self.count(token, pace, &mut value, || true)
+                )
+            };
+            drop(timeout(self.ttl * 2, on).await);
+            return;
+        }
+        // Most are short, for many hand-offs; some need heartbeats.
+        let longest = if self.chance.one_in(4) { self.ttl * 3 / 2 } else { self.ttl / 5 };
+        let length = self.chance.up_to(longest);
+        select! {
+            biased;
+            // Loss comes first.
+            () = self.watch(token, || lease.is_held()) => (),
+            _ = timeout(length, self.count(token, pace, &mut value, || lease.is_held())) => (),
+        }
+        self.end(lease, value).await;
+    }
+
+    /// Tells that the lease is held for as long as it says so itself.
+    async fn watch(&self, token: u64, is_held: impl Fn() -> bool + Send + Sync) {
+        let counter = self.counter;
+        loop {
+            let at = Stamp::now();
+            if !is_held() {
+                return;
+            }
+            self.desk.say(&Saying::Held { counter, token, at });
+            sleep(GLANCE).await;
+        }
+    }
+
+    /// Counts on. Leaves the counter's value in `value` where it is known: a write that nobody
+    /// awaits any more may arrive or not.
+    async fn count(
+        &self,
+        token: u64,
+        pace: Duration,
+        value: &mut Option<u64>,
+        is_held: impl Fn() -> bool + Send + Sync,
+    ) {
+        *value = self.desk.open_counter(self.counter, token).await;
+        while let Some(read) = *value {
+            sleep(pace).await;
+            if !is_held() {
+                return;
+            }
+            *value = None;
+            *value = self.desk.write(self.counter, token, read).await;
+        }
+    }
+
+    async fn end(&mut self, lease: Lease, value: Option<u64>) {
+        let (counter, token) = (self.counter, lease.token().get());
+        let ending = self.chance.weighted(&ENDINGS).unwrap_or(Ending::Release);
+        let at = Stamp::now();
+        let how = match ending {
+            Ending::Drop => {
+                drop(lease);
+                "dropped".to_owned()
+            }
+            Ending::Abandon => {
+                lease.abandon();
+                "abandoned".to_owned()
+            }
+            Ending::HandOver => self.hand_over(lease).await,
+            Ending::Crash => exit(1),
+            Ending::Block => {
+                std::thread::sleep(self.chance.up_to(self.ttl * 2));
+                let at = Stamp::now();
+                if lease.is_held() {
+                    self.desk.say(&Saying::Held { counter, token, at });
+                }
+                drop(lease);
+                "blocked its thread, then dropped".to_owned()
+            }
+            Ending::LateWrite => {
+                if let Some(read) = value {
+                    let (desk, late) = (Arc::clone(&self.desk), self.chance.up_to(self.ttl * 2));
+                    tokio::spawn(async move {
+                        let sent = Stamp::now();
+                        sleep(late).await;
+                        desk.write_late(counter, token, read, sent).await;
+                    });
+                }
+                self.release(lease).await
+            }
+            Ending::Release => self.release(lease).await,
+        };
+        self.desk.say(&Saying::Ended { counter, token, at, how });
+    }
+
+    async fn release(&self, lease: Lease) -> String {
+        match lease.release().await {
+            Ok(Released::Freed) => "released".to_owned(),
+            Ok(Released::AlreadyLost(cause)) => format!("lost: {cause}"),
+            Err(_unknown) => "released, without an answer".to_owned(),
+        }
+    }
+
+    async fn hand_over(&self, lease: Lease) -> String {
+        match lease.hand_over(self.ttl).await {
+            Ok(Handed::Over(handed)) => {
+                let (counter, text) = (self.counter, handed.to_string());
+                self.desk.say(&Saying::Offer { counter, text });
+                "handed over".to_owned()
+            }
+            Ok(Handed::AlreadyLost(cause)) => format!("lost: {cause}"),
+            Err(_unknown) => "handed over, without an answer".to_owned(),
+        }
+    }
+
+    fn failed<T>(&self, call: &str) -> Option<T> {
+        self.desk.say(&Saying::Counted { what: format!("{call} failed") });
+        None
+    }
+}
+
+/// How often a worker looks whether it holds its lease.
+const GLANCE: Duration = Duration::from_millis(2);
+
+const ENDINGS: [(u32, Ending); 7] = [
+    (24, Ending::Release),
+    (8, Ending::Drop),
+    (10, Ending::HandOver),
+    (3, Ending::Abandon),
+    (8, Ending::LateWrite),
+    (1, Ending::Crash),
+    (1, Ending::Block),
+];

@@ -112,9 +112,11 @@ async fn is_recognised<S: LockStore>(net: Proxied<S>, lost: fn() -> Fault) {
     net.each(lost, &nonce);
     let unknown = net.store.release(&grant, None).await.unwrap_err();
     assert!(unknown.is_retryable(), "{}", text(&unknown));
-    // Not heard of by its sender, but by every server in the end.
+    // On a quorum, a node whose connection has fallen silent may not hear of it.
+    let majority = net.servers.len() / 2 + 1;
     eventually("it has arrived", async || {
-        net.servers.iter().all(|server| !has_it(server)).then_some(())
+        let freed = net.servers.iter().filter(|server| !has_it(server)).count();
+        (freed >= majority).then_some(())
     })
     .await;
     in_the_end(async || net.store.release(&grant, None).await).await;

@@ -12,6 +12,7 @@ use std::time::Duration;
 use lease_core::conformance::{Contender, Seeds, SharedStore, Trial};
 use lease_core::fence::Gate;
 use lease_core::{FencingToken, Lease, LockStore};
+use lease_examples::show;
 use lease_memory::MemoryStore;
 use tokio::time::sleep;
 
@@ -35,7 +36,7 @@ fn main() {
             move |contender| pay(contender, Arc::clone(&book), manner),
         )
     });
-    println!("{survey}");
+    show(survey);
 }
 
 /// The job: whoever has the lease pays the next invoices, one after the other.
@@ -55,7 +56,12 @@ async fn pay<S: LockStore>(contender: Contender<S>, book: Book, manner: Manner) 
     }
 }
 
-async fn pay_some<S>(contender: &Contender<S>, book: &Book, lease: &Lease, manner: Manner) {
+async fn pay_some<S: LockStore>(
+    contender: &Contender<S>,
+    book: &Book,
+    lease: &Lease,
+    manner: Manner,
+) {
     for _ in 0..10 {
         let next = book.read(Vec::len);
         sleep(Duration::from_millis(20)).await;

@@ -50,8 +50,8 @@ pub(crate) type Admit = Box<dyn Fn(&str) -> Result<(), Fault> + Send + Sync>;
 struct Slot {
     opening: Option<Opening>,
     opened: u64,
-    /// When the last answer came over it, or it was opened.
-    heard: Moment,
+    /// When the first request was sent since the last answer came.
+    silent_since: Option<Moment>,
 }
 
 /// Many wait for it, and whoever waits drives it on; so a caller that gives up takes nothing
@@ -77,7 +77,7 @@ impl Node {
             watches,
             connector,
             check: Arc::new(check),
-            slot: Mutex::new(Slot { opening: None, opened: 0, heard: clock.now() }),
+            slot: Mutex::new(Slot { opening: None, opened: 0, silent_since: None }),
             unanswered: Semaphore::new(MOST_UNANSWERED),
             clock,
         }
@@ -163,10 +163,7 @@ impl Node {
         limit: Duration,
         call: impl Future<Output = Result<T, Fault>>,
     ) -> Result<T, Fault> {
-        if self.unanswered.available_permits() == MOST_UNANSWERED {
-            // Nothing was to be heard until now: silence begins here.
-            self.slot().heard = self.clock.now();
-        }
+        self.slot().silent_since.get_or_insert_with(|| self.clock.now());
         // Never closed, so a permit is always had in the end. The limit is the server's, not the
         // queue's: calls that hang free their places when it has passed.
         let _permit = self.unanswered.acquire().await;
@@ -184,7 +181,7 @@ impl Node {
             let mut slot = self.slot();
             if slot.opening.is_none() {
                 slot.opened += 1;
-                slot.heard = self.clock.now();
+                slot.silent_since = Some(self.clock.now());
             }
             let opening = slot.opening.get_or_insert_with(|| self.open()).clone();
             (opening, slot.opened)
@@ -215,7 +212,7 @@ impl Node {
     fn heard(&self, answer: Result<Value, RedisError>, opened: u64) -> Result<Value, Fault> {
         match &answer {
             Err(error) if breaks_connection(error) => self.close(opened),
-            _ => self.slot().heard = self.clock.now(),
+            _ => self.slot().silent_since = None,
         }
         answer.map_err(|error| Fault::from_redis(&self.name, &error))
     }
@@ -234,7 +231,7 @@ impl Node {
     /// word would keep it for ever, so a long silence ends it.
     fn give_up_on_silence(&self) {
         let mut slot = self.slot();
-        let silence = self.clock.now().since(slot.heard);
+        let silence = slot.silent_since.map_or(Duration::ZERO, |at| self.clock.now().since(at));
         if slot.opening.is_some() && silence >= self.longest_silence() {
             warn!(server = %self.name, ?silence, "connection given up");
             slot.opening = None;

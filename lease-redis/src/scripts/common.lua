@@ -60,6 +60,12 @@ local function server()
     return run, tonumber(uptime) or 0
 end
 
+-- Whether a server has not been up for `least` seconds. Where 0 is asked for, none is, not even one
+-- whose clock was set back.
+local function is_too_young(uptime, least)
+    return tonumber(least) > 0 and uptime < tonumber(least)
+end
+
 -- Whether another grant came after the one of `nonce`. A node of a quorum may have counted
 -- further for that grant itself: then it is still the last that was granted here. Or for a vote
 -- that was taken back, after the node had forgotten all grants: then none is known.

@@ -34,7 +34,7 @@ end
 local run, uptime
 if ask > 0 then
     run, uptime = server()
-    if uptime < tonumber(ARGV[6]) then
+    if is_too_young(uptime, ARGV[6]) then
         return { 'restarted', math.max(uptime, 0) }
     end
     redis.call('HSET', counter, 'run', run, 'before', past[3] or '', 'before_lessee', past[5] or '')

@@ -6,7 +6,7 @@
 -- take the key again, for nobody. And not on a node that has just restarted: it may have voted for
 -- somebody before, who is still counting, and would be counted for twice.
 local _, uptime = server()
-if uptime < tonumber(ARGV[7]) then
+if is_too_young(uptime, ARGV[7]) then
     return 0
 end
 local past = redis.call('HMGET', KEYS[2], 'token', 'granted', 'last')

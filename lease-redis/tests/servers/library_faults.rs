@@ -116,7 +116,10 @@ async fn a_ttl_below_a_millisecond_runs_out() {
         match store.obtain(&tiny).await {
             Ok(Obtained::Granted(grant, _)) => assert_eq!(grant.nonce, tiny.nonce),
             Ok(Obtained::Held(holder)) => panic!("held by {holder:?}"),
-            Err(error) => assert!(text(&error).contains("too late"), "{}", text(&error)),
+            Err(error) => {
+                let said = text(&error);
+                assert!(said.contains("too late") || said.contains("too soon"), "{said}");
+            }
         }
 
         obtain_in_the_end(&*store, "b").await;
@@ -215,7 +218,7 @@ async fn a_time_of_zero_is_refused_in_words() {
         .map(Result::unwrap_err)
     {
         assert_eq!(refused.kind(), StoreErrorKind::Misconfigured);
-        assert!(text(&refused).contains("time-out 0ns is too short"), "{}", text(&refused));
+        assert!(text(&refused).contains("time-out 0ns is out of range"), "{}", text(&refused));
     }
 }
 
@@ -226,6 +229,12 @@ async fn a_key_is_free_when_a_majority_says_so_and_silence_says_nothing() {
     let Some(mut both) = Both::start().await else { return };
     let store = Arc::clone(&both.several);
     let grant = obtain(&*store, "a").await;
+    // The nodes of a first grant have counted differently, and hear of its token one by one.
+    let agreed = |server: &RedisServer| {
+        let told = |field| server.command(&format!("HGET {HOLDER} {field}"));
+        [told("token"), told("shown")].contains(&grant.token.to_string())
+    };
+    eventually("two agree", async || both.servers[1..].iter().all(agreed).then_some(())).await;
     both.servers[0].command("FLUSHALL");
 
     let holder = store.holder(&key()).await.unwrap();
@@ -338,9 +347,7 @@ async fn the_counter_outlives_the_lease_whatever_its_ttl() {
         assert!(left > 6 * 24 * 60 * 60 * 1000, "{left} ms");
 
         let next = obtain_in_the_end(&*store, "b").await;
-        // From the time, in microseconds, it would have gone on above that.
-        let grown = next.token.get() - grant.token.get();
-        assert!(grown < 500_000, "it began again: {grown} more");
+        assert!(next.token > grant.token, "{} after {}", next.token, grant.token);
     }
 }
 

@@ -127,7 +127,7 @@ async fn a_node_that_lost_its_last_second_keeps_from_voting_and_is_given_it_back
     servers[0].restart_with(&written);
 
     kept_by_not_voting(&store, &grant).await;
-    eventually("given back", async || has_it(&servers[0]).then_some(())).await;
+    given_back(&store, &servers[0], &grant).await;
 }
 
 /// Row "… empty, or is flushed", on one server: held twice; tokens go on from its time.
@@ -174,7 +174,7 @@ async fn a_node_that_restarts_empty_keeps_from_voting_and_is_given_back_what_is_
     servers[0].restart_empty();
 
     kept_by_not_voting(&store, &grant).await;
-    eventually("given back", async || has_it(&servers[0]).then_some(())).await;
+    given_back(&store, &servers[0], &grant).await;
 }
 
 /// What the quarantine is for: without it, the same is held twice. Tokens grow all the same.

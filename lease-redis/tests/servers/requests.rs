@@ -112,7 +112,13 @@ async fn is_recognised<S: LockStore>(net: Proxied<S>, lost: fn() -> Fault) {
     net.each(lost, &nonce);
     let unknown = net.store.release(&grant, None).await.unwrap_err();
     assert!(unknown.is_retryable(), "{}", text(&unknown));
-    assert!(net.servers.iter().all(|server| !has_it(server)), "it had arrived");
+    // On a quorum, a node whose connection has fallen silent may not hear of it.
+    let majority = net.servers.len() / 2 + 1;
+    eventually("it has arrived", async || {
+        let freed = net.servers.iter().filter(|server| !has_it(server)).count();
+        (freed >= majority).then_some(())
+    })
+    .await;
     in_the_end(async || net.store.release(&grant, None).await).await;
     let next = obtain_in_the_end(&net.store, "b").await;
     assert!(next.token > grant.token, "{} after {}", next.token, grant.token);

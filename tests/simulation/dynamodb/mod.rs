@@ -70,17 +70,22 @@ fn dates_apart_by_more_than_the_margin_harm_who_goes_by_them() {
     );
 }
 
+/// Tokens start from the time again: from the machine's own, in a process that has not heard of
+/// `DynamoDB`'s yet, and that one may be behind.
 #[test]
-fn an_item_deleted_by_hand_costs_exclusion_and_no_order_of_tokens() {
+fn an_item_deleted_by_hand_costs_exclusion_and_tokens_where_a_clock_is_behind() {
     let setup = Setup::sound(BY_SERVER_TIME).breaking(Breach::LosesItem);
 
     find("item deleted by hand", &setup);
     let survey = Seeds::fresh(SEEDS).all_hold(|seed| {
         let mut verdict = run(seed, &setup);
-        verdict.violations.retain(|violation| !is_about_two_holders(violation));
+        verdict.violations.retain(|violation| {
+            let about_tokens = violation.what.starts_with("tokens out of order");
+            !is_about_two_holders(violation) && !about_tokens
+        });
         verdict
     });
-    println!("dynamodb whose item is deleted, but for two holders: {survey}");
+    println!("dynamodb whose item is deleted, but for what that costs: {survey}");
 }
 
 /// Tokens that were granted since are granted again: the counter is as old as the backup.

@@ -3,11 +3,13 @@
 --
 -- holder      hash, expires with the lease: nonce, lessee, token, beat, evicted; on a node of a
 --             quorum also ask (the number of the round in which the claim was heard last, or one
---             beyond all rounds, once it is known to be granted) and shown (where this node counted to another token than the grant's)
+--             beyond all rounds, once it is known to be granted) and shown (where this node
+--             counted to another token than the grant's)
 -- counter     hash, kept for days after its last use: token, granted (the nonce of the last
 --             grant), lessee (of that grant), last (the nonce of the last release), until (ms) and
---             only (a reservation), deleted (the nonce that removed the record); on a node of a quorum also run (of the server, when the token
---             was given), before and before_lessee (granted and lessee, before the last grant)
+--             only (a reservation), deleted (the nonce that removed the record); on a node of a
+--             quorum also run (of the server, when the token was given), before and before_lessee
+--             (granted and lessee, before the last grant)
 -- attributes  hash, never expires: "." marks the record, "=name" is an attribute
 
 -- Exact below 2^53, where Lua would print 1.7e+15.

@@ -346,6 +346,10 @@ async fn the_counter_outlives_the_lease_whatever_its_ttl() {
         let left: u64 = both.servers[0].command(&format!("PTTL {COUNTER}")).parse().unwrap();
         assert!(left > 6 * 24 * 60 * 60 * 1000, "{left} ms");
 
+        eventually("it has run out", async || (!has_it(&both.servers[0])).then_some(())).await;
+        let counted: u64 =
+            both.servers[0].command(&format!("HGET {COUNTER} token")).parse().unwrap();
+        assert!(counted >= grant.token.get(), "{counted} after {}", grant.token);
         let next = obtain_in_the_end(&*store, "b").await;
         assert!(next.token > grant.token, "{} after {}", next.token, grant.token);
     }

@@ -168,7 +168,10 @@ impl Node {
         // queue's: calls that hang free their places when it has passed.
         let _permit = self.unanswered.acquire().await;
         match timeout(limit, call).await {
-            Ok(answer) => answer,
+            Ok(answer) => {
+                self.slot().silent_since = None;
+                answer
+            }
             Err(_elapsed) => {
                 self.give_up_on_silence();
                 Err(Fault::late(&self.name, limit))
@@ -210,9 +213,8 @@ impl Node {
     }
 
     fn heard(&self, answer: Result<Value, RedisError>, opened: u64) -> Result<Value, Fault> {
-        match &answer {
-            Err(error) if breaks_connection(error) => self.close(opened),
-            _ => self.slot().silent_since = None,
+        if answer.as_ref().is_err_and(breaks_connection) {
+            self.close(opened);
         }
         answer.map_err(|error| Fault::from_redis(&self.name, &error))
     }

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use lease_core::{
-    Attributes, Beat, Change, Heartbeat, LeaseTable, LockStore, Obtained, Value, Written,
+    Attributes, Beat, Change, Heartbeat, LeaseTable, LockStore, Obtained, StoreErrorKind, Value,
+    Written,
 };
 use lease_redis::{RedisQuorum, RedisStore};
 use lease_tests::claims::{self, fresh_key, soon};
@@ -176,12 +177,15 @@ async fn the_rights_of_the_readme_suffice_behind_sentinels() {
     let started = RedisSentinel::start();
     allow(&started.servers, &["+role"]);
     // The Sentinels have users of their own.
-    for sentinel in &started.sentinels {
-        let user = "ACL SETUSER leases on >secret +@connection +role +sentinel|masters";
+    let user = "ACL SETUSER onlookers on >another +@connection +role +sentinel|masters";
+    let urls = started.sentinels.iter().map(|sentinel| {
         assert_eq!(sentinel.command(user), "OK");
-    }
-    let urls = as_user(started.urls());
-    let store = RedisStore::sentinel(urls, RedisSentinel::MASTER).connect().await.unwrap();
+        sentinel.url().replace("//", "//onlookers:another@")
+    });
+    let builder = RedisStore::sentinel(urls, RedisSentinel::MASTER);
+    let refused = builder.clone().connect().await.unwrap_err();
+    assert_eq!(refused.kind(), StoreErrorKind::Denied, "{refused}");
+    let store = builder.with_master_login("leases", "secret").connect().await.unwrap();
 
     locks(&store).await;
     assert_eq!(denied(&started.servers[0]), "");

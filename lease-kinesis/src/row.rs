@@ -1,0 +1,162 @@
+//! A shard's row: what is kept of it beside its lease. Names are those of the Kinesis Client
+//! Library, where it has one.
+
+use std::collections::BTreeSet;
+
+use lease_core::{Attributes, Change, LeaseKey, LeaseRecord, Lessee, StoreError, StoreErrorKind, Value};
+
+use crate::position::{Position, RecordNumber};
+use crate::shard::{HashKeyRange, ShardId};
+
+/// A shard, as its row has it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct ShardRow {
+    pub(crate) key: LeaseKey,
+    pub(crate) shard: ShardId,
+    /// Who reads it now.
+    pub(crate) holder: Option<Lessee>,
+    pub(crate) checkpoint: Position,
+    pub(crate) parents: BTreeSet<ShardId>,
+    /// Known once the shard has ended.
+    pub(crate) children: BTreeSet<ShardId>,
+    pub(crate) hash_keys: HashKeyRange,
+    /// How often another worker obtained it since its last checkpoint.
+    pub(crate) switches: u32,
+}
+
+impl ShardRow {
+    /// Reads the row of `shard`.
+    ///
+    /// # Errors
+    ///
+    /// Where it is not such a row.
+    pub(crate) fn read(shard: ShardId, record: LeaseRecord) -> Result<Self, StoreError> {
+        let checkpoint = position(&record)?;
+        let key = &record.key;
+        let attributes = &record.attributes;
+        let bound = |name: &str| match attributes.get(name) {
+            None => Ok(None),
+            Some(value) => {
+                let bound = value.as_text().and_then(|text| text.parse().ok());
+                bound.map(Some).ok_or_else(|| corrupt(key, name))
+            }
+        };
+        let first = bound(FIRST_HASH_KEY)?.unwrap_or(0);
+        let last = bound(LAST_HASH_KEY)?.unwrap_or(u128::MAX);
+        let hash_keys = HashKeyRange::new(first, last).ok_or_else(|| corrupt(key, LAST_HASH_KEY))?;
+        let switches = attributes.get(SWITCHES).and_then(Value::as_i64).unwrap_or(0);
+        Ok(Self {
+            checkpoint,
+            parents: shards(&record, PARENTS)?,
+            children: shards(&record, CHILDREN)?,
+            hash_keys,
+            switches: u32::try_from(switches.max(0)).unwrap_or(u32::MAX),
+            shard,
+            holder: record.holder.map(|holder| holder.lessee),
+            key: record.key,
+        })
+    }
+
+    /// What a row that is made for this shard is made with.
+    pub(crate) fn attributes(&self) -> Attributes {
+        let mut attributes = Attributes::new();
+        for (name, value) in words(&self.checkpoint) {
+            attributes.extend(value.map(|value| (name.to_owned(), value)));
+        }
+        if !self.parents.is_empty() {
+            attributes.insert(PARENTS.to_owned(), set_of(&self.parents));
+        }
+        let bounds = [(FIRST_HASH_KEY, self.hash_keys.first()), (LAST_HASH_KEY, self.hash_keys.last())];
+        attributes.extend(bounds.map(|(name, key)| (name.to_owned(), key.to_string().into())));
+        attributes.insert(SWITCHES.to_owned(), 0.into());
+        attributes
+    }
+}
+
+/// Moves a row's checkpoint from `before` to `next`.
+pub(crate) fn checkpoint(before: &Position, next: &Position) -> Change {
+    let mut change = Change::new().set(SWITCHES, 0);
+    for (name, value) in words(before) {
+        change = change.expect(name, value);
+    }
+    for (name, value) in words(next) {
+        change = match value {
+            Some(value) => change.set(name, value),
+            None => change.remove(name),
+        };
+    }
+    change
+}
+
+/// How far a row says that its shard was read.
+///
+/// # Errors
+///
+/// Where it says nothing that can be understood. A shard is never begun with again for that.
+pub(crate) fn position(record: &LeaseRecord) -> Result<Position, StoreError> {
+    let attribute = |name: &str| record.attributes.get(name);
+    let corrupt = |name: &str| corrupt(&record.key, name);
+    let number = |name: &str| {
+        let number = attribute(name).map(Value::as_i64);
+        number.map(|number| number.and_then(|number| u64::try_from(number).ok()))
+    };
+    let word = attribute(CHECKPOINT).and_then(Value::as_text).ok_or_else(|| corrupt(CHECKPOINT))?;
+    Ok(match word {
+        "TRIM_HORIZON" => Position::TrimHorizon,
+        "LATEST" => Position::Latest,
+        "SHARD_END" => Position::ShardEnd,
+        "AT_TIMESTAMP" => {
+            let at = number(TIMESTAMP).flatten().ok_or_else(|| corrupt(TIMESTAMP))?;
+            Position::AtTimestamp(at)
+        }
+        digits => {
+            let sequence = digits.parse().map_err(|_not_digits| corrupt(CHECKPOINT))?;
+            let sub_sequence = number(SUB_SEQUENCE).unwrap_or(Some(0));
+            let sub_sequence = sub_sequence.ok_or_else(|| corrupt(SUB_SEQUENCE))?;
+            Position::Record(RecordNumber { sequence, sub_sequence })
+        }
+    })
+}
+
+/// The attributes that say how far a shard was read; `None` for those that are absent then.
+fn words(position: &Position) -> [(&'static str, Option<Value>); 3] {
+    let (word, sub_sequence, timestamp) = match position {
+        Position::TrimHorizon => ("TRIM_HORIZON".into(), 0, None),
+        Position::Latest => ("LATEST".into(), 0, None),
+        Position::ShardEnd => ("SHARD_END".into(), 0, None),
+        Position::AtTimestamp(at) => ("AT_TIMESTAMP".into(), 0, Some(Value::from(*at))),
+        Position::Record(number) => {
+            (Value::from(number.sequence.as_str()), number.sub_sequence, None)
+        }
+    };
+    [(CHECKPOINT, Some(word)), (SUB_SEQUENCE, Some(sub_sequence.into())), (TIMESTAMP, timestamp)]
+}
+
+fn shards(record: &LeaseRecord, name: &str) -> Result<BTreeSet<ShardId>, StoreError> {
+    let texts = match record.attributes.get(name) {
+        None => return Ok(BTreeSet::new()),
+        Some(Value::TextSet(texts)) => texts,
+        Some(_) => return Err(corrupt(&record.key, name)),
+    };
+    let shards: Result<_, _> = texts.iter().map(|text| text.parse()).collect();
+    shards.map_err(|_invalid| corrupt(&record.key, name))
+}
+
+fn set_of(shards: &BTreeSet<ShardId>) -> Value {
+    Value::TextSet(shards.iter().map(|shard| shard.as_str().to_owned()).collect())
+}
+
+fn corrupt(key: &LeaseKey, name: &str) -> StoreError {
+    let text = format!("row {key} has no attribute {name:?} that can be understood");
+    StoreError::new(StoreErrorKind::Corrupt, text)
+}
+
+pub(crate) const CHECKPOINT: &str = "checkpoint";
+const SUB_SEQUENCE: &str = "checkpointSubSequenceNumber";
+/// Of our own: the word `AT_TIMESTAMP` does not say which.
+const TIMESTAMP: &str = "checkpointTimestamp";
+const PARENTS: &str = "parentShardId";
+const CHILDREN: &str = "childShardIds";
+const FIRST_HASH_KEY: &str = "startingHashKey";
+const LAST_HASH_KEY: &str = "endingHashKey";
+const SWITCHES: &str = "ownerSwitchesSinceCheckpoint";

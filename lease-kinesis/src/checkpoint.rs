@@ -1,12 +1,13 @@
 //! How far a shard has been read, kept on its row: fenced, and never going back.
 
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use lease_core::{Change, Grant, LeaseTable, LossCause, StoreError, Written};
 use thiserror::Error;
 use tracing::debug;
 
+use crate::board::Entry;
 use crate::position::{Position, RecordNumber};
 use crate::row;
 
@@ -23,14 +24,23 @@ pub struct Checkpointer {
 struct Shared {
     table: Arc<dyn LeaseTable>,
     grant: Grant,
+    entry: Entry,
     reach: Mutex<Reach>,
-    /// What is on the row. Held across the write: of two checkpoints, one comes after the other.
-    written: tokio::sync::Mutex<Position>,
+    /// Held across the write: of two checkpoints, one comes after the other.
+    kept: tokio::sync::Mutex<Kept>,
+}
+
+/// What is on the row, and what should be.
+#[derive(Debug)]
+struct Kept {
+    written: Position,
+    /// The largest that was asked for, which may not have come about.
+    asked: Position,
 }
 
 /// What may be checkpointed now.
 #[derive(Debug, Clone)]
-enum Reach {
+pub(crate) enum Reach {
     /// Nothing: before the first record, and after the last call.
     Nothing,
     /// What has been delivered, up to and with this.
@@ -56,19 +66,24 @@ pub enum CheckpointError {
         /// The last that was delivered.
         delivered: Position,
     },
-    /// Nothing can be checkpointed here: before the first batch, or once the shard was given up.
-    #[error("nothing can be checkpointed now: no record was delivered, or the shard was given up")]
-    NotNow,
+    /// The processor's time is over: the shard was given up.
+    #[error("the shard was given up: nothing can be checkpointed any more")]
+    Over,
     /// It is unknown whether the checkpoint was kept. It may be tried again.
     #[error("checkpoint not kept")]
     Store(#[from] StoreError),
 }
 
 impl Checkpointer {
-    pub(crate) fn new(table: Arc<dyn LeaseTable>, grant: Grant, written: Position) -> Self {
-        let reach = Mutex::new(Reach::Nothing);
-        let written = tokio::sync::Mutex::new(written);
-        Self { shared: Arc::new(Shared { table, grant, reach, written }) }
+    pub(crate) fn new(
+        table: Arc<dyn LeaseTable>,
+        grant: Grant,
+        written: Position,
+        entry: Entry,
+    ) -> Self {
+        let kept = Kept { asked: written.clone(), written };
+        let (reach, kept) = (Mutex::new(Reach::Nothing), tokio::sync::Mutex::new(kept));
+        Self { shared: Arc::new(Shared { table, grant, entry, reach, kept }) }
     }
 
     /// Checkpoints all that was delivered; in
@@ -78,15 +93,21 @@ impl Checkpointer {
     ///
     /// # Errors
     ///
-    /// Where the lease is lost, nothing was delivered yet, or the store did not answer.
+    /// Where the lease is lost, nothing was delivered yet, or the store did not answer. In that
+    /// last case it is made up for before the shard is given to another worker.
     ///
     /// # Cancel safety
     ///
     /// The checkpoint may or may not be kept; the next one sees to it.
     pub async fn checkpoint(&self) -> Result<(), CheckpointError> {
-        let mut written = self.shared.written.lock().await;
-        let delivered = self.shared.delivered()?;
-        self.shared.write(&mut written, delivered).await
+        let mut kept = self.shared.kept.lock().await;
+        kept.asked = match &*self.shared.reach() {
+            Reach::Delivered(upto) => upto.clone().max(kept.asked.clone()),
+            // Nothing to do is done.
+            Reach::Nothing => return Ok(()),
+            Reach::Over => return Err(CheckpointError::Over),
+        };
+        self.shared.keep(&mut kept).await
     }
 
     /// Checkpoints up to and with `record`.
@@ -100,22 +121,43 @@ impl Checkpointer {
     ///
     /// As for [`checkpoint`](Self::checkpoint).
     pub async fn checkpoint_at(&self, record: &RecordNumber) -> Result<(), CheckpointError> {
-        let mut written = self.shared.written.lock().await;
-        let delivered = self.shared.delivered()?;
+        let mut kept = self.shared.kept.lock().await;
         let asked = Position::Record(record.clone());
-        if asked < *written || asked > delivered {
+        let delivered = match self.shared.reach().clone() {
+            Reach::Delivered(upto) => upto,
+            Reach::Nothing => kept.written.clone(),
+            Reach::Over => return Err(CheckpointError::Over),
+        };
+        if asked < kept.written || asked > delivered {
             return Err(CheckpointError::OutOfRange {
                 record: record.clone(),
-                checkpointed: written.clone(),
+                checkpointed: kept.written.clone(),
                 delivered,
             });
         }
-        self.shared.write(&mut written, asked).await
+        kept.asked = asked.max(kept.asked.clone());
+        self.shared.keep(&mut kept).await
     }
 
     /// What is on the row, as far as this checkpointer knows.
     pub async fn checkpointed(&self) -> Position {
-        self.shared.written.lock().await.clone()
+        self.shared.kept.lock().await.written.clone()
+    }
+
+    /// Makes the checkpoint that was asked for and has not come about, if there is one.
+    pub(crate) async fn flush(&self) -> Result<(), CheckpointError> {
+        self.shared.keep(&mut *self.shared.kept.lock().await).await
+    }
+
+    /// Another processor begins at the checkpoint: what the one before was given, it was not.
+    pub(crate) async fn begin_again(&self) {
+        let kept = self.shared.kept.lock().await;
+        *self.shared.reach() = Reach::Nothing;
+        drop(kept);
+    }
+
+    pub(crate) fn reach(&self) -> Reach {
+        self.shared.reach().clone()
     }
 
     pub(crate) fn deliver(&self, upto: Position) {
@@ -125,6 +167,15 @@ impl Checkpointer {
         }
     }
 
+    /// Takes back that more was delivered than `before`, as far as it was not checkpointed.
+    pub(crate) async fn take_back(&self, before: Reach) {
+        let kept = self.shared.kept.lock().await;
+        *self.shared.reach() = match before {
+            Reach::Delivered(upto) => Reach::Delivered(upto.max(kept.asked.clone())),
+            before => before,
+        };
+    }
+
     /// From here on, nothing can be checkpointed. Whoever kept a clone is told so.
     pub(crate) fn close(&self) {
         *self.shared.reach() = Reach::Over;
@@ -132,28 +183,23 @@ impl Checkpointer {
 }
 
 impl Shared {
-    fn reach(&self) -> std::sync::MutexGuard<'_, Reach> {
+    fn reach(&self) -> MutexGuard<'_, Reach> {
         self.reach.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn delivered(&self) -> Result<Position, CheckpointError> {
-        match &*self.reach() {
-            Reach::Delivered(upto) => Ok(upto.clone()),
-            Reach::Nothing | Reach::Over => Err(CheckpointError::NotNow),
-        }
-    }
-
-    async fn write(&self, written: &mut Position, next: Position) -> Result<(), CheckpointError> {
-        while *written < next {
-            match self.table.update(&self.grant, &row::checkpoint(written, &next)).await? {
+    async fn keep(&self, kept: &mut Kept) -> Result<(), CheckpointError> {
+        while kept.written < kept.asked {
+            let change = row::checkpoint(&kept.written, &kept.asked);
+            match self.table.update(&self.grant, &change).await? {
                 Written::Applied => {
-                    let key = &self.grant.key;
-                    debug!(%key, token = %self.grant.token, checkpoint = %next, "checkpointed");
-                    *written = next.clone();
+                    kept.written = kept.asked.clone();
+                    self.entry.checkpointed(&kept.written);
+                    let (key, token) = (&self.grant.key, self.grant.token);
+                    debug!(%key, %token, checkpoint = %kept.written, "checkpointed");
                 }
                 Written::Lost(cause) => return Err(CheckpointError::Lost(cause)),
                 // An earlier attempt, whose answer was lost, was applied after all.
-                Written::Unexpected => *written = self.read().await?,
+                Written::Unexpected => kept.written = self.read().await?,
             }
         }
         Ok(())

@@ -1,24 +1,43 @@
 #![doc = include_str!("../README.md")]
 
+mod aggregate;
+mod board;
+mod builder;
 mod checkpoint;
+mod decide;
+mod fleet;
 mod invalid;
+mod lifecycle;
+mod names;
 mod plan;
 mod position;
 mod processor;
+mod reader;
 mod record;
 mod row;
+mod settings;
 mod shard;
+mod shard_task;
+mod snapshot;
 mod source;
+mod sync;
+mod worker;
 
+pub use crate::board::{Counters, ShardStatus, Status};
+pub use crate::builder::{InvalidSetup, WorkerBuilder};
 pub use crate::checkpoint::{CheckpointError, Checkpointer};
 pub use crate::invalid::InvalidText;
+pub use crate::names::{Application, StreamId};
 pub use crate::plan::{Member, Standing, plan};
 pub use crate::position::{InitialPosition, Position, RecordNumber, SequenceNumber};
 pub use crate::processor::{
     Outcome, ProcessorError, ProcessorFactory, RecordProcessor, ShardContext,
 };
+pub use crate::reader::Retrieval;
 pub use crate::record::{Batch, Record};
+pub use crate::settings::Checkpoints;
 pub use crate::shard::{HashKeyRange, Shard, ShardId, hash_key_of};
 pub use crate::source::{
     Fetched, RawRecord, ReadFrom, ShardIterator, Source, SourceError, SourceErrorKind,
 };
+pub use crate::worker::{Worker, WorkerError, WorkerHandle};

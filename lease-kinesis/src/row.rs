@@ -5,13 +5,17 @@ use std::collections::BTreeSet;
 
 use lease_core::{Attributes, Change, LeaseKey, LeaseRecord, Lessee, StoreError, StoreErrorKind, Value};
 
+use crate::lifecycle::Known;
+use crate::names::{ShardName, StreamId};
 use crate::position::{Position, RecordNumber};
-use crate::shard::{HashKeyRange, ShardId};
+use crate::shard::{HashKeyRange, Shard, ShardId};
 
 /// A shard, as its row has it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ShardRow {
     pub(crate) key: LeaseKey,
+    /// `None` where the application has one stream.
+    pub(crate) stream: Option<StreamId>,
     pub(crate) shard: ShardId,
     /// Who reads it now.
     pub(crate) holder: Option<Lessee>,
@@ -25,12 +29,12 @@ pub(crate) struct ShardRow {
 }
 
 impl ShardRow {
-    /// Reads the row of `shard`.
+    /// Reads the row of the shard called `name`.
     ///
     /// # Errors
     ///
     /// Where it is not such a row.
-    pub(crate) fn read(shard: ShardId, record: LeaseRecord) -> Result<Self, StoreError> {
+    pub(crate) fn read(name: ShardName, record: LeaseRecord) -> Result<Self, StoreError> {
         let checkpoint = position(&record)?;
         let key = &record.key;
         let attributes = &record.attributes;
@@ -51,26 +55,44 @@ impl ShardRow {
             children: shards(&record, CHILDREN)?,
             hash_keys,
             switches: u32::try_from(switches.max(0)).unwrap_or(u32::MAX),
-            shard,
+            stream: name.stream,
+            shard: name.shard,
             holder: record.holder.map(|holder| holder.lessee),
             key: record.key,
         })
     }
 
-    /// What a row that is made for this shard is made with.
-    pub(crate) fn attributes(&self) -> Attributes {
-        let mut attributes = Attributes::new();
-        for (name, value) in words(&self.checkpoint) {
-            attributes.extend(value.map(|value| (name.to_owned(), value)));
-        }
-        if !self.parents.is_empty() {
-            attributes.insert(PARENTS.to_owned(), set_of(&self.parents));
-        }
-        let bounds = [(FIRST_HASH_KEY, self.hash_keys.first()), (LAST_HASH_KEY, self.hash_keys.last())];
-        attributes.extend(bounds.map(|(name, key)| (name.to_owned(), key.to_string().into())));
-        attributes.insert(SWITCHES.to_owned(), 0.into());
-        attributes
+    /// What decides over the life of its row.
+    pub(crate) fn known(&self) -> Known {
+        let (checkpoint, parents) = (self.checkpoint.clone(), self.parents.clone());
+        Known { checkpoint, parents, hash_keys: self.hash_keys }
     }
+}
+
+/// What the row of a shard is made with that nobody has read yet.
+pub(crate) fn of_new(shard: &Shard, checkpoint: &Position) -> Attributes {
+    let words = words(checkpoint).into_iter();
+    let mut attributes: Attributes =
+        words.filter_map(|(name, value)| Some((name.to_owned(), value?))).collect();
+    if !shard.parents.is_empty() {
+        attributes.insert(PARENTS.to_owned(), set_of(&shard.parents));
+    }
+    let bounds =
+        [(FIRST_HASH_KEY, shard.hash_keys.first()), (LAST_HASH_KEY, shard.hash_keys.last())];
+    attributes.extend(bounds.map(|(name, key)| (name.to_owned(), key.to_string().into())));
+    attributes.insert(SWITCHES.to_owned(), 0.into());
+    attributes
+}
+
+/// Another worker has obtained the shard, for the `switches`th time since the last checkpoint.
+pub(crate) fn switched(switches: u32) -> Change {
+    Change::new().set(SWITCHES, switches)
+}
+
+/// The shard was split or merged into `children`.
+pub(crate) fn became(children: &BTreeSet<ShardId>) -> Change {
+    let change = Change::new();
+    if children.is_empty() { change } else { change.set(CHILDREN, set_of(children)) }
 }
 
 /// Moves a row's checkpoint from `before` to `next`.
@@ -142,8 +164,8 @@ fn shards(record: &LeaseRecord, name: &str) -> Result<BTreeSet<ShardId>, StoreEr
     shards.map_err(|_invalid| corrupt(&record.key, name))
 }
 
-fn set_of(shards: &BTreeSet<ShardId>) -> Value {
-    Value::TextSet(shards.iter().map(|shard| shard.as_str().to_owned()).collect())
+fn set_of<'a>(shards: impl IntoIterator<Item = &'a ShardId>) -> Value {
+    Value::TextSet(shards.into_iter().map(|shard| shard.as_str().to_owned()).collect())
 }
 
 fn corrupt(key: &LeaseKey, name: &str) -> StoreError {

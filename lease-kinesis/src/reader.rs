@@ -1,0 +1,239 @@
+//! Reads one shard, from a position to its end: paced, and past every failure that passes.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use backon::BackoffBuilder;
+use futures_util::StreamExt;
+use futures_util::stream::BoxStream;
+use tokio::time::{Instant, sleep, sleep_until};
+use tracing::{debug, warn};
+
+use crate::aggregate;
+use crate::position::Position;
+use crate::record::Record;
+use crate::shard::{HashKeyRange, Shard, ShardId};
+use crate::source::{
+    Fetched, ReadFrom, ShardIterator, Source, SourceError, SourceErrorKind,
+};
+
+/// How a shard's records are had.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub enum Retrieval {
+    /// By asking, at most five times a second. All readers of a shard share 2 MB/s.
+    #[default]
+    Polling,
+    /// By having them pushed: enhanced fan-out. Costs extra, and has 2 MB/s of its own.
+    FanOut,
+}
+
+/// How fast is read by polling.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Pace {
+    /// The most records of one fetch: 1 to 10,000.
+    pub(crate) most_records: u16,
+    /// From a fetch that found nothing more to the next.
+    pub(crate) idle: Duration,
+}
+
+/// What came of reading on.
+#[derive(Debug)]
+pub(crate) enum Read {
+    /// Records, or none for now.
+    Records { records: Vec<Record>, behind: Duration },
+    /// No more, ever: the shard is closed, and became these, where the stream tells.
+    End { children: Vec<Shard> },
+    /// The stream has no such shard any more.
+    Gone,
+}
+
+/// One shard as it is read.
+pub(crate) struct Reader {
+    source: Arc<dyn Source>,
+    shard: ShardId,
+    hash_keys: HashKeyRange,
+    retrieval: Retrieval,
+    pace: Pace,
+    /// Up to and with this, all was returned.
+    position: Position,
+    place: Place,
+    /// Before then, no further fetch.
+    next_fetch: Instant,
+    pauses: Pauses,
+}
+
+/// Where reading goes on.
+enum Place {
+    Unknown,
+    Iterator(ShardIterator),
+    Subscription(BoxStream<'static, Result<Fetched, SourceError>>),
+    End(Vec<Shard>),
+}
+
+/// The pauses after failures in a row.
+struct Pauses(Option<backon::ExponentialBackoff>);
+
+impl Reader {
+    pub(crate) fn new(
+        source: Arc<dyn Source>,
+        shard: ShardId,
+        hash_keys: HashKeyRange,
+        position: Position,
+        retrieval: Retrieval,
+        pace: Pace,
+    ) -> Self {
+        let place = Place::Unknown;
+        let (next_fetch, pauses) = (Instant::now(), Pauses(None));
+        Self { source, shard, hash_keys, retrieval, pace, position, place, next_fetch, pauses }
+    }
+
+    /// Reads on, as soon as the stream's limits allow.
+    ///
+    /// # Cancel safety
+    ///
+    /// Safe: what is not returned is read again.
+    pub(crate) async fn read(&mut self) -> Read {
+        loop {
+            sleep_until(self.next_fetch).await;
+            let failed = match self.step().await {
+                Ok(Some(read)) => {
+                    self.pauses.reset();
+                    return read;
+                }
+                Ok(None) => continue,
+                Err(error) => error,
+            };
+            match failed.kind() {
+                SourceErrorKind::NoSuchShard => return Read::Gone,
+                // Asked for anew, from the last record that was returned.
+                SourceErrorKind::ExpiredIterator => self.place = Place::Unknown,
+                _ => self.pause(&failed).await,
+            }
+        }
+    }
+
+    async fn step(&mut self) -> Result<Option<Read>, SourceError> {
+        let fetched = match &mut self.place {
+            Place::Unknown => {
+                self.place = self.find_place().await?;
+                return Ok(None);
+            }
+            Place::End(children) => {
+                return Ok(Some(Read::End { children: std::mem::take(children) }));
+            }
+            Place::Iterator(iterator) => {
+                let begun = Instant::now();
+                let fetched = self.source.fetch(iterator, self.pace.most_records).await?;
+                self.next_fetch = begun + self.pace.until_next(&fetched);
+                fetched
+            }
+            Place::Subscription(pushed) => match pushed.next().await {
+                Some(fetched) => fetched?,
+                None => {
+                    self.place = Place::Unknown;
+                    return Ok(None);
+                }
+            },
+        };
+        Ok(Some(self.take(fetched)))
+    }
+
+    fn take(&mut self, fetched: Fetched) -> Read {
+        match (fetched.next, &self.place) {
+            (None, _) => self.place = Place::End(fetched.children),
+            (Some(next), Place::Iterator(_)) => self.place = Place::Iterator(next),
+            (Some(_), _) => (),
+        }
+        let mut records = Vec::with_capacity(fetched.records.len());
+        for raw in fetched.records {
+            records.extend(aggregate::taken_apart(raw, self.hash_keys));
+        }
+        // Reading goes on *at* the last sequence number, since an aggregate may have been left half
+        // done.
+        records.retain(|record| Position::Record(record.number.clone()) > self.position);
+        if let Some(last) = records.last() {
+            self.position = Position::Record(last.number.clone());
+        }
+        Read::Records { records, behind: fetched.behind }
+    }
+
+    async fn find_place(&self) -> Result<Place, SourceError> {
+        let from = match &self.position {
+            Position::AtTimestamp(at) => ReadFrom::Timestamp(*at),
+            Position::TrimHorizon => ReadFrom::TrimHorizon,
+            Position::Latest => ReadFrom::Latest,
+            Position::Record(number) => ReadFrom::At(number.sequence.clone()),
+            Position::ShardEnd => return Ok(Place::End(Vec::new())),
+        };
+        Ok(match self.retrieval {
+            Retrieval::Polling => Place::Iterator(self.source.iterator(&self.shard, &from).await?),
+            Retrieval::FanOut => {
+                Place::Subscription(self.source.subscribe(&self.shard, &from).await?)
+            }
+        })
+    }
+
+    async fn pause(&mut self, error: &SourceError) {
+        if matches!(self.place, Place::Subscription(_)) {
+            self.place = Place::Unknown;
+        }
+        let pause = self.pauses.next();
+        let (shard, cause) = (&self.shard, error as &dyn std::error::Error);
+        if error.is_retryable() {
+            debug!(%shard, ?pause, error = cause, "shard not read, trying again");
+        } else {
+            warn!(%shard, ?pause, error = cause, "shard cannot be read until somebody mends this");
+        }
+        sleep(pause).await;
+    }
+}
+
+impl Pace {
+    /// How long after one fetch the next may begin: five a second, and 2 MB a second, as
+    /// [Kinesis' limits](https://docs.aws.amazon.com/streams/latest/dev/service-sizes-and-limits.html)
+    /// have it. What is behind is read without a further pause.
+    fn until_next(&self, fetched: &Fetched) -> Duration {
+        let bytes: usize = fetched.records.iter().map(|record| record.data.len()).sum();
+        #[expect(clippy::cast_precision_loss, reason = "10 MB at most")]
+        let paid_off = Duration::from_secs_f64(bytes as f64 / BYTES_PER_SECOND);
+        let idle = fetched.records.is_empty() && fetched.behind.is_zero();
+        let pause = if idle { self.idle } else { BETWEEN_FETCHES };
+        pause.max(BETWEEN_FETCHES).max(paid_off)
+    }
+}
+
+impl Pauses {
+    fn reset(&mut self) {
+        self.0 = None;
+    }
+
+    fn next(&mut self) -> Duration {
+        let series = self.0.get_or_insert_with(|| {
+            backon::ExponentialBuilder::default()
+                .with_min_delay(SHORTEST_PAUSE)
+                .with_max_delay(LONGEST_PAUSE)
+                .without_max_times()
+                .with_jitter()
+                .build()
+        });
+        series.next().unwrap_or(LONGEST_PAUSE)
+    }
+}
+
+impl std::fmt::Debug for Reader {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Reader")
+            .field("shard", &self.shard)
+            .field("position", &self.position)
+            .finish_non_exhaustive()
+    }
+}
+
+const BETWEEN_FETCHES: Duration = Duration::from_millis(200);
+
+const BYTES_PER_SECOND: f64 = 2.0 * 1024.0 * 1024.0;
+
+const SHORTEST_PAUSE: Duration = Duration::from_millis(200);
+
+const LONGEST_PAUSE: Duration = Duration::from_secs(10);

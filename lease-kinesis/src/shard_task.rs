@@ -1,0 +1,401 @@
+//! One shard while this worker has it: from the lease to whatever ends it.
+
+use std::future::Future;
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use lease_core::{Lease, LeaseTable, Lessee, Written};
+use tokio::select;
+use tokio::sync::watch;
+use tokio::time::{sleep, timeout};
+use tokio_util::sync::CancellationToken;
+use tracing::{error, info, warn};
+
+use crate::board::Entry;
+use crate::checkpoint::Checkpointer;
+use crate::position::Position;
+use crate::processor::{Outcome, ProcessorError, RecordProcessor, ShardContext};
+use crate::reader::{Read, Reader};
+use crate::record::Batch;
+use crate::row::{self, ShardRow};
+use crate::settings::Settings;
+use crate::shard::Shard;
+use crate::source::Source;
+use crate::sync::ShardSync;
+
+/// One shard that this worker holds.
+pub(crate) struct ShardTask {
+    pub(crate) settings: Arc<Settings>,
+    pub(crate) sync: Arc<ShardSync>,
+    pub(crate) lease: Lease,
+    pub(crate) row: ShardRow,
+    pub(crate) source: Arc<dyn Source>,
+    pub(crate) entry: Entry,
+    pub(crate) orders: watch::Receiver<Order>,
+    /// Cancelled when the worker has no more time.
+    pub(crate) out_of_time: CancellationToken,
+}
+
+/// What the worker wants of a shard that it reads.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Order {
+    Read,
+    /// To give it to this worker; or to anybody.
+    Give(Option<Lessee>),
+}
+
+/// How it came that a shard is read no longer.
+#[derive(Debug)]
+pub(crate) enum Ended {
+    /// The lease was lost.
+    Lost,
+    /// It was handed over, or released.
+    Given,
+    /// All of it was read.
+    ShardEnd,
+    /// The stream has dropped it.
+    Gone,
+    /// It was given up for a while.
+    GivenUp,
+    /// A processor wants the worker to stop.
+    StopWorker(ProcessorError),
+}
+
+/// Why the work on a batch, or on a whole shard, was broken off.
+enum Broken {
+    Lost,
+    OutOfTime,
+    Ordered,
+    /// The processor's state is not known any more: another begins at the checkpoint.
+    Restart(ProcessorError),
+    GiveUp(ProcessorError),
+    StopWorker(ProcessorError),
+}
+
+impl ShardTask {
+    /// Reads the shard until it is to be read no longer.
+    pub(crate) async fn run(mut self) -> Ended {
+        let table = Arc::clone(&self.settings.table);
+        let checkpoint = self.row.checkpoint.clone();
+        let grant = self.lease.grant().clone();
+        let checkpointer = Checkpointer::new(table, grant, checkpoint, self.entry.clone());
+        let mut restarts = 0;
+        loop {
+            let broken = self.round(&checkpointer).await;
+            let cause = match broken {
+                Ok(ended) => return ended,
+                Err(Broken::Restart(cause)) => cause,
+                Err(broken) => return self.end(broken).await,
+            };
+            self.entry.restarted();
+            restarts += 1;
+            let pause = self.settings.backoff(restarts);
+            warn!(
+                shard = %self.row.shard, restarts, ?pause, error = &*cause as &dyn std::error::Error,
+                "processor failed, another one begins at the checkpoint"
+            );
+            if self.settings.restarts.is_some_and(|most| restarts > most) {
+                return self.end(Broken::GiveUp(cause)).await;
+            }
+            if let Err(broken) = self.pause(pause).await {
+                return self.end(broken).await;
+            }
+        }
+    }
+
+    /// One processor, from the checkpoint on.
+    async fn round(&mut self, checkpointer: &Checkpointer) -> Result<Ended, Broken> {
+        checkpointer.begin_again().await;
+        let context = ShardContext {
+            shard: self.row.shard.clone(),
+            position: checkpointer.checkpointed().await,
+            token: self.lease.token(),
+            cancellation: self.lease.cancelled_on_loss(),
+        };
+        let mut processor = self.settings.factory.processor(&context);
+        let begun = self.begin(&mut *processor, &context, checkpointer).await;
+        let ended = match begun {
+            Ok(ended) => ended,
+            Err(Broken::Ordered) => self.shut_down(&mut *processor, checkpointer).await?,
+            Err(broken @ (Broken::Lost | Broken::OutOfTime)) => {
+                checkpointer.close();
+                let farewell = AssertUnwindSafe(processor.lease_lost()).catch_unwind();
+                // Another may hold the shard already: nobody waits for this for long.
+                drop(timeout(self.settings.grace, farewell).await);
+                return Err(broken);
+            }
+            Err(broken) => return Err(broken),
+        };
+        checkpointer.close();
+        Ok(ended)
+    }
+
+    async fn begin(
+        &mut self,
+        processor: &mut dyn RecordProcessor,
+        context: &ShardContext,
+        checkpointer: &Checkpointer,
+    ) -> Result<Ended, Broken> {
+        self.guarded(None, processor.initialize(context)).await?.map_err(Broken::Restart)?;
+        let settings = Arc::clone(&self.settings);
+        let mut reader = Reader::new(
+            Arc::clone(&self.source),
+            self.row.shard.clone(),
+            self.row.hash_keys,
+            context.position.clone(),
+            settings.retrieval,
+            settings.pace,
+        );
+        loop {
+            let read = select! {
+                biased;
+                // The loss first: nothing more is read, let alone worked on. Then what ends the
+                // reading in good order.
+                _lost = self.lease.lost() => return Err(Broken::Lost),
+                () = self.out_of_time.cancelled() => return Err(Broken::OutOfTime),
+                () = ordered(&mut self.orders) => return Err(Broken::Ordered),
+                read = reader.read() => read,
+            };
+            match read {
+                Read::Records { records, behind } => {
+                    self.entry.behind(behind);
+                    if !records.is_empty() || settings.empty_batches {
+                        let batch = Batch::new(records, behind);
+                        self.work(processor, checkpointer, batch).await?;
+                    }
+                }
+                Read::End { children } => {
+                    return self.end_of_shard(processor, checkpointer, children).await;
+                }
+                Read::Gone => {
+                    warn!(shard = %self.row.shard, "the stream has no such shard any more");
+                    return Ok(Ended::Gone);
+                }
+            }
+        }
+    }
+
+    /// Has `batch` worked on, until the processor wants to go on.
+    async fn work(
+        &mut self,
+        processor: &mut dyn RecordProcessor,
+        checkpointer: &Checkpointer,
+        mut batch: Batch,
+    ) -> Result<(), Broken> {
+        let before = checkpointer.reach();
+        let mut failures = 0;
+        loop {
+            if let Some(last) = batch.last() {
+                checkpointer.deliver(Position::Record(last.clone()));
+            }
+            let work = processor.process_records(&batch, checkpointer);
+            let outcome = self.guarded(self.settings.batch_limit, work).await?;
+            let shard = &self.row.shard;
+            let pause = match outcome {
+                Outcome::Continue => {
+                    self.entry.worked(&batch);
+                    return self.checkpoint_sometimes(checkpointer).await;
+                }
+                Outcome::Skip => {
+                    let records = batch.records.len();
+                    warn!(%shard, records, last = ?batch.last(), "processor skipped a batch");
+                    self.entry.skipped(&batch);
+                    return self.checkpoint_sometimes(checkpointer).await;
+                }
+                Outcome::Retry(pause) => pause,
+                Outcome::Failed(cause) => {
+                    failures += 1;
+                    let pause = self.settings.backoff(failures);
+                    let error = &*cause as &dyn std::error::Error;
+                    warn!(%shard, failures, ?pause, error, "batch failed, it is tried again");
+                    pause
+                }
+                Outcome::StopShard(cause) => return Err(Broken::GiveUp(cause)),
+                Outcome::StopWorker(cause) => return Err(Broken::StopWorker(cause)),
+            };
+            self.entry.failed(&batch);
+            batch.attempt += 1;
+            // Not worked on: what is given up now, is to be delivered again.
+            checkpointer.take_back(before.clone()).await;
+            self.pause(pause).await?;
+        }
+    }
+
+    /// Where checkpoints are the worker's business, makes one once it is time.
+    async fn checkpoint_sometimes(&mut self, checkpointer: &Checkpointer) -> Result<(), Broken> {
+        if !self.settings.checkpoints.is_due(self.entry.since_checkpoint()) {
+            return Ok(());
+        }
+        if let Err(cause) = self.guarded(None, checkpointer.checkpoint()).await? {
+            let error = &cause as &dyn std::error::Error;
+            warn!(shard = %self.row.shard, error, "not checkpointed, it will be later");
+        }
+        Ok(())
+    }
+
+    /// All of a closed shard was worked on: makes way for what it became.
+    async fn end_of_shard(
+        &mut self,
+        processor: &mut dyn RecordProcessor,
+        checkpointer: &Checkpointer,
+        children: Vec<Shard>,
+    ) -> Result<Ended, Broken> {
+        let mut failures = 0;
+        let children = loop {
+            let sync = Arc::clone(&self.sync);
+            let made = sync.follow(self.lease.grant(), &self.row, children.clone());
+            match self.guarded(None, made).await? {
+                Ok(children) => break children,
+                Err(cause) => {
+                    failures += 1;
+                    warn!(shard = %self.row.shard, error = &*cause, "rows of its children not made");
+                    self.pause(self.settings.backoff(failures)).await?;
+                }
+            }
+        };
+        checkpointer.deliver(Position::ShardEnd);
+        loop {
+            let ended = self.guarded(None, processor.shard_ended(checkpointer)).await?;
+            if checkpointer.checkpointed().await == Position::ShardEnd {
+                break;
+            }
+            failures += 1;
+            let pause = self.settings.backoff(failures);
+            let cause = ended.err();
+            let error = cause.as_deref().map(|cause| cause as &dyn std::error::Error);
+            warn!(shard = %self.row.shard, ?pause, error, "processor did not checkpoint the end");
+            self.pause(pause).await?;
+        }
+        info!(shard = %self.row.shard, ?children, "shard read to its end");
+        self.entry.ended();
+        Ok(Ended::ShardEnd)
+    }
+
+    /// The last words of a processor whose shard is given away; then gives it away.
+    async fn shut_down(
+        &mut self,
+        processor: &mut dyn RecordProcessor,
+        checkpointer: &Checkpointer,
+    ) -> Result<Ended, Broken> {
+        let words = processor.shutdown_requested(checkpointer);
+        if let Err(cause) = self.guarded(self.settings.batch_limit, words).await? {
+            let error = &*cause as &dyn std::error::Error;
+            warn!(shard = %self.row.shard, error, "processor did not shut down in order");
+        }
+        let mut failures = 0;
+        // Whoever comes next begins at the checkpoint: one that was wanted and did not come about
+        // is made first.
+        while let Err(cause) = self.guarded(None, checkpointer.flush()).await? {
+            failures += 1;
+            let error = &cause as &dyn std::error::Error;
+            warn!(shard = %self.row.shard, error, "last checkpoint not kept yet");
+            self.wait(self.settings.backoff(failures)).await?;
+        }
+        checkpointer.close();
+        loop {
+            let Order::Give(Some(to)) = self.orders.borrow().clone() else { return Ok(Ended::Given) };
+            let (table, grant) = (Arc::clone(&self.settings.table), self.lease.grant().clone());
+            let given = table.transfer(&grant, &to, self.settings.reserved());
+            match self.guarded(None, given).await? {
+                Ok(Written::Applied) => {
+                    info!(shard = %self.row.shard, %to, "handed over");
+                    self.entry.handed_over();
+                    return Ok(Ended::Given);
+                }
+                Ok(Written::Lost(_) | Written::Unexpected) => return Err(Broken::Lost),
+                Err(cause) => {
+                    failures += 1;
+                    let error = &cause as &dyn std::error::Error;
+                    warn!(shard = %self.row.shard, %to, error, "not handed over yet");
+                    self.wait(self.settings.backoff(failures)).await?;
+                }
+            }
+        }
+    }
+
+    /// What is left to be done with the lease.
+    async fn end(self, broken: Broken) -> Ended {
+        let shard = &self.row.shard;
+        match broken {
+            Broken::Lost => {
+                warn!(%shard, token = %self.lease.token(), "lease lost, shard read no longer");
+                self.entry.lost();
+                Ended::Lost
+            }
+            Broken::OutOfTime => {
+                warn!(%shard, "no time left, shard given up as it is");
+                Ended::Given
+            }
+            Broken::Ordered => Ended::Given,
+            Broken::Restart(cause) | Broken::GiveUp(cause) => {
+                let rest = self.settings.backoff(self.row.switches.saturating_add(4));
+                let error = &*cause as &dyn std::error::Error;
+                error!(%shard, ?rest, error, "shard given up for a while");
+                drop(self.lease.release_reserved(rest).await);
+                Ended::GivenUp
+            }
+            Broken::StopWorker(cause) => Ended::StopWorker(cause),
+        }
+    }
+
+    /// Runs `work` of a processor, or on its behalf, as long as the shard is ours.
+    async fn guarded<F: Future>(
+        &self,
+        limit: Option<Duration>,
+        work: F,
+    ) -> Result<F::Output, Broken> {
+        let work = AssertUnwindSafe(work).catch_unwind();
+        let limited = async {
+            match limit {
+                Some(limit) => timeout(limit, work).await.map_err(|_elapsed| limit),
+                None => Ok(work.await),
+            }
+        };
+        let finished = select! {
+            biased;
+            // The loss first: no step of the work is taken after it.
+            _lost = self.lease.lost() => return Err(Broken::Lost),
+            () = self.out_of_time.cancelled() => return Err(Broken::OutOfTime),
+            finished = limited => finished,
+        };
+        match finished {
+            Ok(Ok(output)) => Ok(output),
+            Ok(Err(panic)) => Err(Broken::Restart(said_in(&*panic).into())),
+            Err(limit) => Err(Broken::Restart(format!("took longer than {limit:?}").into())),
+        }
+    }
+
+    /// Waits, unless something else is wanted meanwhile.
+    async fn pause(&mut self, length: Duration) -> Result<(), Broken> {
+        let mut orders = self.orders.clone();
+        select! {
+            biased;
+            waited = self.wait(length) => waited,
+            () = ordered(&mut orders) => Err(Broken::Ordered),
+        }
+    }
+
+    async fn wait(&self, length: Duration) -> Result<(), Broken> {
+        select! {
+            biased;
+            _lost = self.lease.lost() => Err(Broken::Lost),
+            () = self.out_of_time.cancelled() => Err(Broken::OutOfTime),
+            () = sleep(length) => Ok(()),
+        }
+    }
+}
+
+/// Completes once the shard is to be given away.
+async fn ordered(orders: &mut watch::Receiver<Order>) {
+    let to_give = |order: &Order| matches!(order, Order::Give(_));
+    // A worker that is gone gives everything away by dropping its leases.
+    drop(orders.wait_for(to_give).await);
+}
+
+fn said_in(panic: &(dyn std::any::Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().copied();
+    let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
+    format!("panicked: {}", text.unwrap_or("without a text"))
+}

@@ -1,0 +1,87 @@
+//! What a worker sees at a tick: all rows of its application.
+
+use std::collections::BTreeMap;
+
+use futures_util::TryStreamExt;
+use lease_core::{LeaseKey, LeaseTable, Lessee, StoreError};
+use tracing::warn;
+
+use crate::fleet;
+use crate::lifecycle::{self, Rows};
+use crate::names::{Application, RowName, StreamId};
+use crate::plan::Member;
+use crate::position::Position;
+use crate::row::ShardRow;
+
+/// All rows of an application, as they were a moment ago.
+#[derive(Debug, Default)]
+pub(crate) struct Snapshot {
+    /// Those whose lease is held.
+    pub(crate) members: Vec<Member>,
+    pub(crate) streams: BTreeMap<Option<StreamId>, Stream>,
+    /// How many rows were read.
+    pub(crate) rows: usize,
+}
+
+/// The shards of one stream.
+#[derive(Debug, Default)]
+pub(crate) struct Stream {
+    pub(crate) rows: BTreeMap<crate::shard::ShardId, ShardRow>,
+    pub(crate) known: Rows,
+}
+
+impl Snapshot {
+    /// Reads all rows.
+    ///
+    /// # Errors
+    ///
+    /// Where the store could not say: nothing is concluded from a part of them. A row that cannot
+    /// be understood is told of and left alone, together with its shard.
+    pub(crate) async fn take(
+        table: &dyn LeaseTable,
+        application: &Application,
+    ) -> Result<Self, StoreError> {
+        let mut snapshot = Self::default();
+        let prefix = application.prefix();
+        let mut records = table.list(&prefix);
+        while let Some(record) = records.try_next().await? {
+            snapshot.rows += 1;
+            match application.row(&record.key) {
+                Some(RowName::Worker(_)) => snapshot.members.extend(fleet::member(&record)),
+                Some(RowName::Shard(name)) => {
+                    let key = record.key.clone();
+                    match ShardRow::read(name, record) {
+                        Ok(row) => snapshot.streams.entry(row.stream.clone()).or_default().add(row),
+                        Err(error) => {
+                            let error = &error as &dyn std::error::Error;
+                            warn!(%key, error, "a row cannot be read: its shard is left alone");
+                        }
+                    }
+                }
+                None => (),
+            }
+        }
+        Ok(snapshot)
+    }
+
+    /// Who holds each shard that can be read now: neither at its end, nor waiting for another.
+    pub(crate) fn placement(&self) -> BTreeMap<LeaseKey, Option<Lessee>> {
+        let streams = self.streams.values();
+        let rows = streams.flat_map(|stream| stream.rows.values().map(move |row| (stream, row)));
+        rows.filter(|(stream, row)| stream.may_be_read(row))
+            .map(|(_, row)| (row.key.clone(), row.holder.clone()))
+            .collect()
+    }
+}
+
+impl Stream {
+    fn add(&mut self, row: ShardRow) {
+        self.known.insert(row.shard.clone(), row.known());
+        self.rows.insert(row.shard.clone(), row);
+    }
+
+    fn may_be_read(&self, row: &ShardRow) -> bool {
+        row.checkpoint != Position::ShardEnd
+            && self.known.get(&row.shard).is_some_and(|shard| lifecycle::may_be_read(shard, &self.known))
+    }
+}

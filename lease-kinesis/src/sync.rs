@@ -1,0 +1,140 @@
+//! Keeps the rows of an application's shards as its streams are.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use lease_core::{Attempt, Grant, LeaseKey, Locker, Written};
+use tracing::{debug, info, warn};
+
+use crate::lifecycle;
+use crate::names::{ShardName, StreamId};
+use crate::position::{InitialPosition, Position};
+use crate::processor::ProcessorError;
+use crate::row::{self, ShardRow};
+use crate::settings::Settings;
+use crate::shard::{Shard, ShardId};
+use crate::snapshot::{Snapshot, Stream};
+use crate::source::Source;
+
+/// Makes rows for new shards, and removes those that nobody needs.
+pub(crate) struct ShardSync {
+    settings: Arc<Settings>,
+    sources: BTreeMap<Option<StreamId>, Arc<dyn Source>>,
+}
+
+impl ShardSync {
+    pub(crate) fn new(
+        settings: Arc<Settings>,
+        sources: BTreeMap<Option<StreamId>, Arc<dyn Source>>,
+    ) -> Self {
+        Self { settings, sources }
+    }
+
+    pub(crate) fn source(&self, stream: Option<&StreamId>) -> Option<Arc<dyn Source>> {
+        self.sources.get(&stream.cloned()).cloned()
+    }
+
+    /// Whether a stream has no row yet: then nobody waits for the usual time of a look at it.
+    pub(crate) fn is_new_to(&self, snapshot: &Snapshot) -> bool {
+        self.sources.keys().any(|stream| !snapshot.streams.contains_key(stream))
+    }
+
+    /// Compares all streams with `snapshot`, and makes and removes what the difference asks for.
+    /// Says whether anything was made.
+    ///
+    /// Every step is conditional: several workers may do this at once.
+    pub(crate) async fn synchronise(&self, snapshot: &Snapshot, locker: &Locker) -> bool {
+        let mut made = false;
+        for (stream, source) in &self.sources {
+            let none = Stream::default();
+            let rows = snapshot.streams.get(stream).unwrap_or(&none);
+            match self.follow_stream(stream.as_ref(), &**source, rows, locker).await {
+                Ok(any) => made |= any,
+                Err(cause) => {
+                    let stream = stream.as_ref().map(tracing::field::display);
+                    warn!(stream, error = &*cause, "shards not compared with their rows");
+                }
+            }
+        }
+        made
+    }
+
+    async fn follow_stream(
+        &self,
+        stream: Option<&StreamId>,
+        source: &dyn Source,
+        rows: &Stream,
+        locker: &Locker,
+    ) -> Result<bool, ProcessorError> {
+        let listed = source.shards().await?;
+        let open = listed.iter().filter(|shard| shard.is_open());
+        let gaps = lifecycle::gaps(open.map(|shard| shard.hash_keys));
+        if !gaps.is_empty() {
+            // The list is of a moment at which a shard was closed and its children were not there.
+            return Err(format!("no open shard has the hash keys {gaps:?}").into());
+        }
+        let missing = lifecycle::missing(&listed, &rows.known, self.settings.initial, (self.settings.wall_clock)());
+        let mut made = false;
+        for (shard, position) in missing {
+            made |= self.make(stream, &shard, position).await?;
+        }
+        for shard in lifecycle::unneeded(&listed, &rows.known) {
+            if let Some(row) = rows.rows.get(&shard) {
+                self.remove(&row.key, locker).await?;
+            }
+        }
+        Ok(made)
+    }
+
+    /// Makes rows for what the shard of `row`, which is held under `grant`, was split or merged
+    /// into: `told` by the stream, or else found in its list.
+    pub(crate) async fn follow(
+        &self,
+        grant: &Grant,
+        row: &ShardRow,
+        told: Vec<Shard>,
+    ) -> Result<BTreeSet<ShardId>, ProcessorError> {
+        let mut children = told;
+        if children.is_empty() {
+            let source = self.source(row.stream.as_ref()).ok_or("no source for this stream")?;
+            children = source.shards().await?;
+            children.retain(|shard| shard.parents.contains(&row.shard));
+        }
+        for child in &children {
+            let position = match self.settings.initial {
+                InitialPosition::AtTimestamp(at) => Position::AtTimestamp(at),
+                InitialPosition::Latest | InitialPosition::TrimHorizon => Position::TrimHorizon,
+            };
+            self.make(row.stream.as_ref(), child, position).await?;
+        }
+        let children: BTreeSet<_> = children.into_iter().map(|child| child.id).collect();
+        match self.settings.table.update(grant, &row::became(&children)).await? {
+            Written::Applied => Ok(children),
+            lost => Err(format!("the row was not changed: {lost:?}").into()),
+        }
+    }
+
+    async fn make(
+        &self,
+        stream: Option<&StreamId>,
+        shard: &Shard,
+        checkpoint: Position,
+    ) -> Result<bool, ProcessorError> {
+        let name = ShardName { stream: stream.cloned(), shard: shard.id.clone() };
+        let key = self.settings.application.shard(&name);
+        let attributes = row::of_new(shard, &checkpoint);
+        let made = self.settings.table.create(&key, &attributes).await?;
+        if made {
+            info!(shard = %shard.id, %checkpoint, "row made for a shard");
+        }
+        Ok(made)
+    }
+
+    async fn remove(&self, key: &LeaseKey, locker: &Locker) -> Result<(), ProcessorError> {
+        // Whoever holds it, does so for a reason.
+        let Attempt::Obtained(lease) = locker.obtain(key).await? else { return Ok(()) };
+        let deleted = self.settings.table.delete(lease.grant()).await?;
+        debug!(%key, ?deleted, "row of a shard that nobody needs any more removed");
+        Ok(())
+    }
+}

@@ -1,0 +1,479 @@
+//! A worker: sees who is there, takes its part of the shards, and gives up what is another's.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::{FutureExt, StreamExt};
+use lease_core::{
+    Attempt, Lease, LeaseKey, LeaseRecord, LeaseTable, Lessee, Locker, StoreError, Written,
+};
+use thiserror::Error;
+use tokio::select;
+use tokio::sync::watch;
+use tokio::task::{AbortHandle, JoinError, JoinSet};
+use tokio::time::{Instant, sleep_until, timeout};
+use tokio_util::sync::CancellationToken;
+use tracing::{Instrument, debug, error, info, info_span, warn};
+
+use crate::board::{Board, ShardStatus, Status};
+use crate::decide::{Decision, decide};
+use crate::fleet::{self, Sightings};
+use crate::names::RowName;
+use crate::plan::{Member, Standing, plan};
+use crate::position::Position;
+use crate::processor::ProcessorError;
+use crate::row::ShardRow;
+use crate::settings::Settings;
+use crate::shard_task::{Ended, Order, ShardTask};
+use crate::snapshot::Snapshot;
+use crate::sync::ShardSync;
+
+/// Reads its part of an application's shards, beside the application's other workers.
+///
+/// There is no leader. Every worker looks at the table at each tick (a third of the ttl), comes to
+/// the same [plan](crate::plan), and does what is its own part of it: it obtains what is free and
+/// planned for it, and hands over what it has and is planned for another, once the batch in hand is
+/// done. Nobody takes what another holds.
+#[must_use = "a worker does nothing until it runs"]
+pub struct Worker {
+    settings: Arc<Settings>,
+    sync: Arc<ShardSync>,
+    locker: Locker,
+    me: Member,
+    own_key: LeaseKey,
+    board: Board,
+    stopping: CancellationToken,
+}
+
+/// Talks to a worker that runs.
+#[derive(Debug, Clone)]
+pub struct WorkerHandle {
+    board: Board,
+    stopping: CancellationToken,
+}
+
+/// Why a worker ended without having been asked to.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum WorkerError {
+    /// A processor wanted it to end.
+    #[error("a processor stopped the worker")]
+    Stopped(#[source] ProcessorError),
+    /// The store refuses what a worker needs, and will until somebody mends that.
+    #[error("worker could not begin")]
+    Store(#[from] StoreError),
+}
+
+impl Worker {
+    pub(crate) fn new(
+        settings: Arc<Settings>,
+        sync: ShardSync,
+        locker: Locker,
+        me: Member,
+        own_key: LeaseKey,
+    ) -> Self {
+        let (board, stopping) = (Board::default(), CancellationToken::new());
+        Self { settings, sync: Arc::new(sync), locker, me, own_key, board, stopping }
+    }
+
+    /// What stops this worker, and asks how it gets on.
+    pub fn handle(&self) -> WorkerHandle {
+        WorkerHandle { board: self.board.clone(), stopping: self.stopping.clone() }
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &Lessee {
+        &self.me.name
+    }
+
+    /// Reads, until it is [stopped](WorkerHandle::stop).
+    ///
+    /// A shard, a processor or a stream that fails, is tried again, and ends nothing else. So is
+    /// the store.
+    ///
+    /// # Errors
+    ///
+    /// Where a processor wanted the worker to end; and where the store refuses a worker's row, with
+    /// what only people can mend.
+    ///
+    /// # Cancel safety
+    ///
+    /// What is dropped is read no more: its leases are released in the background, its checkpoints
+    /// are those that were made.
+    pub async fn run(self) -> Result<(), WorkerError> {
+        let span = info_span!("worker", application = %self.settings.application, name = %self.me.name);
+        Running::new(self).run().instrument(span).await
+    }
+}
+
+impl WorkerHandle {
+    /// Asks the worker to hand over all that it has, and to end: within its grace time.
+    pub fn stop(&self) {
+        self.stopping.cancel();
+    }
+
+    /// How it gets on.
+    pub fn status(&self) -> Status {
+        self.board.status()
+    }
+}
+
+/// A worker that runs.
+struct Running {
+    worker: Worker,
+    /// Its own row: that it is there.
+    row: Option<Lease>,
+    /// Whether its row says what it should.
+    row_is_written: bool,
+    sightings: Sightings,
+    tasks: JoinSet<(LeaseKey, Option<Ended>)>,
+    reading: BTreeMap<LeaseKey, watch::Sender<Order>>,
+    out_of_time: CancellationToken,
+    synchronised: Option<Instant>,
+    expected: Expected,
+    stopped_by: Option<ProcessorError>,
+    /// When it has to be gone.
+    deadline: Option<Instant>,
+}
+
+impl Running {
+    fn new(worker: Worker) -> Self {
+        Self {
+            worker,
+            row: None,
+            row_is_written: false,
+            sightings: Sightings::default(),
+            tasks: JoinSet::new(),
+            reading: BTreeMap::new(),
+            out_of_time: CancellationToken::new(),
+            synchronised: None,
+            expected: Expected::default(),
+            stopped_by: None,
+            deadline: None,
+        }
+    }
+
+    async fn run(mut self) -> Result<(), WorkerError> {
+        info!("worker begins");
+        self.be_there().await.or_else(only_if_hopeless)?;
+        let stopping = self.worker.stopping.clone();
+        let mut next_tick = now();
+        while self.deadline.is_none() || !self.reading.is_empty() {
+            let deadline = self.deadline;
+            select! {
+                // What ends things first, so that no tick begins what is to be given up.
+                biased;
+                () = stopping.cancelled(), if deadline.is_none() => {
+                    self.begin_to_leave();
+                    next_tick = now();
+                }
+                () = until(deadline) => {
+                    warn!(shards = self.reading.len(), "grace time over");
+                    break;
+                }
+                Some(ended) = self.tasks.join_next() => {
+                    if self.has_ended(ended) {
+                        next_tick = now();
+                    }
+                }
+                Some(key) = self.expected.next() => self.claim(vec![key]).await,
+                () = sleep_until(next_tick) => {
+                    let begun = now();
+                    self.tick().await;
+                    next_tick = begun + self.pause();
+                }
+            }
+        }
+        self.leave().await;
+        self.stopped_by.map_or(Ok(()), |cause| Err(WorkerError::Stopped(cause)))
+    }
+
+    /// From one tick to the next. To the first that counts, it is short: nobody reads yet.
+    fn pause(&self) -> Duration {
+        let tick = self.worker.settings.tick();
+        if self.sightings.counts(&self.worker.me.name) { tick } else { tick.min(SETTLING) }
+    }
+
+    /// Looks at all rows, and does what is its own part.
+    async fn tick(&mut self) {
+        if let Err(cause) = self.be_there().await {
+            let cause = &cause as &dyn std::error::Error;
+            return warn!(error = cause, "worker's own row not written");
+        }
+        if self.row.is_none() {
+            return;
+        }
+        let Some(mut snapshot) = self.look().await else { return };
+        let members = self.sightings.look(std::mem::take(&mut snapshot.members));
+        if self.synchronise(&snapshot, &members).await {
+            let Some(again) = self.look().await else { return };
+            snapshot = again;
+        }
+        let held = snapshot.placement();
+        let planned = plan(&held, &members);
+        let reading = self.reading.keys().cloned().collect();
+        let decision = decide(&self.worker.me.name, &reading, &held, &planned);
+        debug!(?decision, members = members.len(), "tick");
+        self.act(decision).await;
+    }
+
+    async fn look(&self) -> Option<Snapshot> {
+        let settings = &self.worker.settings;
+        match Snapshot::take(&*settings.table, &settings.application).await {
+            Ok(snapshot) => {
+                self.worker.board.ticked(snapshot.rows);
+                Some(snapshot)
+            }
+            Err(cause) => {
+                let error = &cause as &dyn std::error::Error;
+                warn!(error, "rows not read, nothing is concluded from that");
+                None
+            }
+        }
+    }
+
+    async fn act(&mut self, decision: Decision) {
+        let most = self.worker.settings.most_hand_overs.unwrap_or(usize::MAX);
+        let given: BTreeMap<_, _> = decision.give.into_iter().collect();
+        let mut under_way = 0;
+        for (key, order) in &self.reading {
+            let wanted = given.get(key).map_or(Order::Read, |to| Order::Give(to.clone()));
+            let gives = matches!(&*order.borrow(), Order::Give(_));
+            let may = wanted == Order::Read || gives || under_way < most;
+            under_way += usize::from(wanted != Order::Read && may);
+            if may {
+                order.send_if_modified(|order| std::mem::replace(order, wanted.clone()) != wanted);
+            }
+        }
+        self.expected.are(decision.expect, &self.worker.settings.table);
+        self.claim(decision.claim).await;
+    }
+
+    /// Obtains `keys`, as far as they are free, and begins to read.
+    async fn claim(&mut self, keys: Vec<LeaseKey>) {
+        if self.deadline.is_some() {
+            return;
+        }
+        let locker = &self.worker.locker;
+        let attempts = keys.iter().map(|key| locker.obtain(key).map(move |attempt| (key, attempt)));
+        let mut attempts = futures_util::stream::iter(attempts).buffer_unordered(CLAIMS_AT_ONCE);
+        let mut obtained = Vec::new();
+        while let Some((key, attempt)) = attempts.next().await {
+            match attempt {
+                Ok(Attempt::Obtained(lease)) => obtained.push(lease),
+                // Another was faster, or it is kept for somebody. The next tick tells.
+                Ok(Attempt::Held(_)) => (),
+                Err(cause) => {
+                    warn!(%key, error = &cause as &dyn std::error::Error, "shard not obtained");
+                }
+            }
+        }
+        drop(attempts);
+        for lease in obtained {
+            self.begin_to_read(lease);
+        }
+    }
+
+    fn begin_to_read(&mut self, lease: Lease) {
+        let settings = &self.worker.settings;
+        let key = lease.key().clone();
+        let Some(RowName::Shard(name)) = settings.application.row(&key) else { return };
+        let attributes = lease.attributes().clone();
+        let record = LeaseRecord::new(key.clone(), None, Some(lease.token()), attributes);
+        let row = match ShardRow::read(name, record) {
+            // Read to its end meanwhile, or removed: the lease made a row anew, with nothing on it.
+            Ok(row) if row.checkpoint == Position::ShardEnd => return,
+            Ok(row) => row,
+            Err(cause) => {
+                let error = &cause as &dyn std::error::Error;
+                return warn!(%key, error, "row not understood, its shard is left alone");
+            }
+        };
+        let Some(source) = self.worker.sync.source(row.stream.as_ref()) else { return };
+        let token = lease.token();
+        info!(shard = %row.shard, %token, checkpoint = %row.checkpoint, "shard obtained");
+        let entry = self.worker.board.enter(key.clone(), ShardStatus::new(&row, token));
+        let (order, orders) = watch::channel(Order::Read);
+        let task = ShardTask {
+            settings: Arc::clone(settings),
+            sync: Arc::clone(&self.worker.sync),
+            lease,
+            row,
+            source,
+            entry,
+            orders,
+            out_of_time: self.out_of_time.clone(),
+        };
+        self.reading.insert(key.clone(), order);
+        let run = AssertUnwindSafe(task.run()).catch_unwind();
+        self.tasks.spawn(async move { (key, run.await.ok()) }.in_current_span());
+    }
+
+    /// A shard is read no longer; says whether to look at the table at once.
+    fn has_ended(&mut self, ended: Result<(LeaseKey, Option<Ended>), JoinError>) -> bool {
+        let Ok((key, ended)) = ended else { return false };
+        self.reading.remove(&key);
+        self.worker.board.leave(&key);
+        match ended {
+            Some(Ended::Lost | Ended::Given | Ended::GivenUp) => false,
+            // What it became is free.
+            Some(Ended::ShardEnd) => true,
+            Some(Ended::Gone) => {
+                self.synchronised = None;
+                true
+            }
+            Some(Ended::StopWorker(cause)) => {
+                error!(%key, error = &*cause as &dyn std::error::Error, "a processor stops the worker");
+                self.stopped_by.get_or_insert(cause);
+                self.worker.stopping.cancel();
+                false
+            }
+            None => {
+                error!(%key, "reading a shard panicked: this is a bug of this library");
+                false
+            }
+        }
+    }
+
+    /// Compares streams and rows, once it is time; says whether rows were made.
+    async fn synchronise(&mut self, snapshot: &Snapshot, members: &[Member]) -> bool {
+        if self.deadline.is_some() {
+            return false;
+        }
+        let settings = &self.worker.settings;
+        // One worker is enough, so the others do it seldom: for the case that this one cannot.
+        let first = members.iter().map(|member| &member.name).min();
+        let turns = if first == Some(&self.worker.me.name) { 1 } else { 5 };
+        let interval = settings.sync_interval * turns;
+        let is_due = self.synchronised.is_none_or(|last| last.elapsed() >= interval);
+        if !is_due && !self.worker.sync.is_new_to(snapshot) {
+            return false;
+        }
+        self.synchronised = Some(now());
+        self.worker.sync.synchronise(snapshot, &self.worker.locker).await
+    }
+
+    /// Keeps its own row, by which the others see it.
+    async fn be_there(&mut self) -> Result<(), StoreError> {
+        if self.row.as_ref().is_none_or(|row| !row.is_held()) {
+            self.row = None;
+            self.row_is_written = false;
+            match self.worker.locker.obtain(&self.worker.own_key).await? {
+                Attempt::Obtained(lease) => self.row = Some(lease),
+                Attempt::Held(holder) => {
+                    let left = holder.expires_in;
+                    warn!(?left, "another worker has this name, or this one had it in a former life");
+                }
+            }
+        }
+        let Some(row) = self.row.as_ref().filter(|_| !self.row_is_written) else { return Ok(()) };
+        let change = fleet::change(&self.worker.me);
+        let written = self.worker.settings.table.update(row.grant(), &change).await?;
+        self.row_is_written = written == Written::Applied;
+        Ok(())
+    }
+
+    fn begin_to_leave(&mut self) {
+        info!(shards = self.reading.len(), "worker leaves");
+        self.deadline = Some(now() + self.worker.settings.grace);
+        self.worker.me.standing = Standing::Leaving;
+        self.row_is_written = false;
+    }
+
+    async fn leave(mut self) {
+        self.out_of_time.cancel();
+        let all_ended = async { while self.tasks.join_next().await.is_some() {} };
+        if timeout(FAREWELL, all_ended).await.is_err() {
+            self.tasks.shutdown().await;
+        }
+        if let Some(row) = self.row.take() {
+            let deleted = self.worker.settings.table.delete(row.grant());
+            if let Ok(Err(cause)) = timeout(FAREWELL, deleted).await {
+                let error = &cause as &dyn std::error::Error;
+                debug!(error, "own row not removed, it runs out");
+            }
+        }
+        drop(timeout(FAREWELL, self.worker.locker.close()).await);
+        info!("worker ended");
+    }
+}
+
+/// What is handed over to this worker next: it is told when that is free.
+#[derive(Default)]
+struct Expected {
+    watches: JoinSet<Option<LeaseKey>>,
+    keys: BTreeMap<LeaseKey, AbortHandle>,
+}
+
+impl Expected {
+    fn are(&mut self, keys: Vec<LeaseKey>, table: &Arc<dyn LeaseTable>) {
+        let wanted: BTreeSet<_> = keys.into_iter().collect();
+        self.keys.retain(|key, watch| {
+            let kept = wanted.contains(key) && !watch.is_finished();
+            if !kept {
+                watch.abort();
+            }
+            kept
+        });
+        for key in wanted {
+            if !self.keys.contains_key(&key) {
+                let (table, name) = (Arc::clone(table), key.clone());
+                let watch = async move {
+                    // Without a watch, the next tick finds it.
+                    table.watch(&name).await.ok()?.await;
+                    Some(name)
+                };
+                self.keys.insert(key, self.watches.spawn(watch));
+            }
+        }
+    }
+
+    /// The next that is free; `None` where none is awaited any more.
+    async fn next(&mut self) -> Option<LeaseKey> {
+        loop {
+            if let Ok(Some(key)) = self.watches.join_next().await? {
+                self.keys.remove(&key);
+                return Some(key);
+            }
+        }
+    }
+}
+
+/// What only people can mend ends a worker that begins; all else passes.
+fn only_if_hopeless(error: StoreError) -> Result<(), WorkerError> {
+    if error.is_retryable() {
+        warn!(error = &error as &dyn std::error::Error, "worker's own row not written yet");
+        return Ok(());
+    }
+    Err(error.into())
+}
+
+async fn until(deadline: Option<Instant>) {
+    match deadline {
+        Some(deadline) => sleep_until(deadline).await,
+        None => std::future::pending().await,
+    }
+}
+
+#[expect(clippy::disallowed_methods, reason = "when to look again; no lease depends on it")]
+fn now() -> Instant {
+    Instant::now()
+}
+
+impl fmt::Debug for Worker {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Worker").field("name", &self.me.name).finish_non_exhaustive()
+    }
+}
+
+/// From a worker's first look to its second: long enough for those that begin together to see each
+/// other.
+const SETTLING: Duration = Duration::from_millis(500);
+
+const CLAIMS_AT_ONCE: usize = 32;
+
+/// For what is left to be done when the time is over.
+const FAREWELL: Duration = Duration::from_secs(2);

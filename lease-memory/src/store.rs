@@ -26,7 +26,7 @@ use crate::watch::Watches;
 /// | the process pauses, or the machine is suspended | time goes on: leases run out meanwhile |
 /// | the wall clock steps | nothing |
 /// | the process ends | all leases end with it; tokens of the next process are larger, unless the wall clock was set back |
-/// | a request is doubled | nothing, for a ttl after the release, and for 10 s at least; after another lessee's grant was released, a late duplicate may hold the key for a ttl with nobody behind it |
+/// | a request is doubled | nothing, for a ttl after the release, and for 10 s at least; after another lessee's grant was released, a late duplicate may hold the key for a ttl with nobody behind it; a late update undoes a newer one of the same grant, unless it says what it expects |
 ///
 /// Records that nobody holds and that were not created through the table, nor updated, are
 /// forgotten a ttl after they were released; their tokens are not.

@@ -289,10 +289,16 @@ impl WorkerBuilder {
             (!self.sources.is_empty(), "no stream to read: name one at least"),
             ((1..=10_000).contains(&settings.pace.most_records), "max records is 1 to 10000"),
             (settings.pace.idle >= SHORTEST_IDLE, "the idle pause is 200 ms at least"),
-            (settings.batch_limit != Some(Duration::ZERO), "a batch limit of zero ends every batch"),
+            (
+                settings.batch_limit != Some(Duration::ZERO),
+                "a batch limit of zero ends every batch",
+            ),
             (settings.most_hand_overs != Some(0), "max hand-overs is 1 at least"),
             (!settings.first_backoff.is_zero(), "the first backoff is not zero"),
-            (settings.first_backoff <= settings.last_backoff, "the first backoff is the shorter one"),
+            (
+                settings.first_backoff <= settings.last_backoff,
+                "the first backoff is the shorter one",
+            ),
             (settings.last_backoff <= LONGEST_BACKOFF, "the last backoff is an hour at most"),
             (!settings.sync_interval.is_zero(), "the sync interval is not zero"),
         ];

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use lease_core::{Change, Grant, LeaseTable, LossCause, StoreError, Written};
+use lease_core::{Grant, LeaseTable, LossCause, StoreError, Written};
 use thiserror::Error;
 use tracing::debug;
 
@@ -57,7 +57,9 @@ pub enum CheckpointError {
     #[error("the lease on the shard is lost: {0}")]
     Lost(LossCause),
     /// The record was not delivered yet, or comes before what was checkpointed.
-    #[error("record {record} is out of range: checkpointed is {checkpointed}, delivered {delivered}")]
+    #[error(
+        "record {record} is out of range: checkpointed is {checkpointed}, delivered {delivered}"
+    )]
     OutOfRange {
         /// What was asked for.
         record: RecordNumber,

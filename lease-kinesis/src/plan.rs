@@ -86,7 +86,10 @@ pub fn plan(
         .flat_map(|(member, keys)| keys.into_iter().map(|key| (key.clone(), member.clone())))
         .collect();
     for key in free {
-        let best = room.keys().copied().max_by_key(|member| (hash(key.as_str(), member.as_str()), *member));
+        let best = room
+            .keys()
+            .copied()
+            .max_by_key(|member| (hash(key.as_str(), member.as_str()), *member));
         let Some(member) = best else { break };
         planned.insert(key.clone(), member.clone());
         if let Some(left) = room.get_mut(member) {
@@ -102,7 +105,8 @@ pub fn plan(
 /// Who takes the place of those that go.
 fn heirs(members: &[Member]) -> BTreeMap<&Lessee, &Lessee> {
     let stay: BTreeSet<_> = live(members).map(|member| &member.name).collect();
-    let replacing = live(members).filter_map(|member| Some((member.replaces.as_ref()?, &member.name)));
+    let replacing =
+        live(members).filter_map(|member| Some((member.replaces.as_ref()?, &member.name)));
     let mut heirs = BTreeMap::new();
     for (gone, heir) in replacing.filter(|(gone, _)| !stay.contains(gone)) {
         // Of two, the first by name, whatever the order in which they were seen.

@@ -13,9 +13,7 @@ use crate::aggregate;
 use crate::position::Position;
 use crate::record::Record;
 use crate::shard::{HashKeyRange, Shard, ShardId};
-use crate::source::{
-    Fetched, ReadFrom, ShardIterator, Source, SourceError, SourceErrorKind,
-};
+use crate::source::{Fetched, ReadFrom, ShardIterator, Source, SourceError, SourceErrorKind};
 
 /// How a shard's records are had.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -116,7 +114,8 @@ impl Reader {
     async fn step(&mut self) -> Result<Option<Read>, SourceError> {
         let fetched = match &mut self.place {
             Place::Unknown => {
-                self.place = self.find_place().await?;
+                self.place =
+                    find_place(&*self.source, &self.shard, &self.position, self.retrieval).await?;
                 return Ok(None);
             }
             Place::End(children) => {
@@ -158,22 +157,6 @@ impl Reader {
         Read::Records { records, behind: fetched.behind }
     }
 
-    async fn find_place(&self) -> Result<Place, SourceError> {
-        let from = match &self.position {
-            Position::AtTimestamp(at) => ReadFrom::Timestamp(*at),
-            Position::TrimHorizon => ReadFrom::TrimHorizon,
-            Position::Latest => ReadFrom::Latest,
-            Position::Record(number) => ReadFrom::At(number.sequence.clone()),
-            Position::ShardEnd => return Ok(Place::End(Vec::new())),
-        };
-        Ok(match self.retrieval {
-            Retrieval::Polling => Place::Iterator(self.source.iterator(&self.shard, &from).await?),
-            Retrieval::FanOut => {
-                Place::Subscription(self.source.subscribe(&self.shard, &from).await?)
-            }
-        })
-    }
-
     async fn pause(&mut self, error: &SourceError) {
         if matches!(self.place, Place::Subscription(_)) {
             self.place = Place::Unknown;
@@ -187,6 +170,26 @@ impl Reader {
         }
         sleep(pause).await;
     }
+}
+
+/// Where to read on after `position`.
+async fn find_place(
+    source: &dyn Source,
+    shard: &ShardId,
+    position: &Position,
+    retrieval: Retrieval,
+) -> Result<Place, SourceError> {
+    let from = match position {
+        Position::AtTimestamp(at) => ReadFrom::Timestamp(*at),
+        Position::TrimHorizon => ReadFrom::TrimHorizon,
+        Position::Latest => ReadFrom::Latest,
+        Position::Record(number) => ReadFrom::At(number.sequence.clone()),
+        Position::ShardEnd => return Ok(Place::End(Vec::new())),
+    };
+    Ok(match retrieval {
+        Retrieval::Polling => Place::Iterator(source.iterator(shard, &from).await?),
+        Retrieval::FanOut => Place::Subscription(source.subscribe(shard, &from).await?),
+    })
 }
 
 impl Pace {

@@ -3,7 +3,9 @@
 
 use std::collections::BTreeSet;
 
-use lease_core::{Attributes, Change, LeaseKey, LeaseRecord, Lessee, StoreError, StoreErrorKind, Value};
+use lease_core::{
+    Attributes, Change, LeaseKey, LeaseRecord, Lessee, StoreError, StoreErrorKind, Value,
+};
 
 use crate::lifecycle::Known;
 use crate::names::{ShardName, StreamId};
@@ -47,7 +49,8 @@ impl ShardRow {
         };
         let first = bound(FIRST_HASH_KEY)?.unwrap_or(0);
         let last = bound(LAST_HASH_KEY)?.unwrap_or(u128::MAX);
-        let hash_keys = HashKeyRange::new(first, last).ok_or_else(|| corrupt(key, LAST_HASH_KEY))?;
+        let hash_keys =
+            HashKeyRange::new(first, last).ok_or_else(|| corrupt(key, LAST_HASH_KEY))?;
         let switches = attributes.get(SWITCHES).and_then(Value::as_i64).unwrap_or(0);
         Ok(Self {
             checkpoint,
@@ -99,7 +102,10 @@ pub(crate) fn became(children: &BTreeSet<ShardId>) -> Change {
 pub(crate) fn checkpoint(before: &Position, next: &Position) -> Change {
     let mut change = Change::new().set(SWITCHES, 0);
     for (name, value) in words(before) {
-        change = change.expect(name, value);
+        change = match value {
+            Some(value) => change.expecting(name, value),
+            None => change.expecting_none(name),
+        };
     }
     for (name, value) in words(next) {
         change = match value {
@@ -164,7 +170,7 @@ fn shards(record: &LeaseRecord, name: &str) -> Result<BTreeSet<ShardId>, StoreEr
     shards.map_err(|_invalid| corrupt(&record.key, name))
 }
 
-fn set_of<'a>(shards: impl IntoIterator<Item = &'a ShardId>) -> Value {
+fn set_of<'a, S: IntoIterator<Item = &'a ShardId>>(shards: S) -> Value {
     Value::TextSet(shards.into_iter().map(|shard| shard.as_str().to_owned()).collect())
 }
 

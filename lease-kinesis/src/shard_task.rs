@@ -1,5 +1,6 @@
 //! One shard while this worker has it: from the lease to whatever ends it.
 
+use std::error::Error;
 use std::future::Future;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
@@ -19,7 +20,7 @@ use crate::position::Position;
 use crate::processor::{Outcome, ProcessorError, RecordProcessor, ShardContext};
 use crate::reader::{Read, Reader};
 use crate::record::Batch;
-use crate::row::{self, ShardRow};
+use crate::row::ShardRow;
 use crate::settings::Settings;
 use crate::shard::Shard;
 use crate::source::Source;
@@ -93,7 +94,7 @@ impl ShardTask {
             restarts += 1;
             let pause = self.settings.backoff(restarts);
             warn!(
-                shard = %self.row.shard, restarts, ?pause, error = &*cause as &dyn std::error::Error,
+                shard = %self.row.shard, restarts, ?pause, error = &*cause as &dyn Error,
                 "processor failed, another one begins at the checkpoint"
             );
             if self.settings.restarts.is_some_and(|most| restarts > most) {
@@ -208,7 +209,7 @@ impl ShardTask {
                 Outcome::Failed(cause) => {
                     failures += 1;
                     let pause = self.settings.backoff(failures);
-                    let error = &*cause as &dyn std::error::Error;
+                    let error = &*cause as &dyn Error;
                     warn!(%shard, failures, ?pause, error, "batch failed, it is tried again");
                     pause
                 }
@@ -229,7 +230,7 @@ impl ShardTask {
             return Ok(());
         }
         if let Err(cause) = self.guarded(None, checkpointer.checkpoint()).await? {
-            let error = &cause as &dyn std::error::Error;
+            let error = &cause as &dyn Error;
             warn!(shard = %self.row.shard, error, "not checkpointed, it will be later");
         }
         Ok(())
@@ -263,9 +264,9 @@ impl ShardTask {
             }
             failures += 1;
             let pause = self.settings.backoff(failures);
-            let cause = ended.err();
-            let error = cause.as_deref().map(|cause| cause as &dyn std::error::Error);
-            warn!(shard = %self.row.shard, ?pause, error, "processor did not checkpoint the end");
+            let cause = ended.err().unwrap_or_else(|| "it did not checkpoint the end".into());
+            let shard = &self.row.shard;
+            warn!(%shard, ?pause, error = &*cause as &dyn Error, "end of shard not checkpointed");
             self.pause(pause).await?;
         }
         info!(shard = %self.row.shard, ?children, "shard read to its end");
@@ -281,7 +282,7 @@ impl ShardTask {
     ) -> Result<Ended, Broken> {
         let words = processor.shutdown_requested(checkpointer);
         if let Err(cause) = self.guarded(self.settings.batch_limit, words).await? {
-            let error = &*cause as &dyn std::error::Error;
+            let error = &*cause as &dyn Error;
             warn!(shard = %self.row.shard, error, "processor did not shut down in order");
         }
         let mut failures = 0;
@@ -289,13 +290,15 @@ impl ShardTask {
         // is made first.
         while let Err(cause) = self.guarded(None, checkpointer.flush()).await? {
             failures += 1;
-            let error = &cause as &dyn std::error::Error;
-            warn!(shard = %self.row.shard, error, "last checkpoint not kept yet");
+            let shard = &self.row.shard;
+            warn!(%shard, error = &cause as &dyn Error, "last checkpoint not kept yet");
             self.wait(self.settings.backoff(failures)).await?;
         }
         checkpointer.close();
         loop {
-            let Order::Give(Some(to)) = self.orders.borrow().clone() else { return Ok(Ended::Given) };
+            let Order::Give(Some(to)) = self.orders.borrow().clone() else {
+                return Ok(Ended::Given);
+            };
             let (table, grant) = (Arc::clone(&self.settings.table), self.lease.grant().clone());
             let given = table.transfer(&grant, &to, self.settings.reserved());
             match self.guarded(None, given).await? {
@@ -307,8 +310,8 @@ impl ShardTask {
                 Ok(Written::Lost(_) | Written::Unexpected) => return Err(Broken::Lost),
                 Err(cause) => {
                     failures += 1;
-                    let error = &cause as &dyn std::error::Error;
-                    warn!(shard = %self.row.shard, %to, error, "not handed over yet");
+                    let shard = &self.row.shard;
+                    warn!(%shard, %to, error = &cause as &dyn Error, "not handed over yet");
                     self.wait(self.settings.backoff(failures)).await?;
                 }
             }
@@ -331,8 +334,7 @@ impl ShardTask {
             Broken::Ordered => Ended::Given,
             Broken::Restart(cause) | Broken::GiveUp(cause) => {
                 let rest = self.settings.backoff(self.row.switches.saturating_add(4));
-                let error = &*cause as &dyn std::error::Error;
-                error!(%shard, ?rest, error, "shard given up for a while");
+                error!(%shard, ?rest, error = &*cause as &dyn Error, "shard given up for a while");
                 drop(self.lease.release_reserved(rest).await);
                 Ended::GivenUp
             }

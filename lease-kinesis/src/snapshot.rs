@@ -82,6 +82,9 @@ impl Stream {
 
     fn may_be_read(&self, row: &ShardRow) -> bool {
         row.checkpoint != Position::ShardEnd
-            && self.known.get(&row.shard).is_some_and(|shard| lifecycle::may_be_read(shard, &self.known))
+            && self
+                .known
+                .get(&row.shard)
+                .is_some_and(|shard| lifecycle::may_be_read(shard, &self.known))
     }
 }

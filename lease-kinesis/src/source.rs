@@ -31,7 +31,11 @@ pub trait Source: fmt::Debug + Send + Sync + 'static {
     ///
     /// [`SourceErrorKind::NoSuchShard`], where the shard has been removed with the last of its
     /// records; others where the stream could not say.
-    async fn iterator(&self, shard: &ShardId, from: &ReadFrom) -> Result<ShardIterator, SourceError>;
+    async fn iterator(
+        &self,
+        shard: &ShardId,
+        from: &ReadFrom,
+    ) -> Result<ShardIterator, SourceError>;
 
     /// Reads up to `limit` records (1 to 10,000) from `iterator` on.
     ///

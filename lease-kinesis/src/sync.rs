@@ -73,7 +73,12 @@ impl ShardSync {
             // The list is of a moment at which a shard was closed and its children were not there.
             return Err(format!("no open shard has the hash keys {gaps:?}").into());
         }
-        let missing = lifecycle::missing(&listed, &rows.known, self.settings.initial, (self.settings.wall_clock)());
+        let missing = lifecycle::missing(
+            &listed,
+            &rows.known,
+            self.settings.initial,
+            (self.settings.wall_clock)(),
+        );
         let mut made = false;
         for (shard, position) in missing {
             made |= self.make(stream, &shard, position).await?;

@@ -104,7 +104,8 @@ impl Worker {
     /// What is dropped is read no more: its leases are released in the background, its checkpoints
     /// are those that were made.
     pub async fn run(self) -> Result<(), WorkerError> {
-        let span = info_span!("worker", application = %self.settings.application, name = %self.me.name);
+        let span =
+            info_span!("worker", application = %self.settings.application, name = %self.me.name);
         Running::new(self).run().instrument(span).await
     }
 }
@@ -187,8 +188,9 @@ impl Running {
                 }
             }
         }
+        let stopped_by = self.stopped_by.take();
         self.leave().await;
-        self.stopped_by.map_or(Ok(()), |cause| Err(WorkerError::Stopped(cause)))
+        stopped_by.map_or(Ok(()), |cause| Err(WorkerError::Stopped(cause)))
     }
 
     /// From one tick to the next. To the first that counts, it is short: nobody reads yet.
@@ -365,7 +367,10 @@ impl Running {
                 Attempt::Obtained(lease) => self.row = Some(lease),
                 Attempt::Held(holder) => {
                     let left = holder.expires_in;
-                    warn!(?left, "another worker has this name, or this one had it in a former life");
+                    warn!(
+                        ?left,
+                        "another worker has this name, or this one had it in a former life"
+                    );
                 }
             }
         }

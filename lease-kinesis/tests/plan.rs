@@ -24,11 +24,13 @@ fn members(count: usize) -> Vec<Member> {
 
 /// Any number of keys; each is free, a member's, or somebody's who is gone.
 fn placement() -> impl Strategy<Value = (Held, Vec<Member>)> {
-    (1..10_usize, prop::collection::vec(any::<Option<Index>>(), 0..41)).prop_map(|(count, holders)| {
-        let holder = |holder: Option<Index>| holder.map(|index| name(index.index(count + 2)));
-        let held = holders.into_iter().enumerate();
-        (held.map(|(number, index)| (key(number), holder(index))).collect(), members(count))
-    })
+    (1..10_usize, prop::collection::vec(any::<Option<Index>>(), 0..41)).prop_map(
+        |(count, holders)| {
+            let holder = |holder: Option<Index>| holder.map(|index| name(index.index(count + 2)));
+            let held = holders.into_iter().enumerate();
+            (held.map(|(number, index)| (key(number), holder(index))).collect(), members(count))
+        },
+    )
 }
 
 fn counts(planned: &BTreeMap<LeaseKey, Lessee>, members: &[Member]) -> Vec<usize> {
@@ -43,7 +45,8 @@ fn moves(held: &Held, planned: &BTreeMap<LeaseKey, Lessee>) -> usize {
 /// What no plan can do with fewer: whoever has more than its quota gives the rest away, and what
 /// nobody has goes to somebody. The larger quotas go to who has most.
 fn fewest_moves(held: &Held, members: &[Member]) -> usize {
-    let has = |member: &Member| held.values().flatten().filter(|name| **name == member.name).count();
+    let has =
+        |member: &Member| held.values().flatten().filter(|name| **name == member.name).count();
     let mut has: Vec<_> = members.iter().map(has).collect();
     has.sort_unstable_by(|one, other| other.cmp(one));
     let (base, extra) = (held.len() / members.len(), held.len() % members.len());

@@ -1,5 +1,6 @@
 //! Reads one shard, from a position to its end: paced, and past every failure that passes.
 
+use std::error::Error;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -161,12 +162,12 @@ impl Reader {
         if matches!(self.place, Place::Subscription(_)) {
             self.place = Place::Unknown;
         }
-        let pause = self.pauses.next();
-        let (shard, cause) = (&self.shard, error as &dyn std::error::Error);
+        let (shard, pause) = (&self.shard, self.pauses.next());
         if error.is_retryable() {
-            debug!(%shard, ?pause, error = cause, "shard not read, trying again");
+            debug!(%shard, ?pause, error = error as &dyn Error, "shard not read, trying again");
         } else {
-            warn!(%shard, ?pause, error = cause, "shard cannot be read until somebody mends this");
+            let text = "shard cannot be read until somebody mends this";
+            warn!(%shard, ?pause, error = error as &dyn Error, "{text}");
         }
         sleep(pause).await;
     }

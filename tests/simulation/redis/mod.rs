@@ -31,7 +31,7 @@ use lease_redis::{RedisQuorum, RedisQuorumBuilder, RedisStore};
 
 use crate::job::{Mail, contend};
 use fleet::{Plan, Strike};
-use model::{OneServer, QuorumModel};
+use model::Servers;
 use scripts::Edition;
 
 #[test]
@@ -88,7 +88,7 @@ const ON_A_MINORITY: [Strike; 7] = [
 fn quorum(seed: u64, plan: Plan, set_up: fn(RedisQuorumBuilder) -> RedisQuorumBuilder) -> Verdict {
     let mail = Mail::default();
     let verdict = trial(seed).run(
-        |world| QuorumModel::new(world, plan, set_up),
+        |world| Servers::of_a_quorum(world, plan, set_up),
         move |contender| contend(contender, Arc::clone(&mail), write_nothing),
     );
     see_that_all_was_granted(&verdict);
@@ -98,7 +98,7 @@ fn quorum(seed: u64, plan: Plan, set_up: fn(RedisQuorumBuilder) -> RedisQuorumBu
 fn one_server(seed: u64, plan: Plan) -> Verdict {
     let mail = Mail::default();
     let verdict = trial(seed).run(
-        |world| OneServer::new(world, plan),
+        |world| Servers::of_one(world, plan),
         move |contender| contend(contender, Arc::clone(&mail), write),
     );
     see_that_all_was_granted(&verdict);

@@ -71,6 +71,8 @@ pub(crate) enum Strike {
     CutOff,
     /// Its clock is set back.
     SetBack,
+    /// Its clock is set forward: what it keeps ends early.
+    SetForward,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -183,6 +185,10 @@ impl Fleet {
                 let by = i64::try_from(by.as_micros()).unwrap();
                 server.set_back(by);
                 self.set_back.insert(place);
+            }
+            Strike::SetForward => {
+                let by = (ttl * 2).mul_f64(random.random_range(0.0..1.0));
+                server.set_back(-i64::try_from(by.as_micros()).unwrap());
             }
         }
     }

@@ -53,6 +53,40 @@ fn one_server_keeps_its_promises() {
     report("one server", &survey);
 }
 
+/// What its table admits: leases end early. Tokens are granted once all the same, and writes are
+/// guarded by them.
+#[test]
+fn one_server_whose_clock_is_set_forward_costs_exclusion_alone() {
+    let plan = Plan { strikes: &[Strike::SetForward], ..sound(1) };
+
+    controls::find("one server set forward", 100, |seed| one_server(seed, plan.clone()));
+    let trial = |seed| but_for_exclusion(one_server(seed, plan.clone()));
+    report("one server set forward, but for exclusion", &Seeds::fresh(80).all_hold(trial));
+}
+
+#[test]
+fn a_quorum_of_one_that_is_set_forward_costs_exclusion_alone() {
+    let plan = Plan { strikes: &[Strike::SetForward], ..sound(1) };
+
+    controls::find("quorum of 1 set forward", 100, |seed| quorum(seed, plan.clone(), quarantined));
+    let trial = |seed| but_for_exclusion(quorum(seed, plan.clone(), quarantined));
+    report("quorum of 1 set forward, but for exclusion", &Seeds::fresh(80).all_hold(trial));
+}
+
+#[test]
+fn a_quorum_whose_clocks_leap_ahead_grants_no_token_twice() {
+    let plan = Plan { clocks: Clocks::LeapAhead, ..sound(3) };
+    let trial = |seed| but_for_exclusion(quorum(seed, plan.clone(), quarantined));
+    report("quorum of 3 in no time, but for exclusion", &Seeds::fresh(60).all_hold(trial));
+}
+
+/// They keep from voting for longer than anybody may still believe in a lease of before.
+#[test]
+fn a_quorum_most_of_which_forgets_keeps_its_promises() {
+    let survey = Seeds::fresh(80).all_hold(|seed| quorum(seed, forgetful(), quarantined));
+    report("quorum of 3 that forgets", &survey);
+}
+
 #[test]
 fn a_seed_is_a_run_to_the_last_event() {
     for seed in 0..5 {

@@ -4,11 +4,12 @@ use std::time::Duration;
 
 use lease_core::{Beat, BootClock, Clock, LockStore, LossCause, Obtained};
 use lease_tests::claims::soon;
-use lease_tests::redis::{RedisServer, available, independent};
+use lease_tests::redis::RedisServer;
 
 use super::Both;
 use crate::setting::{
     HOLDER, TTL, claim, eventually, has_it, key, lease, locker, obtain, obtain_in_the_end, quorum,
+    servers,
 };
 
 /// R3: the renewal's task panicked at its second round, and nobody was told.
@@ -36,10 +37,7 @@ async fn heartbeats_go_on_after_some_that_failed() {
 /// kept while nobody can tell what became of it, and freed as soon as a majority can.
 #[tokio::test]
 async fn a_claim_that_got_no_majority_leaves_nothing_behind() {
-    if !available() {
-        return;
-    }
-    let mut servers = independent(5);
+    let Some(mut servers) = servers::<5>() else { return };
     let store = quorum(&servers).await;
     let locker = locker(store.clone(), TTL);
     for server in &mut servers[..3] {
@@ -60,10 +58,7 @@ async fn a_claim_that_got_no_majority_leaves_nothing_behind() {
 /// R3: servers that answered after the majority were neither renewed nor freed.
 #[tokio::test]
 async fn a_server_that_answers_late_is_extended_and_freed_like_the_others() {
-    if !available() {
-        return;
-    }
-    let servers = independent(3);
+    let Some(servers) = servers::<3>() else { return };
     let store = quorum(&servers).await;
     servers[2].hang();
     let grant = obtain(&store, "a").await;

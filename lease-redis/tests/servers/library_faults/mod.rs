@@ -15,26 +15,23 @@ use std::time::Duration;
 
 use lease_core::LockStore;
 use lease_redis::{RedisQuorum, RedisStore};
-use lease_tests::redis::{RedisServer, available, independent};
+use lease_tests::redis::RedisServer;
 
-use crate::setting::{flush, urls};
+use crate::setting::{flush, servers, urls};
 
 const TIMEOUT: Duration = Duration::from_millis(300);
 
 /// Three servers: a store on the first, and a quorum of all. Each test tries both, one after the
 /// other.
 struct Both {
-    servers: Vec<RedisServer>,
+    servers: [RedisServer; 3],
     single: Arc<dyn LockStore>,
     several: Arc<dyn LockStore>,
 }
 
 impl Both {
     async fn start() -> Option<Self> {
-        if !available() {
-            return None;
-        }
-        let servers = independent(3);
+        let servers = servers()?;
         let single = RedisStore::builder(servers[0].url()).with_timeout(TIMEOUT);
         let several = RedisQuorum::builder(urls(&servers)).without_quarantine();
         Some(Self {

@@ -10,11 +10,11 @@ use lease_core::{
 use lease_redis::RedisStore;
 use lease_tests::claims::{self, fresh_key, soon};
 use lease_tests::proxy::{Proxy, Wire};
-use lease_tests::redis::{RedisCluster, RedisServer, available};
+use lease_tests::redis::{RedisCluster, available};
 
 use super::{Both, TIMEOUT};
 use crate::setting::{
-    COUNTER, HOLDER, TTL, eventually, has_it, key, lease, locker, obtain_in_the_end,
+    COUNTER, HOLDER, TTL, eventually, has_it, key, lease, locker, obtain_in_the_end, servers,
 };
 
 /// RSN: one dead shard kept all locks after it from being renewed.
@@ -144,10 +144,7 @@ async fn a_heartbeat_of_a_former_holder_extends_nothing() {
 /// RSN: the time that locking took was believed in, too.
 #[tokio::test]
 async fn the_time_that_obtaining_took_is_not_believed_in() {
-    if !available() {
-        return;
-    }
-    let server = RedisServer::start();
+    let Some([server]) = servers() else { return };
     let way = Proxy::start(server.address(), Wire::Redis).await.unwrap();
     let url = format!("redis://{}", way.address());
     let store = RedisStore::builder(url).with_timeout(TTL).connect().await.unwrap();

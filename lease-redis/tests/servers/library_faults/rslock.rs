@@ -8,20 +8,17 @@ use lease_core::{LockStore, LossCause, StoreErrorKind};
 use lease_redis::{RedisQuorum, RedisStore};
 use lease_tests::claims::{self, soon};
 use lease_tests::proxy::{Proxy, Wire};
-use lease_tests::redis::{RedisServer, available, independent};
+use lease_tests::redis::RedisServer;
 
 use super::Both;
 use crate::setting::{
-    COUNTER, HOLDER, TTL, eventually, has_it, key, lease, locker, obtain, text, urls,
+    COUNTER, HOLDER, TTL, eventually, has_it, key, lease, locker, obtain, servers, text, urls,
 };
 
 /// RSL: a grant that took too long was refused, and stayed on the servers.
 #[tokio::test]
 async fn a_grant_that_comes_too_late_to_be_of_use_is_taken_back() {
-    if !available() {
-        return;
-    }
-    let servers = independent(3);
+    let Some(servers) = servers::<3>() else { return };
     let mut proxies = Vec::new();
     for server in &servers {
         proxies.push(Proxy::start(server.address(), Wire::Redis).await.unwrap());

@@ -10,7 +10,7 @@ use lease_core::StoreError;
 use crate::diagnose::Eviction;
 use crate::error::Fault;
 use crate::node::{Check, Node};
-use crate::reach::Common;
+use crate::reach::{Common, Login};
 use crate::store::RedisStore;
 
 /// Sets up a [`RedisStore`].
@@ -19,6 +19,7 @@ use crate::store::RedisStore;
 pub struct RedisStoreBuilder {
     reach: Reach,
     pool: Option<GivenPool>,
+    login: Option<Login>,
     replicas: usize,
     common: Common,
 }
@@ -51,7 +52,7 @@ impl RedisStoreBuilder {
     }
 
     fn new(reach: Reach) -> Self {
-        Self { reach, pool: None, replicas: 0, common: Common::default() }
+        Self { reach, pool: None, login: None, replicas: 0, common: Common::default() }
     }
 
     /// Names every key `prefix{key}…`. By default `lease:`.
@@ -118,6 +119,18 @@ impl RedisStoreBuilder {
         self
     }
 
+    /// Logs in to the master as `user`, with `password`; an empty `user` is the server's default.
+    /// Without this, as the first Sentinel's URL says. For a server behind Sentinel; a pool that
+    /// is given logs in as it was told.
+    pub fn with_master_login(
+        mut self,
+        user: impl Into<String>,
+        password: impl Into<String>,
+    ) -> Self {
+        self.login = Some(Login { user: user.into(), password: password.into() });
+        self
+    }
+
     /// Trusts what `certificates` name, instead of what the system trusts, and shows the
     /// client's own. For `rediss://` on a standalone server; Sentinels and Clusters are trusted
     /// as the system does, which `SSL_CERT_FILE` can name more for.
@@ -156,14 +169,22 @@ impl RedisStoreBuilder {
     fn node(&self, check: Check) -> Result<Node, Fault> {
         let common = &self.common;
         common.check()?;
+        let login = self.login.as_ref();
+        if login.is_some() && !matches!(self.reach, Reach::Sentinel { .. }) {
+            return Err(Fault::misconfigured(
+                "a master's login is for servers behind Sentinel: elsewhere it is in the URL",
+            ));
+        }
         let (name, connector) = match (&self.reach, &self.pool) {
             (Reach::Standalone(url), None) => common.standalone(url, None)?,
             (Reach::Standalone(url), Some(GivenPool::Standalone(pool))) => {
                 common.standalone(url, Some(pool.clone()))?
             }
-            (Reach::Sentinel { urls, master }, None) => common.sentinel(urls, master, None)?,
+            (Reach::Sentinel { urls, master }, None) => {
+                common.sentinel(urls, master, login, None)?
+            }
             (Reach::Sentinel { urls, master }, Some(GivenPool::Sentinel(pool))) => {
-                common.sentinel(urls, master, Some(pool.clone()))?
+                common.sentinel(urls, master, login, Some(pool.clone()))?
             }
             (Reach::Cluster(urls), None) => common.cluster(urls, None)?,
             (Reach::Cluster(urls), Some(GivenPool::Cluster(pool))) => {

@@ -37,7 +37,7 @@ pub fn url(bytes: &[u8]) {
     let (common, urls) = (Common::default(), [url.to_owned()]);
     let refusals = [
         common.standalone(url, None).err(),
-        common.sentinel(&urls, "master", None).err(),
+        common.sentinel(&urls, "master", None, None).err(),
         common.cluster(&urls, None).err(),
     ];
     // A socket's path has none.

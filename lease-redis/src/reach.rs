@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use deadpool_redis::{Manager, Runtime, Timeouts, cluster, sentinel};
 use redis::{
-    AsyncConnectionConfig, Client, ConnectionAddr, ConnectionInfo, IntoConnectionInfo, RedisError,
-    TlsMode,
+    AsyncConnectionConfig, Client, ConnectionAddr, ConnectionInfo, IntoConnectionInfo,
+    RedisConnectionInfo, RedisError, TlsMode,
 };
 
 use crate::connection::{Connector, sentinel_client};
@@ -27,6 +27,13 @@ pub(crate) struct Common {
     pub(crate) certificates: Option<redis::TlsCertificates>,
     #[cfg(feature = "simulation")]
     pub(crate) dialer: Option<crate::dial::Dialer>,
+}
+
+/// Who logs in to the master, where it is not who logs in to the Sentinels.
+#[derive(Clone)]
+pub(crate) struct Login {
+    pub(crate) user: String,
+    pub(crate) password: String,
 }
 
 #[cfg_attr(
@@ -102,6 +109,7 @@ impl Common {
         &self,
         urls: &[String],
         master: &str,
+        login: Option<&Login>,
         pool: Option<sentinel::Pool>,
     ) -> Result<(String, Connector), Fault> {
         let name = format!("redis master {master}");
@@ -111,7 +119,10 @@ impl Common {
         })?;
         let first = self.info(first)?;
         self.refuse_certificates(&name)?;
-        let to_master = first.redis_settings().clone();
+        let mut to_master = first.redis_settings().clone();
+        if let Some(login) = login {
+            to_master = login.on(to_master.db());
+        }
         // As the Sentinels are reached, so is the master: a password would be read on the way.
         let tls = tls_of(first.addr());
         let urls: Vec<_> = urls.iter().map(|url| without_database(url)).collect();
@@ -226,6 +237,21 @@ impl Default for Common {
             #[cfg(feature = "simulation")]
             dialer: None,
         }
+    }
+}
+
+impl Login {
+    fn on(&self, database: i64) -> RedisConnectionInfo {
+        let settings = RedisConnectionInfo::default().set_db(database);
+        let settings = settings.set_password(&self.password);
+        if self.user.is_empty() { settings } else { settings.set_username(&self.user) }
+    }
+}
+
+impl fmt::Debug for Login {
+    /// Without the password.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Login").field("user", &self.user).finish_non_exhaustive()
     }
 }
 

@@ -49,7 +49,8 @@ impl RedisStore {
     /// Sets up a store on whichever server the Sentinels at `urls` name as the master of
     /// `master`.
     ///
-    /// Credentials and the database of the first URL are used for the master, too.
+    /// Credentials and the database of the first URL are used for the master, too; where it has
+    /// other users, [`with_master_login`](RedisStoreBuilder::with_master_login) names one.
     pub fn sentinel<U: Into<String>>(
         urls: impl IntoIterator<Item = U>,
         master: impl Into<String>,

@@ -115,6 +115,8 @@ async fn values_out_of_range_are_refused_before_anything_is_sent() {
         Misconfigured,
         "Sentinel",
     );
+    let login = RedisStore::builder("redis://127.0.0.1:1").with_master_login("a", "b");
+    says(login.connect().await, Misconfigured, "in the URL");
 }
 
 fn claim() -> Claim {

@@ -10,7 +10,14 @@ if holds_now == ARGV[1] then
     tell(ARGV[6], ARGV[7])
     return 1
 end
-if holds_now or ARGV[5] ~= '1' then
+if ARGV[5] ~= '1' then
+    return 0
+end
+if holds_now then
+    -- Another's vote stands, and may be taken back. Then this node must know of the release.
+    if redis.call('HGET', KEYS[2], 'before') == ARGV[1] then
+        redis.call('HSET', KEYS[2], 'last', ARGV[1])
+    end
     return 0
 end
 -- This node may yet hear of the grant that is being released here: of a claim that is late, or of

@@ -174,6 +174,9 @@ impl<const N: usize> Steps<'_, N> {
             if there.holder == name(place) || nobody_came {
                 (there.holder, there.last) = (0, name(place));
                 there.links[place].freed = Freed::Released;
+            } else if there.holder != 0 && there.before == name(place) {
+                there.last = name(place);
+                there.links[place].freed = Freed::Released;
             } else {
                 there.links[place].freed = Freed::Nothing;
             }

@@ -3,15 +3,16 @@
 use std::time::Duration;
 
 use lease_core::{
-    Attributes, Beat, Change, Heartbeat, LeaseTable, LockStore, Obtained, Value, Written,
+    Attributes, Beat, Change, Heartbeat, LeaseTable, LockStore, Obtained, StoreErrorKind, Value,
+    Written,
 };
 use lease_redis::{RedisQuorum, RedisStore};
 use lease_tests::claims::{self, fresh_key, soon};
-use lease_tests::redis::{RedisCluster, RedisSentinel, RedisServer, available, independent};
+use lease_tests::redis::{RedisCluster, RedisSentinel, RedisServer, available};
 
 use futures_util::StreamExt;
 
-use crate::setting::{TTL, eventually};
+use crate::setting::{TTL, eventually, servers};
 
 /// What the README says to give the user: the command, and further rights by what they are for.
 fn rights(further: &[&str]) -> String {
@@ -91,10 +92,7 @@ async fn records(store: &dyn LeaseTable) {
 
 #[tokio::test]
 async fn the_rights_of_the_readme_suffice_on_one_server() {
-    if !available() {
-        return;
-    }
-    let servers = independent(1);
+    let Some(servers) = servers::<1>() else { return };
     allow(&servers, &[]);
     let store = RedisStore::connect(&as_user(vec![servers[0].url()])[0]).await.unwrap();
 
@@ -105,10 +103,7 @@ async fn the_rights_of_the_readme_suffice_on_one_server() {
 
 #[tokio::test]
 async fn the_rights_of_the_readme_suffice_on_a_quorum() {
-    if !available() {
-        return;
-    }
-    let servers = independent(3);
+    let Some(servers) = servers::<3>() else { return };
     allow(&servers, &[]);
     let urls = as_user(servers.iter().map(RedisServer::url).collect());
     let builder = RedisQuorum::builder(urls).without_quarantine();
@@ -176,12 +171,15 @@ async fn the_rights_of_the_readme_suffice_behind_sentinels() {
     let started = RedisSentinel::start();
     allow(&started.servers, &["+role"]);
     // The Sentinels have users of their own.
-    for sentinel in &started.sentinels {
-        let user = "ACL SETUSER leases on >secret +@connection +role +sentinel|masters";
+    let user = "ACL SETUSER onlookers on >another +@connection +role +sentinel|masters";
+    let urls = started.sentinels.iter().map(|sentinel| {
         assert_eq!(sentinel.command(user), "OK");
-    }
-    let urls = as_user(started.urls());
-    let store = RedisStore::sentinel(urls, RedisSentinel::MASTER).connect().await.unwrap();
+        sentinel.url().replace("//", "//onlookers:another@")
+    });
+    let builder = RedisStore::sentinel(urls, RedisSentinel::MASTER);
+    let refused = builder.clone().connect().await.unwrap_err();
+    assert_eq!(refused.kind(), StoreErrorKind::Denied, "{refused}");
+    let store = builder.with_master_login("leases", "secret").connect().await.unwrap();
 
     locks(&store).await;
     assert_eq!(denied(&started.servers[0]), "");

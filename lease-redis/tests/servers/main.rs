@@ -23,6 +23,7 @@ mod promotion;
 mod records;
 mod requests;
 mod reservations;
+mod scripts;
 mod setting;
 #[cfg(feature = "tls")]
 mod tls;

@@ -1,0 +1,163 @@
+//! What a node of a quorum does with requests that arrive late, each script by itself: no client
+//! sends them in such an order on purpose.
+
+use redis::{Connection, FromRedisValue, Script, Value};
+
+use lease_tests::redis::RedisServer;
+
+use crate::setting::servers;
+
+const COMMON: &str = include_str!("../../src/scripts/common.lua");
+const OBTAIN: &str = include_str!("../../src/scripts/obtain.lua");
+const WITHDRAW: &str = include_str!("../../src/scripts/withdraw.lua");
+const ADOPT: &str = include_str!("../../src/scripts/adopt.lua");
+const RELEASE: &str = include_str!("../../src/scripts/release.lua");
+const PUT_BACK: &str = include_str!("../../src/scripts/put_back.lua");
+const HEARTBEAT: &str = include_str!("../../src/scripts/heartbeat.lua");
+
+const DAY: &str = "86400000";
+const TTL: &str = "60000";
+
+/// One node, and what it is sent about one key.
+struct Node {
+    connection: Connection,
+    _server: RedisServer,
+}
+
+impl Node {
+    fn start() -> Option<Self> {
+        let [server] = servers()?;
+        let client = redis::Client::open(server.url()).unwrap();
+        Some(Self { connection: client.get_connection().unwrap(), _server: server })
+    }
+
+    fn run<T: FromRedisValue>(&mut self, script: &str, arguments: &[&str]) -> T {
+        let script = Script::new(&format!("{COMMON}{script}"));
+        let mut call = script.prepare_invoke();
+        call.key("{job}").key("{job}:counter").key("{job}:attributes");
+        for argument in arguments {
+            call.arg(argument);
+        }
+        call.invoke(&mut self.connection).unwrap()
+    }
+
+    /// The first two words of the answer; the second of a grant is its token.
+    fn obtain(&mut self, nonce: &str, round: &str) -> [String; 2] {
+        self.words(OBTAIN, &[nonce, "a", TTL, DAY, round, "0"])
+    }
+
+    fn adopt(&mut self, handed: &str, token: &str, nonce: &str, round: &str) -> [String; 2] {
+        self.words(ADOPT, &[handed, nonce, "b", TTL, DAY, round, token])
+    }
+
+    fn words(&mut self, script: &str, arguments: &[&str]) -> [String; 2] {
+        let answer: Vec<Value> = self.run(script, arguments);
+        let mut words = answer.into_iter().map(|word| redis::from_redis_value(word).unwrap());
+        [words.next().unwrap(), words.next().unwrap()]
+    }
+
+    fn withdraw(&mut self, nonce: &str, round: &str) -> bool {
+        self.run(WITHDRAW, &[nonce, round, "PUBLISH", "freed"])
+    }
+
+    fn release(&mut self, nonce: &str, token: &str) -> bool {
+        self.run(RELEASE, &[nonce, token, "", DAY, "1", "PUBLISH", "freed"])
+    }
+
+    fn put_back(&mut self, nonce: &str, token: &str) -> bool {
+        self.run(PUT_BACK, &[nonce, "a", token, "1", TTL, DAY, "0"])
+    }
+
+    fn holder(&mut self) -> Option<String> {
+        redis::cmd("HGET").arg("{job}").arg("nonce").query(&mut self.connection).unwrap()
+    }
+
+    fn holds(&mut self, nonce: &str) -> bool {
+        self.holder().as_deref() == Some(nonce)
+    }
+}
+
+#[test]
+fn a_late_withdrawal_leaves_a_later_round_alone() {
+    let Some(mut node) = Node::start() else { return };
+    assert_eq!(node.obtain("n1", "1")[0], "granted");
+    assert_eq!(node.obtain("n1", "2")[0], "again");
+
+    assert!(!node.withdraw("n1", "1"));
+    assert!(node.holds("n1"), "the vote of round 2 was taken back by the withdrawal of round 1");
+    assert!(node.withdraw("n1", "2"));
+    assert_eq!(node.holder(), None);
+    assert_eq!(node.obtain("n1", "3")[0], "granted", "what was withdrawn may be asked for again");
+}
+
+#[test]
+fn a_late_withdrawal_leaves_a_grant_that_was_extended_alone() {
+    let Some(mut node) = Node::start() else { return };
+    let [_, token] = node.obtain("n1", "1");
+    // It pairs keys, and there are three here: one grant.
+    let answers: Vec<String> = node.run(HEARTBEAT, &[DAY, "n1", "1", TTL, &token]);
+    assert_eq!(answers, ["extended"]);
+
+    assert!(!node.withdraw("n1", "7"));
+    assert!(node.holds("n1"));
+}
+
+#[test]
+fn an_adoption_that_is_asked_for_twice_outlives_the_withdrawal_of_its_first_round() {
+    let Some(mut node) = Node::start() else { return };
+    let [_, token] = node.obtain("n1", "1");
+    assert_eq!(node.adopt("n1", &token, "n2", "1")[0], "granted");
+    assert_eq!(node.adopt("n1", &token, "n2", "2")[0], "again");
+
+    assert!(!node.withdraw("n2", "1"));
+    assert!(node.holds("n2"));
+}
+
+#[test]
+fn who_handed_over_is_not_put_back_after_the_adoption_was_withdrawn() {
+    let Some(mut node) = Node::start() else { return };
+    let [_, token] = node.obtain("n1", "1");
+    assert_eq!(node.adopt("n1", &token, "n2", "1")[0], "granted");
+    assert!(node.withdraw("n2", "1"));
+
+    assert!(!node.put_back("n1", &token), "it was handed over here");
+    assert_eq!(node.obtain("n1", "9")[0], "held", "a late duplicate of what was handed over");
+}
+
+#[test]
+fn one_server_hands_over_the_grant_of_that_token_alone() {
+    let Some(mut node) = Node::start() else { return };
+    let [_, token] = node.obtain("n1", "0");
+    let later = (token.parse::<u64>().unwrap() + 1).to_string();
+
+    assert_eq!(node.adopt("n1", &later, "n2", "0")[0], "held");
+    assert_eq!(node.adopt("n1", &token, "n2", "0")[0], "granted");
+}
+
+#[test]
+fn a_release_is_remembered_beneath_a_vote_that_is_withdrawn() {
+    let Some(mut node) = Node::start() else { return };
+    let [_, token] = node.obtain("n1", "1");
+    // It runs out on this node alone, which votes for another before the release arrives.
+    let _: () = redis::cmd("DEL").arg("{job}").query(&mut node.connection).unwrap();
+    assert_eq!(node.obtain("n2", "1")[0], "granted");
+    assert!(!node.release("n1", &token), "the key is another's");
+    assert!(node.holds("n2"));
+    assert!(node.withdraw("n2", "1"));
+
+    assert!(!node.put_back("n1", &token), "it was released");
+    assert_eq!(node.holder(), None);
+}
+
+#[test]
+fn a_grant_that_was_not_released_is_put_back_after_the_vote_was_withdrawn() {
+    let Some(mut node) = Node::start() else { return };
+    let [_, token] = node.obtain("n1", "1");
+    let _: () = redis::cmd("DEL").arg("{job}").query(&mut node.connection).unwrap();
+    assert_eq!(node.obtain("n2", "1")[0], "granted");
+    assert!(!node.put_back("n1", &token), "the key is another's");
+    assert!(node.withdraw("n2", "1"));
+
+    assert!(node.put_back("n1", &token));
+    assert!(node.holds("n1"));
+}

@@ -97,7 +97,11 @@ impl Clerk {
                     self.take_back(ran.place, &key, argument(0));
                 }
                 let mut book = self.book.lock().unwrap();
-                if done {
+                let counted = book.counted.get(&(ran.place, key.clone()));
+                let before = counted.and_then(|counted| counted.iter().nth_back(1));
+                // A node of a quorum keeps it beneath a vote that may be taken back, too.
+                let beneath = before.is_some_and(|(nonce, _)| nonce == argument(0));
+                if done || beneath && argument(4) == "1" {
                     book.released.insert((ran.place, key), argument(0).to_owned());
                 } else if ran.before.lessee.is_none() {
                     book.released.remove(&(ran.place, key));

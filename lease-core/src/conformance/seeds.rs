@@ -10,7 +10,7 @@ use rand::Rng;
 use rand::rngs::StdRng;
 
 use super::ledger::{Figures, Violation};
-use super::trial::Verdict;
+use super::verdict::Verdict;
 
 /// A row of seeds, each a trial.
 ///

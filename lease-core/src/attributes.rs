@@ -142,20 +142,31 @@ impl fmt::Debug for Number {
     }
 }
 
-/// What one fenced write does to a record's attributes.
+/// What one fenced write does to a record's attributes, and what it expects to find there.
+///
+/// A grant keeps others from writing, but not an earlier request of its own holder's: one whose
+/// answer was lost may be applied after a newer one. What must never go back says what it
+/// replaces.
 ///
 /// # Examples
 ///
 /// ```
-/// use lease_core::Change;
+/// use lease_core::{Attributes, Change, Value};
 ///
-/// let change = Change::new().set("checkpoint", "49590338271490256608").remove("pending");
+/// let change = Change::new()
+///     .expecting("checkpoint", "49590338271490256607")
+///     .set("checkpoint", "49590338271490256608")
+///     .remove("pending");
 /// assert_eq!(change.removed().collect::<Vec<_>>(), ["pending"]);
+///
+/// let found = Attributes::from([("checkpoint".to_owned(), Value::from("49590338271490256609"))]);
+/// assert!(!change.fits(&found), "a newer checkpoint is there");
 /// ```
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 #[must_use = "a change does nothing until a table applies it"]
 pub struct Change {
     values: BTreeMap<String, Option<Value>>,
+    expected: BTreeMap<String, Option<Value>>,
 }
 
 impl Change {
@@ -176,6 +187,24 @@ impl Change {
         self
     }
 
+    /// Does nothing unless `name` is `value`. Whatever is expected must hold, and of one name the
+    /// last that was said.
+    ///
+    /// Expect what was written or read before. Values of different types differ, and so do
+    /// numbers of different sizes; whether `1` and `1.0` do is the store's affair: `DynamoDB`
+    /// compares numbers by their size, others as they were written. A value that was replaced and
+    /// has come back is as expected, so expect one that never does, as a checkpoint that grows.
+    pub fn expecting(mut self, name: impl Into<String>, value: impl Into<Value>) -> Self {
+        self.expected.insert(name.into(), Some(value.into()));
+        self
+    }
+
+    /// Does nothing if there is any `name`, be it [`Value::Null`].
+    pub fn expecting_none(mut self, name: impl Into<String>) -> Self {
+        self.expected.insert(name.into(), None);
+        self
+    }
+
     /// What is set, in the order of the names.
     pub fn assigned(&self) -> impl Iterator<Item = (&str, &Value)> {
         self.values.iter().filter_map(|(name, value)| Some((name.as_str(), value.as_ref()?)))
@@ -186,7 +215,17 @@ impl Change {
         self.values.iter().filter(|(_, value)| value.is_none()).map(|(name, _)| name.as_str())
     }
 
-    /// Makes the change in memory.
+    /// What is expected, in the order of the names; `None` where there must be no such attribute.
+    pub fn expected(&self) -> impl Iterator<Item = (&str, Option<&Value>)> {
+        self.expected.iter().map(|(name, value)| (name.as_str(), value.as_ref()))
+    }
+
+    /// Whether `attributes` are as expected, numbers as they were written.
+    pub fn fits(&self, attributes: &Attributes) -> bool {
+        self.expected().all(|(name, value)| attributes.get(name) == value)
+    }
+
+    /// Makes the change in memory, whatever is expected.
     pub fn apply(&self, attributes: &mut Attributes) {
         for (name, value) in &self.values {
             match value {

@@ -136,11 +136,15 @@ pub enum Heartbeat {
 
 /// What a store says to any other write under a grant.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[must_use = "a write under a lost grant changed nothing"]
-#[expect(clippy::exhaustive_enums, reason = "a fenced write is applied or it is not")]
+#[must_use = "a write that was not applied changed nothing"]
+#[expect(clippy::exhaustive_enums, reason = "who writes must treat each answer")]
 pub enum Written {
     /// The grant stood, and the write was applied.
     Applied,
+    /// The grant stood, but an attribute was not as the [`Change`](crate::Change) expects; nothing
+    /// was changed. An earlier try of the same change may be what is there instead: see
+    /// [`LeaseTable::update`](crate::LeaseTable::update).
+    Unexpected,
     /// The grant no longer stands; nothing was changed.
     Lost(LossCause),
 }

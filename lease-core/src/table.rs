@@ -17,7 +17,8 @@ use crate::token::FencingToken;
 ///
 /// What coordinates many keys needs this: who reads which shard and how far it has come, when a
 /// job last ran. Every write under a grant is refused once the grant no longer stands, so
-/// progress kept here cannot be overwritten by a former holder.
+/// progress kept here cannot be overwritten by a former holder; nor by a late request of the
+/// holder's own, where the change says what it replaces.
 #[async_trait]
 pub trait LeaseTable: LockStore {
     /// Reads the record of `key`; `None` where there is none.
@@ -44,12 +45,55 @@ pub trait LeaseTable: LockStore {
     /// Where the outcome is unknown.
     async fn create(&self, key: &LeaseKey, attributes: &Attributes) -> Result<bool, StoreError>;
 
-    /// Changes attributes, if `grant` still stands. Does not extend the lease. The record lasts
-    /// from then on, also if it was never created.
+    /// Changes attributes, if `grant` still stands and they are as `change` expects. Does not
+    /// extend the lease. The record lasts from then on, also if it was never created.
+    ///
+    /// # To ensure correctness
+    ///
+    /// Grant, expectations and writes are one atomic step: what is expected must hold at the
+    /// moment of the write. A lost grant is told as lost, whatever the attributes are. Where they
+    /// are not as expected, nothing is written, and no record is made to last. A value is as
+    /// expected if it equals the [`Value`](crate::Value), type included;
+    /// [`Change::expecting`] says what is left to the store.
     ///
     /// # Errors
     ///
-    /// Where the outcome is unknown.
+    /// Where the outcome is unknown: the request may yet be applied. Repeat the same change, with
+    /// the same expectations. [`Written::Applied`] and [`Written::Lost`] then say how it is. After
+    /// [`Written::Unexpected`], [`read`](Self::read) and compare: what is there may be what the
+    /// earlier try has written. So it may without an error, since a service's own client may
+    /// repeat a request whose answer was lost.
+    ///
+    /// # Examples
+    ///
+    /// A checkpoint that never goes back, whatever becomes of the requests:
+    ///
+    /// ```
+    /// use lease_core::{Change, Grant, LeaseTable, StoreError, Value, Written};
+    ///
+    /// /// Whether the checkpoint is `new`, as far as this grant can say.
+    /// async fn advance(
+    ///     table: &dyn LeaseTable,
+    ///     grant: &Grant,
+    ///     old: &str,
+    ///     new: &str,
+    /// ) -> Result<bool, StoreError> {
+    ///     let change = Change::new().expecting("checkpoint", old).set("checkpoint", new);
+    ///     let mut written = table.update(grant, &change).await;
+    ///     if written.as_ref().is_err_and(StoreError::is_retryable) {
+    ///         written = table.update(grant, &change).await;
+    ///     }
+    ///     Ok(match written? {
+    ///         Written::Applied => true,
+    ///         Written::Lost(_) => false,
+    ///         Written::Unexpected => {
+    ///             let record = table.read(&grant.key).await?;
+    ///             let found = record.and_then(|mut record| record.attributes.remove("checkpoint"));
+    ///             found == Some(Value::from(new))
+    ///         }
+    ///     })
+    /// }
+    /// ```
     async fn update(&self, grant: &Grant, change: &Change) -> Result<Written, StoreError>;
 
     /// Frees the key for `to` alone, if `grant` still stands; for anybody once `reserved` has

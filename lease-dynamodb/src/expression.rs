@@ -20,8 +20,8 @@ pub(crate) struct Expression {
     pub(crate) remove: Vec<&'static str>,
     /// All of them must hold.
     pub(crate) conditions: Vec<String>,
-    /// Attributes of the user's, each under a placeholder of its own.
-    payload_names: HashMap<String, String>,
+    /// Attributes of the user's, each with the number of its placeholder.
+    payload: HashMap<String, usize>,
     payload_set: Vec<String>,
     payload_remove: Vec<String>,
     values: HashMap<String, AttributeValue>,
@@ -41,16 +41,30 @@ impl Expression {
     }
 
     pub(crate) fn set_payload(&mut self, name: &str, value: AttributeValue) {
-        let number = self.payload_names.len();
-        self.payload_names.insert(format!("#payload{number}"), name.to_owned());
+        let number = self.payload(name);
         self.payload_set.push(format!("#payload{number} = :payload{number}"));
         self.values.insert(format!(":payload{number}"), value);
     }
 
     pub(crate) fn remove_payload(&mut self, name: &str) {
-        let number = self.payload_names.len();
-        self.payload_names.insert(format!("#payload{number}"), name.to_owned());
+        let number = self.payload(name);
         self.payload_remove.push(format!("#payload{number}"));
+    }
+
+    /// `=` compares values of every type, numbers by their size.
+    /// <https://docs.aws.amazon.com/amazondynamodb/latest/APIReference/API_Condition.html>
+    pub(crate) fn expect_payload(&mut self, name: &str, value: Option<AttributeValue>) {
+        let number = self.payload(name);
+        let Some(value) = value else {
+            return self.condition(format!("attribute_not_exists(#payload{number})"));
+        };
+        self.condition(format!("#payload{number} = :expected{number}"));
+        self.values.insert(format!(":expected{number}"), value);
+    }
+
+    fn payload(&mut self, name: &str) -> usize {
+        let next = self.payload.len();
+        *self.payload.entry(name.to_owned()).or_insert(next)
     }
 
     pub(crate) fn written(self, columns: &Columns) -> Written {
@@ -72,7 +86,11 @@ impl Expression {
             update.push_str(&remove.join(", "));
         }
         let condition = self.conditions.join(" AND ");
-        let mut names = self.payload_names;
+        let mut names: HashMap<String, String> = self
+            .payload
+            .into_iter()
+            .map(|(name, number)| (format!("#payload{number}"), name))
+            .collect();
         for text in [&update, &condition] {
             gather_names(text, columns, &mut names);
         }

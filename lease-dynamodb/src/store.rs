@@ -109,34 +109,6 @@ impl DynamoDbStore {
         }
     }
 
-    /// Sends a write under a grant; says what became of it, and how the grant was lost.
-    pub(crate) async fn write_under(
-        &self,
-        grant: &Grant,
-        write: crate::expression::Expression,
-    ) -> Result<Result<(), LossCause>, StoreError> {
-        let shared = &self.shared;
-        let outcome = shared
-            .requests
-            .update(&grant.key, write, &shared.settings.columns, Show::RefusedItem)
-            .await?;
-        self.judged_write(grant, outcome).await
-    }
-
-    pub(crate) async fn judged_write(
-        &self,
-        grant: &Grant,
-        outcome: Outcome,
-    ) -> Result<Result<(), LossCause>, StoreError> {
-        match outcome {
-            Outcome::Applied(_) => Ok(Ok(())),
-            Outcome::Refused(shown) => {
-                let item = self.shown(&grant.key, shown).await?;
-                Ok(Err(why_lost(grant, item.as_ref())))
-            }
-        }
-    }
-
     /// A sight of the key that has lasted for the holder's whole ttl.
     fn gone(&self, claim: &Claim) -> Option<Watched> {
         let watched = self.shared.observations.recall(&claim.key)?;
@@ -275,9 +247,8 @@ impl LockStore for DynamoDbStore {
         let Some(item) = self.shown(&grant.key, shown).await? else {
             return Ok(Heartbeat::Lost(LossCause::Expired));
         };
-        let ours = item.shows(grant) && item.lessee.as_ref() == Some(&grant.lessee);
         let overtaken = item.beat.is_some_and(|last| last >= beat);
-        Ok(if ours && overtaken && !item.evicted && !self.over(&item) {
+        Ok(if self.stands(grant, &item) && overtaken && !item.evicted {
             Heartbeat::Overtaken
         } else {
             Heartbeat::Lost(why_lost(grant, Some(&item)))
@@ -344,6 +315,11 @@ impl LockStore for DynamoDbStore {
 }
 
 impl DynamoDbStore {
+    /// Whether `item` shows that `grant` still has the key.
+    pub(crate) fn stands(&self, grant: &Grant, item: &Item) -> bool {
+        item.shows(grant) && item.lessee.as_ref() == Some(&grant.lessee) && !self.over(item)
+    }
+
     /// Whether the time of `item`'s holder is surely over by DynamoDB's time.
     fn over(&self, item: &Item) -> bool {
         match (item.expires_at, self.now()) {

@@ -3,11 +3,12 @@
 use std::time::Duration;
 
 use async_trait::async_trait;
+use aws_sdk_dynamodb::types::AttributeValue;
 use futures_util::StreamExt;
 use futures_util::stream::{self, BoxStream};
 use lease_core::{
-    Attributes, Change, FencingToken, Grant, LeaseKey, LeaseRecord, LeaseTable, Lessee, LossCause,
-    StoreError, StoreErrorKind, Value, Written,
+    Attributes, Change, FencingToken, Grant, LeaseKey, LeaseRecord, LeaseTable, Lessee, StoreError,
+    StoreErrorKind, Value, Written,
 };
 
 use crate::column::Column;
@@ -67,8 +68,21 @@ impl LeaseTable for DynamoDbStore {
             self.refuse_reserved(name)?;
             write.remove_payload(name);
         }
+        for (name, value) in change.expected() {
+            self.refuse_reserved(name)?;
+            let value = value.map(|value| as_sent(name, value)).transpose()?;
+            write.expect_payload(name, value);
+        }
         write::last(&mut write, settings);
-        Ok(written(self.write_under(grant, write).await?))
+        let columns = &settings.columns;
+        let requests = &self.shared.requests;
+        match requests.update(&grant.key, write, columns, Show::RefusedItem).await? {
+            Outcome::Applied(_) => Ok(Written::Applied),
+            Outcome::Refused(shown) => {
+                let item = self.shown(&grant.key, shown).await?;
+                Ok(self.why_not_updated(grant, change, item.as_ref()))
+            }
+        }
     }
 
     async fn transfer(
@@ -145,6 +159,17 @@ impl DynamoDbStore {
         Ok(if is_ours { Written::Applied } else { Written::Lost(why_lost(grant, item.as_ref())) })
     }
 
+    /// A refused update hit a lost grant or an unexpected attribute. Grants do not come back, so
+    /// one that stands in an item that was read later stood then: it was an attribute.
+    fn why_not_updated(&self, grant: &Grant, change: &Change, item: Option<&Item>) -> Written {
+        match item {
+            Some(item) if change.expected().next().is_some() && self.stands(grant, item) => {
+                Written::Unexpected
+            }
+            item => Written::Lost(why_lost(grant, item)),
+        }
+    }
+
     fn record(&self, key: LeaseKey, raw: RawItem) -> Result<Option<LeaseRecord>, StoreError> {
         let item = self.item(&key, raw)?;
         let holder = self.holder_of(&key, &item);
@@ -172,10 +197,7 @@ impl DynamoDbStore {
         for (name, value) in attributes {
             self.refuse_reserved(name)?;
             bytes += bytes_of(name, value);
-            let value = to_dynamodb(value).map_err(|refused| {
-                told(StoreErrorKind::Refused, format!("attribute {name:?} is {refused}"))
-            })?;
-            write.set_payload(name, value);
+            write.set_payload(name, as_sent(name, value)?);
         }
         if bytes > MAX_ITEM_BYTES {
             return Err(told(
@@ -201,9 +223,8 @@ impl DynamoDbStore {
     }
 }
 
-fn written(outcome: Result<(), LossCause>) -> Written {
-    match outcome {
-        Ok(()) => Written::Applied,
-        Err(cause) => Written::Lost(cause),
-    }
+fn as_sent(name: &str, value: &Value) -> Result<AttributeValue, StoreError> {
+    to_dynamodb(value).map_err(|refused| {
+        told(StoreErrorKind::Refused, format!("attribute {name:?} is {refused}"))
+    })
 }

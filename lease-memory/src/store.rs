@@ -26,7 +26,7 @@ use crate::watch::Watches;
 /// | the process pauses, or the machine is suspended | time goes on: leases run out meanwhile |
 /// | the wall clock steps | nothing |
 /// | the process ends | all leases end with it; tokens of the next process are larger, unless the wall clock was set back |
-/// | a request is doubled | nothing, for a ttl after the release, and for 10 s at least; after another lessee's grant was released, a late duplicate may hold the key for a ttl with nobody behind it |
+/// | a request is doubled | nothing, for a ttl after the release, and for 10 s at least; after another lessee's grant was released, a late duplicate may hold the key for a ttl with nobody behind it; a late update undoes a newer one of the same grant, unless it says what it expects |
 ///
 /// Records that nobody holds and that were not created through the table, nor updated, are
 /// forgotten a ttl after they were released; their tokens are not.
@@ -81,7 +81,7 @@ impl MemoryStore {
     }
 
     /// Runs `write` on the record of `grant`, if it still stands.
-    fn fenced(&self, grant: &Grant, write: impl FnOnce(&mut Record, Moment)) -> Written {
+    fn fenced(&self, grant: &Grant, write: impl FnOnce(&mut Record, Moment) -> Written) -> Written {
         let (mut shelf, now) = self.open();
         let Some(record) = shelf.record_mut(&grant.key) else {
             return Written::Lost(LossCause::Expired);
@@ -89,11 +89,11 @@ impl MemoryStore {
         if let Err(cause) = record.tenure_of(grant, now) {
             return Written::Lost(cause);
         }
-        write(record, now);
+        let written = write(record, now);
         if record.existence == Existence::Deleted {
             shelf.let_fade(&grant.key, now);
         }
-        Written::Applied
+        written
     }
 }
 
@@ -199,8 +199,12 @@ impl LeaseTable for MemoryStore {
 
     async fn update(&self, grant: &Grant, change: &Change) -> Result<Written, StoreError> {
         Ok(self.fenced(grant, |record, _now| {
+            if !change.fits(&record.attributes) {
+                return Written::Unexpected;
+            }
             change.apply(&mut record.attributes);
             record.existence = Existence::Lasting;
+            Written::Applied
         }))
     }
 
@@ -213,6 +217,7 @@ impl LeaseTable for MemoryStore {
         let written = self.fenced(grant, |record, now| {
             record.vacate(grant, now);
             record.reserve(Some(to.clone()), now + reserved);
+            Written::Applied
         });
         self.shared.watches.wake(&grant.key);
         Ok(written)
@@ -223,6 +228,7 @@ impl LeaseTable for MemoryStore {
             record.vacate(grant, now);
             record.attributes.clear();
             record.existence = Existence::Deleted;
+            Written::Applied
         });
         self.shared.watches.wake(&grant.key);
         Ok(written)

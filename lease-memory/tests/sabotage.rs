@@ -13,7 +13,8 @@ use futures_util::stream::BoxStream;
 use lease_core::conformance::{Fixture, lock_promises, table_promises};
 use lease_core::{
     Attributes, Beat, Change, Claim, FencingToken, Freed, Grant, Heartbeat, Holder, LeaseKey,
-    LeaseRecord, LeaseTable, Lessee, LockStore, LossCause, Nonce, Obtained, StoreError, Written,
+    LeaseRecord, LeaseTable, Lessee, LockStore, LossCause, Nonce, Obtained, StoreError, Value,
+    Written,
 };
 use lease_memory::MemoryStore;
 use uuid::Uuid;
@@ -51,6 +52,11 @@ enum Sabotage {
     AdoptionKeepsTheOldExpiry,
     AdoptionForgetsAttributes,
     UpdatesWhatHasExpired,
+    ExpectsTheFirstAlone,
+    ExpectsTextAlone,
+    IgnoresWhatIsExpectedAbsent,
+    RepeatsWhatItHasApplied,
+    TellsTheUnexpectedFirst,
     TransfersInSilence,
     BatchHasAnEnd,
 }
@@ -60,6 +66,8 @@ struct Sabotaged {
     store: MemoryStore,
     sabotage: Sabotage,
     known: Mutex<HashMap<LeaseKey, Known>>,
+    /// The changes that were applied.
+    applied: Mutex<Vec<Change>>,
     beats: AtomicU64,
     silent: Arc<AtomicBool>,
 }
@@ -119,6 +127,11 @@ sabotages! {
     AdoptionKeepsTheOldExpiry breaks an_adoption_lasts_for_its_own_ttl;
     AdoptionForgetsAttributes breaks attributes_are_told_to_who_adopts;
     UpdatesWhatHasExpired breaks an_update_after_expiry_changes_nothing;
+    ExpectsTheFirstAlone breaks an_update_that_expects_another_value_changes_nothing;
+    ExpectsTextAlone breaks every_type_of_attribute_can_be_expected;
+    IgnoresWhatIsExpectedAbsent breaks an_absent_attribute_can_be_expected;
+    RepeatsWhatItHasApplied breaks a_late_update_does_not_undo_a_newer_one;
+    TellsTheUnexpectedFirst breaks a_lost_grant_is_told_before_what_was_unexpected;
     TransfersInSilence breaks a_watch_wakes_on_transfer;
     BatchHasAnEnd breaks many_heartbeats_are_each_answered_once;
 }
@@ -132,6 +145,7 @@ impl Fixture for Sabotage {
             store: MemoryStore::counting_from_one(),
             sabotage: *self,
             known: Mutex::default(),
+            applied: Mutex::default(),
             beats: AtomicU64::default(),
             silent: Arc::default(),
         }
@@ -207,6 +221,27 @@ impl Sabotaged {
 fn now() -> tokio::time::Instant {
     #[expect(clippy::disallowed_methods, reason = "a saboteur's clock")]
     tokio::time::Instant::now()
+}
+
+/// The same change, with other expectations.
+fn expecting<'a>(
+    change: &'a Change,
+    expected: impl IntoIterator<Item = (&'a str, Option<&'a Value>)>,
+) -> Change {
+    let mut other = Change::new();
+    for (name, value) in change.assigned() {
+        other = other.set(name, value.clone());
+    }
+    for name in change.removed() {
+        other = other.remove(name);
+    }
+    for (name, value) in expected {
+        other = match value {
+            Some(value) => other.expecting(name, value.clone()),
+            None => other.expecting_none(name),
+        };
+    }
+    other
 }
 
 fn first() -> FencingToken {
@@ -413,6 +448,12 @@ impl LeaseTable for Sabotaged {
     }
 
     async fn update(&self, grant: &Grant, change: &Change) -> Result<Written, StoreError> {
+        let is_text = |value: Option<&Value>| value.is_none_or(|it| it.as_text().is_some());
+        if self.is(Sabotage::ExpectsTextAlone)
+            && !change.expected().all(|(_, value)| is_text(value))
+        {
+            return Ok(Written::Unexpected);
+        }
         let mut written = self.store.update(grant, change).await?;
         if let (Written::Lost(_), Some(known)) = (written, self.known(&grant.key))
             && self.is(if known.grant.nonce == grant.nonce {
@@ -420,6 +461,8 @@ impl LeaseTable for Sabotaged {
             } else {
                 Sabotage::UpdateIsNotFenced
             })
+            // What an update under a lost grant expects is the matter of another promise.
+            && change.expected().next().is_none()
         {
             written = self.store.update(&known.grant, change).await?;
         }
@@ -432,6 +475,27 @@ impl LeaseTable for Sabotaged {
                 written = self.store.update(&again, change).await?;
                 self.store.release(&again, None).await?;
             }
+        }
+        match written {
+            Written::Unexpected => {
+                let applied = self.applied.lock().unwrap().contains(change);
+                let careless = match self.sabotage {
+                    Sabotage::ExpectsTheFirstAlone => expecting(change, change.expected().take(1)),
+                    Sabotage::IgnoresWhatIsExpectedAbsent => {
+                        expecting(change, change.expected().filter(|(_, value)| value.is_some()))
+                    }
+                    Sabotage::RepeatsWhatItHasApplied if applied => expecting(change, []),
+                    _ => return Ok(written),
+                };
+                return self.store.update(grant, &careless).await;
+            }
+            Written::Lost(_) if self.is(Sabotage::TellsTheUnexpectedFirst) => {
+                let record = self.store.read(&grant.key).await?;
+                if record.is_some_and(|record| !change.fits(&record.attributes)) {
+                    return Ok(Written::Unexpected);
+                }
+            }
+            _ => self.applied.lock().unwrap().push(change.clone()),
         }
         if self.is(Sabotage::UpdateExtends) {
             self.store.heartbeat(grant, self.high_beat()).await?;

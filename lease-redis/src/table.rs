@@ -143,16 +143,21 @@ impl RedisStore {
         listed: Listed,
     ) -> Result<Call, StoreError> {
         let keys = &self.node.keys;
+        let with_value = || change.expected().filter_map(|(name, value)| Some((name, value?)));
+        let absent = || change.expected().filter(|(_, value)| value.is_none());
         let mut call = script::UPDATE
             .on([keys.holder(&grant.key), keys.counter(&grant.key), keys.attributes(&grant.key)])
             .arg(grant.nonce.to_string())
             .number(grant.token.get())
             .number(u64::from(listed == Listed::Already))
-            .number(count(change.assigned().count()));
-        for (name, value) in change.assigned() {
+            .number(count(change.assigned().count()))
+            .number(count(with_value().count()))
+            .number(count(absent().count()));
+        // What is expected is compared as it is written, so one value has one text.
+        for (name, value) in change.assigned().chain(with_value()) {
             call = call.arg(name).arg(written(name, value)?);
         }
-        for name in change.removed() {
+        for name in absent().map(|(name, _)| name).chain(change.removed()) {
             call = call.arg(name);
         }
         Ok(call)
@@ -170,6 +175,7 @@ impl RedisStore {
         let lost = |cause| Ok(Fenced::Written(Written::Lost(cause)));
         match answer.as_str() {
             "applied" => Ok(Fenced::Written(Written::Applied)),
+            "unexpected" => Ok(Fenced::Written(Written::Unexpected)),
             "unlisted" => Ok(Fenced::Unlisted),
             "expired" => lost(LossCause::Expired),
             "revoked" => lost(LossCause::Revoked),

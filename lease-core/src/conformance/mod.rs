@@ -196,6 +196,11 @@ macro_rules! __table_promises {
             table::an_update_under_an_earlier_token_changes_nothing
             table::an_update_after_expiry_changes_nothing
             table::an_update_does_not_extend
+            table::an_update_that_expects_another_value_changes_nothing
+            table::every_type_of_attribute_can_be_expected
+            table::an_absent_attribute_can_be_expected
+            table::a_late_update_does_not_undo_a_newer_one
+            table::a_lost_grant_is_told_before_what_was_unexpected
             table::a_list_has_every_record_of_its_prefix
             table::a_transferred_key_is_free_for_one_lessee_alone
             table::a_transferred_key_is_free_for_anybody_in_the_end

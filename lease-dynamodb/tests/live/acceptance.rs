@@ -52,6 +52,25 @@ async fn a_checkpoint_is_read_back_as_it_was_written() {
     }
 }
 
+/// As the README says; other stores compare them as they were written.
+#[tokio::test]
+async fn a_number_is_expected_by_its_size() {
+    for server in Server::all().await {
+        let store = ready(&server, &server.client()).await;
+        let key = fresh_key("shard");
+        let grant = obtain(&store, &key, "worker", LONG).await;
+        let written = |number: &str| Value::Number(number.parse().unwrap());
+        let first = Change::new().set("checkpoint", written("1.50"));
+        assert_eq!(store.update(&grant, &first).await.unwrap(), Written::Applied);
+
+        for (number, answer) in [("1.5", Written::Applied), ("1.51", Written::Unexpected)] {
+            let change = Change::new().expecting("checkpoint", written(number));
+            let found = store.update(&grant, &change).await.unwrap();
+            assert_eq!(found, answer, "{} for {number}", server.name);
+        }
+    }
+}
+
 // S1-4
 #[tokio::test]
 async fn a_lease_has_an_owner_and_an_end() {

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use aws_sdk_dynamodb::Client;
 use lease_core::{
-    Beat, BootClock, Clock, Heartbeat, LeaseOptions, LockStore, Locker, StoreErrorKind,
+    Beat, BootClock, Change, Clock, Heartbeat, LeaseOptions, LeaseTable, LockStore, Locker,
+    StoreErrorKind, Value, Written,
 };
 use lease_dynamodb::DynamoDbStore;
 use lease_tests::claims::{claim, fresh_key, granted, held, obtain, soon};
@@ -68,6 +69,27 @@ async fn a_retry_by_the_sdk_is_recognised_too() {
     retrying.release(&grant, None).await.unwrap();
 
     assert_eq!(retrying.holder(&key).await.unwrap(), None);
+}
+
+/// What a user is told to do then: read, and compare.
+#[tokio::test]
+async fn an_update_whose_answer_was_lost_is_found_by_reading() {
+    let (_server, direct, proxy, store) = behind_a_proxy().await;
+    let key = fresh_key("shard");
+    let grant = obtain(&store, &key, "a", LONG).await;
+    let retrying = DynamoDbStore::new(Client::from_conf(config_of(proxy.address()).build()), TABLE);
+    let first = Change::new().expecting_none("checkpoint").set("checkpoint", "1");
+    let second = Change::new().expecting("checkpoint", "1").set("checkpoint", "2");
+
+    proxy.next_with(UPDATE, Fault::CutAfter);
+    store.update(&grant, &first).await.unwrap_err();
+    let repeated = store.update(&grant, &first).await.unwrap();
+    proxy.next_with(UPDATE, Fault::CutAfter);
+    let repeated_by_the_sdk = retrying.update(&grant, &second).await.unwrap();
+
+    assert_eq!((repeated, repeated_by_the_sdk), (Written::Unexpected, Written::Unexpected));
+    let found = direct.read(&key).await.unwrap().unwrap().attributes;
+    assert_eq!(found.get("checkpoint"), Some(&Value::from("2")));
 }
 
 #[tokio::test]

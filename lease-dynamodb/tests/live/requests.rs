@@ -38,6 +38,9 @@ async fn each_operation_is_one_request() {
     let change = Change::new().set("checkpoint", "1");
     assert_eq!(store.update(&grant, &change).await.unwrap(), Written::Applied);
     assert_eq!(count.take(), 1, "update");
+    let change = change.expecting_none("checkpoint");
+    assert_eq!(store.update(&grant, &change).await.unwrap(), Written::Unexpected);
+    assert_eq!(count.take(), 1, "an update that expects something else");
     let (grant, _) = granted(store.adopt(&grant, &claim(&key, "b", LONG)).await.unwrap());
     assert_eq!(count.take(), 1, "adopt");
     store.evict(&key, grant.token).await.unwrap();

@@ -79,7 +79,8 @@ async fn records(store: &dyn LeaseTable) {
         |number: &str| Attributes::from([("checkpoint".to_owned(), Value::from(number))]);
     assert!(store.create(&key, &attributes("1")).await.unwrap());
     let grant = claims::obtain(store, &key, "a", TTL).await;
-    let change = Change::new().set("checkpoint", "2");
+    let change = Change::new().expecting("checkpoint", "1").set("checkpoint", "2");
+    let change = change.expecting_none("note");
     assert_eq!(store.update(&grant, &change).await.unwrap(), Written::Applied);
     assert_eq!(store.read(&key).await.unwrap().unwrap().attributes, attributes("2"));
     assert_eq!(store.list("").collect::<Vec<_>>().await.len(), 1);

@@ -70,3 +70,24 @@ async fn a_delete_and_a_transfer_whose_replies_were_lost_are_recognised() {
         assert_eq!(store.transfer(&grant, &to, TTL).await.unwrap(), Written::Applied);
     }
 }
+
+/// Numbers, too. The record of an update that found something else is not made, nor listed.
+#[tokio::test]
+async fn what_is_expected_is_compared_as_it_was_written() {
+    let Some([server]) = servers() else { return };
+    let store = RedisStore::connect(&server.url()).await.unwrap();
+    let grant = obtain(&store, "a").await;
+    let number = |text: &str| Value::Number(text.parse().unwrap());
+    let from = |text: &str| Change::new().expecting("number", number(text));
+
+    let on_none = store.update(&grant, &from("1").set("number", 2)).await.unwrap();
+    assert_eq!(on_none, Written::Unexpected);
+    assert_eq!(store.list("").count().await, 0);
+
+    let first = Change::new().expecting_none("number").set("number", number("1.0"));
+    assert_eq!(store.update(&grant, &first).await.unwrap(), Written::Applied);
+    assert_eq!(store.list("").count().await, 1);
+    for (text, answer) in [("1", Written::Unexpected), ("1.0", Written::Applied)] {
+        assert_eq!(store.update(&grant, &from(text)).await.unwrap(), answer, "{text}");
+    }
+}

@@ -99,6 +99,7 @@ async fn writes_of_the_store() -> Vec<(String, Value)> {
     let next = Claim::new(JOB.parse().unwrap(), "b".parse().unwrap(), nonce(2), ttl);
     let grant = claim.granted(FencingToken::new(5).unwrap());
     let change = Change::new().set("note", "new").remove("old");
+    let only_if = change.clone().expecting("note", "mine").expecting_none("other");
     let attributes = Attributes::from([("note".to_owned(), Attribute::from("first"))]);
     let purging = DynamoDbStore::new(client.clone(), "leases");
     let keeping = DynamoDbStore::builder(client, "leases").only_existing_rows().build().unwrap();
@@ -110,6 +111,7 @@ async fn writes_of_the_store() -> Vec<(String, Value)> {
             drop(store.release(&grant, Some(ttl)).await);
             drop(store.adopt(&grant, &next).await);
             drop(store.update(&grant, &change).await);
+            drop(store.update(&grant, &only_if).await);
             drop(store.transfer(&grant, &next.lessee, ttl).await);
             drop(store.delete(&grant).await);
             drop(store.create(&grant.key, &attributes).await);
@@ -141,8 +143,9 @@ fn any_item(random: &mut StdRng) -> Option<Item> {
         ("deleted", vec![json!({ "BOOL": true })]),
         ("lasting", vec![json!({ "S": "never" })]),
         ("purge_at", vec![json!({ "N": "7" }), json!({ "S": "never" })]),
-        ("note", vec![json!({ "S": "mine" })]),
+        ("note", vec![json!({ "S": "mine" }), json!({ "S": "mine" }), json!({ "B": "bWluZQ==" })]),
         ("old", vec![json!({ "L": [{ "N": "1" }] })]),
+        ("other", vec![json!({ "NULL": true })]),
     ];
     let mut item = Item::from_iter([(KEY.to_owned(), json!({ "S": JOB }))]);
     for (odds, columns) in [(0.8, &choices[..]), (0.15, &rare[..])] {

@@ -7,8 +7,8 @@ use std::time::Duration;
 use futures_util::StreamExt;
 
 use crate::attributes::{Attributes, Change, Value};
-use crate::conformance::Fixture;
 use crate::conformance::case::{Case, expect_granted, expect_held, name};
+use crate::conformance::{Call, Fault, Fixture};
 use crate::error::StoreError;
 use crate::grant::{Heartbeat, Obtained, Written};
 use crate::key::Lessee;
@@ -90,31 +90,9 @@ pub async fn attributes_are_told_to_who_adopts<F: Fixture<Store: LeaseTable>>(ca
 
 /// Every type of attribute is read back as it was written, to the last digit.
 pub async fn every_type_of_attribute_is_read_back<F: Fixture<Store: LeaseTable>>(case: Case<F>) {
-    let digits = "12345678901234567890123456789012345678".parse().map(Value::Number);
-    let list = Value::List(vec![Value::from("x"), Value::from(-1_i64), Value::Bool(false)]);
-    let texts = ["a", "ä", ""].map(str::to_owned);
-    let mut written = Attributes::new();
-    for (name, value) in [
-        ("text", Value::from("zwölf \"Boxkämpfer\"\n\u{0}")),
-        ("empty text", Value::from("")),
-        ("number", Value::from(-42_i64)),
-        ("digits", digits.unwrap_or(Value::Null)),
-        ("true", Value::Bool(true)),
-        ("bytes", Value::Bytes(vec![0, 255, 10])),
-        ("null", Value::Null),
-        ("empty list", Value::List(Vec::new())),
-        ("map", Value::Map(BTreeMap::from([("inner".to_owned(), list.clone())]))),
-        ("list", list),
-        ("texts", Value::TextSet(BTreeSet::from(texts))),
-        ("numbers", Value::NumberSet(["1", "2"].iter().flat_map(|n| n.parse()).collect())),
-        ("byte sets", Value::BytesSet(BTreeSet::from([vec![1], vec![2, 3]]))),
-    ] {
-        written.insert(name.to_owned(), value);
-    }
+    case.created(&every_type()).await;
 
-    case.created(&written).await;
-
-    assert_eq!(case.attributes().await, written);
+    assert_eq!(case.attributes().await, every_type());
 }
 
 /// An update sets and removes what it names, and leaves the rest.
@@ -196,6 +174,101 @@ pub async fn an_update_does_not_extend<F: Fixture<Store: LeaseTable>>(case: Case
     let _ = case.written(case.store.update(&grant, &change)).await;
 
     case.not_extended(&grant.key, &other).await;
+}
+
+/// An update is applied if all is as it expects, and changes nothing if one thing is not.
+pub async fn an_update_that_expects_another_value_changes_nothing<F: Fixture<Store: LeaseTable>>(
+    case: Case<F>,
+) {
+    let first = Attributes::from([
+        ("grass".to_owned(), Value::from("green")),
+        ("sky".to_owned(), Value::from("1")),
+    ]);
+    case.created(&first).await;
+    let grant = case.granted("a").await;
+    let change = Change::new().set("sky", "2").remove("grass");
+
+    for unexpected in [
+        change.clone().expecting("sky", "0"),
+        change.clone().expecting("sky", 1), // a number, and no text
+        change.clone().expecting("sea", "1"),
+        change.clone().expecting("grass", "green").expecting("sky", "0"),
+        change.clone().expecting("grass", "grey").expecting("sky", "1"),
+    ] {
+        let written = case.written(case.store.update(&grant, &unexpected)).await;
+        assert_eq!(written, Written::Unexpected, "{unexpected:?}");
+        assert_eq!(case.attributes().await, first, "{unexpected:?}");
+    }
+
+    let expected = change.expecting("grass", "green").expecting("sky", "1");
+    let written = case.written(case.store.update(&grant, &expected)).await;
+    assert_eq!(written, Written::Applied);
+    let second = Attributes::from([("sky".to_owned(), Value::from("2"))]);
+    assert_eq!(case.attributes().await, second);
+}
+
+/// Whatever can be written can be expected.
+pub async fn every_type_of_attribute_can_be_expected<F: Fixture<Store: LeaseTable>>(case: Case<F>) {
+    case.created(&every_type()).await;
+    let grant = case.granted("a").await;
+
+    for (name, value) in every_type() {
+        let change = Change::new().expecting(name.as_str(), value).set("last", name);
+        let written = case.written(case.store.update(&grant, &change)).await;
+        assert_eq!(written, Written::Applied, "{change:?}");
+    }
+}
+
+/// That there is no such attribute can be expected, on a record and where there is none yet. One
+/// without a value is there.
+pub async fn an_absent_attribute_can_be_expected<F: Fixture<Store: LeaseTable>>(case: Case<F>) {
+    let grant = case.granted("a").await;
+    let first = Change::new().expecting_none("sky").set("sky", Value::Null);
+    let second = Change::new().expecting_none("sky").set("sky", "blue");
+
+    let on_none = case.written(case.store.update(&grant, &first)).await;
+    let on_null = case.written(case.store.update(&grant, &second)).await;
+
+    assert_eq!((on_none, on_null), (Written::Applied, Written::Unexpected));
+    let expected = Attributes::from([("sky".to_owned(), Value::Null)]);
+    assert_eq!(case.attributes().await, expected);
+}
+
+/// A request that comes late, after its own repetition and a newer one, changes nothing: nothing
+/// that says what it replaces goes back.
+pub async fn a_late_update_does_not_undo_a_newer_one<F: Fixture<Store: LeaseTable>>(case: Case<F>) {
+    case.created(&Attributes::from([("checkpoint".to_owned(), Value::from("0"))])).await;
+    let grant = case.granted("a").await;
+    let step =
+        |from: &str, to: &str| Change::new().expecting("checkpoint", from).set("checkpoint", to);
+    let delay = case.ttl / 4;
+
+    case.store.next(Call::Write, Fault::ApplyLate(delay));
+    let unclear = case.store.update(&grant, &step("0", "1")).await;
+    let repeated = case.written(case.store.update(&grant, &step("0", "1"))).await;
+    let newer = case.written(case.store.update(&grant, &step("1", "2"))).await;
+    case.pass(delay * 2).await;
+
+    assert!(unclear.is_err(), "{unclear:?}");
+    assert_eq!((repeated, newer), (Written::Applied, Written::Applied));
+    let expected = Attributes::from([("checkpoint".to_owned(), Value::from("2"))]);
+    assert_eq!(case.attributes().await, expected);
+}
+
+/// Who has lost its grant is told so, whatever it expected.
+pub async fn a_lost_grant_is_told_before_what_was_unexpected<F: Fixture<Store: LeaseTable>>(
+    case: Case<F>,
+) {
+    case.created(&colours()).await;
+    let former = case.granted("a").await;
+    case.release(&former).await;
+    case.granted("b").await;
+
+    let change = Change::new().expecting("sky", "grey").set("sky", "black");
+    let written = case.written(case.store.update(&former, &change)).await;
+
+    assert_eq!(written, Written::Lost(LossCause::Superseded));
+    assert_eq!(case.attributes().await, colours());
 }
 
 /// A list has every record under its prefix, once, and no other.
@@ -388,6 +461,28 @@ fn colours() -> Attributes {
         ("sky".to_owned(), Value::from("blue")),
         ("grass".to_owned(), Value::from("green")),
     ])
+}
+
+fn every_type() -> Attributes {
+    let digits = "12345678901234567890123456789012345678".parse().map(Value::Number);
+    let list = Value::List(vec![Value::from("x"), Value::from(-1_i64), Value::Bool(false)]);
+    let texts = ["a", "ä", ""].map(str::to_owned);
+    let values = [
+        ("text", Value::from("zwölf \"Boxkämpfer\"\n\u{0}")),
+        ("empty text", Value::from("")),
+        ("number", Value::from(-42_i64)),
+        ("digits", digits.unwrap_or(Value::Null)),
+        ("true", Value::Bool(true)),
+        ("bytes", Value::Bytes(vec![0, 255, 10])),
+        ("null", Value::Null),
+        ("empty list", Value::List(Vec::new())),
+        ("map", Value::Map(BTreeMap::from([("inner".to_owned(), list.clone())]))),
+        ("list", list),
+        ("texts", Value::TextSet(BTreeSet::from(texts))),
+        ("numbers", Value::NumberSet(["1", "2"].iter().flat_map(|n| n.parse()).collect())),
+        ("byte sets", Value::BytesSet(BTreeSet::from([vec![1], vec![2, 3]]))),
+    ];
+    values.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
 }
 
 #[expect(clippy::expect_used, reason = "a promise is broken by panicking")]

@@ -5,12 +5,13 @@ use std::time::Duration;
 
 use lease_core::{BootClock, Clock, LeaseState, LockStore, LossCause, Released, StoreErrorKind};
 use lease_redis::RedisStore;
+use lease_tests::claims::soon;
 use lease_tests::line::Line;
 use lease_tests::redis::RedisServer;
 
 use crate::setting::{
-    beat, claim, lease, lines, locker, obtain_in_the_end, one, quorum, quorum_at, refused, servers,
-    urls_of,
+    beat, claim, eventually, key, lease, lines, locker, obtain, obtain_in_the_end, one, quorum,
+    quorum_at, refused, servers, urls_of,
 };
 
 const SHORT: Duration = Duration::from_secs(2);
@@ -160,4 +161,21 @@ async fn clients_that_reach_different_minorities_hold_nothing_together() {
     net.lines.iter().chain(&other_lines).for_each(Line::mend);
     assert_eq!(refused(&other).await.token, grant.token);
     assert_eq!(beat(&net.here, &grant).await, lease_core::Heartbeat::Extended);
+}
+
+/// Row "a minority is out of reach": of the nodes that are left, one alone may have had the key.
+#[tokio::test]
+async fn a_watch_that_missed_a_node_listens_to_it_once_it_can() {
+    let Some(mut net) = Divided::quorum().await else { return };
+    net.servers[2].kill();
+    let grant = obtain(&*net.elsewhere, "a").await;
+    net.servers[2].start_again();
+    net.lines[0].cut();
+    let freed =
+        eventually("watched on two nodes", async || net.here.watch(&key()).await.ok()).await;
+    net.lines[0].mend();
+
+    net.elsewhere.release(&grant, None).await.unwrap();
+
+    soon(freed).await;
 }

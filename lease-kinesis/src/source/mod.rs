@@ -1,5 +1,7 @@
 //! How a stream is read, whatever it is: in AWS, or in a test.
 
+mod sim;
+
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,6 +13,8 @@ use thiserror::Error;
 
 use crate::position::SequenceNumber;
 use crate::shard::{Shard, ShardId};
+
+pub use self::sim::{Faults, SimRecord, SimStream};
 
 /// A stream whose shards can be listed and read.
 ///
@@ -135,6 +139,9 @@ pub enum SourceErrorKind {
     Denied,
     /// The source has no such way.
     Unsupported,
+    /// The source refuses what it was asked: a place that the shard does not have, a time that is
+    /// yet to come.
+    Refused,
     /// The stream did not answer, or not in time.
     Unavailable,
 }

@@ -37,6 +37,8 @@ pub use crate::reader::Retrieval;
 pub use crate::record::{Batch, Record};
 pub use crate::settings::Checkpoints;
 pub use crate::shard::{HashKeyRange, Shard, ShardId, hash_key_of};
+#[cfg(feature = "aws")]
+pub use crate::source::KinesisSource;
 pub use crate::source::{
     Faults, Fetched, RawRecord, ReadFrom, ShardIterator, SimRecord, SimStream, Source, SourceError,
     SourceErrorKind,

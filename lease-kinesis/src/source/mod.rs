@@ -1,5 +1,7 @@
 //! How a stream is read, whatever it is: in AWS, or in a test.
 
+#[cfg(feature = "aws")]
+mod aws;
 mod sim;
 
 use std::fmt;
@@ -14,6 +16,8 @@ use thiserror::Error;
 use crate::position::SequenceNumber;
 use crate::shard::{Shard, ShardId};
 
+#[cfg(feature = "aws")]
+pub use self::aws::KinesisSource;
 pub use self::sim::{Faults, SimRecord, SimStream};
 
 /// A stream whose shards can be listed and read.

@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use aws_sdk_kinesis::Client;
+use aws_sdk_kinesis::error::ProvideErrorMetadata;
 use aws_sdk_kinesis::operation::list_shards::ListShardsOutput;
 use aws_sdk_kinesis::types::StartingPosition;
 use futures_util::stream::BoxStream;
@@ -91,7 +92,21 @@ impl KinesisSource {
         self.requests.sense("DescribeStreamSummary", id)
     }
 
-    async fn page(&self, token: Option<String>) -> Result<ListShardsOutput, SourceError> {
+    /// All shards; `None` where it took so long that the place in the list was forgotten.
+    async fn list(&self) -> Result<Option<Vec<Shard>>, SourceError> {
+        let (mut shards, mut token) = (Vec::new(), None);
+        loop {
+            let Some(page) = self.page(token).await? else { return Ok(None) };
+            let listed = convert::all(page.shards.unwrap_or_default(), convert::shard);
+            shards.extend(self.requests.sense(LIST, listed)?);
+            token = page.next_token;
+            if token.is_none() {
+                return Ok(Some(shards));
+            }
+        }
+    }
+
+    async fn page(&self, token: Option<String>) -> Result<Option<ListShardsOutput>, SourceError> {
         let request = self.requests.client.list_shards();
         let request = match token {
             // A token says which stream it is of, and nothing else may.
@@ -100,23 +115,27 @@ impl KinesisSource {
                 .set_stream_name(self.requests.stream.name())
                 .set_stream_arn(self.requests.stream.arn()),
         };
-        self.requests.ask("ListShards", request.send()).await
+        self.requests
+            .ask(LIST, async {
+                match request.send().await {
+                    Err(error) if error.code() == Some("ExpiredNextTokenException") => Ok(None),
+                    answer => answer.map(Some),
+                }
+            })
+            .await
     }
 }
 
 #[async_trait]
 impl Source for KinesisSource {
     async fn shards(&self) -> Result<Vec<Shard>, SourceError> {
-        let (mut shards, mut token) = (Vec::new(), None);
-        loop {
-            let page = self.page(token).await?;
-            let page_shards = convert::all(page.shards.unwrap_or_default(), convert::shard);
-            shards.extend(self.requests.sense("ListShards", page_shards)?);
-            token = page.next_token;
-            if token.is_none() {
+        for _ in 0..MOST_LISTINGS {
+            if let Some(shards) = self.list().await? {
                 return Ok(shards);
             }
         }
+        let advice = "listing takes longer than a place in the list is known";
+        Err(self.requests.asked(LIST).told(SourceErrorKind::Unavailable, advice))
     }
 
     async fn iterator(
@@ -202,3 +221,8 @@ impl fmt::Debug for KinesisSource {
 }
 
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
+
+const LIST: &str = "ListShards";
+
+/// A place in the list is known for 5 minutes: each listing after the first is good fortune.
+const MOST_LISTINGS: usize = 3;

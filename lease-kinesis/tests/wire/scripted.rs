@@ -1,0 +1,1 @@
+//! What no emulator answers, but Kinesis does.

@@ -97,11 +97,13 @@ pub struct Fetched {
     /// The records, in order. None may mean that there are none yet, or that the search for them
     /// goes on from `next`.
     pub records: Vec<RawRecord>,
-    /// Where to go on; `None` at the end of a shard that is closed.
+    /// Where to go on; `None` at the end of a shard that is closed. Of what was pushed, it says no
+    /// more than that there is more.
     pub next: Option<ShardIterator>,
     /// How far these are behind the newest record.
     pub behind: Duration,
-    /// Into what the shard was split or merged, at its end. Empty where the source does not tell.
+    /// Into what the shard was split or merged, at its end. Empty where the source does not tell;
+    /// their first numbers are 0 where it does not tell those.
     pub children: Vec<Shard>,
 }
 

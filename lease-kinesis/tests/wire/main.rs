@@ -6,6 +6,12 @@ mod scripted;
 mod stories;
 mod world;
 
+#[cfg(feature = "aws")]
+use std::sync::Arc;
+
+#[cfg(feature = "aws")]
+use lease_tests::kinesis::Server;
+
 use self::world::World;
 
 /// Each story for each stream; for the server that takes long to start, all of them on one.
@@ -29,7 +35,7 @@ macro_rules! tell {
             $(
                 #[tokio::test]
                 async fn $story() {
-                    let server = lease_tests::kinesis::Server::ferrokinesis().await;
+                    let server = Arc::new(Server::ferrokinesis().await);
                     stories::$story(&World::on(&server).await).await;
                 }
             )*
@@ -38,11 +44,10 @@ macro_rules! tell {
         #[cfg(feature = "aws")]
         #[tokio::test]
         async fn kinesis_local_agrees() {
-            let Some(server) = lease_tests::kinesis::Server::kinesis_local().await else { return };
+            let Some(server) = Server::kinesis_local().await else { return };
+            let server = Arc::new(server);
             $(
-                let told = tokio::time::Instant::now();
                 stories::$story(&World::on(&server).await).await;
-                println!("{}: {:?}", stringify!($story), told.elapsed());
             )*
         }
     };

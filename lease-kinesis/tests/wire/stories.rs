@@ -16,7 +16,7 @@ fn ids(shards: &[Shard]) -> Vec<ShardId> {
     ids
 }
 
-pub(crate) async fn all_shards_are_listed(world: &World<'_>) {
+pub(crate) async fn all_shards_are_listed(world: &World) {
     let mut shards = world.shards().await;
 
     shards.sort_by_key(|shard| shard.hash_keys);
@@ -29,7 +29,7 @@ pub(crate) async fn all_shards_are_listed(world: &World<'_>) {
     assert!(shards.iter().all(|shard| shard.is_open() && shard.parents.is_empty()));
 }
 
-pub(crate) async fn reading_begins_where_it_is_told_to(world: &World<'_>) {
+pub(crate) async fn reading_begins_where_it_is_told_to(world: &World) {
     let shard = world.shards().await[0].clone();
     let hash_key = shard.hash_keys.first();
     let first = world.put(hash_key, "1").await;
@@ -59,7 +59,7 @@ pub(crate) async fn reading_begins_where_it_is_told_to(world: &World<'_>) {
     assert_eq!(data(&fetched.records), [b"3"]);
 }
 
-pub(crate) async fn a_fetch_brings_no_more_than_asked_for(world: &World<'_>) {
+pub(crate) async fn a_fetch_brings_no_more_than_asked_for(world: &World) {
     let shard = world.shards().await[0].clone();
     for text in ["1", "2", "3"] {
         world.put(shard.hash_keys.first(), text).await;
@@ -73,7 +73,7 @@ pub(crate) async fn a_fetch_brings_no_more_than_asked_for(world: &World<'_>) {
     assert_eq!(data(&rest.records), [b"3"]);
 }
 
-pub(crate) async fn a_split_shard_ends_and_its_children_are_found(world: &World<'_>) {
+pub(crate) async fn a_split_shard_ends_and_its_children_are_found(world: &World) {
     let parent = world.shards().await[1].clone();
     let half = parent.hash_keys.first() + (1 << 100);
     world.put(half, "before").await;
@@ -103,7 +103,7 @@ pub(crate) async fn a_split_shard_ends_and_its_children_are_found(world: &World<
     assert_eq!(data(&records), [b"after"]);
 }
 
-pub(crate) async fn a_merged_shard_has_both_parents(world: &World<'_>) {
+pub(crate) async fn a_merged_shard_has_both_parents(world: &World) {
     let shards = world.shards().await;
     let [low, high, _] = &shards[..] else { panic!("{shards:?}") };
     world.put(low.hash_keys.first(), "low").await;
@@ -129,7 +129,7 @@ pub(crate) async fn a_merged_shard_has_both_parents(world: &World<'_>) {
     }
 }
 
-pub(crate) async fn an_old_iterator_is_expired(world: &World<'_>) {
+pub(crate) async fn an_old_iterator_is_expired(world: &World) {
     let Some(life) = world.life_of_iterators() else { return };
     let shard = world.shards().await[0].clone();
     let iterator = world.iterator(&shard.id, ReadFrom::TrimHorizon).await;
@@ -140,7 +140,7 @@ pub(crate) async fn an_old_iterator_is_expired(world: &World<'_>) {
     assert_eq!(error.kind(), SourceErrorKind::ExpiredIterator, "{error:?}");
 }
 
-pub(crate) async fn what_is_no_iterator_is_told(world: &World<'_>) {
+pub(crate) async fn what_is_no_iterator_is_told(world: &World) {
     let error = world.source.fetch(&ShardIterator::new("none"), 10).await.unwrap_err();
 
     if world.knows_its_iterators() {
@@ -150,7 +150,7 @@ pub(crate) async fn what_is_no_iterator_is_told(world: &World<'_>) {
     }
 }
 
-pub(crate) async fn an_unknown_shard_is_no_such_shard(world: &World<'_>) {
+pub(crate) async fn an_unknown_shard_is_no_such_shard(world: &World) {
     let unknown = "shardId-000000000099".parse().unwrap();
 
     let error = world.source.iterator(&unknown, &ReadFrom::TrimHorizon).await.unwrap_err();
@@ -158,7 +158,7 @@ pub(crate) async fn an_unknown_shard_is_no_such_shard(world: &World<'_>) {
     assert_eq!(error.kind(), SourceErrorKind::NoSuchShard, "{error:?}");
 }
 
-pub(crate) async fn records_are_pushed_until_the_shard_ends(world: &World<'_>) {
+pub(crate) async fn records_are_pushed_until_the_shard_ends(world: &World) {
     if !world.pushes() {
         return;
     }

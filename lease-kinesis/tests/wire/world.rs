@@ -12,22 +12,22 @@ use tokio::time::sleep;
 use self::wire::Wire;
 
 /// A stream of three shards.
-pub(crate) struct World<'a> {
+pub(crate) struct World {
     pub(crate) source: Arc<dyn Source>,
-    stream: Stream<'a>,
+    stream: Stream,
 }
 
-enum Stream<'a> {
-    Sim(SimStream, std::marker::PhantomData<&'a ()>),
+enum Stream {
+    Sim(SimStream),
     #[cfg(feature = "aws")]
-    Wire(Wire<'a>),
+    Wire(Wire),
 }
 
-impl World<'_> {
+impl World {
     pub(crate) fn sim() -> Self {
         let stream = SimStream::new(3);
         let source = Arc::new(stream.clone());
-        Self { source, stream: Stream::Sim(stream, std::marker::PhantomData) }
+        Self { source, stream: Stream::Sim(stream) }
     }
 
     pub(crate) async fn shards(&self) -> Vec<Shard> {
@@ -43,7 +43,7 @@ impl World<'_> {
     /// The number of the record.
     pub(crate) async fn put(&self, hash_key: u128, data: &str) -> SequenceNumber {
         match &self.stream {
-            Stream::Sim(stream, _) => {
+            Stream::Sim(stream) => {
                 let data = data.to_owned();
                 stream.put_with_hash_key("key", hash_key, data).record.sequence
             }
@@ -54,7 +54,7 @@ impl World<'_> {
 
     pub(crate) async fn split(&self, shard: &ShardId, at: u128) {
         match &self.stream {
-            Stream::Sim(stream, _) => drop(stream.split(shard, at).unwrap()),
+            Stream::Sim(stream) => drop(stream.split(shard, at).unwrap()),
             #[cfg(feature = "aws")]
             Stream::Wire(wire) => wire.split(shard, at).await,
         }
@@ -62,7 +62,7 @@ impl World<'_> {
 
     pub(crate) async fn merge(&self, one: &ShardId, other: &ShardId) {
         match &self.stream {
-            Stream::Sim(stream, _) => drop(stream.merge(one, other).unwrap()),
+            Stream::Sim(stream) => drop(stream.merge(one, other).unwrap()),
             #[cfg(feature = "aws")]
             Stream::Wire(wire) => wire.merge(one, other).await,
         }
@@ -100,7 +100,7 @@ impl World<'_> {
     /// As long as a stream wants it between two fetches; time in which clocks go on.
     pub(crate) async fn rest(&self) {
         match &self.stream {
-            Stream::Sim(..) => sleep(Duration::from_millis(200)).await,
+            Stream::Sim(_) => sleep(Duration::from_millis(200)).await,
             #[cfg(feature = "aws")]
             Stream::Wire(_) => sleep(Duration::from_millis(20)).await,
         }
@@ -109,7 +109,7 @@ impl World<'_> {
     /// Longer than an iterator lives, where that can be waited for.
     pub(crate) fn life_of_iterators(&self) -> Option<Duration> {
         match &self.stream {
-            Stream::Sim(..) => Some(Duration::from_secs(301)),
+            Stream::Sim(_) => Some(Duration::from_secs(301)),
             #[cfg(feature = "aws")]
             Stream::Wire(wire) => wire.life_of_iterators(),
         }
@@ -132,7 +132,7 @@ impl World<'_> {
 
     fn is_not(&self, server: &str) -> bool {
         match &self.stream {
-            Stream::Sim(..) => true,
+            Stream::Sim(_) => true,
             #[cfg(feature = "aws")]
             Stream::Wire(wire) => wire.server.name != server,
         }
@@ -160,25 +160,28 @@ mod wire {
 
     use super::*;
 
-    pub(super) struct Wire<'a> {
-        pub(super) server: &'a Server,
+    pub(super) struct Wire {
+        pub(super) server: Arc<Server>,
         client: Client,
         name: String,
     }
 
-    impl<'a> World<'a> {
+    impl World {
         /// A stream of its own on `server`.
-        pub(crate) async fn on(server: &'a Server) -> Self {
+        pub(crate) async fn on(server: &Arc<Server>) -> Self {
             static STREAMS: AtomicU32 = AtomicU32::new(0);
             let name = format!("stream-{}", STREAMS.fetch_add(1, Ordering::Relaxed));
             server.create_stream(&name, 3).await;
             let client = server.client();
             let source = KinesisSource::new(&client, &name).with_consumer("consumer");
-            Self { source: Arc::new(source), stream: Stream::Wire(Wire { server, client, name }) }
+            Self {
+                source: Arc::new(source),
+                stream: Stream::Wire(Wire { server: Arc::clone(server), client, name }),
+            }
         }
     }
 
-    impl Wire<'_> {
+    impl Wire {
         pub(super) async fn put(&self, hash_key: u128, data: &str) -> SequenceNumber {
             let request = self.client.put_record().stream_name(&self.name).partition_key("key");
             let request = request.explicit_hash_key(hash_key.to_string());

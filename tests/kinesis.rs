@@ -88,7 +88,9 @@ impl Server {
         let program = tool("kinesis-local", &["node_modules/kinesis-local/main.js"])?;
         let port = free_port().await;
         let mut command = Command::new(node);
-        command.args(["--import", LOOPBACK_ALONE]).arg(program);
+        command.args(["--import", LOOPBACK_ALONE]).arg(&program);
+        // Where its certificate is.
+        command.current_dir(program.parent().expect("a folder"));
         command.envs([("SHARD_LIMIT", "1000"), ("LOG_LEVEL", "ERROR")]);
         for change in ["CREATE_STREAM", "DELETE_STREAM", "SPLIT_SHARD", "MERGE_SHARDS"] {
             command.env(format!("{change}_DURATION"), "5ms");

@@ -33,9 +33,8 @@ pub(crate) async fn reading_begins_where_it_is_told_to(world: &World) {
     let shard = world.shards().await[0].clone();
     let hash_key = shard.hash_keys.first();
     let first = world.put(hash_key, "1").await;
-    world.rest().await;
+    world.let_time_go_on().await;
     let second = world.put(hash_key, "2").await;
-    world.rest().await;
     assert!(first < second);
 
     let (all, _) = world.read(&shard.id, ReadFrom::TrimHorizon, Until::Records(2)).await;

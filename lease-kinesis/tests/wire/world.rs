@@ -97,13 +97,19 @@ impl World {
         panic!("shard {shard} has {records:?}, and not {until:?}");
     }
 
-    /// As long as a stream wants it between two fetches; time in which clocks go on.
+    /// As long as a stream wants it between two fetches.
     pub(crate) async fn rest(&self) {
         match &self.stream {
             Stream::Sim(_) => sleep(Duration::from_millis(200)).await,
             #[cfg(feature = "aws")]
             Stream::Wire(_) => sleep(Duration::from_millis(20)).await,
         }
+    }
+
+    /// Until what arrives has another time than what arrived.
+    pub(crate) async fn let_time_go_on(&self) {
+        let of_a_second = !self.is_not("ferrokinesis");
+        sleep(Duration::from_millis(if of_a_second { 1_000 } else { 20 })).await;
     }
 
     /// Longer than an iterator lives, where that can be waited for.

@@ -42,13 +42,14 @@ fn hash_keys(range: Option<types::HashKeyRange>) -> Result<HashKeyRange, Nonsens
 }
 
 pub(super) fn record(record: types::Record) -> Result<RawRecord, Nonsense> {
-    let arrived = record.approximate_arrival_timestamp.and_then(|at| at.to_millis().ok());
+    // Sent as seconds with a fraction, of which the last digit is lost on the way: rounded, not cut.
+    let millis = |at: DateTime| u64::try_from((at.as_nanos() + 500_000) / 1_000_000).ok();
     Ok(RawRecord {
         sequence: record.sequence_number.parse()?,
         // A stream that distributes its records by itself may have none.
         partition_key: record.partition_key.unwrap_or_default().into(),
         data: Bytes::from(record.data.into_inner()),
-        arrived: arrived.and_then(|at| u64::try_from(at).ok()),
+        arrived: record.approximate_arrival_timestamp.and_then(millis),
     })
 }
 

@@ -2,10 +2,9 @@
 
 use std::fmt;
 use std::net::SocketAddr;
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
-use std::time::Duration;
 
 use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::config::interceptors::BeforeTransmitInterceptorContextRef;
@@ -15,9 +14,10 @@ use aws_sdk_dynamodb::config::{
 };
 use aws_sdk_dynamodb::error::BoxError;
 use aws_sdk_dynamodb::primitives::{DateTime, DateTimeFormat};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 
+use crate::process::{Process, free_port};
 use crate::proxy::{Proxy, Wire};
 use crate::tools::tool;
 
@@ -38,17 +38,6 @@ enum Running {
     Elsewhere,
     InProcess(oneshot::Sender<()>),
     Process(Process),
-}
-
-#[derive(Debug)]
-struct Process(Child);
-
-impl Drop for Process {
-    fn drop(&mut self) {
-        // One that has ended already needs no killing.
-        drop(self.0.kill());
-        drop(self.0.wait());
-    }
 }
 
 impl fmt::Debug for Server {
@@ -147,26 +136,11 @@ impl Server {
         Some(Self::process("dynalite", command, port).await)
     }
 
-    async fn process(name: &'static str, mut command: Command, port: u16) -> Self {
-        let child = command
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()
-            .expect("the server is run");
-        let process = Process(child);
-        let address = SocketAddr::from(([127, 0, 0, 1], port));
-        let listening = async {
-            while TcpStream::connect(address).await.is_err() {
-                tokio::time::sleep(Duration::from_millis(20)).await;
-            }
-        };
-        tokio::time::timeout(Duration::from_mins(1), listening)
-            .await
-            .expect("the server listens within a minute");
+    async fn process(name: &'static str, command: Command, port: u16) -> Self {
+        let process = Process::listening(command, port).await;
         Self {
             name,
-            address: Some(address),
+            address: Some(SocketAddr::from(([127, 0, 0, 1], port))),
             table: None,
             database: None,
             _running: Running::Process(process),
@@ -384,9 +358,4 @@ fn shifted(line: &str, seconds: i64) -> Option<String> {
     let date = DateTime::from_str(date.trim(), DateTimeFormat::HttpDate).ok()?;
     let date = DateTime::from_secs(date.secs() + seconds);
     Some(format!("date: {}", date.fmt(DateTimeFormat::HttpDate).ok()?))
-}
-
-async fn free_port() -> u16 {
-    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
-    listener.local_addr().expect("its address").port()
 }

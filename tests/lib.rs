@@ -5,8 +5,10 @@
 
 pub mod claims;
 pub mod dynamodb;
+pub mod kinesis;
 pub mod latency;
 pub mod line;
+mod process;
 pub mod proxy;
 pub mod redis;
 pub mod redis_tls;

@@ -37,7 +37,10 @@ pub use crate::reader::Retrieval;
 pub use crate::record::{Batch, Record};
 pub use crate::settings::Checkpoints;
 pub use crate::shard::{HashKeyRange, Shard, ShardId, hash_key_of};
+#[cfg(feature = "aws")]
+pub use crate::source::KinesisSource;
 pub use crate::source::{
-    Fetched, RawRecord, ReadFrom, ShardIterator, Source, SourceError, SourceErrorKind,
+    Faults, Fetched, RawRecord, ReadFrom, ShardIterator, SimRecord, SimStream, Source, SourceError,
+    SourceErrorKind,
 };
 pub use crate::worker::{Worker, WorkerError, WorkerHandle};

@@ -1,5 +1,9 @@
 //! How a stream is read, whatever it is: in AWS, or in a test.
 
+#[cfg(feature = "aws")]
+mod aws;
+mod sim;
+
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,6 +15,10 @@ use thiserror::Error;
 
 use crate::position::SequenceNumber;
 use crate::shard::{Shard, ShardId};
+
+#[cfg(feature = "aws")]
+pub use self::aws::KinesisSource;
+pub use self::sim::{Faults, SimRecord, SimStream};
 
 /// A stream whose shards can be listed and read.
 ///
@@ -89,11 +97,13 @@ pub struct Fetched {
     /// The records, in order. None may mean that there are none yet, or that the search for them
     /// goes on from `next`.
     pub records: Vec<RawRecord>,
-    /// Where to go on; `None` at the end of a shard that is closed.
+    /// Where to go on; `None` at the end of a shard that is closed. Of what was pushed, it says no
+    /// more than that there is more.
     pub next: Option<ShardIterator>,
     /// How far these are behind the newest record.
     pub behind: Duration,
-    /// Into what the shard was split or merged, at its end. Empty where the source does not tell.
+    /// Into what the shard was split or merged, at its end. Empty where the source does not tell;
+    /// their first numbers are 0 where it does not tell those.
     pub children: Vec<Shard>,
 }
 
@@ -135,6 +145,9 @@ pub enum SourceErrorKind {
     Denied,
     /// The source has no such way.
     Unsupported,
+    /// The source refuses what it was asked: a place that the shard does not have, a time that is
+    /// yet to come.
+    Refused,
     /// The stream did not answer, or not in time.
     Unavailable,
 }

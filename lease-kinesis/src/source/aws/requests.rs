@@ -1,0 +1,106 @@
+//! Requests to one stream: each within its time limit.
+
+use std::fmt;
+use std::future::Future;
+use std::time::Duration;
+
+use aws_sdk_kinesis::Client;
+use aws_sdk_kinesis::config::retry::RetryConfig;
+use aws_sdk_kinesis::error::{ProvideErrorMetadata, SdkError};
+use aws_sdk_kinesis::types::StreamDescriptionSummary;
+use tokio::time::timeout;
+
+use super::error::Asked;
+use crate::source::{SourceError, SourceErrorKind};
+
+#[derive(Debug, Clone)]
+pub(super) struct Requests {
+    pub(super) client: Client,
+    pub(super) stream: StreamName,
+    pub(super) limit: Duration,
+}
+
+#[derive(Debug, Clone)]
+pub(super) enum StreamName {
+    Name(String),
+    Arn(String),
+}
+
+impl StreamName {
+    pub(super) fn new(text: String) -> Self {
+        if text.starts_with("arn:") { Self::Arn(text) } else { Self::Name(text) }
+    }
+
+    fn as_str(&self) -> &str {
+        let (Self::Name(text) | Self::Arn(text)) = self;
+        text
+    }
+
+    /// For requests that take either.
+    pub(super) fn name(&self) -> Option<String> {
+        match self {
+            Self::Name(name) => Some(name.clone()),
+            Self::Arn(_) => None,
+        }
+    }
+
+    pub(super) fn arn(&self) -> Option<String> {
+        match self {
+            Self::Name(_) => None,
+            Self::Arn(arn) => Some(arn.clone()),
+        }
+    }
+}
+
+impl Requests {
+    pub(super) fn new(client: &Client, stream: StreamName, limit: Duration) -> Self {
+        // The user's own client, connections included: whoever reads, retries, and knows the
+        // pace of each shard.
+        let config = client.config().to_builder().retry_config(RetryConfig::disabled()).build();
+        Self { client: Client::from_conf(config), stream, limit }
+    }
+
+    pub(super) fn asked(&self, operation: &'static str) -> Asked<'_> {
+        Asked { operation, stream: self.stream.as_str() }
+    }
+
+    /// The answer to `request`, where it comes in time.
+    pub(super) async fn ask<T, E, R>(
+        &self,
+        operation: &'static str,
+        request: impl Future<Output = Result<T, SdkError<E, R>>>,
+    ) -> Result<T, SourceError>
+    where
+        E: ProvideErrorMetadata + std::error::Error + Send + Sync + 'static,
+        R: fmt::Debug + Send + Sync + 'static,
+    {
+        let asked = self.asked(operation);
+        match timeout(self.limit, Box::pin(request)).await {
+            Ok(answer) => answer.map_err(|error| asked.failed(error)),
+            Err(_) => Err(asked.timed_out(self.limit)),
+        }
+    }
+
+    /// What the answer to `operation` says, where it makes sense.
+    pub(super) fn sense<T, E: fmt::Display>(
+        &self,
+        operation: &'static str,
+        answer: Result<T, E>,
+    ) -> Result<T, SourceError> {
+        answer.map_err(|nonsense| {
+            let advice = format!("an answer that makes no sense: {nonsense}");
+            self.asked(operation).told(SourceErrorKind::Unavailable, &advice)
+        })
+    }
+
+    pub(super) async fn describe(&self) -> Result<StreamDescriptionSummary, SourceError> {
+        const OPERATION: &str = "DescribeStreamSummary";
+
+        let request = self.client.describe_stream_summary();
+        let request = request.set_stream_name(self.stream.name());
+        let request = request.set_stream_arn(self.stream.arn());
+        let answer = self.ask(OPERATION, request.send()).await?;
+        let summary = answer.stream_description_summary.ok_or("no description");
+        self.sense(OPERATION, summary)
+    }
+}

@@ -1,0 +1,217 @@
+//! A stream, whatever it is, and what a story does to it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use lease_kinesis::{
+    RawRecord, ReadFrom, SequenceNumber, Shard, ShardId, ShardIterator, SimStream, Source,
+};
+use tokio::time::sleep;
+
+#[cfg(feature = "aws")]
+use self::wire::Wire;
+
+/// A stream of three shards.
+pub(crate) struct World {
+    pub(crate) source: Arc<dyn Source>,
+    stream: Stream,
+}
+
+enum Stream {
+    Sim(SimStream),
+    #[cfg(feature = "aws")]
+    Wire(Wire),
+}
+
+impl World {
+    pub(crate) fn sim() -> Self {
+        let stream = SimStream::new(3);
+        let source = Arc::new(stream.clone());
+        Self { source, stream: Stream::Sim(stream) }
+    }
+
+    pub(crate) async fn shards(&self) -> Vec<Shard> {
+        let mut shards = self.source.shards().await.unwrap();
+        shards.sort_by(|one, other| one.begins.cmp(&other.begins).then(one.id.cmp(&other.id)));
+        shards
+    }
+
+    pub(crate) async fn shard(&self, id: &ShardId) -> Shard {
+        self.shards().await.into_iter().find(|shard| shard.id == *id).unwrap()
+    }
+
+    /// The number of the record.
+    pub(crate) async fn put(&self, hash_key: u128, data: &str) -> SequenceNumber {
+        match &self.stream {
+            Stream::Sim(stream) => {
+                let data = data.to_owned();
+                stream.put_with_hash_key("key", hash_key, data).record.sequence
+            }
+            #[cfg(feature = "aws")]
+            Stream::Wire(wire) => wire.put(hash_key, data).await,
+        }
+    }
+
+    pub(crate) async fn split(&self, shard: &ShardId, at: u128) {
+        match &self.stream {
+            Stream::Sim(stream) => drop(stream.split(shard, at).unwrap()),
+            #[cfg(feature = "aws")]
+            Stream::Wire(wire) => wire.split(shard, at).await,
+        }
+    }
+
+    pub(crate) async fn merge(&self, one: &ShardId, other: &ShardId) {
+        match &self.stream {
+            Stream::Sim(stream) => drop(stream.merge(one, other).unwrap()),
+            #[cfg(feature = "aws")]
+            Stream::Wire(wire) => wire.merge(one, other).await,
+        }
+    }
+
+    pub(crate) async fn iterator(&self, shard: &ShardId, from: ReadFrom) -> ShardIterator {
+        self.source.iterator(shard, &from).await.unwrap()
+    }
+
+    /// What is in `shard` from there on: at least `count` records, or all up to its end. Its end,
+    /// where that was reached.
+    pub(crate) async fn read(
+        &self,
+        shard: &ShardId,
+        from: ReadFrom,
+        until: Until,
+    ) -> (Vec<RawRecord>, Option<End>) {
+        let mut iterator = self.iterator(shard, from).await;
+        let mut records = Vec::new();
+        for _ in 0..100 {
+            let fetched = self.source.fetch(&iterator, 1_000).await.unwrap();
+            records.extend(fetched.records);
+            let Some(next) = fetched.next else {
+                return (records, Some(End { children: fetched.children }));
+            };
+            if matches!(until, Until::Records(count) if records.len() >= count) {
+                return (records, None);
+            }
+            iterator = next;
+            self.rest().await;
+        }
+        panic!("shard {shard} has {records:?}, and not {until:?}");
+    }
+
+    /// As long as a stream wants it between two fetches.
+    pub(crate) async fn rest(&self) {
+        match &self.stream {
+            Stream::Sim(_) => sleep(Duration::from_millis(200)).await,
+            #[cfg(feature = "aws")]
+            Stream::Wire(_) => sleep(Duration::from_millis(20)).await,
+        }
+    }
+
+    /// Until what arrives has another time than what arrived.
+    pub(crate) async fn let_time_go_on(&self) {
+        let of_a_second = !self.is_not("ferrokinesis");
+        sleep(Duration::from_millis(if of_a_second { 1_000 } else { 20 })).await;
+    }
+
+    /// Longer than an iterator lives, where that can be waited for.
+    pub(crate) fn life_of_iterators(&self) -> Option<Duration> {
+        match &self.stream {
+            Stream::Sim(_) => Some(Duration::from_secs(301)),
+            #[cfg(feature = "aws")]
+            Stream::Wire(wire) => wire.life_of_iterators(),
+        }
+    }
+
+    /// Whether a shard's children are told with its last records.
+    pub(crate) fn tells_children(&self) -> bool {
+        self.is_not("ferrokinesis")
+    }
+
+    /// Whether a text that is no iterator is told from a failure of the server.
+    pub(crate) fn knows_its_iterators(&self) -> bool {
+        self.is_not("kinesis-local")
+    }
+
+    /// Whether what it pushes can be read.
+    pub(crate) fn pushes(&self) -> bool {
+        self.is_not("kinesis-local")
+    }
+
+    fn is_not(&self, server: &str) -> bool {
+        match &self.stream {
+            Stream::Sim(_) => true,
+            #[cfg(feature = "aws")]
+            Stream::Wire(wire) => wire.server.name != server,
+        }
+    }
+}
+
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Until {
+    Records(usize),
+    End,
+}
+
+#[derive(Debug)]
+pub(crate) struct End {
+    pub(crate) children: Vec<Shard>,
+}
+
+#[cfg(feature = "aws")]
+mod wire {
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    use aws_sdk_kinesis::Client;
+    use lease_kinesis::KinesisSource;
+    use lease_tests::kinesis::Server;
+
+    use super::*;
+
+    pub(super) struct Wire {
+        pub(super) server: Arc<Server>,
+        client: Client,
+        name: String,
+    }
+
+    impl World {
+        /// A stream of its own on `server`.
+        pub(crate) async fn on(server: &Arc<Server>) -> Self {
+            static STREAMS: AtomicU32 = AtomicU32::new(0);
+            let name = format!("stream-{}", STREAMS.fetch_add(1, Ordering::Relaxed));
+            server.create_stream(&name, 3).await;
+            let client = server.client();
+            let source = KinesisSource::new(&client, &name).with_consumer("consumer");
+            Self {
+                source: Arc::new(source),
+                stream: Stream::Wire(Wire { server: Arc::clone(server), client, name }),
+            }
+        }
+    }
+
+    impl Wire {
+        pub(super) async fn put(&self, hash_key: u128, data: &str) -> SequenceNumber {
+            let request = self.client.put_record().stream_name(&self.name).partition_key("key");
+            let request = request.explicit_hash_key(hash_key.to_string());
+            let put = request.data(data.as_bytes().into()).send().await.unwrap();
+            put.sequence_number.parse().unwrap()
+        }
+
+        pub(super) async fn split(&self, shard: &ShardId, at: u128) {
+            let request = self.client.split_shard().stream_name(&self.name);
+            let request = request.shard_to_split(shard.as_str());
+            request.new_starting_hash_key(at.to_string()).send().await.unwrap();
+            self.server.settled(&self.name).await;
+        }
+
+        pub(super) async fn merge(&self, one: &ShardId, other: &ShardId) {
+            let request = self.client.merge_shards().stream_name(&self.name);
+            let request = request.shard_to_merge(one.as_str());
+            request.adjacent_shard_to_merge(other.as_str()).send().await.unwrap();
+            self.server.settled(&self.name).await;
+        }
+
+        pub(super) fn life_of_iterators(&self) -> Option<Duration> {
+            let known = self.server.name == "ferrokinesis";
+            known.then_some(Server::ITERATORS_LIVE + Duration::from_millis(100))
+        }
+    }
+}

@@ -78,6 +78,9 @@ impl ByPlan {
         let planned = self.plan(view.clone());
         let worker = self.workers.get_mut(&me).unwrap();
         for (lease, (holder, to)) in view.0.into_iter().zip(planned).enumerate() {
+            if holder != Some(me) && to != Some(me) {
+                continue;
+            }
             if holder == Some(me) && !worker.reads.contains(&lease) {
                 // It was handed over since the last tick.
                 worker.reads.insert(lease);
@@ -105,11 +108,9 @@ impl ByPlan {
         self.costs.writes += 1;
         self.rows.get_mut(&me).unwrap().runs_out = now + TTL;
         let worker = self.workers.get_mut(&me).unwrap();
-        for (lease, row) in self.leases.iter_mut().enumerate() {
-            if !worker.reads.contains(&lease) {
-                continue;
-            }
-            self.costs.writes += 1;
+        self.costs.writes += worker.reads.len() as u64;
+        for lease in worker.reads.clone() {
+            let row = &mut self.leases[lease];
             if row.holder == Some(me) && row.runs_out > now {
                 row.runs_out = now + TTL;
             } else {

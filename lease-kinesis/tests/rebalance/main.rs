@@ -2,7 +2,8 @@
 //!
 //! Models of the Kinesis Client Library's rules and of this crate's plan, in simulated time, with
 //! the same events and the same measures: it ranks rules, and is no benchmark of anybody's program.
-//! One command prints the tables: `cargo test -p lease-kinesis --test rebalance -- --nocapture`.
+//! One command prints the tables, of which the largest takes long without `--release`:
+//! `cargo test --release -p lease-kinesis --test rebalance -- --nocapture --include-ignored`.
 #![expect(
     clippy::unwrap_used,
     clippy::indexing_slicing,
@@ -63,6 +64,11 @@ impl Rule {
     fn runs(self, scenario: &Scenario) -> Vec<Measured> {
         SEEDS.map(|seed| run(scenario, &mut *self.fleet(scenario, seed))).collect()
     }
+
+    /// What was measured of a hundred leases of ten workers.
+    fn at(self, event: Event) -> Vec<Measured> {
+        self.runs(&Scenario { leases: 100, workers: 10, event })
+    }
 }
 
 fn print_table(leases: usize, workers: usize) {
@@ -87,8 +93,60 @@ fn a_hundred_leases_of_ten_workers() {
 }
 
 #[test]
+#[ignore = "a minute, to print a table"]
 fn five_hundred_leases_of_twenty_workers() {
     print_table(500, 20);
+}
+
+#[test]
+fn the_plan_is_soon_balanced_and_no_two_read_one_lease_whatever_happens() {
+    for event in Event::ALL {
+        for run in Rule::Plan.at(event) {
+            assert!(run.balanced_after.is_some_and(|after| after < 40_000), "{event:?}: {run:?}");
+            assert!(run.spread <= 1, "{event:?}: {run:?}");
+            assert_eq!(run.overlap, 0, "{event:?}");
+        }
+    }
+}
+
+#[test]
+fn by_the_plan_one_who_joins_is_given_the_fewest_leases_that_balance() {
+    for run in Rule::Plan.at(Event::OneJoins) {
+        assert_eq!(run.moves, run.fewest_moves);
+    }
+}
+
+/// One lease at each of its looks at the table, 20.05 s apart: eight times, after the first.
+#[test]
+fn one_who_joins_in_version_2_takes_a_lease_at_a_time() {
+    for run in Rule::Kcl2.at(Event::OneJoins) {
+        assert_eq!(run.moves, 9);
+        let after = run.balanced_after.unwrap();
+        assert!((160_400..162_000).contains(&after), "{after}");
+    }
+}
+
+/// As AWS's own `LeaseCountBasedLeaseAssignmentDecider` does: nobody has more than the average,
+/// rounded up, so nobody gives anything away.
+#[test]
+fn one_who_joins_in_version_3_by_count_gets_nothing() {
+    for run in Rule::Kcl3Count.at(Event::OneJoins) {
+        assert_eq!((run.moves, run.spread, run.balanced_after), (0, 10, None));
+    }
+}
+
+#[test]
+fn while_version_3_has_no_leader_nobody_takes_what_is_free() {
+    for rule in [Rule::Kcl3Count, Rule::Kcl3Variance] {
+        let idle = table::median(&rule.at(Event::LeaderCrashes), idle_of);
+        // Ten leases, for two minutes at the least.
+        assert!(idle > 1_200_000.0, "{idle}");
+    }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "small numbers")]
+fn idle_of(run: &Measured) -> f64 {
+    run.idle as f64
 }
 
 const SEEDS: std::ops::Range<u64> = 0..5;

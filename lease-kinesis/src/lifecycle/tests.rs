@@ -537,10 +537,9 @@ impl Story {
     fn make_one(&mut self, shard: &Shard, position: Position) {
         assert!(self.made.insert(shard.id.clone()), "{shard:?} is made again");
         if self.initial == LATEST {
-            let expected = match self.first.contains(&shard.id) {
-                true => Position::AtTimestamp(NOW),
-                false => Position::TrimHorizon,
-            };
+            let is_first = self.first.contains(&shard.id);
+            let expected =
+                if is_first { Position::AtTimestamp(NOW) } else { Position::TrimHorizon };
             assert_eq!(position, expected, "{shard:?}");
         }
         self.rows.extend([self.stream.row(number(&shard.id), position)]);

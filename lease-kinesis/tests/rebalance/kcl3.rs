@@ -206,7 +206,7 @@ impl Kcl3 {
         let mut counts = self.counts(free, active);
         let mut given: Vec<_> = free.iter().map(|lease| (*lease, false)).collect();
         for (worker, count) in by_count(&counts) {
-            let mut his = self.to_take_from(worker);
+            let mut his = self.leases_to_take(worker);
             let surplus = count.saturating_sub(target).min(his.len());
             his.truncate(surplus);
             given.extend(his.into_iter().map(|lease| (lease, true)));
@@ -252,7 +252,7 @@ impl Kcl3 {
         hot.sort_by(|one, other| other.1.total_cmp(one.1));
         let hot: Vec<_> = hot.into_iter().map(|(worker, cpu)| (*worker, *cpu)).collect();
         for (worker, cpu) in hot {
-            let his = self.to_take_from(worker);
+            let his = self.leases_to_take(worker);
             let fit = DAMPENING * whole(his.len()) * (cpu - mean) / cpu;
             #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "small")]
             let count = (fit as usize).max(1);
@@ -268,7 +268,7 @@ impl Kcl3 {
     }
 
     /// What can be asked of `worker`, in random order.
-    fn to_take_from(&mut self, worker: usize) -> Vec<usize> {
+    fn leases_to_take(&mut self, worker: usize) -> Vec<usize> {
         let his = |lease: &usize| {
             let row = &self.leases[*lease];
             row.owner == Some(worker) && row.hands_over.is_none()

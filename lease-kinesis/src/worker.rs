@@ -259,8 +259,13 @@ impl Running {
         if self.deadline.is_some() {
             return;
         }
-        let locker = &self.worker.locker;
-        let attempts = keys.iter().map(|key| locker.obtain(key).map(move |attempt| (key, attempt)));
+        let attempts = keys.into_iter().map(|key| {
+            let locker = self.worker.locker.clone();
+            async move {
+                let attempt = locker.obtain(&key).await;
+                (key, attempt)
+            }
+        });
         let mut attempts = futures_util::stream::iter(attempts).buffer_unordered(CLAIMS_AT_ONCE);
         let mut obtained = Vec::new();
         while let Some((key, attempt)) = attempts.next().await {

@@ -1,0 +1,12 @@
+//! What a fleet of workers does while it changes, fails and is kept from its table and its stream:
+//! real workers in virtual time.
+#![expect(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test that cannot go on fails"
+)]
+
+mod fleet;
+mod log;
+mod world;

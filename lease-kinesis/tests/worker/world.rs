@@ -1,0 +1,229 @@
+//! A fleet of real workers in virtual time, on one table and one stream, and all that it does.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use lease_core::conformance::{Fault, Faulty, ProcessId, Simulation};
+use lease_core::{Clock, SkewedClock};
+use lease_kinesis::{
+    Fetched, InitialPosition, ProcessorFactory, ReadFrom, Shard, ShardId, ShardIterator, SimStream,
+    Source, SourceError, Worker, WorkerBuilder, WorkerHandle,
+};
+use lease_memory::MemoryStore;
+use tokio::runtime::Handle;
+
+use crate::log::{Log, Noting};
+
+pub(crate) const TTL: Duration = Duration::from_secs(10);
+
+/// Workers, each a process of its own, that may be paused and killed.
+pub(crate) struct World {
+    pub(crate) simulation: Simulation,
+    pub(crate) stream: SimStream,
+    pub(crate) store: Arc<MemoryStore>,
+    pub(crate) log: Log,
+    pub(crate) workers: BTreeMap<String, Started>,
+}
+
+/// A worker that was started.
+pub(crate) struct Started {
+    process: ProcessId,
+    pub(crate) handle: WorkerHandle,
+    /// Its way to the table.
+    pub(crate) way: Faulty<Arc<MemoryStore>>,
+    clock: Arc<SkewedClock>,
+    result: Arc<Mutex<Option<Result<(), String>>>>,
+}
+
+impl World {
+    pub(crate) fn new(seed: u64, shards: u16) -> Self {
+        let simulation = Simulation::new(seed);
+        let (stream, store) = simulation.on_network(|| (SimStream::new(shards), MemoryStore::new()));
+        let log = Log::new(simulation.time());
+        Self { simulation, stream, store: Arc::new(store), log, workers: BTreeMap::new() }
+    }
+
+    /// Starts a worker whose processors note what they are given, and checkpoint it.
+    pub(crate) fn start(&mut self, name: &str) {
+        let log = self.log.of(name);
+        self.start_with(name, move |shard: &_| Noting::new(log.clone(), shard), |worker| worker);
+    }
+
+    pub(crate) fn start_with(
+        &mut self,
+        name: &str,
+        factory: impl ProcessorFactory,
+        set_up: impl FnOnce(WorkerBuilder) -> WorkerBuilder,
+    ) {
+        let network = self.simulation.network().clone();
+        let way = Faulty::new(Arc::clone(&self.store))
+            .carried_by(network.clone())
+            .with_latency(Simulation::LATENCY);
+        let source = Carried { stream: self.stream.clone(), network };
+        let (stream, table) = (self.stream.clone(), way.clone());
+        let result = Arc::new(Mutex::new(None));
+        let told = Arc::clone(&result);
+        let mut parts = None;
+        let name = name.to_owned();
+        let process = self.simulation.start(|_| {
+            let clock = Arc::new(SkewedClock::new(Duration::ZERO, 1.0));
+            let own_clock: Arc<dyn Clock> = Arc::<SkewedClock>::clone(&clock);
+            let builder = Worker::builder("shop", table, source, factory)
+                .with_name(name.parse().unwrap())
+                .with_initial_position(InitialPosition::TrimHorizon)
+                .with_clock(own_clock)
+                .with_wall_clock(move || stream.wall_clock())
+                .with_seed(u64::from(name.bytes().map(u32::from).sum::<u32>()));
+            let worker = set_up(builder).build().unwrap();
+            parts = Some((worker.handle(), clock));
+            async move {
+                let result = worker.run().await;
+                *told.lock().unwrap() = Some(result.map_err(|error| error.to_string()));
+            }
+        });
+        let (handle, clock) = parts.unwrap();
+        self.workers.insert(name, Started { process, handle, way, clock, result });
+    }
+
+    /// Lets time pass until `done`; fails, saying `what`, where that takes longer than `limit`.
+    pub(crate) fn until(&mut self, what: &str, limit: Duration, done: impl Fn(&Self) -> bool) {
+        let end = self.simulation.now() + limit;
+        while !done(self) {
+            assert!(self.simulation.now() < end, "not within {limit:?}: {what}\n{}", self.log);
+            self.simulation.step();
+        }
+    }
+
+    pub(crate) fn run_for(&mut self, time: Duration) {
+        self.simulation.run_for(time);
+    }
+
+    /// How many shards each worker reads, as it says itself.
+    pub(crate) fn shares(&self) -> BTreeMap<&str, usize> {
+        let shards = |worker: &Started| worker.handle.status().shards.len();
+        self.workers.iter().map(|(name, worker)| (name.as_str(), shards(worker))).collect()
+    }
+
+    /// Waits until the workers have these shares.
+    pub(crate) fn until_shared(&mut self, shares: &[(&str, usize)]) {
+        let wanted: BTreeMap<_, _> = shares.iter().copied().collect();
+        self.until(&format!("shares {wanted:?}"), TTL * 6, |world| world.shares() == wanted);
+    }
+
+    /// Puts `count` records, each under one of 50 partition keys.
+    pub(crate) fn put(&self, count: usize) {
+        self.simulation.on_network(|| {
+            for number in 0..count {
+                self.stream.put(&format!("key-{}", number % 50), number.to_string());
+            }
+        });
+    }
+
+    /// Waits until all that was put was worked on, in order.
+    pub(crate) fn until_all_is_read(&mut self) {
+        let put = self.stream.everything_put().len();
+        self.until("all is read", TTL * 60, |world| world.log.distinct() >= put);
+        self.log.is_complete_and_in_order(&self.stream);
+    }
+
+    pub(crate) fn stop(&mut self, name: &str) -> Result<(), String> {
+        self.workers[name].handle.stop();
+        self.until_ended(name)
+    }
+
+    pub(crate) fn until_ended(&mut self, name: &str) -> Result<(), String> {
+        let what = format!("{name} has ended");
+        self.until(&what, TTL * 10, |world| world.workers[name].result.lock().unwrap().is_some());
+        let worker = self.workers.remove(name).unwrap();
+        self.simulation.kill(worker.process);
+        let result = worker.result.lock().unwrap().take();
+        result.unwrap()
+    }
+
+    /// It is gone, and nothing that it was about to do is done.
+    pub(crate) fn kill(&mut self, name: &str) {
+        let worker = self.workers.remove(name).unwrap();
+        worker.way.choose(|_| Some(Fault::Hang));
+        self.simulation.kill(worker.process);
+    }
+
+    pub(crate) fn pause(&mut self, name: &str) {
+        self.simulation.pause(self.workers[name].process);
+    }
+
+    pub(crate) fn resume(&mut self, name: &str) {
+        self.simulation.resume(self.workers[name].process);
+    }
+
+    /// Its machine was suspended, timers included.
+    pub(crate) fn wake(&mut self, name: &str) {
+        let slept = self.simulation.wake(self.workers[name].process);
+        self.workers[name].clock.leap(slept);
+    }
+
+    pub(crate) fn open_shards(&self) -> Vec<Shard> {
+        self.stream.open_shards()
+    }
+
+    /// The names of all shards that somebody reads, each as often as it is read.
+    pub(crate) fn read_now(&self) -> BTreeMap<ShardId, usize> {
+        let mut read = BTreeMap::new();
+        for worker in self.workers.values() {
+            for shard in worker.handle.status().shards {
+                *read.entry(shard.shard).or_default() += 1;
+            }
+        }
+        read
+    }
+
+    pub(crate) fn shards_read(&self) -> BTreeSet<ShardId> {
+        self.read_now().into_keys().collect()
+    }
+}
+
+/// The stream, as it is reached over the simulation's network.
+#[derive(Debug, Clone)]
+struct Carried {
+    stream: SimStream,
+    network: Handle,
+}
+
+impl Carried {
+    async fn carry<T: Send + 'static>(
+        &self,
+        ask: impl Future<Output = Result<T, SourceError>> + Send + 'static,
+    ) -> Result<T, SourceError> {
+        let asked = self.network.spawn(async move {
+            tokio::time::sleep(Simulation::LATENCY).await;
+            ask.await
+        });
+        match asked.await {
+            Ok(answer) => answer,
+            Err(_ended) => std::future::pending().await,
+        }
+    }
+}
+
+#[async_trait]
+impl Source for Carried {
+    async fn shards(&self) -> Result<Vec<Shard>, SourceError> {
+        let stream = self.stream.clone();
+        self.carry(async move { stream.shards().await }).await
+    }
+
+    async fn iterator(
+        &self,
+        shard: &ShardId,
+        from: &ReadFrom,
+    ) -> Result<ShardIterator, SourceError> {
+        let (stream, shard, from) = (self.stream.clone(), shard.clone(), from.clone());
+        self.carry(async move { stream.iterator(&shard, &from).await }).await
+    }
+
+    async fn fetch(&self, iterator: &ShardIterator, limit: u16) -> Result<Fetched, SourceError> {
+        let (stream, iterator) = (self.stream.clone(), iterator.clone());
+        self.carry(async move { stream.fetch(&iterator, limit).await }).await
+    }
+}

@@ -186,6 +186,11 @@ impl Server {
         self.name != "dynalite"
     }
 
+    /// Whether a list or a map equals another one with the same in it, as in DynamoDB.
+    pub fn compares_documents(&self) -> bool {
+        self.name != "dynalite"
+    }
+
     /// A client without retries, so that a test sees what it causes.
     pub fn client(&self) -> Client {
         Client::from_conf(self.config().retry_config(RetryConfig::disabled()).build())

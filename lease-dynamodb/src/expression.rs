@@ -51,6 +51,8 @@ impl Expression {
         self.payload_remove.push(format!("#payload{number}"));
     }
 
+    /// `=` compares values of every type, numbers by their size.
+    /// <https://docs.aws.amazon.com/amazondynamodb/latest/APIReference/API_Condition.html>
     pub(crate) fn expect_payload(&mut self, name: &str, value: Option<AttributeValue>) {
         let number = self.payload(name);
         let Some(value) = value else {

@@ -95,8 +95,11 @@ fn every_promise_is_kept_on_every_other_server() {
         let name = server.name;
         let shared = Shared { server: Arc::new(server), tables: Arc::default() };
 
-        let broken = broken_on(|| shared.clone());
+        let mut broken = broken_on(|| shared.clone());
 
+        if !shared.server.compares_documents() {
+            broken.retain(|promise| *promise != "every_type_of_attribute_can_be_expected");
+        }
         for table in shared.tables.lock().unwrap().drain(..) {
             let request = shared.server.client().delete_table().table_name(table);
             runtime.block_on(request.send()).unwrap();

@@ -40,3 +40,117 @@ pub(crate) fn decide(
     }
     decision
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn name(number: usize) -> Lessee {
+        Lessee::new(format!("worker-{number}")).unwrap()
+    }
+
+    fn key(number: usize) -> LeaseKey {
+        LeaseKey::new(format!("shard-{number}")).unwrap()
+    }
+
+    fn me() -> Lessee {
+        name(0)
+    }
+
+    /// What to do with one shard, which I read or not.
+    fn about(reads: bool, holder: Option<usize>, to: Option<usize>) -> Decision {
+        let reading = reads.then(|| key(1)).into_iter().collect();
+        let held = BTreeMap::from([(key(1), holder.map(name))]);
+        let planned = to.map(|to| (key(1), name(to))).into_iter().collect();
+        decide(&me(), &reading, &held, &planned)
+    }
+
+    fn claim() -> Decision {
+        Decision { claim: vec![key(1)], ..Decision::default() }
+    }
+
+    fn give(to: Option<usize>) -> Decision {
+        Decision { give: vec![(key(1), to.map(name))], ..Decision::default() }
+    }
+
+    fn expect() -> Decision {
+        Decision { expect: vec![key(1)], ..Decision::default() }
+    }
+
+    #[test]
+    fn what_is_free_and_planned_for_me_is_claimed() {
+        assert_eq!(about(false, None, Some(0)), claim());
+    }
+
+    #[test]
+    fn what_is_free_and_planned_for_another_is_left_to_it() {
+        assert_eq!(about(false, None, Some(1)), Decision::default());
+        assert_eq!(about(false, None, None), Decision::default());
+    }
+
+    #[test]
+    fn what_another_holds_is_waited_for_and_never_taken() {
+        assert_eq!(about(false, Some(1), Some(0)), expect());
+    }
+
+    #[test]
+    fn what_i_read_and_shall_read_stays() {
+        assert_eq!(about(true, Some(0), Some(0)), Decision::default());
+    }
+
+    #[test]
+    fn what_i_read_and_another_shall_is_given_to_it() {
+        assert_eq!(about(true, Some(0), Some(1)), give(Some(1)));
+    }
+
+    #[test]
+    fn what_i_read_and_nobody_shall_is_given_up() {
+        assert_eq!(about(true, Some(0), None), give(None));
+    }
+
+    #[test]
+    fn what_is_no_affair_of_mine_is_left_alone() {
+        assert_eq!(about(false, Some(1), Some(2)), Decision::default());
+        assert_eq!(about(false, Some(1), None), Decision::default());
+    }
+
+    #[test]
+    fn what_has_no_row_any_more_is_nobodys_affair() {
+        let reading = BTreeSet::from([key(1)]);
+        let planned = BTreeMap::from([(key(1), name(1))]);
+
+        assert_eq!(decide(&me(), &reading, &BTreeMap::new(), &planned), Decision::default());
+    }
+
+    proptest! {
+        #[test]
+        fn of_all_workers_no_two_act_on_one_key(
+            rows in prop::collection::vec((prop::option::of(0..4_usize), prop::option::of(0..4_usize)), 0..20),
+        ) {
+            let rows = rows.into_iter().enumerate();
+            let (mut held, mut planned) = (BTreeMap::new(), BTreeMap::new());
+            for (number, (holder, to)) in rows {
+                held.insert(key(number), holder.map(name));
+                planned.extend(to.map(|to| (key(number), name(to))));
+            }
+
+            let mut acted = BTreeSet::new();
+            for worker in (0..4).map(name) {
+                let own = held.iter().filter(|(_, holder)| holder.as_ref() == Some(&worker));
+                let reading = own.map(|(key, _)| key.clone()).collect();
+                let decision = decide(&worker, &reading, &held, &planned);
+                let given = decision.give.into_iter().map(|(key, _)| key);
+                for key in decision.claim.into_iter().chain(given) {
+                    prop_assert!(acted.insert(key));
+                }
+            }
+            // What is not as planned is acted on by somebody, where somebody can.
+            for (key, holder) in &held {
+                let right = planned.get(key) == holder.as_ref();
+                prop_assert_eq!(acted.contains(key), !right);
+            }
+        }
+    }
+}

@@ -34,16 +34,91 @@ pub(crate) fn missing(
     initial: InitialPosition,
     now: u64,
 ) -> Vec<(Shard, Position)> {
-    let family = Family { listed: listed.iter().map(|shard| (&shard.id, shard)).collect(), rows };
-    let mut found = BTreeMap::new();
-    for shard in listed.iter().filter(|shard| shard.is_open()) {
-        family.first_missing(shard, initial, now, &mut found);
+    let by_id: BTreeMap<_, _> = listed.iter().map(|shard| (&shard.id, shard)).collect();
+    let descendants = descendants(listed, rows);
+    // Each is looked at once, however many ways lead to it: a stream that is split and merged every
+    // day has more ways than can be walked.
+    let mut reached = BTreeSet::new();
+    let mut next: Vec<_> = listed.iter().filter(|shard| shard.is_open()).collect();
+    let mut missing = Vec::new();
+    while let Some(shard) = next.pop() {
+        if rows.contains_key(&shard.id) || !reached.insert(&shard.id) {
+            continue;
+        }
+        let descends = descendants.contains(&shard.id);
+        let parents = shard.parents.iter().filter(|parent| !rows.contains_key(*parent));
+        let mut parents = parents.filter_map(|parent| by_id.get(parent).copied()).peekable();
+        if parents.peek().is_some() && (descends || initial != InitialPosition::Latest) {
+            next.extend(parents);
+            continue;
+        }
+        let position = match initial {
+            InitialPosition::Latest if !descends => Position::AtTimestamp(now),
+            InitialPosition::AtTimestamp(_)
+            | InitialPosition::Latest
+            | InitialPosition::TrimHorizon => of_descendant(initial),
+        };
+        missing.push((shard.clone(), position));
     }
-    let mut found: Vec<_> = found.into_values().collect();
     // As the Kinesis Client Library does, so that whoever stops half way leaves a table from which
     // this goes on.
-    found.sort_by(|(one, _), (other, _)| (&one.begins, &one.id).cmp(&(&other.begins, &other.id)));
-    found
+    missing.sort_by(|(one, _), (other, _)| (&one.begins, &one.id).cmp(&(&other.begins, &other.id)));
+    missing
+}
+
+/// Where what became of a shard is begun with: its first record, unless that is older than anybody
+/// asked for.
+pub(crate) fn of_descendant(initial: InitialPosition) -> Position {
+    match initial {
+        InitialPosition::AtTimestamp(at) => Position::AtTimestamp(at),
+        InitialPosition::Latest | InitialPosition::TrimHorizon => Position::TrimHorizon,
+    }
+}
+
+/// Whether a row may be made for `shard` when one of its parents has been read to its end: all of
+/// them have one.
+///
+/// Of two shards that were merged, one may be generations ahead of the other. A parent without a
+/// row holds nothing back, so the shard would be read before it; it is found
+/// [`missing`] later.
+pub(crate) fn may_be_made(shard: &Shard, with_rows: &BTreeSet<&ShardId>) -> bool {
+    shard.parents.iter().all(|parent| with_rows.contains(parent))
+}
+
+/// Those of `listed` that came, over however many generations, from a shard that has a row.
+///
+/// Where the stream has dropped such a shard, it may have dropped the generations after it too, and
+/// nothing that is listed names it. Then whatever has hash keys of its came from it: of any two
+/// shards with a hash key in common the younger came from the older, and those that are dropped are
+/// older than those that are not.
+fn descendants<'a>(listed: &'a [Shard], rows: &'a Rows) -> BTreeSet<&'a ShardId> {
+    let mut children: BTreeMap<_, Vec<_>> = BTreeMap::new();
+    for shard in listed {
+        for parent in &shard.parents {
+            children.entry(parent).or_default().push(&shard.id);
+        }
+    }
+    let is_listed: BTreeSet<_> = listed.iter().map(|shard| &shard.id).collect();
+    let dropped = rows.iter().filter(|(id, _)| !is_listed.contains(id));
+    let dropped: Vec<_> = dropped.map(|(_, row)| row.hash_keys).collect();
+    let from_dropped = listed.iter().filter(|shard| {
+        dropped.iter().any(|hash_keys| have_some_in_common(*hash_keys, shard.hash_keys))
+    });
+
+    let mut descendants: BTreeSet<_> = from_dropped.map(|shard| &shard.id).collect();
+    let mut next: Vec<_> = rows.keys().chain(descendants.iter().copied()).collect();
+    while let Some(ancestor) = next.pop() {
+        for child in children.get(ancestor).into_iter().flatten().copied() {
+            if descendants.insert(child) {
+                next.push(child);
+            }
+        }
+    }
+    descendants
+}
+
+fn have_some_in_common(one: HashKeyRange, other: HashKeyRange) -> bool {
+    one.first() <= other.last() && other.first() <= one.last()
 }
 
 /// Whether a shard may be read: each of its parents has been read to its end, or is not known any
@@ -99,61 +174,12 @@ pub(crate) fn gaps(ranges: impl IntoIterator<Item = HashKeyRange>) -> Vec<HashKe
     gaps
 }
 
-/// The shards of a stream, and which of them have rows.
-struct Family<'a> {
-    listed: BTreeMap<&'a ShardId, &'a Shard>,
-    rows: &'a Rows,
-}
-
-impl Family<'_> {
-    /// Finds what has to be made before `shard` can be read, and it itself, if nothing has.
-    fn first_missing(
-        &self,
-        shard: &Shard,
-        initial: InitialPosition,
-        now: u64,
-        found: &mut BTreeMap<ShardId, (Shard, Position)>,
-    ) {
-        if self.rows.contains_key(&shard.id) || found.contains_key(&shard.id) {
-            return;
-        }
-        let descends = self.descends(shard);
-        let ancestors_first = descends || initial != InitialPosition::Latest;
-        let parents = shard.parents.iter().filter(|parent| !self.rows.contains_key(*parent));
-        let mut missing = parents.filter_map(|parent| self.listed.get(parent)).peekable();
-        if ancestors_first && missing.peek().is_some() {
-            for parent in missing {
-                self.first_missing(parent, initial, now, found);
-            }
-            return;
-        }
-        let position = match initial {
-            InitialPosition::AtTimestamp(at) => Position::AtTimestamp(at),
-            InitialPosition::Latest if !descends => Position::AtTimestamp(now),
-            InitialPosition::Latest | InitialPosition::TrimHorizon => Position::TrimHorizon,
-        };
-        found.insert(shard.id.clone(), (shard.clone(), position));
-    }
-
-    /// Whether anything that it came from has a row.
-    fn descends(&self, shard: &Shard) -> bool {
-        let mut seen = BTreeSet::new();
-        let mut ancestors: Vec<_> = shard.parents.iter().collect();
-        while let Some(ancestor) = ancestors.pop() {
-            if self.rows.contains_key(ancestor) {
-                return true;
-            }
-            if seen.insert(ancestor) {
-                ancestors.extend(self.listed.get(ancestor).into_iter().flat_map(|it| &it.parents));
-            }
-        }
-        false
-    }
-}
-
 impl Known {
     /// Whether a record of it has been read.
     fn is_begun(&self) -> bool {
         matches!(self.checkpoint, Position::Record(_) | Position::ShardEnd)
     }
 }
+
+#[cfg(test)]
+mod tests;

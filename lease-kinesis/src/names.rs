@@ -141,3 +141,125 @@ impl fmt::Debug for StreamId {
 
 const WORKERS: &str = "workers/";
 const SHARDS: &str = "shards/";
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn application() -> Application {
+        "orders".parse().unwrap()
+    }
+
+    fn shard(stream: Option<&str>, shard: &str) -> ShardName {
+        let stream = stream.map(|stream| stream.parse().unwrap());
+        ShardName { stream, shard: shard.parse().unwrap() }
+    }
+
+    fn row(key: &str) -> Option<RowName> {
+        application().row(&LeaseKey::new(key).unwrap())
+    }
+
+    #[test]
+    fn a_shard_is_found_by_its_key() {
+        let name = shard(None, "shardId-000000000001");
+
+        let key = application().shard(&name);
+
+        assert_eq!(key.as_str(), "orders/shards/shardId-000000000001");
+        assert_eq!(application().row(&key), Some(RowName::Shard(name)));
+    }
+
+    #[test]
+    fn of_several_streams_a_shard_is_called_as_in_the_kinesis_client_library() {
+        let name = shard(Some("123456789012:clicks:1700000000"), "shardId-000000000001");
+
+        let key = application().shard(&name);
+
+        let expected = "orders/shards/123456789012:clicks:1700000000:shardId-000000000001";
+        assert_eq!(key.as_str(), expected);
+        assert_eq!(application().row(&key), Some(RowName::Shard(name)));
+    }
+
+    #[test]
+    fn a_worker_is_found_by_its_key_whatever_is_in_its_name() {
+        for name in ["worker-1", "host/1:2", "workers/shards/é"] {
+            let name = Lessee::new(name).unwrap();
+
+            let key = application().worker(&name).unwrap();
+
+            assert_eq!(application().row(&key), Some(RowName::Worker(name)));
+        }
+    }
+
+    #[test]
+    fn what_another_has_in_the_table_is_no_row() {
+        for key in [
+            "orders",
+            "orders/",
+            "orders/shards",
+            "orders/shards/",
+            "orders/workers/",
+            "orders/jobs/nightly",
+            "orders/shards/one:two:shardId-000000000001",
+            "orders/shards/::shardId-000000000001",
+            "orders/shards/shard id",
+            "orders2/shards/shardId-000000000001",
+            "orders.eu/workers/worker-1",
+            "shardId-000000000001",
+            "my/orders/workers/worker-1",
+        ] {
+            assert_eq!(row(key), None, "{key}");
+        }
+    }
+
+    #[test]
+    fn names_are_of_some_characters_only_and_not_longer_than_they_may_be() {
+        for good in ["a", "A.b_c-9", &"x".repeat(Application::MAX_CHARS)] {
+            assert_eq!(good.parse::<Application>().unwrap().as_str(), good);
+        }
+        for bad in ["", "a/b", "a b", "é", &"x".repeat(Application::MAX_CHARS + 1)] {
+            assert!(bad.parse::<Application>().is_err(), "{bad:?}");
+        }
+        for good in ["123456789012:clicks:1700000000", "1:a.b_c-9:0"] {
+            assert_eq!(good.parse::<StreamId>().unwrap().to_string(), good);
+        }
+        for bad in ["", "clicks", "1:clicks", "1::2", ":a:2", "1:a:", "1:a:2:3", "x:a:2", "1:a b:2"]
+        {
+            assert!(bad.parse::<StreamId>().is_err(), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn the_longest_names_together_are_a_key() {
+        let part = "1".repeat(128);
+        let longest = format!("{part}:{part}:{part}");
+        let application: Application = "x".repeat(Application::MAX_CHARS).parse().unwrap();
+        let name = shard(Some(&longest), &"s".repeat(ShardId::MAX_CHARS));
+
+        assert_eq!(application.row(&application.shard(&name)), Some(RowName::Shard(name)));
+    }
+
+    proptest! {
+        #[test]
+        fn every_shard_is_found_by_its_key(
+            application in "[a-zA-Z0-9_.-]{1,40}",
+            stream in prop::option::of("[0-9]{1,12}:[a-zA-Z0-9_.-]{1,40}:[0-9]{1,10}"),
+            id in "[a-zA-Z0-9_.-]{1,40}",
+        ) {
+            let application: Application = application.parse().unwrap();
+            let name = shard(stream.as_deref(), &id);
+
+            prop_assert_eq!(application.row(&application.shard(&name)), Some(RowName::Shard(name)));
+        }
+
+        #[test]
+        fn any_key_is_a_row_or_none(key in "orders/(shards|workers)?/?[a-z0-9:/ -]{0,20}") {
+            if let Some(RowName::Shard(name)) = row(&key) {
+                let found = application().shard(&name);
+                prop_assert_eq!(found.as_str(), key);
+            }
+        }
+    }
+}

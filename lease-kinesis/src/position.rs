@@ -165,3 +165,88 @@ impl From<RecordNumber> for Position {
         Self::Record(number)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::cmp::Ordering;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn sequence(text: &str) -> SequenceNumber {
+        text.parse().unwrap()
+    }
+
+    fn record(text: &str, sub_sequence: u64) -> Position {
+        Position::Record(RecordNumber { sequence: sequence(text), sub_sequence })
+    }
+
+    #[test]
+    fn positions_are_in_the_order_in_which_they_are_passed() {
+        let longest = "9".repeat(SequenceNumber::MAX_DIGITS);
+        let in_order = [
+            Position::AtTimestamp(0),
+            Position::AtTimestamp(u64::MAX),
+            Position::TrimHorizon,
+            Position::Latest,
+            record("0", 0),
+            record("0", 1),
+            record("9", 0),
+            record("10", 0),
+            record("10", u64::MAX),
+            record("11", 0),
+            record(&longest, u64::MAX),
+            Position::ShardEnd,
+        ];
+
+        assert!(in_order.is_sorted_by(|one, next| one < next));
+    }
+
+    #[test]
+    fn leading_zeros_are_no_part_of_a_number() {
+        assert_eq!(sequence("007"), sequence("7"));
+        assert_eq!(sequence("007").as_str(), "7");
+        assert_eq!(sequence("000").as_str(), "0");
+        assert!(sequence("09") < sequence("10"));
+    }
+
+    #[test]
+    fn a_number_has_1_to_129_digits_and_nothing_else() {
+        assert_eq!(sequence(&"1".repeat(129)).as_str().len(), 129);
+        for bad in ["", "-1", "+1", "1 ", "1e3", "٣", "LATEST", &"1".repeat(130)] {
+            assert!(bad.parse::<SequenceNumber>().is_err(), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn a_record_in_an_aggregate_says_its_place() {
+        assert_eq!(record("7", 0).to_string(), "7");
+        assert_eq!(record("7", 2).to_string(), "7+2");
+    }
+
+    /// As in school: the shorter is filled up with zeros, and the first digit that differs decides.
+    fn compared(one: &str, other: &str) -> Ordering {
+        format!("{one:0>129}").cmp(&format!("{other:0>129}"))
+    }
+
+    proptest! {
+        #[test]
+        fn numbers_compare_as_integers(one: u128, other: u128) {
+            let (first, second) = (sequence(&one.to_string()), sequence(&other.to_string()));
+
+            prop_assert_eq!(first.cmp(&second), one.cmp(&other));
+        }
+
+        #[test]
+        fn numbers_of_any_length_compare_as_integers(one in "[0-9]{1,129}", other in "[0-9]{1,129}") {
+            prop_assert_eq!(sequence(&one).cmp(&sequence(&other)), compared(&one, &other));
+            prop_assert_eq!(sequence(&one) == sequence(&other), compared(&one, &other).is_eq());
+        }
+
+        #[test]
+        fn what_is_told_is_read_as_the_same(text in "[0-9]{1,129}") {
+            prop_assert_eq!(sequence(&sequence(&text).to_string()), sequence(&text));
+        }
+    }
+}

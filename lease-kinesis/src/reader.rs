@@ -241,3 +241,6 @@ const BYTES_PER_SECOND: f64 = 2.0 * 1024.0 * 1024.0;
 const SHORTEST_PAUSE: Duration = Duration::from_millis(200);
 
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);
+
+#[cfg(test)]
+mod tests;

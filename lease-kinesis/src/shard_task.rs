@@ -20,7 +20,7 @@ use crate::position::Position;
 use crate::processor::{Outcome, ProcessorError, RecordProcessor, ShardContext};
 use crate::reader::{Read, Reader};
 use crate::record::Batch;
-use crate::row::ShardRow;
+use crate::row::{self, ShardRow};
 use crate::settings::Settings;
 use crate::shard::Shard;
 use crate::source::Source;
@@ -81,6 +81,14 @@ impl ShardTask {
         let table = Arc::clone(&self.settings.table);
         let checkpoint = self.row.checkpoint.clone();
         let grant = self.lease.grant().clone();
+        self.row.switches = self.row.switches.saturating_add(1);
+        let switched = row::switched(self.row.switches);
+        let counted = table.update(&grant, &switched);
+        match self.guarded(None, counted).await {
+            // Only how long a failing shard is left alone depends on it.
+            Ok(counted) => drop(counted),
+            Err(broken) => return self.end(broken).await,
+        }
         let checkpointer = Checkpointer::new(table, grant, checkpoint, self.entry.clone());
         let mut restarts = 0;
         loop {

@@ -8,7 +8,7 @@ use tracing::{debug, info, warn};
 
 use crate::lifecycle;
 use crate::names::{ShardName, StreamId};
-use crate::position::{InitialPosition, Position};
+use crate::position::Position;
 use crate::processor::ProcessorError;
 use crate::row::{self, ShardRow};
 use crate::settings::Settings;
@@ -105,11 +105,14 @@ impl ShardSync {
             children = source.shards().await?;
             children.retain(|shard| shard.parents.contains(&row.shard));
         }
-        for child in &children {
-            let position = match self.settings.initial {
-                InitialPosition::AtTimestamp(at) => Position::AtTimestamp(at),
-                InitialPosition::Latest | InitialPosition::TrimHorizon => Position::TrimHorizon,
-            };
+        let mut with_rows = BTreeSet::from([&row.shard]);
+        for parent in children.iter().flat_map(|child| &child.parents) {
+            if !with_rows.contains(parent) && self.has_row(row.stream.as_ref(), parent).await? {
+                with_rows.insert(parent);
+            }
+        }
+        for child in children.iter().filter(|child| lifecycle::may_be_made(child, &with_rows)) {
+            let position = lifecycle::of_descendant(self.settings.initial);
             self.make(row.stream.as_ref(), child, position).await?;
         }
         let children: BTreeSet<_> = children.into_iter().map(|child| child.id).collect();
@@ -117,6 +120,16 @@ impl ShardSync {
             Written::Applied => Ok(children),
             lost => Err(format!("the row was not changed: {lost:?}").into()),
         }
+    }
+
+    async fn has_row(
+        &self,
+        stream: Option<&StreamId>,
+        shard: &ShardId,
+    ) -> Result<bool, ProcessorError> {
+        let name = ShardName { stream: stream.cloned(), shard: shard.clone() };
+        let row = self.settings.table.read(&self.settings.application.shard(&name)).await?;
+        Ok(row.is_some())
     }
 
     async fn make(

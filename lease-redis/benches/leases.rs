@@ -134,9 +134,10 @@ async fn quorum_without(missing: Missing) {
             // Dropped with those that hang; those that are gone have nobody to ask.
             let mut asked = JoinSet::new();
             let there = if matches!(missing, Missing::Hung) { 0 } else { count };
+            let key = format!("{{{}}}", Nonce::random());
             for bare in &bare[there..] {
-                let mut bare = bare.clone();
-                asked.spawn(async move { bare.obtain("{bare}").await });
+                let (mut bare, key) = (bare.clone(), key.clone());
+                asked.spawn(async move { bare.obtain(&key).await });
             }
             for _ in 0..3 {
                 asked.join_next().await.unwrap().unwrap();
@@ -272,21 +273,25 @@ impl Bare {
         Self { connection, obtain, release, heartbeat }
     }
 
-    async fn obtain(&mut self, key: &str) -> String {
+    async fn obtain(&mut self, key: &str) -> (String, u64) {
         let nonce = Nonce::random().to_string();
         let mut call = self.obtain.key(key);
         call.key(format!("{key}:counter")).key(format!("{key}:attributes"));
         call.arg(&nonce).arg("a").arg(30_000).arg(604_800_000).arg(0);
-        call.invoke_async::<redis::Value>(&mut self.connection).await.unwrap();
-        nonce
+        let answer: (String, u64, redis::Value) =
+            call.invoke_async(&mut self.connection).await.unwrap();
+        assert_eq!(answer.0, "granted");
+        (nonce, answer.1)
     }
 
     async fn obtain_and_release(&mut self, key: &str) {
-        let nonce = self.obtain(key).await;
+        let (nonce, token) = self.obtain(key).await;
         let mut call = self.release.key(key);
         call.key(format!("{key}:counter"));
-        call.arg(nonce).arg("").arg(604_800_000).arg(0).arg("PUBLISH").arg(format!("{key}:freed"));
-        call.invoke_async::<i64>(&mut self.connection).await.unwrap();
+        call.arg(nonce).arg(token).arg("").arg(604_800_000).arg(0);
+        call.arg("PUBLISH").arg(format!("{key}:freed"));
+        let freed: i64 = call.invoke_async(&mut self.connection).await.unwrap();
+        assert_eq!(freed, 1);
     }
 
     async fn heartbeats(&self, beats: &[(Grant, Beat)], number: u64) {

@@ -4,18 +4,19 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use futures_util::StreamExt;
 use futures_util::stream::{self, BoxStream, FuturesUnordered};
+use futures_util::{FutureExt, StreamExt};
 use lease_core::{
     Beat, Claim, Freed, Grant, Heartbeat, Holder, LeaseKey, LockStore, Obtained, StoreError,
 };
 use tokio::select;
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 
 use crate::ballot::Ballot;
 use crate::election::{Election, Outcome, PATIENCE};
 use crate::error::Fault;
 use crate::lock::{Standing, Vote};
+use crate::node::Node;
 use crate::nodes::Nodes;
 use crate::pulse::beat;
 use crate::quorum_config::{RedisQuorumBuilder, too_few};
@@ -169,30 +170,41 @@ impl LockStore for RedisQuorum {
     async fn watch(&self, key: &LeaseKey) -> Result<Freed, StoreError> {
         let mut registering = self.nodes.ask(|node| {
             let channel = node.keys.channel(key);
-            async move { node.watches.watch(channel).await }
+            async move {
+                let watch = node.watches.watch(channel.clone()).await;
+                watch.map_err(|fault| (fault, node, channel))
+            }
         });
         let majority = self.nodes.majority();
-        let (mut watching, mut faults) = (FuturesUnordered::new(), Vec::new());
-        while watching.len() < majority {
+        let (mut notices, mut registered) = (FuturesUnordered::new(), 0);
+        let mut faults = Vec::new();
+        while registered < majority {
             match registering.next().await {
-                Some((_, Ok(watch))) => watching.push(watch.woken()),
-                Some((_, Err(fault))) => faults.push(fault),
-                None => return Err(too_few(watching.len(), self.nodes.count(), &faults).into()),
+                Some((_, Ok(watch))) => {
+                    registered += 1;
+                    notices.push(watch.woken().boxed());
+                }
+                Some((_, Err((fault, node, channel)))) => {
+                    faults.push(fault);
+                    notices.push(heard_again(node, channel).boxed());
+                }
+                None => return Err(too_few(registered, self.nodes.count(), &faults).into()),
             }
         }
         // The first notice says that one node is free; with a majority of them, asking may help.
+        // It is one of the nodes that held the key, so all are listened to: of a smaller part of
+        // them, one alone may have held it.
         Ok(Freed::when(async move {
-            let mut notices = 0;
-            while notices < majority {
+            let mut heard = 0;
+            while heard < majority {
                 select! {
                     // Notices first: they may be all that is needed.
                     biased;
-                    Some(()) = watching.next() => notices += 1,
-                    Some((_, registered)) = registering.next() => {
-                        if let Ok(watch) = registered {
-                            watching.push(watch.woken());
-                        }
-                    }
+                    Some(()) = notices.next() => heard += 1,
+                    Some((_, registered)) = registering.next() => notices.push(match registered {
+                        Ok(watch) => watch.woken().boxed(),
+                        Err((_, node, channel)) => heard_again(node, channel).boxed(),
+                    }),
                     else => return,
                 }
             }
@@ -202,5 +214,16 @@ impl LockStore for RedisQuorum {
     /// One millisecond: Redis' own.
     fn grain(&self) -> Duration {
         GRAIN
+    }
+}
+
+/// Completes once `node` is listened to, after it was not: what it may have told meanwhile, counts
+/// as told.
+async fn heard_again(node: Arc<Node>, channel: String) {
+    loop {
+        sleep(node.timeout).await;
+        if node.watches.watch(channel.clone()).await.is_ok() {
+            return;
+        }
     }
 }

@@ -15,7 +15,7 @@ type Store = Faulty<Arc<Noted<MemoryStore>>>;
 
 #[test]
 fn memory_keeps_its_promises() {
-    let survey = Seeds::fresh(10_000).all_hold(|seed| run(Trial::new(seed)));
+    let survey = Seeds::fresh(2000).all_hold(|seed| run(Trial::new(seed)));
 
     println!("memory: {survey}");
     let count = usize::try_from(survey.seeds.end - survey.seeds.start).unwrap();

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use super::WorldTime;
-use super::trial::Notices;
+use super::witness::Notices;
 use crate::grant::Grant;
 use crate::hold::{Ending, Hold};
 use crate::key::{LeaseKey, Lessee};

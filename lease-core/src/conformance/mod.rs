@@ -33,11 +33,14 @@ mod faulty;
 mod ledger;
 #[doc(hidden)]
 pub mod promises;
+mod run;
 mod seeds;
 mod shared_store;
 mod simulation;
 mod trial;
+mod verdict;
 mod weather;
+mod witness;
 
 use std::future::Future;
 use std::time::Duration;
@@ -50,8 +53,10 @@ pub use ledger::{Event, Figures, Ledger, Violation};
 pub use seeds::{Seeds, Survey};
 pub use shared_store::{Noted, SharedStore};
 pub use simulation::{ProcessId, Simulation, WorldTime};
-pub use trial::{Contender, Model, Newcomer, Trial, Verdict, Witness, World};
+pub use trial::{Contender, Model, Newcomer, Trial, World};
+pub use verdict::Verdict;
 pub use weather::{Silence, Weather};
+pub use witness::Witness;
 
 use crate::store::LockStore;
 

@@ -10,11 +10,12 @@ use rand::Rng;
 use rand::rngs::StdRng;
 
 use super::ledger::{Figures, Violation};
-use super::trial::Verdict;
+use super::verdict::Verdict;
 
 /// A row of seeds, each a trial.
 ///
-/// `LEASE_SEED=7` runs the trial of that seed alone, and `LEASE_SEEDS=100000` as many.
+/// `LEASE_SEED=7` runs the trial of that seed alone, and `LEASE_SEEDS=100000` as many. Where one fails,
+/// the last 60 events before that are told; `LEASE_EVENTS=500` asks for more.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Seeds(Range<u64>);
 
@@ -36,12 +37,7 @@ impl Seeds {
     /// # Panics
     ///
     /// Where the environment asks for what is no number.
-    #[expect(clippy::panic, reason = "a test that is told nonsense says so")]
     pub fn fresh(count: u64) -> Self {
-        let asked = |name: &str| {
-            let text = std::env::var(name).ok()?;
-            Some(text.parse().unwrap_or_else(|_| panic!("{name}={text} is no whole number")))
-        };
         if let Some(seed) = asked("LEASE_SEED") {
             return Self(seed..seed + 1);
         }
@@ -78,10 +74,12 @@ impl Seeds {
             Some(verdict)
         });
         if let Some((seed, verdict)) = failed {
+            let events = asked("LEASE_EVENTS").and_then(|count| usize::try_from(count).ok());
+            let events = events.unwrap_or(60);
             let test = std::thread::current().name().unwrap_or_default().to_owned();
             panic!(
                 "a promise is broken; run it again with\n  LEASE_SEED={seed} cargo test {test}\n{}",
-                verdict.report(60)
+                verdict.report(events)
             );
         }
         survey.into_inner().unwrap_or_else(PoisonError::into_inner)
@@ -126,6 +124,13 @@ impl std::ops::AddAssign for Figures {
         self.told_first += other.told_first;
         self.writes += other.writes;
     }
+}
+
+/// What the environment asks for.
+#[expect(clippy::panic, reason = "a test that is told nonsense says so")]
+fn asked(name: &str) -> Option<u64> {
+    let text = std::env::var(name).ok()?;
+    Some(text.parse().unwrap_or_else(|_| panic!("{name}={text} is no whole number")))
 }
 
 impl fmt::Display for Survey {

@@ -3,21 +3,20 @@
 
 use std::fmt;
 use std::future::Future;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use rand::rngs::StdRng;
-use rand::{RngExt, SeedableRng};
 use tokio::runtime::Handle;
 
-use super::ledger::{Event, Figures, Ledger, Violation};
-use super::weather::{Silence, Weather};
-use super::{ProcessId, Simulation, WorldTime};
-use crate::clock::{Clock, SkewedClock};
-use crate::hold::{Hold, LeaseState};
-use crate::key::Lessee;
-use crate::lease::Lease;
+use super::WorldTime;
+use super::ledger::Ledger;
+use super::run::Run;
+use super::verdict::Verdict;
+use super::weather::Weather;
+use super::witness::Witness;
+use crate::clock::Clock;
 use crate::locker::Locker;
 use crate::options::LeaseOptions;
 use crate::store::LockStore;
@@ -30,18 +29,18 @@ use crate::store::LockStore;
 #[derive(Debug, Clone)]
 #[must_use = "a trial does nothing until it runs"]
 pub struct Trial {
-    seed: u64,
-    contenders: usize,
-    options: LeaseOptions,
-    length: Duration,
-    clock_rates: f64,
-    clocks: Clocks,
-    patience: u32,
+    pub(super) seed: u64,
+    pub(super) contenders: usize,
+    pub(super) options: LeaseOptions,
+    pub(super) length: Duration,
+    pub(super) clock_rates: f64,
+    pub(super) clocks: Clocks,
+    pub(super) patience: u32,
 }
 
 /// Whether the clocks of contenders go on while their machine is suspended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Clocks {
+pub(super) enum Clocks {
     GoOn,
     Stop,
 }
@@ -102,30 +101,6 @@ pub struct Contender<S> {
     pub witness: Witness,
     /// For choices that are to be made again in the same way.
     pub seed: u64,
-}
-
-/// Sees for how long leases say that they are held, and when their loss is told.
-#[derive(Clone)]
-pub struct Witness {
-    ledger: Ledger,
-    seen: Arc<Mutex<Seen>>,
-}
-
-/// Leases that go on, and the tenures that they are in the ledger.
-type Seen = Vec<(usize, Arc<Hold>)>;
-
-/// What came of a trial.
-#[derive(Debug, Clone, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Verdict {
-    /// Its seed: with the same, all of it happens again.
-    pub seed: u64,
-    /// The promises that were broken, in order.
-    pub violations: Vec<Violation>,
-    /// All that happened, in order.
-    pub trace: Vec<Event>,
-    /// How often what happened.
-    pub figures: Figures,
 }
 
 impl Trial {
@@ -195,320 +170,12 @@ impl Trial {
         J: Fn(Contender<M::Store>) -> F + Clone + Send + 'static,
         F: Future<Output = ()> + Send + 'static,
     {
-        let simulation = Simulation::new(self.seed);
-        let ledger = Ledger::new(simulation.time());
-        let network = simulation.network().clone();
-        let world = World { network, ledger: ledger.clone(), seed: self.seed };
-        let model = simulation.on_network(|| model(world));
-        let random = StdRng::seed_from_u64(self.seed.wrapping_mul(0x9E37_79B9_7F4A_7C15));
-        let mut run =
-            Run { plan: self, simulation, ledger, model, job, random, actors: Vec::new() };
-        for number in 0..run.plan.contenders {
-            let actor = run.actor(number);
-            run.actors.push(actor);
-        }
-        run.make_trouble();
-        run.see_progress();
-        Verdict {
-            seed: run.plan.seed,
-            violations: run.ledger.violations(),
-            trace: run.ledger.trace(),
-            figures: run.ledger.figures(),
-        }
+        Run::new(self, model, job).into_verdict()
     }
 }
-
-/// A trial while it runs.
-struct Run<M, J> {
-    plan: Trial,
-    simulation: Simulation,
-    ledger: Ledger,
-    model: M,
-    job: J,
-    random: StdRng,
-    actors: Vec<Actor>,
-}
-
-/// A contender as the simulation sees it.
-struct Actor {
-    name: Lessee,
-    process: ProcessId,
-    clock: Arc<SkewedClock>,
-    witness: Witness,
-    weather: Weather,
-    ahead: Duration,
-    rate: f64,
-    notices: Notices,
-    /// What befell it, and when it ends.
-    until: Option<(Trouble, Duration)>,
-}
-
-/// By when a process has to have noticed that a deadline has passed. That takes a timer; those of
-/// a suspended machine have stood still, so after waking up leases look at the clock again within
-/// a heartbeat period, and whenever they are asked or polled.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Notices {
-    pub(super) woken_at: Duration,
-    pub(super) within: Duration,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Trouble {
-    Paused,
-    Suspended,
-    Killed,
-    Silenced(Silence),
-}
-
-impl<M, J, F> Run<M, J>
-where
-    M: Model,
-    J: Fn(Contender<M::Store>) -> F + Clone + Send + 'static,
-    F: Future<Output = ()> + Send + 'static,
-{
-    #[expect(clippy::expect_used, reason = "the name is valid")]
-    fn actor(&mut self, number: usize) -> Actor {
-        let error = self.plan.clock_rates;
-        let rate = 1.0 + self.random.random_range(-error..=error);
-        let ahead = Duration::from_secs(self.random.random_range(0..7200));
-        let weather = Weather::new(self.random.random(), self.plan.options.ttl() * 2);
-        let name = Lessee::new(format!("lessee-{number}")).expect("a name");
-        self.start(name, ahead, rate, weather)
-    }
-
-    fn start(&mut self, name: Lessee, ahead: Duration, rate: f64, weather: Weather) -> Actor {
-        let seed: u64 = self.random.random();
-        let (job, options) = (self.job.clone(), self.plan.options.clone());
-        let (ledger, model) = (&self.ledger, &mut self.model);
-        let mut parts = None;
-        let process = self.simulation.start(|time: WorldTime| {
-            let clock = Arc::new(SkewedClock::new(ahead, rate));
-            let witness = Witness { ledger: ledger.kept_by(time.clone()), seen: Arc::default() };
-            parts = Some((Arc::clone(&clock), witness.clone()));
-            let own_clock: Arc<dyn Clock> = Arc::<SkewedClock>::clone(&clock);
-            let newcomer = Newcomer { weather: weather.clone(), clock: own_clock, time };
-            let connecting = model.connect(newcomer);
-            let name = name.clone();
-            async move {
-                let store = Arc::new(connecting.await);
-                let locker = Locker::new(Arc::clone(&store))
-                    .with_lessee(name)
-                    .with_options(options)
-                    .with_clock(clock)
-                    .with_seed(seed);
-                job(Contender { locker, store, witness, seed }).await;
-            }
-        });
-        #[expect(clippy::expect_used, reason = "`start` has called its `main`")]
-        let (clock, witness) = parts.expect("the parts of a process that has started");
-        let notices = Notices { woken_at: Duration::ZERO, within: TIMER };
-        Actor { name, process, clock, witness, weather, ahead, rate, notices, until: None }
-    }
-
-    fn make_trouble(&mut self) {
-        let ttl = self.plan.options.ttl();
-        let mut next = self.part_of(ttl);
-        while self.simulation.now() < self.plan.length {
-            if self.simulation.now() >= next {
-                self.strike();
-                next = self.simulation.now() + self.part_of(ttl * 2);
-            }
-            self.end_what_is_over();
-            self.step();
-        }
-    }
-
-    /// Something happens to whoever holds a lease, or else to anybody; or to the servers.
-    fn strike(&mut self) {
-        let ttl = self.plan.options.ttl();
-        let anybody = self.random.random_range(0..self.actors.len().max(1));
-        let holder = self.actors.iter().position(|actor| actor.witness.sees_any());
-        let until = self.simulation.now() + self.part_of(ttl * 3);
-        let silent_until = self.simulation.now() + ttl + self.part_of(ttl);
-        let (trouble, until) = match self.random.random_range(0..8) {
-            0 | 1 => (Trouble::Paused, until),
-            2 => (Trouble::Suspended, until),
-            3 => (Trouble::Killed, until),
-            4 => (Trouble::Silenced(Silence::NotHeard), silent_until),
-            5 => (Trouble::Silenced(Silence::NotAnswered), silent_until),
-            _ => return self.strike_servers(),
-        };
-        let Some(actor) = self.actors.get_mut(holder.unwrap_or(anybody)) else { return };
-        if actor.until.is_some() {
-            return;
-        }
-        let now = self.simulation.now();
-        self.ledger.note_at(now, format!("{} is {trouble:?} until {until:?}", actor.name));
-        actor.until = Some((trouble, until));
-        match trouble {
-            Trouble::Paused | Trouble::Suspended => self.simulation.pause(actor.process),
-            Trouble::Silenced(silence) => actor.weather.silence(Some(silence)),
-            Trouble::Killed => actor.kill(&mut self.simulation),
-        }
-    }
-
-    fn strike_servers(&mut self) {
-        let (model, random) = (&mut self.model, &mut self.random);
-        self.simulation.on_network(|| model.strike(random));
-    }
-
-    fn end_what_is_over(&mut self) {
-        let now = self.simulation.now();
-        for number in 0..self.actors.len() {
-            let over = |actor: &Actor| matches!(actor.until, Some((_, until)) if until <= now);
-            if self.actors.get(number).is_some_and(over) {
-                self.end_trouble_of(number);
-            }
-        }
-    }
-
-    fn end_trouble_of(&mut self, number: usize) {
-        let Some(actor) = self.actors.get_mut(number) else { return };
-        let Some((trouble, _)) = actor.until.take() else { return };
-        let now = self.simulation.now();
-        self.ledger.note_at(now, format!("{} is {trouble:?} no longer", actor.name));
-        match trouble {
-            Trouble::Paused => self.simulation.resume(actor.process),
-            Trouble::Silenced(_) => actor.weather.silence(None),
-            Trouble::Suspended => {
-                let slept = self.simulation.wake(actor.process);
-                let within = self.plan.options.heartbeat_period() + TIMER;
-                actor.notices = Notices { woken_at: now, within };
-                if self.plan.clocks == Clocks::GoOn {
-                    actor.clock.leap(slept.mul_f64(actor.rate));
-                }
-            }
-            Trouble::Killed => {
-                let (name, weather) = (actor.name.clone(), actor.weather.clone());
-                let (ahead, rate) = (actor.ahead, actor.rate);
-                let restarted = self.start(name, ahead, rate, weather);
-                if let Some(actor) = self.actors.get_mut(number) {
-                    *actor = restarted;
-                }
-            }
-        }
-    }
-
-    fn step(&mut self) {
-        self.simulation.step();
-        let model = &mut self.model;
-        self.simulation.on_network(|| model.step());
-        for actor in &self.actors {
-            if self.simulation.runs(actor.process) {
-                self.simulation.look_into(actor.process, || actor.witness.look(actor.notices));
-            }
-        }
-    }
-
-    /// All is well again, but whoever holds a lease has crashed: everybody has to get on.
-    fn see_progress(&mut self) {
-        let (model, ttl) = (&mut self.model, self.plan.options.ttl());
-        self.simulation.on_network(|| model.heal());
-        for number in 0..self.actors.len() {
-            self.end_trouble_of(number);
-            if let Some(actor) = self.actors.get_mut(number) {
-                actor.weather.clear();
-                if actor.witness.sees_any() {
-                    actor.kill(&mut self.simulation);
-                    actor.until = Some((Trouble::Killed, Duration::ZERO));
-                }
-            }
-            self.end_trouble_of(number);
-        }
-        let healed = self.simulation.now();
-        self.ledger.note_at(healed, "all is healed");
-        let limit = healed + ttl * self.plan.patience;
-        loop {
-            self.step();
-            let obtained = self.ledger.obtained_since(healed);
-            let waits = |actor: &&Actor| obtained.iter().all(|(_, name)| *name != actor.name);
-            let Some(waiting) = self.actors.iter().find(waits) else { return };
-            if self.simulation.now() > limit {
-                let what = format!("no progress: {} has obtained nothing", waiting.name);
-                let what = format!("{what} for {:?}", ttl * self.plan.patience);
-                self.ledger.violated_at(self.simulation.now(), what);
-                return;
-            }
-        }
-    }
-
-    fn part_of(&mut self, length: Duration) -> Duration {
-        length.mul_f64(self.random.random_range(0.0..1.0))
-    }
-}
-
-impl Actor {
-    fn kill(&self, simulation: &mut Simulation) {
-        self.witness.killed();
-        simulation.kill(self.process);
-    }
-}
-
-impl Witness {
-    /// Follows `lease` to its end. Call it as soon as you have it.
-    pub fn watch(&self, lease: &Lease) {
-        let hold = Arc::clone(&lease.hold);
-        let tenure = self.ledger.begin(&hold.grant);
-        let mut state = hold.state();
-        self.seen().push((tenure, hold));
-        let ledger = self.ledger.clone();
-        tokio::spawn(async move {
-            let lost = |state: &LeaseState| matches!(state, LeaseState::Lost(_));
-            if state.wait_for(lost).await.is_ok() {
-                ledger.told(tenure);
-            }
-        });
-    }
-
-    /// The trial's notebook, by the time of this process.
-    pub fn ledger(&self) -> &Ledger {
-        &self.ledger
-    }
-
-    fn sees_any(&self) -> bool {
-        !self.seen().is_empty()
-    }
-
-    /// Looks at all leases that go on; called in their process.
-    fn look(&self, notices: Notices) {
-        self.seen().retain(|(tenure, hold)| self.ledger.look_at(*tenure, hold, notices));
-    }
-
-    fn killed(&self) {
-        for (tenure, _) in self.seen().drain(..) {
-            self.ledger.killed(tenure);
-        }
-    }
-
-    fn seen(&self) -> MutexGuard<'_, Seen> {
-        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl Verdict {
-    /// The last `events` events before the first violation, and the violations.
-    pub fn report(&self, events: usize) -> String {
-        let first = self.violations.first().map_or(Duration::MAX, |violation| violation.at);
-        let end = self.trace.partition_point(|event| event.at <= first);
-        let start = end.saturating_sub(events);
-        let events = self.trace.get(start..end).unwrap_or_default().iter().map(Event::to_string);
-        let broken = |violation: &Violation| format!("{violation}   <-- VIOLATION");
-        let lines = events.chain(self.violations.iter().map(broken));
-        std::iter::once(format!("seed {}", self.seed)).chain(lines).collect::<Vec<_>>().join("\n")
-    }
-}
-
-/// What tokio's timers are rounded up to.
-const TIMER: Duration = Duration::from_millis(1);
 
 impl<S> fmt::Debug for Contender<S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Contender").field("locker", &self.locker).finish_non_exhaustive()
-    }
-}
-
-impl fmt::Debug for Witness {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Witness").finish_non_exhaustive()
     }
 }

@@ -131,7 +131,7 @@ impl<const N: usize> Steps<'_, N> {
         let (claim, there) = (self.state.claims[place], self.state.nodes[node]);
         let followed = there.is_followed(place, claim);
         let released = there.last == name(place);
-        let refused = there.holder != 0
+        let refused = (there.holder != 0 && !self.setup.leaves_out(Rule::NotPutBackOverAHolder))
             || (there.counting != 0 && !self.setup.leaves_out(Rule::PutBackAfterVotes))
             || (followed && !self.setup.leaves_out(Rule::NotPutBackAfterAnother))
             || (released && !self.setup.leaves_out(Rule::NotPutBackAfterRelease));

@@ -158,6 +158,15 @@ fn put_back_after_another_grant_a_lease_is_extended_beside_it() {
     keeps(TOKENS, "put back anywhere", &without);
 }
 
+/// It is in another's way, and no more: what is counted on is on a node that counted further.
+#[test]
+fn put_back_over_a_vote_no_lease_is_held_beside_another() {
+    let without = Some(Rule::NotPutBackOverAHolder);
+    let begun = Setup::<3> { without, skew: 1, ..Setup::begun() };
+    sound("put back over anybody", &Setup { put_backs: 2, ..begun });
+    sound("put back over anybody, right clocks", &on_time(begun));
+}
+
 #[test]
 fn put_back_after_its_release_a_key_is_taken_for_nobody() {
     let setup = Setup::<3> { claims: 1, ..Setup::begun() };

@@ -47,6 +47,8 @@ pub(crate) enum Rule {
     LargerVotesDoNotCount,
     /// A grant is put back only where none came after it.
     NotPutBackAfterAnother,
+    /// A grant is put back only where nobody has the key.
+    NotPutBackOverAHolder,
     /// A grant is put back only where it was not released.
     NotPutBackAfterRelease,
     /// Being put back does not count as a heartbeat.

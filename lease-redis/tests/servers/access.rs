@@ -8,11 +8,11 @@ use lease_core::{
 };
 use lease_redis::{RedisQuorum, RedisStore};
 use lease_tests::claims::{self, fresh_key, soon};
-use lease_tests::redis::{RedisCluster, RedisSentinel, RedisServer, available, independent};
+use lease_tests::redis::{RedisCluster, RedisSentinel, RedisServer, available};
 
 use futures_util::StreamExt;
 
-use crate::setting::{TTL, eventually};
+use crate::setting::{TTL, eventually, servers};
 
 /// What the README says to give the user: the command, and further rights by what they are for.
 fn rights(further: &[&str]) -> String {
@@ -93,10 +93,7 @@ async fn records(store: &dyn LeaseTable) {
 
 #[tokio::test]
 async fn the_rights_of_the_readme_suffice_on_one_server() {
-    if !available() {
-        return;
-    }
-    let servers = independent(1);
+    let Some(servers) = servers::<1>() else { return };
     allow(&servers, &[]);
     let store = RedisStore::connect(&as_user(vec![servers[0].url()])[0]).await.unwrap();
 
@@ -107,10 +104,7 @@ async fn the_rights_of_the_readme_suffice_on_one_server() {
 
 #[tokio::test]
 async fn the_rights_of_the_readme_suffice_on_a_quorum() {
-    if !available() {
-        return;
-    }
-    let servers = independent(3);
+    let Some(servers) = servers::<3>() else { return };
     allow(&servers, &[]);
     let urls = as_user(servers.iter().map(RedisServer::url).collect());
     let builder = RedisQuorum::builder(urls).without_quarantine();

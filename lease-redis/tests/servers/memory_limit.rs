@@ -2,9 +2,9 @@
 
 use lease_core::{Beat, Heartbeat, LockStore, StoreErrorKind};
 use lease_redis::RedisQuorum;
-use lease_tests::redis::{RedisServer, available, independent};
+use lease_tests::redis::RedisServer;
 
-use crate::setting::{has_it, key, obtain, one, quorum, text, urls};
+use crate::setting::{has_it, key, obtain, one, quorum, servers, text, urls};
 
 /// Row "memory runs out": requests fail; nothing is dropped, and what frees memory is let through.
 async fn requests_fail(servers: &[RedisServer], store: &dyn LockStore) {
@@ -35,20 +35,14 @@ async fn requests_fail(servers: &[RedisServer], store: &dyn LockStore) {
 
 #[tokio::test]
 async fn a_server_whose_memory_runs_out_refuses_and_drops_nothing() {
-    if !available() {
-        return;
-    }
-    let server = RedisServer::start();
+    let Some([server]) = servers() else { return };
     let store = one(&server).await;
     requests_fail(&[server], &store).await;
 }
 
 #[tokio::test]
 async fn a_quorum_whose_memory_runs_out_refuses_and_drops_nothing() {
-    if !available() {
-        return;
-    }
-    let servers = independent(3);
+    let Some(servers) = servers::<3>() else { return };
     let store = quorum(&servers).await;
     requests_fail(&servers, &store).await;
 }
@@ -56,12 +50,9 @@ async fn a_quorum_whose_memory_runs_out_refuses_and_drops_nothing() {
 /// The same row: other policies are refused, also on one node of a quorum.
 #[tokio::test]
 async fn a_quorum_with_a_node_that_drops_leases_is_refused() {
-    if !available() {
-        return;
-    }
-    let mut servers = independent(2);
+    let Some([first, second]) = servers() else { return };
     let evicting = ["--maxmemory", "100mb", "--maxmemory-policy", "allkeys-random"];
-    servers.push(RedisServer::with(&evicting));
+    let servers = [first, second, RedisServer::with(&evicting)];
 
     let refused = RedisQuorum::connect(urls(&servers)).await.unwrap_err();
 

@@ -5,11 +5,11 @@ use std::time::Duration;
 use lease_core::{Grant, Heartbeat, LockStore, Obtained};
 use lease_redis::RedisQuorum;
 use lease_tests::claims;
-use lease_tests::redis::{RedisServer, Written, available};
+use lease_tests::redis::{RedisServer, Written};
 
 use crate::setting::{
     HOLDER, TTL, beat, eventually, has_it, held_once, held_twice, key, obtain, obtain_in_the_end,
-    obtain_on_all, one, quorum, text, urls,
+    obtain_on_all, one, quorum, servers, servers_with, text, urls,
 };
 
 const SYNCED: [&str; 4] = ["--appendonly", "yes", "--appendfsync", "always"];
@@ -17,11 +17,6 @@ const EVERY_SECOND: [&str; 4] = ["--appendonly", "yes", "--appendfsync", "everys
 
 /// Longer than servers take to restart, and short, since they have to be up for as long first.
 const MAX_TTL: Duration = Duration::from_secs(8);
-
-/// Three servers, each restarted with what it writes by the options.
-fn three(options: &[&str]) -> [RedisServer; 3] {
-    std::array::from_fn(|_| RedisServer::with(options))
-}
 
 /// A quorum that trusts no server that has just restarted, once its nodes vote.
 async fn wary(servers: &[RedisServer]) -> RedisQuorum {
@@ -61,10 +56,7 @@ async fn kept_by_not_voting(store: &RedisQuorum, grant: &Grant) {
 /// Row "the server restarts with all it had", on one server: nothing.
 #[tokio::test]
 async fn a_server_that_restarts_with_all_it_had_forgets_nothing() {
-    if !available() {
-        return;
-    }
-    let mut server = RedisServer::with(&SYNCED);
+    let Some([mut server]) = servers_with(&SYNCED) else { return };
     let store = one(&server).await;
     let grant = obtain(&store, "a").await;
 
@@ -78,10 +70,7 @@ async fn a_server_that_restarts_with_all_it_had_forgets_nothing() {
 /// The same row, on a quorum: nothing, also where all restart.
 #[tokio::test]
 async fn a_quorum_whose_servers_restart_with_all_they_had_forgets_nothing() {
-    if !available() {
-        return;
-    }
-    let mut servers = three(&SYNCED);
+    let Some(mut servers) = servers_with::<3>(&SYNCED) else { return };
     let store = quorum(&servers).await;
     let grant = obtain_on_all(&store, &servers).await;
 
@@ -98,10 +87,7 @@ async fn a_quorum_whose_servers_restart_with_all_they_had_forgets_nothing() {
 /// the token of the first.
 #[tokio::test]
 async fn a_server_that_lost_its_last_second_lets_a_key_be_held_twice_under_growing_tokens() {
-    if !available() {
-        return;
-    }
-    let mut server = RedisServer::with(&EVERY_SECOND);
+    let Some([mut server]) = servers_with(&EVERY_SECOND) else { return };
     let store = one(&server).await;
     let earlier = obtain(&store, "a").await;
     store.release(&earlier, None).await.unwrap();
@@ -116,10 +102,7 @@ async fn a_server_that_lost_its_last_second_lets_a_key_be_held_twice_under_growi
 /// The same row, on a quorum: it keeps from voting.
 #[tokio::test]
 async fn a_node_that_lost_its_last_second_keeps_from_voting_and_is_given_it_back() {
-    if !available() {
-        return;
-    }
-    let mut servers = three(&EVERY_SECOND);
+    let Some(mut servers) = servers_with::<3>(&EVERY_SECOND) else { return };
     let store = wary(&servers).await;
     let written = servers[0].written();
     let grant = obtain_on_two(&store, &servers, MAX_TTL).await;
@@ -133,10 +116,7 @@ async fn a_node_that_lost_its_last_second_keeps_from_voting_and_is_given_it_back
 /// Row "… empty, or is flushed", on one server: held twice; tokens go on from its time.
 #[tokio::test]
 async fn a_server_that_restarts_empty_lets_a_key_be_held_twice_under_growing_tokens() {
-    if !available() {
-        return;
-    }
-    let mut server = RedisServer::start();
+    let Some([mut server]) = servers() else { return };
     let store = one(&server).await;
     let grant = obtain(&store, "a").await;
 
@@ -148,10 +128,7 @@ async fn a_server_that_restarts_empty_lets_a_key_be_held_twice_under_growing_tok
 /// The same row: a flush.
 #[tokio::test]
 async fn a_server_that_is_flushed_lets_a_key_be_held_twice_under_growing_tokens() {
-    if !available() {
-        return;
-    }
-    let server = RedisServer::start();
+    let Some([server]) = servers() else { return };
     let store = one(&server).await;
     let grant = obtain(&store, "a").await;
 
@@ -164,10 +141,7 @@ async fn a_server_that_is_flushed_lets_a_key_be_held_twice_under_growing_tokens(
 /// and one of these restarts empty.
 #[tokio::test]
 async fn a_node_that_restarts_empty_keeps_from_voting_and_is_given_back_what_is_held() {
-    if !available() {
-        return;
-    }
-    let mut servers = three(&[]);
+    let Some(mut servers) = servers::<3>() else { return };
     let store = wary(&servers).await;
     let grant = obtain_on_two(&store, &servers, MAX_TTL).await;
 
@@ -180,10 +154,7 @@ async fn a_node_that_restarts_empty_keeps_from_voting_and_is_given_back_what_is_
 /// What the quarantine is for: without it, the same is held twice. Tokens grow all the same.
 #[tokio::test]
 async fn without_the_quarantine_a_node_that_restarts_empty_votes_too_early() {
-    if !available() {
-        return;
-    }
-    let mut servers = three(&[]);
+    let Some(mut servers) = servers::<3>() else { return };
     let store = quorum(&servers).await;
     let grant = obtain_on_two(&store, &servers, TTL).await;
 
@@ -196,10 +167,7 @@ async fn without_the_quarantine_a_node_that_restarts_empty_votes_too_early() {
 /// and the one node that knows is enough to give it back.
 #[tokio::test]
 async fn a_majority_that_restarts_empty_keeps_from_voting_and_is_given_back_what_is_held() {
-    if !available() {
-        return;
-    }
-    let mut servers = three(&[]);
+    let Some(mut servers) = servers::<3>() else { return };
     let store = wary(&servers).await;
     let grant = claims::obtain(&store, &key(), "a", MAX_TTL).await;
     eventually("all have it", async || servers.iter().all(has_it).then_some(())).await;
@@ -216,10 +184,7 @@ async fn a_majority_that_restarts_empty_keeps_from_voting_and_is_given_back_what
 /// asks has to wait, and tokens go on from the servers' time.
 #[tokio::test]
 async fn a_quorum_that_restarts_empty_grants_nothing_until_all_leases_have_run_out() {
-    if !available() {
-        return;
-    }
-    let mut servers = three(&[]);
+    let Some(mut servers) = servers::<3>() else { return };
     let store = wary(&servers).await;
     let grant = claims::obtain(&store, &key(), "a", MAX_TTL).await;
     eventually("all have it", async || servers.iter().all(has_it).then_some(())).await;
@@ -241,10 +206,7 @@ async fn a_quorum_that_restarts_empty_grants_nothing_until_all_leases_have_run_o
 /// The same row, on a quorum: a minority that is flushed is given back what is held.
 #[tokio::test]
 async fn a_node_that_is_flushed_is_given_back_what_is_held() {
-    if !available() {
-        return;
-    }
-    let servers = three(&[]);
+    let Some(servers) = servers::<3>() else { return };
     let store = quorum(&servers).await;
     let grant = obtain_on_all(&store, &servers).await;
 
@@ -258,10 +220,7 @@ async fn a_node_that_is_flushed_is_given_back_what_is_held() {
 /// The same row, on a quorum: also where another has asked for the key before, and was refused.
 #[tokio::test]
 async fn a_node_that_is_flushed_and_voted_for_another_is_given_back_what_is_held() {
-    if !available() {
-        return;
-    }
-    let servers = three(&[]);
+    let Some(servers) = servers::<3>() else { return };
     let store = quorum(&servers).await;
     let grant = obtain_on_all(&store, &servers).await;
 
@@ -277,10 +236,7 @@ async fn a_node_that_is_flushed_and_voted_for_another_is_given_back_what_is_held
 /// The same where the lease alone was forgotten: it ran out while the node was cut off, say.
 #[tokio::test]
 async fn a_node_that_voted_for_somebody_who_was_refused_is_given_back_what_is_held() {
-    if !available() {
-        return;
-    }
-    let servers = three(&[]);
+    let Some(servers) = servers::<3>() else { return };
     let store = quorum(&servers).await;
     let grant = obtain_on_all(&store, &servers).await;
 
@@ -306,10 +262,7 @@ async fn given_back(store: &dyn LockStore, server: &RedisServer, grant: &Grant) 
 /// The same row, on a quorum: flushed, not restarted, a node may vote too early.
 #[tokio::test]
 async fn a_node_that_is_flushed_may_vote_too_early_under_growing_tokens() {
-    if !available() {
-        return;
-    }
-    let servers = three(&[]);
+    let Some(servers) = servers::<3>() else { return };
     let store = wary(&servers).await;
     let grant = obtain_on_two(&store, &servers, MAX_TTL).await;
 
@@ -323,10 +276,7 @@ async fn a_node_that_is_flushed_may_vote_too_early_under_growing_tokens() {
 /// The same row, on a quorum: so may a majority that is flushed.
 #[tokio::test]
 async fn a_majority_that_is_flushed_lets_a_key_be_held_twice_under_growing_tokens() {
-    if !available() {
-        return;
-    }
-    let servers = three(&[]);
+    let Some(servers) = servers::<3>() else { return };
     let store = quorum(&servers).await;
     let grant = obtain_on_all(&store, &servers).await;
 
@@ -339,10 +289,7 @@ async fn a_majority_that_is_flushed_lets_a_key_be_held_twice_under_growing_token
 /// Whatever is lost: no token comes twice, however often.
 #[tokio::test]
 async fn tokens_grow_over_ten_power_cuts() {
-    if !available() {
-        return;
-    }
-    let mut servers = three(&EVERY_SECOND);
+    let Some(mut servers) = servers_with::<3>(&EVERY_SECOND) else { return };
     let store = quorum(&servers).await;
     let mut last = obtain_on_all(&store, &servers).await;
     store.release(&last, None).await.unwrap();

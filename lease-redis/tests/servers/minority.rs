@@ -6,10 +6,11 @@ use std::time::Duration;
 use lease_core::{Beat, BootClock, Clock, Heartbeat, LockStore, StoreErrorKind};
 use lease_redis::RedisQuorum;
 use lease_tests::line::Line;
-use lease_tests::redis::{RedisServer, available, independent};
+use lease_tests::redis::RedisServer;
 
 use crate::setting::{
-    beat, claim, eventually, has_it, key, lines, obtain, obtain_in_the_end, refused, text, urls_of,
+    beat, claim, eventually, has_it, key, lines, obtain, obtain_in_the_end, refused, servers, text,
+    urls_of,
 };
 
 /// Of each node. No round comes near it, so that waiting for it would show.
@@ -37,18 +38,18 @@ enum Trouble {
 
 /// Five nodes, each behind a line.
 struct Five {
-    servers: Vec<RedisServer>,
+    servers: [RedisServer; 5],
     lines: Vec<Option<Line>>,
     store: RedisQuorum,
 }
 
 impl Five {
-    async fn start(timeout: Duration) -> Self {
-        let servers = independent(5);
+    async fn start(timeout: Duration) -> Option<Self> {
+        let servers = servers()?;
         let lines = lines(&servers).await;
         let builder = RedisQuorum::builder(urls_of(&lines)).without_quarantine();
         let store = builder.with_timeout(timeout).connect().await.unwrap();
-        Self { servers, lines: lines.into_iter().map(Some).collect(), store }
+        Some(Self { servers, lines: lines.into_iter().map(Some).collect(), store })
     }
 
     fn befall(&mut self, place: usize, trouble: Trouble) {
@@ -75,10 +76,7 @@ impl Five {
 
 /// Row "a minority hangs or is gone": nothing, and nothing waits. RSL: one hung node blocked all.
 async fn nothing_waits_for(trouble: Trouble) {
-    if !available() {
-        return;
-    }
-    let mut nodes = Five::start(TIMEOUT).await;
+    let Some(mut nodes) = Five::start(TIMEOUT).await else { return };
     let held = obtain(&nodes.store, "a").await;
     let mut last = held.token;
     for (number, place) in [3, 0].into_iter().enumerate() {
@@ -131,11 +129,8 @@ async fn a_minority_out_of_reach_is_not_waited_for() {
 /// Row "the server, or a majority, is out of reach": no grants, said in time and with a reason;
 /// afterwards all goes on, with the store that was there before.
 async fn a_majority_is_missed_and_found_again(trouble: Trouble, reasons: &[&str]) {
-    if !available() {
-        return;
-    }
     let limit = Duration::from_millis(500);
-    let mut nodes = Five::start(limit).await;
+    let Some(mut nodes) = Five::start(limit).await else { return };
     let held = obtain(&nodes.store, "a").await;
     for place in 0..3 {
         nodes.befall(place, trouble);

@@ -5,11 +5,13 @@ use std::time::Duration;
 
 use lease_core::{BootClock, Clock, LeaseState, LockStore, LossCause, Released, StoreErrorKind};
 use lease_redis::RedisStore;
+use lease_tests::claims::soon;
 use lease_tests::line::Line;
-use lease_tests::redis::{RedisServer, available, independent};
+use lease_tests::redis::RedisServer;
 
 use crate::setting::{
-    beat, claim, lease, lines, locker, obtain_in_the_end, one, quorum, quorum_at, refused, urls_of,
+    beat, claim, eventually, key, lease, lines, locker, obtain, obtain_in_the_end, one, quorum,
+    quorum_at, refused, servers, urls_of,
 };
 
 const SHORT: Duration = Duration::from_secs(2);
@@ -23,20 +25,25 @@ struct Divided {
 }
 
 impl Divided {
-    async fn one_server() -> Self {
-        let servers = independent(1);
+    async fn one_server() -> Option<Self> {
+        let servers = servers::<1>()?;
         let lines = lines(&servers).await;
         let here = Arc::new(RedisStore::connect(&lines[0].url()).await.unwrap());
         let elsewhere = Arc::new(one(&servers[0]).await);
-        Self { servers, lines, here, elsewhere }
+        Some(Self { servers: servers.into(), lines, here, elsewhere })
     }
 
-    async fn quorum() -> Self {
-        let servers = independent(3);
+    async fn quorum() -> Option<Self> {
+        let servers = servers::<3>()?;
         let lines = lines(&servers).await;
         let here = Arc::new(quorum_at(urls_of(&lines)).await);
         let elsewhere = Arc::new(quorum(&servers).await);
-        Self { servers, lines, here, elsewhere }
+        Some(Self { servers: servers.into(), lines, here, elsewhere })
+    }
+
+    /// One server, and a quorum.
+    async fn each() -> impl Iterator<Item = Self> {
+        [Self::one_server().await, Self::quorum().await].into_iter().flatten()
     }
 
     /// The one line, or a majority of them.
@@ -79,34 +86,26 @@ async fn the_holder_is_told_before_another_is_granted(net: Divided, part: fn(&Li
 
 #[tokio::test]
 async fn a_holder_cut_off_from_its_server_is_told_before_another_is_granted() {
-    if !available() {
-        return;
-    }
-    the_holder_is_told_before_another_is_granted(Divided::one_server().await, Line::cut).await;
+    let Some(net) = Divided::one_server().await else { return };
+    the_holder_is_told_before_another_is_granted(net, Line::cut).await;
 }
 
 #[tokio::test]
 async fn a_holder_whose_server_goes_silent_is_told_before_another_is_granted() {
-    if !available() {
-        return;
-    }
-    the_holder_is_told_before_another_is_granted(Divided::one_server().await, Line::hold).await;
+    let Some(net) = Divided::one_server().await else { return };
+    the_holder_is_told_before_another_is_granted(net, Line::hold).await;
 }
 
 #[tokio::test]
 async fn a_holder_cut_off_from_a_majority_is_told_before_another_is_granted() {
-    if !available() {
-        return;
-    }
-    the_holder_is_told_before_another_is_granted(Divided::quorum().await, Line::cut).await;
+    let Some(net) = Divided::quorum().await else { return };
+    the_holder_is_told_before_another_is_granted(net, Line::cut).await;
 }
 
 #[tokio::test]
 async fn a_holder_whose_majority_goes_silent_is_told_before_another_is_granted() {
-    if !available() {
-        return;
-    }
-    the_holder_is_told_before_another_is_granted(Divided::quorum().await, Line::hold).await;
+    let Some(net) = Divided::quorum().await else { return };
+    the_holder_is_told_before_another_is_granted(net, Line::hold).await;
 }
 
 /// The same row: until its deadline, so one that heals before costs nothing. R3: a renewal that
@@ -129,30 +128,23 @@ async fn a_short_one_is_survived(net: Divided, part: fn(&Line)) {
 
 #[tokio::test]
 async fn a_lease_survives_a_short_cut() {
-    if !available() {
-        return;
+    for net in Divided::each().await {
+        a_short_one_is_survived(net, Line::cut).await;
     }
-    a_short_one_is_survived(Divided::one_server().await, Line::cut).await;
-    a_short_one_is_survived(Divided::quorum().await, Line::cut).await;
 }
 
 #[tokio::test]
 async fn a_lease_survives_a_short_silence() {
-    if !available() {
-        return;
+    for net in Divided::each().await {
+        a_short_one_is_survived(net, Line::hold).await;
     }
-    a_short_one_is_survived(Divided::one_server().await, Line::hold).await;
-    a_short_one_is_survived(Divided::quorum().await, Line::hold).await;
 }
 
 /// Two halves of a quorum's clients, each of which reaches another minority: neither is granted
 /// anything, and nobody is granted what the other has.
 #[tokio::test]
 async fn clients_that_reach_different_minorities_hold_nothing_together() {
-    if !available() {
-        return;
-    }
-    let net = Divided::quorum().await;
+    let Some(net) = Divided::quorum().await else { return };
     let other_lines = lines(&net.servers).await;
     let other = quorum_at(urls_of(&other_lines)).await;
     let grant = obtain_in_the_end(&net.here, "a").await;
@@ -169,4 +161,21 @@ async fn clients_that_reach_different_minorities_hold_nothing_together() {
     net.lines.iter().chain(&other_lines).for_each(Line::mend);
     assert_eq!(refused(&other).await.token, grant.token);
     assert_eq!(beat(&net.here, &grant).await, lease_core::Heartbeat::Extended);
+}
+
+/// Row "a minority is out of reach": of the nodes that are left, one alone may have had the key.
+#[tokio::test]
+async fn a_watch_that_missed_a_node_listens_to_it_once_it_can() {
+    let Some(mut net) = Divided::quorum().await else { return };
+    net.servers[2].kill();
+    let grant = obtain(&*net.elsewhere, "a").await;
+    net.servers[2].start_again();
+    net.lines[0].cut();
+    let freed =
+        eventually("watched on two nodes", async || net.here.watch(&key()).await.ok()).await;
+    net.lines[0].mend();
+
+    net.elsewhere.release(&grant, None).await.unwrap();
+
+    soon(freed).await;
 }

@@ -4,13 +4,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lease_core::{LockStore, LossCause, SkewedClock};
-use lease_tests::redis::{RedisServer, available, independent};
+use lease_tests::redis::RedisServer;
 use lease_tests::tools::libfaketime;
 
 use crate::holder::{Holder, SHORT};
 use crate::setting::{
     HOLDER, TTL, eventually, flush, key, lease, locker, obtain_in_the_end, one, quorum, refused,
-    urls,
+    servers, urls,
 };
 
 async fn its_lease_runs_out_and_it_is_told(servers: &[RedisServer], store: &dyn LockStore) {
@@ -32,10 +32,7 @@ async fn its_lease_runs_out_and_it_is_told(servers: &[RedisServer], store: &dyn 
 /// Row "the process pauses", on one server.
 #[tokio::test]
 async fn a_paused_process_loses_its_lease_and_is_told_when_it_goes_on() {
-    if !available() {
-        return;
-    }
-    let server = RedisServer::start();
+    let Some([server]) = servers() else { return };
     let store = one(&server).await;
     its_lease_runs_out_and_it_is_told(&[server], &store).await;
 }
@@ -43,10 +40,7 @@ async fn a_paused_process_loses_its_lease_and_is_told_when_it_goes_on() {
 /// The same row, on a quorum.
 #[tokio::test]
 async fn a_paused_process_loses_its_lease_on_a_quorum_and_is_told_when_it_goes_on() {
-    if !available() {
-        return;
-    }
-    let servers = independent(3);
+    let Some(servers) = servers::<3>() else { return };
     let store = quorum(&servers).await;
     its_lease_runs_out_and_it_is_told(&servers, &store).await;
 }
@@ -54,10 +48,7 @@ async fn a_paused_process_loses_its_lease_on_a_quorum_and_is_told_when_it_goes_o
 /// RLN: leases of dead processes were kept alive for days (issue 68).
 #[tokio::test]
 async fn the_lease_of_a_process_that_was_killed_runs_out() {
-    if !available() {
-        return;
-    }
-    let servers = independent(3);
+    let Some(servers) = servers::<3>() else { return };
     let single = one(&servers[0]).await;
     let several = quorum(&servers[..]).await;
     let kinds: [(&dyn LockStore, &[RedisServer]); 2] =
@@ -78,10 +69,7 @@ async fn the_lease_of_a_process_that_was_killed_runs_out() {
 /// Row "the machine is suspended": time goes on, on one server and on a quorum.
 #[tokio::test]
 async fn a_lease_has_run_out_for_a_machine_that_was_suspended_for_its_ttl() {
-    if !available() {
-        return;
-    }
-    let servers = independent(3);
+    let Some(servers) = servers::<3>() else { return };
     let single: Arc<dyn LockStore> = Arc::new(one(&servers[0]).await);
     let several: Arc<dyn LockStore> = Arc::new(quorum(&servers).await);
     for store in [single, several] {
@@ -106,8 +94,7 @@ async fn a_lease_has_run_out_for_a_machine_that_was_suspended_for_its_ttl() {
 /// Row "the client's clock steps": nothing, on one server and on a quorum.
 #[tokio::test]
 async fn a_step_of_the_clients_clock_changes_nothing() {
-    let (true, Some(library)) = (available(), libfaketime()) else { return };
-    let servers = independent(3);
+    let (Some(servers), Some(library)) = (servers::<3>(), libfaketime()) else { return };
     for servers in [&servers[..1], &servers[..]] {
         let clock = servers[0].folder().join("clients-clock");
         std::fs::write(&clock, "+0").unwrap();

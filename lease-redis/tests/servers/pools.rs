@@ -6,9 +6,9 @@ use deadpool_redis::{Runtime, cluster, sentinel};
 use lease_core::{Beat, Heartbeat, LockStore, StoreErrorKind};
 use lease_redis::{RedisQuorum, RedisStore};
 use lease_tests::claims::{self, fresh_key, soon};
-use lease_tests::redis::{RedisCluster, RedisSentinel, RedisServer, available, independent};
+use lease_tests::redis::{RedisCluster, RedisSentinel, RedisServer, available};
 
-use crate::setting::{TTL, eventually, text, urls};
+use crate::setting::{TTL, eventually, servers, text, urls};
 
 fn pool(server: &RedisServer, size: usize) -> deadpool_redis::Pool {
     let config = deadpool_redis::Config::from_url(format!("{}/?protocol=resp3", server.url()));
@@ -39,10 +39,7 @@ async fn works_again(servers: &[RedisServer], store: &dyn LockStore) {
 /// The store takes one connection out of it; so a pool of one is enough for both.
 #[tokio::test]
 async fn a_store_works_on_a_pool_that_the_application_goes_on_using() {
-    if !available() {
-        return;
-    }
-    let servers = independent(1);
+    let Some(servers) = servers::<1>() else { return };
     let shared = pool(&servers[0], 1);
     let builder = RedisStore::builder(servers[0].url()).with_pool(shared.clone());
     let store = builder.connect().await.unwrap();
@@ -60,10 +57,7 @@ async fn a_store_works_on_a_pool_that_the_application_goes_on_using() {
 /// A pool that is exhausted is an error in time, and no reason to give up for good.
 #[tokio::test]
 async fn a_pool_that_is_exhausted_is_said_in_time() {
-    if !available() {
-        return;
-    }
-    let servers = independent(1);
+    let Some(servers) = servers::<1>() else { return };
     let shared = pool(&servers[0], 1);
     let lent = shared.get().await.unwrap();
     let limit = Duration::from_millis(300);
@@ -78,10 +72,7 @@ async fn a_pool_that_is_exhausted_is_said_in_time() {
 
 #[tokio::test]
 async fn a_quorum_works_on_pools_of_the_application() {
-    if !available() {
-        return;
-    }
-    let servers = independent(3);
+    let Some(servers) = servers::<3>() else { return };
     let pools: Vec<_> = servers.iter().map(|server| pool(server, 1)).collect();
     let builder = RedisQuorum::builder(urls(&servers)).with_pools(pools.clone());
     let store = builder.without_quarantine().connect().await.unwrap();
@@ -125,10 +116,7 @@ async fn a_store_on_a_cluster_works_on_a_pool_of_the_application() {
 
 #[tokio::test]
 async fn a_pool_of_another_kind_is_refused() {
-    if !available() {
-        return;
-    }
-    let server = RedisServer::start();
+    let Some([server]) = servers() else { return };
     let other = cluster::Config::from_urls([server.url()]);
     let other = other.create_pool(Some(Runtime::Tokio1)).unwrap();
 

@@ -5,7 +5,7 @@ use lease_redis::RedisStore;
 use lease_tests::claims;
 use lease_tests::redis::{RedisSentinel, RedisServer, available, until};
 
-use crate::setting::{TTL, claim, eventually, has_it, held_twice, key, obtain, text};
+use crate::setting::{TTL, claim, eventually, has_it, held_twice, key, obtain, servers, text};
 
 /// Stops the replicas, and breaks what they hear the master by.
 fn stop_replicas(servers: &RedisSentinel) {
@@ -72,10 +72,7 @@ async fn a_grant_that_fewer_replicas_have_than_were_asked_for_is_given_back() {
 /// and then unlearned is not granted under the same token again.
 #[tokio::test]
 async fn a_token_is_not_repeated_after_a_failover_and_the_way_back() {
-    if !available() {
-        return;
-    }
-    let (first, second) = (RedisServer::start(), RedisServer::start());
+    let Some([first, second]) = servers() else { return };
     let follow = |replica: &RedisServer, master: &RedisServer| {
         replica.command(&format!("REPLICAOF 127.0.0.1 {}", master.port()));
         let linked = || replica.command("INFO replication").contains("master_link_status:up");
@@ -99,10 +96,7 @@ async fn a_token_is_not_repeated_after_a_failover_and_the_way_back() {
 /// Who only sends heartbeats hears that the server is no master any more, and looks for another.
 #[tokio::test]
 async fn heartbeats_to_a_server_that_stood_aside_look_for_the_master() {
-    if !available() {
-        return;
-    }
-    let (master, other) = (RedisServer::start(), RedisServer::start());
+    let Some([master, other]) = servers() else { return };
     let store = RedisStore::connect(&master.url()).await.unwrap();
     let grant = obtain(&store, "a").await;
     master.command(&format!("REPLICAOF 127.0.0.1 {}", other.port()));

@@ -7,18 +7,14 @@ use lease_core::{Change, LeaseKey, LeaseTable, LockStore, StoreErrorKind, Value,
 use lease_redis::RedisStore;
 use lease_tests::claims;
 use lease_tests::proxy::{Proxy, Wire};
-use lease_tests::redis::{RedisServer, available};
 
-use crate::setting::{TTL, obtain};
+use crate::setting::{TTL, obtain, servers};
 
 /// A lister takes names without a record off the list. One that was about to be made stays on it,
 /// however the two come to meet.
 #[tokio::test]
 async fn a_record_that_is_made_by_an_update_is_listed_whoever_lists_meanwhile() {
-    if !available() {
-        return;
-    }
-    let server = RedisServer::start();
+    let Some([server]) = servers() else { return };
     let far = Proxy::start(server.address(), Wire::Redis).await.unwrap();
     far.set_delay(Duration::from_millis(2));
     let store = RedisStore::connect(&format!("redis://{}", far.address())).await.unwrap();
@@ -44,10 +40,7 @@ async fn a_record_that_is_made_by_an_update_is_listed_whoever_lists_meanwhile() 
 /// What could not be read back is refused when it is written: the record stays readable.
 #[tokio::test]
 async fn an_attribute_that_is_nested_too_deep_is_refused() {
-    if !available() {
-        return;
-    }
-    let server = RedisServer::start();
+    let Some([server]) = servers() else { return };
     let store = RedisStore::connect(&server.url()).await.unwrap();
     let grant = obtain(&store, "a").await;
     let nested = |levels| (0..levels).fold(Value::Null, |inside, _| Value::List(vec![inside]));
@@ -64,10 +57,7 @@ async fn an_attribute_that_is_nested_too_deep_is_refused() {
 /// Deleting and transferring are recognised when they are asked for again.
 #[tokio::test]
 async fn a_delete_and_a_transfer_whose_replies_were_lost_are_recognised() {
-    if !available() {
-        return;
-    }
-    let server = RedisServer::start();
+    let Some([server]) = servers() else { return };
     let store = RedisStore::connect(&server.url()).await.unwrap();
 
     let grant = obtain(&store, "a").await;
@@ -84,10 +74,7 @@ async fn a_delete_and_a_transfer_whose_replies_were_lost_are_recognised() {
 /// Numbers, too. The record of an update that found something else is not made, nor listed.
 #[tokio::test]
 async fn what_is_expected_is_compared_as_it_was_written() {
-    if !available() {
-        return;
-    }
-    let server = RedisServer::start();
+    let Some([server]) = servers() else { return };
     let store = RedisStore::connect(&server.url()).await.unwrap();
     let grant = obtain(&store, "a").await;
     let number = |text: &str| Value::Number(text.parse().unwrap());

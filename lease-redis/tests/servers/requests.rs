@@ -10,7 +10,7 @@ use lease_tests::redis::{RedisServer, available, independent};
 
 use crate::setting::{
     COUNTER, HOLDER, TTL, beat, claim, eventually, flush, has_it, key, obtain, obtain_in_the_end,
-    obtain_on_all, one, quorum, refused, text,
+    obtain_on_all, one, quorum, refused, servers, text,
 };
 
 /// A store, each of whose servers is behind a proxy.
@@ -146,10 +146,7 @@ async fn a_request_whose_replies_are_lost_is_recognised_by_a_quorum_when_it_is_s
 /// sent again in full or a connection made anew.
 #[tokio::test]
 async fn an_adoption_that_is_asked_again_is_no_longer_of_its_first_round() {
-    if !available() {
-        return;
-    }
-    let servers = independent(3);
+    let Some(servers) = servers::<3>() else { return };
     let store = quorum(&servers).await;
     let handed = obtain_on_all(&store, &servers).await;
     let claim = claim("b");
@@ -330,10 +327,7 @@ async fn connections(servers: &[RedisServer], store: impl LockStore + Clone) {
 
 #[tokio::test]
 async fn connections_that_were_killed_are_made_again_and_whoever_waits_looks_once() {
-    if !available() {
-        return;
-    }
-    let servers = independent(3);
+    let Some(servers) = servers::<3>() else { return };
     connections(&servers[..1], one(&servers[0]).await).await;
     flush(&servers);
     connections(&servers, quorum(&servers).await).await;

@@ -3,7 +3,9 @@
 
 use redis::{Connection, FromRedisValue, Script, Value};
 
-use lease_tests::redis::{RedisServer, available};
+use lease_tests::redis::RedisServer;
+
+use crate::setting::servers;
 
 const COMMON: &str = include_str!("../../src/scripts/common.lua");
 const OBTAIN: &str = include_str!("../../src/scripts/obtain.lua");
@@ -23,10 +25,10 @@ struct Node {
 }
 
 impl Node {
-    fn start() -> Self {
-        let server = RedisServer::start();
+    fn start() -> Option<Self> {
+        let [server] = servers()?;
         let client = redis::Client::open(server.url()).unwrap();
-        Self { connection: client.get_connection().unwrap(), _server: server }
+        Some(Self { connection: client.get_connection().unwrap(), _server: server })
     }
 
     fn run<T: FromRedisValue>(&mut self, script: &str, arguments: &[&str]) -> T {
@@ -77,10 +79,7 @@ impl Node {
 
 #[test]
 fn a_late_withdrawal_leaves_a_later_round_alone() {
-    if !available() {
-        return;
-    }
-    let mut node = Node::start();
+    let Some(mut node) = Node::start() else { return };
     assert_eq!(node.obtain("n1", "1")[0], "granted");
     assert_eq!(node.obtain("n1", "2")[0], "again");
 
@@ -93,10 +92,7 @@ fn a_late_withdrawal_leaves_a_later_round_alone() {
 
 #[test]
 fn a_late_withdrawal_leaves_a_grant_that_was_extended_alone() {
-    if !available() {
-        return;
-    }
-    let mut node = Node::start();
+    let Some(mut node) = Node::start() else { return };
     let [_, token] = node.obtain("n1", "1");
     // It pairs keys, and there are three here: one grant.
     let answers: Vec<String> = node.run(HEARTBEAT, &[DAY, "n1", "1", TTL, &token]);
@@ -108,10 +104,7 @@ fn a_late_withdrawal_leaves_a_grant_that_was_extended_alone() {
 
 #[test]
 fn an_adoption_that_is_asked_for_twice_outlives_the_withdrawal_of_its_first_round() {
-    if !available() {
-        return;
-    }
-    let mut node = Node::start();
+    let Some(mut node) = Node::start() else { return };
     let [_, token] = node.obtain("n1", "1");
     assert_eq!(node.adopt("n1", &token, "n2", "1")[0], "granted");
     assert_eq!(node.adopt("n1", &token, "n2", "2")[0], "again");
@@ -122,10 +115,7 @@ fn an_adoption_that_is_asked_for_twice_outlives_the_withdrawal_of_its_first_roun
 
 #[test]
 fn who_handed_over_is_not_put_back_after_the_adoption_was_withdrawn() {
-    if !available() {
-        return;
-    }
-    let mut node = Node::start();
+    let Some(mut node) = Node::start() else { return };
     let [_, token] = node.obtain("n1", "1");
     assert_eq!(node.adopt("n1", &token, "n2", "1")[0], "granted");
     assert!(node.withdraw("n2", "1"));
@@ -136,10 +126,7 @@ fn who_handed_over_is_not_put_back_after_the_adoption_was_withdrawn() {
 
 #[test]
 fn one_server_hands_over_the_grant_of_that_token_alone() {
-    if !available() {
-        return;
-    }
-    let mut node = Node::start();
+    let Some(mut node) = Node::start() else { return };
     let [_, token] = node.obtain("n1", "0");
     let later = (token.parse::<u64>().unwrap() + 1).to_string();
 
@@ -149,10 +136,7 @@ fn one_server_hands_over_the_grant_of_that_token_alone() {
 
 #[test]
 fn a_release_is_remembered_beneath_a_vote_that_is_withdrawn() {
-    if !available() {
-        return;
-    }
-    let mut node = Node::start();
+    let Some(mut node) = Node::start() else { return };
     let [_, token] = node.obtain("n1", "1");
     // It runs out on this node alone, which votes for another before the release arrives.
     let _: () = redis::cmd("DEL").arg("{job}").query(&mut node.connection).unwrap();
@@ -167,10 +151,7 @@ fn a_release_is_remembered_beneath_a_vote_that_is_withdrawn() {
 
 #[test]
 fn a_grant_that_was_not_released_is_put_back_after_the_vote_was_withdrawn() {
-    if !available() {
-        return;
-    }
-    let mut node = Node::start();
+    let Some(mut node) = Node::start() else { return };
     let [_, token] = node.obtain("n1", "1");
     let _: () = redis::cmd("DEL").arg("{job}").query(&mut node.connection).unwrap();
     assert_eq!(node.obtain("n2", "1")[0], "granted");

@@ -10,7 +10,7 @@ use lease_core::{
 use lease_redis::{RedisQuorum, RedisStore};
 use lease_tests::claims;
 use lease_tests::line::Line;
-use lease_tests::redis::RedisServer;
+use lease_tests::redis::{RedisServer, available};
 
 /// Longer than any of these tests takes.
 pub(crate) const TTL: Duration = Duration::from_secs(60);
@@ -18,6 +18,16 @@ pub(crate) const TTL: Duration = Duration::from_secs(60);
 /// The hash of [`key`] that says who holds it, and the one that counts its tokens.
 pub(crate) const HOLDER: &str = "lease:{job}";
 pub(crate) const COUNTER: &str = "lease:{job}:counter";
+
+/// Independent servers; `None`, said aloud, where there is no Redis on this machine.
+pub(crate) fn servers<const COUNT: usize>() -> Option<[RedisServer; COUNT]> {
+    servers_with(&[])
+}
+
+/// The same, with further options as on their command lines.
+pub(crate) fn servers_with<const COUNT: usize>(options: &[&str]) -> Option<[RedisServer; COUNT]> {
+    available().then(|| std::array::from_fn(|_| RedisServer::with(options)))
+}
 
 pub(crate) fn key() -> LeaseKey {
     "job".parse().unwrap()

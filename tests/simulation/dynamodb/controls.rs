@@ -53,16 +53,20 @@ fn an_adoption_of_what_another_has_is_found() {
     assuming("adoption by anybody", Call::Adopt, GRANT);
 }
 
-/// A token is granted once, and so is a nonce that anybody holds: each guards against all but the
-/// duplicate of a claim, and a table that was set back.
+/// So neither is found missing by itself, and both are, above: a token is granted once, so who
+/// knows it is who has its nonce; and what a late duplicate is granted under the same nonce, with
+/// another token, nobody holds. A write is no such case: whoever comes next reads it.
 #[test]
 fn nonce_and_token_stand_in_for_each_other() {
     const HANDED: &str = "#nonce = :handed";
-    let parts: [(_, _, &'static [&'static str]); 4] = [
+    const FORMER: &str = "#token = :former_token";
+    let parts: [(_, _, &'static [&'static str]); 6] = [
         ("release by token alone", Call::Release, &[NONCE]),
         ("release by nonce alone", Call::Release, &[TOKEN]),
         ("heartbeat by token alone", Call::Heartbeat, &[NONCE]),
+        ("heartbeat by nonce alone", Call::Heartbeat, &[TOKEN]),
         ("adoption by token alone", Call::Adopt, &[HANDED]),
+        ("adoption by nonce alone", Call::Adopt, &[FORMER]),
     ];
     for (what, call, parts) in parts {
         let setup = Setup::sound(BY_SERVER_TIME).breaking(Breach::Assumes(call, parts));

@@ -25,6 +25,14 @@ impl Chance {
         Simulation::LATENCY + self.part_of(JITTER)
     }
 
+    pub(crate) fn is_even(&self) -> bool {
+        self.0.lock().unwrap().random()
+    }
+
+    pub(crate) fn is_one_in(&self, many: u32) -> bool {
+        self.0.lock().unwrap().random_ratio(1, many)
+    }
+
     pub(crate) fn run_id(&self) -> u128 {
         self.0.lock().unwrap().random()
     }

@@ -29,6 +29,8 @@ struct Book {
     votes: BTreeMap<(String, String), BTreeMap<usize, Vote>>,
     /// The last heartbeat of each nonce on each server.
     beats: BTreeMap<(usize, String), u64>,
+    /// Whose grants a server has counted of a key, in order, but for those that were taken back.
+    counted: BTreeMap<(usize, String), Vec<(String, u64)>>,
     /// Whose release was the last that a server heard of a key.
     released: BTreeMap<(usize, String), String>,
 }
@@ -57,6 +59,7 @@ pub(crate) struct Ran<'a> {
 
 #[derive(Debug)]
 pub(crate) struct Before {
+    pub(crate) nonce: Option<String>,
     pub(crate) lessee: Option<String>,
     pub(crate) until: Vec<Option<u64>>,
 }
@@ -84,25 +87,35 @@ impl Clerk {
                 self.vote(ran, &key, argument(1), argument(2), argument(3));
             }
             "raise" if done => self.raised(ran.place, &key, argument(0), argument(1)),
-            "withdraw" if done => self.take_back(ran.place, &key, argument(0)),
+            "withdraw" if done => {
+                self.take_back(ran.place, &key, argument(0));
+                let mut book = self.book.lock().unwrap();
+                book.counted.entry((ran.place, key)).or_default().pop();
+            }
             "release" => {
                 if done {
                     self.take_back(ran.place, &key, argument(0));
                 }
                 let mut book = self.book.lock().unwrap();
-                if done {
+                let counted = book.counted.get(&(ran.place, key.clone()));
+                let before = counted.and_then(|counted| counted.iter().nth_back(1));
+                // A node of a quorum keeps it beneath a vote that may be taken back, too.
+                let beneath = before.is_some_and(|(nonce, _)| nonce == argument(0));
+                if done || beneath && argument(4) == "1" {
                     book.released.insert((ran.place, key), argument(0).to_owned());
                 } else if ran.before.lessee.is_none() {
                     book.released.remove(&(ran.place, key));
                 }
             }
             "put_back" if done => {
+                self.check_claim(ran.place, &key, argument(0));
+                self.check_put_back(ran, &key);
                 let beat = argument(3).parse().unwrap();
                 let mut book = self.book.lock().unwrap();
                 book.beats.insert((ran.place, argument(0).to_owned()), beat);
             }
             "heartbeat" => self.check_beats(ran),
-            "update" | "transfer" | "delete" if ran.reply.as_text() == Some("applied") => {
+            "update" | "transfer" | "delete" if ran.is_applied() => {
                 let lessee = ran.before.lessee.clone().unwrap();
                 let lessee = Lessee::new(lessee).unwrap();
                 let token = argument(1).parse().unwrap();
@@ -117,6 +130,7 @@ impl Clerk {
         let mut book = self.book.lock().unwrap();
         book.beats.retain(|(of, _), _| *of != place);
         book.released.retain(|(of, _), _| *of != place);
+        book.counted.retain(|(of, _), _| *of != place);
     }
 
     fn vote(&self, ran: &Ran<'_>, key: &str, nonce: &str, lessee: &str, ttl: &str) {
@@ -130,6 +144,10 @@ impl Clerk {
         let lessee = Lessee::new(lessee).unwrap();
         let id = (key.to_owned(), nonce.to_owned());
         let mut book = self.book.lock().unwrap();
+        if ran.reply.word(0) == Some("granted") {
+            let counted = book.counted.entry((ran.place, key.to_owned())).or_default();
+            counted.push((nonce.to_owned(), token));
+        }
         let votes = book.votes.entry(id).or_default();
         let vote =
             votes.entry(ran.place).or_insert(Vote { lessee, tokens: BTreeSet::new(), until });
@@ -187,6 +205,34 @@ impl Clerk {
         }
     }
 
+    /// What is put back takes the key from nobody, comes after nobody, and shortens nothing.
+    fn check_put_back(&self, ran: &Ran<'_>, key: &str) {
+        let argument = |place: usize| std::str::from_utf8(&ran.arguments[place]).unwrap();
+        let (nonce, token) = (argument(0), argument(2).parse().unwrap());
+        let put_back = format!("{nonce} was put back on server {}", ran.place);
+        match &ran.before.nonce {
+            Some(holder) if holder != nonce => {
+                self.ledger.violated(format!("a key was taken: {put_back}, and {holder} had it"));
+            }
+            Some(_) if ran.until[0] < ran.before.until[0] => {
+                self.ledger.violated(format!("a late request shortened a lease: {put_back}"));
+            }
+            _ => (),
+        }
+        let mut book = self.book.lock().unwrap();
+        let counted = book.counted.entry((ran.place, key.to_owned())).or_default();
+        if let Some((later, larger)) = counted.last()
+            && later != nonce
+            && *larger > token
+        {
+            self.ledger.violated(format!(
+                "a key was taken for nobody: {put_back} under token {token}, after {later} under \
+                 token {larger}"
+            ));
+        }
+        counted.push((nonce.to_owned(), token));
+    }
+
     /// A heartbeat that comes after a later one must not undo how long that one lasts.
     fn check_beats(&self, ran: &Ran<'_>) {
         let mut book = self.book.lock().unwrap();
@@ -208,6 +254,15 @@ impl Clerk {
             }
             *last = beat.max(*last);
         }
+    }
+}
+
+impl Ran<'_> {
+    /// Whether it wrote. Who asks again is told the same, and nothing happens.
+    fn is_applied(&self) -> bool {
+        let ends = self.script != "update";
+        let ended = self.before.until[0].is_some() && self.until[0].is_none();
+        self.reply.as_text() == Some("applied") && (ended || !ends)
     }
 }
 

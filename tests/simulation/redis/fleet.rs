@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use lease_core::conformance::{Weather, World};
+use lease_core::conformance::{Fault, Weather, World};
 use lease_redis::Dialer;
 use rand::RngExt;
 use rand::rngs::StdRng;
@@ -41,7 +41,18 @@ pub(crate) struct Plan {
     pub(crate) strikes: &'static [Strike],
     /// So many servers may be without their memory at a time.
     pub(crate) most_forgetful: usize,
+    /// Scripts of which every other meets a fault besides those of the weather, for up to so long.
+    pub(crate) mishaps: &'static [(&'static str, Fault)],
+    pub(crate) clocks: Clocks,
     pub(crate) ttl: Duration,
+}
+
+/// What the clocks of servers do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Clocks {
+    GoOn,
+    /// They leap by a ttl, before every eighth script: a lease may run out at any time.
+    LeapAhead,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -60,6 +71,8 @@ pub(crate) enum Strike {
     CutOff,
     /// Its clock is set back.
     SetBack,
+    /// Its clock is set forward: what it keeps ends early.
+    SetForward,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -82,7 +95,7 @@ impl Fleet {
             let node = Node::new(chance.run_id(), chance.part_of(Duration::from_millis(200)));
             let (clerk, ledger) = (Arc::clone(&clerk), world.ledger.clone());
             let of_server = Chance::new(seed ^ u64::try_from(place).unwrap());
-            let server = Server::new(place, node, plan.edition.clone(), clerk, ledger, of_server);
+            let server = Server::new(place, node, &plan, clerk, ledger, of_server);
             let server = Arc::new(server);
             tokio::spawn(Arc::clone(&server).serve());
             server
@@ -109,7 +122,7 @@ impl Fleet {
     pub(crate) fn dialer(&mut self, weather: Weather) -> Dialer {
         let process = self.processes;
         self.processes += 1;
-        let longest_silence = self.plan.ttl * 2;
+        let (longest_silence, mishaps) = (self.plan.ttl * 2, self.plan.mishaps);
         let (world, servers) = (self.world.clone(), self.servers.clone());
         let connections = Arc::clone(&self.connections);
         Dialer::new(move |address| {
@@ -123,6 +136,7 @@ impl Fleet {
                 ledger: world.ledger.clone(),
                 chance: Chance::new(world.seed.rotate_left(32) ^ connection),
                 longest_silence,
+                mishaps,
             };
             world.network.spawn(carry(far, Arc::clone(&servers[place]), way));
             near
@@ -171,6 +185,10 @@ impl Fleet {
                 let by = i64::try_from(by.as_micros()).unwrap();
                 server.set_back(by);
                 self.set_back.insert(place);
+            }
+            Strike::SetForward => {
+                let by = (ttl * 2).mul_f64(random.random_range(0.0..1.0));
+                server.set_back(-i64::try_from(by.as_micros()).unwrap());
             }
         }
     }

@@ -20,18 +20,19 @@ mod scripts;
 mod server;
 mod wire;
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
-use lease_core::conformance::{Seeds, Survey, Trial, Verdict};
+use lease_core::conformance::{Event, Seeds, Survey, Trial, Verdict};
 use lease_core::{Change, Lease, LeaseOptions, LeaseTable};
 use lease_redis::{RedisQuorum, RedisQuorumBuilder, RedisStore};
 
-use crate::job::{Mail, contend};
-use fleet::{Plan, Strike};
-use model::{OneServer, QuorumModel};
+use crate::job::{Mail, Write, contend};
+use fleet::{Clocks, Plan, Strike};
+use model::Servers;
 use scripts::Edition;
 
 #[test]
@@ -52,6 +53,40 @@ fn one_server_keeps_its_promises() {
     report("one server", &survey);
 }
 
+/// What its table admits: leases end early. Tokens are granted once all the same, and writes are
+/// guarded by them.
+#[test]
+fn one_server_whose_clock_is_set_forward_costs_exclusion_alone() {
+    let plan = Plan { strikes: &[Strike::SetForward], ..sound(1) };
+
+    controls::find("one server set forward", 100, |seed| one_server(seed, plan.clone()));
+    let trial = |seed| but_for_exclusion(one_server(seed, plan.clone()));
+    report("one server set forward, but for exclusion", &Seeds::fresh(80).all_hold(trial));
+}
+
+#[test]
+fn a_quorum_of_one_that_is_set_forward_costs_exclusion_alone() {
+    let plan = Plan { strikes: &[Strike::SetForward], ..sound(1) };
+
+    controls::find("quorum of 1 set forward", 100, |seed| quorum(seed, plan.clone(), quarantined));
+    let trial = |seed| but_for_exclusion(quorum(seed, plan.clone(), quarantined));
+    report("quorum of 1 set forward, but for exclusion", &Seeds::fresh(80).all_hold(trial));
+}
+
+#[test]
+fn a_quorum_whose_clocks_leap_ahead_grants_no_token_twice() {
+    let plan = Plan { clocks: Clocks::LeapAhead, ..sound(3) };
+    let trial = |seed| but_for_exclusion(quorum(seed, plan.clone(), quarantined));
+    report("quorum of 3 in no time, but for exclusion", &Seeds::fresh(60).all_hold(trial));
+}
+
+/// They keep from voting for longer than anybody may still believe in a lease of before.
+#[test]
+fn a_quorum_most_of_which_forgets_keeps_its_promises() {
+    let survey = Seeds::fresh(80).all_hold(|seed| quorum(seed, forgetful(), quarantined));
+    report("quorum of 3 that forgets", &survey);
+}
+
 #[test]
 fn a_seed_is_a_run_to_the_last_event() {
     for seed in 0..5 {
@@ -68,8 +103,15 @@ fn sound(servers: usize) -> Plan {
         edition: Edition::default(),
         strikes,
         most_forgetful: (servers - 1) / 2,
+        mishaps: &[],
+        clocks: Clocks::GoOn,
         ttl: TTL,
     }
+}
+
+/// A majority at a time, or all.
+fn forgetful() -> Plan {
+    Plan { strikes: &[Strike::Amnesia], most_forgetful: 3, ..sound(3) }
 }
 
 const ON_ONE_SERVER: [Strike; 5] =
@@ -88,7 +130,7 @@ const ON_A_MINORITY: [Strike; 7] = [
 fn quorum(seed: u64, plan: Plan, set_up: fn(RedisQuorumBuilder) -> RedisQuorumBuilder) -> Verdict {
     let mail = Mail::default();
     let verdict = trial(seed).run(
-        |world| QuorumModel::new(world, plan, set_up),
+        |world| Servers::of_a_quorum(world, plan, set_up),
         move |contender| contend(contender, Arc::clone(&mail), write_nothing),
     );
     see_that_all_was_granted(&verdict);
@@ -96,9 +138,13 @@ fn quorum(seed: u64, plan: Plan, set_up: fn(RedisQuorumBuilder) -> RedisQuorumBu
 }
 
 fn one_server(seed: u64, plan: Plan) -> Verdict {
+    one_server_with(seed, plan, write)
+}
+
+fn one_server_with(seed: u64, plan: Plan, write: Write<RedisStore>) -> Verdict {
     let mail = Mail::default();
     let verdict = trial(seed).run(
-        |world| OneServer::new(world, plan),
+        |world| Servers::of_one(world, plan),
         move |contender| contend(contender, Arc::clone(&mail), write),
     );
     see_that_all_was_granted(&verdict);
@@ -118,18 +164,15 @@ fn quarantined(builder: RedisQuorumBuilder) -> RedisQuorumBuilder {
 
 /// What a contender holds and no clerk has seen granted would be judged by nobody.
 fn see_that_all_was_granted(verdict: &Verdict) {
-    let granted: std::collections::BTreeSet<_> = verdict
+    let granted: BTreeSet<_> = verdict
         .trace
         .iter()
         .filter_map(|event| event.what.strip_prefix("shared granted to "))
         .collect();
     for event in &verdict.trace {
-        if let Some((lessee, token)) = event.what.split_once(" holds shared under token ")
-            && !lessee.ends_with("no longer")
-        {
-            let grant = format!("{lessee} under token {token}");
-            assert!(granted.contains(grant.as_str()), "{}\n{event}", verdict.report(60));
-        }
+        let Some((lessee, token)) = tenure(event) else { continue };
+        let grant = format!("{lessee} under token {token}");
+        assert!(granted.contains(grant.as_str()), "{}\n{event}", verdict.report(60));
     }
 }
 
@@ -141,6 +184,31 @@ fn write<'a>(store: &'a RedisStore, lease: &'a Lease) -> BoxFuture<'a, ()> {
     let change = Change::new().set("token", lease.token().get());
     // Whether it was applied is for the ledger to judge.
     async move { drop(store.update(lease.grant(), &change).await) }.boxed()
+}
+
+/// What rests on no clock: whoever has the key, no token is granted twice, and no former holder
+/// writes. Which of two that hold it at once heard of its grant first says nothing of the order of
+/// their tokens.
+fn but_for_exclusion(mut verdict: Verdict) -> Verdict {
+    let on_time = ["two holders", "loss told too late", "tokens out of order"];
+    verdict.violations.retain(|found| !on_time.iter().any(|kind| found.what.starts_with(kind)));
+    let mut lessees = BTreeMap::new();
+    for event in &verdict.trace {
+        let Some((lessee, token)) = tenure(event) else { continue };
+        if let Some(earlier) = lessees.insert(token, lessee) {
+            let mut violation = event.clone();
+            violation.what =
+                format!("a token was granted twice: {token}, to {earlier} and {lessee}");
+            verdict.violations.push(violation);
+        }
+    }
+    verdict
+}
+
+/// Who began to hold the key by that event, and under which token.
+fn tenure(event: &Event) -> Option<(&str, &str)> {
+    let (lessee, token) = event.what.split_once(" holds shared under token ")?;
+    (!lessee.ends_with(" no longer")).then_some((lessee, token))
 }
 
 fn report(model: &str, survey: &Survey) {

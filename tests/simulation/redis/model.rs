@@ -5,57 +5,55 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use lease_core::conformance::{Model, Newcomer, World};
-use lease_redis::{RedisQuorum, RedisQuorumBuilder, RedisStore};
+use lease_core::{LockStore, StoreError};
+use lease_redis::{Dialer, RedisQuorum, RedisQuorumBuilder, RedisStore};
 use rand::rngs::StdRng;
 use tokio::time::sleep;
 
 use super::fleet::{Fleet, Plan};
 
-/// Independent servers, and a quorum of them.
-pub(crate) struct QuorumModel {
+/// Servers, and how a process connects to them.
+pub(crate) struct Servers<S> {
     fleet: Fleet,
-    set_up: fn(RedisQuorumBuilder) -> RedisQuorumBuilder,
+    connect: Box<dyn Fn(Vec<String>, Dialer, Newcomer) -> BoxFuture<'static, S>>,
 }
 
-/// One server.
-pub(crate) struct OneServer {
-    fleet: Fleet,
-}
-
-impl QuorumModel {
-    pub(crate) fn new(
+impl Servers<RedisQuorum> {
+    /// Independent servers, and a quorum of them.
+    pub(crate) fn of_a_quorum(
         world: World,
         plan: Plan,
         set_up: fn(RedisQuorumBuilder) -> RedisQuorumBuilder,
     ) -> Self {
-        Self { fleet: Fleet::new(world, plan), set_up }
+        let connect = move |urls, dialer, newcomer: Newcomer| {
+            let builder = RedisQuorum::builder::<String>(urls)
+                .with_dialer(dialer)
+                .with_clock(newcomer.clock)
+                .with_timeout(TIMEOUT);
+            let builder = set_up(builder);
+            until_connected(move || builder.clone().connect().boxed()).boxed()
+        };
+        Self { fleet: Fleet::new(world, plan), connect: Box::new(connect) }
     }
 }
 
-impl OneServer {
-    pub(crate) fn new(world: World, plan: Plan) -> Self {
-        Self { fleet: Fleet::new(world, plan) }
+impl Servers<RedisStore> {
+    pub(crate) fn of_one(world: World, plan: Plan) -> Self {
+        let connect = |urls: Vec<String>, dialer, _newcomer| {
+            let builder = RedisStore::builder(urls.concat());
+            let builder = builder.with_dialer(dialer).with_timeout(TIMEOUT);
+            until_connected(move || builder.clone().connect().boxed()).boxed()
+        };
+        Self { fleet: Fleet::new(world, plan), connect: Box::new(connect) }
     }
 }
 
-impl Model for QuorumModel {
-    type Store = RedisQuorum;
+impl<S: LockStore> Model for Servers<S> {
+    type Store = S;
 
-    fn connect(&mut self, newcomer: Newcomer) -> BoxFuture<'static, RedisQuorum> {
-        let builder = RedisQuorum::builder(self.fleet.urls())
-            .with_dialer(self.fleet.dialer(newcomer.weather))
-            .with_clock(newcomer.clock)
-            .with_timeout(TIMEOUT);
-        let builder = (self.set_up)(builder);
-        async move {
-            loop {
-                match builder.clone().connect().await {
-                    Ok(quorum) => return quorum,
-                    Err(_) => sleep(TIMEOUT).await,
-                }
-            }
-        }
-        .boxed()
+    fn connect(&mut self, newcomer: Newcomer) -> BoxFuture<'static, S> {
+        let dialer = self.fleet.dialer(newcomer.weather.clone());
+        (self.connect)(self.fleet.urls(), dialer, newcomer)
     }
 
     fn strike(&mut self, random: &mut StdRng) {
@@ -71,34 +69,12 @@ impl Model for QuorumModel {
     }
 }
 
-impl Model for OneServer {
-    type Store = RedisStore;
-
-    fn connect(&mut self, newcomer: Newcomer) -> BoxFuture<'static, RedisStore> {
-        let builder = RedisStore::builder("redis://0:6379")
-            .with_dialer(self.fleet.dialer(newcomer.weather))
-            .with_timeout(TIMEOUT);
-        async move {
-            loop {
-                match builder.clone().connect().await {
-                    Ok(store) => return store,
-                    Err(_) => sleep(TIMEOUT).await,
-                }
-            }
+async fn until_connected<S>(connect: impl Fn() -> BoxFuture<'static, Result<S, StoreError>>) -> S {
+    loop {
+        match connect().await {
+            Ok(store) => return store,
+            Err(_) => sleep(TIMEOUT).await,
         }
-        .boxed()
-    }
-
-    fn strike(&mut self, random: &mut StdRng) {
-        self.fleet.strike(random);
-    }
-
-    fn heal(&mut self) {
-        self.fleet.heal();
-    }
-
-    fn step(&mut self) {
-        self.fleet.step();
     }
 }
 

@@ -12,6 +12,7 @@ use tokio::time::sleep;
 
 use super::chance::Chance;
 use super::clerk::{Before, Clerk, Ran};
+use super::fleet::{Clocks, Plan};
 use super::lua;
 use super::node::Node;
 use super::resp::{Bytes, Reply};
@@ -24,6 +25,8 @@ use super::scripts::{Edition, Script, known_as};
 #[derive(Debug)]
 pub(crate) struct Server {
     pub(crate) place: usize,
+    /// How far its clock leaps at times, in microseconds.
+    leap: Option<i64>,
     ledger: Ledger,
     clerk: Arc<Clerk>,
     edition: Edition,
@@ -87,7 +90,7 @@ impl Server {
     pub(crate) fn new(
         place: usize,
         node: Node,
-        edition: Edition,
+        plan: &Plan,
         clerk: Arc<Clerk>,
         ledger: Ledger,
         chance: Chance,
@@ -103,7 +106,12 @@ impl Server {
             posted: 0,
         };
         let (inside, changed) = (Mutex::new(inside), Notify::new());
-        Self { place, ledger, clerk, edition, chance, inside, changed }
+        let edition = plan.edition.clone();
+        let leap = match plan.clocks {
+            Clocks::GoOn => None,
+            Clocks::LeapAhead => Some(i64::try_from(plan.ttl.as_micros()).unwrap()),
+        };
+        Self { place, leap, ledger, clerk, edition, chance, inside, changed }
     }
 
     /// Does what arrives, for ever.
@@ -296,8 +304,15 @@ impl Server {
         arguments: &[Bytes],
     ) -> Reply {
         let until = |node: &Node| keys.iter().map(|key| node.until(key)).collect();
-        let lessee = node.field(&keys[0], "lessee").map(str::to_owned);
-        let before = Before { lessee, until: until(node) };
+        if let Some(leap) = self.leap
+            && self.chance.is_one_in(8)
+        {
+            node.set_back(-leap);
+            node.set_time(self.ledger.now());
+        }
+        let field = |field| node.field(&keys[0], field).map(str::to_owned);
+        let (nonce, lessee) = (field("nonce"), field("lessee"));
+        let before = Before { nonce, lessee, until: until(node) };
         let reply = lua::run(self.edition.text(script), keys, arguments, node);
         if let Reply::Error(error) = &reply {
             self.ledger.violated(format!("the script {} failed: {error}", script.name));

@@ -13,7 +13,7 @@ use tokio::time::sleep;
 
 use super::chance::Chance;
 use super::resp::{Bytes, next_command};
-use super::scripts::known_as;
+use super::scripts::{Script, known_as};
 use super::server::{Mail, Sent, Server, Then};
 
 /// From where, and through what weather.
@@ -29,6 +29,23 @@ pub(crate) struct Way {
     pub(crate) chance: Chance,
     /// For how long a connection is silent at most before it breaks.
     pub(crate) longest_silence: Duration,
+    /// Scripts of which every other meets a fault, whatever the weather, for up to so long.
+    pub(crate) mishaps: &'static [(&'static str, Fault)],
+}
+
+impl Way {
+    /// What befalls a command.
+    fn befalls(&self, words: &[Bytes]) -> Option<Fault> {
+        let name = script_of(words).map(|script| script.name);
+        match self.mishaps.iter().find(|(script, _)| name == Some(*script)) {
+            Some((_, fault)) if self.chance.is_even() => Some(match *fault {
+                Fault::ApplyLate(longest) => Fault::ApplyLate(self.chance.part_of(longest)),
+                Fault::DelayRequest(longest) => Fault::DelayRequest(self.chance.part_of(longest)),
+                other => other,
+            }),
+            _ => self.weather.befalls(call_of(words)?),
+        }
+    }
 }
 
 /// Carries what is said over `stream`, until either side ends it or the weather does. Runs where
@@ -127,7 +144,7 @@ impl Wire {
         if !self.hears {
             return Ok(());
         }
-        let fault = call_of(&words).and_then(|call| self.way.weather.befalls(call));
+        let fault = self.way.befalls(&words);
         let (late, then) = match fault {
             Some(Fault::Fail) => return Err(Broken),
             Some(Fault::Hang) => {
@@ -178,9 +195,15 @@ async fn until(at: Option<Duration>, now: Duration) {
 
 /// What the weather takes a command for; nothing, where a connection is only set up.
 fn call_of(words: &[Bytes]) -> Option<Call> {
+    if words[0] == b"SUBSCRIBE" {
+        return Some(Call::Read);
+    }
+    Some(script_of(words)?.call)
+}
+
+fn script_of(words: &[Bytes]) -> Option<&'static Script> {
     match (words[0].as_slice(), words) {
-        (b"EVALSHA" | b"EVAL", [_, script, ..]) => Some(known_as(script)?.call),
-        (b"SUBSCRIBE", _) => Some(Call::Read),
+        (b"EVALSHA" | b"EVAL", [_, script, ..]) => known_as(script),
         _ => None,
     }
 }

@@ -1,0 +1,176 @@
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use async_trait::async_trait;
+use bytes::Bytes;
+
+use super::*;
+use crate::position::{RecordNumber, SequenceNumber};
+use crate::source::RawRecord;
+
+/// A stream of one closed shard, read one record at a time.
+#[derive(Debug)]
+struct Tape {
+    records: Vec<RawRecord>,
+    /// How many fetches an iterator is good for, or a subscription.
+    good_for: usize,
+    fetches: AtomicUsize,
+}
+
+impl Tape {
+    /// Records 8 and 10 are plain, and 9 holds three.
+    fn new() -> Self {
+        let record = |sequence, data| RawRecord {
+            sequence: number(sequence),
+            partition_key: "key".into(),
+            data,
+            arrived: None,
+        };
+        let aggregate = Bytes::from_static(THREE);
+        let plain = Bytes::from_static(b"plain");
+        let records = vec![record(8, plain.clone()), record(9, aggregate), record(10, plain)];
+        Self { records, good_for: usize::MAX, fetches: AtomicUsize::new(0) }
+    }
+
+    fn find(&self, from: &ReadFrom) -> usize {
+        match from {
+            ReadFrom::At(sequence) => {
+                self.records.iter().take_while(|record| record.sequence < *sequence).count()
+            }
+            ReadFrom::TrimHorizon => 0,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn at(&self, index: usize) -> Fetched {
+        Fetched {
+            records: self.records.get(index).cloned().into_iter().collect(),
+            next: (index < self.records.len()).then(|| iterator(index + 1)),
+            ..Fetched::default()
+        }
+    }
+}
+
+#[async_trait]
+impl Source for Tape {
+    async fn shards(&self) -> Result<Vec<Shard>, SourceError> {
+        panic!("nobody asks a reader for shards")
+    }
+
+    async fn iterator(&self, _: &ShardId, from: &ReadFrom) -> Result<ShardIterator, SourceError> {
+        self.fetches.store(0, Ordering::Relaxed);
+        Ok(iterator(self.find(from)))
+    }
+
+    async fn fetch(&self, iterator: &ShardIterator, _: u16) -> Result<Fetched, SourceError> {
+        if self.fetches.fetch_add(1, Ordering::Relaxed) >= self.good_for {
+            return Err(SourceError::new(SourceErrorKind::ExpiredIterator, "too old"));
+        }
+        Ok(self.at(iterator.as_str().parse().unwrap()))
+    }
+
+    async fn subscribe(
+        &self,
+        _: &ShardId,
+        from: &ReadFrom,
+    ) -> Result<BoxStream<'static, Result<Fetched, SourceError>>, SourceError> {
+        let answers = (self.find(from)..=self.records.len()).take(self.good_for);
+        let answers: Vec<_> = answers.map(|index| Ok(self.at(index))).collect();
+        Ok(futures_util::stream::iter(answers).boxed())
+    }
+}
+
+fn iterator(index: usize) -> ShardIterator {
+    ShardIterator::new(index.to_string())
+}
+
+fn number(number: u32) -> SequenceNumber {
+    number.to_string().parse().unwrap()
+}
+
+fn record(sequence: u32, sub_sequence: u64) -> Position {
+    Position::Record(RecordNumber { sequence: number(sequence), sub_sequence })
+}
+
+/// The numbers of all records that are read after `position`.
+async fn read_on(tape: Tape, position: Position, retrieval: Retrieval) -> Vec<String> {
+    let pace = Pace { most_records: 1, idle: Duration::from_secs(1) };
+    let shard = "shardId-000000000000".parse().unwrap();
+    let source = Arc::new(tape);
+    let mut reader = Reader::new(source, shard, HashKeyRange::ALL, position, retrieval, pace);
+    let mut numbers = Vec::new();
+    loop {
+        match reader.read().await {
+            Read::Records { records, .. } => {
+                numbers.extend(records.iter().map(|record| record.number.to_string()));
+            }
+            Read::End { .. } => return numbers,
+            Read::Gone => panic!("the shard is there"),
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_aggregate_is_read_in_its_place() {
+    let numbers = read_on(Tape::new(), Position::TrimHorizon, Retrieval::Polling).await;
+
+    assert_eq!(numbers, ["8", "9", "9+1", "9+2", "10"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_half_done_aggregate_is_resumed_in_its_middle() {
+    let numbers = read_on(Tape::new(), record(9, 0), Retrieval::Polling).await;
+
+    assert_eq!(numbers, ["9+1", "9+2", "10"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn of_an_aggregate_that_is_done_nothing_is_read_again() {
+    let numbers = read_on(Tape::new(), record(9, 2), Retrieval::Polling).await;
+
+    assert_eq!(numbers, ["10"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn of_a_plain_record_that_is_done_nothing_is_read_again() {
+    let numbers = read_on(Tape::new(), record(8, 0), Retrieval::Polling).await;
+
+    assert_eq!(numbers, ["9", "9+1", "9+2", "10"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_number_that_no_record_has_is_passed() {
+    let numbers = read_on(Tape::new(), record(7, 3), Retrieval::Polling).await;
+
+    assert_eq!(numbers, ["8", "9", "9+1", "9+2", "10"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_half_done_aggregate_is_resumed_by_fan_out_too() {
+    let numbers = read_on(Tape::new(), record(9, 1), Retrieval::FanOut).await;
+
+    assert_eq!(numbers, ["9+2", "10"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_is_read_twice_or_missed_where_iterators_expire() {
+    // An iterator finds the last record again, and then the next.
+    let tape = Tape { good_for: 2, ..Tape::new() };
+
+    let numbers = read_on(tape, Position::TrimHorizon, Retrieval::Polling).await;
+
+    assert_eq!(numbers, ["8", "9", "9+1", "9+2", "10"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_is_read_twice_or_missed_where_subscriptions_end() {
+    let tape = Tape { good_for: 2, ..Tape::new() };
+
+    let numbers = read_on(tape, Position::TrimHorizon, Retrieval::FanOut).await;
+
+    assert_eq!(numbers, ["8", "9", "9+1", "9+2", "10"]);
+}
+
+/// The aggregate `two-keys` of `aggregate/golden.txt`.
+const THREE: &[u8] = b"\xf3\x89\x9a\xc2\x0a\x01a\x0a\x01b\x1a\x09\x08\x00\x1a\x05first\
+    \x1a\x0a\x08\x01\x1a\x06second\x1a\x09\x08\x00\x1a\x05third\x73\
+    \x77\xd8\xbb\xa5\xc8\x3b\xe4\x02\x93\x17\x62\x8d\xba\xa4\xda";

@@ -1,0 +1,242 @@
+//! The rule of the Kinesis Client Library 1 and 2: every worker takes for itself.
+//!
+//! `DynamoDBLeaseTaker`, `DynamoDBLeaseRenewer` and `LeaseCoordinator`, re-coded; each number is
+//! that of the class it names.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use rand::rngs::StdRng;
+use rand::seq::SliceRandom;
+use rand::{RngExt, SeedableRng};
+
+use crate::fleet::{Agenda, Costs, Fleet, Millis, Readers, by_count};
+
+pub(crate) struct Kcl2 {
+    leases: Vec<Lease>,
+    workers: BTreeMap<usize, Worker>,
+    /// The most that are taken from the living at one time.
+    most_steals: usize,
+    agenda: Agenda<Deed>,
+    readers: Readers,
+    costs: Costs,
+    random: StdRng,
+}
+
+/// A row.
+#[derive(Default, Clone)]
+struct Lease {
+    owner: Option<usize>,
+    counter: u64,
+}
+
+struct Worker {
+    paused_until: Millis,
+    /// What it takes for its own.
+    holds: BTreeSet<usize>,
+    /// For each lease that it has seen owned: the counter, and when that was first seen.
+    seen: BTreeMap<usize, (u64, Millis)>,
+}
+
+enum Deed {
+    Wake(usize),
+    Renew(usize),
+    Take(usize),
+}
+
+impl Kcl2 {
+    /// As it is configured by default.
+    pub(crate) fn new(leases: usize, seed: u64) -> Self {
+        // `maxLeasesToStealAtOneTime`
+        Self::that_steals(1, leases, seed)
+    }
+
+    pub(crate) fn that_steals(most_steals: usize, leases: usize, seed: u64) -> Self {
+        Self {
+            leases: vec![Lease::default(); leases],
+            workers: BTreeMap::new(),
+            most_steals,
+            agenda: Agenda::new(),
+            readers: Readers::none(leases),
+            costs: Costs::default(),
+            random: StdRng::seed_from_u64(seed),
+        }
+    }
+
+    /// `DynamoDBLeaseRenewer`: every lease that it holds, unless somebody else wrote to the row.
+    fn renew(&mut self, worker: usize) {
+        let holds = self.workers[&worker].holds.clone();
+        for lease in holds {
+            self.costs.writes += 1;
+            let row = &mut self.leases[lease];
+            if row.owner == Some(worker) {
+                row.counter += 1;
+            } else {
+                // Only now it learns of it, and its processor stops.
+                self.workers.get_mut(&worker).unwrap().holds.remove(&lease);
+                self.readers.stop(lease, worker);
+            }
+        }
+    }
+
+    /// `DynamoDBLeaseTaker.takeLeases`: a scan, and then a write for each that is taken.
+    fn take(&mut self, worker: usize, now: Millis) {
+        self.costs.reads += self.leases.len() as u64;
+        let me = self.workers.get_mut(&worker).unwrap();
+        let (mut expired, mut very_old) = (Vec::new(), Vec::new());
+        let mut counts = BTreeMap::from([(worker, 0)]);
+        for (lease, row) in self.leases.iter().enumerate() {
+            let Some(owner) = row.owner else {
+                // One that was never owned is as if it was renewed at the beginning of time.
+                very_old.push(lease);
+                continue;
+            };
+            let (counter, since) = me.seen.entry(lease).or_insert((row.counter, now));
+            if *counter != row.counter {
+                (*counter, *since) = (row.counter, now);
+            }
+            if now - *since > VERY_OLD {
+                very_old.push(lease);
+            } else if now - *since > FAILOVER {
+                expired.push(lease);
+            } else {
+                *counts.entry(owner).or_default() += 1;
+            }
+        }
+        let mut taken = if very_old.is_empty() {
+            // `computeLeasesToTake`
+            let target = self.leases.len().div_ceil(counts.len()).max(1);
+            let need = target.saturating_sub(counts[&worker]);
+            if expired.is_empty() {
+                self.stolen(worker, need, target, &counts)
+            } else {
+                expired.shuffle(&mut self.random);
+                expired.truncate(need);
+                expired
+            }
+        } else {
+            // Whatever the target, up to `maxLeasesForWorker`, which is unlimited.
+            very_old
+        };
+        taken.sort_unstable();
+        for lease in taken {
+            self.costs.writes += 1;
+            let row = &mut self.leases[lease];
+            row.owner = Some(worker);
+            row.counter += 1;
+            let me = self.workers.get_mut(&worker).unwrap();
+            me.seen.insert(lease, (row.counter, now));
+            me.holds.insert(lease);
+            self.readers.start(lease, worker);
+        }
+    }
+
+    /// `chooseLeasesToSteal`: from the one who has most.
+    fn stolen(
+        &mut self,
+        worker: usize,
+        need: usize,
+        target: usize,
+        counts: &BTreeMap<usize, usize>,
+    ) -> Vec<usize> {
+        let (victim, has) = by_count(counts)[0];
+        if victim == worker || has < target || need == 0 {
+            return Vec::new();
+        }
+        let mut count = need.min(has - target);
+        // "Steal 1 if we need > 1 and the most loaded worker has target leases."
+        if need > 1 && count == 0 {
+            count = 1;
+        }
+        let owned = |lease: &usize| self.leases[*lease].owner == Some(victim);
+        let mut his: Vec<_> = (0..self.leases.len()).filter(owned).collect();
+        his.shuffle(&mut self.random);
+        his.truncate(count.min(self.most_steals));
+        his
+    }
+}
+
+impl Fleet for Kcl2 {
+    fn next(&self) -> Option<Millis> {
+        self.agenda.next()
+    }
+
+    fn step(&mut self, now: Millis) {
+        while let Some((when, deed)) = self.agenda.due(now) {
+            let (Deed::Wake(worker) | Deed::Renew(worker) | Deed::Take(worker)) = deed;
+            let Some(Worker { paused_until, .. }) = self.workers.get(&worker) else { continue };
+            if *paused_until > when {
+                self.agenda.at(*paused_until, deed);
+                continue;
+            }
+            match deed {
+                Deed::Wake(worker) => {
+                    for lease in &self.workers[&worker].holds {
+                        self.readers.go_on(*lease, worker);
+                    }
+                }
+                Deed::Renew(worker) => {
+                    self.renew(worker);
+                    self.agenda.at(when + RENEWER, deed);
+                }
+                Deed::Take(worker) => {
+                    self.take(worker, when);
+                    self.agenda.at(when + TAKER, deed);
+                }
+            }
+        }
+    }
+
+    fn join(&mut self, now: Millis, worker: usize) {
+        let (holds, seen) = (BTreeSet::new(), BTreeMap::new());
+        self.workers.insert(worker, Worker { paused_until: 0, holds, seen });
+        let nobody_ever = self.leases.iter().all(|lease| lease.owner.is_none());
+        // Of processes that are started together, no two are there in the same millisecond; where
+        // the table is empty, each sleeps for up to half a minute before it fills it.
+        let delay = self.random.random_range(if nobody_ever { 1_000..30_000 } else { 0..1_000 });
+        self.agenda.at(now + delay, Deed::Take(worker));
+        self.agenda.at(now + delay, Deed::Renew(worker));
+    }
+
+    fn crash(&mut self, _: Millis, worker: usize) {
+        self.workers.remove(&worker);
+        self.readers.stop_all(worker);
+    }
+
+    /// No version releases its leases: to the others it is the same.
+    fn leave(&mut self, now: Millis, worker: usize) {
+        self.crash(now, worker);
+    }
+
+    fn pause(&mut self, now: Millis, worker: usize, length: Millis) {
+        self.readers.stop_all(worker);
+        self.agenda.at(now + length, Deed::Wake(worker));
+        self.workers.get_mut(&worker).unwrap().paused_until = now + length;
+    }
+
+    fn leader(&self) -> Option<usize> {
+        None
+    }
+
+    fn who_reads(&self) -> &Readers {
+        &self.readers
+    }
+
+    fn costs(&self) -> Costs {
+        self.costs
+    }
+}
+
+/// `failoverTimeMillis`
+const FAILOVER: Millis = 10_000;
+
+/// `EPSILON_MILLIS`
+const EPSILON: Millis = 25;
+
+/// `LeaseManagementConfig`: a third of the failover time, less epsilon.
+const RENEWER: Millis = FAILOVER / 3 - EPSILON;
+
+/// `takerIntervalMillis`: twice the failover time and epsilon.
+const TAKER: Millis = (FAILOVER + EPSILON) * 2;
+
+/// `veryOldLeaseDurationNanosMultiplier`: 3
+const VERY_OLD: Millis = 3 * FAILOVER;

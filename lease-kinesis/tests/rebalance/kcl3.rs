@@ -1,0 +1,470 @@
+//! The rule of the Kinesis Client Library 3: a leader assigns, the others find what they are given.
+//!
+//! `LeaseAssignmentManager` with its two deciders, `LeaseDiscoverer`, `WorkerMetricStatsReporter`
+//! and `DynamoDBLockBasedLeaderDecider`, re-coded; each number is that of the class or setting it
+//! names. Every lease brings the same throughput.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use rand::rngs::StdRng;
+use rand::seq::SliceRandom;
+use rand::{RngExt, SeedableRng};
+
+use crate::fleet::{Agenda, Costs, Fleet, Millis, Readers, by_count};
+
+pub(crate) struct Kcl3 {
+    by: By,
+    leases: Vec<Lease>,
+    workers: BTreeMap<usize, Worker>,
+    /// Rows of workers that are gone stay, and count until they are stale.
+    metrics: BTreeMap<usize, Metric>,
+    leader: Option<Leader>,
+    /// What the processor of one lease costs, in percent of a worker's CPU.
+    cpu_of_lease: f64,
+    agenda: Agenda<Deed>,
+    readers: Readers,
+    costs: Costs,
+    random: StdRng,
+}
+
+/// By what the leader judges.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum By {
+    /// `LeaseCountBasedLeaseAssignmentDecider`
+    Count,
+    /// `VarianceBasedLeaseAssignmentDecider`
+    Variance,
+}
+
+/// A row.
+#[derive(Default, Clone)]
+struct Lease {
+    /// Who has it, or shall have it next.
+    owner: Option<usize>,
+    /// Who processes it still, while it is handed over: `checkpointOwner`.
+    hands_over: Option<usize>,
+    counter: u64,
+}
+
+struct Worker {
+    paused_until: Millis,
+    /// What it takes for its own.
+    holds: BTreeSet<usize>,
+    /// What its processors are shutting down.
+    shutting_down: BTreeSet<usize>,
+}
+
+struct Metric {
+    cpu: f64,
+    reported: Millis,
+}
+
+struct Leader {
+    worker: usize,
+    runs: u64,
+    /// For each lease that it has seen owned: the counter, and when that was first seen.
+    seen: BTreeMap<usize, (u64, Millis)>,
+}
+
+enum Deed {
+    Wake(usize),
+    Renew(usize),
+    Discover(usize),
+    Report(usize),
+    ShutDown(usize, usize),
+    /// The leader's run.
+    Assign(usize),
+    /// The leader's heartbeat on its lock.
+    Beat(usize),
+    Elect,
+}
+
+impl Kcl3 {
+    /// For a fleet of about `workers`.
+    pub(crate) fn new(by: By, leases: usize, workers: usize, seed: u64) -> Self {
+        Self {
+            by,
+            leases: vec![Lease::default(); leases],
+            workers: BTreeMap::new(),
+            metrics: BTreeMap::new(),
+            leader: None,
+            // So that a worker with its share is half busy.
+            cpu_of_lease: 50.0 * whole(workers) / whole(leases),
+            agenda: Agenda::new(),
+            readers: Readers::none(leases),
+            costs: Costs::default(),
+            random: StdRng::seed_from_u64(seed),
+        }
+    }
+
+    /// Each lease that it holds; a row that says "handed over by me" begins a shutdown.
+    fn renew(&mut self, worker: usize, now: Millis) {
+        let holds = self.workers[&worker].holds.clone();
+        for lease in holds {
+            self.costs.writes += 1;
+            let row = &mut self.leases[lease];
+            let me = self.workers.get_mut(&worker).unwrap();
+            if row.hands_over == Some(worker) {
+                row.counter += 1;
+                if me.shutting_down.insert(lease) {
+                    self.agenda.at(now + HAND_OVER, Deed::ShutDown(worker, lease));
+                }
+            } else if row.owner == Some(worker) && row.hands_over.is_none() {
+                row.counter += 1;
+            } else {
+                me.holds.remove(&lease);
+                me.shutting_down.remove(&lease);
+                self.readers.stop(lease, worker);
+            }
+        }
+    }
+
+    /// The processor has checkpointed: `assign` by the one who hands over.
+    fn shut_down(&mut self, worker: usize, lease: usize) {
+        let me = self.workers.get_mut(&worker).unwrap();
+        if !me.shutting_down.remove(&lease) {
+            return;
+        }
+        me.holds.remove(&lease);
+        self.readers.stop(lease, worker);
+        let row = &mut self.leases[lease];
+        if row.hands_over == Some(worker) {
+            self.costs.writes += 1;
+            row.hands_over = None;
+            row.counter += 1;
+        }
+    }
+
+    /// `LeaseDiscoverer`: one query of the index by owner.
+    fn discover(&mut self, worker: usize) {
+        self.costs.reads += 1;
+        for (lease, row) in self.leases.iter().enumerate() {
+            if row.owner == Some(worker) && row.hands_over.is_none() {
+                let me = self.workers.get_mut(&worker).unwrap();
+                if me.holds.insert(lease) {
+                    self.readers.start(lease, worker);
+                }
+            }
+        }
+    }
+
+    fn report(&mut self, worker: usize, now: Millis) {
+        self.costs.writes += 1;
+        let holds = whole(self.workers[&worker].holds.len());
+        let noise = self.random.random_range(0.97..1.03);
+        let cpu = (IDLE_CPU + self.cpu_of_lease * holds) * noise;
+        let before = self.metrics.get(&worker).map_or(cpu, |metric| metric.cpu);
+        let cpu = ALPHA * cpu + (1.0 - ALPHA) * before;
+        self.metrics.insert(worker, Metric { cpu, reported: now });
+    }
+
+    /// `LeaseAssignmentManager.performAssignment`
+    fn assign_all(&mut self, now: Millis) {
+        self.costs.reads += (self.leases.len() + self.metrics.len()) as u64;
+        let leader = self.leader.as_mut().unwrap();
+        let mut free = Vec::new();
+        for (lease, row) in self.leases.iter().enumerate() {
+            if row.owner.is_none() {
+                free.push(lease);
+                continue;
+            }
+            let (counter, since) = leader.seen.entry(lease).or_insert((row.counter, now));
+            if *counter != row.counter {
+                (*counter, *since) = (row.counter, now);
+            }
+            if now - *since > FAILOVER {
+                free.push(lease);
+            }
+        }
+        let balance = leader.runs.is_multiple_of(VARIANCE_PASS);
+        leader.runs += 1;
+        let active = self.metrics.iter().filter(|(_, metric)| now - metric.reported <= STALE);
+        let active: BTreeMap<_, _> = active.map(|(worker, metric)| (*worker, metric.cpu)).collect();
+        if active.is_empty() {
+            return;
+        }
+        match self.by {
+            By::Count => self.assign_by_count(&free, &active),
+            By::Variance => self.assign_by_variance(&free, active, balance),
+        }
+    }
+
+    /// How many leases each has or shall have, the free ones aside.
+    fn counts(&self, free: &[usize], active: &BTreeMap<usize, f64>) -> BTreeMap<usize, usize> {
+        let mut counts: BTreeMap<_, _> = active.keys().map(|worker| (*worker, 0)).collect();
+        let owned = (0..self.leases.len()).filter(|lease| !free.contains(lease));
+        for owner in owned.filter_map(|lease| self.leases[lease].owner) {
+            counts.entry(owner).and_modify(|count| *count += 1);
+        }
+        counts
+    }
+
+    /// Fills each worker up to the average, rounded up, and takes from those that have more: so who
+    /// comes last may get nothing, and nobody has too much.
+    fn assign_by_count(&mut self, free: &[usize], active: &BTreeMap<usize, f64>) {
+        let target = self.leases.len().div_ceil(active.len());
+        let mut counts = self.counts(free, active);
+        let mut given: Vec<_> = free.iter().map(|lease| (*lease, false)).collect();
+        for (worker, count) in by_count(&counts) {
+            let mut his = self.leases_to_take(worker);
+            let surplus = count.saturating_sub(target).min(his.len());
+            his.truncate(surplus);
+            given.extend(his.into_iter().map(|lease| (lease, true)));
+            counts.insert(worker, count - surplus);
+        }
+        let mut given = given.into_iter();
+        for (worker, count) in by_count(&counts).into_iter().rev() {
+            for (lease, gracefully) in given.by_ref().take(target.saturating_sub(count)) {
+                self.give(lease, worker, gracefully);
+            }
+        }
+    }
+
+    /// What is free goes to whoever is furthest below the mean; and in each third run, where a
+    /// worker is too far from the mean, part of what the busier ones have above it does.
+    fn assign_by_variance(
+        &mut self,
+        free: &[usize],
+        mut active: BTreeMap<usize, f64>,
+        balance: bool,
+    ) {
+        let counts = self.counts(free, &active);
+        let lightest = |active: &BTreeMap<usize, f64>| {
+            let least = active.iter().min_by(|one, other| one.1.total_cmp(other.1));
+            least.map(|(worker, _)| *worker).unwrap()
+        };
+        // As the leader sees it: what the fleet's leases cost on average.
+        let held: usize = counts.values().sum();
+        let all: f64 = active.values().sum();
+        let a_lease = if held == 0 { self.cpu_of_lease } else { all / whole(held) };
+        for lease in free {
+            let worker = lightest(&active);
+            self.give(*lease, worker, false);
+            *active.get_mut(&worker).unwrap() += a_lease;
+        }
+
+        let mean = active.values().sum::<f64>() / whole(active.len());
+        let far = |cpu: &f64| *cpu > mean * (1.0 + THRESHOLD) || *cpu < mean * (1.0 - THRESHOLD);
+        if !balance || !active.values().any(far) {
+            return;
+        }
+        let mut hot: Vec<_> = active.iter().filter(|(_, cpu)| **cpu > mean).collect();
+        hot.sort_by(|one, other| other.1.total_cmp(one.1));
+        let hot: Vec<_> = hot.into_iter().map(|(worker, cpu)| (*worker, *cpu)).collect();
+        for (worker, cpu) in hot {
+            let his = self.leases_to_take(worker);
+            let fit = DAMPENING * whole(his.len()) * (cpu - mean) / cpu;
+            #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "small")]
+            let count = (fit as usize).max(1);
+            for lease in his.into_iter().take(count) {
+                let receiver = lightest(&active);
+                if active[&receiver] + a_lease > mean {
+                    return;
+                }
+                self.give(lease, receiver, true);
+                *active.get_mut(&receiver).unwrap() += a_lease;
+            }
+        }
+    }
+
+    /// What can be asked of `worker`, in random order.
+    fn leases_to_take(&mut self, worker: usize) -> Vec<usize> {
+        let his = |lease: &usize| {
+            let row = &self.leases[*lease];
+            row.owner == Some(worker) && row.hands_over.is_none()
+        };
+        let mut his: Vec<_> = (0..self.leases.len()).filter(his).collect();
+        his.shuffle(&mut self.random);
+        his
+    }
+
+    fn give(&mut self, lease: usize, worker: usize, gracefully: bool) {
+        self.costs.writes += 1;
+        let row = &mut self.leases[lease];
+        row.hands_over = row.owner.filter(|_| gracefully);
+        row.owner = Some(worker);
+        if !gracefully {
+            row.counter += 1;
+        }
+    }
+
+    fn elect(&mut self, now: Millis) {
+        let there: Vec<_> = self.workers.keys().copied().collect();
+        if self.leader.is_some() || there.is_empty() {
+            return;
+        }
+        let worker = there[self.random.random_range(0..there.len())];
+        self.leader = Some(Leader { worker, runs: 0, seen: BTreeMap::new() });
+        self.agenda.at(now, Deed::Assign(worker));
+        self.agenda.at(now, Deed::Beat(worker));
+    }
+
+    fn leads(&self, worker: usize) -> bool {
+        self.leader.as_ref().is_some_and(|leader| leader.worker == worker)
+    }
+
+    fn is_gone(&mut self, worker: usize, new_leader_after: Millis, now: Millis) {
+        self.workers.remove(&worker);
+        self.readers.stop_all(worker);
+        if self.leads(worker) {
+            self.leader = None;
+            self.agenda.at(now + new_leader_after, Deed::Elect);
+        }
+    }
+}
+
+impl Deed {
+    fn worker(&self) -> Option<usize> {
+        match self {
+            Self::Elect => None,
+            Self::Wake(worker)
+            | Self::Renew(worker)
+            | Self::Discover(worker)
+            | Self::Report(worker)
+            | Self::ShutDown(worker, _)
+            | Self::Assign(worker)
+            | Self::Beat(worker) => Some(*worker),
+        }
+    }
+}
+
+impl Fleet for Kcl3 {
+    fn next(&self) -> Option<Millis> {
+        self.agenda.next()
+    }
+
+    fn step(&mut self, now: Millis) {
+        while let Some((when, deed)) = self.agenda.due(now) {
+            if let Some(worker) = deed.worker() {
+                let Some(Worker { paused_until, .. }) = self.workers.get(&worker) else { continue };
+                if *paused_until > when {
+                    self.agenda.at(*paused_until, deed);
+                    continue;
+                }
+            }
+            match deed {
+                Deed::Wake(worker) => {
+                    for lease in &self.workers[&worker].holds {
+                        self.readers.go_on(*lease, worker);
+                    }
+                }
+                Deed::Renew(worker) => {
+                    self.renew(worker, when);
+                    self.agenda.at(when + RENEWER, deed);
+                }
+                Deed::Discover(worker) => {
+                    self.discover(worker);
+                    self.agenda.at(when + DISCOVERY, deed);
+                }
+                Deed::Report(worker) => {
+                    self.report(worker, when);
+                    self.agenda.at(when + REPORT, deed);
+                }
+                Deed::ShutDown(worker, lease) => self.shut_down(worker, lease),
+                Deed::Assign(worker) if self.leads(worker) => {
+                    self.assign_all(when);
+                    self.agenda.at(when + ASSIGNMENT, deed);
+                }
+                Deed::Beat(worker) if self.leads(worker) => {
+                    self.costs.writes += 1;
+                    self.agenda.at(when + LOCK_HEARTBEAT, deed);
+                }
+                Deed::Assign(_) | Deed::Beat(_) => (),
+                Deed::Elect => self.elect(when),
+            }
+        }
+    }
+
+    fn join(&mut self, now: Millis, worker: usize) {
+        let (holds, shutting_down) = (BTreeSet::new(), BTreeSet::new());
+        self.workers.insert(worker, Worker { paused_until: 0, holds, shutting_down });
+        let nobody_ever = self.leases.iter().all(|lease| lease.owner.is_none());
+        // As in version 2: on an empty table, each sleeps for up to half a minute.
+        let delay = self.random.random_range(if nobody_ever { 1_000..30_000 } else { 0..1_000 });
+        let begins = now + delay;
+        if nobody_ever && self.workers.len() == 1 {
+            self.agenda.at(begins, Deed::Elect);
+        }
+        self.agenda.at(begins, Deed::Renew(worker));
+        self.agenda.at(begins, Deed::Discover(worker));
+        // The first report is after a first interval of which part is over.
+        self.agenda.at(begins + self.random.random_range(0..REPORT), Deed::Report(worker));
+    }
+
+    fn crash(&mut self, now: Millis, worker: usize) {
+        let new_leader_after = self.random.random_range(TAKEOVER);
+        self.is_gone(worker, new_leader_after, now);
+    }
+
+    /// It gives up the lock, and keeps its leases.
+    fn leave(&mut self, now: Millis, worker: usize) {
+        let new_leader_after = self.random.random_range(0..LOCK_HEARTBEAT);
+        self.is_gone(worker, new_leader_after, now);
+    }
+
+    fn pause(&mut self, now: Millis, worker: usize, length: Millis) {
+        self.readers.stop_all(worker);
+        self.agenda.at(now + length, Deed::Wake(worker));
+        self.workers.get_mut(&worker).unwrap().paused_until = now + length;
+    }
+
+    fn leader(&self) -> Option<usize> {
+        self.leader.as_ref().map(|leader| leader.worker)
+    }
+
+    fn who_reads(&self) -> &Readers {
+        &self.readers
+    }
+
+    fn costs(&self) -> Costs {
+        self.costs
+    }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "small numbers")]
+fn whole(number: usize) -> f64 {
+    number as f64
+}
+
+/// `failoverTimeMillis`
+const FAILOVER: Millis = 10_000;
+
+/// As in version 2.
+const RENEWER: Millis = FAILOVER / 3 - EPSILON;
+
+const EPSILON: Millis = 25;
+
+/// The assignment manager's interval: twice the failover time.
+const ASSIGNMENT: Millis = 2 * FAILOVER;
+
+/// `varianceBalancingFrequency`: in each third run.
+const VARIANCE_PASS: u64 = 3;
+
+/// `LeaseDiscoverer`: half of the assignment's interval, less epsilon.
+const DISCOVERY: Millis = ASSIGNMENT / 2 - EPSILON;
+
+/// `workerMetricsReporterFreqInMillis`
+const REPORT: Millis = 30_000;
+
+/// Metrics older than two reports are not counted.
+const STALE: Millis = 2 * REPORT;
+
+/// `workerMetricsEMAAlpha`
+const ALPHA: f64 = 0.5;
+
+/// `reBalanceThresholdPercentage`
+const THRESHOLD: f64 = 0.1;
+
+/// `dampeningPercentage`
+const DAMPENING: f64 = 0.6;
+
+/// `DynamoDBLockBasedLeaderDecider`: the lock's lease and its heartbeat, 120 s and 30 s, and what
+/// comes of them.
+const LOCK_HEARTBEAT: Millis = 30_000;
+const TAKEOVER: std::ops::Range<Millis> = 120_000..165_000;
+
+/// What a processor needs to shut down. An assumption, the same for all rules.
+const HAND_OVER: Millis = 2_000;
+
+/// A worker without leases, in percent. An assumption.
+const IDLE_CPU: f64 = 2.0;

@@ -1,0 +1,144 @@
+//! A store of which a part hangs, or is slow: the rest goes on.
+
+use std::future::pending;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use lease_core::conformance::{Call, Faulty};
+use lease_core::{
+    Beat, BootClock, Claim, Clock, Freed, Grant, Heartbeat, Holder, Lease, LeaseKey, LeaseOptions,
+    LockStore, Locker, Metrics, Obtained, StoreError, StoreErrorKind,
+};
+use lease_memory::MemoryStore;
+use tokio::time::sleep;
+
+use crate::{TTL, key, obtained, soon};
+
+/// Passes on to the memory store, but for the keys that begin with `hang`.
+#[derive(Debug, Clone)]
+struct PartlyHanging(MemoryStore);
+
+async fn hangs(key: &LeaseKey) {
+    if key.as_str().starts_with("hang") {
+        pending::<()>().await;
+    }
+}
+
+#[async_trait]
+impl LockStore for PartlyHanging {
+    async fn obtain(&self, claim: &Claim) -> Result<Obtained, StoreError> {
+        if claim.key.as_str() == "hang/obtain" {
+            pending::<()>().await;
+        }
+        self.0.obtain(claim).await
+    }
+
+    async fn heartbeat(&self, grant: &Grant, beat: Beat) -> Result<Heartbeat, StoreError> {
+        hangs(&grant.key).await;
+        self.0.heartbeat(grant, beat).await
+    }
+
+    async fn release(&self, grant: &Grant, reserved: Option<Duration>) -> Result<(), StoreError> {
+        if grant.key.as_str() == "slow release" {
+            sleep(Duration::from_secs(1)).await;
+        }
+        self.0.release(grant, reserved).await
+    }
+
+    async fn adopt(&self, grant: &Grant, claim: &Claim) -> Result<Obtained, StoreError> {
+        self.0.adopt(grant, claim).await
+    }
+
+    async fn holder(&self, key: &LeaseKey) -> Result<Option<Holder>, StoreError> {
+        self.0.holder(key).await
+    }
+
+    async fn watch(&self, key: &LeaseKey) -> Result<Freed, StoreError> {
+        hangs(key).await;
+        self.0.watch(key).await
+    }
+
+    fn grain(&self) -> Duration {
+        Duration::from_secs(5)
+    }
+}
+
+#[derive(Debug, Default)]
+struct LeastMargin(std::sync::Mutex<Option<Duration>>);
+
+impl Metrics for LeastMargin {
+    fn heartbeat(&self, _key: &LeaseKey, _latency: Duration, margin: Duration) {
+        let mut least = self.0.lock().unwrap();
+        *least = Some(least.map_or(margin, |least| least.min(margin)));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_part_of_the_store_that_hangs_delays_no_other_lease() {
+    let least = Arc::new(LeastMargin::default());
+    let locker = Locker::new(PartlyHanging(MemoryStore::new()))
+        .with_metrics(Arc::clone(&least) as Arc<dyn Metrics>);
+    // More than may be on their way at once.
+    let mut hanging = Vec::new();
+    for number in 0..10_000 {
+        hanging.push(obtained(&locker, &format!("hang/{number}")).await);
+    }
+    let mut others = Vec::new();
+    for number in 0..100 {
+        others.push(obtained(&locker, &format!("other/{number}")).await);
+    }
+
+    sleep(TTL * 3).await;
+
+    assert!(hanging.iter().all(|lease| !lease.is_held()));
+    assert!(others.iter().all(Lease::is_held));
+    // Of 24.7 s that are trusted, with a grain of 5 s, a period is 10 s.
+    let least = least.0.lock().unwrap().unwrap();
+    assert!(least > Duration::from_secs(12), "{least:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_store_with_a_coarse_clock_is_trusted_for_less() {
+    let locker = Locker::new(PartlyHanging(MemoryStore::new()));
+    assert!(
+        obtained(&locker, "job").await.remaining() <= TTL.saturating_sub(Duration::from_secs(5))
+    );
+
+    let short = locker.with_options(LeaseOptions::new(Duration::from_secs(5)).unwrap());
+    let error = short.obtain(&key("short")).await.unwrap_err();
+    assert_eq!(error.kind(), StoreErrorKind::Misconfigured);
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_key_that_hangs_does_not_keep_another_from_being_obtained() {
+    for seed in 0..20 {
+        let locker = Locker::new(PartlyHanging(MemoryStore::new())).with_seed(seed);
+        let keys = [key("hang/obtain"), key("free")];
+        let start = BootClock::new().now();
+
+        let lease = soon(locker.wait_until_any_obtained(&keys)).await.unwrap();
+
+        assert_eq!(lease.key().as_str(), "free");
+        let took = BootClock::new().now().since(start);
+        assert!(took < Duration::from_secs(8), "{took:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_next_in_line_waits_until_the_store_has_been_told_of_the_release() {
+    let store = Faulty::new(PartlyHanging(MemoryStore::new()));
+    let locker = Locker::new(store.clone());
+    let first = locker.wait_until_obtained(&key("slow release")).await.unwrap();
+    let waiting = tokio::spawn({
+        let locker = locker.clone();
+        async move { locker.wait_until_obtained(&key("slow release")).await }
+    });
+    tokio::task::yield_now().await;
+
+    drop(first);
+    let second = soon(waiting).await.unwrap().unwrap();
+
+    assert!(second.is_held());
+    assert_eq!(store.calls(Call::Obtain), 2, "an attempt was made in vain");
+}

@@ -1,0 +1,31 @@
+//! Stores that misbehave in ways that networks do not, and moments that fall badly.
+
+#![expect(clippy::unwrap_used, reason = "a test")]
+
+mod attempts;
+mod hand_overs;
+mod hanging;
+mod releases;
+mod stalls;
+mod waiting;
+
+use std::future::Future;
+use std::time::Duration;
+
+use lease_core::{Lease, LeaseKey, Locker};
+use tokio::time::timeout;
+
+const TTL: Duration = Duration::from_secs(30);
+
+async fn obtained(locker: &Locker, name: &str) -> Lease {
+    locker.obtain(&key(name)).await.unwrap().lease().unwrap()
+}
+
+/// What must come, within a bound that nothing comes near.
+async fn soon<T>(what: impl Future<Output = T>) -> T {
+    timeout(TTL * 20, what).await.unwrap()
+}
+
+fn key(name: &str) -> LeaseKey {
+    name.parse().unwrap()
+}

@@ -1,0 +1,30 @@
+//! What a locker and its leases do, on the memory store and in paused time.
+
+#![expect(clippy::unwrap_used, reason = "a test")]
+
+mod counting;
+mod hand_overs;
+mod keeping;
+mod losing;
+mod obtaining;
+mod releasing;
+mod runtimes;
+mod waiting;
+
+use std::time::Duration;
+
+use lease_core::{BootClock, Clock, Lease, LeaseKey, Locker};
+
+const TTL: Duration = Duration::from_secs(30);
+
+async fn obtained(locker: &Locker, name: &str) -> Lease {
+    locker.obtain(&key(name)).await.unwrap().lease().unwrap()
+}
+
+fn key(name: &str) -> LeaseKey {
+    name.parse().unwrap()
+}
+
+fn now() -> lease_core::Moment {
+    BootClock::new().now()
+}

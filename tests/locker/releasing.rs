@@ -1,0 +1,99 @@
+//! Leases that are given back, dropped, reserved or abandoned.
+
+use std::time::Duration;
+
+use lease_core::conformance::{Call, Fault, Faulty};
+use lease_core::{FencingToken, LockStore, Locker};
+use lease_memory::MemoryStore;
+use tokio::time::sleep;
+
+use crate::{TTL, key, now, obtained};
+
+#[tokio::test(start_paused = true)]
+async fn a_dropped_lease_is_free_at_once() {
+    let locker = Locker::new(MemoryStore::new());
+    let start = now();
+
+    drop(obtained(&locker, "job").await);
+    let second = locker.wait_until_obtained(&key("job")).await.unwrap();
+
+    assert!(second.is_held());
+    assert_eq!(now().since(start), Duration::ZERO);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_abandoned_lease_runs_out_and_is_succeeded() {
+    let store = Faulty::new(MemoryStore::new());
+    let locker = Locker::new(store.clone());
+    let lease = obtained(&locker, "job").await;
+    let (token, cancelled, start) = (lease.token(), lease.cancelled_on_loss(), now());
+
+    lease.abandon();
+    assert!(cancelled.is_cancelled());
+    let next = Locker::new(store.clone()).wait_until_obtained(&key("job")).await.unwrap();
+
+    let took = now().since(start);
+    assert!(next.token() > token);
+    assert!(took >= TTL && took <= TTL + Duration::from_secs(1), "{took:?}");
+    assert_eq!((store.calls(Call::Heartbeat), store.calls(Call::Release)), (0, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_release_is_not_undone_by_a_heartbeat_on_its_way() {
+    let store = Faulty::new(MemoryStore::new());
+    let locker = Locker::new(store.clone());
+    let lease = obtained(&locker, "job").await;
+    store.next(Call::Heartbeat, Fault::DelayRequest(Duration::from_secs(2)));
+    while store.calls(Call::Heartbeat) == 0 {
+        sleep(Duration::from_millis(100)).await;
+    }
+
+    lease.release().await.unwrap();
+    sleep(Duration::from_secs(5)).await;
+
+    assert_eq!(store.holder(&key("job")).await.unwrap(), None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_duplicate_of_the_obtain_after_the_release_takes_nothing() {
+    let store = Faulty::new(MemoryStore::new());
+    let locker = Locker::new(store.clone());
+    store.next(Call::Obtain, Fault::Double(Duration::from_secs(1)));
+    obtained(&locker, "job").await.release().await.unwrap();
+
+    sleep(Duration::from_secs(2)).await;
+
+    assert_eq!(store.holder(&key("job")).await.unwrap(), None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_reserved_key_is_kept_from_everybody_for_its_time() {
+    let locker = Locker::new(MemoryStore::new());
+    let start = now();
+    let lease = obtained(&locker, "job").await;
+    lease.release_reserved(Duration::from_secs(100)).await.unwrap();
+
+    let next = locker.wait_until_obtained(&key("job")).await.unwrap();
+
+    assert!(next.is_held());
+    assert!(now().since(start) >= Duration::from_secs(100));
+}
+
+#[tokio::test(start_paused = true)]
+async fn records_that_nobody_needs_do_not_pile_up_and_tokens_still_grow() {
+    let store = MemoryStore::counting_from_one();
+    let locker = Locker::new(store.clone());
+    let mut last: Option<FencingToken> = None;
+    for number in 0..1000 {
+        let lease = obtained(&locker, &format!("once-{number}")).await;
+        lease.release().await.unwrap();
+    }
+    for _ in 0..5 {
+        let lease = obtained(&locker, "again").await;
+        assert!(Some(lease.token()) > last);
+        last = Some(lease.token());
+        lease.release().await.unwrap();
+        sleep(TTL * 3).await;
+        assert!(store.records() <= 1, "{} records", store.records());
+    }
+}

@@ -1,0 +1,36 @@
+//! Lockers outside a runtime, and after its end.
+
+use lease_core::{Locker, StoreErrorKind};
+use lease_memory::MemoryStore;
+
+use crate::{key, obtained};
+
+#[test]
+fn a_locker_outside_a_runtime_says_so() {
+    let locker = Locker::new(MemoryStore::new());
+    let answer = futures_util::future::FutureExt::now_or_never(locker.obtain(&key("job")));
+    assert_eq!(answer.unwrap().unwrap_err().kind(), StoreErrorKind::Misconfigured);
+}
+
+#[test]
+fn a_locker_whose_runtime_has_ended_says_so_and_a_lease_dropped_then_is_silent() {
+    let store = MemoryStore::new();
+    let locker = Locker::new(store);
+    let first = tokio::runtime::Runtime::new().unwrap();
+    let lease = first.block_on(obtained(&locker, "job"));
+    drop(first);
+
+    assert!(!lease.is_held(), "nobody keeps it any more");
+    drop(lease);
+    let second = tokio::runtime::Runtime::new().unwrap();
+    second.block_on(async {
+        for error in [
+            locker.obtain(&key("job")).await.map(drop).unwrap_err(),
+            locker.wait_until_obtained(&key("job")).await.map(drop).unwrap_err(),
+            locker.obtain_any(&[key("job")]).await.map(drop).unwrap_err(),
+        ] {
+            assert_eq!(error.kind(), StoreErrorKind::Misconfigured);
+        }
+        locker.close().await;
+    });
+}

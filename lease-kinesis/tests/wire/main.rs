@@ -1,5 +1,10 @@
 //! The same stories of a stream, whatever it is: in memory, or a server that is read over HTTP.
-#![expect(clippy::panic, clippy::unwrap_used, reason = "a test that cannot go on fails")]
+#![expect(
+    clippy::indexing_slicing,
+    clippy::panic,
+    clippy::unwrap_used,
+    reason = "a test that cannot go on fails"
+)]
 
 #[cfg(feature = "aws")]
 mod scripted;

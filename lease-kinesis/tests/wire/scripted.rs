@@ -24,7 +24,8 @@ impl Script {
         let body = serde_json::from_str(body).unwrap();
         self.asked.lock().unwrap().push((operation.to_owned(), body));
         let answer = self.answers.lock().unwrap().pop_front();
-        let (status, body) = answer.unwrap_or((500, json!({ "__type": "NothingPrepared" })));
+        let (status, body) =
+            answer.unwrap_or_else(|| (500, json!({ "__type": "NothingPrepared" })));
         (StatusCode::from_u16(status).unwrap(), body.to_string())
     }
 

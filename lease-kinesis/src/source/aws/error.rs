@@ -152,7 +152,8 @@ impl Error for Failed {
 /// "Shard shardId-000000000007 in stream s under account 1 does not exist". What is not clearly of
 /// a shard is not taken for it: a shard that is gone counts as read.
 fn is_of_a_shard(message: &str) -> bool {
-    message.starts_with("Shard ") || message.contains("Shard does not exist")
+    ["Shard ", "Could not find shardId "].iter().any(|begin| message.starts_with(begin))
+        || message.contains("Shard does not exist")
 }
 
 /// The SDK reports missing credentials as a failed dispatch, and by its text alone. Credentials
@@ -221,6 +222,7 @@ mod tests {
         for message in [
             "Shard shardId-000000000007 in stream orders under account 1 does not exist",
             "Requested resource not found: Shard does not exist",
+            "Could not find shardId shardId-000000000007 in stream orders",
         ] {
             assert_eq!(missing(message), SourceErrorKind::NoSuchShard, "{message}");
         }

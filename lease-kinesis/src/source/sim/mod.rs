@@ -235,7 +235,10 @@ impl SimStream {
     pub fn put_by_partition_key(&self) -> BTreeMap<Arc<str>, Vec<RawRecord>> {
         let mut by_key: BTreeMap<_, Vec<_>> = BTreeMap::new();
         for put in self.lock().everything_put() {
-            by_key.entry(put.record.partition_key.clone()).or_default().push(put.record.clone());
+            by_key
+                .entry(Arc::clone(&put.record.partition_key))
+                .or_default()
+                .push(put.record.clone());
         }
         by_key
     }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::log::What;
+use crate::log::{Event, Noting, What};
 use crate::world::{TTL, World};
 
 /// S4-19, S1-7 to S1-9: all shards are found, and shared.
@@ -82,9 +82,14 @@ fn who_dies_is_succeeded_after_its_ttl() {
 fn who_was_paused_for_longer_than_its_ttl_checkpoints_nothing_more() {
     let mut world = World::new(5, 4);
     world.start("a");
-    world.start("b");
+    let log = world.log.of("b");
+    let slow = move |shard: &_| Noting::slow(log.clone(), shard, TTL / 2);
+    world.start_with("b", slow, |worker| worker);
     world.until_shared(&[("a", 2), ("b", 2)]);
     world.put(200);
+    let is_given = |event: &Event| &*event.worker == "b" && event.is_record();
+    world.until("b has batches in hand", TTL, |world| world.log.count(is_given) > 0);
+    world.run_for(Duration::from_secs(2));
     world.pause("b");
     world.run_for(TTL * 3);
     assert_eq!(world.shares()["a"], 4);
@@ -96,7 +101,7 @@ fn who_was_paused_for_longer_than_its_ttl_checkpoints_nothing_more() {
     world.until_shared(&[("a", 2), ("b", 2)]);
     world.until_all_is_read();
 
-    let late = |event: &crate::log::Event| {
+    let late = |event: &Event| {
         event.at >= woke && event.what == What::Checkpointed && &*event.worker == "b"
     };
     let lost = world.log.events().into_iter().filter(|event| event.what == What::LeaseLost);

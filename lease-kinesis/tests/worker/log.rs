@@ -43,6 +43,12 @@ pub(crate) enum What {
     Dropped,
 }
 
+impl Event {
+    pub(crate) fn is_record(&self) -> bool {
+        matches!(self.what, What::Record { .. })
+    }
+}
+
 impl Log {
     pub(crate) fn new(time: WorldTime) -> Self {
         Self { time, worker: "".into(), events: Arc::default() }
@@ -149,6 +155,11 @@ pub(crate) struct Noting {
 impl Noting {
     pub(crate) fn new(log: Log, shard: &ShardContext) -> Self {
         Self { log, shard: shard.clone(), work: Duration::ZERO }
+    }
+
+    /// One whose batches take so long.
+    pub(crate) fn slow(log: Log, shard: &ShardContext, work: Duration) -> Self {
+        Self { log, shard: shard.clone(), work }
     }
 
     pub(crate) fn note(&self, what: What) {

@@ -114,8 +114,9 @@ impl World {
 
     /// Puts `count` records, each under one of 50 partition keys.
     pub(crate) fn put(&self, count: usize) {
+        let first = self.stream.everything_put().len();
         self.simulation.on_network(|| {
-            for number in 0..count {
+            for number in first..first + count {
                 self.stream.put(&format!("key-{}", number % 50), number.to_string());
             }
         });

@@ -79,7 +79,6 @@ impl ShardTask {
     /// Reads the shard until it is to be read no longer.
     pub(crate) async fn run(mut self) -> Ended {
         let table = Arc::clone(&self.settings.table);
-        let checkpoint = self.row.checkpoint.clone();
         let grant = self.lease.grant().clone();
         self.row.switches = self.row.switches.saturating_add(1);
         let switched = row::switched(self.row.switches);
@@ -89,7 +88,7 @@ impl ShardTask {
             Ok(counted) => drop(counted),
             Err(broken) => return self.end(broken).await,
         }
-        let checkpointer = Checkpointer::new(table, grant, checkpoint, self.entry.clone());
+        let checkpointer = Checkpointer::new(table, grant, &self.row, self.entry.clone());
         let mut restarts = 0;
         loop {
             let broken = self.round(&checkpointer).await;

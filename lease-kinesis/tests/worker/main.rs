@@ -9,4 +9,7 @@
 
 mod fleet;
 mod log;
+mod outages;
+mod processors;
+mod resharding;
 mod world;

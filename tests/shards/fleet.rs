@@ -100,7 +100,7 @@ impl<'a> Fleet<'a> {
         self.until("all is read", || self.log.distinct() >= all).await;
     }
 
-    async fn until(&self, what: &str, so: impl Fn() -> bool) {
+    async fn until(&self, what: &str, so: impl Fn() -> bool + Send + Sync) {
         let waiting = async {
             while !so() {
                 sleep(Duration::from_millis(20)).await;
@@ -125,4 +125,4 @@ fn hasty(builder: WorkerBuilder, name: &str, retrieval: Retrieval) -> WorkerBuil
 }
 
 /// For machines that have much else to do.
-const LIMIT: Duration = Duration::from_secs(60);
+const LIMIT: Duration = Duration::from_mins(1);

@@ -2,6 +2,7 @@
 //! over HTTP, on every table, in real time.
 #![expect(
     clippy::unwrap_used,
+    clippy::expect_used,
     clippy::panic,
     clippy::indexing_slicing,
     reason = "a test that cannot go on fails"

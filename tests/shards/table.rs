@@ -13,7 +13,7 @@ use lease_tests::redis::RedisServer;
 /// A table, and what it runs on.
 pub(crate) struct Table {
     pub(crate) place: Place,
-    _server: Option<Box<dyn Send>>,
+    _server: Option<Box<dyn Send + Sync>>,
 }
 
 /// How each worker reaches it, as each process does: by a way of its own.

@@ -21,7 +21,7 @@ use crate::processor::{Outcome, ProcessorError, RecordProcessor, ShardContext};
 use crate::reader::{Read, Reader};
 use crate::record::Batch;
 use crate::row::{self, ShardRow};
-use crate::settings::Settings;
+use crate::settings::{Checkpoints, Settings};
 use crate::shard::Shard;
 use crate::source::Source;
 use crate::sync::ShardSync;
@@ -243,6 +243,15 @@ impl ShardTask {
         Ok(())
     }
 
+    /// Where checkpoints are the worker's business, makes the last one: all that was worked on.
+    async fn checkpoint_what_is_owed(&mut self, checkpointer: &Checkpointer) -> Result<(), Broken> {
+        if let Checkpoints::Every(_) = self.settings.checkpoints {
+            // One that does not come about is made up for by `flush`.
+            drop(self.guarded(None, checkpointer.checkpoint()).await?);
+        }
+        Ok(())
+    }
+
     /// All of a closed shard was worked on: makes way for what it became.
     async fn end_of_shard(
         &mut self,
@@ -266,6 +275,9 @@ impl ShardTask {
         checkpointer.deliver(Position::ShardEnd);
         loop {
             let ended = self.guarded(None, processor.shard_ended(checkpointer)).await?;
+            if ended.is_ok() {
+                self.checkpoint_what_is_owed(checkpointer).await?;
+            }
             if checkpointer.checkpointed().await == Position::ShardEnd {
                 break;
             }
@@ -292,6 +304,7 @@ impl ShardTask {
             let error = &*cause as &dyn Error;
             warn!(shard = %self.row.shard, error, "processor did not shut down in order");
         }
+        self.checkpoint_what_is_owed(checkpointer).await?;
         let mut failures = 0;
         // Whoever comes next begins at the checkpoint: one that was wanted and did not come about
         // is made first.

@@ -7,6 +7,7 @@
     reason = "a test that cannot go on fails"
 )]
 
+mod acceptance;
 mod fleet;
 mod log;
 mod outages;

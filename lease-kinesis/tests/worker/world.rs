@@ -7,7 +7,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use futures_util::{FutureExt, StreamExt};
 use lease_core::conformance::{Fault, Faulty, ProcessId, Simulation};
-use lease_core::{Clock, LeaseTable, SkewedClock};
+use lease_core::{Clock, FencingToken, Holder, LeaseKey, LeaseTable, LockStore, SkewedClock};
 use lease_kinesis::{
     Fetched, InitialPosition, ProcessorFactory, ReadFrom, Shard, ShardId, ShardIterator, SimStream,
     Source, SourceError, Worker, WorkerBuilder, WorkerHandle,
@@ -171,8 +171,26 @@ impl World {
 
     /// How many shards have a row.
     pub(crate) fn rows(&self) -> usize {
-        let rows = self.store.list("shop/shards/").collect::<Vec<_>>();
-        rows.now_or_never().unwrap().len()
+        self.rows_below("shop/shards/")
+    }
+
+    pub(crate) fn rows_of_workers(&self) -> usize {
+        self.rows_below("shop/workers/")
+    }
+
+    fn rows_below(&self, prefix: &str) -> usize {
+        self.simulation.on_network(|| {
+            let rows = self.store.list(prefix).collect::<Vec<_>>();
+            rows.now_or_never().unwrap().len()
+        })
+    }
+
+    pub(crate) fn holder(&self, key: &LeaseKey) -> Option<Holder> {
+        self.simulation.on_network(|| self.store.holder(key).now_or_never()).unwrap().unwrap()
+    }
+
+    pub(crate) fn evict(&self, key: &LeaseKey, token: FencingToken) -> bool {
+        self.simulation.on_network(|| self.store.evict(key, token).now_or_never()).unwrap().unwrap()
     }
 }
 

@@ -148,6 +148,8 @@ struct Started {
     /// Whether its next batch is its last.
     doomed: Arc<AtomicBool>,
     ended: JoinHandle<Result<Ended, Failure>>,
+    /// Where this is dropped, nobody waits for the worker any more.
+    _wanted: oneshot::Sender<()>,
 }
 
 /// How a worker ended.
@@ -212,10 +214,12 @@ impl Fleet {
         let deliveries = (!is_endless).then(|| self.deliveries.clone());
         let clerk = Clerk { deliveries, doomed: Arc::clone(&doomed), kill };
         let (plan, worker) = (Arc::clone(&self.plan), name.clone());
-        let ended = spawn_blocking(move || process(&plan, &worker, clerk, told, killed));
+        let (wanted, unwanted) = oneshot::channel();
+        let ends = Ends { killed, unwanted };
+        let ended = spawn_blocking(move || process(&plan, &worker, clerk, told, ends));
         // It could not begin, and says why.
         let Ok(handle) = handle.await else { return ended.await?.map(|_ended| ()) };
-        self.workers.insert(name, Started { handle, doomed, ended });
+        self.workers.insert(name, Started { handle, doomed, ended, _wanted: wanted });
         Ok(())
     }
 
@@ -368,13 +372,21 @@ fn row(name: &str, Status { shards, counters, .. }: &Status) -> String {
         .to_owned()
 }
 
+/// What ends a process whatever its worker does.
+struct Ends {
+    /// With so many records in hand.
+    killed: mpsc::Receiver<usize>,
+    /// Whoever started it has failed.
+    unwanted: oneshot::Receiver<()>,
+}
+
 /// Runs a worker as a process of its own: nothing that it started outlives this.
 fn process(
     plan: &Plan,
     name: &str,
     clerk: Clerk,
     told: oneshot::Sender<WorkerHandle>,
-    mut killed: mpsc::Receiver<usize>,
+    mut ends: Ends,
 ) -> Result<Ended, Failure> {
     let runtime = Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
@@ -384,7 +396,8 @@ fn process(
         select! {
             biased;
             // The runtime is dropped with everything on it: there is no time to hand over.
-            Some(in_hand) = killed.recv() => Ok(Ended::Killed { in_hand }),
+            Some(in_hand) = ends.killed.recv() => Ok(Ended::Killed { in_hand }),
+            _ = ends.unwanted => Err("the fleet is no more".into()),
             ended = run => Ok(ended?.map(|()| Ended::Stopped)?),
         }
     })

@@ -194,7 +194,7 @@ impl RecordProcessor for Noting {
         }
         sleep(Duration::from_millis(20)).await;
         self.batches += 1;
-        if self.batches % 2 == 0 {
+        if self.batches.is_multiple_of(2) {
             return Outcome::Continue;
         }
         checkpointer.checkpoint().await.into()

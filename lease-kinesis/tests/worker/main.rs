@@ -2,7 +2,6 @@
 //! real workers in virtual time.
 #![expect(
     clippy::unwrap_used,
-    clippy::panic,
     clippy::indexing_slicing,
     reason = "a test that cannot go on fails"
 )]

@@ -14,7 +14,7 @@ use thiserror::Error;
 use tokio::select;
 use tokio::sync::watch;
 use tokio::task::{AbortHandle, JoinError, JoinSet};
-use tokio::time::{Instant, sleep_until, timeout};
+use tokio::time::{Instant, sleep, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 use tracing::{Instrument, debug, error, info, info_span, warn};
 
@@ -224,7 +224,13 @@ impl Running {
 
     async fn look(&self) -> Option<Snapshot> {
         let settings = &self.worker.settings;
-        match Snapshot::take(&*settings.table, &settings.application).await {
+        let look = Snapshot::take(&*settings.table, &settings.application);
+        // What takes longer says nothing of the present. A store may also not answer at all.
+        let Ok(looked) = timeout(settings.options.ttl(), look).await else {
+            warn!("rows not read in time, nothing is concluded from that");
+            return None;
+        };
+        match looked {
             Ok(snapshot) => {
                 self.worker.board.ticked(snapshot.rows);
                 Some(snapshot)
@@ -381,8 +387,12 @@ impl Running {
         }
         let Some(row) = self.row.as_ref().filter(|_| !self.row_is_written) else { return Ok(()) };
         let change = fleet::change(&self.worker.me);
-        let written = self.worker.settings.table.update(row.grant(), &change).await?;
-        self.row_is_written = written == Written::Applied;
+        let options = &self.worker.settings.options;
+        let written = self.worker.settings.table.update(row.grant(), &change);
+        // Without an answer it is written again.
+        if let Ok(written) = timeout(options.request_timeout(), written).await {
+            self.row_is_written = written? == Written::Applied;
+        }
         Ok(())
     }
 
@@ -414,7 +424,7 @@ impl Running {
 /// What is handed over to this worker next: it is told when that is free.
 #[derive(Default)]
 struct Expected {
-    watches: JoinSet<Option<LeaseKey>>,
+    watches: JoinSet<LeaseKey>,
     keys: BTreeMap<LeaseKey, AbortHandle>,
 }
 
@@ -432,9 +442,17 @@ impl Expected {
             if !self.keys.contains_key(&key) {
                 let (table, name) = (Arc::clone(table), key.clone());
                 let watch = async move {
-                    // Without a watch, the next tick finds it.
-                    table.watch(&name).await.ok()?.await;
-                    Some(name)
+                    let told = async {
+                        match table.watch(&name).await {
+                            Ok(freed) => freed.await,
+                            Err(_unwatched) => std::future::pending().await,
+                        }
+                    };
+                    select! {
+                        () = told => (),
+                        () = found_free(&*table, &name) => (),
+                    }
+                    name
                 };
                 self.keys.insert(key, self.watches.spawn(watch));
             }
@@ -444,9 +462,24 @@ impl Expected {
     /// The next that is free; `None` where none is awaited any more.
     async fn next(&mut self) -> Option<LeaseKey> {
         loop {
-            if let Ok(Some(key)) = self.watches.join_next().await? {
+            if let Ok(key) = self.watches.join_next().await? {
                 self.keys.remove(&key);
                 return Some(key);
+            }
+        }
+    }
+}
+
+/// Waits until nobody holds `key`, by looking: for stores that tell nobody, and lost tellings.
+async fn found_free(table: &dyn LeaseTable, key: &LeaseKey) {
+    loop {
+        sleep(BETWEEN_LOOKS).await;
+        match table.read(key).await {
+            Ok(Some(row)) if row.holder.is_none() => return,
+            // A row that is gone is for the next tick to make out.
+            Ok(_) => (),
+            Err(cause) => {
+                debug!(%key, error = &cause as &dyn std::error::Error, "row not read");
             }
         }
     }
@@ -479,9 +512,13 @@ impl fmt::Debug for Worker {
     }
 }
 
-/// From a worker's first look to its second: long enough for those that begin together to see each
-/// other.
-const SETTLING: Duration = Duration::from_millis(500);
+/// From one look to the next of a worker that does not count yet: those that begin together do so
+/// within a second of each other.
+const SETTLING: Duration = Duration::from_secs(1);
+
+/// From one look to the next at a shard that is handed over, of which nobody works on the records
+/// from the moment at which it is free: one row, for as long as the hand-over takes.
+const BETWEEN_LOOKS: Duration = Duration::from_millis(500);
 
 const CLAIMS_AT_ONCE: usize = 32;
 

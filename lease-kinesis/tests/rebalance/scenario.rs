@@ -8,6 +8,25 @@ pub(crate) struct Scenario {
     pub(crate) leases: usize,
     pub(crate) workers: usize,
     pub(crate) event: Event,
+    pub(crate) span: Span,
+}
+
+/// How long a fleet is watched.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Span {
+    /// From its start to what happens to it.
+    pub(crate) settles: Millis,
+    /// From the last that happens to the end.
+    pub(crate) watched: Millis,
+    /// Of that, what comes last: it is at rest, and its costs are measured.
+    pub(crate) rests: Millis,
+}
+
+impl Span {
+    /// For models, of which some need long.
+    pub(crate) const LONG: Self = Self { settles: 900_000, watched: 1_800_000, rests: 600_000 };
+    /// For workers: nothing happens to them any more after that.
+    pub(crate) const SHORT: Self = Self { settles: 20_000, watched: 60_000, rests: 20_000 };
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -25,6 +44,14 @@ pub(crate) enum Event {
     RollingDeploy,
     /// For twice the time after which a worker counts as gone.
     OnePauses,
+    /// One cannot reach the store for three times the time after which it counts as gone.
+    OneIsCutOff,
+    /// The store refuses one in ten requests, while one joins. The models' refuses none.
+    ThrottledJoin,
+    /// Half of the clocks are fast by 0.5 %, half slow, while one joins. The models' are right.
+    SkewedJoin,
+    /// Each shard is split, and half a minute later all are merged in pairs.
+    ReshardStorm,
 }
 
 /// Something that is done to a fleet, and when.
@@ -34,10 +61,13 @@ pub(crate) enum Deed {
     Crash(usize),
     Leave(usize),
     Pause(usize, Millis),
+    Cut(usize, Millis),
+    SplitAll,
+    MergeAll,
 }
 
 impl Event {
-    pub(crate) const ALL: [Self; 7] = [
+    pub(crate) const ALL: [Self; 11] = [
         Self::ColdStart,
         Self::OneJoins,
         Self::FleetDoubles,
@@ -45,6 +75,10 @@ impl Event {
         Self::LeaderCrashes,
         Self::RollingDeploy,
         Self::OnePauses,
+        Self::OneIsCutOff,
+        Self::ThrottledJoin,
+        Self::SkewedJoin,
+        Self::ReshardStorm,
     ];
 
     pub(crate) fn name(self) -> &'static str {
@@ -56,6 +90,10 @@ impl Event {
             Self::LeaderCrashes => "leader crashes",
             Self::RollingDeploy => "rolling deploy",
             Self::OnePauses => "one pauses 20 s",
+            Self::OneIsCutOff => "one is cut from the store for 30 s",
+            Self::ThrottledJoin => "one joins, 10 % of requests are throttled (not the models')",
+            Self::SkewedJoin => "one joins, clocks at +-0.5 % (not the models')",
+            Self::ReshardStorm => "all are split, and merged 30 s later",
         }
     }
 }
@@ -63,13 +101,21 @@ impl Event {
 impl Scenario {
     /// When it happens. Before, the fleet has time to settle.
     pub(crate) fn begins(&self) -> Millis {
-        if self.event == Event::ColdStart { 0 } else { SETTLED }
+        if self.event == Event::ColdStart { 0 } else { self.span.settles }
     }
 
-    /// When watching ends: half an hour after it has happened.
+    /// When the last of it is over.
+    pub(crate) fn is_over(&self) -> Millis {
+        let end = |(when, deed): (Millis, Deed)| match deed {
+            Deed::Pause(_, length) | Deed::Cut(_, length) => when + length,
+            _ => when,
+        };
+        self.deeds(None).into_iter().map(end).max().unwrap()
+    }
+
+    /// When watching ends.
     pub(crate) fn ends(&self) -> Millis {
-        let deeds = self.deeds(None);
-        deeds.last().map_or(0, |(when, _)| *when) + HALF_AN_HOUR
+        self.is_over() + self.span.watched
     }
 
     /// What is done to a fleet led by `leader`.
@@ -79,11 +125,15 @@ impl Scenario {
         let follower = (0..workers).find(|worker| Some(*worker) != leader).unwrap();
         match self.event {
             Event::ColdStart => (0..workers).map(join).collect(),
-            Event::OneJoins => vec![join(workers)],
+            Event::OneJoins | Event::ThrottledJoin | Event::SkewedJoin => vec![join(workers)],
             Event::FleetDoubles => (workers..2 * workers).map(join).collect(),
             Event::OneCrashes => vec![(begins, Deed::Crash(follower))],
             Event::LeaderCrashes => vec![(begins, Deed::Crash(leader.unwrap_or(0)))],
             Event::OnePauses => vec![(begins, Deed::Pause(follower, 20_000))],
+            Event::OneIsCutOff => vec![(begins, Deed::Cut(follower, 30_000))],
+            Event::ReshardStorm => {
+                vec![(begins, Deed::SplitAll), (begins + OVERLAP, Deed::MergeAll)]
+            }
             Event::RollingDeploy => (0..workers)
                 .flat_map(|old| {
                     let when = begins + old as Millis * BETWEEN_REPLACEMENTS;
@@ -101,14 +151,12 @@ impl Deed {
             Self::Crash(worker) => fleet.crash(now, worker),
             Self::Leave(worker) => fleet.leave(now, worker),
             Self::Pause(worker, length) => fleet.pause(now, worker, length),
+            Self::Cut(worker, length) => fleet.cut(now, worker, length),
+            Self::SplitAll => fleet.split_all(now),
+            Self::MergeAll => fleet.merge_all(now),
         }
     }
 }
-
-/// From the start of a fleet to what happens to it.
-pub(crate) const SETTLED: Millis = 900_000;
-
-const HALF_AN_HOUR: Millis = 1_800_000;
 
 const BETWEEN_REPLACEMENTS: Millis = 60_000;
 

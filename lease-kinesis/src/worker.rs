@@ -193,10 +193,12 @@ impl Running {
         stopped_by.map_or(Ok(()), |cause| Err(WorkerError::Stopped(cause)))
     }
 
-    /// From one tick to the next. To the first that counts, it is short: nobody reads yet.
+    /// From one tick to the next. It is short as long as the worker reads nothing, since it does not
+    /// count yet, or is not there for the others.
     fn pause(&self) -> Duration {
         let tick = self.worker.settings.tick();
-        if self.sightings.counts(&self.worker.me.name) { tick } else { tick.min(SETTLING) }
+        let counts = self.row.is_some() && self.sightings.counts(&self.worker.me.name);
+        if counts { tick } else { tick.min(SETTLING) }
     }
 
     /// Looks at all rows, and does what is its own part.

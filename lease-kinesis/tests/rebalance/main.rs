@@ -23,7 +23,7 @@ mod way;
 use std::ops::Range;
 
 use crate::by_worker::{ByWorker, SetUp};
-use crate::fleet::{Fleet, Millis, Seen};
+use crate::fleet::{Fleet, Millis};
 use crate::kcl2::Kcl2;
 use crate::kcl3::{By, Kcl3};
 use crate::measure::{Measured, run};
@@ -223,9 +223,9 @@ fn ten_workers_are_ahead_of_every_other_rule_where_one_joins_or_dies() {
 #[test]
 #[ignore = "minutes, to print all tables: see above"]
 fn all_tables() {
-    let mut faults = compare(10, 4, &Event::ALL, SEEDS);
-    faults.extend(compare(100, 10, &Event::ALL, SEEDS));
-    faults.extend(compare(500, 20, &Event::ALL, 0..1));
+    let mut faults = compare(10, 4, &Event::ALL, 0..3);
+    faults.extend(compare(100, 10, &Event::ALL, 0..3));
+    faults.extend(compare(500, 20, &[Event::ColdStart, Event::OneJoins], 0..1));
     let none: [String; 0] = [];
     assert_eq!(faults, none);
 }

@@ -44,7 +44,9 @@ pub(crate) fn run(scenario: &Scenario, fleet: &mut dyn Fleet) -> Measured {
     let seen = fleet.seen();
     let fewest_moves = fewest_moves(scenario, &deeds, &live, fleet.who_reads());
     let moves = fleet.who_reads().moves();
-    let mut watch = Watch::default();
+    // At its last deed, a storm has not reached anybody yet.
+    let has_to_stay = scenario.event == Event::ReshardStorm;
+    let mut watch = Watch { has_to_stay, ..Watch::default() };
     let mut deeds = deeds.into_iter().peekable();
     let mut costs = (0, Costs::default());
     let mut now = begins;
@@ -118,6 +120,7 @@ struct Watch {
     nobody: u64,
     too_many: u64,
     is_balanced: bool,
+    has_to_stay: bool,
     balanced: Option<Millis>,
     idle: Millis,
     overlap: Millis,
@@ -147,6 +150,9 @@ impl Watch {
             self.nobody = counts.clone().filter(|count| *count == 0).count() as u64;
             self.too_many = counts.map(|count| count.saturating_sub(1)).sum();
             self.is_balanced = self.nobody == 0 && spread(readers, live) <= 1;
+        }
+        if self.has_to_stay && !self.is_balanced {
+            self.balanced = None;
         }
         if self.is_balanced && self.balanced.is_none() && from >= is_over {
             self.balanced = Some(from);

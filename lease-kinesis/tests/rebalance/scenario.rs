@@ -42,9 +42,9 @@ pub(crate) enum Event {
     /// One worker after the other is replaced: the new one first, and the old one is asked to go
     /// half a minute later.
     RollingDeploy,
-    /// For twice the time after which a worker counts as gone.
+    /// For long enough that the others of each rule learn of it.
     OnePauses,
-    /// One cannot reach the store for three times the time after which it counts as gone.
+    /// One cannot reach the store for as long.
     OneIsCutOff,
     /// The store refuses one in ten requests, while one joins. The models' refuses none.
     ThrottledJoin,
@@ -89,8 +89,8 @@ impl Event {
             Self::OneCrashes => "one crashes",
             Self::LeaderCrashes => "leader crashes",
             Self::RollingDeploy => "rolling deploy",
-            Self::OnePauses => "one pauses 20 s",
-            Self::OneIsCutOff => "one is cut from the store for 30 s",
+            Self::OnePauses => "one pauses 60 s",
+            Self::OneIsCutOff => "one is cut from the store for 60 s",
             Self::ThrottledJoin => "one joins, 10 % of requests are throttled (not the models')",
             Self::SkewedJoin => "one joins, clocks at +-0.5 % (not the models')",
             Self::ReshardStorm => "all are split, and merged 30 s later",
@@ -129,8 +129,8 @@ impl Scenario {
             Event::FleetDoubles => (workers..2 * workers).map(join).collect(),
             Event::OneCrashes => vec![(begins, Deed::Crash(follower))],
             Event::LeaderCrashes => vec![(begins, Deed::Crash(leader.unwrap_or(0)))],
-            Event::OnePauses => vec![(begins, Deed::Pause(follower, 20_000))],
-            Event::OneIsCutOff => vec![(begins, Deed::Cut(follower, 30_000))],
+            Event::OnePauses => vec![(begins, Deed::Pause(follower, A_MINUTE))],
+            Event::OneIsCutOff => vec![(begins, Deed::Cut(follower, A_MINUTE))],
             Event::ReshardStorm => {
                 vec![(begins, Deed::SplitAll), (begins + OVERLAP, Deed::MergeAll)]
             }
@@ -159,5 +159,7 @@ impl Deed {
 }
 
 const BETWEEN_REPLACEMENTS: Millis = 60_000;
+
+const A_MINUTE: Millis = 60_000;
 
 const OVERLAP: Millis = 30_000;

@@ -19,7 +19,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{Instrument, debug, error, info, info_span, warn};
 
 use crate::board::{Board, ShardStatus, Status};
-use crate::decide::{Decision, decide};
+use crate::decide::{Decision, Surplus, decide};
 use crate::fleet::{self, Sightings};
 use crate::names::RowName;
 use crate::plan::{Member, Standing, plan};
@@ -130,6 +130,9 @@ struct Running {
     /// Whether its row says what it should.
     row_is_written: bool,
     sightings: Sightings,
+    /// Those that counted at the last tick.
+    members: Vec<Member>,
+    surplus: Surplus,
     tasks: JoinSet<(LeaseKey, Option<Ended>)>,
     reading: BTreeMap<LeaseKey, watch::Sender<Order>>,
     out_of_time: CancellationToken,
@@ -147,6 +150,8 @@ impl Running {
             row: None,
             row_is_written: false,
             sightings: Sightings::default(),
+            members: Vec::new(),
+            surplus: Surplus::default(),
             tasks: JoinSet::new(),
             reading: BTreeMap::new(),
             out_of_time: CancellationToken::new(),
@@ -211,7 +216,8 @@ impl Running {
             return;
         }
         let Some(mut snapshot) = self.look().await else { return };
-        let members = self.sightings.look(std::mem::take(&mut snapshot.members));
+        let mut members = self.sightings.look(std::mem::take(&mut snapshot.members));
+        members.sort_by(|one, other| one.name.cmp(&other.name));
         if self.synchronise(&snapshot, &members).await {
             let Some(again) = self.look().await else { return };
             snapshot = again;
@@ -219,8 +225,12 @@ impl Running {
         let held = snapshot.placement();
         let planned = plan(&held, &members);
         let reading = self.reading.keys().cloned().collect();
-        let decision = decide(&self.worker.me.name, &reading, &held, &planned);
-        debug!(?decision, members = members.len(), "tick");
+        let mut decision = decide(&self.worker.me.name, &reading, &held, &planned);
+        let is_other = members != self.members;
+        self.members = members;
+        let wait = if is_other { Duration::ZERO } else { self.worker.settings.tick() };
+        decision.give = self.surplus.ripened(decision.give, now(), wait);
+        debug!(?decision, members = self.members.len(), "tick");
         self.act(decision).await;
     }
 

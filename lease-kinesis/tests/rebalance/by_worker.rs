@@ -8,9 +8,9 @@ use async_trait::async_trait;
 use lease_core::conformance::{ProcessId, Simulation};
 use lease_core::{Clock, SkewedClock};
 use lease_kinesis::{
-    Batch, CheckpointError, Checkpointer, Fetched, InitialPosition, Outcome, ProcessorError, ReadFrom,
-    RecordProcessor, Shard, ShardContext, ShardId, ShardIterator, SimStream, Source, SourceError,
-    Worker, WorkerHandle,
+    Batch, CheckpointError, Checkpointer, Fetched, InitialPosition, Outcome, ProcessorError,
+    ReadFrom, RecordProcessor, Shard, ShardContext, ShardId, ShardIterator, SimStream, Source,
+    SourceError, Worker, WorkerHandle,
 };
 use lease_memory::MemoryStore;
 use rand::rngs::StdRng;

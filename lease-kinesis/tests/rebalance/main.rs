@@ -81,7 +81,7 @@ impl Rule {
             replaces: (self == Self::WorkerReplacing).then_some(workers),
             throttled: if scenario.event == Event::ThrottledJoin { 10 } else { 0 },
             clock_error: if scenario.event == Event::SkewedJoin { 0.005 } else { 0.0 },
-            between_records: 500,
+            between_records: if leases > 100 { 5_000 } else { 500 },
         };
         match self {
             Self::Kcl2 => Box::new(Kcl2::new(leases, seed)),
@@ -158,7 +158,10 @@ fn broken_promises(rule: Rule, event: Event, run: &Measured) -> Vec<String> {
     let most = longest_idle(event);
     must(longest <= most, format!("a lease was idle for {longest} ms, not {most}"));
     // What was in hand is worked on again by who comes next, and no more than that.
-    if !matches!(event, Event::OneCrashes | Event::LeaderCrashes | Event::OnePauses | Event::OneIsCutOff) {
+    if !matches!(
+        event,
+        Event::OneCrashes | Event::LeaderCrashes | Event::OnePauses | Event::OneIsCutOff
+    ) {
         must(seen.replayed == 0, format!("{} records replayed", seen.replayed));
     }
     broken
@@ -179,11 +182,11 @@ fn longest_idle(event: Event) -> Millis {
 
 /// In what the models are not behind: in medians, as the tables have them.
 fn behind(ours: &[Measured], models: &[(Rule, Vec<Measured>)]) -> Vec<String> {
-    let balanced = |runs: &[Measured]| {
-        table::median(runs, |run| run.balanced_after.map_or(f64::MAX, whole))
-    };
+    let balanced =
+        |runs: &[Measured]| table::median(runs, |run| run.balanced_after.map_or(f64::MAX, whole));
     let idle = |runs: &[Measured]| table::median(runs, |run| whole(run.idle));
-    let idle_and_overlap = |runs: &[Measured]| table::median(runs, |run| whole(run.idle + run.overlap));
+    let idle_and_overlap =
+        |runs: &[Measured]| table::median(runs, |run| whole(run.idle + run.overlap));
     let mut behind = Vec::new();
     for (rule, runs) in models {
         let lost = match rule {
@@ -228,6 +231,46 @@ fn all_tables() {
     faults.extend(compare(500, 20, &[Event::ColdStart, Event::OneJoins], 0..1));
     let none: [String; 0] = [];
     assert_eq!(faults, none);
+}
+
+/// What the store and its workers have to do, for ever more leases: nothing grows faster than they do.
+fn costs_for(workers: usize, sizes: &[usize]) {
+    println!("\n{workers} workers at rest\n leases  rows/tick  rows/s  writes/s");
+    for leases in sizes {
+        let scenario =
+            Scenario { leases: *leases, workers, event: Event::ColdStart, span: Span::SHORT };
+        let mut fleet = Rule::Worker.fleet(&scenario, 1);
+        for worker in 0..workers {
+            fleet.join(0, worker);
+        }
+        fleet.step(60_000);
+        let (before, ticks_before) = (fleet.costs(), fleet.seen().unwrap().ticks);
+        fleet.step(60_000 + 6 * TICK);
+
+        let ticks = fleet.seen().unwrap().ticks - ticks_before;
+        let (rows, writes) =
+            (fleet.costs().reads - before.reads, fleet.costs().writes - before.writes);
+        let seconds = whole(6 * TICK) / 1000.0;
+        let rows_a_tick = whole(rows) / whole(ticks);
+        let (rows_a_second, writes_a_second) = (whole(rows) / seconds, whole(writes) / seconds);
+        println!("{leases:>7} {rows_a_tick:>10.1} {rows_a_second:>7.0} {writes_a_second:>9.1}");
+        assert_eq!(fleet.who_reads().counts().min(), Some(1));
+        let all = whole((leases + workers) as u64);
+        assert!(rows_a_tick <= all, "{rows_a_tick} of {all}");
+        // A heartbeat of each in a third of the ttl, and one of any that fell due at either end.
+        assert!(writes_a_second <= all * 1.2 / (whole(TICK) / 1000.0), "{writes_a_second}");
+    }
+}
+
+#[test]
+fn costs_grow_with_the_leases_and_no_faster() {
+    costs_for(4, &[12, 24, 48]);
+}
+
+#[test]
+#[ignore = "minutes, to print a table: see above"]
+fn costs_of_a_thousand_leases_of_fifty_workers() {
+    costs_for(50, &[125, 250, 500, 1000]);
 }
 
 /// One lease at each of its looks at the table, 20.05 s apart: eight times, after the first.

@@ -193,7 +193,10 @@ fn fewest_moves(
         match deed {
             Deed::Join(worker) => _ = has.insert(*worker, 0),
             Deed::Crash(worker) | Deed::Leave(worker) => _ = has.remove(worker),
-            Deed::Pause(worker, _) | Deed::Cut(worker, _) => away += 2 * has[worker],
+            Deed::Pause(worker, _) | Deed::Cut(worker, _) => {
+                // The larger shares are then the others'.
+                away += has[worker] + scenario.leases / has.len();
+            }
             Deed::SplitAll | Deed::MergeAll => (),
         }
     }

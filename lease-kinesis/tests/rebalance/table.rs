@@ -57,8 +57,23 @@ fn seen_in(runs: &[&Seen]) -> String {
 pub(crate) fn head(leases: usize, workers: usize) -> String {
     let columns = format!(
         "{:<20} {:>9} {:>6} {:>6} {:>9} {:>9} {:>6} {:>8} {:>8} {:>8} {:>8} {:>8} {:>8} {:>6} {:>6} {:>6} {:>6}",
-        "", "balanced", "moves", "fewest", "idle", "overlap", "spread", "reads/s", "writes/s",
-        "longest", "p99", "max", "replayed", "failed", "stale", "early", "unread",
+        "",
+        "balanced",
+        "moves",
+        "fewest",
+        "idle",
+        "overlap",
+        "spread",
+        "reads/s",
+        "writes/s",
+        "longest",
+        "p99",
+        "max",
+        "replayed",
+        "failed",
+        "stale",
+        "early",
+        "unread",
     );
     format!("\n{leases} leases, {workers} workers\n{columns}")
 }

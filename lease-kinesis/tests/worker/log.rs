@@ -9,7 +9,7 @@ use async_trait::async_trait;
 use lease_core::FencingToken;
 use lease_core::conformance::WorldTime;
 use lease_kinesis::{
-    Batch, Checkpointer, Outcome, ProcessorError, RecordProcessor, RecordNumber, ShardContext,
+    Batch, Checkpointer, Outcome, ProcessorError, RecordNumber, RecordProcessor, ShardContext,
     ShardId, SimStream,
 };
 
@@ -33,7 +33,11 @@ pub(crate) struct Event {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum What {
     Begun,
-    Record { number: RecordNumber, partition_key: Arc<str>, text: String },
+    Record {
+        number: RecordNumber,
+        partition_key: Arc<str>,
+        text: String,
+    },
     Checkpointed,
     CheckpointRefused(String),
     LeaseLost,
@@ -114,7 +118,9 @@ impl Log {
                     }
                     readers.push((event.worker, event.token));
                 }
-                What::Dropped => readers.retain(|reader| *reader != (event.worker.clone(), event.token)),
+                What::Dropped => {
+                    readers.retain(|reader| *reader != (event.worker.clone(), event.token))
+                }
                 _ => (),
             }
         }
@@ -176,7 +182,10 @@ impl Noting {
         }
     }
 
-    pub(crate) async fn checkpoint(&self, checkpointer: &Checkpointer) -> Result<(), ProcessorError> {
+    pub(crate) async fn checkpoint(
+        &self,
+        checkpointer: &Checkpointer,
+    ) -> Result<(), ProcessorError> {
         match checkpointer.checkpoint().await {
             Ok(()) => self.note(What::Checkpointed),
             Err(error) => {

@@ -40,7 +40,8 @@ pub(crate) struct Started {
 impl World {
     pub(crate) fn new(seed: u64, shards: u16) -> Self {
         let simulation = Simulation::new(seed);
-        let (stream, store) = simulation.on_network(|| (SimStream::new(shards), MemoryStore::new()));
+        let (stream, store) =
+            simulation.on_network(|| (SimStream::new(shards), MemoryStore::new()));
         let log = Log::new(simulation.time());
         Self { simulation, stream, store: Arc::new(store), log, workers: BTreeMap::new() }
     }

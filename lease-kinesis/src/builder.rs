@@ -99,10 +99,10 @@ impl WorkerBuilder {
             batch_limit: None,
             restarts: None,
             first_backoff: Duration::from_millis(500),
-            last_backoff: Duration::from_secs(60),
+            last_backoff: Duration::from_mins(1),
             grace: Duration::from_secs(30),
             most_hand_overs: None,
-            sync_interval: Duration::from_secs(60),
+            sync_interval: Duration::from_mins(1),
             wall_clock: Arc::new(millis_since_1970),
         };
         Self {
@@ -301,6 +301,10 @@ impl WorkerBuilder {
             ),
             (settings.last_backoff <= LONGEST_BACKOFF, "the last backoff is an hour at most"),
             (!settings.sync_interval.is_zero(), "the sync interval is not zero"),
+            (
+                !matches!(settings.initial, InitialPosition::AtTimestamp(at) if i64::try_from(at).is_err()),
+                "a timestamp is in milliseconds since 1970, and no later than those are counted",
+            ),
         ];
         match rules.into_iter().find(|(holds, _)| !holds) {
             Some((_, rule)) => Err(InvalidSetup(Fault::Range(rule.to_owned()))),
@@ -332,4 +336,4 @@ fn millis_since_1970() -> u64 {
 
 const SHORTEST_IDLE: Duration = Duration::from_millis(200);
 
-const LONGEST_BACKOFF: Duration = Duration::from_secs(60 * 60);
+const LONGEST_BACKOFF: Duration = Duration::from_hours(1);

@@ -3,13 +3,13 @@
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use lease_core::{Grant, LeaseTable, LossCause, StoreError, Written};
+use lease_core::{Grant, LeaseTable, LossCause, StoreError, StoreErrorKind, Written};
 use thiserror::Error;
 use tracing::debug;
 
 use crate::board::Entry;
 use crate::position::{Position, RecordNumber};
-use crate::row;
+use crate::row::{self, ShardRow, Words};
 
 /// Keeps how far a shard has been read.
 ///
@@ -34,6 +34,8 @@ struct Shared {
 #[derive(Debug)]
 struct Kept {
     written: Position,
+    /// The same, as the row has it.
+    words: Words,
     /// The largest that was asked for, which may not have come about.
     asked: Position,
 }
@@ -80,10 +82,11 @@ impl Checkpointer {
     pub(crate) fn new(
         table: Arc<dyn LeaseTable>,
         grant: Grant,
-        written: Position,
+        row: &ShardRow,
         entry: Entry,
     ) -> Self {
-        let kept = Kept { asked: written.clone(), written };
+        let (written, words) = (row.checkpoint.clone(), row.written.clone());
+        let kept = Kept { asked: written.clone(), written, words };
         let (reach, kept) = (Mutex::new(Reach::Nothing), tokio::sync::Mutex::new(kept));
         Self { shared: Arc::new(Shared { table, grant, entry, reach, kept }) }
     }
@@ -191,9 +194,10 @@ impl Shared {
 
     async fn keep(&self, kept: &mut Kept) -> Result<(), CheckpointError> {
         while kept.written < kept.asked {
-            let change = row::checkpoint(&kept.written, &kept.asked);
+            let change = row::checkpoint(&kept.words, &kept.asked);
             match self.table.update(&self.grant, &change).await? {
                 Written::Applied => {
+                    kept.words = row::words(&kept.asked);
                     kept.written = kept.asked.clone();
                     self.entry.checkpointed(&kept.written);
                     let (key, token) = (&self.grant.key, self.grant.token);
@@ -201,17 +205,23 @@ impl Shared {
                 }
                 Written::Lost(cause) => return Err(CheckpointError::Lost(cause)),
                 // An earlier attempt, whose answer was lost, was applied after all.
-                Written::Unexpected => kept.written = self.read().await?,
+                Written::Unexpected => self.read_again(kept).await?,
             }
         }
         Ok(())
     }
 
-    async fn read(&self) -> Result<Position, CheckpointError> {
+    async fn read_again(&self, kept: &mut Kept) -> Result<(), CheckpointError> {
         let record = self.table.read(&self.grant.key).await?;
         // A row that is gone was deleted, and the grant with it.
         let record = record.ok_or(CheckpointError::Lost(LossCause::Revoked))?;
-        Ok(row::position(&record)?)
+        let words = row::written(&record);
+        if words == kept.words {
+            let text = format!("the checkpoint of row {} never is as expected", record.key);
+            return Err(StoreError::new(StoreErrorKind::Corrupt, text).into());
+        }
+        (kept.written, kept.words) = (row::position(&record)?, words);
+        Ok(())
     }
 }
 

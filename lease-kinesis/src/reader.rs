@@ -59,6 +59,8 @@ pub(crate) struct Reader {
     place: Place,
     /// Before then, no further fetch.
     next_fetch: Instant,
+    /// Whether nothing was read since the last iterator expired.
+    renewed: bool,
     pauses: Pauses,
 }
 
@@ -83,8 +85,19 @@ impl Reader {
         pace: Pace,
     ) -> Self {
         let place = Place::Unknown;
-        let (next_fetch, pauses) = (Instant::now(), Pauses(None));
-        Self { source, shard, hash_keys, retrieval, pace, position, place, next_fetch, pauses }
+        let (next_fetch, pauses) = (now(), Pauses(None));
+        Self {
+            source,
+            shard,
+            hash_keys,
+            retrieval,
+            pace,
+            position,
+            place,
+            next_fetch,
+            renewed: false,
+            pauses,
+        }
     }
 
     /// Reads on, as soon as the stream's limits allow.
@@ -97,6 +110,7 @@ impl Reader {
             sleep_until(self.next_fetch).await;
             let failed = match self.step().await {
                 Ok(Some(read)) => {
+                    self.renewed = false;
                     self.pauses.reset();
                     return read;
                 }
@@ -105,8 +119,16 @@ impl Reader {
             };
             match failed.kind() {
                 SourceErrorKind::NoSuchShard => return Read::Gone,
-                // Asked for anew, from the last record that was returned.
-                SourceErrorKind::ExpiredIterator => self.place = Place::Unknown,
+                // Asked for anew, from the last record that was returned; at once, unless the one
+                // that was asked for last has not even been good for one fetch.
+                SourceErrorKind::ExpiredIterator if self.renewed => {
+                    self.place = Place::Unknown;
+                    self.pause(&failed).await;
+                }
+                SourceErrorKind::ExpiredIterator => {
+                    self.place = Place::Unknown;
+                    self.renewed = true;
+                }
                 _ => self.pause(&failed).await,
             }
         }
@@ -123,18 +145,18 @@ impl Reader {
                 return Ok(Some(Read::End { children: std::mem::take(children) }));
             }
             Place::Iterator(iterator) => {
-                let begun = Instant::now();
+                let begun = now();
                 let fetched = self.source.fetch(iterator, self.pace.most_records).await?;
                 self.next_fetch = begun + self.pace.until_next(&fetched);
                 fetched
             }
-            Place::Subscription(pushed) => match pushed.next().await {
-                Some(fetched) => fetched?,
-                None => {
+            Place::Subscription(pushed) => {
+                let Some(fetched) = pushed.next().await else {
                     self.place = Place::Unknown;
                     return Ok(None);
-                }
-            },
+                };
+                fetched?
+            }
         };
         Ok(Some(self.take(fetched)))
     }
@@ -232,6 +254,11 @@ impl std::fmt::Debug for Reader {
             .field("position", &self.position)
             .finish_non_exhaustive()
     }
+}
+
+#[expect(clippy::disallowed_methods, reason = "when to fetch again; no lease depends on it")]
+fn now() -> Instant {
+    Instant::now()
 }
 
 const BETWEEN_FETCHES: Duration = Duration::from_millis(200);

@@ -22,6 +22,8 @@ pub(crate) struct ShardRow {
     /// Who reads it now.
     pub(crate) holder: Option<Lessee>,
     pub(crate) checkpoint: Position,
+    /// The same, as it is written there.
+    pub(crate) written: Words,
     pub(crate) parents: BTreeSet<ShardId>,
     /// Known once the shard has ended.
     pub(crate) children: BTreeSet<ShardId>,
@@ -54,6 +56,7 @@ impl ShardRow {
         let switches = attributes.get(SWITCHES).and_then(Value::as_i64).unwrap_or(0);
         Ok(Self {
             checkpoint,
+            written: written(&record),
             parents: shards(&record, PARENTS)?,
             children: shards(&record, CHILDREN)?,
             hash_keys,
@@ -98,10 +101,13 @@ pub(crate) fn became(children: &BTreeSet<ShardId>) -> Change {
     if children.is_empty() { change } else { change.set(CHILDREN, set_of(children)) }
 }
 
-/// Moves a row's checkpoint from `before` to `next`.
-pub(crate) fn checkpoint(before: &Position, next: &Position) -> Change {
+/// The attributes that say how far a shard was read; `None` for those that are absent.
+pub(crate) type Words = [(&'static str, Option<Value>); 3];
+
+/// Moves a row's checkpoint from what is written there, `before`, to `next`.
+pub(crate) fn checkpoint(before: &Words, next: &Position) -> Change {
     let mut change = Change::new().set(SWITCHES, 0);
-    for (name, value) in words(before) {
+    for (name, value) in before.clone() {
         change = match value {
             Some(value) => change.expecting(name, value),
             None => change.expecting_none(name),
@@ -146,8 +152,13 @@ pub(crate) fn position(record: &LeaseRecord) -> Result<Position, StoreError> {
     })
 }
 
-/// The attributes that say how far a shard was read; `None` for those that are absent then.
-fn words(position: &Position) -> [(&'static str, Option<Value>); 3] {
+/// How far a row says that its shard was read, as it is written there: by whichever library.
+pub(crate) fn written(record: &LeaseRecord) -> Words {
+    [CHECKPOINT, SUB_SEQUENCE, TIMESTAMP].map(|name| (name, record.attributes.get(name).cloned()))
+}
+
+/// How a position is written.
+pub(crate) fn words(position: &Position) -> Words {
     let (word, sub_sequence, timestamp) = match position {
         Position::TrimHorizon => ("TRIM_HORIZON".into(), 0, None),
         Position::Latest => ("LATEST".into(), 0, None),
@@ -390,7 +401,7 @@ mod tests {
         switched(3).apply(&mut attributes);
         assert_eq!(ShardRow::read(name(), record(attributes.clone())).unwrap().switches, 3);
 
-        checkpoint(&Position::TrimHorizon, &number("7", 0)).apply(&mut attributes);
+        checkpoint(&words(&Position::TrimHorizon), &number("7", 0)).apply(&mut attributes);
 
         assert_eq!(ShardRow::read(name(), record(attributes)).unwrap().switches, 0);
     }
@@ -421,7 +432,7 @@ mod tests {
             other in a_position(),
             next in a_position(),
         ) {
-            let change = checkpoint(&before, &next);
+            let change = checkpoint(&words(&before), &next);
             let mut attributes = of_new(&shard(&[]), &before);
 
             prop_assert!(change.fits(&attributes));

@@ -21,7 +21,7 @@ use crate::processor::{Outcome, ProcessorError, RecordProcessor, ShardContext};
 use crate::reader::{Read, Reader};
 use crate::record::Batch;
 use crate::row::{self, ShardRow};
-use crate::settings::Settings;
+use crate::settings::{Checkpoints, Settings};
 use crate::shard::Shard;
 use crate::source::Source;
 use crate::sync::ShardSync;
@@ -79,7 +79,6 @@ impl ShardTask {
     /// Reads the shard until it is to be read no longer.
     pub(crate) async fn run(mut self) -> Ended {
         let table = Arc::clone(&self.settings.table);
-        let checkpoint = self.row.checkpoint.clone();
         let grant = self.lease.grant().clone();
         self.row.switches = self.row.switches.saturating_add(1);
         let switched = row::switched(self.row.switches);
@@ -89,7 +88,7 @@ impl ShardTask {
             Ok(counted) => drop(counted),
             Err(broken) => return self.end(broken).await,
         }
-        let checkpointer = Checkpointer::new(table, grant, checkpoint, self.entry.clone());
+        let checkpointer = Checkpointer::new(table, grant, &self.row, self.entry.clone());
         let mut restarts = 0;
         loop {
             let broken = self.round(&checkpointer).await;
@@ -244,6 +243,15 @@ impl ShardTask {
         Ok(())
     }
 
+    /// Where checkpoints are the worker's business, makes the last one: all that was worked on.
+    async fn checkpoint_what_is_owed(&mut self, checkpointer: &Checkpointer) -> Result<(), Broken> {
+        if let Checkpoints::Every(_) = self.settings.checkpoints {
+            // One that does not come about is made up for by `flush`.
+            drop(self.guarded(None, checkpointer.checkpoint()).await?);
+        }
+        Ok(())
+    }
+
     /// All of a closed shard was worked on: makes way for what it became.
     async fn end_of_shard(
         &mut self,
@@ -267,6 +275,9 @@ impl ShardTask {
         checkpointer.deliver(Position::ShardEnd);
         loop {
             let ended = self.guarded(None, processor.shard_ended(checkpointer)).await?;
+            if ended.is_ok() {
+                self.checkpoint_what_is_owed(checkpointer).await?;
+            }
             if checkpointer.checkpointed().await == Position::ShardEnd {
                 break;
             }
@@ -293,6 +304,7 @@ impl ShardTask {
             let error = &*cause as &dyn Error;
             warn!(shard = %self.row.shard, error, "processor did not shut down in order");
         }
+        self.checkpoint_what_is_owed(checkpointer).await?;
         let mut failures = 0;
         // Whoever comes next begins at the checkpoint: one that was wanted and did not come about
         // is made first.

@@ -1,9 +1,10 @@
 //! Keeps the rows of an application's shards as its streams are.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use lease_core::{Attempt, Grant, LeaseKey, Locker, Written};
+use tokio::time::Instant;
 use tracing::{debug, info, warn};
 
 use crate::lifecycle;
@@ -20,6 +21,8 @@ use crate::source::Source;
 pub(crate) struct ShardSync {
     settings: Arc<Settings>,
     sources: BTreeMap<Option<StreamId>, Arc<dyn Source>>,
+    /// The rows of each stream that nobody needs, and since when that is known.
+    unneeded: Mutex<BTreeMap<Option<StreamId>, BTreeMap<LeaseKey, Instant>>>,
 }
 
 impl ShardSync {
@@ -27,7 +30,7 @@ impl ShardSync {
         settings: Arc<Settings>,
         sources: BTreeMap<Option<StreamId>, Arc<dyn Source>>,
     ) -> Self {
-        Self { settings, sources }
+        Self { settings, sources, unneeded: Mutex::default() }
     }
 
     pub(crate) fn source(&self, stream: Option<&StreamId>) -> Option<Arc<dyn Source>> {
@@ -66,6 +69,7 @@ impl ShardSync {
         rows: &Stream,
         locker: &Locker,
     ) -> Result<bool, ProcessorError> {
+        let begun = now();
         let listed = source.shards().await?;
         let open = listed.iter().filter(|shard| shard.is_open());
         let gaps = lifecycle::gaps(open.map(|shard| shard.hash_keys));
@@ -81,14 +85,31 @@ impl ShardSync {
         );
         let mut made = false;
         for (shard, position) in missing {
+            // What is seen may be long past, where this process was paused: a row that was there
+            // meanwhile, and was removed at its end, must not be made again.
+            if begun.elapsed() > self.settings.options.ttl() {
+                return Err("what was seen is long past".into());
+            }
             made |= self.make(stream, &shard, position).await?;
         }
-        for shard in lifecycle::unneeded(&listed, &rows.known) {
-            if let Some(row) = rows.rows.get(&shard) {
-                self.remove(&row.key, locker).await?;
-            }
+        let unneeded = lifecycle::unneeded(&listed, &rows.known);
+        let rows = unneeded.iter().filter_map(|shard| rows.rows.get(shard));
+        for key in self.long_unneeded(stream, rows.map(|row| row.key.clone()).collect()) {
+            self.remove(&key, locker).await?;
         }
         Ok(made)
+    }
+
+    /// Those of the rows that nobody needs which nobody has needed for longer than anybody may still
+    /// be about to make them.
+    fn long_unneeded(&self, stream: Option<&StreamId>, keys: Vec<LeaseKey>) -> Vec<LeaseKey> {
+        let patience = self.settings.options.ttl() * 2;
+        let mut unneeded = self.unneeded.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = unneeded.entry(stream.cloned()).or_default();
+        known.retain(|key, _| keys.contains(key));
+        keys.into_iter()
+            .filter(|key| known.entry(key.clone()).or_insert_with(now).elapsed() > patience)
+            .collect()
     }
 
     /// Makes rows for what the shard of `row`, which is held under `grant`, was split or merged
@@ -155,4 +176,9 @@ impl ShardSync {
         debug!(%key, ?deleted, "row of a shard that nobody needs any more removed");
         Ok(())
     }
+}
+
+#[expect(clippy::disallowed_methods, reason = "how long ago a stream was seen, not lease time")]
+fn now() -> Instant {
+    Instant::now()
 }

@@ -346,9 +346,10 @@ impl Running {
             Some(Ended::Lost | Ended::Given | Ended::GivenUp) => false,
             // What it became is free.
             Some(Ended::ShardEnd) => true,
+            // Its row goes with the next look at the stream, which is due.
             Some(Ended::Gone) => {
                 self.synchronised = None;
-                true
+                false
             }
             Some(Ended::StopWorker(cause)) => {
                 error!(%key, error = &*cause as &dyn std::error::Error, "a processor stops the worker");

@@ -117,7 +117,7 @@ fn compare(leases: usize, workers: usize, events: &[Event], seeds: Range<u64>) -
             println!("{}", table::line(rule.name(), &runs));
             runs
         };
-        let models = Rule::MODELS.map(|rule| (rule, runs(rule, SEEDS)));
+        let models = Rule::MODELS.map(|rule| (rule, runs(rule, MODEL_SEEDS)));
         for rule in Rule::workers(*event) {
             let ours = runs(*rule, seeds.clone());
             let mut found = Vec::new();
@@ -307,6 +307,9 @@ fn whole(number: u64) -> f64 {
 }
 
 const SEEDS: Range<u64> = 0..5;
+
+/// More, where a run costs nothing.
+const MODEL_SEEDS: Range<u64> = 0..15;
 
 /// What workers have by default.
 const TTL: Millis = 10_000;

@@ -8,7 +8,7 @@ use crate::scenario::{Deed, Event, Scenario};
 /// What came of one run.
 #[derive(Debug, Clone)]
 pub(crate) struct Measured {
-    /// From the first deed until each lease was read, and no worker read two more than another; in
+    /// From the first deed until each lease was read by one, and no worker read two more than another; in
     /// a deployment and a storm, from the last.
     pub(crate) balanced_after: Option<Millis>,
     pub(crate) moves: usize,
@@ -149,7 +149,8 @@ impl Watch {
             let counts = readers.counts();
             self.nobody = counts.clone().filter(|count| *count == 0).count() as u64;
             self.too_many = counts.map(|count| count.saturating_sub(1)).sum();
-            self.is_balanced = self.nobody == 0 && spread(readers, live) <= 1;
+            let by_one_each = self.nobody == 0 && self.too_many == 0;
+            self.is_balanced = by_one_each && spread(readers, live) <= 1;
         }
         if self.has_to_stay && !self.is_balanced {
             self.balanced = None;

@@ -42,7 +42,8 @@ pub(crate) enum Event {
     /// One worker after the other is replaced: the new one first, and the old one is asked to go
     /// half a minute later.
     RollingDeploy,
-    /// For long enough that the others of each rule learn of it.
+    /// For long enough that the others of each rule learn of it: a leader of version 3 gives leases
+    /// to who has not reported for a minute.
     OnePauses,
     /// One cannot reach the store for as long.
     OneIsCutOff,
@@ -89,8 +90,8 @@ impl Event {
             Self::OneCrashes => "one crashes",
             Self::LeaderCrashes => "leader crashes",
             Self::RollingDeploy => "rolling deploy",
-            Self::OnePauses => "one pauses 60 s",
-            Self::OneIsCutOff => "one is cut from the store for 60 s",
+            Self::OnePauses => "one pauses 120 s",
+            Self::OneIsCutOff => "one is cut from the store for 120 s",
             Self::ThrottledJoin => "one joins, 10 % of requests are throttled (not the models')",
             Self::SkewedJoin => "one joins, clocks at +-0.5 % (not the models')",
             Self::ReshardStorm => "all are split, and merged 30 s later",
@@ -129,8 +130,8 @@ impl Scenario {
             Event::FleetDoubles => (workers..2 * workers).map(join).collect(),
             Event::OneCrashes => vec![(begins, Deed::Crash(follower))],
             Event::LeaderCrashes => vec![(begins, Deed::Crash(leader.unwrap_or(0)))],
-            Event::OnePauses => vec![(begins, Deed::Pause(follower, A_MINUTE))],
-            Event::OneIsCutOff => vec![(begins, Deed::Cut(follower, A_MINUTE))],
+            Event::OnePauses => vec![(begins, Deed::Pause(follower, TWO_MINUTES))],
+            Event::OneIsCutOff => vec![(begins, Deed::Cut(follower, TWO_MINUTES))],
             Event::ReshardStorm => {
                 vec![(begins, Deed::SplitAll), (begins + OVERLAP, Deed::MergeAll)]
             }
@@ -160,6 +161,6 @@ impl Deed {
 
 const BETWEEN_REPLACEMENTS: Millis = 60_000;
 
-const A_MINUTE: Millis = 60_000;
+const TWO_MINUTES: Millis = 120_000;
 
 const OVERLAP: Millis = 30_000;

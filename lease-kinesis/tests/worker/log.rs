@@ -119,7 +119,8 @@ impl Log {
                     readers.push((event.worker, event.token));
                 }
                 What::Dropped => {
-                    readers.retain(|reader| *reader != (event.worker.clone(), event.token))
+                    let gone = (event.worker, event.token);
+                    readers.retain(|reader| *reader != gone);
                 }
                 _ => (),
             }

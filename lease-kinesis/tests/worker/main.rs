@@ -7,6 +7,10 @@
     reason = "a test that cannot go on fails"
 )]
 
+mod acceptance;
 mod fleet;
 mod log;
+mod outages;
+mod processors;
+mod resharding;
 mod world;

@@ -1,12 +1,13 @@
 //! A fleet of real workers in virtual time, on one table and one stream, and all that it does.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use futures_util::{FutureExt, StreamExt};
 use lease_core::conformance::{Fault, Faulty, ProcessId, Simulation};
-use lease_core::{Clock, SkewedClock};
+use lease_core::{Clock, FencingToken, Holder, LeaseKey, LeaseTable, LockStore, SkewedClock};
 use lease_kinesis::{
     Fetched, InitialPosition, ProcessorFactory, ReadFrom, Shard, ShardId, ShardIterator, SimStream,
     Source, SourceError, Worker, WorkerBuilder, WorkerHandle,
@@ -33,7 +34,6 @@ pub(crate) struct Started {
     pub(crate) handle: WorkerHandle,
     /// Its way to the table.
     pub(crate) way: Faulty<Arc<MemoryStore>>,
-    clock: Arc<SkewedClock>,
     result: Arc<Mutex<Option<Result<(), String>>>>,
 }
 
@@ -78,14 +78,14 @@ impl World {
                 .with_wall_clock(move || stream.wall_clock())
                 .with_seed(u64::from(name.bytes().map(u32::from).sum::<u32>()));
             let worker = set_up(builder).build().unwrap();
-            parts = Some((worker.handle(), clock));
+            parts = Some(worker.handle());
             async move {
                 let result = worker.run().await;
                 *told.lock().unwrap() = Some(result.map_err(|error| error.to_string()));
             }
         });
-        let (handle, clock) = parts.unwrap();
-        self.workers.insert(name, Started { process, handle, way, clock, result });
+        let handle = parts.unwrap();
+        self.workers.insert(name, Started { process, handle, way, result });
     }
 
     /// Lets time pass until `done`; fails, saying `what`, where that takes longer than `limit`.
@@ -159,29 +159,38 @@ impl World {
         self.simulation.resume(self.workers[name].process);
     }
 
-    /// Its machine was suspended, timers included.
-    pub(crate) fn wake(&mut self, name: &str) {
-        let slept = self.simulation.wake(self.workers[name].process);
-        self.workers[name].clock.leap(slept);
-    }
-
     pub(crate) fn open_shards(&self) -> Vec<Shard> {
         self.stream.open_shards()
     }
 
-    /// The names of all shards that somebody reads, each as often as it is read.
-    pub(crate) fn read_now(&self) -> BTreeMap<ShardId, usize> {
-        let mut read = BTreeMap::new();
-        for worker in self.workers.values() {
-            for shard in worker.handle.status().shards {
-                *read.entry(shard.shard).or_default() += 1;
-            }
-        }
-        read
+    /// The parents of each shard that is listed.
+    pub(crate) fn lineage(&self) -> Vec<(ShardId, Vec<ShardId>)> {
+        let listed = self.stream.shards().now_or_never().unwrap().unwrap();
+        listed.into_iter().map(|shard| (shard.id, shard.parents)).collect()
     }
 
-    pub(crate) fn shards_read(&self) -> BTreeSet<ShardId> {
-        self.read_now().into_keys().collect()
+    /// How many shards have a row.
+    pub(crate) fn rows(&self) -> usize {
+        self.rows_below("shop/shards/")
+    }
+
+    pub(crate) fn rows_of_workers(&self) -> usize {
+        self.rows_below("shop/workers/")
+    }
+
+    fn rows_below(&self, prefix: &str) -> usize {
+        self.simulation.on_network(|| {
+            let rows = self.store.list(prefix).collect::<Vec<_>>();
+            rows.now_or_never().unwrap().len()
+        })
+    }
+
+    pub(crate) fn holder(&self, key: &LeaseKey) -> Option<Holder> {
+        self.simulation.on_network(|| self.store.holder(key).now_or_never()).unwrap().unwrap()
+    }
+
+    pub(crate) fn evict(&self, key: &LeaseKey, token: FencingToken) -> bool {
+        self.simulation.on_network(|| self.store.evict(key, token).now_or_never()).unwrap().unwrap()
     }
 }
 

@@ -1,0 +1,100 @@
+//! What a worker is not set up with, and what is said of it.
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use lease_core::conformance::{Call, Fault, Faulty};
+use lease_kinesis::{
+    Batch, Checkpointer, InitialPosition, Outcome, RecordProcessor, ShardContext, SimStream,
+    Source, StreamId, Worker, WorkerBuilder,
+};
+use lease_memory::MemoryStore;
+
+struct Idle;
+
+#[async_trait]
+impl RecordProcessor for Idle {
+    async fn process_records(&mut self, _: &Batch, _: &Checkpointer) -> Outcome {
+        Outcome::Continue
+    }
+}
+
+fn worker(application: &str) -> WorkerBuilder {
+    let factory = |_: &ShardContext| Idle;
+    Worker::builder(application, MemoryStore::new(), SimStream::new(1), factory)
+}
+
+fn refusal(builder: WorkerBuilder) -> String {
+    builder.build().unwrap_err().to_string()
+}
+
+#[tokio::test]
+async fn bad_input_is_refused_in_a_sentence_before_anything_is_sent() {
+    let name = "a".parse().unwrap();
+    let good = || worker("shop");
+    for (builder, sentence) in [
+        (worker(""), "application name \"\" is not valid: 1 to 256 letters, digits"),
+        (worker("sh/op"), "application name \"sh/op\" is not valid"),
+        (good().with_weight(0), "a weight is 1 to 1000"),
+        (good().with_max_shards(0), "a worker reads one shard at least"),
+        (good().with_max_records(0), "max records is 1 to 10000"),
+        (good().with_max_records(10_001), "max records is 1 to 10000"),
+        (good().with_idle_pause(Duration::from_millis(199)), "the idle pause is 200 ms at least"),
+        (good().with_batch_limit(Duration::ZERO), "a batch limit of zero"),
+        (good().with_max_hand_overs(0), "max hand-overs is 1 at least"),
+        (good().with_sync_interval(Duration::ZERO), "the sync interval is not zero"),
+        (
+            good().with_backoff(Duration::from_secs(2), Duration::from_secs(1)),
+            "the first backoff is the shorter one",
+        ),
+        (
+            good().with_initial_position(InitialPosition::AtTimestamp(u64::MAX)),
+            "a timestamp is in milliseconds since 1970",
+        ),
+        (good().with_name("a".parse().unwrap()).replacing(name), "no worker replaces itself"),
+    ] {
+        let refusal = refusal(builder);
+        assert!(refusal.starts_with("worker not set up: "), "{refusal}");
+        assert!(refusal.contains(sentence), "{refusal}");
+    }
+}
+
+#[tokio::test]
+async fn no_stream_is_refused_and_a_bad_stream_id_too() {
+    let none: Vec<(StreamId, std::sync::Arc<dyn Source>)> = Vec::new();
+    let factory = |_: &ShardContext| Idle;
+    let builder = Worker::builder_of_streams("shop", MemoryStore::new(), none, factory);
+
+    assert!(refusal(builder).contains("name one at least"));
+    let refusal = "orders".parse::<StreamId>().unwrap_err().to_string();
+    assert_eq!(refusal, "stream id \"orders\" is not valid: it is account:name:created");
+}
+
+/// A store that is away is waited for: only what people have to mend ends a worker.
+#[tokio::test(start_paused = true)]
+async fn a_store_that_is_away_at_first_is_waited_for() {
+    let store = Faulty::new(MemoryStore::new());
+    for call in [Call::Obtain, Call::Read, Call::Write] {
+        store.every(call, Fault::Fail);
+    }
+    let factory = |_: &ShardContext| Idle;
+    let stream = SimStream::new(3);
+    let worker = Worker::builder("shop", store.clone(), stream, factory);
+    let worker = worker.with_initial_position(InitialPosition::TrimHorizon).build().unwrap();
+    let handle = worker.handle();
+    let running = tokio::spawn(worker.run());
+    tokio::time::sleep(Duration::from_mins(1)).await;
+    assert!(!running.is_finished());
+
+    store.heal();
+
+    let reads = async {
+        while handle.status().shards.len() < 3 {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_mins(1), reads).await.unwrap();
+    handle.stop();
+    running.await.unwrap().unwrap();
+}

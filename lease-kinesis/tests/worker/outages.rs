@@ -1,0 +1,112 @@
+//! The table and the stream out of reach.
+
+use std::time::Duration;
+
+use lease_core::conformance::{Call, Fault};
+use lease_kinesis::Faults;
+
+use crate::log::What;
+use crate::world::{TTL, World};
+
+#[test]
+fn a_worker_without_its_table_stops_in_time_and_is_succeeded() {
+    let mut world = World::new(1, 4);
+    world.start("a");
+    world.start("b");
+    world.until_shared(&[("a", 2), ("b", 2)]);
+    world.run_for(Duration::from_secs(1));
+    world.workers["b"].way.choose(|_| Some(Fault::Hang));
+    world.put(100);
+
+    world.until("a reads all", TTL * 3, |world| world.shares()["a"] == 4);
+
+    assert_eq!(world.log.overlaps(), [""; 0]);
+    assert_eq!(world.log.count(|event| event.what == What::LeaseLost), 2);
+    world.until_all_is_read();
+    world.workers["b"].way.heal();
+    world.until_shared(&[("a", 2), ("b", 2)]);
+}
+
+#[test]
+fn a_table_that_fails_now_and_then_costs_nothing() {
+    let mut world = World::new(2, 6);
+    for name in ["a", "b", "c"] {
+        world.start(name);
+        let mut calls = 0_u32;
+        world.workers[name].way.choose(move |_| {
+            calls += 1;
+            match calls % 9 {
+                3 => Some(Fault::Fail),
+                6 => Some(Fault::LoseReply),
+                _ => None,
+            }
+        });
+    }
+    for _ in 0..10 {
+        world.put(50);
+        world.run_for(Duration::from_secs(2));
+    }
+
+    world.until_all_is_read();
+
+    world.until_shared(&[("a", 2), ("b", 2), ("c", 2)]);
+    assert_eq!(world.log.overlaps(), [""; 0]);
+}
+
+/// S4-17: a checkpoint that was wanted and did not come about is made before the shard is given
+/// away.
+#[test]
+fn a_shard_is_not_given_away_before_its_checkpoint_is_kept() {
+    let mut world = World::new(3, 4);
+    world.start("a");
+    world.until_shared(&[("a", 4)]);
+    world.put(100);
+    world.until_all_is_read();
+    world.workers["a"].way.every(Call::Write, Fault::Fail);
+    world.put(100);
+    world.until("given", TTL, |world| world.log.distinct() >= 200);
+    world.start("b");
+    world.run_for(TTL * 2);
+    assert_eq!(world.shares()["b"], 0, "given away with work that is not checkpointed");
+
+    world.workers["a"].way.heal();
+
+    world.until_shared(&[("a", 2), ("b", 2)]);
+    world.run_for(TTL);
+    let by_b = world.log.count(|event| &*event.worker == "b" && event.is_record());
+    assert_eq!(by_b, 0, "b was given what a had worked on");
+}
+
+#[test]
+fn a_stream_that_fails_is_asked_again_and_nothing_is_lost() {
+    let mut world = World::new(4, 4);
+    let faults = Faults { throttled: 0.2, unavailable: 0.2, ..Faults::default() };
+    world.stream = world.stream.with_faults(7, faults);
+    world.start("a");
+    world.start("b");
+    for _ in 0..10 {
+        world.put(50);
+        world.run_for(Duration::from_secs(2));
+    }
+
+    world.until_all_is_read();
+
+    assert_eq!(world.log.replayed(), 0);
+    assert_eq!(world.log.count(|event| event.what == What::LeaseLost), 0);
+}
+
+/// S4-30: workers that begin before there is anything to read.
+#[test]
+fn a_stream_that_cannot_be_listed_yet_is_waited_for() {
+    let mut world = World::new(5, 2);
+    let never = Faults { unavailable: 1.0, ..Faults::default() };
+    world.stream = world.stream.with_faults(1, never);
+    world.start("a");
+    world.run_for(TTL * 2);
+    assert_eq!(world.shares()["a"], 0);
+
+    world.stream.set_faults(Faults::default());
+    world.put(50);
+
+    world.until_all_is_read();
+}

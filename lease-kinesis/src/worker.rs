@@ -285,7 +285,7 @@ impl Running {
             }
         });
         let mut attempts = futures_util::stream::iter(attempts).buffer_unordered(CLAIMS_AT_ONCE);
-        let mut obtained = Vec::new();
+        let (mut obtained, mut unclear) = (Vec::new(), Vec::new());
         while let Some((key, attempt)) = attempts.next().await {
             match attempt {
                 Ok(Attempt::Obtained(lease)) => obtained.push(lease),
@@ -293,10 +293,13 @@ impl Running {
                 Ok(Attempt::Held(_)) => (),
                 Err(cause) => {
                     warn!(%key, error = &cause as &dyn std::error::Error, "shard not obtained");
+                    unclear.push(key);
                 }
             }
         }
         drop(attempts);
+        // They are looked at again before the next tick.
+        self.expected.include(unclear, &self.worker.settings.table);
         for lease in obtained {
             self.begin_to_read(lease);
         }
@@ -378,8 +381,11 @@ impl Running {
         if !is_due && !self.worker.sync.is_new_to(snapshot) {
             return false;
         }
-        self.synchronised = Some(now());
-        self.worker.sync.synchronise(snapshot, &self.worker.locker).await
+        let begun = now();
+        let compared = self.worker.sync.synchronise(snapshot, &self.worker.locker).await;
+        // What failed is tried again at the next tick: a shard without a row is read by nobody.
+        self.synchronised = (!compared.failed).then_some(begun);
+        compared.made_any
     }
 
     /// Keeps its own row, by which the others see it.
@@ -451,7 +457,11 @@ impl Expected {
             }
             kept
         });
-        for key in wanted {
+        self.include(wanted, table);
+    }
+
+    fn include(&mut self, keys: impl IntoIterator<Item = LeaseKey>, table: &Arc<dyn LeaseTable>) {
+        for key in keys {
             if !self.keys.contains_key(&key) {
                 let (table, name) = (Arc::clone(table), key.clone());
                 let watch = async move {

@@ -156,6 +156,11 @@ mod tests {
         assert_eq!(decide(&me(), &reading, &BTreeMap::new(), &planned), Decision::default());
     }
 
+    #[expect(clippy::disallowed_methods, reason = "any moment: no lease depends on it")]
+    fn some_moment() -> Instant {
+        Instant::now()
+    }
+
     fn ripened(surplus: &mut Surplus, numbers: &[usize], now: Instant, wait: u64) -> Vec<usize> {
         let give = |number: &usize| (key(*number), None);
         let give = numbers.iter().map(give).collect();
@@ -166,7 +171,7 @@ mod tests {
 
     #[test]
     fn what_is_too_many_for_a_moment_is_kept() {
-        let (mut surplus, start) = (Surplus::default(), Instant::now());
+        let (mut surplus, start) = (Surplus::default(), some_moment());
         let after = |seconds| start + Duration::from_secs(seconds);
 
         assert_eq!(ripened(&mut surplus, &[1, 2], start, 3), [0; 0]);
@@ -177,7 +182,7 @@ mod tests {
 
     #[test]
     fn what_is_given_at_once_goes_on_being_given() {
-        let (mut surplus, start) = (Surplus::default(), Instant::now());
+        let (mut surplus, start) = (Surplus::default(), some_moment());
 
         assert_eq!(ripened(&mut surplus, &[1], start, 3), [0; 0]);
         assert_eq!(ripened(&mut surplus, &[1, 2], start, 0), [1, 2]);

@@ -27,7 +27,7 @@ pub(crate) struct Kcl2 {
 struct Lease {
     owner: Option<usize>,
     counter: u64,
-    /// At SHARD_END: counted as nobody's, which later versions do.
+    /// At `SHARD_END`: counted as nobody's, which later versions do.
     has_ended: bool,
 }
 

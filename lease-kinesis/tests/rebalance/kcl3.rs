@@ -44,7 +44,7 @@ struct Lease {
     /// Who processes it still, while it is handed over: `checkpointOwner`.
     hands_over: Option<usize>,
     counter: u64,
-    /// At SHARD_END: nobody's.
+    /// At `SHARD_END`: nobody's.
     has_ended: bool,
 }
 

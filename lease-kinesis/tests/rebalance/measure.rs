@@ -85,18 +85,18 @@ pub(crate) fn run(scenario: &Scenario, fleet: &mut dyn Fleet) -> Measured {
         spread: spread(fleet.who_reads(), &live),
         reads: a_second(fleet.costs().reads - before.reads),
         writes: a_second(fleet.costs().writes - before.writes),
-        seen: fleet.seen().zip(seen).map(|(seen, before)| since(seen, before)),
+        seen: fleet.seen().zip(seen).map(|(seen, before)| since(&seen, &before)),
     }
 }
 
 /// What was seen later than `before`.
-fn since(seen: Seen, before: Seen) -> Seen {
+fn since(seen: &Seen, before: &Seen) -> Seen {
     Seen {
         idle: seen.idle[before.idle.len()..].to_vec(),
         first_records: seen.first_records[before.first_records.len()..].to_vec(),
         replayed: seen.replayed - before.replayed,
         failed_claims: seen.failed_claims - before.failed_claims,
-        ..seen
+        ..seen.clone()
     }
 }
 

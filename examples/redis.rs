@@ -11,7 +11,7 @@ use crate::Failure;
 /// them as a quorum.
 pub(crate) async fn open(places: &str) -> Result<Arc<dyn LockStore>, Failure> {
     if !places.contains(',') {
-        return Ok(Arc::new(RedisStore::connect(&format!("redis://{places}")).await?));
+        return Ok(Arc::new(connect(places).await?));
     }
     let urls = places.split(',').map(|place| format!("redis://{place}"));
     // These servers may have been started a moment ago, for this example. Leave it out where it
@@ -19,4 +19,9 @@ pub(crate) async fn open(places: &str) -> Result<Arc<dyn LockStore>, Failure> {
     // run out.
     let quorum = RedisQuorum::builder(urls).without_quarantine();
     Ok(Arc::new(quorum.connect().await?))
+}
+
+/// Opens the server at `place`.
+pub(crate) async fn connect(place: &str) -> Result<RedisStore, Failure> {
+    Ok(RedisStore::connect(&format!("redis://{place}")).await?)
 }

@@ -6,12 +6,16 @@ use std::io::Write;
 use std::process::ExitCode;
 use std::sync::{Arc, OnceLock};
 
-use lease_core::{BootClock, Clock, FencingToken, LockStore, Moment};
+use lease_core::{BootClock, Clock, FencingToken, LeaseTable, LockStore, Moment};
 use lease_memory::MemoryStore;
 
+pub mod deliveries;
 mod dynamodb;
+#[cfg(feature = "aws")]
+pub mod kinesis;
 pub mod payroll;
 mod redis;
+pub mod screen;
 
 /// Why an example could not do what it was asked to.
 pub type Failure = Box<dyn Error + Send + Sync>;
@@ -31,6 +35,28 @@ pub async fn open(address: &str) -> Result<Arc<dyn LockStore>, Failure> {
         _ => Err(Failure::from(format!(
             "store {address:?} is not known: it is \"memory\", \"dynamodb://HOST:PORT/TABLE\", \
              \"redis://HOST:PORT\", or \"redis://HOST:PORT,HOST:PORT,HOST:PORT\""
+        ))),
+    }
+}
+
+/// Opens the store that `address` names, as [`open`] does, to keep records in it.
+///
+/// # Errors
+///
+/// As for [`open`]; and where `address` names a quorum, which keeps leases and nothing else.
+pub async fn open_table(address: &str) -> Result<Arc<dyn LeaseTable>, Failure> {
+    match address.split_once("://") {
+        None if address == "memory" => Ok(Arc::new(memory())),
+        Some(("dynamodb", place)) => Ok(Arc::new(dynamodb::open(place).await?)),
+        Some(("redis", place)) if !place.contains(',') => {
+            Ok(Arc::new(redis::connect(place).await?))
+        }
+        Some(("redis", _places)) => Err(Failure::from(format!(
+            "store {address:?} is a quorum, which keeps no records: name one server"
+        ))),
+        _ => Err(Failure::from(format!(
+            "store {address:?} is not known: it is \"memory\", \"dynamodb://HOST:PORT/TABLE\", \
+             or \"redis://HOST:PORT\""
         ))),
     }
 }

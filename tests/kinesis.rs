@@ -102,6 +102,11 @@ impl Server {
         Some(Self { name: "kinesis-local", address, _running: Running::Process(process) })
     }
 
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
     /// A client without retries, so that a test sees what it causes.
     pub fn client(&self) -> Client {
         client_of(self.address)

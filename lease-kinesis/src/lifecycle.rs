@@ -85,6 +85,17 @@ pub(crate) fn may_be_made(shard: &Shard, with_rows: &BTreeSet<&ShardId>) -> bool
     shard.parents.iter().all(|parent| with_rows.contains(parent))
 }
 
+/// Whether `child` names all that it came from, as one is told of it at the end of a shard that had
+/// `hash_keys`.
+///
+/// Whatever has further hash keys came from a further shard. To a shard that was merged, an
+/// emulator tells of a child that came from it alone: that would be read before the other.
+pub(crate) fn names_its_parents(child: &Shard, hash_keys: HashKeyRange) -> bool {
+    let Shard { parents, hash_keys: of_child, .. } = child;
+    parents.len() > 1
+        || (hash_keys.contains(of_child.first()) && hash_keys.contains(of_child.last()))
+}
+
 /// Those of `listed` that came, over however many generations, from a shard that has a row.
 ///
 /// Where the stream has dropped such a shard, it may have dropped the generations after it too, and

@@ -123,7 +123,7 @@ impl ShardSync {
     }
 
     /// Makes rows for what the shard of `row`, which is held under `grant`, was split or merged
-    /// into: `told` by the stream, or else found in its list.
+    /// into: `told` by the stream, or else, or where that leaves out parents, found in its list.
     pub(crate) async fn follow(
         &self,
         grant: &Grant,
@@ -131,6 +131,9 @@ impl ShardSync {
         told: Vec<Shard>,
     ) -> Result<BTreeSet<ShardId>, ProcessorError> {
         let mut children = told;
+        if !children.iter().all(|child| lifecycle::names_its_parents(child, row.hash_keys)) {
+            children.clear();
+        }
         if children.is_empty() {
             let source = self.source(row.stream.as_ref()).ok_or("no source for this stream")?;
             children = source.shards().await?;

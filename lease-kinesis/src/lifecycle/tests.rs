@@ -213,6 +213,20 @@ fn what_was_merged_waits_for_the_row_of_the_parent_that_is_behind() {
 }
 
 #[test]
+fn a_merged_shard_that_is_told_with_one_parent_had_another() {
+    let mut stream = Stream::of(2);
+    let (one, other) = (stream.all[0].hash_keys, stream.all[1].hash_keys);
+    let merged = stream.merge([0, 1]);
+    let half = stream.split(merged)[0];
+
+    let mut merged = stream.all[merged].clone();
+    assert!(names_its_parents(&merged, one) && names_its_parents(&merged, other));
+    merged.parents.pop();
+    assert!(!names_its_parents(&merged, one) && !names_its_parents(&merged, other));
+    assert!(names_its_parents(&stream.all[half], merged.hash_keys));
+}
+
+#[test]
 fn what_became_of_a_shard_is_known_by_its_hash_keys_where_the_generation_between_is_dropped() {
     // Everybody was away for so long that 0, which was being read, and its children are dropped.
     let mut stream = Stream::of(2);

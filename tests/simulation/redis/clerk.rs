@@ -99,8 +99,10 @@ impl Clerk {
                 let mut book = self.book.lock().unwrap();
                 let counted = book.counted.get(&(ran.place, key.clone()));
                 let before = counted.and_then(|counted| counted.iter().nth_back(1));
-                // A node of a quorum keeps it beneath a vote that may be taken back, too.
-                let beneath = before.is_some_and(|(nonce, _)| nonce == argument(0));
+                // A node of a quorum keeps it beneath a vote that may be taken back, too; not after
+                // one that was released: what is late then, takes the key for a ttl.
+                let beneath = ran.before.nonce.is_some()
+                    && before.is_some_and(|(nonce, _)| nonce == argument(0));
                 if done || beneath && argument(4) == "1" {
                     book.released.insert((ran.place, key), argument(0).to_owned());
                 } else if ran.before.lessee.is_none() {

@@ -84,19 +84,6 @@ fn a_grant_put_back_after_its_release_is_found() {
     put_back_late("put back after its release", &edition);
 }
 
-/// The vote that stood above it was taken back, and the key would be taken for nobody.
-#[test]
-fn a_release_that_is_forgotten_beneath_a_vote_is_found() {
-    const LATE: Mishaps = &[
-        ("put_back", Fault::ApplyLate(Duration::from_millis(800))),
-        ("withdraw", Fault::ApplyLate(Duration::from_millis(400))),
-    ];
-    let plan = Plan { mishaps: LATE, ..in_no_time() };
-    let condition = "redis.call('HGET', KEYS[2], 'before') == ARGV[1]";
-    let edition = edition("release", condition, "false");
-    by_an_adversary("released beneath a vote", 200, &plan, &edition, tokens_of_a_quorum);
-}
-
 fn put_back_late(control: &str, edition: &Edition) {
     const LATE: Mishaps = &[("put_back", Fault::ApplyLate(Duration::from_millis(400)))];
     let plan = Plan { mishaps: LATE, ..in_no_time() };

@@ -1,0 +1,38 @@
+//! A stream in AWS, reached by what the environment says.
+//!
+//! A program that finds its credentials in more places than the environment takes its client from
+//! `aws-config`; the source is made of it in the same way.
+
+use aws_sdk_kinesis::config::{BehaviorVersion, Credentials, Region};
+use aws_sdk_kinesis::{Client, Config};
+use aws_smithy_http_client::tls::{Provider, rustls_provider::CryptoMode};
+use lease_kinesis::KinesisSource;
+
+use crate::Failure;
+
+/// Opens `stream`: its name, or its ARN. `AWS_REGION`, `AWS_ACCESS_KEY_ID`,
+/// `AWS_SECRET_ACCESS_KEY` and, where there is one, `AWS_SESSION_TOKEN` say by whose leave; and
+/// `AWS_ENDPOINT_URL_KINESIS` that it is elsewhere.
+///
+/// # Errors
+///
+/// Where one of them is missing.
+pub fn open(stream: &str) -> Result<KinesisSource, Failure> {
+    let key = variable("AWS_ACCESS_KEY_ID")?;
+    let (secret, session) =
+        (variable("AWS_SECRET_ACCESS_KEY")?, variable("AWS_SESSION_TOKEN").ok());
+    let http = aws_smithy_http_client::Builder::new()
+        .tls_provider(Provider::Rustls(CryptoMode::Ring))
+        .build_https();
+    let mut config = Config::builder()
+        .behavior_version(BehaviorVersion::latest())
+        .region(Region::new(variable("AWS_REGION")?))
+        .credentials_provider(Credentials::new(key, secret, session, None, "environment"))
+        .http_client(http);
+    config.set_endpoint_url(variable("AWS_ENDPOINT_URL_KINESIS").ok());
+    Ok(KinesisSource::new(&Client::from_conf(config.build()), stream))
+}
+
+fn variable(name: &str) -> Result<String, Failure> {
+    std::env::var(name).map_err(|_missing| format!("{name} is not set").into())
+}

@@ -1,0 +1,58 @@
+//! Where rows are kept.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use lease_core::LeaseTable;
+use lease_dynamodb::DynamoDbStore;
+use lease_memory::MemoryStore;
+use lease_redis::RedisStore;
+use lease_tests::dynamodb::{self, Server};
+use lease_tests::redis::RedisServer;
+
+/// A table, and what it runs on.
+pub(crate) struct Table {
+    pub(crate) place: Place,
+    _server: Option<Box<dyn Send + Sync>>,
+}
+
+/// How each worker reaches it, as each process does: by a way of its own.
+#[derive(Clone)]
+pub(crate) enum Place {
+    Memory(MemoryStore),
+    DynamoDb(SocketAddr),
+    Redis(String),
+}
+
+impl Table {
+    pub(crate) fn memory() -> Self {
+        Self { place: Place::Memory(MemoryStore::new()), _server: None }
+    }
+
+    pub(crate) async fn dynamodb() -> Self {
+        let server = Server::dynoxide().await;
+        let place = Place::DynamoDb(server.address());
+        dynamodb(server.address()).ensure_table().await.unwrap();
+        Self { place, _server: Some(Box::new(server)) }
+    }
+
+    pub(crate) fn redis() -> Self {
+        let server = RedisServer::start();
+        Self { place: Place::Redis(server.url()), _server: Some(Box::new(server)) }
+    }
+}
+
+impl Place {
+    pub(crate) async fn open(&self) -> Arc<dyn LeaseTable> {
+        match self {
+            Self::Memory(store) => Arc::new(store.clone()),
+            Self::DynamoDb(address) => Arc::new(dynamodb(*address)),
+            Self::Redis(url) => Arc::new(RedisStore::connect(url).await.unwrap()),
+        }
+    }
+}
+
+fn dynamodb(address: SocketAddr) -> DynamoDbStore {
+    let config = dynamodb::config_of(address).build();
+    DynamoDbStore::new(aws_sdk_dynamodb::Client::from_conf(config), "leases")
+}

@@ -1,8 +1,10 @@
 //! What a worker does at a tick: the lines of the plan that are its own.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use lease_core::{LeaseKey, Lessee};
+use tokio::time::Instant;
 
 /// What one worker has to do, so that the plan comes true.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -39,6 +41,36 @@ pub(crate) fn decide(
         }
     }
     decision
+}
+
+/// What a worker has too many of, and from when on each is given away.
+///
+/// At once, where workers came or went. Where shards did, only what is too many for a while: when a
+/// stream is reshaped, shards end and begin by the dozen, here before there, and every plan is of a
+/// moment that has passed when a hand-over is done.
+#[derive(Debug, Default)]
+pub(crate) struct Surplus {
+    ripe: BTreeMap<LeaseKey, Instant>,
+}
+
+impl Surplus {
+    /// What is to be given away `now`, of what is planned for others; anything that is so for the
+    /// first time, only after `wait`.
+    pub(crate) fn ripened(
+        &mut self,
+        give: Vec<(LeaseKey, Option<Lessee>)>,
+        now: Instant,
+        wait: Duration,
+    ) -> Vec<(LeaseKey, Option<Lessee>)> {
+        let before = std::mem::take(&mut self.ripe);
+        for (key, _) in &give {
+            let ripe = before.get(key).map_or(now + wait, |ripe| now.max(*ripe).min(now + wait));
+            self.ripe.insert(key.clone(), ripe);
+        }
+        give.into_iter()
+            .filter(|(key, _)| self.ripe.get(key).is_some_and(|ripe| *ripe <= now))
+            .collect()
+    }
 }
 
 #[cfg(test)]
@@ -122,6 +154,39 @@ mod tests {
         let planned = BTreeMap::from([(key(1), name(1))]);
 
         assert_eq!(decide(&me(), &reading, &BTreeMap::new(), &planned), Decision::default());
+    }
+
+    #[expect(clippy::disallowed_methods, reason = "any moment: no lease depends on it")]
+    fn some_moment() -> Instant {
+        Instant::now()
+    }
+
+    fn ripened(surplus: &mut Surplus, numbers: &[usize], now: Instant, wait: u64) -> Vec<usize> {
+        let give = |number: &usize| (key(*number), None);
+        let give = numbers.iter().map(give).collect();
+        let given = surplus.ripened(give, now, Duration::from_secs(wait));
+        let number = |(key, _): (LeaseKey, _)| key.as_str()["shard-".len()..].parse().unwrap();
+        given.into_iter().map(number).collect()
+    }
+
+    #[test]
+    fn what_is_too_many_for_a_moment_is_kept() {
+        let (mut surplus, start) = (Surplus::default(), some_moment());
+        let after = |seconds| start + Duration::from_secs(seconds);
+
+        assert_eq!(ripened(&mut surplus, &[1, 2], start, 3), [0; 0]);
+        assert_eq!(ripened(&mut surplus, &[1], after(1), 3), [0; 0]);
+        assert_eq!(ripened(&mut surplus, &[1, 2], after(3), 3), [1]);
+        assert_eq!(ripened(&mut surplus, &[1, 2], after(6), 3), [1, 2]);
+    }
+
+    #[test]
+    fn what_is_given_at_once_goes_on_being_given() {
+        let (mut surplus, start) = (Surplus::default(), some_moment());
+
+        assert_eq!(ripened(&mut surplus, &[1], start, 3), [0; 0]);
+        assert_eq!(ripened(&mut surplus, &[1, 2], start, 0), [1, 2]);
+        assert_eq!(ripened(&mut surplus, &[1, 2], start, 3), [1, 2]);
     }
 
     proptest! {

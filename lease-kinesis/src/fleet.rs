@@ -39,30 +39,44 @@ pub(crate) fn member(record: &LeaseRecord) -> Option<Member> {
     Some(member)
 }
 
-/// Which workers count: a join when it has been seen twice, so that many who join together are
-/// seen together; an end at once, since the store waits for a ttl before it tells of one.
+/// Which workers count. An end counts at once, since the store waits for a ttl before it tells of
+/// one. Joins count together: at the first look that finds nobody new. Workers that begin within one
+/// tick of each other are then planned for once, by all, rather than each time one more is seen; and
+/// who begins takes nothing before it knows who begins beside it.
 #[derive(Debug, Default)]
 pub(crate) struct Sightings {
-    seen: BTreeMap<Lessee, u32>,
+    seen: BTreeMap<Lessee, Sighting>,
+}
+
+#[derive(Debug, Default)]
+struct Sighting {
+    looks: u32,
+    counts: bool,
 }
 
 impl Sightings {
     /// Whether a worker counts.
     pub(crate) fn counts(&self, name: &Lessee) -> bool {
-        self.seen.get(name).is_some_and(|times| *times >= 2)
+        self.seen.get(name).is_some_and(|sighting| sighting.counts)
     }
 
-    /// Counts another look at all workers, and answers those that count.
+    /// Adds a look at all workers, and answers those that count.
     pub(crate) fn look(&mut self, members: Vec<Member>) -> Vec<Member> {
         let there: BTreeSet<_> = members.iter().map(|member| member.name.clone()).collect();
         self.seen.retain(|name, _| there.contains(name));
+        let is_quiet = there.len() == self.seen.len();
         for name in there {
-            let times = self.seen.entry(name).or_default();
-            *times = times.saturating_add(1);
+            let sighting = self.seen.entry(name).or_default();
+            sighting.looks = sighting.looks.saturating_add(1);
+            sighting.counts |= is_quiet || sighting.looks > PATIENCE;
         }
         members.into_iter().filter(|member| self.counts(&member.name)).collect()
     }
 }
+
+/// After so many looks a worker counts though there are others that are new: somewhere, one may
+/// begin and die for ever.
+const PATIENCE: u32 = 3;
 
 const STATE: &str = "state";
 const LIVE: &str = "live";
@@ -70,3 +84,57 @@ const LEAVING: &str = "leaving";
 const WEIGHT: &str = "weight";
 const MOST: &str = "mostShards";
 const REPLACES: &str = "replaces";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What a worker that looks at these finds to count.
+    fn look(sightings: &mut Sightings, names: &str) -> String {
+        let member = |name: char| Member::new(Lessee::new(name.to_string()).unwrap());
+        let counting = sightings.look(names.chars().map(member).collect());
+        counting.iter().map(|member| member.name.as_str()).collect()
+    }
+
+    #[test]
+    fn nobody_counts_at_the_first_look() {
+        let mut sightings = Sightings::default();
+
+        assert_eq!(look(&mut sightings, "ab"), "");
+        assert_eq!(look(&mut sightings, "ab"), "ab");
+    }
+
+    #[test]
+    fn those_who_join_one_after_the_other_count_together() {
+        let mut sightings = Sightings::default();
+        look(&mut sightings, "a");
+        look(&mut sightings, "a");
+
+        assert_eq!(look(&mut sightings, "abc"), "a");
+        assert_eq!(look(&mut sightings, "abcd"), "a");
+        assert_eq!(look(&mut sightings, "abcd"), "abcd");
+    }
+
+    #[test]
+    fn who_is_gone_counts_no_more_at_once_and_is_new_when_it_is_back() {
+        let mut sightings = Sightings::default();
+        look(&mut sightings, "ab");
+        look(&mut sightings, "ab");
+
+        assert_eq!(look(&mut sightings, "a"), "a");
+        assert_eq!(look(&mut sightings, "ab"), "a");
+        assert_eq!(look(&mut sightings, "ab"), "ab");
+    }
+
+    #[test]
+    fn nobody_is_kept_waiting_by_others_that_come_and_go() {
+        let mut sightings = Sightings::default();
+        look(&mut sightings, "a");
+        look(&mut sightings, "a");
+
+        assert_eq!(look(&mut sightings, "abp"), "a");
+        assert_eq!(look(&mut sightings, "abq"), "a");
+        assert_eq!(look(&mut sightings, "abr"), "a");
+        assert_eq!(look(&mut sightings, "abs"), "ab");
+    }
+}

@@ -73,14 +73,14 @@ pub fn plan(
     for (member, quota) in quotas(&staying, held.len(), &has) {
         let Some(keys) = has.get_mut(member) else { continue };
         // Those that fit worst go first.
-        keys.sort_by_key(|key| (hash(key.as_str(), member.as_str()), *key));
+        keys.sort_by_cached_key(|key| (hash(key.as_str(), member.as_str()), *key));
         free.extend(keys.drain(..keys.len().saturating_sub(quota)));
         if keys.len() < quota {
             room.insert(member, quota - keys.len());
         }
     }
 
-    free.sort_by_key(|key| (hash(key.as_str(), ""), *key));
+    free.sort_by_cached_key(|key| (hash(key.as_str(), ""), *key));
     let mut planned: BTreeMap<_, _> = has
         .into_iter()
         .flat_map(|(member, keys)| keys.into_iter().map(|key| (key.clone(), member.clone())))

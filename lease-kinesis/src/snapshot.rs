@@ -88,3 +88,6 @@ impl Stream {
                 .is_some_and(|shard| lifecycle::may_be_read(shard, &self.known))
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -2,9 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use lease_core::{Attempt, Grant, LeaseKey, Locker, Written};
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep};
 use tracing::{debug, info, warn};
 
 use crate::lifecycle;
@@ -16,6 +17,14 @@ use crate::settings::Settings;
 use crate::shard::{Shard, ShardId};
 use crate::snapshot::{Snapshot, Stream};
 use crate::source::Source;
+
+/// What came of comparing streams and rows.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Compared {
+    pub(crate) made_any: bool,
+    /// Not all could be compared, or made: it is to be done again soon.
+    pub(crate) failed: bool,
+}
 
 /// Makes rows for new shards, and removes those that nobody needs.
 pub(crate) struct ShardSync {
@@ -43,23 +52,24 @@ impl ShardSync {
     }
 
     /// Compares all streams with `snapshot`, and makes and removes what the difference asks for.
-    /// Says whether anything was made.
     ///
     /// Every step is conditional: several workers may do this at once.
-    pub(crate) async fn synchronise(&self, snapshot: &Snapshot, locker: &Locker) -> bool {
-        let mut made = false;
+    pub(crate) async fn synchronise(&self, snapshot: &Snapshot, locker: &Locker) -> Compared {
+        let mut compared = Compared::default();
         for (stream, source) in &self.sources {
             let none = Stream::default();
             let rows = snapshot.streams.get(stream).unwrap_or(&none);
             match self.follow_stream(stream.as_ref(), &**source, rows, locker).await {
-                Ok(any) => made |= any,
+                Ok(any) => compared.made_any |= any,
                 Err(cause) => {
+                    // Part of the rows may have been made.
+                    (compared.made_any, compared.failed) = (true, true);
                     let stream = stream.as_ref().map(tracing::field::display);
                     warn!(stream, error = &*cause, "shards not compared with their rows");
                 }
             }
         }
-        made
+        compared
     }
 
     async fn follow_stream(
@@ -165,7 +175,18 @@ impl ShardSync {
         let name = ShardName { stream: stream.cloned(), shard: shard.id.clone() };
         let key = self.settings.application.shard(&name);
         let attributes = row::of_new(shard, &checkpoint);
-        let made = self.settings.table.create(&key, &attributes).await?;
+        let mut failures = 0;
+        // One refusal must not hold up all that come after.
+        let made = loop {
+            match self.settings.table.create(&key, &attributes).await {
+                Ok(made) => break made,
+                Err(cause) if cause.is_retryable() && failures < MOST_RETRIES => {
+                    failures += 1;
+                    sleep(BETWEEN_TRIES * failures).await;
+                }
+                Err(cause) => return Err(cause.into()),
+            }
+        };
         if made {
             info!(shard = %shard.id, %checkpoint, "row made for a shard");
         }
@@ -185,3 +206,7 @@ impl ShardSync {
 fn now() -> Instant {
     Instant::now()
 }
+
+const MOST_RETRIES: u32 = 3;
+
+const BETWEEN_TRIES: Duration = Duration::from_millis(100);

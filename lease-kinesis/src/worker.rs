@@ -14,12 +14,12 @@ use thiserror::Error;
 use tokio::select;
 use tokio::sync::watch;
 use tokio::task::{AbortHandle, JoinError, JoinSet};
-use tokio::time::{Instant, sleep_until, timeout};
+use tokio::time::{Instant, sleep, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 use tracing::{Instrument, debug, error, info, info_span, warn};
 
 use crate::board::{Board, ShardStatus, Status};
-use crate::decide::{Decision, decide};
+use crate::decide::{Decision, Surplus, decide};
 use crate::fleet::{self, Sightings};
 use crate::names::RowName;
 use crate::plan::{Member, Standing, plan};
@@ -130,6 +130,9 @@ struct Running {
     /// Whether its row says what it should.
     row_is_written: bool,
     sightings: Sightings,
+    /// Those that counted at the last tick.
+    members: Vec<Member>,
+    surplus: Surplus,
     tasks: JoinSet<(LeaseKey, Option<Ended>)>,
     reading: BTreeMap<LeaseKey, watch::Sender<Order>>,
     out_of_time: CancellationToken,
@@ -147,6 +150,8 @@ impl Running {
             row: None,
             row_is_written: false,
             sightings: Sightings::default(),
+            members: Vec::new(),
+            surplus: Surplus::default(),
             tasks: JoinSet::new(),
             reading: BTreeMap::new(),
             out_of_time: CancellationToken::new(),
@@ -193,10 +198,12 @@ impl Running {
         stopped_by.map_or(Ok(()), |cause| Err(WorkerError::Stopped(cause)))
     }
 
-    /// From one tick to the next. To the first that counts, it is short: nobody reads yet.
+    /// From one tick to the next. It is short as long as the worker reads nothing, since it does not
+    /// count yet, or is not there for the others.
     fn pause(&self) -> Duration {
         let tick = self.worker.settings.tick();
-        if self.sightings.counts(&self.worker.me.name) { tick } else { tick.min(SETTLING) }
+        let counts = self.row.is_some() && self.sightings.counts(&self.worker.me.name);
+        if counts { tick } else { tick.min(SETTLING) }
     }
 
     /// Looks at all rows, and does what is its own part.
@@ -209,7 +216,8 @@ impl Running {
             return;
         }
         let Some(mut snapshot) = self.look().await else { return };
-        let members = self.sightings.look(std::mem::take(&mut snapshot.members));
+        let mut members = self.sightings.look(std::mem::take(&mut snapshot.members));
+        members.sort_by(|one, other| one.name.cmp(&other.name));
         if self.synchronise(&snapshot, &members).await {
             let Some(again) = self.look().await else { return };
             snapshot = again;
@@ -217,14 +225,24 @@ impl Running {
         let held = snapshot.placement();
         let planned = plan(&held, &members);
         let reading = self.reading.keys().cloned().collect();
-        let decision = decide(&self.worker.me.name, &reading, &held, &planned);
-        debug!(?decision, members = members.len(), "tick");
+        let mut decision = decide(&self.worker.me.name, &reading, &held, &planned);
+        let is_other = members != self.members;
+        self.members = members;
+        let wait = if is_other { Duration::ZERO } else { self.worker.settings.tick() };
+        decision.give = self.surplus.ripened(decision.give, now(), wait);
+        debug!(?decision, members = self.members.len(), "tick");
         self.act(decision).await;
     }
 
     async fn look(&self) -> Option<Snapshot> {
         let settings = &self.worker.settings;
-        match Snapshot::take(&*settings.table, &settings.application).await {
+        let look = Snapshot::take(&*settings.table, &settings.application);
+        // What takes longer says nothing of the present. A store may also not answer at all.
+        let Ok(looked) = timeout(settings.options.ttl(), look).await else {
+            warn!("rows not read in time, nothing is concluded from that");
+            return None;
+        };
+        match looked {
             Ok(snapshot) => {
                 self.worker.board.ticked(snapshot.rows);
                 Some(snapshot)
@@ -267,7 +285,7 @@ impl Running {
             }
         });
         let mut attempts = futures_util::stream::iter(attempts).buffer_unordered(CLAIMS_AT_ONCE);
-        let mut obtained = Vec::new();
+        let (mut obtained, mut unclear) = (Vec::new(), Vec::new());
         while let Some((key, attempt)) = attempts.next().await {
             match attempt {
                 Ok(Attempt::Obtained(lease)) => obtained.push(lease),
@@ -275,10 +293,13 @@ impl Running {
                 Ok(Attempt::Held(_)) => (),
                 Err(cause) => {
                     warn!(%key, error = &cause as &dyn std::error::Error, "shard not obtained");
+                    unclear.push(key);
                 }
             }
         }
         drop(attempts);
+        // They are looked at again before the next tick.
+        self.expected.include(unclear, &self.worker.settings.table);
         for lease in obtained {
             self.begin_to_read(lease);
         }
@@ -360,8 +381,11 @@ impl Running {
         if !is_due && !self.worker.sync.is_new_to(snapshot) {
             return false;
         }
-        self.synchronised = Some(now());
-        self.worker.sync.synchronise(snapshot, &self.worker.locker).await
+        let begun = now();
+        let compared = self.worker.sync.synchronise(snapshot, &self.worker.locker).await;
+        // What failed is tried again at the next tick: a shard without a row is read by nobody.
+        self.synchronised = (!compared.failed).then_some(begun);
+        compared.made_any
     }
 
     /// Keeps its own row, by which the others see it.
@@ -382,8 +406,12 @@ impl Running {
         }
         let Some(row) = self.row.as_ref().filter(|_| !self.row_is_written) else { return Ok(()) };
         let change = fleet::change(&self.worker.me);
-        let written = self.worker.settings.table.update(row.grant(), &change).await?;
-        self.row_is_written = written == Written::Applied;
+        let options = &self.worker.settings.options;
+        let written = self.worker.settings.table.update(row.grant(), &change);
+        // Without an answer it is written again.
+        if let Ok(written) = timeout(options.request_timeout(), written).await {
+            self.row_is_written = written? == Written::Applied;
+        }
         Ok(())
     }
 
@@ -415,7 +443,7 @@ impl Running {
 /// What is handed over to this worker next: it is told when that is free.
 #[derive(Default)]
 struct Expected {
-    watches: JoinSet<Option<LeaseKey>>,
+    watches: JoinSet<LeaseKey>,
     keys: BTreeMap<LeaseKey, AbortHandle>,
 }
 
@@ -429,13 +457,25 @@ impl Expected {
             }
             kept
         });
-        for key in wanted {
+        self.include(wanted, table);
+    }
+
+    fn include(&mut self, keys: impl IntoIterator<Item = LeaseKey>, table: &Arc<dyn LeaseTable>) {
+        for key in keys {
             if !self.keys.contains_key(&key) {
                 let (table, name) = (Arc::clone(table), key.clone());
                 let watch = async move {
-                    // Without a watch, the next tick finds it.
-                    table.watch(&name).await.ok()?.await;
-                    Some(name)
+                    let told = async {
+                        match table.watch(&name).await {
+                            Ok(freed) => freed.await,
+                            Err(_unwatched) => std::future::pending().await,
+                        }
+                    };
+                    select! {
+                        () = told => (),
+                        () = found_free(&*table, &name) => (),
+                    }
+                    name
                 };
                 self.keys.insert(key, self.watches.spawn(watch));
             }
@@ -445,9 +485,24 @@ impl Expected {
     /// The next that is free; `None` where none is awaited any more.
     async fn next(&mut self) -> Option<LeaseKey> {
         loop {
-            if let Ok(Some(key)) = self.watches.join_next().await? {
+            if let Ok(key) = self.watches.join_next().await? {
                 self.keys.remove(&key);
                 return Some(key);
+            }
+        }
+    }
+}
+
+/// Waits until nobody holds `key`, by looking: for stores that tell nobody, and lost tellings.
+async fn found_free(table: &dyn LeaseTable, key: &LeaseKey) {
+    loop {
+        sleep(BETWEEN_LOOKS).await;
+        match table.read(key).await {
+            Ok(Some(row)) if row.holder.is_none() => return,
+            // A row that is gone is for the next tick to make out.
+            Ok(_) => (),
+            Err(cause) => {
+                debug!(%key, error = &cause as &dyn std::error::Error, "row not read");
             }
         }
     }
@@ -480,9 +535,13 @@ impl fmt::Debug for Worker {
     }
 }
 
-/// From a worker's first look to its second: long enough for those that begin together to see each
-/// other.
-const SETTLING: Duration = Duration::from_millis(500);
+/// From one look to the next of a worker that does not count yet: those that begin together do so
+/// within a second of each other.
+const SETTLING: Duration = Duration::from_secs(1);
+
+/// From one look to the next at a shard that is handed over, of which nobody works on the records
+/// from the moment at which it is free: one row, for as long as the hand-over takes.
+const BETWEEN_LOOKS: Duration = Duration::from_millis(500);
 
 const CLAIMS_AT_ONCE: usize = 32;
 

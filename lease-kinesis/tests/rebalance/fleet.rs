@@ -20,12 +20,44 @@ pub(crate) trait Fleet {
     fn leave(&mut self, now: Millis, worker: usize);
     /// A worker stands still for a while, and does not know it: a long collection of garbage.
     fn pause(&mut self, now: Millis, worker: usize, length: Millis);
+    /// A worker is kept from the store for a while, and from nothing else.
+    fn cut(&mut self, now: Millis, worker: usize, length: Millis);
+    /// Each lease that can be read becomes two.
+    fn split_all(&mut self, now: Millis);
+    /// Each two leases that can be read become one.
+    fn merge_all(&mut self, now: Millis);
     /// On whom the others depend, where there is such a one.
     fn leader(&self) -> Option<usize>;
     /// For each lease, who reads it now.
     fn who_reads(&self) -> &Readers;
     /// What was asked of the store since the first moment.
     fn costs(&self) -> Costs;
+    /// What a model does not have.
+    fn seen(&self) -> Option<Seen> {
+        None
+    }
+}
+
+/// What was seen of real workers since the first moment.
+#[derive(Debug, Default, Clone)]
+pub(crate) struct Seen {
+    /// Of each lease that began to be read: how long nobody had.
+    pub(crate) idle: Vec<Millis>,
+    /// The same, to the first record that was worked on.
+    pub(crate) first_records: Vec<Millis>,
+    /// Records that were worked on once more.
+    pub(crate) replayed: u64,
+    /// Records that nobody has worked on, though they are old.
+    pub(crate) never_worked_on: usize,
+    /// Shards that were begun before their parents had ended.
+    pub(crate) before_parents: u64,
+    /// Writes, of checkpoints and else, that the store took from who was not the last to be granted
+    /// the lease.
+    pub(crate) stale_writes: u64,
+    /// Claims that found the lease held.
+    pub(crate) failed_claims: u64,
+    /// Of all workers that are there.
+    pub(crate) ticks: u64,
 }
 
 /// For each lease, the workers that read it.
@@ -33,6 +65,8 @@ pub(crate) trait Fleet {
 pub(crate) struct Readers {
     now: Vec<BTreeSet<usize>>,
     last: Vec<Option<usize>>,
+    /// Which of them can be read: neither ended nor waiting for another's end.
+    open: Vec<bool>,
     moves: usize,
     changes: u64,
 }
@@ -47,7 +81,36 @@ pub(crate) struct Costs {
 
 impl Readers {
     pub(crate) fn none(leases: usize) -> Self {
-        Self { now: vec![BTreeSet::new(); leases], last: vec![None; leases], moves: 0, changes: 0 }
+        let (now, last, open) =
+            (vec![BTreeSet::new(); leases], vec![None; leases], vec![true; leases]);
+        Self { now, last, open, moves: 0, changes: 0 }
+    }
+
+    /// There is a lease of this number, which cannot be read yet.
+    pub(crate) fn make(&mut self, lease: usize) {
+        let leases = self.now.len().max(lease + 1);
+        self.now.resize_with(leases, BTreeSet::new);
+        self.last.resize(leases, None);
+        self.open.resize(leases, false);
+    }
+
+    /// It can be read; says whether it could not before.
+    pub(crate) fn open(&mut self, lease: usize) -> bool {
+        self.changes += 1;
+        !std::mem::replace(&mut self.open[lease], true)
+    }
+
+    /// All of it was read.
+    pub(crate) fn close(&mut self, lease: usize) {
+        self.changes += 1;
+        self.open[lease] = false;
+        self.now[lease].clear();
+    }
+
+    /// How many read each that can be read.
+    pub(crate) fn counts(&self) -> impl Iterator<Item = u64> + Clone {
+        let all = self.now.iter().zip(&self.open).filter(|(_, open)| **open);
+        all.map(|(readers, _)| readers.len() as u64)
     }
 
     pub(crate) fn start(&mut self, lease: usize, worker: usize) {

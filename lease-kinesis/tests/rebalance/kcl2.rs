@@ -27,10 +27,13 @@ pub(crate) struct Kcl2 {
 struct Lease {
     owner: Option<usize>,
     counter: u64,
+    /// At `SHARD_END`: counted as nobody's, which later versions do.
+    has_ended: bool,
 }
 
 struct Worker {
     paused_until: Millis,
+    cut_until: Millis,
     /// What it takes for its own.
     holds: BTreeSet<usize>,
     /// For each lease that it has seen owned: the counter, and when that was first seen.
@@ -41,6 +44,7 @@ enum Deed {
     Wake(usize),
     Renew(usize),
     Take(usize),
+    RunOut(usize),
 }
 
 impl Kcl2 {
@@ -85,6 +89,9 @@ impl Kcl2 {
         let (mut expired, mut very_old) = (Vec::new(), Vec::new());
         let mut counts = BTreeMap::from([(worker, 0)]);
         for (lease, row) in self.leases.iter().enumerate() {
+            if row.has_ended {
+                continue;
+            }
             let Some(owner) = row.owner else {
                 // One that was never owned is as if it was renewed at the beginning of time.
                 very_old.push(lease);
@@ -104,7 +111,8 @@ impl Kcl2 {
         }
         let mut taken = if very_old.is_empty() {
             // `computeLeasesToTake`
-            let target = self.leases.len().div_ceil(counts.len()).max(1);
+            let open = self.leases.iter().filter(|lease| !lease.has_ended).count();
+            let target = open.div_ceil(counts.len()).max(1);
             let need = target.saturating_sub(counts[&worker]);
             if expired.is_empty() {
                 self.stolen(worker, need, target, &counts)
@@ -130,6 +138,28 @@ impl Kcl2 {
         }
     }
 
+    /// Each is read to its end at once; says how many.
+    fn end_all(&mut self) -> usize {
+        let open: Vec<_> =
+            (0..self.leases.len()).filter(|lease| !self.leases[*lease].has_ended).collect();
+        for lease in &open {
+            self.leases[*lease].has_ended = true;
+            self.readers.close(*lease);
+        }
+        for worker in self.workers.values_mut() {
+            worker.holds.clear();
+        }
+        open.len()
+    }
+
+    fn make(&mut self, count: usize) {
+        for lease in self.leases.len()..self.leases.len() + count {
+            self.leases.push(Lease::default());
+            self.readers.make(lease);
+            self.readers.open(lease);
+        }
+    }
+
     /// `chooseLeasesToSteal`: from the one who has most.
     fn stolen(
         &mut self,
@@ -147,7 +177,10 @@ impl Kcl2 {
         if need > 1 && count == 0 {
             count = 1;
         }
-        let owned = |lease: &usize| self.leases[*lease].owner == Some(victim);
+        let owned = |lease: &usize| {
+            let row = &self.leases[*lease];
+            row.owner == Some(victim) && !row.has_ended
+        };
         let mut his: Vec<_> = (0..self.leases.len()).filter(owned).collect();
         his.shuffle(&mut self.random);
         his.truncate(count.min(self.most_steals));
@@ -162,8 +195,14 @@ impl Fleet for Kcl2 {
 
     fn step(&mut self, now: Millis) {
         while let Some((when, deed)) = self.agenda.due(now) {
-            let (Deed::Wake(worker) | Deed::Renew(worker) | Deed::Take(worker)) = deed;
-            let Some(Worker { paused_until, .. }) = self.workers.get(&worker) else { continue };
+            let (Deed::Wake(worker)
+            | Deed::Renew(worker)
+            | Deed::Take(worker)
+            | Deed::RunOut(worker)) = deed;
+            let Some(Worker { paused_until, cut_until, .. }) = self.workers.get(&worker) else {
+                continue;
+            };
+            let is_cut = *cut_until > when;
             if *paused_until > when {
                 self.agenda.at(*paused_until, deed);
                 continue;
@@ -175,12 +214,20 @@ impl Fleet for Kcl2 {
                     }
                 }
                 Deed::Renew(worker) => {
-                    self.renew(worker);
+                    if !is_cut {
+                        self.renew(worker);
+                    }
                     self.agenda.at(when + RENEWER, deed);
                 }
                 Deed::Take(worker) => {
-                    self.take(worker, when);
+                    if !is_cut {
+                        self.take(worker, when);
+                    }
                     self.agenda.at(when + TAKER, deed);
+                }
+                Deed::RunOut(worker) => {
+                    self.workers.get_mut(&worker).unwrap().holds.clear();
+                    self.readers.stop_all(worker);
                 }
             }
         }
@@ -188,7 +235,7 @@ impl Fleet for Kcl2 {
 
     fn join(&mut self, now: Millis, worker: usize) {
         let (holds, seen) = (BTreeSet::new(), BTreeMap::new());
-        self.workers.insert(worker, Worker { paused_until: 0, holds, seen });
+        self.workers.insert(worker, Worker { paused_until: 0, cut_until: 0, holds, seen });
         let nobody_ever = self.leases.iter().all(|lease| lease.owner.is_none());
         // Of processes that are started together, no two are there in the same millisecond; where
         // the table is empty, each sleeps for up to half a minute before it fills it.
@@ -211,6 +258,22 @@ impl Fleet for Kcl2 {
         self.readers.stop_all(worker);
         self.agenda.at(now + length, Deed::Wake(worker));
         self.workers.get_mut(&worker).unwrap().paused_until = now + length;
+    }
+
+    /// It knows when a lease is too old to be its own; renewed last when it was cut.
+    fn cut(&mut self, now: Millis, worker: usize, length: Millis) {
+        self.agenda.at(now + FAILOVER, Deed::RunOut(worker));
+        self.workers.get_mut(&worker).unwrap().cut_until = now + length;
+    }
+
+    fn split_all(&mut self, _: Millis) {
+        let ended = self.end_all();
+        self.make(2 * ended);
+    }
+
+    fn merge_all(&mut self, _: Millis) {
+        let ended = self.end_all();
+        self.make(ended / 2);
     }
 
     fn leader(&self) -> Option<usize> {

@@ -44,10 +44,13 @@ struct Lease {
     /// Who processes it still, while it is handed over: `checkpointOwner`.
     hands_over: Option<usize>,
     counter: u64,
+    /// At `SHARD_END`: nobody's.
+    has_ended: bool,
 }
 
 struct Worker {
     paused_until: Millis,
+    cut_until: Millis,
     /// What it takes for its own.
     holds: BTreeSet<usize>,
     /// What its processors are shutting down.
@@ -76,6 +79,7 @@ enum Deed {
     Assign(usize),
     /// The leader's heartbeat on its lock.
     Beat(usize),
+    RunOut(usize),
     Elect,
 }
 
@@ -164,6 +168,9 @@ impl Kcl3 {
         let leader = self.leader.as_mut().unwrap();
         let mut free = Vec::new();
         for (lease, row) in self.leases.iter().enumerate() {
+            if row.has_ended {
+                continue;
+            }
             if row.owner.is_none() {
                 free.push(lease);
                 continue;
@@ -202,7 +209,8 @@ impl Kcl3 {
     /// Fills each worker up to the average, rounded up, and takes from those that have more: so who
     /// comes last may get nothing, and nobody has too much.
     fn assign_by_count(&mut self, free: &[usize], active: &BTreeMap<usize, f64>) {
-        let target = self.leases.len().div_ceil(active.len());
+        let open = self.leases.iter().filter(|lease| !lease.has_ended).count();
+        let target = open.div_ceil(active.len());
         let mut counts = self.counts(free, active);
         let mut given: Vec<_> = free.iter().map(|lease| (*lease, false)).collect();
         for (worker, count) in by_count(&counts) {
@@ -288,6 +296,29 @@ impl Kcl3 {
         }
     }
 
+    /// Each is read to its end at once; says how many.
+    fn end_all(&mut self) -> usize {
+        let open: Vec<_> =
+            (0..self.leases.len()).filter(|lease| !self.leases[*lease].has_ended).collect();
+        for lease in &open {
+            self.leases[*lease] = Lease { has_ended: true, ..Lease::default() };
+            self.readers.close(*lease);
+        }
+        for worker in self.workers.values_mut() {
+            worker.holds.clear();
+            worker.shutting_down.clear();
+        }
+        open.len()
+    }
+
+    fn make(&mut self, count: usize) {
+        for lease in self.leases.len()..self.leases.len() + count {
+            self.leases.push(Lease::default());
+            self.readers.make(lease);
+            self.readers.open(lease);
+        }
+    }
+
     fn elect(&mut self, now: Millis) {
         let there: Vec<_> = self.workers.keys().copied().collect();
         if self.leader.is_some() || there.is_empty() {
@@ -314,6 +345,15 @@ impl Kcl3 {
 }
 
 impl Deed {
+    fn needs_the_store_every(&self) -> Option<Millis> {
+        match self {
+            Self::Renew(_) => Some(RENEWER),
+            Self::Discover(_) => Some(DISCOVERY),
+            Self::Report(_) => Some(REPORT),
+            _ => None,
+        }
+    }
+
     fn worker(&self) -> Option<usize> {
         match self {
             Self::Elect => None,
@@ -323,7 +363,8 @@ impl Deed {
             | Self::Report(worker)
             | Self::ShutDown(worker, _)
             | Self::Assign(worker)
-            | Self::Beat(worker) => Some(*worker),
+            | Self::Beat(worker)
+            | Self::RunOut(worker) => Some(*worker),
         }
     }
 }
@@ -336,9 +377,15 @@ impl Fleet for Kcl3 {
     fn step(&mut self, now: Millis) {
         while let Some((when, deed)) = self.agenda.due(now) {
             if let Some(worker) = deed.worker() {
-                let Some(Worker { paused_until, .. }) = self.workers.get(&worker) else { continue };
+                let Some(Worker { paused_until, cut_until, .. }) = self.workers.get(&worker) else {
+                    continue;
+                };
                 if *paused_until > when {
                     self.agenda.at(*paused_until, deed);
+                    continue;
+                }
+                if let Some(interval) = deed.needs_the_store_every().filter(|_| *cut_until > when) {
+                    self.agenda.at(when + interval, deed);
                     continue;
                 }
             }
@@ -370,6 +417,12 @@ impl Fleet for Kcl3 {
                     self.agenda.at(when + LOCK_HEARTBEAT, deed);
                 }
                 Deed::Assign(_) | Deed::Beat(_) => (),
+                Deed::RunOut(worker) => {
+                    let me = self.workers.get_mut(&worker).unwrap();
+                    me.holds.clear();
+                    me.shutting_down.clear();
+                    self.readers.stop_all(worker);
+                }
                 Deed::Elect => self.elect(when),
             }
         }
@@ -377,7 +430,7 @@ impl Fleet for Kcl3 {
 
     fn join(&mut self, now: Millis, worker: usize) {
         let (holds, shutting_down) = (BTreeSet::new(), BTreeSet::new());
-        self.workers.insert(worker, Worker { paused_until: 0, holds, shutting_down });
+        self.workers.insert(worker, Worker { paused_until: 0, cut_until: 0, holds, shutting_down });
         let nobody_ever = self.leases.iter().all(|lease| lease.owner.is_none());
         // As in version 2: on an empty table, each sleeps for up to half a minute.
         let delay = self.random.random_range(if nobody_ever { 1_000..30_000 } else { 0..1_000 });
@@ -406,6 +459,22 @@ impl Fleet for Kcl3 {
         self.readers.stop_all(worker);
         self.agenda.at(now + length, Deed::Wake(worker));
         self.workers.get_mut(&worker).unwrap().paused_until = now + length;
+    }
+
+    /// It knows when a lease is too old to be its own; renewed last when it was cut.
+    fn cut(&mut self, now: Millis, worker: usize, length: Millis) {
+        self.agenda.at(now + FAILOVER, Deed::RunOut(worker));
+        self.workers.get_mut(&worker).unwrap().cut_until = now + length;
+    }
+
+    fn split_all(&mut self, _: Millis) {
+        let ended = self.end_all();
+        self.make(2 * ended);
+    }
+
+    fn merge_all(&mut self, _: Millis) {
+        let ended = self.end_all();
+        self.make(ended / 2);
     }
 
     fn leader(&self) -> Option<usize> {

@@ -2,14 +2,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::fleet::{Costs, Fleet, Millis, Readers};
-use crate::scenario::{Deed, Event, SETTLED, Scenario};
+use crate::fleet::{Costs, Fleet, Millis, Readers, Seen};
+use crate::scenario::{Deed, Event, Scenario};
 
 /// What came of one run.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(crate) struct Measured {
-    /// From the first deed until each lease was read, and no worker read two more than another; in
-    /// a deployment, from the last.
+    /// From the first deed until each lease was read by one, and no worker read two more than another; in
+    /// a deployment and a storm, from the last.
     pub(crate) balanced_after: Option<Millis>,
     pub(crate) moves: usize,
     /// What no rule can do with fewer, that keeps the fleet balanced.
@@ -20,9 +20,10 @@ pub(crate) struct Measured {
     pub(crate) overlap: Millis,
     /// The difference between who reads most and who reads least, in the end.
     pub(crate) spread: usize,
-    /// Of the store, for each second of the last ten minutes.
+    /// Of the store, for each second of rest.
     pub(crate) reads: f64,
     pub(crate) writes: f64,
+    pub(crate) seen: Option<Seen>,
 }
 
 /// Runs `scenario` with `fleet`, of which nothing has happened yet.
@@ -33,15 +34,19 @@ pub(crate) fn run(scenario: &Scenario, fleet: &mut dyn Fleet) -> Measured {
             Deed::Join(worker).is_done_to(fleet, 0);
             live.insert(worker);
         }
-        run_until(SETTLED, fleet, |_, _, _| ());
+        run_until(scenario.begins(), fleet, |_, _, _| ());
     }
 
     let deeds = scenario.deeds(fleet.leader());
     let (begins, ends) = (scenario.begins(), scenario.ends());
-    let last_deed = deeds.last().map_or(begins, |(when, _)| *when);
+    let (last_deed, is_over) = (deeds.last().unwrap().0, scenario.is_over());
+    let rest = ends - scenario.span.rests;
+    let seen = fleet.seen();
     let fewest_moves = fewest_moves(scenario, &deeds, &live, fleet.who_reads());
     let moves = fleet.who_reads().moves();
-    let mut watch = Watch::default();
+    // At its last deed, a storm has not reached anybody yet.
+    let has_to_stay = scenario.event == Event::ReshardStorm;
+    let mut watch = Watch { has_to_stay, ..Watch::default() };
     let mut deeds = deeds.into_iter().peekable();
     let mut costs = (0, Costs::default());
     let mut now = begins;
@@ -51,26 +56,26 @@ pub(crate) fn run(scenario: &Scenario, fleet: &mut dyn Fleet) -> Measured {
             match deed {
                 Deed::Join(worker) => _ = live.insert(worker),
                 Deed::Crash(worker) | Deed::Leave(worker) => _ = live.remove(&worker),
-                Deed::Pause(..) => (),
+                _ => (),
             }
             watch.look_again();
         }
         let next = deeds.peek().map_or(ends, |(when, _)| *when);
-        let next = if now < ends - LAST_MINUTES { next.min(ends - LAST_MINUTES) } else { next };
+        let next = if now < rest { next.min(rest) } else { next };
         run_until(next, fleet, |from, until, readers| {
-            watch.pass(from.max(begins), until, last_deed, readers, &live);
+            watch.pass(from.max(begins), until, is_over, readers, &live);
         });
         now = next;
-        if now == ends - LAST_MINUTES {
+        if now == rest {
             costs = (now, fleet.costs());
         }
     }
-    let (since, before) = costs;
+    let (rested, before) = costs;
     #[expect(clippy::cast_precision_loss, reason = "small numbers")]
-    let a_second = |count: u64| count as f64 * 1000.0 / (ends - since) as f64;
+    let a_second = |count: u64| count as f64 * 1000.0 / (ends - rested) as f64;
     Measured {
         balanced_after: watch.balanced.map(|when| match scenario.event {
-            Event::RollingDeploy => when.saturating_sub(last_deed),
+            Event::RollingDeploy | Event::ReshardStorm => when.saturating_sub(last_deed),
             _ => when - begins,
         }),
         moves: fleet.who_reads().moves() - moves,
@@ -80,6 +85,18 @@ pub(crate) fn run(scenario: &Scenario, fleet: &mut dyn Fleet) -> Measured {
         spread: spread(fleet.who_reads(), &live),
         reads: a_second(fleet.costs().reads - before.reads),
         writes: a_second(fleet.costs().writes - before.writes),
+        seen: fleet.seen().zip(seen).map(|(seen, before)| since(&seen, &before)),
+    }
+}
+
+/// What was seen later than `before`.
+fn since(seen: &Seen, before: &Seen) -> Seen {
+    Seen {
+        idle: seen.idle[before.idle.len()..].to_vec(),
+        first_records: seen.first_records[before.first_records.len()..].to_vec(),
+        replayed: seen.replayed - before.replayed,
+        failed_claims: seen.failed_claims - before.failed_claims,
+        ..seen.clone()
     }
 }
 
@@ -103,6 +120,7 @@ struct Watch {
     nobody: u64,
     too_many: u64,
     is_balanced: bool,
+    has_to_stay: bool,
     balanced: Option<Millis>,
     idle: Millis,
     overlap: Millis,
@@ -118,7 +136,7 @@ impl Watch {
         &mut self,
         from: Millis,
         until: Millis,
-        last_deed: Millis,
+        is_over: Millis,
         readers: &Readers,
         live: &BTreeSet<usize>,
     ) {
@@ -128,12 +146,16 @@ impl Watch {
         }
         if self.seen != Some(readers.changes()) {
             self.seen = Some(readers.changes());
-            let counts = readers.all().iter().map(|readers| readers.len() as u64);
+            let counts = readers.counts();
             self.nobody = counts.clone().filter(|count| *count == 0).count() as u64;
             self.too_many = counts.map(|count| count.saturating_sub(1)).sum();
-            self.is_balanced = self.nobody == 0 && spread(readers, live) <= 1;
+            let by_one_each = self.nobody == 0 && self.too_many == 0;
+            self.is_balanced = by_one_each && spread(readers, live) <= 1;
         }
-        if self.is_balanced && self.balanced.is_none() && from >= last_deed {
+        if self.has_to_stay && !self.is_balanced {
+            self.balanced = None;
+        }
+        if self.is_balanced && self.balanced.is_none() && from >= is_over {
             self.balanced = Some(from);
         }
         self.idle += self.nobody * (until - from);
@@ -153,22 +175,30 @@ fn spread(readers: &Readers, live: &BTreeSet<usize>) -> usize {
 
 /// Leases less those that can stay: each worker that stays keeps up to its share, the larger shares
 /// being those of the workers that have most (`plan`'s own proof). In a deployment each lease moves
-/// once: all that have it are replaced.
+/// once: all that have it are replaced. What a worker loses while it is away, it gets back.
 fn fewest_moves(
     scenario: &Scenario,
     deeds: &[(Millis, Deed)],
     live: &BTreeSet<usize>,
     readers: &Readers,
 ) -> usize {
+    if scenario.event == Event::ReshardStorm {
+        return 2 * scenario.leases + scenario.leases;
+    }
     let mut has: BTreeMap<_, usize> = live.iter().map(|worker| (*worker, 0)).collect();
     for worker in readers.all().iter().flatten() {
         *has.entry(*worker).or_default() += 1;
     }
+    let mut away = 0;
     for (_, deed) in deeds {
         match deed {
             Deed::Join(worker) => _ = has.insert(*worker, 0),
             Deed::Crash(worker) | Deed::Leave(worker) => _ = has.remove(worker),
-            Deed::Pause(..) => (),
+            Deed::Pause(worker, _) | Deed::Cut(worker, _) => {
+                // The larger shares are then the others'.
+                away += has[worker] + scenario.leases / has.len();
+            }
+            Deed::SplitAll | Deed::MergeAll => (),
         }
     }
     let mut has: Vec<_> = has.into_values().collect();
@@ -176,8 +206,5 @@ fn fewest_moves(
     let (share, more) = (scenario.leases / has.len(), scenario.leases % has.len());
     let kept =
         has.iter().enumerate().map(|(rank, has)| (share + usize::from(rank < more)).min(*has));
-    scenario.leases - kept.sum::<usize>()
+    scenario.leases - kept.sum::<usize>() + away
 }
-
-/// Over which the costs of a fleet at rest are measured.
-const LAST_MINUTES: Millis = 600_000;

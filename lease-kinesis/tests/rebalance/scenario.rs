@@ -8,6 +8,25 @@ pub(crate) struct Scenario {
     pub(crate) leases: usize,
     pub(crate) workers: usize,
     pub(crate) event: Event,
+    pub(crate) span: Span,
+}
+
+/// How long a fleet is watched.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Span {
+    /// From its start to what happens to it.
+    pub(crate) settles: Millis,
+    /// From the last that happens to the end.
+    pub(crate) watched: Millis,
+    /// Of that, what comes last: it is at rest, and its costs are measured.
+    pub(crate) rests: Millis,
+}
+
+impl Span {
+    /// For models, of which some need long.
+    pub(crate) const LONG: Self = Self { settles: 900_000, watched: 1_800_000, rests: 600_000 };
+    /// For workers: nothing happens to them any more after that.
+    pub(crate) const SHORT: Self = Self { settles: 20_000, watched: 60_000, rests: 20_000 };
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -23,8 +42,17 @@ pub(crate) enum Event {
     /// One worker after the other is replaced: the new one first, and the old one is asked to go
     /// half a minute later.
     RollingDeploy,
-    /// For twice the time after which a worker counts as gone.
+    /// For long enough that the others of each rule learn of it: a leader of version 3 gives leases
+    /// to who has not reported for a minute.
     OnePauses,
+    /// One cannot reach the store for as long.
+    OneIsCutOff,
+    /// The store refuses one in ten requests, while one joins. The models' refuses none.
+    ThrottledJoin,
+    /// Half of the clocks are fast by 0.5 %, half slow, while one joins. The models' are right.
+    SkewedJoin,
+    /// Each shard is split, and half a minute later all are merged in pairs.
+    ReshardStorm,
 }
 
 /// Something that is done to a fleet, and when.
@@ -34,10 +62,13 @@ pub(crate) enum Deed {
     Crash(usize),
     Leave(usize),
     Pause(usize, Millis),
+    Cut(usize, Millis),
+    SplitAll,
+    MergeAll,
 }
 
 impl Event {
-    pub(crate) const ALL: [Self; 7] = [
+    pub(crate) const ALL: [Self; 11] = [
         Self::ColdStart,
         Self::OneJoins,
         Self::FleetDoubles,
@@ -45,6 +76,10 @@ impl Event {
         Self::LeaderCrashes,
         Self::RollingDeploy,
         Self::OnePauses,
+        Self::OneIsCutOff,
+        Self::ThrottledJoin,
+        Self::SkewedJoin,
+        Self::ReshardStorm,
     ];
 
     pub(crate) fn name(self) -> &'static str {
@@ -55,7 +90,11 @@ impl Event {
             Self::OneCrashes => "one crashes",
             Self::LeaderCrashes => "leader crashes",
             Self::RollingDeploy => "rolling deploy",
-            Self::OnePauses => "one pauses 20 s",
+            Self::OnePauses => "one pauses 120 s",
+            Self::OneIsCutOff => "one is cut from the store for 120 s",
+            Self::ThrottledJoin => "one joins, 10 % of requests are throttled (not the models')",
+            Self::SkewedJoin => "one joins, clocks at +-0.5 % (not the models')",
+            Self::ReshardStorm => "all are split, and merged 30 s later",
         }
     }
 }
@@ -63,13 +102,21 @@ impl Event {
 impl Scenario {
     /// When it happens. Before, the fleet has time to settle.
     pub(crate) fn begins(&self) -> Millis {
-        if self.event == Event::ColdStart { 0 } else { SETTLED }
+        if self.event == Event::ColdStart { 0 } else { self.span.settles }
     }
 
-    /// When watching ends: half an hour after it has happened.
+    /// When the last of it is over.
+    pub(crate) fn is_over(&self) -> Millis {
+        let end = |(when, deed): (Millis, Deed)| match deed {
+            Deed::Pause(_, length) | Deed::Cut(_, length) => when + length,
+            _ => when,
+        };
+        self.deeds(None).into_iter().map(end).max().unwrap()
+    }
+
+    /// When watching ends.
     pub(crate) fn ends(&self) -> Millis {
-        let deeds = self.deeds(None);
-        deeds.last().map_or(0, |(when, _)| *when) + HALF_AN_HOUR
+        self.is_over() + self.span.watched
     }
 
     /// What is done to a fleet led by `leader`.
@@ -79,11 +126,15 @@ impl Scenario {
         let follower = (0..workers).find(|worker| Some(*worker) != leader).unwrap();
         match self.event {
             Event::ColdStart => (0..workers).map(join).collect(),
-            Event::OneJoins => vec![join(workers)],
+            Event::OneJoins | Event::ThrottledJoin | Event::SkewedJoin => vec![join(workers)],
             Event::FleetDoubles => (workers..2 * workers).map(join).collect(),
             Event::OneCrashes => vec![(begins, Deed::Crash(follower))],
             Event::LeaderCrashes => vec![(begins, Deed::Crash(leader.unwrap_or(0)))],
-            Event::OnePauses => vec![(begins, Deed::Pause(follower, 20_000))],
+            Event::OnePauses => vec![(begins, Deed::Pause(follower, TWO_MINUTES))],
+            Event::OneIsCutOff => vec![(begins, Deed::Cut(follower, TWO_MINUTES))],
+            Event::ReshardStorm => {
+                vec![(begins, Deed::SplitAll), (begins + OVERLAP, Deed::MergeAll)]
+            }
             Event::RollingDeploy => (0..workers)
                 .flat_map(|old| {
                     let when = begins + old as Millis * BETWEEN_REPLACEMENTS;
@@ -101,15 +152,15 @@ impl Deed {
             Self::Crash(worker) => fleet.crash(now, worker),
             Self::Leave(worker) => fleet.leave(now, worker),
             Self::Pause(worker, length) => fleet.pause(now, worker, length),
+            Self::Cut(worker, length) => fleet.cut(now, worker, length),
+            Self::SplitAll => fleet.split_all(now),
+            Self::MergeAll => fleet.merge_all(now),
         }
     }
 }
 
-/// From the start of a fleet to what happens to it.
-pub(crate) const SETTLED: Millis = 900_000;
-
-const HALF_AN_HOUR: Millis = 1_800_000;
-
 const BETWEEN_REPLACEMENTS: Millis = 60_000;
+
+const TWO_MINUTES: Millis = 120_000;
 
 const OVERLAP: Millis = 30_000;

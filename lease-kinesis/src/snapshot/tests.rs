@@ -1,0 +1,95 @@
+#![expect(clippy::print_stdout, reason = "a test that reports")]
+
+use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
+
+use lease_core::{Attempt, Lease, Locker, Written};
+use lease_memory::MemoryStore;
+
+use super::*;
+use crate::decide::{Decision, decide};
+use crate::fleet::Sightings;
+use crate::names::ShardName;
+use crate::plan::plan;
+use crate::row;
+use crate::source::SimStream;
+
+/// A fleet's table, with all shards held as planned.
+struct Fleet {
+    application: Application,
+    table: MemoryStore,
+    /// Held as long as this is.
+    leases: Vec<Lease>,
+}
+
+impl Fleet {
+    async fn new(shards: u16, workers: usize) -> Self {
+        let (application, table): (Application, _) = ("shop".parse().unwrap(), MemoryStore::new());
+        let mut fleet = Self { application, table, leases: Vec::new() };
+        let lockers: BTreeMap<_, _> = (0..workers).map(|worker| fleet.locker(worker)).collect();
+        for (name, locker) in &lockers {
+            fleet.obtain(locker, &fleet.application.worker(name).unwrap()).await;
+            let row = fleet.leases.last().unwrap().grant();
+            let change = fleet::change(&Member::new(name.clone()));
+            assert_eq!(fleet.table.update(row, &change).await.unwrap(), Written::Applied);
+        }
+        for shard in SimStream::new(shards).open_shards() {
+            let key = fleet.application.shard(&ShardName { stream: None, shard: shard.id.clone() });
+            let attributes = row::of_new(&shard, &Position::TrimHorizon);
+            assert!(fleet.table.create(&key, &attributes).await.unwrap());
+        }
+        let rows = Snapshot::take(&fleet.table, &fleet.application).await.unwrap();
+        for (key, name) in plan(&rows.placement(), &rows.members) {
+            fleet.obtain(&lockers[&name], &key).await;
+        }
+        fleet
+    }
+
+    fn locker(&self, worker: usize) -> (Lessee, Locker) {
+        let name = Lessee::new(format!("worker-{worker}")).unwrap();
+        (name.clone(), Locker::new(self.table.clone()).with_lessee(name))
+    }
+
+    async fn obtain(&mut self, locker: &Locker, key: &LeaseKey) {
+        match locker.obtain(key).await.unwrap() {
+            Attempt::Obtained(lease) => self.leases.push(lease),
+            Attempt::Held(holder) => panic!("held by {holder:?}"),
+        }
+    }
+
+    /// Looks, plans and decides as the first worker does; answers how many rows it read.
+    async fn tick(&self, sightings: &mut Sightings) -> usize {
+        let mut snapshot = Snapshot::take(&self.table, &self.application).await.unwrap();
+        let members = sightings.look(std::mem::take(&mut snapshot.members));
+        let (held, me) = (snapshot.placement(), Lessee::new("worker-0").unwrap());
+        let mine = held.iter().filter(|(_, holder)| holder.as_ref() == Some(&me));
+        let reading: BTreeSet<_> = mine.map(|(key, _)| key.clone()).collect();
+        let decision = decide(&me, &reading, &held, &plan(&held, &members));
+        if !members.is_empty() {
+            assert_eq!(decision, Decision::default(), "all is as planned");
+        }
+        snapshot.rows
+    }
+}
+
+/// Prints what a tick of one worker of fifty costs: `cargo test --release -p lease-kinesis --lib
+/// tick -- --nocapture`.
+#[tokio::test(start_paused = true)]
+async fn a_tick_reads_each_row_once_and_costs_no_more_for_each_of_many_than_of_few() {
+    for shards in [125, 250, 500, 1000] {
+        let fleet = Fleet::new(shards, WORKERS).await;
+        let mut sightings = Sightings::default();
+        let (mut rows, mut best) = (0, Duration::MAX);
+        for _ in 0..20 {
+            #[expect(clippy::disallowed_methods, reason = "what it costs, in true time")]
+            let begun = Instant::now();
+            rows = fleet.tick(&mut sightings).await;
+            best = best.min(begun.elapsed());
+        }
+        println!("{shards:>5} shards: {rows:>5} rows read, {:>6} us", best.as_micros());
+
+        assert_eq!(rows, usize::from(shards) + WORKERS);
+    }
+}
+
+const WORKERS: usize = 50;

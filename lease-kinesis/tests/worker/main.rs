@@ -1,10 +1,6 @@
 //! What a fleet of workers does while it changes, fails and is kept from its table and its stream:
 //! real workers in virtual time.
-#![expect(
-    clippy::unwrap_used,
-    clippy::indexing_slicing,
-    reason = "a test that cannot go on fails"
-)]
+#![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test that cannot go on fails")]
 
 mod acceptance;
 mod fleet;

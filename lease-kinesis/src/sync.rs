@@ -4,6 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use futures_util::TryStreamExt;
+use futures_util::stream::FuturesUnordered;
 use lease_core::{Attempt, Grant, LeaseKey, Locker, Written};
 use tokio::time::{Instant, sleep};
 use tracing::{debug, info, warn};
@@ -94,13 +96,18 @@ impl ShardSync {
             (self.settings.wall_clock)(),
         );
         let mut made = false;
-        for (shard, position) in missing {
+        // None of them comes from another, so their order does not matter.
+        for some in missing.chunks(ROWS_AT_ONCE) {
             // What is seen may be long past, where this process was paused: a row that was there
             // meanwhile, and was removed at its end, must not be made again.
             if begun.elapsed() > self.settings.options.ttl() {
                 return Err("what was seen is long past".into());
             }
-            made |= self.make(stream, &shard, position).await?;
+            let makes = FuturesUnordered::new();
+            for (shard, position) in some {
+                makes.push(self.make(stream, shard, position.clone()));
+            }
+            made |= makes.try_fold(false, async |any, one| Ok(any | one)).await?;
         }
         let unneeded = lifecycle::unneeded(&listed, &rows.known);
         let rows = unneeded.iter().filter_map(|shard| rows.rows.get(shard));
@@ -210,3 +217,6 @@ fn now() -> Instant {
 const MOST_RETRIES: u32 = 3;
 
 const BETWEEN_TRIES: Duration = Duration::from_millis(100);
+
+/// More would be many writes at once, to a table that has done nothing yet.
+const ROWS_AT_ONCE: usize = 16;

@@ -40,6 +40,14 @@ async fn granted(store: &RedisQuorum, lessee: &str) -> Grant {
     }
 }
 
+/// A grant to `a` that every server has heard of: a quorum answers once a majority has.
+async fn granted_on_all(store: &RedisQuorum, servers: &[RedisServer]) -> Grant {
+    let grant = granted(store, "a").await;
+    let has_it = |server: &RedisServer| server.command("EXISTS lease:{job}") == "1";
+    eventually("all have it", async || servers.iter().all(has_it).then_some(())).await;
+    grant
+}
+
 fn text(error: &StoreError) -> String {
     format!("{error}: {}", std::error::Error::source(error).unwrap())
 }
@@ -157,7 +165,7 @@ async fn a_node_that_forgot_a_grant_is_given_it_back() {
     }
     let servers = independent(3);
     let store = quorum(&servers).await;
-    let grant = granted(&store, "a").await;
+    let grant = granted_on_all(&store, &servers).await;
     servers[1].command("FLUSHALL");
 
     let beat = store.heartbeat(&grant, Beat::new(1)).await.unwrap();
@@ -180,12 +188,7 @@ async fn what_a_majority_forgot_is_not_counted_in_the_round_that_puts_it_back() 
     }
     let servers = independent(3);
     let store = quorum(&servers).await;
-    let grant = granted(&store, "a").await;
-    eventually("all have it", async || {
-        let has_it = |server: &RedisServer| server.command("EXISTS lease:{job}") == "1";
-        servers.iter().all(has_it).then_some(())
-    })
-    .await;
+    let grant = granted_on_all(&store, &servers).await;
     servers[0].command("FLUSHALL");
     servers[1].command("FLUSHALL");
 
@@ -224,7 +227,7 @@ async fn a_claim_that_is_refused_leaves_nothing_behind() {
     }
     let servers = independent(3);
     let store = quorum(&servers).await;
-    let grant = granted(&store, "a").await;
+    let grant = granted_on_all(&store, &servers).await;
     // Its holder is on a majority; the third is free for whoever asks.
     servers[2].command("FLUSHALL");
 
@@ -245,7 +248,7 @@ async fn what_takes_back_a_round_leaves_what_was_extended() {
     }
     let servers = independent(3);
     let store = quorum(&servers).await;
-    let grant = granted(&store, "a").await;
+    let grant = granted_on_all(&store, &servers).await;
     servers[2].command("HSET lease:{job} ask 0");
 
     store.heartbeat(&grant, Beat::new(1)).await.unwrap();

@@ -1,0 +1,377 @@
+//! A worker while it runs: its ticks, its part of the plan, its shards, its end.
+
+use std::collections::BTreeMap;
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::{FutureExt, StreamExt};
+use lease_core::{Attempt, Lease, LeaseKey, LeaseRecord, StoreError, Written};
+use tokio::select;
+use tokio::sync::watch;
+use tokio::task::{JoinError, JoinSet};
+use tokio::time::{Instant, sleep_until, timeout};
+use tokio_util::sync::CancellationToken;
+use tracing::{Instrument, debug, error, info, warn};
+
+use crate::board::ShardStatus;
+use crate::decide::{Decision, Surplus, decide};
+use crate::expected::Expected;
+use crate::fleet::{self, Sightings};
+use crate::names::RowName;
+use crate::plan::{Member, Standing, plan};
+use crate::position::Position;
+use crate::processor::ProcessorError;
+use crate::row::ShardRow;
+use crate::shard_task::{Ended, Order, ShardTask};
+use crate::snapshot::Snapshot;
+use crate::worker::{Worker, WorkerError};
+
+/// A worker that runs.
+pub(crate) struct Running {
+    worker: Worker,
+    /// Its own row: that it is there.
+    row: Option<Lease>,
+    /// Whether its row says what it should.
+    row_is_written: bool,
+    sightings: Sightings,
+    /// Those that counted at the last tick.
+    members: Vec<Member>,
+    surplus: Surplus,
+    tasks: JoinSet<(LeaseKey, Option<Ended>)>,
+    reading: BTreeMap<LeaseKey, watch::Sender<Order>>,
+    out_of_time: CancellationToken,
+    synchronised: Option<Instant>,
+    expected: Expected,
+    stopped_by: Option<ProcessorError>,
+    /// When it has to be gone.
+    deadline: Option<Instant>,
+}
+
+impl Running {
+    pub(crate) fn new(worker: Worker) -> Self {
+        Self {
+            worker,
+            row: None,
+            row_is_written: false,
+            sightings: Sightings::default(),
+            members: Vec::new(),
+            surplus: Surplus::default(),
+            tasks: JoinSet::new(),
+            reading: BTreeMap::new(),
+            out_of_time: CancellationToken::new(),
+            synchronised: None,
+            expected: Expected::default(),
+            stopped_by: None,
+            deadline: None,
+        }
+    }
+
+    /// Until it is stopped, or a processor stops it.
+    pub(crate) async fn run(mut self) -> Result<(), WorkerError> {
+        info!("worker begins");
+        self.be_there().await.or_else(only_if_hopeless)?;
+        let stopping = self.worker.stopping.clone();
+        let mut next_tick = now();
+        while self.deadline.is_none() || !self.reading.is_empty() {
+            let deadline = self.deadline;
+            select! {
+                // What ends things first, so that no tick begins what is to be given up.
+                biased;
+                () = stopping.cancelled(), if deadline.is_none() => {
+                    self.begin_to_leave();
+                    next_tick = now();
+                }
+                () = until(deadline) => {
+                    warn!(shards = self.reading.len(), "grace time over");
+                    break;
+                }
+                Some(ended) = self.tasks.join_next() => {
+                    if self.has_ended(ended) {
+                        next_tick = now();
+                    }
+                }
+                Some(key) = self.expected.next() => self.claim(vec![key]).await,
+                () = sleep_until(next_tick) => {
+                    let begun = now();
+                    self.tick().await;
+                    next_tick = begun + self.pause();
+                }
+            }
+        }
+        let stopped_by = self.stopped_by.take();
+        self.leave().await;
+        stopped_by.map_or(Ok(()), |cause| Err(WorkerError::Stopped(cause)))
+    }
+
+    /// From one tick to the next. It is short as long as the worker reads nothing, since it does not
+    /// count yet, or is not there for the others.
+    fn pause(&self) -> Duration {
+        let tick = self.worker.settings.tick();
+        let counts = self.row.is_some() && self.sightings.counts(&self.worker.me.name);
+        if counts { tick } else { tick.min(SETTLING) }
+    }
+
+    /// Looks at all rows, and does what is its own part.
+    async fn tick(&mut self) {
+        if let Err(cause) = self.be_there().await {
+            let cause = &cause as &dyn std::error::Error;
+            return warn!(error = cause, "worker's own row not written");
+        }
+        if self.row.is_none() {
+            return;
+        }
+        let Some(mut snapshot) = self.look().await else { return };
+        let mut members = self.sightings.look(std::mem::take(&mut snapshot.members));
+        members.sort_by(|one, other| one.name.cmp(&other.name));
+        if self.synchronise(&snapshot, &members).await {
+            let Some(again) = self.look().await else { return };
+            snapshot = again;
+        }
+        let held = snapshot.placement();
+        let planned = plan(&held, &members);
+        let reading = self.reading.keys().cloned().collect();
+        let mut decision = decide(&self.worker.me.name, &reading, &held, &planned);
+        let is_other = members != self.members;
+        self.members = members;
+        let wait = if is_other { Duration::ZERO } else { self.worker.settings.tick() };
+        decision.give = self.surplus.ripened(decision.give, now(), wait);
+        debug!(?decision, members = self.members.len(), "tick");
+        self.act(decision).await;
+    }
+
+    async fn look(&self) -> Option<Snapshot> {
+        let settings = &self.worker.settings;
+        let look = Snapshot::take(&*settings.table, &settings.application);
+        // What takes longer says nothing of the present. A store may also not answer at all.
+        let Ok(looked) = timeout(settings.options.ttl(), look).await else {
+            warn!("rows not read in time, nothing is concluded from that");
+            return None;
+        };
+        match looked {
+            Ok(snapshot) => {
+                self.worker.board.ticked(snapshot.rows);
+                Some(snapshot)
+            }
+            Err(cause) => {
+                let error = &cause as &dyn std::error::Error;
+                warn!(error, "rows not read, nothing is concluded from that");
+                None
+            }
+        }
+    }
+
+    async fn act(&mut self, decision: Decision) {
+        let most = self.worker.settings.most_hand_overs.unwrap_or(usize::MAX);
+        let given: BTreeMap<_, _> = decision.give.into_iter().collect();
+        let mut under_way = 0;
+        for (key, order) in &self.reading {
+            let wanted = given.get(key).map_or(Order::Read, |to| Order::Give(to.clone()));
+            let gives = matches!(&*order.borrow(), Order::Give(_));
+            let may = wanted == Order::Read || gives || under_way < most;
+            under_way += usize::from(wanted != Order::Read && may);
+            if may {
+                order.send_if_modified(|order| std::mem::replace(order, wanted.clone()) != wanted);
+            }
+        }
+        self.expected.are(decision.expect, &self.worker.settings.table);
+        self.claim(decision.claim).await;
+    }
+
+    /// Obtains `keys`, as far as they are free, and begins to read.
+    async fn claim(&mut self, keys: Vec<LeaseKey>) {
+        if self.deadline.is_some() {
+            return;
+        }
+        let attempts = keys.into_iter().map(|key| {
+            let locker = self.worker.locker.clone();
+            async move {
+                let attempt = locker.obtain(&key).await;
+                (key, attempt)
+            }
+        });
+        let mut attempts = futures_util::stream::iter(attempts).buffer_unordered(CLAIMS_AT_ONCE);
+        let (mut obtained, mut unclear) = (Vec::new(), Vec::new());
+        while let Some((key, attempt)) = attempts.next().await {
+            match attempt {
+                Ok(Attempt::Obtained(lease)) => obtained.push(lease),
+                // Another was faster, or it is kept for somebody. The next tick tells.
+                Ok(Attempt::Held(_)) => (),
+                Err(cause) => {
+                    warn!(%key, error = &cause as &dyn std::error::Error, "shard not obtained");
+                    unclear.push(key);
+                }
+            }
+        }
+        drop(attempts);
+        // They are looked at again before the next tick.
+        self.expected.include(unclear, &self.worker.settings.table);
+        for lease in obtained {
+            self.begin_to_read(lease);
+        }
+    }
+
+    fn begin_to_read(&mut self, lease: Lease) {
+        let settings = &self.worker.settings;
+        let key = lease.key().clone();
+        let Some(RowName::Shard(name)) = settings.application.row(&key) else { return };
+        let attributes = lease.attributes().clone();
+        let record = LeaseRecord::new(key.clone(), None, Some(lease.token()), attributes);
+        let row = match ShardRow::read(name, record) {
+            // Read to its end meanwhile, or removed: the lease made a row anew, with nothing on it.
+            Ok(row) if row.checkpoint == Position::ShardEnd => return,
+            Ok(row) => row,
+            Err(cause) => {
+                let error = &cause as &dyn std::error::Error;
+                return warn!(%key, error, "row not understood, its shard is left alone");
+            }
+        };
+        let Some(source) = self.worker.sync.source(row.stream.as_ref()) else { return };
+        let token = lease.token();
+        info!(shard = %row.shard, %token, checkpoint = %row.checkpoint, "shard obtained");
+        let entry = self.worker.board.enter(key.clone(), ShardStatus::new(&row, token));
+        let (order, orders) = watch::channel(Order::Read);
+        let task = ShardTask {
+            settings: Arc::clone(settings),
+            sync: Arc::clone(&self.worker.sync),
+            lease,
+            row,
+            source,
+            entry,
+            orders,
+            out_of_time: self.out_of_time.clone(),
+        };
+        self.reading.insert(key.clone(), order);
+        let run = AssertUnwindSafe(task.run()).catch_unwind();
+        self.tasks.spawn(async move { (key, run.await.ok()) }.in_current_span());
+    }
+
+    /// A shard is read no longer; says whether to look at the table at once.
+    fn has_ended(&mut self, ended: Result<(LeaseKey, Option<Ended>), JoinError>) -> bool {
+        let Ok((key, ended)) = ended else { return false };
+        self.reading.remove(&key);
+        self.worker.board.leave(&key);
+        match ended {
+            Some(Ended::Lost | Ended::Given | Ended::GivenUp) => false,
+            // What it became is free.
+            Some(Ended::ShardEnd) => true,
+            // Its row goes with the next look at the stream, which is due.
+            Some(Ended::Gone) => {
+                self.synchronised = None;
+                false
+            }
+            Some(Ended::StopWorker(cause)) => {
+                error!(%key, error = &*cause as &dyn std::error::Error, "a processor stops the worker");
+                self.stopped_by.get_or_insert(cause);
+                self.worker.stopping.cancel();
+                false
+            }
+            None => {
+                error!(%key, "reading a shard panicked: this is a bug of this library");
+                false
+            }
+        }
+    }
+
+    /// Compares streams and rows, once it is time; says whether rows were made.
+    async fn synchronise(&mut self, snapshot: &Snapshot, members: &[Member]) -> bool {
+        if self.deadline.is_some() {
+            return false;
+        }
+        let settings = &self.worker.settings;
+        // One worker is enough, so the others do it seldom: for the case that this one cannot.
+        let first = members.iter().map(|member| &member.name).min();
+        let turns = if first == Some(&self.worker.me.name) { 1 } else { 5 };
+        let interval = settings.sync_interval * turns;
+        let is_due = self.synchronised.is_none_or(|last| last.elapsed() >= interval);
+        if !is_due && !self.worker.sync.is_new_to(snapshot) {
+            return false;
+        }
+        let begun = now();
+        let compared = self.worker.sync.synchronise(snapshot, &self.worker.locker).await;
+        // What failed is tried again at the next tick: a shard without a row is read by nobody.
+        self.synchronised = (!compared.failed).then_some(begun);
+        compared.made_any
+    }
+
+    /// Keeps its own row, by which the others see it.
+    async fn be_there(&mut self) -> Result<(), StoreError> {
+        if self.row.as_ref().is_none_or(|row| !row.is_held()) {
+            self.row = None;
+            self.row_is_written = false;
+            match self.worker.locker.obtain(&self.worker.own_key).await? {
+                Attempt::Obtained(lease) => self.row = Some(lease),
+                Attempt::Held(holder) => {
+                    let left = holder.expires_in;
+                    warn!(
+                        ?left,
+                        "another worker has this name, or this one had it in a former life"
+                    );
+                }
+            }
+        }
+        let Some(row) = self.row.as_ref().filter(|_| !self.row_is_written) else { return Ok(()) };
+        let change = fleet::change(&self.worker.me);
+        let options = &self.worker.settings.options;
+        let written = self.worker.settings.table.update(row.grant(), &change);
+        // Without an answer it is written again.
+        if let Ok(written) = timeout(options.request_timeout(), written).await {
+            self.row_is_written = written? == Written::Applied;
+        }
+        Ok(())
+    }
+
+    fn begin_to_leave(&mut self) {
+        info!(shards = self.reading.len(), "worker leaves");
+        self.deadline = Some(now() + self.worker.settings.grace);
+        self.worker.me.standing = Standing::Leaving;
+        self.row_is_written = false;
+    }
+
+    async fn leave(mut self) {
+        self.out_of_time.cancel();
+        let all_ended = async { while self.tasks.join_next().await.is_some() {} };
+        if timeout(FAREWELL, all_ended).await.is_err() {
+            self.tasks.shutdown().await;
+        }
+        if let Some(row) = self.row.take() {
+            let deleted = self.worker.settings.table.delete(row.grant());
+            if let Ok(Err(cause)) = timeout(FAREWELL, deleted).await {
+                let error = &cause as &dyn std::error::Error;
+                debug!(error, "own row not removed, it runs out");
+            }
+        }
+        drop(timeout(FAREWELL, self.worker.locker.close()).await);
+        info!("worker ended");
+    }
+}
+
+/// What only people can mend ends a worker that begins; all else passes.
+fn only_if_hopeless(error: StoreError) -> Result<(), WorkerError> {
+    if error.is_retryable() {
+        warn!(error = &error as &dyn std::error::Error, "worker's own row not written yet");
+        return Ok(());
+    }
+    Err(error.into())
+}
+
+async fn until(deadline: Option<Instant>) {
+    match deadline {
+        Some(deadline) => sleep_until(deadline).await,
+        None => std::future::pending().await,
+    }
+}
+
+#[expect(clippy::disallowed_methods, reason = "when to look again; no lease depends on it")]
+fn now() -> Instant {
+    Instant::now()
+}
+
+/// From one look to the next of a worker that does not count yet: those that begin together do so
+/// within a second of each other.
+const SETTLING: Duration = Duration::from_secs(1);
+
+const CLAIMS_AT_ONCE: usize = 32;
+
+/// For what is left to be done when the time is over.
+const FAREWELL: Duration = Duration::from_secs(2);

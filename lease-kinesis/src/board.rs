@@ -12,6 +12,7 @@ use crate::position::Position;
 use crate::record::Batch;
 use crate::row::ShardRow;
 use crate::shard::ShardId;
+use crate::time::now;
 
 /// How a worker gets on.
 #[derive(Debug, Clone, Default)]
@@ -204,9 +205,4 @@ impl Entry {
 
 fn count(length: usize) -> u64 {
     u64::try_from(length).unwrap_or(u64::MAX)
-}
-
-#[expect(clippy::disallowed_methods, reason = "how old a checkpoint is; no lease depends on it")]
-fn now() -> Instant {
-    Instant::now()
 }

@@ -94,12 +94,12 @@ impl Checkpointer {
     /// Checkpoints all that was delivered; in
     /// [`shard_ended`](crate::RecordProcessor::shard_ended), the end.
     ///
-    /// Where that is checkpointed already, nothing is written.
+    /// Where that is checkpointed already, or nothing was delivered yet, nothing is written.
     ///
     /// # Errors
     ///
-    /// Where the lease is lost, nothing was delivered yet, or the store did not answer. In that
-    /// last case it is made up for before the shard is given to another worker.
+    /// Where the lease is lost, the shard was given up, or the store did not answer. In that last
+    /// case it is made up for before the shard is given to another worker.
     ///
     /// # Cancel safety
     ///

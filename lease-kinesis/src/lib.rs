@@ -23,6 +23,7 @@ mod shard_task;
 mod snapshot;
 mod source;
 mod sync;
+mod time;
 mod worker;
 
 pub use crate::board::{Counters, ShardStatus, Status};

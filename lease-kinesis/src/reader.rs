@@ -15,6 +15,7 @@ use crate::position::Position;
 use crate::record::Record;
 use crate::shard::{HashKeyRange, Shard, ShardId};
 use crate::source::{Fetched, ReadFrom, ShardIterator, Source, SourceError, SourceErrorKind};
+use crate::time::now;
 
 /// How a shard's records are had.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -254,11 +255,6 @@ impl std::fmt::Debug for Reader {
             .field("position", &self.position)
             .finish_non_exhaustive()
     }
-}
-
-#[expect(clippy::disallowed_methods, reason = "when to fetch again; no lease depends on it")]
-fn now() -> Instant {
-    Instant::now()
 }
 
 const BETWEEN_FETCHES: Duration = Duration::from_millis(200);

@@ -25,6 +25,7 @@ use crate::processor::ProcessorError;
 use crate::row::ShardRow;
 use crate::shard_task::{Ended, Order, ShardTask};
 use crate::snapshot::Snapshot;
+use crate::time::now;
 use crate::worker::{Worker, WorkerError};
 
 /// A worker that runs.
@@ -360,11 +361,6 @@ async fn until(deadline: Option<Instant>) {
         Some(deadline) => sleep_until(deadline).await,
         None => std::future::pending().await,
     }
-}
-
-#[expect(clippy::disallowed_methods, reason = "when to look again; no lease depends on it")]
-fn now() -> Instant {
-    Instant::now()
 }
 
 /// From one look to the next of a worker that does not count yet: those that begin together do so

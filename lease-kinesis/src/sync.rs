@@ -19,6 +19,7 @@ use crate::settings::Settings;
 use crate::shard::{Shard, ShardId};
 use crate::snapshot::{Snapshot, Stream};
 use crate::source::Source;
+use crate::time::now;
 
 /// What came of comparing streams and rows.
 #[derive(Debug, Clone, Copy, Default)]
@@ -207,11 +208,6 @@ impl ShardSync {
         debug!(%key, ?deleted, "row of a shard that nobody needs any more removed");
         Ok(())
     }
-}
-
-#[expect(clippy::disallowed_methods, reason = "how long ago a stream was seen, not lease time")]
-fn now() -> Instant {
-    Instant::now()
 }
 
 const MOST_RETRIES: u32 = 3;

@@ -8,16 +8,15 @@ use async_trait::async_trait;
 use lease_core::conformance::{ProcessId, Simulation};
 use lease_core::{Clock, SkewedClock};
 use lease_kinesis::{
-    Batch, CheckpointError, Checkpointer, Fetched, InitialPosition, Outcome, ProcessorError,
-    ReadFrom, RecordProcessor, Shard, ShardContext, ShardId, ShardIterator, SimStream, Source,
-    SourceError, Worker, WorkerHandle,
+    Batch, CheckpointError, Checkpointer, InitialPosition, Outcome, ProcessorError,
+    RecordProcessor, ShardContext, ShardId, SimStream, Worker, WorkerHandle,
 };
 use lease_memory::MemoryStore;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
-use tokio::runtime::Handle;
 use tokio::time::sleep;
 
+use crate::carried::Carried;
 use crate::fleet::{Agenda, Costs, Fleet, Millis, Readers, Seen};
 use crate::way::{Telling, Traffic, Trouble, Way};
 
@@ -460,51 +459,6 @@ impl RecordProcessor for Noting {
 impl Drop for Noting {
     fn drop(&mut self) {
         self.note(What::Stopped);
-    }
-}
-
-/// The stream, as it is reached over the simulation's network.
-#[derive(Debug, Clone)]
-struct Carried {
-    stream: SimStream,
-    network: Handle,
-}
-
-impl Carried {
-    async fn carry<T: Send + 'static>(
-        &self,
-        ask: impl Future<Output = Result<T, SourceError>> + Send + 'static,
-    ) -> Result<T, SourceError> {
-        let asked = self.network.spawn(async move {
-            sleep(Simulation::LATENCY).await;
-            ask.await
-        });
-        match asked.await {
-            Ok(answer) => answer,
-            Err(_ended) => std::future::pending().await,
-        }
-    }
-}
-
-#[async_trait]
-impl Source for Carried {
-    async fn shards(&self) -> Result<Vec<Shard>, SourceError> {
-        let stream = self.stream.clone();
-        self.carry(async move { stream.shards().await }).await
-    }
-
-    async fn iterator(
-        &self,
-        shard: &ShardId,
-        from: &ReadFrom,
-    ) -> Result<ShardIterator, SourceError> {
-        let (stream, shard, from) = (self.stream.clone(), shard.clone(), from.clone());
-        self.carry(async move { stream.iterator(&shard, &from).await }).await
-    }
-
-    async fn fetch(&self, iterator: &ShardIterator, limit: u16) -> Result<Fetched, SourceError> {
-        let (stream, iterator) = (self.stream.clone(), iterator.clone());
-        self.carry(async move { stream.fetch(&iterator, limit).await }).await
     }
 }
 

@@ -12,6 +12,8 @@
 )]
 
 mod by_worker;
+#[path = "../worker/carried.rs"]
+mod carried;
 mod fleet;
 mod kcl2;
 mod kcl3;

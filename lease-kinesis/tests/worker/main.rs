@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test that cannot go on fails")]
 
 mod acceptance;
+mod carried;
 mod fleet;
 mod log;
 mod outages;

@@ -4,17 +4,16 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use async_trait::async_trait;
 use futures_util::{FutureExt, StreamExt};
 use lease_core::conformance::{Fault, Faulty, ProcessId, Simulation};
 use lease_core::{Clock, FencingToken, Holder, LeaseKey, LeaseTable, LockStore, SkewedClock};
 use lease_kinesis::{
-    Fetched, InitialPosition, ProcessorFactory, ReadFrom, Shard, ShardId, ShardIterator, SimStream,
-    Source, SourceError, Worker, WorkerBuilder, WorkerHandle,
+    InitialPosition, ProcessorFactory, Shard, ShardId, SimStream, Source, Worker, WorkerBuilder,
+    WorkerHandle,
 };
 use lease_memory::MemoryStore;
-use tokio::runtime::Handle;
 
+use crate::carried::Carried;
 use crate::log::{Log, Noting};
 
 pub(crate) const TTL: Duration = Duration::from_secs(10);
@@ -191,50 +190,5 @@ impl World {
 
     pub(crate) fn evict(&self, key: &LeaseKey, token: FencingToken) -> bool {
         self.simulation.on_network(|| self.store.evict(key, token).now_or_never()).unwrap().unwrap()
-    }
-}
-
-/// The stream, as it is reached over the simulation's network.
-#[derive(Debug, Clone)]
-struct Carried {
-    stream: SimStream,
-    network: Handle,
-}
-
-impl Carried {
-    async fn carry<T: Send + 'static>(
-        &self,
-        ask: impl Future<Output = Result<T, SourceError>> + Send + 'static,
-    ) -> Result<T, SourceError> {
-        let asked = self.network.spawn(async move {
-            tokio::time::sleep(Simulation::LATENCY).await;
-            ask.await
-        });
-        match asked.await {
-            Ok(answer) => answer,
-            Err(_ended) => std::future::pending().await,
-        }
-    }
-}
-
-#[async_trait]
-impl Source for Carried {
-    async fn shards(&self) -> Result<Vec<Shard>, SourceError> {
-        let stream = self.stream.clone();
-        self.carry(async move { stream.shards().await }).await
-    }
-
-    async fn iterator(
-        &self,
-        shard: &ShardId,
-        from: &ReadFrom,
-    ) -> Result<ShardIterator, SourceError> {
-        let (stream, shard, from) = (self.stream.clone(), shard.clone(), from.clone());
-        self.carry(async move { stream.iterator(&shard, &from).await }).await
-    }
-
-    async fn fetch(&self, iterator: &ShardIterator, limit: u16) -> Result<Fetched, SourceError> {
-        let (stream, iterator) = (self.stream.clone(), iterator.clone());
-        self.carry(async move { stream.fetch(&iterator, limit).await }).await
     }
 }

@@ -1,0 +1,53 @@
+//! A stream, as a process of a simulation reaches it.
+
+use async_trait::async_trait;
+use lease_core::conformance::Simulation;
+use lease_kinesis::{
+    Fetched, ReadFrom, Shard, ShardId, ShardIterator, SimStream, Source, SourceError,
+};
+use tokio::runtime::Handle;
+
+/// The stream, as it is reached over the simulation's network.
+#[derive(Debug, Clone)]
+pub(crate) struct Carried {
+    pub(crate) stream: SimStream,
+    pub(crate) network: Handle,
+}
+
+impl Carried {
+    async fn carry<T: Send + 'static>(
+        &self,
+        ask: impl Future<Output = Result<T, SourceError>> + Send + 'static,
+    ) -> Result<T, SourceError> {
+        let asked = self.network.spawn(async move {
+            tokio::time::sleep(Simulation::LATENCY).await;
+            ask.await
+        });
+        match asked.await {
+            Ok(answer) => answer,
+            Err(_ended) => std::future::pending().await,
+        }
+    }
+}
+
+#[async_trait]
+impl Source for Carried {
+    async fn shards(&self) -> Result<Vec<Shard>, SourceError> {
+        let stream = self.stream.clone();
+        self.carry(async move { stream.shards().await }).await
+    }
+
+    async fn iterator(
+        &self,
+        shard: &ShardId,
+        from: &ReadFrom,
+    ) -> Result<ShardIterator, SourceError> {
+        let (stream, shard, from) = (self.stream.clone(), shard.clone(), from.clone());
+        self.carry(async move { stream.iterator(&shard, &from).await }).await
+    }
+
+    async fn fetch(&self, iterator: &ShardIterator, limit: u16) -> Result<Fetched, SourceError> {
+        let (stream, iterator) = (self.stream.clone(), iterator.clone());
+        self.carry(async move { stream.fetch(&iterator, limit).await }).await
+    }
+}

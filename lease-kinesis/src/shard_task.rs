@@ -15,7 +15,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
 
 use crate::board::Entry;
-use crate::checkpoint::Checkpointer;
+use crate::checkpoint::{Checkpointer, Ledger};
 use crate::position::Position;
 use crate::processor::{Outcome, ProcessorError, RecordProcessor, ShardContext};
 use crate::reader::{Read, Reader};
@@ -88,10 +88,10 @@ impl ShardTask {
             Ok(counted) => drop(counted),
             Err(broken) => return self.end(broken).await,
         }
-        let checkpointer = Checkpointer::new(table, grant, &self.row, self.entry.clone());
+        let ledger = Ledger::new(table, grant, &self.row, self.entry.clone());
         let mut restarts = 0;
         loop {
-            let broken = self.round(&checkpointer).await;
+            let broken = self.round(&ledger).await;
             let cause = match broken {
                 Ok(ended) => return ended,
                 Err(Broken::Restart(cause)) => cause,
@@ -114,30 +114,30 @@ impl ShardTask {
     }
 
     /// One processor, from the checkpoint on.
-    async fn round(&mut self, checkpointer: &Checkpointer) -> Result<Ended, Broken> {
-        checkpointer.begin_again().await;
+    async fn round(&mut self, ledger: &Arc<Ledger>) -> Result<Ended, Broken> {
         let context = ShardContext {
             shard: self.row.shard.clone(),
-            position: checkpointer.checkpointed().await,
+            // Somebody else's clone may still be at a checkpoint.
+            position: self.guarded(None, ledger.begin()).await?,
             token: self.lease.token(),
             cancellation: self.lease.cancelled_on_loss(),
         };
-        let mut processor = self.settings.factory.processor(&context);
-        let begun = self.begin(&mut *processor, &context, checkpointer).await;
-        let ended = match begun {
-            Ok(ended) => ended,
-            Err(Broken::Ordered) => self.shut_down(&mut *processor, checkpointer).await?,
+        let made = async { self.settings.factory.processor(&context) };
+        let mut processor = self.guarded(None, made).await?;
+        // Dropped before the processor, whichever way this ends.
+        let checkpointer = ledger.term();
+        let begun = self.begin(&mut *processor, &context, &checkpointer).await;
+        match begun {
+            Err(Broken::Ordered) => self.shut_down(&mut *processor, &checkpointer).await,
             Err(broken @ (Broken::Lost | Broken::OutOfTime)) => {
-                checkpointer.close();
+                drop(checkpointer);
                 let farewell = AssertUnwindSafe(processor.lease_lost()).catch_unwind();
                 // Another may hold the shard already: nobody waits for this for long.
                 drop(timeout(self.settings.grace, farewell).await);
-                return Err(broken);
+                Err(broken)
             }
-            Err(broken) => return Err(broken),
-        };
-        checkpointer.close();
-        Ok(ended)
+            ended => ended,
+        }
     }
 
     async fn begin(
@@ -226,7 +226,7 @@ impl ShardTask {
             self.entry.failed(&batch);
             batch.attempt += 1;
             // Not worked on: what is given up now, is to be delivered again.
-            checkpointer.take_back(before.clone()).await;
+            self.guarded(None, checkpointer.take_back(before.clone())).await?;
             self.pause(pause).await?;
         }
     }
@@ -252,6 +252,18 @@ impl ShardTask {
         Ok(())
     }
 
+    /// Makes the checkpoint that was asked for last, where it did not come about.
+    async fn keep_what_was_asked_for(&self, checkpointer: &Checkpointer) -> Result<(), Broken> {
+        let mut failures = 0;
+        while let Err(cause) = self.guarded(None, checkpointer.flush()).await? {
+            failures += 1;
+            let shard = &self.row.shard;
+            warn!(%shard, error = &cause as &dyn Error, "last checkpoint not kept yet");
+            self.wait(self.settings.backoff(failures)).await?;
+        }
+        Ok(())
+    }
+
     /// All of a closed shard was worked on: makes way for what it became.
     async fn end_of_shard(
         &mut self,
@@ -267,18 +279,25 @@ impl ShardTask {
                 Ok(children) => break children,
                 Err(cause) => {
                     failures += 1;
-                    warn!(shard = %self.row.shard, error = &*cause, "rows of its children not made");
-                    self.pause(self.settings.backoff(failures)).await?;
+                    let pause = self.settings.backoff(failures).min(LONGEST_WAIT_FOR_CHILDREN);
+                    let shard = &self.row.shard;
+                    warn!(%shard, ?pause, error = &*cause, "rows of its children not made");
+                    self.pause(pause).await?;
                 }
             }
         };
+        let before = checkpointer.reach();
         checkpointer.deliver(Position::ShardEnd);
+        let mut failures = 0;
         loop {
             let ended = self.guarded(None, processor.shard_ended(checkpointer)).await?;
             if ended.is_ok() {
                 self.checkpoint_what_is_owed(checkpointer).await?;
+                // It has said all that it has to say: it is not told again for a store's failure.
+                self.keep_what_was_asked_for(checkpointer).await?;
             }
-            if checkpointer.checkpointed().await == Position::ShardEnd {
+            let checkpointed = self.guarded(None, checkpointer.checkpointed()).await?;
+            if checkpointed == Position::ShardEnd {
                 break;
             }
             failures += 1;
@@ -286,7 +305,11 @@ impl ShardTask {
             let cause = ended.err().unwrap_or_else(|| "it did not checkpoint the end".into());
             let shard = &self.row.shard;
             warn!(%shard, ?pause, error = &*cause as &dyn Error, "end of shard not checkpointed");
-            self.pause(pause).await?;
+            if let Err(broken) = self.pause(pause).await {
+                // Not agreed to: no last words of the processor are to checkpoint the end.
+                self.guarded(None, checkpointer.take_back(before)).await?;
+                return Err(broken);
+            }
         }
         info!(shard = %self.row.shard, ?children, "shard read to its end");
         self.entry.ended();
@@ -305,16 +328,10 @@ impl ShardTask {
             warn!(shard = %self.row.shard, error, "processor did not shut down in order");
         }
         self.checkpoint_what_is_owed(checkpointer).await?;
-        let mut failures = 0;
-        // Whoever comes next begins at the checkpoint: one that was wanted and did not come about
-        // is made first.
-        while let Err(cause) = self.guarded(None, checkpointer.flush()).await? {
-            failures += 1;
-            let shard = &self.row.shard;
-            warn!(%shard, error = &cause as &dyn Error, "last checkpoint not kept yet");
-            self.wait(self.settings.backoff(failures)).await?;
-        }
+        // Whoever comes next begins at the checkpoint.
+        self.keep_what_was_asked_for(checkpointer).await?;
         checkpointer.close();
+        let mut failures = 0;
         loop {
             let Order::Give(Some(to)) = self.orders.borrow().clone() else {
                 return Ok(Ended::Given);
@@ -421,3 +438,6 @@ fn said_in(panic: &(dyn std::any::Any + Send)) -> String {
     let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
     format!("panicked: {}", text.unwrap_or("without a text"))
 }
+
+/// A stream lists what a shard became within seconds of its end; until then nobody reads on.
+const LONGEST_WAIT_FOR_CHILDREN: Duration = Duration::from_secs(5);

@@ -75,7 +75,7 @@ impl Stream {
 
     /// What is missing, by its number.
     fn missing(&self, rows: &Rows, initial: InitialPosition) -> Vec<(usize, Position)> {
-        let missing = missing(&self.listed(), rows, initial, NOW);
+        let missing = missing(&self.listed(), rows, initial);
         missing.into_iter().map(|(shard, position)| (number(&shard.id), position)).collect()
     }
 
@@ -114,8 +114,8 @@ fn a_start_with_new_records_is_with_what_is_open_at_this_moment() {
 
     let missing = stream.missing(&Rows::new(), LATEST);
 
-    let now = || Position::AtTimestamp(NOW);
-    assert_eq!(missing, [(1, now()), (2, now()), (3, now())]);
+    let latest = || Position::Latest;
+    assert_eq!(missing, [(1, latest()), (2, latest()), (3, latest())]);
 }
 
 #[test]
@@ -224,6 +224,39 @@ fn a_merged_shard_that_is_told_with_one_parent_had_another() {
     merged.parents.pop();
     assert!(!names_its_parents(&merged, one) && !names_its_parents(&merged, other));
     assert!(names_its_parents(&stream.all[half], merged.hash_keys));
+}
+
+#[test]
+fn a_closed_shard_is_succeeded_once_all_its_hash_keys_are_listed_again() {
+    let mut stream = Stream::of(2);
+    let (before, hash_keys) = (stream.listed(), stream.all[0].hash_keys);
+    let [lower, upper] = stream.split(0);
+    let listed = |shards: &[usize]| -> Vec<_> {
+        shards.iter().map(|shard| stream.all[*shard].clone()).collect()
+    };
+    let is_succeeded = |listed: &[Shard]| is_succeeded(&id(0), hash_keys, listed);
+
+    assert!(!is_succeeded(&[]));
+    assert!(!is_succeeded(&before), "of a moment at which it was open");
+    assert!(!is_succeeded(&listed(&[0, 1])));
+    assert!(!is_succeeded(&listed(&[0, 1, lower])));
+    assert!(is_succeeded(&listed(&[0, 1, lower, upper])));
+    assert!(is_succeeded(&listed(&[lower, upper])), "as it is told at the end of a shard");
+}
+
+#[test]
+fn a_closed_shard_is_succeeded_by_what_is_open_where_its_children_are_dropped() {
+    let mut stream = Stream::of(2);
+    let hash_keys = stream.all[0].hash_keys;
+    let halves = stream.split(0);
+    let merged = stream.merge(halves);
+    for shard in halves {
+        stream.drop(shard);
+    }
+
+    assert!(is_succeeded(&id(0), hash_keys, &stream.listed()));
+    stream.drop(merged);
+    assert!(!is_succeeded(&id(0), hash_keys, &stream.listed()));
 }
 
 #[test]
@@ -490,15 +523,26 @@ struct Story {
 
 impl Story {
     fn begin(stream: Stream, initial: InitialPosition) -> Self {
+        let mut story = Self::before_its_first_row(stream, initial);
+        story.sync();
+        story
+    }
+
+    /// Whoever begins with new records makes so many rows; whoever comes then knows when that was.
+    fn begin_half_way(stream: Stream, made: usize) -> Self {
+        let mut story = Self::before_its_first_row(stream, LATEST);
+        story.make(made);
+        story.initial = InitialPosition::AtTimestamp(NOW);
+        story
+    }
+
+    fn before_its_first_row(stream: Stream, initial: InitialPosition) -> Self {
         let open = stream.all.iter().filter(|shard| shard.is_open());
         let first = open.map(|shard| shard.id.clone()).collect();
         let closed = stream.all.iter().filter(|shard| !shard.is_open());
         let before = closed.filter(|_| initial == LATEST).map(|shard| shard.id.clone()).collect();
         let (made, read, lost) = (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
-        let mut story =
-            Self { stream, rows: Rows::new(), initial, made, read, lost, before, first };
-        story.sync();
-        story
+        Self { stream, rows: Rows::new(), initial, made, read, lost, before, first }
     }
 
     fn go(&mut self, step: &Step) {
@@ -542,7 +586,7 @@ impl Story {
     }
 
     fn make(&mut self, most: usize) {
-        let missing = missing(&self.stream.listed(), &self.rows, self.initial, NOW);
+        let missing = missing(&self.stream.listed(), &self.rows, self.initial);
         for (shard, position) in missing.into_iter().take(most) {
             self.make_one(&shard, position);
         }
@@ -552,8 +596,7 @@ impl Story {
         assert!(self.made.insert(shard.id.clone()), "{shard:?} is made again");
         if self.initial == LATEST {
             let is_first = self.first.contains(&shard.id);
-            let expected =
-                if is_first { Position::AtTimestamp(NOW) } else { Position::TrimHorizon };
+            let expected = if is_first { Position::Latest } else { Position::TrimHorizon };
             assert_eq!(position, expected, "{shard:?}");
         }
         self.rows.extend([self.stream.row(number(&shard.id), position)]);
@@ -670,6 +713,30 @@ proptest! {
         let open: BTreeSet<_> = story.stream.open().into_iter().map(id).collect();
         let rows: BTreeSet<_> = story.rows.keys().cloned().collect();
         prop_assert_eq!(rows, open);
+    }
+
+    #[test]
+    fn after_a_start_that_died_half_way_no_shard_that_was_open_is_passed_over(
+        count in 1..5_u128,
+        earlier in prop::collection::vec(any::<Index>().prop_map(Step::Split), 0..3),
+        made in 0..8_usize,
+        steps in steps(),
+    ) {
+        let mut past = Story::before_its_first_row(Stream::of(count), LATEST);
+        for step in &earlier {
+            past.go(step);
+        }
+        let mut story = Story::begin_half_way(past.stream, made);
+
+        for step in &steps {
+            story.go(step);
+        }
+        story.finish();
+
+        for shard in &story.first {
+            let is_read = story.read.contains(shard) || story.lost.contains(shard);
+            prop_assert!(is_read || story.rows.contains_key(shard), "{} was passed over", shard);
+        }
     }
 
     #[test]

@@ -102,6 +102,32 @@ async fn a_checkpointer_ends_with_its_processor_however_that_ends() {
     }
 }
 
+/// Never gets on.
+struct Stuck;
+
+#[async_trait]
+impl RecordProcessor for Stuck {
+    async fn process_records(&mut self, _batch: &Batch, _checkpointer: &Checkpointer) -> Outcome {
+        Outcome::Retry(Duration::from_secs(1))
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_batch_that_fails_is_not_checkpointed_by_the_worker() {
+    let (table, stream) = (Faulty::new(MemoryStore::new()), stream());
+    let worker = worker(&table, &stream, |_: &ShardContext| Stuck);
+    let worker = worker.with_checkpoints(Checkpoints::Every(Duration::from_millis(1)));
+    let worker = worker.build().unwrap();
+    let handle = worker.handle();
+    let running = tokio::spawn(worker.run());
+    until("it is tried again", || handle.status().counters.failed_batches > 3).await;
+
+    handle.stop();
+    running.await.unwrap().unwrap();
+
+    assert_eq!(checkpoint(&table).await, "TRIM_HORIZON");
+}
+
 /// Asks for a checkpoint that does not come about, and panics; the next one never gets on.
 struct AsksInVain {
     is_first: bool,

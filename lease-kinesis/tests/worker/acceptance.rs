@@ -79,7 +79,10 @@ fn a_processor_whose_shard_is_handed_over_is_given_nothing_more() {
     assert_eq!(events.iter().filter(|event| told(event)).count(), 4);
     for (place, shut_down) in events.iter().enumerate().filter(|(_, event)| told(event)) {
         let after = &events[place..];
-        let is_given = |event: &Event| event.token == shut_down.token && event.is_record();
+        let is_given = |event: &Event| {
+            let same = event.shard == shut_down.shard && event.token == shut_down.token;
+            same && event.is_record()
+        };
         assert!(!after.iter().any(is_given), "given records after its last words\n{}", world.log);
     }
 }

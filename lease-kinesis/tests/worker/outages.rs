@@ -99,31 +99,6 @@ fn a_worker_that_stops_waits_until_its_last_checkpoint_is_kept() {
     assert_eq!(world.log.count(Event::is_record), worked_on, "worked on once more");
 }
 
-/// S4.f2, where a failed look at the rows was an empty one, and all progress was wiped.
-#[test]
-fn a_table_that_cannot_be_read_is_not_taken_for_an_empty_one() {
-    let mut world = World::new(7, 4);
-    world.start("a");
-    world.put(100);
-    world.until_all_is_read();
-    world.start("b");
-    for name in ["a", "b"] {
-        world.workers[name].way.every(Call::Read, Fault::Fail);
-    }
-    world.put(100);
-    world.run_for(TTL * 3);
-    assert_eq!((world.shares()["a"], world.shares()["b"]), (4, 0), "as nobody knows better");
-
-    for name in ["a", "b"] {
-        world.workers[name].way.heal();
-    }
-    world.until_shared(&[("a", 2), ("b", 2)]);
-
-    world.until_all_is_read();
-    assert_eq!(world.log.replayed(), 0);
-    assert_eq!(world.rows(), 4);
-}
-
 #[test]
 fn a_stream_that_fails_is_asked_again_and_nothing_is_lost() {
     let mut world = World::new(4, 4);

@@ -61,7 +61,7 @@ async fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
     open_table(&arguments.store).await?;
 
     if let Some(stream) = arguments.stream {
-        let fleet = Fleet::new(arguments.store, options, Stream::in_aws(stream)?);
+        let fleet = Fleet::new(arguments.store, options, Stream::in_aws(&stream)?);
         return read(fleet, workers).await;
     }
     let stream = SimStream::new(shards);

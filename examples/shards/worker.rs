@@ -99,14 +99,14 @@ impl Plan {
 
 impl Stream {
     #[cfg(feature = "aws")]
-    pub(crate) fn in_aws(stream: String) -> Result<Self, Failure> {
+    pub(crate) fn in_aws(stream: &str) -> Result<Self, Failure> {
         // Opened once here, so that what is missing is told before anything starts.
-        lease_examples::kinesis::open(&stream)?;
-        Ok(Self::InAws(stream))
+        lease_examples::kinesis::open(stream)?;
+        Ok(Self::InAws(stream.to_owned()))
     }
 
     #[cfg(not(feature = "aws"))]
-    pub(crate) fn in_aws(stream: String) -> Result<Self, Failure> {
+    pub(crate) fn in_aws(stream: &str) -> Result<Self, Failure> {
         Err(format!("stream {stream} is in AWS: run with `--features aws`").into())
     }
 

@@ -69,7 +69,7 @@ fn workers_that_begin_together_begin_at_one_moment() {
     let mut world = World::new(3, 40);
     for name in ["a", "b", "c"] {
         start_at_latest(&mut world, name);
-        world.run_for(Duration::from_millis(7));
+        world.run_for(Duration::from_millis(2));
     }
 
     world.until("all have rows", TTL, |world| world.rows() == 40);

@@ -19,7 +19,7 @@ use crate::decide::{Decision, Surplus, decide};
 use crate::expected::Expected;
 use crate::fleet::{self, Sightings};
 use crate::names::RowName;
-use crate::plan::{Member, Standing, plan};
+use crate::plan::{Member, Standing, plan_amid};
 use crate::position::Position;
 use crate::processor::ProcessorError;
 use crate::row::ShardRow;
@@ -43,6 +43,8 @@ pub(crate) struct Running {
     reading: BTreeMap<LeaseKey, watch::Sender<Order>>,
     out_of_time: CancellationToken,
     synchronised: Option<Instant>,
+    /// Whether a shard has ended since: then others may have.
+    is_reshaped: bool,
     expected: Expected,
     stopped_by: Option<ProcessorError>,
     /// When it has to be gone.
@@ -62,6 +64,7 @@ impl Running {
             reading: BTreeMap::new(),
             out_of_time: CancellationToken::new(),
             synchronised: None,
+            is_reshaped: false,
             expected: Expected::default(),
             stopped_by: None,
             deadline: None,
@@ -95,8 +98,8 @@ impl Running {
                 Some(key) = self.expected.next() => self.claim(vec![key]).await,
                 () = sleep_until(next_tick) => {
                     let begun = now();
-                    self.tick().await;
-                    next_tick = begun + self.pause();
+                    let has_looked = self.tick().await;
+                    next_tick = begun + self.pause(has_looked);
                 }
             }
         }
@@ -105,32 +108,34 @@ impl Running {
         stopped_by.map_or(Ok(()), |cause| Err(WorkerError::Stopped(cause)))
     }
 
-    /// From one tick to the next. It is short as long as the worker reads nothing, since it does not
-    /// count yet, or is not there for the others.
-    fn pause(&self) -> Duration {
+    /// From one tick to the next. It is short where the last came to nothing, and as long as there
+    /// are workers that do not count yet, this one perhaps: nobody who counts reads less for that,
+    /// and who does not reads nothing.
+    fn pause(&self, has_looked: HasLooked) -> Duration {
         let tick = self.worker.settings.tick();
-        let counts = self.row.is_some() && self.sightings.counts(&self.worker.me.name);
-        if counts { tick } else { tick.min(SETTLING) }
+        let is_settled = has_looked == HasLooked::Yes && self.sightings.all_count();
+        if is_settled { tick } else { tick.min(SETTLING) }
     }
 
     /// Looks at all rows, and does what is its own part.
-    async fn tick(&mut self) {
+    async fn tick(&mut self) -> HasLooked {
         if let Err(cause) = self.be_there().await {
             let cause = &cause as &dyn std::error::Error;
-            return warn!(error = cause, "worker's own row not written");
+            warn!(error = cause, "worker's own row not written");
+            return HasLooked::No;
         }
         if self.row.is_none() {
-            return;
+            return HasLooked::No;
         }
-        let Some(mut snapshot) = self.look().await else { return };
+        let Some(mut snapshot) = self.look().await else { return HasLooked::No };
         let mut members = self.sightings.look(std::mem::take(&mut snapshot.members));
         members.sort_by(|one, other| one.name.cmp(&other.name));
         if self.synchronise(&snapshot, &members).await {
-            let Some(again) = self.look().await else { return };
+            let Some(again) = self.look().await else { return HasLooked::No };
             snapshot = again;
         }
         let held = snapshot.placement();
-        let planned = plan(&held, &members);
+        let planned = plan_amid(&snapshot.reshaping(), &held, &members);
         let reading = self.reading.keys().cloned().collect();
         let mut decision = decide(&self.worker.me.name, &reading, &held, &planned);
         let is_other = members != self.members;
@@ -139,6 +144,7 @@ impl Running {
         decision.give = self.surplus.ripened(decision.give, now(), wait);
         debug!(?decision, members = self.members.len(), "tick");
         self.act(decision).await;
+        HasLooked::Yes
     }
 
     async fn look(&self) -> Option<Snapshot> {
@@ -255,7 +261,10 @@ impl Running {
         match ended {
             Some(Ended::Lost | Ended::Given | Ended::GivenUp) => false,
             // What it became is free.
-            Some(Ended::ShardEnd) => true,
+            Some(Ended::ShardEnd) => {
+                self.is_reshaped = true;
+                true
+            }
             // Its row goes with the next look at the stream, which is due.
             Some(Ended::Gone) => {
                 self.synchronised = None;
@@ -284,11 +293,15 @@ impl Running {
         let first = members.iter().map(|member| &member.name).min();
         let turns = if first == Some(&self.worker.me.name) { 1 } else { 5 };
         let interval = settings.sync_interval * turns;
+        // When streams are reshaped, shards end by the dozen: as soon as all that they become has
+        // a row, everybody knows how many there will be.
+        let interval = if self.is_reshaped { interval.min(settings.tick()) } else { interval };
         let is_due = self.synchronised.is_none_or(|last| last.elapsed() >= interval);
         if !is_due && !self.worker.sync.is_new_to(snapshot) {
             return false;
         }
         let begun = now();
+        self.is_reshaped = false;
         let compared = self.worker.sync.synchronise(snapshot, &self.worker.locker).await;
         // What failed is tried again at the next tick: a shard without a row is read by nobody.
         self.synchronised = (!compared.failed).then_some(begun);
@@ -363,7 +376,14 @@ async fn until(deadline: Option<Instant>) {
     }
 }
 
-/// From one look to the next of a worker that does not count yet: those that begin together do so
+/// Whether a tick could look at the rows, so that it did what there was to be done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum HasLooked {
+    Yes,
+    No,
+}
+
+/// From one look to the next where a worker does not count yet: those that begin together do so
 /// within a second of each other.
 const SETTLING: Duration = Duration::from_secs(1);
 

@@ -102,4 +102,22 @@ async fn a_tick_reads_each_row_once_and_costs_little_more_for_each_of_many_than_
     }
 }
 
+#[tokio::test(start_paused = true)]
+async fn what_was_merged_passes_and_what_it_became_is_coming() {
+    let fleet = Fleet::new(3, 1).await;
+    let stream = SimStream::new(3);
+    let [one, other] = [0, 1].map(|shard| stream.open_shards()[shard].id.clone());
+    let child = stream.merge(&one, &other).unwrap();
+    let child = stream.open_shards().into_iter().find(|shard| shard.id == child).unwrap();
+    let key = |shard| fleet.application.shard(&ShardName { stream: None, shard });
+    let attributes = row::of_new(&child, &Position::TrimHorizon);
+    assert!(fleet.table.create(&key(child.id), &attributes).await.unwrap());
+
+    let snapshot = Snapshot::take(&fleet.table, &fleet.application).await.unwrap();
+    let reshaping = snapshot.reshaping();
+
+    assert_eq!(reshaping.passing, BTreeSet::from([key(one), key(other)]));
+    assert_eq!(reshaping.coming, 1);
+}
+
 const WORKERS: usize = 50;

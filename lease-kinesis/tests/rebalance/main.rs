@@ -178,8 +178,6 @@ fn longest_idle(event: Event) -> Millis {
         Event::OneCrashes | Event::LeaderCrashes | Event::OnePauses | Event::OneIsCutOff => {
             TTL + TICK + A_BATCH
         }
-        // One request in ten is in vain, and some are made once a tick.
-        Event::ThrottledJoin => 2 * TICK + A_BATCH,
         _ => TICK + A_BATCH,
     }
 }

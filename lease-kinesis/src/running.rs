@@ -103,7 +103,9 @@ impl Running {
                     }
                 }
                 Some(compared) = self.comparing.join_next() => {
-                    if self.has_compared(compared) {
+                    if let Ok((begun, compared)) = compared
+                        && self.has_compared(begun, compared)
+                    {
                         next_tick = now();
                     }
                 }
@@ -343,8 +345,7 @@ impl Running {
     }
 
     /// Streams and rows were compared; says whether to look at the table at once.
-    fn has_compared(&mut self, compared: Result<(Instant, Compared), JoinError>) -> bool {
-        let Ok((begun, compared)) = compared else { return false };
+    fn has_compared(&mut self, begun: Instant, compared: Compared) -> bool {
         // What failed is tried again at the next tick: a shard without a row is read by nobody.
         self.synchronised = (!compared.failed).then_some(begun);
         compared.made_any && !compared.failed
@@ -435,7 +436,7 @@ enum Looked {
 const SETTLING: Duration = Duration::from_secs(1);
 
 /// For a comparison of streams and rows: many pages of shards, and as many rows to be made.
-const LONGEST_COMPARISON: Duration = Duration::from_secs(300);
+const LONGEST_COMPARISON: Duration = Duration::from_mins(5);
 
 const CLAIMS_AT_ONCE: usize = 32;
 

@@ -112,7 +112,7 @@ impl Running {
                 Some(key) = self.expected.next() => self.claim(vec![key]).await,
                 () = sleep_until(next_tick) => {
                     let begun = now();
-                    let looked = self.tick().await;
+                    let looked = self.tick(begun).await;
                     next_tick = begun + self.pause(looked);
                 }
             }
@@ -126,13 +126,16 @@ impl Running {
     /// as long as there are workers that do not count yet, this one perhaps: nobody who counts reads
     /// less for that, and who does not reads nothing.
     fn pause(&self, looked: Looked) -> Duration {
-        let tick = self.worker.settings.tick();
         let is_settled = looked == Looked::Settled && self.sightings.all_count();
-        if is_settled { tick } else { tick.min(SETTLING) }
+        if is_settled { self.worker.settings.tick() } else { self.settling() }
+    }
+
+    fn settling(&self) -> Duration {
+        self.worker.settings.tick().min(SETTLING)
     }
 
     /// Looks at all rows, and does what is its own part.
-    async fn tick(&mut self) -> Looked {
+    async fn tick(&mut self, begun: Instant) -> Looked {
         if let Err(cause) = self.be_there().await {
             let cause = &cause as &dyn std::error::Error;
             warn!(error = cause, "worker's own row not written");
@@ -142,7 +145,8 @@ impl Running {
             return Looked::InVain;
         }
         let Some(mut snapshot) = self.look().await else { return Looked::InVain };
-        let mut members = self.sightings.look(std::mem::take(&mut snapshot.members));
+        let seen = std::mem::take(&mut snapshot.members);
+        let mut members = self.sightings.look(seen, begun, self.settling());
         members.sort_by(|one, other| one.name.cmp(&other.name));
         self.synchronise(&snapshot, &members);
         let held = snapshot.placement();
@@ -338,17 +342,16 @@ impl Running {
         let snapshot = snapshot.clone();
         let compare = async move {
             let compared = timeout(LONGEST_COMPARISON, sync.synchronise(&snapshot, &locker)).await;
-            let unknown = |_elapsed| Compared { made_any: true, failed: true };
-            (begun, compared.unwrap_or_else(unknown))
+            (begun, compared.unwrap_or(Compared::Failed))
         };
         self.comparing.spawn(compare.in_current_span());
     }
 
     /// Streams and rows were compared; says whether to look at the table at once.
     fn has_compared(&mut self, begun: Instant, compared: Compared) -> bool {
-        // What failed is tried again at the next tick: a shard without a row is read by nobody.
-        self.synchronised = (!compared.failed).then_some(begun);
-        compared.made_any && !compared.failed
+        // Anything else is looked into at the next tick: a shard without a row is read by nobody.
+        self.synchronised = (compared == Compared::Same).then_some(begun);
+        compared == Compared::Changed
     }
 
     /// Keeps its own row, by which the others see it.

@@ -1,0 +1,9 @@
+//! The floor, this library and its peers, each as a [`Lock`](crate::lock::Lock).
+
+pub(crate) mod bare_dynamodb;
+pub(crate) mod bare_redis;
+pub(crate) mod dynamodb_lease;
+pub(crate) mod dynamodb_lock;
+pub(crate) mod ours;
+pub(crate) mod redlock;
+pub(crate) mod rslock;

@@ -1,0 +1,78 @@
+//! This library: the store alone, and with the locker that users have.
+
+use async_trait::async_trait;
+use lease_core::{
+    Attempt, Claim, Grant, Lease, LeaseKey, LeaseOptions, Lessee, LockStore, Locker, Nonce,
+    Obtained,
+};
+
+use crate::TTL;
+use crate::lock::{Held, Lock};
+
+/// The store's own calls: no heartbeats, and nobody waits.
+pub(crate) struct Store<S>(pub(crate) S);
+
+struct StoreHeld<S> {
+    store: S,
+    grant: Grant,
+}
+
+#[async_trait]
+impl<S: LockStore + Clone> Lock for Store<S> {
+    fn name(&self) -> &'static str {
+        "this library's store"
+    }
+
+    async fn take(&self, key: &str) -> Option<Box<dyn Held>> {
+        let lessee = Lessee::new("bench").unwrap();
+        let claim = Claim::new(LeaseKey::new(key).unwrap(), lessee, Nonce::random(), TTL);
+        match self.0.obtain(&claim).await {
+            Ok(Obtained::Granted(grant, _)) => {
+                Some(Box::new(StoreHeld { store: self.0.clone(), grant }))
+            }
+            Ok(Obtained::Held(_)) | Err(_) => None,
+        }
+    }
+}
+
+#[async_trait]
+impl<S: LockStore> Held for StoreHeld<S> {
+    async fn free(self: Box<Self>) {
+        // A lease that is not freed shows in what comes next.
+        drop(self.store.release(&self.grant, None).await);
+    }
+}
+
+/// With heartbeats, the loss told in time, and waiting that is woken.
+pub(crate) struct WithLocker(Locker);
+
+impl WithLocker {
+    pub(crate) fn new(store: impl LockStore) -> Self {
+        Self(Locker::new(store).with_options(LeaseOptions::new(TTL).unwrap()))
+    }
+}
+
+#[async_trait]
+impl Lock for WithLocker {
+    fn name(&self) -> &'static str {
+        "this library"
+    }
+
+    async fn take(&self, key: &str) -> Option<Box<dyn Held>> {
+        let key = LeaseKey::new(key).unwrap();
+        // At once where it is free, as most are.
+        let lease = match self.0.obtain(&key).await {
+            Ok(Attempt::Obtained(lease)) => lease,
+            Ok(Attempt::Held(_)) => self.0.wait_until_obtained(&key).await.ok()?,
+            Err(_) => return None,
+        };
+        Some(Box::new(lease))
+    }
+}
+
+#[async_trait]
+impl Held for Lease {
+    async fn free(self: Box<Self>) {
+        drop(self.release().await);
+    }
+}

@@ -1,0 +1,159 @@
+//! Tables and plots of what was measured.
+
+use std::fmt::Write as _;
+use std::path::Path;
+use std::{fs, io};
+
+use plotters::prelude::*;
+
+use crate::machine;
+use crate::race::{Spread, Standing};
+
+/// Whether more is better.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Better {
+    More,
+    Less,
+}
+
+/// What came of one scenario.
+pub(crate) struct Table {
+    /// The name of its plot's file.
+    pub(crate) name: String,
+    pub(crate) title: String,
+    pub(crate) unit: &'static str,
+    pub(crate) better: Better,
+    pub(crate) standings: Vec<Standing>,
+}
+
+/// All tables of a run.
+pub(crate) struct Report {
+    head: String,
+    tables: Vec<Table>,
+}
+
+impl Table {
+    pub(crate) fn markdown(&self) -> String {
+        let better = match self.better {
+            Better::More => "more is better",
+            Better::Less => "less is better",
+        };
+        let unit = self.unit;
+        let mut text =
+            format!("### {}\n\n| | {unit}, {better} | ratio |\n|---|--:|--:|\n", self.title);
+        for standing in &self.standings {
+            let (value, ratio) = (Spread::of(&standing.values), Spread::of(&standing.ratios));
+            let value = value.map_or_else(|| "never".to_owned(), |it| number(it.median));
+            let ratio = ratio.map_or_else(String::new, |it| {
+                format!("{:.2} ({:.2} to {:.2})", it.median, it.low, it.high)
+            });
+            let failed = match standing.failed {
+                0 => String::new(),
+                failed => format!("; {failed} rounds came to no end"),
+            };
+            // Writing to a text cannot fail.
+            let _ = writeln!(text, "| {} | {value} | {ratio}{failed} |", standing.name);
+        }
+        text
+    }
+
+    /// A bar for each contestant: its ratio, and the quarters around it.
+    fn plot(&self, path: &Path) -> Result<(), Box<dyn std::error::Error>> {
+        let bars: Vec<_> =
+            self.standings.iter().filter_map(|it| Some((it, Spread::of(&it.ratios)?))).collect();
+        let height = 60 + 30 * u32::try_from(bars.len())?;
+        let most = bars.iter().map(|(_, ratio)| ratio.high).fold(1.0, f64::max) * 1.05;
+        let area = SVGBackend::new(path, (760, height)).into_drawing_area();
+        area.fill(&WHITE)?;
+        let rows = i32::try_from(bars.len())?;
+        let mut chart = ChartBuilder::on(&area)
+            .caption(&self.title, ("sans-serif", 16))
+            .margin(8)
+            .x_label_area_size(24)
+            .y_label_area_size(190)
+            .build_cartesian_2d(0.0..most, (0..rows - 1).into_segmented())?;
+        chart
+            .configure_mesh()
+            .disable_y_mesh()
+            .x_desc("ratio to the first")
+            .y_label_formatter(&|at| match at {
+                SegmentValue::CenterOf(row) => {
+                    // The first is on top.
+                    let place = usize::try_from(rows - 1 - row).unwrap_or(usize::MAX);
+                    bars.get(place).map_or_else(String::new, |(it, _)| it.name.clone())
+                }
+                _ => String::new(),
+            })
+            .draw()?;
+        chart.draw_series(bars.iter().zip((0..rows).rev()).map(|((it, ratio), row)| {
+            let colour =
+                if it.name.starts_with("this library") { BLUE } else { RGBColor(150, 150, 150) };
+            let mut bar = Rectangle::new(
+                [(0.0, SegmentValue::Exact(row)), (ratio.median, SegmentValue::Exact(row + 1))],
+                colour.filled(),
+            );
+            bar.set_margin(5, 5, 0, 0);
+            bar
+        }))?;
+        chart.draw_series(bars.iter().zip((0..rows).rev()).map(|((_, ratio), row)| {
+            let at = SegmentValue::CenterOf(row);
+            PathElement::new(vec![(ratio.low, at.clone()), (ratio.high, at)], BLACK.stroke_width(2))
+        }))?;
+        area.present()?;
+        Ok(())
+    }
+}
+
+impl Report {
+    pub(crate) fn begin() -> Self {
+        let (today, machine) = (machine::today(), machine::described());
+        Self { head: format!("{today}, {machine}."), tables: Vec::new() }
+    }
+
+    pub(crate) fn head(&self) -> &str {
+        &self.head
+    }
+
+    pub(crate) fn add(&mut self, table: Table) {
+        self.tables.push(table);
+    }
+
+    /// Puts the tables between the marks of `path`, and the plots into `plots/` beside it.
+    pub(crate) fn write(&self, path: &Path) -> Result<(), Box<dyn std::error::Error>> {
+        let text = fs::read_to_string(path)?;
+        let parts = text.split_once(BEGIN).and_then(|(before, rest)| {
+            let (_, after) = rest.split_once(END)?;
+            Some((before, after))
+        });
+        let Some((before, after)) = parts else {
+            let missing = format!("{} has no marks {BEGIN} and {END}", path.display());
+            return Err(io::Error::new(io::ErrorKind::InvalidData, missing).into());
+        };
+        let plots = path.with_file_name("plots");
+        fs::create_dir_all(&plots)?;
+        let mut middle = format!("{BEGIN}\n{}\n\n", self.head);
+        for table in &self.tables {
+            table.plot(&plots.join(format!("{}.svg", table.name)))?;
+            let _ = writeln!(
+                middle,
+                "{}\n![{}](plots/{}.svg)\n",
+                table.markdown(),
+                table.title,
+                table.name
+            );
+        }
+        fs::write(path, format!("{before}{middle}{END}{after}"))?;
+        Ok(())
+    }
+}
+
+fn number(value: f64) -> String {
+    match value {
+        _ if value >= 100.0 => format!("{value:.0}"),
+        _ if value >= 1.0 => format!("{value:.2}"),
+        _ => format!("{value:.3}"),
+    }
+}
+
+const BEGIN: &str = "<!-- measured -->";
+const END: &str = "<!-- end of what was measured -->";

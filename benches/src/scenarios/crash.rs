@@ -1,0 +1,139 @@
+//! How long a key is nobody's whose holder has died.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use lease_core::{BootClock, Clock};
+use lease_dynamodb::DynamoDbStore;
+use lease_redis::RedisStore;
+use lease_tests::dynamodb::{Server, client_of};
+use lease_tests::redis::RedisServer;
+use tokio::time::{sleep, timeout};
+
+use crate::TTL;
+use crate::lock::Lock;
+use crate::locks::dynamodb_lease::DynamoDbLease;
+use crate::locks::dynamodb_lock::DynamoDbLock;
+use crate::locks::ours::WithLocker;
+use crate::locks::redlock::Redlock;
+use crate::locks::rslock::Rslock;
+use crate::race::Race;
+use crate::report::{Better, Table};
+
+/// Makes a lock on the server of that address, as a process of its own has it: holder or waiter.
+type Make =
+    fn(std::net::SocketAddr, &'static str) -> Pin<Box<dyn Future<Output = Arc<dyn Lock>> + Send>>;
+
+const ON_REDIS: [Make; 3] = [
+    |address, _| {
+        Box::pin(async move {
+            let store = RedisStore::connect(&format!("redis://{address}")).await.unwrap();
+            Arc::new(WithLocker::new(store)) as Arc<dyn Lock>
+        })
+    },
+    |address, _| {
+        Box::pin(
+            async move { Arc::new(Rslock::new(&[format!("redis://{address}")])) as Arc<dyn Lock> },
+        )
+    },
+    |address, _| {
+        Box::pin(
+            async move { Arc::new(Redlock::new(&[format!("redis://{address}")])) as Arc<dyn Lock> },
+        )
+    },
+];
+
+const ON_DYNAMODB: [Make; 3] = [
+    |address, _| {
+        Box::pin(async move {
+            let store = DynamoDbStore::new(client_of(address), "leases");
+            Arc::new(WithLocker::new(store)) as Arc<dyn Lock>
+        })
+    },
+    |address, _| {
+        Box::pin(async move {
+            Arc::new(DynamoDbLease::with_table(client_of(address)).await) as Arc<dyn Lock>
+        })
+    },
+    |address, owner| {
+        Box::pin(async move {
+            Arc::new(DynamoDbLock::new(format!("http://{address}"), owner)) as Arc<dyn Lock>
+        })
+    },
+];
+
+pub(crate) async fn of_a_holder(rounds: usize) -> Vec<Table> {
+    let rounds = rounds.min(2);
+    let redis = RedisServer::start();
+    let dynamodb = Server::dynoxide().await;
+    let client = dynamodb.client();
+    DynamoDbStore::new(client.clone(), "leases").ensure_table().await.unwrap();
+    DynamoDbLease::make_table(&client).await;
+    DynamoDbLock::make_table(&client).await;
+    let mut tables = Vec::new();
+    for (place, address, contestants) in
+        [("Redis", redis.address(), ON_REDIS), ("DynamoDB", dynamodb.address(), ON_DYNAMODB)]
+    {
+        for (name, when, dead_for) in [
+            ("watched", "by one that waits already", Duration::ZERO),
+            ("unwatched", "by one that comes 15 s later", Duration::from_secs(15)),
+        ] {
+            let mut race = Race::default();
+            for make in contestants {
+                let mut round = 0;
+                let label = make(address, "label").await.name();
+                race.enter(label, move || {
+                    round += 1;
+                    taken_over(make, address, format!("{label}-{name}-{round}"), dead_for)
+                });
+            }
+            tables.push(Table {
+                name: format!("crash-{}-{name}", place.to_lowercase()),
+                title: format!(
+                    "A key with a ttl of 10 s, whose holder died, is taken on {place} {when}"
+                ),
+                unit: "s",
+                better: Better::Less,
+                standings: race.run(rounds).await,
+            });
+        }
+    }
+    tables
+}
+
+/// Seconds that somebody waits for a key whose holder has died.
+async fn taken_over(
+    make: Make,
+    address: std::net::SocketAddr,
+    key: String,
+    dead_for: Duration,
+) -> Option<f64> {
+    let clock = BootClock::new();
+    let held = key.clone();
+    // A runtime that ends at once: no release, no heartbeat, no word.
+    let died = std::thread::spawn(move || {
+        let runtime = tokio::runtime::Runtime::new().unwrap();
+        runtime.block_on(async {
+            let lock = make(address, "holder").await;
+            std::mem::forget(lock.take(&held).await.unwrap());
+            std::mem::forget(lock);
+        });
+        runtime.shutdown_background();
+    });
+    tokio::task::spawn_blocking(move || died.join().unwrap()).await.unwrap();
+    sleep(dead_for).await;
+    let began = clock.now();
+    let lock = make(address, "waiter").await;
+    let waited = timeout(TTL * 9, async {
+        loop {
+            if let Some(held) = lock.take(&key).await {
+                return held;
+            }
+        }
+    });
+    let held = waited.await.ok()?;
+    let took = clock.now().since(began).as_secs_f64();
+    held.free().await;
+    Some(took)
+}

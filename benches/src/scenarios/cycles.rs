@@ -1,0 +1,191 @@
+//! A key that nobody else wants is taken and freed.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use lease_core::{BootClock, Clock};
+use lease_dynamodb::DynamoDbStore;
+use lease_redis::{RedisQuorum, RedisStore};
+use lease_tests::dynamodb::Server;
+use lease_tests::latency::Latency;
+use lease_tests::redis::{RedisServer, independent};
+use tokio::time::timeout;
+
+use crate::PATIENCE;
+use crate::lock::Lock;
+use crate::locks::bare_dynamodb::BareDynamoDb;
+use crate::locks::bare_redis::Bare;
+use crate::locks::dynamodb_lease::DynamoDbLease;
+use crate::locks::dynamodb_lock::DynamoDbLock;
+use crate::locks::ours::{Store, WithLocker};
+use crate::locks::redlock::Redlock;
+use crate::locks::rslock::Rslock;
+use crate::race::{Race, Spread, Standing};
+use crate::report::{Better, Table};
+
+pub(crate) async fn on_redis(rounds: usize) -> Vec<Table> {
+    let server = RedisServer::start();
+    let urls = [server.url()];
+    let store = RedisStore::connect(&server.url()).await.unwrap();
+    let locks: Vec<Arc<dyn Lock>> = vec![
+        Arc::new(Bare::connect(&urls).await),
+        Arc::new(Store(store.clone())),
+        Arc::new(WithLocker::new(store)),
+        Arc::new(Rslock::new(&urls)),
+        Arc::new(Redlock::new(&urls)),
+    ];
+    per_second("redis", "one Redis", &locks, rounds, 8_000).await
+}
+
+pub(crate) async fn on_a_quorum(rounds: usize) -> Vec<Table> {
+    let servers = independent(5);
+    let urls: Vec<_> = servers.iter().map(RedisServer::url).collect();
+    per_second("quorum", "5 Redis", &quorums(&urls).await, rounds, 2_000).await
+}
+
+pub(crate) async fn on_dynamodb(rounds: usize) -> Vec<Table> {
+    let server = Server::dynoxide().await;
+    let client = server.client();
+    let store = DynamoDbStore::new(client.clone(), "leases");
+    store.ensure_table().await.unwrap();
+    DynamoDbLock::make_table(&client).await;
+    let locks: Vec<Arc<dyn Lock>> = vec![
+        Arc::new(BareDynamoDb::new(client.clone()).await),
+        Arc::new(Store(store.clone())),
+        Arc::new(WithLocker::new(store)),
+        Arc::new(DynamoDbLease::new(client).await),
+        Arc::new(DynamoDbLock::new(format!("http://{}", server.address()), "bench")),
+    ];
+    per_second("dynamodb", "DynamoDB", &locks, rounds, 1_000).await
+}
+
+async fn quorums(urls: &[String]) -> Vec<Arc<dyn Lock>> {
+    let quorum = RedisQuorum::builder(urls.to_vec()).without_quarantine().connect().await.unwrap();
+    vec![
+        Arc::new(Bare::connect(urls).await),
+        Arc::new(Store(quorum.clone())),
+        Arc::new(WithLocker::new(quorum)),
+        Arc::new(Rslock::new(urls)),
+        Arc::new(Redlock::new(urls)),
+    ]
+}
+
+async fn per_second(
+    name: &str,
+    place: &str,
+    locks: &[Arc<dyn Lock>],
+    rounds: usize,
+    cycles: usize,
+) -> Vec<Table> {
+    let mut tables = Vec::new();
+    for tasks in [1, 64] {
+        let mut race = Race::default();
+        for lock in locks {
+            race.enter(lock.name(), move || cycles_per_second(Arc::clone(lock), tasks, cycles));
+        }
+        let of = if tasks == 1 { "1 task" } else { "64 tasks" };
+        tables.push(Table {
+            name: format!("{name}-{tasks}"),
+            title: format!("A free key is taken and freed on {place}, by {of}"),
+            unit: "per second",
+            better: Better::More,
+            standings: race.run(rounds).await,
+        });
+    }
+    tables
+}
+
+async fn cycles_per_second(lock: Arc<dyn Lock>, tasks: usize, cycles: usize) -> Option<f64> {
+    let clock = BootClock::new();
+    let began = clock.now();
+    let of_each = cycles / tasks;
+    let all = (0..tasks).map(|task| {
+        let lock = Arc::clone(&lock);
+        tokio::spawn(async move {
+            for _ in 0..of_each {
+                lock.take(&format!("key-{task}")).await?.free().await;
+            }
+            Some(())
+        })
+    });
+    let all = timeout(PATIENCE, join_all(all)).await.ok()?;
+    let done = all.into_iter().filter(|done| matches!(done, Ok(Some(())))).count();
+    let count = u32::try_from(of_each * tasks).unwrap();
+    let took = clock.now().since(began).as_secs_f64();
+    (done == tasks).then(|| f64::from(count) / took)
+}
+
+/// What becomes of one of five.
+#[derive(Clone, Copy)]
+enum Missing {
+    None,
+    /// It accepts connections, and answers nothing.
+    Hung,
+    /// It is gone, and what is in front of it closes connections.
+    Dead,
+}
+
+pub(crate) async fn with_one_missing(rounds: usize) -> Vec<Table> {
+    let mut tables = Vec::new();
+    for missing in [Missing::None, Missing::Hung, Missing::Dead] {
+        let (name, state) = match missing {
+            Missing::None => ("all", "all there"),
+            Missing::Hung => ("hung", "one of them hung"),
+            Missing::Dead => ("dead", "one of them dead"),
+        };
+        tables.push(Table {
+            name: format!("missing-{name}"),
+            title: format!("A free key is taken on 5 Redis at 5 ms, {state}"),
+            unit: "ms, median",
+            better: Better::Less,
+            standings: latencies(missing, rounds).await,
+        });
+    }
+    tables
+}
+
+async fn latencies(missing: Missing, rounds: usize) -> Vec<Standing> {
+    let mut servers = independent(5);
+    let mut ways = Vec::new();
+    for server in &servers {
+        ways.push(Latency::start(server.address(), Duration::from_millis(5)).await.unwrap());
+    }
+    let urls: Vec<_> = ways.iter().map(|way| format!("redis://{}", way.address())).collect();
+    let locks = quorums(&urls).await;
+    // All have their connections.
+    for lock in &locks {
+        if let Some(held) = lock.take("warm").await {
+            held.free().await;
+        }
+    }
+    match missing {
+        Missing::None => (),
+        Missing::Hung => servers[0].hang(),
+        Missing::Dead => servers[0].kill(),
+    }
+    let mut race = Race::default();
+    for lock in &locks {
+        race.enter(lock.name(), move || median_latency(Arc::clone(lock)));
+    }
+    let standings = race.run(rounds).await;
+    servers[0].go_on();
+    standings
+}
+
+/// Milliseconds until a key is taken.
+async fn median_latency(lock: Arc<dyn Lock>) -> Option<f64> {
+    let clock = BootClock::new();
+    let mut taken = Vec::new();
+    let cycles = async {
+        for _ in 0..20 {
+            let began = clock.now();
+            let held = lock.take("key").await?;
+            taken.push(clock.now().since(began).as_secs_f64() * 1e3);
+            held.free().await;
+        }
+        Some(())
+    };
+    timeout(PATIENCE, cycles).await.ok()??;
+    Some(Spread::of(&taken)?.median)
+}

@@ -1,0 +1,191 @@
+//! A key goes from its holder to one of those who wait for it.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use lease_core::{BootClock, Clock};
+use lease_dynamodb::DynamoDbStore;
+use lease_redis::RedisStore;
+use lease_tests::dynamodb::Server;
+use lease_tests::latency::Latency;
+use lease_tests::redis::RedisServer;
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+use tokio::time::{sleep, timeout};
+
+use super::requests::commands;
+use crate::PATIENCE;
+use crate::lock::Lock;
+use crate::locks::bare_dynamodb::{BareDynamoDb, Polling};
+use crate::locks::bare_redis::Passed;
+use crate::locks::dynamodb_lease::DynamoDbLease;
+use crate::locks::dynamodb_lock::DynamoDbLock;
+use crate::locks::ours::WithLocker;
+use crate::locks::redlock::Redlock;
+use crate::locks::rslock::Rslock;
+use crate::race::{Race, Spread, Standing};
+use crate::report::{Better, Table};
+
+pub(crate) async fn between_waiters(rounds: usize) -> Vec<Table> {
+    let mut tables = Vec::new();
+    for waiters in [8, 64] {
+        tables.extend(on_redis(waiters, rounds).await);
+    }
+    tables.push(on_dynamodb(rounds).await);
+    tables
+}
+
+/// Makes a lock with connections of its own, as another process has them.
+type Make = fn(String) -> Pin<Box<dyn Future<Output = Arc<dyn Lock>>>>;
+
+const ON_REDIS: [Make; 4] = [
+    |url| Box::pin(async move { Arc::new(Passed::connect(&url).await) as Arc<dyn Lock> }),
+    |url| {
+        Box::pin(async move {
+            Arc::new(WithLocker::new(RedisStore::connect(&url).await.unwrap())) as Arc<dyn Lock>
+        })
+    },
+    |url| Box::pin(async move { Arc::new(Rslock::new(&[url])) as Arc<dyn Lock> }),
+    |url| Box::pin(async move { Arc::new(Redlock::new(&[url])) as Arc<dyn Lock> }),
+];
+
+async fn on_redis(waiters: usize, rounds: usize) -> [Table; 2] {
+    let server = RedisServer::start();
+    let way = Latency::start(server.address(), ROUND_TRIP).await.unwrap();
+    let url = format!("redis://{}", way.address());
+    let mut race = Race::default();
+    let mut asked: Vec<Standing> = Vec::new();
+    let (told, mut heard) = mpsc::unbounded_channel();
+    let server = Arc::new(server);
+    for make in ON_REDIS {
+        let mut locks = Vec::new();
+        for _ in 0..waiters {
+            locks.push(make(url.clone()).await);
+        }
+        let name = locks[0].name();
+        asked.push(Standing {
+            name: name.to_owned(),
+            values: Vec::new(),
+            ratios: Vec::new(),
+            failed: 0,
+        });
+        let (told, server, mut round) = (told.clone(), Arc::clone(&server), 0);
+        race.enter(name, move || {
+            round += 1;
+            let (locks, server, told) = (locks.clone(), Arc::clone(&server), told.clone());
+            async move {
+                let before = commands(&server);
+                let median = median_gap(&locks, &format!("{name}-{round}")).await;
+                let each = (commands(&server) - before) / f64::from(HAND_OFFS);
+                drop(told.send((name, median.map(|_| each))));
+                median
+            }
+        });
+    }
+    let standings = race.run(rounds).await;
+    drop(told);
+    while let Some((name, each)) = heard.recv().await {
+        let standing = asked.iter_mut().find(|it| it.name == name).unwrap();
+        standing.values.extend(each);
+    }
+    let floor = Spread::of(&asked[0].values).map_or(1.0, |spread| spread.median);
+    for standing in &mut asked {
+        standing.ratios = standing.values.iter().map(|value| value / floor).collect();
+    }
+    let title = format!("{waiters} wait on Redis at {} ms, who have", ROUND_TRIP.as_millis());
+    [
+        Table {
+            name: format!("hand-off-{waiters}"),
+            title: format!("{title} the key after its release"),
+            unit: "ms, median",
+            better: Better::Less,
+            standings,
+        },
+        Table {
+            name: format!("hand-off-{waiters}-commands"),
+            title: format!("{title} sent so many commands for each hand-off"),
+            unit: "commands",
+            better: Better::Less,
+            standings: asked,
+        },
+    ]
+}
+
+async fn on_dynamodb(rounds: usize) -> Table {
+    let server = Server::dynoxide().await;
+    let client = server.client();
+    let store = DynamoDbStore::new(client.clone(), "leases");
+    store.ensure_table().await.unwrap();
+    DynamoDbLock::make_table(&client).await;
+    let endpoint = format!("http://{}", server.address());
+    let bare = Arc::new(Polling(BareDynamoDb::new(client.clone()).await));
+    DynamoDbLease::make_table(&client).await;
+    let mut contestants: Vec<Vec<Arc<dyn Lock>>> = vec![vec![bare; 8]];
+    let (mut ours, mut leases, mut locks) = (Vec::new(), Vec::new(), Vec::new());
+    for waiter in 0..8 {
+        // Each as in a process of its own.
+        ours.push(Arc::new(WithLocker::new(store.clone())) as Arc<dyn Lock>);
+        leases.push(Arc::new(DynamoDbLease::with_table(server.client()).await) as Arc<dyn Lock>);
+        let owner = format!("waiter-{waiter}");
+        locks.push(Arc::new(DynamoDbLock::new(endpoint.clone(), &owner)) as Arc<dyn Lock>);
+    }
+    contestants.extend([ours, leases, locks]);
+    let mut race = Race::default();
+    for locks in contestants {
+        let (name, mut round) = (locks[0].name(), 0);
+        race.enter(name, move || {
+            round += 1;
+            let locks = locks.clone();
+            async move { median_gap(&locks, &format!("{name}-{round}")).await }
+        });
+    }
+    Table {
+        name: "hand-off-dynamodb".to_owned(),
+        title: "8 wait on DynamoDB, who have the key after its release".to_owned(),
+        unit: "ms, median",
+        better: Better::Less,
+        standings: race.run(rounds.min(3)).await,
+    }
+}
+
+/// Milliseconds from a release to the next who has the key, of some hand-offs.
+async fn median_gap(locks: &[Arc<dyn Lock>], key: &str) -> Option<f64> {
+    let clock = Arc::new(BootClock::new());
+    let (held, mut turns) = mpsc::unbounded_channel();
+    let mut waiters = JoinSet::new();
+    for lock in locks {
+        let (lock, clock, held) = (Arc::clone(lock), Arc::clone(&clock), held.clone());
+        let key = key.to_owned();
+        waiters.spawn(async move {
+            loop {
+                let Some(taken) = lock.take(&key).await else { continue };
+                let since = clock.now();
+                // Long enough for all others to be waiting again.
+                sleep(HELD_FOR).await;
+                let until = clock.now();
+                if held.send((since, until)).is_err() {
+                    return;
+                }
+                taken.free().await;
+            }
+        });
+    }
+    let gaps = async {
+        let mut gaps = Vec::new();
+        let mut last = turns.recv().await?.1;
+        for _ in 0..HAND_OFFS {
+            let (since, until) = turns.recv().await?;
+            gaps.push(since.since(last).as_secs_f64() * 1e3);
+            last = until;
+        }
+        Some(Spread::of(&gaps)?.median)
+    };
+    timeout(PATIENCE * 4, gaps).await.ok()?
+}
+
+const ROUND_TRIP: Duration = Duration::from_millis(10);
+
+const HELD_FOR: Duration = Duration::from_millis(100);
+
+const HAND_OFFS: u32 = 20;

@@ -1,0 +1,185 @@
+//! Many leases in one process: what their heartbeats cost, and how much each of them keeps.
+
+use std::alloc::System;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::StreamExt;
+use futures_util::stream;
+use lease_core::{LeaseKey, LeaseOptions, Locker};
+use lease_redis::RedisStore;
+use lease_tests::redis::RedisServer;
+use redis::Script;
+use rslock::LockManager;
+use stats_alloc::{INSTRUMENTED_SYSTEM, StatsAlloc};
+use tokio::task::JoinSet;
+use tokio::time::{interval, sleep};
+
+use crate::TTL;
+use crate::machine::processor_time;
+use crate::race::Standing;
+use crate::report::{Better, Table};
+
+#[global_allocator]
+static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
+
+/// What many leases cost.
+struct Cost {
+    name: &'static str,
+    /// Processor time of the client for each of a thousand heartbeats, in milliseconds.
+    each_thousand: f64,
+    bytes: f64,
+}
+
+pub(crate) async fn in_one_process(rounds: usize) -> Vec<Table> {
+    let mut tables = Vec::new();
+    for leases in [10_000, 100_000] {
+        let mut costs: Vec<Vec<Cost>> = Vec::new();
+        for _ in 0..rounds.min(3) {
+            let mut round = vec![bare(leases).await, ours(leases).await];
+            // A task for each, as its users have to write it: minutes for more.
+            if leases == 10_000 {
+                round.push(rslock(leases).await);
+            }
+            costs.push(round);
+        }
+        let standings = |of: fn(&Cost) -> f64| {
+            let names = costs[0].iter().map(|cost| cost.name).enumerate();
+            names
+                .map(|(place, name)| Standing {
+                    name: name.to_owned(),
+                    values: costs.iter().map(|round| of(&round[place])).collect(),
+                    ratios: costs.iter().map(|round| of(&round[place]) / of(&round[0])).collect(),
+                    failed: 0,
+                })
+                .collect()
+        };
+        tables.push(Table {
+            name: format!("held-{leases}-processor"),
+            title: format!("{leases} leases in one process: processor time for 1,000 heartbeats"),
+            unit: "ms",
+            better: Better::Less,
+            standings: standings(|cost| cost.each_thousand),
+        });
+        tables.push(Table {
+            name: format!("held-{leases}-bytes"),
+            title: format!("{leases} leases in one process: memory for each"),
+            unit: "bytes",
+            better: Better::Less,
+            standings: standings(|cost| cost.bytes),
+        });
+    }
+    tables
+}
+
+/// One script, pipelined for many keys.
+async fn bare(leases: u32) -> Cost {
+    let server = RedisServer::start();
+    let client = redis::Client::open(server.url()).unwrap();
+    let mut connection = client.get_multiplexed_async_connection().await.unwrap();
+    connection.set_response_timeout(Duration::from_secs(60));
+    let script = Script::new(
+        "if redis.call('GET', KEYS[1]) == ARGV[1] then
+            return redis.call('PEXPIRE', KEYS[1], ARGV[2]) end return 0",
+    );
+    script.load_async(&mut connection).await.unwrap();
+    let before = bytes();
+    let keys: Vec<String> = (0..leases).map(|number| format!("key-{number}")).collect();
+    for some in keys.chunks(AT_ONCE) {
+        let mut pipeline = redis::pipe();
+        for key in some {
+            pipeline.cmd("SET").arg(key).arg("value").arg("PX").arg(millis(TTL * 6)).ignore();
+        }
+        let () = pipeline.query_async(&mut connection).await.unwrap();
+    }
+    let kept = bytes() - before;
+    let cpu = processor_time();
+    let mut period = interval(PERIOD);
+    period.tick().await;
+    for _ in 0..PERIODS {
+        period.tick().await;
+        for some in keys.chunks(AT_ONCE) {
+            let mut pipeline = redis::pipe();
+            for key in some {
+                let command = pipeline.cmd("EVALSHA").arg(script.get_hash()).arg(1);
+                command.arg(key).arg("value").arg(millis(TTL));
+            }
+            let answers: Vec<u32> = pipeline.query_async(&mut connection).await.unwrap();
+            assert!(answers.iter().all(|answer| *answer == 1));
+        }
+    }
+    cost("bare pipelined scripts", leases, processor_time() - cpu, kept)
+}
+
+async fn ours(leases: u32) -> Cost {
+    let server = RedisServer::start();
+    let store = RedisStore::connect(&server.url()).await.unwrap();
+    let locker = Locker::new(store).with_options(LeaseOptions::new(TTL).unwrap());
+    let before = bytes();
+    let keys = (0..leases).map(|number| LeaseKey::new(format!("key-{number}")).unwrap());
+    let obtained = stream::iter(keys).map(|key| {
+        let locker = &locker;
+        async move { locker.obtain(&key).await.unwrap().lease().unwrap() }
+    });
+    let held: Vec<_> = obtained.buffer_unordered(AT_ONCE).collect().await;
+    // Until the heartbeats are spread.
+    sleep(PERIOD).await;
+    let kept = bytes() - before;
+    let cpu = processor_time();
+    sleep(PERIOD * PERIODS).await;
+    let cpu = processor_time() - cpu;
+    assert!(held.iter().all(lease_core::Lease::is_held));
+    // Not released one by one.
+    drop(server);
+    cost("this library", leases, cpu, kept)
+}
+
+async fn rslock(leases: u32) -> Cost {
+    let server = RedisServer::start();
+    let locks = Arc::new(LockManager::new(vec![server.url()]));
+    let before = bytes();
+    let mut tasks = JoinSet::new();
+    for number in 0..leases {
+        let locks = Arc::clone(&locks);
+        let key = format!("key-{number}");
+        // Spread, so that they do not all come at one moment.
+        let offset = PERIOD * number / leases;
+        let mut lock = locks.lock(key.as_str(), TTL * 6).await.unwrap();
+        tasks.spawn(async move {
+            sleep(offset).await;
+            let mut period = interval(PERIOD);
+            loop {
+                period.tick().await;
+                lock = locks.extend(&lock, TTL).await.unwrap();
+            }
+        });
+    }
+    sleep(PERIOD).await;
+    let kept = bytes() - before;
+    let cpu = processor_time();
+    sleep(PERIOD * PERIODS).await;
+    cost("rslock 0.10.0, a task for each", leases, processor_time() - cpu, kept)
+}
+
+fn cost(name: &'static str, leases: u32, cpu: f64, kept: usize) -> Cost {
+    let heartbeats = f64::from(leases) * f64::from(PERIODS);
+    let kept = f64::from(u32::try_from(kept).unwrap());
+    Cost { name, each_thousand: cpu * 1e6 / heartbeats, bytes: kept / f64::from(leases) }
+}
+
+/// Bytes allocated and not yet freed.
+fn bytes() -> usize {
+    let stats = ALLOCATOR.stats();
+    stats.bytes_allocated - stats.bytes_deallocated
+}
+
+fn millis(length: Duration) -> u64 {
+    u64::try_from(length.as_millis()).unwrap()
+}
+
+/// As this library has it by default.
+const PERIOD: Duration = Duration::from_nanos(3_333_333_333);
+
+const PERIODS: u32 = 3;
+
+const AT_ONCE: usize = 256;

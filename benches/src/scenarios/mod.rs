@@ -1,0 +1,83 @@
+//! What is measured.
+
+mod crash;
+mod cycles;
+mod hand_off;
+mod held;
+mod memory;
+mod requests;
+
+use std::pin::Pin;
+
+use crate::report::Table;
+
+pub(crate) struct Scenario {
+    pub(crate) name: &'static str,
+    pub(crate) what: &'static str,
+    run: fn(usize) -> Pin<Box<dyn Future<Output = Vec<Table>>>>,
+}
+
+impl Scenario {
+    pub(crate) async fn run(&self, rounds: usize) -> Vec<Table> {
+        (self.run)(rounds).await
+    }
+}
+
+pub(crate) const ALL: &[Scenario] = &[
+    Scenario {
+        name: "redis",
+        what: "a free key is taken and freed on one Redis, by 1 and 64 tasks",
+        run: |rounds| Box::pin(cycles::on_redis(rounds)),
+    },
+    Scenario {
+        name: "quorum",
+        what: "the same on 5 independent Redis",
+        run: |rounds| Box::pin(cycles::on_a_quorum(rounds)),
+    },
+    Scenario {
+        name: "missing",
+        what: "a key is taken on 5 Redis at 5 ms, all there; one hung; one dead",
+        run: |rounds| Box::pin(cycles::with_one_missing(rounds)),
+    },
+    Scenario {
+        name: "dynamodb",
+        what: "a free key is taken and freed on DynamoDB, by 1 and 64 tasks",
+        run: |rounds| Box::pin(cycles::on_dynamodb(rounds)),
+    },
+    Scenario {
+        name: "requests",
+        what: "requests for each operation",
+        run: |_| Box::pin(requests::of_each()),
+    },
+    Scenario {
+        name: "hand-off",
+        what: "a key goes from its holder to one of 8 or 64 who wait, on Redis at 10 ms, on DynamoDB",
+        run: |rounds| Box::pin(hand_off::between_waiters(rounds)),
+    },
+    Scenario {
+        name: "crash",
+        what: "how long a key is nobody's whose holder has died",
+        run: |rounds| Box::pin(crash::of_a_holder(rounds)),
+    },
+    Scenario {
+        name: "held",
+        what: "10,000 and 100,000 leases in one process: processor time, bytes for each",
+        run: |rounds| Box::pin(held::in_one_process(rounds)),
+    },
+    Scenario {
+        name: "memory",
+        what: "the store in memory beside tokio's Mutex",
+        run: |rounds| Box::pin(memory::beside_a_mutex(rounds)),
+    },
+];
+
+/// Those of these names, in the order of [`ALL`]; all, where there are none.
+pub(crate) fn named(names: &[String]) -> Result<Vec<&'static Scenario>, String> {
+    if let Some(unknown) = names.iter().find(|name| ALL.iter().all(|it| it.name != **name)) {
+        let known: Vec<_> = ALL.iter().map(|scenario| scenario.name).collect();
+        return Err(format!("no scenario is called {unknown:?}: there are {}", known.join(", ")));
+    }
+    let chosen =
+        |scenario: &&Scenario| names.is_empty() || names.iter().any(|name| name == scenario.name);
+    Ok(ALL.iter().filter(chosen).collect())
+}

@@ -1,0 +1,91 @@
+//! How many requests an operation takes.
+
+use std::sync::Arc;
+
+use lease_dynamodb::DynamoDbStore;
+use lease_redis::RedisStore;
+use lease_tests::dynamodb::{Count, Server};
+use lease_tests::redis::RedisServer;
+
+use crate::lock::Lock;
+use crate::locks::bare_redis::Bare;
+use crate::locks::dynamodb_lease::DynamoDbLease;
+use crate::locks::ours::WithLocker;
+use crate::locks::redlock::Redlock;
+use crate::locks::rslock::Rslock;
+use crate::race::Standing;
+use crate::report::{Better, Table};
+
+pub(crate) async fn of_each() -> Vec<Table> {
+    vec![on_redis().await, on_dynamodb().await]
+}
+
+/// Commands that the server has carried out, those of scripts included.
+pub(crate) fn commands(server: &RedisServer) -> f64 {
+    let stats = server.command("INFO stats");
+    let line = stats.lines().find_map(|line| line.strip_prefix("total_commands_processed:"));
+    line.and_then(|count| count.trim().parse().ok()).unwrap_or(0.0)
+}
+
+async fn on_redis() -> Table {
+    let server = RedisServer::start();
+    let urls = [server.url()];
+    let store = RedisStore::connect(&server.url()).await.unwrap();
+    let locks: Vec<Arc<dyn Lock>> = vec![
+        Arc::new(Bare::connect(&urls).await),
+        Arc::new(WithLocker::new(store)),
+        Arc::new(Rslock::new(&urls)),
+        Arc::new(Redlock::new(&urls)),
+    ];
+    let mut standings = Vec::new();
+    for lock in locks {
+        lock.take("warm").await.unwrap().free().await;
+        let before = commands(&server);
+        for _ in 0..CYCLES {
+            lock.take("key").await.unwrap().free().await;
+        }
+        // Less the one that asks for this.
+        let each = (commands(&server) - before - 1.0) / f64::from(CYCLES);
+        standings.push((lock.name(), each));
+    }
+    table("requests-redis", "Commands on Redis for a key that is taken and freed", &standings)
+}
+
+async fn on_dynamodb() -> Table {
+    let server = Server::dynoxide().await;
+    let (count, config) = Count::of(server.config());
+    let client = aws_sdk_dynamodb::Client::from_conf(config.build());
+    let store = DynamoDbStore::new(client.clone(), "leases");
+    store.ensure_table().await.unwrap();
+    let locks: Vec<Arc<dyn Lock>> =
+        vec![Arc::new(WithLocker::new(store)), Arc::new(DynamoDbLease::new(client).await)];
+    let mut standings = Vec::new();
+    for lock in locks {
+        count.take();
+        for _ in 0..CYCLES {
+            lock.take("key").await.unwrap().free().await;
+        }
+        let requests = u32::try_from(count.take()).unwrap();
+        standings.push((lock.name(), f64::from(requests) / f64::from(CYCLES)));
+    }
+    table("requests-dynamodb", "Requests to DynamoDB for a key that is taken and freed", &standings)
+}
+
+fn table(name: &str, title: &str, counted: &[(&str, f64)]) -> Table {
+    let floor = counted.first().map_or(1.0, |(_, first)| *first);
+    let standings = counted.iter().map(|(name, each)| Standing {
+        name: (*name).to_owned(),
+        values: vec![*each],
+        ratios: vec![each / floor],
+        failed: 0,
+    });
+    Table {
+        name: name.to_owned(),
+        title: title.to_owned(),
+        unit: "requests",
+        better: Better::Less,
+        standings: standings.collect(),
+    }
+}
+
+const CYCLES: u32 = 100;

@@ -11,5 +11,6 @@ mod log;
 mod outages;
 mod processors;
 mod resharding;
+mod setting;
 mod starts;
 mod world;

@@ -12,6 +12,7 @@ use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
 use crate::fleet::{Agenda, Costs, Fleet, Millis, Readers};
+use crate::model::{Away, FAILOVER, Model};
 
 pub(crate) struct Kcl3 {
     by: By,
@@ -50,8 +51,7 @@ struct Lease {
 }
 
 struct Worker {
-    paused_until: Millis,
-    cut_until: Millis,
+    away: Away,
     /// What it takes for its own.
     holds: BTreeSet<usize>,
     /// What its processors are shutting down.
@@ -70,7 +70,7 @@ struct Leader {
     seen: BTreeMap<usize, (u64, Millis)>,
 }
 
-enum Deed {
+pub(crate) enum Deed {
     Wake(usize),
     Renew(usize),
     Discover(usize),
@@ -163,29 +163,6 @@ impl Kcl3 {
         self.metrics.insert(worker, Metric { cpu, reported: now });
     }
 
-    /// Each is read to its end at once; says how many.
-    fn end_all(&mut self) -> usize {
-        let open: Vec<_> =
-            (0..self.leases.len()).filter(|lease| !self.leases[*lease].has_ended).collect();
-        for lease in &open {
-            self.leases[*lease] = Lease { has_ended: true, ..Lease::default() };
-            self.readers.close(*lease);
-        }
-        for worker in self.workers.values_mut() {
-            worker.holds.clear();
-            worker.shutting_down.clear();
-        }
-        open.len()
-    }
-
-    fn make(&mut self, count: usize) {
-        for lease in self.leases.len()..self.leases.len() + count {
-            self.leases.push(Lease::default());
-            self.readers.make(lease);
-            self.readers.open(lease);
-        }
-    }
-
     fn elect(&mut self, now: Millis) {
         let there: Vec<_> = self.workers.keys().copied().collect();
         if self.leader.is_some() || there.is_empty() {
@@ -236,6 +213,52 @@ impl Deed {
     }
 }
 
+impl Model for Kcl3 {
+    type Deed = Deed;
+
+    fn wake(worker: usize) -> Deed {
+        Deed::Wake(worker)
+    }
+
+    fn run_out(worker: usize) -> Deed {
+        Deed::RunOut(worker)
+    }
+
+    fn agenda(&mut self) -> &mut Agenda<Deed> {
+        &mut self.agenda
+    }
+
+    fn readers(&mut self) -> &mut Readers {
+        &mut self.readers
+    }
+
+    fn away(&mut self, worker: usize) -> &mut Away {
+        &mut self.workers.get_mut(&worker).unwrap().away
+    }
+
+    fn end_all(&mut self) -> usize {
+        let open: Vec<_> =
+            (0..self.leases.len()).filter(|lease| !self.leases[*lease].has_ended).collect();
+        for lease in &open {
+            self.leases[*lease] = Lease { has_ended: true, ..Lease::default() };
+            self.readers.close(*lease);
+        }
+        for worker in self.workers.values_mut() {
+            worker.holds.clear();
+            worker.shutting_down.clear();
+        }
+        open.len()
+    }
+
+    fn make(&mut self, count: usize) {
+        for lease in self.leases.len()..self.leases.len() + count {
+            self.leases.push(Lease::default());
+            self.readers.make(lease);
+            self.readers.open(lease);
+        }
+    }
+}
+
 impl Fleet for Kcl3 {
     fn next(&self) -> Option<Millis> {
         self.agenda.next()
@@ -244,7 +267,9 @@ impl Fleet for Kcl3 {
     fn step(&mut self, now: Millis) {
         while let Some((when, deed)) = self.agenda.due(now) {
             if let Some(worker) = deed.worker() {
-                let Some(Worker { paused_until, cut_until, .. }) = self.workers.get(&worker) else {
+                let Some(Worker { away: Away { paused_until, cut_until }, .. }) =
+                    self.workers.get(&worker)
+                else {
                     continue;
                 };
                 if *paused_until > when {
@@ -297,7 +322,7 @@ impl Fleet for Kcl3 {
 
     fn join(&mut self, now: Millis, worker: usize) {
         let (holds, shutting_down) = (BTreeSet::new(), BTreeSet::new());
-        self.workers.insert(worker, Worker { paused_until: 0, cut_until: 0, holds, shutting_down });
+        self.workers.insert(worker, Worker { away: Away::default(), holds, shutting_down });
         let nobody_ever = self.leases.iter().all(|lease| lease.owner.is_none());
         // As in version 2: on an empty table, each sleeps for up to half a minute.
         let delay = self.random.random_range(if nobody_ever { 1_000..30_000 } else { 0..1_000 });
@@ -322,28 +347,6 @@ impl Fleet for Kcl3 {
         self.is_gone(worker, new_leader_after, now);
     }
 
-    fn pause(&mut self, now: Millis, worker: usize, length: Millis) {
-        self.readers.stop_all(worker);
-        self.agenda.at(now + length, Deed::Wake(worker));
-        self.workers.get_mut(&worker).unwrap().paused_until = now + length;
-    }
-
-    /// It knows when a lease is too old to be its own; renewed last when it was cut.
-    fn cut(&mut self, now: Millis, worker: usize, length: Millis) {
-        self.agenda.at(now + FAILOVER, Deed::RunOut(worker));
-        self.workers.get_mut(&worker).unwrap().cut_until = now + length;
-    }
-
-    fn split_all(&mut self, _: Millis) {
-        let ended = self.end_all();
-        self.make(2 * ended);
-    }
-
-    fn merge_all(&mut self, _: Millis) {
-        let ended = self.end_all();
-        self.make(ended / 2);
-    }
-
     fn leader(&self) -> Option<usize> {
         self.leader.as_ref().map(|leader| leader.worker)
     }
@@ -361,9 +364,6 @@ impl Fleet for Kcl3 {
 fn whole(number: usize) -> f64 {
     number as f64
 }
-
-/// `failoverTimeMillis`
-const FAILOVER: Millis = 10_000;
 
 /// As in version 2.
 const RENEWER: Millis = FAILOVER / 3 - EPSILON;

@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 
 use rand::seq::SliceRandom;
 
-use super::{By, FAILOVER, Kcl3, REPORT, whole};
+use super::{By, Kcl3, REPORT, whole};
 use crate::fleet::{Millis, by_count};
+use crate::model::FAILOVER;
 
 impl Kcl3 {
     /// `LeaseAssignmentManager.performAssignment`

@@ -206,15 +206,19 @@ impl Running {
     async fn act(&mut self, decision: Decision) {
         let most = self.worker.settings.most_hand_overs.unwrap_or(usize::MAX);
         let given: BTreeMap<_, _> = decision.give.into_iter().collect();
-        let mut under_way = 0;
+        let gives = |order: &watch::Sender<Order>| matches!(&*order.borrow(), Order::Give(_));
+        // What is under way goes on, and what is to begin waits for it.
+        let to_be_given = given.keys().filter_map(|key| self.reading.get(key));
+        let mut under_way = to_be_given.filter(|order| gives(order)).count();
         for (key, order) in &self.reading {
             let wanted = given.get(key).map_or(Order::Read, |to| Order::Give(to.clone()));
-            let gives = matches!(&*order.borrow(), Order::Give(_));
-            let may = wanted == Order::Read || gives || under_way < most;
-            under_way += usize::from(wanted != Order::Read && may);
-            if may {
-                order.send_if_modified(|order| std::mem::replace(order, wanted.clone()) != wanted);
+            if wanted != Order::Read && !gives(order) {
+                if under_way >= most {
+                    continue;
+                }
+                under_way += 1;
             }
+            order.send_if_modified(|order| std::mem::replace(order, wanted.clone()) != wanted);
         }
         self.expected.are(decision.expect, &self.worker.settings.table);
         self.claim(decision.claim).await;

@@ -6,6 +6,7 @@ mod acceptance;
 mod carried;
 mod checkpoints;
 mod fleet;
+mod giving;
 mod limits;
 mod log;
 mod outages;

@@ -1,0 +1,55 @@
+//! How shards are given away where that takes long, or the table is in the way.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use lease_kinesis::{
+    Batch, Checkpointer, Outcome, ProcessorError, RecordProcessor, ShardContext, SimStream,
+};
+use tokio::time::sleep;
+
+use crate::setting::{IN_THE_END, Idle, SOON, table, until, worker};
+
+/// Takes its time for its last words.
+#[derive(Clone, Default)]
+struct Slow {
+    speaking: Arc<AtomicUsize>,
+    most: Arc<AtomicUsize>,
+}
+
+#[async_trait]
+impl RecordProcessor for Slow {
+    async fn process_records(&mut self, _batch: &Batch, _checkpointer: &Checkpointer) -> Outcome {
+        Outcome::Continue
+    }
+
+    async fn shutdown_requested(&mut self, _: &Checkpointer) -> Result<(), ProcessorError> {
+        let speaking = self.speaking.fetch_add(1, Ordering::SeqCst) + 1;
+        self.most.fetch_max(speaking, Ordering::SeqCst);
+        sleep(Duration::from_secs(8)).await;
+        self.speaking.fetch_sub(1, Ordering::SeqCst);
+        Ok(())
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_more_hand_overs_are_under_way_than_allowed_whoever_joins_meanwhile() {
+    let (table, stream, slow) = (table(), SimStream::new(12), Slow::default());
+    let processors = slow.clone();
+    let first = worker(&table, &stream, move |_: &ShardContext| processors.clone());
+    let first = first.with_name("a".parse().unwrap()).with_max_hand_overs(2).build().unwrap();
+    let first_handle = first.handle();
+    tokio::spawn(first.run());
+    until("it reads", SOON, || first_handle.status().shards.len() == 12).await;
+
+    for name in ["b", "c", "d"] {
+        let next = worker(&table, &stream, |_: &ShardContext| Idle);
+        tokio::spawn(next.with_name(name.parse().unwrap()).build().unwrap().run());
+        sleep(Duration::from_secs(5)).await;
+    }
+
+    until("it has its share", IN_THE_END, || first_handle.status().shards.len() == 3).await;
+    assert_eq!(slow.most.load(Ordering::SeqCst), 2);
+}

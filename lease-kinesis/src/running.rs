@@ -136,16 +136,23 @@ impl Running {
 
     /// Looks at all rows, and does what is its own part.
     async fn tick(&mut self, begun: Instant) -> Looked {
-        if let Err(cause) = self.be_there().await {
-            let cause = &cause as &dyn std::error::Error;
-            warn!(error = cause, "worker's own row not written");
-            return Looked::InVain;
-        }
-        if self.row.is_none() {
+        let is_there = match self.be_there().await {
+            Ok(()) => self.row.is_some(),
+            Err(cause) => {
+                let cause = &cause as &dyn std::error::Error;
+                warn!(error = cause, "worker's own row not written");
+                false
+            }
+        };
+        // Who leaves need not be there for the others to give them what it has.
+        if !is_there && self.deadline.is_none() {
             return Looked::InVain;
         }
         let Some(mut snapshot) = self.look().await else { return Looked::InVain };
-        let seen = std::mem::take(&mut snapshot.members);
+        let mut seen = std::mem::take(&mut snapshot.members);
+        // What it is itself, it knows better than its row.
+        let me = &self.worker.me;
+        seen.iter_mut().filter(|member| member.name == me.name).for_each(|own| own.clone_from(me));
         let mut members = self.sightings.look(seen, begun, self.settling());
         members.sort_by(|one, other| one.name.cmp(&other.name));
         self.synchronise(&snapshot, &members);
@@ -160,7 +167,7 @@ impl Running {
         debug!(?decision, members = self.members.len(), "tick");
         let looked = self.compare_free(&held, &decision);
         self.act(decision).await;
-        looked
+        if is_there { looked } else { Looked::InVain }
     }
 
     /// Whether what is free for others has been so for a while. If not, who is to take it may have

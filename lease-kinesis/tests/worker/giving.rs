@@ -5,10 +5,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use lease_core::conformance::{Call, Fault};
 use lease_kinesis::{
     Batch, Checkpointer, Outcome, ProcessorError, RecordProcessor, ShardContext, SimStream,
 };
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 
 use crate::setting::{IN_THE_END, Idle, SOON, table, until, worker};
 
@@ -52,4 +53,22 @@ async fn no_more_hand_overs_are_under_way_than_allowed_whoever_joins_meanwhile()
 
     until("it has its share", IN_THE_END, || first_handle.status().shards.len() == 3).await;
     assert_eq!(slow.most.load(Ordering::SeqCst), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_stops_gives_away_what_it_has_though_its_own_row_cannot_be_written() {
+    for fault in [Fault::Fail, Fault::Hang] {
+        let (table, stream) = (table(), SimStream::new(2));
+        let worker = worker(&table, &stream, |_: &ShardContext| Idle);
+        let worker = worker.with_grace(Duration::from_mins(5)).build().unwrap();
+        let handle = worker.handle();
+        let run = tokio::spawn(worker.run());
+        until("it reads", SOON, || handle.status().shards.len() == 2).await;
+        sleep(Duration::from_secs(5)).await;
+        table.every(Call::Write, fault);
+
+        handle.stop();
+
+        assert!(timeout(SOON, run).await.is_ok(), "{fault:?}");
+    }
 }

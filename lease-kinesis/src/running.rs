@@ -22,6 +22,7 @@ use crate::names::RowName;
 use crate::plan::{Member, Standing, plan_amid};
 use crate::position::Position;
 use crate::processor::ProcessorError;
+use crate::resting::Resting;
 use crate::row::ShardRow;
 use crate::shard_task::{Ended, Order, ShardTask};
 use crate::snapshot::Snapshot;
@@ -42,6 +43,8 @@ pub(crate) struct Running {
     surplus: Surplus,
     /// What is free and for others to take, and since when this worker has seen that.
     free: BTreeMap<LeaseKey, Instant>,
+    /// What the stream did not have, though its row is there.
+    resting: Resting,
     tasks: JoinSet<(LeaseKey, Option<Ended>)>,
     reading: BTreeMap<LeaseKey, watch::Sender<Order>>,
     out_of_time: CancellationToken,
@@ -66,6 +69,7 @@ impl Running {
             members: Vec::new(),
             surplus: Surplus::default(),
             free: BTreeMap::new(),
+            resting: Resting::default(),
             tasks: JoinSet::new(),
             reading: BTreeMap::new(),
             out_of_time: CancellationToken::new(),
@@ -157,6 +161,7 @@ impl Running {
         members.sort_by(|one, other| one.name.cmp(&other.name));
         self.synchronise(&snapshot, &members);
         let held = snapshot.placement();
+        self.resting.keep(&held);
         let planned = plan_amid(&snapshot.reshaping(), &held, &members);
         let reading = self.reading.keys().cloned().collect();
         let mut decision = decide(&self.worker.me.name, &reading, &held, &planned);
@@ -231,11 +236,12 @@ impl Running {
         self.claim(decision.claim).await;
     }
 
-    /// Obtains `keys`, as far as they are free, and begins to read.
-    async fn claim(&mut self, keys: Vec<LeaseKey>) {
+    /// Obtains `keys`, as far as they are free and do not rest, and begins to read.
+    async fn claim(&mut self, mut keys: Vec<LeaseKey>) {
         if self.deadline.is_some() {
             return;
         }
+        keys.retain(|key| !self.resting.rests(key, now()));
         let attempts = keys.into_iter().map(|key| {
             let locker = self.worker.locker.clone();
             async move {
@@ -314,6 +320,8 @@ impl Running {
             // Its row goes with the next look at the stream, which is due.
             Some(Ended::Gone) => {
                 self.synchronised = None;
+                let settings = &self.worker.settings;
+                self.resting.is_gone(key, now(), |times| settings.backoff(times));
                 false
             }
             Some(Ended::StopWorker(cause)) => {

@@ -7,6 +7,7 @@ mod carried;
 mod checkpoints;
 mod fleet;
 mod giving;
+mod gone;
 mod limits;
 mod log;
 mod outages;

@@ -152,7 +152,12 @@ impl Running {
         if !is_there && self.deadline.is_none() {
             return Looked::InVain;
         }
-        let Some(mut snapshot) = self.look().await else { return Looked::InVain };
+        let Some(mut snapshot) = self.look().await else {
+            if self.deadline.is_some() {
+                self.act(self.give_all_to_anybody()).await;
+            }
+            return Looked::InVain;
+        };
         let mut seen = std::mem::take(&mut snapshot.members);
         // What it is itself, it knows better than its row.
         let me = &self.worker.me;
@@ -196,9 +201,20 @@ impl Running {
 
     async fn look(&self) -> Option<Snapshot> {
         let settings = &self.worker.settings;
+        let stopping = &self.worker.stopping;
         let look = Snapshot::take(&*settings.table, &settings.application);
         // What takes longer says nothing of the present. A store may also not answer at all.
-        let Ok(looked) = timeout(settings.options.ttl(), look).await else {
+        // Who leaves has shards to give away meanwhile.
+        let patience = self.deadline.map_or(settings.options.ttl(), |_| settings.tick());
+        let in_time = timeout(patience, look);
+        let looked = select! {
+            biased;
+            // Who is to stop has no time to lose with what may take so long; it looks once more.
+            () = stopping.cancelled(), if self.deadline.is_none() => return None,
+            () = until(self.deadline) => return None,
+            looked = in_time => looked,
+        };
+        let Ok(looked) = looked else {
             warn!("rows not read in time, nothing is concluded from that");
             return None;
         };
@@ -213,6 +229,17 @@ impl Running {
                 None
             }
         }
+    }
+
+    /// What is left to who leaves and cannot find out who should have what: each is then taken by
+    /// the worker that it is planned for.
+    fn give_all_to_anybody(&self) -> Decision {
+        let to = |order: &watch::Sender<Order>| match &*order.borrow() {
+            Order::Give(to) => to.clone(),
+            Order::Read => None,
+        };
+        let give = self.reading.iter().map(|(key, order)| (key.clone(), to(order))).collect();
+        Decision { give, ..Decision::default() }
     }
 
     async fn act(&mut self, decision: Decision) {

@@ -137,9 +137,9 @@ pub(crate) fn position(record: &LeaseRecord) -> Result<Position, StoreError> {
     let word = attribute(CHECKPOINT).and_then(Value::as_text).ok_or_else(|| corrupt(CHECKPOINT))?;
     Ok(match word {
         "TRIM_HORIZON" => Position::TrimHorizon,
-        "LATEST" => Position::Latest,
+        LATEST => Position::Latest,
         "SHARD_END" => Position::ShardEnd,
-        "AT_TIMESTAMP" => {
+        AT_TIMESTAMP => {
             let at = number(TIMESTAMP).flatten().ok_or_else(|| corrupt(TIMESTAMP))?;
             Position::AtTimestamp(at)
         }
@@ -161,9 +161,9 @@ pub(crate) fn written(record: &LeaseRecord) -> Words {
 pub(crate) fn words(position: &Position) -> Words {
     let (word, sub_sequence, timestamp) = match position {
         Position::TrimHorizon => ("TRIM_HORIZON".into(), 0, None),
-        Position::Latest => ("LATEST".into(), 0, None),
+        Position::Latest => (LATEST.into(), 0, None),
         Position::ShardEnd => ("SHARD_END".into(), 0, None),
-        Position::AtTimestamp(at) => ("AT_TIMESTAMP".into(), 0, Some(Value::from(*at))),
+        Position::AtTimestamp(at) => (AT_TIMESTAMP.into(), 0, Some(Value::from(*at))),
         Position::Record(number) => {
             (Value::from(number.sequence.as_str()), number.sub_sequence, None)
         }
@@ -193,7 +193,9 @@ fn corrupt(key: &LeaseKey, name: &str) -> StoreError {
 pub(crate) const CHECKPOINT: &str = "checkpoint";
 const SUB_SEQUENCE: &str = "checkpointSubSequenceNumber";
 /// Of our own: the word `AT_TIMESTAMP` does not say which.
-const TIMESTAMP: &str = "checkpointTimestamp";
+pub(crate) const TIMESTAMP: &str = "checkpointTimestamp";
+pub(crate) const AT_TIMESTAMP: &str = "AT_TIMESTAMP";
+pub(crate) const LATEST: &str = "LATEST";
 const PARENTS: &str = "parentShardId";
 const CHILDREN: &str = "childShardIds";
 const FIRST_HASH_KEY: &str = "startingHashKey";

@@ -1,0 +1,23 @@
+//! The lease tables of the Kinesis Client Library (KCL), as they are: rows, conditions, liveness.
+//!
+//! What is known of them is from the sources of KCL 1, 2 and 3
+//! ([awslabs/amazon-kinesis-client](https://github.com/awslabs/amazon-kinesis-client),
+//! `leases/dynamodb/`).
+
+mod config;
+mod error;
+mod expression;
+mod observe;
+mod request;
+mod row;
+mod schema;
+mod store;
+mod table;
+mod value;
+mod write;
+
+pub use config::KclTableBuilder;
+pub use store::KclTable;
+
+#[cfg(test)]
+mod golden;

@@ -1,0 +1,1 @@
+//! Rows as KCL writes them, on a live server.

@@ -30,6 +30,9 @@ pub(crate) struct ShardRow {
     pub(crate) hash_keys: HashKeyRange,
     /// How often another worker obtained it since its last checkpoint.
     pub(crate) switches: u32,
+    /// Whether its holder is a worker of the Kinesis Client Library.
+    #[cfg(feature = "kcl")]
+    pub(crate) is_of_kcl: bool,
 }
 
 impl ShardRow {
@@ -63,6 +66,8 @@ impl ShardRow {
             switches: u32::try_from(switches.max(0)).unwrap_or(u32::MAX),
             stream: name.stream,
             shard: name.shard,
+            #[cfg(feature = "kcl")]
+            is_of_kcl: record.holder.is_some() && attributes.contains_key(OWNER),
             holder: record.holder.map(|holder| holder.lessee),
             key: record.key,
         })
@@ -191,6 +196,9 @@ fn corrupt(key: &LeaseKey, name: &str) -> StoreError {
 }
 
 pub(crate) const CHECKPOINT: &str = "checkpoint";
+/// On a row that a worker of the Kinesis Client Library has; the store shows no other owner.
+#[cfg(feature = "kcl")]
+pub(crate) const OWNER: &str = "leaseOwner";
 const SUB_SEQUENCE: &str = "checkpointSubSequenceNumber";
 /// Of our own: the word `AT_TIMESTAMP` does not say which.
 pub(crate) const TIMESTAMP: &str = "checkpointTimestamp";

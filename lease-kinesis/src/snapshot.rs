@@ -72,6 +72,13 @@ impl Snapshot {
             .map(|(_, row)| (row.key.clone(), row.holder.clone()))
             .collect()
     }
+
+    /// Which of these workers of the Kinesis Client Library have.
+    #[cfg(feature = "kcl")]
+    pub(crate) fn of_kcl(&self) -> std::collections::BTreeSet<LeaseKey> {
+        let rows = self.streams.values().flat_map(|stream| stream.rows.values());
+        rows.filter(|row| row.is_of_kcl).map(|row| row.key.clone()).collect()
+    }
 }
 
 impl Stream {

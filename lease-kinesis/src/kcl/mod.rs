@@ -4,6 +4,7 @@
 //! ([awslabs/amazon-kinesis-client](https://github.com/awslabs/amazon-kinesis-client),
 //! `leases/dynamodb/`).
 
+mod beside;
 mod config;
 mod error;
 mod expression;
@@ -16,6 +17,7 @@ mod table;
 mod value;
 mod write;
 
+pub(crate) use beside::{Beside, Look};
 pub use config::KclTableBuilder;
 pub use store::KclTable;
 

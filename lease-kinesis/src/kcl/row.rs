@@ -11,7 +11,7 @@ use super::observe::{Life, Sight};
 use super::request::RawRow;
 use super::value::from_dynamodb;
 use crate::position::InitialPosition;
-use crate::row::{AT_TIMESTAMP, CHECKPOINT, LATEST, TIMESTAMP};
+use crate::row::{AT_TIMESTAMP, CHECKPOINT, LATEST, OWNER, TIMESTAMP};
 
 /// The lease of a shard, as a row has it.
 #[derive(Debug, Clone)]
@@ -246,8 +246,6 @@ impl Fields<'_> {
 
 pub(super) const LEASE_KEY: &str = "leaseKey";
 pub(super) const COUNTER: &str = "leaseCounter";
-/// Also what a record shows of a lease that a worker of KCL has.
-pub(super) const OWNER: &str = "leaseOwner";
 const PROCESSOR: &str = "checkpointOwner";
 const ENTITY: &str = "entityType";
 const NONCE: &str = "grantNonce";

@@ -105,6 +105,11 @@ impl KclTable {
         Self { shared: Arc::new(shared) }
     }
 
+    /// How long a lease of KCL must stand still until its worker is taken for gone.
+    pub(crate) fn failover_time(&self) -> Duration {
+        self.shared.settings.failover
+    }
+
     /// Lets the next claim of `key` take it from `owner`, a worker of KCL, though that one lives: as
     /// workers of KCL 1 and 2 do among themselves.
     pub(crate) fn steal(&self, key: &LeaseKey, owner: &Lessee) {

@@ -14,12 +14,12 @@ use lease_core::{
 use super::error::{corrupt, told};
 use super::expression::{Expression, IntoValue};
 use super::request::{Outcome, RawRow};
-use super::row::{COUNTER, LEASE_KEY, OWNER, Row, is_reserved, key_of};
+use super::row::{COUNTER, LEASE_KEY, Row, is_reserved, key_of};
 use super::store::{KclTable, why_lost};
 use super::value::to_dynamodb;
 use super::write;
 use crate::position::InitialPosition;
-use crate::row::{AT_TIMESTAMP, CHECKPOINT, LATEST, TIMESTAMP};
+use crate::row::{AT_TIMESTAMP, CHECKPOINT, LATEST, OWNER, TIMESTAMP};
 
 #[async_trait]
 impl LeaseTable for KclTable {

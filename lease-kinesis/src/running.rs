@@ -163,7 +163,7 @@ impl Running {
         // Who does not count yet, or leaves, takes nothing.
         let me = members.iter().find(|member| member.name == worker.me.name);
         let me = me.filter(|_| worker.me.standing == Standing::Live);
-        let taken = me.map(|me| beside.to_take(&look, me, failover, now)).unwrap_or_default();
+        let taken = me.map(|me| beside.takes(&look, me, failover, now)).unwrap_or_default();
         (left, taken)
     }
 

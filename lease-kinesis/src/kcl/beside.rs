@@ -57,7 +57,7 @@ impl Beside {
     }
 
     /// What `me` is to take from workers of KCL now, and whom from.
-    pub(crate) fn to_take(
+    pub(crate) fn takes(
         &mut self,
         look: &Look<'_>,
         me: &Member,

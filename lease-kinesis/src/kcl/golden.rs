@@ -92,7 +92,7 @@ fn rows_of_kcl_1_are_understood() {
     let second = &shards["shardId-000000000001"];
     let digits = "49590338271490256608559692540925702759324208523137515618";
     assert_eq!(second.checkpoint, number(digits, 3));
-    let parents: Vec<_> = second.parents.iter().map(|parent| parent.as_str()).collect();
+    let parents: Vec<_> = second.parents.iter().map(crate::shard::ShardId::as_str).collect();
     assert_eq!(parents, ["shardId-000000000000"]);
     assert_eq!(second.switches, 2);
     assert_eq!(owner(KCL_1, "shardId-000000000001").0.as_deref(), Some("host-1:5e8d"));

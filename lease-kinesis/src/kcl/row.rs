@@ -162,7 +162,7 @@ impl Row {
 fn tell_the_time(attributes: &mut Attributes, initial: InitialPosition) {
     match (attributes.get(CHECKPOINT).and_then(Value::as_text), attributes.get(TIMESTAMP)) {
         (Some(LATEST), Some(_)) => {
-            drop(attributes.insert(CHECKPOINT.to_owned(), AT_TIMESTAMP.into()))
+            attributes.insert(CHECKPOINT.to_owned(), AT_TIMESTAMP.into());
         }
         (Some(AT_TIMESTAMP), None) => {
             if let InitialPosition::AtTimestamp(at) = initial {

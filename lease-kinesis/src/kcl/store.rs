@@ -393,24 +393,20 @@ impl LockStore for KclTable {
 
 /// How `grant` was lost, as far as the row tells.
 pub(super) fn why_lost(grant: &Grant, row: Option<&Row>) -> LossCause {
-    match row {
-        None => LossCause::Expired,
-        Some(row) if row.shows(grant) && !row.is_ours() => LossCause::Superseded,
-        Some(row) if row.shows(grant) => {
-            if row.evicted() || !row.is_held_by(grant) {
-                LossCause::Revoked
-            } else {
-                LossCause::Expired
-            }
-        }
-        Some(row) if row.token() > Some(grant.token) => LossCause::Superseded,
-        Some(_) => LossCause::Expired,
+    let Some(row) = row else { return LossCause::Expired };
+    let is_anothers = row.shows(grant) && !row.is_ours() || row.token() > Some(grant.token);
+    if is_anothers {
+        LossCause::Superseded
+    } else if row.shows(grant) && (row.evicted() || !row.is_held_by(grant)) {
+        LossCause::Revoked
+    } else {
+        LossCause::Expired
     }
 }
 
 /// Who keeps a row that nobody has: for whom it is kept, or who had it last.
 fn kept(claim: &Claim, row: &Row, left: Duration) -> Holder {
-    let lessee = row.owner.as_ref().or(row.former()).unwrap_or(&claim.lessee);
+    let lessee = row.owner.as_ref().or_else(|| row.former()).unwrap_or(&claim.lessee);
     Holder::new(lessee.clone(), row.token_or_zero(), Some(left))
 }
 

@@ -36,7 +36,7 @@ impl Kcl2 {
         let renewer = self.clone();
         tokio::spawn(async move {
             loop {
-                sleep(renewer.failover / 3 - EPSILON).await;
+                sleep((renewer.failover / 3).saturating_sub(EPSILON)).await;
                 renewer.renew().await;
             }
         });
@@ -61,13 +61,13 @@ impl Kcl2 {
         if lease.lost.is_cancelled() {
             return false;
         }
-        match self.table.kcl_writes(key, *counter, &lease.right, checkpoint).await {
-            Some(next) => *counter = next,
-            None => {
-                // Only now it learns of it, and its processor stops.
-                lease.lost.cancel();
-                self.in_hand.lock().unwrap().remove(key);
-            }
+        let written = self.table.kcl_writes(key, *counter, &lease.right, checkpoint).await;
+        if let Some(next) = written {
+            *counter = next;
+        } else {
+            // Only now it learns of it, and its processor stops.
+            lease.lost.cancel();
+            self.in_hand.lock().unwrap().remove(key);
         }
         !lease.lost.is_cancelled()
     }
@@ -86,7 +86,7 @@ impl Kcl2 {
                 very_old.push(*key);
                 continue;
             };
-            let known = seen.entry((*key).clone()).or_insert((counter(row), now));
+            let known = seen.entry((*key).clone()).or_insert_with(|| (counter(row), now));
             if known.0 != counter(row) {
                 *known = (counter(row), now);
             }

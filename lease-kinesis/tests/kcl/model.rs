@@ -246,7 +246,7 @@ impl Inside {
                     return Ok(self.refused());
                 }
                 if text(&before, "checkpoint") != "SHARD_END" {
-                    self.violated(now, format!("{} is deleted before its end", key()));
+                    self.violated(now, &format!("{} is deleted before its end", key()));
                 }
                 self.rights.remove(&key());
                 self.keep(now, &key(), None);
@@ -295,7 +295,7 @@ impl Inside {
                     self.figures.taken_by_ours += 1;
                     let last = self.tokens.insert(key.to_owned(), token);
                     if last.is_some_and(|last| last >= token) {
-                        self.violated(now, format!("{key}: token {token} after {last:?}"));
+                        self.violated(now, &format!("{key}: token {token} after {last:?}"));
                     }
                 }
                 let others = owner(before).filter(|of| Some(of) != owner(after).as_ref());
@@ -306,7 +306,7 @@ impl Inside {
                     && stood_still < failover
                 {
                     let text = format!("{key} of {others:?} is taken after {stood_still:?}");
-                    self.violated(now, text);
+                    self.violated(now, &text);
                 }
                 self.figures.stolen += usize::from(others.is_some() && stood_still < STOLEN);
                 self.rights.insert(key.to_owned(), right);
@@ -318,7 +318,7 @@ impl Inside {
                 let current = self.rights.get(key);
                 if current != Some(&right) {
                     let text = format!("{key}: written under {right}, it is {current:?}'s");
-                    self.violated(now, text);
+                    self.violated(now, &text);
                 }
                 let is_given = owner(after) != owner(before);
                 if is_given {
@@ -328,7 +328,7 @@ impl Inside {
         }
         let (old, new) = (position(before), position(after));
         if new < old {
-            self.violated(now, format!("{key}: the checkpoint goes back from {old:?} to {new:?}"));
+            self.violated(now, &format!("{key}: the checkpoint goes back from {old:?} to {new:?}"));
         }
         self.figures.checkpoints += usize::from(new > old);
     }
@@ -344,11 +344,12 @@ impl Inside {
 
     fn as_of(&self, key: &str, time: Duration) -> Option<Item> {
         let versions = self.versions.get(key)?;
-        let seen = versions.iter().rev().find(|(at, _)| *at <= time).or(versions.first())?;
+        let seen =
+            versions.iter().rev().find(|(at, _)| *at <= time).or_else(|| versions.first())?;
         seen.1.clone()
     }
 
-    fn violated(&mut self, now: Duration, what: String) {
+    fn violated(&mut self, now: Duration, what: &str) {
         self.violations.push(format!("{now:?}: {what}"));
     }
 

@@ -30,6 +30,8 @@ pub struct WorkerBuilder {
     replaces: Option<Lessee>,
     clock: Option<Arc<dyn Clock>>,
     seed: Option<u64>,
+    #[cfg(feature = "kcl")]
+    beside: Option<crate::kcl::Beside>,
     settings: Settings,
 }
 
@@ -114,6 +116,8 @@ impl WorkerBuilder {
             replaces: None,
             clock: None,
             seed: None,
+            #[cfg(feature = "kcl")]
+            beside: None,
             settings,
         }
     }
@@ -232,6 +236,19 @@ impl WorkerBuilder {
         self
     }
 
+    /// Shares `table`, which is the one that the worker was given, with workers of the Kinesis
+    /// Client Library 1 and 2: counts them as they count each other, leaves them their share, and
+    /// takes from them what makes up its own, `most_steals` at a time.
+    ///
+    /// Their own default is 1 at a time (`maxLeasesToStealAtOneTime`), every two failover times. A
+    /// theft is abrupt: what was worked on since the last checkpoint is worked on again. With 0,
+    /// only what is free is taken. The ttl must be no longer than the table's failover time.
+    #[cfg(feature = "kcl")]
+    pub fn beside_kcl(mut self, table: &crate::KclTable, most_steals: usize) -> Self {
+        self.beside = Some(crate::kcl::Beside::new(table.clone(), most_steals));
+        self
+    }
+
     /// Reads lease time from `clock`: for tests.
     pub fn with_clock(mut self, clock: Arc<dyn Clock>) -> Self {
         self.clock = Some(clock);
@@ -277,7 +294,13 @@ impl WorkerBuilder {
         let own_key = settings.application.worker(&me.name).map_err(Fault::from)?;
         let settings = Arc::new(settings);
         let sync = ShardSync::new(Arc::clone(&settings), self.sources);
-        Ok(Worker::new(settings, sync, locker, me, own_key))
+        #[cfg_attr(not(feature = "kcl"), expect(unused_mut, reason = "it has no neighbours then"))]
+        let mut worker = Worker::new(settings, sync, locker, me, own_key);
+        #[cfg(feature = "kcl")]
+        {
+            worker.beside = self.beside;
+        }
+        Ok(worker)
     }
 
     fn check(&self) -> Result<(), InvalidSetup> {
@@ -306,6 +329,13 @@ impl WorkerBuilder {
                 "a timestamp is in milliseconds since 1970, and no later than those are counted",
             ),
         ];
+        #[cfg(feature = "kcl")]
+        if let Some(beside) = &self.beside
+            && settings.options.ttl() > beside.table.failover_time()
+        {
+            let rule = "the ttl is no longer than KCL's failover time: its workers go by that";
+            return Err(InvalidSetup(Fault::Range(rule.to_owned())));
+        }
         match rules.into_iter().find(|(holds, _)| !holds) {
             Some((_, rule)) => Err(InvalidSetup(Fault::Range(rule.to_owned()))),
             None => Ok(()),

@@ -8,6 +8,8 @@ mod decide;
 mod expected;
 mod fleet;
 mod invalid;
+#[cfg(feature = "kcl")]
+mod kcl;
 mod lifecycle;
 mod names;
 mod plan;
@@ -30,6 +32,8 @@ pub use crate::board::{Counters, ShardStatus, Status};
 pub use crate::builder::{InvalidSetup, WorkerBuilder};
 pub use crate::checkpoint::{CheckpointError, Checkpointer};
 pub use crate::invalid::InvalidText;
+#[cfg(feature = "kcl")]
+pub use crate::kcl::{KclTable, KclTableBuilder};
 pub use crate::names::{Application, StreamId};
 pub use crate::plan::{Member, Standing, plan};
 pub use crate::position::{InitialPosition, Position, RecordNumber, SequenceNumber};

@@ -135,6 +135,8 @@ impl Running {
             snapshot = again;
         }
         let held = snapshot.placement();
+        #[cfg(feature = "kcl")]
+        let (held, taken) = self.beside_kcl(&snapshot, held, &members);
         let planned = plan_amid(&snapshot.reshaping(), &held, &members);
         let reading = self.reading.keys().cloned().collect();
         let mut decision = decide(&self.worker.me.name, &reading, &held, &planned);
@@ -144,7 +146,31 @@ impl Running {
         decision.give = self.surplus.ripened(decision.give, now(), wait);
         debug!(?decision, members = self.members.len(), "tick");
         self.act(decision).await;
+        #[cfg(feature = "kcl")]
+        self.claim(taken).await;
         HasLooked::Yes
+    }
+
+    /// What workers of KCL leave to ours, and what of theirs this one is to take.
+    #[cfg(feature = "kcl")]
+    fn beside_kcl(
+        &mut self,
+        snapshot: &Snapshot,
+        held: BTreeMap<LeaseKey, Option<lease_core::Lessee>>,
+        members: &[Member],
+    ) -> (BTreeMap<LeaseKey, Option<lease_core::Lessee>>, Vec<LeaseKey>) {
+        let worker = &mut self.worker;
+        let Some(beside) = &mut worker.beside else { return (held, Vec::new()) };
+        let mut of_kcl = snapshot.of_kcl();
+        of_kcl.retain(|key| held.contains_key(key));
+        let look = crate::kcl::Look { held: &held, of_kcl: &of_kcl, members };
+        let (failover, now) = (beside.table.failover_time(), now());
+        let left = beside.left_to_us(&look, failover, now);
+        // Who does not count yet, or leaves, takes nothing.
+        let me = members.iter().find(|member| member.name == worker.me.name);
+        let me = me.filter(|_| worker.me.standing == Standing::Live);
+        let taken = me.map(|me| beside.takes(&look, me, failover, now)).unwrap_or_default();
+        (left, taken)
     }
 
     async fn look(&self) -> Option<Snapshot> {

@@ -12,7 +12,7 @@ use crate::fleet::Sightings;
 use crate::names::ShardName;
 use crate::plan::plan;
 use crate::row;
-use crate::source::SimStream;
+use crate::source::{SimStream, Source};
 
 /// A fleet's table, with all shards held as planned.
 struct Fleet {
@@ -118,6 +118,34 @@ async fn what_was_merged_passes_and_what_it_became_is_coming() {
 
     assert_eq!(reshaping.passing, BTreeSet::from([key(one), key(other)]));
     assert_eq!(reshaping.coming, 1);
+}
+
+/// Workers of KCL hold shards that wait for their parents, too.
+#[cfg(feature = "kcl")]
+#[tokio::test(start_paused = true)]
+async fn what_workers_of_kcl_hold_neither_passes_nor_comes_for_ours() {
+    let stream = SimStream::new(2);
+    let [one, other] = [0, 1].map(|shard| stream.open_shards()[shard].id.clone());
+    stream.merge(&one, &other).unwrap();
+    let (application, table): (Application, _) = ("shop".parse().unwrap(), MemoryStore::new());
+    let mut fleet = Fleet { application, table, leases: Vec::new() };
+    let (_, locker) = fleet.locker(0);
+    for shard in stream.shards().await.unwrap() {
+        let key = fleet.application.shard(&ShardName { stream: None, shard: shard.id.clone() });
+        let mut attributes = row::of_new(&shard, &Position::TrimHorizon);
+        if shard.id != one {
+            attributes.insert(row::OWNER.to_owned(), "kcl".into());
+        }
+        assert!(fleet.table.create(&key, &attributes).await.unwrap());
+        fleet.obtain(&locker, &key).await;
+    }
+
+    let snapshot = Snapshot::take(&fleet.table, &fleet.application).await.unwrap();
+    let reshaping = snapshot.reshaping();
+
+    let passing = fleet.application.shard(&ShardName { stream: None, shard: one });
+    assert_eq!(reshaping.passing, BTreeSet::from([passing]));
+    assert_eq!(reshaping.coming, 0);
 }
 
 const WORKERS: usize = 50;

@@ -34,7 +34,7 @@ pub use crate::names::{Application, StreamId};
 pub use crate::plan::{Member, Standing, plan};
 pub use crate::position::{InitialPosition, Position, RecordNumber, SequenceNumber};
 pub use crate::processor::{
-    Outcome, ProcessorError, ProcessorFactory, RecordProcessor, ShardContext,
+    NeedsRestart, Outcome, ProcessorError, ProcessorFactory, RecordProcessor, ShardContext,
 };
 pub use crate::reader::Retrieval;
 pub use crate::record::{Batch, Record};

@@ -109,8 +109,11 @@ impl Running {
     /// count yet, or is not there for the others.
     fn pause(&self) -> Duration {
         let tick = self.worker.settings.tick();
-        let counts = self.row.is_some() && self.sightings.counts(&self.worker.me.name);
-        if counts { tick } else { tick.min(SETTLING) }
+        match &self.row {
+            None => tick.min(BEFORE_BEING_THERE),
+            Some(_) if self.sightings.counts(&self.worker.me.name) => tick,
+            Some(_) => tick.min(self.worker.settings.settling),
+        }
     }
 
     /// Looks at all rows, and does what is its own part.
@@ -363,9 +366,8 @@ async fn until(deadline: Option<Instant>) {
     }
 }
 
-/// From one look to the next of a worker that does not count yet: those that begin together do so
-/// within a second of each other.
-const SETTLING: Duration = Duration::from_secs(1);
+/// From one try to be there to the next.
+const BEFORE_BEING_THERE: Duration = Duration::from_secs(1);
 
 const CLAIMS_AT_ONCE: usize = 32;
 

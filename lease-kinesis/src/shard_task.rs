@@ -17,7 +17,7 @@ use tracing::{error, info, warn};
 use crate::board::Entry;
 use crate::checkpoint::Checkpointer;
 use crate::position::Position;
-use crate::processor::{Outcome, ProcessorError, RecordProcessor, ShardContext};
+use crate::processor::{NeedsRestart, Outcome, ProcessorError, RecordProcessor, ShardContext};
 use crate::reader::{Read, Reader};
 use crate::record::Batch;
 use crate::row::{self, ShardRow};
@@ -91,6 +91,7 @@ impl ShardTask {
         let checkpointer = Checkpointer::new(table, grant, &self.row, self.entry.clone());
         let mut restarts = 0;
         loop {
+            let begun_at = checkpointer.checkpointed().await;
             let broken = self.round(&checkpointer).await;
             let cause = match broken {
                 Ok(ended) => return ended,
@@ -98,6 +99,10 @@ impl ShardTask {
                 Err(broken) => return self.end(broken).await,
             };
             self.entry.restarted();
+            // One that got on is no sign that the next will not.
+            if checkpointer.checkpointed().await > begun_at {
+                restarts = 0;
+            }
             restarts += 1;
             let pause = self.settings.backoff(restarts);
             warn!(
@@ -214,6 +219,13 @@ impl ShardTask {
                 }
                 Outcome::Retry(pause) => pause,
                 Outcome::Failed(cause) => {
+                    let cause = match NeedsRestart::cause(cause) {
+                        Ok(cause) => {
+                            self.entry.failed(&batch);
+                            return Err(Broken::Restart(cause));
+                        }
+                        Err(cause) => cause,
+                    };
                     failures += 1;
                     let pause = self.settings.backoff(failures);
                     let error = &*cause as &dyn Error;
@@ -284,6 +296,10 @@ impl ShardTask {
             failures += 1;
             let pause = self.settings.backoff(failures);
             let cause = ended.err().unwrap_or_else(|| "it did not checkpoint the end".into());
+            let cause = match NeedsRestart::cause(cause) {
+                Ok(cause) => return Err(Broken::Restart(cause)),
+                Err(cause) => cause,
+            };
             let shard = &self.row.shard;
             warn!(%shard, ?pause, error = &*cause as &dyn Error, "end of shard not checkpointed");
             self.pause(pause).await?;

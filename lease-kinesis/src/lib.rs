@@ -9,6 +9,8 @@ mod expected;
 mod fleet;
 mod invalid;
 mod lifecycle;
+#[cfg(feature = "multilang")]
+pub mod multilang;
 mod names;
 mod plan;
 mod position;

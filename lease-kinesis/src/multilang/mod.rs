@@ -20,6 +20,8 @@
 //! since its reader refuses a line with one field too many: whoever sent that waits for ever.
 
 mod action;
+#[cfg(unix)]
+pub mod daemon;
 mod error_name;
 mod fields;
 mod from_child;

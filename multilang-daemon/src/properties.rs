@@ -153,13 +153,16 @@ impl Properties {
 fn canonical(key: &str) -> String {
     let key = key.trim();
     if key.to_ascii_lowercase().starts_with(CREDENTIALS) {
-        return format!("awsCredentialsProvider{}", key.get(CREDENTIALS.len()..).unwrap_or_default());
+        return format!(
+            "awsCredentialsProvider{}",
+            key.get(CREDENTIALS.len()..).unwrap_or_default()
+        );
     }
     let small = |part: &str| {
         let mut letters = part.chars();
-        letters.next().map_or_else(String::new, |first| {
-            first.to_lowercase().chain(letters).collect()
-        })
+        letters
+            .next()
+            .map_or_else(String::new, |first| first.to_lowercase().chain(letters).collect())
     };
     key.split('.').map(small).collect::<Vec<_>>().join(".")
 }

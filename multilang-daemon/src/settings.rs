@@ -106,9 +106,7 @@ impl Settings {
                 .millis("idleTimeBetweenReadsInMillis", 0)
                 .unwrap_or(Duration::from_secs(1))
                 .max(SHORTEST_IDLE),
-            empty_batches: file
-                .flag("callProcessRecordsEvenForEmptyRecordList")
-                .unwrap_or(false),
+            empty_batches: file.flag("callProcessRecordsEvenForEmptyRecordList").unwrap_or(false),
             first_backoff: file
                 .number("taskBackoffTimeMillis", 1..=60_000)
                 .map_or(Duration::from_millis(500), Duration::from_millis),
@@ -116,9 +114,7 @@ impl Settings {
             settling: file
                 .number("settleMillis", 10..=60_000)
                 .map_or(Duration::from_secs(1), Duration::from_millis),
-            answer_limit: file
-                .number("timeoutInSeconds", 1..=86_400)
-                .map(Duration::from_secs),
+            answer_limit: file.number("timeoutInSeconds", 1..=86_400).map(Duration::from_secs),
             on_failure: file
                 .choice(
                     "onChildFailure",
@@ -169,9 +165,11 @@ fn endpoint(file: &mut Properties, key: &str) -> Option<String> {
 }
 
 fn initial(file: &mut Properties) -> InitialPosition {
-    let words = [("LATEST", Some(InitialPosition::Latest)),
+    let words = [
+        ("LATEST", Some(InitialPosition::Latest)),
         ("TRIM_HORIZON", Some(InitialPosition::TrimHorizon)),
-        ("AT_TIMESTAMP", None)];
+        ("AT_TIMESTAMP", None),
+    ];
     let word = file.choice("initialPositionInStream", &words);
     let most = u64::try_from(i64::MAX).unwrap_or(u64::MAX) / 1000;
     let time = file.number("initialPositionInStreamExtended", 0..=most);
@@ -192,7 +190,8 @@ fn initial(file: &mut Properties) -> InitialPosition {
 
 fn options(file: &mut Properties) -> Result<LeaseOptions, Failure> {
     let options = file.parsed("failoverTimeMillis", |text| {
-        let millis = text.parse().map_err(|_no| "it is a whole number of milliseconds".to_owned())?;
+        let millis =
+            text.parse().map_err(|_no| "it is a whole number of milliseconds".to_owned())?;
         LeaseOptions::new(Duration::from_millis(millis)).map_err(|error| error.to_string())
     });
     match options {
@@ -205,11 +204,8 @@ fn options(file: &mut Properties) -> Result<LeaseOptions, Failure> {
 fn retrieval(file: &mut Properties) -> (Retrieval, Option<String>) {
     let polls = POLLING.iter().any(|key| file.has(key));
     let by_default = if polls { Retrieval::Polling } else { Retrieval::FanOut };
-    let words = [
-        ("FANOUT", Retrieval::FanOut),
-        ("POLLING", Retrieval::Polling),
-        ("DEFAULT", by_default),
-    ];
+    let words =
+        [("FANOUT", Retrieval::FanOut), ("POLLING", Retrieval::Polling), ("DEFAULT", by_default)];
     let retrieval = file.choice("retrievalMode", &words).unwrap_or(by_default);
     let arn = file.parsed("fanoutConfig.consumerArn", |arn| {
         let valid = arn.starts_with("arn:") && arn.contains("/consumer/");
@@ -354,7 +350,10 @@ mod tests {
             ("failoverTimeMillis = 5", "failoverTimeMillis = 5: ttl 5ms is out of range"),
             ("failoverTimeMillis = soon", "it is a whole number of milliseconds"),
             ("initialPositionInStream = FIRST", "it is one of LATEST, TRIM_HORIZON, AT_TIMESTAMP"),
-            ("initialPositionInStream = AT_TIMESTAMP", "initialPositionInStreamExtended says which"),
+            (
+                "initialPositionInStream = AT_TIMESTAMP",
+                "initialPositionInStreamExtended says which",
+            ),
             ("initialPositionInStreamExtended = today", "it is a whole number"),
             ("retrievalMode = push", "it is one of FANOUT, POLLING, DEFAULT"),
             ("streamArn = orders", "it is arn:aws:kinesis:REGION:ACCOUNT:stream/NAME"),
@@ -408,7 +407,10 @@ mod tests {
 
         let warning = settings(more).unwrap().warning.unwrap();
 
-        assert_eq!(warning, "of no effect here: maxActiveThreads, metricsLevel; not known: replicas");
+        assert_eq!(
+            warning,
+            "of no effect here: maxActiveThreads, metricsLevel; not known: replicas"
+        );
     }
 
     #[test]

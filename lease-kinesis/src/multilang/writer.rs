@@ -49,6 +49,9 @@ impl<W: AsyncWrite + Unpin> LineWriter<W> {
         self.sink.write_all(&self.line).await?;
         self.sink.flush().await?;
         self.broken = false;
+        // A batch of records is long, and there is a writer for each of many children.
+        self.line.clear();
+        self.line.shrink_to(MOST_KEPT);
         Ok(())
     }
 
@@ -61,3 +64,6 @@ impl<W: AsyncWrite + Unpin> LineWriter<W> {
         self.sink.shutdown().await
     }
 }
+
+/// Bytes, from one line to the next.
+const MOST_KEPT: usize = 4096;

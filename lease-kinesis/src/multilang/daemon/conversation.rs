@@ -115,7 +115,7 @@ impl Conversation {
                         break;
                     }
                 }
-                said = hear(&mut self.stdout, &mut self.noise) => {
+                said = hear_or_end(&mut self.stdout, &mut self.noise, &mut self.process) => {
                     if let Err(failure) = self.hear_unasked(said).await {
                         let failure = self.fail(failure, None).await;
                         if let Some(request) = requests.recv().await {
@@ -164,9 +164,8 @@ impl Conversation {
                     () = &mut is_abandoned => return too_slow(None),
                     written = &mut write => break written.map_err(ChildFailure::Pipe)?,
                     // A child that writes before it reads would wait for us, and we for it.
-                    said = hear(&mut self.stdout, &mut self.noise), if early.len() < MOST_EARLY => {
-                        early.push_back(said?);
-                    }
+                    said = hear_or_end(&mut self.stdout, &mut self.noise, &mut self.process),
+                        if early.len() < MOST_EARLY => early.push_back(said?),
                 }
             }
         }
@@ -177,11 +176,13 @@ impl Conversation {
                     biased;
                     () = until(deadline) => return too_slow(limit),
                     () = &mut is_abandoned => return too_slow(None),
-                    said = hear(&mut self.stdout, &mut self.noise) => said?,
+                    said = hear_or_end(&mut self.stdout, &mut self.noise, &mut self.process) => said?,
                 },
             };
             match said {
-                FromChild::Status { response_for } if is_answer(response_for.as_deref(), action) => {
+                FromChild::Status { response_for }
+                    if is_answer(response_for.as_deref(), action) =>
+                {
                     return Ok(());
                 }
                 FromChild::Status { response_for: answered } => {
@@ -320,9 +321,7 @@ impl Conversation {
         let farewell = self.settings.farewell;
         let ended = async {
             // It may have more to say than the pipe has room for.
-            while let Ok(line) = self.stdout.next().await
-                && line != Line::End
-            {}
+            while hear_or_end(&mut self.stdout, &mut self.noise, &mut self.process).await.is_ok() {}
             self.process.end(farewell).await
         };
         let shard = &self.shard;
@@ -349,6 +348,20 @@ async fn hear(
         if let Some(message) = noise.message(&line) {
             return Ok(message);
         }
+    }
+}
+
+/// The next message, or how the child has ended.
+async fn hear_or_end(
+    stdout: &mut LineReader<ChildStdout>,
+    noise: &mut Noise,
+    process: &mut Process,
+) -> Result<FromChild, ChildFailure> {
+    select! {
+        // The end after what it has said. What it has started may keep its stdout open.
+        biased;
+        said = hear(stdout, noise) => said,
+        status = process.ended() => Err(ChildFailure::Ended(status)),
     }
 }
 

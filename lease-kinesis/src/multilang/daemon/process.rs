@@ -50,21 +50,35 @@ impl Process {
         self.child.id()
     }
 
+    /// Completes once it has ended, and kills what it has left behind: that may keep its pipes open.
+    ///
+    /// # Cancel safety
+    ///
+    /// May be dropped, and called again: the answer is the same.
+    pub(super) async fn ended(&mut self) -> Option<ExitStatus> {
+        let status = self.child.wait().await.ok();
+        self.group.kill();
+        // From here on, its number may be another's.
+        self.group.0 = None;
+        status
+    }
+
     /// Waits until it has ended by itself, for `limit` at most, and kills what is left.
     pub(super) async fn end(&mut self, limit: Duration) -> Option<ExitStatus> {
-        let ended = timeout(limit, self.child.wait()).await;
-        self.kill().await;
-        ended.ok()?.ok()
+        match timeout(limit, self.ended()).await {
+            Ok(status) => status,
+            Err(_elapsed) => {
+                self.kill().await;
+                None
+            }
+        }
     }
 
     pub(super) async fn kill(&mut self) {
         self.group.kill();
         // It may have ended, and been waited for.
         drop(self.child.start_kill());
-        if self.child.wait().await.is_ok() {
-            // From here on, its number may be another's.
-            self.group.0 = None;
-        }
+        self.ended().await;
     }
 }
 

@@ -114,8 +114,5 @@ fn start(position: &Position) -> Start {
         Position::Record(record) => (record.sequence.to_string(), record.sub_sequence),
         Position::TrimHorizon | Position::Latest | Position::ShardEnd => (position.to_string(), 0),
     };
-    Start {
-        sequence_number: Some(sequence_number),
-        sub_sequence_number: Some(sub_sequence_number),
-    }
+    Start { sequence_number: Some(sequence_number), sub_sequence_number: Some(sub_sequence_number) }
 }

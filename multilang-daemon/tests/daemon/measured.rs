@@ -27,7 +27,9 @@ async fn measured_from_the_start_to_the_first_record() {
             producer.end().await;
             let begun = millis();
             let daemon = place.start("one");
-            place.until("a record arrives", &[&daemon], |notes| !notes.of("record").is_empty()).await;
+            place
+                .until("a record arrives", &[&daemon], |notes| !notes.of("record").is_empty())
+                .await;
             let notes = place.notes();
             let at = |event| notes.of(event)[0].time();
             times.push((at("started") - begun, at("record") - begun));

@@ -93,12 +93,11 @@ async fn the_sample_for_python_runs_as_it_is_and_what_it_has_read_is_read_by_nob
     let mut place = Place::of_shards(2, sample.display().to_string()).await;
     let producer = place.stream.produce();
     let daemon = place.start("one");
-    producer.has_put_more(50).await;
+    // So few that what it prints, without any end of line, is told in one piece.
+    producer.has_put_more(20).await;
+    let total: usize = producer.end().await.values().sum();
     let shards = place.stream.open_shards().await;
     place.stream.split(&shards[0]).await;
-    producer.has_put_more(50).await;
-    let put = producer.end().await;
-    let total: usize = put.values().sum();
 
     let read = || daemon.log().matches("Data Size").count() >= total;
     daemon.until("the sample has read everything", read).await;

@@ -5,6 +5,7 @@
     clippy::expect_used,
     clippy::panic,
     clippy::indexing_slicing,
+    clippy::print_stdout,
     reason = "a test that cannot go on fails"
 )]
 
@@ -14,10 +15,10 @@ mod launchers;
 mod measured;
 mod notes;
 mod place;
-#[path = "../../tests/shards/producer.rs"]
+#[path = "../../../tests/shards/producer.rs"]
 mod producer;
 mod stopping;
-#[path = "../../tests/shards/stream.rs"]
+#[path = "../../../tests/shards/stream.rs"]
 mod stream;
 mod troubles;
 mod usage;

@@ -36,7 +36,7 @@ use tracing::{error, warn};
 
 pub use self::error::ChildError;
 use self::keeper::{Backoff, ByPipe};
-use self::pipe::{Checkpoints, Pipe, out_of_turn};
+use self::pipe::{Checkpoints, Pipe, Talk, out_of_turn};
 use super::{
     Action, Generation, Initialize, LONGEST_TO_CHILD, LineReader, LineWriter, NotAMessage,
     ProcessRecords, ShutdownReason, Start, ToChild,
@@ -174,23 +174,24 @@ impl Child {
         let (sender, requests) = mpsc::channel(1);
         let lines = LineReader::new(input, self.limit);
         let writer = LineWriter::of_child(output);
-        let mut pipe = Pipe { lines, writer, requests, generation: Generation::G2 };
-        let initialize = match pipe.hear("the beginning").await? {
+        let talk = Talk { lines, writer, generation: Generation::G2 };
+        let mut pipe = Pipe { talk, requests };
+        let initialize = match pipe.talk.hear("the beginning").await? {
             Some(ToChild::Initialize(initialize)) => initialize,
             Some(said) => return Err(out_of_turn(&said, "before initialize")),
             None => return Ok(Ended::InputEnded),
         };
         if initialize.is_of_first_generation() {
-            pipe.generation = Generation::G0;
+            pipe.talk.generation = Generation::G0;
         }
         let context = context(&initialize)?;
         // Whatever was started elsewhere is to end with this child, however that ends.
         let _cancelled = context.cancellation.clone().drop_guard();
-        let (generation, backoff) = (pipe.generation, self.checkpoints);
+        let (generation, backoff) = (pipe.talk.generation, self.checkpoints);
         let keeper = ByPipe { requests: sender, generation, backoff };
         let checkpointer = Checkpointer::kept_by(Box::new(keeper), context.position.clone());
         let processor = self.begin(&mut pipe, &context).await?;
-        pipe.done(Action::Initialize).await?;
+        pipe.talk.done(Action::Initialize).await?;
         Session { child: self, pipe, checkpointer, context, processor }.run().await
     }
 
@@ -236,7 +237,7 @@ where
     async fn run(mut self) -> Result<Ended, ChildError> {
         let mut asked_to_stop = false;
         loop {
-            let Some(said) = self.pipe.hear("a line").await? else {
+            let Some(said) = self.pipe.talk.hear("a line").await? else {
                 self.lease_lost(asked_to_stop, None).await?;
                 return Ok(Ended::InputEnded);
             };
@@ -305,7 +306,7 @@ where
             self.checkpointer.take_back(before.clone()).await;
             self.pipe.during(action, checkpoints, sleep(pause)).await?;
         }
-        self.pipe.done(action).await
+        self.pipe.talk.done(action).await
     }
 
     async fn shut_down(&mut self) -> Result<(), ChildError> {
@@ -321,7 +322,7 @@ where
             let error = &*cause as &dyn Error;
             warn!(shard = %self.context.shard, error, "processor did not shut down in order");
         }
-        self.pipe.done(action).await
+        self.pipe.talk.done(action).await
     }
 
     /// The shard is another's; `said` is by which word, where anybody waits for the status.
@@ -341,7 +342,7 @@ where
             }
         }
         if let Some(action) = said {
-            self.pipe.done(action).await?;
+            self.pipe.talk.done(action).await?;
             self.until_closed().await?;
         }
         Ok(Ended::LeaseLost)
@@ -363,12 +364,12 @@ where
                 self.stop(ChildError::EndNotCheckpointed(cause))?;
                 break;
             };
-            let (shard, error) = (&self.context.shard, &*cause as &dyn Error);
-            warn!(%shard, failures, ?pause, error, "end of shard not checkpointed");
+            let shard = &self.context.shard;
+            warn!(%shard, failures, ?pause, error = &*cause as &dyn Error, "end of shard not checkpointed");
             self.pipe.during(said, Checkpoints::Asked, sleep(pause)).await?;
         }
         self.checkpointer.close();
-        self.pipe.done(said).await?;
+        self.pipe.talk.done(said).await?;
         self.until_closed().await?;
         Ok(Ended::ShardEnd)
     }
@@ -387,7 +388,7 @@ where
 
     /// The daemon closes the pipe once it has heard the last status.
     async fn until_closed(&mut self) -> Result<(), ChildError> {
-        match self.pipe.hear("the end").await? {
+        match self.pipe.talk.hear("the end").await? {
             None => Ok(()),
             Some(said) => Err(out_of_turn(&said, "after the end")),
         }

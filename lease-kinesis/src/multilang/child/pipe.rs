@@ -16,13 +16,63 @@ use crate::multilang::{
 
 /// The two pipes, and what is to be asked through them.
 pub(super) struct Pipe<R, W> {
+    pub(super) talk: Talk<R, W>,
+    pub(super) requests: mpsc::Receiver<Request>,
+}
+
+/// The two pipes.
+pub(super) struct Talk<R, W> {
     pub(super) lines: LineReader<R>,
     pub(super) writer: LineWriter<W>,
-    pub(super) requests: mpsc::Receiver<Request>,
     pub(super) generation: Generation,
 }
 
 impl<R, W> Pipe<R, W>
+where
+    R: AsyncRead + Unpin + Send,
+    W: AsyncWrite + Unpin + Send,
+{
+    /// Does `work`, which is part of `action`, and asks for its checkpoints meanwhile.
+    ///
+    /// Drops it where the daemon is gone, or says something although it is not its turn.
+    pub(super) async fn during<F: Future>(
+        &mut self,
+        action: Action,
+        checkpoints: Checkpoints,
+        work: F,
+    ) -> Result<F::Output, ChildError> {
+        let Self { talk, requests } = self;
+        let worked = CancellationToken::new();
+        let work = async {
+            let output = work.await;
+            worked.cancel();
+            Ok(output)
+        };
+        let serve = async {
+            loop {
+                select! {
+                    biased;
+                    // The requests first, so that each is answered before the status: the daemon
+                    // would take what comes later for part of the next action.
+                    Some(request) = requests.recv() => {
+                        talk.serve(request, checkpoints).await?;
+                    }
+                    () = worked.cancelled() => return Ok(()),
+                    said = talk.hear(action.as_str()) => {
+                        return Err(match said? {
+                            None => ChildError::Gone { during: action.as_str() },
+                            Some(said) => out_of_turn(&said, "before the status of what it had said"),
+                        });
+                    }
+                }
+            }
+        };
+        let (output, ()) = try_join!(work, serve)?;
+        Ok(output)
+    }
+}
+
+impl<R, W> Talk<R, W>
 where
     R: AsyncRead + Unpin + Send,
     W: AsyncWrite + Unpin + Send,
@@ -57,44 +107,6 @@ where
     /// Tells the daemon that `action` is done.
     pub(super) async fn done(&mut self, action: Action) -> Result<(), ChildError> {
         self.say(&FromChild::done(action)).await
-    }
-
-    /// Does `work`, which is part of `action`, and asks for its checkpoints meanwhile.
-    ///
-    /// Drops it where the daemon is gone, or says something although it is not its turn.
-    pub(super) async fn during<F: Future>(
-        &mut self,
-        action: Action,
-        checkpoints: Checkpoints,
-        work: F,
-    ) -> Result<F::Output, ChildError> {
-        let worked = CancellationToken::new();
-        let work = async {
-            let output = work.await;
-            worked.cancel();
-            Ok(output)
-        };
-        let serve = async {
-            loop {
-                select! {
-                    biased;
-                    // The requests first, so that each is answered before the status: the daemon
-                    // would take what comes later for part of the next action.
-                    Some(request) = self.requests.recv() => {
-                        self.serve(request, checkpoints).await?;
-                    }
-                    () = worked.cancelled() => return Ok(()),
-                    said = self.hear(action.as_str()) => {
-                        return Err(match said? {
-                            None => ChildError::Gone { during: action.as_str() },
-                            Some(said) => out_of_turn(&said, "before the status of what it had said"),
-                        });
-                    }
-                }
-            }
-        };
-        let (output, ()) = try_join!(work, serve)?;
-        Ok(output)
     }
 
     async fn serve(

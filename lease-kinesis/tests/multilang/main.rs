@@ -2,5 +2,6 @@
 
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on has failed")]
 
+mod child;
 mod golden;
 mod lines;

@@ -50,8 +50,6 @@ impl RecordProcessor for Counts {
 async fn main() -> ExitCode {
     let counts =
         |shard: &ShardContext| Counts { shard: shard.shard.to_string(), of: BTreeMap::new() };
-    match child::run(counts).await {
-        Ok(_ended) => ExitCode::SUCCESS,
-        Err(error) => lease_examples::end("multilang_child", Err(error.into())),
-    }
+    let ended = child::run(counts).await;
+    lease_examples::end("multilang_child", ended.map(|_how| ExitCode::SUCCESS).map_err(Into::into))
 }

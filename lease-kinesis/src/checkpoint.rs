@@ -3,6 +3,7 @@
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use async_trait::async_trait;
 use lease_core::{Grant, LeaseTable, LossCause, StoreError, StoreErrorKind, Written};
 use thiserror::Error;
 use tracing::debug;
@@ -22,22 +23,37 @@ pub struct Checkpointer {
 }
 
 struct Shared {
-    table: Arc<dyn LeaseTable>,
-    grant: Grant,
-    entry: Entry,
     reach: Mutex<Reach>,
     /// Held across the write: of two checkpoints, one comes after the other.
     kept: tokio::sync::Mutex<Kept>,
 }
 
-/// What is on the row, and what should be.
-#[derive(Debug)]
+/// What is kept, and what should be.
 struct Kept {
     written: Position,
-    /// The same, as the row has it.
-    words: Words,
     /// The largest that was asked for, which may not have come about.
     asked: Position,
+    keeper: Box<dyn Keeper>,
+}
+
+/// Where checkpoints are kept.
+#[async_trait]
+pub(crate) trait Keeper: Send {
+    /// Brings what is `written` to what is `asked`, and says there how far it came.
+    async fn keep(
+        &mut self,
+        written: &mut Position,
+        asked: &Position,
+    ) -> Result<(), CheckpointError>;
+}
+
+/// Keeps them on the shard's row.
+struct OnRow {
+    table: Arc<dyn LeaseTable>,
+    grant: Grant,
+    entry: Entry,
+    /// What is written, as the row has it.
+    words: Words,
 }
 
 /// What may be checkpointed now.
@@ -85,10 +101,14 @@ impl Checkpointer {
         row: &ShardRow,
         entry: Entry,
     ) -> Self {
-        let (written, words) = (row.checkpoint.clone(), row.written.clone());
-        let kept = Kept { asked: written.clone(), written, words };
+        let words = row.written.clone();
+        Self::kept_by(Box::new(OnRow { table, grant, entry, words }), row.checkpoint.clone())
+    }
+
+    pub(crate) fn kept_by(keeper: Box<dyn Keeper>, written: Position) -> Self {
+        let kept = Kept { asked: written.clone(), written, keeper };
         let (reach, kept) = (Mutex::new(Reach::Nothing), tokio::sync::Mutex::new(kept));
-        Self { shared: Arc::new(Shared { table, grant, entry, reach, kept }) }
+        Self { shared: Arc::new(Shared { reach, kept }) }
     }
 
     /// Checkpoints all that was delivered; in
@@ -112,7 +132,7 @@ impl Checkpointer {
             Reach::Nothing => return Ok(()),
             Reach::Over => return Err(CheckpointError::Over),
         };
-        self.shared.keep(&mut kept).await
+        kept.keep().await
     }
 
     /// Checkpoints up to and with `record`.
@@ -141,17 +161,17 @@ impl Checkpointer {
             });
         }
         kept.asked = asked.max(kept.asked.clone());
-        self.shared.keep(&mut kept).await
+        kept.keep().await
     }
 
-    /// What is on the row, as far as this checkpointer knows.
+    /// What is kept, as far as this checkpointer knows.
     pub async fn checkpointed(&self) -> Position {
         self.shared.kept.lock().await.written.clone()
     }
 
     /// Makes the checkpoint that was asked for and has not come about, if there is one.
     pub(crate) async fn flush(&self) -> Result<(), CheckpointError> {
-        self.shared.keep(&mut *self.shared.kept.lock().await).await
+        self.shared.kept.lock().await.keep().await
     }
 
     /// Another processor begins at the checkpoint: what the one before was given, it was not.
@@ -191,45 +211,61 @@ impl Shared {
     fn reach(&self) -> MutexGuard<'_, Reach> {
         self.reach.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
 
-    async fn keep(&self, kept: &mut Kept) -> Result<(), CheckpointError> {
-        while kept.written < kept.asked {
-            let change = row::checkpoint(&kept.words, &kept.asked);
+impl Kept {
+    async fn keep(&mut self) -> Result<(), CheckpointError> {
+        if self.written < self.asked {
+            self.keeper.keep(&mut self.written, &self.asked).await?;
+        }
+        Ok(())
+    }
+}
+
+#[async_trait]
+impl Keeper for OnRow {
+    async fn keep(
+        &mut self,
+        written: &mut Position,
+        asked: &Position,
+    ) -> Result<(), CheckpointError> {
+        while *written < *asked {
+            let change = row::checkpoint(&self.words, asked);
             match self.table.update(&self.grant, &change).await? {
                 Written::Applied => {
-                    kept.words = row::words(&kept.asked);
-                    kept.written = kept.asked.clone();
-                    self.entry.checkpointed(&kept.written);
+                    self.words = row::words(asked);
+                    written.clone_from(asked);
+                    self.entry.checkpointed(written);
                     let (key, token) = (&self.grant.key, self.grant.token);
-                    debug!(%key, %token, checkpoint = %kept.written, "checkpointed");
+                    debug!(%key, %token, checkpoint = %written, "checkpointed");
                 }
                 Written::Lost(cause) => return Err(CheckpointError::Lost(cause)),
                 // An earlier attempt, whose answer was lost, was applied after all.
-                Written::Unexpected => self.read_again(kept).await?,
+                Written::Unexpected => *written = self.read_again().await?,
             }
         }
         Ok(())
     }
+}
 
-    async fn read_again(&self, kept: &mut Kept) -> Result<(), CheckpointError> {
+impl OnRow {
+    async fn read_again(&mut self) -> Result<Position, CheckpointError> {
         let record = self.table.read(&self.grant.key).await?;
         // A row that is gone was deleted, and the grant with it.
         let record = record.ok_or(CheckpointError::Lost(LossCause::Revoked))?;
         let words = row::written(&record);
-        if words == kept.words {
+        if words == self.words {
             let text = format!("the checkpoint of row {} never is as expected", record.key);
             return Err(StoreError::new(StoreErrorKind::Corrupt, text).into());
         }
-        (kept.written, kept.words) = (row::position(&record)?, words);
-        Ok(())
+        let written = row::position(&record)?;
+        self.words = words;
+        Ok(written)
     }
 }
 
 impl fmt::Debug for Checkpointer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Checkpointer")
-            .field("key", &self.shared.grant.key)
-            .field("token", &self.shared.grant.token)
-            .finish_non_exhaustive()
+        f.debug_struct("Checkpointer").field("reach", &self.reach()).finish_non_exhaustive()
     }
 }

@@ -90,7 +90,10 @@ pub struct ShardContext {
     pub position: Position,
     /// Orders all who ever read this shard: larger than that of every earlier reader. For
     /// [whoever is written to](lease_core::fence), to refuse those that came before.
-    pub token: FencingToken,
+    ///
+    /// `None` under another's daemon, by the MultiLang protocol, which has none: there is then
+    /// nothing to refuse a late write by.
+    pub token: Option<FencingToken>,
     /// Cancelled shortly before the lease is lost, and when it ends in any way: for what the
     /// processor started elsewhere.
     pub cancellation: CancellationToken,

@@ -124,7 +124,7 @@ impl ShardTask {
         let context = ShardContext {
             shard: self.row.shard.clone(),
             position: checkpointer.checkpointed().await,
-            token: self.lease.token(),
+            token: Some(self.lease.token()),
             cancellation: self.lease.cancelled_on_loss(),
         };
         let mut processor = self.settings.factory.processor(&context);

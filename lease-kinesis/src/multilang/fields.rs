@@ -100,14 +100,11 @@ impl<'de> Visitor<'de> for FieldsVisitor {
     fn visit_map<A: MapAccess<'de>>(self, mut object: A) -> Result<Fields<'de>, A::Error> {
         let mut fields = Fields::default();
         while let Some(Name(name)) = object.next_key()? {
-            match KNOWN.into_iter().find(|known| *known == name) {
-                Some(known) => {
-                    fields.known.insert(known, object.next_value()?);
-                }
-                None => {
-                    object.next_value::<IgnoredAny>()?;
-                    fields.unknown.get_or_insert_with(|| name.into_owned());
-                }
+            if let Some(known) = KNOWN.into_iter().find(|known| *known == name) {
+                fields.known.insert(known, object.next_value()?);
+            } else {
+                object.next_value::<IgnoredAny>()?;
+                fields.unknown.get_or_insert_with(|| name.into_owned());
             }
         }
         Ok(fields)

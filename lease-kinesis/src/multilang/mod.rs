@@ -20,6 +20,7 @@
 //! since its reader refuses a line with one field too many: whoever sent that waits for ever.
 
 mod action;
+pub mod child;
 #[cfg(unix)]
 pub mod daemon;
 mod error_name;

@@ -76,8 +76,8 @@ impl RecordProcessor for ChildProcessor {
 
     async fn process_records(&mut self, batch: &Batch, checkpointer: &Checkpointer) -> Outcome {
         let records = batch.records.iter().map(WireRecord::from).collect();
-        let behind = u64::try_from(batch.behind.as_millis()).unwrap_or(u64::MAX);
-        let told = ProcessRecords { records, millis_behind_latest: Some(behind) };
+        let millis = |behind: Duration| u64::try_from(behind.as_millis()).unwrap_or(u64::MAX);
+        let told = ProcessRecords { records, millis_behind_latest: batch.behind.map(millis) };
         self.have(ToChild::ProcessRecords(told), Some(checkpointer)).await.into()
     }
 

@@ -12,6 +12,10 @@ NOTES = os.open(os.environ["NOTES"], os.O_WRONLY | os.O_APPEND | os.O_CREAT)
 OUT = sys.stdout.buffer
 shard = "?"
 batches = 0
+last = None
+# As a child of the first years: asks for checkpoints when it has answered, and says `shutdown` to
+# every end.
+OLD = "OLD" in os.environ
 
 
 def note(*words):
@@ -26,7 +30,10 @@ def say(**message):
 
 def checkpoint(sequence=None, sub=None):
     say(action="checkpoint", sequenceNumber=sequence, subSequenceNumber=sub)
-    reply = json.loads(sys.stdin.readline())
+    replied(json.loads(sys.stdin.readline()))
+
+
+def replied(reply):
     note("checkpoint" if reply["error"] is None else "refused", reply["error"])
 
 
@@ -85,17 +92,24 @@ for line in sys.stdin:
         for record in message["records"]:
             data = base64.b64decode(record["data"]).decode()
             note("record", record["sequenceNumber"], record["partitionKey"], data)
+            last = record["sequenceNumber"]
         batches += 1
-        if batches % 2 and message["records"]:
-            checkpoint(message["records"][-1]["sequenceNumber"])
+        if batches % 2 and not OLD:
+            checkpoint(last)
+    elif action == "checkpoint":
+        replied(message)
+        continue
     elif action == "shutdownRequested":
         checkpoint()
         note("requested")
     elif action == "shardEnded":
-        checkpoint()
+        # The last record of a shard is its end.
+        checkpoint(last if OLD else None)
         note("ended")
     elif action == "leaseLost":
         note("lost")
-    old = os.environ.get("OLD") and action in ("shutdownRequested", "leaseLost", "shardEnded")
-    say(action="status", responseFor="shutdown" if old else action)
+    ends = action in ("shutdownRequested", "leaseLost", "shardEnded")
+    say(action="status", responseFor="shutdown" if OLD and ends else action)
+    if OLD and action == "processRecords":
+        say(action="checkpoint", sequenceNumber=last)
 note("gone")

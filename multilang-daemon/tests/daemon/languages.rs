@@ -33,7 +33,7 @@ async fn processors_in_javascript_read_everything_in_order_whoever_dies() {
     everything_is_read_in_order_whoever_dies(place).await;
 }
 
-/// Old children say `shutdown` to every end.
+/// Old children say `shutdown` to every end, and ask for checkpoints when they have answered.
 #[tokio::test(flavor = "multi_thread")]
 async fn processors_of_an_older_generation_read_everything_in_order_whoever_dies() {
     let Some(command) = raw() else { return };

@@ -74,6 +74,25 @@ async fn a_child_that_does_not_stop_is_killed_when_the_grace_time_is_over() {
     assert_eq!(place.notes().of("requested").len(), 1, "the other one was asked");
 }
 
+/// One that reads its stdin ends by itself: this one does not.
+#[tokio::test(flavor = "multi_thread")]
+#[cfg(target_os = "linux")]
+async fn a_child_that_hangs_does_not_outlive_a_daemon_that_is_killed() {
+    let Some(command) = raw() else { return };
+    let place = Place::of_shards(1, command).await.with_variable("TROUBLE", "hangs");
+    let trouble = place.folder.join("trouble").display().to_string();
+    let place = place.with_variable("TROUBLED", "0").with_variable("TROUBLE_FILE", trouble);
+    let producer = place.stream.produce();
+    let daemon = place.start("one");
+    place.until("it hangs", &[&daemon], |notes| !notes.of("trouble").is_empty()).await;
+    producer.end().await;
+    let child = place.notes().of("trouble")[0].child;
+
+    daemon.signal(Signal::KILL);
+
+    daemon.until("the child is gone", || !is_there(child)).await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn where_that_is_wanted_a_child_that_fails_ends_the_daemon() {
     let Some(command) = raw() else { return };

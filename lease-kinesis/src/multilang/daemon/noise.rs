@@ -36,9 +36,10 @@ impl Noise {
         };
         self.ignored += 1;
         let shard = &self.shard;
-        match self.ignored {
-            ..=SHOWN => warn!(%shard, reason, "child wrote what is no message, it is ignored"),
-            _ => debug!(%shard, reason, "child wrote what is no message, it is ignored"),
+        if self.ignored <= SHOWN {
+            warn!(%shard, reason, "child wrote what is no message, it is ignored");
+        } else {
+            debug!(%shard, reason, "child wrote what is no message, it is ignored");
         }
         if self.ignored == SHOWN {
             warn!(%shard, "further lines of that child that are no messages are counted only");

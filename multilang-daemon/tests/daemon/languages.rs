@@ -77,8 +77,11 @@ async fn everything_is_read_in_order_whoever_dies(place: Place) {
     let put = producer.end().await;
     let total: usize = put.values().sum();
     place.until("everything is read", &[&one, &dead], |notes| notes.distinct() >= total).await;
-    one.stop().await;
+    let log = one.stop().await + &dead.log();
 
+    for fault in ["answered for", "did not checkpoint the end", "checkpoint of a child not kept"] {
+        assert!(!log.contains(fault), "{fault:?} is in\n{log}");
+    }
     let notes = place.notes();
     notes.are_right(&put, &place.stream.shards().await);
     assert!(!notes.of("requested").is_empty(), "nobody was asked to stop\n{notes}");

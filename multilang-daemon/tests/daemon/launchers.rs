@@ -79,7 +79,7 @@ fn jars_of(pom: &PathBuf) -> Vec<String> {
     let jar = |dependency: &str| {
         let version = between(dependency, "version").unwrap();
         let property = version.strip_prefix("${").and_then(|name| name.strip_suffix('}'));
-        let version = property.map_or(version.clone(), |name| between(&pom, name).unwrap());
+        let version = property.map_or_else(|| version.clone(), |name| between(&pom, name).unwrap());
         format!("{}-{version}.jar", between(dependency, "artifactId").unwrap())
     };
     dependencies.map(jar).collect()

@@ -20,5 +20,6 @@ mod producer;
 mod stopping;
 #[path = "../../../tests/shards/stream.rs"]
 mod stream;
+mod terminal;
 mod troubles;
 mod usage;

@@ -373,7 +373,7 @@ async fn hear_or_end(
 fn is_answer(answered: Option<&str>, action: Action) -> bool {
     let is_end =
         matches!(action, Action::LeaseLost | Action::ShardEnded | Action::ShutdownRequested);
-    { let _ = is_end; answered == Some(action.as_str()) }
+    answered == Some(action.as_str()) || is_end && answered == Some(Action::Shutdown.as_str())
 }
 
 async fn until(deadline: Option<Instant>) {

@@ -10,7 +10,7 @@ use crate::properties::Properties;
 use crate::settings::Settings;
 
 /// Runs Kinesis record processors written in any language, one process for each shard, as Amazon's
-/// MultiLangDaemon does, without a JVM.
+/// `MultiLangDaemon` does, without a JVM.
 ///
 /// Also takes the arguments that launchers give to `java`: `-cp CLASSPATH
 /// software.amazon.kinesis.multilang.MultiLangDaemon --properties-file FILE`, after options of the

@@ -40,6 +40,7 @@ impl Clients {
 }
 
 #[cfg(feature = "aws")]
+#[expect(clippy::unnecessary_wraps, reason = "without TLS, not every place can be reached")]
 fn http_client(place: &Place) -> Result<aws_sdk_kinesis::config::SharedHttpClient, Failure> {
     use aws_smithy_http_client::tls::{Provider, rustls_provider::CryptoMode};
 

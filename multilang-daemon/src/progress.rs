@@ -56,12 +56,11 @@ pub(crate) async fn tell(worker: WorkerHandle, line: StatusLine) {
         ticks.tick().await;
         let status = worker.status();
         let told = Told::of(&before, &status, every);
-        match &line.0 {
-            Some(bar) => bar.set_message(told.line()),
-            None => {
-                let Told { shards, records, per_second, behind, restarts } = told;
-                info!(shards, records, per_second, ?behind, restarts, "so far");
-            }
+        if let Some(bar) = &line.0 {
+            bar.set_message(told.line());
+        } else {
+            let Told { shards, records, per_second, behind, restarts } = told;
+            info!(shards, records, per_second, ?behind, restarts, "so far");
         }
         before = status;
     }

@@ -67,7 +67,7 @@ impl Settings {
         }
         let (stream, stream_region) = stream(file);
         credentials::check(file);
-        let region = file.text("regionName").or(stream_region.clone());
+        let region = file.text("regionName").or_else(|| stream_region.clone());
         let kinesis = Place {
             region: stream_region.or_else(|| region.clone()),
             endpoint: endpoint(file, "kinesisEndpoint"),

@@ -4,6 +4,7 @@ use lease_tests::tools::tool;
 use rustix::process::Signal;
 
 use crate::daemon::{is_there, kill};
+use crate::notes::Notes;
 use crate::place::{Place, raw, script};
 
 /// With Python's client on its path.
@@ -38,10 +39,14 @@ async fn processors_in_javascript_read_everything_in_order_whoever_dies() {
 async fn processors_of_an_older_generation_read_everything_in_order_whoever_dies() {
     let Some(command) = raw() else { return };
     let place = Place::of_shards(4, command).await.with_variable("OLD", "1");
-    everything_is_read_in_order_whoever_dies(place).await;
+
+    let notes = everything_is_read_in_order_whoever_dies(place).await;
+
+    let at_ends = notes.of("requested").len() + notes.of("ended").len();
+    assert!(notes.of("checkpoint").len() > at_ends, "those between were not answered\n{notes}");
 }
 
-async fn everything_is_read_in_order_whoever_dies(place: Place) {
+async fn everything_is_read_in_order_whoever_dies(place: Place) -> Notes {
     let producer = place.stream.produce();
     let one = place.start("one");
     let other = place.start("other");
@@ -85,6 +90,7 @@ async fn everything_is_read_in_order_whoever_dies(place: Place) {
     let notes = place.notes();
     notes.are_right(&put, &place.stream.shards().await);
     assert!(!notes.of("requested").is_empty(), "nobody was asked to stop\n{notes}");
+    notes
 }
 
 /// It checkpoints once at first, then after half a minute: what comes between is kept when it is

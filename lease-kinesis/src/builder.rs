@@ -103,6 +103,7 @@ impl WorkerBuilder {
             first_backoff: Duration::from_millis(500),
             last_backoff: Duration::from_mins(1),
             grace: Duration::from_secs(30),
+            settling: Duration::from_secs(1),
             most_hand_overs: None,
             sync_interval: Duration::from_mins(1),
             wall_clock: Arc::new(millis_since_1970),
@@ -182,8 +183,9 @@ impl WorkerBuilder {
         self
     }
 
-    /// Gives a shard up for a while after its processor was made anew `restarts` times, since it
-    /// panicked, took too long, or could not begin. Without this, it goes on trying.
+    /// Gives a shard up for a while after its processor was made anew `restarts` times without
+    /// getting to a checkpoint, since it panicked, took too long, could not begin, or [wanted
+    /// that](crate::NeedsRestart). Without this, it goes on trying.
     pub fn with_max_restarts(mut self, restarts: u32) -> Self {
         self.settings.restarts = Some(restarts);
         self
@@ -193,6 +195,14 @@ impl WorkerBuilder {
     /// and a minute.
     pub fn with_backoff(mut self, first: Duration, last: Duration) -> Self {
         (self.settings.first_backoff, self.settings.last_backoff) = (first, last);
+        self
+    }
+
+    /// Waits for `settling`, but not longer than a third of the ttl, before it obtains shards: those
+    /// that begin together then share them at once, instead of giving them to each other. By default
+    /// 1 s; at least 10 ms, for a worker that is alone.
+    pub fn with_settling(mut self, settling: Duration) -> Self {
+        self.settings.settling = settling;
         self
     }
 
@@ -323,6 +333,7 @@ impl WorkerBuilder {
                 "the first backoff is the shorter one",
             ),
             (settings.last_backoff <= LONGEST_BACKOFF, "the last backoff is an hour at most"),
+            (settings.settling >= SHORTEST_SETTLING, "settling takes 10 ms at least"),
             (!settings.sync_interval.is_zero(), "the sync interval is not zero"),
             (
                 !matches!(settings.initial, InitialPosition::AtTimestamp(at) if i64::try_from(at).is_err()),
@@ -363,6 +374,8 @@ fn millis_since_1970() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }
+
+const SHORTEST_SETTLING: Duration = Duration::from_millis(10);
 
 const SHORTEST_IDLE: Duration = Duration::from_millis(200);
 

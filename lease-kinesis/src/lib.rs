@@ -11,6 +11,8 @@ mod invalid;
 #[cfg(feature = "kcl")]
 mod kcl;
 mod lifecycle;
+#[cfg(feature = "multilang")]
+pub mod multilang;
 mod names;
 mod plan;
 mod position;
@@ -38,7 +40,7 @@ pub use crate::names::{Application, StreamId};
 pub use crate::plan::{Member, Standing, plan};
 pub use crate::position::{InitialPosition, Position, RecordNumber, SequenceNumber};
 pub use crate::processor::{
-    Outcome, ProcessorError, ProcessorFactory, RecordProcessor, ShardContext,
+    NeedsRestart, Outcome, ProcessorError, ProcessorFactory, RecordProcessor, ShardContext,
 };
 pub use crate::reader::Retrieval;
 pub use crate::record::{Batch, Record};

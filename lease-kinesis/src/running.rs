@@ -113,8 +113,12 @@ impl Running {
     /// and who does not reads nothing.
     fn pause(&self, has_looked: HasLooked) -> Duration {
         let tick = self.worker.settings.tick();
-        let is_settled = has_looked == HasLooked::Yes && self.sightings.all_count();
-        if is_settled { tick } else { tick.min(SETTLING) }
+        let settling = self.worker.settings.settling;
+        match has_looked {
+            HasLooked::No => tick.min(BEFORE_LOOKING_AGAIN),
+            HasLooked::Yes if self.sightings.all_count() => tick,
+            HasLooked::Yes => tick.min(settling),
+        }
     }
 
     /// Looks at all rows, and does what is its own part.
@@ -409,9 +413,8 @@ enum HasLooked {
     No,
 }
 
-/// From one look to the next where a worker does not count yet: those that begin together do so
-/// within a second of each other.
-const SETTLING: Duration = Duration::from_secs(1);
+/// After a look that came to nothing: a store that does not answer is not asked more often.
+const BEFORE_LOOKING_AGAIN: Duration = Duration::from_secs(1);
 
 const CLAIMS_AT_ONCE: usize = 32;
 

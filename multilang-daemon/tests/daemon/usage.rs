@@ -1,0 +1,67 @@
+//! What is refused, and how.
+
+use std::process::{Command, Output};
+
+use crate::place::BINARY;
+
+fn run(arguments: &[&str]) -> (Output, String) {
+    let output = Command::new(BINARY).args(arguments).output().unwrap();
+    let told = String::from_utf8(output.stderr.clone()).unwrap();
+    (output, told)
+}
+
+fn run_with(properties: &str) -> (Output, String) {
+    let name = format!("usage-{}-{}.properties", std::process::id(), properties.len());
+    let file = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+    std::fs::write(&file, properties).unwrap();
+    run(&["-p", &file.display().to_string()])
+}
+
+#[test]
+fn a_wrong_command_line_is_a_usage_error() {
+    for arguments in [&[][..], &["--fast"], &["-p"], &["-p", "a", "b"]] {
+        let (output, told) = run(arguments);
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {told}");
+        assert!(told.contains("--help"), "{told}");
+    }
+}
+
+#[test]
+fn help_and_the_version_are_told() {
+    let (help, _) = run(&["--help"]);
+    let (version, _) = run(&["--version"]);
+
+    assert!(help.status.success() && version.status.success());
+    assert!(String::from_utf8_lossy(&help.stdout).contains("--properties-file"));
+    let version = String::from_utf8_lossy(&version.stdout).into_owned();
+    assert_eq!(version.trim(), concat!("multilang-daemon ", env!("CARGO_PKG_VERSION")));
+}
+
+#[test]
+fn a_file_that_is_not_there_is_named() {
+    let (output, told) = run(&["-p", "/nowhere/orders.properties"]);
+
+    assert_eq!(output.status.code(), Some(2));
+    assert!(told.contains("/nowhere/orders.properties"), "{told}");
+}
+
+#[test]
+fn properties_that_are_wrong_are_all_told_and_nothing_is_begun() {
+    let (output, told) = run_with("applicationName = a b\nmaxRecords = 0\n");
+
+    assert_eq!(output.status.code(), Some(2));
+    for key in ["applicationName", "maxRecords", "executableName", "streamName", "Credentials"] {
+        assert!(told.contains(key), "{key} in {told}");
+    }
+}
+
+#[test]
+fn a_program_that_is_not_there_is_told_before_anything_is_begun() {
+    let (output, told) = run_with(
+        "executableName = no-such-program\napplicationName = a\nstreamName = b\n\
+         AwsCredentialsProvider = DefaultCredentialsProvider\n",
+    );
+
+    assert_eq!(output.status.code(), Some(1));
+    assert!(told.contains("there is no program no-such-program"), "{told}");
+}

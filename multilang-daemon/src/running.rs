@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use lease_kinesis::multilang::daemon::Children;
-use lease_kinesis::{KinesisSource, Worker};
+use lease_kinesis::{KclTable, KinesisSource, Worker};
 use tokio::select;
 use tokio::time::timeout;
 use tracing::{debug, info, warn};
@@ -33,7 +33,7 @@ pub(crate) async fn run(
     let command = settings.command.clone();
     settings.command = parent::bound_to_this(settings.command);
     let children = children(&settings);
-    let worker = worker(&settings, &clients, table, children.clone())?;
+    let worker = worker(&settings, &clients, &table, children.clone())?;
     info!(
         application = settings.application, stream = settings.stream, worker = %worker.name(),
         %command, language = settings.language, "daemon begins"
@@ -69,12 +69,13 @@ fn children(settings: &Settings) -> Children {
 fn worker(
     settings: &Settings,
     clients: &Clients,
-    table: std::sync::Arc<dyn lease_core::LeaseTable>,
+    table: &KclTable,
     children: Children,
 ) -> Result<Worker, Failure> {
     let stream = KinesisSource::new(&clients.kinesis, &settings.stream);
     let stream = stream.with_consumer(&settings.consumer);
-    let mut builder = Worker::builder(&settings.application, table, stream, children)
+    let mut builder = Worker::builder(&settings.application, table.clone(), stream, children)
+        .beside_kcl(table, settings.most_steals)
         .with_options(settings.options.clone())
         .with_initial_position(settings.initial)
         .with_retrieval(settings.retrieval)

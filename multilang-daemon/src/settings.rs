@@ -25,6 +25,8 @@ pub(crate) struct Settings {
     pub(crate) initial: InitialPosition,
     pub(crate) options: LeaseOptions,
     pub(crate) most_shards: Option<usize>,
+    /// From workers of the Kinesis Client Library, at one time.
+    pub(crate) most_steals: usize,
     pub(crate) sync_interval: Duration,
     pub(crate) retrieval: Retrieval,
     /// By its name, or its ARN.
@@ -95,6 +97,9 @@ impl Settings {
             most_shards: file
                 .number("maxLeasesForWorker", 1..=u64::MAX)
                 .map(|most| usize::try_from(most).unwrap_or(usize::MAX)),
+            most_steals: file
+                .number("maxLeasesToStealAtOneTime", 0..=u64::MAX)
+                .map_or(1, |most| usize::try_from(most).unwrap_or(usize::MAX)),
             sync_interval: file.millis("shardSyncIntervalMillis", 1).unwrap_or(MINUTE),
             retrieval,
             most_records: file
@@ -230,7 +235,7 @@ const POLLING: [&str; 4] = [
 ];
 
 /// What the Kinesis Client Library knows, and is done here in another way, or is not done.
-const WITHOUT_EFFECT: [&str; 68] = [
+const WITHOUT_EFFECT: [&str; 67] = [
     "awsCredentialsProviderCloudWatch",
     "awsCredentialsProviderDynamoDB",
     "allowThroughputOvershoot",
@@ -267,7 +272,6 @@ const WITHOUT_EFFECT: [&str; 68] = [
     "maxActiveThreads",
     "maxGetRecordsThreadPool",
     "maxLeaseRenewalThreads",
-    "maxLeasesToStealAtOneTime",
     "maxListShardsRetryAttempts",
     "maxThroughputPerHostKBps",
     "metricsBufferTimeMillis",
@@ -324,6 +328,7 @@ mod tests {
         assert_eq!(settings.initial, InitialPosition::Latest);
         assert_eq!(settings.retrieval, Retrieval::FanOut);
         assert_eq!(settings.consumer, "orders");
+        assert_eq!(settings.most_steals, 1);
         assert_eq!(settings.most_records, 10_000);
         assert_eq!(settings.idle, Duration::from_secs(1));
         assert_eq!(settings.answer_limit, None);

@@ -3,18 +3,27 @@
 use std::sync::Arc;
 
 use aws_sdk_dynamodb::Client;
-use lease_core::LeaseTable;
 use lease_dynamodb::DynamoDbStore;
+use lease_kinesis::KclTable;
+use tokio::try_join;
 
 use crate::failure::Failure;
 use crate::settings::Settings;
 
-/// The application's table, which is made if there is none.
-pub(crate) async fn open(
-    client: Client,
-    settings: &Settings,
-) -> Result<Arc<dyn LeaseTable>, Failure> {
-    let store = DynamoDbStore::new(client, &settings.table);
-    store.ensure_table().await.map_err(Failure::other)?;
-    Ok(Arc::new(store))
+/// The application's table, as the Kinesis Client Library keeps it; and one beside it for what that
+/// would take for leases. They are made if there are none.
+pub(crate) async fn open(client: Client, settings: &Settings) -> Result<KclTable, Failure> {
+    let of_workers = format!("{}{OF_WORKERS}", settings.table);
+    let of_workers = DynamoDbStore::new(client.clone(), of_workers);
+    let table = KclTable::builder(client, &settings.application, Arc::new(of_workers.clone()))
+        .with_table(&settings.table)
+        .with_failover_time(settings.options.ttl())
+        .with_initial_position(settings.initial)
+        .build()
+        .map_err(Failure::usage)?;
+    try_join!(table.ensure_table(), of_workers.ensure_table()).map_err(Failure::other)?;
+    Ok(table)
 }
+
+/// What is added to the table's name.
+const OF_WORKERS: &str = "-workers";

@@ -124,6 +124,11 @@ impl Notes {
 }
 
 impl Note {
+    /// Of a record.
+    pub(crate) fn sequence(&self) -> SequenceNumber {
+        self.words[0].parse().unwrap()
+    }
+
     /// When it was noted, in milliseconds since 1970, where the child tells that.
     pub(crate) fn time(&self) -> i64 {
         self.words[0].parse().unwrap()

@@ -89,6 +89,10 @@ impl Place {
         Daemon::start(BINARY, &arguments, self.environment())
     }
 
+    pub(crate) fn dynamodb(&self) -> aws_sdk_dynamodb::Client {
+        self.table.client()
+    }
+
     pub(crate) fn notes(&self) -> Notes {
         Notes::read(&self.folder.join("notes"))
     }

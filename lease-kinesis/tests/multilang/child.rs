@@ -10,6 +10,7 @@ use lease_kinesis::{
     Batch, CheckpointError, Checkpointer, Outcome, ProcessorError, RecordProcessor, ShardContext,
 };
 use tokio::io::{AsyncReadExt, AsyncWriteExt, duplex};
+use tokio::time::sleep;
 
 /// What a processor was told, and came to.
 type Log = Arc<Mutex<Vec<String>>>;
@@ -274,6 +275,37 @@ async fn a_batch_that_fails_is_tried_again_before_its_status() {
 
     assert_eq!(talk.ended.unwrap(), Ended::LeaseLost);
     assert_eq!(talk.log[1..4], ["records 456 behind Some(0ns)"; 3]);
+}
+
+/// Fails once, and checkpoints from another task while the batch waits for its next try.
+struct Hasty {
+    has_failed: bool,
+}
+
+#[async_trait]
+impl RecordProcessor for Hasty {
+    async fn process_records(&mut self, _batch: &Batch, checkpointer: &Checkpointer) -> Outcome {
+        if std::mem::replace(&mut self.has_failed, true) {
+            return Outcome::Continue;
+        }
+        let checkpointer = checkpointer.clone();
+        tokio::spawn(async move {
+            sleep(Duration::from_millis(1)).await;
+            checkpointer.checkpoint().await
+        });
+        failed()
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_batch_that_failed_is_not_passed_by_a_checkpoint_of_another_task() {
+    let script = [&BEGIN[..], &[RECORDS, WORKED], &LOST].concat();
+    let child = Child::new(|_: &ShardContext| Hasty { has_failed: false });
+
+    let talk = talk_with(child, &script, Log::default()).await;
+
+    assert_eq!(talk.ended.unwrap(), Ended::LeaseLost);
+    assert_eq!(talk.rest, "");
 }
 
 #[tokio::test(start_paused = true)]

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::{FutureExt, StreamExt};
-use lease_core::{Attempt, Lease, LeaseKey, LeaseRecord, StoreError, Written};
+use lease_core::{Attempt, Lease, LeaseKey, LeaseRecord, Lessee, StoreError, Written};
 use tokio::select;
 use tokio::sync::watch;
 use tokio::task::{JoinError, JoinSet};
@@ -39,6 +39,8 @@ pub(crate) struct Running {
     /// Those that counted at the last tick.
     members: Vec<Member>,
     surplus: Surplus,
+    /// What is free and for others to take, and since when this worker has seen that.
+    free: BTreeMap<LeaseKey, Instant>,
     tasks: JoinSet<(LeaseKey, Option<Ended>)>,
     reading: BTreeMap<LeaseKey, watch::Sender<Order>>,
     out_of_time: CancellationToken,
@@ -60,6 +62,7 @@ impl Running {
             sightings: Sightings::default(),
             members: Vec::new(),
             surplus: Surplus::default(),
+            free: BTreeMap::new(),
             tasks: JoinSet::new(),
             reading: BTreeMap::new(),
             out_of_time: CancellationToken::new(),
@@ -98,8 +101,8 @@ impl Running {
                 Some(key) = self.expected.next() => self.claim(vec![key]).await,
                 () = sleep_until(next_tick) => {
                     let begun = now();
-                    let has_looked = self.tick().await;
-                    next_tick = begun + self.pause(has_looked);
+                    let looked = self.tick().await;
+                    next_tick = begun + self.pause(looked);
                 }
             }
         }
@@ -108,34 +111,33 @@ impl Running {
         stopped_by.map_or(Ok(()), |cause| Err(WorkerError::Stopped(cause)))
     }
 
-    /// From one tick to the next. It is short where the last came to nothing, and as long as there
-    /// are workers that do not count yet, this one perhaps: nobody who counts reads less for that,
-    /// and who does not reads nothing.
-    fn pause(&self, has_looked: HasLooked) -> Duration {
+    /// From one tick to the next. It is short where the last came to nothing or will not last, and
+    /// as long as there are workers that do not count yet, this one perhaps: nobody who counts reads
+    /// less for that, and who does not reads nothing.
+    fn pause(&self, looked: Looked) -> Duration {
         let tick = self.worker.settings.tick();
-        let settling = self.worker.settings.settling;
-        match has_looked {
-            HasLooked::No => tick.min(BEFORE_LOOKING_AGAIN),
-            HasLooked::Yes if self.sightings.all_count() => tick,
-            HasLooked::Yes => tick.min(settling),
+        match looked {
+            Looked::Settled if self.sightings.all_count() => tick,
+            Looked::Settled => tick.min(self.worker.settings.settling),
+            Looked::Amid | Looked::InVain => tick.min(BEFORE_LOOKING_AGAIN),
         }
     }
 
     /// Looks at all rows, and does what is its own part.
-    async fn tick(&mut self) -> HasLooked {
+    async fn tick(&mut self) -> Looked {
         if let Err(cause) = self.be_there().await {
             let cause = &cause as &dyn std::error::Error;
             warn!(error = cause, "worker's own row not written");
-            return HasLooked::No;
+            return Looked::InVain;
         }
         if self.row.is_none() {
-            return HasLooked::No;
+            return Looked::InVain;
         }
-        let Some(mut snapshot) = self.look().await else { return HasLooked::No };
+        let Some(mut snapshot) = self.look().await else { return Looked::InVain };
         let mut members = self.sightings.look(std::mem::take(&mut snapshot.members));
         members.sort_by(|one, other| one.name.cmp(&other.name));
         if self.synchronise(&snapshot, &members).await {
-            let Some(again) = self.look().await else { return HasLooked::No };
+            let Some(again) = self.look().await else { return Looked::InVain };
             snapshot = again;
         }
         let held = snapshot.placement();
@@ -149,10 +151,30 @@ impl Running {
         let wait = if is_other { Duration::ZERO } else { self.worker.settings.tick() };
         decision.give = self.surplus.ripened(decision.give, now(), wait);
         debug!(?decision, members = self.members.len(), "tick");
+        let looked = self.compare_free(&held, &decision);
         self.act(decision).await;
         #[cfg(feature = "kcl")]
         self.claim(taken).await;
-        HasLooked::Yes
+        looked
+    }
+
+    /// Whether what is free for others has been so for a while. If not, who is to take it may have
+    /// looked at another moment, when less was free, and leave it to this worker.
+    fn compare_free(
+        &mut self,
+        held: &BTreeMap<LeaseKey, Option<Lessee>>,
+        decision: &Decision,
+    ) -> Looked {
+        let now = now();
+        let before = std::mem::take(&mut self.free);
+        let is_free = |(_, holder): &(_, &Option<_>)| holder.is_none();
+        for (key, _) in held.iter().filter(is_free) {
+            if !decision.claim.contains(key) {
+                self.free.insert(key.clone(), before.get(key).copied().unwrap_or(now));
+            }
+        }
+        let is_new = |since: &Instant| now.duration_since(*since) < BEFORE_LOOKING_AGAIN;
+        if self.free.values().any(is_new) { Looked::Amid } else { Looked::Settled }
     }
 
     /// What workers of KCL leave to ours, and what of theirs this one is to take.
@@ -160,9 +182,9 @@ impl Running {
     fn beside_kcl(
         &mut self,
         snapshot: &Snapshot,
-        held: BTreeMap<LeaseKey, Option<lease_core::Lessee>>,
+        held: BTreeMap<LeaseKey, Option<Lessee>>,
         members: &[Member],
-    ) -> (BTreeMap<LeaseKey, Option<lease_core::Lessee>>, Vec<LeaseKey>) {
+    ) -> (BTreeMap<LeaseKey, Option<Lessee>>, Vec<LeaseKey>) {
         let worker = &mut self.worker;
         let Some(beside) = &mut worker.beside else { return (held, Vec::new()) };
         let mut of_kcl = snapshot.of_kcl();
@@ -406,14 +428,19 @@ async fn until(deadline: Option<Instant>) {
     }
 }
 
-/// Whether a tick could look at the rows, so that it did what there was to be done.
+/// What a look at the rows was worth.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum HasLooked {
-    Yes,
-    No,
+enum Looked {
+    /// Nothing is about to change, as far as this worker can tell.
+    Settled,
+    /// Others are about to take what was not free before.
+    Amid,
+    /// The rows could not be read, or this worker is not there for the others.
+    InVain,
 }
 
-/// After a look that came to nothing: a store that does not answer is not asked more often.
+/// After a look that came to nothing, or will not last: a store that does not answer is not asked
+/// more often, and who is to take what is free has looked by then.
 const BEFORE_LOOKING_AGAIN: Duration = Duration::from_secs(1);
 
 const CLAIMS_AT_ONCE: usize = 32;

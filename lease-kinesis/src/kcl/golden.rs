@@ -8,11 +8,12 @@ use std::time::Duration;
 
 use aws_sdk_dynamodb::primitives::Blob;
 use aws_sdk_dynamodb::types::AttributeValue;
-use lease_core::{LeaseRecord, StoreErrorKind};
+use lease_core::{Claim, FencingToken, LeaseRecord, Nonce, StoreErrorKind};
 use serde_json::Value as Json;
 
 use super::request::RawRow;
 use super::row::{Row, key_of};
+use super::write;
 use crate::names::{Application, RowName};
 use crate::position::{InitialPosition, Position};
 use crate::row::ShardRow;
@@ -136,6 +137,27 @@ fn who_works_on_a_shard_that_kcl_3_hands_over_is_told_from_who_will() {
     assert_eq!(owner(KCL_3, "shardId-000000000000").1, None);
 }
 
+/// With KCL 3's own condition for an assignment: owner and processor as they were seen.
+#[test]
+fn what_a_stopped_fleet_of_kcl_3_left_amid_a_hand_over_is_taken_from_both() {
+    let raw = rows(KCL_3).into_iter().find(|raw| key_of(raw) == Some("shardId-000000000001"));
+    let seen = read(&raw.unwrap()).unwrap();
+    let key = "orders/shards/shardId-000000000001".parse().unwrap();
+    let claim = Claim::new(key, "ours".parse().unwrap(), Nonce::random(), Duration::from_secs(10));
+
+    let taken = write::obtain(&claim, FencingToken::new(1).unwrap(), &seen).written();
+
+    assert_eq!(
+        taken.condition,
+        "#leaseCounter = :seenCounter AND #leaseOwner = :seenOwner \
+         AND attribute_not_exists(#grantNonce) AND #checkpointOwner = :seenProcessor"
+    );
+    assert_eq!(taken.values[":seenCounter"], AttributeValue::N("61".to_owned()));
+    assert_eq!(taken.values[":seenOwner"], AttributeValue::S("worker-b".to_owned()));
+    assert_eq!(taken.values[":seenProcessor"], AttributeValue::S("worker-a".to_owned()));
+    assert!(taken.update.contains("REMOVE #checkpointOwner"), "{}", taken.update);
+}
+
 #[test]
 fn of_what_kcl_3_5_keeps_only_leases_are_leases() {
     assert_eq!(rows(KCL_3_5).len(), 8);
@@ -198,7 +220,7 @@ fn the_last_word_on_a_row_is_ours_until_kcl_has_moved_its_counter() {
     for others in [stolen, handed_over] {
         assert!(!others.is_ours() && !others.evicted());
         assert_eq!((others.ttl(), others.reserved()), (None, None));
-        assert_eq!(others.token().map(lease_core::FencingToken::get), Some(7), "tokens go on");
+        assert_eq!(others.token().map(FencingToken::get), Some(7), "tokens go on");
     }
 }
 

@@ -162,10 +162,6 @@ impl KclTable {
     pub(super) fn standing(&self, lease_key: &str, row: &Row) -> Standing {
         let shared = &self.shared;
         let token = row.token_or_zero();
-        if let Some(processor) = &row.processor {
-            // Only KCL 3's leader ends this.
-            return Standing::Held(Holder::new(processor.clone(), token, None));
-        }
         let left = |ttl: Duration| {
             let since = shared.observations.see(lease_key, row.sight(), ttl, self.now());
             self.surely(ttl).saturating_sub(self.now().since(since))
@@ -174,7 +170,9 @@ impl KclTable {
             let left = left(reserved);
             return if left.is_zero() { Standing::Free } else { Standing::Reserved(left) };
         }
-        let Some(owner) = &row.owner else {
+        // While KCL 3 hands it over, its processor moves the counter. Where that stands still, the
+        // processor has died before it was done, and KCL 3, too, then assigns the lease anew.
+        let Some(owner) = row.processor.as_ref().or(row.owner.as_ref()) else {
             shared.observations.forget(lease_key);
             return Standing::Free;
         };

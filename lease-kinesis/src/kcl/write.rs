@@ -31,8 +31,15 @@ pub(super) fn obtain(claim: &Claim, token: FencingToken, seen: &Row) -> Expressi
         }
         None => write.condition("attribute_not_exists(#grantNonce)"),
     }
-    // KCL 3 hands it over: nobody else may write.
-    write.condition("attribute_not_exists(#checkpointOwner)");
+    match &seen.processor {
+        // It died while KCL 3 had it hand over: with it, the hand-over is over.
+        Some(processor) => {
+            write.value("seenProcessor", processor.as_str());
+            write.condition("#checkpointOwner = :seenProcessor");
+            write.remove(["#checkpointOwner"]);
+        }
+        None => write.condition("attribute_not_exists(#checkpointOwner)"),
+    }
     grant(&mut write, claim);
     write.set(["#grantToken = :token"]);
     write.value("token", token.get());

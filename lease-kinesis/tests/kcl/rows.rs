@@ -259,17 +259,43 @@ async fn a_lease_of_kcl_is_taken_when_its_counter_has_stood_still_for_the_failov
 }
 
 #[tokio::test]
-async fn what_kcl_3_hands_over_is_its_processors_and_nobody_writes_to_it() {
+async fn what_kcl_3_hands_over_is_its_processors_for_as_long_as_that_renews() {
     let shop = Shop::new().await;
     shop.put(Some("kcl-1")).await;
     shop.kcl_hands_over("kcl-1", "a").await;
-    let before = shop.raw().await;
 
+    // However long it takes: its leader ends it. Not even its next owner comes before.
+    for _ in 0..4 {
+        assert_eq!(shop.refused("a").await.lessee.as_str(), "kcl-1");
+        assert_eq!(shop.refused("b").await.lessee.as_str(), "kcl-1");
+        tokio::time::sleep(TTL / 2).await;
+        let seen = shop.counter().await;
+        assert!(shop.kcl_writes(seen, "SET leaseCounter = :next", &[]).await);
+    }
+
+    let row = shop.raw().await;
+    assert_eq!((&row["leaseOwner"], &row["checkpointOwner"]), (&s("a"), &s("kcl-1")));
+}
+
+/// As KCL 3 does: what a fleet was handing over when it was stopped has run out like all else.
+#[tokio::test]
+async fn what_kcl_3_was_handing_over_is_taken_when_its_processor_has_gone() {
+    let shop = Shop::new().await;
+    shop.put(Some("kcl-1")).await;
+    shop.kcl_hands_over("kcl-1", "kcl-2").await;
     assert_eq!(shop.refused("a").await.lessee.as_str(), "kcl-1");
-    // However long it takes: its leader ends it.
-    tokio::time::sleep(TTL.mul_f64(1.5)).await;
-    assert_eq!(shop.refused("a").await.lessee.as_str(), "kcl-1");
-    assert_eq!(shop.raw().await, before);
+    let seen = shop.counter().await;
+
+    tokio::time::sleep(TTL.mul_f64(1.1)).await;
+    assert_eq!(shop.table.read(&key()).await.unwrap().unwrap().holder, None, "it shows as free");
+    let grant = shop.granted("a").await;
+
+    let row = shop.raw().await;
+    assert_eq!((&row["leaseOwner"], row.get("checkpointOwner")), (&s("a"), None));
+    assert_eq!(row["checkpoint"], s("10"), "it is gone on with from there");
+    assert_eq!(shop.checkpoint(&grant, "10", "20").await, Written::Applied);
+    let renewal = "SET leaseCounter = :next";
+    assert!(!shop.kcl_writes(seen, renewal, &[]).await, "a processor that comes back is refused");
 }
 
 #[tokio::test]

@@ -91,7 +91,8 @@ struct Talk {
 }
 
 /// Has a child talk with a daemon that follows `script`: `> ` before what the daemon says, `< `
-/// before what the child is to say, byte for byte; then the daemon closes the pipe.
+/// before what the child is to say, byte for byte, `~` where a second passes; then the daemon closes
+/// the pipe.
 async fn talk(
     script: &[&str],
     answers: &[fn() -> Outcome],
@@ -113,6 +114,10 @@ async fn talk_with(child: Child, script: &[&str], log: Log) -> Talk {
     let (output, mut hears) = duplex(1024 * 1024);
     let daemon = async {
         for line in script {
+            if *line == "~" {
+                sleep(Duration::from_secs(1)).await;
+                continue;
+            }
             let (who, text) = line.split_at(2);
             if who == "> " {
                 says.write_all(format!("{text}\n").as_bytes()).await.unwrap();
@@ -360,6 +365,167 @@ async fn an_end_that_is_not_checkpointed_is_an_error() {
 
     assert!(matches!(ended, Err(ChildError::EndNotCheckpointed(_))), "{ended:?}");
     assert_eq!(log.lock().unwrap()[1..], ["shard ended"; 3]);
+}
+
+/// Checkpoints the end, and leaves it to others whether that is kept.
+struct Calm(Log);
+
+#[async_trait]
+impl RecordProcessor for Calm {
+    async fn process_records(&mut self, _batch: &Batch, _checkpointer: &Checkpointer) -> Outcome {
+        Outcome::Continue
+    }
+
+    async fn shard_ended(&mut self, checkpointer: &Checkpointer) -> Result<(), ProcessorError> {
+        self.0.lock().unwrap().push("shard ended".into());
+        drop(checkpointer.checkpoint().await);
+        Ok(())
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_end_that_the_store_did_not_keep_is_asked_for_again_and_the_processor_is_told_once() {
+    let failed = KEPT_END.replace(r#""error":null"#, r#""error":"InvalidStateException""#);
+    let end = [
+        r#"> {"action":"shardEnded"}"#,
+        ASK_END,
+        &*failed,
+        ASK_END,
+        &*failed,
+        ASK_END,
+        KEPT_END,
+        r#"< {"action":"status","responseFor":"shardEnded"}"#,
+    ];
+    let log = Log::default();
+    let of_processor = Arc::clone(&log);
+    let child = Child::new(move |_: &ShardContext| Calm(Arc::clone(&of_processor)));
+
+    let talk = talk_with(child, &[&BEGIN[..], &end].concat(), log).await;
+
+    assert_eq!(talk.ended.unwrap(), Ended::ShardEnd);
+    assert_eq!(talk.log, ["shard ended"]);
+    assert_eq!(talk.rest, "");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_end_that_the_store_never_keeps_ends_the_child_without_a_status() {
+    let failed = KEPT_END.replace(r#""error":null"#, r#""error":"InvalidStateException""#);
+    // Once by the processor, and once again: for each of two attempts.
+    let end = [r#"> {"action":"shardEnded"}"#, ASK_END, &*failed, ASK_END, &*failed];
+    let end = [&end[..], &[ASK_END, &*failed]].concat();
+    let log = Log::default();
+    let of_processor = Arc::clone(&log);
+    let child = Child::new(move |_: &ShardContext| Calm(Arc::clone(&of_processor)));
+
+    let talk = talk_with(child.with_attempts(2), &[&BEGIN[..], &end].concat(), log).await;
+
+    let ended = talk.ended;
+    assert!(matches!(ended, Err(ChildError::EndNotCheckpointed(_))), "{ended:?}");
+    assert_eq!(talk.log, ["shard ended"]);
+    assert_eq!(talk.rest, "", "nothing is said of the end");
+}
+
+/// Has a task that checkpoints half a second after the first batch.
+struct Leisurely {
+    has_begun: bool,
+}
+
+#[async_trait]
+impl RecordProcessor for Leisurely {
+    async fn process_records(&mut self, _batch: &Batch, checkpointer: &Checkpointer) -> Outcome {
+        if !std::mem::replace(&mut self.has_begun, true) {
+            let checkpointer = checkpointer.clone();
+            tokio::spawn(async move {
+                sleep(Duration::from_millis(500)).await;
+                checkpointer.checkpoint().await
+            });
+        }
+        Outcome::Continue
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_checkpoint_that_is_asked_for_between_two_actions_is_asked_once_and_by_its_number() {
+    let [second, third] = ["457", "458"].map(|number| RECORDS.replace("456", number));
+    let script = [
+        &BEGIN[..],
+        &[RECORDS, WORKED, "~", &*second, ASK, KEPT, WORKED],
+        // Whatever is said then, nothing more is asked for.
+        &["~", &*third, WORKED, "~"],
+        &LOST,
+    ];
+    let child = Child::new(|_: &ShardContext| Leisurely { has_begun: false });
+
+    let talk = talk_with(child, &script.concat(), Log::default()).await;
+
+    assert_eq!(talk.ended.unwrap(), Ended::LeaseLost);
+    assert_eq!(talk.rest, "");
+}
+
+/// Notes all that it is told.
+struct Curious(Log);
+
+#[async_trait]
+impl RecordProcessor for Curious {
+    async fn initialize(&mut self, shard: &ShardContext) -> Result<(), ProcessorError> {
+        self.0.lock().unwrap().push(format!("at {:?}", shard.position));
+        Ok(())
+    }
+
+    async fn process_records(&mut self, batch: &Batch, _checkpointer: &Checkpointer) -> Outcome {
+        let mut log = self.0.lock().unwrap();
+        log.push(format!("behind {:?}", batch.behind));
+        for record in &batch.records {
+            let (number, data) = (&record.number, record.data.as_ref());
+            log.push(format!("{number} {:?} {data:?}", record.arrived));
+        }
+        Outcome::Continue
+    }
+
+    async fn lease_lost(&mut self) {
+        self.0.lock().unwrap().push("lease lost".into());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_the_daemon_tells_is_passed_on_and_what_it_does_not_tell_is_not_zero() {
+    let begin = BEGIN[0].replace("TRIM_HORIZON", "455").replace(":0}", ":3}");
+    let told = RECORDS.replace(r#""subSequenceNumber":0"#, r#""subSequenceNumber":2"#);
+    let told = told.replace(r#""millisBehindLatest":0"#, r#""millisBehindLatest":7"#);
+    let untold = r#"> {"action":"processRecords","records":[{"data":null,"partitionKey":"cat","sequenceNumber":"457","approximateArrivalTimestamp":null,"subSequenceNumber":null,"action":"record"}],"millisBehindLatest":null}"#;
+    let script = [&*begin, BEGIN[1], &*told, WORKED, untold, WORKED, LOST[0], LOST[1]];
+    let log = Log::default();
+    let of_processor = Arc::clone(&log);
+    let child = Child::new(move |_: &ShardContext| Curious(Arc::clone(&of_processor)));
+
+    let talk = talk_with(child, &script, log).await;
+
+    assert_eq!(talk.ended.unwrap(), Ended::LeaseLost);
+    assert_eq!(talk.log, [""; 0]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_last_line_whose_end_is_missing_was_said_and_half_of_one_was_not() {
+    for (last, heard) in [(LOST[0], true), (&LOST[0][..20], false)] {
+        let log = Log::default();
+        let of_processor = Arc::clone(&log);
+        let child = Child::new(move |_: &ShardContext| Curious(Arc::clone(&of_processor)));
+        let (mut says, input) = duplex(4096);
+        let (output, _hears) = duplex(4096);
+        let lines = format!("{}\n{}", &BEGIN[0][2..], &last[2..]);
+        says.write_all(lines.as_bytes()).await.unwrap();
+        drop(says);
+
+        let ended = child.run_over(input, output).await;
+
+        let log = log.lock().unwrap();
+        assert_eq!(log.contains(&"lease lost".to_owned()), heard, "{last}: {log:?}");
+        match ended {
+            Ok(Ended::LeaseLost) => assert!(heard),
+            Err(ChildError::Gone { .. }) => assert!(!heard),
+            other => panic!("{last}: {other:?}"),
+        }
+    }
 }
 
 #[tokio::test(start_paused = true)]

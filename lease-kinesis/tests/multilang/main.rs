@@ -13,9 +13,10 @@
 //! | S5-12, S5-13: both ends | `the_second_generation_ends_by_shutdown_in_the_words_of_each_version` |
 //! | S5-18: blank and bogus lines | `a_daemon_passes_over_what_is_no_message_and_says_why` |
 //! | S5-19: the end of a pipe | `an_end_of_the_pipe_is_quiet_between_actions_and_an_error_within` |
-//! | S5-21, f10: nulls, and a last line without an end | `what_a_daemon_says_is_written_and_read_byte_for_byte`, `an_end_in_the_middle_of_a_line_is_told_from_one_between_lines` |
+//! | S5-21, f10: nulls, and a last line without an end | `what_a_daemon_says_is_written_and_read_byte_for_byte`, `an_end_in_the_middle_of_a_line_is_told_from_one_between_lines`; by a child: `what_the_daemon_tells_is_passed_on_and_what_it_does_not_tell_is_not_zero`, `a_last_line_whose_end_is_missing_was_said_and_half_of_one_was_not` |
 //! | f2: it stays after a request to stop | `the_third_generation_stops_and_stays_until_the_lease_is_lost` |
 //! | f6: all generations | `the_first_generation_is_answered_in_its_own_words`, and those of the others |
+//! | f7: a checkpoint asked for outside of an action | `a_checkpoint_that_is_asked_for_between_two_actions_is_asked_once_and_by_its_number` |
 //! | f8: endless retries | `a_checkpoint_that_is_throttled_is_not_tried_for_ever` |
 //! | f9: two writers | `a_message_is_one_write_and_a_childs_begins_with_a_line_feed` |
 //!

@@ -351,14 +351,24 @@ where
     /// All of a closed shard was worked on: its end is to be checkpointed.
     async fn shard_ended(&mut self, said: Action) -> Result<Ended, ChildError> {
         self.checkpointer.deliver(Position::ShardEnd);
-        let mut failures = 0;
+        let (mut failures, mut is_told) = (0, false);
         loop {
-            let words = self.processor.shard_ended(&self.checkpointer);
+            let (processor, checkpointer) = (&mut self.processor, &self.checkpointer);
+            let words = async {
+                if !is_told {
+                    processor.shard_ended(checkpointer).await?;
+                    is_told = true;
+                }
+                checkpointer.flush().await.map_err(ProcessorError::from)
+            };
             let ended = self.pipe.during(said, Checkpoints::Asked, words).await?;
             if self.checkpointer.checkpointed().await == Position::ShardEnd {
                 break;
             }
             failures += 1;
+            // It has said all that it has to say, and is not told again for a store's failure: only
+            // where it has not asked for the end.
+            is_told &= ended.is_err();
             let cause = ended.err().unwrap_or_else(|| "it did not checkpoint the end".into());
             let Some(pause) = self.child.batches.after(failures) else {
                 self.stop(ChildError::EndNotCheckpointed(cause))?;

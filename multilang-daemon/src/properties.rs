@@ -1,9 +1,10 @@
 //! A file of Java properties: keys and their values, and what is wrong with them.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::env::current_dir;
 use std::fmt::Display;
 use std::fs::File;
-use std::io::BufReader;
+use std::io::{BufReader, ErrorKind};
 use std::ops::RangeInclusive;
 use std::path::Path;
 use std::time::Duration;
@@ -25,8 +26,20 @@ pub(crate) struct Properties {
 impl Properties {
     pub(crate) fn read(file: &Path) -> Result<Self, Failure> {
         let name = file.display().to_string();
-        let opened = File::open(file)
-            .map_err(|error| Failure::usage(format!("properties file {name}: {error}")))?;
+        let unread = |why: String| Failure::usage(format!("properties file {name}: {why}"));
+        if file.is_dir() {
+            return Err(unread("it is a folder: name the file in it".to_owned()));
+        }
+        let opened = File::open(file).map_err(|error| match (error.kind(), current_dir()) {
+            (ErrorKind::NotFound, Ok(here)) if file.is_relative() => {
+                unread(format!("there is none below {}: name it with its path", here.display()))
+            }
+            (ErrorKind::NotFound, _) => unread("there is none: check its name".to_owned()),
+            (ErrorKind::PermissionDenied, _) => {
+                unread("this user may not read it: change its owner or its mode".to_owned())
+            }
+            _ => unread(error.to_string()),
+        })?;
         Self::parse(name, BufReader::new(opened))
     }
 

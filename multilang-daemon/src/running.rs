@@ -34,9 +34,10 @@ pub(crate) async fn run(
     settings.command = parent::bound_to_this(settings.command);
     let children = children(&settings);
     let worker = worker(&settings, &clients, &table, children.clone())?;
+    let kinesis = settings.kinesis.told("kinesisEndpoint", clients.kinesis.config().region());
     info!(
-        application = settings.application, stream = settings.stream, worker = %worker.name(),
-        %command, language = settings.language, "daemon begins"
+        application = settings.application, stream = settings.stream, kinesis,
+        worker = %worker.name(), %command, language = settings.language, "daemon begins"
     );
     let telling = tokio::spawn(progress::tell(worker.handle(), line.clone()));
     let ended = attend(worker, &children, &settings, signals).await;

@@ -1,5 +1,6 @@
 //! What a properties file means.
 
+use std::fmt::Display;
 use std::time::Duration;
 
 use lease_core::{LeaseOptions, Lessee};
@@ -48,6 +49,17 @@ pub(crate) struct Settings {
 pub(crate) struct Place {
     pub(crate) region: Option<String>,
     pub(crate) endpoint: Option<String>,
+}
+
+impl Place {
+    /// Where it is, and which key says so: for who is told that nobody answers there.
+    pub(crate) fn told(&self, key: &str, region: Option<&impl Display>) -> String {
+        match (&self.endpoint, region) {
+            (Some(endpoint), _) => format!("{key} = {endpoint}"),
+            (None, Some(region)) => format!("region {region}"),
+            (None, None) => "no region".to_owned(),
+        }
+    }
 }
 
 /// What becomes of the others when a child fails.

@@ -5,7 +5,9 @@ use std::process::{Command, Output};
 use crate::place::BINARY;
 
 fn run(arguments: &[&str]) -> (Output, String) {
-    let output = Command::new(BINARY).args(arguments).output().unwrap();
+    let mut command = Command::new(BINARY);
+    command.envs([("AWS_ACCESS_KEY_ID", "test"), ("AWS_SECRET_ACCESS_KEY", "test")]);
+    let output = command.args(arguments).output().unwrap();
     let told = String::from_utf8(output.stderr.clone()).unwrap();
     (output, told)
 }
@@ -42,7 +44,13 @@ fn a_file_that_is_not_there_is_named() {
     let (output, told) = run(&["-p", "/nowhere/orders.properties"]);
 
     assert_eq!(output.status.code(), Some(2));
-    assert!(told.contains("/nowhere/orders.properties"), "{told}");
+    assert!(told.contains("/nowhere/orders.properties: there is none"), "{told}");
+    let (output, told) = run(&["-p", "orders.properties"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(told.contains("name it with its path"), "{told}");
+    let (output, told) = run(&["-p", env!("CARGO_TARGET_TMPDIR")]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(told.contains("it is a folder"), "{told}");
 }
 
 #[test]
@@ -63,5 +71,32 @@ fn a_program_that_is_not_there_is_told_before_anything_is_begun() {
     );
 
     assert_eq!(output.status.code(), Some(1));
-    assert!(told.contains("there is no program no-such-program"), "{told}");
+    assert!(told.contains("there is no program no-such-program in any folder of PATH"), "{told}");
+}
+
+#[test]
+fn a_program_that_nobody_may_run_is_told_before_anything_is_begun() {
+    let program = format!("{}/usage-{}.py", env!("CARGO_TARGET_TMPDIR"), std::process::id());
+    std::fs::write(&program, "").unwrap();
+
+    let (output, told) = run_with(&format!(
+        "executableName = {program}\napplicationName = a\nstreamName = b\n\
+         AwsCredentialsProvider = DefaultCredentialsProvider\n"
+    ));
+
+    assert_eq!(output.status.code(), Some(1));
+    assert!(told.contains(&format!("chmod +x {program}")), "{told}");
+}
+
+#[test]
+fn where_no_tables_are_to_be_had_it_is_told_which_place_was_asked() {
+    let (output, told) = run_with(
+        "executableName = sh\napplicationName = a\nstreamName = b\nregionName = us-east-1\n\
+         AwsCredentialsProvider = DefaultCredentialsProvider\n\
+         kinesisEndpoint = http://127.0.0.1:9\ndynamoDBEndpoint = http://127.0.0.1:9\n",
+    );
+
+    assert_eq!(output.status.code(), Some(1));
+    assert!(told.contains("dynamoDBEndpoint = http://127.0.0.1:9"), "{told}");
+    assert!(told.contains("not reached"), "{told}");
 }

@@ -26,6 +26,9 @@ use crate::shard::ShardId;
 pub trait RecordProcessor: Send {
     /// Prepares for the records that come after [`ShardContext::position`].
     ///
+    /// Dropped at its next await where the shard is to be handed over meanwhile: then nothing else
+    /// is called, since nothing has begun.
+    ///
     /// # Errors
     ///
     /// Where it cannot: it is tried again later, with a new processor.
@@ -96,8 +99,8 @@ pub struct ShardContext {
     /// `None` under another's daemon, by the MultiLang protocol, which has none: there is then
     /// nothing to refuse a late write by.
     pub token: Option<FencingToken>,
-    /// Cancelled shortly before the lease is lost, and when it ends in any way: for what the
-    /// processor started elsewhere.
+    /// Cancelled shortly before the lease is lost, and when it or the processor ends in any way: for
+    /// what the processor started elsewhere, so that none of it works beside its successor.
     pub cancellation: CancellationToken,
 }
 

@@ -49,6 +49,8 @@ impl Fixture for Dynoxide {
         let ours = Arc::new(MemoryStore::new());
         let table = KclTable::builder(server.client(), "kit", ours)
             .with_failover_time(self.ttl())
+            // How fast the server is on a machine that has much else to do, is no promise.
+            .with_request_timeout(Duration::from_secs(30))
             .build()
             .unwrap();
         table.ensure_table().await.unwrap();

@@ -10,6 +10,8 @@ use crate::settings::{Place, Settings};
 pub(crate) struct Clients {
     pub(crate) kinesis: aws_sdk_kinesis::Client,
     pub(crate) dynamodb: aws_sdk_dynamodb::Client,
+    #[cfg(feature = "aws")]
+    shared: Shared,
 }
 
 /// What both clients have in common.
@@ -35,8 +37,43 @@ impl Clients {
         let mut config = config;
         config.set_endpoint_url(dynamodb.endpoint.clone());
         let dynamodb = aws_sdk_dynamodb::Client::from_conf(config.build());
-        Ok(Self { kinesis, dynamodb })
+        Ok(Self {
+            kinesis,
+            dynamodb,
+            #[cfg(feature = "aws")]
+            shared,
+        })
     }
+
+    /// What is said where `failure` was that of the first request: where there are no credentials,
+    /// that they are missing.
+    #[cfg(feature = "aws")]
+    pub(crate) async fn explained(&self, failure: Failure) -> Failure {
+        use aws_sdk_dynamodb::config::ProvideCredentials;
+
+        let Some(provider) = self.shared.credentials_provider() else { return failure };
+        match provider.provide_credentials().await {
+            Ok(_) => failure,
+            Err(source) => Failure::other(NoCredentials { source: source.into() }),
+        }
+    }
+
+    #[cfg(not(feature = "aws"))]
+    #[expect(clippy::unused_async, reason = "as where credentials are looked for")]
+    pub(crate) async fn explained(&self, failure: Failure) -> Failure {
+        failure
+    }
+}
+
+/// That the SDK's search found none.
+#[cfg(feature = "aws")]
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "no credentials were found: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE, or \
+     give this machine a role"
+)]
+struct NoCredentials {
+    source: Box<dyn std::error::Error + Send + Sync>,
 }
 
 #[cfg(feature = "aws")]

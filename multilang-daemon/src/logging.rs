@@ -9,7 +9,7 @@ use crate::progress::StatusLine;
 
 /// Begins to log: what `RUST_LOG` says, by default all that an operator wants to know.
 pub(crate) fn begin(status: &StatusLine) {
-    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_none| EnvFilter::new("info"));
+    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_none| EnvFilter::new(DEFAULT));
     let subscriber = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_ansi(status.is_shown())
@@ -40,3 +40,7 @@ impl Write for Log {
         Ok(())
     }
 }
+
+/// Of its search for a region and for credentials, the SDK tells each place that has none, at length:
+/// what is missing in the end is told by this program.
+const DEFAULT: &str = "info,aws_config=error";

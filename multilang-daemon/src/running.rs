@@ -29,7 +29,10 @@ pub(crate) async fn run(
     // Before anything that may take long, so that a signal is never lost.
     let signals = Signals::listen().map_err(Failure::other)?;
     let clients = Clients::open(&settings).await?;
-    let table = table::open(clients.dynamodb.clone(), &settings).await?;
+    let table = match table::open(clients.dynamodb.clone(), &settings).await {
+        Ok(table) => table,
+        Err(failure) => return Err(clients.explained(failure).await),
+    };
     let command = settings.command.clone();
     settings.command = parent::bound_to_this(settings.command);
     let children = children(&settings);

@@ -1,6 +1,7 @@
 //! What is refused, and how.
 
 use std::process::{Command, Output};
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::place::BINARY;
 
@@ -13,10 +14,17 @@ fn run(arguments: &[&str]) -> (Output, String) {
 }
 
 fn run_with(properties: &str) -> (Output, String) {
-    let name = format!("usage-{}-{}.properties", std::process::id(), properties.len());
+    run(&["-p", &written(properties)])
+}
+
+fn written(properties: &str) -> String {
+    static FILES: AtomicU32 = AtomicU32::new(0);
+
+    let number = FILES.fetch_add(1, Ordering::Relaxed);
+    let name = format!("usage-{}-{number}.properties", std::process::id());
     let file = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
     std::fs::write(&file, properties).unwrap();
-    run(&["-p", &file.display().to_string()])
+    file.display().to_string()
 }
 
 #[test]
@@ -86,6 +94,25 @@ fn a_program_that_nobody_may_run_is_told_before_anything_is_begun() {
 
     assert_eq!(output.status.code(), Some(1));
     assert!(told.contains(&format!("chmod +x {program}")), "{told}");
+}
+
+#[test]
+fn where_there_are_no_credentials_that_is_what_is_told() {
+    let file = written(
+        "executableName = sh\napplicationName = a\nstreamName = b\nregionName = us-east-1\n\
+         AwsCredentialsProvider = DefaultCredentialsProvider\n\
+         kinesisEndpoint = http://127.0.0.1:9\ndynamoDBEndpoint = http://127.0.0.1:9\n",
+    );
+    let mut command = Command::new(BINARY);
+    command.env_clear().envs([("AWS_EC2_METADATA_DISABLED", "true"), ("HOME", "/nowhere")]);
+    command.env("PATH", std::env::var_os("PATH").unwrap());
+
+    let output = command.args(["-p", &file]).output().unwrap();
+
+    let told = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    let last = told.lines().last().unwrap();
+    assert!(last.contains("set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"), "{told}");
 }
 
 #[test]

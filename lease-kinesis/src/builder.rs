@@ -199,9 +199,9 @@ impl WorkerBuilder {
         self
     }
 
-    /// Waits for `settling`, but not longer than a third of the ttl, before it obtains shards: those
-    /// that begin together then share them at once, instead of giving them to each other. By default
-    /// 1 s; at least 10 ms, for a worker that is alone.
+    /// Waits for `settling`, but not longer than a third of the ttl, before it obtains more than one
+    /// shard: those that begin together then share them at once, instead of giving them to each other.
+    /// By default 1 s; at least 10 ms, for a worker that is alone.
     pub fn with_settling(mut self, settling: Duration) -> Self {
         self.settings.settling = settling;
         self

@@ -15,7 +15,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{Instrument, debug, error, info, warn};
 
 use crate::board::ShardStatus;
-use crate::decide::{Decision, Surplus, decide};
+use crate::decide::{Decision, Surplus, begin, decide};
 use crate::expected::Expected;
 use crate::fleet::{self, Sightings};
 use crate::names::RowName;
@@ -124,7 +124,7 @@ impl Running {
 
     /// From one tick to the next. It is short where the last came to nothing or will not last, and
     /// as long as there are workers that do not count yet, this one perhaps: nobody who counts reads
-    /// less for that, and who does not reads nothing.
+    /// less for that, and who does not reads one shard at the most.
     fn pause(&self, looked: Looked) -> Duration {
         let tick = self.worker.settings.tick();
         match looked {
@@ -157,8 +157,14 @@ impl Running {
         let held = snapshot.placement();
         #[cfg(feature = "kcl")]
         let (held, taken) = self.beside_kcl(&snapshot, held, &members);
-        let planned = plan_amid(&snapshot.reshaping(), &held, &members);
         let reading = self.reading.keys().cloned().collect();
+        let me = &self.worker.me;
+        if me.standing == Standing::Live && !members.iter().any(|member| member.name == me.name) {
+            // It is not in any plan yet, not even in its own.
+            self.act(begin(me, &reading, &held)).await;
+            return Looked::Settled;
+        }
+        let planned = plan_amid(&snapshot.reshaping(), &held, &members);
         let mut decision = decide(&self.worker.me.name, &reading, &held, &planned);
         let is_other = members != self.members;
         self.members = members;

@@ -1,6 +1,6 @@
 //! The ways to AWS, or to servers that stand in for it.
 
-use aws_sdk_kinesis::config::BehaviorVersion;
+use aws_sdk_kinesis::config::{BehaviorVersion, SharedHttpClient};
 use aws_smithy_http_client::Builder;
 
 use crate::failure::Failure;
@@ -78,18 +78,29 @@ struct NoCredentials {
 
 #[cfg(feature = "aws")]
 #[expect(clippy::unnecessary_wraps, reason = "without TLS, not every place can be reached")]
-fn http_client(place: &Place) -> Result<aws_sdk_kinesis::config::SharedHttpClient, Failure> {
-    use aws_smithy_http_client::tls::{Provider, rustls_provider::CryptoMode};
-
-    // To read the system's certificates takes longer than all else at the start.
+fn http_client(place: &Place) -> Result<SharedHttpClient, Failure> {
     if place.endpoint.as_ref().is_some_and(|endpoint| endpoint.starts_with("http://")) {
         return Ok(Builder::new().build_http());
     }
-    Ok(Builder::new().tls_provider(Provider::Rustls(CryptoMode::Ring)).build_https())
+    Ok(over_tls())
+}
+
+/// One for all places, and made only where one is asked for: to read the system's certificates takes
+/// longer than all else at the start.
+#[cfg(feature = "aws")]
+fn over_tls() -> SharedHttpClient {
+    use std::sync::LazyLock;
+
+    use aws_smithy_http_client::tls::{Provider, rustls_provider::CryptoMode};
+
+    static CLIENT: LazyLock<SharedHttpClient> = LazyLock::new(|| {
+        Builder::new().tls_provider(Provider::Rustls(CryptoMode::Ring)).build_https()
+    });
+    CLIENT.clone()
 }
 
 #[cfg(not(feature = "aws"))]
-fn http_client(place: &Place) -> Result<aws_sdk_kinesis::config::SharedHttpClient, Failure> {
+fn http_client(place: &Place) -> Result<SharedHttpClient, Failure> {
     match &place.endpoint {
         Some(endpoint) if endpoint.starts_with("http://") => Ok(Builder::new().build_http()),
         _ => Err(Failure::usage(
@@ -101,16 +112,17 @@ fn http_client(place: &Place) -> Result<aws_sdk_kinesis::config::SharedHttpClien
 
 #[cfg(feature = "aws")]
 async fn shared(region: Option<String>) -> Result<Shared, Failure> {
-    use aws_smithy_http_client::tls::{Provider, rustls_provider::CryptoMode};
-
-    let loader = aws_config::defaults(BehaviorVersion::latest());
+    let is_set = |name: &str| std::env::var_os(name).is_some_and(|value| !value.is_empty());
+    // Where they are known, nobody is asked over the network.
+    let are_known =
+        region.is_some() && is_set("AWS_ACCESS_KEY_ID") && is_set("AWS_SECRET_ACCESS_KEY");
+    let client = if are_known { Builder::new().build_http() } else { over_tls() };
+    let loader = aws_config::defaults(BehaviorVersion::latest()).http_client(client);
     let loader = match region {
         Some(region) => loader.region(aws_config::Region::new(region)),
         None => loader,
     };
-    // The search for credentials asks over the network only where the environment has none.
-    let client = Builder::new().tls_provider(Provider::Rustls(CryptoMode::Ring)).build_https();
-    Ok(loader.http_client(client).load().await)
+    Ok(loader.load().await)
 }
 
 #[cfg(not(feature = "aws"))]

@@ -99,7 +99,9 @@ impl<R: AsyncRead + Unpin> LineReader<R> {
     async fn fill(&mut self) -> io::Result<usize> {
         drop(self.buffer.drain(..self.start));
         self.start = 0;
-        let needed = self.buffer.len() + CHUNK;
+        // Little at first: of a hundred children that say nothing, each has a reader.
+        let chunk = (self.buffer.capacity() / 2).clamp(LEAST, CHUNK);
+        let needed = self.buffer.len() + chunk;
         if needed > self.buffer.capacity() {
             // Doubled, so that a long line is not copied with every chunk, but not beyond what the
             // longest line needs.
@@ -113,6 +115,9 @@ impl<R: AsyncRead + Unpin> LineReader<R> {
 
 /// Read at once, at most: what a pipe holds on Linux.
 const CHUNK: usize = 64 * 1024;
+
+/// Room for what a child says in one piece.
+const LEAST: usize = 4 * 1024;
 
 /// A `\r` before the line feed is none of the line's bytes.
 const RETURN: usize = 1;

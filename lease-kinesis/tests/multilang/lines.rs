@@ -96,6 +96,25 @@ async fn a_line_without_an_end_takes_no_more_memory_than_the_limit() {
     assert!(reader.capacity() <= LIMIT + 64 * 1024 + 1, "{}", reader.capacity());
 }
 
+/// Of a hundred children, each has one.
+#[tokio::test]
+async fn a_reader_of_short_lines_stays_small_wherever_they_are_cut() {
+    let (mut there, here) = duplex(1024);
+    let mut reader = LineReader::new(here, 1024 * 1024);
+    let line = format!("{}\n", "x".repeat(299));
+
+    for _ in 0..50 {
+        there.write_all(line.repeat(2).as_bytes()).await.unwrap();
+        there.write_all(&line.as_bytes()[..100]).await.unwrap();
+        assert_eq!(reader.next().await.unwrap(), Line::Whole(line.trim_end()));
+        assert_eq!(reader.next().await.unwrap(), Line::Whole(line.trim_end()));
+        there.write_all(&line.as_bytes()[100..]).await.unwrap();
+        assert_eq!(reader.next().await.unwrap(), Line::Whole(line.trim_end()));
+    }
+
+    assert!(reader.capacity() <= 8 * 1024, "{}", reader.capacity());
+}
+
 #[tokio::test]
 async fn a_reader_that_was_dropped_in_the_middle_goes_on() {
     let (mut there, here) = duplex(1024);

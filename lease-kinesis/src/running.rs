@@ -161,7 +161,8 @@ impl Running {
         let me = &self.worker.me;
         if me.standing == Standing::Live && !members.iter().any(|member| member.name == me.name) {
             // It is not in any plan yet, not even in its own.
-            self.act(begin(me, &reading, &held)).await;
+            let decision = begin(me, &reading, &held);
+            self.act(decision).await;
             return Looked::Settled;
         }
         let planned = plan_amid(&snapshot.reshaping(), &held, &members);

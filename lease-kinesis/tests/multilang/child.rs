@@ -410,14 +410,14 @@ async fn an_end_that_the_store_did_not_keep_is_asked_for_again_and_the_processor
 #[tokio::test(start_paused = true)]
 async fn an_end_that_the_store_never_keeps_ends_the_child_without_a_status() {
     let failed = KEPT_END.replace(r#""error":null"#, r#""error":"InvalidStateException""#);
-    // Once by the processor, and once again: for each of two attempts.
-    let end = [r#"> {"action":"shardEnded"}"#, ASK_END, &*failed, ASK_END, &*failed];
-    let end = [&end[..], &[ASK_END, &*failed]].concat();
+    let asked = [ASK_END, &*failed];
+    // By the processor; and in its place, once and once more.
+    let end = [&[r#"> {"action":"shardEnded"}"#][..], &asked, &asked, &asked].concat();
     let log = Log::default();
     let of_processor = Arc::clone(&log);
     let child = Child::new(move |_: &ShardContext| Calm(Arc::clone(&of_processor)));
 
-    let talk = talk_with(child.with_attempts(2), &[&BEGIN[..], &end].concat(), log).await;
+    let talk = talk_with(child.with_attempts(2), &[&BEGIN[..], &end[..]].concat(), log).await;
 
     let ended = talk.ended;
     assert!(matches!(ended, Err(ChildError::EndNotCheckpointed(_))), "{ended:?}");
@@ -468,7 +468,7 @@ struct Curious(Log);
 #[async_trait]
 impl RecordProcessor for Curious {
     async fn initialize(&mut self, shard: &ShardContext) -> Result<(), ProcessorError> {
-        self.0.lock().unwrap().push(format!("at {:?}", shard.position));
+        self.0.lock().unwrap().push(format!("at {}", shard.position));
         Ok(())
     }
 
@@ -476,8 +476,7 @@ impl RecordProcessor for Curious {
         let mut log = self.0.lock().unwrap();
         log.push(format!("behind {:?}", batch.behind));
         for record in &batch.records {
-            let (number, data) = (&record.number, record.data.as_ref());
-            log.push(format!("{number} {:?} {data:?}", record.arrived));
+            log.push(format!("{} {:?} {:?}", record.number, record.arrived, record.data));
         }
         Outcome::Continue
     }
@@ -501,7 +500,15 @@ async fn what_the_daemon_tells_is_passed_on_and_what_it_does_not_tell_is_not_zer
     let talk = talk_with(child, &script, log).await;
 
     assert_eq!(talk.ended.unwrap(), Ended::LeaseLost);
-    assert_eq!(talk.log, [""; 0]);
+    let told = [
+        "at 455+3",
+        "behind Some(7ms)",
+        "456+2 Some(1476889707000) b\"meow\"",
+        "behind None",
+        "457 None b\"\"",
+        "lease lost",
+    ];
+    assert_eq!(talk.log, told);
 }
 
 #[tokio::test(start_paused = true)]

@@ -34,5 +34,8 @@ pub fn open(stream: &str) -> Result<KinesisSource, Failure> {
 }
 
 fn variable(name: &str) -> Result<String, Failure> {
-    std::env::var(name).map_err(|_missing| format!("{name} is not set").into())
+    let wanted = "AWS_REGION, AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY";
+    std::env::var(name).map_err(|_missing| {
+        format!("{name} is not set: to read a stream in AWS, set {wanted}").into()
+    })
 }

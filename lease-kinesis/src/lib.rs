@@ -19,6 +19,7 @@ mod position;
 mod processor;
 mod reader;
 mod record;
+mod resting;
 mod row;
 mod running;
 mod settings;

@@ -412,7 +412,7 @@ async fn an_end_that_the_store_never_keeps_ends_the_child_without_a_status() {
     let failed = KEPT_END.replace(r#""error":null"#, r#""error":"InvalidStateException""#);
     let asked = [ASK_END, &*failed];
     // By the processor; and in its place, once and once more.
-    let end = [&[r#"> {"action":"shardEnded"}"#][..], &asked, &asked, &asked].concat();
+    let end = [&[r#"> {"action":"shardEnded"}"#][..], &asked, &asked, &asked, &["~"]].concat();
     let log = Log::default();
     let of_processor = Arc::clone(&log);
     let child = Child::new(move |_: &ShardContext| Calm(Arc::clone(&of_processor)));

@@ -243,7 +243,8 @@ impl Running {
         let look = Snapshot::take(&*settings.table, &settings.application);
         // What takes longer says nothing of the present. A store may also not answer at all.
         // Who leaves has shards to give away meanwhile.
-        let patience = self.deadline.map_or(settings.options.ttl(), |_| settings.tick());
+        let is_leaving = self.deadline.is_some();
+        let patience = if is_leaving { settings.tick() } else { settings.options.ttl() };
         let in_time = timeout(patience, look);
         let looked = select! {
             biased;

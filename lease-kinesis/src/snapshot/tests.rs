@@ -86,7 +86,7 @@ async fn a_tick_reads_each_row_once_and_costs_little_more_for_each_of_many_than_
         for _ in 0..40 {
             let begun = spent();
             rows = fleet.tick(&mut sightings).await;
-            best = best.min(spent() - begun);
+            best = best.min(spent().saturating_sub(begun));
         }
         let of_each = best / u32::try_from(rows).unwrap();
         println!(

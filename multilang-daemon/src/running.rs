@@ -29,7 +29,8 @@ pub(crate) async fn run(
     // Before anything that may take long, so that a signal is never lost.
     let signals = Signals::listen().map_err(Failure::other)?;
     let clients = Clients::open(&settings).await?;
-    let table = match table::open(clients.dynamodb.clone(), &settings).await {
+    // Boxed: the future that makes a table is large, and runs once.
+    let table = match Box::pin(table::open(clients.dynamodb.clone(), &settings)).await {
         Ok(table) => table,
         Err(failure) => return Err(clients.explained(failure).await),
     };

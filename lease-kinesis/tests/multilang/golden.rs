@@ -38,6 +38,7 @@ fn reply(asked: Asked, error: Option<ErrorName>) -> ToChild {
     ToChild::Checkpoint(Reply { asked, error })
 }
 
+#[expect(clippy::too_many_lines, reason = "a transcript, line by line")]
 #[test]
 fn what_a_daemon_says_is_written_and_read_byte_for_byte() {
     let of_456 = || asked(Some("456"), Some(0));

@@ -145,7 +145,7 @@ async fn records(place: &Place) -> BTreeMap<String, Vec<SequenceNumber>> {
         let mut of_shard = Vec::new();
         while let Some(iterator) = next {
             let got = client.get_records().shard_iterator(iterator).send().await.unwrap();
-            let sequences = got.records.iter().map(|record| record.sequence_number());
+            let sequences = got.records.iter().map(aws_sdk_kinesis::types::Record::sequence_number);
             of_shard.extend(sequences.map(|number| number.parse::<SequenceNumber>().unwrap()));
             next = got.next_shard_iterator.filter(|_| got.millis_behind_latest != Some(0));
         }

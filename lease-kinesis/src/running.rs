@@ -15,7 +15,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{Instrument, debug, error, info, warn};
 
 use crate::board::ShardStatus;
-use crate::decide::{Decision, Surplus, decide};
+use crate::decide::{Decision, Surplus, begin, decide};
 use crate::expected::Expected;
 use crate::fleet::{self, Sightings};
 use crate::names::RowName;
@@ -128,14 +128,19 @@ impl Running {
 
     /// From one tick to the next. It is short where the last came to nothing or will not last, and
     /// as long as there are workers that do not count yet, this one perhaps: nobody who counts reads
-    /// less for that, and who does not reads nothing.
+    /// less for that, and who does not reads one shard at the most.
     fn pause(&self, looked: Looked) -> Duration {
-        let is_settled = looked == Looked::Settled && self.sightings.all_count();
-        if is_settled { self.worker.settings.tick() } else { self.settling() }
+        let tick = self.worker.settings.tick();
+        match looked {
+            Looked::InVain => tick.min(BEFORE_LOOKING_AGAIN),
+            _ if !self.sightings.all_count() => self.settling(),
+            Looked::Amid => tick.min(BEFORE_LOOKING_AGAIN),
+            Looked::Settled => tick,
+        }
     }
 
     fn settling(&self) -> Duration {
-        self.worker.settings.tick().min(SETTLING)
+        self.worker.settings.tick().min(self.worker.settings.settling)
     }
 
     /// Looks at all rows, and does what is its own part.
@@ -167,8 +172,17 @@ impl Running {
         self.synchronise(&snapshot, &members);
         let held = snapshot.placement();
         self.resting.keep(&held);
-        let planned = plan_amid(&snapshot.reshaping(), &held, &members);
+        #[cfg(feature = "kcl")]
+        let (held, taken) = self.beside_kcl(&snapshot, held, &members);
         let reading = self.reading.keys().cloned().collect();
+        let me = &self.worker.me;
+        if me.standing == Standing::Live && !members.iter().any(|member| member.name == me.name) {
+            // It is not in any plan yet, not even in its own.
+            let decision = begin(me, &reading, &held);
+            self.act(decision).await;
+            return Looked::Settled;
+        }
+        let planned = plan_amid(&snapshot.reshaping(), &held, &members);
         let mut decision = decide(&self.worker.me.name, &reading, &held, &planned);
         let is_other = members != self.members;
         self.members = members;
@@ -177,6 +191,8 @@ impl Running {
         debug!(?decision, members = self.members.len(), "tick");
         let looked = self.compare_free(&held, &decision);
         self.act(decision).await;
+        #[cfg(feature = "kcl")]
+        self.claim(taken).await;
         if is_there { looked } else { Looked::InVain }
     }
 
@@ -195,8 +211,30 @@ impl Running {
                 self.free.insert(key.clone(), before.get(key).copied().unwrap_or(now));
             }
         }
-        let is_new = |since: &Instant| now.duration_since(*since) < SETTLING;
+        let is_new = |since: &Instant| now.duration_since(*since) < BEFORE_LOOKING_AGAIN;
         if self.free.values().any(is_new) { Looked::Amid } else { Looked::Settled }
+    }
+
+    /// What workers of KCL leave to ours, and what of theirs this one is to take.
+    #[cfg(feature = "kcl")]
+    fn beside_kcl(
+        &mut self,
+        snapshot: &Snapshot,
+        held: BTreeMap<LeaseKey, Option<Lessee>>,
+        members: &[Member],
+    ) -> (BTreeMap<LeaseKey, Option<Lessee>>, Vec<LeaseKey>) {
+        let worker = &mut self.worker;
+        let Some(beside) = &mut worker.beside else { return (held, Vec::new()) };
+        let mut of_kcl = snapshot.of_kcl();
+        of_kcl.retain(|key| held.contains_key(key));
+        let look = crate::kcl::Look { held: &held, of_kcl: &of_kcl, members };
+        let (failover, now) = (beside.table.failover_time(), now());
+        let left = beside.left_to_us(&look, failover, now);
+        // Who does not count yet, or leaves, takes nothing.
+        let me = members.iter().find(|member| member.name == worker.me.name);
+        let me = me.filter(|_| worker.me.standing == Standing::Live);
+        let taken = me.map(|me| beside.takes(&look, me, failover, now)).unwrap_or_default();
+        (left, taken)
     }
 
     async fn look(&self) -> Option<Snapshot> {
@@ -481,9 +519,9 @@ enum Looked {
     InVain,
 }
 
-/// From one look to the next where a worker does not count yet: those that begin together do so
-/// within a second of each other.
-const SETTLING: Duration = Duration::from_secs(1);
+/// After a look that came to nothing, or will not last: a store that does not answer is not asked
+/// more often, and who is to take what is free has looked by then.
+const BEFORE_LOOKING_AGAIN: Duration = Duration::from_secs(1);
 
 /// For a comparison of streams and rows: many pages of shards, and as many rows to be made.
 const LONGEST_COMPARISON: Duration = Duration::from_mins(5);

@@ -73,12 +73,16 @@ impl Snapshot {
             .collect()
     }
 
-    /// What was split or merged and has not ended, and what waits for that.
+    /// What was split or merged and has not ended, and what waits for that; of both what is not
+    /// another library's, whose workers plan for themselves.
     pub(crate) fn reshaping(&self) -> Reshaping {
         let mut reshaping = Reshaping::default();
         for stream in self.streams.values() {
             let parents: BTreeSet<_> = stream.rows.values().flat_map(|row| &row.parents).collect();
-            for row in stream.rows.values().filter(|row| row.checkpoint != Position::ShardEnd) {
+            let open = stream.rows.values().filter(|row| row.checkpoint != Position::ShardEnd);
+            #[cfg(feature = "kcl")]
+            let open = open.filter(|row| !row.is_of_kcl);
+            for row in open {
                 if parents.contains(&row.shard) {
                     reshaping.passing.insert(row.key.clone());
                 } else {
@@ -87,6 +91,13 @@ impl Snapshot {
             }
         }
         reshaping
+    }
+
+    /// Which of these workers of the Kinesis Client Library have.
+    #[cfg(feature = "kcl")]
+    pub(crate) fn of_kcl(&self) -> BTreeSet<LeaseKey> {
+        let rows = self.streams.values().flat_map(|stream| stream.rows.values());
+        rows.filter(|row| row.is_of_kcl).map(|row| row.key.clone()).collect()
     }
 }
 

@@ -11,7 +11,7 @@ use tracing::{info, warn};
 use super::{Broken, Ended, Order, ShardTask};
 use crate::checkpoint::Checkpointer;
 use crate::position::Position;
-use crate::processor::RecordProcessor;
+use crate::processor::{NeedsRestart, RecordProcessor};
 use crate::settings::Checkpoints;
 use crate::shard::Shard;
 
@@ -55,6 +55,10 @@ impl ShardTask {
             failures += 1;
             let pause = self.settings.backoff(failures);
             let cause = ended.err().unwrap_or_else(|| "it did not checkpoint the end".into());
+            let cause = match NeedsRestart::cause(cause) {
+                Ok(cause) => return Err(Broken::Restart(cause)),
+                Err(cause) => cause,
+            };
             let shard = &self.row.shard;
             warn!(%shard, ?pause, error = &*cause as &dyn Error, "end of shard not checkpointed");
             if let Err(broken) = self.pause(pause).await {

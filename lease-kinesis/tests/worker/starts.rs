@@ -85,3 +85,35 @@ fn workers_that_begin_together_begin_at_one_moment() {
     world.put(200);
     world.until_all_is_read();
 }
+
+#[test]
+fn who_begins_reads_one_shard_at_once_and_the_rest_when_it_has_looked_again() {
+    let mut world = World::new(4, 7);
+    world.start("a");
+
+    world.until("one is read", Duration::from_millis(200), |world| world.shares()["a"] == 1);
+    world.run_for(Duration::from_millis(500));
+
+    assert_eq!(world.shares()["a"], 1);
+    world.until_shared(&[("a", 7)]);
+}
+
+#[test]
+fn what_workers_that_begin_together_read_at_once_stays_where_it_is() {
+    for seed in 0..20 {
+        let mut world = World::new(seed, 7);
+        for name in ["a", "b", "c"] {
+            world.start(name);
+            world.run_for(Duration::from_millis(seed * 10));
+        }
+
+        let all_are_read = |world: &World| world.shares().into_values().sum::<usize>() == 7;
+        world.until("all are read", TTL, all_are_read);
+        world.run_for(TTL * 2);
+
+        let handles = world.workers.values().map(|worker| &worker.handle);
+        let moved: u64 = handles.map(|handle| handle.status().counters.handed_over).sum();
+        assert_eq!(moved, 0, "{seed}: {}", world.log);
+        assert!(world.shares().into_values().all(|share| share >= 2), "{:?}", world.shares());
+    }
+}

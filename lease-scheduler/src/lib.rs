@@ -2,6 +2,7 @@
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod ask;
+mod clock;
 mod error;
 pub mod export;
 pub mod queue;
@@ -9,6 +10,7 @@ pub mod queue;
 mod redis;
 mod switch;
 
+pub use clock::{SkewedWallClock, SystemWallClock, WallClock};
 pub use error::{ServiceError, ServiceErrorKind};
 #[cfg(feature = "redis")]
 pub use redis::RedisLink;

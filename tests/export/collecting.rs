@@ -94,10 +94,7 @@ async fn a_job_sends_what_is_closed_and_removes_exactly_that(world: World, mut m
     assert_eq!(values(&world), [("a".to_owned(), 1), ("b".to_owned(), 2)]);
 }
 
-async fn where_nothing_is_closed_nothing_is_sent_marked_or_removed(
-    world: World,
-    minutes: Minutes,
-) {
+async fn where_nothing_is_closed_nothing_is_sent_marked_or_removed(world: World, minutes: Minutes) {
     let exporter = exporter(&world, &minutes).await;
     put(&minutes, &[("a", Some("1"))]).await;
 
@@ -166,8 +163,7 @@ async fn contents_of_many_buckets_are_unique(world: World, mut minutes: Minutes)
     }
 
     let values = values(&world);
-    let own: BTreeSet<_> =
-        values.iter().filter(|(key, _)| key != "all").collect();
+    let own: BTreeSet<_> = values.iter().filter(|(key, _)| key != "all").collect();
     assert_eq!((own.len(), values.len()), (20, 24));
 }
 

@@ -99,7 +99,10 @@ async fn what_failed_counts_as_not_flushed_and_stays_pending(world: World) {
     let read = world.buffer().read(token(1 << 52), None, Most::new(100, 1 << 20)).await.unwrap();
     let lightly_kept = (1..=10).map(event).collect::<Vec<_>>();
     let lease_scheduler::export::Fenced::Done(read) = read else { panic!("stale") };
-    assert_eq!(read.iter().map(|pending| pending.event().clone()).collect::<Vec<_>>(), lightly_kept);
+    assert_eq!(
+        read.iter().map(|pending| pending.event().clone()).collect::<Vec<_>>(),
+        lightly_kept
+    );
 }
 
 async fn it_reads_piece_by_piece_and_packs_across_pieces(world: World) {
@@ -135,10 +138,12 @@ async fn what_fits_into_no_record_is_buried_and_the_rest_goes_on(world: World) {
 }
 
 async fn what_cannot_be_buried_stays_pending_and_the_rest_goes_on(world: World) {
-    let full = MemoryBuffer::new(Capacity::new(1, lease_scheduler::export::Overflow::Refuse).unwrap());
+    let full =
+        MemoryBuffer::new(Capacity::new(1, lease_scheduler::export::Overflow::Refuse).unwrap());
     let _kept = full.append(&[event(99)]).await.unwrap();
     let nowhere = world.enabled().await;
-    let full = nowhere.clone().with_dead_letters(Arc::new(BufferedDeadLetters::new(Arc::new(full))));
+    let full =
+        nowhere.clone().with_dead_letters(Arc::new(BufferedDeadLetters::new(Arc::new(full))));
     for exporter in [nowhere, full] {
         let events = [large(1, 1000 * 1024), event(2)];
         let _kept = world.buffer().append(&events).await.unwrap();

@@ -288,7 +288,10 @@ async fn an_export_that_takes_long_keeps_its_lease_and_its_job(world: World) {
 
 /// A sink during whose first request somebody else is granted the lease, and exports.
 #[derive(Debug)]
-struct Overtaken(lease_scheduler::export::MemorySink, Arc<dyn lease_scheduler::export::EventBuffer>);
+struct Overtaken(
+    lease_scheduler::export::MemorySink,
+    Arc<dyn lease_scheduler::export::EventBuffer>,
+);
 
 #[async_trait::async_trait]
 impl Sink for Overtaken {
@@ -307,8 +310,7 @@ impl Sink for Overtaken {
 async fn an_export_that_lost_its_lease_stops_and_its_job_comes_again(world: World) {
     world.enabled().await;
     world.append(3).await;
-    let exporter =
-        world.exporter_to(Arc::new(Overtaken(world.sink.clone(), world.buffer())));
+    let exporter = world.exporter_to(Arc::new(Overtaken(world.sink.clone(), world.buffer())));
     schedule(&world).await;
 
     let error = exporter.run_next_job(Duration::ZERO).await.unwrap_err();

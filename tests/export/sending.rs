@@ -2,9 +2,7 @@
 
 use std::time::Duration;
 
-use lease_scheduler::export::{
-    Exported, Exporter, Limits, Response, Retries, Scheduled, Worked,
-};
+use lease_scheduler::export::{Exported, Exporter, Limits, Response, Retries, Scheduled, Worked};
 
 use crate::world::{World, everywhere};
 

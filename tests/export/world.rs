@@ -146,10 +146,7 @@ impl World {
         let switch = TableSwitch::new("export/enabled".parse().unwrap(), &locker, self.table());
         let parts = Parts { switch: Arc::new(switch), queue, buffer, sink };
         let none = Retries::new(0, Duration::ZERO, Duration::ZERO).unwrap();
-        Exporter::new(locker, key(), parts)
-            .with_retries(none)
-            .with_hand_over_wait(TTL)
-            .unwrap()
+        Exporter::new(locker, key(), parts).with_retries(none).with_hand_over_wait(TTL).unwrap()
     }
 
     /// An exporter that is enabled.

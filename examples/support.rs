@@ -11,8 +11,10 @@ use lease_memory::MemoryStore;
 
 pub mod deliveries;
 mod dynamodb;
+pub mod export_parts;
 #[cfg(feature = "aws")]
 pub mod kinesis;
+pub mod orders;
 pub mod payroll;
 mod redis;
 pub mod screen;

@@ -30,7 +30,7 @@ fn pipeline() -> Pipeline {
     Pipeline::new(|entry, value| {
         let value: i64 = value.parse().map_err(|_| format!("{value:?} is no number"))?;
         let body = [("key", Value::from(entry.key.as_str())), ("value", value.into())];
-        Ok::<_, String>(body.map(|(name, value)| (name.to_owned(), value)).into_iter().collect())
+        Ok(body.map(|(name, value)| (name.to_owned(), value)).into_iter().collect())
     })
     .without_keys_containing(["/week", "/eternity"])
 }

@@ -21,7 +21,7 @@ everywhere_with_buckets! {
 }
 
 async fn with_buckets(world: &World, minutes: &Minutes) -> Exporter {
-    let pipeline = Pipeline::new(|_, _| Ok::<_, String>(Map::new()));
+    let pipeline = Pipeline::new(|_, _| Ok(Map::new()));
     let source = BucketSource::new(Arc::clone(&minutes.buckets), pipeline);
     world.exporter().with_source(source)
 }

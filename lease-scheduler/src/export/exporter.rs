@@ -233,6 +233,11 @@ impl Exporter {
         Ok(self)
     }
 
+    /// Where events wait: to append to.
+    pub fn buffer(&self) -> &Arc<dyn EventBuffer> {
+        &self.parts.buffer
+    }
+
     /// Enables export, for every process that shares the switch.
     ///
     /// # Errors

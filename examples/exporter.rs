@@ -1,0 +1,386 @@
+//! Several schedulers export the events of a file; one of them is killed while it sends, another goes
+//! on, and everything arrives.
+//!
+//! On memory, each scheduler lives on a thread and a runtime of its own; on Redis, in a process of
+//! its own, which is killed for real. The other commands are an operator's.
+
+use std::path::{Path, PathBuf};
+use std::process::{ExitCode, Stdio};
+use std::sync::Arc;
+use std::time::Duration;
+
+use clap::{Parser, Subcommand};
+use lease_examples::export_parts::{open, open_sink};
+use lease_examples::orders::{FileSink, compare, read};
+use lease_examples::{Failure, Timeline, end, show};
+use lease_scheduler::export::{Appended, Event, Exporter, Flushed, Intake, Operator, Sink};
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, BufReader};
+use tokio::process::{Child, Command};
+use tokio::runtime::Builder;
+use tokio::select;
+use tokio::sync::{mpsc, oneshot};
+use tokio::task::spawn_blocking;
+use tokio::time::{sleep, timeout};
+use tokio_util::sync::CancellationToken;
+
+/// Exports the events of a file, although a scheduler is killed while it sends; or does what an
+/// operator says.
+#[derive(Debug, Parser)]
+struct Arguments {
+    /// Where leases, jobs and events are kept: memory, or redis://HOST:PORT.
+    #[arg(long, default_value = "memory", global = true)]
+    store: String,
+    /// Where events go: kinesis:NAME or firehose:NAME in AWS, by default a file that is compared.
+    #[arg(long, value_name = "PLACE", global = true)]
+    sink: Option<String>,
+    /// How long a lease lasts without a heartbeat, in seconds.
+    #[arg(
+        long,
+        default_value_t = 1.0,
+        value_name = "SECONDS",
+        allow_negative_numbers = true,
+        global = true
+    )]
+    ttl: f64,
+    /// One event per line, as JSON. A file of 240 orders comes along.
+    #[arg(long, value_name = "FILE")]
+    events: Option<PathBuf>,
+    /// How many schedulers there are.
+    #[arg(long, default_value_t = 3, value_name = "NUMBER")]
+    schedulers: usize,
+    #[command(subcommand)]
+    order: Option<Order>,
+}
+
+/// What an operator orders.
+#[derive(Debug, Clone, Subcommand)]
+enum Order {
+    /// Enables export.
+    Enable,
+    /// Disables export, unless the intake is open.
+    Disable,
+    /// Opens the intake, unless export is disabled.
+    Open,
+    /// Stops the intake.
+    Stop,
+    /// Tells how many events are pending.
+    Pending,
+    /// Sends pending events now: all, or up to so many.
+    Flush {
+        /// How many.
+        limit: Option<u64>,
+    },
+    /// Tells whether the intake is open, and whether it was stopped for lack of room.
+    Emergency,
+    /// Stops the intake, and removes everything that is pending.
+    Delete,
+    /// One scheduler, until its standard input ends.
+    #[command(hide = true)]
+    Scheduler {
+        /// What it is called.
+        name: String,
+        /// Where events arrive.
+        file: PathBuf,
+    },
+}
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    let outcome = match arguments.order.clone() {
+        None => run(arguments).await,
+        Some(Order::Scheduler { name, file }) => be_scheduler(arguments, name, file).await,
+        Some(order) => obey(arguments, order).await,
+    };
+    end("exporter", outcome)
+}
+
+/// Carries out one order.
+async fn obey(arguments: Arguments, order: Order) -> Result<ExitCode, Failure> {
+    let tell: Tell = Arc::new(|line| show(line));
+    let sink = sink_of(&arguments, Path::new("exported.ndjson"), tell)?;
+    let exporter = open(&arguments.store, "operator", ttl(&arguments)?, sink).await?;
+    let operator = Operator::new(&exporter);
+    let refused = |answer: Result<(), lease_scheduler::export::Refusal>, done: &str| match answer {
+        Ok(()) => (done.to_owned(), ExitCode::SUCCESS),
+        Err(refusal) => (format!("refused: {refusal}"), ExitCode::FAILURE),
+    };
+    let done = |text: String| (text, ExitCode::SUCCESS);
+    let (told, code) = match order {
+        Order::Enable => {
+            operator.enable().await?;
+            done("export is enabled".to_owned())
+        }
+        Order::Disable => refused(operator.disable().await?, "export is disabled"),
+        Order::Open => refused(operator.open_intake().await?, "the intake is open"),
+        Order::Stop => {
+            operator.stop_intake().await?;
+            done("the intake is stopped".to_owned())
+        }
+        Order::Pending => done(format!("{} events are pending", operator.pending().await?)),
+        Order::Flush { limit } => match operator.flush(limit).await? {
+            Flushed::Done(exported) => done(format!("{} events were sent", exported.sent)),
+            Flushed::Held(holder) => done(format!("0 events were sent: {} exports", holder.lessee)),
+            _ => done("0 events were sent: export is disabled".to_owned()),
+        },
+        Order::Emergency => done(match operator.intake().await? {
+            Intake::Open => "the intake is open".to_owned(),
+            Intake::Stopped(cause) => format!("the intake is stopped: {cause:?}"),
+        }),
+        Order::Delete => done(format!("{} events were deleted", operator.delete().await?)),
+        Order::Scheduler { .. } => return Err("a scheduler is no order of an operator's".into()),
+    };
+    show(told);
+    Ok(code)
+}
+
+async fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
+    if !(2..=MOST_SCHEDULERS).contains(&arguments.schedulers) {
+        let range = format!("2 to {MOST_SCHEDULERS}, since one is killed and another goes on");
+        return Err(format!("{} schedulers are out of range: {range}", arguments.schedulers).into());
+    }
+    let events = read(arguments.events.as_deref())?;
+    let file = std::env::temp_dir().join(format!("exported-{}.ndjson", std::process::id()));
+    let unheard: Tell = Arc::new(drop);
+    let sink = sink_of(&arguments, &file, unheard)?;
+    let exporter = open(&arguments.store, "producer", ttl(&arguments)?, sink).await?;
+    let pending = exporter.num_pending_events().await?;
+    if pending > 0 {
+        return Err(format!("{pending} events are pending already: flush or delete them").into());
+    }
+    exporter.enable().await?;
+
+    let (told, mut heard) = mpsc::unbounded_channel();
+    let mut fleet = Vec::new();
+    for number in 1..=arguments.schedulers {
+        fleet.push(Scheduler::start(&arguments, format!("scheduler-{number}"), &file, &told)?);
+    }
+    drop(told);
+    let timeline = Timeline::start();
+    let mut producing = Box::pin(produce(&exporter, &events));
+    let mut sends = 0;
+    let mut is_produced = false;
+    loop {
+        select! {
+            biased;
+            Some((name, line)) = heard.recv() => {
+                timeline.tell(&name, None, &line);
+                sends += u32::from(line.contains("sends"));
+                // At once: what it has sent, it has not removed yet.
+                if sends == KILLED_AT && line.contains("sends") {
+                    if let Some(place) = fleet.iter().position(|it| it.name == name) {
+                        fleet.swap_remove(place).kill().await;
+                        timeline.tell(&name, None, "KILLED while it sends");
+                    }
+                }
+            }
+            produced = &mut producing, if !is_produced => {
+                produced?;
+                is_produced = true;
+                timeline.tell("producer", None, format_args!("{} events appended", events.len()));
+            }
+            () = sleep(GLANCE) => {
+                if is_produced && exporter.num_pending_events().await? == 0 {
+                    break;
+                }
+            }
+        }
+    }
+    for scheduler in fleet {
+        scheduler.stop().await?;
+    }
+    verdict(&arguments, &events, &file)
+}
+
+fn verdict(arguments: &Arguments, events: &[Event], file: &Path) -> Result<ExitCode, Failure> {
+    if let Some(sink) = &arguments.sink {
+        show(format_args!("verdict: {} events were taken by {sink}", events.len()));
+        return Ok(ExitCode::SUCCESS);
+    }
+    let arrivals = compare(events, file)?;
+    drop(std::fs::remove_file(file));
+    let (verdict, code) = if arrivals.missing == 0 && arrivals.foreign == 0 {
+        ("every event arrived", ExitCode::SUCCESS)
+    } else {
+        ("FAILED", ExitCode::FAILURE)
+    };
+    show(format_args!(
+        "verdict: {verdict}; arrived: {}, missing: {}, again: {}",
+        arrivals.arrived, arrivals.missing, arrivals.again
+    ));
+    Ok(code)
+}
+
+/// Events come a few at a time.
+async fn produce(exporter: &Exporter, events: &[Event]) -> Result<(), Failure> {
+    for some in events.chunks(10) {
+        match exporter.buffer().append(some).await? {
+            Appended::Kept { .. } => sleep(PACE / 2).await,
+            other => return Err(format!("the buffer takes nothing in: {other:?}").into()),
+        }
+    }
+    Ok(())
+}
+
+/// Schedules jobs, and works on them, until told to stop.
+async fn schedule(exporter: Exporter, stop: CancellationToken) -> Result<(), Failure> {
+    while !stop.is_cancelled() {
+        // That it is held is an answer: somebody exports already.
+        drop(exporter.schedule_job().await?);
+        drop(exporter.run_next_job(PACE).await?);
+        sleep(PACE).await;
+    }
+    Ok(())
+}
+
+type Tell = Arc<dyn Fn(String) + Send + Sync>;
+
+/// A scheduler that can be killed: a thread, or a process.
+struct Scheduler {
+    name: String,
+    life: Life,
+}
+
+enum Life {
+    Thread { kill: oneshot::Sender<()>, stop: CancellationToken, ended: oneshot::Receiver<()> },
+    Process(Box<Child>),
+}
+
+impl Scheduler {
+    fn start(
+        arguments: &Arguments,
+        name: String,
+        file: &Path,
+        told: &mpsc::UnboundedSender<(String, String)>,
+    ) -> Result<Self, Failure> {
+        let life = if arguments.store == "memory" {
+            Self::thread(arguments, &name, file, told.clone())?
+        } else {
+            Self::process(arguments, &name, file, told.clone())?
+        };
+        Ok(Self { name, life })
+    }
+
+    /// Nothing that it started outlives its runtime.
+    fn thread(
+        arguments: &Arguments,
+        name: &str,
+        file: &Path,
+        told: mpsc::UnboundedSender<(String, String)>,
+    ) -> Result<Life, Failure> {
+        let (kill, killed) = oneshot::channel();
+        let (end, ended) = oneshot::channel();
+        let stop = CancellationToken::new();
+        let (who, stopped) = (name.to_owned(), stop.clone());
+        let (store, ttl) = (arguments.store.clone(), ttl(arguments)?);
+        let from = name.to_owned();
+        let tell: Tell = Arc::new(move |line| drop(told.send((from.clone(), line))));
+        let sink = sink_of(arguments, file, tell)?;
+        let runtime = Builder::new_current_thread().enable_all().build()?;
+        drop(spawn_blocking(move || {
+            runtime.block_on(async {
+                let working =
+                    async { schedule(open(&store, &who, ttl, sink).await?, stopped).await };
+                select! {
+                    biased;
+                    _ = killed => (),
+                    failed = working => drop(failed),
+                }
+            });
+            drop(runtime);
+            drop(end.send(()));
+        }));
+        Ok(Life::Thread { kill, stop, ended })
+    }
+
+    fn process(
+        arguments: &Arguments,
+        name: &str,
+        file: &Path,
+        told: mpsc::UnboundedSender<(String, String)>,
+    ) -> Result<Life, Failure> {
+        let mut command = Command::new(std::env::current_exe()?);
+        command.args(["--store", &arguments.store, "--ttl", &arguments.ttl.to_string()]);
+        if let Some(sink) = &arguments.sink {
+            command.args(["--sink", sink]);
+        }
+        command.args(["scheduler", name]).arg(file);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).kill_on_drop(true);
+        let mut child = command.spawn()?;
+        let stdout = child.stdout.take().ok_or("a scheduler without output")?;
+        let name = name.to_owned();
+        drop(tokio::spawn(async move {
+            let mut lines = BufReader::new(stdout).lines();
+            while let Ok(Some(line)) = lines.next_line().await {
+                drop(told.send((name.clone(), line)));
+            }
+        }));
+        Ok(Life::Process(Box::new(child)))
+    }
+
+    /// Ends it with whatever it has in hand.
+    async fn kill(self) {
+        match self.life {
+            Life::Thread { kill, ended, .. } => {
+                let _ = kill.send(());
+                let _ = ended.await;
+            }
+            // SIGKILL.
+            Life::Process(mut child) => drop(child.kill().await),
+        }
+    }
+
+    /// Lets it end the job at hand.
+    async fn stop(self) -> Result<(), Failure> {
+        match self.life {
+            Life::Thread { stop, ended, .. } => {
+                stop.cancel();
+                let _ = timeout(PATIENCE, ended).await;
+            }
+            Life::Process(mut child) => {
+                drop(child.stdin.take());
+                let _ = timeout(PATIENCE, child.wait()).await;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The life of a scheduler in a process of its own.
+async fn be_scheduler(
+    arguments: Arguments,
+    name: String,
+    file: PathBuf,
+) -> Result<ExitCode, Failure> {
+    let tell: Tell = Arc::new(|line| show(line));
+    let sink = sink_of(&arguments, &file, tell)?;
+    let exporter = open(&arguments.store, &name, ttl(&arguments)?, sink).await?;
+    let stop = CancellationToken::new();
+    let told = stop.clone();
+    drop(tokio::spawn(async move {
+        // Ends with the process that started us.
+        drop(tokio::io::stdin().read_to_end(&mut Vec::new()).await);
+        told.cancel();
+    }));
+    schedule(exporter, stop).await?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn sink_of(arguments: &Arguments, file: &Path, tell: Tell) -> Result<Arc<dyn Sink>, Failure> {
+    match &arguments.sink {
+        Some(place) => open_sink(place),
+        None => Ok(Arc::new(FileSink::new(file.to_owned(), PACE, tell))),
+    }
+}
+
+fn ttl(arguments: &Arguments) -> Result<Duration, Failure> {
+    Duration::try_from_secs_f64(arguments.ttl)
+        .map_err(|_no_length| format!("ttl {:?} is not a length in seconds", arguments.ttl).into())
+}
+
+const MOST_SCHEDULERS: usize = 20;
+/// At which request the scheduler that makes it is killed.
+const KILLED_AT: u32 = 4;
+const PACE: Duration = Duration::from_millis(40);
+const GLANCE: Duration = Duration::from_millis(50);
+const PATIENCE: Duration = Duration::from_secs(10);

@@ -15,7 +15,7 @@ use std::process::Command;
 use std::process::Stdio;
 
 use lease_tests::dynamodb::Server;
-#[cfg(all(unix, feature = "aws"))]
+#[cfg(feature = "aws")]
 use lease_tests::kinesis;
 use lease_tests::redis;
 use tokio::task::spawn_blocking;
@@ -255,6 +255,97 @@ async fn a_stream_on_a_server_is_read_until_told_to_stop() {
     let ended = ended.expect("the program was run");
     assert_eq!(ended.code, Some(0), "{ended:?}");
     assert!(ended.last_line().ends_with("all workers have stopped"), "{ended:?}");
+}
+
+#[test]
+fn a_scheduler_is_killed_while_it_sends_and_every_event_arrives() {
+    everything_arrived(&run("exporter", &[]));
+}
+
+fn everything_arrived(ended: &Ended) {
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    let verdict = "verdict: every event arrived; arrived: 240, missing: 0, again: ";
+    assert!(ended.last_line().starts_with(verdict), "{ended:?}");
+    let killed = ended.stdout.find("KILLED while it sends").expect("a scheduler is killed");
+    assert!(ended.stdout[killed..].contains("sends 15 events"), "another goes on: {ended:?}");
+    // What it had sent, it had not removed.
+    assert!(!ended.last_line().ends_with("again: 0"), "{ended:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn events_on_redis_arrive_as_on_memory_and_an_operator_is_guarded() {
+    if !redis::available() {
+        return;
+    }
+    let server = redis::RedisServer::start();
+    let store = server.url();
+    let url = store.clone();
+    let ended = spawn_blocking(move || run("exporter", &["--store", &url])).await;
+    everything_arrived(&ended.expect("the program was run"));
+
+    let orders = [
+        ("pending", "0 events are pending", 0),
+        ("disable", "refused: export is not disabled while the intake is open", 1),
+        ("emergency", "the intake is open", 0),
+        ("delete", "0 events were deleted", 0),
+        ("emergency", "the intake is stopped: Operator", 0),
+        ("disable", "export is disabled", 0),
+        ("flush", "0 events were sent: export is disabled", 0),
+        ("open", "refused: the intake is not opened while export is disabled", 1),
+        ("enable", "export is enabled", 0),
+        ("open", "the intake is open", 0),
+        ("flush", "0 events were sent", 0),
+    ];
+    for (order, told, code) in orders {
+        let url = store.clone();
+        let ended = spawn_blocking(move || run("exporter", &["--store", &url, order])).await;
+
+        let ended = ended.expect("the program was run");
+        assert_eq!((ended.last_line(), ended.code), (told, Some(code)), "{order}: {ended:?}");
+    }
+}
+
+/// Not AWS, but the way there is the same.
+#[cfg(feature = "aws")]
+#[tokio::test(flavor = "multi_thread")]
+async fn events_arrive_in_a_stream_on_a_server() {
+    let server = kinesis::Server::ferrokinesis().await;
+    server.create_stream("orders", 2).await;
+    let mut command = Command::new(program("exporter"));
+    command.args(["--sink", "kinesis:orders"]).envs([
+        ("AWS_REGION", "us-east-1"),
+        ("AWS_ACCESS_KEY_ID", "test"),
+        ("AWS_SECRET_ACCESS_KEY", "test"),
+    ]);
+    command.env("AWS_ENDPOINT_URL_KINESIS", format!("http://{}", server.address()));
+
+    let output = spawn_blocking(move || command.output()).await.expect("the program was run");
+
+    let output = output.expect("the example starts");
+    let stdout = String::from_utf8(output.stdout).expect("examples print UTF-8");
+    assert_eq!(output.status.code(), Some(0), "{stdout}");
+    let verdict = "verdict: 240 events were taken by kinesis:orders";
+    assert_eq!(stdout.lines().last(), Some(verdict), "{stdout}");
+}
+
+#[test]
+fn exporter_refuses_bad_input_in_one_sentence() {
+    let malformed = file_with("events", "{\"a\":1}\n{\"a\":\n");
+    let needs = if cfg!(feature = "aws") { "is not set" } else { "is in AWS" };
+    let cases: [(&[&str], &str); 6] = [
+        (&["--schedulers", "1"], "1 schedulers are out of range: 2 to 20"),
+        (&["--ttl", "0"], "ttl 0ns is out of range: a ttl is 100 ms to a day"),
+        (&["--store", "postgres://x"], "store \"postgres://x\" is not known"),
+        (&["--events", &malformed], "line 2: event line-2 is not JSON"),
+        (&["--sink", "kafka:x"], "sink \"kafka:x\" is not known"),
+        (&["--sink", "kinesis:x"], needs),
+    ];
+
+    refused_in_one_sentence("exporter", &cases);
+
+    let ended = run("exporter", &["flush", "--", "-1"]);
+    assert_eq!(ended.code, Some(2), "{ended:?}");
+    assert!(ended.stderr.contains("invalid value '-1'"), "{ended:?}");
 }
 
 #[test]

@@ -53,7 +53,7 @@ async fn kill(kills: u64) {
     if !available() {
         return;
     }
-    let seed = rand::random();
+    let seed = rand::random::<u64>() >> 1;
     println!("seed {seed}");
     let began = BootClock::new().now();
     let scene = Arc::new(Scene { server: RedisServer::start(), kills, died: AtomicU64::new(0) });

@@ -2,8 +2,12 @@
 
 use std::sync::Arc;
 
+use async_trait::async_trait;
+use lease_core::FencingToken;
+use lease_scheduler::ServiceError;
 use lease_scheduler::export::{
-    BufferedDeadLetters, Capacity, Event, EventBuffer, Limits, MemoryBuffer, Most, Response,
+    BufferedDeadLetters, Capacity, Event, EventBuffer, Fenced, Limits, MemoryBuffer, MemorySink,
+    Most, Overflow, Put, Record, Response, Sink,
 };
 use serde_json::Value;
 
@@ -98,7 +102,7 @@ async fn what_failed_counts_as_not_flushed_and_stays_pending(world: World) {
     assert_eq!(exporter.num_pending_events().await.unwrap(), 10);
     let read = world.buffer().read(token(1 << 52), None, Most::new(100, 1 << 20)).await.unwrap();
     let lightly_kept = (1..=10).map(event).collect::<Vec<_>>();
-    let lease_scheduler::export::Fenced::Done(read) = read else { panic!("stale") };
+    let Fenced::Done(read) = read else { panic!("stale") };
     assert_eq!(
         read.iter().map(|pending| pending.event().clone()).collect::<Vec<_>>(),
         lightly_kept
@@ -138,8 +142,7 @@ async fn what_fits_into_no_record_is_buried_and_the_rest_goes_on(world: World) {
 }
 
 async fn what_cannot_be_buried_stays_pending_and_the_rest_goes_on(world: World) {
-    let full =
-        MemoryBuffer::new(Capacity::new(1, lease_scheduler::export::Overflow::Refuse).unwrap());
+    let full = MemoryBuffer::new(Capacity::new(1, Overflow::Refuse).unwrap());
     let _kept = full.append(&[event(99)]).await.unwrap();
     let nowhere = world.enabled().await;
     let full =
@@ -169,19 +172,15 @@ async fn equal_events_are_two_events(world: World) {
 
 /// A sink during whose requests more events come.
 #[derive(Debug)]
-struct Busy(lease_scheduler::export::MemorySink, Arc<dyn EventBuffer>);
+struct Busy(MemorySink, Arc<dyn EventBuffer>);
 
-#[async_trait::async_trait]
-impl lease_scheduler::export::Sink for Busy {
+#[async_trait]
+impl Sink for Busy {
     fn limits(&self) -> Limits {
         self.0.limits()
     }
 
-    async fn put(
-        &self,
-        token: lease_core::FencingToken,
-        records: &[lease_scheduler::export::Record],
-    ) -> Result<Vec<lease_scheduler::export::Put>, lease_scheduler::ServiceError> {
+    async fn put(&self, token: FencingToken, records: &[Record]) -> Result<Vec<Put>, ServiceError> {
         let _kept = self.1.append(&[event(1), event(2)]).await?;
         self.0.put(token, records).await
     }

@@ -297,7 +297,11 @@ impl Exporter {
         // A hand-over that is dropped on its way would keep the key for nobody.
         match tokio::spawn(async move { exporter.enqueue(lease).await }).await {
             Ok(scheduled) => scheduled,
-            Err(panicked) => resume_unwind(panicked.into_panic()),
+            Err(ended) => match ended.try_into_panic() {
+                Ok(panic) => resume_unwind(panic),
+                // The runtime ends, and whoever awaits this with it.
+                Err(_cancelled) => std::future::pending().await,
+            },
         }
     }
 

@@ -95,9 +95,11 @@ impl Exporter {
             }
         };
         let worked = self.work_on(&delivery, job).await;
-        if worked.is_err() {
-            // At once: the lease, not the queue, says who may go on.
-            self.parts.queue.give_back(&delivery, RETURNED_FOR).await?;
+        if worked.is_err()
+            && let Err(error) = self.parts.queue.give_back(&delivery, RETURNED_FOR).await
+        {
+            let cause: &(dyn std::error::Error + 'static) = &error;
+            warn!(%id, error = cause, "job not given back: it comes again by itself");
         }
         worked
     }

@@ -27,7 +27,10 @@ impl RedisLink {
     ///
     /// Where `url` cannot be read, or nobody answers there.
     pub async fn connect(url: &str) -> Result<Self, ServiceError> {
-        let refused = |error: RedisError| failure(url, "redis", &error);
+        // Not the URL itself: there may be a password in it.
+        let refused = |error: RedisError| {
+            ServiceError::new("redis", ServiceErrorKind::Refused, format!("URL: {error}"))
+        };
         let client = redis::Client::open(url).map_err(refused)?;
         let server = client.get_connection_info().addr().to_string();
         let config = ConnectionManagerConfig::new()

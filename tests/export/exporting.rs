@@ -42,7 +42,7 @@ async fn a_job_is_enqueued_where_the_lease_is_free(world: World) {
     let scheduled = exporter.schedule_job().await.unwrap();
 
     assert!(matches!(scheduled, Scheduled::Enqueued(_)), "{scheduled:?}");
-    assert_eq!(world.queue().len().await.unwrap(), 1);
+    assert_eq!(world.queue().count().await.unwrap(), 1);
 }
 
 async fn no_job_is_enqueued_where_the_lease_is_held(world: World) {
@@ -52,14 +52,14 @@ async fn no_job_is_enqueued_where_the_lease_is_held(world: World) {
     let scheduled = exporter.schedule_job().await.unwrap();
 
     assert!(matches!(scheduled, Scheduled::Held(_)), "{scheduled:?}");
-    assert_eq!(world.queue().len().await.unwrap(), 0);
+    assert_eq!(world.queue().count().await.unwrap(), 0);
 }
 
 async fn no_job_is_enqueued_where_export_is_disabled(world: World) {
     let scheduled = world.exporter().schedule_job().await.unwrap();
 
     assert_eq!(scheduled, Scheduled::Disabled);
-    assert_eq!(world.queue().len().await.unwrap(), 0);
+    assert_eq!(world.queue().count().await.unwrap(), 0);
     assert_eq!(world.locker().holder(&key()).await.unwrap(), None);
 }
 
@@ -115,7 +115,7 @@ async fn while_a_job_waits_nobody_else_exports(world: World) {
 
     assert!(matches!(second, Scheduled::Held(_)), "{second:?}");
     assert_eq!(other.flush_pending_events(None).await.unwrap(), 0);
-    assert_eq!(world.queue().len().await.unwrap(), 1);
+    assert_eq!(world.queue().count().await.unwrap(), 1);
 }
 
 async fn a_job_that_is_not_run_frees_its_own_lease_alone(world: World) {
@@ -169,7 +169,7 @@ impl JobQueue for Unreachable {
         Ok(false)
     }
 
-    async fn len(&self) -> Result<u64, ServiceError> {
+    async fn count(&self) -> Result<u64, ServiceError> {
         Ok(0)
     }
 

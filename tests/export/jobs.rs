@@ -81,7 +81,7 @@ async fn a_job_frees_the_lease_and_leaves_the_queue(world: World) {
 
     assert!(matches!(worked, Worked::Done(..)), "{worked:?}");
     assert!(is_free(&world).await);
-    assert_eq!(world.queue().len().await.unwrap(), 0);
+    assert_eq!(world.queue().count().await.unwrap(), 0);
     schedule(&world).await;
 }
 
@@ -198,7 +198,7 @@ async fn a_job_returns_to_the_queue_while_somebody_else_exports(world: World) {
 
     let Worked::Returned(_, holder) = &worked else { panic!("{worked:?}") };
     assert_eq!(holder.token, other.token());
-    assert_eq!(world.queue().len().await.unwrap(), 1);
+    assert_eq!(world.queue().count().await.unwrap(), 1);
     assert_eq!(world.sink.requests(), [0; 0]);
     assert!(other.is_held());
     other.release().await.unwrap();
@@ -216,7 +216,7 @@ async fn a_job_that_export_was_disabled_for_is_removed(world: World) {
 
     assert!(matches!(worked, Worked::Disabled(_)), "{worked:?}");
     assert!(is_free(&world).await);
-    assert_eq!(world.queue().len().await.unwrap(), 0);
+    assert_eq!(world.queue().count().await.unwrap(), 0);
     assert_eq!(exporter.num_pending_events().await.unwrap(), 1);
 }
 
@@ -231,7 +231,7 @@ async fn what_is_no_job_does_not_block_the_queue(world: World) {
 
     assert!(matches!(first, Worked::Unreadable(_)), "{first:?}");
     assert!(matches!(second, Worked::Done(..)), "{second:?}");
-    assert_eq!(world.queue().len().await.unwrap(), 0);
+    assert_eq!(world.queue().count().await.unwrap(), 0);
 }
 
 /// A sink that takes its time.
@@ -283,7 +283,7 @@ async fn an_export_that_takes_long_keeps_its_lease_and_its_job(world: World) {
     tokio::join!(working, taken);
 
     assert_eq!(world.arrived(), [1]);
-    assert_eq!(world.queue().len().await.unwrap(), 0);
+    assert_eq!(world.queue().count().await.unwrap(), 0);
 }
 
 /// A sink during whose first request somebody else is granted the lease, and exports.
@@ -317,7 +317,7 @@ async fn an_export_that_lost_its_lease_stops_and_its_job_comes_again(world: Worl
 
     assert!(matches!(error, ExportError::Overtaken { .. }), "{error:?}");
     assert_eq!(exporter.num_pending_events().await.unwrap(), 3, "a former holder removes nothing");
-    assert_eq!(world.queue().len().await.unwrap(), 1);
+    assert_eq!(world.queue().count().await.unwrap(), 1);
 }
 
 async fn workers_stop_after_the_job_at_hand(world: World) {
@@ -328,7 +328,7 @@ async fn workers_stop_after_the_job_at_hand(world: World) {
 
     let working = exporter.run_jobs(&stop);
     let stopping = async {
-        while !is_free(&world).await || world.queue().len().await.unwrap() > 0 {
+        while !is_free(&world).await || world.queue().count().await.unwrap() > 0 {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
         stop.cancel();

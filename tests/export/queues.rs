@@ -27,7 +27,7 @@ async fn jobs_come_in_the_order_in_which_they_were_enqueued(world: World) {
         assert_eq!((delivery.body(), delivery.number()), (body, 1));
     }
     assert_eq!(queue.take(NOW).await.unwrap(), None);
-    assert_eq!(queue.len().await.unwrap(), 3);
+    assert_eq!(queue.count().await.unwrap(), 3);
 
     // They come again in that order, too.
     for body in ["a", "b", "c"] {
@@ -72,7 +72,7 @@ async fn a_late_worker_changes_nothing_of_a_job_that_another_has(world: World) {
 
     assert_eq!(queue.take(NOW).await.unwrap(), None);
     assert!(queue.finish(&last).await.unwrap());
-    assert_eq!(queue.len().await.unwrap(), 0);
+    assert_eq!(queue.count().await.unwrap(), 0);
 }
 
 async fn a_job_that_is_given_back_comes_again_after_its_delay(world: World) {
@@ -96,7 +96,7 @@ async fn a_job_that_is_finished_never_comes_again(world: World) {
     assert!(!queue.finish(&delivery).await.unwrap());
 
     assert_eq!(queue.take(VISIBILITY * 2).await.unwrap(), None);
-    assert_eq!(queue.len().await.unwrap(), 0);
+    assert_eq!(queue.count().await.unwrap(), 0);
 }
 
 async fn a_worker_that_waits_gets_a_job_that_comes_meanwhile(world: World) {

@@ -122,8 +122,8 @@ impl<T: JobQueue> JobQueue for Telling<T> {
         self.inner.give_back(delivery, delay).await
     }
 
-    async fn len(&self) -> Result<u64, ServiceError> {
-        self.inner.len().await
+    async fn count(&self) -> Result<u64, ServiceError> {
+        self.inner.count().await
     }
 
     fn visibility(&self) -> Duration {

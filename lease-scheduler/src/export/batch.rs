@@ -200,7 +200,7 @@ mod tests {
             .and_then(|limits| limits.with_records_per_batch(5))
             .unwrap();
 
-        let (batches, _) = pack(limits, &[100; 5001]);
+        let (batches, _) = pack(limits, &vec![100; 5001]);
 
         let lengths: Vec<_> = batches.iter().map(Batch::len).collect();
         assert_eq!(lengths, [5000, 1]);
@@ -278,11 +278,11 @@ mod tests {
                 for record in batch.records() {
                     prop_assert!(true_bytes(limits, record) <= limits.record_bytes);
                     prop_assert!(record.events.len() <= limits.events_per_record);
-                    let lines = record.data().iter().filter(|byte| **byte == b'\n').count();
+                    let lines = std::str::from_utf8(record.data()).unwrap().lines().count();
                     prop_assert_eq!(lines, record.events.len());
                 }
             }
-            let records = || batches.iter().flat_map(|batch| batch.records());
+            let records = || batches.iter().flat_map(Batch::records);
             let mut sent: Vec<_> = records().flat_map(Record::positions).collect();
             prop_assert!(sent.is_sorted());
             sent.extend(too_large.iter().map(Pending::position));

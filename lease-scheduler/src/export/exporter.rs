@@ -11,7 +11,7 @@ use lease_core::{
 use tracing::{info, warn};
 
 use crate::error::ServiceError;
-use crate::export::batch::{Batch, Packed, Packer};
+use crate::export::batch::{Batch, Packed, Packer, Record};
 use crate::export::buffer::{EventBuffer, Fenced, Most, Pending};
 use crate::export::dead_letters::DeadLetters;
 use crate::export::error::ExportError;
@@ -173,7 +173,7 @@ impl Exporter {
             retries: Retries::default(),
             least_per_job: 1,
             events_at_once: 5_000,
-            hand_over_wait: Duration::from_mins(6),
+            hand_over_wait: Duration::from_secs(6 * 60),
             clock: BootClock::new(),
         }
     }
@@ -477,7 +477,7 @@ impl Exporter {
     async fn send(&self, batch: Batch, sending: &mut Sending) -> Result<(), ExportError> {
         let token = sending.token;
         let delivered = deliver(&*self.parts.sink, token, batch, self.retries).await;
-        let taken: Vec<_> = delivered.taken.iter().flat_map(|record| record.positions()).collect();
+        let taken: Vec<_> = delivered.taken.iter().flat_map(Record::positions).collect();
         if !taken.is_empty() {
             standing(token, self.parts.buffer.remove(token, &taken).await?)?;
         }

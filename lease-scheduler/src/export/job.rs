@@ -4,7 +4,7 @@ use std::fmt;
 use std::pin::pin;
 use std::time::Duration;
 
-use lease_core::{Attempt, HandOver, Holder, Lease};
+use lease_core::{Attempt, HandOver, Holder, Lease, LeaseKey};
 use serde::{Deserialize, Serialize};
 use tokio::select;
 use tokio::time::sleep;
@@ -169,8 +169,7 @@ impl Exporter {
                 Ok(Worked::Idle) => (),
                 Ok(worked) => info!(key = %self.key, "{worked}"),
                 Err(error) => {
-                    let cause: &(dyn std::error::Error + 'static) = &error;
-                    warn!(key = %self.key, error = cause, "export job failed");
+                    tell_failure(&self.key, &error);
                     select! {
                         biased;
                         () = stop.cancelled() => (),
@@ -180,6 +179,11 @@ impl Exporter {
             }
         }
     }
+}
+
+fn tell_failure(key: &LeaseKey, error: &ExportError) {
+    let cause: &(dyn std::error::Error + 'static) = error;
+    warn!(%key, error = cause, "export job failed");
 }
 
 /// After how long a job that could not be worked on is delivered again.

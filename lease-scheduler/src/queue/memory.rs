@@ -165,7 +165,7 @@ impl JobQueue for MemoryQueue {
         Ok(self.hide(delivery, delay))
     }
 
-    async fn len(&self) -> Result<u64, ServiceError> {
+    async fn count(&self) -> Result<u64, ServiceError> {
         Ok(self.jobs().bodies.len() as u64)
     }
 

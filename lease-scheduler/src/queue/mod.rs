@@ -76,7 +76,7 @@ pub trait JobQueue: fmt::Debug + Send + Sync + 'static {
     /// # Errors
     ///
     /// Where the queue could not say.
-    async fn len(&self) -> Result<u64, ServiceError>;
+    async fn count(&self) -> Result<u64, ServiceError>;
 
     /// For how long a job that was taken is out of sight.
     fn visibility(&self) -> Duration;
@@ -166,8 +166,8 @@ impl<T: JobQueue + ?Sized> JobQueue for Arc<T> {
         (**self).give_back(delivery, delay).await
     }
 
-    async fn len(&self) -> Result<u64, ServiceError> {
-        (**self).len().await
+    async fn count(&self) -> Result<u64, ServiceError> {
+        (**self).count().await
     }
 
     fn visibility(&self) -> Duration {

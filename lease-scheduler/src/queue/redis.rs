@@ -91,7 +91,7 @@ impl JobQueue for RedisQueue {
         self.hide(delivery, delay).await
     }
 
-    async fn len(&self) -> Result<u64, ServiceError> {
+    async fn count(&self) -> Result<u64, ServiceError> {
         let [ready, hidden, _] = &self.keys;
         let mut both = redis::pipe();
         both.atomic().cmd("LLEN").arg(ready).cmd("ZCARD").arg(hidden);

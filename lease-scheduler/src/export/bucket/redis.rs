@@ -95,7 +95,7 @@ impl BucketStore for RedisBuckets {
         let token = token.to_string();
         let buckets: Vec<_> = buckets.iter().map(ToString::to_string).collect();
         let mut arguments = vec![token.as_bytes()];
-        arguments.extend(buckets.iter().map(|bucket| bucket.as_bytes()));
+        arguments.extend(buckets.iter().map(String::as_bytes));
         match self.run(&REMOVE, &arguments).await? {
             Value::Int(removed) => Ok(Fenced::Done(u64::try_from(removed).unwrap_or(0))),
             other => stale(&other),

@@ -99,7 +99,7 @@ impl EventBuffer for RedisBuffer {
         let token = token.to_string();
         let positions: Vec<_> = positions.iter().map(ToString::to_string).collect();
         let mut arguments = vec![token.as_bytes()];
-        arguments.extend(positions.iter().map(|position| position.as_bytes()));
+        arguments.extend(positions.iter().map(String::as_bytes));
         match self.run(&REMOVE, &arguments).await? {
             Value::Int(removed) => Ok(Fenced::Done(u64::try_from(removed).unwrap_or(0))),
             other => stale(&other),

@@ -33,7 +33,7 @@ impl Retries {
                  pending, and is sent at the next run"
             )));
         }
-        if longest > Duration::from_mins(1) || first > longest {
+        if longest > Duration::from_secs(60) || first > longest {
             return Err(InvalidInput::new(format!(
                 "pauses of {first:?} to {longest:?} are out of range: growing, and a minute at most"
             )));

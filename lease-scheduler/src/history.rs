@@ -249,3 +249,72 @@ const ENDING: &str = "ending";
 const LONGEST_HISTORY: usize = 10;
 
 const JUST_BEFORE: SignedDuration = SignedDuration::from_nanos(1);
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    use lease_core::{Claim, Lessee, Nonce};
+    use tokio_util::sync::CancellationToken;
+
+    use super::*;
+
+    fn at(text: &str) -> Timestamp {
+        text.parse().unwrap()
+    }
+
+    fn context(token: u64, scheduled: Timestamp) -> JobContext {
+        let (key, lessee) = ("job".parse().unwrap(), Lessee::new("a").unwrap());
+        let claim = Claim::new(key, lessee, Nonce::random(), Duration::from_secs(30));
+        JobContext {
+            grant: claim.granted(FencingToken::new(token).unwrap()),
+            scheduled,
+            attempt: 1,
+            cancelled: CancellationToken::new(),
+            note: Arc::default(),
+        }
+    }
+
+    /// What a table would have to let through that has granted its key twice.
+    #[test]
+    fn of_two_marks_that_were_made_from_one_look_the_second_does_not_fit() {
+        let tick = at("2026-11-21T03:00:00Z");
+        for found in [Attributes::new(), first_seen(tick)] {
+            let mut attributes = found.clone();
+            let changes = [1, 2].map(|token| {
+                let context = context(token, tick);
+                let beginning = Beginning { context: &context, tick: Some(tick), now: tick };
+                Standing::read(&found).unwrap().begin(&beginning)
+            });
+
+            assert!(changes[0].fits(&attributes));
+            changes[0].apply(&mut attributes);
+            assert!(!changes[1].fits(&attributes));
+        }
+    }
+
+    #[test]
+    fn what_is_written_is_read_again() {
+        let (tick, end) = (at("2026-11-21T03:00:00Z"), at("2026-11-21T03:00:07.5Z"));
+        let (mut attributes, mut standing) = (Attributes::new(), Standing::default());
+        let context = context(7, tick);
+        let beginning = Beginning { context: &context, tick: Some(tick), now: tick };
+
+        standing.begin(&beginning).apply(&mut attributes);
+        let begun = Standing::read(&attributes).unwrap();
+        assert!(begun.is_running(context.token()));
+        assert_eq!(begun.settled(1), Some(tick));
+        assert!(begun.settled(2) < Some(tick), "it may be begun again");
+        assert_eq!(begun.next_attempt(Some(tick)), 2);
+
+        standing.end(Some(tick), Ending::Finished, "17 reports", end).apply(&mut attributes);
+        let ended = Standing::read(&attributes).unwrap();
+        assert_eq!(ended.settled(2), Some(tick));
+        let run = &ended.past_runs()[0];
+        assert_eq!(
+            (run.ended, run.ending, run.note.as_str()),
+            (Some(end), Ending::Finished, "17 reports")
+        );
+    }
+}

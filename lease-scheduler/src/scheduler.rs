@@ -35,12 +35,13 @@ use crate::ticking::Ticking;
 /// let scheduler = Scheduler::builder(locker, table).with_job(nightly).build()?;
 /// let handle = scheduler.handle();
 /// tokio::spawn(async move {
-///     tokio::signal::ctrl_c().await.ok();
+///     told_to_stop().await; // by a signal, say
 ///     handle.stop(); // what runs may come to its end
 /// });
 /// scheduler.run().await;
 /// # Ok(())
 /// # }
+/// # async fn told_to_stop() {}
 /// ```
 #[derive(Debug)]
 #[must_use = "a scheduler does nothing until it runs"]

@@ -166,6 +166,19 @@ async fn clocks_that_are_set_forward_and_back_run_no_tick_again() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_clock_that_is_set_is_noticed_within_a_minute() {
+    let world = World::new();
+    let job = Job::new(key("job"), world.log.body("a", secs(1))).on(cron("0 * * * *"));
+    let machine = world.start("a", [job.missed(Missed::SkipAfter(secs(120))).unwrap()]);
+    world.until("2026-11-21T00:10:00Z").await;
+
+    machine.wall.step(SignedDuration::from_mins(50));
+    sleep(secs(62)).await;
+
+    assert_eq!(world.log.ticks().into_keys().collect::<Vec<_>>(), [at("2026-11-21T01:00:00Z")]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_job_that_is_switched_off_skips_its_ticks_and_may_catch_up() {
     let world = World::new();
     let switch =

@@ -1,7 +1,6 @@
 //! Schedulers in paused time: what runs, what does not, and what is left behind.
 #![expect(
     clippy::unwrap_used,
-    clippy::panic,
     clippy::indexing_slicing,
     clippy::print_stdout,
     reason = "a test that cannot go on fails, and figures are printed"

@@ -265,7 +265,7 @@ async fn two_jobs_of_one_name_and_lengths_out_of_range_are_refused() {
     let world = World::new();
     let job = || Job::new(key("job"), |_job| async { Ok(()) });
     let locker = Locker::new(world.store.clone());
-    let builder = Scheduler::builder(locker, world.store.clone());
+    let builder = Scheduler::builder(locker, world.store);
 
     let refused = builder.with_job(job()).with_job(job()).build().unwrap_err();
     assert_eq!(refused.to_string(), "two jobs are called job");

@@ -11,8 +11,8 @@ use lease_core::conformance::{Fault, Faulty};
 use lease_core::{BootClock, Clock, FencingToken, LeaseKey, LeaseTable, Locker, Moment};
 use lease_memory::MemoryStore;
 use lease_scheduler::{
-    Job, JobContext, JobMetrics, JobResult, Outcome, Run, Scheduler, SchedulerHandle,
-    SkewedWallClock, Skip,
+    Job, JobContext, JobMetrics, JobResult, Outcome, Run, Scheduler, SchedulerBuilder,
+    SchedulerHandle, SkewedWallClock, Skip,
 };
 use tokio::task::JoinHandle;
 use tokio::time::sleep;
@@ -111,7 +111,7 @@ impl World {
         let builder = Scheduler::builder(locker, table)
             .with_wall_clock(Arc::<SkewedWallClock>::clone(&wall))
             .with_metrics(Arc::<Told>::clone(&told));
-        let builder = jobs.into_iter().fold(builder, |builder, job| builder.with_job(job));
+        let builder = jobs.into_iter().fold(builder, SchedulerBuilder::with_job);
         let scheduler = builder.build().unwrap();
         let handle = scheduler.handle();
         Machine { handle, wall, told, way, task: tokio::spawn(scheduler.run()) }

@@ -212,12 +212,15 @@ async fn where_the_mark_cannot_be_written_nothing_is_run_and_the_lease_is_given_
 #[tokio::test(start_paused = true)]
 async fn a_mark_whose_answer_was_lost_is_recognised() {
     let world = World::new();
-    let machine = world.start("a", [Job::new(key("job"), world.log.body("a", secs(1)))]);
+    let each_minute = Schedule::cron("* * * * *", "UTC").unwrap();
+    let job = Job::new(key("job"), world.log.body("a", secs(1))).on(each_minute);
+    let machine = world.start("a", [job]);
+    sleep(secs(30)).await;
     machine.way.next(Call::Write, Fault::LoseReply);
 
-    let run = machine.handle.run_now("job").await.unwrap();
+    sleep(secs(60)).await;
 
-    assert!(matches!(run.outcome, Outcome::Finished), "{run:?}");
+    assert_eq!(machine.told.words(), ["finished"]);
     assert_eq!(world.log.count(), 1);
 }
 

@@ -69,6 +69,19 @@ fn quickstart_pays() {
 }
 
 #[test]
+fn a_nightly_job_runs_once_a_night_on_three_machines() {
+    let ended = run("nightly_job", &[]);
+
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    let count = |word: &str| ended.stdout.lines().filter(|line| line.contains(word)).count();
+    assert_eq!(count(" under token "), 4, "{}", ended.stdout);
+    assert_eq!(count(" skipped: "), 8, "{}", ended.stdout);
+    assert_eq!(count("next due: "), 4, "{}", ended.stdout);
+    // The night without half past two.
+    assert!(ended.stdout.contains("2026-03-29T03:00:00+02:00"), "{}", ended.stdout);
+}
+
+#[test]
 fn the_readme_shows_the_quickstart() {
     let (_about, code) = include_str!("quickstart.rs")
         .split_once("\n\n")

@@ -43,6 +43,9 @@ async fn five_hundred_kills_lose_nothing() {
 /// How many exporters there are at once.
 const EXPORTERS: u64 = 3;
 
+/// How often a source has something to append.
+const PACE: Duration = Duration::from_millis(20);
+
 struct Scene {
     server: RedisServer,
     kills: u64,
@@ -103,14 +106,18 @@ async fn kill(kills: u64) {
 async fn produce(scene: Arc<Scene>, buffer: RedisBuffer) -> u64 {
     let mut appended = 0;
     while scene.died.load(Ordering::SeqCst) < scene.kills {
+        // No more than is sent in a moment: those who are killed all the time get little done.
+        if buffer.pending().await.unwrap() > 200 {
+            sleep(PACE).await;
+            continue;
+        }
         let numbers = appended + 1..=appended + 20;
         let event = |number: u64| Event::new(id(number), &json!({ "number": number })).unwrap();
         let events: Vec<_> = numbers.map(event).collect();
         let kept = buffer.append(&events).await.unwrap();
         assert_eq!(kept, Appended::Kept { dropped: 0 });
         appended += 20;
-        // The pace of a source, whatever the exporters do.
-        sleep(Duration::from_millis(20)).await;
+        sleep(PACE).await;
     }
     appended
 }

@@ -97,7 +97,7 @@ async fn main() -> ExitCode {
 
 /// Carries out one order.
 async fn obey(arguments: Arguments, order: Order) -> Result<ExitCode, Failure> {
-    let tell: Tell = Arc::new(|line| show(line));
+    let tell: Tell = Arc::new(show);
     let sink = sink_of(&arguments, Path::new("exported.ndjson"), tell)?;
     let exporter = open(&arguments.store, "operator", ttl(&arguments)?, sink).await?;
     let operator = Operator::new(&exporter);
@@ -167,11 +167,12 @@ async fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
                 timeline.tell(&name, None, &line);
                 sends += u32::from(line.contains("sends"));
                 // At once: what it has sent, it has not removed yet.
-                if sends == KILLED_AT && line.contains("sends") {
-                    if let Some(place) = fleet.iter().position(|it| it.name == name) {
-                        fleet.swap_remove(place).kill().await;
-                        timeline.tell(&name, None, "KILLED while it sends");
-                    }
+                if sends == KILLED_AT
+                    && line.contains("sends")
+                    && let Some(place) = fleet.iter().position(|it| it.name == name)
+                {
+                    fleet.swap_remove(place).kill().await;
+                    timeline.tell(&name, None, "KILLED while it sends");
                 }
             }
             produced = &mut producing, if !is_produced => {
@@ -288,7 +289,7 @@ impl Scheduler {
                 }
             });
             drop(runtime);
-            drop(end.send(()));
+            let _ = end.send(());
         }));
         Ok(Life::Thread { kill, stop, ended })
     }
@@ -339,7 +340,7 @@ impl Scheduler {
             }
             Life::Process(mut child) => {
                 drop(child.stdin.take());
-                let _ = timeout(PATIENCE, child.wait()).await;
+                drop(timeout(PATIENCE, child.wait()).await);
             }
         }
         Ok(())
@@ -352,7 +353,7 @@ async fn be_scheduler(
     name: String,
     file: PathBuf,
 ) -> Result<ExitCode, Failure> {
-    let tell: Tell = Arc::new(|line| show(line));
+    let tell: Tell = Arc::new(show);
     let sink = sink_of(&arguments, &file, tell)?;
     let exporter = open(&arguments.store, &name, ttl(&arguments)?, sink).await?;
     let stop = CancellationToken::new();

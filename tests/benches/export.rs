@@ -70,12 +70,12 @@ fn event(number: u64) -> Event {
     Event::new(format!("event-{number}").parse().unwrap(), &body).unwrap()
 }
 
-async fn exporter(store: Arc<dyn LeaseTable>, buffer: Arc<dyn EventBuffer>) -> Exporter {
+fn exporter(store: Arc<dyn LeaseTable>, buffer: Arc<dyn EventBuffer>) -> Exporter {
     let locker = Locker::new(Arc::clone(&store));
     let switch = TableSwitch::new("switch".parse().unwrap(), &locker, store).on_at_first();
     let parts = Parts {
         switch: Arc::new(switch),
-        queue: Arc::new(MemoryQueue::new(Duration::from_secs(60))),
+        queue: Arc::new(MemoryQueue::new(Duration::from_mins(1))),
         buffer,
         sink: Arc::new(Nowhere),
     };
@@ -90,7 +90,7 @@ async fn append(buffer: &dyn EventBuffer, events: &[Event]) {
 
 async fn in_memory() {
     let buffer = MemoryBuffer::new(Capacity::default());
-    let exporter = exporter(Arc::new(MemoryStore::new()), Arc::new(buffer.clone())).await;
+    let exporter = exporter(Arc::new(MemoryStore::new()), Arc::new(buffer.clone()));
     let events: Vec<_> = (1..=EVENTS).map(event).collect();
     let (mut ours, mut packing) = (Vec::new(), Vec::new());
     for _ in 0..RUNS {
@@ -123,7 +123,7 @@ async fn on_redis(server: &RedisServer) {
     let link = RedisLink::connect(&server.url()).await.unwrap();
     let buffer = RedisBuffer::new(link, "bench", Capacity::default());
     let store = RedisStore::connect(&server.url()).await.unwrap();
-    let exporter = exporter(Arc::new(store), Arc::new(buffer.clone())).await;
+    let exporter = exporter(Arc::new(store), Arc::new(buffer.clone()));
     let client = redis::Client::open(server.url()).unwrap();
     let mut bare = client.get_multiplexed_async_connection().await.unwrap();
     bare.set_response_timeout(Duration::from_secs(30));
@@ -176,7 +176,7 @@ async fn memory_of_many(server: &RedisServer) {
         append(&buffer, &events).await;
     }
     let store = RedisStore::connect(&server.url()).await.unwrap();
-    let exporter = exporter(Arc::new(store), Arc::new(buffer)).await;
+    let exporter = exporter(Arc::new(store), Arc::new(buffer));
     // From here on the peak is that of the export.
     std::fs::write("/proc/self/clear_refs", "5").unwrap();
     let before = status("VmRSS");

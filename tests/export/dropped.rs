@@ -109,7 +109,8 @@ async fn an_export_that_ends_at_any_step_loses_nothing_and_leaves_the_count_righ
         let events: Vec<_> = numbers.iter().copied().map(crate::world::event).collect();
         let kept = world.buffer().append(&events).await.unwrap();
         assert_eq!(kept, Appended::Kept { dropped: 0 });
-        let exporter = world.exporter_of(world.queue(), buffer.clone(), sink.clone());
+        let exporter =
+            world.exporter_of(world.queue(), Arc::clone(&buffer) as _, Arc::clone(&sink) as _);
 
         let ended = dropped_after(exporter.flush(None), polls).await;
 
@@ -117,7 +118,8 @@ async fn an_export_that_ends_at_any_step_loses_nothing_and_leaves_the_count_righ
         drop(exporter);
         let lease = world.locker().wait_until_obtained(&crate::world::key()).await.unwrap();
         lease.release().await.unwrap();
-        let successor = world.exporter_of(world.queue(), buffer.clone(), sink.clone());
+        let successor =
+            world.exporter_of(world.queue(), Arc::clone(&buffer) as _, Arc::clone(&sink) as _);
         let pending = successor.num_pending_events().await.unwrap();
         assert_eq!(successor.flush_pending_events(None).await.unwrap(), pending);
         assert_eq!(successor.num_pending_events().await.unwrap(), 0);

@@ -124,7 +124,7 @@ async fn a_job_whose_sink_panics_frees_the_lease(world: World) {
     // Freed in the background, long before its ttl.
     let locker = world.locker();
     let waited = timeout(TTL / 2, locker.wait_until_obtained(&key())).await;
-    drop(waited.expect("the lease is free").unwrap());
+    drop(waited.unwrap().unwrap());
     locker.close().await;
     let again = world.exporter().run_next_job(VISIBILITY * 4).await.unwrap();
     assert!(matches!(&again, Worked::Done(_, exported) if exported.sent == 1), "{again:?}");
@@ -140,7 +140,7 @@ async fn a_job_that_is_dropped_frees_the_lease_and_comes_again(world: World) {
 
     assert!(dropped.is_err());
     let waited = timeout(TTL / 2, world.locker().wait_until_obtained(&key())).await;
-    let lease = waited.expect("the lease is free").unwrap();
+    let lease = waited.unwrap().unwrap();
     lease.release().await.unwrap();
     let again = exporter.run_next_job(VISIBILITY * 4).await.unwrap();
     assert!(matches!(&again, Worked::Done(_, exported) if exported.sent == 1), "{again:?}");
@@ -269,9 +269,7 @@ async fn an_export_that_takes_long_keeps_its_lease_and_its_job(world: World) {
         assert!(matches!(&worked, Worked::Done(_, exported) if exported.sent == 1), "{worked:?}");
     };
     let taken = async {
-        while world.queue().take(Duration::ZERO).await.unwrap().is_some() {
-            panic!("the job was there for another");
-        }
+        assert_eq!(world.queue().take(Duration::ZERO).await.unwrap(), None);
         meanwhile.await;
     };
     let mut working = std::pin::pin!(working);

@@ -20,14 +20,14 @@ everywhere_with_buckets! {
     an_emergency_is_told_from_a_stop
 }
 
-async fn with_buckets(world: &World, minutes: &Minutes) -> Exporter {
+fn with_buckets(world: &World, minutes: &Minutes) -> Exporter {
     let pipeline = Pipeline::new(|_, _| Ok(Map::new()));
     let source = BucketSource::new(Arc::clone(&minutes.buckets), pipeline);
     world.exporter().with_source(source)
 }
 
 async fn the_intake_is_not_opened_while_export_is_disabled(world: World, minutes: Minutes) {
-    let exporter = with_buckets(&world, &minutes).await;
+    let exporter = with_buckets(&world, &minutes);
     let operator = Operator::new(&exporter);
     operator.stop_intake().await.unwrap();
 
@@ -40,7 +40,7 @@ async fn the_intake_is_not_opened_while_export_is_disabled(world: World, minutes
 }
 
 async fn export_is_not_disabled_while_the_intake_is_open(world: World, minutes: Minutes) {
-    let exporter = with_buckets(&world, &minutes).await;
+    let exporter = with_buckets(&world, &minutes);
     let operator = Operator::new(&exporter);
     operator.enable().await.unwrap();
 
@@ -53,11 +53,11 @@ async fn export_is_not_disabled_while_the_intake_is_open(world: World, minutes: 
 }
 
 async fn deleting_all_stops_the_intake_first(world: World, mut minutes: Minutes) {
-    let exporter = with_buckets(&world, &minutes).await;
+    let exporter = with_buckets(&world, &minutes);
     let operator = Operator::new(&exporter);
     for _ in 0..2 {
         let _put = minutes.buckets.put(&[("a", Some("1")), ("b", Some("2"))]).await.unwrap();
-        minutes.pass(Duration::from_secs(60)).await;
+        minutes.pass(Duration::from_mins(1)).await;
     }
     let counts: Vec<_> = operator.list().await.unwrap().iter().map(|(_, count)| *count).collect();
     assert_eq!(counts, [2, 2]);
@@ -83,7 +83,7 @@ async fn without_buckets_the_buffer_is_the_intake(world: World, _: Minutes) {
 }
 
 async fn pending_events_are_told_and_flushed(world: World, minutes: Minutes) {
-    let exporter = with_buckets(&world, &minutes).await;
+    let exporter = with_buckets(&world, &minutes);
     let operator = Operator::new(&exporter);
     world.append(3).await;
     assert!(matches!(operator.flush(None).await.unwrap(), Flushed::Disabled));
@@ -96,7 +96,7 @@ async fn pending_events_are_told_and_flushed(world: World, minutes: Minutes) {
 }
 
 async fn an_emergency_is_told_from_a_stop(world: World, minutes: Minutes) {
-    let exporter = with_buckets(&world, &minutes).await;
+    let exporter = with_buckets(&world, &minutes);
     let operator = Operator::new(&exporter);
     assert!(!operator.is_emergency().await.unwrap());
 

@@ -49,7 +49,7 @@ pub(crate) struct World {
 
 enum Place {
     Memory { store: MemoryStore, buffer: MemoryBuffer, queue: MemoryQueue },
-    Redis { server: RedisServer, store: RedisStore, link: RedisLink },
+    Redis { _server: RedisServer, store: RedisStore, link: RedisLink },
 }
 
 impl World {
@@ -69,11 +69,10 @@ impl World {
         Some(Self::on(RedisServer::start()).await)
     }
 
-    /// A Redis whose clock can be set.
     async fn on(server: RedisServer) -> Self {
         let store = RedisStore::connect(&server.url()).await.unwrap();
         let link = RedisLink::connect(&server.url()).await.unwrap();
-        Self::at(Place::Redis { server, store, link })
+        Self::at(Place::Redis { _server: server, store, link })
     }
 
     fn at(place: Place) -> Self {
@@ -272,4 +271,4 @@ pub(crate) const TTL: Duration = Duration::from_secs(2);
 /// For how long a job that was taken is out of sight.
 pub(crate) const VISIBILITY: Duration = Duration::from_millis(500);
 
-pub(crate) const MINUTE: Duration = Duration::from_secs(60);
+pub(crate) const MINUTE: Duration = Duration::from_mins(1);

@@ -246,7 +246,7 @@ mod tests {
 
     fn limits() -> impl Strategy<Value = Limits> {
         let of = prop_oneof![Just(Limits::KINESIS), Just(Limits::FIREHOSE)];
-        (of, 1..400_usize, 1..501_usize, 1024..60_000_usize, 1..8_usize).prop_map(
+        (of, 1..400_usize, 1..501_usize, 1024..6_000_usize, 1..8_usize).prop_map(
             |(limits, events, records, bytes, times)| {
                 limits
                     .with_events_per_record(events)
@@ -259,12 +259,12 @@ mod tests {
     }
 
     proptest! {
-        #![proptest_config(ProptestConfig::with_cases(500))]
+        #![proptest_config(ProptestConfig::with_cases(100))]
 
         #[test]
         fn no_limit_is_ever_exceeded_and_nothing_is_lost_or_reordered(
             limits in limits(),
-            sizes in prop::collection::vec(2..70_000_usize, 0..400),
+            sizes in prop::collection::vec(2..7_000_usize, 0..200),
         ) {
             let (batches, too_large) = pack(limits, &sizes);
 
@@ -294,7 +294,7 @@ mod tests {
         #[test]
         fn a_batch_that_is_not_the_last_is_full(
             limits in limits(),
-            sizes in prop::collection::vec(2..3_000_usize, 100..800),
+            sizes in prop::collection::vec(2..1_500_usize, 50..200),
         ) {
             let (batches, _) = pack(limits, &sizes);
 
@@ -318,7 +318,7 @@ mod tests {
         #[test]
         fn a_batch_is_within_a_twentieth_of_its_limit_where_no_event_is_larger(
             limits in prop_oneof![Just(Limits::KINESIS), Just(Limits::FIREHOSE)],
-            sizes in prop::collection::vec(20_000..200_000_usize, 60..120),
+            sizes in prop::collection::vec(100_000..200_000_usize, 60..90),
         ) {
             let (batches, _) = pack(limits, &sizes);
 

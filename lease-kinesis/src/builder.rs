@@ -225,8 +225,8 @@ impl WorkerBuilder {
         self
     }
 
-    /// Compares the stream's shards with their rows every `interval`: by default every minute. The
-    /// end of a shard does so at once.
+    /// Compares the stream's shards with their rows every `interval`: by default every minute. What a
+    /// shard became is found at its end, and does not wait for this.
     pub fn with_sync_interval(mut self, interval: Duration) -> Self {
         self.settings.sync_interval = interval;
         self

@@ -40,9 +40,9 @@ pub(crate) fn member(record: &LeaseRecord) -> Option<Member> {
 }
 
 /// Which workers count. An end counts at once, since the store waits for a ttl before it tells of
-/// one. Joins count together: at the first look that finds nobody new. Workers that begin within one
-/// tick of each other are then planned for once, by all, rather than each time one more is seen; and
-/// who begins takes nothing before it knows who begins beside it.
+/// one. Joins count together: at the first look that finds nobody new, which comes soon after one that
+/// did. Workers that begin together are then planned for once, by all, rather than each time one
+/// more is seen; and who begins takes nothing before it knows who begins beside it.
 #[derive(Debug, Default)]
 pub(crate) struct Sightings {
     seen: BTreeMap<Lessee, Sighting>,
@@ -56,8 +56,13 @@ struct Sighting {
 
 impl Sightings {
     /// Whether a worker counts.
-    pub(crate) fn counts(&self, name: &Lessee) -> bool {
+    fn counts(&self, name: &Lessee) -> bool {
         self.seen.get(name).is_some_and(|sighting| sighting.counts)
+    }
+
+    /// Whether all that were seen count, and anybody was.
+    pub(crate) fn all_count(&self) -> bool {
+        !self.seen.is_empty() && self.seen.values().all(|sighting| sighting.counts)
     }
 
     /// Adds a look at all workers, and answers those that count.
@@ -74,9 +79,9 @@ impl Sightings {
     }
 }
 
-/// After so many looks a worker counts though there are others that are new: somewhere, one may
-/// begin and die for ever.
-const PATIENCE: u32 = 3;
+/// After so many looks, which then follow each other soon, a worker counts though there are others
+/// that are new: somewhere, one may begin and die for ever.
+const PATIENCE: u32 = 10;
 
 const STATE: &str = "state";
 const LIVE: &str = "live";
@@ -111,8 +116,10 @@ mod tests {
         look(&mut sightings, "a");
 
         assert_eq!(look(&mut sightings, "abc"), "a");
+        assert!(!sightings.all_count(), "it is to look again soon");
         assert_eq!(look(&mut sightings, "abcd"), "a");
         assert_eq!(look(&mut sightings, "abcd"), "abcd");
+        assert!(sightings.all_count());
     }
 
     #[test]
@@ -132,9 +139,9 @@ mod tests {
         look(&mut sightings, "a");
         look(&mut sightings, "a");
 
-        assert_eq!(look(&mut sightings, "abp"), "a");
-        assert_eq!(look(&mut sightings, "abq"), "a");
-        assert_eq!(look(&mut sightings, "abr"), "a");
-        assert_eq!(look(&mut sightings, "abs"), "ab");
+        for other in ('c'..).take(10) {
+            assert_eq!(look(&mut sightings, &format!("ab{other}")), "a");
+        }
+        assert_eq!(look(&mut sightings, "abz"), "ab");
     }
 }

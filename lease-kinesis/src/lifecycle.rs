@@ -25,14 +25,13 @@ pub(crate) struct Known {
 ///
 /// What descends from a shard that has a row is read from its beginning, wherever the first shards
 /// were to be begun with: all of it arrived after that. No generation is skipped. The first shards
-/// of a [`Latest`](InitialPosition::Latest) start are those that are open now, and begin at `now`
-/// (milliseconds since 1970): the word itself would let a restart skip what arrived meanwhile.
+/// of a [`Latest`](InitialPosition::Latest) start are those that are open now; whoever makes their
+/// rows writes the time instead of the word, which would let a restart skip what arrived meanwhile.
 /// Those of any other start are the oldest that are listed, and what became of them follows.
 pub(crate) fn missing(
     listed: &[Shard],
     rows: &Rows,
     initial: InitialPosition,
-    now: u64,
 ) -> Vec<(Shard, Position)> {
     let by_id: BTreeMap<_, _> = listed.iter().map(|shard| (&shard.id, shard)).collect();
     let descendants = descendants(listed, rows);
@@ -53,7 +52,7 @@ pub(crate) fn missing(
             continue;
         }
         let position = match initial {
-            InitialPosition::Latest if !descends => Position::AtTimestamp(now),
+            InitialPosition::Latest if !descends => Position::Latest,
             InitialPosition::AtTimestamp(_)
             | InitialPosition::Latest
             | InitialPosition::TrimHorizon => of_descendant(initial),
@@ -94,6 +93,18 @@ pub(crate) fn names_its_parents(child: &Shard, hash_keys: HashKeyRange) -> bool 
     let Shard { parents, hash_keys: of_child, .. } = child;
     parents.len() > 1
         || (hash_keys.contains(of_child.first()) && hash_keys.contains(of_child.last()))
+}
+
+/// Whether all that `shard`, which had `hash_keys`, became is in `listed`; or, where the stream has
+/// dropped that again, what is open in its place.
+///
+/// A stream may list a shard as closed before it lists what became of it, and one half of a split
+/// before the other.
+pub(crate) fn is_succeeded(shard: &ShardId, hash_keys: HashKeyRange, listed: &[Shard]) -> bool {
+    let others = listed.iter().filter(|other| other.id != *shard);
+    let later = others.filter(|other| other.is_open() || other.parents.contains(shard));
+    let gaps = gaps(later.map(|later| later.hash_keys));
+    !gaps.into_iter().any(|gap| have_some_in_common(gap, hash_keys))
 }
 
 /// Those of `listed` that came, over however many generations, from a shard that has a row.

@@ -59,6 +59,17 @@ impl Application {
         LeaseKey::new(key).expect("a key")
     }
 
+    /// Where it is written when a stream was first begun with. Nobody holds it, and no tick looks at
+    /// it.
+    #[expect(clippy::expect_used, reason = "the parts are valid, and short")]
+    pub(crate) fn start(&self, stream: Option<&StreamId>) -> LeaseKey {
+        let key = match stream {
+            None => format!("{}{START}", self.prefix()),
+            Some(stream) => format!("{}{START}/{stream}", self.prefix()),
+        };
+        LeaseKey::new(key).expect("a key")
+    }
+
     /// What `key` is a row of; `None` where it is none that this version knows.
     pub(crate) fn row(&self, key: &LeaseKey) -> Option<RowName> {
         let rest = key.as_str().strip_prefix(self.as_str())?.strip_prefix('/')?;
@@ -141,6 +152,7 @@ impl fmt::Debug for StreamId {
 
 const WORKERS: &str = "workers/";
 const SHARDS: &str = "shards/";
+const START: &str = "start";
 
 #[cfg(test)]
 mod tests {
@@ -191,6 +203,16 @@ mod tests {
 
             assert_eq!(application().row(&key), Some(RowName::Worker(name)));
         }
+    }
+
+    #[test]
+    fn where_a_start_is_written_is_no_row_of_a_worker_or_a_shard() {
+        let clicks = "123456789012:clicks:1700000000".parse().unwrap();
+        let (one, several) = (application().start(None), application().start(Some(&clicks)));
+
+        assert_eq!(one.as_str(), "orders/start");
+        assert_eq!(several.as_str(), "orders/start/123456789012:clicks:1700000000");
+        assert!([one, several].iter().all(|key| application().row(key).is_none()));
     }
 
     #[test]

@@ -56,6 +56,30 @@ pub fn plan(
     held: &BTreeMap<LeaseKey, Option<Lessee>>,
     members: &[Member],
 ) -> BTreeMap<LeaseKey, Lessee> {
+    plan_amid(&Reshaping::default(), held, members)
+}
+
+/// What of an application's shards does not stay as it is.
+#[derive(Debug, Default)]
+pub(crate) struct Reshaping {
+    /// Keys of what was split or merged, and is not read to its end yet.
+    pub(crate) passing: BTreeSet<LeaseKey>,
+    /// How many shards cannot be read before those have ended.
+    pub(crate) coming: usize,
+}
+
+/// The [`plan`] while shards are split or merged.
+///
+/// Where two become one, who is early at the end of its shards has room for more of the new ones
+/// than will be its share when the old ones are gone: each that it took would move once more. What
+/// is free and lasts therefore goes to who has less of that than its share, if need be beside more of
+/// the passing ones than is its share: those are the first that it gives away.
+pub(crate) fn plan_amid(
+    reshaping: &Reshaping,
+    held: &BTreeMap<LeaseKey, Option<Lessee>>,
+    members: &[Member],
+) -> BTreeMap<LeaseKey, Lessee> {
+    let passes = |key: &LeaseKey| reshaping.passing.contains(key);
     let heirs = heirs(members);
     let staying = staying(members);
     let mut has: BTreeMap<&Lessee, Vec<&LeaseKey>> =
@@ -69,16 +93,24 @@ pub fn plan(
         }
     }
 
-    let mut room = BTreeMap::new();
-    for (member, quota) in quotas(&staying, held.len(), &has) {
+    let mut room = Room::new();
+    let had: BTreeMap<_, _> = has.iter().map(|(member, keys)| (*member, keys.len())).collect();
+    for (member, quota) in quotas(&staying, held.len(), &had) {
         let Some(keys) = has.get_mut(member) else { continue };
-        // Those that fit worst go first.
-        keys.sort_by_cached_key(|key| (hash(key.as_str(), member.as_str()), *key));
+        // Those that pass go first, and of each kind those that fit worst.
+        keys.sort_by_cached_key(|key| (!passes(key), hash(key.as_str(), member.as_str()), *key));
         free.extend(keys.drain(..keys.len().saturating_sub(quota)));
-        if keys.len() < quota {
-            room.insert(member, quota - keys.len());
-        }
+        room.insert(member, quota - keys.len());
     }
+    let lasting = |keys: &Vec<&LeaseKey>| keys.iter().filter(|key| !passes(key)).count();
+    let last: BTreeMap<_, _> = has.iter().map(|(member, keys)| (*member, lasting(keys))).collect();
+    let all_lasting = held.keys().filter(|key| !passes(key)).count() + reshaping.coming;
+    let quotas = quotas(&staying, all_lasting, &last).into_iter();
+    let mut lasting_room: Room<'_> = quotas
+        .map(|(member, quota)| {
+            (member, quota.saturating_sub(last.get(member).copied().unwrap_or(0)))
+        })
+        .collect();
 
     free.sort_by_cached_key(|key| (hash(key.as_str(), ""), *key));
     let mut planned: BTreeMap<_, _> = has
@@ -86,21 +118,32 @@ pub fn plan(
         .flat_map(|(member, keys)| keys.into_iter().map(|key| (key.clone(), member.clone())))
         .collect();
     for key in free {
-        let best = room
-            .keys()
-            .copied()
-            .max_by_key(|member| (hash(key.as_str(), member.as_str()), *member));
-        let Some(member) = best else { break };
+        let has_room =
+            |room: &Room<'_>, member: &Lessee| room.get(member).is_some_and(|left| *left > 0);
+        let best = |fits: &dyn Fn(&Lessee) -> bool| {
+            let fitting = room.keys().copied().filter(|member| fits(member));
+            fitting.max_by_key(|member| (hash(key.as_str(), member.as_str()), *member))
+        };
+        let by_room = || best(&|member| has_room(&room, member));
+        let best = if passes(key) {
+            by_room()
+        } else {
+            best(&|member| has_room(&room, member) && has_room(&lasting_room, member))
+                .or_else(|| best(&|member| has_room(&lasting_room, member)))
+                .or_else(by_room)
+        };
+        let Some(member) = best else { continue };
         planned.insert(key.clone(), member.clone());
-        if let Some(left) = room.get_mut(member) {
-            *left -= 1;
-            if *left == 0 {
-                room.remove(member);
-            }
+        let rooms = [Some(&mut room), (!passes(key)).then_some(&mut lasting_room)];
+        for left in rooms.into_iter().flatten().filter_map(|room| room.get_mut(member)) {
+            *left = left.saturating_sub(1);
         }
     }
     planned
 }
+
+/// How many keys more each is to have.
+type Room<'a> = BTreeMap<&'a Lessee, usize>;
 
 /// Who takes the place of those that go.
 fn heirs(members: &[Member]) -> BTreeMap<&Lessee, &Lessee> {
@@ -139,7 +182,7 @@ fn live(members: &[Member]) -> impl Iterator<Item = &Member> {
 fn quotas<'a>(
     staying: &[&'a Member],
     keys: usize,
-    has: &BTreeMap<&Lessee, Vec<&LeaseKey>>,
+    has: &BTreeMap<&Lessee, usize>,
 ) -> BTreeMap<&'a Lessee, usize> {
     let mut quotas = BTreeMap::new();
     let (mut left, mut open) = (keys, staying.to_vec());
@@ -169,7 +212,7 @@ fn quotas<'a>(
         quotas.insert(&member.name, share);
         given += share;
         if member.most.is_none_or(|most| most > share) {
-            let more = has.get(&member.name).is_some_and(|keys| keys.len() > share);
+            let more = has.get(&member.name).is_some_and(|has| *has > share);
             by_claim.push((more, rest, hash("", member.name.as_str()), &member.name));
         }
     }
@@ -192,4 +235,63 @@ fn hash(key: &str, member: &str) -> u64 {
     hasher.write_u8(0xff);
     hasher.write(member.as_bytes());
     hasher.finish()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn name(name: &str) -> Lessee {
+        Lessee::new(name).unwrap()
+    }
+
+    fn key(key: &str) -> LeaseKey {
+        LeaseKey::new(key).unwrap()
+    }
+
+    /// Old ones end, new ones last: keys by who has them, with `-` for nobody.
+    fn held(by: &[(&str, &str)]) -> BTreeMap<LeaseKey, Option<Lessee>> {
+        let keys = by.iter().flat_map(|(holder, keys)| {
+            let holder = (*holder != "-").then(|| name(holder));
+            keys.split(' ').map(move |one| (key(one), holder.clone()))
+        });
+        keys.collect()
+    }
+
+    fn amid(
+        held: &BTreeMap<LeaseKey, Option<Lessee>>,
+        coming: usize,
+    ) -> BTreeMap<LeaseKey, Lessee> {
+        let passing = held.keys().filter(|key| key.as_str().starts_with("old")).cloned().collect();
+        let members = ["a", "b"].map(|member| Member::new(name(member)));
+        plan_amid(&Reshaping { passing, coming }, held, &members)
+    }
+
+    #[test]
+    fn who_is_early_at_the_end_takes_no_more_than_its_share_of_what_lasts() {
+        let held = held(&[("a", "new-1 new-2"), ("b", "old-1 old-2 old-3 old-4"), ("-", "new-3")]);
+
+        assert_eq!(amid(&held, 1)[&key("new-3")], name("b"));
+    }
+
+    #[test]
+    fn what_passes_is_given_away_before_what_lasts() {
+        let held = held(&[("a", "new-1 new-2"), ("b", "old-1 old-2 old-3 new-3 new-4 new-5")]);
+        let planned = amid(&held, 0);
+
+        for lasts in ["new-3", "new-4", "new-5"] {
+            assert_eq!(planned[&key(lasts)], name("b"));
+        }
+        let of_a = planned.values().filter(|member| **member == name("a")).count();
+        assert_eq!(of_a, 4);
+    }
+
+    #[test]
+    fn what_passes_is_spread_while_what_it_becomes_cannot_be_read_yet() {
+        let held = held(&[("a", "old-1 old-2 old-3 old-4")]);
+        let planned = amid(&held, 2);
+
+        let of_b = planned.values().filter(|member| **member == name("b")).count();
+        assert_eq!((planned.len(), of_b), (4, 2));
+    }
 }

@@ -66,8 +66,9 @@ pub struct RecordNumber {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[expect(clippy::exhaustive_enums, reason = "the places that Kinesis knows")]
 pub enum InitialPosition {
-    /// With what arrives from now on: *now* is when the shard's row is made, so that a restart
-    /// skips nothing. The default, as in the Kinesis Client Library.
+    /// With what arrives from now on: *now* is when the first worker begins with the stream, which
+    /// is written down, so that neither a restart nor whoever goes on with a start that died half
+    /// way skips anything. The default, as in the Kinesis Client Library.
     #[default]
     Latest,
     /// With the oldest record that is kept.

@@ -15,7 +15,8 @@ use crate::shard::ShardId;
 ///
 /// One is made for each shard that a worker obtains. Its calls come one at a time, in this order:
 /// `initialize`; `process_records`, any number of times; at most one of `lease_lost`, `shard_ended`
-/// and `shutdown_requested`; then it is dropped.
+/// and `shutdown_requested`; then it is dropped. Only where `shard_ended` has failed may it be called
+/// again, or one of the others come after it. Its [`Checkpointer`] ends with it.
 ///
 /// At the loss of the lease, whatever call is running is dropped at its next await, before another
 /// worker can obtain the shard; then `lease_lost` is called. What was begun and cannot be stopped
@@ -48,7 +49,8 @@ pub trait RecordProcessor: Send {
     ///
     /// # Errors
     ///
-    /// Where it must be called again, after a while.
+    /// Where it must be called again, after a while. Where it answers `Ok` and its checkpoint got no
+    /// answer, that is made good without it.
     async fn shard_ended(&mut self, checkpointer: &Checkpointer) -> Result<(), ProcessorError> {
         checkpointer.checkpoint().await?;
         Ok(())

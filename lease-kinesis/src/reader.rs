@@ -73,8 +73,9 @@ enum Place {
     End(Vec<Shard>),
 }
 
-/// The pauses after failures in a row.
-struct Pauses(Option<backon::ExponentialBackoff>);
+/// The pauses after failures in a row, and since when there are any.
+#[derive(Default)]
+struct Pauses(Option<(Instant, backon::ExponentialBackoff)>);
 
 impl Reader {
     pub(crate) fn new(
@@ -86,7 +87,7 @@ impl Reader {
         pace: Pace,
     ) -> Self {
         let place = Place::Unknown;
-        let (next_fetch, pauses) = (now(), Pauses(None));
+        let (next_fetch, pauses) = (now(), Pauses::default());
         Self {
             source,
             shard,
@@ -186,13 +187,21 @@ impl Reader {
             self.place = Place::Unknown;
         }
         let (shard, pause) = (&self.shard, self.pauses.next());
-        if error.is_retryable() {
+        if error.is_retryable() || self.may_come_to_be(error) {
             debug!(%shard, ?pause, error = error as &dyn Error, "shard not read, trying again");
         } else {
             let text = "shard cannot be read until somebody mends this";
             warn!(%shard, ?pause, error = error as &dyn Error, "{text}");
         }
         sleep(pause).await;
+    }
+
+    /// Whether a refusal passes as time does: where a shard begins at a time, a worker's clock has
+    /// written it, and the stream's may be behind that.
+    fn may_come_to_be(&self, error: &SourceError) -> bool {
+        error.kind() == SourceErrorKind::Refused
+            && matches!(self.position, Position::AtTimestamp(_))
+            && self.pauses.lasted() < CLOCKS_APART
     }
 }
 
@@ -236,15 +245,20 @@ impl Pauses {
     }
 
     fn next(&mut self) -> Duration {
-        let series = self.0.get_or_insert_with(|| {
-            backon::ExponentialBuilder::default()
+        let (_, series) = self.0.get_or_insert_with(|| {
+            let series = backon::ExponentialBuilder::default()
                 .with_min_delay(SHORTEST_PAUSE)
                 .with_max_delay(LONGEST_PAUSE)
                 .without_max_times()
                 .with_jitter()
-                .build()
+                .build();
+            (now(), series)
         });
         series.next().unwrap_or(LONGEST_PAUSE)
+    }
+
+    fn lasted(&self) -> Duration {
+        self.0.as_ref().map_or(Duration::ZERO, |(since, _)| since.elapsed())
     }
 }
 
@@ -264,6 +278,9 @@ const BYTES_PER_SECOND: f64 = 2.0 * 1024.0 * 1024.0;
 const SHORTEST_PAUSE: Duration = Duration::from_millis(200);
 
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);
+
+/// Clocks that are further apart than this are to be mended.
+const CLOCKS_APART: Duration = Duration::from_mins(1);
 
 #[cfg(test)]
 mod tests;

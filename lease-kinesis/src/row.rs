@@ -90,6 +90,22 @@ pub(crate) fn of_new(shard: &Shard, checkpoint: &Position) -> Attributes {
     attributes
 }
 
+/// What is written of a stream before its first shards are begun with, `at` this time in
+/// milliseconds since 1970.
+pub(crate) fn of_start(at: u64) -> Attributes {
+    [(START.to_owned(), Value::from(at))].into()
+}
+
+/// The time at which a stream was first begun with.
+///
+/// # Errors
+///
+/// Where it cannot be understood. A stream is never begun with anew for that.
+pub(crate) fn start(record: &LeaseRecord) -> Result<u64, StoreError> {
+    let at = record.attributes.get(START).and_then(Value::as_i64);
+    at.and_then(|at| u64::try_from(at).ok()).ok_or_else(|| corrupt(&record.key, START))
+}
+
 /// Another worker has obtained the shard, for the `switches`th time since the last checkpoint.
 pub(crate) fn switched(switches: u32) -> Change {
     Change::new().set(SWITCHES, switches)
@@ -194,6 +210,7 @@ pub(crate) const CHECKPOINT: &str = "checkpoint";
 const SUB_SEQUENCE: &str = "checkpointSubSequenceNumber";
 /// Of our own: the word `AT_TIMESTAMP` does not say which.
 const TIMESTAMP: &str = "checkpointTimestamp";
+const START: &str = "startTimestamp";
 const PARENTS: &str = "parentShardId";
 const CHILDREN: &str = "childShardIds";
 const FIRST_HASH_KEY: &str = "startingHashKey";

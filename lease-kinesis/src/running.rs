@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::{FutureExt, StreamExt};
-use lease_core::{Attempt, Lease, LeaseKey, LeaseRecord, StoreError, Written};
+use lease_core::{Attempt, Lease, LeaseKey, LeaseRecord, Lessee, StoreError, Written};
 use tokio::select;
 use tokio::sync::watch;
 use tokio::task::{JoinError, JoinSet};
@@ -19,7 +19,7 @@ use crate::decide::{Decision, Surplus, decide};
 use crate::expected::Expected;
 use crate::fleet::{self, Sightings};
 use crate::names::RowName;
-use crate::plan::{Member, Standing, plan};
+use crate::plan::{Member, Standing, plan_amid};
 use crate::position::Position;
 use crate::processor::ProcessorError;
 use crate::row::ShardRow;
@@ -39,10 +39,14 @@ pub(crate) struct Running {
     /// Those that counted at the last tick.
     members: Vec<Member>,
     surplus: Surplus,
+    /// What is free and for others to take, and since when this worker has seen that.
+    free: BTreeMap<LeaseKey, Instant>,
     tasks: JoinSet<(LeaseKey, Option<Ended>)>,
     reading: BTreeMap<LeaseKey, watch::Sender<Order>>,
     out_of_time: CancellationToken,
     synchronised: Option<Instant>,
+    /// Whether a shard has ended since: then others may have.
+    is_reshaped: bool,
     expected: Expected,
     stopped_by: Option<ProcessorError>,
     /// When it has to be gone.
@@ -58,10 +62,12 @@ impl Running {
             sightings: Sightings::default(),
             members: Vec::new(),
             surplus: Surplus::default(),
+            free: BTreeMap::new(),
             tasks: JoinSet::new(),
             reading: BTreeMap::new(),
             out_of_time: CancellationToken::new(),
             synchronised: None,
+            is_reshaped: false,
             expected: Expected::default(),
             stopped_by: None,
             deadline: None,
@@ -95,8 +101,8 @@ impl Running {
                 Some(key) = self.expected.next() => self.claim(vec![key]).await,
                 () = sleep_until(next_tick) => {
                     let begun = now();
-                    self.tick().await;
-                    next_tick = begun + self.pause();
+                    let looked = self.tick().await;
+                    next_tick = begun + self.pause(looked);
                 }
             }
         }
@@ -105,32 +111,34 @@ impl Running {
         stopped_by.map_or(Ok(()), |cause| Err(WorkerError::Stopped(cause)))
     }
 
-    /// From one tick to the next. It is short as long as the worker reads nothing, since it does not
-    /// count yet, or is not there for the others.
-    fn pause(&self) -> Duration {
+    /// From one tick to the next. It is short where the last came to nothing or will not last, and
+    /// as long as there are workers that do not count yet, this one perhaps: nobody who counts reads
+    /// less for that, and who does not reads nothing.
+    fn pause(&self, looked: Looked) -> Duration {
         let tick = self.worker.settings.tick();
-        let counts = self.row.is_some() && self.sightings.counts(&self.worker.me.name);
-        if counts { tick } else { tick.min(SETTLING) }
+        let is_settled = looked == Looked::Settled && self.sightings.all_count();
+        if is_settled { tick } else { tick.min(SETTLING) }
     }
 
     /// Looks at all rows, and does what is its own part.
-    async fn tick(&mut self) {
+    async fn tick(&mut self) -> Looked {
         if let Err(cause) = self.be_there().await {
             let cause = &cause as &dyn std::error::Error;
-            return warn!(error = cause, "worker's own row not written");
+            warn!(error = cause, "worker's own row not written");
+            return Looked::InVain;
         }
         if self.row.is_none() {
-            return;
+            return Looked::InVain;
         }
-        let Some(mut snapshot) = self.look().await else { return };
+        let Some(mut snapshot) = self.look().await else { return Looked::InVain };
         let mut members = self.sightings.look(std::mem::take(&mut snapshot.members));
         members.sort_by(|one, other| one.name.cmp(&other.name));
         if self.synchronise(&snapshot, &members).await {
-            let Some(again) = self.look().await else { return };
+            let Some(again) = self.look().await else { return Looked::InVain };
             snapshot = again;
         }
         let held = snapshot.placement();
-        let planned = plan(&held, &members);
+        let planned = plan_amid(&snapshot.reshaping(), &held, &members);
         let reading = self.reading.keys().cloned().collect();
         let mut decision = decide(&self.worker.me.name, &reading, &held, &planned);
         let is_other = members != self.members;
@@ -138,7 +146,28 @@ impl Running {
         let wait = if is_other { Duration::ZERO } else { self.worker.settings.tick() };
         decision.give = self.surplus.ripened(decision.give, now(), wait);
         debug!(?decision, members = self.members.len(), "tick");
+        let looked = self.compare_free(&held, &decision);
         self.act(decision).await;
+        looked
+    }
+
+    /// Whether what is free for others has been so for a while. If not, who is to take it may have
+    /// looked at another moment, when less was free, and leave it to this worker.
+    fn compare_free(
+        &mut self,
+        held: &BTreeMap<LeaseKey, Option<Lessee>>,
+        decision: &Decision,
+    ) -> Looked {
+        let now = now();
+        let before = std::mem::take(&mut self.free);
+        let is_free = |(_, holder): &(_, &Option<_>)| holder.is_none();
+        for (key, _) in held.iter().filter(is_free) {
+            if !decision.claim.contains(key) {
+                self.free.insert(key.clone(), before.get(key).copied().unwrap_or(now));
+            }
+        }
+        let is_new = |since: &Instant| now.duration_since(*since) < SETTLING;
+        if self.free.values().any(is_new) { Looked::Amid } else { Looked::Settled }
     }
 
     async fn look(&self) -> Option<Snapshot> {
@@ -255,7 +284,10 @@ impl Running {
         match ended {
             Some(Ended::Lost | Ended::Given | Ended::GivenUp) => false,
             // What it became is free.
-            Some(Ended::ShardEnd) => true,
+            Some(Ended::ShardEnd) => {
+                self.is_reshaped = true;
+                true
+            }
             // Its row goes with the next look at the stream, which is due.
             Some(Ended::Gone) => {
                 self.synchronised = None;
@@ -284,11 +316,15 @@ impl Running {
         let first = members.iter().map(|member| &member.name).min();
         let turns = if first == Some(&self.worker.me.name) { 1 } else { 5 };
         let interval = settings.sync_interval * turns;
+        // When streams are reshaped, shards end by the dozen: as soon as all that they become has
+        // a row, everybody knows how many there will be.
+        let interval = if self.is_reshaped { interval.min(settings.tick()) } else { interval };
         let is_due = self.synchronised.is_none_or(|last| last.elapsed() >= interval);
         if !is_due && !self.worker.sync.is_new_to(snapshot) {
             return false;
         }
         let begun = now();
+        self.is_reshaped = false;
         let compared = self.worker.sync.synchronise(snapshot, &self.worker.locker).await;
         // What failed is tried again at the next tick: a shard without a row is read by nobody.
         self.synchronised = (!compared.failed).then_some(begun);
@@ -363,7 +399,18 @@ async fn until(deadline: Option<Instant>) {
     }
 }
 
-/// From one look to the next of a worker that does not count yet: those that begin together do so
+/// What a look at the rows was worth.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Looked {
+    /// Nothing is about to change, as far as this worker can tell.
+    Settled,
+    /// Others are about to take what was not free before.
+    Amid,
+    /// The rows could not be read, or this worker is not there for the others.
+    InVain,
+}
+
+/// From one look to the next where a worker does not count yet: those that begin together do so
 /// within a second of each other.
 const SETTLING: Duration = Duration::from_secs(1);
 

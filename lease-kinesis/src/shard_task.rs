@@ -1,5 +1,7 @@
 //! One shard while this worker has it: from the lease to whatever ends it.
 
+mod ending;
+
 use std::error::Error;
 use std::future::Future;
 use std::panic::AssertUnwindSafe;
@@ -7,22 +9,21 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt;
-use lease_core::{Lease, LeaseTable, Lessee, Written};
+use lease_core::{Lease, Lessee};
 use tokio::select;
 use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
-use tracing::{error, info, warn};
+use tracing::{error, warn};
 
 use crate::board::Entry;
-use crate::checkpoint::Checkpointer;
+use crate::checkpoint::{Checkpointer, Ledger};
 use crate::position::Position;
 use crate::processor::{Outcome, ProcessorError, RecordProcessor, ShardContext};
 use crate::reader::{Read, Reader};
 use crate::record::Batch;
 use crate::row::{self, ShardRow};
-use crate::settings::{Checkpoints, Settings};
-use crate::shard::Shard;
+use crate::settings::Settings;
 use crate::source::Source;
 use crate::sync::ShardSync;
 
@@ -88,10 +89,10 @@ impl ShardTask {
             Ok(counted) => drop(counted),
             Err(broken) => return self.end(broken).await,
         }
-        let checkpointer = Checkpointer::new(table, grant, &self.row, self.entry.clone());
+        let ledger = Ledger::new(table, grant, &self.row, self.entry.clone());
         let mut restarts = 0;
         loop {
-            let broken = self.round(&checkpointer).await;
+            let broken = self.round(&ledger).await;
             let cause = match broken {
                 Ok(ended) => return ended,
                 Err(Broken::Restart(cause)) => cause,
@@ -114,30 +115,30 @@ impl ShardTask {
     }
 
     /// One processor, from the checkpoint on.
-    async fn round(&mut self, checkpointer: &Checkpointer) -> Result<Ended, Broken> {
-        checkpointer.begin_again().await;
+    async fn round(&mut self, ledger: &Arc<Ledger>) -> Result<Ended, Broken> {
         let context = ShardContext {
             shard: self.row.shard.clone(),
-            position: checkpointer.checkpointed().await,
+            // Somebody else's clone may still be at a checkpoint.
+            position: self.guarded(None, ledger.begin()).await?,
             token: self.lease.token(),
             cancellation: self.lease.cancelled_on_loss(),
         };
-        let mut processor = self.settings.factory.processor(&context);
-        let begun = self.begin(&mut *processor, &context, checkpointer).await;
-        let ended = match begun {
-            Ok(ended) => ended,
-            Err(Broken::Ordered) => self.shut_down(&mut *processor, checkpointer).await?,
+        let made = async { self.settings.factory.processor(&context) };
+        let mut processor = self.guarded(None, made).await?;
+        // Dropped before the processor, whichever way this ends.
+        let checkpointer = ledger.term();
+        let begun = self.begin(&mut *processor, &context, &checkpointer).await;
+        match begun {
+            Err(Broken::Ordered) => self.shut_down(&mut *processor, &checkpointer).await,
             Err(broken @ (Broken::Lost | Broken::OutOfTime)) => {
-                checkpointer.close();
+                drop(checkpointer);
                 let farewell = AssertUnwindSafe(processor.lease_lost()).catch_unwind();
                 // Another may hold the shard already: nobody waits for this for long.
                 drop(timeout(self.settings.grace, farewell).await);
-                return Err(broken);
+                Err(broken)
             }
-            Err(broken) => return Err(broken),
-        };
-        checkpointer.close();
-        Ok(ended)
+            ended => ended,
+        }
     }
 
     async fn begin(
@@ -226,7 +227,7 @@ impl ShardTask {
             self.entry.failed(&batch);
             batch.attempt += 1;
             // Not worked on: what is given up now, is to be delivered again.
-            checkpointer.take_back(before.clone()).await;
+            self.guarded(None, checkpointer.take_back(before.clone())).await?;
             self.pause(pause).await?;
         }
     }
@@ -241,101 +242,6 @@ impl ShardTask {
             warn!(shard = %self.row.shard, error, "not checkpointed, it will be later");
         }
         Ok(())
-    }
-
-    /// Where checkpoints are the worker's business, makes the last one: all that was worked on.
-    async fn checkpoint_what_is_owed(&mut self, checkpointer: &Checkpointer) -> Result<(), Broken> {
-        if let Checkpoints::Every(_) = self.settings.checkpoints {
-            // One that does not come about is made up for by `flush`.
-            drop(self.guarded(None, checkpointer.checkpoint()).await?);
-        }
-        Ok(())
-    }
-
-    /// All of a closed shard was worked on: makes way for what it became.
-    async fn end_of_shard(
-        &mut self,
-        processor: &mut dyn RecordProcessor,
-        checkpointer: &Checkpointer,
-        children: Vec<Shard>,
-    ) -> Result<Ended, Broken> {
-        let mut failures = 0;
-        let children = loop {
-            let sync = Arc::clone(&self.sync);
-            let made = sync.follow(self.lease.grant(), &self.row, children.clone());
-            match self.guarded(None, made).await? {
-                Ok(children) => break children,
-                Err(cause) => {
-                    failures += 1;
-                    warn!(shard = %self.row.shard, error = &*cause, "rows of its children not made");
-                    self.pause(self.settings.backoff(failures)).await?;
-                }
-            }
-        };
-        checkpointer.deliver(Position::ShardEnd);
-        loop {
-            let ended = self.guarded(None, processor.shard_ended(checkpointer)).await?;
-            if ended.is_ok() {
-                self.checkpoint_what_is_owed(checkpointer).await?;
-            }
-            if checkpointer.checkpointed().await == Position::ShardEnd {
-                break;
-            }
-            failures += 1;
-            let pause = self.settings.backoff(failures);
-            let cause = ended.err().unwrap_or_else(|| "it did not checkpoint the end".into());
-            let shard = &self.row.shard;
-            warn!(%shard, ?pause, error = &*cause as &dyn Error, "end of shard not checkpointed");
-            self.pause(pause).await?;
-        }
-        info!(shard = %self.row.shard, ?children, "shard read to its end");
-        self.entry.ended();
-        Ok(Ended::ShardEnd)
-    }
-
-    /// The last words of a processor whose shard is given away; then gives it away.
-    async fn shut_down(
-        &mut self,
-        processor: &mut dyn RecordProcessor,
-        checkpointer: &Checkpointer,
-    ) -> Result<Ended, Broken> {
-        let words = processor.shutdown_requested(checkpointer);
-        if let Err(cause) = self.guarded(self.settings.batch_limit, words).await? {
-            let error = &*cause as &dyn Error;
-            warn!(shard = %self.row.shard, error, "processor did not shut down in order");
-        }
-        self.checkpoint_what_is_owed(checkpointer).await?;
-        let mut failures = 0;
-        // Whoever comes next begins at the checkpoint: one that was wanted and did not come about
-        // is made first.
-        while let Err(cause) = self.guarded(None, checkpointer.flush()).await? {
-            failures += 1;
-            let shard = &self.row.shard;
-            warn!(%shard, error = &cause as &dyn Error, "last checkpoint not kept yet");
-            self.wait(self.settings.backoff(failures)).await?;
-        }
-        checkpointer.close();
-        loop {
-            let Order::Give(Some(to)) = self.orders.borrow().clone() else {
-                return Ok(Ended::Given);
-            };
-            let (table, grant) = (Arc::clone(&self.settings.table), self.lease.grant().clone());
-            let given = table.transfer(&grant, &to, self.settings.reserved());
-            match self.guarded(None, given).await? {
-                Ok(Written::Applied) => {
-                    info!(shard = %self.row.shard, %to, "handed over");
-                    self.entry.handed_over();
-                    return Ok(Ended::Given);
-                }
-                Ok(Written::Lost(_) | Written::Unexpected) => return Err(Broken::Lost),
-                Err(cause) => {
-                    failures += 1;
-                    let shard = &self.row.shard;
-                    warn!(%shard, %to, error = &cause as &dyn Error, "not handed over yet");
-                    self.wait(self.settings.backoff(failures)).await?;
-                }
-            }
-        }
     }
 
     /// What is left to be done with the lease.

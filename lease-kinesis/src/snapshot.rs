@@ -1,6 +1,6 @@
 //! What a worker sees at a tick: all rows of its application.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use futures_util::TryStreamExt;
 use lease_core::{LeaseKey, LeaseTable, Lessee, StoreError};
@@ -9,7 +9,7 @@ use tracing::warn;
 use crate::fleet;
 use crate::lifecycle::{self, Rows};
 use crate::names::{Application, RowName, StreamId};
-use crate::plan::Member;
+use crate::plan::{Member, Reshaping};
 use crate::position::Position;
 use crate::row::ShardRow;
 
@@ -71,6 +71,22 @@ impl Snapshot {
         rows.filter(|(stream, row)| stream.may_be_read(row))
             .map(|(_, row)| (row.key.clone(), row.holder.clone()))
             .collect()
+    }
+
+    /// What was split or merged and has not ended, and what waits for that.
+    pub(crate) fn reshaping(&self) -> Reshaping {
+        let mut reshaping = Reshaping::default();
+        for stream in self.streams.values() {
+            let parents: BTreeSet<_> = stream.rows.values().flat_map(|row| &row.parents).collect();
+            for row in stream.rows.values().filter(|row| row.checkpoint != Position::ShardEnd) {
+                if parents.contains(&row.shard) {
+                    reshaping.passing.insert(row.key.clone());
+                } else {
+                    reshaping.coming += usize::from(!stream.may_be_read(row));
+                }
+            }
+        }
+        reshaping
     }
 }
 

@@ -12,7 +12,7 @@ use tracing::{debug, info, warn};
 
 use crate::lifecycle;
 use crate::names::{ShardName, StreamId};
-use crate::position::Position;
+use crate::position::{InitialPosition, Position};
 use crate::processor::ProcessorError;
 use crate::row::{self, ShardRow};
 use crate::settings::Settings;
@@ -27,6 +27,16 @@ pub(crate) struct Compared {
     pub(crate) made_any: bool,
     /// Not all could be compared, or made: it is to be done again soon.
     pub(crate) failed: bool,
+}
+
+/// When a stream was first begun with, in milliseconds since 1970.
+enum Start {
+    /// Now, by this worker.
+    Ours(u64),
+    /// By one that has not made all rows.
+    Earlier(u64),
+    /// A moment ago, by one that is about to make them.
+    Another,
 }
 
 /// Makes rows for new shards, and removes those that nobody needs.
@@ -63,7 +73,10 @@ impl ShardSync {
             let none = Stream::default();
             let rows = snapshot.streams.get(stream).unwrap_or(&none);
             match self.follow_stream(stream.as_ref(), &**source, rows, locker).await {
-                Ok(any) => compared.made_any |= any,
+                Ok(of_stream) => {
+                    compared.made_any |= of_stream.made_any;
+                    compared.failed |= of_stream.failed;
+                }
                 Err(cause) => {
                     // Part of the rows may have been made.
                     (compared.made_any, compared.failed) = (true, true);
@@ -81,7 +94,7 @@ impl ShardSync {
         source: &dyn Source,
         rows: &Stream,
         locker: &Locker,
-    ) -> Result<bool, ProcessorError> {
+    ) -> Result<Compared, ProcessorError> {
         let begun = now();
         let listed = source.shards().await?;
         let open = listed.iter().filter(|shard| shard.is_open());
@@ -90,12 +103,23 @@ impl ShardSync {
             // The list is of a moment at which a shard was closed and its children were not there.
             return Err(format!("no open shard has the hash keys {gaps:?}").into());
         }
-        let missing = lifecycle::missing(
-            &listed,
-            &rows.known,
-            self.settings.initial,
-            (self.settings.wall_clock)(),
-        );
+        let mut missing = lifecycle::missing(&listed, &rows.known, self.settings.initial);
+        if missing.iter().any(|(_, position)| *position == Position::Latest) {
+            match self.start(stream).await? {
+                Start::Ours(at) => {
+                    let latest = missing.iter_mut().map(|(_, position)| position);
+                    latest
+                        .filter(|position| **position == Position::Latest)
+                        .for_each(|position| *position = Position::AtTimestamp(at));
+                }
+                // What was open then may be closed now.
+                Start::Earlier(at) => {
+                    let initial = InitialPosition::AtTimestamp(at);
+                    missing = lifecycle::missing(&listed, &rows.known, initial);
+                }
+                Start::Another => return Ok(Compared { made_any: true, failed: true }),
+            }
+        }
         let mut made = false;
         // None of them comes from another, so their order does not matter.
         for some in missing.chunks(ROWS_AT_ONCE) {
@@ -115,7 +139,23 @@ impl ShardSync {
         for key in self.long_unneeded(stream, rows.map(|row| row.key.clone()).collect()) {
             self.remove(&key, locker).await?;
         }
-        Ok(made)
+        Ok(Compared { made_any: made, failed: false })
+    }
+
+    /// Where the first shards of a stream are begun with that is read from its latest record on: the
+    /// moment at which somebody first meant to.
+    ///
+    /// It is written down before any of their rows. So it is the same for all of them, whoever makes
+    /// them: what arrives before the last one is made is read, although whoever began may have died
+    /// half way.
+    async fn start(&self, stream: Option<&StreamId>) -> Result<Start, ProcessorError> {
+        let key = self.settings.application.start(stream);
+        if let Some(record) = self.settings.table.read(&key).await? {
+            return Ok(Start::Earlier(row::start(&record)?));
+        }
+        let at = (self.settings.wall_clock)();
+        let ours = self.settings.table.create(&key, &row::of_start(at)).await?;
+        Ok(if ours { Start::Ours(at) } else { Start::Another })
     }
 
     /// Those of the rows that nobody needs which nobody has needed for longer than anybody may still
@@ -131,7 +171,8 @@ impl ShardSync {
     }
 
     /// Makes rows for what the shard of `row`, which is held under `grant`, was split or merged
-    /// into: `told` by the stream, or else, or where that leaves out parents, found in its list.
+    /// into: `told` by the stream; or else, or where that leaves out children or parents, found in
+    /// its list. An error where that does not have all of them yet.
     pub(crate) async fn follow(
         &self,
         grant: &Grant,
@@ -139,12 +180,14 @@ impl ShardSync {
         told: Vec<Shard>,
     ) -> Result<BTreeSet<ShardId>, ProcessorError> {
         let mut children = told;
-        if !children.iter().all(|child| lifecycle::names_its_parents(child, row.hash_keys)) {
-            children.clear();
-        }
-        if children.is_empty() {
+        let all_told = lifecycle::is_succeeded(&row.shard, row.hash_keys, &children)
+            && children.iter().all(|child| lifecycle::names_its_parents(child, row.hash_keys));
+        if !all_told {
             let source = self.source(row.stream.as_ref()).ok_or("no source for this stream")?;
             children = source.shards().await?;
+            if !lifecycle::is_succeeded(&row.shard, row.hash_keys, &children) {
+                return Err("not all that it became is listed yet".into());
+            }
             children.retain(|shard| shard.parents.contains(&row.shard));
         }
         let mut with_rows = BTreeSet::from([&row.shard]);

@@ -6,7 +6,7 @@ use std::time::Duration;
 use futures_util::StreamExt;
 use lease_kinesis::{
     Faults, Fetched, ReadFrom, Shard, ShardId, ShardIterator, SimStream, Source, SourceError,
-    SourceErrorKind,
+    SourceErrorKind, hash_key_of,
 };
 use tokio::time::sleep;
 
@@ -400,4 +400,46 @@ async fn faults_are_on_the_way_of_one_handle() {
     stream.shards().await.unwrap();
     cut_off.set_faults(Faults::default());
     clone.shards().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_shard_takes_a_thousand_records_in_any_second() {
+    let stream = SimStream::new(2);
+    let [one, other] = [0, 1].map(|shard: usize| {
+        let hash_keys = stream.open_shards()[shard].hash_keys;
+        let mut keys = (0..).map(|number| format!("key-{number}"));
+        keys.find(|key| hash_keys.contains(hash_key_of(key))).unwrap()
+    });
+    for number in 0..600 {
+        stream.try_put(&one, number.to_string()).unwrap();
+    }
+    sleep(Duration::from_millis(500)).await;
+    for number in 600..1_000 {
+        stream.try_put(&one, number.to_string()).unwrap();
+    }
+
+    assert_eq!(kind(stream.try_put(&one, "too many")), SourceErrorKind::Throttled);
+    assert!(stream.try_put(&other, "into another shard").is_ok());
+    assert_eq!(stream.everything_put().len(), 1_001, "what is refused is not put");
+    sleep(Duration::from_millis(500)).await;
+    for number in 0..600 {
+        stream.try_put(&one, number.to_string()).unwrap();
+    }
+    assert_eq!(kind(stream.try_put(&one, "too many")), SourceErrorKind::Throttled);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_shard_takes_a_megabyte_in_any_second_with_its_partition_keys() {
+    let stream = SimStream::new(1);
+    let half = vec![0; 512 * KIB - "key".len()];
+    stream.try_put("key", half.clone()).unwrap();
+    stream.try_put("key", half.clone()).unwrap();
+
+    assert_eq!(kind(stream.try_put("key", "")), SourceErrorKind::Throttled);
+    stream.put("key", half.clone());
+    sleep(Duration::from_secs(1)).await;
+    stream.try_put("key", half.clone()).unwrap();
+    stream.try_put("key", half.clone()).unwrap();
+    assert_eq!(kind(stream.try_put("key", "")), SourceErrorKind::Throttled);
+    assert!(stream.without_limits().try_put("key", half).is_ok());
 }

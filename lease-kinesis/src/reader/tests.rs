@@ -170,6 +170,29 @@ async fn nothing_is_read_twice_or_missed_where_subscriptions_end() {
     assert_eq!(numbers, ["8", "9", "9+1", "9+2", "10"]);
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_time_that_is_yet_to_come_is_waited_for_and_nobody_is_told_for_a_minute() {
+    let pace = Pace { most_records: 1, idle: Duration::from_secs(1) };
+    let reader = |position| {
+        let shard = "shardId-000000000000".parse().unwrap();
+        let source = Arc::new(Tape::new());
+        Reader::new(source, shard, HashKeyRange::ALL, position, Retrieval::Polling, pace)
+    };
+    let refused = SourceError::new(SourceErrorKind::Refused, "yet to come");
+    let denied = SourceError::new(SourceErrorKind::Denied, "not for you");
+    let mut at_a_time = reader(Position::AtTimestamp(5));
+
+    assert!(at_a_time.may_come_to_be(&refused));
+    assert!(!at_a_time.may_come_to_be(&denied));
+    assert!(!reader(record(8, 0)).may_come_to_be(&refused), "a number does not come to be");
+    let begun = now();
+    while begun.elapsed() < Duration::from_mins(1) {
+        assert!(at_a_time.may_come_to_be(&refused));
+        at_a_time.pause(&refused).await;
+    }
+    assert!(!at_a_time.may_come_to_be(&refused));
+}
+
 /// The aggregate `two-keys` of `aggregate/golden.txt`.
 const THREE: &[u8] = b"\xf3\x89\x9a\xc2\x0a\x01a\x0a\x01b\x1a\x09\x08\x00\x1a\x05first\
     \x1a\x0a\x08\x01\x1a\x06second\x1a\x09\x08\x00\x1a\x05third\x73\

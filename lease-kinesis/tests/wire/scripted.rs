@@ -201,7 +201,6 @@ async fn a_consumer_is_registered_once_and_waited_for() {
         })
     };
     let described = |status| (200, json!({ "ConsumerDescription": consumer(status) }));
-    let missing = "Shard shardId-000000000000 in stream orders under account 1 does not exist";
     let (source, script) = source_of(
         ARN,
         [
@@ -211,15 +210,16 @@ async fn a_consumer_is_registered_once_and_waited_for() {
             described("CREATING"),
             described("ACTIVE"),
             refusal("ResourceInUseException", "subscribed a moment ago"),
-            refusal("ResourceNotFoundException", missing),
+            refusal("ResourceNotFoundException", "the shard"),
+            (200, json!({ "Shards": [shard(1, ("0", "9"))] })),
         ],
     )
     .await;
     let source = source.with_consumer("billing");
-    let shard = "shardId-000000000000".parse().unwrap();
+    let gone = "shardId-000000000000".parse().unwrap();
 
-    let throttled = source.subscribe(&shard, &ReadFrom::Latest).await.map(drop).unwrap_err();
-    let gone = source.subscribe(&shard, &ReadFrom::Timestamp(1_500)).await.map(drop).unwrap_err();
+    let throttled = source.subscribe(&gone, &ReadFrom::Latest).await.map(drop).unwrap_err();
+    let gone = source.subscribe(&gone, &ReadFrom::Timestamp(1_500)).await.map(drop).unwrap_err();
 
     assert_eq!(throttled.kind(), SourceErrorKind::Throttled);
     assert_eq!(gone.kind(), SourceErrorKind::NoSuchShard);
@@ -234,6 +234,7 @@ async fn a_consumer_is_registered_once_and_waited_for() {
             "DescribeStreamConsumer",
             "SubscribeToShard",
             "SubscribeToShard",
+            "ListShards",
         ],
     );
     assert_eq!(
@@ -244,6 +245,29 @@ async fn a_consumer_is_registered_once_and_waited_for() {
             "StartingPosition": { "Type": "AT_TIMESTAMP", "Timestamp": 1.5 },
         }),
     );
+}
+
+/// One type of error tells of all that may be missing; its text is for people.
+#[tokio::test]
+async fn the_list_of_shards_tells_whether_a_shard_is_missing_or_its_stream() {
+    let not_found = |text| refusal("ResourceNotFoundException", text);
+    let listed = |number| (200, json!({ "Shards": [shard(number, ("0", "9"))] }));
+    let misleading = "Shard shardId-000000000000 does not exist";
+    for (then, expected) in [
+        (listed(1), SourceErrorKind::NoSuchShard),
+        (not_found(misleading), SourceErrorKind::NoSuchStream),
+        // Nothing is known then, and above all not that the shard has gone.
+        (listed(0), SourceErrorKind::Unavailable),
+        (refusal("LimitExceededException", "slow down"), SourceErrorKind::Throttled),
+    ] {
+        let (source, script) = source_of("orders", [not_found(misleading), then]).await;
+        let shard = "shardId-000000000000".parse().unwrap();
+
+        let error = source.iterator(&shard, &ReadFrom::Latest).await.unwrap_err();
+
+        assert_eq!(error.kind(), expected);
+        assert_eq!(script.operations(), ["GetShardIterator", "ListShards"]);
+    }
 }
 
 #[tokio::test]

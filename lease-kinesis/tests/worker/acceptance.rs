@@ -59,6 +59,34 @@ fn ten_shards_are_five_each_and_a_cap_is_kept() {
     world.until_shared(&[("a", 4), ("b", 4), ("c", 2)]);
 }
 
+/// S4-8: who gives a shard away has stopped working on it.
+#[test]
+fn a_processor_whose_shard_is_handed_over_is_given_nothing_more() {
+    let mut world = World::new(10, 8);
+    world.start("a");
+    world.until_shared(&[("a", 8)]);
+    world.put(200);
+    world.start("b");
+    for _ in 0..20 {
+        world.put(50);
+        world.run_for(Duration::from_millis(500));
+    }
+    world.until_shared(&[("a", 4), ("b", 4)]);
+    world.until_all_is_read();
+
+    let events = world.log.events();
+    let told = |event: &Event| event.what == What::ShutdownRequested;
+    assert_eq!(events.iter().filter(|event| told(event)).count(), 4);
+    for (place, shut_down) in events.iter().enumerate().filter(|(_, event)| told(event)) {
+        let after = &events[place..];
+        let is_given = |event: &Event| {
+            let same = event.shard == shut_down.shard && event.token == shut_down.token;
+            same && event.is_record()
+        };
+        assert!(!after.iter().any(is_given), "given records after its last words\n{}", world.log);
+    }
+}
+
 /// S4-9, S4-12, S4-13: what is over stays over, also for who comes later.
 #[test]
 fn a_shard_that_is_over_is_not_begun_again_by_a_worker_that_starts_anew() {

@@ -4,9 +4,11 @@
 
 mod acceptance;
 mod carried;
+mod checkpoints;
 mod fleet;
 mod log;
 mod outages;
 mod processors;
 mod resharding;
+mod starts;
 mod world;

@@ -5,7 +5,7 @@ use std::time::Duration;
 use lease_core::conformance::{Call, Fault};
 use lease_kinesis::Faults;
 
-use crate::log::What;
+use crate::log::{Event, What};
 use crate::world::{TTL, World};
 
 #[test]
@@ -78,9 +78,32 @@ fn a_shard_is_not_given_away_before_its_checkpoint_is_kept() {
 }
 
 #[test]
+fn a_worker_that_stops_waits_until_its_last_checkpoint_is_kept() {
+    let mut world = World::new(6, 4);
+    world.start("a");
+    world.until_shared(&[("a", 4)]);
+    world.workers["a"].way.every(Call::Write, Fault::Fail);
+    world.put(100);
+    world.until("given", TTL, |world| world.log.distinct() >= 100);
+    world.workers["a"].handle.stop();
+    world.run_for(TTL);
+    assert_eq!(world.shares()["a"], 4, "given away with work that is not checkpointed");
+
+    world.workers["a"].way.heal();
+    assert_eq!(world.until_ended("a"), Ok(()));
+    let worked_on = world.log.count(Event::is_record);
+
+    world.start("b");
+    world.until_shared(&[("b", 4)]);
+    world.run_for(TTL);
+    assert_eq!(world.log.count(Event::is_record), worked_on, "worked on once more");
+}
+
+#[test]
 fn a_stream_that_fails_is_asked_again_and_nothing_is_lost() {
     let mut world = World::new(4, 4);
-    let faults = Faults { throttled: 0.2, unavailable: 0.2, ..Faults::default() };
+    // An answer without records says nothing of whether there are any.
+    let faults = Faults { throttled: 0.2, unavailable: 0.2, empty: 0.3, ..Faults::default() };
     world.stream = world.stream.with_faults(7, faults);
     world.start("a");
     world.start("b");

@@ -93,6 +93,26 @@ fn children_are_found_although_the_list_of_shards_is_late() {
     parents_come_first(&world);
 }
 
+/// Without waiting for the usual time of a look at the list.
+#[test]
+fn children_that_are_listed_late_are_read_seconds_later() {
+    let lag = Duration::from_secs(7);
+    let mut world = World::new(2, 2);
+    world.stream = world.stream.clone().with_late_listing(lag).without_children_told();
+    world.start("a");
+    world.until_shared(&[("a", 2)]);
+    world.put(100);
+    let closed = world.simulation.now();
+    split(&world, 0);
+    world.put(100);
+
+    world.until_all_is_read();
+
+    let taken = world.simulation.now().abs_diff(closed);
+    assert!(taken < lag + TTL, "only after {taken:?}");
+    parents_come_first(&world);
+}
+
 /// A worker dies between the end of a shard and the beginning of its children.
 #[test]
 fn a_death_at_the_end_of_a_shard_loses_nothing() {

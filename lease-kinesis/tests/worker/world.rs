@@ -61,8 +61,13 @@ impl World {
         let way = Faulty::new(Arc::clone(&self.store))
             .carried_by(network.clone())
             .with_latency(Simulation::LATENCY);
-        let source = Carried { stream: self.stream.clone(), network };
+        let source = Carried { stream: self.stream.clone(), network: network.clone() };
         let (stream, table) = (self.stream.clone(), way.clone());
+        // True time: a process that begins late has a runtime whose own time begins late.
+        let wall_clock = move || {
+            let _there = network.enter();
+            stream.wall_clock()
+        };
         let result = Arc::new(Mutex::new(None));
         let told = Arc::clone(&result);
         let mut parts = None;
@@ -74,7 +79,7 @@ impl World {
                 .with_name(name.parse().unwrap())
                 .with_initial_position(InitialPosition::TrimHorizon)
                 .with_clock(own_clock)
-                .with_wall_clock(move || stream.wall_clock())
+                .with_wall_clock(wall_clock)
                 .with_seed(u64::from(name.bytes().map(u32::from).sum::<u32>()));
             let worker = set_up(builder).build().unwrap();
             parts = Some(worker.handle());

@@ -84,8 +84,14 @@ impl Asked<'_> {
             "InvalidArgumentException" | "ValidationException" => {
                 (SourceErrorKind::Refused, format!("refused: {message}"))
             }
-            "ResourceNotFoundException" if is_of_a_shard(message) => {
-                (SourceErrorKind::NoSuchShard, message.to_owned())
+            // Of the stream or of the shard, and no word of this says which: whoever asks for the
+            // next iterator is told.
+            "ResourceNotFoundException" if operation == "GetRecords" => {
+                (SourceErrorKind::ExpiredIterator, format!("the iterator leads nowhere: {message}"))
+            }
+            // While records are pushed; the next subscription tells what is gone.
+            "ResourceNotFoundException" if operation == "SubscribeToShard" => {
+                (SourceErrorKind::Unavailable, format!("the subscription is over: {message}"))
             }
             "ResourceNotFoundException" => (
                 SourceErrorKind::NoSuchStream,
@@ -149,13 +155,6 @@ impl Error for Failed {
     }
 }
 
-/// "Shard shardId-000000000007 in stream s under account 1 does not exist". What is not clearly of
-/// a shard is not taken for it: a shard that is gone counts as read.
-fn is_of_a_shard(message: &str) -> bool {
-    ["Shard ", "Could not find shardId "].iter().any(|begin| message.starts_with(begin))
-        || message.contains("Shard does not exist")
-}
-
 /// The SDK reports missing credentials as a failed dispatch, and by its text alone. Credentials
 /// that could not be fetched this time are another matter: asking again may help.
 fn dispatch_advice(error: &(dyn Error + 'static)) -> (SourceErrorKind, String) {
@@ -183,8 +182,8 @@ fn dispatch_advice(error: &(dyn Error + 'static)) -> (SourceErrorKind, String) {
 mod tests {
     use super::*;
 
-    fn kind(operation: &'static str, code: &str, message: &str) -> SourceErrorKind {
-        Asked { operation, stream: "orders" }.advice(code, message).0
+    fn kind(operation: &'static str, code: &str) -> SourceErrorKind {
+        Asked { operation, stream: "orders" }.advice(code, "Shard 7 does not exist").0
     }
 
     #[test]
@@ -201,30 +200,14 @@ mod tests {
             ("GetRecords", "ExpiredTokenException", SourceErrorKind::Denied),
             ("SubscribeToShard", "ResourceInUseException", SourceErrorKind::Throttled),
             ("ListShards", "ResourceInUseException", SourceErrorKind::Unavailable),
+            ("ListShards", "ResourceNotFoundException", SourceErrorKind::NoSuchStream),
+            ("DescribeStreamSummary", "ResourceNotFoundException", SourceErrorKind::NoSuchStream),
+            ("GetRecords", "ResourceNotFoundException", SourceErrorKind::ExpiredIterator),
+            ("SubscribeToShard", "ResourceNotFoundException", SourceErrorKind::Unavailable),
             ("GetRecords", "InternalFailureException", SourceErrorKind::Unavailable),
             ("GetRecords", "SomethingNew", SourceErrorKind::Unavailable),
         ] {
-            assert_eq!(kind(operation, code, ""), expected, "{operation}: {code}");
-        }
-    }
-
-    #[test]
-    fn a_missing_stream_is_not_taken_for_a_missing_shard() {
-        let missing = |message| kind("GetShardIterator", "ResourceNotFoundException", message);
-
-        for message in [
-            "Stream Shard-1 under account 1 not found.",
-            "Consumer Shard, StreamARN arn:aws:kinesis:us-east-1:1:stream/orders not found.",
-            "",
-        ] {
-            assert_eq!(missing(message), SourceErrorKind::NoSuchStream, "{message}");
-        }
-        for message in [
-            "Shard shardId-000000000007 in stream orders under account 1 does not exist",
-            "Requested resource not found: Shard does not exist",
-            "Could not find shardId shardId-000000000007 in stream orders",
-        ] {
-            assert_eq!(missing(message), SourceErrorKind::NoSuchShard, "{message}");
+            assert_eq!(kind(operation, code), expected, "{operation}: {code}");
         }
     }
 

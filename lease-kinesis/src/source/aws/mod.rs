@@ -12,8 +12,10 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use aws_sdk_kinesis::Client;
-use aws_sdk_kinesis::error::ProvideErrorMetadata;
-use aws_sdk_kinesis::operation::list_shards::ListShardsOutput;
+use aws_sdk_kinesis::error::SdkError;
+use aws_sdk_kinesis::operation::get_shard_iterator::GetShardIteratorError;
+use aws_sdk_kinesis::operation::list_shards::{ListShardsError, ListShardsOutput};
+use aws_sdk_kinesis::operation::subscribe_to_shard::SubscribeToShardError;
 use aws_sdk_kinesis::types::StartingPosition;
 use futures_util::stream::BoxStream;
 
@@ -106,6 +108,23 @@ impl KinesisSource {
         }
     }
 
+    /// What is missing, where a request for `shard` was told that something is: the type of that
+    /// error is the same for a stream, a shard and a consumer, and the list of shards knows.
+    async fn missing(&self, operation: &'static str, shard: &ShardId) -> SourceError {
+        let asked = self.requests.asked(operation);
+        match self.shards().await {
+            Ok(listed) if listed.iter().any(|other| other.id == *shard) => {
+                let advice = format!("not found, though shard {shard} is listed");
+                asked.told(SourceErrorKind::Unavailable, &advice)
+            }
+            Ok(_) => {
+                let advice = format!("there is no shard {shard} any more");
+                asked.told(SourceErrorKind::NoSuchShard, &advice)
+            }
+            Err(error) => error,
+        }
+    }
+
     async fn page(&self, token: Option<String>) -> Result<Option<ListShardsOutput>, SourceError> {
         let request = self.requests.client.list_shards();
         let request = match token {
@@ -118,7 +137,9 @@ impl KinesisSource {
         self.requests
             .ask(LIST, async {
                 match request.send().await {
-                    Err(error) if error.code() == Some("ExpiredNextTokenException") => Ok(None),
+                    Err(error) if is(&error, ListShardsError::is_expired_next_token_exception) => {
+                        Ok(None)
+                    }
                     answer => answer.map(Some),
                 }
             })
@@ -153,7 +174,19 @@ impl Source for KinesisSource {
             .shard_iterator_type(place)
             .set_starting_sequence_number(number)
             .set_timestamp(time);
-        let answer = self.requests.ask(OPERATION, request.send()).await?;
+        let answer = self.requests.ask(OPERATION, async {
+            match request.send().await {
+                Err(error)
+                    if is(&error, GetShardIteratorError::is_resource_not_found_exception) =>
+                {
+                    Ok(None)
+                }
+                answer => answer.map(Some),
+            }
+        });
+        let Some(answer) = answer.await? else {
+            return Err(self.missing(OPERATION, shard).await);
+        };
         let iterator = answer.shard_iterator.ok_or("no iterator");
         self.requests.sense(OPERATION, iterator).map(ShardIterator::new)
     }
@@ -195,20 +228,28 @@ impl Source for KinesisSource {
         let request = self.requests.client.subscribe_to_shard().shard_id(shard.as_str());
         let request = request.consumer_arn(consumer.arn(&self.requests).await?);
         let request = request.starting_position(place);
-        match self.requests.ask(push::OPERATION, request.send()).await {
-            Ok(answer) => {
-                let subscription = Subscription::new(self.requests.clone(), answer.event_stream);
-                Ok(subscription.pushes())
-            }
-            Err(error) => {
-                // It may be the consumer that is gone.
-                if error.kind() == SourceErrorKind::NoSuchStream {
-                    consumer.forget();
-                }
+        let answer = self.requests.ask(push::OPERATION, async {
+            match request.send().await {
                 Err(error)
+                    if is(&error, SubscribeToShardError::is_resource_not_found_exception) =>
+                {
+                    Ok(None)
+                }
+                answer => answer.map(Some),
             }
-        }
+        });
+        let Some(answer) = answer.await? else {
+            // Or it may be the consumer that is gone.
+            consumer.forget();
+            return Err(self.missing(push::OPERATION, shard).await);
+        };
+        Ok(Subscription::new(self.requests.clone(), answer.event_stream).pushes())
     }
+}
+
+/// Whether the service's refusal is of this type.
+fn is<E, R>(error: &SdkError<E, R>, of_type: fn(&E) -> bool) -> bool {
+    error.as_service_error().is_some_and(of_type)
 }
 
 impl fmt::Debug for KinesisSource {

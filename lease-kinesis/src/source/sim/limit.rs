@@ -1,4 +1,4 @@
-//! What a shard gives in a second, as
+//! What a shard gives and takes in a second, as
 //! [Kinesis' limits](https://docs.aws.amazon.com/streams/latest/dev/service-sizes-and-limits.html)
 //! have it.
 
@@ -45,6 +45,31 @@ impl Bytes {
     }
 }
 
+/// So many records and bytes put within any second.
+#[derive(Debug, Default)]
+pub(super) struct Puts {
+    /// When the last ones were, and how large.
+    made: VecDeque<(Duration, usize)>,
+    bytes: usize,
+}
+
+impl Puts {
+    /// Counts a record of `bytes` put at `now`, unless there were too many.
+    pub(super) fn allow(&mut self, now: Duration, bytes: usize) -> bool {
+        while let Some((_, past)) =
+            self.made.pop_front_if(|(made, _)| now.saturating_sub(*made) >= SECOND)
+        {
+            self.bytes -= past;
+        }
+        if self.made.len() >= MOST_PUTS || self.bytes + bytes > MOST_BYTES_PUT {
+            return false;
+        }
+        self.made.push_back((now, bytes));
+        self.bytes += bytes;
+        true
+    }
+}
+
 /// Of one answer: the most bytes, and the most records.
 pub(super) const MOST_BYTES: usize = 10 * 1024 * 1024;
 pub(super) const MOST_RECORDS: u16 = 10_000;
@@ -52,6 +77,10 @@ pub(super) const MOST_RECORDS: u16 = 10_000;
 /// For one shard, in any second.
 pub(super) const MOST_FETCHES: usize = 5;
 pub(super) const MOST_ITERATORS: usize = 5;
+
+/// Into one shard, in any second.
+const MOST_PUTS: usize = 1_000;
+const MOST_BYTES_PUT: usize = 1024 * 1024;
 
 const BYTES_PER_SECOND: u64 = 2 * 1024 * 1024;
 

@@ -33,8 +33,8 @@ pub use self::fault::Faults;
 /// of reading, per shard: five fetches and five iterators a second, 2 MB a second (one second's
 /// worth at once), 10,000 records and 10 MB a fetch; iterators that expire after 5 minutes;
 /// subscriptions that end after 5 minutes, are refused within 5 seconds of the one before, and take
-/// over from it later. Writing has no limits. Its numbers are as long as those of AWS, and grow from
-/// parents to children.
+/// over from it later. Writing obeys its limits where it can say so, by [`try_put`](Self::try_put).
+/// Its numbers are as long as those of AWS, and grow from parents to children.
 ///
 /// All of its time is tokio's, so that a test with paused time runs through days in no time;
 /// its [wall clock](Self::wall_clock) starts at the same date in every run. Clones share the
@@ -133,7 +133,7 @@ impl SimStream {
         self
     }
 
-    /// Answers however often and however much it is asked.
+    /// Answers however often and however much it is asked, and takes whatever is put.
     #[must_use]
     pub fn without_limits(self) -> Self {
         self.lock().manners.limits = Limits::None;
@@ -150,7 +150,7 @@ impl SimStream {
         self.now().millis_since_1970()
     }
 
-    /// Puts a record into the shard of its partition key.
+    /// Puts a record into the shard of its partition key, whatever the limits of writing.
     pub fn put(&self, partition_key: &str, data: impl Into<Bytes>) -> SimRecord {
         self.put_with_hash_key(partition_key, hash_key_of(partition_key), data)
     }
@@ -168,7 +168,42 @@ impl SimStream {
         put
     }
 
-    /// Puts many records at once, each given as its partition key and data.
+    /// Puts a record into the shard of its partition key, as a producer does: a shard takes 1,000
+    /// records and 1 MB (partition keys included) in any second. What was put without limits does
+    /// not count.
+    ///
+    /// # Errors
+    ///
+    /// [`Throttled`](crate::SourceErrorKind::Throttled), where that would be more, unless the stream
+    /// is [without limits](Self::without_limits). Nothing is put then, and it may be tried again.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use lease_kinesis::{SimStream, SourceErrorKind};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// let stream = SimStream::new(1);
+    /// for number in 0..1_000 {
+    ///     assert!(stream.try_put("customer 7", number.to_string()).is_ok());
+    /// }
+    /// let error = stream.try_put("customer 7", "one more").unwrap_err();
+    /// assert_eq!(error.kind(), SourceErrorKind::Throttled);
+    /// # }
+    /// ```
+    pub fn try_put(
+        &self,
+        partition_key: &str,
+        data: impl Into<Bytes>,
+    ) -> Result<SimRecord, SourceError> {
+        let (now, hash_key) = (self.now(), hash_key_of(partition_key));
+        let put = self.lock().try_put(partition_key, hash_key, data.into(), now)?;
+        self.shared.changed.send_replace(());
+        Ok(put)
+    }
+
+    /// Puts many records at once, each given as its partition key and data, whatever the limits of
+    /// writing.
     pub fn put_all<K, D>(&self, records: impl IntoIterator<Item = (K, D)>) -> Vec<SimRecord>
     where
         K: AsRef<str>,

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::limit::{Bytes, Calls, MOST_BYTES};
+use super::limit::{Bytes, Calls, MOST_BYTES, Puts};
 use super::number::Number;
 use super::stream::Time;
 use crate::shard::{HashKeyRange, Shard, ShardId};
@@ -20,6 +20,7 @@ pub(super) struct SimShard {
     pub(super) fetches: Calls,
     pub(super) iterators: Calls,
     pub(super) given: Bytes,
+    pub(super) puts: Puts,
     /// The last subscription of each consumer.
     pub(super) subscribed: BTreeMap<Arc<str>, Subscribed>,
 }
@@ -67,6 +68,7 @@ impl SimShard {
             fetches: Calls::default(),
             iterators: Calls::default(),
             given: Bytes::default(),
+            puts: Puts::default(),
             subscribed: BTreeMap::new(),
         }
     }

@@ -91,7 +91,7 @@ impl Stream {
         number
     }
 
-    #[expect(clippy::expect_used, reason = "open shards have all hash keys between them")]
+    /// Puts a record, however much was put before.
     pub(super) fn put(
         &mut self,
         partition_key: &str,
@@ -100,10 +100,7 @@ impl Stream {
         now: Time,
     ) -> SimRecord {
         let number = self.take_number();
-        let mut shards = self.shards.values_mut();
-        let shard = shards
-            .find(|shard| shard.shard.is_open() && shard.shard.hash_keys.contains(hash_key))
-            .expect("an open shard");
+        let shard = self.shard_of(hash_key);
         let record = RawRecord {
             sequence: number.sequence(),
             partition_key: partition_key.into(),
@@ -114,6 +111,30 @@ impl Stream {
         let record = SimRecord { shard: shard.shard.id.clone(), record };
         self.put.push(record.clone());
         record
+    }
+
+    /// Puts a record, where its shard takes one more.
+    pub(super) fn try_put(
+        &mut self,
+        partition_key: &str,
+        hash_key: u128,
+        data: Bytes,
+        now: Time,
+    ) -> Result<SimRecord, SourceError> {
+        let limits = self.manners.limits;
+        let bytes = data.len() + partition_key.len();
+        if limits == Limits::Obeyed && !self.shard_of(hash_key).puts.allow(now.0, bytes) {
+            return Err(throttled("more than 1,000 records or 1 MB put into a shard in a second"));
+        }
+        Ok(self.put(partition_key, hash_key, data, now))
+    }
+
+    #[expect(clippy::expect_used, reason = "open shards have all hash keys between them")]
+    fn shard_of(&mut self, hash_key: u128) -> &mut SimShard {
+        let mut shards = self.shards.values_mut();
+        shards
+            .find(|shard| shard.shard.is_open() && shard.shard.hash_keys.contains(hash_key))
+            .expect("an open shard")
     }
 
     pub(super) fn everything_put(&self) -> &[SimRecord] {

@@ -1,0 +1,132 @@
+//! How the reading of a shard ends in good order: at the shard's end, or where it is given away.
+
+use std::error::Error;
+use std::sync::Arc;
+use std::time::Duration;
+
+use lease_core::Written;
+use tracing::{info, warn};
+
+use super::{Broken, Ended, Order, ShardTask};
+use crate::checkpoint::Checkpointer;
+use crate::position::Position;
+use crate::processor::RecordProcessor;
+use crate::settings::Checkpoints;
+use crate::shard::Shard;
+
+impl ShardTask {
+    /// All of a closed shard was worked on: makes way for what it became.
+    pub(super) async fn end_of_shard(
+        &mut self,
+        processor: &mut dyn RecordProcessor,
+        checkpointer: &Checkpointer,
+        children: Vec<Shard>,
+    ) -> Result<Ended, Broken> {
+        let mut failures = 0;
+        let children = loop {
+            let sync = Arc::clone(&self.sync);
+            let made = sync.follow(self.lease.grant(), &self.row, children.clone());
+            match self.guarded(None, made).await? {
+                Ok(children) => break children,
+                Err(cause) => {
+                    failures += 1;
+                    let pause = self.settings.backoff(failures).min(LONGEST_WAIT_FOR_CHILDREN);
+                    let shard = &self.row.shard;
+                    warn!(%shard, ?pause, error = &*cause, "rows of its children not made");
+                    self.pause(pause).await?;
+                }
+            }
+        };
+        let before = checkpointer.reach();
+        checkpointer.deliver(Position::ShardEnd);
+        let mut failures = 0;
+        loop {
+            let ended = self.guarded(None, processor.shard_ended(checkpointer)).await?;
+            if ended.is_ok() {
+                self.checkpoint_what_is_owed(checkpointer).await?;
+                // It has said all that it has to say: it is not told again for a store's failure.
+                self.keep_what_was_asked_for(checkpointer).await?;
+            }
+            let checkpointed = self.guarded(None, checkpointer.checkpointed()).await?;
+            if checkpointed == Position::ShardEnd {
+                break;
+            }
+            failures += 1;
+            let pause = self.settings.backoff(failures);
+            let cause = ended.err().unwrap_or_else(|| "it did not checkpoint the end".into());
+            let shard = &self.row.shard;
+            warn!(%shard, ?pause, error = &*cause as &dyn Error, "end of shard not checkpointed");
+            if let Err(broken) = self.pause(pause).await {
+                // Not agreed to: no last words of the processor are to checkpoint the end.
+                self.guarded(None, checkpointer.take_back(before)).await?;
+                return Err(broken);
+            }
+        }
+        info!(shard = %self.row.shard, ?children, "shard read to its end");
+        self.entry.ended();
+        Ok(Ended::ShardEnd)
+    }
+
+    /// The last words of a processor whose shard is given away; then gives it away.
+    pub(super) async fn shut_down(
+        &mut self,
+        processor: &mut dyn RecordProcessor,
+        checkpointer: &Checkpointer,
+    ) -> Result<Ended, Broken> {
+        let words = processor.shutdown_requested(checkpointer);
+        if let Err(cause) = self.guarded(self.settings.batch_limit, words).await? {
+            let error = &*cause as &dyn Error;
+            warn!(shard = %self.row.shard, error, "processor did not shut down in order");
+        }
+        self.checkpoint_what_is_owed(checkpointer).await?;
+        // Whoever comes next begins at the checkpoint.
+        self.keep_what_was_asked_for(checkpointer).await?;
+        checkpointer.close();
+        let mut failures = 0;
+        loop {
+            let Order::Give(Some(to)) = self.orders.borrow().clone() else {
+                return Ok(Ended::Given);
+            };
+            let (table, grant) = (Arc::clone(&self.settings.table), self.lease.grant().clone());
+            let given = table.transfer(&grant, &to, self.settings.reserved());
+            match self.guarded(None, given).await? {
+                Ok(Written::Applied) => {
+                    info!(shard = %self.row.shard, %to, "handed over");
+                    self.entry.handed_over();
+                    return Ok(Ended::Given);
+                }
+                Ok(Written::Lost(_) | Written::Unexpected) => return Err(Broken::Lost),
+                Err(cause) => {
+                    failures += 1;
+                    let shard = &self.row.shard;
+                    warn!(%shard, %to, error = &cause as &dyn Error, "not handed over yet");
+                    self.wait(self.settings.backoff(failures)).await?;
+                }
+            }
+        }
+    }
+
+    /// Where checkpoints are the worker's business, makes the last one: all that was worked on.
+    async fn checkpoint_what_is_owed(&mut self, checkpointer: &Checkpointer) -> Result<(), Broken> {
+        if let Checkpoints::Every(_) = self.settings.checkpoints {
+            // One that does not come about is made up for by `flush`.
+            drop(self.guarded(None, checkpointer.checkpoint()).await?);
+        }
+        Ok(())
+    }
+
+    /// Makes the checkpoint that was asked for last, where it did not come about.
+    async fn keep_what_was_asked_for(&self, checkpointer: &Checkpointer) -> Result<(), Broken> {
+        let mut failures = 0;
+        while let Err(cause) = self.guarded(None, checkpointer.flush()).await? {
+            failures += 1;
+            let shard = &self.row.shard;
+            warn!(%shard, error = &cause as &dyn Error, "last checkpoint not kept yet");
+            self.wait(self.settings.backoff(failures)).await?;
+        }
+        Ok(())
+    }
+}
+
+/// A stream lists what a shard became within seconds of its end; until then nobody reads on.
+const LONGEST_WAIT_FOR_CHILDREN: Duration = Duration::from_secs(5);

@@ -1,0 +1,312 @@
+//! Checkpointers that outlive their processors, and checkpoints whose answers do not come.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use lease_core::LeaseTable;
+use lease_core::conformance::{Call, Fault, Faulty};
+use lease_kinesis::{
+    Batch, CheckpointError, Checkpointer, Checkpoints, InitialPosition, Outcome, ProcessorError,
+    ProcessorFactory, RecordProcessor, ShardContext, SimStream, Worker, WorkerBuilder,
+};
+use lease_memory::MemoryStore;
+use tokio::time::{sleep, timeout};
+
+type Table = Faulty<MemoryStore>;
+
+fn worker(table: &Table, stream: &SimStream, factory: impl ProcessorFactory) -> WorkerBuilder {
+    let time = stream.clone();
+    Worker::builder("shop", table.clone(), stream.clone(), factory)
+        .with_initial_position(InitialPosition::TrimHorizon)
+        .with_wall_clock(move || time.wall_clock())
+}
+
+/// A stream of one shard, with records in it.
+fn stream() -> SimStream {
+    let stream = SimStream::new(1);
+    stream.put_all([("a", "1"), ("b", "2"), ("c", "3")]);
+    stream
+}
+
+async fn until(what: &str, done: impl Fn() -> bool + Send + Sync) {
+    let done = async {
+        while !done() {
+            sleep(Duration::from_millis(50)).await;
+        }
+    };
+    assert!(timeout(Duration::from_mins(5), done).await.is_ok(), "{what}");
+}
+
+/// What the row of the first shard says.
+async fn checkpoint(table: &Table) -> String {
+    let key = "shop/shards/shardId-000000000000".parse().unwrap();
+    let row = table.inner().read(&key).await.unwrap().unwrap();
+    row.attributes["checkpoint"].as_text().unwrap().to_owned()
+}
+
+/// How a processor ends.
+#[derive(Debug, Clone, Copy)]
+enum End {
+    Panics,
+    Hangs,
+    StopsShard,
+    StopsWorker,
+}
+
+/// Ends over its first batch, and leaves its checkpointer to others.
+struct Leaving {
+    end: Arc<Mutex<Option<End>>>,
+    left: Arc<Mutex<Vec<Checkpointer>>>,
+}
+
+#[async_trait]
+impl RecordProcessor for Leaving {
+    async fn process_records(&mut self, _batch: &Batch, checkpointer: &Checkpointer) -> Outcome {
+        self.left.lock().unwrap().push(checkpointer.clone());
+        let end = self.end.lock().unwrap().take();
+        assert!(!matches!(end, Some(End::Panics)), "as the test wants it");
+        match end {
+            Some(End::Hangs) => std::future::pending().await,
+            Some(End::StopsShard) => Outcome::StopShard("not here".into()),
+            Some(End::StopsWorker) => Outcome::StopWorker("out of memory".into()),
+            Some(End::Panics) | None => Outcome::Continue,
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_checkpointer_ends_with_its_processor_however_that_ends() {
+    for end in [End::Panics, End::Hangs, End::StopsShard, End::StopsWorker] {
+        let (table, stream) = (Faulty::new(MemoryStore::new()), stream());
+        let ends = Arc::new(Mutex::new(Some(end)));
+        let left: Arc<Mutex<Vec<Checkpointer>>> = Arc::default();
+        let leaves = Arc::clone(&left);
+        let factory =
+            move |_: &ShardContext| Leaving { end: Arc::clone(&ends), left: Arc::clone(&leaves) };
+        let worker = worker(&table, &stream, factory).with_batch_limit(Duration::from_secs(10));
+        let running = tokio::spawn(worker.build().unwrap().run());
+        let is_over = || left.lock().unwrap().len() == 2 || running.is_finished();
+
+        until("another processor has the batch, or the worker is gone", is_over).await;
+
+        let left = left.lock().unwrap().clone();
+        let late = left[0].checkpoint().await;
+        assert!(matches!(late, Err(CheckpointError::Over)), "{end:?}: {late:?}");
+        assert_eq!(checkpoint(&table).await, "TRIM_HORIZON", "{end:?}: the batch failed");
+        if let Some(present) = left.get(1) {
+            present.checkpoint().await.unwrap();
+            assert_ne!(checkpoint(&table).await, "TRIM_HORIZON", "{end:?}");
+        }
+    }
+}
+
+/// Never gets on.
+struct Stuck;
+
+#[async_trait]
+impl RecordProcessor for Stuck {
+    async fn process_records(&mut self, _batch: &Batch, _checkpointer: &Checkpointer) -> Outcome {
+        Outcome::Retry(Duration::from_secs(1))
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_batch_that_fails_is_not_checkpointed_by_the_worker() {
+    let (table, stream) = (Faulty::new(MemoryStore::new()), stream());
+    let worker = worker(&table, &stream, |_: &ShardContext| Stuck);
+    let worker = worker.with_checkpoints(Checkpoints::Every(Duration::from_millis(1)));
+    let worker = worker.build().unwrap();
+    let handle = worker.handle();
+    let running = tokio::spawn(worker.run());
+    until("it is tried again", || handle.status().counters.failed_batches > 3).await;
+
+    handle.stop();
+    running.await.unwrap().unwrap();
+
+    assert_eq!(checkpoint(&table).await, "TRIM_HORIZON");
+}
+
+/// Asks for a checkpoint that does not come about, and panics; the next one never gets on.
+struct AsksInVain {
+    is_first: bool,
+    table: Table,
+}
+
+#[async_trait]
+impl RecordProcessor for AsksInVain {
+    async fn process_records(&mut self, _batch: &Batch, checkpointer: &Checkpointer) -> Outcome {
+        if self.is_first {
+            self.table.next(Call::Write, Fault::Fail);
+            checkpointer.checkpoint().await.unwrap();
+        }
+        Outcome::Retry(Duration::from_secs(1))
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_processor_that_panicked_asked_for_in_vain_is_not_made_good_by_the_next() {
+    let (table, stream) = (Faulty::new(MemoryStore::new()), stream());
+    let (made, faulty) = (Arc::new(AtomicUsize::new(0)), table.clone());
+    let makes = Arc::clone(&made);
+    let factory = move |_: &ShardContext| {
+        let is_first = makes.fetch_add(1, Ordering::Relaxed) == 0;
+        AsksInVain { is_first, table: faulty.clone() }
+    };
+    let worker = worker(&table, &stream, factory).build().unwrap();
+    let handle = worker.handle();
+    let running = tokio::spawn(worker.run());
+    until("the next is there", || made.load(Ordering::Relaxed) == 2).await;
+    sleep(Duration::from_secs(3)).await;
+
+    handle.stop();
+    running.await.unwrap().unwrap();
+
+    assert_eq!(checkpoint(&table).await, "TRIM_HORIZON");
+}
+
+/// Has a task of its own make a checkpoint that is never answered, and panics.
+struct LeavesItHanging(Table);
+
+#[async_trait]
+impl RecordProcessor for LeavesItHanging {
+    async fn process_records(&mut self, _batch: &Batch, checkpointer: &Checkpointer) -> Outcome {
+        self.0.next(Call::Write, Fault::Hang);
+        let checkpointer = checkpointer.clone();
+        let checkpoint = tokio::spawn(async move { checkpointer.checkpoint().await });
+        tokio::task::yield_now().await;
+        assert!(checkpoint.is_finished(), "as the test wants it");
+        Outcome::Continue
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_checkpoint_that_hangs_keeps_no_shard_from_being_given_up_at_its_loss() {
+    let (table, stream) = (Faulty::new(MemoryStore::new()), stream());
+    let faulty = table.clone();
+    let factory = move |_: &ShardContext| LeavesItHanging(faulty.clone());
+    let worker = worker(&table, &stream, factory).build().unwrap();
+    let handle = worker.handle();
+    let running = tokio::spawn(worker.run());
+    until("a processor has panicked", || handle.status().counters.restarts == 1).await;
+    sleep(Duration::from_secs(3)).await;
+
+    table.every(Call::Heartbeat, Fault::Hang);
+
+    until("the loss is noticed", || handle.status().counters.lost == 1).await;
+    running.abort();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_factory_that_panics_is_asked_again() {
+    let (table, stream) = (Faulty::new(MemoryStore::new()), stream());
+    let asked = AtomicUsize::new(0);
+    let factory = move |_: &ShardContext| {
+        assert!(asked.fetch_add(1, Ordering::Relaxed) > 0, "as the test wants it");
+        Leaving { end: Arc::default(), left: Arc::default() }
+    };
+    let worker = worker(&table, &stream, factory).build().unwrap();
+    let handle = worker.handle();
+    let running = tokio::spawn(worker.run());
+
+    until("all is worked on", || handle.status().counters.records == 3).await;
+
+    assert_eq!(handle.status().counters.restarts, 1, "under the same lease");
+    handle.stop();
+    running.await.unwrap().unwrap();
+}
+
+/// What a processor does at the end of its shard.
+#[derive(Debug, Clone, Copy)]
+enum AtEnd {
+    LeavesItToTheWorker,
+    /// Whatever comes of it.
+    Checkpoints,
+    Refuses,
+}
+
+/// Counts how often it is told of the end, at which a write of the table has a fault.
+#[derive(Clone)]
+struct Ending {
+    at_end: AtEnd,
+    fault: Option<Fault>,
+    table: Table,
+    told: Arc<AtomicUsize>,
+}
+
+#[async_trait]
+impl RecordProcessor for Ending {
+    async fn process_records(&mut self, _batch: &Batch, _checkpointer: &Checkpointer) -> Outcome {
+        Outcome::Continue
+    }
+
+    async fn shard_ended(&mut self, checkpointer: &Checkpointer) -> Result<(), ProcessorError> {
+        self.told.fetch_add(1, Ordering::Relaxed);
+        if let Some(fault) = self.fault {
+            self.table.next(Call::Write, fault);
+        }
+        match self.at_end {
+            AtEnd::LeavesItToTheWorker => Ok(()),
+            AtEnd::Checkpoints => {
+                drop(checkpointer.checkpoint().await);
+                Ok(())
+            }
+            AtEnd::Refuses => Err("what it is written to is away".into()),
+        }
+    }
+}
+
+/// A processor's answer that it is done with the shard is taken once, whatever becomes of the
+/// checkpoint.
+#[tokio::test(start_paused = true)]
+async fn the_end_of_a_shard_is_told_once_although_its_checkpoint_is_not_answered() {
+    for (at_end, checkpoints) in [
+        (AtEnd::LeavesItToTheWorker, Checkpoints::Every(Duration::from_hours(1))),
+        (AtEnd::Checkpoints, Checkpoints::ByProcessor),
+    ] {
+        for fault in [Fault::LoseReply, Fault::Fail, Fault::ApplyLate(Duration::from_millis(700))] {
+            let (table, stream) = (Faulty::new(MemoryStore::new()), stream());
+            let told = Arc::new(AtomicUsize::new(0));
+            let (faulty, tells) = (table.clone(), Arc::clone(&told));
+            let ending = Ending { at_end, fault: Some(fault), table: faulty, told: tells };
+            let worker = worker(&table, &stream, move |_: &ShardContext| ending.clone());
+            let worker = worker.with_checkpoints(checkpoints).build().unwrap();
+            let handle = worker.handle();
+            let running = tokio::spawn(worker.run());
+            let shard = stream.open_shards()[0].id.clone();
+            stream.split(&shard, 1 << 127).unwrap();
+            stream.put_all([("a", "4"), ("b", "5")]);
+
+            until("all is read", || handle.status().counters.records == 5).await;
+
+            assert_eq!(told.load(Ordering::Relaxed), 1, "{at_end:?}, {fault:?}");
+            assert_eq!(checkpoint(&table).await, "SHARD_END");
+            assert_eq!(handle.status().counters.ended, 1);
+            handle.stop();
+            running.await.unwrap().unwrap();
+        }
+    }
+}
+
+/// Its default last words checkpoint all that was delivered: that is not the end.
+#[tokio::test(start_paused = true)]
+async fn an_end_that_its_processor_refuses_is_not_checkpointed_when_the_worker_stops() {
+    let (table, stream) = (Faulty::new(MemoryStore::new()), stream());
+    let told = Arc::new(AtomicUsize::new(0));
+    let (faulty, tells) = (table.clone(), Arc::clone(&told));
+    let ending = Ending { at_end: AtEnd::Refuses, fault: None, table: faulty, told: tells };
+    let worker = worker(&table, &stream, move |_: &ShardContext| ending.clone());
+    let worker = worker.build().unwrap();
+    let handle = worker.handle();
+    let running = tokio::spawn(worker.run());
+    let shard = stream.open_shards()[0].id.clone();
+    stream.split(&shard, 1 << 127).unwrap();
+    until("the end is told", || told.load(Ordering::Relaxed) > 1).await;
+
+    handle.stop();
+    running.await.unwrap().unwrap();
+
+    let last = stream.everything_put().pop().unwrap().record.sequence;
+    assert_eq!(checkpoint(&table).await, last.as_str());
+}

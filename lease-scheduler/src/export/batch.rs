@@ -244,9 +244,10 @@ mod tests {
         assert!(text.ends_with('\n'));
     }
 
+    /// Limits as small as are allowed, so that a case with every one of them in reach is cheap.
     fn limits() -> impl Strategy<Value = Limits> {
         let of = prop_oneof![Just(Limits::KINESIS), Just(Limits::FIREHOSE)];
-        (of, 1..400_usize, 1..501_usize, 1024..6_000_usize, 1..8_usize).prop_map(
+        (of, 1..100_usize, 1..30_usize, 1024..2_000_usize, 1..8_usize).prop_map(
             |(limits, events, records, bytes, times)| {
                 limits
                     .with_events_per_record(events)
@@ -258,29 +259,85 @@ mod tests {
         )
     }
 
+    /// Both services, their sizes divided by hundreds and their ratios kept.
+    fn services() -> impl Strategy<Value = Limits> {
+        let of = prop_oneof![Just(Limits::KINESIS), Just(Limits::FIREHOSE)];
+        (of, 100..=1000_usize).prop_map(|(limits, by)| {
+            limits
+                .with_record_bytes(limits.record_bytes / by)
+                .and_then(|smaller| smaller.with_batch_bytes(limits.batch_bytes / by))
+                .unwrap()
+        })
+    }
+
+    /// Lines, with their line breaks and keys, of up to a twentieth of `limits`, and enough of them
+    /// for two batches and more.
+    fn lines_of_a_twentieth(limits: Limits) -> impl Strategy<Value = Vec<usize>> {
+        let largest = limits.batch_bytes / 20 - 1 - "event-999".len();
+        // Mostly large ones, which leave the largest gaps.
+        let bytes = prop_oneof![1 => 2..=largest, 3 => largest * 9 / 10..=largest];
+        prop::collection::vec(bytes, 80..110)
+    }
+
+    fn within_its_limits(limits: Limits, batch: &Batch) -> Result<(), TestCaseError> {
+        let bytes: usize = batch.records().iter().map(|record| true_bytes(limits, record)).sum();
+        prop_assert!(!batch.is_empty());
+        prop_assert_eq!(bytes, batch.bytes());
+        prop_assert!(bytes <= limits.batch_bytes);
+        prop_assert!(batch.records().len() <= limits.records_per_batch);
+        for record in batch.records() {
+            prop_assert!(true_bytes(limits, record) <= limits.record_bytes);
+            prop_assert!(record.events.len() <= limits.events_per_record);
+            let lines = record.data().split_inclusive(|byte| *byte == b'\n');
+            prop_assert_eq!(lines.count(), record.events.len());
+            prop_assert!(record.data().ends_with(b"\n"));
+        }
+        Ok(())
+    }
+
+    fn full_but_for_a_twentieth(limits: Limits, batches: &[Batch]) -> Result<(), TestCaseError> {
+        prop_assert!(batches.len() > 2);
+        let (_last, full) = batches.split_last().unwrap();
+        for batch in full {
+            within_its_limits(limits, batch)?;
+            prop_assert!(batch.bytes() * 20 > limits.batch_bytes * 19);
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn a_batch_of_a_real_service_is_within_a_twentieth_of_its_limit() {
+        for limits in [Limits::KINESIS, Limits::FIREHOSE] {
+            let largest = limits.batch_bytes / 20 - 1 - "event-999".len();
+            for sizes in [vec![largest; 60], (0..70).map(|n| largest - n * 997).collect()] {
+                let (batches, too_large) = pack(limits, &sizes);
+
+                assert!(too_large.is_empty());
+                full_but_for_a_twentieth(limits, &batches).unwrap();
+            }
+        }
+    }
+
     proptest! {
-        #![proptest_config(ProptestConfig::with_cases(100))]
+        #![proptest_config(ProptestConfig::with_cases(500))]
 
         #[test]
         fn no_limit_is_ever_exceeded_and_nothing_is_lost_or_reordered(
             limits in limits(),
-            sizes in prop::collection::vec(2..7_000_usize, 0..200),
+            sizes in prop::collection::vec(
+                prop_oneof![4 => 2..200_usize, 1 => 2..2_500_usize],
+                0..120,
+            ),
         ) {
             let (batches, too_large) = pack(limits, &sizes);
 
             for batch in &batches {
-                let bytes: usize =
-                    batch.records().iter().map(|record| true_bytes(limits, record)).sum();
-                prop_assert!(!batch.is_empty());
-                prop_assert_eq!(bytes, batch.bytes());
-                prop_assert!(bytes <= limits.batch_bytes);
-                prop_assert!(batch.records().len() <= limits.records_per_batch);
-                for record in batch.records() {
-                    prop_assert!(true_bytes(limits, record) <= limits.record_bytes);
-                    prop_assert!(record.events.len() <= limits.events_per_record);
-                    let lines = std::str::from_utf8(record.data()).unwrap().lines().count();
-                    prop_assert_eq!(lines, record.events.len());
-                }
+                within_its_limits(limits, batch)?;
+            }
+            for pending in &too_large {
+                let event = pending.event();
+                let alone = limits.key_bytes(event.id()) + event.line().len() + 1;
+                prop_assert!(alone > limits.record_bytes);
             }
             let records = || batches.iter().flat_map(Batch::records);
             let mut sent: Vec<_> = records().flat_map(Record::positions).collect();
@@ -294,7 +351,7 @@ mod tests {
         #[test]
         fn a_batch_that_is_not_the_last_is_full(
             limits in limits(),
-            sizes in prop::collection::vec(2..1_500_usize, 50..200),
+            sizes in prop::collection::vec(2..900_usize, 50..120),
         ) {
             let (batches, _) = pack(limits, &sizes);
 
@@ -317,16 +374,13 @@ mod tests {
 
         #[test]
         fn a_batch_is_within_a_twentieth_of_its_limit_where_no_event_is_larger(
-            limits in prop_oneof![Just(Limits::KINESIS), Just(Limits::FIREHOSE)],
-            sizes in prop::collection::vec(100_000..200_000_usize, 60..90),
+            (limits, sizes) in services()
+                .prop_flat_map(|limits| (Just(limits), lines_of_a_twentieth(limits))),
         ) {
-            let (batches, _) = pack(limits, &sizes);
+            let (batches, too_large) = pack(limits, &sizes);
 
-            prop_assert!(batches.len() > 1);
-            let (_last, full) = batches.split_last().unwrap();
-            for batch in full {
-                prop_assert!(batch.bytes() * 20 >= limits.batch_bytes * 19);
-            }
+            prop_assert!(too_large.is_empty());
+            full_but_for_a_twentieth(limits, &batches)?;
         }
     }
 }

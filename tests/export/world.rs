@@ -71,7 +71,7 @@ impl World {
 
     async fn on(server: RedisServer) -> Self {
         let store = RedisStore::connect(&server.url()).await.unwrap();
-        let link = RedisLink::connect(&server.url()).await.unwrap();
+        let link = link(&server).await;
         Self::at(Place::Redis { _server: server, store, link })
     }
 
@@ -190,7 +190,7 @@ impl Minutes {
 
     pub(crate) async fn on_redis(options: BucketOptions) -> Option<Self> {
         let server = RedisServer::with_clock()?;
-        let link = RedisLink::connect(&server.url()).await.unwrap();
+        let link = link(&server).await;
         let buckets = Arc::new(RedisBuckets::new(link, "minutes", options));
         let mut minutes = Self { buckets, clock: SetClock::Server { server, ahead: 0 } };
         minutes.begin_a_minute(micros_since_1970() / 1_000_000).await;
@@ -218,6 +218,11 @@ impl Minutes {
             }
         }
     }
+}
+
+/// A way to `server` that waits for as long as it takes: what is slow here is the machine.
+async fn link(server: &RedisServer) -> RedisLink {
+    RedisLink::connect_with_timeout(&server.url(), Duration::from_mins(1)).await.unwrap()
 }
 
 /// As [`everywhere`], with buckets and a clock.

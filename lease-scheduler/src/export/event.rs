@@ -67,11 +67,15 @@ impl Event {
         let line = line.into();
         if line.contains(['\n', '\r']) {
             return Err(InvalidInput::new(format!(
-                "event {id} has a line break in it: an event is one line of JSON"
+                "event {id} is to be one line of JSON, and has a line break in it: {}",
+                beginning(&line)
             )));
         }
         if let Err(error) = serde_json::from_str::<serde::de::IgnoredAny>(&line) {
-            return Err(InvalidInput::new(format!("event {id} is not JSON: {error}")));
+            return Err(InvalidInput::new(format!(
+                "event {id} is not JSON, {error}: {}",
+                beginning(&line)
+            )));
         }
         Self::from_checked(id, line)
     }
@@ -85,9 +89,10 @@ impl Event {
     fn from_checked(id: EventId, line: Arc<str>) -> Result<Self, InvalidInput> {
         if line.len() > Self::MAX_BYTES {
             return Err(InvalidInput::new(format!(
-                "event {id} has {} bytes: an event has at most {}",
+                "event {id} has {} bytes, an event has at most {}: {}",
                 line.len(),
-                Self::MAX_BYTES
+                Self::MAX_BYTES,
+                beginning(&line)
             )));
         }
         Ok(Self { id, line })
@@ -157,22 +162,42 @@ impl fmt::Debug for EventId {
     }
 }
 
+/// What is wrong with a line is said with the line; a long one would hide what is said.
+fn beginning(line: &str) -> String {
+    match line.char_indices().nth(LONGEST_TOLD) {
+        Some((end, _)) => format!("{:?} and more", line.split_at(end).0),
+        None => format!("{line:?}"),
+    }
+}
+
+/// In characters.
+const LONGEST_TOLD: usize = 60;
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn what_is_not_one_line_of_json_is_refused_with_the_rule() {
+    fn what_is_not_one_line_of_json_is_refused_with_the_rule_and_its_text() {
         let refused =
             |line: &str| Event::from_line("a".parse().unwrap(), line).unwrap_err().to_string();
 
         assert_eq!(
             refused("{}\n{}"),
-            "event a has a line break in it: an event is one line of JSON"
+            r#"event a is to be one line of JSON, and has a line break in it: "{}\n{}""#
         );
-        assert!(refused("{\"a\":").starts_with("event a is not JSON: "));
-        let long = format!("\"{}\"", "x".repeat(Event::MAX_BYTES));
-        assert!(refused(&long).ends_with("an event has at most 10485760"));
+        assert_eq!(
+            refused("{'a': 1}"),
+            r#"event a is not JSON, key must be a string at line 1 column 2: "{'a': 1}""#
+        );
+        let long = format!("\"{}\"", "ß".repeat(Event::MAX_BYTES / 2));
+        assert_eq!(
+            refused(&long),
+            format!(
+                "event a has 10485762 bytes, an event has at most 10485760: \"\\\"{}\" and more",
+                "ß".repeat(59)
+            )
+        );
     }
 
     #[test]

@@ -27,6 +27,16 @@ impl RedisLink {
     ///
     /// Where `url` cannot be read, or nobody answers there.
     pub async fn connect(url: &str) -> Result<Self, ServiceError> {
+        Self::connect_with_timeout(url, PATIENCE).await
+    }
+
+    /// [`connect`](Self::connect), with calls that are given up after `timeout`: more than 0. Where
+    /// events are large, or processors few, 5,000 of them may take longer than usual to arrive.
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    pub async fn connect_with_timeout(url: &str, timeout: Duration) -> Result<Self, ServiceError> {
         // Not the URL itself: there may be a password in it.
         let refused = |error: RedisError| {
             ServiceError::new("redis", ServiceErrorKind::Refused, format!("URL: {error}"))
@@ -34,8 +44,8 @@ impl RedisLink {
         let client = redis::Client::open(url).map_err(refused)?;
         let server = client.get_connection_info().addr().to_string();
         let config = ConnectionManagerConfig::new()
-            .set_response_timeout(Some(PATIENCE))
-            .set_connection_timeout(Some(PATIENCE))
+            .set_response_timeout(Some(timeout))
+            .set_connection_timeout(Some(timeout))
             .set_number_of_retries(CONNECTS);
         let connection = ConnectionManager::new_with_config(client, config)
             .await

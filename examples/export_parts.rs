@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use lease_core::{LeaseOptions, Lessee, Locker};
 use lease_scheduler::export::{
-    Capacity, EventBuffer, Exporter, MemoryBuffer, Parts, RedisBuffer, Sink,
+    Capacity, DeadLetters, EventBuffer, Exporter, MemoryBuffer, Parts, RedisBuffer, Sink,
 };
 use lease_scheduler::queue::{JobQueue, MemoryQueue, RedisQueue};
 use lease_scheduler::{RedisLink, TableSwitch};
@@ -22,6 +22,7 @@ pub async fn open(
     who: &str,
     ttl: Duration,
     sink: Arc<dyn Sink>,
+    dead_letters: Arc<dyn DeadLetters>,
 ) -> Result<Exporter, Failure> {
     let (queue, buffer): (Arc<dyn JobQueue>, Arc<dyn EventBuffer>) = match store {
         "memory" => (Arc::new(memory(ttl).0.clone()), Arc::new(memory(ttl).1.clone())),
@@ -48,7 +49,7 @@ pub async fn open(
     let parts = Parts { switch: Arc::new(switch), queue, buffer, sink };
     // Shorter than by default, so that a job whose worker was killed does not hold up the show.
     let exporter = Exporter::new(locker, "orders/export".parse()?, parts);
-    Ok(exporter.with_hand_over_wait(ttl)?)
+    Ok(exporter.with_dead_letters(dead_letters).with_hand_over_wait(ttl)?)
 }
 
 /// The one place of this process: opened twice, it has the same events, as a server has.

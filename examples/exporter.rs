@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use clap::{Parser, Subcommand};
 use lease_examples::export_parts::{open, open_sink};
-use lease_examples::orders::{FileSink, compare, read};
+use lease_examples::orders::{FileDeadLetters, FileSink, Orders, compare, read};
 use lease_examples::{Failure, Timeline, end, show};
 use lease_scheduler::export::{Appended, Event, Exporter, Flushed, Intake, Operator, Sink};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, BufReader};
@@ -25,7 +25,7 @@ use tokio_util::sync::CancellationToken;
 
 /// Exports the events of a file, although a scheduler is killed while it sends; or does what an
 /// operator says.
-#[derive(Debug, Parser)]
+#[derive(Debug, Clone, Parser)]
 struct Arguments {
     /// Where leases, jobs and events are kept: memory, or redis://HOST:PORT.
     #[arg(long, default_value = "memory", global = true)]
@@ -68,6 +68,7 @@ enum Order {
     /// Sends pending events now: all, or up to so many.
     Flush {
         /// How many.
+        #[arg(value_parser = limit, allow_negative_numbers = true)]
         limit: Option<u64>,
     },
     /// Tells whether the intake is open, and whether it was stopped for lack of room.
@@ -98,8 +99,7 @@ async fn main() -> ExitCode {
 /// Carries out one order.
 async fn obey(arguments: Arguments, order: Order) -> Result<ExitCode, Failure> {
     let tell: Tell = Arc::new(show);
-    let sink = sink_of(&arguments, Path::new("exported.ndjson"), tell)?;
-    let exporter = open(&arguments.store, "operator", ttl(&arguments)?, sink).await?;
+    let exporter = exporter(&arguments, "operator", Path::new("exported.ndjson"), tell).await?;
     let operator = Operator::new(&exporter);
     let refused = |answer: Result<(), lease_scheduler::export::Refusal>, done: &str| match answer {
         Ok(()) => (done.to_owned(), ExitCode::SUCCESS),
@@ -139,11 +139,11 @@ async fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
         let range = format!("2 to {MOST_SCHEDULERS}, since one is killed and another goes on");
         return Err(format!("{} schedulers are out of range: {range}", arguments.schedulers).into());
     }
-    let events = read(arguments.events.as_deref())?;
+    let orders = read(arguments.events.as_deref())?;
+    let events = &orders.events;
     let file = std::env::temp_dir().join(format!("exported-{}.ndjson", std::process::id()));
     let unheard: Tell = Arc::new(drop);
-    let sink = sink_of(&arguments, &file, unheard)?;
-    let exporter = open(&arguments.store, "producer", ttl(&arguments)?, sink).await?;
+    let exporter = exporter(&arguments, "producer", &file, unheard).await?;
     let pending = exporter.num_pending_events().await?;
     if pending > 0 {
         return Err(format!("{pending} events are pending already: flush or delete them").into());
@@ -157,7 +157,10 @@ async fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
     }
     drop(told);
     let timeline = Timeline::start();
-    let mut producing = Box::pin(produce(&exporter, &events));
+    for refused in &orders.refused {
+        timeline.tell("producer", None, format_args!("leaves out {refused}"));
+    }
+    let mut producing = Box::pin(produce(&exporter, events));
     let mut sends = 0;
     let mut is_produced = false;
     loop {
@@ -190,23 +193,34 @@ async fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
     for scheduler in fleet {
         scheduler.stop().await?;
     }
-    verdict(&arguments, &events, &file)
+    verdict(&arguments, &orders, &file)
 }
 
-fn verdict(arguments: &Arguments, events: &[Event], file: &Path) -> Result<ExitCode, Failure> {
-    if let Some(sink) = &arguments.sink {
-        show(format_args!("verdict: {} events were taken by {sink}", events.len()));
-        return Ok(ExitCode::SUCCESS);
-    }
-    let arrivals = compare(events, file)?;
+fn verdict(arguments: &Arguments, orders: &Orders, file: &Path) -> Result<ExitCode, Failure> {
+    let too_large = beside(file);
+    let arrivals = compare(&orders.events, file, &too_large)?;
     drop(std::fs::remove_file(file));
+    let left_out = match (orders.refused.len(), arrivals.too_large) {
+        (0, 0) => String::new(),
+        (refused, 0) => format!("; left out: {refused} that are no events"),
+        (refused, large) => format!(
+            "; left out: {refused} that are no events, {large} that are too large, in {}",
+            too_large.display()
+        ),
+    };
+    let complete = if left_out.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE };
+    if let Some(sink) = &arguments.sink {
+        let taken = orders.events.len() - arrivals.too_large;
+        show(format_args!("verdict: {taken} events were taken by {sink}{left_out}"));
+        return Ok(complete);
+    }
     let (verdict, code) = if arrivals.missing == 0 && arrivals.foreign == 0 {
-        ("every event arrived", ExitCode::SUCCESS)
+        ("every event arrived", complete)
     } else {
         ("FAILED", ExitCode::FAILURE)
     };
     show(format_args!(
-        "verdict: {verdict}; arrived: {}, missing: {}, again: {}",
+        "verdict: {verdict}; arrived: {}, missing: {}, again: {}{left_out}",
         arrivals.arrived, arrivals.missing, arrivals.again
     ));
     Ok(code)
@@ -273,15 +287,15 @@ impl Scheduler {
         let (end, ended) = oneshot::channel();
         let stop = CancellationToken::new();
         let (who, stopped) = (name.to_owned(), stop.clone());
-        let (store, ttl) = (arguments.store.clone(), ttl(arguments)?);
         let from = name.to_owned();
         let tell: Tell = Arc::new(move |line| drop(told.send((from.clone(), line))));
-        let sink = sink_of(arguments, file, tell)?;
+        let (arguments, file) = (arguments.clone(), file.to_owned());
         let runtime = Builder::new_current_thread().enable_all().build()?;
         drop(spawn_blocking(move || {
             runtime.block_on(async {
-                let working =
-                    async { schedule(open(&store, &who, ttl, sink).await?, stopped).await };
+                let working = async {
+                    schedule(exporter(&arguments, &who, &file, tell).await?, stopped).await
+                };
                 select! {
                     biased;
                     _ = killed => (),
@@ -354,8 +368,7 @@ async fn be_scheduler(
     file: PathBuf,
 ) -> Result<ExitCode, Failure> {
     let tell: Tell = Arc::new(show);
-    let sink = sink_of(&arguments, &file, tell)?;
-    let exporter = open(&arguments.store, &name, ttl(&arguments)?, sink).await?;
+    let exporter = exporter(&arguments, &name, &file, tell).await?;
     let stop = CancellationToken::new();
     let told = stop.clone();
     drop(tokio::spawn(async move {
@@ -367,11 +380,28 @@ async fn be_scheduler(
     Ok(ExitCode::SUCCESS)
 }
 
-fn sink_of(arguments: &Arguments, file: &Path, tell: Tell) -> Result<Arc<dyn Sink>, Failure> {
-    match &arguments.sink {
-        Some(place) => open_sink(place),
-        None => Ok(Arc::new(FileSink::new(file.to_owned(), PACE, tell))),
-    }
+/// The exporter of one process, `who`, which sends to `file` unless told otherwise.
+async fn exporter(
+    arguments: &Arguments,
+    who: &str,
+    file: &Path,
+    tell: Tell,
+) -> Result<Exporter, Failure> {
+    let dead_letters = FileDeadLetters::new(beside(file), Arc::clone(&tell));
+    let sink = match &arguments.sink {
+        Some(place) => open_sink(place)?,
+        None => Arc::new(FileSink::new(file.to_owned(), PACE, tell)),
+    };
+    open(&arguments.store, who, ttl(arguments)?, sink, Arc::new(dead_letters)).await
+}
+
+/// Where events are that fit into no record.
+fn beside(file: &Path) -> PathBuf {
+    file.with_extension("too-large.ndjson")
+}
+
+fn limit(text: &str) -> Result<u64, String> {
+    text.parse().map_err(|_no_number| "a limit is a number of events, 0 or more".to_owned())
 }
 
 fn ttl(arguments: &Arguments) -> Result<Duration, Failure> {

@@ -56,7 +56,6 @@ fn switch(store: &RedisStore) -> TableSwitch {
     TableSwitch::new("switch".parse().unwrap(), &Locker::new(store.clone()), store.clone())
 }
 
-/// Rows S2-6 to S2-12 and S2-14, as far as they are jobs.
 #[tokio::test]
 async fn a_job_runs_where_it_is_switched_on_and_free_and_tells_what_it_came_to() {
     if !available() {

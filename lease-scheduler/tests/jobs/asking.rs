@@ -16,7 +16,6 @@ fn switch(world: &World) -> TableSwitch {
     TableSwitch::new(key("switch"), &Locker::new(world.store.clone()), world.store.clone())
 }
 
-/// Rows S2-7 and S2-10: busy.
 #[tokio::test(start_paused = true)]
 async fn a_job_that_runs_elsewhere_is_skipped_and_says_where() {
     let world = World::new();
@@ -34,7 +33,6 @@ async fn a_job_that_runs_elsewhere_is_skipped_and_says_where() {
     assert_eq!(world.log.count(), 1);
 }
 
-/// Rows S2-8, S2-11 and S2-14: free, and what it came to is told.
 #[tokio::test(start_paused = true)]
 async fn a_job_that_is_free_runs_and_tells_what_it_came_to() {
     let world = World::new();
@@ -60,7 +58,6 @@ async fn a_job_that_is_free_runs_and_tells_what_it_came_to() {
     assert_eq!(machine.told.words(), ["finished"]);
 }
 
-/// Rows S2-6, S2-9, S2-12 and the first half of S2-56.
 #[tokio::test(start_paused = true)]
 async fn a_job_that_is_switched_off_is_not_run_and_its_lease_is_not_asked_for() {
     let world = World::new();
@@ -80,7 +77,6 @@ async fn a_job_that_is_switched_off_is_not_run_and_its_lease_is_not_asked_for() 
     assert_eq!(world.log.count(), 1);
 }
 
-/// Row S2-56: enabled, and in production.
 #[tokio::test(start_paused = true)]
 async fn a_job_runs_only_where_its_condition_holds() {
     let world = World::new();

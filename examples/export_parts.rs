@@ -5,14 +5,16 @@ use std::time::Duration;
 
 use lease_core::{LeaseOptions, Lessee, Locker};
 use lease_scheduler::export::{
-    Capacity, DeadLetters, EventBuffer, Exporter, MemoryBuffer, Parts, RedisBuffer, Sink,
+    BucketOptions, BucketSource, BucketStore, Capacity, EventBuffer, Exporter, MemoryBuckets,
+    MemoryBuffer, Parts, Pipeline, RedisBuckets, RedisBuffer, Sink,
 };
 use lease_scheduler::queue::{JobQueue, MemoryQueue, RedisQueue};
 use lease_scheduler::{RedisLink, TableSwitch};
 
 use crate::{Failure, open_table};
 
-/// The exporter of one process, called `who`, on `store`: `memory`, or `redis://HOST:PORT`.
+/// The exporter of one process, called `who`, on `store`: `memory`, or `redis://HOST:PORT`. What
+/// closed buckets have goes through `pipeline`.
 ///
 /// # Errors
 ///
@@ -22,25 +24,31 @@ pub async fn open(
     who: &str,
     ttl: Duration,
     sink: Arc<dyn Sink>,
-    dead_letters: Arc<dyn DeadLetters>,
+    pipeline: Pipeline,
 ) -> Result<Exporter, Failure> {
-    let (queue, buffer): (Arc<dyn JobQueue>, Arc<dyn EventBuffer>) = match store {
-        "memory" => (Arc::new(memory(ttl).0.clone()), Arc::new(memory(ttl).1.clone())),
-        _ if store.starts_with("redis://") && !store.contains(',') => {
-            let link = RedisLink::connect(store).await?;
-            (
-                Arc::new(RedisQueue::new(link.clone(), NAME, ttl)),
-                Arc::new(RedisBuffer::new(link, NAME, Capacity::default())),
-            )
-        }
-        _ => {
-            return Err(format!(
-                "store {store:?} is not known: events are kept in \"memory\" or in \
+    let options = BucketOptions::new(Duration::from_secs(1))?.with_margin(Duration::from_secs(1));
+    let (queue, buffer, buckets): (Arc<dyn JobQueue>, Arc<dyn EventBuffer>, Arc<dyn BucketStore>) =
+        match store {
+            "memory" => {
+                let (queue, buffer, buckets) = memory(ttl, options);
+                (Arc::new(queue.clone()), Arc::new(buffer.clone()), Arc::new(buckets.clone()))
+            }
+            _ if store.starts_with("redis://") && !store.contains(',') => {
+                let link = RedisLink::connect(store).await?;
+                (
+                    Arc::new(RedisQueue::new(link.clone(), NAME, ttl)),
+                    Arc::new(RedisBuffer::new(link.clone(), NAME, Capacity::default())),
+                    Arc::new(RedisBuckets::new(link, NAME, options)),
+                )
+            }
+            _ => {
+                return Err(format!(
+                    "store {store:?} is not known: events are kept in \"memory\" or in \
                  \"redis://HOST:PORT\""
-            )
-            .into());
-        }
-    };
+                )
+                .into());
+            }
+        };
     let table = open_table(store).await?;
     let locker = Locker::new(Arc::clone(&table))
         .with_lessee(Lessee::new(who)?)
@@ -49,14 +57,19 @@ pub async fn open(
     let parts = Parts { switch: Arc::new(switch), queue, buffer, sink };
     // Shorter than by default, so that a job whose worker was killed does not hold up the show.
     let exporter = Exporter::new(locker, "orders/export".parse()?, parts);
-    Ok(exporter.with_dead_letters(dead_letters).with_hand_over_wait(ttl)?)
+    Ok(exporter.with_source(BucketSource::new(buckets, pipeline)).with_hand_over_wait(ttl)?)
 }
 
 /// The one place of this process: opened twice, it has the same events, as a server has.
-fn memory(ttl: Duration) -> &'static (MemoryQueue, MemoryBuffer) {
-    static MEMORY: OnceLock<(MemoryQueue, MemoryBuffer)> = OnceLock::new();
-    MEMORY.get_or_init(|| (MemoryQueue::new(ttl), MemoryBuffer::new(Capacity::default())))
+fn memory(ttl: Duration, options: BucketOptions) -> &'static Memory {
+    static MEMORY: OnceLock<Memory> = OnceLock::new();
+    MEMORY.get_or_init(|| {
+        let buffer = MemoryBuffer::new(Capacity::default());
+        (MemoryQueue::new(ttl), buffer, MemoryBuckets::new(options))
+    })
 }
+
+type Memory = (MemoryQueue, MemoryBuffer, MemoryBuckets);
 
 /// A sink in AWS: `kinesis:NAME` or `firehose:NAME`, reached by what the environment says, as
 /// [`kinesis`](crate::kinesis) does.

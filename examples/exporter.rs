@@ -10,10 +10,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clap::{Parser, Subcommand};
+use lease_examples::counts;
 use lease_examples::export_parts::{open, open_sink};
 use lease_examples::orders::{FileDeadLetters, FileSink, Orders, compare, read};
-use lease_examples::{Failure, Timeline, end, show};
-use lease_scheduler::export::{Appended, Event, Exporter, Flushed, Intake, Operator, Sink};
+use lease_examples::{Failure, Timeline, end, sentence, show};
+use lease_scheduler::export::{
+    Appended, Event, Exporter, Flushed, Intake, Operator, PutIn, Scheduled, Sink, Worked,
+};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, BufReader};
 use tokio::process::{Child, Command};
 use tokio::runtime::Builder;
@@ -59,6 +62,17 @@ enum Order {
     Enable,
     /// Disables export, unless the intake is open.
     Disable,
+    /// Puts a count into the bucket of this second, unless the intake is stopped.
+    Put {
+        /// What is counted: ITEM/PERIOD, such as tea/hour.
+        key: String,
+        /// How many.
+        count: String,
+    },
+    /// Lists the buckets that wait.
+    List,
+    /// Schedules a job, and works on it: it collects what is closed, and sends all that is pending.
+    Send,
     /// Opens the intake, unless export is disabled.
     Open,
     /// Stops the intake.
@@ -73,7 +87,7 @@ enum Order {
     },
     /// Tells whether the intake is open, and whether it was stopped for lack of room.
     Emergency,
-    /// Stops the intake, and removes everything that is pending.
+    /// Stops the intake, and removes everything that waits in it.
     Delete,
     /// One scheduler, until its standard input ends.
     #[command(hide = true)]
@@ -112,6 +126,23 @@ async fn obey(arguments: Arguments, order: Order) -> Result<ExitCode, Failure> {
             done("export is enabled".to_owned())
         }
         Order::Disable => refused(operator.disable().await?, "export is disabled"),
+        Order::Put { key, count } => {
+            let buckets = exporter.buckets().ok_or("there are no buckets")?;
+            match buckets.put(&[(key.as_str(), Some(count.as_str()))]).await? {
+                PutIn::Bucket(bucket) => done(format!("{key} is in bucket {}", bucket.time_gen())),
+                PutIn::Stopped(_) => {
+                    (format!("refused: {key}, the intake is stopped"), ExitCode::FAILURE)
+                }
+            }
+        }
+        Order::List => {
+            let buckets = operator.list().await?;
+            for (bucket, keys) in &buckets {
+                show(format_args!("bucket {}: {keys} keys", bucket.time_gen()));
+            }
+            done(format!("{} buckets wait", buckets.len()))
+        }
+        Order::Send => done(send(&exporter).await?),
         Order::Open => refused(operator.open_intake().await?, "the intake is open"),
         Order::Stop => {
             operator.stop_intake().await?;
@@ -127,11 +158,28 @@ async fn obey(arguments: Arguments, order: Order) -> Result<ExitCode, Failure> {
             Intake::Open => "the intake is open".to_owned(),
             Intake::Stopped(cause) => format!("the intake is stopped: {cause:?}"),
         }),
-        Order::Delete => done(format!("{} events were deleted", operator.delete().await?)),
+        Order::Delete => done(format!("{} buckets were deleted", operator.delete().await?)),
         Order::Scheduler { .. } => return Err("a scheduler is no order of an operator's".into()),
     };
     show(told);
     Ok(code)
+}
+
+/// What a cron job does on one machine, and a worker on another.
+async fn send(exporter: &Exporter) -> Result<String, Failure> {
+    match exporter.schedule_job().await? {
+        Scheduled::Enqueued(_) => (),
+        Scheduled::Held(holder) => return Ok(format!("no job: {} exports", holder.lessee)),
+        _ => return Ok("no job: export is disabled".to_owned()),
+    }
+    let worked = exporter.run_next_job(PACE).await?;
+    Ok(match &worked {
+        Worked::Done(_, exported) => format!(
+            "{worked}, {} came from buckets, {} were left out, {} failed",
+            exported.collected, exported.bad, exported.failed
+        ),
+        _ => worked.to_string(),
+    })
 }
 
 async fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
@@ -146,7 +194,7 @@ async fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
     let exporter = exporter(&arguments, "producer", &file, unheard).await?;
     let pending = exporter.num_pending_events().await?;
     if pending > 0 {
-        return Err(format!("{pending} events are pending already: flush or delete them").into());
+        return Err(format!("{pending} events are pending already: flush them").into());
     }
     exporter.enable().await?;
 
@@ -184,8 +232,12 @@ async fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
                 timeline.tell("producer", None, format_args!("{} events appended", events.len()));
             }
             () = sleep(GLANCE) => {
-                if is_produced && exporter.num_pending_events().await? == 0 {
+                let pending = exporter.num_pending_events().await?;
+                if is_produced && pending == 0 {
                     break;
+                }
+                if heard.is_closed() {
+                    return Err(format!("no scheduler is left, {pending} events are pending").into());
                 }
             }
         }
@@ -237,12 +289,18 @@ async fn produce(exporter: &Exporter, events: &[Event]) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Schedules jobs, and works on them, until told to stop.
-async fn schedule(exporter: Exporter, stop: CancellationToken) -> Result<(), Failure> {
+/// Schedules jobs, and works on them, until told to stop, or until the sink refuses for good.
+async fn schedule(exporter: Exporter, stop: CancellationToken, tell: Tell) -> Result<(), Failure> {
     while !stop.is_cancelled() {
         // That it is held is an answer: somebody exports already.
         drop(exporter.schedule_job().await?);
-        drop(exporter.run_next_job(PACE).await?);
+        if let Worked::Done(_, exported) = exporter.run_next_job(PACE).await? {
+            match exported.sink_error {
+                Some(error) if !error.is_retryable() => return Err(error.into()),
+                Some(error) => tell(format!("tries again: {}", sentence(&error))),
+                None => (),
+            }
+        }
         sleep(PACE).await;
     }
     Ok(())
@@ -294,12 +352,15 @@ impl Scheduler {
         drop(spawn_blocking(move || {
             runtime.block_on(async {
                 let working = async {
-                    schedule(exporter(&arguments, &who, &file, tell).await?, stopped).await
+                    let exporter = exporter(&arguments, &who, &file, Arc::clone(&tell)).await?;
+                    schedule(exporter, stopped, Arc::clone(&tell)).await
                 };
                 select! {
                     biased;
                     _ = killed => (),
-                    failed = working => drop(failed),
+                    ended = working => if let Err(failure) = ended {
+                        tell(format!("ends: {}", sentence(&*failure)));
+                    },
                 }
             });
             drop(runtime);
@@ -368,7 +429,7 @@ async fn be_scheduler(
     file: PathBuf,
 ) -> Result<ExitCode, Failure> {
     let tell: Tell = Arc::new(show);
-    let exporter = exporter(&arguments, &name, &file, tell).await?;
+    let exporter = exporter(&arguments, &name, &file, Arc::clone(&tell)).await?;
     let stop = CancellationToken::new();
     let told = stop.clone();
     drop(tokio::spawn(async move {
@@ -376,7 +437,10 @@ async fn be_scheduler(
         drop(tokio::io::stdin().read_to_end(&mut Vec::new()).await);
         told.cancel();
     }));
-    schedule(exporter, stop).await?;
+    if let Err(failure) = schedule(exporter, stop, Arc::clone(&tell)).await {
+        tell(format!("ends: {}", sentence(&*failure)));
+        return Ok(ExitCode::FAILURE);
+    }
     Ok(ExitCode::SUCCESS)
 }
 
@@ -390,9 +454,11 @@ async fn exporter(
     let dead_letters = FileDeadLetters::new(beside(file), Arc::clone(&tell));
     let sink = match &arguments.sink {
         Some(place) => open_sink(place)?,
-        None => Arc::new(FileSink::new(file.to_owned(), PACE, tell)),
+        None => Arc::new(FileSink::new(file.to_owned(), PACE, Arc::clone(&tell))),
     };
-    open(&arguments.store, who, ttl(arguments)?, sink, Arc::new(dead_letters)).await
+    let pipeline = counts::pipeline(tell);
+    let exporter = open(&arguments.store, who, ttl(arguments)?, sink, pipeline).await?;
+    Ok(exporter.with_dead_letters(Arc::new(dead_letters)))
 }
 
 /// Where events are that fit into no record.

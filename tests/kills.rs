@@ -20,7 +20,7 @@ use std::time::Duration;
 use lease_core::{BootClock, Clock};
 use lease_scheduler::RedisLink;
 use lease_scheduler::export::{Appended, Capacity, Event, EventBuffer, RedisBuffer};
-use lease_tests::redis::{RedisServer, available};
+use lease_tests::redis::{RedisServer, available, until};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use serde_json::json;
@@ -62,6 +62,11 @@ async fn kill(kills: u64) {
     let scene = Arc::new(Scene { server: RedisServer::start(), kills, died: AtomicU64::new(0) });
     let link = RedisLink::connect(&scene.server.url()).await.unwrap();
     let buffer = RedisBuffer::new(link, "events", Capacity::default());
+    let connections = || {
+        let info = scene.server.command("INFO clients");
+        info.lines().find_map(|line| line.strip_prefix("connected_clients:")).map(str::to_owned)
+    };
+    let ours = connections();
 
     let mut berths = JoinSet::new();
     for berth in 1..=EXPORTERS {
@@ -76,6 +81,15 @@ async fn kill(kills: u64) {
         }
     }
     let appended = producer.await.unwrap();
+
+    // As the dead have left it, once the last of what they had sent has been carried out.
+    until("their connections are closed", || connections() == ours);
+    let waiting = pending(&scene.server).await;
+    assert_eq!(buffer.pending().await.unwrap(), waiting.len() as u64, "seed {seed}");
+    let left: BTreeSet<_> = waiting.iter().copied().collect();
+    assert_eq!(left.len(), waiting.len(), "an event is pending twice, seed {seed}");
+    let known = judge(&scene.server).await.into_iter().chain(waiting).collect::<BTreeSet<_>>();
+    assert_eq!(known, (1..=appended).collect(), "neither sent nor pending; seed {seed}");
 
     // One that nobody kills sends what is left.
     let last = exporter(&scene.server, "last", 0);
@@ -92,10 +106,11 @@ async fn kill(kills: u64) {
     assert_eq!(distinct, (1..=appended).collect(), "lost, or made up; seed {seed}");
     let took = BootClock::new().now().since(began);
     println!(
-        "{kills} kills in {took:.0?}: {appended} events appended, {} arrived, {} of them again; \
-         killed:",
+        "{kills} kills in {took:.0?}: {appended} events appended, {} arrived, {} of them again, {} \
+         were pending after the last kill; killed:",
         distinct.len(),
-        arrived.len() - distinct.len()
+        arrived.len() - distinct.len(),
+        left.len()
     );
     for (end, count) in ends {
         println!("  {count:4} {end}");
@@ -174,6 +189,20 @@ fn exporter(server: &RedisServer, name: &str, steps: u64) -> tokio::process::Chi
         .expect("an exporter")
 }
 
+/// The numbers of the events that are in the buffer, in order.
+async fn pending(server: &RedisServer) -> Vec<u64> {
+    let client = redis::Client::open(server.url()).unwrap();
+    let mut connection = client.get_multiplexed_async_connection().await.unwrap();
+    let mut range = redis::cmd("XRANGE");
+    range.arg("events:{events}:stream").arg("-").arg("+");
+    let entries: Vec<(String, Vec<String>)> = range.query_async(&mut connection).await.unwrap();
+    entries.iter().map(|(_, fields)| number(&fields[1])).collect()
+}
+
+fn number(id: &str) -> u64 {
+    id.strip_prefix("event-").unwrap().parse().unwrap()
+}
+
 /// Reads what arrived: under tokens that never go back, each of them one exporter's. Otherwise two
 /// exported at once.
 async fn judge(server: &RedisServer) -> Vec<u64> {
@@ -191,7 +220,6 @@ async fn judge(server: &RedisServer) -> Vec<u64> {
         largest = token;
         let exporter = exporters.entry(token).or_insert_with(|| words[1].to_owned());
         assert_eq!(exporter, words[1], "token {token} is two exporters'");
-        let number = |id: &str| id.strip_prefix("event-").unwrap().parse::<u64>().unwrap();
         arrived.extend(words[2..].iter().map(|id| number(id)));
     }
     arrived

@@ -12,6 +12,7 @@ use tracing::{info, warn};
 
 use crate::error::ServiceError;
 use crate::export::batch::{Batch, Packed, Packer, Record};
+use crate::export::bucket::BucketStore;
 use crate::export::buffer::{EventBuffer, Fenced, Most, Pending};
 use crate::export::dead_letters::DeadLetters;
 use crate::export::error::ExportError;
@@ -236,6 +237,12 @@ impl Exporter {
     /// Where events wait: to append to.
     pub fn buffer(&self) -> &Arc<dyn EventBuffer> {
         &self.parts.buffer
+    }
+
+    /// Where changes are collected: to put into. `None` where there is no
+    /// [source](Self::with_source).
+    pub fn buckets(&self) -> Option<&Arc<dyn BucketStore>> {
+        self.source.as_ref().map(|source| source.buckets())
     }
 
     /// Enables export, for every process that shares the switch.

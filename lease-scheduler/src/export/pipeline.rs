@@ -338,6 +338,31 @@ mod tests {
     }
 
     #[test]
+    fn an_unknown_period_is_reported_with_its_text_and_does_not_keep_back_the_rest() {
+        let heard = Arc::new(Heard::default());
+        let periods = Pipeline::new(|entry, value| {
+            let (_, period) = entry.key.rsplit_once('/').ok_or("there is no / in it")?;
+            if !["minute", "hour", "day"].contains(&period) {
+                return Err(format!("period {period:?} is not known"));
+            }
+            Ok(Map::from_iter([(period.to_owned(), value.into())]))
+        })
+        .with_bad_events(Arc::clone(&heard) as Arc<dyn BadEvents>);
+        let keys = ["hits/hour", "hits/fortnight", "hits", "hits/day"];
+
+        let made = periods.run(keys.map(|key| entry(key, Some("1"))).into());
+
+        let ids: Vec<_> = made.events.iter().map(|event| event.id().as_str()).collect();
+        assert_eq!((ids.as_slice(), made.bad), (["60/hits/hour", "60/hits/day"].as_slice(), 2));
+        let heard = heard.0.lock().unwrap();
+        let expected = [
+            ("hits/fortnight", "it cannot be parsed: period \"fortnight\" is not known"),
+            ("hits", "it cannot be parsed: there is no / in it"),
+        ];
+        assert_eq!(*heard, expected.map(|(key, why)| (key.to_owned(), why.to_owned())));
+    }
+
+    #[test]
     fn the_same_entry_makes_the_same_event_however_long_its_key_is() {
         let keys = ["short", &"long".repeat(100), "with\nbreak", "with\tbreak"];
         let run = || numbers().run(keys.map(|key| entry(key, Some("1"))).into()).events;

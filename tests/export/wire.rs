@@ -63,7 +63,15 @@ async fn lines(server: &kinesis::Server, stream: &str) -> Vec<String> {
 
 #[tokio::test]
 async fn a_flush_arrives_in_a_stream_of_kinesis() {
-    let server = kinesis::Server::ferrokinesis().await;
+    let servers =
+        [Some(kinesis::Server::ferrokinesis().await), kinesis::Server::kinesis_local().await];
+    for server in servers.into_iter().flatten() {
+        a_flush_arrives_in_a_stream_of(&server).await;
+        the_fullest_batches_are_taken_by(&server).await;
+    }
+}
+
+async fn a_flush_arrives_in_a_stream_of(server: &kinesis::Server) {
     server.create_stream("orders", 3).await;
     let world = World::in_memory();
     world.enabled().await;
@@ -74,12 +82,41 @@ async fn a_flush_arrives_in_a_stream_of_kinesis() {
 
     assert_eq!(exporter.flush_pending_events(None).await.unwrap(), 1_000);
 
-    let mut arrived = lines(&server, "orders").await;
+    let mut arrived = lines(server, "orders").await;
     arrived.sort_unstable();
     let mut expected: Vec<_> = (1..=1_000).map(|number| event(number).line().to_owned()).collect();
     expected.sort_unstable();
     assert_eq!(arrived, expected);
     assert_eq!(world.buffer().pending().await.unwrap(), 0);
+}
+
+/// As many records as there may be, and as many bytes.
+async fn the_fullest_batches_are_taken_by(server: &kinesis::Server) {
+    server.create_stream("full", 5).await;
+    let sink = KinesisSink::new(server.client(), "full");
+    let limits = sink.limits();
+    let single = limits.with_events_per_record(1).unwrap();
+    let large = limits.record_bytes() - 100;
+
+    for (limits, events) in [
+        (single, (1..=501).map(event).collect::<Vec<_>>()),
+        (limits, (1..=6).map(|number| bytes(number, large)).collect()),
+    ] {
+        let mut packer = Packer::new(limits);
+        let full = (1..).zip(events).find_map(|(number, event)| {
+            match packer.push(Pending::new(Position::new(0, number), event)) {
+                Packed::Full(batch) => Some(batch),
+                _ => None,
+            }
+        });
+        let full = full.unwrap();
+        let is_full = full.records().len() == 500 || full.bytes() * 20 > limits.batch_bytes() * 19;
+        assert!(is_full, "{}", full.bytes());
+
+        let answers = sink.put(token(1), full.records()).await.unwrap();
+
+        assert_eq!(answers, vec![Put::Taken; full.records().len()], "{}", server.name);
+    }
 }
 
 #[tokio::test]

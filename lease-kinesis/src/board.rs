@@ -38,7 +38,8 @@ pub struct ShardStatus {
     pub checkpoint: Position,
     /// How long ago it was.
     pub checkpoint_age: Duration,
-    /// How far the last read was behind the newest record.
+    /// How far the last read was behind the newest record; and the time since, where the stream has
+    /// not been read for 10 s.
     pub behind: Duration,
 }
 
@@ -87,6 +88,7 @@ struct Lines {
 struct Line {
     status: ShardStatus,
     checkpointed: Instant,
+    read: Instant,
 }
 
 /// The line of one shard, which goes with it.
@@ -112,9 +114,14 @@ impl ShardStatus {
 impl Board {
     pub(crate) fn status(&self) -> Status {
         let lines = self.lines();
-        let aged = |line: &Line| ShardStatus {
-            checkpoint_age: line.checkpointed.elapsed(),
-            ..line.status.clone()
+        let aged = |line: &Line| {
+            let unread = line.read.elapsed();
+            let more = if unread < READ_LATELY { Duration::ZERO } else { unread };
+            ShardStatus {
+                checkpoint_age: line.checkpointed.elapsed(),
+                behind: line.status.behind + more,
+                ..line.status.clone()
+            }
         };
         Status { shards: lines.shards.values().map(aged).collect(), counters: lines.counters }
     }
@@ -129,7 +136,7 @@ impl Board {
     pub(crate) fn enter(&self, key: LeaseKey, status: ShardStatus) -> Entry {
         let mut lines = self.lines();
         lines.counters.obtained += 1;
-        lines.shards.insert(key.clone(), Line { status, checkpointed: now() });
+        lines.shards.insert(key.clone(), Line { status, checkpointed: now(), read: now() });
         Entry { board: self.clone(), key }
     }
 
@@ -145,7 +152,10 @@ impl Board {
 
 impl Entry {
     pub(crate) fn behind(&self, behind: Duration) {
-        self.line(|line| line.status.behind = behind);
+        self.line(|line| {
+            line.status.behind = behind;
+            line.read = now();
+        });
     }
 
     pub(crate) fn checkpointed(&self, position: &Position) {
@@ -206,3 +216,6 @@ impl Entry {
 fn count(length: usize) -> u64 {
     u64::try_from(length).unwrap_or(u64::MAX)
 }
+
+/// A stream that pushes does so each five seconds, also where there is nothing new.
+const READ_LATELY: Duration = Duration::from_secs(10);

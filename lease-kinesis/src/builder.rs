@@ -171,8 +171,9 @@ impl WorkerBuilder {
         self
     }
 
-    /// Breaks a batch off that takes longer than `limit`, and begins again at the checkpoint with a
-    /// new processor. Without this, a processor may take as long as it likes: its lease is kept.
+    /// Breaks any call of a processor off that takes longer than `limit`: a batch, its beginning, the
+    /// shard's end, its last words. All but the last begin again at the checkpoint, with a new
+    /// processor. Without this, a processor may take as long as it likes: its lease is kept.
     pub fn with_batch_limit(mut self, limit: Duration) -> Self {
         self.settings.batch_limit = Some(limit);
         self

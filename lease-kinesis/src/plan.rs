@@ -112,6 +112,14 @@ pub(crate) fn plan_amid(
         })
         .collect();
 
+    let mut most_room: Room<'_> = staying
+        .iter()
+        .map(|member| {
+            let had = has.get(&member.name).map_or(0, Vec::len);
+            (&member.name, member.most.unwrap_or(usize::MAX).saturating_sub(had))
+        })
+        .collect();
+
     free.sort_by_cached_key(|key| (hash(key.as_str(), ""), *key));
     let mut planned: BTreeMap<_, _> = has
         .into_iter()
@@ -125,16 +133,20 @@ pub(crate) fn plan_amid(
             fitting.max_by_key(|member| (hash(key.as_str(), member.as_str()), *member))
         };
         let by_room = || best(&|member| has_room(&room, member));
+        // Beside more of the passing ones than is its share, but no more than it takes on.
+        let beside =
+            |member: &Lessee| has_room(&lasting_room, member) && has_room(&most_room, member);
         let best = if passes(key) {
             by_room()
         } else {
             best(&|member| has_room(&room, member) && has_room(&lasting_room, member))
-                .or_else(|| best(&|member| has_room(&lasting_room, member)))
+                .or_else(|| best(&beside))
                 .or_else(by_room)
         };
         let Some(member) = best else { continue };
         planned.insert(key.clone(), member.clone());
-        let rooms = [Some(&mut room), (!passes(key)).then_some(&mut lasting_room)];
+        let lasting = (!passes(key)).then_some(&mut lasting_room);
+        let rooms = [Some(&mut room), Some(&mut most_room), lasting];
         for left in rooms.into_iter().flatten().filter_map(|room| room.get_mut(member)) {
             *left = left.saturating_sub(1);
         }
@@ -190,7 +202,7 @@ fn quotas<'a>(
     loop {
         let weights: usize = open.iter().map(|member| weight(member)).sum();
         let full = |member: &&Member| {
-            member.most.is_some_and(|most| most * weights < left * weight(member))
+            member.most.is_some_and(|most| most.saturating_mul(weights) < left * weight(member))
         };
         let (capped, rest): (Vec<_>, Vec<_>) = open.into_iter().partition(full);
         open = rest;
@@ -293,5 +305,34 @@ mod tests {
 
         let of_b = planned.values().filter(|member| **member == name("b")).count();
         assert_eq!((planned.len(), of_b), (4, 2));
+    }
+
+    #[test]
+    fn who_takes_on_so_many_gets_no_more_of_what_lasts() {
+        let held = held(&[
+            ("a", "old-1 old-2 old-3 old-4"),
+            ("b", "new-1 new-2 new-3 new-4 new-5 new-6"),
+            ("-", "new-7"),
+        ]);
+        let passing = held.keys().filter(|key| key.as_str().starts_with("old")).cloned().collect();
+        let mut members = ["a", "b"].map(|member| Member::new(name(member)));
+        members[0].most = Some(4);
+
+        let planned = plan_amid(&Reshaping { passing, coming: 0 }, &held, &members);
+
+        assert_eq!(planned.values().filter(|member| **member == name("a")).count(), 4);
+    }
+
+    #[test]
+    fn who_takes_on_any_number_says_so_as_it_likes() {
+        let held: BTreeMap<_, _> = (0..12).map(|n| (key(&format!("key-{n}")), None)).collect();
+        let mut members = ["a", "b", "c", "d"].map(|member| Member::new(name(member)));
+        for most in [1 << 62, usize::MAX] {
+            members[0].most = Some(most);
+
+            let planned = plan(&held, &members);
+
+            assert_eq!(planned.values().filter(|member| **member == name("a")).count(), 3);
+        }
     }
 }

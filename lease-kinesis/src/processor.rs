@@ -25,6 +25,9 @@ use crate::shard::ShardId;
 pub trait RecordProcessor: Send {
     /// Prepares for the records that come after [`ShardContext::position`].
     ///
+    /// Dropped at its next await where the shard is to be handed over meanwhile: then nothing else
+    /// is called, since nothing has begun.
+    ///
     /// # Errors
     ///
     /// Where it cannot: it is tried again later, with a new processor.
@@ -91,8 +94,8 @@ pub struct ShardContext {
     /// Orders all who ever read this shard: larger than that of every earlier reader. For
     /// [whoever is written to](lease_core::fence), to refuse those that came before.
     pub token: FencingToken,
-    /// Cancelled shortly before the lease is lost, and when it ends in any way: for what the
-    /// processor started elsewhere.
+    /// Cancelled shortly before the lease is lost, and when it or the processor ends in any way: for
+    /// what the processor started elsewhere, so that none of it works beside its successor.
     pub cancellation: CancellationToken,
 }
 

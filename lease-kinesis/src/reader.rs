@@ -187,8 +187,12 @@ impl Reader {
             self.place = Place::Unknown;
         }
         let (shard, pause) = (&self.shard, self.pauses.next());
-        if error.is_retryable() || self.may_come_to_be(error) {
+        let passes = error.is_retryable() || self.may_come_to_be(error);
+        let lasted = self.pauses.lasted();
+        if passes && lasted < LONG {
             debug!(%shard, ?pause, error = error as &dyn Error, "shard not read, trying again");
+        } else if passes {
+            warn!(%shard, ?lasted, error = error as &dyn Error, "shard not read for long");
         } else {
             let text = "shard cannot be read until somebody mends this";
             warn!(%shard, ?pause, error = error as &dyn Error, "{text}");
@@ -276,6 +280,9 @@ const BETWEEN_FETCHES: Duration = Duration::from_millis(200);
 const BYTES_PER_SECOND: f64 = 2.0 * 1024.0 * 1024.0;
 
 const SHORTEST_PAUSE: Duration = Duration::from_millis(200);
+
+/// A failure that lasts is somebody's business.
+const LONG: Duration = Duration::from_mins(1);
 
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 

@@ -25,6 +25,7 @@ use crate::processor::ProcessorError;
 use crate::row::ShardRow;
 use crate::shard_task::{Ended, Order, ShardTask};
 use crate::snapshot::Snapshot;
+use crate::sync::Compared;
 use crate::time::now;
 use crate::worker::{Worker, WorkerError};
 
@@ -44,6 +45,8 @@ pub(crate) struct Running {
     tasks: JoinSet<(LeaseKey, Option<Ended>)>,
     reading: BTreeMap<LeaseKey, watch::Sender<Order>>,
     out_of_time: CancellationToken,
+    /// The comparison of streams and rows that is under way, if one is.
+    comparing: JoinSet<(Instant, Compared)>,
     synchronised: Option<Instant>,
     /// Whether a shard has ended since: then others may have.
     is_reshaped: bool,
@@ -66,6 +69,7 @@ impl Running {
             tasks: JoinSet::new(),
             reading: BTreeMap::new(),
             out_of_time: CancellationToken::new(),
+            comparing: JoinSet::new(),
             synchronised: None,
             is_reshaped: false,
             expected: Expected::default(),
@@ -98,10 +102,17 @@ impl Running {
                         next_tick = now();
                     }
                 }
+                Some(compared) = self.comparing.join_next() => {
+                    if let Ok((begun, compared)) = compared
+                        && self.has_compared(begun, compared)
+                    {
+                        next_tick = now();
+                    }
+                }
                 Some(key) = self.expected.next() => self.claim(vec![key]).await,
                 () = sleep_until(next_tick) => {
                     let begun = now();
-                    let looked = self.tick().await;
+                    let looked = self.tick(begun).await;
                     next_tick = begun + self.pause(looked);
                 }
             }
@@ -115,13 +126,16 @@ impl Running {
     /// as long as there are workers that do not count yet, this one perhaps: nobody who counts reads
     /// less for that, and who does not reads nothing.
     fn pause(&self, looked: Looked) -> Duration {
-        let tick = self.worker.settings.tick();
         let is_settled = looked == Looked::Settled && self.sightings.all_count();
-        if is_settled { tick } else { tick.min(SETTLING) }
+        if is_settled { self.worker.settings.tick() } else { self.settling() }
+    }
+
+    fn settling(&self) -> Duration {
+        self.worker.settings.tick().min(SETTLING)
     }
 
     /// Looks at all rows, and does what is its own part.
-    async fn tick(&mut self) -> Looked {
+    async fn tick(&mut self, begun: Instant) -> Looked {
         if let Err(cause) = self.be_there().await {
             let cause = &cause as &dyn std::error::Error;
             warn!(error = cause, "worker's own row not written");
@@ -131,12 +145,10 @@ impl Running {
             return Looked::InVain;
         }
         let Some(mut snapshot) = self.look().await else { return Looked::InVain };
-        let mut members = self.sightings.look(std::mem::take(&mut snapshot.members));
+        let seen = std::mem::take(&mut snapshot.members);
+        let mut members = self.sightings.look(seen, begun, self.settling());
         members.sort_by(|one, other| one.name.cmp(&other.name));
-        if self.synchronise(&snapshot, &members).await {
-            let Some(again) = self.look().await else { return Looked::InVain };
-            snapshot = again;
-        }
+        self.synchronise(&snapshot, &members);
         let held = snapshot.placement();
         let planned = plan_amid(&snapshot.reshaping(), &held, &members);
         let reading = self.reading.keys().cloned().collect();
@@ -306,10 +318,11 @@ impl Running {
         }
     }
 
-    /// Compares streams and rows, once it is time; says whether rows were made.
-    async fn synchronise(&mut self, snapshot: &Snapshot, members: &[Member]) -> bool {
-        if self.deadline.is_some() {
-            return false;
+    /// Has streams and rows compared, once it is time: beside everything else, since a stream may
+    /// take long to answer, or not answer at all.
+    fn synchronise(&mut self, snapshot: &Snapshot, members: &[Member]) {
+        if self.deadline.is_some() || !self.comparing.is_empty() {
+            return;
         }
         let settings = &self.worker.settings;
         // One worker is enough, so the others do it seldom: for the case that this one cannot.
@@ -321,14 +334,24 @@ impl Running {
         let interval = if self.is_reshaped { interval.min(settings.tick()) } else { interval };
         let is_due = self.synchronised.is_none_or(|last| last.elapsed() >= interval);
         if !is_due && !self.worker.sync.is_new_to(snapshot) {
-            return false;
+            return;
         }
         let begun = now();
         self.is_reshaped = false;
-        let compared = self.worker.sync.synchronise(snapshot, &self.worker.locker).await;
-        // What failed is tried again at the next tick: a shard without a row is read by nobody.
-        self.synchronised = (!compared.failed).then_some(begun);
-        compared.made_any
+        let (sync, locker) = (Arc::clone(&self.worker.sync), self.worker.locker.clone());
+        let snapshot = snapshot.clone();
+        let compare = async move {
+            let compared = timeout(LONGEST_COMPARISON, sync.synchronise(&snapshot, &locker)).await;
+            (begun, compared.unwrap_or(Compared::Failed))
+        };
+        self.comparing.spawn(compare.in_current_span());
+    }
+
+    /// Streams and rows were compared; says whether to look at the table at once.
+    fn has_compared(&mut self, begun: Instant, compared: Compared) -> bool {
+        // Anything else is looked into at the next tick: a shard without a row is read by nobody.
+        self.synchronised = (compared == Compared::Same).then_some(begun);
+        compared == Compared::Changed
     }
 
     /// Keeps its own row, by which the others see it.
@@ -361,6 +384,7 @@ impl Running {
     fn begin_to_leave(&mut self) {
         info!(shards = self.reading.len(), "worker leaves");
         self.deadline = Some(now() + self.worker.settings.grace);
+        self.comparing.abort_all();
         self.worker.me.standing = Standing::Leaving;
         self.row_is_written = false;
     }
@@ -413,6 +437,9 @@ enum Looked {
 /// From one look to the next where a worker does not count yet: those that begin together do so
 /// within a second of each other.
 const SETTLING: Duration = Duration::from_secs(1);
+
+/// For a comparison of streams and rows: many pages of shards, and as many rows to be made.
+const LONGEST_COMPARISON: Duration = Duration::from_mins(5);
 
 const CLAIMS_AT_ONCE: usize = 32;
 

@@ -4,7 +4,7 @@ mod ending;
 
 use std::error::Error;
 use std::future::Future;
-use std::panic::AssertUnwindSafe;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -70,6 +70,8 @@ enum Broken {
     Lost,
     OutOfTime,
     Ordered,
+    /// Ordered away before its processor was ready.
+    Unbegun,
     /// The processor's state is not known any more: another begins at the checkpoint.
     Restart(ProcessorError),
     GiveUp(ProcessorError),
@@ -116,29 +118,45 @@ impl ShardTask {
 
     /// One processor, from the checkpoint on.
     async fn round(&mut self, ledger: &Arc<Ledger>) -> Result<Ended, Broken> {
+        // What this processor has begun by itself ends with it: the next one is given the same again.
+        let cancellation = self.lease.cancelled_on_loss().child_token();
+        let _ends_with_it = cancellation.clone().drop_guard();
         let context = ShardContext {
             shard: self.row.shard.clone(),
             // Somebody else's clone may still be at a checkpoint.
             position: self.guarded(None, ledger.begin()).await?,
             token: self.lease.token(),
-            cancellation: self.lease.cancelled_on_loss(),
+            cancellation,
         };
         let made = async { self.settings.factory.processor(&context) };
         let mut processor = self.guarded(None, made).await?;
-        // Dropped before the processor, whichever way this ends.
+        // Ends before the processor, whichever way this ends.
         let checkpointer = ledger.term();
         let begun = self.begin(&mut *processor, &context, &checkpointer).await;
-        match begun {
+        let ended = match begun {
             Err(Broken::Ordered) => self.shut_down(&mut *processor, &checkpointer).await,
+            Err(Broken::Unbegun) => self.give_away(&checkpointer).await,
+            // What was worked on before it gave up is not worked on again.
+            Err(broken @ (Broken::GiveUp(_) | Broken::StopWorker(_))) => {
+                let kept = self.keep_what_is_owed(&checkpointer);
+                drop(timeout(self.settings.grace, kept).await);
+                Err(broken)
+            }
             Err(broken @ (Broken::Lost | Broken::OutOfTime)) => {
-                drop(checkpointer);
+                checkpointer.close();
                 let farewell = AssertUnwindSafe(processor.lease_lost()).catch_unwind();
                 // Another may hold the shard already: nobody waits for this for long.
                 drop(timeout(self.settings.grace, farewell).await);
                 Err(broken)
             }
             ended => ended,
+        };
+        drop(checkpointer);
+        let dropped = catch_unwind(AssertUnwindSafe(|| drop(processor)));
+        if let Err(panic) = dropped {
+            error!(shard = %self.row.shard, said = said_in(&*panic), "processor panicked as it was dropped");
         }
+        ended
     }
 
     async fn begin(
@@ -147,7 +165,16 @@ impl ShardTask {
         context: &ShardContext,
         checkpointer: &Checkpointer,
     ) -> Result<Ended, Broken> {
-        self.guarded(None, processor.initialize(context)).await?.map_err(Broken::Restart)?;
+        let mut orders = self.orders.clone();
+        let initialized = select! {
+            biased;
+            // Nothing has begun yet that could be ended in good order.
+            () = ordered(&mut orders) => return Err(Broken::Unbegun),
+            initialized = self.guarded(self.settings.batch_limit, processor.initialize(context)) => {
+                initialized?
+            }
+        };
+        initialized.map_err(Broken::Restart)?;
         let settings = Arc::clone(&self.settings);
         let mut reader = Reader::new(
             Arc::clone(&self.source),
@@ -221,8 +248,14 @@ impl ShardTask {
                     warn!(%shard, failures, ?pause, error, "batch failed, it is tried again");
                     pause
                 }
-                Outcome::StopShard(cause) => return Err(Broken::GiveUp(cause)),
-                Outcome::StopWorker(cause) => return Err(Broken::StopWorker(cause)),
+                Outcome::StopShard(cause) => {
+                    self.guarded(None, checkpointer.take_back(before)).await?;
+                    return Err(Broken::GiveUp(cause));
+                }
+                Outcome::StopWorker(cause) => {
+                    self.guarded(None, checkpointer.take_back(before)).await?;
+                    return Err(Broken::StopWorker(cause));
+                }
             };
             self.entry.failed(&batch);
             batch.attempt += 1;
@@ -257,7 +290,7 @@ impl ShardTask {
                 warn!(%shard, "no time left, shard given up as it is");
                 Ended::Given
             }
-            Broken::Ordered => Ended::Given,
+            Broken::Ordered | Broken::Unbegun => Ended::Given,
             Broken::Restart(cause) | Broken::GiveUp(cause) => {
                 let rest = self.settings.backoff(self.row.switches.saturating_add(4));
                 error!(%shard, ?rest, error = &*cause as &dyn Error, "shard given up for a while");

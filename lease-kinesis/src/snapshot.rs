@@ -14,7 +14,7 @@ use crate::position::Position;
 use crate::row::ShardRow;
 
 /// All rows of an application, as they were a moment ago.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Clone)]
 pub(crate) struct Snapshot {
     /// Those whose lease is held.
     pub(crate) members: Vec<Member>,
@@ -24,7 +24,7 @@ pub(crate) struct Snapshot {
 }
 
 /// The shards of one stream.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Clone)]
 pub(crate) struct Stream {
     pub(crate) rows: BTreeMap<crate::shard::ShardId, ShardRow>,
     pub(crate) known: Rows,

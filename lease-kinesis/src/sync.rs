@@ -21,12 +21,15 @@ use crate::snapshot::{Snapshot, Stream};
 use crate::source::Source;
 use crate::time::now;
 
-/// What came of comparing streams and rows.
-#[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Compared {
-    pub(crate) made_any: bool,
+/// What came of comparing streams and rows. Of several streams, the last of these counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Compared {
+    /// Every shard has its row.
+    Same,
     /// Not all could be compared, or made: it is to be done again soon.
-    pub(crate) failed: bool,
+    Failed,
+    /// There are new rows, or will be at once.
+    Changed,
 }
 
 /// When a stream was first begun with, in milliseconds since 1970.
@@ -68,18 +71,14 @@ impl ShardSync {
     ///
     /// Every step is conditional: several workers may do this at once.
     pub(crate) async fn synchronise(&self, snapshot: &Snapshot, locker: &Locker) -> Compared {
-        let mut compared = Compared::default();
+        let mut compared = Compared::Same;
         for (stream, source) in &self.sources {
             let none = Stream::default();
             let rows = snapshot.streams.get(stream).unwrap_or(&none);
             match self.follow_stream(stream.as_ref(), &**source, rows, locker).await {
-                Ok(of_stream) => {
-                    compared.made_any |= of_stream.made_any;
-                    compared.failed |= of_stream.failed;
-                }
+                Ok(of_stream) => compared = compared.max(of_stream),
                 Err(cause) => {
-                    // Part of the rows may have been made.
-                    (compared.made_any, compared.failed) = (true, true);
+                    compared = compared.max(Compared::Failed);
                     let stream = stream.as_ref().map(tracing::field::display);
                     warn!(stream, error = &*cause, "shards not compared with their rows");
                 }
@@ -117,7 +116,7 @@ impl ShardSync {
                     let initial = InitialPosition::AtTimestamp(at);
                     missing = lifecycle::missing(&listed, &rows.known, initial);
                 }
-                Start::Another => return Ok(Compared { made_any: true, failed: true }),
+                Start::Another => return Ok(Compared::Changed),
             }
         }
         let mut made = false;
@@ -139,7 +138,7 @@ impl ShardSync {
         for key in self.long_unneeded(stream, rows.map(|row| row.key.clone()).collect()) {
             self.remove(&key, locker).await?;
         }
-        Ok(Compared { made_any: made, failed: false })
+        Ok(if made { Compared::Changed } else { Compared::Same })
     }
 
     /// Where the first shards of a stream are begun with that is read from its latest record on: the

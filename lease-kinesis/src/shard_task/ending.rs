@@ -41,11 +41,11 @@ impl ShardTask {
         checkpointer.deliver(Position::ShardEnd);
         let mut failures = 0;
         loop {
-            let ended = self.guarded(None, processor.shard_ended(checkpointer)).await?;
+            let limit = self.settings.batch_limit;
+            let ended = self.guarded(limit, processor.shard_ended(checkpointer)).await?;
             if ended.is_ok() {
-                self.checkpoint_what_is_owed(checkpointer).await?;
                 // It has said all that it has to say: it is not told again for a store's failure.
-                self.keep_what_was_asked_for(checkpointer).await?;
+                self.keep_what_is_owed(checkpointer).await?;
             }
             let checkpointed = self.guarded(None, checkpointer.checkpointed()).await?;
             if checkpointed == Position::ShardEnd {
@@ -78,9 +78,13 @@ impl ShardTask {
             let error = &*cause as &dyn Error;
             warn!(shard = %self.row.shard, error, "processor did not shut down in order");
         }
-        self.checkpoint_what_is_owed(checkpointer).await?;
         // Whoever comes next begins at the checkpoint.
-        self.keep_what_was_asked_for(checkpointer).await?;
+        self.keep_what_is_owed(checkpointer).await?;
+        self.give_away(checkpointer).await
+    }
+
+    /// Gives the shard to whom it is ordered for.
+    pub(super) async fn give_away(&mut self, checkpointer: &Checkpointer) -> Result<Ended, Broken> {
         checkpointer.close();
         let mut failures = 0;
         loop {
@@ -106,17 +110,16 @@ impl ShardTask {
         }
     }
 
-    /// Where checkpoints are the worker's business, makes the last one: all that was worked on.
-    async fn checkpoint_what_is_owed(&mut self, checkpointer: &Checkpointer) -> Result<(), Broken> {
+    /// Makes the last checkpoint: where that is the worker's business, of all that was worked on;
+    /// otherwise the one that was asked for last, where it did not come about.
+    pub(super) async fn keep_what_is_owed(
+        &self,
+        checkpointer: &Checkpointer,
+    ) -> Result<(), Broken> {
         if let Checkpoints::Every(_) = self.settings.checkpoints {
-            // One that does not come about is made up for by `flush`.
+            // One that does not come about is made up for below.
             drop(self.guarded(None, checkpointer.checkpoint()).await?);
         }
-        Ok(())
-    }
-
-    /// Makes the checkpoint that was asked for last, where it did not come about.
-    async fn keep_what_was_asked_for(&self, checkpointer: &Checkpointer) -> Result<(), Broken> {
         let mut failures = 0;
         while let Err(cause) = self.guarded(None, checkpointer.flush()).await? {
             failures += 1;

@@ -13,6 +13,7 @@ use crate::names::ShardName;
 use crate::plan::plan;
 use crate::row;
 use crate::source::SimStream;
+use crate::time::now;
 
 /// A fleet's table, with all shards held as planned.
 struct Fleet {
@@ -60,7 +61,7 @@ impl Fleet {
     /// Looks, plans and decides as the first worker does; answers how many rows it read.
     async fn tick(&self, sightings: &mut Sightings) -> usize {
         let mut snapshot = Snapshot::take(&self.table, &self.application).await.unwrap();
-        let members = sightings.look(std::mem::take(&mut snapshot.members));
+        let members = sightings.look(std::mem::take(&mut snapshot.members), now(), Duration::ZERO);
         let (held, me) = (snapshot.placement(), Lessee::new("worker-0").unwrap());
         let mine = held.iter().filter(|(_, holder)| holder.as_ref() == Some(&me));
         let reading: BTreeSet<_> = mine.map(|(key, _)| key.clone()).collect();

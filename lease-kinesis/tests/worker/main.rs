@@ -6,6 +6,7 @@ mod acceptance;
 mod carried;
 mod checkpoints;
 mod fleet;
+mod limits;
 mod log;
 mod outages;
 mod processors;

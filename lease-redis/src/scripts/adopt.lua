@@ -24,11 +24,15 @@ local run
 if ask > 0 then
     run = server()
     -- If this vote is taken back, whoever came before the grant is still known to be followed.
-    redis.call('HSET', counter, 'run', run, 'before', handed, 'before_lessee', held[5])
+    redis.call('HSET', counter, 'run', run, 'before', handed, 'before_lessee', held[5],
+        'before_under', ARGV[7])
     redis.call('HSET', holder, 'ask', ask)
 end
 local token = digits(next_token(past[1], past[2], run))
 redis.call('HSET', counter, 'token', token, 'granted', nonce, 'lessee', lessee, 'last', handed)
+if ask > 0 then
+    redis.call('HSET', counter, 'under', token)
+end
 redis.call('HDEL', counter, 'until', 'only')
 keep(counter, retention)
 redis.call('HSET', holder, 'nonce', nonce, 'lessee', lessee, 'token', token, 'beat', 0)

@@ -8,8 +8,9 @@
 -- counter     hash, kept for days after its last use: token, granted (the nonce of the last
 --             grant), lessee (of that grant), last (the nonce of the last release), until (ms) and
 --             only (a reservation), deleted (the nonce that removed the record); on a node of a
---             quorum also run (of the server, when the token was given), before and before_lessee
---             (granted and lessee, before the last grant)
+--             quorum also run (of the server, when the token was given), under (the token of that
+--             last grant, as far as this node was told: it may have counted further), before,
+--             before_lessee and before_under (granted, lessee and under, before the last grant)
 -- attributes  hash, never expires: "." marks the record, "=name" is an attribute
 
 -- Exact below 2^53, where Lua would print 1.7e+15.
@@ -69,19 +70,19 @@ local function is_too_young(uptime, least)
 end
 
 -- Whether another grant came after the one of `nonce`. A node of a quorum may have counted
--- further for that grant itself: then it is still the last that was granted here. Or for a vote
--- that was taken back, after the node had forgotten all grants: then none is known.
-local function is_followed(counted, granted, nonce, token)
-    return (tonumber(counted) or 0) > token and granted and granted ~= nonce
+-- further than all others, for that grant or for one before it, or for votes that were taken back:
+-- so what counts is the token that its last grant is known to be under, where it knows that.
+local function is_followed(counter, nonce, token)
+    local last = redis.call('HMGET', counter, 'granted', 'under', 'token')
+    return last[1] and last[1] ~= nonce and (tonumber(last[2] or last[3]) or 0) > token
 end
 
 -- How a grant was lost that does not hold the key.
 local function why_lost(counter, nonce, token, holds_now)
-    local past = redis.call('HMGET', counter, 'token', 'granted', 'last')
-    if holds_now or is_followed(past[1], past[2], nonce, token) then
+    if holds_now or is_followed(counter, nonce, token) then
         return 'superseded'
     end
-    return past[3] == nonce and 'revoked' or 'expired'
+    return redis.call('HGET', counter, 'last') == nonce and 'revoked' or 'expired'
 end
 
 -- Who holds the key, as others are told.

@@ -22,6 +22,7 @@ local function heartbeat(holder, counter, nonce, beat, ttl, token)
     end
     if held[4] ~= token then
         redis.call('HSET', holder, 'shown', token)
+        redis.call('HSET', counter, 'under', token)
     end
     redis.call('PEXPIRE', holder, ttl)
     raise_counter(counter, tonumber(token), retention)

@@ -17,7 +17,8 @@ if held[1] then
     return told_of(holder)
 end
 
-local past = redis.call('HMGET', counter, 'token', 'run', 'granted', 'last', 'lessee', 'until', 'only')
+local past = redis.call('HMGET', counter, 'token', 'run', 'granted', 'last', 'lessee', 'until', 'only',
+    'under')
 if past[3] == nonce or past[4] == nonce then
     -- A late duplicate of a grant that ran out or was released.
     return { 'held', past[5] or lessee, past[1] or '0', 0, nonce }
@@ -37,11 +38,15 @@ if ask > 0 then
     if is_too_young(uptime, ARGV[6]) then
         return { 'restarted', math.max(uptime, 0) }
     end
-    redis.call('HSET', counter, 'run', run, 'before', past[3] or '', 'before_lessee', past[5] or '')
+    redis.call('HSET', counter, 'run', run, 'before', past[3] or '', 'before_lessee', past[5] or '',
+        'before_under', past[8] or past[1] or '')
     redis.call('HSET', holder, 'ask', ask)
 end
 local token = digits(next_token(past[1], past[2], run))
 redis.call('HSET', counter, 'token', token, 'granted', nonce, 'lessee', lessee)
+if ask > 0 then
+    redis.call('HSET', counter, 'under', token)
+end
 keep(counter, retention)
 redis.call('HSET', holder, 'nonce', nonce, 'lessee', lessee, 'token', token, 'beat', 0)
 redis.call('PEXPIRE', holder, ttl)

@@ -9,14 +9,14 @@ local _, uptime = server()
 if is_too_young(uptime, ARGV[7]) then
     return 0
 end
-local past = redis.call('HMGET', KEYS[2], 'token', 'granted', 'last')
 if redis.call('EXISTS', KEYS[1]) == 1
-    or is_followed(past[1], past[2], ARGV[1], tonumber(ARGV[3])) or past[3] == ARGV[1] then
+    or is_followed(KEYS[2], ARGV[1], tonumber(ARGV[3]))
+    or redis.call('HGET', KEYS[2], 'last') == ARGV[1] then
     return 0
 end
 redis.call('HSET', KEYS[1], 'nonce', ARGV[1], 'lessee', ARGV[2], 'token', ARGV[3], 'beat', ARGV[4])
 redis.call('HSET', KEYS[1], 'ask', beyond_all_rounds)
 redis.call('PEXPIRE', KEYS[1], ARGV[5])
-redis.call('HSET', KEYS[2], 'granted', ARGV[1], 'lessee', ARGV[2])
+redis.call('HSET', KEYS[2], 'granted', ARGV[1], 'lessee', ARGV[2], 'under', ARGV[3])
 raise_counter(KEYS[2], tonumber(ARGV[3]), ARGV[6])
 return 1

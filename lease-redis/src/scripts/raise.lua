@@ -8,6 +8,7 @@ local held = redis.call('HMGET', KEYS[1], 'nonce', 'token')
 if held[1] ~= ARGV[1] then
     return 0
 end
+redis.call('HSET', KEYS[2], 'under', ARGV[2])
 if tonumber(held[2]) > tonumber(ARGV[2]) then
     redis.call('HSET', KEYS[1], 'shown', ARGV[2])
     return 0

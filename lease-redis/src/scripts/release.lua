@@ -4,6 +4,9 @@
 local holds_now = redis.call('HGET', KEYS[1], 'nonce')
 if holds_now == ARGV[1] then
     vacate(KEYS[1], KEYS[2], ARGV[1], ARGV[4])
+    if ARGV[5] == '1' then
+        redis.call('HSET', KEYS[2], 'under', ARGV[2])
+    end
     if ARGV[3] ~= '' then
         reserve(KEYS[2], tonumber(ARGV[3]), '', tonumber(ARGV[4]))
     end
@@ -16,17 +19,19 @@ end
 if holds_now then
     -- Another's vote stands, and may be taken back. Then this node must know of the release.
     if redis.call('HGET', KEYS[2], 'before') == ARGV[1] then
-        redis.call('HSET', KEYS[2], 'last', ARGV[1])
+        redis.call('HSET', KEYS[2], 'last', ARGV[1], 'before_under', ARGV[2])
     end
     return 0
 end
 -- This node may yet hear of the grant that is being released here: of a claim that is late, or of
 -- being put back. And a reservation needs a majority, whoever of it had the grant.
-local past = redis.call('HMGET', KEYS[2], 'token', 'granted')
-if is_followed(past[1], past[2], ARGV[1], tonumber(ARGV[2])) then
+if is_followed(KEYS[2], ARGV[1], tonumber(ARGV[2])) then
     return 0
 end
 redis.call('HSET', KEYS[2], 'last', ARGV[1])
+if redis.call('HGET', KEYS[2], 'granted') == ARGV[1] then
+    redis.call('HSET', KEYS[2], 'under', ARGV[2])
+end
 keep(KEYS[2], ARGV[4])
 if ARGV[3] ~= '' then
     reserve(KEYS[2], tonumber(ARGV[3]), '', tonumber(ARGV[4]))

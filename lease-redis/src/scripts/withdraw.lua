@@ -11,12 +11,12 @@ if held[1] ~= ARGV[1] or (tonumber(held[2]) or 0) > tonumber(ARGV[2]) then
 end
 redis.call('DEL', KEYS[1])
 -- As if it had never been: whoever had the key before may be given back to this node.
-local before = redis.call('HMGET', KEYS[2], 'before', 'before_lessee')
+local before = redis.call('HMGET', KEYS[2], 'before', 'before_lessee', 'before_under')
 if before[1] and before[1] ~= '' then
-    redis.call('HSET', KEYS[2], 'granted', before[1], 'lessee', before[2])
+    redis.call('HSET', KEYS[2], 'granted', before[1], 'lessee', before[2], 'under', before[3])
 else
-    redis.call('HDEL', KEYS[2], 'granted')
+    redis.call('HDEL', KEYS[2], 'granted', 'under')
 end
-redis.call('HDEL', KEYS[2], 'before', 'before_lessee')
+redis.call('HDEL', KEYS[2], 'before', 'before_lessee', 'before_under')
 tell(ARGV[3], ARGV[4])
 return 1

@@ -82,9 +82,10 @@ impl<const N: usize> Steps<'_, N> {
                 }
                 there.restarted = false;
                 if there.before == 0 || !setup.leaves_out(Rule::BeforeTheLastVote) {
-                    there.before = there.granted;
+                    (there.before, there.before_under) = (there.granted, there.under);
                 }
                 (there.holder, there.granted, there.held) = (name, name, there.counter);
+                there.under = there.counter;
                 there.round = round;
             }
             there.round = there.round.max(round);
@@ -145,7 +146,7 @@ impl<const N: usize> Steps<'_, N> {
         self.then_in_spite_of(violation, Step::Arrives(Message::PutBack, place, node), |state| {
             let there = &mut state.nodes[node];
             (there.holder, there.granted, there.held) = (name(place), name(place), claim.token);
-            there.round = BEYOND;
+            (there.under, there.round) = (claim.token, BEYOND);
             there.counter = there.counter.max(claim.token);
             state.put_backs -= 1;
             if counts {
@@ -161,6 +162,7 @@ impl<const N: usize> Steps<'_, N> {
             let there = &mut state.nodes[node];
             if there.holder == name(place) && (any || there.round <= round) {
                 (there.holder, there.granted, there.before) = (0, there.before, 0);
+                (there.under, there.before_under) = (there.before_under, 0);
             }
             there.links[place].withdrawals &= !(1 << round);
         });
@@ -172,10 +174,13 @@ impl<const N: usize> Steps<'_, N> {
             let there = &mut state.nodes[node];
             let nobody_came = there.holder == 0 && !there.is_followed(place, claim);
             if there.holder == name(place) || nobody_came {
+                if there.holder == name(place) || there.granted == name(place) {
+                    there.under = claim.token;
+                }
                 (there.holder, there.last) = (0, name(place));
                 there.links[place].freed = Freed::Released;
             } else if there.holder != 0 && there.before == name(place) {
-                there.last = name(place);
+                (there.last, there.before_under) = (name(place), claim.token);
                 there.links[place].freed = Freed::Released;
             } else {
                 there.links[place].freed = Freed::Nothing;
@@ -202,14 +207,18 @@ impl<const N: usize> Steps<'_, N> {
 impl Node {
     /// Whether another grant was counted there after that of `claim`.
     fn is_followed(&self, place: usize, claim: Claim) -> bool {
-        self.counter > claim.token && self.granted != 0 && self.granted != name(place)
+        self.under > claim.token && self.granted != 0 && self.granted != name(place)
     }
 }
 
 /// Whether the token is there afterwards, and with it the key.
 fn write_back<const N: usize>(state: &mut State<N>, place: usize, node: usize, token: u8) -> bool {
     let there = &mut state.nodes[node];
-    if there.holder != name(place) || there.held > token {
+    if there.holder != name(place) {
+        return false;
+    }
+    there.under = token;
+    if there.held > token {
         return false;
     }
     there.held = token;
@@ -223,6 +232,7 @@ fn extend<const N: usize>(setup: &Setup<N>, state: &mut State<N>, place: usize, 
     let claim = state.claims[place];
     let there = &mut state.nodes[node];
     there.counter = there.counter.max(claim.token);
+    there.under = claim.token;
     there.links[place].beat = Beat::Extended;
     if !setup.leaves_out(Rule::ExtendedIsNotWithdrawn) {
         there.round = BEYOND;

@@ -101,7 +101,9 @@ fn node_word(node: &Node, order: &[usize; MOST_CLAIMS]) -> u128 {
     }
     word.put(u8::from(node.restarted), 1);
     word.put(renamed(node.last), 2);
+    word.put(node.before_under, 4);
     word.put(known(node.before), 3);
+    word.put(node.under, 4);
     word.put(known(node.granted), 3);
     word.put(node.counter, 4);
     word.put(node.round, 2);
@@ -118,7 +120,9 @@ fn node(word: u128) -> Node {
         round: word.take(2),
         counter: word.take(4),
         granted: word.take(3),
+        under: word.take(4),
         before: word.take(3),
+        before_under: word.take(4),
         last: word.take(2),
         restarted: word.take(1) == 1,
         awaited: 0,

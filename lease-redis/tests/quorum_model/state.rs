@@ -29,8 +29,11 @@ pub(crate) struct Node {
     pub(crate) counter: u8,
     /// Whose claim was granted last, as far as it knows: a name, zero, or `ANOTHER`.
     pub(crate) granted: u8,
-    /// What that was before the last vote.
+    /// The token of that grant, as far as it was told.
+    pub(crate) under: u8,
+    /// What these two were before the last vote.
     pub(crate) before: u8,
+    pub(crate) before_under: u8,
     pub(crate) last: u8,
     /// Its counter was lost with its memory.
     pub(crate) restarted: bool,
@@ -168,7 +171,7 @@ impl<const N: usize> State<N> {
             let claim = &mut first.claims[0];
             (claim.phase, claim.token, claim.may_ask_again) = (Phase::Granted, 1, false);
             for node in &mut first.nodes[..skewed] {
-                *node = Node { holder: 1, held: 1, counter: 1, granted: 1, ..*node };
+                *node = Node { holder: 1, held: 1, counter: 1, granted: 1, under: 1, ..*node };
             }
         }
         let mut all = vec![first];
@@ -242,13 +245,19 @@ impl<const N: usize> State<N> {
             if !node.may_be_withdrawn(&self.claims) {
                 node.round = 0;
                 if !setup.leaves_out(Rule::BeforeTheLastVote) {
-                    node.before = 0;
+                    (node.before, node.before_under) = (0, 0);
                 }
             }
-            // A claim that asks once, and is not put back, never meets its own name.
+            // A claim that asks once, and is neither put back nor released, never meets its own name.
             let asks_again = if setup.asks_again { setup.withdrawing } else { 0 };
             if usize::from(node.granted) > setup.lasting.max(asks_again) {
                 node.granted = if setup.lasting > 0 { ANOTHER } else { 0 };
+            }
+            if node.granted == 0 {
+                node.under = 0;
+            }
+            if node.before == 0 {
+                node.before_under = 0;
             }
         }
         if self.restarts == 0 && self.nodes.iter().all(|node| !node.restarted) {

@@ -13,6 +13,7 @@ const WITHDRAW: &str = include_str!("../../src/scripts/withdraw.lua");
 const ADOPT: &str = include_str!("../../src/scripts/adopt.lua");
 const RELEASE: &str = include_str!("../../src/scripts/release.lua");
 const PUT_BACK: &str = include_str!("../../src/scripts/put_back.lua");
+const RAISE: &str = include_str!("../../src/scripts/raise.lua");
 const HEARTBEAT: &str = include_str!("../../src/scripts/heartbeat.lua");
 
 const DAY: &str = "86400000";
@@ -62,6 +63,14 @@ impl Node {
 
     fn release(&mut self, nonce: &str, token: &str) -> bool {
         self.run(RELEASE, &[nonce, token, "", DAY, "1", "PUBLISH", "freed"])
+    }
+
+    fn raise(&mut self, nonce: &str, token: &str) -> bool {
+        self.run(RAISE, &[nonce, token, DAY])
+    }
+
+    fn run_out(&mut self) {
+        let _: () = redis::cmd("DEL").arg("{job}").query(&mut self.connection).unwrap();
     }
 
     fn put_back(&mut self, nonce: &str, token: &str) -> bool {
@@ -139,7 +148,7 @@ fn a_release_is_remembered_beneath_a_vote_that_is_withdrawn() {
     let Some(mut node) = Node::start() else { return };
     let [_, token] = node.obtain("n1", "1");
     // It runs out on this node alone, which votes for another before the release arrives.
-    let _: () = redis::cmd("DEL").arg("{job}").query(&mut node.connection).unwrap();
+    node.run_out();
     assert_eq!(node.obtain("n2", "1")[0], "granted");
     assert!(!node.release("n1", &token), "the key is another's");
     assert!(node.holds("n2"));
@@ -153,11 +162,62 @@ fn a_release_is_remembered_beneath_a_vote_that_is_withdrawn() {
 fn a_grant_that_was_not_released_is_put_back_after_the_vote_was_withdrawn() {
     let Some(mut node) = Node::start() else { return };
     let [_, token] = node.obtain("n1", "1");
-    let _: () = redis::cmd("DEL").arg("{job}").query(&mut node.connection).unwrap();
+    node.run_out();
     assert_eq!(node.obtain("n2", "1")[0], "granted");
     assert!(!node.put_back("n1", &token), "the key is another's");
     assert!(node.withdraw("n2", "1"));
 
     assert!(node.put_back("n1", &token));
     assert!(node.holds("n1"));
+}
+
+/// How a node is told what token the grant is under that it counted further for.
+fn given_back_after_it_counted_further(tell: impl FnOnce(&mut Node, &str)) {
+    let Some(mut node) = Node::start() else { return };
+    let [_, counted] = node.obtain("n1", "1");
+    let agreed = (counted.parse::<u64>().unwrap() - 10).to_string();
+    let next = (counted.parse::<u64>().unwrap() - 9).to_string();
+    tell(&mut node, &agreed);
+    node.run_out();
+
+    assert!(node.put_back("n2", &next), "it came after what was granted here");
+    node.run_out();
+    assert!(!node.put_back("n1", &agreed), "it was followed here");
+}
+
+#[test]
+fn a_grant_is_put_back_on_a_node_that_counted_further_for_the_one_before() {
+    given_back_after_it_counted_further(|node, agreed| {
+        node.raise("n1", agreed);
+    });
+    given_back_after_it_counted_further(|node, agreed| {
+        let answers: Vec<String> = node.run(HEARTBEAT, &[DAY, "n1", "1", TTL, agreed]);
+        assert_eq!(answers, ["extended"]);
+    });
+    given_back_after_it_counted_further(|node, agreed| assert!(node.release("n1", agreed)));
+    given_back_after_it_counted_further(|node, agreed| {
+        node.run_out();
+        assert!(node.release("n1", agreed));
+    });
+    given_back_after_it_counted_further(|node, agreed| {
+        node.raise("n1", agreed);
+        node.run_out();
+        node.obtain("n9", "1");
+        assert!(node.withdraw("n9", "1"));
+    });
+    given_back_after_it_counted_further(|node, agreed| {
+        node.run_out();
+        node.obtain("n9", "1");
+        node.release("n1", agreed);
+        assert!(node.withdraw("n9", "1"));
+    });
+}
+
+#[test]
+fn a_grant_is_not_put_back_on_a_node_that_counted_further_and_was_told_nothing() {
+    let Some(mut node) = Node::start() else { return };
+    let [_, counted] = node.obtain("n1", "1");
+    node.run_out();
+    let before = (counted.parse::<u64>().unwrap() - 1).to_string();
+    assert!(!node.put_back("n0", &before), "it may have been followed");
 }

@@ -71,10 +71,20 @@ pub(crate) async fn obtain(store: &dyn LockStore, lessee: &str) -> Grant {
     claims::obtain(store, &key(), lessee, TTL).await
 }
 
-/// The same, once every server has heard of it: a quorum answers as soon as a majority has.
+/// The same, once every server has heard of it: a quorum answers as soon as a majority has, and
+/// one that did not hear the claim is told by a heartbeat.
 pub(crate) async fn obtain_on_all(store: &dyn LockStore, servers: &[RedisServer]) -> Grant {
     let grant = obtain(store, "a").await;
-    eventually("all have it", async || servers.iter().all(has_it).then_some(())).await;
+    let mut number = 0;
+    eventually("all have it", async || {
+        if servers.iter().all(has_it) {
+            return Some(());
+        }
+        number += 1;
+        store.heartbeat(&grant, Beat::new(number)).await.ok();
+        None
+    })
+    .await;
     grant
 }
 

@@ -31,6 +31,8 @@ struct Book {
     beats: BTreeMap<(usize, String), u64>,
     /// Whose grants a server has counted of a key, in order, but for those that were taken back.
     counted: BTreeMap<(usize, String), Vec<(String, u64)>>,
+    /// What tokens the holders of grants tell, by nonce: servers may have counted further.
+    told: BTreeMap<String, u64>,
     /// Whose release was the last that a server heard of a key.
     released: BTreeMap<(usize, String), String>,
 }
@@ -73,6 +75,10 @@ impl Clerk {
         let key = key_of(&ran.keys[0]);
         let argument = |place: usize| std::str::from_utf8(&ran.arguments[place]).unwrap();
         let done = *ran.reply == Reply::Number(1);
+        if let "raise" | "release" = ran.script {
+            let told = argument(1).parse().unwrap();
+            self.book.lock().unwrap().told.insert(argument(0).to_owned(), told);
+        }
         match ran.script {
             "obtain" => {
                 if ran.reply.word(0) == Some("granted") {
@@ -222,15 +228,18 @@ impl Clerk {
             _ => (),
         }
         let mut book = self.book.lock().unwrap();
-        let counted = book.counted.entry((ran.place, key.to_owned())).or_default();
-        if let Some((later, larger)) = counted.last()
+        let Book { counted, told, .. } = &mut *book;
+        let counted = counted.entry((ran.place, key.to_owned())).or_default();
+        if let Some((later, further)) = counted.last()
             && later != nonce
-            && *larger > token
         {
-            self.ledger.violated(format!(
-                "a key was taken for nobody: {put_back} under token {token}, after {later} under \
-                 token {larger}"
-            ));
+            let larger = told.get(later).unwrap_or(further).min(further);
+            if *larger > token {
+                self.ledger.violated(format!(
+                    "a key was taken for nobody: {put_back} under token {token}, after {later} \
+                     under token {larger}"
+                ));
+            }
         }
         counted.push((nonce.to_owned(), token));
     }
@@ -246,6 +255,7 @@ impl Clerk {
                 continue;
             }
             let (nonce, beat) = (argument(0), argument(1).parse().unwrap());
+            book.told.insert(nonce.to_owned(), argument(3).parse().unwrap());
             let last = book.beats.entry((ran.place, nonce.to_owned())).or_insert(beat);
             if beat < *last && ran.until[2 * place] < ran.before.until[2 * place] {
                 self.ledger.violated(format!(

@@ -73,14 +73,15 @@ fn a_grant_put_back_over_another_is_found() {
 /// The key would be taken for nobody.
 #[test]
 fn a_grant_put_back_after_another_is_found() {
-    let condition = "\n    or is_followed(past[1], past[2], ARGV[1], tonumber(ARGV[3]))";
+    let condition = "\n    or is_followed(KEYS[2], ARGV[1], tonumber(ARGV[3]))";
     put_back_late("put back after another", &edition("put_back", condition, ""));
 }
 
 /// The key would be taken for nobody.
 #[test]
 fn a_grant_put_back_after_its_release_is_found() {
-    let edition = edition("put_back", " or past[3] == ARGV[1]", "");
+    let edition =
+        edition("put_back", "\n    or redis.call('HGET', KEYS[2], 'last') == ARGV[1]", "");
     put_back_late("put back after its release", &edition);
 }
 

@@ -43,6 +43,21 @@ async fn five_hundred_kills_lose_nothing() {
 /// How many exporters there are at once.
 const EXPORTERS: u64 = 3;
 
+/// Where an exporter may die, in the order of an export.
+const STEPS: [&str; 11] = [
+    "before enqueue",
+    "after enqueue",
+    "after take",
+    "before read",
+    "after read",
+    "before put",
+    "after put",
+    "before remove",
+    "after remove",
+    "before finish",
+    "after finish",
+];
+
 /// How often a source has something to append.
 const PACE: Duration = Duration::from_millis(20);
 
@@ -92,7 +107,7 @@ async fn kill(kills: u64) {
     assert_eq!(known, (1..=appended).collect(), "neither sent nor pending; seed {seed}");
 
     // One that nobody kills sends what is left.
-    let last = exporter(&scene.server, "last", 0);
+    let last = exporter(&scene.server, "last", "none", 0);
     let drained = async {
         while buffer.pending().await.unwrap() > 0 {
             sleep(Duration::from_millis(20)).await;
@@ -112,8 +127,12 @@ async fn kill(kills: u64) {
         arrived.len() - distinct.len(),
         left.len()
     );
-    for (end, count) in ends {
+    for (end, count) in &ends {
         println!("  {count:4} {end}");
+    }
+    // Of many, some died at each step.
+    for step in STEPS.iter().filter(|_| kills >= 500) {
+        assert!(ends.contains_key(&format!("at \"{step}\"")), "nobody died {step}: {ends:?}");
     }
 }
 
@@ -122,7 +141,7 @@ async fn produce(scene: Arc<Scene>, buffer: RedisBuffer) -> u64 {
     let mut appended = 0;
     while scene.died.load(Ordering::SeqCst) < scene.kills {
         // No more than is sent in a moment: those who are killed all the time get little done.
-        if buffer.pending().await.unwrap() > 200 {
+        if buffer.pending().await.unwrap() > 40 {
             sleep(PACE).await;
             continue;
         }
@@ -149,16 +168,17 @@ async fn keep_killing(scene: Arc<Scene>, berth: u64, mut chance: StdRng) -> Vec<
             return ends;
         }
         // Half of them kill themselves exactly at a step; the others are killed while they go on.
-        let steps = chance.random_range(1..=24);
+        let step = STEPS[chance.random_range(0..STEPS.len())];
+        let times = chance.random_range(1..=3);
         let by_itself = chance.random_bool(0.5);
         let name = format!("exporter-{berth}.{life}");
-        let mut process = exporter(&scene.server, &name, if by_itself { steps } else { 0 });
+        let mut process = exporter(&scene.server, &name, step, if by_itself { times } else { 0 });
         let mut lines = BufReader::new(process.stdout.take().unwrap()).lines();
         let (mut last, mut seen) = ("ready".to_owned(), 0);
         while let Ok(Some(line)) = lines.next_line().await {
-            seen += u64::from(line != "ready");
+            seen += u64::from(line == step);
             last = line;
-            if !by_itself && seen == steps {
+            if !by_itself && last == step && seen == times {
                 // Somewhere between this step and the next one.
                 let moment = chance.random_range(0..2_000);
                 sleep(Duration::from_micros(moment)).await;
@@ -180,9 +200,9 @@ async fn keep_killing(scene: Arc<Scene>, berth: u64, mut chance: StdRng) -> Vec<
     ends
 }
 
-fn exporter(server: &RedisServer, name: &str, steps: u64) -> tokio::process::Child {
+fn exporter(server: &RedisServer, name: &str, step: &str, times: u64) -> tokio::process::Child {
     Command::new(env!("CARGO_BIN_EXE_lease-exporter"))
-        .args([&server.url(), name, &steps.to_string()])
+        .args([&server.url(), name, step, &times.to_string()])
         .stdout(Stdio::piped())
         .kill_on_drop(true)
         .spawn()

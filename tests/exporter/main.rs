@@ -1,8 +1,9 @@
 //! A process that exports until it is killed, or kills itself at a step it was told.
 //!
-//! `lease-exporter URL NAME STEPS` tells on standard output each step that it is about to take, and
-//! that it has taken; at the `STEPS`th it sends itself SIGKILL, with 0 never. What it sends goes to
-//! the list `sink` of the same Redis: token, name, and the ids of a record's events.
+//! `lease-exporter URL NAME STEP TIMES` tells on standard output each step that it is about to take,
+//! and that it has taken; when it has told `STEP` for the `TIMES`th time, it sends itself SIGKILL, with
+//! 0 never. What it sends goes to the list `sink` of the same Redis: token, name, and the ids of a
+//! record's events.
 #![expect(
     clippy::expect_used,
     clippy::print_stdout,
@@ -26,9 +27,9 @@ use self::telling::{ListSink, Steps, Telling};
 #[tokio::main(flavor = "current_thread")]
 async fn main() {
     let mut arguments = std::env::args().skip(1);
-    let mut next = || arguments.next().expect("URL NAME STEPS");
-    let (url, name, steps) = (next(), next(), next());
-    let steps = Arc::new(Steps::dying_at(steps.parse().expect("a number of steps")));
+    let mut next = || arguments.next().expect("URL NAME STEP TIMES");
+    let (url, name, step, times) = (next(), next(), next(), next());
+    let steps = Arc::new(Steps::dying_at(step, times.parse().expect("a number of times")));
 
     let store = RedisStore::connect(&url).await.expect("Redis");
     let link = RedisLink::connect(&url).await.expect("Redis");

@@ -18,18 +18,20 @@ use tokio::sync::OnceCell;
 
 #[derive(Debug)]
 pub(crate) struct Steps {
-    taken: AtomicU64,
-    last: u64,
+    last: String,
+    times: u64,
+    told: AtomicU64,
 }
 
 impl Steps {
-    pub(crate) fn dying_at(last: u64) -> Self {
-        Self { taken: AtomicU64::new(0), last }
+    /// Ends with the `times`th of the steps that are called `last`; never, if that is 0.
+    pub(crate) fn dying_at(last: String, times: u64) -> Self {
+        Self { last, times, told: AtomicU64::new(0) }
     }
 
     fn take(&self, what: &str) {
         println!("{what}");
-        if self.taken.fetch_add(1, Ordering::SeqCst) + 1 == self.last {
+        if what == self.last && self.told.fetch_add(1, Ordering::SeqCst) + 1 == self.times {
             // Nothing runs after that.
             let _ = kill_process(getpid(), Signal::KILL);
         }

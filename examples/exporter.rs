@@ -15,7 +15,7 @@ use lease_examples::export_parts::{open, open_sink};
 use lease_examples::orders::{FileDeadLetters, FileSink, Orders, compare, read};
 use lease_examples::{Failure, Timeline, end, sentence, show};
 use lease_scheduler::export::{
-    Appended, Event, Exporter, Flushed, Intake, Operator, PutIn, Scheduled, Sink, Worked,
+    Appended, Event, Exporter, Flushed, Intake, Operator, PutIn, Scheduled, Worked,
 };
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, BufReader};
 use tokio::process::{Child, Command};
@@ -167,19 +167,25 @@ async fn obey(arguments: Arguments, order: Order) -> Result<ExitCode, Failure> {
 
 /// What a cron job does on one machine, and a worker on another.
 async fn send(exporter: &Exporter) -> Result<String, Failure> {
-    match exporter.schedule_job().await? {
-        Scheduled::Enqueued(_) => (),
+    let ours = match exporter.schedule_job().await? {
+        Scheduled::Enqueued(id) => id,
         Scheduled::Held(holder) => return Ok(format!("no job: {} exports", holder.lessee)),
         _ => return Ok("no job: export is disabled".to_owned()),
+    };
+    loop {
+        let worked = exporter.run_next_job(PACE).await?;
+        match &worked {
+            Worked::Done(id, exported) if *id == ours => {
+                return Ok(format!(
+                    "{worked}, {} came from buckets, {} were left out, {} failed",
+                    exported.collected, exported.bad, exported.failed
+                ));
+            }
+            Worked::Idle => return Ok(format!("job {ours} is worked on elsewhere")),
+            // One that was left behind by somebody who was killed: it comes again after ours.
+            _ => show(worked),
+        }
     }
-    let worked = exporter.run_next_job(PACE).await?;
-    Ok(match &worked {
-        Worked::Done(_, exported) => format!(
-            "{worked}, {} came from buckets, {} were left out, {} failed",
-            exported.collected, exported.bad, exported.failed
-        ),
-        _ => worked.to_string(),
-    })
 }
 
 async fn run(arguments: Arguments) -> Result<ExitCode, Failure> {

@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use lease_core::{LeaseOptions, Lessee, Locker};
 use lease_redis::RedisStore;
-use lease_scheduler::export::{Capacity, Exporter, Parts, RedisBuffer, Retries};
+use lease_scheduler::export::{Capacity, Exporter, Parts, RedisBuffer, Retries, Worked};
 use lease_scheduler::queue::RedisQueue;
 use lease_scheduler::{RedisLink, TableSwitch};
 use tokio::time::sleep;
@@ -54,6 +54,10 @@ async fn main() {
 
     println!("ready");
     loop {
+        // First what the dead have left: whoever schedules another job takes the lease from theirs.
+        while let Ok(Worked::Done(..) | Worked::Returned(..)) =
+            exporter.run_next_job(Duration::ZERO).await
+        {}
         // Whether it fails is the judge's to see, by what arrives.
         let scheduled = exporter.schedule_job().await;
         drop((scheduled, exporter.run_next_job(Duration::ZERO).await));

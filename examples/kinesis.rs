@@ -58,5 +58,8 @@ pub(crate) fn firehose_client() -> Result<aws_sdk_firehose::Client, Failure> {
 }
 
 fn variable(name: &str) -> Result<String, Failure> {
-    std::env::var(name).map_err(|_missing| format!("{name} is not set").into())
+    let wanted = "AWS_REGION, AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY";
+    std::env::var(name).map_err(|_missing| {
+        format!("{name} is not set: to read a stream in AWS, set {wanted}").into()
+    })
 }

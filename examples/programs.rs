@@ -210,6 +210,16 @@ fn two_workers_two_shards_and_a_short_ttl_are_enough() {
     is_proved(&run("shards", &["--workers", "2", "--shards", "2", "--ttl", "0.5"]));
 }
 
+#[test]
+fn more_workers_than_shards_end_as_well() {
+    let ended = run("shards", &["--workers", "20", "--shards", "3", "--ttl", "0.5"]);
+
+    is_proved(&ended);
+    for told in ["21 workers share 3 shards", "is KILLED", "worker-1 has handed over everything"] {
+        assert!(ended.stdout.contains(told), "{told}: {ended:?}");
+    }
+}
+
 fn is_proved(ended: &Ended) {
     assert_eq!(ended.code, Some(0), "{ended:?}");
     let verdict = ended.last_line();
@@ -459,15 +469,40 @@ fn nightly_job_refuses_bad_input_in_one_sentence() {
 
 #[test]
 fn shards_refuses_bad_input_in_one_sentence() {
-    let cases: [(&[&str], &str); 8] = [
-        (&["--workers", "1"], "1 workers are out of range: 2 to 20"),
-        (&["--workers", "1000000"], "1000000 workers are out of range"),
-        (&["--shards", "1"], "1 shards are out of range: 2 to 200"),
-        (&["--ttl", "0"], "ttl 0ns is out of range: a ttl is 100 ms to a day"),
-        (&["--ttl", "nan"], "ttl NaN is not a length in seconds"),
-        (&["--store", "postgres://x"], "store \"postgres://x\" is not known"),
-        (&["--store", "redis://a:1,b:1,c:1"], "is a quorum, which keeps no records"),
+    let workers = ": a number from 2 to 20, since one is killed and another stops";
+    let shards = ": a number from 2 to 200, since two are merged";
+    let ttl = ": a number of seconds from 0.1 to 86400";
+    let name = ": a name of 1 to 128 letters, digits, \"_\", \".\" and \"-\", or an ARN, arn:";
+    let long = "o".repeat(129);
+    let cases: [(&[&str], &str); 25] = [
+        (&["--workers", "1"], workers),
+        (&["--workers", "1000000"], workers),
+        (&["--workers", "-3"], workers),
+        (&["--workers", "many"], workers),
+        (&["--workers", ""], workers),
+        (&["--shards", "1"], shards),
+        (&["--shards", "201"], shards),
+        (&["--shards", "70000"], shards),
+        (&["--shards", "-1"], shards),
+        (&["--shards", "2.5"], shards),
+        (&["--ttl", "0"], ttl),
+        (&["--ttl", "1e9"], ttl),
+        (&["--ttl", "-1"], ttl),
+        (&["--ttl", "nan"], ttl),
+        (&["--ttl", "2s"], ttl),
+        (&["--stream", ""], name),
+        (&["--stream", "all orders"], name),
+        (&["--stream", &long], name),
+        (&["--stream", "arn:aws:sqs:eu-west-1:123456789012:orders"], name),
         (&["--stream", "orders"], if cfg!(feature = "aws") { "is not set" } else { "is in AWS" }),
+        (
+            &["--stream", "orders", "--shards", "3"],
+            "'--stream <NAME>' cannot be used with '--shards <NUMBER>'",
+        ),
+        (&["--store", "postgres://x"], "store \"postgres://x\" is not known: it is \"memory\""),
+        (&["--store", "dynamodb://h:1"], "names no table: it is \"dynamodb://HOST:PORT/TABLE\""),
+        (&["--store", ""], "store \"\" is not known: it is \"memory\""),
+        (&["--store", "redis://a:1,b:1,c:1"], "is a quorum, which keeps no records"),
     ];
 
     refused_in_one_sentence("shards", &cases);
@@ -499,7 +534,10 @@ fn refused_in_one_sentence(example: &str, cases: &[(&[&str], &str)]) {
 
         assert_eq!(ended.code, Some(2), "{arguments:?}: {ended:?}");
         assert_eq!(ended.stdout, "", "{arguments:?}");
-        assert_eq!(ended.stderr.lines().count(), 1, "{arguments:?}: {ended:?}");
-        assert!(ended.stderr.contains(sentence), "{arguments:?}: {ended:?}");
+        // Where an option is not understood, it is followed by the way to the others.
+        let told = ended.stderr.split("\n\nUsage:").next().unwrap_or_default();
+        let told = told.split("\n\nFor more").next().unwrap_or_default().trim_end();
+        assert_eq!(told.lines().count(), 1, "{arguments:?}: {ended:?}");
+        assert!(told.contains(sentence), "{arguments:?}: {ended:?}");
     }
 }

@@ -15,6 +15,7 @@ mod position;
 mod processor;
 mod reader;
 mod record;
+mod resting;
 mod row;
 mod running;
 mod settings;

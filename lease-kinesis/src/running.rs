@@ -22,6 +22,7 @@ use crate::names::RowName;
 use crate::plan::{Member, Standing, plan_amid};
 use crate::position::Position;
 use crate::processor::ProcessorError;
+use crate::resting::Resting;
 use crate::row::ShardRow;
 use crate::shard_task::{Ended, Order, ShardTask};
 use crate::snapshot::Snapshot;
@@ -42,6 +43,8 @@ pub(crate) struct Running {
     surplus: Surplus,
     /// What is free and for others to take, and since when this worker has seen that.
     free: BTreeMap<LeaseKey, Instant>,
+    /// What the stream did not have, though its row is there.
+    resting: Resting,
     tasks: JoinSet<(LeaseKey, Option<Ended>)>,
     reading: BTreeMap<LeaseKey, watch::Sender<Order>>,
     out_of_time: CancellationToken,
@@ -66,6 +69,7 @@ impl Running {
             members: Vec::new(),
             surplus: Surplus::default(),
             free: BTreeMap::new(),
+            resting: Resting::default(),
             tasks: JoinSet::new(),
             reading: BTreeMap::new(),
             out_of_time: CancellationToken::new(),
@@ -136,20 +140,33 @@ impl Running {
 
     /// Looks at all rows, and does what is its own part.
     async fn tick(&mut self, begun: Instant) -> Looked {
-        if let Err(cause) = self.be_there().await {
-            let cause = &cause as &dyn std::error::Error;
-            warn!(error = cause, "worker's own row not written");
+        let is_there = match self.be_there().await {
+            Ok(()) => self.row.is_some(),
+            Err(cause) => {
+                let cause = &cause as &dyn std::error::Error;
+                warn!(error = cause, "worker's own row not written");
+                false
+            }
+        };
+        // Who leaves need not be there for the others to give them what it has.
+        if !is_there && self.deadline.is_none() {
             return Looked::InVain;
         }
-        if self.row.is_none() {
+        let Some(mut snapshot) = self.look().await else {
+            if self.deadline.is_some() {
+                self.act(self.give_all_to_anybody()).await;
+            }
             return Looked::InVain;
-        }
-        let Some(mut snapshot) = self.look().await else { return Looked::InVain };
-        let seen = std::mem::take(&mut snapshot.members);
+        };
+        let mut seen = std::mem::take(&mut snapshot.members);
+        // What it is itself, it knows better than its row.
+        let me = &self.worker.me;
+        seen.iter_mut().filter(|member| member.name == me.name).for_each(|own| own.clone_from(me));
         let mut members = self.sightings.look(seen, begun, self.settling());
         members.sort_by(|one, other| one.name.cmp(&other.name));
         self.synchronise(&snapshot, &members);
         let held = snapshot.placement();
+        self.resting.keep(&held);
         let planned = plan_amid(&snapshot.reshaping(), &held, &members);
         let reading = self.reading.keys().cloned().collect();
         let mut decision = decide(&self.worker.me.name, &reading, &held, &planned);
@@ -160,7 +177,7 @@ impl Running {
         debug!(?decision, members = self.members.len(), "tick");
         let looked = self.compare_free(&held, &decision);
         self.act(decision).await;
-        looked
+        if is_there { looked } else { Looked::InVain }
     }
 
     /// Whether what is free for others has been so for a while. If not, who is to take it may have
@@ -184,9 +201,21 @@ impl Running {
 
     async fn look(&self) -> Option<Snapshot> {
         let settings = &self.worker.settings;
+        let stopping = &self.worker.stopping;
         let look = Snapshot::take(&*settings.table, &settings.application);
         // What takes longer says nothing of the present. A store may also not answer at all.
-        let Ok(looked) = timeout(settings.options.ttl(), look).await else {
+        // Who leaves has shards to give away meanwhile.
+        let is_leaving = self.deadline.is_some();
+        let patience = if is_leaving { settings.tick() } else { settings.options.ttl() };
+        let in_time = timeout(patience, look);
+        let looked = select! {
+            biased;
+            // Who is to stop has no time to lose with what may take so long; it looks once more.
+            () = stopping.cancelled(), if self.deadline.is_none() => return None,
+            () = until(self.deadline) => return None,
+            looked = in_time => looked,
+        };
+        let Ok(looked) = looked else {
             warn!("rows not read in time, nothing is concluded from that");
             return None;
         };
@@ -203,28 +232,44 @@ impl Running {
         }
     }
 
+    /// What is left to who leaves and cannot find out who should have what: each is then taken by
+    /// the worker that it is planned for.
+    fn give_all_to_anybody(&self) -> Decision {
+        let to = |order: &watch::Sender<Order>| match &*order.borrow() {
+            Order::Give(to) => to.clone(),
+            Order::Read => None,
+        };
+        let give = self.reading.iter().map(|(key, order)| (key.clone(), to(order))).collect();
+        Decision { give, ..Decision::default() }
+    }
+
     async fn act(&mut self, decision: Decision) {
         let most = self.worker.settings.most_hand_overs.unwrap_or(usize::MAX);
         let given: BTreeMap<_, _> = decision.give.into_iter().collect();
-        let mut under_way = 0;
+        let gives = |order: &watch::Sender<Order>| matches!(&*order.borrow(), Order::Give(_));
+        // What is under way goes on, and what is to begin waits for it.
+        let to_be_given = given.keys().filter_map(|key| self.reading.get(key));
+        let mut under_way = to_be_given.filter(|order| gives(order)).count();
         for (key, order) in &self.reading {
             let wanted = given.get(key).map_or(Order::Read, |to| Order::Give(to.clone()));
-            let gives = matches!(&*order.borrow(), Order::Give(_));
-            let may = wanted == Order::Read || gives || under_way < most;
-            under_way += usize::from(wanted != Order::Read && may);
-            if may {
-                order.send_if_modified(|order| std::mem::replace(order, wanted.clone()) != wanted);
+            if wanted != Order::Read && !gives(order) {
+                if under_way >= most {
+                    continue;
+                }
+                under_way += 1;
             }
+            order.send_if_modified(|order| std::mem::replace(order, wanted.clone()) != wanted);
         }
         self.expected.are(decision.expect, &self.worker.settings.table);
         self.claim(decision.claim).await;
     }
 
-    /// Obtains `keys`, as far as they are free, and begins to read.
-    async fn claim(&mut self, keys: Vec<LeaseKey>) {
+    /// Obtains `keys`, as far as they are free and do not rest, and begins to read.
+    async fn claim(&mut self, mut keys: Vec<LeaseKey>) {
         if self.deadline.is_some() {
             return;
         }
+        keys.retain(|key| !self.resting.rests(key, now()));
         let attempts = keys.into_iter().map(|key| {
             let locker = self.worker.locker.clone();
             async move {
@@ -303,6 +348,8 @@ impl Running {
             // Its row goes with the next look at the stream, which is due.
             Some(Ended::Gone) => {
                 self.synchronised = None;
+                let settings = &self.worker.settings;
+                self.resting.is_gone(key, now(), |times| settings.backoff(times));
                 false
             }
             Some(Ended::StopWorker(cause)) => {

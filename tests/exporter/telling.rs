@@ -44,12 +44,12 @@ pub(crate) struct Telling<T> {
     steps: Arc<Steps>,
 }
 
-impl<T> Telling<T> {
+impl<T: Sync> Telling<T> {
     pub(crate) fn new(inner: T, steps: &Arc<Steps>) -> Self {
         Self { inner, steps: Arc::clone(steps) }
     }
 
-    async fn step<A>(&self, what: &str, call: impl Future<Output = A>) -> A {
+    async fn step<A>(&self, what: &str, call: impl Future<Output = A> + Send) -> A {
         self.steps.take(&format!("before {what}"));
         let answer = call.await;
         self.steps.take(&format!("after {what}"));

@@ -2,8 +2,6 @@
 //! lease-scheduler itself.
 #![expect(
     clippy::unwrap_used,
-    clippy::panic,
-    clippy::indexing_slicing,
     clippy::print_stdout,
     reason = "a test that cannot go on fails, and figures are printed"
 )]

@@ -39,7 +39,9 @@ fn program(example: &str) -> PathBuf {
 
 fn run(example: &str, arguments: &[&str]) -> Ended {
     let mut command = Command::new(program(example));
-    let output = command.args(arguments).output().expect("the example starts");
+    // What they write without being told where, is not left in the sources.
+    command.args(arguments).current_dir(env!("CARGO_TARGET_TMPDIR"));
+    let output = command.output().expect("the example starts");
     Ended {
         code: output.status.code(),
         stdout: String::from_utf8(output.stdout).expect("examples print UTF-8"),

@@ -54,7 +54,12 @@ impl Clients {
         let Some(provider) = self.shared.credentials_provider() else { return failure };
         match provider.provide_credentials().await {
             Ok(_) => failure,
-            Err(source) => Failure::other(NoCredentials { source: source.into() }),
+            Err(source) => {
+                // The SDK tells in lines of their own where it has looked.
+                let text = Failure::other(source).to_string();
+                let source = text.lines().map(str::trim).collect::<Vec<_>>().join("; ");
+                Failure::other(NoCredentials { source: source.into() })
+            }
         }
     }
 

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt;
-use lease_core::{Lease, Lessee};
+use lease_core::{Lease, Lessee, Written};
 use tokio::select;
 use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
@@ -91,6 +91,9 @@ impl ShardTask {
             Ok(counted) => drop(counted),
             Err(broken) => return self.end(broken).await,
         }
+        if let Err(broken) = self.begin_at_a_time().await {
+            return self.end(broken).await;
+        }
         let ledger = Ledger::new(table, grant, &self.row, self.entry.clone());
         let mut position = self.row.checkpoint.clone();
         let mut restarts = 0;
@@ -125,6 +128,37 @@ impl ShardTask {
                 return self.end(broken).await;
             }
         }
+    }
+
+    /// `LATEST` is another place each time that it is asked for: whoever ended before the first
+    /// checkpoint would skip what came meanwhile. So the moment at which the shard is begun with is
+    /// written in its place. Rows of this crate say it from the start; those of the Kinesis Client
+    /// Library do not.
+    async fn begin_at_a_time(&mut self) -> Result<(), Broken> {
+        if self.row.checkpoint != Position::Latest {
+            return Ok(());
+        }
+        let begun = Position::AtTimestamp((self.settings.wall_clock)());
+        let change = row::checkpoint(&self.row.written, &begun);
+        let (table, grant) = (Arc::clone(&self.settings.table), self.lease.grant().clone());
+        let mut failures = 0;
+        loop {
+            match self.guarded(None, table.update(&grant, &change)).await? {
+                Ok(Written::Applied) => break,
+                // An earlier try, whose answer did not come.
+                Ok(Written::Unexpected) if failures > 0 => break,
+                Ok(Written::Lost(_) | Written::Unexpected) => return Err(Broken::Lost),
+                Err(cause) => {
+                    failures += 1;
+                    let shard = &self.row.shard;
+                    warn!(%shard, error = &cause as &dyn Error, "its beginning is not written yet");
+                    self.pause(self.settings.backoff(failures)).await?;
+                }
+            }
+        }
+        self.row.written = row::words(&begun);
+        self.row.checkpoint = begun;
+        Ok(())
     }
 
     /// One processor, from the checkpoint at `position` on.

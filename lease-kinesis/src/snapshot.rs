@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use futures_util::TryStreamExt;
-use lease_core::{LeaseKey, LeaseTable, Lessee, StoreError};
+use futures_util::StreamExt;
+use lease_core::{LeaseKey, LeaseTable, Lessee, StoreError, StoreErrorKind};
 use tracing::warn;
 
 use crate::fleet;
@@ -44,8 +44,16 @@ impl Snapshot {
         let mut snapshot = Self::default();
         let prefix = application.prefix();
         let mut records = table.list(&prefix);
-        while let Some(record) = records.try_next().await? {
+        while let Some(record) = records.next().await {
             snapshot.rows += 1;
+            let record = match record {
+                Err(error) if error.kind() == StoreErrorKind::Corrupt => {
+                    let error = &error as &dyn std::error::Error;
+                    warn!(error, "a row cannot be read: whatever it is of is left alone");
+                    continue;
+                }
+                record => record?,
+            };
             match application.row(&record.key) {
                 Some(RowName::Worker(_)) => snapshot.members.extend(fleet::member(&record)),
                 Some(RowName::Shard(name)) => {

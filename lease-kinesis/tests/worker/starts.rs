@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use futures_util::{FutureExt, StreamExt};
-use lease_core::LeaseTable;
 use lease_core::conformance::{Call, Fault};
+use lease_core::{Attributes, LeaseTable};
 use lease_kinesis::{InitialPosition, WorkerBuilder};
 
 use crate::log::Noting;
@@ -116,4 +116,28 @@ fn what_workers_that_begin_together_read_at_once_stays_where_it_is() {
         assert_eq!(moved, 0, "{seed}: {}", world.log);
         assert!(world.shares().into_values().all(|share| share >= 2), "{:?}", world.shares());
     }
+}
+
+/// Rows of the Kinesis Client Library say `LATEST` until the first checkpoint: asked for again, that
+/// is another place.
+#[test]
+fn what_arrives_between_two_that_begin_at_a_row_of_latest_is_read() {
+    let mut world = World::new(5, 2);
+    world.simulation.on_network(|| {
+        for shard in world.open_shards() {
+            let key = format!("shop/shards/{}", shard.id).parse().unwrap();
+            let row = Attributes::from([("checkpoint".to_owned(), "LATEST".into())]);
+            assert!(world.store.create(&key, &row).now_or_never().unwrap().unwrap());
+        }
+    });
+    world.start("a");
+    world.until_shared(&[("a", 2)]);
+    world.run_for(Duration::from_secs(1)); // both have begun
+    world.kill("a");
+    world.put(100);
+    world.run_for(TTL);
+
+    world.start("b");
+
+    world.until_all_is_read();
 }

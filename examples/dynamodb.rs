@@ -12,7 +12,9 @@ use crate::Failure;
 /// Opens the table at `place`, which reads `HOST:PORT/TABLE`, and makes it if it is not there.
 pub(crate) async fn open(place: &str) -> Result<DynamoDbStore, Failure> {
     let Some((host, table)) = place.split_once('/').filter(|(_, table)| !table.is_empty()) else {
-        return Err(Failure::from(format!("dynamodb://{place} names no table")));
+        return Err(Failure::from(format!(
+            "store \"dynamodb://{place}\" names no table: it is \"dynamodb://HOST:PORT/TABLE\""
+        )));
     };
     let config = Config::builder()
         .behavior_version(BehaviorVersion::latest())

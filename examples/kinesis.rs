@@ -18,6 +18,11 @@ use crate::Failure;
 ///
 /// Where one of them is missing.
 pub fn open(stream: &str) -> Result<KinesisSource, Failure> {
+    Ok(KinesisSource::new(&client()?, stream))
+}
+
+/// A client of Kinesis, by what the environment says.
+pub(crate) fn client() -> Result<Client, Failure> {
     let key = variable("AWS_ACCESS_KEY_ID")?;
     let (secret, session) =
         (variable("AWS_SECRET_ACCESS_KEY")?, variable("AWS_SESSION_TOKEN").ok());
@@ -30,9 +35,31 @@ pub fn open(stream: &str) -> Result<KinesisSource, Failure> {
         .credentials_provider(Credentials::new(key, secret, session, None, "environment"))
         .http_client(http);
     config.set_endpoint_url(variable("AWS_ENDPOINT_URL_KINESIS").ok());
-    Ok(KinesisSource::new(&Client::from_conf(config.build()), stream))
+    Ok(Client::from_conf(config.build()))
+}
+
+/// The same for Firehose; `AWS_ENDPOINT_URL_FIREHOSE` says that it is elsewhere.
+pub(crate) fn firehose_client() -> Result<aws_sdk_firehose::Client, Failure> {
+    use aws_sdk_firehose::config::{BehaviorVersion, Credentials, Region};
+
+    let key = variable("AWS_ACCESS_KEY_ID")?;
+    let (secret, session) =
+        (variable("AWS_SECRET_ACCESS_KEY")?, variable("AWS_SESSION_TOKEN").ok());
+    let http = aws_smithy_http_client::Builder::new()
+        .tls_provider(Provider::Rustls(CryptoMode::Ring))
+        .build_https();
+    let mut config = aws_sdk_firehose::Config::builder()
+        .behavior_version(BehaviorVersion::latest())
+        .region(Region::new(variable("AWS_REGION")?))
+        .credentials_provider(Credentials::new(key, secret, session, None, "environment"))
+        .http_client(http);
+    config.set_endpoint_url(variable("AWS_ENDPOINT_URL_FIREHOSE").ok());
+    Ok(aws_sdk_firehose::Client::from_conf(config.build()))
 }
 
 fn variable(name: &str) -> Result<String, Failure> {
-    std::env::var(name).map_err(|_missing| format!("{name} is not set").into())
+    let wanted = "AWS_REGION, AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY";
+    std::env::var(name).map_err(|_missing| {
+        format!("{name} is not set: to read a stream in AWS, set {wanted}").into()
+    })
 }

@@ -9,10 +9,13 @@ use std::sync::{Arc, OnceLock};
 use lease_core::{BootClock, Clock, FencingToken, LeaseTable, LockStore, Moment};
 use lease_memory::MemoryStore;
 
+pub mod counts;
 pub mod deliveries;
 mod dynamodb;
+pub mod export_parts;
 #[cfg(feature = "aws")]
 pub mod kinesis;
+pub mod orders;
 pub mod payroll;
 mod redis;
 pub mod screen;
@@ -107,7 +110,7 @@ pub fn end(program: &str, outcome: Result<ExitCode, Failure>) -> ExitCode {
 }
 
 /// An error and its sources, outermost first: each prints its own level only.
-fn sentence(error: &(dyn Error + 'static)) -> String {
+pub fn sentence(error: &(dyn Error + 'static)) -> String {
     std::iter::successors(Some(error), |&error| error.source())
         .map(ToString::to_string)
         .collect::<Vec<_>>()

@@ -9,6 +9,7 @@ use aws_sdk_kinesis::Client;
 use aws_sdk_kinesis::config::retry::RetryConfig;
 use aws_sdk_kinesis::config::{BehaviorVersion, Credentials, Region};
 use aws_sdk_kinesis::types::StreamStatus;
+use axum::extract::DefaultBodyLimit;
 use ferrokinesis::store::StoreOptions;
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
@@ -66,6 +67,8 @@ impl Server {
             ..StoreOptions::default()
         };
         let (app, _store) = ferrokinesis::create_app(options);
+        // The largest request, in base64, as its own program takes it.
+        let app = app.layer(DefaultBodyLimit::max(7 * 1024 * 1024));
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let address = listener.local_addr().expect("its address");
         let task = tokio::spawn(async {

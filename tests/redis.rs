@@ -3,10 +3,11 @@
 
 use std::fmt;
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::{TcpListener, TcpStream, UdpSocket};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU16, AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
@@ -148,7 +149,8 @@ impl RedisServer {
         command.args(&self.options).current_dir(&self.folder);
         command.stdin(Stdio::null()).stdout(log).stderr(Stdio::null());
         self.process = Some(command.spawn().expect("a redis server"));
-        for _ in 0..500 {
+        // Long: many may start at once, on a machine that has other things to do.
+        for _ in 0..6_000 {
             if self.answers() {
                 return;
             }
@@ -436,13 +438,19 @@ fn sentinel(master: u16) -> RedisServer {
 /// another, 10,000 above.
 pub fn free_port() -> u16 {
     static NEXT: AtomicU16 = AtomicU16::new(0);
+    static TAKEN: Mutex<Vec<UdpSocket>> = Mutex::new(Vec::new());
     // Test programs run side by side: each starts to look somewhere else.
     let start = u16::try_from(std::process::id() % 200).unwrap_or(0) * 100;
     loop {
         let port = 11_000 + (start + NEXT.fetch_add(1, Ordering::Relaxed)) % 20_000;
+        // The server listens a moment later, when another program may have looked, too: two would
+        // take the same server for their own. So whoever has the port of UDP, which no server
+        // listens at, has the number, to the end of its process.
+        let Ok(taken) = UdpSocket::bind(("127.0.0.1", port)) else { continue };
         if TcpListener::bind(("127.0.0.1", port)).is_ok()
             && TcpListener::bind(("127.0.0.1", port + 10_000)).is_ok()
         {
+            TAKEN.lock().unwrap_or_else(PoisonError::into_inner).push(taken);
             return port;
         }
     }

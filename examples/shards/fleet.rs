@@ -59,7 +59,8 @@ impl Fleet {
         self.tell(format_args!("worker-{} joins", workers + 1));
         self.until_shared(stream).await?;
 
-        self.kill("worker-2").await?;
+        let doomed = self.somebody_at_work()?;
+        self.kill(&doomed).await?;
         self.until_shared(stream).await?;
 
         self.reshape(stream)?;
@@ -102,6 +103,15 @@ impl Fleet {
         let Ok(handle) = handle.await else { return ended.await?.map(|_ended| ()) };
         self.workers.insert(name, Started { handle, doomed, ended, _wanted: wanted });
         Ok(())
+    }
+
+    /// The first worker that reads a shard and is not to be told to stop later. Where there are more
+    /// workers than shards, some have nothing in their hands with which they could be killed.
+    fn somebody_at_work(&self) -> Result<String, Failure> {
+        let readers = self.readers().into_iter();
+        let at_work = readers.filter(|(name, shards)| name != "worker-1" && !shards.is_empty());
+        let first = at_work.map(|(name, _)| name).min_by_key(|name| (name.len(), name.clone()));
+        Ok(first.ok_or("nobody reads a shard but worker-1")?)
     }
 
     /// Has a worker killed with a batch in its hands.

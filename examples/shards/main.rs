@@ -2,6 +2,7 @@
 //! record is worked on, in the order of its partition key.
 
 mod fleet;
+mod options;
 mod telling;
 mod worker;
 
@@ -25,18 +26,28 @@ struct Arguments {
     /// Where it is kept who reads which shard, and how far.
     #[arg(long, default_value = "memory")]
     store: String,
-    /// Reads this stream in AWS instead of a simulated one, until it is told to stop.
-    #[arg(long, value_name = "NAME")]
+    /// Reads this stream in AWS, by its name or its ARN, instead of a simulated one, until it is
+    /// told to stop.
+    #[arg(long, value_name = "NAME", value_parser = options::stream)]
     stream: Option<String>,
-    /// How many workers begin.
-    #[arg(long, default_value_t = 3, value_name = "NUMBER")]
+    /// How many workers begin, of 2 to 20.
+    #[arg(
+        long, default_value = "3", value_name = "NUMBER", value_parser = options::workers,
+        allow_negative_numbers = true
+    )]
     workers: usize,
-    /// How many shards the simulated stream begins with.
-    #[arg(long, default_value_t = 12, value_name = "NUMBER")]
+    /// How many shards the simulated stream begins with, of 2 to 200.
+    #[arg(
+        long, default_value = "12", value_name = "NUMBER", value_parser = options::shards,
+        allow_negative_numbers = true, conflicts_with = "stream"
+    )]
     shards: u16,
-    /// How long a lease lasts without a heartbeat, in seconds.
-    #[arg(long, default_value_t = 2.0, value_name = "SECONDS", allow_negative_numbers = true)]
-    ttl: f64,
+    /// How long a lease lasts without a heartbeat, in seconds: 0.1 to 86400.
+    #[arg(
+        long, default_value = "2", value_name = "SECONDS", value_parser = options::leases,
+        allow_negative_numbers = true
+    )]
+    ttl: LeaseOptions,
 }
 
 #[tokio::main(flavor = "current_thread")]
@@ -45,27 +56,16 @@ async fn main() -> ExitCode {
 }
 
 async fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
-    let Arguments { workers, shards, .. } = arguments;
-    if !(2..=MOST_WORKERS).contains(&workers) {
-        let range = format!("2 to {MOST_WORKERS}, since one is killed and another stops");
-        return Err(format!("{workers} workers are out of range: {range}").into());
-    }
-    if !(2..=MOST_SHARDS).contains(&shards) {
-        let range = format!("2 to {MOST_SHARDS}, since two are merged");
-        return Err(format!("{shards} shards are out of range: {range}").into());
-    }
-    let ttl = Duration::try_from_secs_f64(arguments.ttl)
-        .map_err(|_no_length| format!("ttl {:?} is not a length in seconds", arguments.ttl))?;
-    let options = LeaseOptions::new(ttl)?;
+    let Arguments { store, stream, workers, shards, ttl: options } = arguments;
     // Opened once here, so that a wrong address is told before anything starts.
-    open_table(&arguments.store).await?;
+    open_table(&store).await?;
 
-    if let Some(stream) = arguments.stream {
-        let fleet = Fleet::new(arguments.store, options, Stream::in_aws(&stream)?);
+    if let Some(stream) = stream {
+        let fleet = Fleet::new(store, options, Stream::in_aws(&stream)?);
         return read(fleet, workers).await;
     }
     let stream = SimStream::new(shards);
-    let fleet = Fleet::new(arguments.store, options, Stream::Simulated(stream.clone()));
+    let fleet = Fleet::new(store, options, Stream::Simulated(stream.clone()));
     prove(fleet, workers, stream).await
 }
 
@@ -139,7 +139,3 @@ async fn terminated() {
 async fn terminated() {
     std::future::pending().await
 }
-
-const MOST_WORKERS: usize = 20;
-
-const MOST_SHARDS: u16 = 200;

@@ -101,7 +101,10 @@ pub trait LeaseTable: LockStore {
     ///
     /// # Errors
     ///
-    /// Where the outcome is unknown.
+    /// Where the outcome is unknown. Asked again, it answers [`Written::Lost`] where the earlier
+    /// try was applied, as it does where the grant was lost before. Before its ttl has passed,
+    /// nobody but its holder frees a key: whoever still holds the lease by its own deadline knows
+    /// then that it was transferred.
     async fn transfer(
         &self,
         grant: &Grant,

@@ -30,6 +30,8 @@ pub struct WorkerBuilder {
     replaces: Option<Lessee>,
     clock: Option<Arc<dyn Clock>>,
     seed: Option<u64>,
+    #[cfg(feature = "kcl")]
+    beside: Option<crate::kcl::Beside>,
     settings: Settings,
 }
 
@@ -101,6 +103,7 @@ impl WorkerBuilder {
             first_backoff: Duration::from_millis(500),
             last_backoff: Duration::from_mins(1),
             grace: Duration::from_secs(30),
+            settling: Duration::from_secs(1),
             most_hand_overs: None,
             sync_interval: Duration::from_mins(1),
             wall_clock: Arc::new(millis_since_1970),
@@ -114,6 +117,8 @@ impl WorkerBuilder {
             replaces: None,
             clock: None,
             seed: None,
+            #[cfg(feature = "kcl")]
+            beside: None,
             settings,
         }
     }
@@ -179,8 +184,9 @@ impl WorkerBuilder {
         self
     }
 
-    /// Gives a shard up for a while after its processor was made anew `restarts` times, since it
-    /// panicked, took too long, or could not begin. Without this, it goes on trying.
+    /// Gives a shard up for a while after its processor was made anew `restarts` times without
+    /// getting to a checkpoint, since it panicked, took too long, could not begin, or [wanted
+    /// that](crate::NeedsRestart). Without this, it goes on trying.
     pub fn with_max_restarts(mut self, restarts: u32) -> Self {
         self.settings.restarts = Some(restarts);
         self
@@ -190,6 +196,14 @@ impl WorkerBuilder {
     /// and a minute.
     pub fn with_backoff(mut self, first: Duration, last: Duration) -> Self {
         (self.settings.first_backoff, self.settings.last_backoff) = (first, last);
+        self
+    }
+
+    /// Waits for `settling`, but not longer than a third of the ttl, before it obtains more than one
+    /// shard: those that begin together then share them at once, instead of giving them to each other.
+    /// By default 1 s; at least 10 ms, for a worker that is alone.
+    pub fn with_settling(mut self, settling: Duration) -> Self {
+        self.settings.settling = settling;
         self
     }
 
@@ -230,6 +244,19 @@ impl WorkerBuilder {
     /// shard became is found at its end, and does not wait for this.
     pub fn with_sync_interval(mut self, interval: Duration) -> Self {
         self.settings.sync_interval = interval;
+        self
+    }
+
+    /// Shares `table`, which is the one that the worker was given, with workers of the Kinesis
+    /// Client Library 1 and 2: counts them as they count each other, leaves them their share, and
+    /// takes from them what makes up its own, `most_steals` at a time.
+    ///
+    /// Their own default is 1 at a time (`maxLeasesToStealAtOneTime`), every two failover times. A
+    /// theft is abrupt: what was worked on since the last checkpoint is worked on again. With 0,
+    /// only what is free is taken. The ttl must be no longer than the table's failover time.
+    #[cfg(feature = "kcl")]
+    pub fn beside_kcl(mut self, table: &crate::KclTable, most_steals: usize) -> Self {
+        self.beside = Some(crate::kcl::Beside::new(table.clone(), most_steals));
         self
     }
 
@@ -278,7 +305,13 @@ impl WorkerBuilder {
         let own_key = settings.application.worker(&me.name).map_err(Fault::from)?;
         let settings = Arc::new(settings);
         let sync = ShardSync::new(Arc::clone(&settings), self.sources);
-        Ok(Worker::new(settings, sync, locker, me, own_key))
+        #[cfg_attr(not(feature = "kcl"), expect(unused_mut, reason = "it has no neighbours then"))]
+        let mut worker = Worker::new(settings, sync, locker, me, own_key);
+        #[cfg(feature = "kcl")]
+        {
+            worker.beside = self.beside;
+        }
+        Ok(worker)
     }
 
     fn check(&self) -> Result<(), InvalidSetup> {
@@ -301,12 +334,20 @@ impl WorkerBuilder {
                 "the first backoff is the shorter one",
             ),
             (settings.last_backoff <= LONGEST_BACKOFF, "the last backoff is an hour at most"),
+            (settings.settling >= SHORTEST_SETTLING, "settling takes 10 ms at least"),
             (!settings.sync_interval.is_zero(), "the sync interval is not zero"),
             (
                 !matches!(settings.initial, InitialPosition::AtTimestamp(at) if i64::try_from(at).is_err()),
                 "a timestamp is in milliseconds since 1970, and no later than those are counted",
             ),
         ];
+        #[cfg(feature = "kcl")]
+        if let Some(beside) = &self.beside
+            && settings.options.ttl() > beside.table.failover_time()
+        {
+            let rule = "the ttl is no longer than KCL's failover time: its workers go by that";
+            return Err(InvalidSetup(Fault::Range(rule.to_owned())));
+        }
         match rules.into_iter().find(|(holds, _)| !holds) {
             Some((_, rule)) => Err(InvalidSetup(Fault::Range(rule.to_owned()))),
             None => Ok(()),
@@ -334,6 +375,8 @@ fn millis_since_1970() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }
+
+const SHORTEST_SETTLING: Duration = Duration::from_millis(10);
 
 const SHORTEST_IDLE: Duration = Duration::from_millis(200);
 

@@ -4,6 +4,7 @@ use std::fmt;
 use std::ops::Deref;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use async_trait::async_trait;
 use lease_core::{Grant, LeaseTable, LossCause, StoreError, StoreErrorKind, Written};
 use thiserror::Error;
 use tracing::debug;
@@ -30,9 +31,6 @@ struct Shared {
 
 /// How far a shard has been read under one lease, whichever of its processors it was.
 pub(crate) struct Ledger {
-    table: Arc<dyn LeaseTable>,
-    grant: Grant,
-    entry: Entry,
     /// Held across the write: of two checkpoints, one comes after the other.
     kept: tokio::sync::Mutex<Kept>,
 }
@@ -40,14 +38,33 @@ pub(crate) struct Ledger {
 /// One processor's checkpointer, which ends with this: however the processor ends.
 pub(crate) struct Term(Checkpointer);
 
-/// What is on the row, and what should be.
-#[derive(Debug)]
+/// What is kept, and what should be.
 struct Kept {
     written: Position,
-    /// The same, as the row has it.
-    words: Words,
     /// The largest that was asked for, which may not have come about.
     asked: Position,
+    keeper: Box<dyn Keeper>,
+}
+
+/// Where checkpoints are kept.
+#[async_trait]
+pub(crate) trait Keeper: Send {
+    /// Brings what is `written` nearer to what is `asked`, and says there how far it came: it is called
+    /// until it has come there.
+    async fn keep(
+        &mut self,
+        written: &mut Position,
+        asked: &Position,
+    ) -> Result<(), CheckpointError>;
+}
+
+/// Keeps them on the shard's row.
+struct OnRow {
+    table: Arc<dyn LeaseTable>,
+    grant: Grant,
+    entry: Entry,
+    /// What is written, as the row has it.
+    words: Words,
 }
 
 /// What may be checkpointed now.
@@ -95,9 +112,13 @@ impl Ledger {
         row: &ShardRow,
         entry: Entry,
     ) -> Arc<Self> {
-        let (written, words) = (row.checkpoint.clone(), row.written.clone());
-        let kept = Kept { asked: written.clone(), written, words };
-        Arc::new(Self { table, grant, entry, kept: tokio::sync::Mutex::new(kept) })
+        let words = row.written.clone();
+        Self::kept_by(Box::new(OnRow { table, grant, entry, words }), row.checkpoint.clone())
+    }
+
+    pub(crate) fn kept_by(keeper: Box<dyn Keeper>, written: Position) -> Arc<Self> {
+        let kept = Kept { asked: written.clone(), written, keeper };
+        Arc::new(Self { kept: tokio::sync::Mutex::new(kept) })
     }
 
     /// What is on the row, as far as is known; from there the next processor begins. What the one
@@ -183,7 +204,7 @@ impl Checkpointer {
         self.shared.keep(&mut kept).await
     }
 
-    /// What is on the row, as far as this checkpointer knows.
+    /// What is kept, as far as this checkpointer knows.
     pub async fn checkpointed(&self) -> Position {
         self.shared.ledger.kept.lock().await.written.clone()
     }
@@ -226,50 +247,59 @@ impl Shared {
     }
 
     async fn keep(&self, kept: &mut Kept) -> Result<(), CheckpointError> {
-        let Ledger { table, grant, entry, .. } = &*self.ledger;
         while kept.written < kept.asked {
             // It may have ended while this waited for its turn, or for an answer.
             if matches!(*self.reach(), Reach::Over) {
                 return Err(CheckpointError::Over);
             }
-            let change = row::checkpoint(&kept.words, &kept.asked);
-            match table.update(grant, &change).await? {
-                Written::Applied => {
-                    kept.words = row::words(&kept.asked);
-                    kept.written = kept.asked.clone();
-                    entry.checkpointed(&kept.written);
-                    let (key, token) = (&grant.key, grant.token);
-                    debug!(%key, %token, checkpoint = %kept.written, "checkpointed");
-                }
-                Written::Lost(cause) => return Err(CheckpointError::Lost(cause)),
-                // An earlier attempt, whose answer was lost, was applied after all.
-                Written::Unexpected => self.ledger.read_again(kept).await?,
-            }
+            kept.keeper.keep(&mut kept.written, &kept.asked).await?;
         }
         Ok(())
     }
 }
 
-impl Ledger {
-    async fn read_again(&self, kept: &mut Kept) -> Result<(), CheckpointError> {
+#[async_trait]
+impl Keeper for OnRow {
+    async fn keep(
+        &mut self,
+        written: &mut Position,
+        asked: &Position,
+    ) -> Result<(), CheckpointError> {
+        let change = row::checkpoint(&self.words, asked);
+        match self.table.update(&self.grant, &change).await? {
+            Written::Applied => {
+                self.words = row::words(asked);
+                written.clone_from(asked);
+                self.entry.checkpointed(written);
+                let (key, token) = (&self.grant.key, self.grant.token);
+                debug!(%key, %token, checkpoint = %written, "checkpointed");
+            }
+            Written::Lost(cause) => return Err(CheckpointError::Lost(cause)),
+            // An earlier attempt, whose answer was lost, was applied after all.
+            Written::Unexpected => *written = self.read_again().await?,
+        }
+        Ok(())
+    }
+}
+
+impl OnRow {
+    async fn read_again(&mut self) -> Result<Position, CheckpointError> {
         let record = self.table.read(&self.grant.key).await?;
         // A row that is gone was deleted, and the grant with it.
         let record = record.ok_or(CheckpointError::Lost(LossCause::Revoked))?;
         let words = row::written(&record);
-        if words == kept.words {
+        if words == self.words {
             let text = format!("the checkpoint of row {} never is as expected", record.key);
             return Err(StoreError::new(StoreErrorKind::Corrupt, text).into());
         }
-        (kept.written, kept.words) = (row::position(&record)?, words);
-        Ok(())
+        let written = row::position(&record)?;
+        self.words = words;
+        Ok(written)
     }
 }
 
 impl fmt::Debug for Checkpointer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Checkpointer")
-            .field("key", &self.shared.ledger.grant.key)
-            .field("token", &self.shared.ledger.grant.token)
-            .finish_non_exhaustive()
+        f.debug_struct("Checkpointer").field("reach", &self.reach()).finish_non_exhaustive()
     }
 }

@@ -6,6 +6,8 @@ use std::time::Duration;
 use lease_core::{LeaseKey, Lessee};
 use tokio::time::Instant;
 
+use crate::plan::{Member, hash};
+
 /// What one worker has to do, so that the plan comes true.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Decision {
@@ -39,6 +41,26 @@ pub(crate) fn decide(
                 Some(_) => decision.expect.push(key.clone()),
             }
         }
+    }
+    decision
+}
+
+/// What the worker `me` does as long as it does not count: it takes one shard, and gives none away.
+///
+/// However many begin beside it, in the end each will have one at least; or there are more workers
+/// than shards, and who has one keeps it. So this one stays where it is, and the first records do not
+/// wait until it is known who else begins. Workers of other weights may have it move once more.
+pub(crate) fn begin(
+    me: &Member,
+    reading: &BTreeSet<LeaseKey>,
+    held: &BTreeMap<LeaseKey, Option<Lessee>>,
+) -> Decision {
+    let mut decision = Decision::default();
+    if reading.is_empty() && me.replaces.is_none() {
+        let free = held.iter().filter(|(_, holder)| holder.is_none()).map(|(key, _)| key);
+        // Those who begin together go for one each, as far as their hashes have it.
+        let first = free.max_by_key(|key| (hash(key.as_str(), me.name.as_str()), *key));
+        decision.claim.extend(first.cloned());
     }
     decision
 }
@@ -78,6 +100,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::plan::plan;
 
     fn name(number: usize) -> Lessee {
         Lessee::new(format!("worker-{number}")).unwrap()
@@ -109,6 +132,43 @@ mod tests {
 
     fn expect() -> Decision {
         Decision { expect: vec![key(1)], ..Decision::default() }
+    }
+
+    #[test]
+    fn who_begins_takes_one_of_what_is_free_and_gives_nothing_away() {
+        let held = (0..9).map(|number| (key(number), (number < 3).then(|| name(number)))).collect();
+        let member = Member::new(me());
+        let claimed = |member: &Member, reading: &BTreeSet<_>| begin(member, reading, &held).claim;
+
+        let decision = begin(&member, &BTreeSet::new(), &held);
+
+        assert_eq!(decision, Decision { claim: decision.claim.clone(), ..Decision::default() });
+        let [first] = decision.claim.as_slice() else { panic!("{decision:?}") };
+        assert_eq!(held[first], None);
+        assert!(claimed(&member, &BTreeSet::from([key(0)])).is_empty(), "it has one");
+        let heir = Member { replaces: Some(name(1)), ..member };
+        assert!(claimed(&heir, &BTreeSet::new()).is_empty(), "it waits for whom it replaces");
+    }
+
+    /// What it took at once is its share, or a part of it, whoever begins beside it.
+    #[test]
+    fn what_workers_of_one_weight_that_begin_together_take_at_once_stays_where_it_is() {
+        for (shards, workers) in [(1, 1), (1, 5), (7, 3), (9, 9), (40, 9)] {
+            let mut held: BTreeMap<_, _> = (0..shards).map(|number| (key(number), None)).collect();
+            let members: Vec<_> = (0..workers).map(|number| Member::new(name(number))).collect();
+            let all_free = held.clone();
+            for member in &members {
+                for first in begin(member, &BTreeSet::new(), &all_free).claim {
+                    held.insert(first, Some(member.name.clone()));
+                }
+            }
+
+            let planned = plan(&held, &members);
+
+            for (key, holder) in held {
+                assert!(holder.is_none() || planned.get(&key) == holder.as_ref(), "{key}");
+            }
+        }
     }
 
     #[test]

@@ -44,7 +44,7 @@ pub(crate) fn member(record: &LeaseRecord) -> Option<Member> {
 /// Which workers count. An end counts at once, since the store waits for a ttl before it tells of
 /// one. Joins count together: once nobody new has been found for a while, however often one looked
 /// meanwhile. Workers that begin together are then planned for once, by all, rather than each time
-/// one more is seen; and who begins takes nothing before it knows who begins beside it.
+/// one more is seen; and who begins takes no more than one shard before it knows who begins beside it.
 #[derive(Debug, Default)]
 pub(crate) struct Sightings {
     seen: BTreeMap<Lessee, Sighting>,

@@ -8,13 +8,18 @@ mod decide;
 mod expected;
 mod fleet;
 mod invalid;
+#[cfg(feature = "kcl")]
+mod kcl;
 mod lifecycle;
+#[cfg(feature = "multilang")]
+pub mod multilang;
 mod names;
 mod plan;
 mod position;
 mod processor;
 mod reader;
 mod record;
+mod resting;
 mod row;
 mod running;
 mod settings;
@@ -30,11 +35,13 @@ pub use crate::board::{Counters, ShardStatus, Status};
 pub use crate::builder::{InvalidSetup, WorkerBuilder};
 pub use crate::checkpoint::{CheckpointError, Checkpointer};
 pub use crate::invalid::InvalidText;
+#[cfg(feature = "kcl")]
+pub use crate::kcl::{KclTable, KclTableBuilder};
 pub use crate::names::{Application, StreamId};
 pub use crate::plan::{Member, Standing, plan};
 pub use crate::position::{InitialPosition, Position, RecordNumber, SequenceNumber};
 pub use crate::processor::{
-    Outcome, ProcessorError, ProcessorFactory, RecordProcessor, ShardContext,
+    NeedsRestart, Outcome, ProcessorError, ProcessorFactory, RecordProcessor, ShardContext,
 };
 pub use crate::reader::Retrieval;
 pub use crate::record::{Batch, Record};

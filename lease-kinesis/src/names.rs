@@ -46,6 +46,12 @@ impl Application {
         format!("{}/", self.0)
     }
 
+    /// What the keys of the rows of shards begin with.
+    #[cfg(feature = "kcl")]
+    pub(crate) fn shards_prefix(&self) -> String {
+        format!("{}{SHARDS}", self.prefix())
+    }
+
     pub(crate) fn worker(&self, name: &Lessee) -> Result<LeaseKey, lease_core::InvalidInput> {
         LeaseKey::new(format!("{}{WORKERS}{name}", self.prefix()))
     }

@@ -240,7 +240,7 @@ fn weight(member: &Member) -> usize {
 }
 
 /// The same in every process, and of every version: the algorithm and its key are fixed.
-fn hash(key: &str, member: &str) -> u64 {
+pub(crate) fn hash(key: &str, member: &str) -> u64 {
     let mut hasher = SipHasher13::new();
     hasher.write(key.as_bytes());
     // Not part of any name.

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use lease_core::FencingToken;
+use thiserror::Error;
 use tokio_util::sync::CancellationToken;
 
 use crate::checkpoint::Checkpointer;
@@ -52,8 +53,9 @@ pub trait RecordProcessor: Send {
     ///
     /// # Errors
     ///
-    /// Where it must be called again, after a while. Where it answers `Ok` and its checkpoint got no
-    /// answer, that is made good without it.
+    /// Where it must be called again, after a while; or another processor, where the error is a
+    /// [`NeedsRestart`]. Where it answers `Ok` and its checkpoint got no answer, that is made good
+    /// without it.
     async fn shard_ended(&mut self, checkpointer: &Checkpointer) -> Result<(), ProcessorError> {
         checkpointer.checkpoint().await?;
         Ok(())
@@ -93,7 +95,10 @@ pub struct ShardContext {
     pub position: Position,
     /// Orders all who ever read this shard: larger than that of every earlier reader. For
     /// [whoever is written to](lease_core::fence), to refuse those that came before.
-    pub token: FencingToken,
+    ///
+    /// `None` under another's daemon, by the MultiLang protocol, which has none: there is then
+    /// nothing to refuse a late write by.
+    pub token: Option<FencingToken>,
     /// Cancelled shortly before the lease is lost, and when it or the processor ends in any way: for
     /// what the processor started elsewhere, so that none of it works beside its successor.
     pub cancellation: CancellationToken,
@@ -107,7 +112,8 @@ pub enum Outcome {
     Continue,
     /// With the same batch, after this time.
     Retry(Duration),
-    /// With the same batch, after a time that grows with each failure in a row.
+    /// With the same batch, after a time that grows with each failure in a row; or with another
+    /// processor, where the error is a [`NeedsRestart`].
     Failed(ProcessorError),
     /// With the next batch, although this one was not worked on: it is told in the log, and
     /// counted. What should become of its records is the processor's business, before.
@@ -121,6 +127,24 @@ pub enum Outcome {
 
 /// What went wrong in a processor: any error, so that `?` works.
 pub type ProcessorError = Box<dyn std::error::Error + Send + Sync>;
+
+/// The error of a processor that is of no use any more: another one is made, after a time that
+/// grows with each that does not get to a checkpoint, and begins at the last.
+#[derive(Debug, Error)]
+#[error("the processor is of no use any more")]
+pub struct NeedsRestart(#[source] ProcessorError);
+
+impl NeedsRestart {
+    /// For this reason.
+    pub fn new(cause: impl Into<ProcessorError>) -> Self {
+        Self(cause.into())
+    }
+
+    /// The reason in `error`, where it is one of these; `error` again where it is not.
+    pub(crate) fn cause(error: ProcessorError) -> Result<ProcessorError, ProcessorError> {
+        error.downcast::<Self>().map(|needs| needs.0)
+    }
+}
 
 impl<F, P> ProcessorFactory for F
 where

@@ -60,7 +60,9 @@ pub(crate) struct Reader {
     place: Place,
     /// Before then, no further fetch.
     next_fetch: Instant,
-    /// Whether nothing was read since the last iterator expired.
+    /// Before then, no further subscription.
+    next_subscription: Instant,
+    /// Whether nothing was read since the last iterator expired, or the last subscription ended.
     renewed: bool,
     pauses: Pauses,
 }
@@ -87,7 +89,7 @@ impl Reader {
         pace: Pace,
     ) -> Self {
         let place = Place::Unknown;
-        let (next_fetch, pauses) = (now(), Pauses::default());
+        let (next_fetch, next_subscription, pauses) = (now(), now(), Pauses::default());
         Self {
             source,
             shard,
@@ -97,6 +99,7 @@ impl Reader {
             position,
             place,
             next_fetch,
+            next_subscription,
             renewed: false,
             pauses,
         }
@@ -122,7 +125,8 @@ impl Reader {
             match failed.kind() {
                 SourceErrorKind::NoSuchShard => return Read::Gone,
                 // Asked for anew, from the last record that was returned; at once, unless the one
-                // that was asked for last has not even been good for one fetch.
+                // that was asked for last has not even been good for one fetch. Of subscriptions it
+                // is the same.
                 SourceErrorKind::ExpiredIterator if self.renewed => {
                     self.place = Place::Unknown;
                     self.pause(&failed).await;
@@ -139,6 +143,10 @@ impl Reader {
     async fn step(&mut self) -> Result<Option<Read>, SourceError> {
         let fetched = match &mut self.place {
             Place::Unknown => {
+                if self.retrieval == Retrieval::FanOut {
+                    sleep_until(self.next_subscription).await;
+                    self.next_subscription = now() + BETWEEN_SUBSCRIPTIONS;
+                }
                 self.place =
                     find_place(&*self.source, &self.shard, &self.position, self.retrieval).await?;
                 return Ok(None);
@@ -153,11 +161,9 @@ impl Reader {
                 fetched
             }
             Place::Subscription(pushed) => {
-                let Some(fetched) = pushed.next().await else {
-                    self.place = Place::Unknown;
-                    return Ok(None);
-                };
-                fetched?
+                // It ends by itself after some minutes.
+                let ended = || SourceError::new(SourceErrorKind::ExpiredIterator, "no more pushes");
+                pushed.next().await.ok_or_else(ended)??
             }
         };
         Ok(Some(self.take(fetched)))
@@ -276,6 +282,11 @@ impl std::fmt::Debug for Reader {
 }
 
 const BETWEEN_FETCHES: Duration = Duration::from_millis(200);
+
+/// Of one consumer to one shard, as
+/// [`SubscribeToShard`](https://docs.aws.amazon.com/kinesis/latest/APIReference/API_SubscribeToShard.html)
+/// has it.
+const BETWEEN_SUBSCRIPTIONS: Duration = Duration::from_secs(1);
 
 const BYTES_PER_SECOND: f64 = 2.0 * 1024.0 * 1024.0;
 

@@ -28,8 +28,9 @@ pub struct Record {
 pub struct Batch {
     /// At least one, unless the worker was set up to deliver empty batches too.
     pub records: Vec<Record>,
-    /// How far the last of them is behind the newest record of the shard.
-    pub behind: Duration,
+    /// How far the last of them is behind the newest record of the shard; `None` where that is not
+    /// told.
+    pub behind: Option<Duration>,
     /// How often this batch was given to a processor before: more than 0 after a retry.
     pub attempt: u32,
 }
@@ -43,8 +44,8 @@ impl Record {
 
 impl Batch {
     /// The first try of these records.
-    pub fn new(records: Vec<Record>, behind: Duration) -> Self {
-        Self { records, behind, attempt: 0 }
+    pub fn new(records: Vec<Record>, behind: impl Into<Option<Duration>>) -> Self {
+        Self { records, behind: behind.into(), attempt: 0 }
     }
 
     /// The number of its last record.

@@ -30,6 +30,9 @@ pub(crate) struct ShardRow {
     pub(crate) hash_keys: HashKeyRange,
     /// How often another worker obtained it since its last checkpoint.
     pub(crate) switches: u32,
+    /// Whether its holder is a worker of the Kinesis Client Library.
+    #[cfg(feature = "kcl")]
+    pub(crate) is_of_kcl: bool,
 }
 
 impl ShardRow {
@@ -63,6 +66,8 @@ impl ShardRow {
             switches: u32::try_from(switches.max(0)).unwrap_or(u32::MAX),
             stream: name.stream,
             shard: name.shard,
+            #[cfg(feature = "kcl")]
+            is_of_kcl: record.holder.is_some() && attributes.contains_key(OWNER),
             holder: record.holder.map(|holder| holder.lessee),
             key: record.key,
         })
@@ -153,9 +158,9 @@ pub(crate) fn position(record: &LeaseRecord) -> Result<Position, StoreError> {
     let word = attribute(CHECKPOINT).and_then(Value::as_text).ok_or_else(|| corrupt(CHECKPOINT))?;
     Ok(match word {
         "TRIM_HORIZON" => Position::TrimHorizon,
-        "LATEST" => Position::Latest,
+        LATEST => Position::Latest,
         "SHARD_END" => Position::ShardEnd,
-        "AT_TIMESTAMP" => {
+        AT_TIMESTAMP => {
             let at = number(TIMESTAMP).flatten().ok_or_else(|| corrupt(TIMESTAMP))?;
             Position::AtTimestamp(at)
         }
@@ -177,9 +182,9 @@ pub(crate) fn written(record: &LeaseRecord) -> Words {
 pub(crate) fn words(position: &Position) -> Words {
     let (word, sub_sequence, timestamp) = match position {
         Position::TrimHorizon => ("TRIM_HORIZON".into(), 0, None),
-        Position::Latest => ("LATEST".into(), 0, None),
+        Position::Latest => (LATEST.into(), 0, None),
         Position::ShardEnd => ("SHARD_END".into(), 0, None),
-        Position::AtTimestamp(at) => ("AT_TIMESTAMP".into(), 0, Some(Value::from(*at))),
+        Position::AtTimestamp(at) => (AT_TIMESTAMP.into(), 0, Some(Value::from(*at))),
         Position::Record(number) => {
             (Value::from(number.sequence.as_str()), number.sub_sequence, None)
         }
@@ -207,9 +212,14 @@ fn corrupt(key: &LeaseKey, name: &str) -> StoreError {
 }
 
 pub(crate) const CHECKPOINT: &str = "checkpoint";
+/// On a row that a worker of the Kinesis Client Library has; the store shows no other owner.
+#[cfg(feature = "kcl")]
+pub(crate) const OWNER: &str = "leaseOwner";
 const SUB_SEQUENCE: &str = "checkpointSubSequenceNumber";
 /// Of our own: the word `AT_TIMESTAMP` does not say which.
-const TIMESTAMP: &str = "checkpointTimestamp";
+pub(crate) const TIMESTAMP: &str = "checkpointTimestamp";
+pub(crate) const AT_TIMESTAMP: &str = "AT_TIMESTAMP";
+pub(crate) const LATEST: &str = "LATEST";
 const START: &str = "startTimestamp";
 const PARENTS: &str = "parentShardId";
 const CHILDREN: &str = "childShardIds";

@@ -15,13 +15,14 @@ use tokio_util::sync::CancellationToken;
 use tracing::{Instrument, debug, error, info, warn};
 
 use crate::board::ShardStatus;
-use crate::decide::{Decision, Surplus, decide};
+use crate::decide::{Decision, Surplus, begin, decide};
 use crate::expected::Expected;
 use crate::fleet::{self, Sightings};
 use crate::names::RowName;
 use crate::plan::{Member, Standing, plan_amid};
 use crate::position::Position;
 use crate::processor::ProcessorError;
+use crate::resting::Resting;
 use crate::row::ShardRow;
 use crate::shard_task::{Ended, Order, ShardTask};
 use crate::snapshot::Snapshot;
@@ -42,6 +43,8 @@ pub(crate) struct Running {
     surplus: Surplus,
     /// What is free and for others to take, and since when this worker has seen that.
     free: BTreeMap<LeaseKey, Instant>,
+    /// What the stream did not have, though its row is there.
+    resting: Resting,
     tasks: JoinSet<(LeaseKey, Option<Ended>)>,
     reading: BTreeMap<LeaseKey, watch::Sender<Order>>,
     out_of_time: CancellationToken,
@@ -66,6 +69,7 @@ impl Running {
             members: Vec::new(),
             surplus: Surplus::default(),
             free: BTreeMap::new(),
+            resting: Resting::default(),
             tasks: JoinSet::new(),
             reading: BTreeMap::new(),
             out_of_time: CancellationToken::new(),
@@ -124,34 +128,61 @@ impl Running {
 
     /// From one tick to the next. It is short where the last came to nothing or will not last, and
     /// as long as there are workers that do not count yet, this one perhaps: nobody who counts reads
-    /// less for that, and who does not reads nothing.
+    /// less for that, and who does not reads one shard at the most.
     fn pause(&self, looked: Looked) -> Duration {
-        let is_settled = looked == Looked::Settled && self.sightings.all_count();
-        if is_settled { self.worker.settings.tick() } else { self.settling() }
+        let tick = self.worker.settings.tick();
+        match looked {
+            Looked::InVain => tick.min(BEFORE_LOOKING_AGAIN),
+            _ if !self.sightings.all_count() => self.settling(),
+            Looked::Amid => tick.min(BEFORE_LOOKING_AGAIN),
+            Looked::Settled => tick,
+        }
     }
 
     fn settling(&self) -> Duration {
-        self.worker.settings.tick().min(SETTLING)
+        self.worker.settings.tick().min(self.worker.settings.settling)
     }
 
     /// Looks at all rows, and does what is its own part.
     async fn tick(&mut self, begun: Instant) -> Looked {
-        if let Err(cause) = self.be_there().await {
-            let cause = &cause as &dyn std::error::Error;
-            warn!(error = cause, "worker's own row not written");
+        let is_there = match self.be_there().await {
+            Ok(()) => self.row.is_some(),
+            Err(cause) => {
+                let cause = &cause as &dyn std::error::Error;
+                warn!(error = cause, "worker's own row not written");
+                false
+            }
+        };
+        // Who leaves need not be there for the others to give them what it has.
+        if !is_there && self.deadline.is_none() {
             return Looked::InVain;
         }
-        if self.row.is_none() {
+        let Some(mut snapshot) = self.look().await else {
+            if self.deadline.is_some() {
+                self.act(self.give_all_to_anybody()).await;
+            }
             return Looked::InVain;
-        }
-        let Some(mut snapshot) = self.look().await else { return Looked::InVain };
-        let seen = std::mem::take(&mut snapshot.members);
+        };
+        let mut seen = std::mem::take(&mut snapshot.members);
+        // What it is itself, it knows better than its row.
+        let me = &self.worker.me;
+        seen.iter_mut().filter(|member| member.name == me.name).for_each(|own| own.clone_from(me));
         let mut members = self.sightings.look(seen, begun, self.settling());
         members.sort_by(|one, other| one.name.cmp(&other.name));
         self.synchronise(&snapshot, &members);
         let held = snapshot.placement();
-        let planned = plan_amid(&snapshot.reshaping(), &held, &members);
+        self.resting.keep(&held);
+        #[cfg(feature = "kcl")]
+        let (held, taken) = self.beside_kcl(&snapshot, held, &members);
         let reading = self.reading.keys().cloned().collect();
+        let me = &self.worker.me;
+        if me.standing == Standing::Live && !members.iter().any(|member| member.name == me.name) {
+            // It is not in any plan yet, not even in its own.
+            let decision = begin(me, &reading, &held);
+            self.act(decision).await;
+            return Looked::Settled;
+        }
+        let planned = plan_amid(&snapshot.reshaping(), &held, &members);
         let mut decision = decide(&self.worker.me.name, &reading, &held, &planned);
         let is_other = members != self.members;
         self.members = members;
@@ -160,7 +191,9 @@ impl Running {
         debug!(?decision, members = self.members.len(), "tick");
         let looked = self.compare_free(&held, &decision);
         self.act(decision).await;
-        looked
+        #[cfg(feature = "kcl")]
+        self.claim(taken).await;
+        if is_there { looked } else { Looked::InVain }
     }
 
     /// Whether what is free for others has been so for a while. If not, who is to take it may have
@@ -178,15 +211,49 @@ impl Running {
                 self.free.insert(key.clone(), before.get(key).copied().unwrap_or(now));
             }
         }
-        let is_new = |since: &Instant| now.duration_since(*since) < SETTLING;
+        let is_new = |since: &Instant| now.duration_since(*since) < BEFORE_LOOKING_AGAIN;
         if self.free.values().any(is_new) { Looked::Amid } else { Looked::Settled }
+    }
+
+    /// What workers of KCL leave to ours, and what of theirs this one is to take.
+    #[cfg(feature = "kcl")]
+    fn beside_kcl(
+        &mut self,
+        snapshot: &Snapshot,
+        held: BTreeMap<LeaseKey, Option<Lessee>>,
+        members: &[Member],
+    ) -> (BTreeMap<LeaseKey, Option<Lessee>>, Vec<LeaseKey>) {
+        let worker = &mut self.worker;
+        let Some(beside) = &mut worker.beside else { return (held, Vec::new()) };
+        let mut of_kcl = snapshot.of_kcl();
+        of_kcl.retain(|key| held.contains_key(key));
+        let look = crate::kcl::Look { held: &held, of_kcl: &of_kcl, members };
+        let (failover, now) = (beside.table.failover_time(), now());
+        let left = beside.left_to_us(&look, failover, now);
+        // Who does not count yet, or leaves, takes nothing.
+        let me = members.iter().find(|member| member.name == worker.me.name);
+        let me = me.filter(|_| worker.me.standing == Standing::Live);
+        let taken = me.map(|me| beside.takes(&look, me, failover, now)).unwrap_or_default();
+        (left, taken)
     }
 
     async fn look(&self) -> Option<Snapshot> {
         let settings = &self.worker.settings;
+        let stopping = &self.worker.stopping;
         let look = Snapshot::take(&*settings.table, &settings.application);
         // What takes longer says nothing of the present. A store may also not answer at all.
-        let Ok(looked) = timeout(settings.options.ttl(), look).await else {
+        // Who leaves has shards to give away meanwhile.
+        let is_leaving = self.deadline.is_some();
+        let patience = if is_leaving { settings.tick() } else { settings.options.ttl() };
+        let in_time = timeout(patience, look);
+        let looked = select! {
+            biased;
+            // Who is to stop has no time to lose with what may take so long; it looks once more.
+            () = stopping.cancelled(), if self.deadline.is_none() => return None,
+            () = until(self.deadline) => return None,
+            looked = in_time => looked,
+        };
+        let Ok(looked) = looked else {
             warn!("rows not read in time, nothing is concluded from that");
             return None;
         };
@@ -203,28 +270,44 @@ impl Running {
         }
     }
 
+    /// What is left to who leaves and cannot find out who should have what: each is then taken by
+    /// the worker that it is planned for.
+    fn give_all_to_anybody(&self) -> Decision {
+        let to = |order: &watch::Sender<Order>| match &*order.borrow() {
+            Order::Give(to) => to.clone(),
+            Order::Read => None,
+        };
+        let give = self.reading.iter().map(|(key, order)| (key.clone(), to(order))).collect();
+        Decision { give, ..Decision::default() }
+    }
+
     async fn act(&mut self, decision: Decision) {
         let most = self.worker.settings.most_hand_overs.unwrap_or(usize::MAX);
         let given: BTreeMap<_, _> = decision.give.into_iter().collect();
-        let mut under_way = 0;
+        let gives = |order: &watch::Sender<Order>| matches!(&*order.borrow(), Order::Give(_));
+        // What is under way goes on, and what is to begin waits for it.
+        let to_be_given = given.keys().filter_map(|key| self.reading.get(key));
+        let mut under_way = to_be_given.filter(|order| gives(order)).count();
         for (key, order) in &self.reading {
             let wanted = given.get(key).map_or(Order::Read, |to| Order::Give(to.clone()));
-            let gives = matches!(&*order.borrow(), Order::Give(_));
-            let may = wanted == Order::Read || gives || under_way < most;
-            under_way += usize::from(wanted != Order::Read && may);
-            if may {
-                order.send_if_modified(|order| std::mem::replace(order, wanted.clone()) != wanted);
+            if wanted != Order::Read && !gives(order) {
+                if under_way >= most {
+                    continue;
+                }
+                under_way += 1;
             }
+            order.send_if_modified(|order| std::mem::replace(order, wanted.clone()) != wanted);
         }
         self.expected.are(decision.expect, &self.worker.settings.table);
         self.claim(decision.claim).await;
     }
 
-    /// Obtains `keys`, as far as they are free, and begins to read.
-    async fn claim(&mut self, keys: Vec<LeaseKey>) {
+    /// Obtains `keys`, as far as they are free and do not rest, and begins to read.
+    async fn claim(&mut self, mut keys: Vec<LeaseKey>) {
         if self.deadline.is_some() {
             return;
         }
+        keys.retain(|key| !self.resting.rests(key, now()));
         let attempts = keys.into_iter().map(|key| {
             let locker = self.worker.locker.clone();
             async move {
@@ -303,6 +386,8 @@ impl Running {
             // Its row goes with the next look at the stream, which is due.
             Some(Ended::Gone) => {
                 self.synchronised = None;
+                let settings = &self.worker.settings;
+                self.resting.is_gone(key, now(), |times| settings.backoff(times));
                 false
             }
             Some(Ended::StopWorker(cause)) => {
@@ -434,9 +519,9 @@ enum Looked {
     InVain,
 }
 
-/// From one look to the next where a worker does not count yet: those that begin together do so
-/// within a second of each other.
-const SETTLING: Duration = Duration::from_secs(1);
+/// After a look that came to nothing, or will not last: a store that does not answer is not asked
+/// more often, and who is to take what is free has looked by then.
+const BEFORE_LOOKING_AGAIN: Duration = Duration::from_secs(1);
 
 /// For a comparison of streams and rows: many pages of shards, and as many rows to be made.
 const LONGEST_COMPARISON: Duration = Duration::from_mins(5);

@@ -26,6 +26,8 @@ pub(crate) struct Settings {
     pub(crate) first_backoff: Duration,
     pub(crate) last_backoff: Duration,
     pub(crate) grace: Duration,
+    /// From one look to the next of a worker that does not count yet.
+    pub(crate) settling: Duration,
     pub(crate) most_hand_overs: Option<usize>,
     pub(crate) sync_interval: Duration,
     /// Milliseconds since 1970.

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt;
-use lease_core::{Lease, Lessee};
+use lease_core::{Lease, Lessee, Written};
 use tokio::select;
 use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
@@ -19,7 +19,7 @@ use tracing::{error, warn};
 use crate::board::Entry;
 use crate::checkpoint::{Checkpointer, Ledger};
 use crate::position::Position;
-use crate::processor::{Outcome, ProcessorError, RecordProcessor, ShardContext};
+use crate::processor::{NeedsRestart, Outcome, ProcessorError, RecordProcessor, ShardContext};
 use crate::reader::{Read, Reader};
 use crate::record::Batch;
 use crate::row::{self, ShardRow};
@@ -91,16 +91,30 @@ impl ShardTask {
             Ok(counted) => drop(counted),
             Err(broken) => return self.end(broken).await,
         }
+        if let Err(broken) = self.begin_at_a_time().await {
+            return self.end(broken).await;
+        }
         let ledger = Ledger::new(table, grant, &self.row, self.entry.clone());
+        let mut position = self.row.checkpoint.clone();
         let mut restarts = 0;
         loop {
-            let broken = self.round(&ledger).await;
+            let broken = self.round(&ledger, position.clone()).await;
             let cause = match broken {
                 Ok(ended) => return ended,
                 Err(Broken::Restart(cause)) => cause,
                 Err(broken) => return self.end(broken).await,
             };
             self.entry.restarted();
+            // Somebody else's clone may still be at a checkpoint.
+            let reached = match self.guarded(None, ledger.begin()).await {
+                Ok(reached) => reached,
+                Err(broken) => return self.end(broken).await,
+            };
+            // One that got on is no sign that the next will not.
+            if reached > position {
+                restarts = 0;
+            }
+            position = reached;
             restarts += 1;
             let pause = self.settings.backoff(restarts);
             warn!(
@@ -116,16 +130,46 @@ impl ShardTask {
         }
     }
 
-    /// One processor, from the checkpoint on.
-    async fn round(&mut self, ledger: &Arc<Ledger>) -> Result<Ended, Broken> {
+    /// `LATEST` is another place each time that it is asked for: whoever ended before the first
+    /// checkpoint would skip what came meanwhile. So the moment at which the shard is begun with is
+    /// written in its place. Rows of this crate say it from the start; those of the Kinesis Client
+    /// Library do not.
+    async fn begin_at_a_time(&mut self) -> Result<(), Broken> {
+        if self.row.checkpoint != Position::Latest {
+            return Ok(());
+        }
+        let begun = Position::AtTimestamp((self.settings.wall_clock)());
+        let change = row::checkpoint(&self.row.written, &begun);
+        let (table, grant) = (Arc::clone(&self.settings.table), self.lease.grant().clone());
+        let mut failures = 0;
+        loop {
+            match self.guarded(None, table.update(&grant, &change)).await? {
+                Ok(Written::Applied) => break,
+                // An earlier try, whose answer did not come.
+                Ok(Written::Unexpected) if failures > 0 => break,
+                Ok(Written::Lost(_) | Written::Unexpected) => return Err(Broken::Lost),
+                Err(cause) => {
+                    failures += 1;
+                    let shard = &self.row.shard;
+                    warn!(%shard, error = &cause as &dyn Error, "its beginning is not written yet");
+                    self.pause(self.settings.backoff(failures)).await?;
+                }
+            }
+        }
+        self.row.written = row::words(&begun);
+        self.row.checkpoint = begun;
+        Ok(())
+    }
+
+    /// One processor, from the checkpoint at `position` on.
+    async fn round(&mut self, ledger: &Arc<Ledger>, position: Position) -> Result<Ended, Broken> {
         // What this processor has begun by itself ends with it: the next one is given the same again.
         let cancellation = self.lease.cancelled_on_loss().child_token();
         let _ends_with_it = cancellation.clone().drop_guard();
         let context = ShardContext {
             shard: self.row.shard.clone(),
-            // Somebody else's clone may still be at a checkpoint.
-            position: self.guarded(None, ledger.begin()).await?,
-            token: self.lease.token(),
+            position,
+            token: Some(self.lease.token()),
             cancellation,
         };
         let made = async { self.settings.factory.processor(&context) };
@@ -242,6 +286,13 @@ impl ShardTask {
                 }
                 Outcome::Retry(pause) => pause,
                 Outcome::Failed(cause) => {
+                    let cause = match NeedsRestart::cause(cause) {
+                        Ok(cause) => {
+                            self.entry.failed(&batch);
+                            return Err(Broken::Restart(cause));
+                        }
+                        Err(cause) => cause,
+                    };
                     failures += 1;
                     let pause = self.settings.backoff(failures);
                     let error = &*cause as &dyn Error;

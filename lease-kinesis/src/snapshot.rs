@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use futures_util::TryStreamExt;
-use lease_core::{LeaseKey, LeaseTable, Lessee, StoreError};
+use futures_util::StreamExt;
+use lease_core::{LeaseKey, LeaseTable, Lessee, StoreError, StoreErrorKind};
 use tracing::warn;
 
 use crate::fleet;
@@ -44,8 +44,16 @@ impl Snapshot {
         let mut snapshot = Self::default();
         let prefix = application.prefix();
         let mut records = table.list(&prefix);
-        while let Some(record) = records.try_next().await? {
+        while let Some(record) = records.next().await {
             snapshot.rows += 1;
+            let record = match record {
+                Err(error) if error.kind() == StoreErrorKind::Corrupt => {
+                    let error = &error as &dyn std::error::Error;
+                    warn!(error, "a row cannot be read: whatever it is of is left alone");
+                    continue;
+                }
+                record => record?,
+            };
             match application.row(&record.key) {
                 Some(RowName::Worker(_)) => snapshot.members.extend(fleet::member(&record)),
                 Some(RowName::Shard(name)) => {
@@ -73,12 +81,16 @@ impl Snapshot {
             .collect()
     }
 
-    /// What was split or merged and has not ended, and what waits for that.
+    /// What was split or merged and has not ended, and what waits for that; of both what is not
+    /// another library's, whose workers plan for themselves.
     pub(crate) fn reshaping(&self) -> Reshaping {
         let mut reshaping = Reshaping::default();
         for stream in self.streams.values() {
             let parents: BTreeSet<_> = stream.rows.values().flat_map(|row| &row.parents).collect();
-            for row in stream.rows.values().filter(|row| row.checkpoint != Position::ShardEnd) {
+            let open = stream.rows.values().filter(|row| row.checkpoint != Position::ShardEnd);
+            #[cfg(feature = "kcl")]
+            let open = open.filter(|row| !row.is_of_kcl);
+            for row in open {
                 if parents.contains(&row.shard) {
                     reshaping.passing.insert(row.key.clone());
                 } else {
@@ -87,6 +99,13 @@ impl Snapshot {
             }
         }
         reshaping
+    }
+
+    /// Which of these workers of the Kinesis Client Library have.
+    #[cfg(feature = "kcl")]
+    pub(crate) fn of_kcl(&self) -> BTreeSet<LeaseKey> {
+        let rows = self.streams.values().flat_map(|stream| stream.rows.values());
+        rows.filter(|row| row.is_of_kcl).map(|row| row.key.clone()).collect()
     }
 }
 

@@ -30,6 +30,8 @@ pub struct Worker {
     pub(crate) own_key: LeaseKey,
     pub(crate) board: Board,
     pub(crate) stopping: CancellationToken,
+    #[cfg(feature = "kcl")]
+    pub(crate) beside: Option<crate::kcl::Beside>,
 }
 
 /// Talks to a worker that runs.
@@ -60,7 +62,17 @@ impl Worker {
         own_key: LeaseKey,
     ) -> Self {
         let (board, stopping) = (Board::default(), CancellationToken::new());
-        Self { settings, sync: Arc::new(sync), locker, me, own_key, board, stopping }
+        Self {
+            settings,
+            sync: Arc::new(sync),
+            locker,
+            me,
+            own_key,
+            board,
+            stopping,
+            #[cfg(feature = "kcl")]
+            beside: None,
+        }
     }
 
     /// What stops this worker, and asks how it gets on.

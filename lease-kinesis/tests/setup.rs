@@ -40,6 +40,7 @@ async fn bad_input_is_refused_in_a_sentence_before_anything_is_sent() {
         (good().with_max_shards(0), "a worker reads one shard at least"),
         (good().with_max_records(0), "max records is 1 to 10000"),
         (good().with_max_records(10_001), "max records is 1 to 10000"),
+        (good().with_settling(Duration::from_millis(9)), "settling takes 10 ms at least"),
         (good().with_idle_pause(Duration::from_millis(199)), "the idle pause is 200 ms at least"),
         (good().with_batch_limit(Duration::ZERO), "a batch limit of zero"),
         (good().with_max_hand_overs(0), "max hand-overs is 1 at least"),

@@ -37,7 +37,6 @@ async fn eventually<T>(what: &str, mut ask: impl AsyncFnMut() -> Option<T>) -> T
     panic!("not within 20 s: {what}");
 }
 
-/// Rows S2-1 to S2-5.
 #[tokio::test]
 async fn a_lock_is_told_held_refused_bounded_and_freed() {
     if !available() {

@@ -9,6 +9,7 @@
 use std::path::Path;
 
 use lease_core::{HandOver, LeaseKey};
+use lease_kinesis::multilang::{FromChild, Generation, ToChild};
 use proptest::prelude::*;
 
 #[test]
@@ -35,6 +36,26 @@ fn urls_of_redis() {
 #[test]
 fn items_of_dynamodb() {
     feed("dynamodb_item", lease_dynamodb::fuzzing::item);
+}
+
+#[test]
+fn messages_of_multilang() {
+    feed("multilang", |bytes| {
+        let Ok(line) = std::str::from_utf8(bytes) else { return };
+        for generation in [Generation::G0, Generation::G1, Generation::G2] {
+            if let Ok(message) = FromChild::decode(line, generation) {
+                let again = FromChild::decode(&message.encode(generation), generation);
+                assert_eq!(again, Ok(message));
+            }
+        }
+        if let Ok(message) = ToChild::decode(line) {
+            // The first generation leaves out what it has no word for; after that, nothing changes.
+            let first = ToChild::decode(&message.encode(Generation::G0)).unwrap();
+            assert_eq!(ToChild::decode(&first.encode(Generation::G0)), Ok(first));
+            let later = ToChild::decode(&message.encode(Generation::G2)).unwrap();
+            assert_eq!(ToChild::decode(&later.encode(Generation::G2)), Ok(later));
+        }
+    });
 }
 
 /// Feeds the corpus as it is, then changed.

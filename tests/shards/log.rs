@@ -163,7 +163,8 @@ pub(crate) struct Noting {
 impl Noting {
     pub(crate) fn new(log: Log, shard: &ShardContext) -> Self {
         let worker = log.worker;
-        let reader = Reader { shard: shard.shard.clone(), token: shard.token, worker };
+        let token = shard.token.unwrap();
+        let reader = Reader { shard: shard.shard.clone(), token, worker };
         Self { log, reader, batches: 0 }
     }
 

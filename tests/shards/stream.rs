@@ -1,5 +1,7 @@
 //! A stream on a Kinesis in this process.
 
+use std::net::SocketAddr;
+
 use aws_sdk_kinesis::Client;
 use lease_kinesis::{KinesisSource, Shard, Source};
 use lease_tests::kinesis::Server;
@@ -17,6 +19,13 @@ impl Stream {
         server.create_stream(NAME, count).await;
         let client = server.client();
         Self { server, client }
+    }
+
+    /// Where its Kinesis is.
+    #[expect(clippy::allow_attributes, reason = "not every test that has this file asks")]
+    #[allow(dead_code, reason = "not every test that has this file asks")]
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.server.address()
     }
 
     /// A way to it that nobody else has.

@@ -59,7 +59,7 @@ pub enum Call {
     Adopt,
     /// A write of [`LeaseTable`].
     Write,
-    /// Anything that only reads.
+    /// Anything that only reads: one record, or a list.
     Read,
 }
 
@@ -71,7 +71,7 @@ pub enum Fault {
     Fail,
     /// It is not applied, and the caller gets no answer ever.
     Hang,
-    /// It is applied, and the caller gets an error.
+    /// It is applied, and the caller gets an error; of a list, half of it before.
     LoseReply,
     /// It is applied, and the caller gets no answer ever.
     HangReply,
@@ -113,7 +113,7 @@ impl<S> Faulty<S> {
         Self { network: Some(network), ..self }
     }
 
-    /// Lets every request take `latency` to arrive, whatever else befalls it.
+    /// Lets every request take `latency` to arrive, whatever else befalls it. A watch is none.
     #[must_use]
     pub fn with_latency(self, latency: Duration) -> Self {
         Self { latency, ..self }
@@ -153,7 +153,7 @@ impl<S> Faulty<S> {
     }
 
     fn plan(&self) -> MutexGuard<'_, Plan> {
-        self.plan.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.plan)
     }
 
     /// Makes one call as the plan has it. `apply` may run never, once or twice.
@@ -234,6 +234,10 @@ impl Plan {
         next.or_else(|| self.every.get(&call).copied())
             .or_else(|| self.choose.as_mut().and_then(|choose| choose(call)))
     }
+}
+
+fn lock<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
+    shared.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn unanswered() -> StoreError {
@@ -356,8 +360,25 @@ impl<S: LeaseTable> LeaseTable for Faulty<S> {
         .await
     }
 
+    /// A list comes in pages: one whose reply is lost is broken off half way.
     fn list(&self, prefix: &str) -> BoxStream<'_, Result<LeaseRecord, StoreError>> {
-        self.store.list(prefix)
+        let (prefix, arrived) = (prefix.to_owned(), Arc::new(Mutex::new(Vec::new())));
+        let arrives = Arc::clone(&arrived);
+        let listed = async move {
+            let rest = self.call(Call::Read, move |store| {
+                let (prefix, arrives) = (prefix.clone(), Arc::clone(&arrives));
+                async move {
+                    let mut listed: Vec<_> = store.list(&prefix).collect().await;
+                    let rest = listed.split_off(listed.len() / 2);
+                    *lock(&arrives) = listed;
+                    Ok(rest)
+                }
+            });
+            let rest = rest.await.unwrap_or_else(|broken_off| vec![Err(broken_off)]);
+            let first = std::mem::take(&mut *lock(&arrived));
+            stream::iter(first.into_iter().chain(rest))
+        };
+        stream::once(listed).flatten().boxed()
     }
 
     async fn create(&self, key: &LeaseKey, attributes: &Attributes) -> Result<bool, StoreError> {

@@ -1,7 +1,9 @@
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use async_trait::async_trait;
 use bytes::Bytes;
+use tokio::time::timeout;
 
 use super::*;
 use crate::position::{RecordNumber, SequenceNumber};
@@ -14,6 +16,8 @@ struct Tape {
     /// How many fetches an iterator is good for, or a subscription.
     good_for: usize,
     fetches: AtomicUsize,
+    /// When somebody subscribed.
+    subscribed: Mutex<Vec<Instant>>,
 }
 
 impl Tape {
@@ -28,7 +32,8 @@ impl Tape {
         let aggregate = Bytes::from_static(THREE);
         let plain = Bytes::from_static(b"plain");
         let records = vec![record(8, plain.clone()), record(9, aggregate), record(10, plain)];
-        Self { records, good_for: usize::MAX, fetches: AtomicUsize::new(0) }
+        let (fetches, subscribed) = (AtomicUsize::new(0), Mutex::default());
+        Self { records, good_for: usize::MAX, fetches, subscribed }
     }
 
     fn find(&self, from: &ReadFrom) -> usize {
@@ -73,6 +78,7 @@ impl Source for Tape {
         _: &ShardId,
         from: &ReadFrom,
     ) -> Result<BoxStream<'static, Result<Fetched, SourceError>>, SourceError> {
+        self.subscribed.lock().unwrap().push(now());
         let answers = (self.find(from)..=self.records.len()).take(self.good_for);
         let answers: Vec<_> = answers.map(|index| Ok(self.at(index))).collect();
         Ok(futures_util::stream::iter(answers).boxed())
@@ -91,12 +97,16 @@ fn record(sequence: u32, sub_sequence: u64) -> Position {
     Position::Record(RecordNumber { sequence: number(sequence), sub_sequence })
 }
 
-/// The numbers of all records that are read after `position`.
-async fn read_on(tape: Tape, position: Position, retrieval: Retrieval) -> Vec<String> {
+fn reader(tape: &Arc<Tape>, position: Position, retrieval: Retrieval) -> Reader {
     let pace = Pace { most_records: 1, idle: Duration::from_secs(1) };
     let shard = "shardId-000000000000".parse().unwrap();
-    let source = Arc::new(tape);
-    let mut reader = Reader::new(source, shard, HashKeyRange::ALL, position, retrieval, pace);
+    let source: Arc<dyn Source> = Arc::<Tape>::clone(tape);
+    Reader::new(source, shard, HashKeyRange::ALL, position, retrieval, pace)
+}
+
+/// The numbers of all records that are read after `position`.
+async fn read_on(tape: Tape, position: Position, retrieval: Retrieval) -> Vec<String> {
+    let mut reader = reader(&Arc::new(tape), position, retrieval);
     let mut numbers = Vec::new();
     loop {
         match reader.read().await {
@@ -170,14 +180,35 @@ async fn nothing_is_read_twice_or_missed_where_subscriptions_end() {
     assert_eq!(numbers, ["8", "9", "9+1", "9+2", "10"]);
 }
 
+/// Kinesis allows one a second, of each consumer to each shard.
+#[tokio::test(start_paused = true)]
+async fn no_two_subscriptions_come_within_a_second() {
+    let tape = Arc::new(Tape { good_for: 2, ..Tape::new() });
+    let mut reader = reader(&tape, Position::TrimHorizon, Retrieval::FanOut);
+
+    while !matches!(reader.read().await, Read::End { .. }) {}
+
+    let subscribed = tape.subscribed.lock().unwrap();
+    assert!(subscribed.len() > 2);
+    let pauses = subscribed.windows(2).map(|pair| pair[1] - pair[0]);
+    assert!(pauses.min() >= Some(Duration::from_secs(1)), "{subscribed:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn subscriptions_that_end_at_once_are_renewed_ever_less_often() {
+    let tape = Arc::new(Tape { good_for: 0, ..Tape::new() });
+    let mut reader = reader(&tape, Position::TrimHorizon, Retrieval::FanOut);
+
+    let read = timeout(Duration::from_mins(1), reader.read()).await;
+
+    assert!(read.is_err());
+    let subscribed = tape.subscribed.lock().unwrap().len();
+    assert!((5..=15).contains(&subscribed), "{subscribed} in a minute");
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_time_that_is_yet_to_come_is_waited_for_and_nobody_is_told_for_a_minute() {
-    let pace = Pace { most_records: 1, idle: Duration::from_secs(1) };
-    let reader = |position| {
-        let shard = "shardId-000000000000".parse().unwrap();
-        let source = Arc::new(Tape::new());
-        Reader::new(source, shard, HashKeyRange::ALL, position, Retrieval::Polling, pace)
-    };
+    let reader = |position| reader(&Arc::new(Tape::new()), position, Retrieval::Polling);
     let refused = SourceError::new(SourceErrorKind::Refused, "yet to come");
     let denied = SourceError::new(SourceErrorKind::Denied, "not for you");
     let mut at_a_time = reader(Position::AtTimestamp(5));

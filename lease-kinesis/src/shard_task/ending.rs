@@ -4,13 +4,14 @@ use std::error::Error;
 use std::sync::Arc;
 use std::time::Duration;
 
-use lease_core::Written;
+use lease_core::{Lessee, LossCause, StoreError, StoreErrorKind, Written};
+use tokio::time::timeout;
 use tracing::{info, warn};
 
 use super::{Broken, Ended, Order, ShardTask};
 use crate::checkpoint::Checkpointer;
 use crate::position::Position;
-use crate::processor::RecordProcessor;
+use crate::processor::{NeedsRestart, RecordProcessor};
 use crate::settings::Checkpoints;
 use crate::shard::Shard;
 
@@ -54,6 +55,10 @@ impl ShardTask {
             failures += 1;
             let pause = self.settings.backoff(failures);
             let cause = ended.err().unwrap_or_else(|| "it did not checkpoint the end".into());
+            let cause = match NeedsRestart::cause(cause) {
+                Ok(cause) => return Err(Broken::Restart(cause)),
+                Err(cause) => cause,
+            };
             let shard = &self.row.shard;
             warn!(%shard, ?pause, error = &*cause as &dyn Error, "end of shard not checkpointed");
             if let Err(broken) = self.pause(pause).await {
@@ -86,28 +91,57 @@ impl ShardTask {
     /// Gives the shard to whom it is ordered for.
     pub(super) async fn give_away(&mut self, checkpointer: &Checkpointer) -> Result<Ended, Broken> {
         checkpointer.close();
-        let mut failures = 0;
+        if !self.lease.is_held() {
+            return Err(Broken::Lost);
+        }
+        let mut unanswered = 0;
         loop {
             let Order::Give(Some(to)) = self.orders.borrow().clone() else {
                 return Ok(Ended::Given);
             };
-            let (table, grant) = (Arc::clone(&self.settings.table), self.lease.grant().clone());
-            let given = table.transfer(&grant, &to, self.settings.reserved());
-            match self.guarded(None, given).await? {
-                Ok(Written::Applied) => {
-                    info!(shard = %self.row.shard, %to, "handed over");
-                    self.entry.handed_over();
-                    return Ok(Ended::Given);
+            unanswered += 1;
+            let broken = match self.guarded(None, self.transfer(&to)).await {
+                Ok(Ok(Written::Applied)) => return Ok(self.has_given_to(&to)),
+                Ok(Ok(Written::Lost(_) | Written::Unexpected)) => {
+                    unanswered -= 1;
+                    Broken::Lost
                 }
-                Ok(Written::Lost(_) | Written::Unexpected) => return Err(Broken::Lost),
-                Err(cause) => {
-                    failures += 1;
+                Ok(Err(cause)) => {
                     let shard = &self.row.shard;
                     warn!(%shard, %to, error = &cause as &dyn Error, "not handed over yet");
-                    self.wait(self.settings.backoff(failures)).await?;
+                    match self.wait(self.settings.backoff(unanswered)).await {
+                        Ok(()) => continue,
+                        Err(broken) => broken,
+                    }
                 }
+                Err(broken) => broken,
+            };
+            // A try that was not answered may have come about. If the lease has ended, and not for
+            // want of heartbeats, it has: else only an operator ends a lease before its time.
+            let may_be_given = matches!(broken, Broken::Lost) && unanswered > 0;
+            if may_be_given && !self.has_expired().await {
+                return Ok(self.has_given_to(&to));
             }
+            return Err(broken);
         }
+    }
+
+    async fn transfer(&self, to: &Lessee) -> Result<Written, StoreError> {
+        let settings = &self.settings;
+        let transfer = settings.table.transfer(self.lease.grant(), to, settings.reserved());
+        let answer = timeout(settings.options.request_timeout(), transfer).await;
+        let in_time = |_elapsed| StoreError::new(StoreErrorKind::Unavailable, "no answer in time");
+        answer.map_err(in_time)?
+    }
+
+    fn has_given_to(&self, to: &Lessee) -> Ended {
+        info!(shard = %self.row.shard, %to, "handed over");
+        self.entry.handed_over();
+        Ended::Given
+    }
+
+    async fn has_expired(&self) -> bool {
+        !self.lease.is_held() && self.lease.lost().await.cause == LossCause::Expired
     }
 
     /// Makes the last checkpoint: where that is the worker's business, of all that was worked on;

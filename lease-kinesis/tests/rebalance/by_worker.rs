@@ -17,7 +17,7 @@ use rand::{RngExt, SeedableRng};
 use tokio::time::sleep;
 
 use crate::carried::Carried;
-use crate::fleet::{Agenda, Costs, Fleet, Millis, Readers, Seen};
+use crate::fleet::{Agenda, Costs, Fate, Fleet, Millis, Readers, Seen};
 use crate::way::{Telling, Traffic, Trouble, Way};
 
 /// How a fleet of workers is set up.
@@ -291,6 +291,42 @@ impl ByWorker {
     }
 }
 
+impl Fate for ByWorker {
+    fn pause(&mut self, now: Millis, worker: usize, length: Millis) {
+        self.stop_reading(now, worker);
+        let started = self.workers.get_mut(&worker).unwrap();
+        started.is_paused = true;
+        self.simulation.pause(started.process);
+        self.agenda.at(now + length, Deed::Resume(worker));
+    }
+
+    fn cut(&mut self, now: Millis, worker: usize, length: Millis) {
+        self.workers[&worker].trouble.cut();
+        self.agenda.at(now + length, Deed::Heal(worker));
+    }
+
+    fn split_all(&mut self, now: Millis) {
+        self.simulation.on_network(|| {
+            for shard in self.stream.open_shards() {
+                let (first, last) = (shard.hash_keys.first(), shard.hash_keys.last());
+                self.stream.split(&shard.id, first + (last - first) / 2 + 1).unwrap();
+            }
+        });
+        self.meet_shards(now);
+    }
+
+    fn merge_all(&mut self, now: Millis) {
+        let mut open = self.stream.open_shards();
+        open.sort_by_key(|shard| shard.hash_keys.first());
+        self.simulation.on_network(|| {
+            for pair in open.chunks_exact(2) {
+                self.stream.merge(&pair[0].id, &pair[1].id).unwrap();
+            }
+        });
+        self.meet_shards(now);
+    }
+}
+
 impl Fleet for ByWorker {
     fn next(&self) -> Option<Millis> {
         Some(millis(self.simulation.now()) + 1)
@@ -330,40 +366,6 @@ impl Fleet for ByWorker {
 
     fn leave(&mut self, _: Millis, worker: usize) {
         self.workers[&worker].handle.stop();
-    }
-
-    fn pause(&mut self, now: Millis, worker: usize, length: Millis) {
-        self.stop_reading(now, worker);
-        let started = self.workers.get_mut(&worker).unwrap();
-        started.is_paused = true;
-        self.simulation.pause(started.process);
-        self.agenda.at(now + length, Deed::Resume(worker));
-    }
-
-    fn cut(&mut self, now: Millis, worker: usize, length: Millis) {
-        self.workers[&worker].trouble.cut();
-        self.agenda.at(now + length, Deed::Heal(worker));
-    }
-
-    fn split_all(&mut self, now: Millis) {
-        self.simulation.on_network(|| {
-            for shard in self.stream.open_shards() {
-                let (first, last) = (shard.hash_keys.first(), shard.hash_keys.last());
-                self.stream.split(&shard.id, first + (last - first) / 2 + 1).unwrap();
-            }
-        });
-        self.meet_shards(now);
-    }
-
-    fn merge_all(&mut self, now: Millis) {
-        let mut open = self.stream.open_shards();
-        open.sort_by_key(|shard| shard.hash_keys.first());
-        self.simulation.on_network(|| {
-            for pair in open.chunks_exact(2) {
-                self.stream.merge(&pair[0].id, &pair[1].id).unwrap();
-            }
-        });
-        self.meet_shards(now);
     }
 
     fn leader(&self) -> Option<usize> {

@@ -6,8 +6,20 @@ use std::collections::{BTreeMap, BTreeSet};
 /// Milliseconds since the fleet's first moment.
 pub(crate) type Millis = u64;
 
+/// What befalls workers and their leases.
+pub(crate) trait Fate {
+    /// A worker stands still for a while, and does not know it: a long collection of garbage.
+    fn pause(&mut self, now: Millis, worker: usize, length: Millis);
+    /// A worker is kept from the store for a while, and from nothing else.
+    fn cut(&mut self, now: Millis, worker: usize, length: Millis);
+    /// Each lease that can be read becomes two.
+    fn split_all(&mut self, now: Millis);
+    /// Each two leases that can be read become one.
+    fn merge_all(&mut self, now: Millis);
+}
+
 /// Workers by number, and leases from 0 on.
-pub(crate) trait Fleet {
+pub(crate) trait Fleet: Fate {
     /// When something is due that nobody asked for; `None` where nothing is.
     fn next(&self) -> Option<Millis>;
     /// Does what is due by `now`. Time never goes back.
@@ -18,14 +30,6 @@ pub(crate) trait Fleet {
     fn crash(&mut self, now: Millis, worker: usize);
     /// A worker is asked to go: SIGTERM.
     fn leave(&mut self, now: Millis, worker: usize);
-    /// A worker stands still for a while, and does not know it: a long collection of garbage.
-    fn pause(&mut self, now: Millis, worker: usize, length: Millis);
-    /// A worker is kept from the store for a while, and from nothing else.
-    fn cut(&mut self, now: Millis, worker: usize, length: Millis);
-    /// Each lease that can be read becomes two.
-    fn split_all(&mut self, now: Millis);
-    /// Each two leases that can be read become one.
-    fn merge_all(&mut self, now: Millis);
     /// On whom the others depend, where there is such a one.
     fn leader(&self) -> Option<usize>;
     /// For each lease, who reads it now.

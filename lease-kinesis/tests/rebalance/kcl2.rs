@@ -10,6 +10,7 @@ use rand::seq::SliceRandom;
 use rand::{RngExt, SeedableRng};
 
 use crate::fleet::{Agenda, Costs, Fleet, Millis, Readers, by_count};
+use crate::model::{Away, FAILOVER, Model};
 
 pub(crate) struct Kcl2 {
     leases: Vec<Lease>,
@@ -32,15 +33,14 @@ struct Lease {
 }
 
 struct Worker {
-    paused_until: Millis,
-    cut_until: Millis,
+    away: Away,
     /// What it takes for its own.
     holds: BTreeSet<usize>,
     /// For each lease that it has seen owned: the counter, and when that was first seen.
     seen: BTreeMap<usize, (u64, Millis)>,
 }
 
-enum Deed {
+pub(crate) enum Deed {
     Wake(usize),
     Renew(usize),
     Take(usize),
@@ -138,28 +138,6 @@ impl Kcl2 {
         }
     }
 
-    /// Each is read to its end at once; says how many.
-    fn end_all(&mut self) -> usize {
-        let open: Vec<_> =
-            (0..self.leases.len()).filter(|lease| !self.leases[*lease].has_ended).collect();
-        for lease in &open {
-            self.leases[*lease].has_ended = true;
-            self.readers.close(*lease);
-        }
-        for worker in self.workers.values_mut() {
-            worker.holds.clear();
-        }
-        open.len()
-    }
-
-    fn make(&mut self, count: usize) {
-        for lease in self.leases.len()..self.leases.len() + count {
-            self.leases.push(Lease::default());
-            self.readers.make(lease);
-            self.readers.open(lease);
-        }
-    }
-
     /// `chooseLeasesToSteal`: from the one who has most.
     fn stolen(
         &mut self,
@@ -188,6 +166,51 @@ impl Kcl2 {
     }
 }
 
+impl Model for Kcl2 {
+    type Deed = Deed;
+
+    fn wake(worker: usize) -> Deed {
+        Deed::Wake(worker)
+    }
+
+    fn run_out(worker: usize) -> Deed {
+        Deed::RunOut(worker)
+    }
+
+    fn agenda(&mut self) -> &mut Agenda<Deed> {
+        &mut self.agenda
+    }
+
+    fn readers(&mut self) -> &mut Readers {
+        &mut self.readers
+    }
+
+    fn away(&mut self, worker: usize) -> &mut Away {
+        &mut self.workers.get_mut(&worker).unwrap().away
+    }
+
+    fn end_all(&mut self) -> usize {
+        let open: Vec<_> =
+            (0..self.leases.len()).filter(|lease| !self.leases[*lease].has_ended).collect();
+        for lease in &open {
+            self.leases[*lease].has_ended = true;
+            self.readers.close(*lease);
+        }
+        for worker in self.workers.values_mut() {
+            worker.holds.clear();
+        }
+        open.len()
+    }
+
+    fn make(&mut self, count: usize) {
+        for lease in self.leases.len()..self.leases.len() + count {
+            self.leases.push(Lease::default());
+            self.readers.make(lease);
+            self.readers.open(lease);
+        }
+    }
+}
+
 impl Fleet for Kcl2 {
     fn next(&self) -> Option<Millis> {
         self.agenda.next()
@@ -199,7 +222,9 @@ impl Fleet for Kcl2 {
             | Deed::Renew(worker)
             | Deed::Take(worker)
             | Deed::RunOut(worker)) = deed;
-            let Some(Worker { paused_until, cut_until, .. }) = self.workers.get(&worker) else {
+            let Some(Worker { away: Away { paused_until, cut_until }, .. }) =
+                self.workers.get(&worker)
+            else {
                 continue;
             };
             let is_cut = *cut_until > when;
@@ -235,7 +260,7 @@ impl Fleet for Kcl2 {
 
     fn join(&mut self, now: Millis, worker: usize) {
         let (holds, seen) = (BTreeSet::new(), BTreeMap::new());
-        self.workers.insert(worker, Worker { paused_until: 0, cut_until: 0, holds, seen });
+        self.workers.insert(worker, Worker { away: Away::default(), holds, seen });
         let nobody_ever = self.leases.iter().all(|lease| lease.owner.is_none());
         // Of processes that are started together, no two are there in the same millisecond; where
         // the table is empty, each sleeps for up to half a minute before it fills it.
@@ -254,28 +279,6 @@ impl Fleet for Kcl2 {
         self.crash(now, worker);
     }
 
-    fn pause(&mut self, now: Millis, worker: usize, length: Millis) {
-        self.readers.stop_all(worker);
-        self.agenda.at(now + length, Deed::Wake(worker));
-        self.workers.get_mut(&worker).unwrap().paused_until = now + length;
-    }
-
-    /// It knows when a lease is too old to be its own; renewed last when it was cut.
-    fn cut(&mut self, now: Millis, worker: usize, length: Millis) {
-        self.agenda.at(now + FAILOVER, Deed::RunOut(worker));
-        self.workers.get_mut(&worker).unwrap().cut_until = now + length;
-    }
-
-    fn split_all(&mut self, _: Millis) {
-        let ended = self.end_all();
-        self.make(2 * ended);
-    }
-
-    fn merge_all(&mut self, _: Millis) {
-        let ended = self.end_all();
-        self.make(ended / 2);
-    }
-
     fn leader(&self) -> Option<usize> {
         None
     }
@@ -288,9 +291,6 @@ impl Fleet for Kcl2 {
         self.costs
     }
 }
-
-/// `failoverTimeMillis`
-const FAILOVER: Millis = 10_000;
 
 /// `EPSILON_MILLIS`
 const EPSILON: Millis = 25;

@@ -4,13 +4,15 @@
 //! and `DynamoDBLockBasedLeaderDecider`, re-coded; each number is that of the class or setting it
 //! names. Every lease brings the same throughput.
 
+mod assignment;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use rand::rngs::StdRng;
-use rand::seq::SliceRandom;
 use rand::{RngExt, SeedableRng};
 
-use crate::fleet::{Agenda, Costs, Fleet, Millis, Readers, by_count};
+use crate::fleet::{Agenda, Costs, Fleet, Millis, Readers};
+use crate::model::{Away, FAILOVER, Model};
 
 pub(crate) struct Kcl3 {
     by: By,
@@ -49,8 +51,7 @@ struct Lease {
 }
 
 struct Worker {
-    paused_until: Millis,
-    cut_until: Millis,
+    away: Away,
     /// What it takes for its own.
     holds: BTreeSet<usize>,
     /// What its processors are shutting down.
@@ -69,7 +70,7 @@ struct Leader {
     seen: BTreeMap<usize, (u64, Millis)>,
 }
 
-enum Deed {
+pub(crate) enum Deed {
     Wake(usize),
     Renew(usize),
     Discover(usize),
@@ -162,163 +163,6 @@ impl Kcl3 {
         self.metrics.insert(worker, Metric { cpu, reported: now });
     }
 
-    /// `LeaseAssignmentManager.performAssignment`
-    fn assign_all(&mut self, now: Millis) {
-        self.costs.reads += (self.leases.len() + self.metrics.len()) as u64;
-        let leader = self.leader.as_mut().unwrap();
-        let mut free = Vec::new();
-        for (lease, row) in self.leases.iter().enumerate() {
-            if row.has_ended {
-                continue;
-            }
-            if row.owner.is_none() {
-                free.push(lease);
-                continue;
-            }
-            let (counter, since) = leader.seen.entry(lease).or_insert((row.counter, now));
-            if *counter != row.counter {
-                (*counter, *since) = (row.counter, now);
-            }
-            if now - *since > FAILOVER {
-                free.push(lease);
-            }
-        }
-        let balance = leader.runs.is_multiple_of(VARIANCE_PASS);
-        leader.runs += 1;
-        let active = self.metrics.iter().filter(|(_, metric)| now - metric.reported <= STALE);
-        let active: BTreeMap<_, _> = active.map(|(worker, metric)| (*worker, metric.cpu)).collect();
-        if active.is_empty() {
-            return;
-        }
-        match self.by {
-            By::Count => self.assign_by_count(&free, &active),
-            By::Variance => self.assign_by_variance(&free, active, balance),
-        }
-    }
-
-    /// How many leases each has or shall have, the free ones aside.
-    fn counts(&self, free: &[usize], active: &BTreeMap<usize, f64>) -> BTreeMap<usize, usize> {
-        let mut counts: BTreeMap<_, _> = active.keys().map(|worker| (*worker, 0)).collect();
-        let owned = (0..self.leases.len()).filter(|lease| !free.contains(lease));
-        for owner in owned.filter_map(|lease| self.leases[lease].owner) {
-            counts.entry(owner).and_modify(|count| *count += 1);
-        }
-        counts
-    }
-
-    /// Fills each worker up to the average, rounded up, and takes from those that have more: so who
-    /// comes last may get nothing, and nobody has too much.
-    fn assign_by_count(&mut self, free: &[usize], active: &BTreeMap<usize, f64>) {
-        let open = self.leases.iter().filter(|lease| !lease.has_ended).count();
-        let target = open.div_ceil(active.len());
-        let mut counts = self.counts(free, active);
-        let mut given: Vec<_> = free.iter().map(|lease| (*lease, false)).collect();
-        for (worker, count) in by_count(&counts) {
-            let mut his = self.leases_to_take(worker);
-            let surplus = count.saturating_sub(target).min(his.len());
-            his.truncate(surplus);
-            given.extend(his.into_iter().map(|lease| (lease, true)));
-            counts.insert(worker, count - surplus);
-        }
-        let mut given = given.into_iter();
-        for (worker, count) in by_count(&counts).into_iter().rev() {
-            for (lease, gracefully) in given.by_ref().take(target.saturating_sub(count)) {
-                self.give(lease, worker, gracefully);
-            }
-        }
-    }
-
-    /// What is free goes to whoever is furthest below the mean; and in each third run, where a
-    /// worker is too far from the mean, part of what the busier ones have above it does.
-    fn assign_by_variance(
-        &mut self,
-        free: &[usize],
-        mut active: BTreeMap<usize, f64>,
-        balance: bool,
-    ) {
-        let counts = self.counts(free, &active);
-        let lightest = |active: &BTreeMap<usize, f64>| {
-            let least = active.iter().min_by(|one, other| one.1.total_cmp(other.1));
-            least.map(|(worker, _)| *worker).unwrap()
-        };
-        // As the leader sees it: what the fleet's leases cost on average.
-        let held: usize = counts.values().sum();
-        let all: f64 = active.values().sum();
-        let a_lease = if held == 0 { self.cpu_of_lease } else { all / whole(held) };
-        for lease in free {
-            let worker = lightest(&active);
-            self.give(*lease, worker, false);
-            *active.get_mut(&worker).unwrap() += a_lease;
-        }
-
-        let mean = active.values().sum::<f64>() / whole(active.len());
-        let far = |cpu: &f64| *cpu > mean * (1.0 + THRESHOLD) || *cpu < mean * (1.0 - THRESHOLD);
-        if !balance || !active.values().any(far) {
-            return;
-        }
-        let mut hot: Vec<_> = active.iter().filter(|(_, cpu)| **cpu > mean).collect();
-        hot.sort_by(|one, other| other.1.total_cmp(one.1));
-        let hot: Vec<_> = hot.into_iter().map(|(worker, cpu)| (*worker, *cpu)).collect();
-        for (worker, cpu) in hot {
-            let his = self.leases_to_take(worker);
-            let fit = DAMPENING * whole(his.len()) * (cpu - mean) / cpu;
-            #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "small")]
-            let count = (fit as usize).max(1);
-            for lease in his.into_iter().take(count) {
-                let receiver = lightest(&active);
-                if active[&receiver] + a_lease > mean {
-                    return;
-                }
-                self.give(lease, receiver, true);
-                *active.get_mut(&receiver).unwrap() += a_lease;
-            }
-        }
-    }
-
-    /// What can be asked of `worker`, in random order.
-    fn leases_to_take(&mut self, worker: usize) -> Vec<usize> {
-        let his = |lease: &usize| {
-            let row = &self.leases[*lease];
-            row.owner == Some(worker) && row.hands_over.is_none()
-        };
-        let mut his: Vec<_> = (0..self.leases.len()).filter(his).collect();
-        his.shuffle(&mut self.random);
-        his
-    }
-
-    fn give(&mut self, lease: usize, worker: usize, gracefully: bool) {
-        self.costs.writes += 1;
-        let row = &mut self.leases[lease];
-        row.hands_over = row.owner.filter(|_| gracefully);
-        row.owner = Some(worker);
-        if !gracefully {
-            row.counter += 1;
-        }
-    }
-
-    /// Each is read to its end at once; says how many.
-    fn end_all(&mut self) -> usize {
-        let open: Vec<_> =
-            (0..self.leases.len()).filter(|lease| !self.leases[*lease].has_ended).collect();
-        for lease in &open {
-            self.leases[*lease] = Lease { has_ended: true, ..Lease::default() };
-            self.readers.close(*lease);
-        }
-        for worker in self.workers.values_mut() {
-            worker.holds.clear();
-            worker.shutting_down.clear();
-        }
-        open.len()
-    }
-
-    fn make(&mut self, count: usize) {
-        for lease in self.leases.len()..self.leases.len() + count {
-            self.leases.push(Lease::default());
-            self.readers.make(lease);
-            self.readers.open(lease);
-        }
-    }
-
     fn elect(&mut self, now: Millis) {
         let there: Vec<_> = self.workers.keys().copied().collect();
         if self.leader.is_some() || there.is_empty() {
@@ -369,6 +213,52 @@ impl Deed {
     }
 }
 
+impl Model for Kcl3 {
+    type Deed = Deed;
+
+    fn wake(worker: usize) -> Deed {
+        Deed::Wake(worker)
+    }
+
+    fn run_out(worker: usize) -> Deed {
+        Deed::RunOut(worker)
+    }
+
+    fn agenda(&mut self) -> &mut Agenda<Deed> {
+        &mut self.agenda
+    }
+
+    fn readers(&mut self) -> &mut Readers {
+        &mut self.readers
+    }
+
+    fn away(&mut self, worker: usize) -> &mut Away {
+        &mut self.workers.get_mut(&worker).unwrap().away
+    }
+
+    fn end_all(&mut self) -> usize {
+        let open: Vec<_> =
+            (0..self.leases.len()).filter(|lease| !self.leases[*lease].has_ended).collect();
+        for lease in &open {
+            self.leases[*lease] = Lease { has_ended: true, ..Lease::default() };
+            self.readers.close(*lease);
+        }
+        for worker in self.workers.values_mut() {
+            worker.holds.clear();
+            worker.shutting_down.clear();
+        }
+        open.len()
+    }
+
+    fn make(&mut self, count: usize) {
+        for lease in self.leases.len()..self.leases.len() + count {
+            self.leases.push(Lease::default());
+            self.readers.make(lease);
+            self.readers.open(lease);
+        }
+    }
+}
+
 impl Fleet for Kcl3 {
     fn next(&self) -> Option<Millis> {
         self.agenda.next()
@@ -377,7 +267,9 @@ impl Fleet for Kcl3 {
     fn step(&mut self, now: Millis) {
         while let Some((when, deed)) = self.agenda.due(now) {
             if let Some(worker) = deed.worker() {
-                let Some(Worker { paused_until, cut_until, .. }) = self.workers.get(&worker) else {
+                let Some(Worker { away: Away { paused_until, cut_until }, .. }) =
+                    self.workers.get(&worker)
+                else {
                     continue;
                 };
                 if *paused_until > when {
@@ -430,7 +322,7 @@ impl Fleet for Kcl3 {
 
     fn join(&mut self, now: Millis, worker: usize) {
         let (holds, shutting_down) = (BTreeSet::new(), BTreeSet::new());
-        self.workers.insert(worker, Worker { paused_until: 0, cut_until: 0, holds, shutting_down });
+        self.workers.insert(worker, Worker { away: Away::default(), holds, shutting_down });
         let nobody_ever = self.leases.iter().all(|lease| lease.owner.is_none());
         // As in version 2: on an empty table, each sleeps for up to half a minute.
         let delay = self.random.random_range(if nobody_ever { 1_000..30_000 } else { 0..1_000 });
@@ -455,28 +347,6 @@ impl Fleet for Kcl3 {
         self.is_gone(worker, new_leader_after, now);
     }
 
-    fn pause(&mut self, now: Millis, worker: usize, length: Millis) {
-        self.readers.stop_all(worker);
-        self.agenda.at(now + length, Deed::Wake(worker));
-        self.workers.get_mut(&worker).unwrap().paused_until = now + length;
-    }
-
-    /// It knows when a lease is too old to be its own; renewed last when it was cut.
-    fn cut(&mut self, now: Millis, worker: usize, length: Millis) {
-        self.agenda.at(now + FAILOVER, Deed::RunOut(worker));
-        self.workers.get_mut(&worker).unwrap().cut_until = now + length;
-    }
-
-    fn split_all(&mut self, _: Millis) {
-        let ended = self.end_all();
-        self.make(2 * ended);
-    }
-
-    fn merge_all(&mut self, _: Millis) {
-        let ended = self.end_all();
-        self.make(ended / 2);
-    }
-
     fn leader(&self) -> Option<usize> {
         self.leader.as_ref().map(|leader| leader.worker)
     }
@@ -495,9 +365,6 @@ fn whole(number: usize) -> f64 {
     number as f64
 }
 
-/// `failoverTimeMillis`
-const FAILOVER: Millis = 10_000;
-
 /// As in version 2.
 const RENEWER: Millis = FAILOVER / 3 - EPSILON;
 
@@ -506,26 +373,14 @@ const EPSILON: Millis = 25;
 /// The assignment manager's interval: twice the failover time.
 const ASSIGNMENT: Millis = 2 * FAILOVER;
 
-/// `varianceBalancingFrequency`: in each third run.
-const VARIANCE_PASS: u64 = 3;
-
 /// `LeaseDiscoverer`: half of the assignment's interval, less epsilon.
 const DISCOVERY: Millis = ASSIGNMENT / 2 - EPSILON;
 
 /// `workerMetricsReporterFreqInMillis`
 const REPORT: Millis = 30_000;
 
-/// Metrics older than two reports are not counted.
-const STALE: Millis = 2 * REPORT;
-
 /// `workerMetricsEMAAlpha`
 const ALPHA: f64 = 0.5;
-
-/// `reBalanceThresholdPercentage`
-const THRESHOLD: f64 = 0.1;
-
-/// `dampeningPercentage`
-const DAMPENING: f64 = 0.6;
 
 /// `DynamoDBLockBasedLeaderDecider`: the lock's lease and its heartbeat, 120 s and 30 s, and what
 /// comes of them.

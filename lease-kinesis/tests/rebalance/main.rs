@@ -18,6 +18,7 @@ mod fleet;
 mod kcl2;
 mod kcl3;
 mod measure;
+mod model;
 mod scenario;
 mod table;
 mod way;

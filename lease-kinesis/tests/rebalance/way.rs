@@ -11,13 +11,12 @@ use futures_util::stream::{self, BoxStream};
 use lease_core::conformance::{Fault, Faulty, Simulation};
 use lease_core::{
     Attributes, Beat, Change, Claim, FencingToken, Freed, Grant, Heartbeat, Holder, LeaseKey,
-    LeaseRecord, LeaseTable, Lessee, LockStore, Obtained, StoreError, StoreErrorKind, Written,
+    LeaseRecord, LeaseTable, Lessee, LockStore, Obtained, StoreError, Written,
 };
 use lease_memory::MemoryStore;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use tokio::runtime::Handle;
-use tokio::time::sleep;
 
 use crate::fleet::Costs;
 
@@ -38,8 +37,6 @@ pub(crate) struct Way {
     store: MemoryStore,
     telling: Telling,
     traffic: Arc<Mutex<Traffic>>,
-    trouble: Trouble,
-    network: Handle,
 }
 
 /// Whether a store tells who waits for a lease that it is free.
@@ -94,10 +91,10 @@ impl Way {
         trouble: Trouble,
         network: Handle,
     ) -> Faulty<Self> {
-        let befalls = trouble.clone();
-        let way = Self { store, telling, traffic, trouble, network: network.clone() };
-        let way = Faulty::new(way).carried_by(network).with_latency(Simulation::LATENCY);
-        way.choose(move |_| befalls.befalls());
+        let way = Faulty::new(Self { store, telling, traffic })
+            .carried_by(network)
+            .with_latency(Simulation::LATENCY);
+        way.choose(move |_| trouble.befalls());
         way
     }
 
@@ -181,27 +178,14 @@ impl LeaseTable for Way {
         self.store.read(key).await
     }
 
-    /// On the network as everything else, and with the same luck: [`Faulty`] lets lists through.
     fn list(&self, prefix: &str) -> BoxStream<'_, Result<LeaseRecord, StoreError>> {
-        let (store, prefix) = (self.store.clone(), prefix.to_owned());
+        let records = self.store.list(prefix);
         let listing = async move {
-            match self.trouble.befalls() {
-                Some(Fault::Hang) => std::future::pending().await,
-                Some(_) => {
-                    let throttled = StoreErrorKind::Unavailable;
-                    return vec![Err(StoreError::new(throttled, "throttled (as planned)"))];
-                }
-                None => (),
-            }
-            let listed = self.network.spawn(async move {
-                sleep(Simulation::LATENCY).await;
-                store.list(&prefix).collect::<Vec<_>>().await
-            });
-            let listed = listed.await.unwrap();
+            let listed: Vec<_> = records.collect().await;
             self.reads(listed.len());
-            listed
+            stream::iter(listed)
         };
-        stream::once(listing).map(stream::iter).flatten().boxed()
+        stream::once(listing).flatten().boxed()
     }
 
     async fn create(&self, key: &LeaseKey, attributes: &Attributes) -> Result<bool, StoreError> {

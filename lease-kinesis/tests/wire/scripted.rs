@@ -66,6 +66,18 @@ fn refusal(code: &str, message: &str) -> (u16, Value) {
     (400, json!({ "__type": code, "message": message }))
 }
 
+/// What a stream says of its consumer.
+fn described(status: &str) -> (u16, Value) {
+    let consumer = json!({
+        "ConsumerName": "billing",
+        "ConsumerARN": format!("{ARN}/consumer/billing:1"),
+        "ConsumerStatus": status,
+        "ConsumerCreationTimestamp": 1,
+        "StreamARN": ARN,
+    });
+    (200, json!({ "ConsumerDescription": consumer }))
+}
+
 const ARN: &str = "arn:aws:kinesis:us-east-1:123456789012:stream/orders";
 
 #[tokio::test]
@@ -191,16 +203,6 @@ async fn an_answer_that_does_not_come_is_waited_for_only_so_long() {
 
 #[tokio::test]
 async fn a_consumer_is_registered_once_and_waited_for() {
-    let consumer = |status| {
-        json!({
-            "ConsumerName": "billing",
-            "ConsumerARN": format!("{ARN}/consumer/billing:1"),
-            "ConsumerStatus": status,
-            "ConsumerCreationTimestamp": 1,
-            "StreamARN": ARN,
-        })
-    };
-    let described = |status| (200, json!({ "ConsumerDescription": consumer(status) }));
     let (source, script) = source_of(
         ARN,
         [
@@ -244,6 +246,47 @@ async fn a_consumer_is_registered_once_and_waited_for() {
             "ShardId": "shardId-000000000000",
             "StartingPosition": { "Type": "AT_TIMESTAMP", "Timestamp": 1.5 },
         }),
+    );
+}
+
+/// Whatever the text of an error says: the shard is listed, so it is not what is missing.
+#[tokio::test]
+async fn a_consumer_that_was_removed_is_registered_anew() {
+    let not_found = || refusal("ResourceNotFoundException", "Shard 0 does not exist");
+    let (source, script) = source_of(
+        ARN,
+        [
+            described("ACTIVE"),
+            not_found(),
+            (200, json!({ "Shards": [shard(0, ("0", "9"))] })),
+            not_found(),
+            (200, json!({})),
+            described("ACTIVE"),
+            refusal("ResourceInUseException", "subscribed a moment ago"),
+        ],
+    )
+    .await;
+    let source = source.with_consumer("billing");
+    let shard = "shardId-000000000000".parse().unwrap();
+
+    let removed = source.subscribe(&shard, &ReadFrom::Latest).await.map(drop).unwrap_err();
+    let again = source.subscribe(&shard, &ReadFrom::Latest).await.map(drop).unwrap_err();
+
+    assert_eq!(removed.kind(), SourceErrorKind::Unavailable);
+    let cause = std::error::Error::source(&removed).unwrap().to_string();
+    assert!(cause.ends_with("consumer billing is not found"), "{cause}");
+    assert_eq!(again.kind(), SourceErrorKind::Throttled);
+    assert_eq!(
+        script.operations(),
+        [
+            "DescribeStreamConsumer",
+            "SubscribeToShard",
+            "ListShards",
+            "DescribeStreamConsumer",
+            "RegisterStreamConsumer",
+            "DescribeStreamConsumer",
+            "SubscribeToShard",
+        ],
     );
 }
 

@@ -5,45 +5,20 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use lease_core::LeaseTable;
-use lease_core::conformance::{Call, Fault, Faulty};
+use lease_core::conformance::{Call, Fault};
 use lease_kinesis::{
-    Batch, CheckpointError, Checkpointer, Checkpoints, InitialPosition, Outcome, ProcessorError,
-    ProcessorFactory, RecordProcessor, ShardContext, SimStream, Worker, WorkerBuilder,
+    Batch, CheckpointError, Checkpointer, Checkpoints, Outcome, ProcessorError, RecordProcessor,
+    ShardContext, SimStream,
 };
-use lease_memory::MemoryStore;
-use tokio::time::{sleep, timeout};
+use tokio::time::sleep;
 
-type Table = Faulty<MemoryStore>;
-
-fn worker(table: &Table, stream: &SimStream, factory: impl ProcessorFactory) -> WorkerBuilder {
-    let time = stream.clone();
-    Worker::builder("shop", table.clone(), stream.clone(), factory)
-        .with_initial_position(InitialPosition::TrimHorizon)
-        .with_wall_clock(move || time.wall_clock())
-}
+use crate::setting::{IN_THE_END, Table, checkpoint, table, until, worker};
 
 /// A stream of one shard, with records in it.
 fn stream() -> SimStream {
     let stream = SimStream::new(1);
     stream.put_all([("a", "1"), ("b", "2"), ("c", "3")]);
     stream
-}
-
-async fn until(what: &str, done: impl Fn() -> bool + Send + Sync) {
-    let done = async {
-        while !done() {
-            sleep(Duration::from_millis(50)).await;
-        }
-    };
-    assert!(timeout(Duration::from_mins(5), done).await.is_ok(), "{what}");
-}
-
-/// What the row of the first shard says.
-async fn checkpoint(table: &Table) -> String {
-    let key = "shop/shards/shardId-000000000000".parse().unwrap();
-    let row = table.inner().read(&key).await.unwrap().unwrap();
-    row.attributes["checkpoint"].as_text().unwrap().to_owned()
 }
 
 /// How a processor ends.
@@ -79,7 +54,7 @@ impl RecordProcessor for Leaving {
 #[tokio::test(start_paused = true)]
 async fn a_checkpointer_ends_with_its_processor_however_that_ends() {
     for end in [End::Panics, End::Hangs, End::StopsShard, End::StopsWorker] {
-        let (table, stream) = (Faulty::new(MemoryStore::new()), stream());
+        let (table, stream) = (table(), stream());
         let ends = Arc::new(Mutex::new(Some(end)));
         let left: Arc<Mutex<Vec<Checkpointer>>> = Arc::default();
         let leaves = Arc::clone(&left);
@@ -89,7 +64,7 @@ async fn a_checkpointer_ends_with_its_processor_however_that_ends() {
         let running = tokio::spawn(worker.build().unwrap().run());
         let is_over = || left.lock().unwrap().len() == 2 || running.is_finished();
 
-        until("another processor has the batch, or the worker is gone", is_over).await;
+        until("another processor has the batch, or the worker is gone", IN_THE_END, is_over).await;
 
         let left = left.lock().unwrap().clone();
         let late = left[0].checkpoint().await;
@@ -114,13 +89,13 @@ impl RecordProcessor for Stuck {
 
 #[tokio::test(start_paused = true)]
 async fn a_batch_that_fails_is_not_checkpointed_by_the_worker() {
-    let (table, stream) = (Faulty::new(MemoryStore::new()), stream());
+    let (table, stream) = (table(), stream());
     let worker = worker(&table, &stream, |_: &ShardContext| Stuck);
     let worker = worker.with_checkpoints(Checkpoints::Every(Duration::from_millis(1)));
     let worker = worker.build().unwrap();
     let handle = worker.handle();
     let running = tokio::spawn(worker.run());
-    until("it is tried again", || handle.status().counters.failed_batches > 3).await;
+    until("it is tried again", IN_THE_END, || handle.status().counters.failed_batches > 3).await;
 
     handle.stop();
     running.await.unwrap().unwrap();
@@ -147,7 +122,7 @@ impl RecordProcessor for AsksInVain {
 
 #[tokio::test(start_paused = true)]
 async fn what_a_processor_that_panicked_asked_for_in_vain_is_not_made_good_by_the_next() {
-    let (table, stream) = (Faulty::new(MemoryStore::new()), stream());
+    let (table, stream) = (table(), stream());
     let (made, faulty) = (Arc::new(AtomicUsize::new(0)), table.clone());
     let makes = Arc::clone(&made);
     let factory = move |_: &ShardContext| {
@@ -157,7 +132,7 @@ async fn what_a_processor_that_panicked_asked_for_in_vain_is_not_made_good_by_th
     let worker = worker(&table, &stream, factory).build().unwrap();
     let handle = worker.handle();
     let running = tokio::spawn(worker.run());
-    until("the next is there", || made.load(Ordering::Relaxed) == 2).await;
+    until("the next is there", IN_THE_END, || made.load(Ordering::Relaxed) == 2).await;
     sleep(Duration::from_secs(3)).await;
 
     handle.stop();
@@ -183,24 +158,24 @@ impl RecordProcessor for LeavesItHanging {
 
 #[tokio::test(start_paused = true)]
 async fn a_checkpoint_that_hangs_keeps_no_shard_from_being_given_up_at_its_loss() {
-    let (table, stream) = (Faulty::new(MemoryStore::new()), stream());
+    let (table, stream) = (table(), stream());
     let faulty = table.clone();
     let factory = move |_: &ShardContext| LeavesItHanging(faulty.clone());
     let worker = worker(&table, &stream, factory).build().unwrap();
     let handle = worker.handle();
     let running = tokio::spawn(worker.run());
-    until("a processor has panicked", || handle.status().counters.restarts == 1).await;
+    until("a processor has panicked", IN_THE_END, || handle.status().counters.restarts == 1).await;
     sleep(Duration::from_secs(3)).await;
 
     table.every(Call::Heartbeat, Fault::Hang);
 
-    until("the loss is noticed", || handle.status().counters.lost == 1).await;
+    until("the loss is noticed", IN_THE_END, || handle.status().counters.lost == 1).await;
     running.abort();
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_factory_that_panics_is_asked_again() {
-    let (table, stream) = (Faulty::new(MemoryStore::new()), stream());
+    let (table, stream) = (table(), stream());
     let asked = AtomicUsize::new(0);
     let factory = move |_: &ShardContext| {
         assert!(asked.fetch_add(1, Ordering::Relaxed) > 0, "as the test wants it");
@@ -210,7 +185,7 @@ async fn a_factory_that_panics_is_asked_again() {
     let handle = worker.handle();
     let running = tokio::spawn(worker.run());
 
-    until("all is worked on", || handle.status().counters.records == 3).await;
+    until("all is worked on", IN_THE_END, || handle.status().counters.records == 3).await;
 
     assert_eq!(handle.status().counters.restarts, 1, "under the same lease");
     handle.stop();
@@ -266,7 +241,7 @@ async fn the_end_of_a_shard_is_told_once_although_its_checkpoint_is_not_answered
         (AtEnd::Checkpoints, Checkpoints::ByProcessor),
     ] {
         for fault in [Fault::LoseReply, Fault::Fail, Fault::ApplyLate(Duration::from_millis(700))] {
-            let (table, stream) = (Faulty::new(MemoryStore::new()), stream());
+            let (table, stream) = (table(), stream());
             let told = Arc::new(AtomicUsize::new(0));
             let (faulty, tells) = (table.clone(), Arc::clone(&told));
             let ending = Ending { at_end, fault: Some(fault), table: faulty, told: tells };
@@ -278,7 +253,7 @@ async fn the_end_of_a_shard_is_told_once_although_its_checkpoint_is_not_answered
             stream.split(&shard, 1 << 127).unwrap();
             stream.put_all([("a", "4"), ("b", "5")]);
 
-            until("all is read", || handle.status().counters.records == 5).await;
+            until("all is read", IN_THE_END, || handle.status().counters.records == 5).await;
 
             assert_eq!(told.load(Ordering::Relaxed), 1, "{at_end:?}, {fault:?}");
             assert_eq!(checkpoint(&table).await, "SHARD_END");
@@ -292,7 +267,7 @@ async fn the_end_of_a_shard_is_told_once_although_its_checkpoint_is_not_answered
 /// Its default last words checkpoint all that was delivered: that is not the end.
 #[tokio::test(start_paused = true)]
 async fn an_end_that_its_processor_refuses_is_not_checkpointed_when_the_worker_stops() {
-    let (table, stream) = (Faulty::new(MemoryStore::new()), stream());
+    let (table, stream) = (table(), stream());
     let told = Arc::new(AtomicUsize::new(0));
     let (faulty, tells) = (table.clone(), Arc::clone(&told));
     let ending = Ending { at_end: AtEnd::Refuses, fault: None, table: faulty, told: tells };
@@ -302,7 +277,7 @@ async fn an_end_that_its_processor_refuses_is_not_checkpointed_when_the_worker_s
     let running = tokio::spawn(worker.run());
     let shard = stream.open_shards()[0].id.clone();
     stream.split(&shard, 1 << 127).unwrap();
-    until("the end is told", || told.load(Ordering::Relaxed) > 1).await;
+    until("the end is told", IN_THE_END, || told.load(Ordering::Relaxed) > 1).await;
 
     handle.stop();
     running.await.unwrap().unwrap();

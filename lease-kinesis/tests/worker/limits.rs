@@ -6,17 +6,16 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use lease_core::conformance::{Call, Fault, Faulty};
+use lease_core::conformance::{Call, Fault};
 use lease_kinesis::{
-    Batch, Checkpointer, Checkpoints, Fetched, InitialPosition, Outcome, ProcessorError, ReadFrom,
-    RecordProcessor, Shard, ShardContext, ShardId, ShardIterator, SimStream, Source, SourceError,
-    SourceErrorKind, Worker, WorkerBuilder,
+    Batch, Checkpointer, Checkpoints, Fetched, Outcome, ProcessorError, ReadFrom, RecordProcessor,
+    Shard, ShardContext, ShardId, ShardIterator, SimStream, Source, SourceError, SourceErrorKind,
+    WorkerBuilder,
 };
-use lease_memory::MemoryStore;
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
-type Table = Faulty<MemoryStore>;
+use crate::setting::{self, IN_THE_END, SOON, Table, table, until};
 
 /// A stream that may not answer.
 #[derive(Debug, Clone)]
@@ -143,28 +142,10 @@ impl RecordProcessor for Processors {
 }
 
 fn worker(name: &str, table: &Table, source: &Moody, processors: &Processors) -> WorkerBuilder {
-    let (time, processors) = (source.stream.clone(), processors.clone());
+    let processors = processors.clone();
     let factory = move |_: &ShardContext| processors.clone();
-    Worker::builder("shop", table.clone(), source.clone(), factory)
-        .with_name(name.parse().unwrap())
-        .with_initial_position(InitialPosition::TrimHorizon)
-        .with_wall_clock(move || time.wall_clock())
+    setting::worker(table, source, factory).with_name(name.parse().unwrap())
 }
-
-fn table() -> Table {
-    Faulty::new(MemoryStore::new())
-}
-
-async fn until(what: &str, limit: Duration, done: impl Fn() -> bool + Send + Sync) {
-    let done = async {
-        while !done() {
-            sleep(Duration::from_millis(50)).await;
-        }
-    };
-    assert!(timeout(limit, done).await.is_ok(), "{what}");
-}
-
-const SOON: Duration = Duration::from_secs(15);
 
 #[tokio::test(start_paused = true)]
 async fn a_worker_whose_stream_does_not_list_its_shards_stops_as_fast_as_any() {
@@ -189,9 +170,9 @@ async fn a_worker_whose_stream_does_not_list_its_shards_stops_as_fast_as_any() {
 async fn who_joins_takes_its_share_though_its_stream_does_not_list_its_shards() {
     let (table, source, processors) = (table(), Moody::new(4), Processors::that(Does::Nothing));
     let first = worker("a", &table, &source, &processors).build().unwrap();
-    let handles = (first.handle(), source.clone());
+    let first_handle = first.handle();
     tokio::spawn(first.run());
-    until("it reads", SOON, || handles.0.status().shards.len() == 4).await;
+    until("it reads", SOON, || first_handle.status().shards.len() == 4).await;
     source.lists_hang.store(true, Ordering::SeqCst);
 
     let second = worker("b", &table, &source, &processors).build().unwrap();
@@ -268,7 +249,7 @@ async fn what_was_worked_on_is_checkpointed_before_a_shard_is_given_up() {
             assert!(run.await.unwrap().is_err());
             tokio::spawn(builder().run());
         }
-        until("another begins", Duration::from_mins(5), || processors.begun() == 2).await;
+        until("another begins", IN_THE_END, || processors.begun() == 2).await;
         let begun_at = processors.begun_at.lock().unwrap().clone();
         assert_ne!(begun_at[1], begun_at[0], "{does:?}, asks {asks}");
     }
@@ -323,11 +304,7 @@ impl RecordProcessor for Dropped {
 async fn a_processor_that_panics_as_it_is_dropped_is_still_given_a_rest() {
     let (table, stream) = (table(), SimStream::new(1));
     stream.put_all([("a", "1")]);
-    let worker = Worker::builder("shop", table, stream.clone(), |_: &ShardContext| Dropped)
-        .with_initial_position(InitialPosition::TrimHorizon)
-        .with_wall_clock(move || stream.wall_clock())
-        .build()
-        .unwrap();
+    let worker = setting::worker(&table, &stream, |_: &ShardContext| Dropped).build().unwrap();
     let handle = worker.handle();
     tokio::spawn(worker.run());
 

@@ -130,7 +130,8 @@ impl Log {
 
     fn note(&self, shard: &ShardContext, what: What) {
         let (at, worker) = (self.time.now(), Arc::clone(&self.worker));
-        let event = Event { at, worker, shard: shard.shard.clone(), token: shard.token, what };
+        let token = shard.token.unwrap();
+        let event = Event { at, worker, shard: shard.shard.clone(), token, what };
         self.events.lock().unwrap().push(event);
     }
 }

@@ -133,3 +133,50 @@ fn a_stream_that_cannot_be_listed_yet_is_waited_for() {
 
     world.until_all_is_read();
 }
+
+/// A list that is broken off half way would show half of the workers and of the shards.
+#[test]
+fn from_rows_that_were_not_all_listed_nothing_is_concluded() {
+    for fault in [Fault::Fail, Fault::LoseReply, Fault::Hang] {
+        let mut world = World::new(7, 6);
+        world.start("a");
+        world.start("b");
+        world.until_shared(&[("a", 3), ("b", 3)]);
+        world.workers["a"].way.every(Call::Read, fault);
+        world.put(100);
+        world.run_for(TTL * 5);
+
+        assert_eq!(world.shares()["a"], 3, "{fault:?}");
+        world.until_all_is_read();
+        assert_eq!(world.log.count(|event| event.what == What::ShutdownRequested), 0, "{fault:?}");
+        assert_eq!(world.log.count(|event| event.what == What::LeaseLost), 0, "{fault:?}");
+        world.workers["a"].way.heal();
+        world.start("c");
+        world.until_shared(&[("a", 2), ("b", 2), ("c", 2)]);
+        assert_eq!(world.log.overlaps(), [""; 0]);
+    }
+}
+
+#[test]
+fn who_stops_and_cannot_list_the_rows_gives_away_what_it_has() {
+    for fault in [Fault::Fail, Fault::LoseReply, Fault::Hang] {
+        let mut world = World::new(8, 4);
+        world.start("a");
+        world.start("b");
+        world.until_shared(&[("a", 2), ("b", 2)]);
+        world.put(100);
+        world.until_all_is_read();
+        world.workers["a"].way.every(Call::Read, fault);
+        world.run_for(TTL / 2);
+        let begun = world.simulation.now();
+
+        assert_eq!(world.stop("a"), Ok(()));
+
+        let took = world.simulation.now().abs_diff(begun);
+        assert!(took <= TTL * 3 / 2, "{fault:?}: after {took:?}");
+        world.until_shared(&[("b", 4)]);
+        world.put(100);
+        world.until_all_is_read();
+        assert_eq!(world.log.count(|event| event.what == What::LeaseLost), 0, "{fault:?}");
+    }
+}

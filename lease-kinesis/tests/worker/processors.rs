@@ -5,7 +5,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use lease_kinesis::{Batch, Checkpointer, Outcome, ProcessorError, RecordProcessor, ShardContext};
+use lease_kinesis::{
+    Batch, Checkpointer, NeedsRestart, Outcome, ProcessorError, RecordProcessor, ShardContext,
+};
 
 use crate::log::{Log, Noting, What};
 use crate::world::{TTL, World};
@@ -15,6 +17,8 @@ use crate::world::{TTL, World};
 enum Trouble {
     Fails,
     AsksAgain,
+    NeedsRestart,
+    NeedsRestartAtTheEnd,
     Panics,
     Hangs,
     PanicsAtOnce,
@@ -60,6 +64,9 @@ impl RecordProcessor for Troubled {
         if self.is_in_trouble(Trouble::Fails) {
             return Outcome::Failed("database away".into());
         }
+        if self.is_in_trouble(Trouble::NeedsRestart) {
+            return Outcome::Failed(NeedsRestart::new("its process died").into());
+        }
         if self.is_in_trouble(Trouble::AsksAgain) {
             return Outcome::Retry(Duration::from_secs(3));
         }
@@ -82,6 +89,9 @@ impl RecordProcessor for Troubled {
     async fn shard_ended(&mut self, checkpointer: &Checkpointer) -> Result<(), ProcessorError> {
         if self.is_in_trouble(Trouble::ForgetsTheEnd) {
             return Ok(());
+        }
+        if self.is_in_trouble(Trouble::NeedsRestartAtTheEnd) {
+            return Err(NeedsRestart::new("its process died").into());
         }
         self.noting.shard_ended(checkpointer).await
     }
@@ -156,6 +166,56 @@ fn after_a_panic_another_processor_begins_at_the_checkpoint() {
         assert_eq!(begun(&world.log), 5, "{trouble:?}");
         assert_eq!(world.workers["a"].handle.status().counters.restarts, 2, "{trouble:?}");
     }
+}
+
+#[test]
+fn a_processor_that_needs_it_is_made_anew_and_begins_at_the_checkpoint() {
+    let (mut world, times) = troubled(Trouble::NeedsRestart, 2);
+    world.put(60);
+
+    until_worked_on(&mut world, 60);
+
+    assert_eq!(times.load(Ordering::Relaxed), 0);
+    assert_eq!(begun(&world.log), 5);
+    assert_eq!(world.workers["a"].handle.status().counters.restarts, 2);
+    assert!(world.log.replayed() > 0);
+}
+
+#[test]
+fn a_processor_that_needs_it_at_the_end_of_its_shard_is_made_anew() {
+    let (mut world, times) = troubled(Trouble::NeedsRestartAtTheEnd, 2);
+    world.put(60);
+    let shard = world.open_shards()[0].clone();
+    let middle = shard.hash_keys.first() + (shard.hash_keys.last() - shard.hash_keys.first()) / 2;
+    world.simulation.on_network(|| world.stream.split(&shard.id, middle)).unwrap();
+    world.put(60);
+
+    world.until_all_is_read();
+
+    assert_eq!(times.load(Ordering::Relaxed), 0);
+    assert_eq!(begun(&world.log), 3 + 2 + 2, "of three shards, two more, and two anew");
+}
+
+/// One that dies now and then has the patience of the first time each time.
+#[test]
+fn restarts_are_counted_from_the_last_checkpoint_on() {
+    let mut world = World::new(1, 1);
+    let log = world.log.of("a");
+    let made = Arc::new(AtomicU32::new(0));
+    let factory = move |shard: &ShardContext| Troubled {
+        noting: Noting::new(log.clone(), shard),
+        trouble: Trouble::NeedsRestart,
+        // Every other one is in trouble at once.
+        times: Arc::new(AtomicU32::new(made.fetch_add(1, Ordering::Relaxed) % 2)),
+    };
+    world.start_with("a", factory, |worker| worker.with_max_restarts(1));
+
+    for _ in 0..2 {
+        world.put(20);
+        world.until_all_is_read();
+    }
+
+    assert_eq!(world.workers["a"].handle.status().counters.obtained, 1, "it was given up");
 }
 
 #[test]

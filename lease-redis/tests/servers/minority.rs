@@ -143,9 +143,10 @@ async fn a_majority_is_missed_and_found_again(trouble: Trouble, reasons: &[&str]
         let no_beat = nodes.store.heartbeat(&held, Beat::new(attempt + 1)).await.unwrap_err();
         let no_holder = nodes.store.holder(&key()).await.unwrap_err();
 
-        // Three calls, each within its time-out.
+        // Three calls, each with a time-out of its own. What they say shows that it was kept to; this
+        // shows that nobody waited for the nodes, also on a machine that is busy.
         let took = clock.now().since(began);
-        assert!(took < limit * 6, "{took:?}");
+        assert!(took < limit * 20, "{took:?}");
         for error in [no_grant, no_beat, no_holder] {
             let said = text(&error);
             assert_eq!(error.kind(), StoreErrorKind::Unavailable, "{said}");

@@ -72,20 +72,14 @@ pub(crate) async fn obtain(store: &dyn LockStore, lessee: &str) -> Grant {
 }
 
 /// The same, once every server has heard of it: a quorum answers as soon as a majority has, and
-/// one that did not hear the claim is told by a heartbeat.
+/// one that did not hear the claim is asked again.
 pub(crate) async fn obtain_on_all(store: &dyn LockStore, servers: &[RedisServer]) -> Grant {
-    let grant = obtain(store, "a").await;
-    let mut number = 0;
+    let claim = claim("a");
     eventually("all have it", async || {
-        if servers.iter().all(has_it) {
-            return Some(());
-        }
-        number += 1;
-        store.heartbeat(&grant, Beat::new(number)).await.ok();
-        None
+        let (grant, _) = claims::granted(store.obtain(&claim).await.unwrap());
+        servers.iter().all(has_it).then_some(grant)
     })
-    .await;
-    grant
+    .await
 }
 
 /// A grant of the key to `lessee`, as soon as there is one: connections have to be made again,

@@ -75,7 +75,7 @@ impl Clerk {
         let key = key_of(&ran.keys[0]);
         let argument = |place: usize| std::str::from_utf8(&ran.arguments[place]).unwrap();
         let done = *ran.reply == Reply::Number(1);
-        if let "raise" | "release" = ran.script {
+        if matches!(ran.script, "raise" | "release") {
             let told = argument(1).parse().unwrap();
             self.book.lock().unwrap().told.insert(argument(0).to_owned(), told);
         }
@@ -233,6 +233,7 @@ impl Clerk {
         if let Some((later, further)) = counted.last()
             && later != nonce
         {
+            // A server may have counted further for it than the token that it is under.
             let larger = told.get(later).unwrap_or(further).min(further);
             if *larger > token {
                 self.ledger.violated(format!(

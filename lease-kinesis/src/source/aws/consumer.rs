@@ -3,12 +3,13 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use aws_sdk_kinesis::error::ProvideErrorMetadata;
+use aws_sdk_kinesis::operation::describe_stream_consumer::DescribeStreamConsumerError;
+use aws_sdk_kinesis::operation::register_stream_consumer::RegisterStreamConsumerError;
 use aws_sdk_kinesis::types::ConsumerStatus;
 use tokio::sync::OnceCell;
 use tokio::time::sleep;
 
-use super::requests::Requests;
+use super::requests::{Requests, is};
 use crate::source::{SourceError, SourceErrorKind};
 
 #[derive(Debug)]
@@ -23,6 +24,11 @@ impl Consumer {
     pub(super) fn new(name: String) -> Self {
         let known = name.starts_with("arn:").then(|| name.clone());
         Self { name, arn: Mutex::new(Arc::new(OnceCell::new_with(known))) }
+    }
+
+    /// Its name, or its ARN.
+    pub(super) fn name(&self) -> &str {
+        &self.name
     }
 
     /// Its ARN. It is found once, however many shards are subscribed to.
@@ -67,7 +73,14 @@ impl Consumer {
         let answer = requests
             .ask(OPERATION, async {
                 match request.await {
-                    Err(error) if error.code() == Some("ResourceNotFoundException") => Ok(None),
+                    Err(error)
+                        if is(
+                            &error,
+                            DescribeStreamConsumerError::is_resource_not_found_exception,
+                        ) =>
+                    {
+                        Ok(None)
+                    }
                     answer => answer.map(Some),
                 }
             })
@@ -85,7 +98,14 @@ impl Consumer {
             .ask("RegisterStreamConsumer", async {
                 match request.await {
                     // Another worker was faster.
-                    Err(error) if error.code() == Some("ResourceInUseException") => Ok(()),
+                    Err(error)
+                        if is(
+                            &error,
+                            RegisterStreamConsumerError::is_resource_in_use_exception,
+                        ) =>
+                    {
+                        Ok(())
+                    }
                     answer => answer.map(drop),
                 }
             })

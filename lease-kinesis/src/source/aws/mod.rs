@@ -12,7 +12,6 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use aws_sdk_kinesis::Client;
-use aws_sdk_kinesis::error::SdkError;
 use aws_sdk_kinesis::operation::get_shard_iterator::GetShardIteratorError;
 use aws_sdk_kinesis::operation::list_shards::{ListShardsError, ListShardsOutput};
 use aws_sdk_kinesis::operation::subscribe_to_shard::SubscribeToShardError;
@@ -21,7 +20,7 @@ use futures_util::stream::BoxStream;
 
 use self::consumer::Consumer;
 use self::push::Subscription;
-use self::requests::{Requests, StreamName};
+use self::requests::{Requests, StreamName, is};
 use super::{Fetched, ReadFrom, ShardIterator, Source, SourceError, SourceErrorKind};
 use crate::names::StreamId;
 use crate::shard::{Shard, ShardId};
@@ -109,12 +108,18 @@ impl KinesisSource {
     }
 
     /// What is missing, where a request for `shard` was told that something is: the type of that
-    /// error is the same for a stream, a shard and a consumer, and the list of shards knows.
-    async fn missing(&self, operation: &'static str, shard: &ShardId) -> SourceError {
+    /// error is the same for a stream, a shard and a consumer, and the list of shards knows. What
+    /// is left where it has the shard, is said by `else_missing`.
+    async fn missing(
+        &self,
+        operation: &'static str,
+        shard: &ShardId,
+        else_missing: &str,
+    ) -> SourceError {
         let asked = self.requests.asked(operation);
         match self.shards().await {
             Ok(listed) if listed.iter().any(|other| other.id == *shard) => {
-                let advice = format!("not found, though shard {shard} is listed");
+                let advice = format!("shard {shard} is listed, but {else_missing} is not found");
                 asked.told(SourceErrorKind::Unavailable, &advice)
             }
             Ok(_) => {
@@ -185,7 +190,7 @@ impl Source for KinesisSource {
             }
         });
         let Some(answer) = answer.await? else {
-            return Err(self.missing(OPERATION, shard).await);
+            return Err(self.missing(OPERATION, shard, "its iterator").await);
         };
         let iterator = answer.shard_iterator.ok_or("no iterator");
         self.requests.sense(OPERATION, iterator).map(ShardIterator::new)
@@ -241,15 +246,11 @@ impl Source for KinesisSource {
         let Some(answer) = answer.await? else {
             // Or it may be the consumer that is gone.
             consumer.forget();
-            return Err(self.missing(push::OPERATION, shard).await);
+            let consumer = format!("consumer {}", consumer.name());
+            return Err(self.missing(push::OPERATION, shard, &consumer).await);
         };
         Ok(Subscription::new(self.requests.clone(), answer.event_stream).pushes())
     }
-}
-
-/// Whether the service's refusal is of this type.
-fn is<E, R>(error: &SdkError<E, R>, of_type: fn(&E) -> bool) -> bool {
-    error.as_service_error().is_some_and(of_type)
 }
 
 impl fmt::Debug for KinesisSource {

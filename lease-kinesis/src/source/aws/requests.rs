@@ -104,3 +104,8 @@ impl Requests {
         self.sense(OPERATION, summary)
     }
 }
+
+/// Whether the service's refusal is of this type.
+pub(super) fn is<E, R>(error: &SdkError<E, R>, of_type: fn(&E) -> bool) -> bool {
+    error.as_service_error().is_some_and(of_type)
+}

@@ -1,0 +1,489 @@
+//! Several schedulers export the events of a file; one of them is killed while it sends, another goes
+//! on, and everything arrives.
+//!
+//! On memory, each scheduler lives on a thread and a runtime of its own; on Redis, in a process of
+//! its own, which is killed for real. The other commands are an operator's.
+
+use std::path::{Path, PathBuf};
+use std::process::{ExitCode, Stdio};
+use std::sync::Arc;
+use std::time::Duration;
+
+use clap::{Parser, Subcommand};
+use lease_examples::counts;
+use lease_examples::export_parts::{open, open_sink};
+use lease_examples::orders::{FileDeadLetters, FileSink, Orders, compare, read};
+use lease_examples::{Failure, Timeline, end, sentence, show};
+use lease_scheduler::export::{
+    Appended, Event, Exporter, Flushed, Intake, Operator, PutIn, Scheduled, Worked,
+};
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, BufReader};
+use tokio::process::{Child, Command};
+use tokio::runtime::Builder;
+use tokio::select;
+use tokio::sync::{mpsc, oneshot};
+use tokio::task::spawn_blocking;
+use tokio::time::{sleep, timeout};
+use tokio_util::sync::CancellationToken;
+
+/// Exports the events of a file, although a scheduler is killed while it sends; or does what an
+/// operator says.
+#[derive(Debug, Clone, Parser)]
+struct Arguments {
+    /// Where leases, jobs and events are kept: memory, or redis://HOST:PORT.
+    #[arg(long, default_value = "memory", global = true)]
+    store: String,
+    /// Where events go: kinesis:NAME or firehose:NAME in AWS, by default a file that is compared.
+    #[arg(long, value_name = "PLACE", global = true)]
+    sink: Option<String>,
+    /// How long a lease lasts without a heartbeat, in seconds.
+    #[arg(
+        long,
+        default_value_t = 1.0,
+        value_name = "SECONDS",
+        allow_negative_numbers = true,
+        global = true
+    )]
+    ttl: f64,
+    /// One event per line, as JSON. A file of 240 orders comes along.
+    #[arg(long, value_name = "FILE")]
+    events: Option<PathBuf>,
+    /// How many schedulers there are.
+    #[arg(long, default_value_t = 3, value_name = "NUMBER")]
+    schedulers: usize,
+    #[command(subcommand)]
+    order: Option<Order>,
+}
+
+/// What an operator orders.
+#[derive(Debug, Clone, Subcommand)]
+enum Order {
+    /// Enables export.
+    Enable,
+    /// Disables export, unless the intake is open.
+    Disable,
+    /// Puts a count into the bucket of this second, unless the intake is stopped.
+    Put {
+        /// What is counted: ITEM/PERIOD, such as tea/hour.
+        key: String,
+        /// How many.
+        count: String,
+    },
+    /// Lists the buckets that wait.
+    List,
+    /// Schedules a job, and works on it: it collects what is closed, and sends all that is pending.
+    Send,
+    /// Opens the intake, unless export is disabled.
+    Open,
+    /// Stops the intake.
+    Stop,
+    /// Tells how many events are pending.
+    Pending,
+    /// Sends pending events now: all, or up to so many.
+    Flush {
+        /// How many.
+        #[arg(value_parser = limit, allow_negative_numbers = true)]
+        limit: Option<u64>,
+    },
+    /// Tells whether the intake is open, and whether it was stopped for lack of room.
+    Emergency,
+    /// Stops the intake, and removes everything that waits in it.
+    Delete,
+    /// One scheduler, until its standard input ends.
+    #[command(hide = true)]
+    Scheduler {
+        /// What it is called.
+        name: String,
+        /// Where events arrive.
+        file: PathBuf,
+    },
+}
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    let outcome = match arguments.order.clone() {
+        None => run(arguments).await,
+        Some(Order::Scheduler { name, file }) => be_scheduler(arguments, name, file).await,
+        Some(order) => obey(arguments, order).await,
+    };
+    end("exporter", outcome)
+}
+
+/// Carries out one order.
+async fn obey(arguments: Arguments, order: Order) -> Result<ExitCode, Failure> {
+    let tell: Tell = Arc::new(show);
+    let exporter = exporter(&arguments, "operator", Path::new("exported.ndjson"), tell).await?;
+    let operator = Operator::new(&exporter);
+    let refused = |answer: Result<(), lease_scheduler::export::Refusal>, done: &str| match answer {
+        Ok(()) => (done.to_owned(), ExitCode::SUCCESS),
+        Err(refusal) => (format!("refused: {refusal}"), ExitCode::FAILURE),
+    };
+    let done = |text: String| (text, ExitCode::SUCCESS);
+    let (told, code) = match order {
+        Order::Enable => {
+            operator.enable().await?;
+            done("export is enabled".to_owned())
+        }
+        Order::Disable => refused(operator.disable().await?, "export is disabled"),
+        Order::Put { key, count } => {
+            let buckets = exporter.buckets().ok_or("there are no buckets")?;
+            match buckets.put(&[(key.as_str(), Some(count.as_str()))]).await? {
+                PutIn::Bucket(bucket) => done(format!("{key} is in bucket {}", bucket.time_gen())),
+                PutIn::Stopped(_) => {
+                    (format!("refused: {key}, the intake is stopped"), ExitCode::FAILURE)
+                }
+            }
+        }
+        Order::List => {
+            let buckets = operator.list().await?;
+            for (bucket, keys) in &buckets {
+                show(format_args!("bucket {}: {keys} keys", bucket.time_gen()));
+            }
+            done(format!("{} buckets wait", buckets.len()))
+        }
+        Order::Send => done(send(&exporter).await?),
+        Order::Open => refused(operator.open_intake().await?, "the intake is open"),
+        Order::Stop => {
+            operator.stop_intake().await?;
+            done("the intake is stopped".to_owned())
+        }
+        Order::Pending => done(format!("{} events are pending", operator.pending().await?)),
+        Order::Flush { limit } => match operator.flush(limit).await? {
+            Flushed::Done(exported) => done(format!("{} events were sent", exported.sent)),
+            Flushed::Held(holder) => done(format!("0 events were sent: {} exports", holder.lessee)),
+            _ => done("0 events were sent: export is disabled".to_owned()),
+        },
+        Order::Emergency => done(match operator.intake().await? {
+            Intake::Open => "the intake is open".to_owned(),
+            Intake::Stopped(cause) => format!("the intake is stopped: {cause:?}"),
+        }),
+        Order::Delete => done(format!("{} buckets were deleted", operator.delete().await?)),
+        Order::Scheduler { .. } => return Err("a scheduler is no order of an operator's".into()),
+    };
+    show(told);
+    Ok(code)
+}
+
+/// What a cron job does on one machine, and a worker on another.
+async fn send(exporter: &Exporter) -> Result<String, Failure> {
+    let ours = match exporter.schedule_job().await? {
+        Scheduled::Enqueued(id) => id,
+        Scheduled::Held(holder) => return Ok(format!("no job: {} exports", holder.lessee)),
+        _ => return Ok("no job: export is disabled".to_owned()),
+    };
+    loop {
+        let worked = exporter.run_next_job(PACE).await?;
+        match &worked {
+            Worked::Done(id, exported) if *id == ours => {
+                return Ok(format!(
+                    "{worked}, {} came from buckets, {} were left out, {} failed",
+                    exported.collected, exported.bad, exported.failed
+                ));
+            }
+            Worked::Idle => return Ok(format!("job {ours} is worked on elsewhere")),
+            // One that was left behind by somebody who was killed: it comes again after ours.
+            _ => show(worked),
+        }
+    }
+}
+
+async fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
+    if !(2..=MOST_SCHEDULERS).contains(&arguments.schedulers) {
+        let range = format!("2 to {MOST_SCHEDULERS}, since one is killed and another goes on");
+        return Err(format!("{} schedulers are out of range: {range}", arguments.schedulers).into());
+    }
+    let orders = read(arguments.events.as_deref())?;
+    let events = &orders.events;
+    let file = std::env::temp_dir().join(format!("exported-{}.ndjson", std::process::id()));
+    let unheard: Tell = Arc::new(drop);
+    let exporter = exporter(&arguments, "producer", &file, unheard).await?;
+    let pending = exporter.num_pending_events().await?;
+    if pending > 0 {
+        return Err(format!("{pending} events are pending already: flush them").into());
+    }
+    exporter.enable().await?;
+
+    let (told, mut heard) = mpsc::unbounded_channel();
+    let mut fleet = Vec::new();
+    for number in 1..=arguments.schedulers {
+        fleet.push(Scheduler::start(&arguments, format!("scheduler-{number}"), &file, &told)?);
+    }
+    drop(told);
+    let timeline = Timeline::start();
+    for refused in &orders.refused {
+        timeline.tell("producer", None, format_args!("leaves out {refused}"));
+    }
+    let mut producing = Box::pin(produce(&exporter, events));
+    let mut sends = 0;
+    let mut is_produced = false;
+    loop {
+        select! {
+            biased;
+            Some((name, line)) = heard.recv() => {
+                timeline.tell(&name, None, &line);
+                sends += u32::from(line.contains("sends"));
+                // At once: what it has sent, it has not removed yet.
+                if sends == KILLED_AT
+                    && line.contains("sends")
+                    && let Some(place) = fleet.iter().position(|it| it.name == name)
+                {
+                    fleet.swap_remove(place).kill().await;
+                    timeline.tell(&name, None, "KILLED while it sends");
+                }
+            }
+            produced = &mut producing, if !is_produced => {
+                produced?;
+                is_produced = true;
+                timeline.tell("producer", None, format_args!("{} events appended", events.len()));
+            }
+            () = sleep(GLANCE) => {
+                let pending = exporter.num_pending_events().await?;
+                if is_produced && pending == 0 {
+                    break;
+                }
+                if heard.is_closed() {
+                    return Err(format!("no scheduler is left, {pending} events are pending").into());
+                }
+            }
+        }
+    }
+    for scheduler in fleet {
+        scheduler.stop().await?;
+    }
+    verdict(&arguments, &orders, &file)
+}
+
+fn verdict(arguments: &Arguments, orders: &Orders, file: &Path) -> Result<ExitCode, Failure> {
+    let too_large = beside(file);
+    let arrivals = compare(&orders.events, file, &too_large)?;
+    drop(std::fs::remove_file(file));
+    let left_out = match (orders.refused.len(), arrivals.too_large) {
+        (0, 0) => String::new(),
+        (refused, 0) => format!("; left out: {refused} that are no events"),
+        (refused, large) => format!(
+            "; left out: {refused} that are no events, {large} that are too large, in {}",
+            too_large.display()
+        ),
+    };
+    let complete = if left_out.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE };
+    if let Some(sink) = &arguments.sink {
+        let taken = orders.events.len() - arrivals.too_large;
+        show(format_args!("verdict: {taken} events were taken by {sink}{left_out}"));
+        return Ok(complete);
+    }
+    let (verdict, code) = if arrivals.missing == 0 && arrivals.foreign == 0 {
+        ("every event arrived", complete)
+    } else {
+        ("FAILED", ExitCode::FAILURE)
+    };
+    show(format_args!(
+        "verdict: {verdict}; arrived: {}, missing: {}, again: {}{left_out}",
+        arrivals.arrived, arrivals.missing, arrivals.again
+    ));
+    Ok(code)
+}
+
+/// Events come a few at a time.
+async fn produce(exporter: &Exporter, events: &[Event]) -> Result<(), Failure> {
+    for some in events.chunks(10) {
+        match exporter.buffer().append(some).await? {
+            Appended::Kept { .. } => sleep(PACE / 2).await,
+            other => return Err(format!("the buffer takes nothing in: {other:?}").into()),
+        }
+    }
+    Ok(())
+}
+
+/// Schedules jobs, and works on them, until told to stop, or until the sink refuses for good.
+async fn schedule(exporter: Exporter, stop: CancellationToken, tell: Tell) -> Result<(), Failure> {
+    while !stop.is_cancelled() {
+        // That it is held is an answer: somebody exports already.
+        drop(exporter.schedule_job().await?);
+        if let Worked::Done(_, exported) = exporter.run_next_job(PACE).await? {
+            match exported.sink_error {
+                Some(error) if !error.is_retryable() => return Err(error.into()),
+                Some(error) => tell(format!("tries again: {}", sentence(&error))),
+                None => (),
+            }
+        }
+        sleep(PACE).await;
+    }
+    Ok(())
+}
+
+type Tell = Arc<dyn Fn(String) + Send + Sync>;
+
+/// A scheduler that can be killed: a thread, or a process.
+struct Scheduler {
+    name: String,
+    life: Life,
+}
+
+enum Life {
+    Thread { kill: oneshot::Sender<()>, stop: CancellationToken, ended: oneshot::Receiver<()> },
+    Process(Box<Child>),
+}
+
+impl Scheduler {
+    fn start(
+        arguments: &Arguments,
+        name: String,
+        file: &Path,
+        told: &mpsc::UnboundedSender<(String, String)>,
+    ) -> Result<Self, Failure> {
+        let life = if arguments.store == "memory" {
+            Self::thread(arguments, &name, file, told.clone())?
+        } else {
+            Self::process(arguments, &name, file, told.clone())?
+        };
+        Ok(Self { name, life })
+    }
+
+    /// Nothing that it started outlives its runtime.
+    fn thread(
+        arguments: &Arguments,
+        name: &str,
+        file: &Path,
+        told: mpsc::UnboundedSender<(String, String)>,
+    ) -> Result<Life, Failure> {
+        let (kill, killed) = oneshot::channel();
+        let (end, ended) = oneshot::channel();
+        let stop = CancellationToken::new();
+        let (who, stopped) = (name.to_owned(), stop.clone());
+        let from = name.to_owned();
+        let tell: Tell = Arc::new(move |line| drop(told.send((from.clone(), line))));
+        let (arguments, file) = (arguments.clone(), file.to_owned());
+        let runtime = Builder::new_current_thread().enable_all().build()?;
+        drop(spawn_blocking(move || {
+            runtime.block_on(async {
+                let working = async {
+                    let exporter = exporter(&arguments, &who, &file, Arc::clone(&tell)).await?;
+                    schedule(exporter, stopped, Arc::clone(&tell)).await
+                };
+                select! {
+                    biased;
+                    _ = killed => (),
+                    ended = working => if let Err(failure) = ended {
+                        tell(format!("ends: {}", sentence(&*failure)));
+                    },
+                }
+            });
+            drop(runtime);
+            let _ = end.send(());
+        }));
+        Ok(Life::Thread { kill, stop, ended })
+    }
+
+    fn process(
+        arguments: &Arguments,
+        name: &str,
+        file: &Path,
+        told: mpsc::UnboundedSender<(String, String)>,
+    ) -> Result<Life, Failure> {
+        let mut command = Command::new(std::env::current_exe()?);
+        command.args(["--store", &arguments.store, "--ttl", &arguments.ttl.to_string()]);
+        if let Some(sink) = &arguments.sink {
+            command.args(["--sink", sink]);
+        }
+        command.args(["scheduler", name]).arg(file);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).kill_on_drop(true);
+        let mut child = command.spawn()?;
+        let stdout = child.stdout.take().ok_or("a scheduler without output")?;
+        let name = name.to_owned();
+        drop(tokio::spawn(async move {
+            let mut lines = BufReader::new(stdout).lines();
+            while let Ok(Some(line)) = lines.next_line().await {
+                drop(told.send((name.clone(), line)));
+            }
+        }));
+        Ok(Life::Process(Box::new(child)))
+    }
+
+    /// Ends it with whatever it has in hand.
+    async fn kill(self) {
+        match self.life {
+            Life::Thread { kill, ended, .. } => {
+                let _ = kill.send(());
+                let _ = ended.await;
+            }
+            // SIGKILL.
+            Life::Process(mut child) => drop(child.kill().await),
+        }
+    }
+
+    /// Lets it end the job at hand.
+    async fn stop(self) -> Result<(), Failure> {
+        match self.life {
+            Life::Thread { stop, ended, .. } => {
+                stop.cancel();
+                let _ = timeout(PATIENCE, ended).await;
+            }
+            Life::Process(mut child) => {
+                drop(child.stdin.take());
+                drop(timeout(PATIENCE, child.wait()).await);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The life of a scheduler in a process of its own.
+async fn be_scheduler(
+    arguments: Arguments,
+    name: String,
+    file: PathBuf,
+) -> Result<ExitCode, Failure> {
+    let tell: Tell = Arc::new(show);
+    let exporter = exporter(&arguments, &name, &file, Arc::clone(&tell)).await?;
+    let stop = CancellationToken::new();
+    let told = stop.clone();
+    drop(tokio::spawn(async move {
+        // Ends with the process that started us.
+        drop(tokio::io::stdin().read_to_end(&mut Vec::new()).await);
+        told.cancel();
+    }));
+    if let Err(failure) = schedule(exporter, stop, Arc::clone(&tell)).await {
+        tell(format!("ends: {}", sentence(&*failure)));
+        return Ok(ExitCode::FAILURE);
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The exporter of one process, `who`, which sends to `file` unless told otherwise.
+async fn exporter(
+    arguments: &Arguments,
+    who: &str,
+    file: &Path,
+    tell: Tell,
+) -> Result<Exporter, Failure> {
+    let dead_letters = FileDeadLetters::new(beside(file), Arc::clone(&tell));
+    let sink = match &arguments.sink {
+        Some(place) => open_sink(place)?,
+        None => Arc::new(FileSink::new(file.to_owned(), PACE, Arc::clone(&tell))),
+    };
+    let pipeline = counts::pipeline(tell);
+    let exporter = open(&arguments.store, who, ttl(arguments)?, sink, pipeline).await?;
+    Ok(exporter.with_dead_letters(Arc::new(dead_letters)))
+}
+
+/// Where events are that fit into no record.
+fn beside(file: &Path) -> PathBuf {
+    file.with_extension("too-large.ndjson")
+}
+
+fn limit(text: &str) -> Result<u64, String> {
+    text.parse().map_err(|_no_number| "a limit is a number of events, 0 or more".to_owned())
+}
+
+fn ttl(arguments: &Arguments) -> Result<Duration, Failure> {
+    Duration::try_from_secs_f64(arguments.ttl)
+        .map_err(|_no_length| format!("ttl {:?} is not a length in seconds", arguments.ttl).into())
+}
+
+const MOST_SCHEDULERS: usize = 20;
+/// At which request the scheduler that makes it is killed.
+const KILLED_AT: u32 = 4;
+const PACE: Duration = Duration::from_millis(40);
+const GLANCE: Duration = Duration::from_millis(50);
+const PATIENCE: Duration = Duration::from_secs(10);

@@ -1,0 +1,55 @@
+//! A processor in Rust under Amazon's `MultiLangDaemon`, or any other that speaks its protocol.
+//!
+//! The daemon starts one process of this for each shard that it holds, by its properties:
+//!
+//! ```text
+//! executableName = /opt/app/multilang_child
+//! streamName = orders
+//! applicationName = count-per-key
+//! ```
+//!
+//! It reads the daemon's messages on stdin and writes its own on stdout, one JSON object per line:
+//! nothing else may be printed there. What is counted, it says on stderr, which the daemon shows in
+//! its log. To see it without a daemon, type what one would say:
+//!
+//! ```text
+//! {"action":"initialize","shardId":"shardId-0","sequenceNumber":"TRIM_HORIZON","subSequenceNumber":0}
+//! {"action":"leaseLost"}
+//! ```
+
+use std::collections::BTreeMap;
+use std::io::Write;
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use lease_kinesis::multilang::child;
+use lease_kinesis::{Batch, Checkpointer, Outcome, RecordProcessor, ShardContext};
+
+/// Counts the records of each partition key.
+struct Counts {
+    shard: String,
+    of: BTreeMap<Arc<str>, u64>,
+}
+
+#[async_trait]
+impl RecordProcessor for Counts {
+    async fn process_records(&mut self, batch: &Batch, checkpointer: &Checkpointer) -> Outcome {
+        for record in &batch.records {
+            *self.of.entry(Arc::clone(&record.partition_key)).or_default() += 1;
+        }
+        let text = format!("{}: {:?}", self.shard, self.of);
+        if let Err(error) = writeln!(std::io::stderr(), "{text}") {
+            return Outcome::StopWorker(error.into());
+        }
+        checkpointer.checkpoint().await.into()
+    }
+}
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() -> ExitCode {
+    let counts =
+        |shard: &ShardContext| Counts { shard: shard.shard.to_string(), of: BTreeMap::new() };
+    let ended = child::run(counts).await;
+    lease_examples::end("multilang_child", ended.map(|_how| ExitCode::SUCCESS).map_err(Into::into))
+}

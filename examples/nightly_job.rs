@@ -1,0 +1,128 @@
+//! A nightly job on three machines: which of them ran it, what the others say, when it is next due.
+//!
+//! Time is tokio's, and paused: nights pass as fast as the program can await them. On a machine of
+//! yours, leave the clock and `start_paused` away.
+
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+use clap::Parser;
+use jiff::{SignedDuration, Timestamp};
+use lease_core::Locker;
+use lease_examples::{Failure, end, show};
+use lease_memory::MemoryStore;
+use lease_scheduler::{
+    Job, JobContext, JobMetrics, JobResult, Run, Schedule, Scheduler, SchedulerHandle,
+    SkewedWallClock,
+};
+use tokio::task::JoinSet;
+use tokio::time::sleep;
+
+/// Runs a job each night on one of three machines, and shows what became of four nights.
+#[derive(Debug, Clone, Parser)]
+struct Arguments {
+    /// When it runs: minute, hour, day of the month, month, day of the week.
+    #[arg(long, default_value = "30 2 * * *", value_name = "EXPRESSION")]
+    cron: String,
+    /// By which clock, as the IANA database calls it.
+    #[arg(long, default_value = "Europe/Berlin")]
+    zone: String,
+    /// How often it runs instead, in seconds.
+    #[arg(long, value_name = "SECONDS", allow_negative_numbers = true)]
+    every: Option<f64>,
+}
+
+#[tokio::main(flavor = "current_thread", start_paused = true)]
+async fn main() -> ExitCode {
+    end("nightly_job", run(Arguments::parse()).await)
+}
+
+async fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
+    let schedule = schedule(&arguments)?;
+    let store = MemoryStore::counting_from_one(); // stands for your Redis, or your DynamoDB table
+    let noon: Timestamp = "2026-03-27T12:00:00Z".parse()?;
+    let mut machines = JoinSet::new();
+    let mut handles = Vec::new();
+    for (name, ahead) in [("alpha", 0), ("beta", 20), ("gamma", -40)] {
+        let now = noon + SignedDuration::from_secs(ahead);
+        let scheduler = machine(name, now, schedule.clone(), &store)?;
+        handles.push(scheduler.handle());
+        machines.spawn(scheduler.run());
+    }
+
+    for _night in 0..4 {
+        sleep(Duration::from_hours(24)).await;
+        look(&handles, &arguments.zone).await?;
+    }
+    for handle in &handles {
+        handle.stop();
+    }
+    machines.join_all().await;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn schedule(arguments: &Arguments) -> Result<Schedule, Failure> {
+    let Some(seconds) = arguments.every else {
+        return Ok(Schedule::cron(&arguments.cron, &arguments.zone)?);
+    };
+    let interval = Duration::try_from_secs_f64(seconds)
+        .map_err(|_no_length| format!("interval {seconds:?} is not a length in seconds"))?;
+    Ok(Schedule::every(interval)?)
+}
+
+/// One of three that are set up alike, but for their clocks.
+fn machine(
+    name: &'static str,
+    now: Timestamp,
+    schedule: Schedule,
+    store: &MemoryStore,
+) -> Result<Scheduler, Failure> {
+    let nightly = Job::new("nightly-report".parse()?, report)
+        .on(schedule)
+        .at_most(Duration::from_secs(30))? // how long nobody else can begin after a crash
+        .at_least(Duration::from_mins(2))?; // how long nobody else can begin after a short run
+
+    let locker = Locker::new(store.clone()).with_lessee(name.parse()?);
+    let scheduler = Scheduler::builder(locker, store.clone())
+        .with_job(nightly)
+        .with_wall_clock(Arc::new(SkewedWallClock::new(now, 1.0)))
+        .with_metrics(Arc::new(Machine { name }))
+        .build()?;
+    Ok(scheduler)
+}
+
+async fn report(job: JobContext) -> JobResult {
+    sleep(Duration::from_secs(45)).await; // longer than the lease lasts by itself
+    if job.scheduled().as_second() / 86_400 % 3 == 0 {
+        return Err("the printer is out of paper".into());
+    }
+    job.note("17 reports");
+    Ok(())
+}
+
+async fn look(handles: &[SchedulerHandle], zone: &str) -> Result<(), Failure> {
+    let [handle, ..] = handles else { return Ok(()) };
+    if let Some(run) = handle.last_run("nightly-report").await? {
+        show(format_args!("  last run: {:?} by {}, {:?}", run.ending, run.by, run.note));
+    }
+    if let Some(next) = handle.next_due("nightly-report")? {
+        show(format_args!("  next due: {}\n", next.in_tz(zone)?));
+    }
+    Ok(())
+}
+
+/// Prints what comes of runs, where others would count them.
+#[derive(Debug)]
+struct Machine {
+    name: &'static str,
+}
+
+impl JobMetrics for Machine {
+    fn ended(&self, run: &Run) {
+        let took = run.body.as_ref().map(|body| {
+            format!(", {:?} late, in {:?}, under token {}", body.latency, body.run_time, body.token)
+        });
+        show(format_args!("{:<6} {}{}", self.name, run.outcome, took.unwrap_or_default()));
+    }
+}

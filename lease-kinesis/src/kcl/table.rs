@@ -1,0 +1,253 @@
+//! The table: attributes, listing, and what an operator does.
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use aws_sdk_dynamodb::types::AttributeValue;
+use futures_util::StreamExt;
+use futures_util::stream::{self, BoxStream};
+use lease_core::{
+    Attributes, Change, FencingToken, Grant, LeaseKey, LeaseRecord, LeaseTable, Lessee, LossCause,
+    StoreError, StoreErrorKind, Value, Written,
+};
+
+use super::error::{corrupt, told};
+use super::expression::{Expression, IntoValue};
+use super::request::{Outcome, RawRow};
+use super::row::{COUNTER, LEASE_KEY, Row, is_reserved, key_of};
+use super::store::{KclTable, why_lost};
+use super::value::to_dynamodb;
+use super::write;
+use crate::position::InitialPosition;
+use crate::row::{AT_TIMESTAMP, CHECKPOINT, LATEST, OWNER, TIMESTAMP};
+
+#[async_trait]
+impl LeaseTable for KclTable {
+    /// Reads a row. One that a worker of KCL has shows `leaseOwner` beside its attributes.
+    async fn read(&self, key: &LeaseKey) -> Result<Option<LeaseRecord>, StoreError> {
+        let Some(lease_key) = self.lease_key(key)? else {
+            return self.shared.ours.read(key).await;
+        };
+        let row = self.row(lease_key).await?;
+        Ok(row.map(|row| self.record(key.clone(), lease_key, row)))
+    }
+
+    fn list(&self, prefix: &str) -> BoxStream<'_, Result<LeaseRecord, StoreError>> {
+        let ours = self.shared.ours.list(prefix);
+        let shards = self.shared.shards.as_str();
+        let rest = prefix.strip_prefix(shards);
+        if rest.is_none() && !shards.starts_with(prefix) {
+            return ours;
+        }
+        let rest = rest.unwrap_or_default().to_owned();
+        let pages = stream::unfold(Next::Page(None), move |next| {
+            let rest = rest.clone();
+            async move {
+                let Next::Page(start) = next else { return None };
+                match self.shared.requests.scan(&rest, start).await {
+                    Ok(page) => {
+                        let next = page.next.map_or(Next::Nothing, |key| Next::Page(Some(key)));
+                        Some((self.records(page.rows), next))
+                    }
+                    // Where the page after this one begins is not known: the stream ends.
+                    Err(error) => Some((vec![Err(error)], Next::Nothing)),
+                }
+            }
+        });
+        pages.flat_map(stream::iter).chain(ours).boxed()
+    }
+
+    async fn create(&self, key: &LeaseKey, attributes: &Attributes) -> Result<bool, StoreError> {
+        let Some(lease_key) = self.lease_key(key)? else {
+            return self.shared.ours.create(key, attributes).await;
+        };
+        if !attributes.contains_key(CHECKPOINT) {
+            let text = format!("row {lease_key:?} without a checkpoint would stop workers of KCL");
+            return Err(told(StoreErrorKind::Refused, text));
+        }
+        let mut row = RawRow::from([
+            (LEASE_KEY.to_owned(), lease_key.into_value()),
+            (COUNTER.to_owned(), 0_u64.into_value()),
+        ]);
+        // KCL reads several streams by these, and not by the key.
+        if let Some((stream, shard)) = lease_key.rsplit_once(':') {
+            row.insert("streamName".to_owned(), stream.into_value());
+            row.insert("shardId".to_owned(), shard.into_value());
+        }
+        for (name, value) in attributes {
+            refuse_reserved(name)?;
+            row.insert(name.clone(), self.as_sent(name, value)?);
+        }
+        self.shared.requests.create(row).await
+    }
+
+    async fn update(&self, grant: &Grant, change: &Change) -> Result<Written, StoreError> {
+        let Some(lease_key) = self.lease_key(&grant.key)? else {
+            return self.shared.ours.update(grant, change).await;
+        };
+        let write = self.changing(write::update(grant), change)?;
+        if self.has_run_out(lease_key, grant) {
+            return Ok(Written::Lost(LossCause::Expired));
+        }
+        match self.shared.requests.update(lease_key, write).await? {
+            Outcome::Applied(_) => Ok(Written::Applied),
+            Outcome::Refused(raw) => {
+                // Grants do not come back: one that stands now, stood when the write was refused.
+                let row = self.shown(lease_key, raw).await?;
+                Ok(match &row {
+                    Some(row) if row.is_held_by(grant) => Written::Unexpected,
+                    row => Written::Lost(why_lost(grant, row.as_ref())),
+                })
+            }
+        }
+    }
+
+    async fn transfer(
+        &self,
+        grant: &Grant,
+        to: &Lessee,
+        reserved: Duration,
+    ) -> Result<Written, StoreError> {
+        let Some(lease_key) = self.lease_key(&grant.key)? else {
+            return self.shared.ours.transfer(grant, to, reserved).await;
+        };
+        if self.has_run_out(lease_key, grant) {
+            return Ok(Written::Lost(LossCause::Expired));
+        }
+        let write = write::transfer(grant, to, reserved);
+        let Outcome::Refused(raw) = self.shared.requests.update(lease_key, write).await? else {
+            return Ok(Written::Applied);
+        };
+        let row = self.shown(lease_key, raw).await?;
+        // Written by an earlier try of the SDK, whose answer was lost.
+        let is_done = row.as_ref().is_some_and(|row| {
+            row.shows(grant)
+                && row.reserved().is_some()
+                && row.owner.as_ref() == Some(to)
+                && row.former() == Some(&grant.lessee)
+        });
+        Ok(if is_done { Written::Applied } else { Written::Lost(why_lost(grant, row.as_ref())) })
+    }
+
+    /// Removes the row. Nothing of it is kept, since KCL would take that for a lease: a later row of
+    /// the key begins with a token from the time of day.
+    async fn delete(&self, grant: &Grant) -> Result<Written, StoreError> {
+        let Some(lease_key) = self.lease_key(&grant.key)? else {
+            return self.shared.ours.delete(grant).await;
+        };
+        if self.shared.requests.delete(lease_key, write::delete(grant)).await? {
+            return Ok(Written::Applied);
+        }
+        let row = self.row(lease_key).await?;
+        // What is not there was removed by an earlier try, or by somebody else who was to.
+        Ok(row.map_or(Written::Applied, |row| Written::Lost(why_lost(grant, Some(&row)))))
+    }
+
+    async fn evict(&self, key: &LeaseKey, token: FencingToken) -> Result<bool, StoreError> {
+        let Some(lease_key) = self.lease_key(key)? else {
+            return self.shared.ours.evict(key, token).await;
+        };
+        let outcome = self.shared.requests.update(lease_key, write::evict(token)).await?;
+        Ok(matches!(outcome, Outcome::Applied(_)))
+    }
+}
+
+/// What a listing does next.
+enum Next {
+    /// Reads the page that begins after this key, or the first one.
+    Page(Option<RawRow>),
+    Nothing,
+}
+
+impl KclTable {
+    fn records(&self, rows: Vec<RawRow>) -> Vec<Result<LeaseRecord, StoreError>> {
+        let records = rows.into_iter().map(|raw| {
+            let lease_key = key_of(&raw).unwrap_or_default().to_owned();
+            let Some(row) = self.read(&lease_key, raw)? else { return Ok(None) };
+            let key = LeaseKey::new(format!("{}{lease_key}", self.shared.shards))
+                .map_err(|refused| corrupt(&lease_key, LEASE_KEY, refused))?;
+            Ok(Some(self.record(key, &lease_key, row)))
+        });
+        records.filter_map(Result::transpose).collect()
+    }
+
+    fn record(&self, key: LeaseKey, lease_key: &str, row: Row) -> LeaseRecord {
+        let holder = self.holder_of(lease_key, &row);
+        let (is_ours, token, mut attributes) = (row.is_ours(), row.token(), row.attributes);
+        if let Some(holder) = holder.as_ref().filter(|_| !is_ours) {
+            attributes.insert(OWNER.to_owned(), holder.lessee.as_str().into());
+        }
+        LeaseRecord::new(key, holder, token, attributes)
+    }
+
+    /// Adds `change` to a write.
+    fn changing(&self, mut write: Expression, change: &Change) -> Result<Expression, StoreError> {
+        for (name, value) in change.assigned() {
+            refuse_reserved(name)?;
+            write.set_other(name, self.as_sent(name, value)?);
+        }
+        for name in change.removed() {
+            refuse_reserved(name)?;
+            write.remove_other(name);
+        }
+        for (name, value) in change.expected() {
+            refuse_reserved(name)?;
+            write.expect_other(name, self.as_kept(name, value)?);
+        }
+        // KCL commits what it had prepared, or forgets it, with every checkpoint.
+        if change.assigned().any(|(name, _)| name == CHECKPOINT) {
+            for name in PENDING {
+                let is_named = change.assigned().any(|(assigned, _)| assigned == name)
+                    || change.removed().any(|removed| removed == name);
+                if !is_named {
+                    write.remove_other(name);
+                }
+            }
+        }
+        Ok(write)
+    }
+
+    /// A value as it is kept: where workers of KCL begin with what arrives from now on, they know no
+    /// other word for that.
+    fn as_sent(&self, name: &str, value: &Value) -> Result<AttributeValue, StoreError> {
+        let is_for_times = matches!(self.shared.settings.initial, InitialPosition::AtTimestamp(_));
+        if name == CHECKPOINT && value.as_text() == Some(AT_TIMESTAMP) && !is_for_times {
+            return Ok(LATEST.into_value());
+        }
+        to_dynamodb(value).map_err(|refused| {
+            told(StoreErrorKind::Refused, format!("attribute {name:?} is {refused}"))
+        })
+    }
+
+    /// All that may be kept where a reader is shown `value`.
+    fn as_kept(
+        &self,
+        name: &str,
+        value: Option<&Value>,
+    ) -> Result<Vec<Option<AttributeValue>>, StoreError> {
+        let Some(value) = value else { return Ok(vec![None]) };
+        if name == CHECKPOINT && value.as_text() == Some(AT_TIMESTAMP) {
+            return Ok([AT_TIMESTAMP, LATEST].map(|word| Some(word.into_value())).into());
+        }
+        let mut kept = vec![Some(self.as_sent(name, value)?)];
+        if let InitialPosition::AtTimestamp(at) = self.shared.settings.initial
+            && name == TIMESTAMP
+            && *value == Value::from(at)
+        {
+            kept.push(None);
+        }
+        Ok(kept)
+    }
+}
+
+fn refuse_reserved(name: &str) -> Result<(), StoreError> {
+    if name.is_empty() || is_reserved(name) {
+        let text = format!("attribute {name:?} is of the lease itself: choose another name");
+        return Err(told(StoreErrorKind::Refused, text));
+    }
+    Ok(())
+}
+
+/// A checkpoint of KCL that was prepared and not committed.
+const PENDING: [&str; 3] =
+    ["pendingCheckpoint", "pendingCheckpointSubSequenceNumber", "pendingCheckpointState"];

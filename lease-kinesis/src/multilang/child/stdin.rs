@@ -1,0 +1,43 @@
+//! What comes on stdin, by a thread that nobody waits for.
+
+use std::io::{self, Read};
+use std::thread;
+
+use tokio::io::{AsyncRead, AsyncWriteExt, duplex};
+use tokio::runtime::Handle;
+use tracing::warn;
+
+use super::error::ChildError;
+
+/// Reads stdin until it ends.
+///
+/// Tokio's own stdin reads on a thread that its runtime waits for at its end.
+pub(super) fn read() -> Result<impl AsyncRead + Unpin + Send, ChildError> {
+    let (mut there, here) = duplex(CHUNK);
+    let runtime = Handle::current();
+    let read = move || {
+        let mut chunk = vec![0; CHUNK];
+        loop {
+            match io::stdin().lock().read(&mut chunk) {
+                Ok(0) => return,
+                Ok(length) => {
+                    let bytes = chunk.get(..length).unwrap_or_default();
+                    if runtime.block_on(there.write_all(bytes)).is_err() {
+                        return;
+                    }
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => (),
+                Err(error) => {
+                    warn!(error = &error as &dyn std::error::Error, "stdin cannot be read");
+                    return;
+                }
+            }
+        }
+    };
+    let reader = thread::Builder::new().name("multilang-stdin".into()).spawn(read);
+    drop(reader.map_err(ChildError::Read)?);
+    Ok(here)
+}
+
+/// What a pipe holds on Linux.
+const CHUNK: usize = 64 * 1024;

@@ -1,0 +1,85 @@
+//! What is run for each shard.
+
+use std::fmt;
+use std::str::FromStr;
+
+use thiserror::Error;
+
+/// A program and its arguments, split at spaces, without any quoting: as Amazon's daemon splits
+/// `executableName`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ChildCommand {
+    program: String,
+    arguments: Vec<String>,
+}
+
+/// A command that names no program.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+#[error("the command names no program")]
+#[non_exhaustive]
+pub struct NoProgram;
+
+impl ChildCommand {
+    /// The program: a path, or a name that is looked for on the path.
+    pub fn program(&self) -> &str {
+        &self.program
+    }
+
+    /// What it is given.
+    pub fn arguments(&self) -> &[String] {
+        &self.arguments
+    }
+
+    /// Has `program` run it: it is given `arguments`, and after them the whole command.
+    #[must_use]
+    pub fn run_by(
+        self,
+        program: impl Into<String>,
+        arguments: impl IntoIterator<Item = String>,
+    ) -> Self {
+        let Self { program: run, arguments: its } = self;
+        let arguments = arguments.into_iter().chain([run]).chain(its).collect();
+        Self { program: program.into(), arguments }
+    }
+}
+
+impl FromStr for ChildCommand {
+    type Err = NoProgram;
+
+    fn from_str(text: &str) -> Result<Self, NoProgram> {
+        let mut words = text.split(' ').filter(|word| !word.is_empty()).map(str::to_owned);
+        let program = words.next().ok_or(NoProgram)?;
+        Ok(Self { program, arguments: words.collect() })
+    }
+}
+
+impl fmt::Display for ChildCommand {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.program)?;
+        self.arguments.iter().try_for_each(|argument| write!(f, " {argument}"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_command_is_split_at_spaces_and_quotes_are_part_of_its_words() {
+        let command: ChildCommand = "  python3  -c 'a b' ".parse().unwrap();
+
+        assert_eq!(command.program(), "python3");
+        assert_eq!(command.arguments(), ["-c", "'a", "b'"]);
+        assert_eq!(command.to_string(), "python3 -c 'a b'");
+        assert_eq!("  ".parse::<ChildCommand>(), Err(NoProgram));
+    }
+
+    #[test]
+    fn a_command_that_is_run_by_another_is_its_last_words() {
+        let command: ChildCommand = "node app.js".parse().unwrap();
+
+        let run = command.run_by("env", ["-u".to_owned(), "HOME".to_owned()]);
+
+        assert_eq!(run.to_string(), "env -u HOME node app.js");
+    }
+}

@@ -1,0 +1,215 @@
+//! The table keeps every promise of both traits that KCL's rows can keep, on live servers.
+
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use futures_util::StreamExt;
+use futures_util::stream::BoxStream;
+use lease_core::conformance::{Fixture, lock_promises, table_promises};
+use lease_core::{
+    Attributes, Beat, Change, Claim, FencingToken, Freed, Grant, Heartbeat, Holder, LeaseKey,
+    LeaseRecord, LeaseTable, Lessee, LockStore, Obtained, StoreError, Value, Written,
+};
+use lease_kinesis::KclTable;
+use lease_memory::MemoryStore;
+use lease_tests::dynamodb::Server;
+use tokio::sync::OnceCell;
+
+/// What KCL's rows cannot keep, each with its reason and the test of what holds instead.
+const NOT_KEPT: [&str; 1] = [
+    // KCL would take a tombstone for a lease, so nothing is left of a row that was deleted: a claim
+    // that comes late is refused only until the row is made again, which the kit does at once. The
+    // next token is larger, since it is from the time: `rows::a_row_that_is_made_again…`.
+    "a_deleted_record_remembers_its_token",
+];
+
+#[test]
+fn every_promise_but_those_named_is_kept() {
+    let server = || Dynoxide { server: OnceCell::new() };
+
+    let mut broken = broken_on(server);
+    broken.sort_unstable();
+
+    assert_eq!(broken, NOT_KEPT);
+}
+
+/// A server in this process, of its own for each promise.
+struct Dynoxide {
+    server: OnceCell<Server>,
+}
+
+#[async_trait]
+impl Fixture for Dynoxide {
+    type Store = OnRows;
+
+    async fn store(&self) -> OnRows {
+        let server = self.server.get_or_init(Server::dynoxide).await;
+        let ours = Arc::new(MemoryStore::new());
+        let table = KclTable::builder(server.client(), "kit", ours)
+            .with_failover_time(self.ttl())
+            // How fast the server is on a machine that has much else to do, is no promise.
+            .with_request_timeout(Duration::from_secs(30))
+            .build()
+            .unwrap();
+        table.ensure_table().await.unwrap();
+        OnRows(table)
+    }
+}
+
+/// Has all keys of the kit on rows of shards, which somebody has made: a row has a checkpoint, and
+/// only what has a row can be leased.
+#[derive(Debug)]
+struct OnRows(KclTable);
+
+const PREFIX: &str = "kit/shards/";
+
+impl OnRows {
+    async fn made(&self, key: &LeaseKey) -> LeaseKey {
+        let key = on_row(key);
+        self.0.create(&key, &with_checkpoint(&Attributes::new())).await.unwrap();
+        key
+    }
+}
+
+fn on_row(key: &LeaseKey) -> LeaseKey {
+    format!("{PREFIX}{key}").parse().unwrap()
+}
+
+fn off_row(key: &LeaseKey) -> LeaseKey {
+    key.as_str().strip_prefix(PREFIX).unwrap().parse().unwrap()
+}
+
+fn with_checkpoint(attributes: &Attributes) -> Attributes {
+    let mut attributes = attributes.clone();
+    attributes.entry("checkpoint".to_owned()).or_insert_with(|| "TRIM_HORIZON".into());
+    attributes
+}
+
+fn without_checkpoint(mut attributes: Attributes) -> Attributes {
+    if attributes.get("checkpoint").and_then(Value::as_text) == Some("TRIM_HORIZON") {
+        attributes.remove("checkpoint");
+    }
+    attributes
+}
+
+fn granted_on_row(grant: &Grant) -> Grant {
+    Claim::new(on_row(&grant.key), grant.lessee.clone(), grant.nonce, grant.ttl)
+        .granted(grant.token)
+}
+
+fn off_rows(obtained: Obtained) -> Obtained {
+    match obtained {
+        Obtained::Granted(mut grant, attributes) => {
+            grant.key = off_row(&grant.key);
+            Obtained::Granted(grant, without_checkpoint(attributes))
+        }
+        held @ Obtained::Held(_) => held,
+    }
+}
+
+fn record_off_row(record: LeaseRecord) -> LeaseRecord {
+    let attributes = without_checkpoint(record.attributes);
+    LeaseRecord::new(off_row(&record.key), record.holder, record.token, attributes)
+}
+
+#[async_trait]
+impl LockStore for OnRows {
+    async fn obtain(&self, claim: &Claim) -> Result<Obtained, StoreError> {
+        let mut claim = claim.clone();
+        claim.key = self.made(&claim.key).await;
+        Ok(off_rows(self.0.obtain(&claim).await?))
+    }
+
+    async fn heartbeat(&self, grant: &Grant, beat: Beat) -> Result<Heartbeat, StoreError> {
+        self.0.heartbeat(&granted_on_row(grant), beat).await
+    }
+
+    async fn release(&self, grant: &Grant, reserved: Option<Duration>) -> Result<(), StoreError> {
+        self.0.release(&granted_on_row(grant), reserved).await
+    }
+
+    async fn adopt(&self, grant: &Grant, claim: &Claim) -> Result<Obtained, StoreError> {
+        let mut claim = claim.clone();
+        claim.key = on_row(&claim.key);
+        Ok(off_rows(self.0.adopt(&granted_on_row(grant), &claim).await?))
+    }
+
+    async fn holder(&self, key: &LeaseKey) -> Result<Option<Holder>, StoreError> {
+        self.0.holder(&on_row(key)).await
+    }
+
+    async fn watch(&self, key: &LeaseKey) -> Result<Freed, StoreError> {
+        self.0.watch(&on_row(key)).await
+    }
+
+    fn grain(&self) -> Duration {
+        self.0.grain()
+    }
+}
+
+#[async_trait]
+impl LeaseTable for OnRows {
+    async fn read(&self, key: &LeaseKey) -> Result<Option<LeaseRecord>, StoreError> {
+        Ok(self.0.read(&on_row(key)).await?.map(record_off_row))
+    }
+
+    fn list(&self, prefix: &str) -> BoxStream<'_, Result<LeaseRecord, StoreError>> {
+        let records = self.0.list(&format!("{PREFIX}{prefix}"));
+        records.map(|record| record.map(record_off_row)).boxed()
+    }
+
+    async fn create(&self, key: &LeaseKey, attributes: &Attributes) -> Result<bool, StoreError> {
+        self.0.create(&on_row(key), &with_checkpoint(attributes)).await
+    }
+
+    async fn update(&self, grant: &Grant, change: &Change) -> Result<Written, StoreError> {
+        self.0.update(&granted_on_row(grant), change).await
+    }
+
+    async fn transfer(
+        &self,
+        grant: &Grant,
+        to: &Lessee,
+        reserved: Duration,
+    ) -> Result<Written, StoreError> {
+        self.0.transfer(&granted_on_row(grant), to, reserved).await
+    }
+
+    async fn delete(&self, grant: &Grant) -> Result<Written, StoreError> {
+        self.0.delete(&granted_on_row(grant)).await
+    }
+
+    async fn evict(&self, key: &LeaseKey, token: FencingToken) -> Result<bool, StoreError> {
+        self.0.evict(&on_row(key), token).await
+    }
+}
+
+/// The promises that are broken; several are tried at a time, since most of them wait for time to
+/// pass.
+fn broken_on<F>(fixture: impl Fn() -> F + Sync) -> Vec<&'static str>
+where
+    F: Fixture,
+    F::Store: LeaseTable,
+{
+    let promises = lock_promises().into_iter();
+    let promises = Mutex::new(promises.chain(table_promises()));
+    let broken = Mutex::new(Vec::new());
+    thread::scope(|scope| {
+        for _ in 0..8 {
+            scope.spawn(|| {
+                loop {
+                    let Some(promise) = promises.lock().unwrap().next() else {
+                        return;
+                    };
+                    let fixture = fixture();
+                    if thread::spawn(move || (promise.hold)(fixture)).join().is_err() {
+                        broken.lock().unwrap().push(promise.name);
+                    }
+                }
+            });
+        }
+    });
+    broken.into_inner().unwrap()
+}

@@ -1,0 +1,372 @@
+//! Workers of KCL 2 and ours on one table, in virtual time: either side may be stopped at any time.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use lease_core::conformance::{Faulty, ProcessId, Simulation, Weather};
+use lease_core::{Clock, LeaseOptions, SkewedClock};
+use lease_kinesis::{
+    Batch, Checkpointer, InitialPosition, KclTable, Outcome, ProcessorError, RecordProcessor,
+    SequenceNumber, ShardContext, ShardId, SimStream, Worker, WorkerHandle,
+};
+use lease_memory::MemoryStore;
+use rand::rngs::StdRng;
+use rand::{RngExt, SeedableRng};
+
+use crate::carried::Carried;
+use crate::kcl2::Kcl2;
+use crate::model::{Figures, Kind, Setup, Table};
+use crate::wire::client;
+
+/// Failover time, and ttl.
+const FAILOVER: Duration = Duration::from_secs(2);
+
+/// At each run of the tests; `LEASE_SEEDS` sets another number.
+const SEEDS: u64 = 6;
+
+/// Within how many a control is to be found.
+const FEW: u64 = 60;
+
+/// What was worked on, by whomever.
+#[derive(Clone, Default)]
+pub(crate) struct Reads(Arc<Mutex<BTreeMap<ShardId, BTreeSet<SequenceNumber>>>>);
+
+impl Reads {
+    pub(crate) fn note(&self, shard: &ShardId, record: &SequenceNumber) {
+        self.0.lock().unwrap().entry(shard.clone()).or_default().insert(record.clone());
+    }
+
+    fn count(&self) -> usize {
+        self.0.lock().unwrap().values().map(BTreeSet::len).sum()
+    }
+}
+
+struct Noting(Reads, ShardId);
+
+#[async_trait]
+impl RecordProcessor for Noting {
+    async fn initialize(&mut self, _shard: &ShardContext) -> Result<(), ProcessorError> {
+        Ok(())
+    }
+
+    async fn process_records(&mut self, batch: &Batch, checkpointer: &Checkpointer) -> Outcome {
+        for record in &batch.records {
+            self.0.note(&self.1, &record.number.sequence);
+        }
+        checkpointer.checkpoint().await.map_err(ProcessorError::from).into()
+    }
+
+    async fn lease_lost(&mut self) {}
+
+    async fn shard_ended(&mut self, checkpointer: &Checkpointer) -> Result<(), ProcessorError> {
+        Ok(checkpointer.checkpoint().await?)
+    }
+
+    async fn shutdown_requested(
+        &mut self,
+        checkpointer: &Checkpointer,
+    ) -> Result<(), ProcessorError> {
+        Ok(checkpointer.checkpoint().await?)
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Side {
+    Ours,
+    Kcl,
+}
+
+struct Actor {
+    name: String,
+    side: Side,
+    process: ProcessId,
+    weather: Weather,
+    handle: Option<WorkerHandle>,
+    paused_until: Option<Duration>,
+}
+
+struct World {
+    simulation: Simulation,
+    stream: SimStream,
+    table: Table,
+    workers_rows: Arc<MemoryStore>,
+    reads: Reads,
+    actors: Vec<Actor>,
+    random: StdRng,
+    started: usize,
+    most_steals: usize,
+    faults: bool,
+}
+
+impl World {
+    fn new(seed: u64, shards: u16, setup: Setup) -> Self {
+        let simulation = Simulation::new(seed);
+        let (stream, workers_rows) =
+            simulation.on_network(|| (SimStream::new(shards), Arc::new(MemoryStore::new())));
+        let table = Table::new(&simulation, setup);
+        let most_steals = usize::from(setup.failover.is_none());
+        Self {
+            simulation,
+            stream,
+            table,
+            workers_rows,
+            reads: Reads::default(),
+            actors: Vec::new(),
+            random: StdRng::seed_from_u64(seed ^ 0x6B63_6C32),
+            started: 0,
+            most_steals,
+            faults: false,
+        }
+    }
+
+    fn start(&mut self, side: Side) {
+        self.started += 1;
+        let network = self.simulation.network().clone();
+        let source = Carried { stream: self.stream.clone(), network: network.clone() };
+        let weather = Weather::new(self.random.random(), FAILOVER);
+        if !self.faults {
+            weather.clear();
+        }
+        let name = format!("{side:?}-{}", self.started).to_lowercase();
+        let (table, reads) = (self.table.clone(), self.reads.clone());
+        let mut handle = None;
+        let process = match side {
+            Side::Kcl => {
+                let in_hand = Arc::default();
+                let name = name.clone();
+                let worker = Kcl2 { name, table, source, reads, failover: FAILOVER, in_hand };
+                self.simulation.start(|_| worker.run())
+            }
+            Side::Ours => {
+                let ours = Faulty::new(Arc::clone(&self.workers_rows)).carried_by(network);
+                let ours = Arc::new(ours.with_latency(Simulation::LATENCY));
+                let (weather, stream, name) = (weather.clone(), self.stream.clone(), name.clone());
+                let (seed, most_steals) = (self.random.random(), self.most_steals);
+                let kept = &mut handle;
+                self.simulation.start(move |_| {
+                    let clock = Arc::new(SkewedClock::new(Duration::ZERO, 1.0));
+                    let own_clock: Arc<dyn Clock> = Arc::<SkewedClock>::clone(&clock);
+                    let table = KclTable::builder(client(&table, &weather), "shop", ours)
+                        .with_failover_time(FAILOVER)
+                        .with_clock(clock)
+                        .build()
+                        .unwrap();
+                    let factory =
+                        move |shard: &ShardContext| Noting(reads.clone(), shard.shard.clone());
+                    let worker = Worker::builder("shop", table.clone(), source, factory)
+                        .with_name(name.parse().unwrap())
+                        .with_options(LeaseOptions::new(FAILOVER).unwrap())
+                        .with_initial_position(InitialPosition::TrimHorizon)
+                        .with_grace(FAILOVER * 2)
+                        .with_clock(own_clock)
+                        .with_wall_clock(move || stream.wall_clock())
+                        .with_seed(seed)
+                        .beside_kcl(&table, most_steals)
+                        .build()
+                        .unwrap();
+                    *kept = Some(worker.handle());
+                    async move { drop(worker.run().await) }
+                })
+            }
+        };
+        self.actors.push(Actor { name, side, process, weather, handle, paused_until: None });
+    }
+
+    fn kill(&mut self, number: usize) {
+        let actor = self.actors.remove(number);
+        self.simulation.kill(actor.process);
+    }
+
+    /// In good order; what KCL does at its end is nothing.
+    fn stop(&mut self, number: usize) {
+        match &self.actors[number].handle {
+            None => self.kill(number),
+            Some(handle) => {
+                handle.stop();
+                self.run_for(FAILOVER * 3);
+                self.kill(number);
+            }
+        }
+    }
+
+    fn run_for(&mut self, time: Duration) {
+        let until = self.simulation.now() + time;
+        while self.simulation.now() < until {
+            self.simulation.step();
+            let now = self.simulation.now();
+            for actor in &mut self.actors {
+                if actor.paused_until.is_some_and(|until| until <= now) {
+                    actor.paused_until = None;
+                    self.simulation.resume(actor.process);
+                }
+            }
+        }
+    }
+
+    fn put(&mut self, count: u32) {
+        for _ in 0..count {
+            let key = self.random.random_range(0..1000).to_string();
+            self.simulation.on_network(|| drop(self.stream.put(&key, key.clone())));
+        }
+    }
+
+    fn of(&self, side: Side) -> usize {
+        self.actors.iter().filter(|actor| actor.side == side).count()
+    }
+
+    /// Something happens.
+    fn strike(&mut self) {
+        let some = self.random.random_range(0..self.actors.len());
+        let now = self.simulation.now();
+        match self.random.random_range(0..10) {
+            0 | 1 if self.actors.len() < 5 => self.start(Side::Ours),
+            2 | 3 if self.actors.len() < 5 => self.start(Side::Kcl),
+            4 if self.of(self.actors[some].side) > 1 => self.stop(some),
+            5 if self.of(self.actors[some].side) > 1 => self.kill(some),
+            6 if self.open() < 8 => {
+                let open = self.stream.open_shards();
+                let shard = &open[self.random.random_range(0..open.len())];
+                let (first, last) = (shard.hash_keys.first(), shard.hash_keys.last());
+                let middle = first + (last - first) / 2;
+                let split = self.simulation.on_network(|| self.stream.split(&shard.id, middle));
+                split.unwrap();
+            }
+            _ => {
+                let length = FAILOVER.mul_f64(self.random.random_range(0.1..3.0));
+                let actor = &mut self.actors[some];
+                actor.paused_until = Some(now + length);
+                self.simulation.pause(actor.process);
+            }
+        }
+    }
+
+    fn open(&self) -> usize {
+        self.stream.open_shards().len()
+    }
+
+    /// Until everything that was put was worked on.
+    fn until_all_is_read(&mut self) -> Result<(), String> {
+        let end = self.simulation.now() + FAILOVER * 40;
+        while self.reads.count() < self.stream.everything_put().len() {
+            self.sound()?;
+            if self.simulation.now() > end {
+                let (read, owners) = (self.reads.count(), self.table.owners());
+                let put = self.stream.everything_put().len();
+                let actors: Vec<_> = self.actors.iter().map(|actor| &actor.name).collect();
+                return Err(format!("{read} of {put} read by {actors:?}; {owners:?}"));
+            }
+            self.run_for(FAILOVER / 4);
+        }
+        self.sound()
+    }
+
+    fn sound(&self) -> Result<(), String> {
+        self.table.violations().into_iter().next().map_or(Ok(()), Err)
+    }
+}
+
+/// A fleet to which things happen, until one side is stopped; the other reads all.
+fn story(seed: u64, setup: Setup) -> Result<Figures, String> {
+    let mut world = World::new(seed, 4, setup);
+    // In every second one, requests of ours fail, are doubled, and come late.
+    world.faults = seed % 2 == 1;
+    for side in [Side::Kcl, Side::Ours] {
+        for _ in 0..world.random.random_range(1..=2) {
+            world.start(side);
+        }
+    }
+    for _ in 0..12 {
+        world.put(20);
+        let pause = FAILOVER.mul_f64(world.random.random_range(0.5..3.0));
+        world.run_for(pause);
+        world.strike();
+        world.sound()?;
+    }
+    let stays = if seed % 4 < 2 { Side::Ours } else { Side::Kcl };
+    while let Some(gone) = world.actors.iter().position(|actor| actor.side != stays) {
+        if world.random.random() { world.stop(gone) } else { world.kill(gone) }
+    }
+    for actor in &world.actors {
+        actor.weather.clear();
+    }
+    world.put(20);
+    world.until_all_is_read()?;
+    Ok(world.table.figures())
+}
+
+fn seeds() -> u64 {
+    std::env::var("LEASE_SEEDS").ok().and_then(|seeds| seeds.parse().ok()).unwrap_or(SEEDS)
+}
+
+#[test]
+fn no_lease_has_two_owners_and_no_checkpoint_is_lost_whichever_side_is_stopped() {
+    let mut all = Figures::default();
+    for seed in 0..seeds() {
+        let figures = story(seed, Setup::default());
+        let figures = figures.unwrap_or_else(|violation| panic!("seed {seed}: {violation}"));
+        all.taken_by_ours += figures.taken_by_ours;
+        all.taken_by_kcl += figures.taken_by_kcl;
+        all.stolen += figures.stolen;
+        all.checkpoints += figures.checkpoints;
+        all.refused += figures.refused;
+    }
+
+    println!("{} fleets beside KCL 2: {all:?}", seeds());
+    // Otherwise nothing was tried.
+    assert!(all.taken_by_ours > 0 && all.taken_by_kcl > 0 && all.stolen > 0, "{all:?}");
+}
+
+#[test]
+fn reads_that_show_what_was_harm_nobody() {
+    let setup = Setup { stale: FAILOVER / 2, failover: Some(FAILOVER), ..Setup::default() };
+    for seed in 0..seeds() {
+        story(seed, setup).unwrap_or_else(|violation| panic!("seed {seed}: {violation}"));
+    }
+}
+
+#[test]
+fn a_fleet_of_kcl_shares_with_ours_and_ours_shares_with_it() {
+    let shares = |world: &World| {
+        let owners = world.table.owners().into_values().flatten();
+        let mut shares = BTreeMap::<String, usize>::new();
+        for owner in owners {
+            *shares.entry(owner).or_default() += 1;
+        }
+        shares.into_values().collect::<Vec<_>>()
+    };
+    let mut world = World::new(7, 8, Setup::default());
+    world.start(Side::Kcl);
+    world.start(Side::Ours);
+    world.run_for(FAILOVER * 40);
+    assert_eq!(shares(&world), [4, 4]);
+
+    world.start(Side::Ours);
+    world.start(Side::Kcl);
+    world.run_for(FAILOVER * 60);
+    assert_eq!(shares(&world), [2, 2, 2, 2]);
+    world.sound().unwrap();
+}
+
+/// Either of the two tells that a worker of KCL has taken the row.
+#[test]
+fn writes_under_what_kcl_has_taken_are_found() {
+    const WHOSE: &[&str] = &["#leaseOwner = :owner", "#leaseCounter = #grantCounter"];
+    found("a heartbeat of anybody", Kind::Heartbeat, WHOSE, Setup::default());
+    found("a checkpoint of anybody", Kind::Other, WHOSE, Setup::default());
+}
+
+#[test]
+fn a_take_of_what_was_renewed_meanwhile_is_found() {
+    let setup = Setup { stale: FAILOVER / 2, failover: Some(FAILOVER), ..Setup::default() };
+    found("a take whatever the counter", Kind::Obtain, &["#leaseCounter = :seenCounter"], setup);
+}
+
+fn found(what: &str, kind: Kind, parts: &'static [&'static str], setup: Setup) {
+    let setup = Setup { assumes: Some((kind, parts)), ..setup };
+    let found = (0..FEW).find_map(|seed| Some((seed, story(seed, setup).err()?)));
+    let (seed, violation) = found.unwrap_or_else(|| panic!("{what}: nothing is found"));
+    assert!(!violation.contains("the model"), "{violation}");
+    println!("{what}: seed {seed}: {violation}");
+}

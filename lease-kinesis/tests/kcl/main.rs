@@ -1,0 +1,20 @@
+//! Lease tables of the Kinesis Client Library: what every store promises, what KCL does to a row, and
+//! fleets of both.
+#![expect(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::print_stdout,
+    reason = "a test that reports"
+)]
+
+#[path = "../worker/carried.rs"]
+mod carried;
+mod conformance;
+#[path = "../../../tests/simulation/dynamodb/expression.rs"]
+mod expression;
+mod fleet;
+mod kcl2;
+mod model;
+mod rows;
+mod wire;

@@ -1,0 +1,157 @@
+//! What the leader does in each run: who is given which lease.
+
+use std::collections::BTreeMap;
+
+use rand::seq::SliceRandom;
+
+use super::{By, Kcl3, REPORT, whole};
+use crate::fleet::{Millis, by_count};
+use crate::model::FAILOVER;
+
+impl Kcl3 {
+    /// `LeaseAssignmentManager.performAssignment`
+    pub(super) fn assign_all(&mut self, now: Millis) {
+        self.costs.reads += (self.leases.len() + self.metrics.len()) as u64;
+        let leader = self.leader.as_mut().unwrap();
+        let mut free = Vec::new();
+        for (lease, row) in self.leases.iter().enumerate() {
+            if row.has_ended {
+                continue;
+            }
+            if row.owner.is_none() {
+                free.push(lease);
+                continue;
+            }
+            let (counter, since) = leader.seen.entry(lease).or_insert((row.counter, now));
+            if *counter != row.counter {
+                (*counter, *since) = (row.counter, now);
+            }
+            if now - *since > FAILOVER {
+                free.push(lease);
+            }
+        }
+        let balance = leader.runs.is_multiple_of(VARIANCE_PASS);
+        leader.runs += 1;
+        let active = self.metrics.iter().filter(|(_, metric)| now - metric.reported <= STALE);
+        let active: BTreeMap<_, _> = active.map(|(worker, metric)| (*worker, metric.cpu)).collect();
+        if active.is_empty() {
+            return;
+        }
+        match self.by {
+            By::Count => self.assign_by_count(&free, &active),
+            By::Variance => self.assign_by_variance(&free, active, balance),
+        }
+    }
+
+    /// How many leases each has or shall have, the free ones aside.
+    fn counts(&self, free: &[usize], active: &BTreeMap<usize, f64>) -> BTreeMap<usize, usize> {
+        let mut counts: BTreeMap<_, _> = active.keys().map(|worker| (*worker, 0)).collect();
+        let owned = (0..self.leases.len()).filter(|lease| !free.contains(lease));
+        for owner in owned.filter_map(|lease| self.leases[lease].owner) {
+            counts.entry(owner).and_modify(|count| *count += 1);
+        }
+        counts
+    }
+
+    /// Fills each worker up to the average, rounded up, and takes from those that have more: so who
+    /// comes last may get nothing, and nobody has too much.
+    fn assign_by_count(&mut self, free: &[usize], active: &BTreeMap<usize, f64>) {
+        let open = self.leases.iter().filter(|lease| !lease.has_ended).count();
+        let target = open.div_ceil(active.len());
+        let mut counts = self.counts(free, active);
+        let mut given: Vec<_> = free.iter().map(|lease| (*lease, false)).collect();
+        for (worker, count) in by_count(&counts) {
+            let mut his = self.leases_to_take(worker);
+            let surplus = count.saturating_sub(target).min(his.len());
+            his.truncate(surplus);
+            given.extend(his.into_iter().map(|lease| (lease, true)));
+            counts.insert(worker, count - surplus);
+        }
+        let mut given = given.into_iter();
+        for (worker, count) in by_count(&counts).into_iter().rev() {
+            for (lease, gracefully) in given.by_ref().take(target.saturating_sub(count)) {
+                self.give(lease, worker, gracefully);
+            }
+        }
+    }
+
+    /// What is free goes to whoever is furthest below the mean; and in each third run, where a
+    /// worker is too far from the mean, part of what the busier ones have above it does.
+    fn assign_by_variance(
+        &mut self,
+        free: &[usize],
+        mut active: BTreeMap<usize, f64>,
+        balance: bool,
+    ) {
+        let counts = self.counts(free, &active);
+        let lightest = |active: &BTreeMap<usize, f64>| {
+            let least = active.iter().min_by(|one, other| one.1.total_cmp(other.1));
+            least.map(|(worker, _)| *worker).unwrap()
+        };
+        // As the leader sees it: what the fleet's leases cost on average.
+        let held: usize = counts.values().sum();
+        let all: f64 = active.values().sum();
+        let a_lease = if held == 0 { self.cpu_of_lease } else { all / whole(held) };
+        for lease in free {
+            let worker = lightest(&active);
+            self.give(*lease, worker, false);
+            *active.get_mut(&worker).unwrap() += a_lease;
+        }
+
+        let mean = active.values().sum::<f64>() / whole(active.len());
+        let far = |cpu: &f64| *cpu > mean * (1.0 + THRESHOLD) || *cpu < mean * (1.0 - THRESHOLD);
+        if !balance || !active.values().any(far) {
+            return;
+        }
+        let mut hot: Vec<_> = active.iter().filter(|(_, cpu)| **cpu > mean).collect();
+        hot.sort_by(|one, other| other.1.total_cmp(one.1));
+        let hot: Vec<_> = hot.into_iter().map(|(worker, cpu)| (*worker, *cpu)).collect();
+        for (worker, cpu) in hot {
+            let his = self.leases_to_take(worker);
+            let fit = DAMPENING * whole(his.len()) * (cpu - mean) / cpu;
+            #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "small")]
+            let count = (fit as usize).max(1);
+            for lease in his.into_iter().take(count) {
+                let receiver = lightest(&active);
+                if active[&receiver] + a_lease > mean {
+                    return;
+                }
+                self.give(lease, receiver, true);
+                *active.get_mut(&receiver).unwrap() += a_lease;
+            }
+        }
+    }
+
+    /// What can be asked of `worker`, in random order.
+    fn leases_to_take(&mut self, worker: usize) -> Vec<usize> {
+        let his = |lease: &usize| {
+            let row = &self.leases[*lease];
+            row.owner == Some(worker) && row.hands_over.is_none()
+        };
+        let mut his: Vec<_> = (0..self.leases.len()).filter(his).collect();
+        his.shuffle(&mut self.random);
+        his
+    }
+
+    fn give(&mut self, lease: usize, worker: usize, gracefully: bool) {
+        self.costs.writes += 1;
+        let row = &mut self.leases[lease];
+        row.hands_over = row.owner.filter(|_| gracefully);
+        row.owner = Some(worker);
+        if !gracefully {
+            row.counter += 1;
+        }
+    }
+}
+
+/// `varianceBalancingFrequency`: in each third run.
+const VARIANCE_PASS: u64 = 3;
+
+/// Metrics older than two reports are not counted.
+const STALE: Millis = 2 * REPORT;
+
+/// `reBalanceThresholdPercentage`
+const THRESHOLD: f64 = 0.1;
+
+/// `dampeningPercentage`
+const DAMPENING: f64 = 0.6;

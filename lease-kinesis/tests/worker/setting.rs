@@ -1,0 +1,62 @@
+//! Workers in paused time, on a table and a stream that fail as they are told to.
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use lease_core::LeaseTable;
+use lease_core::conformance::Faulty;
+use lease_kinesis::{
+    Batch, Checkpointer, InitialPosition, Outcome, ProcessorFactory, RecordProcessor, Source,
+    Worker, WorkerBuilder,
+};
+use lease_memory::MemoryStore;
+use tokio::time::{sleep, timeout};
+
+pub(crate) type Table = Faulty<MemoryStore>;
+
+pub(crate) fn table() -> Table {
+    Faulty::new(MemoryStore::new())
+}
+
+/// A processor that has nothing to do.
+pub(crate) struct Idle;
+
+#[async_trait]
+impl RecordProcessor for Idle {
+    async fn process_records(&mut self, _batch: &Batch, _checkpointer: &Checkpointer) -> Outcome {
+        Outcome::Continue
+    }
+}
+
+/// A worker that begins with the oldest records.
+pub(crate) fn worker(
+    table: &Table,
+    source: &(impl Source + Clone),
+    factory: impl ProcessorFactory,
+) -> WorkerBuilder {
+    Worker::builder("shop", table.clone(), source.clone(), factory)
+        .with_initial_position(InitialPosition::TrimHorizon)
+}
+
+/// Lets time pass until `done`; fails, saying `what`, where that takes longer than `limit`.
+pub(crate) async fn until(what: &str, limit: Duration, done: impl Fn() -> bool + Send + Sync) {
+    let done = async {
+        while !done() {
+            sleep(Duration::from_millis(50)).await;
+        }
+    };
+    assert!(timeout(limit, done).await.is_ok(), "not within {limit:?}: {what}");
+}
+
+/// What the row of the first shard says.
+pub(crate) async fn checkpoint(table: &Table) -> String {
+    let key = "shop/shards/shardId-000000000000".parse().unwrap();
+    let row = table.inner().read(&key).await.unwrap().unwrap();
+    row.attributes["checkpoint"].as_text().unwrap().to_owned()
+}
+
+/// As soon as a worker looks at its table again, or its stream.
+pub(crate) const SOON: Duration = Duration::from_secs(15);
+
+/// However often something is tried before.
+pub(crate) const IN_THE_END: Duration = Duration::from_mins(5);

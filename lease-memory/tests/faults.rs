@@ -1,0 +1,59 @@
+//! What befalls a list of records, as told.
+#![expect(clippy::unwrap_used, reason = "a test")]
+
+use std::time::Duration;
+
+use futures_util::StreamExt;
+use lease_core::conformance::{Call, Fault, Faulty};
+use lease_core::{Attributes, LeaseTable};
+use lease_memory::MemoryStore;
+use tokio::time::{Instant, timeout};
+
+/// A table of four records.
+async fn table() -> Faulty<MemoryStore> {
+    let table = Faulty::new(MemoryStore::new());
+    for number in 0..4 {
+        let key = format!("row/{number}").parse().unwrap();
+        assert!(table.create(&key, &Attributes::new()).await.unwrap());
+    }
+    table
+}
+
+/// How many records come, and whether all that came did.
+async fn listed(table: &Faulty<MemoryStore>) -> (usize, bool) {
+    let listed: Vec<_> = table.list("row/").collect().await;
+    let records = listed.iter().filter(|record| record.is_ok()).count();
+    (records, records == listed.len())
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_list_fails_breaks_off_half_way_and_hangs_as_told() {
+    let table = table().await;
+    let hour = Duration::from_hours(1);
+
+    assert_eq!(listed(&table).await, (4, true));
+    table.next(Call::Read, Fault::Fail);
+    assert_eq!(listed(&table).await, (0, false));
+    table.next(Call::Read, Fault::LoseReply);
+    assert_eq!(listed(&table).await, (2, false));
+    table.next(Call::Read, Fault::Double(Duration::from_millis(1)));
+    assert_eq!(listed(&table).await, (4, true));
+    for fault in [Fault::Hang, Fault::HangReply] {
+        table.next(Call::Read, fault);
+        assert!(timeout(hour, listed(&table)).await.is_err(), "{fault:?}");
+    }
+    assert_eq!(listed(&table).await, (4, true));
+    assert_eq!(table.calls(Call::Read), 7);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_list_takes_as_long_as_any_request() {
+    let latency = Duration::from_millis(30);
+    let table = table().await.with_latency(latency);
+    #[expect(clippy::disallowed_methods, reason = "no lease depends on it")]
+    let begun = Instant::now();
+
+    assert_eq!(listed(&table).await, (4, true));
+
+    assert_eq!(begun.elapsed(), latency);
+}

@@ -1,0 +1,386 @@
+//! Packing: events into records, records into batches. Decides; sends nothing.
+
+use crate::export::buffer::{Pending, Position};
+use crate::export::event::{Event, EventId};
+use crate::export::limits::Limits;
+
+/// Packs events into batches, in order, as full as the limits allow.
+///
+/// A record is newline-delimited JSON: each event one line, each line with its line break. An event
+/// goes into the record at hand where it fits; else into a new one; where that would not fit into
+/// the batch either, the batch is full, and the event begins the next. So a batch falls short of its
+/// byte limit by less than the event that comes next, its line break and a record's key.
+///
+/// # Examples
+///
+/// ```
+/// use lease_scheduler::export::{Event, Limits, Packed, Packer, Pending, Position};
+/// use serde_json::json;
+///
+/// let mut packer = Packer::new(Limits::KINESIS);
+/// for number in 1..=2 {
+///     let event = Event::new(format!("event-{number}").parse()?, &json!({ "n": number }))?;
+///     let packed = packer.push(Pending::new(Position::new(0, number), event));
+///     assert!(matches!(packed, Packed::Kept));
+/// }
+/// let batch = packer.finish().unwrap();
+///
+/// assert_eq!(batch.records().len(), 1);
+/// assert_eq!(batch.records()[0].data(), b"{\"n\":1}\n{\"n\":2}\n");
+/// # Ok::<_, lease_core::InvalidInput>(())
+/// ```
+#[derive(Debug)]
+pub struct Packer {
+    limits: Limits,
+    batch: Batch,
+}
+
+/// Records that go into one request.
+#[derive(Debug, Clone, Default)]
+pub struct Batch {
+    records: Vec<Record>,
+    bytes: usize,
+}
+
+/// What a sink takes as one: lines of JSON, each with its line break.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Record {
+    key: EventId,
+    data: Vec<u8>,
+    events: Vec<(Position, EventId)>,
+}
+
+/// What became of an event that was pushed.
+#[derive(Debug)]
+#[must_use = "a batch that is not sent is not lost, but not sent"]
+#[expect(clippy::exhaustive_enums, reason = "an event fits, fits the next batch, or fits none")]
+pub enum Packed {
+    /// It is in the batch at hand.
+    Kept,
+    /// It did not fit any more, and begins the next batch: this one is full.
+    Full(Batch),
+    /// It fits into no record, however empty.
+    TooLarge(Pending),
+}
+
+impl Packer {
+    /// Packs for a sink with `limits`.
+    pub fn new(limits: Limits) -> Self {
+        Self { limits, batch: Batch::default() }
+    }
+
+    /// Adds an event.
+    pub fn push(&mut self, pending: Pending) -> Packed {
+        let limits = self.limits;
+        let line = pending.event().line().len() + 1;
+        let alone = limits.key_bytes(pending.event().id()) + line;
+        if alone > limits.record_bytes {
+            return Packed::TooLarge(pending);
+        }
+        let left = limits.batch_bytes - self.batch.bytes;
+        if let Some(record) = self.batch.records.last_mut()
+            && record.events.len() < limits.events_per_record
+            && limits.key_bytes(&record.key) + record.data.len() + line <= limits.record_bytes
+            && line <= left
+        {
+            record.push(&pending);
+            self.batch.bytes += line;
+            return Packed::Kept;
+        }
+        let full = (self.batch.records.len() == limits.records_per_batch || alone > left)
+            .then(|| std::mem::take(&mut self.batch));
+        self.batch.records.push(Record::of(&pending));
+        self.batch.bytes += alone;
+        full.map_or(Packed::Kept, Packed::Full)
+    }
+
+    /// The last batch, which need not be full; `None` where nothing was left.
+    pub fn finish(&mut self) -> Option<Batch> {
+        Some(std::mem::take(&mut self.batch)).filter(|batch| !batch.records.is_empty())
+    }
+}
+
+impl Batch {
+    /// Its records, in order.
+    pub fn records(&self) -> &[Record] {
+        &self.records
+    }
+
+    /// Its size as the sink counts it.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// How many events it has.
+    pub fn len(&self) -> usize {
+        self.records.iter().map(|record| record.events.len()).sum()
+    }
+
+    /// Whether it has none.
+    pub fn is_empty(&self) -> bool {
+        self.records.is_empty()
+    }
+
+    pub(crate) fn into_records(self) -> Vec<Record> {
+        self.records
+    }
+}
+
+impl Record {
+    fn of(pending: &Pending) -> Self {
+        let mut record =
+            Self { key: pending.event().id().clone(), data: Vec::new(), events: Vec::new() };
+        record.push(pending);
+        record
+    }
+
+    fn push(&mut self, pending: &Pending) {
+        let event: &Event = pending.event();
+        self.data.extend_from_slice(event.line().as_bytes());
+        self.data.push(b'\n');
+        self.events.push((pending.position(), event.id().clone()));
+    }
+
+    /// Its partition key: the id of its first event, so that records spread over shards, and the
+    /// same one goes to the same shard again.
+    pub fn key(&self) -> &EventId {
+        &self.key
+    }
+
+    /// Its lines.
+    pub fn data(&self) -> &[u8] {
+        &self.data
+    }
+
+    /// The ids of its events, in order.
+    pub fn ids(&self) -> impl Iterator<Item = &EventId> {
+        self.events.iter().map(|(_, id)| id)
+    }
+
+    pub(crate) fn positions(&self) -> impl Iterator<Item = Position> {
+        self.events.iter().map(|(position, _)| *position)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use serde_json::Value;
+
+    use super::*;
+
+    fn event(number: u64, bytes: usize) -> Pending {
+        let body = Value::String("x".repeat(bytes.saturating_sub(2)));
+        let event = Event::new(format!("event-{number}").parse().unwrap(), &body).unwrap();
+        Pending::new(Position::new(0, number), event)
+    }
+
+    fn pack(limits: Limits, sizes: &[usize]) -> (Vec<Batch>, Vec<Pending>) {
+        let mut packer = Packer::new(limits);
+        let (mut batches, mut too_large) = (Vec::new(), Vec::new());
+        for (number, bytes) in (1..).zip(sizes) {
+            match packer.push(event(number, *bytes)) {
+                Packed::Kept => (),
+                Packed::Full(batch) => batches.push(batch),
+                Packed::TooLarge(pending) => too_large.push(pending),
+            }
+        }
+        batches.extend(packer.finish());
+        (batches, too_large)
+    }
+
+    fn true_bytes(limits: Limits, record: &Record) -> usize {
+        limits.key_bytes(record.key()) + record.data().len()
+    }
+
+    #[test]
+    fn a_thousand_events_per_record_and_five_records_per_batch_make_five_thousand_per_request() {
+        let limits = Limits::FIREHOSE
+            .with_events_per_record(1000)
+            .and_then(|limits| limits.with_records_per_batch(5))
+            .unwrap();
+
+        let (batches, _) = pack(limits, &vec![100; 5001]);
+
+        let lengths: Vec<_> = batches.iter().map(Batch::len).collect();
+        assert_eq!(lengths, [5000, 1]);
+        assert!(batches[0].records().iter().all(|record| record.ids().count() == 1000));
+    }
+
+    #[test]
+    fn five_full_records_are_more_than_a_request_takes() {
+        let (batches, _) = pack(Limits::FIREHOSE, &[1000 * 1024 - 1; 5]);
+
+        let counts: Vec<_> = batches.iter().map(|batch| batch.records().len()).collect();
+        assert_eq!(counts, [4, 1]);
+    }
+
+    #[test]
+    fn an_event_that_fits_into_no_record_does_not_hold_up_the_rest() {
+        // Its line break and its partition key count, too.
+        let largest = Limits::KINESIS.record_bytes - 1 - "event-1".len();
+
+        let (batches, too_large) = pack(Limits::KINESIS, &[largest, largest + 1, 10]);
+
+        assert_eq!(too_large.len(), 1);
+        assert_eq!(too_large[0].event().id().as_str(), "event-2");
+        let ids: Vec<_> = batches[0].records().iter().flat_map(Record::ids).collect();
+        assert_eq!(ids, ["event-1", "event-3"].map(|id| id.parse().unwrap()).each_ref());
+    }
+
+    #[test]
+    fn every_event_is_one_line() {
+        let mut packer = Packer::new(Limits::KINESIS);
+        let body = Value::String("two\r\nlines\u{2028}".to_owned());
+        let event = Event::new("a".parse().unwrap(), &body).unwrap();
+        let kept = packer.push(Pending::new(Position::new(0, 1), event));
+        assert!(matches!(kept, Packed::Kept));
+
+        let batch = packer.finish().unwrap();
+
+        let text = std::str::from_utf8(batch.records()[0].data()).unwrap();
+        assert_eq!(text.lines().count(), 1);
+        assert_eq!(serde_json::from_str::<Value>(text).unwrap(), body);
+        assert!(text.ends_with('\n'));
+    }
+
+    /// Limits as small as are allowed, so that a case with every one of them in reach is cheap.
+    fn limits() -> impl Strategy<Value = Limits> {
+        let of = prop_oneof![Just(Limits::KINESIS), Just(Limits::FIREHOSE)];
+        (of, 1..100_usize, 1..30_usize, 1024..2_000_usize, 1..8_usize).prop_map(
+            |(limits, events, records, bytes, times)| {
+                limits
+                    .with_events_per_record(events)
+                    .and_then(|limits| limits.with_records_per_batch(records))
+                    .and_then(|limits| limits.with_record_bytes(bytes))
+                    .and_then(|limits| limits.with_batch_bytes(bytes * times))
+                    .unwrap()
+            },
+        )
+    }
+
+    /// Both services, their sizes divided by hundreds and their ratios kept.
+    fn services() -> impl Strategy<Value = Limits> {
+        let of = prop_oneof![Just(Limits::KINESIS), Just(Limits::FIREHOSE)];
+        (of, 100..=1000_usize).prop_map(|(limits, by)| {
+            limits
+                .with_record_bytes(limits.record_bytes / by)
+                .and_then(|smaller| smaller.with_batch_bytes(limits.batch_bytes / by))
+                .unwrap()
+        })
+    }
+
+    /// Lines, with their line breaks and keys, of up to a twentieth of `limits`, and enough of them
+    /// for two batches and more.
+    fn lines_of_a_twentieth(limits: Limits) -> impl Strategy<Value = Vec<usize>> {
+        let largest = limits.batch_bytes / 20 - 1 - "event-999".len();
+        // Mostly large ones, which leave the largest gaps.
+        let bytes = prop_oneof![1 => 2..=largest, 3 => largest * 9 / 10..=largest];
+        prop::collection::vec(bytes, 80..110)
+    }
+
+    fn within_its_limits(limits: Limits, batch: &Batch) -> Result<(), TestCaseError> {
+        let bytes: usize = batch.records().iter().map(|record| true_bytes(limits, record)).sum();
+        prop_assert!(!batch.is_empty());
+        prop_assert_eq!(bytes, batch.bytes());
+        prop_assert!(bytes <= limits.batch_bytes);
+        prop_assert!(batch.records().len() <= limits.records_per_batch);
+        for record in batch.records() {
+            prop_assert!(true_bytes(limits, record) <= limits.record_bytes);
+            prop_assert!(record.events.len() <= limits.events_per_record);
+            let lines = record.data().split_inclusive(|byte| *byte == b'\n');
+            prop_assert_eq!(lines.count(), record.events.len());
+            prop_assert!(record.data().ends_with(b"\n"));
+        }
+        Ok(())
+    }
+
+    fn full_but_for_a_twentieth(limits: Limits, batches: &[Batch]) -> Result<(), TestCaseError> {
+        prop_assert!(batches.len() > 2);
+        let (_last, full) = batches.split_last().unwrap();
+        for batch in full {
+            within_its_limits(limits, batch)?;
+            prop_assert!(batch.bytes() * 20 > limits.batch_bytes * 19);
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn a_batch_of_a_real_service_is_within_a_twentieth_of_its_limit() {
+        for limits in [Limits::KINESIS, Limits::FIREHOSE] {
+            let largest = limits.batch_bytes / 20 - 1 - "event-999".len();
+            for sizes in [vec![largest; 60], (0..70).map(|n| largest - n * 997).collect()] {
+                let (batches, too_large) = pack(limits, &sizes);
+
+                assert!(too_large.is_empty());
+                full_but_for_a_twentieth(limits, &batches).unwrap();
+            }
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(500))]
+
+        #[test]
+        fn no_limit_is_ever_exceeded_and_nothing_is_lost_or_reordered(
+            limits in limits(),
+            sizes in prop::collection::vec(
+                prop_oneof![4 => 2..200_usize, 1 => 2..2_500_usize],
+                0..120,
+            ),
+        ) {
+            let (batches, too_large) = pack(limits, &sizes);
+
+            for batch in &batches {
+                within_its_limits(limits, batch)?;
+            }
+            for pending in &too_large {
+                let event = pending.event();
+                let alone = limits.key_bytes(event.id()) + event.line().len() + 1;
+                prop_assert!(alone > limits.record_bytes);
+            }
+            let records = || batches.iter().flat_map(Batch::records);
+            let mut sent: Vec<_> = records().flat_map(Record::positions).collect();
+            prop_assert!(sent.is_sorted());
+            sent.extend(too_large.iter().map(Pending::position));
+            sent.sort_unstable();
+            sent.dedup();
+            prop_assert_eq!(sent.len(), sizes.len());
+        }
+
+        #[test]
+        fn a_batch_that_is_not_the_last_is_full(
+            limits in limits(),
+            sizes in prop::collection::vec(2..900_usize, 50..120),
+        ) {
+            let (batches, _) = pack(limits, &sizes);
+
+            for (batch, next) in batches.iter().zip(batches.iter().skip(1)) {
+                let first = &next.records()[0];
+                let line = first.data().iter().position(|byte| *byte == b'\n').unwrap() + 1;
+                let alone = limits.key_bytes(first.key()) + line;
+                let by_bytes = batch.bytes() + alone > limits.batch_bytes;
+                let by_count = batch.records().len() == limits.records_per_batch;
+                prop_assert!(by_bytes || by_count);
+                // Into the last record neither.
+                let last = batch.records().last().unwrap();
+                prop_assert!(
+                    batch.bytes() + line > limits.batch_bytes
+                        || true_bytes(limits, last) + line > limits.record_bytes
+                        || last.events.len() == limits.events_per_record
+                );
+            }
+        }
+
+        #[test]
+        fn a_batch_is_within_a_twentieth_of_its_limit_where_no_event_is_larger(
+            (limits, sizes) in services()
+                .prop_flat_map(|limits| (Just(limits), lines_of_a_twentieth(limits))),
+        ) {
+            let (batches, too_large) = pack(limits, &sizes);
+
+            prop_assert!(too_large.is_empty());
+            full_but_for_a_twentieth(limits, &batches)?;
+        }
+    }
+}

@@ -1,0 +1,146 @@
+//! Buckets in Redis.
+
+use std::ops::RangeInclusive;
+
+use async_trait::async_trait;
+use lease_core::FencingToken;
+use redis::Value;
+
+use crate::error::ServiceError;
+use crate::export::bucket::{Bucket, BucketOptions, BucketStore, Entry, PutIn};
+use crate::export::buffer::redis_words::{intake, stale, word};
+use crate::export::buffer::{Fenced, Intake};
+use crate::redis::{RedisLink, key, script, unreadable};
+
+/// Keeps buckets in Redis: each a hash `buckets:{NAME}:in:SECONDS` of keys and values, a value with
+/// `=` in front; `buckets:{NAME}:index` lists them, `…:state` has the marker, the intake and the
+/// largest token.
+///
+/// All time is the server's.
+#[derive(Debug, Clone)]
+pub struct RedisBuckets {
+    link: RedisLink,
+    options: BucketOptions,
+    /// The index, the state, and what the names of buckets begin with.
+    keys: [String; 3],
+}
+
+impl RedisBuckets {
+    /// The buckets `name`. Who shares them says the same `options`.
+    pub fn new(link: RedisLink, name: &str, options: BucketOptions) -> Self {
+        let keys = ["index", "state", "in:"].map(|part| key("buckets", name, part));
+        Self { link, options, keys }
+    }
+
+    async fn run<T: redis::FromRedisValue>(
+        &self,
+        script: &redis::Script,
+        arguments: &[&[u8]],
+    ) -> Result<T, ServiceError> {
+        let [index, state, buckets] = &self.keys;
+        self.link.run(SERVICE, script, &[index, state, buckets], arguments).await
+    }
+
+    fn in_bucket(&self, bucket: Bucket) -> String {
+        let [_, _, buckets] = &self.keys;
+        format!("{buckets}{bucket}")
+    }
+}
+
+#[async_trait]
+impl BucketStore for RedisBuckets {
+    async fn put(&self, changes: &[(&str, Option<&str>)]) -> Result<PutIn, ServiceError> {
+        let (interval, cap) = (self.options.interval.to_string(), self.options.cap.to_string());
+        let values: Vec<_> = changes
+            .iter()
+            .map(|(_, value)| value.map_or_else(String::new, |value| format!("={value}")))
+            .collect();
+        let mut arguments = vec![interval.as_bytes(), cap.as_bytes()];
+        for ((key, _), value) in changes.iter().zip(&values) {
+            arguments.extend([key.as_bytes(), value.as_bytes()]);
+        }
+        let answer: Value = self.run(&PUT, &arguments).await?;
+        match &answer {
+            Value::Int(seconds) => Ok(PutIn::Bucket(Bucket(u64::try_from(*seconds).unwrap_or(0)))),
+            other => match intake(other) {
+                Some(Intake::Stopped(cause)) => Ok(PutIn::Stopped(cause)),
+                _ => Err(unreadable(SERVICE, "an answer that is not known")),
+            },
+        }
+    }
+
+    async fn closed(&self, most: usize) -> Result<Vec<Bucket>, ServiceError> {
+        let age = (self.options.interval + self.options.margin).to_string();
+        let most = most.to_string();
+        let closed: Vec<u64> = self.run(&CLOSED, &[age.as_bytes(), most.as_bytes()]).await?;
+        Ok(closed.into_iter().map(Bucket).collect())
+    }
+
+    async fn read(&self, bucket: Bucket) -> Result<Vec<Entry>, ServiceError> {
+        let mut command = redis::cmd("HGETALL");
+        command.arg(self.in_bucket(bucket));
+        let mut found: Vec<(String, String)> = self.link.command(SERVICE, &command).await?;
+        found.sort_unstable();
+        let entry = |(key, value): (String, String)| {
+            Entry::new(bucket, key, value.strip_prefix('=').map(str::to_owned))
+        };
+        Ok(found.into_iter().map(entry).collect())
+    }
+
+    async fn remove(
+        &self,
+        token: FencingToken,
+        buckets: &[Bucket],
+    ) -> Result<Fenced<u64>, ServiceError> {
+        let token = token.to_string();
+        let buckets: Vec<_> = buckets.iter().map(ToString::to_string).collect();
+        let mut arguments = vec![token.as_bytes()];
+        arguments.extend(buckets.iter().map(String::as_bytes));
+        match self.run(&REMOVE, &arguments).await? {
+            Value::Int(removed) => Ok(Fenced::Done(u64::try_from(removed).unwrap_or(0))),
+            other => stale(&other),
+        }
+    }
+
+    async fn list(
+        &self,
+        range: RangeInclusive<Bucket>,
+    ) -> Result<Vec<(Bucket, u64)>, ServiceError> {
+        let (from, to) = (range.start().to_string(), range.end().to_string());
+        let found: Vec<(u64, u64)> = self.run(&LIST, &[from.as_bytes(), to.as_bytes()]).await?;
+        Ok(found.into_iter().map(|(seconds, count)| (Bucket(seconds), count)).collect())
+    }
+
+    async fn marker(&self) -> Result<Option<Bucket>, ServiceError> {
+        let [_, state, _] = &self.keys;
+        let mut command = redis::cmd("HGET");
+        let marker: Option<u64> =
+            self.link.command(SERVICE, command.arg(state).arg("marker")).await?;
+        Ok(marker.map(Bucket))
+    }
+
+    async fn intake(&self) -> Result<Intake, ServiceError> {
+        let [_, state, _] = &self.keys;
+        let mut command = redis::cmd("HGET");
+        let found = self.link.command(SERVICE, command.arg(state).arg("intake")).await?;
+        intake(&found).ok_or_else(|| unreadable(SERVICE, "an intake not known"))
+    }
+
+    async fn set_intake(&self, to: Intake) -> Result<Intake, ServiceError> {
+        let before = self.run(&INTAKE, &[word(to).as_bytes()]).await?;
+        intake(&before).ok_or_else(|| unreadable(SERVICE, "an intake not known"))
+    }
+
+    async fn clear(&self) -> Result<Option<u64>, ServiceError> {
+        self.run(&CLEAR, &[]).await
+    }
+}
+
+script!(PUT "scripts/put.lua");
+script!(CLOSED "scripts/closed.lua");
+script!(REMOVE "scripts/remove.lua");
+script!(LIST "scripts/list.lua");
+script!(INTAKE "../buffer/scripts/intake.lua");
+script!(CLEAR "scripts/clear.lua");
+
+const SERVICE: &str = "bucket store";

@@ -1,0 +1,12 @@
+-- Removes all buckets, if the intake is stopped.
+-- KEYS: index, state, what buckets' names begin with.
+-- Answers how many there were; nothing where it is open.
+if not redis.call('HGET', KEYS[2], 'intake') then
+    return false
+end
+local buckets = redis.call('ZRANGE', KEYS[1], 0, -1)
+for place = 1, #buckets do
+    redis.call('DEL', KEYS[3] .. buckets[place])
+end
+redis.call('DEL', KEYS[1])
+return #buckets

@@ -1,0 +1,19 @@
+-- Removes exactly the named buckets, and moves the marker, under a token that was not overtaken.
+-- KEYS: index, state, what buckets' names begin with. ARGV: token, buckets.
+-- Answers how many were there, or the largest token.
+local largest = redis.call('HGET', KEYS[2], 'token')
+if largest and tonumber(ARGV[1]) < tonumber(largest) then
+    return largest
+end
+redis.call('HSET', KEYS[2], 'token', ARGV[1])
+local marker = tonumber(redis.call('HGET', KEYS[2], 'marker') or -1)
+local removed = 0
+for place = 2, #ARGV do
+    removed = removed + redis.call('ZREM', KEYS[1], ARGV[place])
+    redis.call('DEL', KEYS[3] .. ARGV[place])
+    marker = math.max(marker, tonumber(ARGV[place]))
+end
+if marker >= 0 then
+    redis.call('HSET', KEYS[2], 'marker', marker)
+end
+return removed

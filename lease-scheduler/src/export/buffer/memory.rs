@@ -1,0 +1,169 @@
+//! Events in this process: for tests, and as the reference for other buffers.
+
+use std::collections::BTreeMap;
+use std::ops::Bound;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use async_trait::async_trait;
+use lease_core::FencingToken;
+
+use crate::error::ServiceError;
+use crate::export::buffer::{
+    Appended, BufferState, Capacity, EventBuffer, Fenced, Intake, Most, Overflow, Pending,
+    Position, StopCause,
+};
+use crate::export::event::Event;
+
+/// Keeps events in this process. Clones share them.
+#[derive(Debug, Clone, Default)]
+pub struct MemoryBuffer {
+    capacity: Capacity,
+    kept: Arc<Mutex<Kept>>,
+}
+
+#[derive(Debug)]
+struct Kept {
+    events: BTreeMap<Position, Event>,
+    last: u64,
+    largest: Option<FencingToken>,
+    intake: Intake,
+    dropped: u64,
+}
+
+impl Default for Kept {
+    fn default() -> Self {
+        Self { events: BTreeMap::new(), last: 0, largest: None, intake: Intake::Open, dropped: 0 }
+    }
+}
+
+impl MemoryBuffer {
+    /// An empty buffer.
+    pub fn new(capacity: Capacity) -> Self {
+        Self { capacity, kept: Arc::default() }
+    }
+
+    fn kept(&self) -> MutexGuard<'_, Kept> {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Kept {
+    /// Runs `guarded` if `token` is the largest seen.
+    fn fenced<T>(
+        &mut self,
+        token: FencingToken,
+        guarded: impl FnOnce(&mut Self) -> T,
+    ) -> Fenced<T> {
+        match self.largest {
+            Some(largest) if token < largest => Fenced::Stale { largest },
+            _ => {
+                self.largest = Some(token);
+                Fenced::Done(guarded(self))
+            }
+        }
+    }
+
+    fn len(&self) -> u64 {
+        self.events.len() as u64
+    }
+}
+
+#[async_trait]
+impl EventBuffer for MemoryBuffer {
+    async fn append(&self, events: &[Event]) -> Result<Appended, ServiceError> {
+        let kept = &mut *self.kept();
+        if kept.intake == Intake::Stopped(StopCause::Emergency) && kept.events.is_empty() {
+            kept.intake = Intake::Open;
+        }
+        if let Intake::Stopped(cause) = kept.intake {
+            return Ok(Appended::Stopped(cause));
+        }
+        let excess = (kept.len() + events.len() as u64).saturating_sub(self.capacity.events);
+        let mut dropped = 0;
+        if excess > 0 {
+            match self.capacity.overflow {
+                Overflow::Refuse => return Ok(Appended::Full),
+                Overflow::Pause => {
+                    kept.intake = Intake::Stopped(StopCause::Emergency);
+                    return Ok(Appended::Stopped(StopCause::Emergency));
+                }
+                // More at once than there is ever room for would drop itself.
+                Overflow::DropOldest if events.len() as u64 > self.capacity.events => {
+                    return Ok(Appended::Full);
+                }
+                Overflow::DropOldest => {
+                    while dropped < excess && kept.events.pop_first().is_some() {
+                        dropped += 1;
+                    }
+                    kept.dropped += dropped;
+                }
+            }
+        }
+        for event in events {
+            kept.last += 1;
+            kept.events.insert(Position::new(0, kept.last), event.clone());
+        }
+        Ok(Appended::Kept { dropped })
+    }
+
+    async fn read(
+        &self,
+        token: FencingToken,
+        after: Option<Position>,
+        most: Most,
+    ) -> Result<Fenced<Vec<Pending>>, ServiceError> {
+        Ok(self.kept().fenced(token, |kept| {
+            let from = after.map_or(Bound::Unbounded, Bound::Excluded);
+            let mut bytes = 0;
+            kept.events
+                .range((from, Bound::Unbounded))
+                .take(most.events)
+                .take_while(|(_, event)| {
+                    let goes_on = bytes == 0 || bytes < most.bytes;
+                    bytes += event.line().len();
+                    goes_on
+                })
+                .map(|(position, event)| Pending::new(*position, event.clone()))
+                .collect()
+        }))
+    }
+
+    async fn remove(
+        &self,
+        token: FencingToken,
+        positions: &[Position],
+    ) -> Result<Fenced<u64>, ServiceError> {
+        Ok(self.kept().fenced(token, |kept| {
+            let there = positions.iter().filter(|position| kept.events.remove(position).is_some());
+            there.count() as u64
+        }))
+    }
+
+    async fn pending(&self) -> Result<u64, ServiceError> {
+        Ok(self.kept().len())
+    }
+
+    async fn state(&self) -> Result<BufferState, ServiceError> {
+        let kept = self.kept();
+        Ok(BufferState { intake: kept.intake, dropped: kept.dropped })
+    }
+
+    async fn set_intake(&self, intake: Intake) -> Result<Intake, ServiceError> {
+        let kept = &mut *self.kept();
+        let before = kept.intake;
+        if intake != Intake::Stopped(StopCause::Emergency) || before == Intake::Open {
+            kept.intake = intake;
+        }
+        Ok(before)
+    }
+
+    async fn clear(&self) -> Result<Option<u64>, ServiceError> {
+        let kept = &mut *self.kept();
+        if kept.intake == Intake::Open {
+            return Ok(None);
+        }
+        let count = kept.len();
+        kept.events.clear();
+        Ok(Some(count))
+    }
+}

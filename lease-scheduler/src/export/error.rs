@@ -1,0 +1,34 @@
+//! Why an export ended before its end.
+
+use lease_core::{FencingToken, Lost, StoreError};
+use thiserror::Error;
+
+use crate::error::ServiceError;
+
+/// Why it is not known how an export went on, or why it stopped.
+///
+/// Whatever it is: events that were not removed are pending, and the lease is released, or lost.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum ExportError {
+    /// The lease store could not say.
+    #[error("export has no answer about its lease")]
+    Lease(#[source] StoreError),
+    /// The switch could not say, so nothing was done.
+    #[error("export does not know whether it is enabled")]
+    Switch(#[source] StoreError),
+    /// The buffer, the buckets, the queue or the dead letters could not say.
+    #[error("export has stopped")]
+    Service(#[from] ServiceError),
+    /// The lease was lost: somebody else may go on. What was on its way to the sink may arrive.
+    #[error("export was stopped in time")]
+    Lost(#[source] Lost),
+    /// Another exporter was granted the lease, and has begun.
+    #[error("export was overtaken: token {token} is stale, {largest} was seen")]
+    Overtaken {
+        /// Our token.
+        token: FencingToken,
+        /// The largest that was seen.
+        largest: FencingToken,
+    },
+}

@@ -1,0 +1,210 @@
+//! One event: a line of JSON, and the name by which a repetition is recognised.
+
+use std::borrow::Borrow;
+use std::fmt;
+use std::str::FromStr;
+use std::sync::Arc;
+
+use lease_core::InvalidInput;
+use serde_json::Value;
+
+/// One event on its way to a sink: one line of JSON under an id.
+///
+/// An event may arrive more than once, but always with the same id and the same line. Put the id
+/// into the line too where the receiver is to recognise repetitions:
+/// [`Pipeline`](crate::export::Pipeline) does.
+///
+/// Cloning is cheap: the text is shared.
+///
+/// # Examples
+///
+/// ```
+/// use lease_scheduler::export::Event;
+/// use serde_json::json;
+///
+/// let event = Event::new("order-7".parse()?, &json!({ "order": 7, "note": "two\nlines" }))?;
+///
+/// assert_eq!(event.line(), r#"{"note":"two\nlines","order":7}"#);
+/// # Ok::<_, lease_core::InvalidInput>(())
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Event {
+    id: EventId,
+    line: Arc<str>,
+}
+
+/// Names an event: the key by which a receiver recognises that it has it already.
+///
+/// 1 to [256](EventId::MAX_BYTES) bytes of UTF-8 without control characters, so that it can be a
+/// partition key of Kinesis: that takes 256 characters.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct EventId(Arc<str>);
+
+impl Event {
+    /// The longest line, in bytes: 10 MiB, the largest record that any sink takes.
+    ///
+    /// What is larger than a record of the sink at hand, but not than this, can be kept, and goes
+    /// to the [dead letters](crate::export::DeadLetters).
+    pub const MAX_BYTES: usize = 10 * 1024 * 1024;
+
+    /// An event that is `body`, written as one line.
+    ///
+    /// # Errors
+    ///
+    /// Where the line is longer than [`MAX_BYTES`](Self::MAX_BYTES).
+    pub fn new(id: EventId, body: &Value) -> Result<Self, InvalidInput> {
+        // JSON escapes line breaks within strings, so this is one line.
+        Self::from_checked(id, body.to_string().into())
+    }
+
+    /// An event whose line is written already.
+    ///
+    /// # Errors
+    ///
+    /// Where `line` is not JSON, has a line break in it, or is longer than
+    /// [`MAX_BYTES`](Self::MAX_BYTES).
+    pub fn from_line(id: EventId, line: impl Into<Arc<str>>) -> Result<Self, InvalidInput> {
+        let line = line.into();
+        if line.contains(['\n', '\r']) {
+            return Err(InvalidInput::new(format!(
+                "event {id} is to be one line of JSON, and has a line break in it: {}",
+                beginning(&line)
+            )));
+        }
+        if let Err(error) = serde_json::from_str::<serde::de::IgnoredAny>(&line) {
+            return Err(InvalidInput::new(format!(
+                "event {id} is not JSON, {error}: {}",
+                beginning(&line)
+            )));
+        }
+        Self::from_checked(id, line)
+    }
+
+    /// An event as a buffer has kept it: that it is JSON was seen when it was made.
+    #[cfg(feature = "redis")]
+    pub(crate) fn from_kept(id: EventId, line: String) -> Option<Self> {
+        (!line.contains(['\n', '\r'])).then(|| Self { id, line: line.into() })
+    }
+
+    fn from_checked(id: EventId, line: Arc<str>) -> Result<Self, InvalidInput> {
+        if line.len() > Self::MAX_BYTES {
+            return Err(InvalidInput::new(format!(
+                "event {id} has {} bytes, an event has at most {}: {}",
+                line.len(),
+                Self::MAX_BYTES,
+                beginning(&line)
+            )));
+        }
+        Ok(Self { id, line })
+    }
+
+    /// Its name.
+    pub fn id(&self) -> &EventId {
+        &self.id
+    }
+
+    /// Its JSON, without a line break.
+    pub fn line(&self) -> &str {
+        &self.line
+    }
+}
+
+impl EventId {
+    /// The longest id, in bytes.
+    pub const MAX_BYTES: usize = 256;
+
+    /// Checks and keeps `id`.
+    ///
+    /// # Errors
+    ///
+    /// Where `id` is empty, longer than [`MAX_BYTES`](Self::MAX_BYTES), or has a control character
+    /// in it.
+    pub fn new(id: impl Into<Arc<str>>) -> Result<Self, InvalidInput> {
+        let id = id.into();
+        if id.is_empty() || id.len() > Self::MAX_BYTES || id.chars().any(char::is_control) {
+            return Err(InvalidInput::new(format!(
+                "event id {id:?} is out of range: 1 to {} bytes without control characters",
+                Self::MAX_BYTES
+            )));
+        }
+        Ok(Self(id))
+    }
+
+    /// The id's text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl FromStr for EventId {
+    type Err = InvalidInput;
+
+    fn from_str(id: &str) -> Result<Self, InvalidInput> {
+        Self::new(id)
+    }
+}
+
+impl Borrow<str> for EventId {
+    fn borrow(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for EventId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl fmt::Debug for EventId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&*self.0, f)
+    }
+}
+
+/// What is wrong with a line is said with the line; a long one would hide what is said.
+fn beginning(line: &str) -> String {
+    match line.char_indices().nth(LONGEST_TOLD) {
+        Some((end, _)) => format!("{:?} and more", line.split_at(end).0),
+        None => format!("{line:?}"),
+    }
+}
+
+/// In characters.
+const LONGEST_TOLD: usize = 60;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_not_one_line_of_json_is_refused_with_the_rule_and_its_text() {
+        let refused =
+            |line: &str| Event::from_line("a".parse().unwrap(), line).unwrap_err().to_string();
+
+        assert_eq!(
+            refused("{}\n{}"),
+            r#"event a is to be one line of JSON, and has a line break in it: "{}\n{}""#
+        );
+        assert_eq!(
+            refused("{'a': 1}"),
+            r#"event a is not JSON, key must be a string at line 1 column 2: "{'a': 1}""#
+        );
+        let long = format!("\"{}\"", "ß".repeat(Event::MAX_BYTES / 2));
+        assert_eq!(
+            refused(&long),
+            format!(
+                "event a has 10485762 bytes, an event has at most 10485760: \"\\\"{}\" and more",
+                "ß".repeat(59)
+            )
+        );
+    }
+
+    #[test]
+    fn an_id_is_a_partition_key() {
+        assert!(EventId::new("").is_err());
+        assert!(EventId::new("a\nb").is_err());
+        assert!(EventId::new("x".repeat(257)).is_err());
+        assert!(EventId::new("x".repeat(256)).is_ok());
+    }
+}

@@ -1,0 +1,193 @@
+//! Jobs of the exporter, and those who work on them.
+
+use std::fmt;
+use std::pin::pin;
+use std::time::Duration;
+
+use lease_core::{Attempt, HandOver, Holder, Lease, LeaseKey};
+use serde::{Deserialize, Serialize};
+use tokio::select;
+use tokio::time::sleep;
+use tokio_util::sync::CancellationToken;
+use tracing::{info, warn};
+
+use crate::export::error::ExportError;
+use crate::export::exporter::{Exported, Exporter};
+use crate::queue::{Delivery, JobId};
+
+/// What is in the queue: JSON, for people to read.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct ExportJob {
+    hand_over: HandOver,
+}
+
+impl ExportJob {
+    pub(crate) fn new(hand_over: HandOver) -> Self {
+        Self { hand_over }
+    }
+}
+
+impl fmt::Display for ExportJob {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&serde_json::to_string(self).map_err(|_unwritable| fmt::Error)?)
+    }
+}
+
+/// What a worker did.
+#[derive(Debug)]
+#[must_use = "what became of a job is the answer"]
+#[non_exhaustive]
+pub enum Worked {
+    /// No job came.
+    Idle,
+    /// A job was done.
+    Done(JobId, Exported),
+    /// Somebody else exports: the job is back in the queue.
+    Returned(JobId, Holder),
+    /// Export was disabled meanwhile: the job was removed, and its lease freed.
+    Disabled(JobId),
+    /// What was in the queue is no job of an exporter's: it was removed, and its text reported.
+    Unreadable(JobId),
+}
+
+impl fmt::Display for Worked {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Idle => f.write_str("no job came"),
+            Self::Done(id, exported) => {
+                write!(f, "job {id}: {} events have been sent", exported.sent)
+            }
+            Self::Returned(id, holder) => {
+                write!(f, "job {id} is back in the queue: {} exports", holder.lessee)
+            }
+            Self::Disabled(id) => write!(f, "job {id} was not run: export is disabled"),
+            Self::Unreadable(id) => write!(f, "job {id} cannot be read"),
+        }
+    }
+}
+
+impl Exporter {
+    /// Takes a job from the queue, waiting up to `patience` for one, and works on it to its end.
+    ///
+    /// The job's lease is taken up, as can be done once. Where it was before, or has run out, the
+    /// lease is obtained anew; while somebody else holds it, the job goes back to the queue. While
+    /// it works, the job is kept out of sight, and the lease is kept alive.
+    ///
+    /// # Errors
+    ///
+    /// As [`flush_pending_events`](Self::flush_pending_events), and where the queue could not say.
+    /// The job is delivered again.
+    ///
+    /// # Cancel safety
+    ///
+    /// Safe: the lease is released, and the job is delivered again when its visibility is over.
+    pub async fn run_next_job(&self, patience: Duration) -> Result<Worked, ExportError> {
+        let Some(delivery) = self.parts.queue.take(patience).await? else {
+            return Ok(Worked::Idle);
+        };
+        let id = delivery.id();
+        let job = match serde_json::from_str::<ExportJob>(delivery.body()) {
+            Ok(job) => job,
+            Err(error) => {
+                warn!(%id, body = delivery.body(), %error, "no job of an exporter: removed");
+                self.parts.queue.finish(&delivery).await?;
+                return Ok(Worked::Unreadable(id));
+            }
+        };
+        let worked = self.work_on(&delivery, job).await;
+        if worked.is_err()
+            && let Err(error) = self.parts.queue.give_back(&delivery, RETURNED_FOR).await
+        {
+            let cause: &(dyn std::error::Error + 'static) = &error;
+            warn!(%id, error = cause, "job not given back: it comes again by itself");
+        }
+        worked
+    }
+
+    async fn work_on(&self, delivery: &Delivery, job: ExportJob) -> Result<Worked, ExportError> {
+        let (id, queue) = (delivery.id(), &self.parts.queue);
+        if !self.is_enabled().await? {
+            self.job_finished(job.hand_over).await?;
+            queue.finish(delivery).await?;
+            return Ok(Worked::Disabled(id));
+        }
+        let lease = match self.lease_of(job).await? {
+            Attempt::Obtained(lease) => lease,
+            Attempt::Held(holder) => {
+                queue.give_back(delivery, RETURNED_FOR).await?;
+                return Ok(Worked::Returned(id, holder));
+            }
+        };
+        info!(
+            key = %self.key, %id, token = %lease.token(), delivery = delivery.number(),
+            queued = ?delivery.waited(), "export job begins"
+        );
+        let exported = self.keeping(delivery, lease).await?;
+        // Last: a job that is delivered again although it was done does no harm.
+        queue.finish(delivery).await?;
+        Ok(Worked::Done(id, exported))
+    }
+
+    async fn lease_of(&self, job: ExportJob) -> Result<Attempt, ExportError> {
+        match self.locker.resume(job.hand_over).await.map_err(ExportError::Lease)? {
+            Some(lease) => Ok(Attempt::Obtained(lease)),
+            None => self.locker.obtain(&self.key).await.map_err(ExportError::Lease),
+        }
+    }
+
+    /// Exports, and meanwhile keeps the job out of sight.
+    async fn keeping(&self, delivery: &Delivery, lease: Lease) -> Result<Exported, ExportError> {
+        let (token, queue) = (lease.token(), &self.parts.queue);
+        let period = (queue.visibility() / 3).max(Duration::from_millis(10));
+        let mut export = pin!(self.under(lease, self.collect_and_send(token)));
+        loop {
+            select! {
+                // The work comes first: it may have ended.
+                biased;
+                exported = &mut export => return exported,
+                () = sleep(period) => (),
+            }
+            select! {
+                biased;
+                exported = &mut export => return exported,
+                kept = queue.keep(delivery) => {
+                    // Whoever has the job now finds the lease held.
+                    if !matches!(kept, Ok(true)) {
+                        warn!(id = %delivery.id(), "job could not be kept out of sight");
+                    }
+                }
+            }
+        }
+    }
+
+    /// Works on jobs, one after the other, until `stop` is cancelled, and then to the end of the
+    /// one at hand. Errors are logged, and followed by a pause.
+    pub async fn run_jobs(&self, stop: &CancellationToken) {
+        while !stop.is_cancelled() {
+            // Not cancelled while it waits: a job that was taken for nobody would be out of sight.
+            match self.run_next_job(TAKE_FOR).await {
+                Ok(Worked::Idle) => (),
+                Ok(worked) => info!(key = %self.key, "{worked}"),
+                Err(error) => {
+                    tell_failure(&self.key, &error);
+                    select! {
+                        biased;
+                        () = stop.cancelled() => (),
+                        () = sleep(RETURNED_FOR) => (),
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn tell_failure(key: &LeaseKey, error: &ExportError) {
+    let cause: &(dyn std::error::Error + 'static) = error;
+    warn!(%key, error = cause, "export job failed");
+}
+
+/// After how long a job that could not be worked on is delivered again.
+const RETURNED_FOR: Duration = Duration::from_secs(1);
+
+/// For how long a worker waits for a job before it looks whether it is to stop.
+const TAKE_FOR: Duration = Duration::from_secs(1);

@@ -1,0 +1,132 @@
+//! What an operator does, with guards against what would be regretted.
+
+use std::fmt;
+
+use crate::export::bucket::Bucket;
+use crate::export::buffer::{Intake, StopCause};
+use crate::export::error::ExportError;
+use crate::export::exporter::{Exporter, Flushed};
+
+/// The commands of an operator on an exporter and its intake.
+///
+/// The *intake* is where events come in: the buckets, where the exporter has any, and the buffer
+/// otherwise. It stays closed while nobody would send what it takes.
+///
+/// # Errors
+///
+/// Of each command: where a service could not say.
+#[derive(Debug, Clone, Copy)]
+pub struct Operator<'a> {
+    exporter: &'a Exporter,
+}
+
+/// Why a command was not carried out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[must_use = "a command that was refused changed nothing"]
+#[non_exhaustive]
+pub enum Refusal {
+    /// The intake is not opened while export is disabled: it would only fill up.
+    ExportIsDisabled,
+    /// Export is not disabled while the intake is open: it would only fill up.
+    IntakeIsOpen,
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::ExportIsDisabled => "the intake is not opened while export is disabled",
+            Self::IntakeIsOpen => "export is not disabled while the intake is open",
+        })
+    }
+}
+
+#[expect(clippy::missing_errors_doc, reason = "said once, on the type")]
+impl<'a> Operator<'a> {
+    /// The operator of `exporter`.
+    pub fn new(exporter: &'a Exporter) -> Self {
+        Self { exporter }
+    }
+
+    /// Enables export.
+    pub async fn enable(self) -> Result<(), ExportError> {
+        self.exporter.enable().await
+    }
+
+    /// Disables export, unless the intake is open.
+    pub async fn disable(self) -> Result<Result<(), Refusal>, ExportError> {
+        if self.intake().await? == Intake::Open {
+            return Ok(Err(Refusal::IntakeIsOpen));
+        }
+        self.exporter.disable().await.map(Ok)
+    }
+
+    /// Whether export is enabled.
+    pub async fn is_enabled(self) -> Result<bool, ExportError> {
+        self.exporter.is_enabled().await
+    }
+
+    /// How many events are pending.
+    pub async fn pending(self) -> Result<u64, ExportError> {
+        self.exporter.num_pending_events().await
+    }
+
+    /// Sends up to `limit` pending events now.
+    pub async fn flush(self, limit: Option<u64>) -> Result<Flushed, ExportError> {
+        self.exporter.flush(limit).await
+    }
+
+    /// Opens the intake, unless export is disabled.
+    pub async fn open_intake(self) -> Result<Result<(), Refusal>, ExportError> {
+        if !self.is_enabled().await? {
+            return Ok(Err(Refusal::ExportIsDisabled));
+        }
+        self.set_intake(Intake::Open).await.map(Ok)
+    }
+
+    /// Stops the intake, until it is opened.
+    pub async fn stop_intake(self) -> Result<(), ExportError> {
+        self.set_intake(Intake::Stopped(StopCause::Operator)).await
+    }
+
+    /// Whether events are taken in.
+    pub async fn intake(self) -> Result<Intake, ExportError> {
+        Ok(match &self.exporter.source {
+            Some(source) => source.buckets().intake().await?,
+            None => self.exporter.parts.buffer.state().await?.intake,
+        })
+    }
+
+    /// Whether the intake was stopped for lack of room.
+    pub async fn is_emergency(self) -> Result<bool, ExportError> {
+        Ok(self.intake().await? == Intake::Stopped(StopCause::Emergency))
+    }
+
+    /// Lists all buckets, oldest first, with the number of their keys; none, where there are no
+    /// buckets.
+    pub async fn list(self) -> Result<Vec<(Bucket, u64)>, ExportError> {
+        Ok(match &self.exporter.source {
+            Some(source) => source.buckets().list(Bucket::MIN..=Bucket::MAX).await?,
+            None => Vec::new(),
+        })
+    }
+
+    /// Removes everything that waits in the intake, and stops it first; says how many buckets, or
+    /// events, there were.
+    pub async fn delete(self) -> Result<u64, ExportError> {
+        self.stop_intake().await?;
+        let deleted = match &self.exporter.source {
+            Some(source) => source.buckets().clear().await?,
+            None => self.exporter.parts.buffer.clear().await?,
+        };
+        // Opened by somebody else in between: then nothing was deleted.
+        Ok(deleted.unwrap_or(0))
+    }
+
+    async fn set_intake(self, intake: Intake) -> Result<(), ExportError> {
+        match &self.exporter.source {
+            Some(source) => source.buckets().set_intake(intake).await?,
+            None => self.exporter.parts.buffer.set_intake(intake).await?,
+        };
+        Ok(())
+    }
+}

@@ -1,0 +1,377 @@
+//! From what was collected to events: filter, parse, stamp, and report what is bad.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::hash::Hasher;
+use std::sync::Arc;
+
+use lease_core::{FencingToken, InvalidInput};
+use serde_json::{Map, Value};
+use siphasher::sip128::{Hasher128, SipHasher24};
+use tracing::{info, warn};
+
+use crate::error::ServiceError;
+use crate::export::bucket::{Bucket, BucketStore, Entry};
+use crate::export::buffer::{Appended, EventBuffer, Fenced, Intake, StopCause};
+use crate::export::event::{Event, EventId};
+
+/// Makes events of what buckets collected.
+///
+/// Steps are functions, called in this order for each [`Entry`]: the filters, the parser, the
+/// stamp. The stamp adds two fields, `time_gen`, the beginning of the entry's bucket, and
+/// `event_id`, by which a receiver recognises a repetition. Both follow from the bucket and the key
+/// alone, and a closed bucket's values do not change any more: so a crash and another run make the
+/// same event again, not another.
+///
+/// # Examples
+///
+/// ```
+/// use lease_scheduler::export::{Bucket, Entry, Pipeline};
+/// use serde_json::{Map, json};
+///
+/// let pipeline = Pipeline::new(|entry, value| {
+///     let (service, metric) = entry.key.split_once('/').ok_or("there is no / in it")?;
+///     let value: u64 = value.parse().map_err(|_| "its value is no number")?;
+///     let body = [("service", json!(service)), ("metric", json!(metric)), ("value", json!(value))];
+///     Ok(body.map(|(name, value)| (name.to_owned(), value)).into_iter().collect::<Map<_, _>>())
+/// })
+/// .without_keys_containing(["/week", "/eternity"]);
+///
+/// let entry = |key: &str| {
+///     Entry::new(Bucket::starting_at(1_700_000_005), key.to_owned(), Some("3".to_owned()))
+/// };
+/// let made = pipeline.run(vec![entry("shop/hits"), entry("shop/week"), entry("odd")]);
+///
+/// assert_eq!(
+///     made.events[0].line(),
+///     r#"{"event_id":"1700000005/shop/hits","metric":"hits","service":"shop","time_gen":"20231114 22:13:25","value":3}"#,
+/// );
+/// assert_eq!((made.filtered, made.bad), (1, 1));
+/// ```
+pub struct Pipeline {
+    filters: Vec<Box<Filter>>,
+    parser: Box<Parser>,
+    bad_events: Arc<dyn BadEvents>,
+}
+
+type Filter = dyn Fn(&Entry) -> bool + Send + Sync;
+type Parser = dyn Fn(&Entry, &str) -> Result<Map<String, Value>, String> + Send + Sync;
+
+/// What a pipeline made.
+#[derive(Debug, Clone, Default)]
+#[non_exhaustive]
+pub struct Made {
+    /// The events, in the order of their entries.
+    pub events: Vec<Event>,
+    /// How many entries were filtered out.
+    pub filtered: u64,
+    /// How many were bad: reported, and left out.
+    pub bad: u64,
+}
+
+/// Hears of what is no event.
+pub trait BadEvents: fmt::Debug + Send + Sync + 'static {
+    /// `entry` was left out. Must not block.
+    fn report(&self, entry: &Entry, why: &BadEvent);
+}
+
+/// Why an entry is no event.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum BadEvent {
+    /// It could not be parsed: the parser's sentence.
+    Unparsable(String),
+    /// It has no value: whoever put it could not read it any more.
+    NoValue,
+    /// What was parsed cannot be an event.
+    Refused(InvalidInput),
+}
+
+/// Reports bad events as warnings, with the offending text.
+#[derive(Debug, Clone, Copy, Default)]
+#[non_exhaustive]
+pub struct WarnOfBadEvents;
+
+impl BadEvents for WarnOfBadEvents {
+    fn report(&self, entry: &Entry, why: &BadEvent) {
+        let value = entry.value.as_deref().unwrap_or_default();
+        warn!(bucket = %entry.bucket, key = entry.key, value, %why, "bad event left out");
+    }
+}
+
+impl fmt::Display for BadEvent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unparsable(why) => write!(f, "it cannot be parsed: {why}"),
+            Self::NoValue => f.write_str("it has no value"),
+            Self::Refused(why) => why.fmt(f),
+        }
+    }
+}
+
+impl Pipeline {
+    /// Parses entries with `parser`, which gets the entry and its value, and says in a sentence
+    /// what is wrong with it.
+    pub fn new(
+        parser: impl Fn(&Entry, &str) -> Result<Map<String, Value>, String> + Send + Sync + 'static,
+    ) -> Self {
+        Self {
+            filters: Vec::new(),
+            parser: Box::new(parser),
+            bad_events: Arc::new(WarnOfBadEvents),
+        }
+    }
+
+    /// Keeps only what `filter` says yes to, beside the filters that are there.
+    #[must_use]
+    pub fn keeping(mut self, filter: impl Fn(&Entry) -> bool + Send + Sync + 'static) -> Self {
+        self.filters.push(Box::new(filter));
+        self
+    }
+
+    /// Leaves out keys that contain any of `parts`.
+    #[must_use]
+    pub fn without_keys_containing<const N: usize>(self, parts: [&'static str; N]) -> Self {
+        self.keeping(move |entry| !parts.iter().any(|part| entry.key.contains(part)))
+    }
+
+    /// Reports bad events to `bad_events`; by default, as [warnings](WarnOfBadEvents).
+    #[must_use]
+    pub fn with_bad_events(mut self, bad_events: Arc<dyn BadEvents>) -> Self {
+        self.bad_events = bad_events;
+        self
+    }
+
+    /// Makes events of `entries`.
+    pub fn run(&self, entries: Vec<Entry>) -> Made {
+        let mut made = Made::default();
+        for entry in entries {
+            if !self.filters.iter().all(|filter| filter(&entry)) {
+                made.filtered += 1;
+                continue;
+            }
+            match self.event(&entry) {
+                Ok(event) => made.events.push(event),
+                Err(why) => {
+                    self.bad_events.report(&entry, &why);
+                    made.bad += 1;
+                }
+            }
+        }
+        made
+    }
+
+    fn event(&self, entry: &Entry) -> Result<Event, BadEvent> {
+        let value = entry.value.as_deref().ok_or(BadEvent::NoValue)?;
+        let mut body = (self.parser)(entry, value).map_err(BadEvent::Unparsable)?;
+        let id = idempotency_key(entry.bucket, &entry.key).map_err(BadEvent::Refused)?;
+        body.insert("time_gen".to_owned(), entry.bucket.time_gen().into());
+        body.insert("event_id".to_owned(), id.as_str().into());
+        Event::new(id, &Value::Object(body)).map_err(BadEvent::Refused)
+    }
+}
+
+impl fmt::Debug for Pipeline {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Pipeline").field("filters", &self.filters.len()).finish_non_exhaustive()
+    }
+}
+
+/// The same for the same key in the same bucket, always. Of a key that is too long to be an id, the
+/// end is replaced by its hash.
+fn idempotency_key(bucket: Bucket, key: &str) -> Result<EventId, InvalidInput> {
+    let whole = format!("{bucket}/{key}");
+    if whole.len() <= EventId::MAX_BYTES && !whole.chars().any(char::is_control) {
+        return EventId::new(whole);
+    }
+    let mut hasher = SipHasher24::new();
+    hasher.write(key.as_bytes());
+    let readable = key.chars().filter(|character| !character.is_control()).take(48);
+    let readable: String = readable.collect();
+    EventId::new(format!("{bucket}/{readable}~{:032x}", hasher.finish128().as_u128()))
+}
+
+/// Pours closed buckets through a pipeline into a buffer.
+#[derive(Debug)]
+pub struct BucketSource {
+    buckets: Arc<dyn BucketStore>,
+    pipeline: Pipeline,
+    most: usize,
+}
+
+/// What was poured.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Poured {
+    pub(crate) events: u64,
+    pub(crate) bad: u64,
+}
+
+impl BucketSource {
+    /// Reads `buckets`, up to 60 at a time: what the earlier exporter read per run. All of them are
+    /// in memory then.
+    pub fn new(buckets: Arc<dyn BucketStore>, pipeline: Pipeline) -> Self {
+        Self { buckets, pipeline, most: 60 }
+    }
+
+    /// Reads up to `most` buckets at a time.
+    #[must_use]
+    pub fn with_most(mut self, most: usize) -> Self {
+        self.most = most;
+        self
+    }
+
+    /// Where it reads.
+    pub fn buckets(&self) -> &Arc<dyn BucketStore> {
+        &self.buckets
+    }
+
+    /// Appends what is closed to `buffer`, then removes exactly that. Where a key is in several of
+    /// the buckets, the latest one counts.
+    ///
+    /// A crash in between leaves a bucket that is poured again: the same events, with the same ids.
+    pub(crate) async fn pour(
+        &self,
+        token: FencingToken,
+        buffer: &dyn EventBuffer,
+    ) -> Result<Fenced<Poured>, ServiceError> {
+        let closed = self.buckets.closed(self.most).await?;
+        let mut latest = BTreeMap::new();
+        for bucket in &closed {
+            for entry in self.buckets.read(*bucket).await? {
+                latest.insert(entry.key.clone(), entry);
+            }
+        }
+        let mut by_bucket: BTreeMap<Bucket, Vec<Entry>> = BTreeMap::new();
+        for entry in latest.into_values() {
+            by_bucket.entry(entry.bucket).or_default().push(entry);
+        }
+        let mut poured = Poured::default();
+        // One bucket after the other, so that little is repeated where there is no room for all. A
+        // key that was left out here is in a later bucket, which is still there.
+        for bucket in closed {
+            let made = self.pipeline.run(by_bucket.remove(&bucket).unwrap_or_default());
+            for events in made.events.chunks(EVENTS_PER_APPEND) {
+                match buffer.append(events).await? {
+                    Appended::Kept { .. } => (),
+                    Appended::Full | Appended::Stopped(_) => {
+                        self.stop().await?;
+                        return Ok(Fenced::Done(poured));
+                    }
+                }
+            }
+            if let Fenced::Stale { largest } = self.buckets.remove(token, &[bucket]).await? {
+                return Ok(Fenced::Stale { largest });
+            }
+            poured.events += made.events.len() as u64;
+            poured.bad += made.bad;
+        }
+        Ok(Fenced::Done(poured))
+    }
+
+    /// There is no room behind the buckets: nothing more is to be collected until there is.
+    async fn stop(&self) -> Result<(), ServiceError> {
+        let emergency = Intake::Stopped(StopCause::Emergency);
+        if self.buckets.set_intake(emergency).await? == Intake::Open {
+            warn!("the event buffer has no room: buckets take nothing in until they are drained");
+        } else {
+            info!("the event buffer has no room, and buckets take nothing in already");
+        }
+        Ok(())
+    }
+}
+
+const EVENTS_PER_APPEND: usize = 1000;
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+
+    use super::*;
+
+    #[derive(Debug, Default)]
+    struct Heard(Mutex<Vec<(String, String)>>);
+
+    impl BadEvents for Heard {
+        fn report(&self, entry: &Entry, why: &BadEvent) {
+            self.0.lock().unwrap().push((entry.key.clone(), why.to_string()));
+        }
+    }
+
+    fn entry(key: &str, value: Option<&str>) -> Entry {
+        Entry::new(Bucket::starting_at(60), key.to_owned(), value.map(str::to_owned))
+    }
+
+    fn numbers() -> Pipeline {
+        Pipeline::new(|_, value| {
+            let value: u64 = value.parse().map_err(|_| format!("{value:?} is no number"))?;
+            Ok(Map::from_iter([("value".to_owned(), value.into())]))
+        })
+    }
+
+    #[test]
+    fn what_is_bad_is_reported_with_its_text_and_not_counted_as_an_event() {
+        let heard = Arc::new(Heard::default());
+        let bad_events = Arc::clone(&heard);
+        let pipeline = numbers().with_bad_events(bad_events);
+
+        let made = pipeline.run(vec![
+            entry("a", Some("1")),
+            entry("b", Some("many")),
+            entry("gone", None),
+        ]);
+
+        assert_eq!((made.events.len(), made.bad), (1, 2));
+        let heard = heard.0.lock().unwrap();
+        let expected =
+            [("b", "it cannot be parsed: \"many\" is no number"), ("gone", "it has no value")];
+        assert_eq!(*heard, expected.map(|(key, why)| (key.to_owned(), why.to_owned())));
+    }
+
+    #[test]
+    fn weeks_and_eternities_are_left_out() {
+        let pipeline = numbers().without_keys_containing(["/week", "/eternity"]);
+        let keys = ["hits/day", "hits/week", "hits/eternity"];
+
+        let made = pipeline.run(keys.map(|key| entry(key, Some("1"))).into());
+
+        assert_eq!((made.events.len(), made.filtered, made.bad), (1, 2, 0));
+    }
+
+    #[test]
+    fn an_unknown_period_is_reported_with_its_text_and_does_not_keep_back_the_rest() {
+        let heard = Arc::new(Heard::default());
+        let periods = Pipeline::new(|entry, value| {
+            let (_, period) = entry.key.rsplit_once('/').ok_or("there is no / in it")?;
+            if !["minute", "hour", "day"].contains(&period) {
+                return Err(format!("period {period:?} is not known"));
+            }
+            Ok(Map::from_iter([(period.to_owned(), value.into())]))
+        })
+        .with_bad_events(Arc::clone(&heard) as Arc<dyn BadEvents>);
+        let keys = ["hits/hour", "hits/fortnight", "hits", "hits/day"];
+
+        let made = periods.run(keys.map(|key| entry(key, Some("1"))).into());
+
+        let ids: Vec<_> = made.events.iter().map(|event| event.id().as_str()).collect();
+        assert_eq!((ids.as_slice(), made.bad), (["60/hits/hour", "60/hits/day"].as_slice(), 2));
+        let heard = heard.0.lock().unwrap();
+        let expected = [
+            ("hits/fortnight", "it cannot be parsed: period \"fortnight\" is not known"),
+            ("hits", "it cannot be parsed: there is no / in it"),
+        ];
+        assert_eq!(*heard, expected.map(|(key, why)| (key.to_owned(), why.to_owned())));
+    }
+
+    #[test]
+    fn the_same_entry_makes_the_same_event_however_long_its_key_is() {
+        let keys = ["short", &"long".repeat(100), "with\nbreak", "with\tbreak"];
+        let run = || numbers().run(keys.map(|key| entry(key, Some("1"))).into()).events;
+
+        let (first, second) = (run(), run());
+
+        assert_eq!(first, second);
+        let mut ids: Vec<_> = first.iter().map(Event::id).collect();
+        ids.dedup();
+        assert_eq!(ids.len(), keys.len());
+    }
+}

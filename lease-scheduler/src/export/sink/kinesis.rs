@@ -1,0 +1,98 @@
+//! A stream of Kinesis Data Streams.
+
+use std::fmt;
+
+use async_trait::async_trait;
+use aws_sdk_kinesis::Client;
+use aws_sdk_kinesis::error::{DisplayErrorContext, ProvideErrorMetadata};
+use aws_sdk_kinesis::primitives::Blob;
+use aws_sdk_kinesis::types::PutRecordsRequestEntry;
+use lease_core::FencingToken;
+
+use crate::error::{ServiceError, ServiceErrorKind};
+use crate::export::batch::Record;
+use crate::export::limits::Limits;
+use crate::export::sink::{Put, SERVICE, Sink};
+
+/// Sends to a stream of Kinesis by `PutRecords`.
+///
+/// A record's partition key is the id of its first event: records spread over all shards, and the
+/// order between shards is nobody's. Within a request, the service itself keeps no order where
+/// some records fail. The stream cannot compare fencing tokens: whoever reads it recognises what
+/// comes twice by the events' ids.
+#[derive(Clone)]
+pub struct KinesisSink {
+    client: Client,
+    stream: String,
+    limits: Limits,
+}
+
+impl KinesisSink {
+    /// Sends to `stream`: its name, or its ARN. Best over a client without retries of its own:
+    /// whole requests are repeated here, too.
+    pub fn new(client: Client, stream: impl Into<String>) -> Self {
+        Self { client, stream: stream.into(), limits: Limits::KINESIS }
+    }
+
+    /// Sends as much at once as `limits` says, made of [`Limits::KINESIS`].
+    #[must_use]
+    pub fn with_limits(mut self, limits: Limits) -> Self {
+        self.limits = limits;
+        self
+    }
+}
+
+impl fmt::Debug for KinesisSink {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("KinesisSink").field("stream", &self.stream).finish_non_exhaustive()
+    }
+}
+
+#[async_trait]
+impl Sink for KinesisSink {
+    fn limits(&self) -> Limits {
+        self.limits
+    }
+
+    async fn put(
+        &self,
+        _token: FencingToken,
+        records: &[Record],
+    ) -> Result<Vec<Put>, ServiceError> {
+        let request = self.client.put_records();
+        let mut request = if self.stream.starts_with("arn:") {
+            request.stream_arn(&self.stream)
+        } else {
+            request.stream_name(&self.stream)
+        };
+        for record in records {
+            let entry = PutRecordsRequestEntry::builder()
+                .partition_key(record.key().as_str())
+                .data(Blob::new(record.data()));
+            request = request.records(entry.build().map_err(refused)?);
+        }
+        let response = request.send().await.map_err(|error| {
+            let kind = match error.code() {
+                Some(
+                    "AccessDeniedException"
+                    | "InvalidArgumentException"
+                    | "ResourceNotFoundException"
+                    | "UnrecognizedClientException"
+                    | "ValidationException",
+                ) => ServiceErrorKind::Refused,
+                _ => ServiceErrorKind::Unavailable,
+            };
+            ServiceError::new(SERVICE, kind, DisplayErrorContext(&error).to_string())
+        })?;
+        let answer = |(code, message): (Option<&str>, Option<&str>)| match code {
+            None => Put::Taken,
+            Some(code) => Put::Failed(format!("{code}: {}", message.unwrap_or_default())),
+        };
+        let answers = response.records().iter();
+        Ok(answers.map(|entry| answer((entry.error_code(), entry.error_message()))).collect())
+    }
+}
+
+fn refused(error: impl std::error::Error + Send + Sync + 'static) -> ServiceError {
+    ServiceError::new(SERVICE, ServiceErrorKind::Refused, error)
+}

@@ -1,0 +1,124 @@
+//! A sink in this process, which fails where a test says so.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use async_trait::async_trait;
+use lease_core::FencingToken;
+
+use crate::error::{ServiceError, ServiceErrorKind};
+use crate::export::batch::Record;
+use crate::export::event::EventId;
+use crate::export::limits::Limits;
+use crate::export::sink::{Put, SERVICE, Sink};
+
+/// Takes records in this process: for tests. Clones share what they took.
+#[derive(Debug, Clone)]
+pub struct MemorySink {
+    limits: Limits,
+    seen: Arc<Mutex<Seen>>,
+}
+
+#[derive(Debug, Default)]
+struct Seen {
+    requests: Vec<usize>,
+    taken: Vec<(FencingToken, Record)>,
+    responses: VecDeque<Response>,
+}
+
+/// How the sink responds to one request.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Response {
+    /// It takes every record.
+    TakeAll,
+    /// It takes all records but those at these places.
+    FailAt(Vec<usize>),
+    /// It takes no record, and says so of each.
+    FailAll,
+    /// It takes no record, and the request fails as a whole.
+    Unavailable,
+    /// It takes every record, but the answer is lost.
+    LoseAnswer,
+    /// It takes every record, but gives so many answers.
+    Answers(usize),
+    /// It never answers.
+    Hang,
+}
+
+impl MemorySink {
+    /// An empty sink that takes everything within `limits`.
+    pub fn new(limits: Limits) -> Self {
+        Self { limits, seen: Arc::default() }
+    }
+
+    /// Responds to the next requests so, one each; then takes everything again.
+    pub fn respond(&self, responses: impl IntoIterator<Item = Response>) {
+        self.seen().responses.extend(responses);
+    }
+
+    /// How many records each request had, in order.
+    pub fn requests(&self) -> Vec<usize> {
+        self.seen().requests.clone()
+    }
+
+    /// Every record that was taken, in order, under which token.
+    pub fn taken(&self) -> Vec<(FencingToken, Record)> {
+        self.seen().taken.clone()
+    }
+
+    /// The ids of all events that were taken, in order.
+    pub fn ids(&self) -> Vec<EventId> {
+        let seen = self.seen();
+        seen.taken.iter().flat_map(|(_, record)| record.ids().cloned()).collect()
+    }
+
+    fn seen(&self) -> MutexGuard<'_, Seen> {
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Seen {
+    fn put(&mut self, token: FencingToken, records: &[Record]) -> (Response, Vec<Put>) {
+        self.requests.push(records.len());
+        let response = self.responses.pop_front().unwrap_or(Response::TakeAll);
+        let takes = |place: usize| match &response {
+            Response::TakeAll | Response::LoseAnswer | Response::Answers(_) => true,
+            Response::FailAt(places) => !places.contains(&place),
+            Response::FailAll | Response::Unavailable | Response::Hang => false,
+        };
+        let mut answers = Vec::with_capacity(records.len());
+        for (place, record) in records.iter().enumerate() {
+            if takes(place) {
+                self.taken.push((token, record.clone()));
+                answers.push(Put::Taken);
+            } else {
+                answers.push(Put::Failed("ServiceUnavailable: as the test says".to_owned()));
+            }
+        }
+        (response, answers)
+    }
+}
+
+#[async_trait]
+impl Sink for MemorySink {
+    fn limits(&self) -> Limits {
+        self.limits
+    }
+
+    async fn put(&self, token: FencingToken, records: &[Record]) -> Result<Vec<Put>, ServiceError> {
+        let (response, mut answers) = self.seen().put(token, records);
+        match response {
+            Response::TakeAll | Response::FailAt(_) | Response::FailAll => Ok(answers),
+            Response::Unavailable | Response::LoseAnswer => {
+                let source = "as the test says";
+                Err(ServiceError::new(SERVICE, ServiceErrorKind::Unavailable, source))
+            }
+            Response::Answers(count) => {
+                answers.resize(count, Put::Taken);
+                Ok(answers)
+            }
+            Response::Hang => std::future::pending().await,
+        }
+    }
+}

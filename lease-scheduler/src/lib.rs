@@ -1,0 +1,29 @@
+#![doc = include_str!("../README.md")]
+#![cfg_attr(docsrs, feature(doc_cfg))]
+
+mod ask;
+mod clock;
+mod error;
+pub mod export;
+mod history;
+mod job;
+mod outcome;
+pub mod queue;
+#[cfg(feature = "redis")]
+mod redis;
+mod run;
+mod schedule;
+mod scheduler;
+mod switch;
+mod ticking;
+
+pub use clock::{SkewedWallClock, SystemWallClock, WallClock};
+pub use error::{ServiceError, ServiceErrorKind};
+pub use history::{Ending, PastRun};
+pub use job::{Job, JobContext, JobError, JobResult, Work};
+pub use outcome::{BodyRun, DisabledBy, JobMetrics, Outcome, Run, Skip};
+#[cfg(feature = "redis")]
+pub use redis::RedisLink;
+pub use schedule::{Missed, Schedule};
+pub use scheduler::{Scheduler, SchedulerBuilder, SchedulerHandle};
+pub use switch::{Switch, TableSwitch};

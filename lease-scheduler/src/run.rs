@@ -1,0 +1,266 @@
+//! One run of a job: from the question whether it may, to the lease given back.
+
+use std::any::Any;
+use std::error::Error;
+use std::panic::AssertUnwindSafe;
+use std::sync::{Arc, PoisonError};
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use jiff::Timestamp;
+use lease_core::{
+    Attempt, BootClock, Change, Clock, Lease, LeaseTable, Locker, StoreError, StoreErrorKind,
+    Written,
+};
+use tokio::select;
+use tokio::time::sleep;
+use tokio_util::sync::CancellationToken;
+use tracing::warn;
+
+use crate::ask::within;
+use crate::clock::WallClock;
+use crate::history::{Beginning, Ending, Standing};
+use crate::job::{Job, JobContext, JobError, LONGEST_NOTE};
+use crate::outcome::{BodyRun, DisabledBy, JobMetrics, Outcome, Run, Skip};
+
+/// A job on this machine, and all that running it takes.
+#[derive(Debug)]
+pub(crate) struct Runner {
+    pub(crate) job: Job,
+    pub(crate) locker: Locker,
+    pub(crate) table: Arc<dyn LeaseTable>,
+    pub(crate) wall: Arc<dyn WallClock>,
+    pub(crate) metrics: Arc<dyn JobMetrics>,
+    /// Cancelled when the scheduler is to stop.
+    pub(crate) stopping: CancellationToken,
+    /// How long a body may go on then.
+    pub(crate) grace: Duration,
+}
+
+/// A lease that was obtained, and its record as it was then.
+struct Held {
+    lease: Lease,
+    standing: Standing,
+}
+
+impl Runner {
+    /// Runs the job once, if it may be run; for its `tick`, or because somebody asks for it now.
+    ///
+    /// Dropped on the way, it leaves a lease that is released.
+    pub(crate) async fn run(&self, tick: Option<Timestamp>) -> Run {
+        let scheduled = tick.unwrap_or_else(|| self.wall.now());
+        let (body, outcome) = match self.obtain(tick).await {
+            Ok(held) => self.run_under(held, scheduled, tick).await,
+            Err(outcome) => (None, outcome),
+        };
+        Run { job: self.job.name.clone(), scheduled, body, outcome }
+    }
+
+    /// A run that did not come about.
+    pub(crate) fn without(&self, scheduled: Timestamp, skip: Skip) -> Run {
+        let outcome = Outcome::Skipped(skip);
+        Run { job: self.job.name.clone(), scheduled, body: None, outcome }
+    }
+
+    /// Tells everybody what came of a run.
+    pub(crate) fn tell(&self, run: &Run) {
+        run.log();
+        self.metrics.ended(run);
+    }
+
+    /// Reads where the job stands.
+    pub(crate) async fn standing(&self) -> Result<Standing, StoreError> {
+        let limit = self.locker.options().request_timeout();
+        match within(limit, self.table.read(&self.job.name)).await? {
+            Some(record) => Standing::read(&record.attributes),
+            None => Ok(Standing::default()),
+        }
+    }
+
+    /// Asks whatever has a say, the lease last.
+    async fn obtain(&self, tick: Option<Timestamp>) -> Result<Held, Outcome> {
+        if !(self.job.only_if)() {
+            return Err(Outcome::Disabled(DisabledBy::OnlyIf));
+        }
+        if let Some(switch) = &self.job.switch {
+            let limit = self.locker.options().request_timeout();
+            // Not to know is not to run: who has switched it off relies on that.
+            if !within(limit, switch.is_on()).await.map_err(unknown)? {
+                return Err(Outcome::Disabled(DisabledBy::Switch));
+            }
+        }
+        self.check_stopping()?;
+        let lease = match self.locker.obtain(&self.job.name).await.map_err(unknown)? {
+            Attempt::Obtained(lease) => lease,
+            Attempt::Held(holder) => return Err(Outcome::Skipped(Skip::Held(holder))),
+        };
+        // As it was when the key was granted: whoever has marked a tick has done so before.
+        let standing = Standing::read(lease.attributes()).map_err(unknown)?;
+        if let (Some(tick), Some(settled)) = (tick, standing.settled(self.job.attempts))
+            && tick <= settled
+        {
+            return Err(Outcome::Skipped(Skip::AlreadyRan(settled)));
+        }
+        // The last moment at which nothing is lost by it: once a tick is marked, it is to be run.
+        self.check_stopping()?;
+        Ok(Held { lease, standing })
+    }
+
+    fn check_stopping(&self) -> Result<(), Outcome> {
+        if self.stopping.is_cancelled() {
+            return Err(Outcome::Skipped(Skip::Stopping));
+        }
+        Ok(())
+    }
+
+    async fn run_under(
+        &self,
+        Held { lease, mut standing }: Held,
+        scheduled: Timestamp,
+        tick: Option<Timestamp>,
+    ) -> (Option<BodyRun>, Outcome) {
+        let clock = BootClock::new();
+        let obtained = clock.now();
+        let context = JobContext {
+            grant: lease.grant().clone(),
+            scheduled,
+            attempt: standing.next_attempt(tick),
+            cancelled: lease.cancelled_on_loss(),
+            note: Arc::default(),
+        };
+        let beginning = Beginning { context: &context, tick, now: self.wall.now() };
+        let mark = standing.begin(&beginning);
+        if let Err(skip) = self.mark(&lease, &mark).await {
+            drop(lease.release().await);
+            return (None, Outcome::Skipped(skip));
+        }
+
+        let (began, start) = (self.wall.now(), clock.now());
+        let outcome = self.run_body(&lease, context.clone()).await;
+        let run_time = clock.now().since(start);
+
+        let note = context.note.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        if let Some((ending, note)) = written_ending(&outcome, &note) {
+            let change = standing.end(tick, ending, &note, self.wall.now());
+            if let Err(skip) = self.write(&lease, &change).await {
+                let job = &self.job.name;
+                warn!(%job, why = %skip, "the end of a run could not be written to its history");
+            }
+            let kept = self.job.at_least.saturating_sub(clock.now().since(obtained));
+            // Where the store does not know, the ttl will do; the locker has logged it.
+            drop(match kept {
+                Duration::ZERO => lease.release().await,
+                kept => lease.release_reserved(kept).await,
+            });
+        }
+        let body = BodyRun {
+            token: context.token(),
+            attempt: context.attempt,
+            began,
+            latency: Duration::try_from(began.duration_since(scheduled)).unwrap_or_default(),
+            run_time,
+            note,
+        };
+        (Some(body), outcome)
+    }
+
+    /// The body is dropped when this returns, however that is, and before the lease is given back.
+    async fn run_body(&self, lease: &Lease, context: JobContext) -> Outcome {
+        let cancelled = context.cancelled.clone();
+        let body = AssertUnwindSafe(async { self.job.work.run(context).await }).catch_unwind();
+        let grace_is_over = async {
+            self.stopping.cancelled().await;
+            cancelled.cancel();
+            sleep(self.grace).await;
+        };
+        let limited = async {
+            select! {
+                // What is done is done, also at the last moment.
+                biased;
+                ended = body => Some(ended),
+                () = grace_is_over => None,
+            }
+        };
+        match lease.run_until_lost(limited).await {
+            Err(lost) => Outcome::Lost(lost),
+            Ok(Some(Ok(Ok(())))) => Outcome::Finished,
+            Ok(Some(Ok(Err(error)))) => Outcome::Failed(error),
+            Ok(Some(Err(panic))) => Outcome::Failed(panicked(&*panic)),
+            Ok(None) => Outcome::Failed(JobError::from(format!(
+                "the scheduler stopped, and the body was not done within {:?}",
+                self.grace
+            ))),
+        }
+    }
+
+    /// Writes the mark without which no body begins.
+    async fn mark(&self, lease: &Lease, change: &Change) -> Result<(), Skip> {
+        if self.write(lease, change).await? == Marked::AsExpected {
+            return Ok(());
+        }
+        // It may be our own that is there: a request whose answer was lost, and its repetition.
+        let standing = self.standing().await.map_err(Skip::Unknown)?;
+        if standing.is_running(lease.token()) {
+            return Ok(());
+        }
+        let sentence = "somebody without a lease has written to the record of this job";
+        let error = StoreError::new(StoreErrorKind::Corrupt, sentence);
+        Err(standing.settled(1).map_or(Skip::Unknown(error), Skip::AlreadyRan))
+    }
+
+    /// Repeats `change` until it is known what came of it, while that is worth it.
+    async fn write(&self, lease: &Lease, change: &Change) -> Result<Marked, Skip> {
+        let options = self.locker.options();
+        let mut tries = 0;
+        loop {
+            tries += 1;
+            let update = self.table.update(lease.grant(), change);
+            match within(options.request_timeout(), update).await {
+                Ok(Written::Applied) => return Ok(Marked::AsExpected),
+                Ok(Written::Unexpected) => return Ok(Marked::Unexpected),
+                Ok(Written::Lost(cause)) => return Err(Skip::LostBefore(cause)),
+                Err(error) if tries < MOST_TRIES && error.is_retryable() && lease.is_held() => {
+                    sleep(options.heartbeat_period() / 16).await;
+                }
+                Err(error) => return Err(Skip::Unknown(error)),
+            }
+        }
+    }
+}
+
+#[derive(PartialEq, Eq)]
+enum Marked {
+    AsExpected,
+    Unexpected,
+}
+
+fn unknown(error: StoreError) -> Outcome {
+    Outcome::Skipped(Skip::Unknown(error))
+}
+
+/// What is written of an outcome; `None` where nothing can be, since the lease was lost.
+fn written_ending(outcome: &Outcome, note: &str) -> Option<(Ending, String)> {
+    match outcome {
+        Outcome::Finished => Some((Ending::Finished, note.to_owned())),
+        Outcome::Failed(error) => {
+            let sentence = sentence(&**error);
+            let whole = if note.is_empty() { sentence } else { format!("{note}: {sentence}") };
+            Some((Ending::Failed, whole.chars().take(LONGEST_NOTE).collect()))
+        }
+        Outcome::Lost(_) | Outcome::Skipped(_) | Outcome::Disabled(_) => None,
+    }
+}
+
+/// An error and its sources, outermost first: each prints its own level only.
+fn sentence(error: &(dyn Error + 'static)) -> String {
+    let levels = std::iter::successors(Some(error), |&error| error.source());
+    levels.map(ToString::to_string).collect::<Vec<_>>().join(": ")
+}
+
+fn panicked(panic: &(dyn Any + Send)) -> JobError {
+    let text = panic.downcast_ref::<&str>().copied();
+    let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
+    JobError::from(format!("the body panicked: {}", text.unwrap_or("without a word")))
+}
+
+const MOST_TRIES: u32 = 3;

@@ -1,0 +1,242 @@
+//! When a job is to run: a pure function of the time.
+
+use std::fmt;
+use std::hash::Hasher;
+use std::time::Duration;
+
+use croner::Cron;
+use jiff::tz::TimeZone;
+use jiff::{SignedDuration, Timestamp};
+use lease_core::{InvalidInput, LeaseKey};
+use siphasher::sip::SipHasher13;
+
+/// When a job is to run: its ticks.
+///
+/// A schedule has no state and reads no clock. Whoever asks it gets the same ticks, from wherever he
+/// begins to look: that is what lets a fleet agree on them without a word.
+///
+/// # Where clocks are put forward and back
+///
+/// | cron expression | hour that is left out | hour that comes twice |
+/// |---|---|---|
+/// | at a fixed time, as `30 2 * * *` | once, at the first moment after the gap | once, at the first of the two |
+/// | with `*` or a step in its minutes, hours or seconds, as `*/15 * * * *` | left out, too | in both |
+///
+/// So a nightly job runs once a night, and one for each quarter of an hour each quarter of an hour.
+/// These are the rules of Vixie's cron, as the crate `croner` has them. Intervals know no zone.
+///
+/// # Examples
+///
+/// ```
+/// use jiff::Timestamp;
+/// use lease_scheduler::Schedule;
+///
+/// let nightly = Schedule::cron("0 3 * * *", "Europe/Berlin")?;
+/// let noon: Timestamp = "2026-03-28T12:00:00Z".parse()?;
+/// let night = nightly.next(noon).ok_or("none")?;
+/// assert_eq!(night.to_string(), "2026-03-29T01:00:00Z"); // summer has begun: 3 is at 1 of UTC
+/// # Ok::<_, Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, PartialEq)]
+pub struct Schedule(When);
+
+#[derive(Clone, PartialEq)]
+enum When {
+    Cron { cron: Box<Cron>, zone: TimeZone },
+    Every { interval: SignedDuration, jitter: SignedDuration, salt: u64 },
+    Once(Timestamp),
+    OnDemand,
+}
+
+/// What becomes of a tick that could not be run when it came due, since nobody was there, or the
+/// last run still went on.
+///
+/// A tick is due until its successor is, at the longest: of several that were missed, only the last
+/// is ever run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[expect(clippy::exhaustive_enums, reason = "a tick has an end to its time or it has not")]
+pub enum Missed {
+    /// It may begin this late, at least a second, and is skipped afterwards: by the clock of
+    /// whoever looks, so nobody skips what is in his future.
+    SkipAfter(Duration),
+    /// It is run as soon as somebody can. Ticks before the job was first seen do not count.
+    CatchUpOnce,
+}
+
+impl Schedule {
+    /// At the times of `expression`, in the time zone `zone` of the IANA database, such as
+    /// `Europe/Berlin` or `UTC`.
+    ///
+    /// Five fields: minute, hour, day of the month, month, day of the week; seconds in front of them
+    /// and a year behind are optional. Names of months and days, `@daily` and its like, `L`, `W` and
+    /// `#` are understood. A day is one that fits either of the two fields for days, as in Vixie's
+    /// cron.
+    ///
+    /// # Errors
+    ///
+    /// Where the expression cannot be read, has no time at all, or the zone is not known.
+    pub fn cron(expression: &str, zone: &str) -> Result<Self, InvalidInput> {
+        let cron: Cron = expression.parse().map_err(|error| {
+            InvalidInput::new(format!("cron expression {expression:?} cannot be read: {error}"))
+        })?;
+        let zone = TimeZone::get(zone)
+            .map_err(|error| InvalidInput::new(format!("time zone {zone:?}: {error}")))?;
+        let schedule = Self(When::Cron { cron: Box::new(cron), zone });
+        if schedule.next(Timestamp::UNIX_EPOCH).is_none() {
+            return Err(InvalidInput::new(format!(
+                "cron expression {expression:?} has no time since 1970: no such day"
+            )));
+        }
+        Ok(schedule)
+    }
+
+    /// Every `interval`, at least a millisecond, counted from the beginning of 1970.
+    ///
+    /// # Errors
+    ///
+    /// Where `interval` is shorter than a millisecond, or longer than a thousand years.
+    pub fn every(interval: Duration) -> Result<Self, InvalidInput> {
+        Self::every_with_jitter(interval, Duration::ZERO)
+    }
+
+    /// Every `interval`, each tick later by up to `jitter`: so that jobs of one interval do not all
+    /// begin at once.
+    ///
+    /// How much later is a hash of the job's name and the tick: the same for every process, and
+    /// another for every job.
+    ///
+    /// # Errors
+    ///
+    /// As for [`every`](Self::every); and where `jitter` is not shorter than `interval`, since ticks
+    /// would change places.
+    pub fn every_with_jitter(interval: Duration, jitter: Duration) -> Result<Self, InvalidInput> {
+        if !(SHORTEST_INTERVAL..=LONGEST_INTERVAL).contains(&interval) {
+            return Err(InvalidInput::new(format!(
+                "interval {interval:?} is out of range: a millisecond to a thousand years"
+            )));
+        }
+        if jitter >= interval && !jitter.is_zero() {
+            return Err(InvalidInput::new(format!(
+                "jitter {jitter:?} is too long: shorter than the interval, {interval:?}"
+            )));
+        }
+        let signed = |length| SignedDuration::try_from(length).unwrap_or(SignedDuration::MAX);
+        let (interval, jitter) = (signed(interval), signed(jitter));
+        Ok(Self(When::Every { interval, jitter, salt: 0 }))
+    }
+
+    /// Once, at `at`.
+    pub fn once(at: Timestamp) -> Self {
+        Self(When::Once(at))
+    }
+
+    /// Only when somebody asks for it: [`run_now`](crate::SchedulerHandle::run_now).
+    pub fn on_demand() -> Self {
+        Self(When::OnDemand)
+    }
+
+    /// The first tick after `after`; `None` where there is none any more.
+    pub fn next(&self, after: Timestamp) -> Option<Timestamp> {
+        match &self.0 {
+            When::Cron { cron, zone } => {
+                let after = after.to_zoned(zone.clone());
+                Some(cron.find_next_occurrence(&after, false).ok()?.timestamp())
+            }
+            When::Every { interval, jitter, salt } => {
+                // The tick of this number may have been moved behind `after`, and then is the next.
+                let number = after.as_nanosecond().div_euclid(interval.as_nanos());
+                [number, number.checked_add(1)?].into_iter().find_map(|number| {
+                    let moved = number * interval.as_nanos() + part_of(*jitter, *salt, number);
+                    Timestamp::from_nanosecond(moved).ok().filter(|tick| *tick > after)
+                })
+            }
+            When::Once(at) => Some(*at).filter(|at| *at > after),
+            When::OnDemand => None,
+        }
+    }
+
+    /// The tick that is to be run at `now`, if `last` is the last one that was; `None` where there
+    /// is nothing to do.
+    ///
+    /// That is the latest tick after `last` and not after `now`, unless it is too late for it.
+    pub fn due(&self, last: Timestamp, now: Timestamp, missed: Missed) -> Option<Timestamp> {
+        let earliest = match missed {
+            Missed::SkipAfter(length) => {
+                let length = SignedDuration::try_from(length).unwrap_or(SignedDuration::MAX);
+                last.max(now.saturating_sub(length).unwrap_or(Timestamp::MIN))
+            }
+            Missed::CatchUpOnce => last,
+        };
+        self.latest(earliest, now)
+    }
+
+    /// The last tick in the time after `after` and up to `now`, found by halving that time: after a
+    /// year without anybody there, a job of each second has missed thirty million.
+    fn latest(&self, after: Timestamp, now: Timestamp) -> Option<Timestamp> {
+        let (mut tick, mut end) = (self.next(after).filter(|tick| *tick <= now)?, now);
+        while let Some(following) = self.next(tick).filter(|following| *following <= end) {
+            tick = following;
+            let middle = tick.saturating_add(end.duration_since(tick) / 2).unwrap_or(end);
+            match self.next(middle).filter(|later| *later <= end) {
+                Some(later) => tick = later,
+                None => end = middle,
+            }
+        }
+        Some(tick)
+    }
+
+    /// Whether it has no ticks of its own.
+    pub(crate) fn is_on_demand(&self) -> bool {
+        self.0 == When::OnDemand
+    }
+
+    /// The same schedule for the job `name`: its jitter is its own.
+    pub(crate) fn of(mut self, name: &LeaseKey) -> Self {
+        if let When::Every { salt, .. } = &mut self.0 {
+            let mut hasher = SipHasher13::new();
+            hasher.write(name.as_str().as_bytes());
+            *salt = hasher.finish();
+        }
+        self
+    }
+}
+
+impl Default for Missed {
+    /// Skipped after a minute: long enough for a restart, or for the end of the last run; too short
+    /// for a nightly job to run by day.
+    fn default() -> Self {
+        Self::SkipAfter(Duration::from_secs(60))
+    }
+}
+
+impl fmt::Debug for Schedule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.0 {
+            When::Cron { cron, zone } => {
+                write!(f, "{} in {}", cron.as_str(), zone.iana_name().unwrap_or("a zone"))
+            }
+            When::Every { interval, jitter, .. } => write!(f, "every {interval:?} + {jitter:?}"),
+            When::Once(at) => write!(f, "once at {at}"),
+            When::OnDemand => f.write_str("on demand"),
+        }
+    }
+}
+
+/// A part of `jitter`, in nanoseconds, that follows from the tick's number: in whole milliseconds, as
+/// far as it has any, since more would only be noise to read.
+fn part_of(jitter: SignedDuration, salt: u64, number: i128) -> i128 {
+    let mut hasher = SipHasher13::new_with_keys(salt, 0);
+    hasher.write(&number.to_le_bytes());
+    let millis = jitter.as_millis();
+    if millis == 0 {
+        return 0;
+    }
+    i128::from(hasher.finish()).rem_euclid(millis) * 1_000_000
+}
+
+const SHORTEST_INTERVAL: Duration = Duration::from_millis(1);
+
+const LONGEST_INTERVAL: Duration = Duration::from_secs(1000 * 366 * 86_400);
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,234 @@
+//! Ticks, where clocks are put forward and back, and from wherever one begins to look.
+
+use jiff::civil::date;
+use proptest::prelude::*;
+
+use super::*;
+
+fn at(text: &str) -> Timestamp {
+    text.parse().unwrap()
+}
+
+/// The ticks from `from` up to and including `to`.
+fn ticks(schedule: &Schedule, from: &str, to: &str) -> Vec<Timestamp> {
+    let (before, to) = (at(from) - SignedDuration::from_nanos(1), at(to));
+    let later = |tick: &Timestamp| schedule.next(*tick);
+    std::iter::successors(schedule.next(before), later).take_while(|tick| *tick <= to).collect()
+}
+
+/// As people there see them.
+fn seen(schedule: &Schedule, from: &str, to: &str) -> Vec<String> {
+    let zone = TimeZone::get("Europe/Berlin").unwrap();
+    let there = |tick: Timestamp| tick.to_zoned(zone.clone()).strftime("%d %H:%M %Z").to_string();
+    ticks(schedule, from, to).into_iter().map(there).collect()
+}
+
+fn berlin(expression: &str) -> Schedule {
+    Schedule::cron(expression, "Europe/Berlin").unwrap()
+}
+
+#[test]
+fn what_cannot_be_read_is_refused_with_its_text() {
+    let refused = |result: Result<Schedule, InvalidInput>| result.unwrap_err().to_string();
+
+    let text = refused(Schedule::cron("every day at noon", "UTC"));
+    assert!(text.starts_with("cron expression \"every day at noon\" cannot be read: "), "{text}");
+    let text = refused(Schedule::cron("61 * * * *", "UTC"));
+    assert!(text.contains("61 * * * *"), "{text}");
+    let text = refused(Schedule::cron("", "UTC"));
+    assert!(text.contains("\"\""), "{text}");
+    let text = refused(Schedule::cron("0 3 * * *", "Europe/Atlantis"));
+    assert!(text.contains("Europe/Atlantis"), "{text}");
+    assert_eq!(
+        refused(Schedule::cron("0 0 30 2 *", "UTC")),
+        "cron expression \"0 0 30 2 *\" has no time since 1970: no such day",
+    );
+}
+
+/// The earlier system divided by it first.
+#[test]
+fn an_interval_of_zero_is_refused() {
+    let refused = |result: Result<Schedule, InvalidInput>| result.unwrap_err().to_string();
+
+    assert_eq!(
+        refused(Schedule::every(Duration::ZERO)),
+        "interval 0ns is out of range: a millisecond to a thousand years",
+    );
+    let second = Duration::from_secs(1);
+    assert_eq!(
+        refused(Schedule::every_with_jitter(second, second)),
+        "jitter 1s is too long: shorter than the interval, 1s",
+    );
+    assert!(Schedule::every(Duration::MAX).is_err());
+}
+
+#[test]
+fn a_nightly_job_runs_once_in_a_night_without_its_hour() {
+    // At 2:00 on 29 March clocks are put forward to 3:00.
+    let nights = seen(&berlin("30 2 * * *"), "2026-03-28T00:00:00Z", "2026-03-30T12:00:00Z");
+
+    assert_eq!(nights, ["28 02:30 CET", "29 03:00 CEST", "30 02:30 CEST"]);
+}
+
+#[test]
+fn a_nightly_job_runs_once_in_a_night_that_has_its_hour_twice() {
+    // At 3:00 on 25 October clocks are put back to 2:00.
+    let nights = seen(&berlin("30 2 * * *"), "2026-10-24T00:00:00Z", "2026-10-26T12:00:00Z");
+
+    assert_eq!(nights, ["24 02:30 CEST", "25 02:30 CEST", "26 02:30 CET"]);
+}
+
+#[test]
+fn a_job_of_each_half_hour_runs_each_half_hour_whatever_clocks_do() {
+    let spring = seen(&berlin("*/30 * * * *"), "2026-03-29T00:30:00Z", "2026-03-29T01:30:00Z");
+    assert_eq!(spring, ["29 01:30 CET", "29 03:00 CEST", "29 03:30 CEST"]);
+
+    let autumn = seen(&berlin("*/30 * * * *"), "2026-10-25T00:00:00Z", "2026-10-25T01:30:00Z");
+    assert_eq!(autumn, ["25 02:00 CEST", "25 02:30 CEST", "25 02:00 CET", "25 02:30 CET"]);
+}
+
+#[test]
+fn seconds_years_names_and_last_days_are_understood() {
+    let first = |expression| berlin(expression).next(at("2026-11-21T00:00:00Z")).unwrap();
+
+    assert_eq!(first("*/10 * * * * *"), at("2026-11-21T00:00:10Z"));
+    assert_eq!(first("0 0 12 1 JAN * 2030"), at("2030-01-01T11:00:00Z"));
+    assert_eq!(first("0 12 L * *"), at("2026-11-30T11:00:00Z"));
+    assert_eq!(first("@daily"), at("2026-11-21T23:00:00Z"));
+    assert_eq!(first("0 12 * * MON"), at("2026-11-23T11:00:00Z"));
+    assert_eq!(
+        Schedule::cron("0 0 0 1 1 * 2020", "UTC").unwrap().next(at("2026-01-01T00:00:00Z")),
+        None
+    );
+}
+
+#[test]
+fn once_is_once_and_on_demand_never() {
+    let moment = at("2026-11-21T03:00:00Z");
+    let once = Schedule::once(moment);
+
+    assert_eq!(once.next(at("2026-11-21T02:59:59.999999999Z")), Some(moment));
+    assert_eq!(once.next(moment), None);
+    assert_eq!(Schedule::on_demand().next(moment), None);
+}
+
+#[test]
+fn jitter_is_a_jobs_own_and_the_same_for_everybody() {
+    let minute = Duration::from_secs(60);
+    let schedule = Schedule::every_with_jitter(minute, minute / 2).unwrap();
+    let of = |name: &str| schedule.clone().of(&name.parse().unwrap());
+    let an_hour = |name| ticks(&of(name), "2026-11-21T00:00:00Z", "2026-11-21T01:00:00Z");
+    let late = |tick: &Timestamp| tick.as_millisecond().rem_euclid(60_000);
+
+    assert_eq!(an_hour("a"), an_hour("a"));
+    assert_ne!(an_hour("a"), an_hour("b"));
+    // Pinned: every version of every process in a fleet must say the same.
+    assert_eq!(an_hour("a").iter().map(late).take(3).collect::<Vec<_>>(), [29_883, 16_014, 20_791]);
+    let lates: Vec<_> = an_hour("a").iter().map(late).collect();
+    assert_eq!(lates.len(), 60);
+    assert!(lates.iter().all(|late| (0..30_000).contains(late)), "{lates:?}");
+    assert!(lates.iter().max() > Some(&25_000) && lates.iter().min() < Some(&5_000), "{lates:?}");
+}
+
+#[test]
+fn a_tick_is_due_until_it_is_run_or_missed() {
+    let hourly = Schedule::every(Duration::from_secs(3600)).unwrap();
+    let eleven = at("2026-11-21T11:00:00Z");
+    let due = |now: &str, missed| hourly.due(eleven, at(now), missed);
+    let skip = Missed::SkipAfter(Duration::from_secs(60));
+
+    assert_eq!(due("2026-11-21T11:59:59.9Z", skip), None);
+    assert_eq!(due("2026-11-21T12:00:00Z", skip), Some(at("2026-11-21T12:00:00Z")));
+    assert_eq!(due("2026-11-21T12:00:59Z", skip), Some(at("2026-11-21T12:00:00Z")));
+    assert_eq!(due("2026-11-21T12:01:00Z", skip), None);
+    assert_eq!(due("2026-11-21T12:30:00Z", Missed::CatchUpOnce), Some(at("2026-11-21T12:00:00Z")));
+    // Of several that were missed, the last; and none that was run, however far the clock went back.
+    assert_eq!(due("2026-11-21T15:10:00Z", Missed::CatchUpOnce), Some(at("2026-11-21T15:00:00Z")));
+    assert_eq!(due("2026-11-21T09:00:00Z", Missed::CatchUpOnce), None);
+}
+
+#[test]
+fn what_was_missed_in_a_hundred_years_is_found_at_once() {
+    let each_second = Schedule::cron("* * * * * *", "UTC").unwrap();
+    let rarely = Schedule::cron("* * * 1 1 *", "UTC").unwrap();
+    let (then, now) = (at("1970-01-01T00:00:00Z"), at("2070-07-01T12:00:00.5Z"));
+
+    assert_eq!(each_second.latest(then, now), Some(at("2070-07-01T12:00:00Z")));
+    assert_eq!(rarely.latest(then, now), Some(at("2070-01-01T23:59:59Z")));
+}
+
+/// Around the nights in which clocks are put forward and back, in zones that do so by an hour, by
+/// half an hour, and by a whole day; and all else.
+fn moments() -> impl Strategy<Value = Timestamp> {
+    let nights = [(2026, 3, 29), (2026, 10, 25), (2026, 4, 5), (2026, 10, 4), (2011, 12, 30)];
+    let night = proptest::sample::select(nights.to_vec()).prop_map(|(year, month, day)| {
+        date(year, month, day).at(0, 0, 0, 0).in_tz("UTC").unwrap().timestamp()
+    });
+    let near = (night, -129_600_000_i64..129_600_000)
+        .prop_map(|(night, millis)| night + SignedDuration::from_millis(millis));
+    let any = (0_i64..4_000_000_000_000).prop_map(|ms| Timestamp::from_millisecond(ms).unwrap());
+    prop_oneof![3 => near, 1 => any]
+}
+
+fn schedules() -> impl Strategy<Value = Schedule> {
+    let expressions = [
+        "* * * * *",
+        "30 2 * * *",
+        "*/15 * * * *",
+        "0 */2 * * *",
+        "0 0 * * *",
+        "15,45 1-3 * * *",
+        "*/7 * * * * *",
+        "0 3 L * *",
+        "59 23 * * SUN",
+        "0 2 29 3 *",
+    ];
+    let zones = ["UTC", "Europe/Berlin", "Australia/Lord_Howe", "Pacific/Apia", "America/New_York"];
+    let crons =
+        (proptest::sample::select(expressions.to_vec()), proptest::sample::select(zones.to_vec()))
+            .prop_map(|(expression, zone)| Schedule::cron(expression, zone).unwrap());
+    let intervals = (1_u64..100_000_000, 0_u64..100).prop_map(|(millis, percent)| {
+        let interval = Duration::from_millis(millis);
+        let jitter = Duration::from_millis(millis * percent / 100);
+        let schedule = Schedule::every_with_jitter(interval, jitter).unwrap();
+        schedule.of(&"a job".parse().unwrap())
+    });
+    prop_oneof![3 => crons, 1 => intervals]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(2_000))]
+
+    /// What a fleet agrees by: from anywhere before a tick and after the one before it, that tick is
+    /// the next.
+    #[test]
+    fn ticks_are_the_same_from_wherever_one_looks(
+        schedule in schedules(), start in moments(), part in 0_i32..1000,
+    ) {
+        let Some(tick) = schedule.next(start) else { return Ok(()) };
+        prop_assert!(tick > start);
+        let Some(following) = schedule.next(tick) else { return Ok(()) };
+        prop_assert!(following > tick);
+
+        let between = tick + following.duration_since(tick) / 1000 * part;
+        prop_assert_eq!(schedule.next(between), Some(following));
+        prop_assert_eq!(schedule.next(tick - SignedDuration::from_nanos(1)), Some(tick));
+        prop_assert_eq!(schedule.next(following - SignedDuration::from_nanos(1)), Some(following));
+    }
+
+    #[test]
+    fn the_latest_tick_is_the_one_after_which_there_is_none(
+        schedule in schedules(), from in moments(), to in moments(),
+    ) {
+        let found = schedule.latest(from, to);
+
+        match found {
+            Some(tick) => {
+                prop_assert!(from < tick && tick <= to);
+                prop_assert!(schedule.next(tick).is_none_or(|next| next > to));
+                prop_assert_eq!(schedule.next(tick - SignedDuration::from_nanos(1)), Some(tick));
+            }
+            None => prop_assert!(schedule.next(from).is_none_or(|next| next > to)),
+        }
+    }
+}

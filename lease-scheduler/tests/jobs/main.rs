@@ -1,0 +1,15 @@
+//! Schedulers in paused time: what runs, what does not, and what is left behind.
+#![expect(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    clippy::print_stdout,
+    reason = "a test that cannot go on fails, and figures are printed"
+)]
+
+mod asking;
+mod breaking;
+mod ending;
+mod fleets;
+mod forgetful;
+mod ticking;
+mod world;

@@ -1,0 +1,266 @@
+//! Machines that run the same jobs, on one store in this process, and all that their bodies do.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use futures_util::future::BoxFuture;
+use jiff::{SignedDuration, Timestamp};
+use lease_core::conformance::{Fault, Faulty};
+use lease_core::{BootClock, Clock, FencingToken, LeaseKey, LeaseTable, Locker, Moment};
+use lease_memory::MemoryStore;
+use lease_scheduler::{
+    Job, JobContext, JobMetrics, JobResult, Outcome, Run, Scheduler, SchedulerBuilder,
+    SchedulerHandle, SkewedWallClock, Skip,
+};
+use tokio::task::JoinHandle;
+use tokio::time::sleep;
+
+/// When a world begins: at midnight.
+pub(crate) const START: &str = "2026-11-21T00:00:00Z";
+
+pub(crate) const TTL: Duration = Duration::from_secs(30);
+
+pub(crate) struct World {
+    pub(crate) store: MemoryStore,
+    pub(crate) log: Log,
+    start: Timestamp,
+    born: Moment,
+}
+
+/// A process with a scheduler.
+pub(crate) struct Machine {
+    pub(crate) handle: SchedulerHandle,
+    pub(crate) wall: Arc<SkewedWallClock>,
+    pub(crate) told: Arc<Told>,
+    /// Its way to the store.
+    pub(crate) way: Faulty<MemoryStore>,
+    pub(crate) task: JoinHandle<()>,
+}
+
+/// What a machine's metrics were told.
+#[derive(Debug, Default)]
+pub(crate) struct Told(Mutex<Vec<(Timestamp, String)>>);
+
+/// What bodies did, on all machines.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Log(Arc<Mutex<Vec<Body>>>);
+
+#[derive(Debug, Clone)]
+pub(crate) struct Body {
+    pub(crate) by: String,
+    pub(crate) scheduled: Timestamp,
+    pub(crate) attempt: u32,
+    pub(crate) token: FencingToken,
+    pub(crate) began: Moment,
+    /// When it came to its end or was dropped; `None` while it goes on.
+    pub(crate) ended: Option<Moment>,
+    pub(crate) is_complete: bool,
+}
+
+impl World {
+    /// A world that begins at [`START`].
+    pub(crate) fn new() -> Self {
+        Self {
+            store: MemoryStore::counting_from_one(),
+            log: Log::default(),
+            start: at(START),
+            born: BootClock::new().now(),
+        }
+    }
+
+    /// The true time.
+    pub(crate) fn now(&self) -> Timestamp {
+        let gone = BootClock::new().now().since(self.born);
+        self.start + SignedDuration::try_from(gone).unwrap()
+    }
+
+    /// Lets time pass until it is `time`.
+    pub(crate) async fn until(&self, time: &str) {
+        sleep(Duration::try_from(at(time).duration_since(self.now())).unwrap()).await;
+    }
+
+    /// Starts a machine whose clock is right.
+    pub(crate) fn start(&self, name: &str, jobs: impl IntoIterator<Item = Job>) -> Machine {
+        self.start_ahead(name, SignedDuration::ZERO, jobs)
+    }
+
+    /// Starts a machine whose clock is `ahead`.
+    pub(crate) fn start_ahead(
+        &self,
+        name: &str,
+        ahead: SignedDuration,
+        jobs: impl IntoIterator<Item = Job>,
+    ) -> Machine {
+        let way = Faulty::new(self.store.clone()).with_latency(Duration::from_millis(2));
+        self.start_on(name, ahead, way.clone(), way, jobs)
+    }
+
+    pub(crate) fn start_on(
+        &self,
+        name: &str,
+        ahead: SignedDuration,
+        way: Faulty<MemoryStore>,
+        table: impl LeaseTable + Clone,
+        jobs: impl IntoIterator<Item = Job>,
+    ) -> Machine {
+        let (told, wall) = (Arc::default(), SkewedWallClock::new(self.now() + ahead, 1.0));
+        let wall = Arc::new(wall);
+        let locker = Locker::new(table.clone()).with_lessee(name.parse().unwrap());
+        let builder = Scheduler::builder(locker, table)
+            .with_wall_clock(Arc::<SkewedWallClock>::clone(&wall))
+            .with_metrics(Arc::<Told>::clone(&told));
+        let builder = jobs.into_iter().fold(builder, SchedulerBuilder::with_job);
+        let scheduler = builder.build().unwrap();
+        let handle = scheduler.handle();
+        Machine { handle, wall, told, way, task: tokio::spawn(scheduler.run()) }
+    }
+
+    pub(crate) async fn is_free(&self, job: &str) -> bool {
+        let locker = Locker::new(self.store.clone());
+        locker.obtain(&key(job)).await.unwrap().lease().is_some()
+    }
+}
+
+impl Machine {
+    /// It is gone, and nothing that it was about to do is done.
+    pub(crate) fn crash(self) {
+        self.way.choose(|_| Some(Fault::Hang));
+        self.task.abort();
+    }
+
+    /// Tells it to stop, and waits until it has.
+    pub(crate) async fn stop(self) {
+        self.handle.stop();
+        self.task.await.unwrap();
+    }
+}
+
+impl Told {
+    /// In words, of all ticks.
+    pub(crate) fn words(&self) -> Vec<String> {
+        self.0.lock().unwrap().iter().map(|(_, words)| words.clone()).collect()
+    }
+
+    /// How often each kind of outcome was told.
+    pub(crate) fn counts(&self) -> BTreeMap<String, usize> {
+        let mut counts = BTreeMap::new();
+        for words in self.words() {
+            let kind = words.split(':').next().unwrap().to_owned();
+            *counts.entry(kind).or_default() += 1;
+        }
+        counts
+    }
+}
+
+impl JobMetrics for Told {
+    fn ended(&self, run: &Run) {
+        // Shorter than in the log: times would hide what is told.
+        let words = match &run.outcome {
+            Outcome::Skipped(Skip::AlreadyRan(_)) => "skipped: already ran".to_owned(),
+            Outcome::Skipped(Skip::Held(holder)) => format!("skipped: held by {}", holder.lessee),
+            outcome => outcome.to_string(),
+        };
+        self.0.lock().unwrap().push((run.scheduled, words));
+    }
+}
+
+impl Log {
+    /// A body that takes `length`, of the machine `by`.
+    pub(crate) fn body(
+        &self,
+        by: &str,
+        length: Duration,
+    ) -> impl Fn(JobContext) -> BoxFuture<'static, JobResult> + Send + Sync + 'static {
+        self.body_of_lengths(by, move |_| length)
+    }
+
+    pub(crate) fn body_of_lengths(
+        &self,
+        by: &str,
+        length: impl Fn(Timestamp) -> Duration + Send + Sync + 'static,
+    ) -> impl Fn(JobContext) -> BoxFuture<'static, JobResult> + Send + Sync + 'static {
+        let (log, by) = (self.clone(), by.to_owned());
+        move |job| {
+            let (log, by, length) = (log.clone(), by.clone(), length(job.scheduled()));
+            Box::pin(async move {
+                let mut noted = log.begin(&by, &job);
+                sleep(length).await;
+                noted.is_complete = true;
+                Ok(())
+            })
+        }
+    }
+
+    pub(crate) fn begin(&self, by: &str, job: &JobContext) -> Noted {
+        let mut bodies = self.0.lock().unwrap();
+        bodies.push(Body {
+            by: by.to_owned(),
+            scheduled: job.scheduled(),
+            attempt: job.attempt(),
+            token: job.token(),
+            began: BootClock::new().now(),
+            ended: None,
+            is_complete: false,
+        });
+        Noted { log: self.clone(), number: bodies.len() - 1, is_complete: false }
+    }
+
+    pub(crate) fn bodies(&self) -> Vec<Body> {
+        self.0.lock().unwrap().clone()
+    }
+
+    pub(crate) fn count(&self) -> usize {
+        self.0.lock().unwrap().len()
+    }
+
+    /// How often each tick was begun.
+    pub(crate) fn ticks(&self) -> BTreeMap<Timestamp, usize> {
+        let mut ticks = BTreeMap::new();
+        for body in self.bodies() {
+            *ticks.entry(body.scheduled).or_default() += 1;
+        }
+        ticks
+    }
+
+    /// How many bodies began before the one before had ended.
+    pub(crate) fn overlaps(&self) -> usize {
+        let bodies = self.bodies();
+        let overlap = |pair: &[Body]| pair[0].ended.is_none_or(|ended| ended > pair[1].began);
+        bodies.windows(2).filter(|pair| overlap(pair)).count()
+    }
+}
+
+/// Notes the end of a body when it is dropped, at whichever await.
+pub(crate) struct Noted {
+    log: Log,
+    number: usize,
+    pub(crate) is_complete: bool,
+}
+
+impl Drop for Noted {
+    fn drop(&mut self) {
+        let mut bodies = self.log.0.lock().unwrap();
+        bodies[self.number].ended = Some(BootClock::new().now());
+        bodies[self.number].is_complete = self.is_complete;
+    }
+}
+
+impl fmt::Debug for Machine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Machine").field("told", &self.told).finish_non_exhaustive()
+    }
+}
+
+pub(crate) fn at(text: &str) -> Timestamp {
+    text.parse().unwrap()
+}
+
+pub(crate) fn key(text: &str) -> LeaseKey {
+    text.parse().unwrap()
+}
+
+pub(crate) fn secs(seconds: u64) -> Duration {
+    Duration::from_secs(seconds)
+}

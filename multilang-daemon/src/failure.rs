@@ -1,0 +1,48 @@
+//! Why the program could not do what it was asked to, and what it says then.
+
+use std::error::Error;
+use std::fmt;
+use std::process::ExitCode;
+
+/// Why the program ended.
+#[derive(Debug)]
+pub(crate) enum Failure {
+    /// What it was given is not right: nothing has been begun.
+    Usage(Box<dyn Error + Send + Sync>),
+    /// Anything else.
+    Other(Box<dyn Error + Send + Sync>),
+}
+
+impl Failure {
+    pub(crate) fn usage(cause: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
+        Self::Usage(cause.into())
+    }
+
+    pub(crate) fn other(cause: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
+        Self::Other(cause.into())
+    }
+}
+
+impl fmt::Display for Failure {
+    /// As one sentence: an error and its sources, outermost first.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (Self::Usage(cause) | Self::Other(cause)) = self;
+        let mut source = Some(&**cause as &dyn Error);
+        let mut separator = "";
+        while let Some(error) = source {
+            write!(f, "{separator}{error}")?;
+            (source, separator) = (error.source(), ": ");
+        }
+        Ok(())
+    }
+}
+
+/// Says it, and which code the program ends with.
+#[expect(clippy::print_stderr, reason = "this is how a program says what is wrong")]
+pub(crate) fn told(failure: &Failure) -> ExitCode {
+    eprintln!("multilang-daemon: {failure}");
+    match failure {
+        Failure::Usage(_) => ExitCode::from(2),
+        Failure::Other(_) => ExitCode::FAILURE,
+    }
+}

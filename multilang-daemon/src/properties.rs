@@ -1,0 +1,266 @@
+//! A file of Java properties: keys and their values, and what is wrong with them.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::env::current_dir;
+use std::fmt::Display;
+use std::fs::File;
+use std::io::{BufReader, ErrorKind};
+use std::ops::RangeInclusive;
+use std::path::Path;
+use std::time::Duration;
+
+use java_properties::PropertiesIter;
+
+use crate::failure::Failure;
+
+/// What a file says. Each key is taken out once; what is wrong is kept until all have been looked
+/// at, and told together.
+#[derive(Debug, Default)]
+pub(crate) struct Properties {
+    name: String,
+    values: BTreeMap<String, String>,
+    problems: Vec<String>,
+    idle: BTreeSet<String>,
+}
+
+impl Properties {
+    pub(crate) fn read(file: &Path) -> Result<Self, Failure> {
+        let name = file.display().to_string();
+        let unread = |why: String| Failure::usage(format!("properties file {name}: {why}"));
+        if file.is_dir() {
+            return Err(unread("it is a folder: name the file in it".to_owned()));
+        }
+        let opened = File::open(file).map_err(|error| match (error.kind(), current_dir()) {
+            (ErrorKind::NotFound, Ok(here)) if file.is_relative() => {
+                unread(format!("there is none below {}: name it with its path", here.display()))
+            }
+            (ErrorKind::NotFound, _) => unread("there is none: check its name".to_owned()),
+            (ErrorKind::PermissionDenied, _) => {
+                unread("this user may not read it: change its owner or its mode".to_owned())
+            }
+            _ => unread(error.to_string()),
+        })?;
+        Self::parse(name, BufReader::new(opened))
+    }
+
+    pub(crate) fn parse(name: String, text: impl std::io::Read) -> Result<Self, Failure> {
+        let mut values = BTreeMap::new();
+        let take = |key: String, value: String| {
+            values.insert(canonical(&key), value.trim().to_owned());
+        };
+        PropertiesIter::new(text)
+            .read_into(take)
+            .map_err(|error| Failure::usage(format!("properties file {name}: {error}")))?;
+        Ok(Self { name, values, ..Self::default() })
+    }
+
+    /// The text of `key`; an empty one is none.
+    pub(crate) fn text(&mut self, key: &str) -> Option<String> {
+        self.values.remove(key).filter(|text| !text.is_empty())
+    }
+
+    pub(crate) fn has(&self, key: &str) -> bool {
+        self.values.contains_key(key)
+    }
+
+    pub(crate) fn required(&mut self, key: &str, what: &str) -> String {
+        self.text(key).unwrap_or_else(|| {
+            self.is_wrong(format!("{key} is missing: {what}"));
+            String::new()
+        })
+    }
+
+    /// What `key` says, where `read` can make sense of it.
+    pub(crate) fn parsed<T, E: Display>(
+        &mut self,
+        key: &str,
+        read: impl FnOnce(&str) -> Result<T, E>,
+    ) -> Option<T> {
+        let text = self.text(key)?;
+        match read(&text) {
+            Ok(value) => Some(value),
+            Err(rule) => {
+                self.is_wrong(format!("{key} = {text}: {rule}"));
+                None
+            }
+        }
+    }
+
+    pub(crate) fn number(&mut self, key: &str, range: RangeInclusive<u64>) -> Option<u64> {
+        self.parsed(key, |text| {
+            let number = text.parse().ok().filter(|number| range.contains(number));
+            number.ok_or_else(|| match *range.end() {
+                u64::MAX => format!("it is a whole number, {} or more", range.start()),
+                end => format!("it is a whole number from {} to {end}", range.start()),
+            })
+        })
+    }
+
+    pub(crate) fn millis(&mut self, key: &str, least: u64) -> Option<Duration> {
+        self.number(key, least..=LONGEST_MILLIS).map(Duration::from_millis)
+    }
+
+    pub(crate) fn flag(&mut self, key: &str) -> Option<bool> {
+        // As Java's converter has it.
+        self.choice(
+            key,
+            &[
+                ("true", true),
+                ("false", false),
+                ("yes", true),
+                ("no", false),
+                ("on", true),
+                ("off", false),
+            ],
+        )
+    }
+
+    /// One of some words, in small or capital letters.
+    pub(crate) fn choice<T: Copy>(&mut self, key: &str, words: &[(&str, T)]) -> Option<T> {
+        self.parsed(key, |text| {
+            let found = words.iter().find(|(word, _)| word.eq_ignore_ascii_case(text));
+            found.map(|(_, value)| *value).ok_or_else(|| {
+                let words: Vec<_> = words.iter().map(|(word, _)| *word).collect();
+                format!("it is one of {}", words.join(", "))
+            })
+        })
+    }
+
+    /// Keys that are known, and are of no effect here.
+    pub(crate) fn have_no_effect(&mut self, keys: &[&str]) {
+        for key in keys {
+            if self.values.remove(*key).is_some() {
+                self.idle.insert((*key).to_owned());
+            }
+        }
+    }
+
+    pub(crate) fn is_wrong(&mut self, problem: String) {
+        self.problems.push(problem);
+    }
+
+    /// What there is to warn of; where something is wrong, all of that.
+    pub(crate) fn end(self) -> Result<Option<String>, Failure> {
+        if !self.problems.is_empty() {
+            let problems = self.problems.join("\n  ");
+            let name = self.name;
+            return Err(Failure::usage(format!("{name} is not valid:\n  {problems}")));
+        }
+        let list = |keys: Vec<&String>| {
+            let keys: Vec<_> = keys.into_iter().map(String::as_str).collect();
+            keys.join(", ")
+        };
+        let idle = list(self.idle.iter().collect());
+        let unknown = list(self.values.keys().collect());
+        let parts: Vec<_> = [("of no effect here", idle), ("not known", unknown)]
+            .into_iter()
+            .filter(|(_, keys)| !keys.is_empty())
+            .map(|(what, keys)| format!("{what}: {keys}"))
+            .collect();
+        Ok((!parts.is_empty()).then(|| parts.join("; ")))
+    }
+}
+
+/// As Java's beans have it, the first letter may be small or capital; so may those of a credentials
+/// provider's.
+fn canonical(key: &str) -> String {
+    let key = key.trim();
+    if key.to_ascii_lowercase().starts_with(CREDENTIALS) {
+        return format!(
+            "awsCredentialsProvider{}",
+            key.get(CREDENTIALS.len()..).unwrap_or_default()
+        );
+    }
+    let small = |part: &str| {
+        let mut letters = part.chars();
+        letters
+            .next()
+            .map_or_else(String::new, |first| first.to_lowercase().chain(letters).collect())
+    };
+    key.split('.').map(small).collect::<Vec<_>>().join(".")
+}
+
+const CREDENTIALS: &str = "awscredentialsprovider";
+
+/// Three weeks: longer than anything here lasts.
+const LONGEST_MILLIS: u64 = 1_814_400_000;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(text: &str) -> Properties {
+        Properties::parse("test.properties".into(), text.as_bytes()).unwrap()
+    }
+
+    #[test]
+    fn a_file_is_read_as_java_does() {
+        let mut properties = parse(
+            "# a comment\n! another\nplain=1\ncolon: 2\nspaces   3\nlong = one\\\n    two\n\
+             escaped = caf\\u00e9\\t!\nSpaced = x  \r\nempty =\n",
+        );
+
+        let expected = [
+            ("plain", Some("1")),
+            ("colon", Some("2")),
+            ("spaces", Some("3")),
+            ("long", Some("onetwo")),
+            ("escaped", Some("café\t!")),
+            ("spaced", Some("x")),
+            ("empty", None),
+        ];
+        for (key, value) in expected {
+            assert_eq!(properties.text(key).as_deref(), value, "{key}");
+        }
+    }
+
+    #[test]
+    fn keys_may_begin_with_a_capital_and_the_credentials_key_is_written_in_any_way() {
+        let mut properties = parse(
+            "ApplicationName = a\nFanoutConfig.ConsumerArn = b\nAWSCredentialsProvider = c\n\
+             AwsCredentialsProviderDynamoDB = d\nretrievalmode = e",
+        );
+
+        assert_eq!(properties.text("applicationName").as_deref(), Some("a"));
+        assert_eq!(properties.text("fanoutConfig.consumerArn").as_deref(), Some("b"));
+        assert_eq!(properties.text("awsCredentialsProvider").as_deref(), Some("c"));
+        assert_eq!(properties.text("awsCredentialsProviderDynamoDB").as_deref(), Some("d"));
+        assert_eq!(properties.text("retrievalMode"), None, "only the first letter");
+    }
+
+    #[test]
+    fn the_last_of_several_values_counts() {
+        assert_eq!(parse("a = 1\nA = 2").text("a").as_deref(), Some("2"));
+    }
+
+    #[test]
+    fn all_that_is_wrong_is_told_at_once_with_what_is_allowed() {
+        let mut properties = parse("number = 0\nchoice = maybe\nflag = 2\nlong = 99999999999999");
+
+        properties.number("number", 1..=10);
+        properties.choice("choice", &[("YES", 1), ("NO", 2)]);
+        properties.flag("flag");
+        properties.millis("long", 0);
+        properties.required("command", "what to run");
+
+        let told = properties.end().unwrap_err().to_string();
+        let expected = "test.properties is not valid:\n  \
+            number = 0: it is a whole number from 1 to 10\n  \
+            choice = maybe: it is one of YES, NO\n  \
+            flag = 2: it is one of true, false, yes, no, on, off\n  \
+            long = 99999999999999: it is a whole number from 0 to 1814400000\n  \
+            command is missing: what to run";
+        assert_eq!(told, expected);
+    }
+
+    #[test]
+    fn what_is_not_known_and_what_has_no_effect_is_named_in_one_warning() {
+        let mut properties = parse("zeta = 1\nalpha = 2\nmetricsLevel = NONE\nused = 3");
+        properties.text("used");
+        properties.have_no_effect(&["metricsLevel", "billingMode"]);
+
+        let warning = properties.end().unwrap().unwrap();
+
+        assert_eq!(warning, "of no effect here: metricsLevel; not known: alpha, zeta");
+    }
+}

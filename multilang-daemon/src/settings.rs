@@ -1,0 +1,441 @@
+//! What a properties file means.
+
+use std::fmt::Display;
+use std::time::Duration;
+
+use lease_core::{LeaseOptions, Lessee};
+use lease_kinesis::multilang::daemon::ChildCommand;
+use lease_kinesis::{Application, InitialPosition, Retrieval};
+
+use crate::credentials;
+use crate::failure::Failure;
+use crate::properties::Properties;
+
+/// What is run, for which stream, and how.
+#[derive(Debug)]
+pub(crate) struct Settings {
+    pub(crate) command: ChildCommand,
+    pub(crate) application: String,
+    /// Its name, or its ARN.
+    pub(crate) stream: String,
+    pub(crate) table: String,
+    pub(crate) language: Option<String>,
+    pub(crate) worker: Option<Lessee>,
+    pub(crate) kinesis: Place,
+    pub(crate) dynamodb: Place,
+    pub(crate) initial: InitialPosition,
+    pub(crate) options: LeaseOptions,
+    pub(crate) most_shards: Option<usize>,
+    /// From workers of the Kinesis Client Library, at one time.
+    pub(crate) most_steals: usize,
+    pub(crate) sync_interval: Duration,
+    pub(crate) retrieval: Retrieval,
+    /// By its name, or its ARN.
+    pub(crate) consumer: String,
+    pub(crate) most_records: u16,
+    pub(crate) idle: Duration,
+    pub(crate) empty_batches: bool,
+    pub(crate) first_backoff: Duration,
+    pub(crate) grace: Duration,
+    pub(crate) settling: Duration,
+    pub(crate) answer_limit: Option<Duration>,
+    pub(crate) on_failure: OnChildFailure,
+    /// What there is to warn of.
+    pub(crate) warning: Option<String>,
+}
+
+/// Where a service is.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Place {
+    pub(crate) region: Option<String>,
+    pub(crate) endpoint: Option<String>,
+}
+
+impl Place {
+    /// Where it is, and which key says so: for who is told that nobody answers there.
+    pub(crate) fn told(&self, key: &str, region: Option<&impl Display>) -> String {
+        match (&self.endpoint, region) {
+            (Some(endpoint), _) => format!("{key} = {endpoint}"),
+            (None, Some(region)) => format!("region {region}"),
+            (None, None) => "no region".to_owned(),
+        }
+    }
+}
+
+/// What becomes of the others when a child fails.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum OnChildFailure {
+    /// Nothing: another one begins at the checkpoint.
+    Restart,
+    /// All is handed over, and the daemon ends with 1: as Amazon's does, without the handing over.
+    Exit,
+}
+
+impl Settings {
+    pub(crate) fn of(mut file: Properties) -> Result<Self, Failure> {
+        let file = &mut file;
+        let command = file.required("executableName", "the command of a record processor");
+        let application = file.required("applicationName", "what its workers have in common");
+        if let (false, Err(error)) = (application.is_empty(), application.parse::<Application>()) {
+            file.is_wrong(format!("applicationName = {application}: {error}"));
+        }
+        let (stream, stream_region) = stream(file);
+        credentials::check(file);
+        let region = file.text("regionName").or_else(|| stream_region.clone());
+        let kinesis = Place {
+            region: stream_region.or_else(|| region.clone()),
+            endpoint: endpoint(file, "kinesisEndpoint"),
+        };
+        let dynamodb = Place {
+            region: file.text("dynamoDBRegionName").or(region),
+            endpoint: endpoint(file, "dynamoDBEndpoint"),
+        };
+        let worker = file.parsed("workerId", |name| Lessee::new(name));
+        let worker = worker.or_else(|| file.parsed("workerIdentifier", |name| Lessee::new(name)));
+        let (retrieval, consumer) = retrieval(file);
+        let settings = Self {
+            // One that is empty was told of above.
+            command: command.parse().or_else(|_none| "none".parse()).map_err(Failure::usage)?,
+            table: file.text("tableName").unwrap_or_else(|| application.clone()),
+            consumer: consumer.unwrap_or_else(|| application.clone()),
+            application,
+            stream,
+            language: file.text("processingLanguage"),
+            worker,
+            kinesis,
+            dynamodb,
+            initial: initial(file),
+            options: options(file)?,
+            most_shards: file
+                .number("maxLeasesForWorker", 1..=u64::MAX)
+                .map(|most| usize::try_from(most).unwrap_or(usize::MAX)),
+            most_steals: file
+                .number("maxLeasesToStealAtOneTime", 0..=u64::MAX)
+                .map_or(1, |most| usize::try_from(most).unwrap_or(usize::MAX)),
+            sync_interval: file.millis("shardSyncIntervalMillis", 1).unwrap_or(MINUTE),
+            retrieval,
+            most_records: file
+                .number("maxRecords", 1..=10_000)
+                .and_then(|most| u16::try_from(most).ok())
+                .unwrap_or(10_000),
+            // As in the Kinesis Client Library, less is taken for the least that there is.
+            idle: file
+                .millis("idleTimeBetweenReadsInMillis", 0)
+                .unwrap_or(Duration::from_secs(1))
+                .max(SHORTEST_IDLE),
+            empty_batches: file.flag("callProcessRecordsEvenForEmptyRecordList").unwrap_or(false),
+            first_backoff: file
+                .number("taskBackoffTimeMillis", 1..=60_000)
+                .map_or(Duration::from_millis(500), Duration::from_millis),
+            grace: file.millis("shutdownGraceMillis", 0).unwrap_or(Duration::from_secs(5)),
+            settling: file
+                .number("settleMillis", 10..=60_000)
+                .map_or(Duration::from_secs(1), Duration::from_millis),
+            answer_limit: file.number("timeoutInSeconds", 1..=86_400).map(Duration::from_secs),
+            on_failure: file
+                .choice(
+                    "onChildFailure",
+                    &[("restart", OnChildFailure::Restart), ("exit", OnChildFailure::Exit)],
+                )
+                .unwrap_or(OnChildFailure::Restart),
+            warning: None,
+        };
+        file.have_no_effect(&WITHOUT_EFFECT);
+        let warning = std::mem::take(file).end()?;
+        Ok(Self { warning, ..settings })
+    }
+}
+
+/// The stream, by its name or ARN; and the region of an ARN.
+fn stream(file: &mut Properties) -> (String, Option<String>) {
+    let name = file.parsed("streamName", |name| {
+        let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"_.-".contains(&byte);
+        let valid = (1..=128).contains(&name.len()) && name.bytes().all(allowed);
+        valid.then(|| name.to_owned()).ok_or("it is 1 to 128 letters, digits, `_`, `.` and `-`")
+    });
+    let arn = file.parsed("streamArn", |arn| {
+        let parts: Vec<_> = arn.splitn(6, ':').collect();
+        match parts.as_slice() {
+            ["arn", _, "kinesis", region, _, stream] if stream.starts_with("stream/") => {
+                Ok((arn.to_owned(), (!region.is_empty()).then(|| (*region).to_owned())))
+            }
+            _ => Err("it is arn:aws:kinesis:REGION:ACCOUNT:stream/NAME"),
+        }
+    });
+    match (arn, name) {
+        (Some((arn, region)), _) => (arn, region),
+        (None, Some(name)) => (name, None),
+        (None, None) => {
+            file.is_wrong("streamName or streamArn is missing: which stream is read".to_owned());
+            (String::new(), None)
+        }
+    }
+}
+
+fn endpoint(file: &mut Properties, key: &str) -> Option<String> {
+    file.parsed(key, |text| match text.split_once("://") {
+        Some(("http" | "https", place)) if !place.is_empty() => Ok(text.to_owned()),
+        // As before there were URLs there: the name of a host.
+        None => Ok(format!("https://{text}")),
+        Some(_) => Err("it is a URL, such as https://kinesis.eu-west-1.amazonaws.com"),
+    })
+}
+
+fn initial(file: &mut Properties) -> InitialPosition {
+    let words = [
+        ("LATEST", Some(InitialPosition::Latest)),
+        ("TRIM_HORIZON", Some(InitialPosition::TrimHorizon)),
+        ("AT_TIMESTAMP", None),
+    ];
+    let word = file.choice("initialPositionInStream", &words);
+    let most = u64::try_from(i64::MAX).unwrap_or(u64::MAX) / 1000;
+    let time = file.number("initialPositionInStreamExtended", 0..=most);
+    match (word, time) {
+        (_, Some(seconds)) => InitialPosition::AtTimestamp(seconds * 1000),
+        (Some(Some(position)), None) => position,
+        (Some(None), None) => {
+            file.is_wrong(
+                "initialPositionInStream = AT_TIMESTAMP: initialPositionInStreamExtended says \
+                 which, in seconds since 1970, and is missing or wrong"
+                    .to_owned(),
+            );
+            InitialPosition::Latest
+        }
+        (None, None) => InitialPosition::Latest,
+    }
+}
+
+fn options(file: &mut Properties) -> Result<LeaseOptions, Failure> {
+    let options = file.parsed("failoverTimeMillis", |text| {
+        let millis =
+            text.parse().map_err(|_no| "it is a whole number of milliseconds".to_owned())?;
+        LeaseOptions::new(Duration::from_millis(millis)).map_err(|error| error.to_string())
+    });
+    match options {
+        Some(options) => Ok(options),
+        None => LeaseOptions::new(Duration::from_secs(10)).map_err(Failure::usage),
+    }
+}
+
+/// As in the Kinesis Client Library: pushed, unless a key that is about polling is there.
+fn retrieval(file: &mut Properties) -> (Retrieval, Option<String>) {
+    let polls = POLLING.iter().any(|key| file.has(key));
+    let by_default = if polls { Retrieval::Polling } else { Retrieval::FanOut };
+    let words =
+        [("FANOUT", Retrieval::FanOut), ("POLLING", Retrieval::Polling), ("DEFAULT", by_default)];
+    let retrieval = file.choice("retrievalMode", &words).unwrap_or(by_default);
+    let arn = file.parsed("fanoutConfig.consumerArn", |arn| {
+        let valid = arn.starts_with("arn:") && arn.contains("/consumer/");
+        valid
+            .then(|| arn.to_owned())
+            .ok_or("it is arn:aws:kinesis:REGION:ACCOUNT:stream/NAME/consumer/NAME:NUMBER")
+    });
+    let name = file.text("fanoutConfig.consumerName");
+    (retrieval, arn.or(name))
+}
+
+const MINUTE: Duration = Duration::from_mins(1);
+
+/// Five reads a second are all that Kinesis has for a shard.
+const SHORTEST_IDLE: Duration = Duration::from_millis(200);
+
+const POLLING: [&str; 4] = [
+    "maxRecords",
+    "idleTimeBetweenReadsInMillis",
+    "retryGetRecordsInSeconds",
+    "maxGetRecordsThreadPool",
+];
+
+/// What the Kinesis Client Library knows, and is done here in another way, or is not done.
+const WITHOUT_EFFECT: [&str; 67] = [
+    "awsCredentialsProviderCloudWatch",
+    "awsCredentialsProviderDynamoDB",
+    "allowThroughputOvershoot",
+    "billingMode",
+    "cleanupLeasesUponShardCompletion",
+    "clientVersionConfig",
+    "cloudWatchRegionName",
+    "coordinatorStateBillingMode",
+    "coordinatorStateDeletionProtectionEnabled",
+    "coordinatorStatePointInTimeRecoveryEnabled",
+    "coordinatorStateReadCapacity",
+    "coordinatorStateTableName",
+    "coordinatorStateTags",
+    "coordinatorStateWriteCapacity",
+    "dampeningPercentage",
+    "disableWorkerMetrics",
+    "fanoutConfig.maxDescribeStreamConsumerRetries",
+    "fanoutConfig.maxDescribeStreamSummaryRetries",
+    "fanoutConfig.registerStreamConsumerRetries",
+    "fanoutConfig.retryBackoffMillis",
+    "gracefulLeaseHandoffTimeoutMillis",
+    "ignoreUnexpectedChildShards",
+    "inMemoryWorkerMetricsCaptureFrequencyMillis",
+    "initialLeaseTableReadCapacity",
+    "initialLeaseTableWriteCapacity",
+    "isGracefulLeaseHandoffEnabled",
+    "leaseAssignmentIntervalMillis",
+    "leaseTableDeletionProtectionEnabled",
+    "leaseTablePitrEnabled",
+    "leasesRecoveryAuditorExecutionFrequencyMillis",
+    "leasesRecoveryAuditorInconsistencyConfidenceThreshold",
+    "listShardsBackoffTimeInMillis",
+    "logWarningForTaskAfterMillis",
+    "maxActiveThreads",
+    "maxGetRecordsThreadPool",
+    "maxLeaseRenewalThreads",
+    "maxListShardsRetryAttempts",
+    "maxThroughputPerHostKBps",
+    "metricsBufferTimeMillis",
+    "metricsEnabledDimensions",
+    "metricsLevel",
+    "metricsMaxQueueSize",
+    "noOfPersistedMetricsPerWorkerMetrics",
+    "parentShardPollIntervalMillis",
+    "reBalanceThresholdPercentage",
+    "retryGetRecordsInSeconds",
+    "schedulerInitializationBackoffTimeMillis",
+    "shardPrioritization",
+    "shardSyncStrategyType",
+    "skipShardSyncAtStartup",
+    "skipShardSyncAtWorkerInitializationIfLeasesExist",
+    "staleWorkerMetricsEntryCleanupDuration",
+    "userAgent",
+    "validateSequenceNumberBeforeCheckpointing",
+    "varianceBalancingFrequency",
+    "workerMetricsBillingMode",
+    "workerMetricsDeletionProtectionEnabled",
+    "workerMetricsEMAAlpha",
+    "workerMetricsPointInTimeRecoveryEnabled",
+    "workerMetricsReadCapacity",
+    "workerMetricsReporterFreqInMillis",
+    "workerMetricsTableName",
+    "workerMetricsTags",
+    "workerMetricsWriteCapacity",
+    "workerUtilizationAwareAssignment",
+    "kinesisClient",
+    "dynamoDbClient",
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LEAST: &str = "executableName = python3 app.py\napplicationName = orders\n\
+        streamName = clicks\nAwsCredentialsProvider = DefaultCredentialsProvider\n";
+
+    fn settings(more: &str) -> Result<Settings, String> {
+        let text = format!("{LEAST}{more}");
+        let properties = Properties::parse("test".into(), text.as_bytes()).unwrap();
+        Settings::of(properties).map_err(|failure| failure.to_string())
+    }
+
+    #[test]
+    fn the_least_file_has_the_defaults_of_the_kinesis_client_library() {
+        let settings = settings("").unwrap();
+
+        assert_eq!(settings.command.to_string(), "python3 app.py");
+        assert_eq!((&*settings.stream, &*settings.table), ("clicks", "orders"));
+        assert_eq!(settings.options.ttl(), Duration::from_secs(10));
+        assert_eq!(settings.initial, InitialPosition::Latest);
+        assert_eq!(settings.retrieval, Retrieval::FanOut);
+        assert_eq!(settings.consumer, "orders");
+        assert_eq!(settings.most_steals, 1);
+        assert_eq!(settings.most_records, 10_000);
+        assert_eq!(settings.idle, Duration::from_secs(1));
+        assert_eq!(settings.answer_limit, None);
+        assert_eq!(settings.on_failure, OnChildFailure::Restart);
+        assert_eq!(settings.warning, None);
+    }
+
+    #[test]
+    fn an_empty_file_lacks_what_is_required_and_is_told_all_of_it() {
+        let properties = Properties::parse("test".into(), &b""[..]).unwrap();
+
+        let told = Settings::of(properties).unwrap_err().to_string();
+
+        for key in ["executableName", "applicationName", "streamName", "AwsCredentialsProvider"] {
+            assert!(told.contains(&format!("{key} ")), "{key} in {told}");
+        }
+    }
+
+    #[test]
+    fn a_value_that_is_wrong_is_refused_with_its_key_and_what_is_allowed() {
+        for (line, told) in [
+            ("maxRecords = 0", "maxRecords = 0: it is a whole number from 1 to 10000"),
+            ("maxRecords = many", "maxRecords = many: it is a whole number"),
+            ("failoverTimeMillis = 5", "failoverTimeMillis = 5: ttl 5ms is out of range"),
+            ("failoverTimeMillis = soon", "it is a whole number of milliseconds"),
+            ("initialPositionInStream = FIRST", "it is one of LATEST, TRIM_HORIZON, AT_TIMESTAMP"),
+            (
+                "initialPositionInStream = AT_TIMESTAMP",
+                "initialPositionInStreamExtended says which",
+            ),
+            ("initialPositionInStreamExtended = today", "it is a whole number"),
+            ("retrievalMode = push", "it is one of FANOUT, POLLING, DEFAULT"),
+            ("streamArn = orders", "it is arn:aws:kinesis:REGION:ACCOUNT:stream/NAME"),
+            ("streamName = a/b", "it is 1 to 128 letters"),
+            ("kinesisEndpoint = ftp://x", "it is a URL"),
+            ("onChildFailure = ignore", "it is one of restart, exit"),
+            ("timeoutInSeconds = -1", "it is a whole number from 1 to 86400"),
+            ("applicationName = a b", "application name \"a b\" is not valid"),
+            ("AwsCredentialsProvider = Mine", "awsCredentialsProvider = Mine: "),
+            ("fanoutConfig.consumerArn = x", "it is arn:aws:kinesis"),
+        ] {
+            let refused = settings(line).unwrap_err();
+            assert!(refused.contains(told), "{line}: {refused}");
+        }
+    }
+
+    #[test]
+    fn an_arn_comes_before_a_name_and_tells_the_region() {
+        let arn = "arn:aws:kinesis:eu-west-1:123456789012:stream/orders";
+        let settings = settings(&format!("streamArn = {arn}\nregionName = us-east-1")).unwrap();
+
+        assert_eq!(settings.stream, arn);
+        assert_eq!(settings.kinesis.region.as_deref(), Some("eu-west-1"));
+        assert_eq!(settings.dynamodb.region.as_deref(), Some("us-east-1"));
+    }
+
+    #[test]
+    fn where_a_key_is_about_polling_records_are_polled_unless_the_mode_says_otherwise() {
+        let retrieval = |more| settings(more).unwrap().retrieval;
+
+        assert_eq!(retrieval("maxRecords = 100"), Retrieval::Polling);
+        assert_eq!(retrieval("retryGetRecordsInSeconds = 1"), Retrieval::Polling);
+        assert_eq!(retrieval("retrievalMode = default"), Retrieval::FanOut);
+        assert_eq!(retrieval("maxRecords = 100\nretrievalMode = fanout"), Retrieval::FanOut);
+        assert_eq!(retrieval("RetrievalMode = POLLING"), Retrieval::Polling);
+    }
+
+    #[test]
+    fn a_time_to_begin_at_is_in_seconds_and_comes_before_the_word() {
+        let more = "initialPositionInStream = TRIM_HORIZON\n\
+                    initialPositionInStreamExtended = 1636609142";
+
+        let initial = settings(more).unwrap().initial;
+
+        assert_eq!(initial, InitialPosition::AtTimestamp(1_636_609_142_000));
+    }
+
+    #[test]
+    fn keys_that_do_nothing_here_are_named_and_those_that_nobody_knows() {
+        let more = "metricsLevel = NONE\nmaxActiveThreads = 0\nreplicas = 3";
+
+        let warning = settings(more).unwrap().warning.unwrap();
+
+        assert_eq!(
+            warning,
+            "of no effect here: maxActiveThreads, metricsLevel; not known: replicas"
+        );
+    }
+
+    #[test]
+    fn each_key_without_effect_is_listed_once() {
+        let mut keys = WITHOUT_EFFECT.to_vec();
+        keys.sort_unstable();
+        keys.dedup();
+
+        assert_eq!(keys.len(), WITHOUT_EFFECT.len());
+    }
+}

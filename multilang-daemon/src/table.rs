@@ -1,0 +1,42 @@
+//! Where it is kept who reads which shard, and how far.
+
+use std::sync::Arc;
+
+use aws_sdk_dynamodb::Client;
+use lease_core::StoreError;
+use lease_dynamodb::DynamoDbStore;
+use lease_kinesis::KclTable;
+use thiserror::Error;
+use tokio::try_join;
+
+use crate::failure::Failure;
+use crate::settings::Settings;
+
+/// The application's table, as the Kinesis Client Library keeps it; and one beside it for what that
+/// would take for leases. They are made if there are none.
+pub(crate) async fn open(client: Client, settings: &Settings) -> Result<KclTable, Failure> {
+    let place = settings.dynamodb.told("dynamoDBEndpoint", client.config().region());
+    let of_workers = format!("{}{OF_WORKERS}", settings.table);
+    let of_workers = DynamoDbStore::new(client.clone(), of_workers);
+    let table = KclTable::builder(client, &settings.application, Arc::new(of_workers.clone()))
+        .with_table(&settings.table)
+        .with_failover_time(settings.options.ttl())
+        .with_initial_position(settings.initial)
+        .build()
+        .map_err(Failure::usage)?;
+    let ready = try_join!(table.ensure_table(), of_workers.ensure_table());
+    ready.map_err(|source| Failure::other(NotReady { place, source }))?;
+    Ok(table)
+}
+
+/// Why there are no tables to be had.
+#[derive(Debug, Error)]
+#[error("the tables in DynamoDB, {place}, cannot be used")]
+struct NotReady {
+    /// And which key says so.
+    place: String,
+    source: StoreError,
+}
+
+/// What is added to the table's name.
+const OF_WORKERS: &str = "-workers";

@@ -1,0 +1,126 @@
+//! Processors on the clients of other languages, as they are.
+
+use lease_tests::tools::tool;
+use rustix::process::Signal;
+
+use crate::daemon::{is_there, kill};
+use crate::notes::Notes;
+use crate::place::{Place, raw, script};
+
+/// With Python's client on its path.
+fn python(script: &str) -> Option<String> {
+    let client = tool("amazon_kclpy", &["bin/sample_kclpy_app.py"])?;
+    let python = client.with_file_name("python3");
+    Some(format!("{} {script}", python.display()))
+}
+
+fn node(place: Place) -> Option<Place> {
+    let client = tool("aws-kcl", &["node_modules/aws-kcl/package.json"])?;
+    let modules = client.parent()?.parent()?.display().to_string();
+    Some(place.with_variable("NODE_PATH", modules))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn processors_in_python_read_everything_in_order_whoever_dies() {
+    let Some(command) = python(&script("noting.py")) else { return };
+    everything_is_read_in_order_whoever_dies(Place::of_shards(4, command).await).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn processors_in_javascript_read_everything_in_order_whoever_dies() {
+    let Some(node_js) = tool("node", &[]) else { return };
+    let command = format!("{} {}", node_js.display(), script("noting.js"));
+    let Some(place) = node(Place::of_shards(4, command).await) else { return };
+    everything_is_read_in_order_whoever_dies(place).await;
+}
+
+/// Old children say `shutdown` to every end, and ask for checkpoints when they have answered.
+#[tokio::test(flavor = "multi_thread")]
+async fn processors_of_an_older_generation_read_everything_in_order_whoever_dies() {
+    let Some(command) = raw() else { return };
+    let place = Place::of_shards(4, command).await.with_variable("OLD", "1");
+
+    let notes = everything_is_read_in_order_whoever_dies(place).await;
+
+    let at_ends = notes.of("requested").len() + notes.of("ended").len();
+    assert!(notes.of("checkpoint").len() > at_ends, "those between were not answered\n{notes}");
+}
+
+async fn everything_is_read_in_order_whoever_dies(place: Place) -> Notes {
+    let producer = place.stream.produce();
+    let one = place.start("one");
+    let other = place.start("other");
+    let all = [&one, &other];
+    place.until("all shards are begun", &all, |notes| notes.readers().len() == 4).await;
+    producer.has_put_more(100).await;
+    place.until("100 are read", &all, |notes| notes.distinct() >= 100).await;
+
+    let shards = place.stream.open_shards().await;
+    place.stream.split(&shards[0]).await;
+    place.stream.merge(&shards[2], &shards[3]).await;
+    producer.has_put_more(100).await;
+    let notes = place.until("three have ended", &all, |notes| notes.of("ended").len() >= 3).await;
+
+    // A child dies: another begins with its shard.
+    let (shard, child) = notes.readers().into_iter().find(|(_, child)| is_there(*child)).unwrap();
+    kill(child);
+    let replaced = place.until("another child begins", &all, |notes| {
+        notes.readers().get(&shard).is_some_and(|reader| *reader != child)
+    });
+    replaced.await;
+    producer.has_put_more(100).await;
+
+    // A daemon dies: the other takes over, and no child of the dead one goes on.
+    let log = other.log();
+    let is_other = |child: &i32| log.contains(&format!("pid={child}"));
+    let orphans: Vec<_> = place.notes().children().into_iter().filter(is_other).collect();
+    let dead = other;
+    dead.signal(Signal::KILL);
+    let gone = || !orphans.iter().any(|child| is_there(*child));
+    dead.until("no child outlives its daemon", gone).await;
+    producer.has_put_more(100).await;
+    let put = producer.end().await;
+    let total: usize = put.values().sum();
+    place.until("everything is read", &[&one, &dead], |notes| notes.distinct() >= total).await;
+    let log = one.stop().await + &dead.log();
+
+    for fault in ["answered for", "did not checkpoint the end", "checkpoint of a child not kept"] {
+        assert!(!log.contains(fault), "{fault:?} is in\n{log}");
+    }
+    let notes = place.notes();
+    notes.are_right(&put, &place.stream.shards().await);
+    assert!(!notes.of("requested").is_empty(), "nobody was asked to stop\n{notes}");
+    notes
+}
+
+/// It checkpoints once at first, then after half a minute: what comes between is kept when it is
+/// asked to stop.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_sample_for_python_runs_as_it_is_and_what_it_has_read_is_read_by_nobody_else() {
+    let sample = tool("amazon_kclpy", &["bin/sample_kclpy_app.py"]);
+    let (Some(sample), Some(raw)) = (sample, raw()) else { return };
+    let mut place = Place::of_shards(2, sample.display().to_string()).await;
+    let producer = place.stream.produce();
+    let daemon = place.start("one");
+    // So few that what it prints, without any end of line, is told in one piece.
+    producer.has_put_more(20).await;
+    let total: usize = producer.end().await.values().sum();
+    let shards = place.stream.open_shards().await;
+    place.stream.split(&shards[0]).await;
+
+    let read = || daemon.log().matches("Data Size").count() >= total;
+    daemon.until("the sample has read everything", read).await;
+    daemon.until_logged("shard read to its end").await;
+    let log = daemon.stop().await;
+    assert!(log.contains("Shard has ended checkpointing"), "{log}");
+    assert!(log.contains("Shutdown has been requested"), "{log}");
+
+    place.run_by(raw);
+    let daemon = place.start("one");
+    let producer = place.stream.produce();
+    producer.has_put_more(20).await;
+    let more: usize = producer.end().await.values().sum();
+    place.until("what came later is read", &[&daemon], |notes| notes.distinct() >= more).await;
+    daemon.stop().await;
+    assert_eq!(place.notes().distinct(), more, "{}", place.notes());
+}

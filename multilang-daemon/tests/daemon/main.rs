@@ -1,0 +1,26 @@
+//! The daemon as a process, with children in several languages, on a Kinesis and a DynamoDB of the
+//! test's own.
+#![expect(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::print_stdout,
+    reason = "a test that cannot go on fails"
+)]
+
+mod daemon;
+mod languages;
+mod launchers;
+mod measured;
+mod moving;
+mod notes;
+mod place;
+#[path = "../../../tests/shards/producer.rs"]
+mod producer;
+mod stopping;
+#[path = "../../../tests/shards/stream.rs"]
+mod stream;
+mod terminal;
+mod troubles;
+mod usage;

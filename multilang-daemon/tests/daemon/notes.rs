@@ -1,0 +1,152 @@
+//! What children were given, in the order in which they noted it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::path::Path;
+
+use lease_kinesis::{SequenceNumber, Shard};
+
+use crate::producer::Put;
+
+pub(crate) struct Notes(Vec<Note>);
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Note {
+    pub(crate) child: i32,
+    pub(crate) event: String,
+    pub(crate) shard: String,
+    words: Vec<String>,
+}
+
+impl Notes {
+    pub(crate) fn read(file: &Path) -> Self {
+        let text = std::fs::read_to_string(file).unwrap();
+        let note = |line: &str| {
+            let mut words = line.split('\t').map(str::to_owned);
+            let child = words.next()?.parse().ok()?;
+            let (event, shard) = (words.next()?, words.next()?);
+            Some(Note { child, event, shard, words: words.collect() })
+        };
+        // The last line may be being written.
+        let whole = text.rfind('\n').map_or("", |end| &text[..end]);
+        Self(whole.lines().map(|line| note(line).expect("a note")).collect())
+    }
+
+    pub(crate) fn of(&self, event: &str) -> Vec<&Note> {
+        self.0.iter().filter(|note| note.event == event).collect()
+    }
+
+    /// How many different records were noted.
+    pub(crate) fn distinct(&self) -> usize {
+        self.children_by_record().len()
+    }
+
+    pub(crate) fn children(&self) -> BTreeSet<i32> {
+        self.0.iter().map(|note| note.child).collect()
+    }
+
+    /// Who has begun last with each shard.
+    pub(crate) fn readers(&self) -> BTreeMap<String, i32> {
+        self.of("begun").into_iter().map(|note| (note.shard.clone(), note.child)).collect()
+    }
+
+    /// Holds what was noted against what was put, and what the stream was like in the end.
+    pub(crate) fn are_right(&self, put: &Put, shards: &[Shard]) {
+        self.are_complete_and_in_order(put);
+        self.have_each_child_go_forward();
+        self.have_no_child_before_its_parents(shards);
+        self.have_nothing_twice_after_an_orderly_end();
+    }
+
+    /// Every record was worked on, and the first time in the order of its partition key.
+    pub(crate) fn are_complete_and_in_order(&self, put: &Put) {
+        let mut worked: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+        let mut seen = BTreeSet::new();
+        for note in self.of("record") {
+            let (key, text) = (&*note.words[1], &*note.words[2]);
+            if seen.insert((key, text)) {
+                worked.entry(key).or_default().push(text);
+            }
+        }
+        for (key, count) in put {
+            let all: Vec<_> = (0..*count).map(|number| number.to_string()).collect();
+            let worked = worked.get(&**key).cloned().unwrap_or_default();
+            assert_eq!(worked, all, "records of {key}\n{self}");
+        }
+    }
+
+    /// What one child is given of a shard is in order, and nothing is given to it twice.
+    fn have_each_child_go_forward(&self) {
+        let mut last: BTreeMap<_, SequenceNumber> = BTreeMap::new();
+        for note in self.of("record") {
+            let sequence: SequenceNumber = note.words[0].parse().unwrap();
+            let before = last.insert((note.child, &note.shard), sequence.clone());
+            assert!(before < Some(sequence), "{note:?} after {before:?}\n{self}");
+        }
+    }
+
+    fn have_no_child_before_its_parents(&self, shards: &[Shard]) {
+        let mut ended = BTreeSet::new();
+        for note in &self.0 {
+            match &*note.event {
+                "ended" => drop(ended.insert(&note.shard)),
+                "begun" => {
+                    let shard = shards.iter().find(|shard| shard.id.as_str() == note.shard);
+                    let parents = &shard.expect("a shard of the stream").parents;
+                    let early = parents.iter().find(|parent| !ended.contains(&parent.to_string()));
+                    assert_eq!(early, None, "{} was begun before that ended\n{self}", note.shard);
+                }
+                _ => (),
+            }
+        }
+    }
+
+    /// Only what a child was given that was killed may be given to the next again.
+    pub(crate) fn have_nothing_twice_after_an_orderly_end(&self) {
+        let is_orderly = |note: &&Note| matches!(&*note.event, "requested" | "ended");
+        let orderly: BTreeSet<_> =
+            self.0.iter().filter(is_orderly).map(|note| note.child).collect();
+        for (record, mut children) in self.children_by_record() {
+            children.pop();
+            let again = children.iter().find(|child| orderly.contains(*child));
+            assert_eq!(again, None, "{record:?} was given again after that\n{self}");
+        }
+    }
+
+    fn children_by_record(&self) -> BTreeMap<(String, String), Vec<i32>> {
+        let mut records: BTreeMap<_, Vec<_>> = BTreeMap::new();
+        for note in self.of("record") {
+            let record = (note.shard.clone(), note.words[0].clone());
+            records.entry(record).or_default().push(note.child);
+        }
+        records
+    }
+}
+
+impl Note {
+    /// Of a record.
+    pub(crate) fn sequence(&self) -> SequenceNumber {
+        self.words[0].parse().unwrap()
+    }
+
+    /// When it was noted, in milliseconds since 1970, where the child tells that.
+    pub(crate) fn time(&self) -> i64 {
+        self.words[0].parse().unwrap()
+    }
+}
+
+impl fmt::Display for Notes {
+    /// Without the records: how many there were between.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut records = 0;
+        for note in &self.0 {
+            if note.event == "record" {
+                records += 1;
+            } else {
+                let Note { child, event, shard, words } = note;
+                writeln!(f, "after {records:5} records: {child} {shard} {event} {words:?}")?;
+            }
+        }
+        Ok(())
+    }
+}

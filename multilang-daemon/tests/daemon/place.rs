@@ -1,0 +1,143 @@
+//! What a daemon works on: a stream, a table, a folder.
+
+use std::fs;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use lease_tests::dynamodb;
+use lease_tests::tools::tool;
+use tokio::time::sleep;
+
+use crate::daemon::Daemon;
+use crate::notes::Notes;
+use crate::stream::Stream;
+
+pub(crate) struct Place {
+    pub(crate) stream: Stream,
+    table: dynamodb::Server,
+    pub(crate) folder: PathBuf,
+    /// The command of its children.
+    command: String,
+    properties: String,
+    environment: Vec<(&'static str, String)>,
+}
+
+impl Place {
+    pub(crate) async fn of_shards(count: i32, command: impl Into<String>) -> Self {
+        static PLACES: AtomicU32 = AtomicU32::new(0);
+
+        let number = PLACES.fetch_add(1, Ordering::Relaxed);
+        let name = format!("multilang-{}-{number}", std::process::id());
+        let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name);
+        fs::create_dir_all(&folder).unwrap();
+        fs::write(folder.join("notes"), "").unwrap();
+        let stream = Stream::of_shards(count).await;
+        let table = dynamodb::Server::dynoxide().await;
+        let (command, properties, environment) = (command.into(), String::new(), Vec::new());
+        Self { stream, table, folder, command, properties, environment }
+    }
+
+    /// Adds lines to the properties of all daemons.
+    pub(crate) fn with(mut self, properties: &str) -> Self {
+        self.properties.push_str(properties);
+        self.properties.push('\n');
+        self
+    }
+
+    pub(crate) fn with_variable(mut self, name: &'static str, value: impl Into<String>) -> Self {
+        self.environment.push((name, value.into()));
+        self
+    }
+
+    pub(crate) fn run_by(&mut self, command: impl Into<String>) {
+        self.command = command.into();
+    }
+
+    /// Writes the properties of the daemon of this name.
+    pub(crate) fn properties(&self, name: &str) -> PathBuf {
+        let (kinesis, dynamodb) = (self.stream.address(), self.table.address());
+        let Self { command, properties, .. } = self;
+        let text = format!(
+            "executableName = {command}\napplicationName = shop\nstreamName = orders\n\
+             AwsCredentialsProvider = DefaultCredentialsProvider\nregionName = us-east-1\n\
+             kinesisEndpoint = http://{kinesis}\ndynamoDBEndpoint = http://{dynamodb}\n\
+             initialPositionInStream = TRIM_HORIZON\nworkerId = {name}\n\
+             failoverTimeMillis = 2000\nidleTimeBetweenReadsInMillis = 200\n\
+             shutdownGraceMillis = 20000\nsettleMillis = 200\n{properties}"
+        );
+        let file = self.folder.join(format!("{name}.properties"));
+        fs::write(&file, text).unwrap();
+        file
+    }
+
+    pub(crate) fn environment(&self) -> Vec<(&'static str, String)> {
+        let own = [
+            ("AWS_ACCESS_KEY_ID", "test".to_owned()),
+            ("AWS_SECRET_ACCESS_KEY", "test".to_owned()),
+            ("AWS_EC2_METADATA_DISABLED", "true".to_owned()),
+            ("HOME", self.folder.display().to_string()),
+            ("NOTES", self.folder.join("notes").display().to_string()),
+            ("RUST_LOG", "info,lease_kinesis=debug".to_owned()),
+        ];
+        own.into_iter().chain(self.environment.iter().cloned()).collect()
+    }
+
+    pub(crate) fn start(&self, name: &str) -> Daemon {
+        let file = self.properties(name);
+        let arguments = ["--properties-file".to_owned(), file.display().to_string()];
+        Daemon::start(BINARY, &arguments, self.environment())
+    }
+
+    pub(crate) fn dynamodb(&self) -> aws_sdk_dynamodb::Client {
+        self.table.client()
+    }
+
+    pub(crate) fn notes(&self) -> Notes {
+        Notes::read(&self.folder.join("notes"))
+    }
+
+    /// Waits until the children have noted what is wanted.
+    pub(crate) async fn until(
+        &self,
+        what: &str,
+        daemons: &[&Daemon],
+        so: impl Fn(&Notes) -> bool,
+    ) -> Notes {
+        for _ in 0..LOOKS {
+            let notes = self.notes();
+            if so(&notes) {
+                return notes;
+            }
+            sleep(BETWEEN_LOOKS).await;
+        }
+        let logs: Vec<_> = daemons.iter().map(|daemon| daemon.log()).collect();
+        panic!("not in time: {what}\n{}\n{}", self.notes(), logs.join("\n"));
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            drop(fs::remove_dir_all(&self.folder));
+        }
+    }
+}
+
+/// A script of the tests.
+pub(crate) fn script(name: &str) -> String {
+    format!("{}/tests/children/{name}", env!("CARGO_MANIFEST_DIR"))
+}
+
+/// The command of a child that speaks the protocol by hand.
+pub(crate) fn raw() -> Option<String> {
+    let python = tool("python3", &[])?;
+    Some(format!("{} -S -E -u {}", python.display(), script("raw.py")))
+}
+
+pub(crate) const BINARY: &str = env!("CARGO_BIN_EXE_multilang-daemon");
+
+pub(crate) const BETWEEN_LOOKS: Duration = Duration::from_millis(20);
+
+/// A minute: for machines that have much else to do.
+pub(crate) const LOOKS: u32 = 3_000;

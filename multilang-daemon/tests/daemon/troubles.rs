@@ -1,0 +1,99 @@
+//! Children that break the protocol: the others do not notice.
+
+use crate::daemon::is_there;
+use crate::notes::Notes;
+use crate::place::{Place, raw};
+
+/// Has one of two children misbehave once, until all is read; answers what is in the log.
+async fn trouble(which: &str, restarts: usize, properties: &str) -> Option<(Place, String)> {
+    let place = Place::of_shards(2, raw()?).await.with(properties);
+    let file = place.folder.join("trouble").display().to_string();
+    let place = place.with_variable("TROUBLE", which).with_variable("TROUBLED", "0");
+    let place = place.with_variable("TROUBLE_FILE", file);
+    let producer = place.stream.produce();
+    let daemon = place.start("one");
+    let begun = place.until("both begin", &[&daemon], |notes| notes.readers().len() == 2).await;
+    let in_trouble = |notes: &Notes| !notes.of("trouble").is_empty();
+    place.until("the trouble comes", &[&daemon], in_trouble).await;
+    producer.has_put_more(100).await;
+    let put = producer.end().await;
+    let total: usize = put.values().sum();
+    let notes = place.until("all is read", &[&daemon], |notes| notes.distinct() >= total).await;
+
+    notes.are_right(&put, &place.stream.shards().await);
+    assert_eq!(notes.of("begun").len(), 2 + restarts, "{notes}\n{}", daemon.log());
+    let other = |notes: &Notes| {
+        let mut readers = notes.readers().into_iter();
+        readers.find(|(shard, _)| !shard.ends_with('0')).map(|(_, child)| child)
+    };
+    assert_eq!(other(&notes), other(&begun), "the other child is the same\n{notes}");
+    assert!(daemon.most_memory() < 64 * 1024, "it had {} kB", daemon.most_memory());
+    let troubled = notes.of("trouble")[0].child;
+    assert_eq!(is_there(troubled), restarts == 0, "what has failed is killed, and nothing else");
+    let log = daemon.stop().await;
+    Some((place, log))
+}
+
+fn has(log: &str, text: &str) {
+    assert!(log.contains(text), "{text:?} is not in\n{log}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_flood_on_stderr_is_cut_and_keeps_nobody_waiting() {
+    let Some((_, log)) = trouble("floods stderr", 0, "").await else { return };
+    has(&log, "lines are dropped");
+    assert!(log.len() < 16 * 1024 * 1024, "{} bytes of log", log.len());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_child_that_hangs_is_killed_after_its_time() {
+    let Some((_, log)) = trouble("hangs", 1, "timeoutInSeconds = 2").await else { return };
+    has(&log, "child did not answer processRecords within 2s");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_child_that_dies_in_a_line_is_replaced() {
+    let Some((_, log)) = trouble("dies in a line", 1, "").await else { return };
+    has(&log, "child ended unasked, with exit status: 3");
+    has(&log, "is not JSON");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_child_that_closes_its_stdout_is_replaced() {
+    let Some((_, log)) = trouble("closes stdout", 1, "").await else { return };
+    has(&log, "it closed its stdout");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_child_that_answers_wrongly_is_replaced() {
+    let Some((_, log)) = trouble("answers wrongly", 1, "").await else { return };
+    has(&log, "child was told to processRecords, and answered for Some(\"initialize\")");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_line_that_is_too_long_is_passed_over() {
+    let Some((_, log)) = trouble("writes a long line", 0, "").await else { return };
+    has(&log, "the line has 13107200 bytes");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_no_text_is_passed_over() {
+    let Some((_, log)) = trouble("is not utf-8", 0, "").await else { return };
+    has(&log, "the line is not UTF-8");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_no_message_is_passed_over_and_told_some_times() {
+    let Some((_, log)) = trouble("is not json", 0, "").await else { return };
+    let told = log.matches("WARN").count();
+    assert!(log.contains("print number 0"), "{log}");
+    assert!(told < 20, "{told} warnings\n{log}");
+    has(&log, "lines=102");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_child_has_started_is_killed_with_it() {
+    let Some((place, _)) = trouble("starts another", 1, "").await else { return };
+    let started = std::fs::read_to_string(place.folder.join("trouble")).unwrap();
+    assert!(!is_there(started.trim().parse().unwrap()), "it goes on");
+}

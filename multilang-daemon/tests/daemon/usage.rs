@@ -1,0 +1,129 @@
+//! What is refused, and how.
+
+use std::process::{Command, Output};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use crate::place::BINARY;
+
+fn run(arguments: &[&str]) -> (Output, String) {
+    let mut command = Command::new(BINARY);
+    command.envs([("AWS_ACCESS_KEY_ID", "test"), ("AWS_SECRET_ACCESS_KEY", "test")]);
+    let output = command.args(arguments).output().unwrap();
+    let told = String::from_utf8(output.stderr.clone()).unwrap();
+    (output, told)
+}
+
+fn run_with(properties: &str) -> (Output, String) {
+    run(&["-p", &written(properties)])
+}
+
+fn written(properties: &str) -> String {
+    static FILES: AtomicU32 = AtomicU32::new(0);
+
+    let number = FILES.fetch_add(1, Ordering::Relaxed);
+    let name = format!("usage-{}-{number}.properties", std::process::id());
+    let file = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+    std::fs::write(&file, properties).unwrap();
+    file.display().to_string()
+}
+
+#[test]
+fn a_wrong_command_line_is_a_usage_error() {
+    for arguments in [&[][..], &["--fast"], &["-p"], &["-p", "a", "b"]] {
+        let (output, told) = run(arguments);
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {told}");
+        assert!(told.contains("--help"), "{told}");
+    }
+}
+
+#[test]
+fn help_and_the_version_are_told() {
+    let (help, _) = run(&["--help"]);
+    let (version, _) = run(&["--version"]);
+
+    assert!(help.status.success() && version.status.success());
+    assert!(String::from_utf8_lossy(&help.stdout).contains("--properties-file"));
+    let version = String::from_utf8_lossy(&version.stdout).into_owned();
+    assert_eq!(version.trim(), concat!("multilang-daemon ", env!("CARGO_PKG_VERSION")));
+}
+
+#[test]
+fn a_file_that_is_not_there_is_named() {
+    let (output, told) = run(&["-p", "/nowhere/orders.properties"]);
+
+    assert_eq!(output.status.code(), Some(2));
+    assert!(told.contains("/nowhere/orders.properties: there is none"), "{told}");
+    let (output, told) = run(&["-p", "orders.properties"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(told.contains("name it with its path"), "{told}");
+    let (output, told) = run(&["-p", env!("CARGO_TARGET_TMPDIR")]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(told.contains("it is a folder"), "{told}");
+}
+
+#[test]
+fn properties_that_are_wrong_are_all_told_and_nothing_is_begun() {
+    let (output, told) = run_with("applicationName = a b\nmaxRecords = 0\n");
+
+    assert_eq!(output.status.code(), Some(2));
+    for key in ["applicationName", "maxRecords", "executableName", "streamName", "Credentials"] {
+        assert!(told.contains(key), "{key} in {told}");
+    }
+}
+
+#[test]
+fn a_program_that_is_not_there_is_told_before_anything_is_begun() {
+    let (output, told) = run_with(
+        "executableName = no-such-program\napplicationName = a\nstreamName = b\n\
+         AwsCredentialsProvider = DefaultCredentialsProvider\n",
+    );
+
+    assert_eq!(output.status.code(), Some(1));
+    assert!(told.contains("there is no program no-such-program in any folder of PATH"), "{told}");
+}
+
+#[test]
+fn a_program_that_nobody_may_run_is_told_before_anything_is_begun() {
+    let program = format!("{}/usage-{}.py", env!("CARGO_TARGET_TMPDIR"), std::process::id());
+    std::fs::write(&program, "").unwrap();
+
+    let (output, told) = run_with(&format!(
+        "executableName = {program}\napplicationName = a\nstreamName = b\n\
+         AwsCredentialsProvider = DefaultCredentialsProvider\n"
+    ));
+
+    assert_eq!(output.status.code(), Some(1));
+    assert!(told.contains(&format!("chmod +x {program}")), "{told}");
+}
+
+#[test]
+fn where_there_are_no_credentials_that_is_what_is_told() {
+    let file = written(
+        "executableName = sh\napplicationName = a\nstreamName = b\nregionName = us-east-1\n\
+         AwsCredentialsProvider = DefaultCredentialsProvider\n\
+         kinesisEndpoint = http://127.0.0.1:9\ndynamoDBEndpoint = http://127.0.0.1:9\n",
+    );
+    let mut command = Command::new(BINARY);
+    command.env_clear().envs([("AWS_EC2_METADATA_DISABLED", "true"), ("HOME", "/nowhere")]);
+    command.env("PATH", std::env::var_os("PATH").unwrap());
+
+    let output = command.args(["-p", &file]).output().unwrap();
+
+    let told = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    let last = told.lines().last().unwrap();
+    assert!(last.contains("set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"), "{told}");
+}
+
+#[test]
+fn where_no_tables_are_to_be_had_it_is_told_which_place_was_asked() {
+    let (output, told) = run_with(
+        "executableName = sh\napplicationName = a\nstreamName = b\nregionName = us-east-1\n\
+         AwsCredentialsProvider = DefaultCredentialsProvider\n\
+         kinesisEndpoint = http://127.0.0.1:9\ndynamoDBEndpoint = http://127.0.0.1:9\n",
+    );
+
+    assert_eq!(output.status.code(), Some(1));
+    assert!(told.contains("dynamoDBEndpoint = http://127.0.0.1:9"), "{told}");
+    assert!(told.contains("not reached"), "{told}");
+}

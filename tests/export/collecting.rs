@@ -1,0 +1,231 @@
+//! From buckets through a pipeline into the buffer: nothing twice under two ids, nothing lost.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use lease_scheduler::export::{
+    Appended, Bucket, BucketSource, BucketStore, Capacity, EventBuffer, Exporter, Intake, Overflow,
+    Pipeline, PutIn, Scheduled, StopCause, Worked,
+};
+use serde_json::{Map, Value};
+
+use crate::world::{MINUTE, Minutes, World, event, everywhere_with_buckets};
+
+everywhere_with_buckets! {
+    a_job_sends_what_is_closed_and_removes_exactly_that
+    where_nothing_is_closed_nothing_is_sent_marked_or_removed
+    a_key_of_several_buckets_is_sent_once_with_its_latest_value
+    what_is_bad_is_left_out_and_does_not_block_the_rest
+    no_more_buckets_are_read_than_the_job_may
+    contents_of_many_buckets_are_unique
+    a_crash_before_the_buckets_are_removed_makes_the_same_events_again
+    a_full_buffer_stops_the_buckets_and_loses_nothing
+    a_full_buffer_leaves_buckets_alone_that_were_stopped_before
+}
+
+const CLOSED: Duration = Duration::from_secs(70);
+
+fn pipeline() -> Pipeline {
+    Pipeline::new(|entry, value| {
+        let value: i64 = value.parse().map_err(|_| format!("{value:?} is no number"))?;
+        let body = [("key", Value::from(entry.key.as_str())), ("value", value.into())];
+        Ok(body.map(|(name, value)| (name.to_owned(), value)).into_iter().collect())
+    })
+    .without_keys_containing(["/week", "/eternity"])
+}
+
+async fn exporter(world: &World, minutes: &Minutes) -> Exporter {
+    let source = BucketSource::new(Arc::clone(&minutes.buckets), pipeline());
+    world.enabled().await.with_source(source)
+}
+
+async fn put(minutes: &Minutes, changes: &[(&str, Option<&str>)]) -> u64 {
+    match minutes.buckets.put(changes).await.unwrap() {
+        PutIn::Bucket(bucket) => bucket.seconds(),
+        stopped @ PutIn::Stopped(_) => panic!("{stopped:?}"),
+    }
+}
+
+async fn run(exporter: &Exporter) -> lease_scheduler::export::Exported {
+    let scheduled = exporter.schedule_job().await.unwrap();
+    assert!(matches!(scheduled, Scheduled::Enqueued(_)), "{scheduled:?}");
+    match exporter.run_next_job(Duration::ZERO).await.unwrap() {
+        Worked::Done(_, exported) => exported,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// What arrived, by id; a repetition has to be the same.
+fn arrived(world: &World) -> BTreeMap<String, Map<String, Value>> {
+    let mut arrived = BTreeMap::new();
+    for (_, record) in world.sink.taken() {
+        for line in std::str::from_utf8(record.data()).unwrap().lines() {
+            let body: Map<String, Value> = serde_json::from_str(line).unwrap();
+            let id = body["event_id"].as_str().unwrap().to_owned();
+            let before = arrived.insert(id, body.clone());
+            assert!(before.is_none_or(|before| before == body), "the same id, another event");
+        }
+    }
+    arrived
+}
+
+fn values(world: &World) -> Vec<(String, i64)> {
+    let value = |body: &Map<String, Value>| {
+        (body["key"].as_str().unwrap().to_owned(), body["value"].as_i64().unwrap())
+    };
+    arrived(world).values().map(value).collect()
+}
+
+async fn a_job_sends_what_is_closed_and_removes_exactly_that(world: World, mut minutes: Minutes) {
+    let exporter = exporter(&world, &minutes).await;
+    let first = put(&minutes, &[("a", Some("1")), ("a/week", Some("7"))]).await;
+    minutes.pass(CLOSED).await;
+    put(&minutes, &[("b", Some("2"))]).await;
+
+    let exported = run(&exporter).await;
+
+    assert_eq!((exported.collected, exported.sent, exported.bad), (1, 1, 0));
+    assert_eq!(values(&world), [("a".to_owned(), 1)]);
+    assert!(arrived(&world).contains_key(&format!("{first}/a")));
+    assert_eq!(minutes.buckets.marker().await.unwrap().unwrap().seconds(), first);
+    minutes.pass(CLOSED).await;
+    assert_eq!(run(&exporter).await.sent, 1);
+    assert_eq!(values(&world), [("a".to_owned(), 1), ("b".to_owned(), 2)]);
+}
+
+async fn where_nothing_is_closed_nothing_is_sent_marked_or_removed(world: World, minutes: Minutes) {
+    let exporter = exporter(&world, &minutes).await;
+    put(&minutes, &[("a", Some("1"))]).await;
+
+    let exported = run(&exporter).await;
+
+    assert_eq!((exported.collected, exported.sent), (0, 0));
+    assert_eq!(world.sink.requests(), [0; 0]);
+    assert_eq!(minutes.buckets.marker().await.unwrap(), None);
+    assert_eq!(minutes.buckets.closed(9).await.unwrap(), []);
+}
+
+async fn a_key_of_several_buckets_is_sent_once_with_its_latest_value(
+    world: World,
+    mut minutes: Minutes,
+) {
+    let exporter = exporter(&world, &minutes).await;
+    put(&minutes, &[("a", Some("1")), ("b", Some("5"))]).await;
+    minutes.pass(MINUTE).await;
+    let second = put(&minutes, &[("a", Some("2"))]).await;
+    minutes.pass(CLOSED).await;
+
+    assert_eq!(run(&exporter).await.sent, 2);
+
+    assert_eq!(values(&world), [("b".to_owned(), 5), ("a".to_owned(), 2)]);
+    let stamp = &arrived(&world)[&format!("{second}/a")]["time_gen"];
+    let expected = Bucket::starting_at(second).time_gen();
+    assert_eq!(stamp.as_str(), Some(expected.as_str()));
+}
+
+async fn what_is_bad_is_left_out_and_does_not_block_the_rest(world: World, mut minutes: Minutes) {
+    let exporter = exporter(&world, &minutes).await;
+    put(&minutes, &[("a", Some("many")), ("b", None), ("c", Some("3"))]).await;
+    minutes.pass(CLOSED).await;
+
+    let exported = run(&exporter).await;
+
+    assert_eq!((exported.collected, exported.sent, exported.bad), (1, 1, 2));
+    assert_eq!(values(&world), [("c".to_owned(), 3)]);
+    assert_eq!(run(&exporter).await.bad, 0);
+}
+
+async fn no_more_buckets_are_read_than_the_job_may(world: World, mut minutes: Minutes) {
+    let source = BucketSource::new(Arc::clone(&minutes.buckets), pipeline()).with_most(2);
+    let exporter = world.enabled().await.with_source(source);
+    for number in ["1", "2", "3"] {
+        put(&minutes, &[(number, Some(number))]).await;
+        minutes.pass(MINUTE).await;
+    }
+    minutes.pass(CLOSED).await;
+
+    assert_eq!(run(&exporter).await.sent, 2);
+    assert_eq!(run(&exporter).await.sent, 1);
+}
+
+async fn contents_of_many_buckets_are_unique(world: World, mut minutes: Minutes) {
+    let exporter = exporter(&world, &minutes).await;
+    // Twenty buckets, as many as there may be at a time, each with a key of its own and one of all.
+    for round in 0..4 {
+        for number in 0..5 {
+            let own = format!("key-{round}-{number}");
+            put(&minutes, &[(&own, Some("1")), ("all", Some("1"))]).await;
+            minutes.pass(MINUTE).await;
+        }
+        minutes.pass(CLOSED).await;
+        assert_eq!(run(&exporter).await.sent, 6);
+    }
+
+    let values = values(&world);
+    let own: BTreeSet<_> = values.iter().filter(|(key, _)| key != "all").collect();
+    assert_eq!((own.len(), values.len()), (20, 24));
+}
+
+async fn a_crash_before_the_buckets_are_removed_makes_the_same_events_again(
+    world: World,
+    mut minutes: Minutes,
+) {
+    let exporter = exporter(&world, &minutes).await;
+    put(&minutes, &[("a", Some("1")), ("b", Some("2"))]).await;
+    let bucket = minutes.buckets.list(Bucket::MIN..=Bucket::MAX).await.unwrap()[0].0;
+    minutes.pass(CLOSED).await;
+    // What a run does that dies between the append and the removal; then others change.
+    let made = pipeline().run(minutes.buckets.read(bucket).await.unwrap());
+    let kept = world.buffer().append(&made.events).await.unwrap();
+    assert_eq!(kept, Appended::Kept { dropped: 0 });
+    put(&minutes, &[("a", Some("9"))]).await;
+
+    assert_eq!(run(&exporter).await.sent, 4);
+
+    // Each twice, and each time the same.
+    assert_eq!(values(&world), [("a".to_owned(), 1), ("b".to_owned(), 2)]);
+}
+
+async fn a_full_buffer_stops_the_buckets_and_loses_nothing(world: World, mut minutes: Minutes) {
+    let world = world.with_capacity(Capacity::new(3, Overflow::Pause).unwrap());
+    let exporter = exporter(&world, &minutes).await.with_least_per_job(1);
+    world.append(2).await;
+    put(&minutes, &[("a", Some("1")), ("b", Some("2"))]).await;
+    minutes.pass(CLOSED).await;
+
+    let exported = run(&exporter).await;
+
+    // What was pending is still sent.
+    assert_eq!((exported.collected, exported.sent), (0, 2));
+    let emergency = Intake::Stopped(StopCause::Emergency);
+    assert_eq!(minutes.buckets.intake().await.unwrap(), emergency);
+    assert_eq!(
+        minutes.buckets.put(&[("c", Some("3"))]).await.unwrap(),
+        PutIn::Stopped(StopCause::Emergency)
+    );
+
+    assert_eq!(run(&exporter).await.sent, 2);
+    put(&minutes, &[("c", Some("3"))]).await;
+    assert_eq!(minutes.buckets.intake().await.unwrap(), Intake::Open);
+}
+
+async fn a_full_buffer_leaves_buckets_alone_that_were_stopped_before(
+    world: World,
+    mut minutes: Minutes,
+) {
+    let world = world.with_capacity(Capacity::new(1, Overflow::Refuse).unwrap());
+    let exporter = exporter(&world, &minutes).await;
+    put(&minutes, &[("a", Some("1")), ("b", Some("2"))]).await;
+    let stopped = Intake::Stopped(StopCause::Operator);
+    minutes.buckets.set_intake(stopped).await.unwrap();
+    minutes.pass(CLOSED).await;
+    let _kept = world.buffer().append(&[event(1)]).await.unwrap();
+
+    let scheduled = exporter.schedule_job().await.unwrap();
+    assert!(matches!(scheduled, Scheduled::Enqueued(_)), "{scheduled:?}");
+    let worked = exporter.run_next_job(Duration::ZERO).await.unwrap();
+
+    assert!(matches!(worked, Worked::Done(..)), "{worked:?}");
+    assert_eq!(minutes.buckets.intake().await.unwrap(), stopped);
+}

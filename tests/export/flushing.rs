@@ -1,0 +1,201 @@
+//! What a flush sends, and what it leaves.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use lease_core::FencingToken;
+use lease_scheduler::ServiceError;
+use lease_scheduler::export::{
+    BufferedDeadLetters, Capacity, Event, EventBuffer, Fenced, Limits, MemoryBuffer, MemorySink,
+    Most, Overflow, Put, Record, Response, Sink,
+};
+use serde_json::Value;
+
+use crate::world::{World, event, everywhere, token};
+
+everywhere! {
+    part_of_a_record_is_sent
+    a_full_record_is_sent
+    nothing_is_sent_where_nothing_is_pending
+    a_limit_that_is_larger_sends_all
+    a_limit_that_is_smaller_keeps_the_rest
+    a_limit_of_nothing_sends_nothing
+    what_failed_counts_as_not_flushed_and_stays_pending
+    it_reads_piece_by_piece_and_packs_across_pieces
+    what_fits_into_no_record_is_buried_and_the_rest_goes_on
+    what_cannot_be_buried_stays_pending_and_the_rest_goes_on
+    equal_events_are_two_events
+    what_comes_meanwhile_is_the_next_flush_s
+}
+
+fn hundreds(world: World) -> World {
+    world.with_limits(Limits::FIREHOSE.with_events_per_record(100).unwrap())
+}
+
+async fn part_of_a_record_is_sent(world: World) {
+    let world = hundreds(world);
+    let exporter = world.enabled().await;
+    world.append(50).await;
+
+    assert_eq!(exporter.flush_pending_events(None).await.unwrap(), 50);
+
+    assert_eq!(world.sink.requests(), [1]);
+    assert_eq!(exporter.num_pending_events().await.unwrap(), 0);
+}
+
+async fn a_full_record_is_sent(world: World) {
+    let world = hundreds(world);
+    let exporter = world.enabled().await;
+    world.append(100).await;
+
+    assert_eq!(exporter.flush_pending_events(None).await.unwrap(), 100);
+
+    assert_eq!(world.sink.requests(), [1]);
+    assert_eq!(exporter.num_pending_events().await.unwrap(), 0);
+}
+
+async fn nothing_is_sent_where_nothing_is_pending(world: World) {
+    let exporter = world.enabled().await;
+
+    assert_eq!(exporter.flush_pending_events(None).await.unwrap(), 0);
+
+    assert_eq!(world.sink.requests(), [0; 0]);
+}
+
+async fn a_limit_that_is_larger_sends_all(world: World) {
+    let exporter = world.enabled().await;
+    world.append(5).await;
+
+    assert_eq!(exporter.flush_pending_events(Some(6)).await.unwrap(), 5);
+
+    assert_eq!(exporter.num_pending_events().await.unwrap(), 0);
+}
+
+async fn a_limit_that_is_smaller_keeps_the_rest(world: World) {
+    let exporter = world.enabled().await;
+    world.append(5).await;
+
+    assert_eq!(exporter.flush_pending_events(Some(2)).await.unwrap(), 2);
+
+    assert_eq!(exporter.num_pending_events().await.unwrap(), 3);
+    assert_eq!(world.arrived(), [1, 2]);
+}
+
+async fn a_limit_of_nothing_sends_nothing(world: World) {
+    let exporter = world.enabled().await;
+    world.append(5).await;
+
+    assert_eq!(exporter.flush_pending_events(Some(0)).await.unwrap(), 0);
+
+    assert_eq!(world.sink.requests(), [0; 0]);
+}
+
+async fn what_failed_counts_as_not_flushed_and_stays_pending(world: World) {
+    let exporter = world.enabled().await;
+    world.append(10).await;
+    // One record, and one answer for it.
+    world.sink.respond([Response::FailAt(vec![0])]);
+
+    assert_eq!(exporter.flush_pending_events(None).await.unwrap(), 0);
+
+    assert_eq!(world.sink.requests(), [1]);
+    assert_eq!(exporter.num_pending_events().await.unwrap(), 10);
+    let read = world.buffer().read(token(1 << 52), None, Most::new(100, 1 << 20)).await.unwrap();
+    let lightly_kept = (1..=10).map(event).collect::<Vec<_>>();
+    let Fenced::Done(read) = read else { panic!("stale") };
+    assert_eq!(
+        read.iter().map(|pending| pending.event().clone()).collect::<Vec<_>>(),
+        lightly_kept
+    );
+}
+
+async fn it_reads_piece_by_piece_and_packs_across_pieces(world: World) {
+    let world = hundreds(world);
+    let exporter = world.enabled().await.with_events_at_once(7);
+    world.append(250).await;
+
+    assert_eq!(exporter.flush_pending_events(None).await.unwrap(), 250);
+
+    let taken = world.sink.taken();
+    let lengths: Vec<_> = taken.iter().map(|(_, record)| record.ids().count()).collect();
+    assert_eq!(lengths, [100, 100, 50]);
+    assert_eq!(world.sink.requests(), [3]);
+}
+
+fn large(number: u64, bytes: usize) -> Event {
+    let id = format!("event-{number}").parse().unwrap();
+    Event::new(id, &Value::String("x".repeat(bytes))).unwrap()
+}
+
+async fn what_fits_into_no_record_is_buried_and_the_rest_goes_on(world: World) {
+    let dead = MemoryBuffer::new(Capacity::default());
+    let buried = Arc::new(BufferedDeadLetters::new(Arc::new(dead.clone())));
+    let exporter = world.enabled().await.with_dead_letters(buried);
+    let events = [event(1), large(2, 1000 * 1024), event(3)];
+    let _kept = world.buffer().append(&events).await.unwrap();
+
+    assert_eq!(exporter.flush_pending_events(None).await.unwrap(), 2);
+
+    assert_eq!(world.arrived(), [1, 3]);
+    assert_eq!(exporter.num_pending_events().await.unwrap(), 0);
+    assert_eq!(dead.pending().await.unwrap(), 1);
+}
+
+async fn what_cannot_be_buried_stays_pending_and_the_rest_goes_on(world: World) {
+    let full = MemoryBuffer::new(Capacity::new(1, Overflow::Refuse).unwrap());
+    let _kept = full.append(&[event(99)]).await.unwrap();
+    let nowhere = world.enabled().await;
+    let full =
+        nowhere.clone().with_dead_letters(Arc::new(BufferedDeadLetters::new(Arc::new(full))));
+    for exporter in [nowhere, full] {
+        let events = [large(1, 1000 * 1024), event(2)];
+        let _kept = world.buffer().append(&events).await.unwrap();
+
+        assert_eq!(exporter.flush_pending_events(None).await.unwrap(), 1);
+    }
+
+    assert_eq!(world.arrived(), [2, 2]);
+    assert_eq!(world.buffer().pending().await.unwrap(), 2);
+}
+
+async fn equal_events_are_two_events(world: World) {
+    let exporter = world.enabled().await;
+    let _kept = world.buffer().append(&[event(1), event(1)]).await.unwrap();
+    let _kept = world.buffer().append(&[event(1)]).await.unwrap();
+
+    assert_eq!(exporter.flush_pending_events(Some(1)).await.unwrap(), 1);
+    assert_eq!(exporter.num_pending_events().await.unwrap(), 2);
+
+    assert_eq!(exporter.flush_pending_events(None).await.unwrap(), 2);
+    assert_eq!(world.arrived(), [1, 1, 1]);
+}
+
+/// A sink during whose requests more events come.
+#[derive(Debug)]
+struct Busy(MemorySink, Arc<dyn EventBuffer>);
+
+#[async_trait]
+impl Sink for Busy {
+    fn limits(&self) -> Limits {
+        self.0.limits()
+    }
+
+    async fn put(&self, token: FencingToken, records: &[Record]) -> Result<Vec<Put>, ServiceError> {
+        let _kept = self.1.append(&[event(1), event(2)]).await?;
+        self.0.put(token, records).await
+    }
+}
+
+async fn what_comes_meanwhile_is_the_next_flush_s(world: World) {
+    world.enabled().await;
+    let one_each = world.sink.limits().with_events_per_record(1).unwrap();
+    let one_each = one_each.with_records_per_batch(1).unwrap();
+    let world = world.with_limits(one_each);
+    let sink = Busy(world.sink.clone(), world.buffer());
+    let exporter = world.exporter_to(Arc::new(sink));
+    world.append(3).await;
+
+    assert_eq!(exporter.flush_pending_events(None).await.unwrap(), 3);
+
+    assert_eq!(exporter.num_pending_events().await.unwrap(), 6);
+}

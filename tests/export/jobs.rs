@@ -1,0 +1,340 @@
+//! Jobs: what a worker does with the one it takes, and what becomes of one whose worker died.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use lease_core::{FencingToken, Handed};
+use lease_scheduler::ServiceError;
+use lease_scheduler::export::{
+    ExportError, Limits, Put, Record, Response, Scheduled, Sink, Worked,
+};
+use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
+
+use crate::world::{TTL, VISIBILITY, World, everywhere, key};
+
+everywhere! {
+    a_job_tells_how_many_events_it_has_sent
+    a_job_on_nothing_sends_nothing
+    a_job_runs_under_the_lease_that_it_carries
+    a_job_frees_the_lease_and_leaves_the_queue
+    a_job_whose_sink_fails_frees_the_lease
+    a_job_whose_sink_panics_frees_the_lease
+    a_job_that_is_dropped_frees_the_lease_and_comes_again
+    a_hand_over_is_adopted_once
+    a_job_that_waited_too_long_obtains_the_lease_anew
+    a_job_returns_to_the_queue_while_somebody_else_exports
+    a_job_that_export_was_disabled_for_is_removed
+    what_is_no_job_does_not_block_the_queue
+    an_export_that_takes_long_keeps_its_lease_and_its_job
+    an_export_that_lost_its_lease_stops_and_its_job_comes_again
+    workers_stop_after_the_job_at_hand
+}
+
+async fn schedule(world: &World) {
+    let scheduled = world.exporter().schedule_job().await.unwrap();
+    assert!(matches!(scheduled, Scheduled::Enqueued(_)), "{scheduled:?}");
+}
+
+async fn is_free(world: &World) -> bool {
+    world.locker().holder(&key()).await.unwrap().is_none()
+}
+
+async fn a_job_tells_how_many_events_it_has_sent(world: World) {
+    let exporter = world.enabled().await;
+    world.append(12).await;
+    schedule(&world).await;
+
+    let worked = exporter.run_next_job(Duration::ZERO).await.unwrap();
+
+    assert_eq!(worked.to_string(), "job 1: 12 events have been sent");
+}
+
+async fn a_job_on_nothing_sends_nothing(world: World) {
+    let exporter = world.enabled().await;
+    schedule(&world).await;
+
+    let worked = exporter.run_next_job(Duration::ZERO).await.unwrap();
+
+    assert_eq!(worked.to_string(), "job 1: 0 events have been sent");
+    assert_eq!(world.sink.requests(), [0; 0]);
+}
+
+async fn a_job_runs_under_the_lease_that_it_carries(world: World) {
+    let exporter = world.enabled().await;
+    world.append(1).await;
+    schedule(&world).await;
+    let handed = world.locker().holder(&key()).await.unwrap().unwrap();
+
+    let worked = exporter.run_next_job(Duration::ZERO).await.unwrap();
+
+    assert!(matches!(worked, Worked::Done(..)), "{worked:?}");
+    assert!(world.sink.taken()[0].0 > handed.token);
+}
+
+async fn a_job_frees_the_lease_and_leaves_the_queue(world: World) {
+    let exporter = world.enabled().await;
+    world.append(1).await;
+    schedule(&world).await;
+
+    let worked = exporter.run_next_job(Duration::ZERO).await.unwrap();
+
+    assert!(matches!(worked, Worked::Done(..)), "{worked:?}");
+    assert!(is_free(&world).await);
+    assert_eq!(world.queue().count().await.unwrap(), 0);
+    schedule(&world).await;
+}
+
+async fn a_job_whose_sink_fails_frees_the_lease(world: World) {
+    let exporter = world.enabled().await;
+    world.append(1).await;
+    world.sink.respond([Response::Unavailable]);
+    schedule(&world).await;
+
+    let worked = exporter.run_next_job(Duration::ZERO).await.unwrap();
+
+    assert!(matches!(&worked, Worked::Done(_, exported) if exported.failed == 1), "{worked:?}");
+    assert!(is_free(&world).await);
+    assert_eq!(exporter.num_pending_events().await.unwrap(), 1);
+}
+
+#[derive(Debug)]
+struct Panics;
+
+#[async_trait::async_trait]
+impl Sink for Panics {
+    fn limits(&self) -> Limits {
+        Limits::FIREHOSE
+    }
+
+    async fn put(&self, _: FencingToken, _: &[Record]) -> Result<Vec<Put>, ServiceError> {
+        panic!("as the test says");
+    }
+}
+
+async fn a_job_whose_sink_panics_frees_the_lease(world: World) {
+    world.enabled().await;
+    let exporter = world.exporter_to(Arc::new(Panics));
+    world.append(1).await;
+    schedule(&world).await;
+
+    let panicked = tokio::spawn(async move { exporter.run_next_job(Duration::ZERO).await }).await;
+
+    assert!(panicked.is_err_and(|error| error.is_panic()));
+    // Freed in the background, long before its ttl.
+    let locker = world.locker();
+    let waited = timeout(TTL / 2, locker.wait_until_obtained(&key())).await;
+    drop(waited.unwrap().unwrap());
+    locker.close().await;
+    let again = world.exporter().run_next_job(VISIBILITY * 4).await.unwrap();
+    assert!(matches!(&again, Worked::Done(_, exported) if exported.sent == 1), "{again:?}");
+}
+
+async fn a_job_that_is_dropped_frees_the_lease_and_comes_again(world: World) {
+    let exporter = world.enabled().await;
+    world.append(1).await;
+    world.sink.respond([Response::Hang]);
+    schedule(&world).await;
+
+    let dropped = timeout(TTL / 4, exporter.run_next_job(Duration::ZERO)).await;
+
+    assert!(dropped.is_err());
+    let waited = timeout(TTL / 2, world.locker().wait_until_obtained(&key())).await;
+    let lease = waited.unwrap().unwrap();
+    lease.release().await.unwrap();
+    let again = exporter.run_next_job(VISIBILITY * 4).await.unwrap();
+    assert!(matches!(&again, Worked::Done(_, exported) if exported.sent == 1), "{again:?}");
+}
+
+async fn a_hand_over_is_adopted_once(world: World) {
+    let exporter = world.enabled().await;
+    world.append(1).await;
+    schedule(&world).await;
+    let queue = world.queue();
+    // Its worker takes it, adopts its lease, and dies; the lease ends with it.
+    let delivery = queue.take(Duration::ZERO).await.unwrap().unwrap();
+    let job: serde_json::Value = serde_json::from_str(delivery.body()).unwrap();
+    let handed: lease_core::HandOver = serde_json::from_value(job["hand_over"].clone()).unwrap();
+    let lease = world.locker().resume(handed.clone()).await.unwrap().unwrap();
+    assert!(world.locker().resume(handed).await.unwrap().is_none());
+    lease.abandon();
+
+    // The job comes again before the lease has run out, and after that.
+    let held = exporter.run_next_job(VISIBILITY * 2).await.unwrap();
+    assert!(matches!(held, Worked::Returned(..)), "{held:?}");
+    let mut worked = held;
+    for _ in 0..10 {
+        if matches!(worked, Worked::Done(..)) {
+            break;
+        }
+        worked = exporter.run_next_job(TTL).await.unwrap();
+    }
+    assert!(matches!(&worked, Worked::Done(_, exported) if exported.sent == 1), "{worked:?}");
+}
+
+async fn a_job_that_waited_too_long_obtains_the_lease_anew(world: World) {
+    let exporter = world.enabled().await;
+    world.append(1).await;
+    let short = exporter.clone().with_hand_over_wait(Duration::from_millis(100)).unwrap();
+    let scheduled = short.schedule_job().await.unwrap();
+    assert!(matches!(scheduled, Scheduled::Enqueued(_)), "{scheduled:?}");
+
+    // The hand-over has run out once somebody else can have the lease.
+    let lease = world.locker().wait_until_obtained(&key()).await.unwrap();
+    lease.release().await.unwrap();
+    let worked = exporter.run_next_job(Duration::ZERO).await.unwrap();
+
+    assert!(matches!(&worked, Worked::Done(_, exported) if exported.sent == 1), "{worked:?}");
+}
+
+async fn a_job_returns_to_the_queue_while_somebody_else_exports(world: World) {
+    let exporter = world.enabled().await;
+    world.append(1).await;
+    let short = exporter.clone().with_hand_over_wait(Duration::from_millis(100)).unwrap();
+    let _scheduled = short.schedule_job().await.unwrap();
+    let other = world.locker().wait_until_obtained(&key()).await.unwrap();
+
+    let worked = exporter.run_next_job(Duration::ZERO).await.unwrap();
+
+    let Worked::Returned(_, holder) = &worked else { panic!("{worked:?}") };
+    assert_eq!(holder.token, other.token());
+    assert_eq!(world.queue().count().await.unwrap(), 1);
+    assert_eq!(world.sink.requests(), [0; 0]);
+    assert!(other.is_held());
+    other.release().await.unwrap();
+    let again = exporter.run_next_job(Duration::from_secs(3)).await.unwrap();
+    assert!(matches!(&again, Worked::Done(_, exported) if exported.sent == 1), "{again:?}");
+}
+
+async fn a_job_that_export_was_disabled_for_is_removed(world: World) {
+    let exporter = world.enabled().await;
+    world.append(1).await;
+    schedule(&world).await;
+    exporter.disable().await.unwrap();
+
+    let worked = exporter.run_next_job(Duration::ZERO).await.unwrap();
+
+    assert!(matches!(worked, Worked::Disabled(_)), "{worked:?}");
+    assert!(is_free(&world).await);
+    assert_eq!(world.queue().count().await.unwrap(), 0);
+    assert_eq!(exporter.num_pending_events().await.unwrap(), 1);
+}
+
+async fn what_is_no_job_does_not_block_the_queue(world: World) {
+    let exporter = world.enabled().await;
+    world.append(1).await;
+    world.queue().enqueue("{\"hand_over\": 7}").await.unwrap();
+    schedule(&world).await;
+
+    let first = exporter.run_next_job(Duration::ZERO).await.unwrap();
+    let second = exporter.run_next_job(Duration::ZERO).await.unwrap();
+
+    assert!(matches!(first, Worked::Unreadable(_)), "{first:?}");
+    assert!(matches!(second, Worked::Done(..)), "{second:?}");
+    assert_eq!(world.queue().count().await.unwrap(), 0);
+}
+
+/// A sink that takes its time.
+#[derive(Debug)]
+struct Slow(lease_scheduler::export::MemorySink, Duration);
+
+#[async_trait::async_trait]
+impl Sink for Slow {
+    fn limits(&self) -> Limits {
+        self.0.limits()
+    }
+
+    async fn put(&self, token: FencingToken, records: &[Record]) -> Result<Vec<Put>, ServiceError> {
+        tokio::time::sleep(self.1).await;
+        self.0.put(token, records).await
+    }
+}
+
+async fn an_export_that_takes_long_keeps_its_lease_and_its_job(world: World) {
+    world.enabled().await;
+    world.append(1).await;
+    // Longer than the lease lasts by itself, and than a job is out of sight.
+    let slow = world.exporter_to(Arc::new(Slow(world.sink.clone(), TTL * 3 / 2)));
+    schedule(&world).await;
+
+    let other = world.exporter();
+    let meanwhile = async {
+        let worked = other.run_next_job(VISIBILITY * 2).await.unwrap();
+        assert!(matches!(worked, Worked::Idle), "{worked:?}");
+        assert_eq!(other.flush_pending_events(None).await.unwrap(), 0);
+    };
+    // The worker has the job before anybody else looks for one.
+    let working = async {
+        let worked = slow.run_next_job(Duration::ZERO).await.unwrap();
+        assert!(matches!(&worked, Worked::Done(_, exported) if exported.sent == 1), "{worked:?}");
+    };
+    let taken = async {
+        assert_eq!(world.queue().take(Duration::ZERO).await.unwrap(), None);
+        meanwhile.await;
+    };
+    let mut working = std::pin::pin!(working);
+    tokio::select! {
+        biased;
+        () = &mut working => panic!("the sink is slow"),
+        () = tokio::time::sleep(VISIBILITY / 5) => (),
+    }
+    tokio::join!(working, taken);
+
+    assert_eq!(world.arrived(), [1]);
+    assert_eq!(world.queue().count().await.unwrap(), 0);
+}
+
+/// A sink during whose first request somebody else is granted the lease, and exports.
+#[derive(Debug)]
+struct Overtaken(
+    lease_scheduler::export::MemorySink,
+    Arc<dyn lease_scheduler::export::EventBuffer>,
+);
+
+#[async_trait::async_trait]
+impl Sink for Overtaken {
+    fn limits(&self) -> Limits {
+        self.0.limits()
+    }
+
+    async fn put(&self, token: FencingToken, records: &[Record]) -> Result<Vec<Put>, ServiceError> {
+        let later = FencingToken::new(token.get() + 1).unwrap();
+        let most = lease_scheduler::export::Most::new(1, 1);
+        let _seen = self.1.read(later, None, most).await?;
+        self.0.put(token, records).await
+    }
+}
+
+async fn an_export_that_lost_its_lease_stops_and_its_job_comes_again(world: World) {
+    world.enabled().await;
+    world.append(3).await;
+    let exporter = world.exporter_to(Arc::new(Overtaken(world.sink.clone(), world.buffer())));
+    schedule(&world).await;
+
+    let error = exporter.run_next_job(Duration::ZERO).await.unwrap_err();
+
+    assert!(matches!(error, ExportError::Overtaken { .. }), "{error:?}");
+    assert_eq!(exporter.num_pending_events().await.unwrap(), 3, "a former holder removes nothing");
+    assert_eq!(world.queue().count().await.unwrap(), 1);
+}
+
+async fn workers_stop_after_the_job_at_hand(world: World) {
+    let exporter = world.enabled().await;
+    world.append(5).await;
+    schedule(&world).await;
+    let stop = CancellationToken::new();
+
+    let working = exporter.run_jobs(&stop);
+    let stopping = async {
+        while !is_free(&world).await || world.queue().count().await.unwrap() > 0 {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        stop.cancel();
+    };
+    tokio::join!(working, stopping);
+
+    assert_eq!(world.arrived(), [1, 2, 3, 4, 5]);
+    let lease = world.locker().wait_until_obtained(&key()).await.unwrap();
+    let handed = lease.hand_over(TTL).await.unwrap();
+    assert!(matches!(handed, Handed::Over(_)));
+}

@@ -1,0 +1,108 @@
+//! What an operator may do, and what is refused.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use lease_scheduler::export::{
+    BucketSource, BucketStore, Exporter, Flushed, Intake, Operator, Pipeline, PutIn, Refusal,
+    StopCause,
+};
+use serde_json::Map;
+
+use crate::world::{Minutes, World, everywhere_with_buckets};
+
+everywhere_with_buckets! {
+    the_intake_is_not_opened_while_export_is_disabled
+    export_is_not_disabled_while_the_intake_is_open
+    deleting_all_stops_the_intake_first
+    without_buckets_the_buffer_is_the_intake
+    pending_events_are_told_and_flushed
+    an_emergency_is_told_from_a_stop
+}
+
+fn with_buckets(world: &World, minutes: &Minutes) -> Exporter {
+    let pipeline = Pipeline::new(|_, _| Ok(Map::new()));
+    let source = BucketSource::new(Arc::clone(&minutes.buckets), pipeline);
+    world.exporter().with_source(source)
+}
+
+async fn the_intake_is_not_opened_while_export_is_disabled(world: World, minutes: Minutes) {
+    let exporter = with_buckets(&world, &minutes);
+    let operator = Operator::new(&exporter);
+    operator.stop_intake().await.unwrap();
+
+    assert_eq!(operator.open_intake().await.unwrap(), Err(Refusal::ExportIsDisabled));
+    assert_eq!(operator.intake().await.unwrap(), Intake::Stopped(StopCause::Operator));
+
+    operator.enable().await.unwrap();
+    assert_eq!(operator.open_intake().await.unwrap(), Ok(()));
+    assert_eq!(operator.intake().await.unwrap(), Intake::Open);
+}
+
+async fn export_is_not_disabled_while_the_intake_is_open(world: World, minutes: Minutes) {
+    let exporter = with_buckets(&world, &minutes);
+    let operator = Operator::new(&exporter);
+    operator.enable().await.unwrap();
+
+    assert_eq!(operator.disable().await.unwrap(), Err(Refusal::IntakeIsOpen));
+    assert!(operator.is_enabled().await.unwrap());
+
+    operator.stop_intake().await.unwrap();
+    assert_eq!(operator.disable().await.unwrap(), Ok(()));
+    assert!(!operator.is_enabled().await.unwrap());
+}
+
+async fn deleting_all_stops_the_intake_first(world: World, mut minutes: Minutes) {
+    let exporter = with_buckets(&world, &minutes);
+    let operator = Operator::new(&exporter);
+    for _ in 0..2 {
+        let _put = minutes.buckets.put(&[("a", Some("1")), ("b", Some("2"))]).await.unwrap();
+        minutes.pass(Duration::from_mins(1)).await;
+    }
+    let counts: Vec<_> = operator.list().await.unwrap().iter().map(|(_, count)| *count).collect();
+    assert_eq!(counts, [2, 2]);
+
+    assert_eq!(operator.delete().await.unwrap(), 2);
+
+    assert_eq!(operator.list().await.unwrap(), []);
+    assert_eq!(operator.intake().await.unwrap(), Intake::Stopped(StopCause::Operator));
+    let put_in = minutes.buckets.put(&[("a", Some("1"))]).await.unwrap();
+    assert_eq!(put_in, PutIn::Stopped(StopCause::Operator));
+}
+
+async fn without_buckets_the_buffer_is_the_intake(world: World, _: Minutes) {
+    let exporter = world.exporter();
+    let operator = Operator::new(&exporter);
+    world.append(3).await;
+
+    assert_eq!(operator.delete().await.unwrap(), 3);
+
+    assert_eq!(operator.pending().await.unwrap(), 0);
+    assert_eq!(operator.intake().await.unwrap(), Intake::Stopped(StopCause::Operator));
+    assert_eq!(operator.list().await.unwrap(), []);
+}
+
+async fn pending_events_are_told_and_flushed(world: World, minutes: Minutes) {
+    let exporter = with_buckets(&world, &minutes);
+    let operator = Operator::new(&exporter);
+    world.append(3).await;
+    assert!(matches!(operator.flush(None).await.unwrap(), Flushed::Disabled));
+
+    operator.enable().await.unwrap();
+    let flushed = operator.flush(Some(2)).await.unwrap();
+
+    assert!(matches!(flushed, Flushed::Done(exported) if exported.sent == 2));
+    assert_eq!(operator.pending().await.unwrap(), 1);
+}
+
+async fn an_emergency_is_told_from_a_stop(world: World, minutes: Minutes) {
+    let exporter = with_buckets(&world, &minutes);
+    let operator = Operator::new(&exporter);
+    assert!(!operator.is_emergency().await.unwrap());
+
+    minutes.buckets.set_intake(Intake::Stopped(StopCause::Emergency)).await.unwrap();
+    assert!(operator.is_emergency().await.unwrap());
+
+    operator.stop_intake().await.unwrap();
+    assert!(!operator.is_emergency().await.unwrap());
+}

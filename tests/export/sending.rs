@@ -1,0 +1,189 @@
+//! What a job sends: how much in how many requests, and what stays pending.
+
+use std::time::Duration;
+
+use lease_scheduler::export::{Exported, Exporter, Limits, Response, Retries, Scheduled, Worked};
+
+use crate::world::{World, everywhere};
+
+everywhere! {
+    less_than_a_record_waits_for_more
+    exactly_one_record_is_sent
+    two_records_are_one_request
+    six_records_are_two_requests
+    a_failed_record_stays_pending
+    a_failed_request_stays_pending_and_others_go_on
+    only_what_failed_of_a_batch_is_sent_again
+    what_fails_for_ever_is_given_up_after_a_bound
+    a_sink_that_takes_nothing_is_given_up_until_the_next_run
+    a_lost_answer_sends_again_with_the_same_ids
+    an_answer_of_another_length_is_refused
+}
+
+/// Ten events per record, five records per request: as the earlier exporter had 1,000 and 5.
+fn tens(world: World) -> World {
+    world.with_limits(
+        Limits::FIREHOSE
+            .with_events_per_record(10)
+            .and_then(|limits| limits.with_records_per_batch(5))
+            .unwrap(),
+    )
+}
+
+/// Has a job run.
+async fn run(exporter: &Exporter) -> Exported {
+    let scheduled = exporter.schedule_job().await.unwrap();
+    assert!(matches!(scheduled, Scheduled::Enqueued(_)), "{scheduled:?}");
+    match exporter.run_next_job(Duration::ZERO).await.unwrap() {
+        Worked::Done(_, exported) => exported,
+        other => panic!("{other:?}"),
+    }
+}
+
+async fn less_than_a_record_waits_for_more(world: World) {
+    let world = tens(world);
+    let exporter = world.enabled().await.with_least_per_job(10);
+    world.append(9).await;
+
+    assert_eq!(run(&exporter).await.sent, 0);
+
+    assert_eq!(world.sink.requests(), [0; 0]);
+    assert_eq!(exporter.num_pending_events().await.unwrap(), 9);
+}
+
+async fn exactly_one_record_is_sent(world: World) {
+    let world = tens(world);
+    let exporter = world.enabled().await.with_least_per_job(10);
+    world.append(10).await;
+
+    assert_eq!(run(&exporter).await.sent, 10);
+
+    assert_eq!(world.sink.requests(), [1]);
+    assert_eq!(exporter.num_pending_events().await.unwrap(), 0);
+}
+
+async fn two_records_are_one_request(world: World) {
+    let world = tens(world);
+    let exporter = world.enabled().await;
+    world.append(20).await;
+
+    assert_eq!(run(&exporter).await.sent, 20);
+
+    assert_eq!(world.sink.requests(), [2]);
+}
+
+async fn six_records_are_two_requests(world: World) {
+    let world = tens(world);
+    let exporter = world.enabled().await;
+    world.append(60).await;
+
+    assert_eq!(run(&exporter).await.sent, 60);
+
+    assert_eq!(world.sink.requests(), [5, 1]);
+    assert_eq!(world.arrived(), (1..=60).collect::<Vec<_>>());
+}
+
+async fn a_failed_record_stays_pending(world: World) {
+    let world = tens(world);
+    let exporter = world.enabled().await;
+    world.append(30).await;
+    world.sink.respond([Response::FailAt(vec![1])]);
+
+    let exported = run(&exporter).await;
+
+    assert_eq!((exported.sent, exported.failed), (20, 10));
+    assert_eq!(exporter.num_pending_events().await.unwrap(), 10);
+    assert_eq!(run(&exporter).await.sent, 10);
+    let mut arrived = world.arrived();
+    arrived.sort_unstable();
+    assert_eq!(arrived, (1..=30).collect::<Vec<_>>());
+}
+
+async fn a_failed_request_stays_pending_and_others_go_on(world: World) {
+    let world = tens(world);
+    let exporter = world.enabled().await;
+    world.append(110).await;
+    world.sink.respond([Response::TakeAll, Response::Unavailable]);
+
+    let exported = run(&exporter).await;
+
+    assert_eq!((exported.sent, exported.failed), (60, 50));
+    assert_eq!(exported.sink_error.unwrap().to_string(), "sink did not answer");
+    assert_eq!(world.sink.requests(), [5, 5, 1]);
+    assert_eq!(exporter.num_pending_events().await.unwrap(), 50);
+}
+
+fn twice() -> Retries {
+    Retries::new(2, Duration::from_millis(1), Duration::from_millis(2)).unwrap()
+}
+
+async fn only_what_failed_of_a_batch_is_sent_again(world: World) {
+    let world = tens(world);
+    let exporter = world.enabled().await.with_retries(twice());
+    world.append(50).await;
+    world.sink.respond([Response::FailAt(vec![1, 3]), Response::FailAt(vec![0])]);
+
+    assert_eq!(run(&exporter).await.sent, 50);
+
+    assert_eq!(world.sink.requests(), [5, 2, 1]);
+    let mut arrived = world.arrived();
+    arrived.sort_unstable();
+    assert_eq!(arrived, (1..=50).collect::<Vec<_>>());
+}
+
+async fn what_fails_for_ever_is_given_up_after_a_bound(world: World) {
+    let world = tens(world);
+    let exporter = world.enabled().await.with_retries(twice());
+    world.append(20).await;
+    let first_fails = || Response::FailAt(vec![0]);
+    world.sink.respond([first_fails(), first_fails(), first_fails()]);
+
+    let exported = run(&exporter).await;
+
+    assert_eq!((exported.sent, exported.failed), (10, 10));
+    assert_eq!(world.sink.requests(), [2, 1, 1]);
+    assert_eq!(exporter.num_pending_events().await.unwrap(), 10);
+}
+
+async fn a_sink_that_takes_nothing_is_given_up_until_the_next_run(world: World) {
+    let world = tens(world);
+    let exporter = world.enabled().await;
+    world.append(500).await;
+    world.sink.respond(vec![Response::FailAll; 3]);
+
+    let exported = run(&exporter).await;
+
+    assert_eq!((exported.sent, exported.failed), (0, 150));
+    assert_eq!(world.sink.requests(), [5, 5, 5]);
+    assert_eq!(exporter.num_pending_events().await.unwrap(), 500);
+}
+
+async fn a_lost_answer_sends_again_with_the_same_ids(world: World) {
+    let world = tens(world);
+    let exporter = world.enabled().await.with_retries(twice());
+    world.append(2).await;
+    world.sink.respond([Response::LoseAnswer]);
+
+    assert_eq!(run(&exporter).await.sent, 2);
+
+    assert_eq!(world.arrived(), [1, 2, 1, 2]);
+    let taken = world.sink.taken();
+    assert_eq!(taken[0], taken[1]);
+}
+
+async fn an_answer_of_another_length_is_refused(world: World) {
+    let world = tens(world);
+    let exporter = world.enabled().await.with_retries(twice());
+    for answers in [0, 1, 3] {
+        world.append(20).await;
+        world.sink.respond([Response::Answers(answers)]);
+
+        let exported = run(&exporter).await;
+
+        assert_eq!((exported.sent, exported.failed), (0, 20), "{answers} answers for 2 records");
+        let error = exported.sink_error.unwrap();
+        assert_eq!(error.to_string(), "sink said what cannot be read");
+        assert_eq!(exporter.num_pending_events().await.unwrap(), 20);
+        assert_eq!(run(&exporter).await.sent, 20);
+    }
+}

@@ -1,0 +1,279 @@
+//! Where a story takes place: leases, events, jobs and buckets, all on one server, or in memory.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use lease_core::{FencingToken, LeaseKey, LeaseOptions, LeaseTable, Locker, micros_since_1970};
+use lease_memory::MemoryStore;
+use lease_redis::RedisStore;
+use lease_scheduler::export::{
+    Appended, BucketOptions, BucketStore, Capacity, Event, EventBuffer, Exporter, Limits,
+    MemoryBuckets, MemoryBuffer, MemorySink, Parts, RedisBuckets, RedisBuffer, Retries, Sink,
+};
+use lease_scheduler::queue::{JobQueue, MemoryQueue, RedisQueue};
+use lease_scheduler::{RedisLink, TableSwitch};
+use lease_tests::redis::{RedisServer, until};
+use serde_json::json;
+
+/// Runs each story in memory, in paused time, and on a Redis of its own.
+macro_rules! everywhere {
+    ($($story:ident)*) => {
+        mod in_memory {
+            $(
+                #[tokio::test(start_paused = true)]
+                async fn $story() {
+                    super::$story(crate::world::World::in_memory()).await;
+                }
+            )*
+        }
+        mod on_redis {
+            $(
+                #[tokio::test(flavor = "multi_thread")]
+                async fn $story() {
+                    if let Some(world) = crate::world::World::on_redis().await {
+                        super::$story(world).await;
+                    }
+                }
+            )*
+        }
+    };
+}
+pub(crate) use everywhere;
+
+pub(crate) struct World {
+    pub(crate) sink: MemorySink,
+    place: Place,
+    capacity: Capacity,
+    limits: Limits,
+}
+
+enum Place {
+    Memory { store: MemoryStore, buffer: MemoryBuffer, queue: MemoryQueue },
+    Redis { _server: RedisServer, store: RedisStore, link: RedisLink },
+}
+
+impl World {
+    pub(crate) fn in_memory() -> Self {
+        let place = Place::Memory {
+            store: MemoryStore::new(),
+            buffer: MemoryBuffer::new(Capacity::default()),
+            queue: MemoryQueue::new(VISIBILITY),
+        };
+        Self::at(place)
+    }
+
+    pub(crate) async fn on_redis() -> Option<Self> {
+        if !lease_tests::redis::available() {
+            return None;
+        }
+        Some(Self::on(RedisServer::start()).await)
+    }
+
+    async fn on(server: RedisServer) -> Self {
+        let store = RedisStore::connect(&server.url()).await.unwrap();
+        let link = link(&server).await;
+        Self::at(Place::Redis { _server: server, store, link })
+    }
+
+    fn at(place: Place) -> Self {
+        let limits = Limits::FIREHOSE;
+        let sink = MemorySink::new(limits);
+        Self { sink, place, capacity: Capacity::default(), limits }
+    }
+
+    pub(crate) fn with_capacity(mut self, capacity: Capacity) -> Self {
+        self.capacity = capacity;
+        if let Place::Memory { buffer, .. } = &mut self.place {
+            *buffer = MemoryBuffer::new(capacity);
+        }
+        self
+    }
+
+    pub(crate) fn with_limits(mut self, limits: Limits) -> Self {
+        self.limits = limits;
+        self.sink = MemorySink::new(limits);
+        self
+    }
+
+    pub(crate) fn table(&self) -> Arc<dyn LeaseTable> {
+        match &self.place {
+            Place::Memory { store, .. } => Arc::new(store.clone()),
+            Place::Redis { store, .. } => Arc::new(store.clone()),
+        }
+    }
+
+    pub(crate) fn buffer(&self) -> Arc<dyn EventBuffer> {
+        match &self.place {
+            Place::Memory { buffer, .. } => Arc::new(buffer.clone()),
+            Place::Redis { link, .. } => {
+                Arc::new(RedisBuffer::new(link.clone(), "orders", self.capacity))
+            }
+        }
+    }
+
+    pub(crate) fn queue(&self) -> Arc<dyn JobQueue> {
+        match &self.place {
+            Place::Memory { queue, .. } => Arc::new(queue.clone()),
+            Place::Redis { link, .. } => {
+                Arc::new(RedisQueue::new(link.clone(), "orders", VISIBILITY))
+            }
+        }
+    }
+
+    /// The locker of another process.
+    pub(crate) fn locker(&self) -> Locker {
+        let options = LeaseOptions::new(TTL).unwrap();
+        Locker::new(self.table()).with_options(options)
+    }
+
+    /// Another process that exports.
+    pub(crate) fn exporter(&self) -> Exporter {
+        self.exporter_to(Arc::new(self.sink.clone()))
+    }
+
+    pub(crate) fn exporter_to(&self, sink: Arc<dyn Sink>) -> Exporter {
+        self.exporter_of(self.queue(), self.buffer(), sink)
+    }
+
+    pub(crate) fn exporter_of(
+        &self,
+        queue: Arc<dyn JobQueue>,
+        buffer: Arc<dyn EventBuffer>,
+        sink: Arc<dyn Sink>,
+    ) -> Exporter {
+        let locker = self.locker();
+        let switch = TableSwitch::new("export/enabled".parse().unwrap(), &locker, self.table());
+        let parts = Parts { switch: Arc::new(switch), queue, buffer, sink };
+        let none = Retries::new(0, Duration::ZERO, Duration::ZERO).unwrap();
+        Exporter::new(locker, key(), parts).with_retries(none).with_hand_over_wait(TTL).unwrap()
+    }
+
+    /// An exporter that is enabled.
+    pub(crate) async fn enabled(&self) -> Exporter {
+        let exporter = self.exporter();
+        exporter.enable().await.unwrap();
+        exporter
+    }
+
+    /// Appends `count` events, `event-1` and so on.
+    pub(crate) async fn append(&self, count: u64) {
+        let events: Vec<_> = (1..=count).map(event).collect();
+        let kept = self.buffer().append(&events).await.unwrap();
+        assert_eq!(kept, Appended::Kept { dropped: 0 });
+    }
+
+    /// The numbers of all events that the sink took, in order.
+    pub(crate) fn arrived(&self) -> Vec<u64> {
+        let number = |id: &str| id.strip_prefix("event-").unwrap().parse().unwrap();
+        self.sink.ids().iter().map(|id| number(id.as_str())).collect()
+    }
+}
+
+/// Buckets of a minute, and a clock that can be moved.
+pub(crate) struct Minutes {
+    pub(crate) buckets: Arc<dyn BucketStore>,
+    clock: SetClock,
+}
+
+enum SetClock {
+    Paused,
+    Server { server: RedisServer, ahead: u64 },
+}
+
+impl Minutes {
+    pub(crate) async fn in_memory(options: BucketOptions) -> Self {
+        let buckets = Arc::new(MemoryBuckets::new(options));
+        let mut minutes = Self { buckets, clock: SetClock::Paused };
+        minutes.begin_a_minute(micros_since_1970() / 1_000_000).await;
+        minutes
+    }
+
+    pub(crate) async fn on_redis(options: BucketOptions) -> Option<Self> {
+        let server = RedisServer::with_clock()?;
+        let link = link(&server).await;
+        let buckets = Arc::new(RedisBuckets::new(link, "minutes", options));
+        let mut minutes = Self { buckets, clock: SetClock::Server { server, ahead: 0 } };
+        minutes.begin_a_minute(micros_since_1970() / 1_000_000).await;
+        Some(minutes)
+    }
+
+    /// One second after a full minute, so that nothing here comes near the next.
+    async fn begin_a_minute(&mut self, now: u64) {
+        self.pass(Duration::from_secs(61 - now % 60)).await;
+    }
+
+    /// Lets `length` pass, in whole seconds.
+    pub(crate) async fn pass(&mut self, length: Duration) {
+        match &mut self.clock {
+            SetClock::Paused => tokio::time::advance(length).await,
+            SetClock::Server { server, ahead } => {
+                *ahead += length.as_secs();
+                server.set_clock(&format!("+{ahead}"));
+                // It looks at its clock anew for each command, but the file may come late.
+                let least = micros_since_1970() / 1_000_000 + *ahead;
+                let now = || server.command("EVAL \"return redis.call('TIME')[1]\" 0");
+                until("the server goes by its new clock", || {
+                    now().parse::<u64>().is_ok_and(|now| now >= least)
+                });
+            }
+        }
+    }
+}
+
+/// A way to `server` that waits for as long as it takes: what is slow here is the machine.
+async fn link(server: &RedisServer) -> RedisLink {
+    RedisLink::connect_with_timeout(&server.url(), Duration::from_mins(1)).await.unwrap()
+}
+
+/// As [`everywhere`], with buckets and a clock.
+macro_rules! everywhere_with_buckets {
+    ($($story:ident)*) => {
+        mod in_memory {
+            $(
+                #[tokio::test(start_paused = true)]
+                async fn $story() {
+                    let minutes = crate::world::Minutes::in_memory(crate::world::minutes()).await;
+                    super::$story(crate::world::World::in_memory(), minutes).await;
+                }
+            )*
+        }
+        mod on_redis {
+            $(
+                #[tokio::test(flavor = "multi_thread")]
+                async fn $story() {
+                    let minutes = crate::world::Minutes::on_redis(crate::world::minutes()).await;
+                    let world = crate::world::World::on_redis().await;
+                    if let (Some(world), Some(minutes)) = (world, minutes) {
+                        super::$story(world, minutes).await;
+                    }
+                }
+            )*
+        }
+    };
+}
+pub(crate) use everywhere_with_buckets;
+
+/// Buckets of a minute that close after ten more seconds, five of them at most.
+pub(crate) fn minutes() -> BucketOptions {
+    BucketOptions::new(MINUTE).unwrap().with_cap(5).unwrap()
+}
+
+pub(crate) fn event(number: u64) -> Event {
+    let id = format!("event-{number}").parse().unwrap();
+    Event::new(id, &json!({ "number": number })).unwrap()
+}
+
+pub(crate) fn key() -> LeaseKey {
+    "export".parse().unwrap()
+}
+
+pub(crate) fn token(number: u64) -> FencingToken {
+    FencingToken::new(number).unwrap()
+}
+
+pub(crate) const TTL: Duration = Duration::from_secs(2);
+
+/// For how long a job that was taken is out of sight.
+pub(crate) const VISIBILITY: Duration = Duration::from_millis(500);
+
+pub(crate) const MINUTE: Duration = Duration::from_mins(1);

@@ -1,0 +1,246 @@
+//! Exporters that are killed at every step, on a real Redis: each event arrives, the count of what
+//! is pending is right, and no two export at once.
+//!
+//! `cargo test -p lease-tests --test kills -- --ignored --nocapture` kills 500 times, and prints
+//! what it saw.
+#![expect(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::print_stdout,
+    reason = "a test that cannot go on fails, and says what it saw"
+)]
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::process::Stdio;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use lease_core::{BootClock, Clock};
+use lease_scheduler::RedisLink;
+use lease_scheduler::export::{Appended, Capacity, Event, EventBuffer, RedisBuffer};
+use lease_tests::redis::{RedisServer, available, until};
+use rand::rngs::StdRng;
+use rand::{RngExt, SeedableRng};
+use serde_json::json;
+use tokio::io::{AsyncBufReadExt, BufReader};
+use tokio::process::Command;
+use tokio::task::JoinSet;
+use tokio::time::{sleep, timeout};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn twenty_five_kills_lose_nothing() {
+    kill(25).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "takes some minutes"]
+async fn five_hundred_kills_lose_nothing() {
+    kill(500).await;
+}
+
+/// How many exporters there are at once.
+const EXPORTERS: u64 = 3;
+
+/// Where an exporter may die, in the order of an export.
+const STEPS: [&str; 11] = [
+    "before enqueue",
+    "after enqueue",
+    "after take",
+    "before read",
+    "after read",
+    "before put",
+    "after put",
+    "before remove",
+    "after remove",
+    "before finish",
+    "after finish",
+];
+
+/// How often a source has something to append.
+const PACE: Duration = Duration::from_millis(20);
+
+struct Scene {
+    server: RedisServer,
+    kills: u64,
+    died: AtomicU64,
+}
+
+async fn kill(kills: u64) {
+    if !available() {
+        return;
+    }
+    let seed = rand::random::<u64>() >> 1;
+    println!("seed {seed}");
+    let began = BootClock::new().now();
+    let scene = Arc::new(Scene { server: RedisServer::start(), kills, died: AtomicU64::new(0) });
+    let link = RedisLink::connect(&scene.server.url()).await.unwrap();
+    let buffer = RedisBuffer::new(link, "events", Capacity::default());
+    let connections = || {
+        let info = scene.server.command("INFO clients");
+        info.lines().find_map(|line| line.strip_prefix("connected_clients:")).map(str::to_owned)
+    };
+    let ours = connections();
+
+    let mut berths = JoinSet::new();
+    for berth in 1..=EXPORTERS {
+        let chance = StdRng::seed_from_u64(seed + berth);
+        berths.spawn(keep_killing(Arc::clone(&scene), berth, chance));
+    }
+    let producer = tokio::spawn(produce(Arc::clone(&scene), buffer.clone()));
+    let mut ends = BTreeMap::new();
+    while let Some(ended) = berths.join_next().await {
+        for end in ended.unwrap() {
+            *ends.entry(end).or_insert(0) += 1;
+        }
+    }
+    let appended = producer.await.unwrap();
+
+    // As the dead have left it, once the last of what they had sent has been carried out.
+    until("their connections are closed", || connections() == ours);
+    let waiting = pending(&scene.server).await;
+    assert_eq!(buffer.pending().await.unwrap(), waiting.len() as u64, "seed {seed}");
+    let left: BTreeSet<_> = waiting.iter().copied().collect();
+    assert_eq!(left.len(), waiting.len(), "an event is pending twice, seed {seed}");
+    let known = judge(&scene.server).await.into_iter().chain(waiting).collect::<BTreeSet<_>>();
+    assert_eq!(known, (1..=appended).collect(), "neither sent nor pending; seed {seed}");
+
+    // One that nobody kills sends what is left.
+    let last = exporter(&scene.server, "last", "none", 0);
+    let drained = async {
+        while buffer.pending().await.unwrap() > 0 {
+            sleep(Duration::from_millis(20)).await;
+        }
+    };
+    timeout(Duration::from_secs(30), drained).await.expect("what is pending is sent");
+    drop(last);
+    let arrived = judge(&scene.server).await;
+
+    let distinct: BTreeSet<_> = arrived.iter().copied().collect();
+    assert_eq!(distinct, (1..=appended).collect(), "lost, or made up; seed {seed}");
+    let took = BootClock::new().now().since(began);
+    println!(
+        "{kills} kills in {took:.0?}: {appended} events appended, {} arrived, {} of them again, {} \
+         were pending after the last kill; killed:",
+        distinct.len(),
+        arrived.len() - distinct.len(),
+        left.len()
+    );
+    for (end, count) in &ends {
+        println!("  {count:4} {end}");
+    }
+    // Of many, some died at each step.
+    for step in STEPS.iter().filter(|_| kills >= 500) {
+        assert!(ends.contains_key(&format!("at \"{step}\"")), "nobody died {step}: {ends:?}");
+    }
+}
+
+/// Appends a few events at a time for as long as somebody is killed; answers how many.
+async fn produce(scene: Arc<Scene>, buffer: RedisBuffer) -> u64 {
+    let mut appended = 0;
+    while scene.died.load(Ordering::SeqCst) < scene.kills {
+        // No more than is sent in a moment: those who are killed all the time get little done.
+        if buffer.pending().await.unwrap() > 40 {
+            sleep(PACE).await;
+            continue;
+        }
+        let numbers = appended + 1..=appended + 20;
+        let event = |number: u64| Event::new(id(number), &json!({ "number": number })).unwrap();
+        let events: Vec<_> = numbers.map(event).collect();
+        let kept = buffer.append(&events).await.unwrap();
+        assert_eq!(kept, Appended::Kept { dropped: 0 });
+        appended += 20;
+        sleep(PACE).await;
+    }
+    appended
+}
+
+fn id(number: u64) -> lease_scheduler::export::EventId {
+    format!("event-{number}").parse().unwrap()
+}
+
+/// Starts an exporter again and again, until enough were killed; answers after which step each was.
+async fn keep_killing(scene: Arc<Scene>, berth: u64, mut chance: StdRng) -> Vec<String> {
+    let mut ends = Vec::new();
+    for life in 1.. {
+        if scene.died.load(Ordering::SeqCst) >= scene.kills {
+            return ends;
+        }
+        // Half of them kill themselves exactly at a step; the others are killed while they go on.
+        let step = STEPS[chance.random_range(0..STEPS.len())];
+        let times = chance.random_range(1..=3);
+        let by_itself = chance.random_bool(0.5);
+        let name = format!("exporter-{berth}.{life}");
+        let mut process = exporter(&scene.server, &name, step, if by_itself { times } else { 0 });
+        let mut lines = BufReader::new(process.stdout.take().unwrap()).lines();
+        let (mut last, mut seen) = ("ready".to_owned(), 0);
+        while let Ok(Some(line)) = lines.next_line().await {
+            seen += u64::from(line == step);
+            last = line;
+            if !by_itself && last == step && seen == times {
+                // Somewhere between this step and the next one.
+                let moment = chance.random_range(0..2_000);
+                sleep(Duration::from_micros(moment)).await;
+                process.start_kill().unwrap();
+            }
+            if scene.died.load(Ordering::SeqCst) >= scene.kills {
+                break;
+            }
+        }
+        process.kill().await.unwrap();
+        if scene.died.fetch_add(1, Ordering::SeqCst) < scene.kills {
+            ends.push(if by_itself {
+                format!("at \"{last}\"")
+            } else {
+                format!("past \"{last}\"")
+            });
+        }
+    }
+    ends
+}
+
+fn exporter(server: &RedisServer, name: &str, step: &str, times: u64) -> tokio::process::Child {
+    Command::new(env!("CARGO_BIN_EXE_lease-exporter"))
+        .args([&server.url(), name, step, &times.to_string()])
+        .stdout(Stdio::piped())
+        .kill_on_drop(true)
+        .spawn()
+        .expect("an exporter")
+}
+
+/// The numbers of the events that are in the buffer, in order.
+async fn pending(server: &RedisServer) -> Vec<u64> {
+    let client = redis::Client::open(server.url()).unwrap();
+    let mut connection = client.get_multiplexed_async_connection().await.unwrap();
+    let mut range = redis::cmd("XRANGE");
+    range.arg("events:{events}:stream").arg("-").arg("+");
+    let entries: Vec<(String, Vec<String>)> = range.query_async(&mut connection).await.unwrap();
+    entries.iter().map(|(_, fields)| number(&fields[1])).collect()
+}
+
+fn number(id: &str) -> u64 {
+    id.strip_prefix("event-").unwrap().parse().unwrap()
+}
+
+/// Reads what arrived: under tokens that never go back, each of them one exporter's. Otherwise two
+/// exported at once.
+async fn judge(server: &RedisServer) -> Vec<u64> {
+    let client = redis::Client::open(server.url()).unwrap();
+    let mut connection = client.get_multiplexed_async_connection().await.unwrap();
+    let mut range = redis::cmd("LRANGE");
+    range.arg("sink").arg(0).arg(-1);
+    let records: Vec<String> = range.query_async(&mut connection).await.unwrap();
+    let (mut largest, mut exporters) = (0, BTreeMap::new());
+    let mut arrived = Vec::new();
+    for record in records {
+        let words: Vec<_> = record.split(' ').collect();
+        let token: u64 = words[0].parse().unwrap();
+        assert!(token >= largest, "two exported at once: token {token} after {largest}");
+        largest = token;
+        let exporter = exporters.entry(token).or_insert_with(|| words[1].to_owned());
+        assert_eq!(exporter, words[1], "token {token} is two exporters'");
+        arrived.extend(words[2..].iter().map(|id| number(id)));
+    }
+    arrived
+}

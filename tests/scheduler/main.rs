@@ -1,0 +1,194 @@
+//! Schedulers on a real Redis, in real time: what does not depend on the store is shown in
+//! lease-scheduler itself.
+#![expect(
+    clippy::unwrap_used,
+    clippy::print_stdout,
+    reason = "a test that cannot go on fails, and figures are printed"
+)]
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+use lease_core::{LeaseOptions, LockStore, Locker};
+use lease_redis::RedisStore;
+use lease_scheduler::{
+    DisabledBy, Ending, Job, Outcome, Schedule, Scheduler, SchedulerHandle, SkewedWallClock, Skip,
+    Switch, TableSwitch,
+};
+use lease_tests::redis::{RedisServer, available};
+use tokio::runtime::Builder;
+use tokio::task::JoinHandle;
+use tokio::time::{sleep, timeout};
+
+/// A process: it has a connection of its own.
+struct Machine {
+    handle: SchedulerHandle,
+    store: RedisStore,
+    task: JoinHandle<()>,
+}
+
+/// Starts a machine whose clock is `ahead`, with one job, of the machine's making.
+async fn start(
+    server: &RedisServer,
+    name: &str,
+    ahead: SignedDuration,
+    job: impl FnOnce(&RedisStore) -> Job,
+) -> Machine {
+    let store = RedisStore::connect(&server.url()).await.unwrap();
+    let options = LeaseOptions::new(Duration::from_secs(2)).unwrap();
+    let options = options.with_poll_interval(Duration::from_millis(50)).unwrap();
+    let locker =
+        Locker::new(store.clone()).with_lessee(name.parse().unwrap()).with_options(options);
+    let scheduler = Scheduler::builder(locker, store.clone())
+        .with_job(job(&store))
+        .with_wall_clock(Arc::new(SkewedWallClock::new(Timestamp::now() + ahead, 1.0)))
+        .build()
+        .unwrap();
+    let handle = scheduler.handle();
+    Machine { handle, store, task: tokio::spawn(scheduler.run()) }
+}
+
+fn switch(store: &RedisStore) -> TableSwitch {
+    TableSwitch::new("switch".parse().unwrap(), &Locker::new(store.clone()), store.clone())
+}
+
+#[tokio::test]
+async fn a_job_runs_where_it_is_switched_on_and_free_and_tells_what_it_came_to() {
+    if !available() {
+        return;
+    }
+    let server = RedisServer::start();
+    let job = |store: &RedisStore| {
+        let job = Job::new("export".parse().unwrap(), |job| async move {
+            sleep(Duration::from_millis(500)).await;
+            job.note("17 events");
+            Ok(())
+        });
+        job.with_switch(switch(store))
+    };
+    let a = start(&server, "a", SignedDuration::ZERO, job).await;
+    let b = start(&server, "b", SignedDuration::ZERO, job).await;
+
+    let off = a.handle.run_now("export").await.unwrap();
+    assert!(matches!(off.outcome, Outcome::Disabled(DisabledBy::Switch)), "{off:?}");
+    switch(&b.store).turn_on().await.unwrap();
+
+    let of_a = a.handle.clone();
+    let running = tokio::spawn(async move { of_a.run_now("export").await.unwrap() });
+    sleep(Duration::from_millis(250)).await;
+    let busy = b.handle.run_now("export").await.unwrap();
+    let Outcome::Skipped(Skip::Held(holder)) = &busy.outcome else { panic!("{busy:?}") };
+    assert_eq!(holder.lessee.as_str(), "a");
+    assert!(matches!(running.await.unwrap().outcome, Outcome::Finished));
+
+    let past = b.handle.last_run("export").await.unwrap().unwrap();
+    assert_eq!(
+        (past.by.as_str(), past.ending, past.note.as_str()),
+        ("a", Ending::Finished, "17 events")
+    );
+    assert_eq!(b.store.holder(&"export".parse().unwrap()).await.unwrap(), None, "it is free");
+
+    // A process that starts later finds all that as it was left.
+    let c = start(&server, "c", SignedDuration::ZERO, job).await;
+    assert!(switch(&c.store).is_on().await.unwrap());
+    switch(&c.store).turn_off().await.unwrap();
+    let off = a.handle.run_now("export").await.unwrap();
+    assert!(matches!(off.outcome, Outcome::Disabled(DisabledBy::Switch)), "{off:?}");
+    assert_eq!(c.handle.history("export").await.unwrap().len(), 1);
+}
+
+#[tokio::test]
+async fn machines_whose_clocks_are_apart_run_each_second_once() {
+    if !available() {
+        return;
+    }
+    let server = RedisServer::start();
+    let ticks = Arc::new(Mutex::new(BTreeMap::<Timestamp, usize>::new()));
+    let job = |_store: &RedisStore| {
+        let ticks = Arc::clone(&ticks);
+        let job = Job::new("tick".parse().unwrap(), move |job| {
+            *ticks.lock().unwrap().entry(job.scheduled()).or_default() += 1;
+            async {
+                sleep(Duration::from_millis(100)).await;
+                Ok(())
+            }
+        });
+        job.on(Schedule::cron("* * * * * *", "UTC").unwrap())
+    };
+    let mut machines = Vec::new();
+    for (name, millis) in [("a", 0), ("b", 700), ("c", -1300), ("d", 0)] {
+        machines.push(start(&server, name, SignedDuration::from_millis(millis), job).await);
+    }
+
+    sleep(Duration::from_secs(10)).await;
+    for machine in &machines {
+        machine.handle.stop();
+    }
+    for machine in machines {
+        machine.task.await.unwrap();
+    }
+
+    let ticks = ticks.lock().unwrap();
+    let (first, last) = (*ticks.keys().next().unwrap(), *ticks.keys().last().unwrap());
+    let span = usize::try_from(last.duration_since(first).as_secs()).unwrap() + 1;
+    println!("{span} ticks: {ticks:?}");
+    assert!(ticks.values().all(|runs| *runs == 1), "{ticks:?}");
+    assert_eq!(ticks.len(), span, "{ticks:?}");
+    assert!(span >= 8, "{span}");
+}
+
+#[tokio::test]
+async fn a_tick_whose_machine_died_is_not_begun_again_and_the_next_one_is() {
+    if !available() {
+        return;
+    }
+    let server = RedisServer::start();
+    let begun = Arc::new(Mutex::new(Vec::new()));
+    let job_of = |by: &'static str| {
+        let begun = Arc::clone(&begun);
+        move |_store: &RedisStore| {
+            let job = Job::new("tick".parse().unwrap(), move |job| {
+                begun.lock().unwrap().push((job.scheduled(), by));
+                std::future::pending()
+            });
+            job.on(Schedule::every(Duration::from_secs(4)).unwrap())
+        }
+    };
+    // On a runtime of its own, which ends as a process does.
+    let runtime = Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    let url = server.url();
+    let job = job_of("dies");
+    runtime.spawn(async move {
+        let store = RedisStore::connect(&url).await.unwrap();
+        let options = LeaseOptions::new(Duration::from_secs(2)).unwrap();
+        let locker = Locker::new(store.clone()).with_options(options);
+        let job = job(&store);
+        Scheduler::builder(locker, store).with_job(job).build().unwrap().run().await;
+    });
+    let limit = Duration::from_secs(10);
+    timeout(limit, async {
+        while begun.lock().unwrap().is_empty() {
+            sleep(Duration::from_millis(20)).await;
+        }
+    })
+    .await
+    .unwrap();
+    runtime.shutdown_background();
+
+    let heir = start(&server, "heir", SignedDuration::ZERO, job_of("heir")).await;
+    timeout(limit, async {
+        while begun.lock().unwrap().len() < 2 {
+            sleep(Duration::from_millis(20)).await;
+        }
+    })
+    .await
+    .unwrap();
+
+    let begun = begun.lock().unwrap().clone();
+    assert_eq!((begun[0].1, begun[1].1), ("dies", "heir"));
+    assert_eq!(begun[1].0.duration_since(begun[0].0).as_secs(), 4, "the next tick, no other");
+    let history = heir.handle.history("tick").await.unwrap();
+    assert_eq!(history[1].ending, Ending::BrokenOff);
+}

@@ -24,7 +24,7 @@ use crate::lost::LossCause;
 use crate::lost::Lost;
 use crate::options::LeaseOptions;
 use crate::queue::Turn;
-use crate::release::Release;
+use crate::release::{Release, Reply};
 use crate::retry::{Pauses, within};
 use crate::settings::Settings;
 use crate::token::FencingToken;
@@ -269,30 +269,20 @@ impl Lease {
     }
 
     async fn give_back(mut self, reserved: Option<Duration>) -> Result<Released, StoreError> {
-        let (reply, answer) = oneshot::channel();
-        if let Ending::Lost(cause) = self.send_release(reserved, Some(reply)) {
+        self.given_away = true;
+        if let Ending::Lost(cause) = self.hold.end(Ending::Released) {
+            self.home.tell(Command::Release(self.on_its_way(reserved, None)));
             return Ok(Released::AlreadyLost(cause));
         }
-        let answer = answer.await.unwrap_or_else(|_dropped| Err(self.home.why_unanswered()));
-        answer.map(|()| Released::Freed)
+        self.home.tell(Command::Leave(Arc::clone(&self.hold)));
+        let (reply, answer) = oneshot::channel();
+        let release = self.on_its_way(reserved, Some(reply)).deliver(Arc::clone(&self.settings));
+        self.home.answer_of(release, answer).await.map(|()| Released::Freed)
     }
 
-    /// Ends the lease here, and sends word to the store; says how it had ended.
-    fn send_release(
-        &mut self,
-        reserved: Option<Duration>,
-        reply: Option<oneshot::Sender<Result<(), StoreError>>>,
-    ) -> Ending {
-        self.given_away = true;
-        let ending = self.hold.end(Ending::Released);
-        self.home.tell(Command::Release(Release {
-            hold: Arc::clone(&self.hold),
-            reserved,
-            reach: self.reach,
-            reply,
-            errand: self.home.errand(),
-        }));
-        ending
+    fn on_its_way(&self, reserved: Option<Duration>, reply: Option<Reply>) -> Release {
+        let (hold, errand) = (Arc::clone(&self.hold), self.home.errand());
+        Release { hold, reserved, reach: self.reach, reply, errand }
     }
 
     /// Hands the key over to another process, which has `wait` to
@@ -316,12 +306,11 @@ impl Lease {
             .map_err(|invalid| StoreError::new(StoreErrorKind::Refused, invalid))?;
         let home = self.home.clone();
         let (reply, answer) = oneshot::channel();
-        home.run(async move {
+        let last = async move {
             // Where nobody listens any more, the lease is dropped with the answer, and released.
             drop(reply.send(self.last_heartbeat(wait).await));
-        });
-        let (mut lease, handed) =
-            answer.await.unwrap_or_else(|_dropped| Err(home.why_unanswered()))?;
+        };
+        let (mut lease, handed) = home.answer_of(last, answer).await?;
         // Received: from here on the key is whose the hand-over is.
         lease.given_away |= matches!(handed, Handed::Over(_));
         drop(lease.hold.take_turn());
@@ -407,7 +396,8 @@ impl Drop for Lease {
     /// Only signals: the heartbeater does the rest.
     fn drop(&mut self) {
         if !self.given_away {
-            self.send_release(None, None);
+            self.hold.end(Ending::Released);
+            self.home.tell(Command::Release(self.on_its_way(None, None)));
         }
     }
 }

@@ -15,6 +15,8 @@ use crate::outstanding::Errand;
 use crate::retry::{Pauses, within};
 use crate::settings::Settings;
 
+pub(crate) type Reply = oneshot::Sender<Result<(), StoreError>>;
+
 #[derive(Debug)]
 pub(crate) struct Release {
     pub(crate) hold: Arc<Hold>,
@@ -22,7 +24,7 @@ pub(crate) struct Release {
     /// How long the store may keep the key by itself: the longest ttl that was sent.
     pub(crate) reach: Duration,
     /// Where the answer is awaited.
-    pub(crate) reply: Option<oneshot::Sender<Result<(), StoreError>>>,
+    pub(crate) reply: Option<Reply>,
     /// Held until it is done, for `close`.
     pub(crate) errand: Errand,
 }

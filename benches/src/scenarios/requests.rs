@@ -8,6 +8,7 @@ use lease_tests::dynamodb::{Count, Server};
 use lease_tests::redis::RedisServer;
 
 use crate::lock::Lock;
+use crate::locks::bare_dynamodb::BareDynamoDb;
 use crate::locks::bare_redis::Bare;
 use crate::locks::dynamodb_lease::DynamoDbLease;
 use crate::locks::ours::WithLocker;
@@ -57,8 +58,11 @@ async fn on_dynamodb() -> Table {
     let client = aws_sdk_dynamodb::Client::from_conf(config.build());
     let store = DynamoDbStore::new(client.clone(), "leases");
     store.ensure_table().await.unwrap();
-    let locks: Vec<Arc<dyn Lock>> =
-        vec![Arc::new(WithLocker::new(store)), Arc::new(DynamoDbLease::new(client).await)];
+    let locks: Vec<Arc<dyn Lock>> = vec![
+        Arc::new(BareDynamoDb::new(client.clone()).await),
+        Arc::new(WithLocker::new(store)),
+        Arc::new(DynamoDbLease::new(client).await),
+    ];
     let mut standings = Vec::new();
     for lock in locks {
         count.take();

@@ -6,6 +6,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 use std::error::Error;
+use std::future::ready;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,25 +20,15 @@ use crate::batch::{Answer, Batch};
 use crate::clock::{Moment, sleep_until};
 use crate::grant::{Beat, Heartbeat};
 use crate::hold::{Ending, Hold};
+use crate::inbox::{Command, Inbox};
 use crate::lost::LossCause;
-use crate::release::Release;
+use crate::options::LeaseOptions;
 use crate::retry::Pauses;
 use crate::settings::Settings;
 
-/// What leases ask of their heartbeater.
-#[derive(Debug)]
-pub(crate) enum Command {
-    /// Keep this lease alive.
-    Keep(Arc<Hold>),
-    /// Stop keeping it alive: it has ended, and is not to be given back.
-    Leave(Arc<Hold>),
-    /// Stop keeping it alive, and give it back.
-    Release(Release),
-}
-
 pub(crate) struct Heartbeater {
     settings: Arc<Settings>,
-    commands: mpsc::UnboundedReceiver<Command>,
+    inbox: Inbox,
     answers: mpsc::UnboundedReceiver<Answer>,
     answered: mpsc::UnboundedSender<Answer>,
     kept: HashMap<u64, Kept>,
@@ -62,11 +53,11 @@ struct Kept {
 }
 
 impl Heartbeater {
-    pub(crate) fn new(settings: Arc<Settings>, commands: mpsc::UnboundedReceiver<Command>) -> Self {
+    pub(crate) fn new(settings: Arc<Settings>, inbox: Inbox) -> Self {
         let (answered, answers) = mpsc::unbounded_channel();
         Self {
             settings,
-            commands,
+            inbox,
             answers,
             answered,
             kept: HashMap::new(),
@@ -83,18 +74,21 @@ impl Heartbeater {
         loop {
             let settings = Arc::clone(&self.settings);
             let earliest = self.due.first().map(|(moment, _)| *moment);
+            let is_inbox_empty = self.inbox.is_empty_until(earliest);
             select! {
                 // Deadlines come first: a store that answers without end must not outrun them.
                 // Then answers, which move deadlines; new leases can wait a moment.
                 biased;
                 () = alarm.as_mut().ring_at(earliest, &settings) => (),
                 _ = self.answers.recv_many(&mut answers, BATCH) => (),
-                count = self.commands.recv_many(&mut commands, BATCH) => {
-                    if count == 0 {
+                () = ready(()), if !is_inbox_empty => (),
+                is_open = self.inbox.rung() => {
+                    if !is_open {
                         return;
                     }
                 }
             }
+            self.inbox.take(&mut commands, BATCH);
             for answer in answers.drain(..) {
                 self.hear(answer);
             }
@@ -123,9 +117,9 @@ impl Heartbeater {
         if hold.ending() == Some(Ending::Released) {
             return;
         }
-        let period = self.settings.options.heartbeat_period();
         // Leases obtained together must not beat together: the first beat spreads them.
-        let next = hold.granted_at + self.settings.random.part_of(period * 19 / 20, 0.5);
+        let longest = longest_pause(&self.settings.options);
+        let next = hold.granted_at + self.settings.random.part_of(longest, FIRST_SPREAD);
         let id = hold.id;
         let kept =
             Kept { hold, beat: Beat::GRANTED, sent: None, next, failures: 0, look_again: next };
@@ -236,9 +230,9 @@ impl Heartbeater {
                 }
                 settings.metrics.heartbeat(&grant.key, now.since(sent), margin);
                 kept.failures = 0;
-                let period = settings.options.heartbeat_period();
                 // Spread a little more each time, and early enough to be on time all the same.
-                kept.next = sent + settings.random.part_of(period * 19 / 20, 0.9);
+                let longest = longest_pause(&settings.options);
+                kept.next = sent + settings.random.part_of(longest, 0.9);
             }
             // A later heartbeat of ours came first. It was counted when it was answered, or
             // will be: this one says nothing.
@@ -307,9 +301,8 @@ impl Heartbeater {
 impl Drop for Heartbeater {
     /// Leases outlive their heartbeater only if its runtime has ended: nobody keeps them now.
     fn drop(&mut self) {
-        // Closed first: a lease that comes later finds nobody home, and ends by itself.
-        self.commands.close();
-        while let Ok(command) = self.commands.try_recv() {
+        // A lease that comes later finds nobody home, and ends by itself.
+        for command in self.inbox.close() {
             if let Command::Keep(hold) = command {
                 hold.end(Ending::Lost(LossCause::Abandoned));
             }
@@ -333,6 +326,18 @@ impl Kept {
     }
 }
 
+/// The longest time from a grant or a heartbeat to the next heartbeat.
+fn longest_pause(options: &LeaseOptions) -> Duration {
+    options.heartbeat_period() * 19 / 20
+}
+
+/// The shortest time from a grant to the first look at its lease.
+pub(crate) fn first_look(options: &LeaseOptions) -> Duration {
+    longest_pause(options).mul_f64(FIRST_SPREAD)
+}
+
+/// The first heartbeat comes after this part of the longest pause, at least.
+const FIRST_SPREAD: f64 = 0.5;
 /// Heartbeats sent together at most.
 const BATCH: usize = 256;
 /// Batches on their way at most, not counting slow ones: 4,096 heartbeats.

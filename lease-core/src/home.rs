@@ -6,10 +6,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use tokio::runtime::Handle;
 use tokio::select;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::oneshot;
 
 use crate::error::{StoreError, StoreErrorKind};
-use crate::heartbeat::{Command, Heartbeater};
+use crate::heartbeat::{Heartbeater, first_look};
+use crate::inbox::{Command, Teller, inbox};
 use crate::outstanding::{Errand, Outstanding};
 use crate::settings::Settings;
 use crate::undertaking::Undertaking;
@@ -17,7 +18,7 @@ use crate::undertaking::Undertaking;
 #[derive(Debug, Clone)]
 pub(crate) struct Home {
     runtime: Handle,
-    commands: mpsc::UnboundedSender<Command>,
+    heartbeater: Teller,
     outstanding: Outstanding,
     leases: Arc<AtomicU64>,
 }
@@ -34,9 +35,9 @@ impl Home {
             None => Handle::try_current()
                 .map_err(|outside| StoreError::new(StoreErrorKind::Misconfigured, outside))?,
         };
-        let (commands, heard) = mpsc::unbounded_channel();
-        runtime.spawn(Heartbeater::new(Arc::clone(settings), heard).run());
-        Ok(Self { runtime, commands, outstanding, leases: Arc::default() })
+        let (heartbeater, inbox) = inbox(first_look(&settings.options));
+        runtime.spawn(Heartbeater::new(Arc::clone(settings), inbox).run());
+        Ok(Self { runtime, heartbeater, outstanding, leases: Arc::default() })
     }
 
     pub(crate) fn next_lease(&self) -> u64 {
@@ -47,14 +48,12 @@ impl Home {
         self.outstanding.errand()
     }
 
-    /// Never blocks and never fails loudly, so that `Drop` may call it: where the heartbeater
-    /// is gone with its runtime, so is everything that it could have done.
     pub(crate) fn tell(&self, command: Command) {
-        drop(self.commands.send(command));
+        self.heartbeater.tell(command);
     }
 
     pub(crate) fn is_gone(&self) -> bool {
-        self.commands.is_closed()
+        self.heartbeater.is_closed()
     }
 
     /// Why a task of this locker was dropped before it answered.

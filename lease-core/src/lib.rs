@@ -15,6 +15,7 @@ mod handover;
 mod heartbeat;
 mod hold;
 mod home;
+mod inbox;
 mod invalid;
 mod key;
 mod lease;

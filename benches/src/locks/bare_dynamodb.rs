@@ -40,9 +40,12 @@ pub(crate) async fn make_table(client: &Client, name: &str, key: &str) {
 }
 
 impl BareDynamoDb {
-    pub(crate) async fn new(client: Client) -> Self {
-        make_table(&client, TABLE, "key").await;
+    pub(crate) fn new(client: Client) -> Self {
         Self(client)
+    }
+
+    pub(crate) async fn make_table(client: &Client) {
+        make_table(client, TABLE, "key").await;
     }
 }
 

@@ -12,11 +12,6 @@ use crate::lock::{Held, Lock};
 pub(crate) struct DynamoDbLease(dynamodb_lease::Client);
 
 impl DynamoDbLease {
-    pub(crate) async fn new(client: Client) -> Self {
-        Self::make_table(&client).await;
-        Self::with_table(client).await
-    }
-
     pub(crate) async fn make_table(client: &Client) {
         make_table(client, TABLE, "key").await;
         let ttl =

@@ -7,3 +7,4 @@ pub(crate) mod dynamodb_lock;
 pub(crate) mod ours;
 pub(crate) mod redlock;
 pub(crate) mod rslock;
+pub(crate) mod same_scripts;

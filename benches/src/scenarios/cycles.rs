@@ -1,13 +1,15 @@
 //! A key that nobody else wants is taken and freed.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use aws_sdk_dynamodb::Client;
 use futures_util::future::join_all;
 use lease_core::{BootClock, Clock};
 use lease_dynamodb::DynamoDbStore;
 use lease_redis::{RedisQuorum, RedisStore};
-use lease_tests::dynamodb::Server;
+use lease_tests::dynamodb::{Server, client_of};
 use lease_tests::latency::Latency;
 use lease_tests::redis::{RedisServer, independent};
 use tokio::time::timeout;
@@ -21,6 +23,7 @@ use crate::locks::dynamodb_lock::DynamoDbLock;
 use crate::locks::ours::{Store, WithLocker};
 use crate::locks::redlock::Redlock;
 use crate::locks::rslock::Rslock;
+use crate::locks::same_scripts::SameScripts;
 use crate::race::{Race, Spread, Standing};
 use crate::report::{Better, Table};
 
@@ -30,6 +33,7 @@ pub(crate) async fn on_redis(rounds: usize) -> Vec<Table> {
     let store = RedisStore::connect(&server.url()).await.unwrap();
     let locks: Vec<Arc<dyn Lock>> = vec![
         Arc::new(Bare::connect(&urls).await),
+        Arc::new(SameScripts::connect(&server.url()).await),
         Arc::new(Store(store.clone())),
         Arc::new(WithLocker::new(store)),
         Arc::new(Rslock::new(&urls)),
@@ -46,18 +50,42 @@ pub(crate) async fn on_a_quorum(rounds: usize) -> Vec<Table> {
 
 pub(crate) async fn on_dynamodb(rounds: usize) -> Vec<Table> {
     let server = Server::dynoxide().await;
-    let client = server.client();
+    let locks = on_table(&server.client(), server.address()).await;
+    per_second("dynamodb", "DynamoDB", &locks, rounds, 1_000).await
+}
+
+pub(crate) async fn on_dynamodb_from_afar(rounds: usize) -> Vec<Table> {
+    let server = Server::dynoxide().await;
+    let way = Latency::start(server.address(), FAR).await.unwrap();
+    let locks = on_table(&server.client(), way.address()).await;
+    let mut race = Race::default();
+    for lock in &locks {
+        race.enter(lock.name(), move || median_latency(Arc::clone(lock)));
+    }
+    vec![Table {
+        name: "dynamodb-far".to_owned(),
+        title: "A free key is taken on DynamoDB at 5 ms".to_owned(),
+        unit: "ms, median",
+        better: Better::Less,
+        standings: race.run(rounds).await,
+    }]
+}
+
+/// Everybody on one server at `address`, whose tables are made with `client`.
+async fn on_table(client: &Client, address: SocketAddr) -> Vec<Arc<dyn Lock>> {
+    DynamoDbStore::new(client.clone(), "leases").ensure_table().await.unwrap();
+    BareDynamoDb::make_table(client).await;
+    DynamoDbLease::make_table(client).await;
+    DynamoDbLock::make_table(client).await;
+    let client = client_of(address);
     let store = DynamoDbStore::new(client.clone(), "leases");
-    store.ensure_table().await.unwrap();
-    DynamoDbLock::make_table(&client).await;
-    let locks: Vec<Arc<dyn Lock>> = vec![
-        Arc::new(BareDynamoDb::new(client.clone()).await),
+    vec![
+        Arc::new(BareDynamoDb::new(client.clone())),
         Arc::new(Store(store.clone())),
         Arc::new(WithLocker::new(store)),
-        Arc::new(DynamoDbLease::new(client).await),
-        Arc::new(DynamoDbLock::new(format!("http://{}", server.address()), "bench")),
-    ];
-    per_second("dynamodb", "DynamoDB", &locks, rounds, 1_000).await
+        Arc::new(DynamoDbLease::with_table(client).await),
+        Arc::new(DynamoDbLock::new(format!("http://{address}"), "bench")),
+    ]
 }
 
 async fn quorums(urls: &[String]) -> Vec<Arc<dyn Lock>> {
@@ -149,7 +177,7 @@ async fn latencies(missing: Missing, rounds: usize) -> Vec<Standing> {
     let mut servers = independent(5);
     let mut ways = Vec::new();
     for server in &servers {
-        ways.push(Latency::start(server.address(), Duration::from_millis(5)).await.unwrap());
+        ways.push(Latency::start(server.address(), FAR).await.unwrap());
     }
     let urls: Vec<_> = ways.iter().map(|way| format!("redis://{}", way.address())).collect();
     let locks = quorums(&urls).await;
@@ -172,6 +200,9 @@ async fn latencies(missing: Missing, rounds: usize) -> Vec<Standing> {
     servers[0].go_on();
     standings
 }
+
+/// A round trip between machines.
+const FAR: Duration = Duration::from_millis(5);
 
 /// Milliseconds until a key is taken.
 async fn median_latency(lock: Arc<dyn Lock>) -> Option<f64> {

@@ -78,7 +78,7 @@ async fn on_redis(waiters: usize, rounds: usize) -> [Table; 2] {
                 let before = commands(&server);
                 let median = median_gap(&locks, &format!("{name}-{round}")).await;
                 let each = (commands(&server) - before) / f64::from(HAND_OFFS);
-                drop(told.send((name, median.map(|_| each))));
+                told.send((name, median.map(|_| each))).unwrap();
                 median
             }
         });
@@ -119,7 +119,8 @@ async fn on_dynamodb(rounds: usize) -> Table {
     store.ensure_table().await.unwrap();
     DynamoDbLock::make_table(&client).await;
     let endpoint = format!("http://{}", server.address());
-    let bare = Arc::new(Polling(BareDynamoDb::new(client.clone()).await));
+    BareDynamoDb::make_table(&client).await;
+    let bare = Arc::new(Polling(BareDynamoDb::new(client.clone())));
     DynamoDbLease::make_table(&client).await;
     let mut contestants: Vec<Vec<Arc<dyn Lock>>> = vec![vec![bare; 8]];
     let (mut ours, mut leases, mut locks) = (Vec::new(), Vec::new(), Vec::new());

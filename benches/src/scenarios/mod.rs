@@ -45,6 +45,11 @@ pub(crate) const ALL: &[Scenario] = &[
         run: |rounds| Box::pin(cycles::on_dynamodb(rounds)),
     },
     Scenario {
+        name: "dynamodb-far",
+        what: "a free key is taken on DynamoDB at 5 ms",
+        run: |rounds| Box::pin(cycles::on_dynamodb_from_afar(rounds)),
+    },
+    Scenario {
         name: "requests",
         what: "requests for each operation",
         run: |_| Box::pin(requests::of_each()),

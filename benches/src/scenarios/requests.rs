@@ -58,10 +58,12 @@ async fn on_dynamodb() -> Table {
     let client = aws_sdk_dynamodb::Client::from_conf(config.build());
     let store = DynamoDbStore::new(client.clone(), "leases");
     store.ensure_table().await.unwrap();
+    BareDynamoDb::make_table(&client).await;
+    DynamoDbLease::make_table(&client).await;
     let locks: Vec<Arc<dyn Lock>> = vec![
-        Arc::new(BareDynamoDb::new(client.clone()).await),
+        Arc::new(BareDynamoDb::new(client.clone())),
         Arc::new(WithLocker::new(store)),
-        Arc::new(DynamoDbLease::new(client).await),
+        Arc::new(DynamoDbLease::with_table(client).await),
     ];
     let mut standings = Vec::new();
     for lock in locks {

@@ -1,0 +1,127 @@
+//! What leases tell their heartbeater, who is woken only for what cannot wait.
+//!
+//! A lease that is held for a moment would otherwise wake it twice, which costs more than the rest of
+//! the lease: another thread that has to start, beside those that have work to do.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::mpsc;
+
+use crate::clock::Moment;
+use crate::hold::{Ending, Hold};
+use crate::release::Release;
+
+/// What leases ask of their heartbeater.
+#[derive(Debug)]
+pub(crate) enum Command {
+    /// Keep this lease alive.
+    Keep(Arc<Hold>),
+    /// Stop keeping it alive: it has ended, and is not to be given back.
+    Leave(Arc<Hold>),
+    /// Stop keeping it alive, and give it back.
+    Release(Release),
+}
+
+/// Where leases tell it.
+#[derive(Debug, Clone)]
+pub(crate) struct Teller {
+    pile: Arc<Pile>,
+    bell: mpsc::Sender<()>,
+    /// No lease has to be looked at sooner after its grant.
+    first_look: Duration,
+}
+
+/// Where the heartbeater hears of it.
+pub(crate) struct Inbox {
+    pile: Arc<Pile>,
+    bell: mpsc::Receiver<()>,
+}
+
+#[derive(Debug)]
+struct Pile(Mutex<Waiting>);
+
+#[derive(Debug)]
+struct Waiting {
+    commands: VecDeque<Command>,
+    /// When the heartbeater looks here by itself; `None` where it would not.
+    looks_at: Option<Moment>,
+}
+
+/// For leases of which none has to be looked at within `first_look` after its grant.
+pub(crate) fn inbox(first_look: Duration) -> (Teller, Inbox) {
+    let waiting = Waiting { commands: VecDeque::new(), looks_at: None };
+    let pile = Arc::new(Pile(Mutex::new(waiting)));
+    // One ring is as good as many.
+    let (bell, rung) = mpsc::channel(1);
+    (Teller { pile: Arc::clone(&pile), bell, first_look }, Inbox { pile, bell: rung })
+}
+
+impl Teller {
+    /// Never blocks and never fails loudly, so that `Drop` may call it: where the heartbeater
+    /// is gone with its runtime, so is everything that it could have done.
+    pub(crate) fn tell(&self, command: Command) {
+        let mut waiting = self.pile.waiting();
+        // Under the lock, under which the last look was taken: what comes now would lie here for ever.
+        if self.bell.is_closed() {
+            drop(waiting);
+            return drop(command);
+        }
+        let can_wait = match &command {
+            Command::Keep(hold) => {
+                let first_look = hold.granted_at + self.first_look;
+                waiting.looks_at.is_some_and(|looks_at| looks_at <= first_look)
+            }
+            Command::Leave(hold) => hold.ending() == Some(Ending::Released),
+            Command::Release(_) => false,
+        };
+        waiting.commands.push_back(command);
+        let is_high = waiting.commands.len() >= HIGH;
+        drop(waiting);
+        if !can_wait || is_high {
+            // Full: it was rung already.
+            let _ = self.bell.try_send(());
+        }
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        self.bell.is_closed()
+    }
+}
+
+impl Inbox {
+    /// Moves what has come to `commands`, the oldest first, and no more than `limit`.
+    pub(crate) fn take(&self, commands: &mut Vec<Command>, limit: usize) {
+        let mut waiting = self.pile.waiting();
+        let count = waiting.commands.len().min(limit);
+        commands.extend(waiting.commands.drain(..count));
+    }
+
+    /// Says when this will be looked at next, whoever rings; and whether nothing has come meanwhile.
+    pub(crate) fn is_empty_until(&self, looks_at: Option<Moment>) -> bool {
+        let mut waiting = self.pile.waiting();
+        waiting.looks_at = looks_at;
+        waiting.commands.is_empty()
+    }
+
+    /// Completes when something has come that cannot wait; `false` once nothing can come any more.
+    pub(crate) async fn rung(&mut self) -> bool {
+        self.bell.recv().await.is_some()
+    }
+
+    /// The last of what has come: nothing is taken in from here on.
+    pub(crate) fn close(&mut self) -> VecDeque<Command> {
+        self.bell.close();
+        std::mem::take(&mut self.pile.waiting().commands)
+    }
+}
+
+impl Pile {
+    fn waiting(&self) -> MutexGuard<'_, Waiting> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// So much may lie here before it is worth a ring.
+const HIGH: usize = 256;

@@ -11,7 +11,7 @@ use lease_core::{Attempt, Lease, LeaseKey, Lessee, StoreError, Written};
 use tokio::select;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
-use tokio::time::{Instant, sleep_until, timeout};
+use tokio::time::{Instant, sleep, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 use tracing::{Instrument, debug, info, warn};
 
@@ -52,7 +52,7 @@ pub(crate) struct Running {
     is_reshaped: bool,
     expected: Expected,
     stopped_by: Option<ProcessorError>,
-    /// When it has to be gone.
+    /// When its shards have to be gone.
     deadline: Option<Instant>,
 }
 
@@ -79,8 +79,23 @@ impl Running {
         }
     }
 
-    /// Until it is stopped, or a processor stops it.
+    /// Until it is stopped, or a processor stops it; and for its grace time at most after that,
+    /// whatever it is at then.
     pub(crate) async fn run(mut self) -> Result<(), WorkerError> {
+        let (stopping, grace) = (self.worker.stopping.clone(), self.worker.settings.grace);
+        let out_of_time = async {
+            stopping.cancelled().await;
+            sleep(grace).await;
+        };
+        select! {
+            biased;
+            ended = self.work() => ended?,
+            () = out_of_time => warn!("grace time over, worker ended as it is"),
+        }
+        self.stopped_by.map_or(Ok(()), |cause| Err(WorkerError::Stopped(cause)))
+    }
+
+    async fn work(&mut self) -> Result<(), WorkerError> {
         info!("worker begins");
         self.be_there().await.or_else(only_if_hopeless)?;
         let stopping = self.worker.stopping.clone();
@@ -118,9 +133,8 @@ impl Running {
                 }
             }
         }
-        let stopped_by = self.stopped_by.take();
         self.leave().await;
-        stopped_by.map_or(Ok(()), |cause| Err(WorkerError::Stopped(cause)))
+        Ok(())
     }
 
     /// From one tick to the next. It is short where the last came to nothing or will not last, and

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use futures_util::StreamExt;
 use lease_core::LeaseTable;
 use lease_core::conformance::{Call, Fault};
 use lease_kinesis::{
@@ -106,6 +107,8 @@ async fn who_stops_is_gone_when_its_grace_time_is_over_whatever_hangs() {
 
         let ended = timeout(Duration::from_millis(9_001), run).await;
         assert!(ended.is_ok(), "{hanging:?}");
+        let left = table.inner().list("shop/workers/").count().await;
+        assert_eq!(left == 0, hanging.is_empty(), "its own row goes last");
     }
 }
 

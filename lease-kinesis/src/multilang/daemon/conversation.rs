@@ -279,3 +279,6 @@ const MOST_LATE: usize = 64;
 
 /// For what is left to be done when a child has ended.
 const LAST_WORDS: Duration = Duration::from_secs(1);
+
+#[cfg(test)]
+mod tests;

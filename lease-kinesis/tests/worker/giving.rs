@@ -85,7 +85,7 @@ impl RecordProcessor for Stubborn {
     }
 
     async fn lease_lost(&mut self) {
-        std::future::pending().await
+        std::future::pending::<()>().await;
     }
 }
 
@@ -101,7 +101,9 @@ async fn who_stops_is_gone_when_its_grace_time_is_over_whatever_hangs() {
         let run = tokio::spawn(worker.run());
         until("it reads", SOON, || handle.status().shards.len() == 1).await;
         sleep(Duration::from_secs(1)).await;
-        hanging.iter().for_each(|call| table.every(*call, Fault::Hang));
+        for call in hanging {
+            table.every(*call, Fault::Hang);
+        }
 
         handle.stop();
 

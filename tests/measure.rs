@@ -2,6 +2,11 @@
 
 use lease_core::{BootClock, Clock};
 
+/// Whether this was started to measure: `cargo test --benches` runs benchmarks, too.
+pub fn is_measuring() -> bool {
+    std::env::args().any(|argument| argument == "--bench")
+}
+
 /// How long `work` takes, in seconds.
 pub async fn timed<T>(work: impl Future<Output = T>) -> f64 {
     let clock = BootClock::new();

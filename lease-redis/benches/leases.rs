@@ -21,7 +21,7 @@ use lease_core::{
 };
 use lease_redis::{RedisQuorum, RedisStore};
 use lease_tests::latency::Latency;
-use lease_tests::measure::{median, timed};
+use lease_tests::measure::{is_measuring, median, timed};
 use lease_tests::redis::{RedisServer, independent};
 use redis::Script;
 use redis::aio::MultiplexedConnection;
@@ -33,8 +33,7 @@ const TTL: Duration = Duration::from_secs(30);
 
 #[tokio::main(flavor = "multi_thread", worker_threads = 2)]
 async fn main() {
-    // `cargo test --benches` runs this, too.
-    if !std::env::args().any(|argument| argument == "--bench") {
+    if !is_measuring() {
         return;
     }
     for tasks in [1, 64] {

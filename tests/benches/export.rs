@@ -24,7 +24,7 @@ use lease_scheduler::export::{
 };
 use lease_scheduler::queue::MemoryQueue;
 use lease_scheduler::{RedisLink, ServiceError, TableSwitch};
-use lease_tests::measure::{median, timed};
+use lease_tests::measure::{is_measuring, median, timed};
 use lease_tests::redis::RedisServer;
 use redis::aio::MultiplexedConnection;
 use serde_json::json;
@@ -35,8 +35,7 @@ const PER_APPEND: usize = 1_000;
 
 #[tokio::main(flavor = "multi_thread", worker_threads = 2)]
 async fn main() {
-    // `cargo test --benches` runs this, too.
-    if !std::env::args().any(|argument| argument == "--bench") {
+    if !is_measuring() {
         return;
     }
     in_memory().await;

@@ -10,7 +10,7 @@ use lease_scheduler::export::{
 };
 use serde_json::{Map, Value};
 
-use crate::world::{MINUTE, Minutes, World, event, everywhere_with_buckets};
+use crate::world::{MINUTE, Minutes, World, event, everywhere_with_buckets, run};
 
 everywhere_with_buckets! {
     a_job_sends_what_is_closed_and_removes_exactly_that
@@ -46,15 +46,6 @@ async fn put(minutes: &Minutes, changes: &[(&str, Option<&str>)]) -> u64 {
     match minutes.buckets.put(changes).await.unwrap() {
         PutIn::Bucket(bucket) => bucket.seconds(),
         stopped @ PutIn::Stopped(_) => panic!("{stopped:?}"),
-    }
-}
-
-async fn run(exporter: &Exporter) -> lease_scheduler::export::Exported {
-    let scheduled = exporter.schedule_job().await.unwrap();
-    assert!(matches!(scheduled, Scheduled::Enqueued(_)), "{scheduled:?}");
-    match exporter.run_next_job(Duration::ZERO).await.unwrap() {
-        Worked::Done(_, exported) => exported,
-        other => panic!("{other:?}"),
     }
 }
 

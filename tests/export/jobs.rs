@@ -261,6 +261,26 @@ async fn a_backlog_does_not_keep_back_the_job_that_has_the_lease(world: World) {
     }
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_job_whose_lease_stays_held_is_looked_at_less_and_less() {
+    let world = World::in_memory();
+    let exporter = world.enabled().await;
+    schedule_in_vain(&world).await;
+    let lease = world.locker().wait_until_obtained(&key()).await.unwrap();
+    let stop = CancellationToken::new();
+
+    let working = exporter.run_jobs(&stop);
+    let stopping = async {
+        tokio::time::sleep(Duration::from_hours(1)).await;
+        stop.cancel();
+    };
+    tokio::join!(working, stopping);
+
+    assert!(lease.is_held());
+    let delivery = world.queue().take(Duration::from_mins(1)).await.unwrap().unwrap();
+    assert!((100..150).contains(&delivery.number()), "in an hour {}", delivery.number());
+}
+
 async fn a_job_that_export_was_disabled_for_is_removed(world: World) {
     let exporter = world.enabled().await;
     world.append(1).await;

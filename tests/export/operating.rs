@@ -155,9 +155,9 @@ async fn what_is_set_aside_is_told_and_deleted(world: World, _: Minutes) {
     let stale = world.buffer().set_aside(token(1), &positions).await.unwrap();
     assert_eq!(stale, Fenced::Stale { largest: token(2) });
 
-    assert_eq!(operator.set_aside().await.unwrap(), 2);
+    assert_eq!(operator.num_set_aside().await.unwrap(), 2);
     assert_eq!(operator.pending().await.unwrap(), 1);
     assert_eq!(operator.delete_aside().await.unwrap(), Deleted::Done(2));
-    assert_eq!(operator.set_aside().await.unwrap(), 0);
+    assert_eq!(operator.num_set_aside().await.unwrap(), 0);
     assert_eq!(operator.pending().await.unwrap(), 1);
 }

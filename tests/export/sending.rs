@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use lease_scheduler::export::{Exported, Exporter, Limits, Response, Retries, Scheduled, Worked};
+use lease_scheduler::export::{Limits, Response, Retries};
 
-use crate::world::{World, everywhere};
+use crate::world::{World, everywhere, run};
 
 everywhere! {
     less_than_a_record_waits_for_more
@@ -27,16 +27,6 @@ fn tens(world: World) -> World {
             .and_then(|limits| limits.with_records_per_batch(5))
             .unwrap(),
     )
-}
-
-/// Has a job run.
-async fn run(exporter: &Exporter) -> Exported {
-    let scheduled = exporter.schedule_job().await.unwrap();
-    assert!(matches!(scheduled, Scheduled::Enqueued(_)), "{scheduled:?}");
-    match exporter.run_next_job(Duration::ZERO).await.unwrap() {
-        Worked::Done(_, exported) => exported,
-        other => panic!("{other:?}"),
-    }
 }
 
 async fn less_than_a_record_waits_for_more(world: World) {

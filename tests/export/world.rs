@@ -7,9 +7,9 @@ use lease_core::{FencingToken, LeaseKey, LeaseOptions, LeaseTable, Locker, micro
 use lease_memory::MemoryStore;
 use lease_redis::RedisStore;
 use lease_scheduler::export::{
-    Appended, BucketOptions, BucketStore, Capacity, Event, EventBuffer, Exporter, Intake, Limits,
-    MemoryBuckets, MemoryBuffer, MemorySink, Parts, RedisBuckets, RedisBuffer, Retries, Sink,
-    StopCause,
+    Appended, BucketOptions, BucketStore, Capacity, Event, EventBuffer, Exported, Exporter, Intake,
+    Limits, MemoryBuckets, MemoryBuffer, MemorySink, Parts, RedisBuckets, RedisBuffer, Retries,
+    Scheduled, Sink, StopCause, Worked,
 };
 use lease_scheduler::queue::{JobQueue, MemoryQueue, RedisQueue};
 use lease_scheduler::{RedisLink, TableSwitch};
@@ -167,6 +167,16 @@ impl World {
     pub(crate) fn arrived(&self) -> Vec<u64> {
         let number = |id: &str| id.strip_prefix("event-").unwrap().parse().unwrap();
         self.sink.ids().iter().map(|id| number(id.as_str())).collect()
+    }
+}
+
+/// Has a job run.
+pub(crate) async fn run(exporter: &Exporter) -> Exported {
+    let scheduled = exporter.schedule_job().await.unwrap();
+    assert!(matches!(scheduled, Scheduled::Enqueued(_)), "{scheduled:?}");
+    match exporter.run_next_job(Duration::ZERO).await.unwrap() {
+        Worked::Done(_, exported) => exported,
+        other => panic!("{other:?}"),
     }
 }
 

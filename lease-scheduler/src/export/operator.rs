@@ -150,7 +150,7 @@ impl<'a> Operator<'a> {
     }
 
     /// How many events are set aside in the buffer, since they cannot be sent.
-    pub async fn set_aside(self) -> Result<u64, ExportError> {
+    pub async fn num_set_aside(self) -> Result<u64, ExportError> {
         Ok(self.exporter.parts.buffer.state().await?.set_aside)
     }
 

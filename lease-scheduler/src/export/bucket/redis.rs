@@ -156,8 +156,8 @@ impl BucketStore for RedisBuckets {
 
 script!(PUT "../buffer/scripts/gate.lua" "scripts/put.lua");
 script!(CLOSED "scripts/closed.lua");
-script!(REMOVE "../buffer/scripts/gate.lua" "scripts/remove.lua");
-script!(REMOVE_KEYS "../buffer/scripts/gate.lua" "scripts/remove_keys.lua");
+script!(REMOVE "../buffer/scripts/fence.lua" "scripts/remove.lua");
+script!(REMOVE_KEYS "../buffer/scripts/fence.lua" "scripts/remove_keys.lua");
 script!(LIST "scripts/list.lua");
 script!(INTAKE "../buffer/scripts/intake.lua");
 script!(CLEAR "scripts/clear.lua");

@@ -218,9 +218,9 @@ fn event(entry: &Value) -> Option<Event> {
 }
 
 script!(APPEND "scripts/gate.lua" "scripts/append.lua");
-script!(READ "scripts/gate.lua" "scripts/read.lua");
-script!(REMOVE "scripts/gate.lua" "scripts/remove.lua");
-script!(SET_ASIDE "scripts/gate.lua" "scripts/set_aside.lua");
+script!(READ "scripts/fence.lua" "scripts/read.lua");
+script!(REMOVE "scripts/fence.lua" "scripts/remove.lua");
+script!(SET_ASIDE "scripts/fence.lua" "scripts/set_aside.lua");
 script!(INTAKE "scripts/intake.lua");
 script!(CLEAR "scripts/clear.lua");
 script!(CLEAR_ASIDE "scripts/clear_aside.lua");

@@ -1,10 +1,6 @@
--- Reads the oldest events under a token that was not overtaken.
+-- Reads the oldest events.
 -- KEYS: stream, state. ARGV: token, where to begin, how many events, about how many bytes, how long
--- a line is at most where that was not noted. Answers entries, or the largest token.
-local largest = overtaken(KEYS[2], ARGV[1])
-if largest then
-    return largest
-end
+-- a line is at most where that was not noted. Answers entries.
 local from, events, bytes = ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
 local longest = tonumber(redis.call('HGET', KEYS[2], 'longest') or ARGV[5])
 local entries = {}

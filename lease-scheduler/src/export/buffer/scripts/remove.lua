@@ -1,10 +1,6 @@
--- Removes exactly the named events under a token that was not overtaken.
+-- Removes exactly the named events.
 -- KEYS: stream, state. ARGV: token, positions.
--- Answers how many were there, or the largest token.
-local largest = overtaken(KEYS[2], ARGV[1])
-if largest then
-    return largest
-end
+-- Answers how many were there.
 local removed = 0
 -- Lua's stack does not take all of them at once.
 for first = 2, #ARGV, 1000 do

@@ -1,10 +1,6 @@
--- Moves exactly the named entries to where nobody reads, under a token that was not overtaken.
+-- Moves exactly the named entries to where nobody reads,.
 -- KEYS: stream, state, aside. ARGV: token, positions.
--- Answers how many were there, or the largest token.
-local largest = overtaken(KEYS[2], ARGV[1])
-if largest then
-    return largest
-end
+-- Answers how many were there.
 local moved = 0
 for place = 2, #ARGV do
     local entry = redis.call('XRANGE', KEYS[1], ARGV[place], ARGV[place])[1]

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use lease_scheduler::ServiceErrorKind;
 use lease_scheduler::export::{
-    BufferedDeadLetters, Capacity, EventBuffer, Exported, Exporter, Fenced, Flushed, Limits,
+    BufferedDeadLetters, Capacity, Event, EventBuffer, Exported, Exporter, Fenced, Flushed, Limits,
     MemoryBuffer, Most, Overflow, Pending, Response, Retries,
 };
 
@@ -58,7 +58,7 @@ async fn what_is_refused_is_buried_with_the_reason_and_all_else_is_sent(world: W
     assert_eq!(world.arrived(), expected, "in order");
     let read = dead.read(token(1), None, Most::new(9, 1 << 20)).await.unwrap();
     let Fenced::Done(read) = read else { panic!("stale") };
-    let lines: Vec<_> = read.iter().map(Pending::event).map(|letter| letter.line()).collect();
+    let lines: Vec<_> = read.iter().map(Pending::event).map(Event::line).collect();
     assert_eq!(
         lines[0],
         "{\"event\":{\"number\":37},\"why\":\"it was refused: sink refused the request: \
@@ -148,9 +148,9 @@ async fn a_sink_that_takes_nothing_is_sent_each_batch_once_after_the_first_three
 }
 
 /// Larger than a record.
-fn large(number: u64) -> lease_scheduler::export::Event {
+fn large(number: u64) -> Event {
     let body = serde_json::Value::String("x".repeat(1000 * 1024));
-    lease_scheduler::export::Event::new(event(number).id().clone(), &body).unwrap()
+    Event::new(event(number).id().clone(), &body).unwrap()
 }
 
 async fn what_is_set_aside_does_not_keep_a_paused_buffer_closed(world: World) {

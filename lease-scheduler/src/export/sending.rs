@@ -89,7 +89,9 @@ impl<'a> Sending<'a> {
         // that those which it never takes do not keep back the others.
         let is_in_vain = self.in_vain >= BATCHES_IN_VAIN;
         let retries = if is_in_vain { Retries::NONE } else { self.exporter.retries };
-        let delivered = deliver(&*parts.sink, token, batch, retries, &mut self.refusals).await;
+        // Boxed, once per batch: whoever flushes would have it in his own future otherwise.
+        let delivered =
+            Box::pin(deliver(&*parts.sink, token, batch, retries, &mut self.refusals)).await;
         let taken: Vec<_> = delivered.taken.iter().flat_map(Record::positions).collect();
         if !taken.is_empty() {
             let removed = parts.buffer.remove(token, &taken).await?;

@@ -110,14 +110,13 @@ impl EventBuffer for RedisBuffer {
             for entry in entries {
                 let position = position(&entry)
                     .ok_or_else(|| unreadable(SERVICE, "a position that is none"))?;
-                match event(&entry) {
-                    Some(event) => pending.push(Pending::new(position, event)),
-                    None => {
-                        let text = beginning(&format!("{entry:?}"));
-                        warn!(%position, text, "what is no event was set aside");
-                        foreign.push(position);
-                    }
+                if let Some(event) = event(&entry) {
+                    pending.push(Pending::new(position, event));
+                    continue;
                 }
+                let text = beginning(&format!("{entry:?}"));
+                warn!(%position, text, "what is no event is set aside");
+                foreign.push(position);
             }
             if !foreign.is_empty()
                 && let Fenced::Stale { largest } = self.set_aside(token, &foreign).await?

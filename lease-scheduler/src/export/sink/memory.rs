@@ -90,9 +90,10 @@ impl Seen {
     fn put(&mut self, token: FencingToken, records: &[Record]) -> (Response, Vec<Put>) {
         self.requests.push(records.len());
         let mut ids = records.iter().flat_map(Record::ids);
-        let response = match ids.any(|id| self.refused.contains(id)) {
-            true => Response::Refuse,
-            false => self.responses.pop_front().unwrap_or(Response::TakeAll),
+        let response = if ids.any(|id| self.refused.contains(id)) {
+            Response::Refuse
+        } else {
+            self.responses.pop_front().unwrap_or(Response::TakeAll)
         };
         let takes = |place: usize| match &response {
             Response::TakeAll | Response::LoseAnswer | Response::Answers(_) => true,

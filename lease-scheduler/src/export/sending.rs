@@ -56,12 +56,12 @@ impl<'a> Sending<'a> {
             after = Some(last.position());
             unread = unread.saturating_sub(read.len() as u64);
             for pending in read {
-                match packer.push(pending) {
-                    Packed::Kept => left -= 1,
-                    Packed::Full(batch) => {
-                        left -= 1;
-                        self.send(batch).await?;
-                    }
+                let packed = packer.push(pending);
+                // What cannot be sent does not count.
+                left = left.saturating_sub(u64::from(!matches!(packed, Packed::TooLarge(_))));
+                match packed {
+                    Packed::Kept => (),
+                    Packed::Full(batch) => self.send(batch).await?,
                     Packed::TooLarge(pending) => {
                         let (position, event) = (pending.position(), pending.event());
                         let bytes = event.line().len();

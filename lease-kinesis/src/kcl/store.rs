@@ -203,17 +203,15 @@ impl KclTable {
             Standing::Free | Standing::Over(_) => None,
             Standing::Reserved(_) if row.owner.as_ref() == Some(&claim.lessee) => None,
             Standing::Reserved(left) => Some(kept(claim, row, left)),
-            Standing::Held(_) if row.processor.is_none() && self.may_take(claim, row) => None,
+            Standing::Held(_) if row.processor.is_none() && self.steals(claim, row) => None,
             Standing::Held(holder) => Some(holder),
         }
     }
 
-    /// Whether a lease that KCL has written is the claim's, or may be stolen.
-    fn may_take(&self, claim: &Claim, row: &Row) -> bool {
-        // KCL 3's leader assigns by writing the owner, and tells nobody.
-        let is_assigned = row.owner.as_ref() == Some(&claim.lessee);
-        let steals = self.to_steal().get(&claim.key) == row.owner.as_ref();
-        !row.is_ours() && (is_assigned || steals)
+    /// Whether a lease that KCL has written may be stolen. One that has the claim's own name on it may
+    /// not: KCL 3's leader assigns so, and so does a worker of KCL renew that is called as we are.
+    fn steals(&self, claim: &Claim, row: &Row) -> bool {
+        !row.is_ours() && self.to_steal().get(&claim.key) == row.owner.as_ref()
     }
 
     /// What the owner of a grant knows of it: that it has run out, though nobody took it.

@@ -52,6 +52,7 @@ pub(super) fn adopt(handed: &Grant, claim: &Claim) -> Expression {
     write.condition("attribute_not_exists(#grantEvicted)");
     grant(&mut write, claim);
     write.set(["#grantToken = #grantToken + :one"]);
+    write.value("one", 1);
     write
 }
 
@@ -116,7 +117,7 @@ pub(super) fn evict(token: FencingToken) -> Expression {
 /// Moves the counter on, if `grant` stands.
 fn standing(grant: &Grant) -> Expression {
     let mut write = held_by(grant);
-    count(&mut write);
+    count(&mut write, 1);
     write
 }
 
@@ -140,7 +141,10 @@ fn is_granted(write: &mut Expression) {
 
 /// Everything that a fresh grant sets, but its token.
 fn grant(write: &mut Expression, claim: &Claim) {
-    count(write);
+    // By two: where its own name stands there with the next counter, a worker of KCL takes a renewal
+    // that was refused for one that was done (`DynamoDBLeaseRefresher.renewLease`), and one may be
+    // called as we are.
+    count(write, 2);
     write.set([
         "#leaseOwner = :lessee",
         "#grantNonce = :claimNonce",
@@ -154,9 +158,9 @@ fn grant(write: &mut Expression, claim: &Claim) {
     write.value("ttl", millis_up(claim.ttl));
 }
 
-fn count(write: &mut Expression) {
-    write.set(["#leaseCounter = #leaseCounter + :one", "#grantCounter = #leaseCounter + :one"]);
-    write.value("one", 1);
+fn count(write: &mut Expression, step: u64) {
+    write.set(["#leaseCounter = #leaseCounter + :step", "#grantCounter = #leaseCounter + :step"]);
+    write.value("step", step);
 }
 
 fn reserve(write: &mut Expression, reserved: Duration) {

@@ -100,6 +100,11 @@ impl Shop {
         self.kcl_writes(seen, changes, &[(":me", worker)]).await
     }
 
+    async fn kcl_renews(&self) -> bool {
+        let seen = self.counter().await;
+        self.kcl_writes(seen, "SET leaseCounter = :next", &[]).await
+    }
+
     /// KCL 3's leader asks for a hand-over: the counter stays.
     async fn kcl_hands_over(&self, from: &str, to: &str) {
         let changes = "SET leaseOwner = :to, checkpointOwner = :from";
@@ -164,8 +169,8 @@ async fn what_kcl_and_others_keep_on_a_row_survives_all_that_is_done_to_it() {
     }
     assert_eq!(after["checkpoint"], s("20"));
     assert!(!after.contains_key("leaseOwner"), "it is free for KCL, too");
-    // Once for each write, as KCL counts.
-    assert_eq!(after["leaseCounter"], n(7 + 4));
+    // Once for each write, as KCL counts, and once more for the grant.
+    assert_eq!(after["leaseCounter"], n(7 + 5));
 }
 
 #[tokio::test]
@@ -248,8 +253,7 @@ async fn a_lease_of_kcl_is_taken_when_its_counter_has_stood_still_for_the_failov
     assert_eq!(shop.refused("a").await.lessee.as_str(), "kcl");
     for _ in 0..4 {
         tokio::time::sleep(TTL / 2).await;
-        let seen = shop.counter().await;
-        assert!(shop.kcl_writes(seen, "SET leaseCounter = :next", &[]).await);
+        assert!(shop.kcl_renews().await);
         assert_eq!(shop.refused("a").await.lessee.as_str(), "kcl", "it renews");
     }
     tokio::time::sleep(TTL.mul_f64(1.1)).await;
@@ -269,8 +273,7 @@ async fn what_kcl_3_hands_over_is_its_processors_for_as_long_as_that_renews() {
         assert_eq!(shop.refused("a").await.lessee.as_str(), "kcl-1");
         assert_eq!(shop.refused("b").await.lessee.as_str(), "kcl-1");
         tokio::time::sleep(TTL / 2).await;
-        let seen = shop.counter().await;
-        assert!(shop.kcl_writes(seen, "SET leaseCounter = :next", &[]).await);
+        assert!(shop.kcl_renews().await);
     }
 
     let row = shop.raw().await;
@@ -313,15 +316,50 @@ async fn what_kcl_3_hands_over_from_us_is_lost_to_us() {
     assert_eq!(shop.raw().await, before);
 }
 
+/// Nothing on the row tells an assignment by KCL 3's leader from a worker of KCL that has our name, as
+/// one has whose `workerId` was carried over with its properties.
 #[tokio::test]
-async fn what_kcl_3_assigns_to_us_is_taken_at_once() {
+async fn what_a_worker_of_kcl_with_our_name_renews_is_not_ours() {
+    let shop = Shop::new().await;
+    shop.put(Some("a")).await;
+
+    for _ in 0..4 {
+        assert_eq!(shop.refused("a").await.lessee.as_str(), "a");
+        tokio::time::sleep(TTL / 2).await;
+        assert!(shop.kcl_renews().await);
+    }
+    tokio::time::sleep(TTL.mul_f64(1.1)).await;
+
+    shop.granted("a").await;
+}
+
+#[tokio::test]
+async fn what_kcl_3_assigned_to_us_before_it_was_stopped_is_taken_when_it_has_stood_still() {
     let shop = Shop::new().await;
     shop.put(Some("kcl-1")).await;
 
     assert!(shop.kcl_takes("a").await);
 
-    assert_eq!(shop.refused("b").await.lessee.as_str(), "a");
+    assert_eq!(shop.refused("a").await.lessee.as_str(), "a");
+    tokio::time::sleep(TTL.mul_f64(1.1)).await;
     shop.granted("a").await;
+}
+
+/// It takes a renewal that was refused for done where its own name stands there with the next counter
+/// (`DynamoDBLeaseRefresher.renewLease`).
+#[tokio::test]
+async fn a_worker_of_kcl_with_our_name_that_was_paused_does_not_take_our_grant_for_its_renewal() {
+    let shop = Shop::new().await;
+    shop.put(Some("a")).await;
+    let seen = shop.counter().await;
+    shop.refused("a").await;
+    tokio::time::sleep(TTL.mul_f64(1.1)).await;
+
+    let grant = shop.granted("a").await;
+
+    assert!(!shop.kcl_writes(seen, "SET leaseCounter = :next", &[]).await);
+    assert_ne!(shop.counter().await, seen + 1, "it would go on");
+    assert_eq!(shop.checkpoint(&grant, "10", "20").await, Written::Applied);
 }
 
 /// A worker of KCL takes a row without an owner at its next look, whatever its share.
@@ -348,7 +386,7 @@ async fn a_record_that_kcl_has_shows_its_owner_and_one_of_ours_does_not() {
     let read = || async { shop.table.read(&key()).await.unwrap().unwrap() };
 
     let of_kcl = read().await;
-    assert!(shop.kcl_takes("a").await);
+    shop.put(None).await;
     shop.granted("a").await;
     let ours = read().await;
 

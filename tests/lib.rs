@@ -9,6 +9,7 @@ pub mod kinesis;
 pub mod latency;
 pub mod line;
 mod process;
+pub mod promises;
 pub mod proxy;
 pub mod redis;
 pub mod redis_tls;

@@ -130,6 +130,16 @@ impl Shop {
         }
     }
 
+    /// As long as `owner`, a worker of KCL, renews: longer than it would take to be taken for gone.
+    pub(crate) async fn is_left_alone_by(&self, lessee: &str, owner: &str) {
+        assert_eq!(self.refused(lessee).await.lessee.as_str(), owner);
+        for _ in 0..4 {
+            tokio::time::sleep(TTL / 2).await;
+            assert!(self.kcl_renews().await);
+            assert_eq!(self.refused(lessee).await.lessee.as_str(), owner, "it renews");
+        }
+    }
+
     pub(crate) async fn checkpoint(&self, grant: &Grant, from: &str, to: &str) -> Written {
         let change = Change::new().expecting("checkpoint", from).set("checkpoint", to);
         self.table.update(grant, &change).await.unwrap()

@@ -170,7 +170,8 @@ fn service_advice(
         ),
         "ValidationException" if message.contains("incorrect data type") => (
             StoreErrorKind::Corrupt,
-            "a column has another type than leases need: choose other column names".to_owned(),
+            "a column has another type than leases need: correct the item, or name other columns"
+                .to_owned(),
         ),
         "ValidationException" if message.contains("does not match the schema") => (
             StoreErrorKind::Misconfigured,

@@ -1,7 +1,8 @@
 //! What a table of leases in DynamoDB is made of, whatever its rows look like.
 //!
 //! For the tables of this repository: [`DynamoDbStore`](crate::DynamoDbStore)'s, and that of the
-//! Kinesis Client Library in `lease-kinesis`. It may change in every release.
+//! Kinesis Client Library in `lease-kinesis`. It may change with every release, so they ask for the
+//! one that they were released with.
 
 mod error;
 mod expression;

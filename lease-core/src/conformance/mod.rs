@@ -209,10 +209,10 @@ macro_rules! __table_promises {
             table::a_deleted_record_is_gone
             table::a_deleted_record_remembers_its_token
             table::a_delete_by_a_former_holder_changes_nothing
-            table::an_evicted_lease_is_lost_at_its_next_heartbeat
-            table::an_evicted_lease_runs_out_and_not_before
-            table::an_evicted_grant_is_not_adopted
-            table::an_eviction_by_another_token_changes_nothing
+            evicting::an_evicted_lease_is_lost_at_its_next_heartbeat
+            evicting::an_evicted_lease_runs_out_and_not_before
+            evicting::an_evicted_grant_is_not_adopted
+            evicting::an_eviction_by_another_token_changes_nothing
         }
     };
 }

@@ -1,0 +1,65 @@
+//! A lease that is ended from outside.
+
+use crate::conformance::Fixture;
+use crate::conformance::case::{Case, expect_held};
+use crate::conformance::promises::table::colours;
+use crate::grant::Heartbeat;
+use crate::lost::LossCause;
+use crate::table::LeaseTable;
+use crate::token::FencingToken;
+
+/// Who is evicted learns of it at the next heartbeat.
+pub async fn an_evicted_lease_is_lost_at_its_next_heartbeat<F: Fixture<Store: LeaseTable>>(
+    case: Case<F>,
+) {
+    case.created(&colours()).await;
+    let grant = case.granted("a").await;
+
+    let evicted = case.store.evict(&grant.key, grant.token).await;
+
+    assert!(matches!(evicted, Ok(true)), "{evicted:?}");
+    let answer = case.heartbeat(&grant, 1).await;
+    assert_eq!(answer, Heartbeat::Lost(LossCause::Revoked));
+}
+
+/// Who is evicted may still be at work: the key is free when its ttl has passed, not before.
+pub async fn an_evicted_lease_runs_out_and_not_before<F: Fixture<Store: LeaseTable>>(
+    case: Case<F>,
+) {
+    case.created(&colours()).await;
+    let since = case.now();
+    let grant = case.granted("a").await;
+    let evicted = case.store.evict(&grant.key, grant.token).await;
+    assert!(evicted.is_ok(), "{evicted:?}");
+    case.pass(case.ttl / 2).await;
+    // Does not extend it either.
+    case.heartbeat(&grant, 1).await;
+
+    let (next, taken) = case.taken_over("b").await;
+
+    case.not_before_ttl(taken, since);
+    assert_eq!(case.heartbeat(&next, 1).await, Heartbeat::Extended, "the mark was not removed");
+}
+
+/// A grant that was ended from outside does not go on by being handed over.
+pub async fn an_evicted_grant_is_not_adopted<F: Fixture<Store: LeaseTable>>(case: Case<F>) {
+    let grant = case.granted("a").await;
+    let evicted = case.store.evict(&grant.key, grant.token).await;
+    assert!(matches!(evicted, Ok(true)), "{evicted:?}");
+
+    drop(expect_held(case.adopt(&grant, &case.claim("b")).await));
+}
+
+/// An eviction of another grant than the one that stands hits nobody.
+pub async fn an_eviction_by_another_token_changes_nothing<F: Fixture<Store: LeaseTable>>(
+    case: Case<F>,
+) {
+    case.created(&colours()).await;
+    let grant = case.granted("a").await;
+    let other = FencingToken::new(grant.token.get() - 1).unwrap_or(FencingToken::MAX);
+
+    let evicted = case.store.evict(&grant.key, other).await;
+
+    assert!(matches!(evicted, Ok(false)), "{evicted:?}");
+    assert_eq!(case.heartbeat(&grant, 1).await, Heartbeat::Extended);
+}

@@ -1,0 +1,186 @@
+//! The part of a store that grants leases, broken.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use futures_util::stream::BoxStream;
+use lease_core::{
+    Attributes, Beat, Claim, FencingToken, Freed, Grant, Heartbeat, Holder, LeaseKey, LockStore,
+    LossCause, Nonce, Obtained, StoreError,
+};
+use uuid::Uuid;
+
+use crate::saboteur::{Sabotage, Sabotaged, now};
+
+#[async_trait]
+impl LockStore for Sabotaged {
+    async fn obtain(&self, claim: &Claim) -> Result<Obtained, StoreError> {
+        let known = self.known(&claim.key);
+        let answer = self.store.obtain(claim).await?;
+        match (answer, known) {
+            (Obtained::Held(holder), Some(known)) => {
+                let stands = self.store.holder(&claim.key).await?.is_some();
+                let same_lessee = holder.lessee == claim.lessee;
+                let young = now() < known.granted_at + known.grant.ttl / 4;
+                let next = FencingToken::new(holder.token.get() + 1).unwrap();
+                let granted = || Obtained::Granted(claim.granted(next), Attributes::new());
+                // A grant that a replica has not heard of yet.
+                if self.is(Sabotage::GrantsTwice) && stands && young && !same_lessee {
+                    return Ok(granted());
+                }
+                if self.is(Sabotage::GrantsOneLesseeTwice) && stands && same_lessee {
+                    return Ok(granted());
+                }
+                if self.is(Sabotage::RegrantsAReleasedNonce)
+                    && known.released
+                    && known.grant.nonce == claim.nonce
+                {
+                    return self.store.obtain(&Self::fresh(claim)).await;
+                }
+                Ok(Obtained::Held(holder))
+            }
+            (Obtained::Granted(mut grant, attributes), known) => {
+                let token = grant.token;
+                let repeated = known.as_ref().is_some_and(|k| k.grant.nonce == claim.nonce);
+                if self.is(Sabotage::ExtendsOnRepeatedClaim) && repeated {
+                    self.store.heartbeat(&grant, Beat::GRANTED.next()).await?;
+                }
+                if let Some(known) = known {
+                    if self.is(Sabotage::ForgetsTheToken) && known.released {
+                        grant = claim.granted(first());
+                    }
+                    if self.is(Sabotage::ForgetsTheTokenOnExpiry) && !known.ended {
+                        grant = claim.granted(first());
+                    }
+                }
+                self.learn(&grant, token);
+                Ok(Obtained::Granted(grant, attributes))
+            }
+            (answer, None) => Ok(answer),
+        }
+    }
+
+    async fn heartbeat(&self, grant: &Grant, beat: Beat) -> Result<Heartbeat, StoreError> {
+        let shorter = self.known(&grant.key).is_some_and(|known| grant.ttl < known.grant.ttl);
+        if let (true, Some(known)) =
+            (self.is(Sabotage::HeartbeatIgnoresItsTtl), self.known(&grant.key))
+        {
+            let mut usual = grant.clone();
+            usual.ttl = known.grant.ttl;
+            return self.store.heartbeat(&usual, beat).await;
+        }
+        match self.store.heartbeat(&self.as_granted(grant), beat).await? {
+            Heartbeat::Overtaken if self.is(Sabotage::LateHeartbeatShortens) && shorter => {
+                self.store.heartbeat(grant, self.high_beat()).await?;
+                Ok(Heartbeat::Overtaken)
+            }
+            Heartbeat::Overtaken if self.is(Sabotage::LateHeartbeatIsCalledALoss) => {
+                Ok(Heartbeat::Lost(LossCause::Expired))
+            }
+            Heartbeat::Lost(LossCause::Expired) if self.is(Sabotage::HeartbeatRevives) => {
+                let nonce = Nonce::new(Uuid::from_u128(!grant.nonce.get().as_u128()));
+                let (key, lessee) = (grant.key.clone(), grant.lessee.clone());
+                self.store.obtain(&Claim::new(key, lessee, nonce, grant.ttl)).await?;
+                Ok(Heartbeat::Extended)
+            }
+            answer => Ok(answer),
+        }
+    }
+
+    async fn release(&self, grant: &Grant, reserved: Option<Duration>) -> Result<(), StoreError> {
+        if self.is(Sabotage::ReleasesInSilence) {
+            self.silent.store(true, Ordering::SeqCst);
+        }
+        let known = self.known(&grant.key);
+        if self.is(Sabotage::IgnoresTheNonceOnRelease)
+            && let Some(known) = known
+        {
+            return self.store.release(&known.grant, reserved).await;
+        }
+        self.amend(&grant.key, |known| {
+            known.released |= known.grant.nonce == grant.nonce;
+            known.ended |= known.released;
+        });
+        let reserved = reserved.filter(|_| !self.is(Sabotage::IgnoresReservations));
+        self.store.release(grant, reserved).await
+    }
+
+    async fn adopt(&self, grant: &Grant, claim: &Claim) -> Result<Obtained, StoreError> {
+        let known = self.known(&grant.key);
+        let left = self.store.holder(&grant.key).await?.and_then(|holder| holder.expires_in);
+        match self.store.adopt(grant, claim).await? {
+            Obtained::Granted(adopted, mut attributes) => {
+                let (token, mut granted) = (adopted.token, adopted);
+                if let (true, Some(left)) = (self.is(Sabotage::AdoptionKeepsTheOldExpiry), left) {
+                    let mut as_before = granted.clone();
+                    as_before.ttl = left;
+                    self.store.heartbeat(&as_before, Beat::GRANTED.next()).await?;
+                }
+                if self.is(Sabotage::AdoptionForgetsAttributes) {
+                    attributes.clear();
+                }
+                if self.is(Sabotage::KeepsTheTokenOnAdoption) {
+                    granted = claim.granted(grant.token);
+                }
+                self.learn(&granted, token);
+                self.amend(&grant.key, |known| known.adopted = Some(grant.nonce));
+                Ok(Obtained::Granted(granted, attributes))
+            }
+            Obtained::Held(holder) => {
+                let adopted = known.as_ref().and_then(|known| known.adopted);
+                if self.is(Sabotage::AdoptsTwice) && adopted == Some(grant.nonce) {
+                    let next = FencingToken::new(holder.token.get() + 1).unwrap();
+                    return Ok(Obtained::Granted(claim.granted(next), Attributes::new()));
+                }
+                let released = known.is_some_and(|k| k.released && k.grant.nonce == grant.nonce);
+                let stands = holder.expires_in > Some(Duration::ZERO);
+                let evicted = stands && holder.token == grant.token;
+                if self.is(Sabotage::AdoptsWhatWasEvicted) && evicted {
+                    self.store.release(grant, None).await?;
+                    return self.store.obtain(claim).await;
+                }
+                if self.is(Sabotage::AdoptsWhatWasReleased) && released {
+                    return self.store.obtain(claim).await;
+                }
+                Ok(Obtained::Held(holder))
+            }
+        }
+    }
+
+    async fn holder(&self, key: &LeaseKey) -> Result<Option<Holder>, StoreError> {
+        let holder = self.store.holder(key).await?;
+        let expired = self.known(key).filter(|known| !known.ended);
+        if let (true, None, Some(known)) =
+            (self.is(Sabotage::TellsOfExpiredHolders), &holder, expired)
+        {
+            let left = Some(Duration::ZERO);
+            return Ok(Some(Holder::new(known.grant.lessee, known.grant.token, left)));
+        }
+        Ok(holder)
+    }
+
+    fn heartbeat_all<'a>(
+        &'a self,
+        beats: &'a [(Grant, Beat)],
+    ) -> BoxStream<'a, (usize, Result<Heartbeat, StoreError>)> {
+        let end = if self.is(Sabotage::BatchHasAnEnd) { 256 } else { beats.len() };
+        self.store.heartbeat_all(beats.get(..end).unwrap_or(beats))
+    }
+
+    async fn watch(&self, key: &LeaseKey) -> Result<Freed, StoreError> {
+        let freed = self.store.watch(key).await?;
+        let silent = Arc::clone(&self.silent);
+        Ok(Freed::when(async move {
+            freed.await;
+            if silent.load(Ordering::SeqCst) {
+                std::future::pending::<()>().await;
+            }
+        }))
+    }
+}
+
+fn first() -> FencingToken {
+    FencingToken::new(1).unwrap()
+}

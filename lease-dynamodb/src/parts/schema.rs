@@ -15,8 +15,8 @@ use super::request::Requests;
 /// How long a table may take to become active: AWS needs some ten seconds.
 const PATIENCE: Duration = Duration::from_mins(5);
 
-/// Between two looks at a table that is being made, doubled with each. DynamoDB tells nobody when it is
-/// done, and local servers are at once; at AWS, the last pause is the most that is waited too long.
+/// Between two looks at a table that is being made, doubled with each: DynamoDB tells nobody when it is
+/// done. Local servers are at once; at AWS, the last pause is the most that is waited for nothing.
 const FIRST_PAUSE: Duration = Duration::from_millis(10);
 const LONGEST_PAUSE: Duration = Duration::from_millis(500);
 
@@ -28,15 +28,14 @@ impl Requests {
         let gives_up = clock.now() + PATIENCE;
         let mut pause = FIRST_PAUSE;
         loop {
-            let found = match self.describe().await? {
-                Some(found) => Some(found),
+            match self.describe().await? {
                 None => self.create_table().await?,
-            };
-            if let Some(found) = found {
-                self.check_key(&found)?;
-                let status = found.table_status;
-                if matches!(status, Some(TableStatus::Active | TableStatus::Updating)) {
-                    return Ok(());
+                Some(found) => {
+                    self.check_key(&found)?;
+                    let status = found.table_status;
+                    if matches!(status, Some(TableStatus::Active | TableStatus::Updating)) {
+                        return Ok(());
+                    }
                 }
             }
             if clock.now() > gives_up {
@@ -61,9 +60,7 @@ impl Requests {
         }
     }
 
-    /// The table as it was made; `None` where another process was faster: its table is checked like
-    /// any other.
-    async fn create_table(&self) -> Result<Option<TableDescription>, StoreError> {
+    async fn create_table(&self) -> Result<(), StoreError> {
         let key = &self.table.key;
         let attribute = AttributeDefinition::builder()
             .attribute_name(key)
@@ -83,11 +80,12 @@ impl Requests {
             .key_schema(hash_key)
             .billing_mode(BillingMode::PayPerRequest);
         match self.within("CreateTable", request.send()).await? {
-            Ok(answer) => Ok(answer.table_description),
+            Ok(_) => Ok(()),
+            // Another process was faster; its table is checked like any other.
             Err(SdkError::ServiceError(service))
                 if service.err().is_resource_in_use_exception() =>
             {
-                Ok(None)
+                Ok(())
             }
             Err(error) => Err(self.failed("CreateTable", error)),
         }

@@ -8,6 +8,7 @@ pub mod dynamodb;
 pub mod kinesis;
 pub mod latency;
 pub mod line;
+pub mod measure;
 mod process;
 pub mod promises;
 pub mod proxy;

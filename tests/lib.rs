@@ -10,6 +10,7 @@ pub mod latency;
 pub mod line;
 pub mod measure;
 mod process;
+pub mod promises;
 pub mod proxy;
 pub mod redis;
 pub mod redis_tls;

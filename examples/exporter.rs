@@ -15,7 +15,7 @@ use lease_examples::export_parts::{open, open_sink};
 use lease_examples::orders::{FileDeadLetters, FileSink, Orders, compare, read};
 use lease_examples::{Failure, Timeline, end, sentence, show};
 use lease_scheduler::export::{
-    Appended, Event, Exporter, Flushed, Intake, Operator, PutIn, Scheduled, Worked,
+    Appended, Deleted, Event, Exporter, Flushed, Intake, Operator, PutIn, Scheduled, Worked,
 };
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, BufReader};
 use tokio::process::{Child, Command};
@@ -66,7 +66,8 @@ enum Order {
     Put {
         /// What is counted: ITEM/PERIOD, such as tea/hour.
         key: String,
-        /// How many.
+        /// How many. What is no count is left out when it is to be sent, and told then.
+        #[arg(allow_negative_numbers = true)]
         count: String,
     },
     /// Lists the buckets that wait.
@@ -158,7 +159,12 @@ async fn obey(arguments: Arguments, order: Order) -> Result<ExitCode, Failure> {
             Intake::Open => "the intake is open".to_owned(),
             Intake::Stopped(cause) => format!("the intake is stopped: {cause:?}"),
         }),
-        Order::Delete => done(format!("{} buckets were deleted", operator.delete().await?)),
+        Order::Delete => match operator.delete().await? {
+            Deleted::Done(buckets) => done(format!("{buckets} buckets were deleted")),
+            Deleted::Held(holder) => {
+                (format!("refused: {} has the lease", holder.lessee), ExitCode::FAILURE)
+            }
+        },
         Order::Scheduler { .. } => return Err("a scheduler is no order of an operator's".into()),
     };
     show(told);
@@ -467,7 +473,7 @@ async fn exporter(
     Ok(exporter.with_dead_letters(Arc::new(dead_letters)))
 }
 
-/// Where events are that fit into no record.
+/// Where events are that the sink will never take.
 fn beside(file: &Path) -> PathBuf {
     file.with_extension("too-large.ndjson")
 }

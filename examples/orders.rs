@@ -10,8 +10,10 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use lease_core::{FencingToken, InvalidInput};
-use lease_scheduler::export::{DeadLetters, Event, Limits, Put, Record, Sink};
+use lease_scheduler::export::{DeadLetters, Event, Limits, Put, Record, Sink, Unsendable};
 use lease_scheduler::{ServiceError, ServiceErrorKind};
+
+use crate::sentence;
 
 /// What a file of events has in it.
 #[derive(Debug, Default)]
@@ -30,20 +32,22 @@ pub struct Orders {
 ///
 /// Where `file` cannot be read, or has no events in it.
 pub fn read(file: Option<&Path>) -> Result<Orders, InvalidInput> {
-    let (name, text) = match file {
+    let (name, bytes) = match file {
         // Part of the program, so that it runs wherever it is started.
-        None => ("orders.ndjson".to_owned(), include_str!("orders.ndjson").to_owned()),
+        None => ("orders.ndjson".to_owned(), include_bytes!("orders.ndjson").to_vec()),
         Some(file) => {
-            let text = std::fs::read_to_string(file).map_err(|error| {
+            let bytes = std::fs::read(file).map_err(|error| {
                 InvalidInput::new(format!("{} cannot be read: {error}", file.display()))
             })?;
-            (file.display().to_string(), text)
+            (file.display().to_string(), bytes)
         }
     };
-    let lines = (1_u32..).zip(text.lines()).filter(|(_, line)| !line.trim().is_empty());
     let mut orders = Orders::default();
-    for (number, line) in lines {
-        match Event::from_line(format!("line-{number}").parse()?, line) {
+    for (number, line) in (1_u32..).zip(bytes.split(|byte| *byte == b'\n')) {
+        if line.trim_ascii().is_empty() {
+            continue;
+        }
+        match event(number, line) {
             Ok(event) => orders.events.push(event),
             Err(error) => orders.refused.push(InvalidInput::new(format!("{name}: {error}"))),
         }
@@ -53,6 +57,15 @@ pub fn read(file: Option<&Path>) -> Result<Orders, InvalidInput> {
         ([], [first, ..]) => Err(InvalidInput::new(format!("no line is an event: {first}"))),
         _ => Ok(orders),
     }
+}
+
+fn event(number: u32, line: &[u8]) -> Result<Event, InvalidInput> {
+    let Ok(text) = std::str::from_utf8(line) else {
+        let text = String::from_utf8_lossy(line);
+        return Err(InvalidInput::new(format!("line {number} is not UTF-8: {text:?}")));
+    };
+    let text = text.strip_suffix('\r').unwrap_or(text);
+    Event::from_line(format!("line-{number}").parse()?, text)
 }
 
 /// Sends to a file, slowly enough for the eye to follow, and tells of it.
@@ -98,7 +111,7 @@ impl Sink for FileSink {
     }
 }
 
-/// Keeps events that fit into no record in a file, for somebody to look at, and tells of each.
+/// Keeps events that the sink will never take in a file, for somebody to look at, and tells of each.
 pub struct FileDeadLetters {
     file: PathBuf,
     tell: Arc<dyn Fn(String) + Send + Sync>,
@@ -119,15 +132,12 @@ impl fmt::Debug for FileDeadLetters {
 
 #[async_trait]
 impl DeadLetters for FileDeadLetters {
-    async fn bury(&self, event: &Event) -> Result<(), ServiceError> {
+    async fn bury(&self, event: &Event, why: &Unsendable) -> Result<(), ServiceError> {
         append(&self.file, format!("{}\n", event.line()).as_bytes()).map_err(|error| {
             ServiceError::new("dead letters", ServiceErrorKind::Unavailable, error)
         })?;
-        let (bytes, file) = (event.line().len(), self.file.display());
-        (self.tell)(format!(
-            "{} has {bytes} bytes, more than a record takes: it is in {file}",
-            event.id()
-        ));
+        let (id, why, file) = (event.id(), sentence(why), self.file.display());
+        (self.tell)(format!("{id} is not sent: {why}: it is in {file}"));
         Ok(())
     }
 }
@@ -140,7 +150,7 @@ fn append(file: &Path, data: &[u8]) -> std::io::Result<()> {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Arrivals {
-    /// Different events that were appended and arrived.
+    /// Events that were appended and arrived.
     pub arrived: usize,
     /// Events that were appended and fit into no record.
     pub too_large: usize,
@@ -152,27 +162,38 @@ pub struct Arrivals {
     pub foreign: usize,
 }
 
-/// Holds the lines of `file`, and those of `too_large`, against `events`, which are all different.
+/// Holds the lines of `file`, and those of `too_large`, against `events`. Of equal events, as many
+/// have to arrive as there are.
 ///
 /// # Errors
 ///
 /// Where one of the files is there, but cannot be read.
 pub fn compare(events: &[Event], file: &Path, too_large: &Path) -> std::io::Result<Arrivals> {
-    let mut counts: BTreeMap<&str, usize> = events.iter().map(|it| (it.line(), 0)).collect();
+    let mut expected: BTreeMap<&str, usize> = BTreeMap::new();
+    for event in events {
+        *expected.entry(event.line()).or_default() += 1;
+    }
     let mut arrivals = Arrivals::default();
     for line in lines(too_large)?.lines() {
         // A crash may have buried it twice.
-        arrivals.too_large += usize::from(counts.remove(line).is_some());
+        arrivals.too_large += expected.remove(line).unwrap_or(0);
     }
-    for line in lines(file)?.lines() {
-        match counts.get_mut(line) {
-            Some(count) => *count += 1,
-            None => arrivals.foreign += 1,
-        }
+    let mut arrived: BTreeMap<&str, usize> = BTreeMap::new();
+    let text = lines(file)?;
+    for line in text.lines() {
+        *arrived.entry(line).or_default() += 1;
     }
-    arrivals.arrived = counts.values().filter(|count| **count > 0).count();
-    arrivals.missing = counts.len() - arrivals.arrived;
-    arrivals.again = counts.values().map(|count| count.saturating_sub(1)).sum();
+    for (line, count) in arrived {
+        let Some(expected) = expected.get_mut(line) else {
+            arrivals.foreign += count;
+            continue;
+        };
+        let first = count.min(*expected);
+        arrivals.arrived += first;
+        arrivals.again += count - first;
+        *expected -= first;
+    }
+    arrivals.missing = expected.into_values().sum();
     Ok(arrivals)
 }
 

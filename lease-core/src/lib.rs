@@ -52,6 +52,7 @@ pub use lost::{LossCause, Lost};
 pub use metrics::Metrics;
 pub use nonce::Nonce;
 pub use options::LeaseOptions;
+pub use retry::within;
 pub use store::{Freed, LockStore};
 pub use table::{LeaseRecord, LeaseTable};
 pub use token::FencingToken;

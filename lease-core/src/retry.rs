@@ -44,8 +44,17 @@ impl<'a> Pauses<'a> {
 }
 
 /// Waits for a store's answer, but no longer than `limit`: a store that hangs is one that did
-/// not answer.
-pub(crate) async fn within<T>(
+/// not answer. For those who ask a store themselves, beside a [`Locker`](crate::Locker), which does
+/// so by itself; [`LeaseOptions::request_timeout`] is its limit.
+///
+/// # Errors
+///
+/// The store's own, and [`Unavailable`](StoreErrorKind::Unavailable) after `limit`.
+///
+/// # Cancel safety
+///
+/// As that of `answer`, which is dropped: the request may still be applied.
+pub async fn within<T>(
     limit: Duration,
     answer: impl Future<Output = Result<T, StoreError>>,
 ) -> Result<T, StoreError> {

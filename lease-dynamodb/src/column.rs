@@ -103,9 +103,9 @@ impl Columns {
     }
 
     /// The name behind `placeholder`, which is a column's default name.
-    pub(crate) fn behind(&self, placeholder: &str) -> Option<&str> {
+    pub(crate) fn behind(&self, placeholder: &str) -> Option<String> {
         let column = Column::ALL.iter().find(|column| column.default_name() == placeholder)?;
-        Some(self.name(*column))
+        Some(self.name(*column).to_owned())
     }
 
     pub(crate) fn check(&self) -> Result<(), InvalidInput> {

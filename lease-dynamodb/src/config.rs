@@ -4,9 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use aws_sdk_dynamodb::Client;
-use lease_core::{BootClock, Clock, InvalidInput, LeaseOptions};
+use lease_core::{Clock, InvalidInput, LeaseOptions};
 
 use crate::column::{Column, Columns};
+use crate::parts::Timing;
 use crate::store::DynamoDbStore;
 
 /// By what a contender judges that the holder of a lease is gone.
@@ -57,13 +58,11 @@ pub(crate) struct Settings {
     pub(crate) columns: Columns,
     pub(crate) margin: Duration,
     pub(crate) time_mode: TimeMode,
-    pub(crate) clock_rate_error: f64,
-    pub(crate) request_timeout: Duration,
+    pub(crate) timing: Timing,
     pub(crate) retention: Option<Duration>,
     pub(crate) existing_only: bool,
     pub(crate) consistent_listing: bool,
     pub(crate) observations: usize,
-    pub(crate) clock: Arc<dyn Clock>,
 }
 
 impl DynamoDbStoreBuilder {
@@ -75,13 +74,11 @@ impl DynamoDbStoreBuilder {
                 columns: Columns::default(),
                 margin: Duration::from_secs(2),
                 time_mode: TimeMode::default(),
-                clock_rate_error: 0.01,
-                request_timeout: Duration::from_secs(3),
+                timing: Timing::default(),
                 retention: Some(Duration::from_hours(7 * 24)),
                 existing_only: false,
                 consistent_listing: false,
                 observations: 10_000,
-                clock: Arc::new(BootClock::new()),
             },
         }
     }
@@ -112,7 +109,7 @@ impl DynamoDbStoreBuilder {
     /// `error`: 0 to 0.1. Defaults to 0.01, as
     /// [`LeaseOptions`](lease_core::LeaseOptions::with_clock_rate_error) does.
     pub fn with_clock_rate_error(mut self, error: f64) -> Self {
-        self.settings.clock_rate_error = error;
+        self.settings.timing.clock_rate_error = error;
         self
     }
 
@@ -120,7 +117,7 @@ impl DynamoDbStoreBuilder {
     /// 3 s: below the heartbeat period of any lease of 10 s and more. A locker gives up after
     /// one heartbeat period anyway.
     pub fn with_request_timeout(mut self, limit: Duration) -> Self {
-        self.settings.request_timeout = limit;
+        self.settings.timing.request_timeout = limit;
         self
     }
 
@@ -164,7 +161,7 @@ impl DynamoDbStoreBuilder {
 
     /// Reads lease time from `clock`: for tests.
     pub fn with_clock(mut self, clock: Arc<dyn Clock>) -> Self {
-        self.settings.clock = clock;
+        self.settings.timing.clock = clock;
         self
     }
 
@@ -176,15 +173,7 @@ impl DynamoDbStoreBuilder {
     pub fn build(self) -> Result<DynamoDbStore, InvalidInput> {
         let settings = &self.settings;
         settings.columns.check()?;
-        if !(0.0..=0.1).contains(&settings.clock_rate_error) {
-            return Err(InvalidInput::new(format!(
-                "clock rate error {} is out of range: 0 to 0.1, as a part of the rate",
-                settings.clock_rate_error
-            )));
-        }
-        if settings.request_timeout.is_zero() {
-            return Err(InvalidInput::new("request timeout 0s leaves no time to answer"));
-        }
+        settings.timing.check()?;
         // An item must outlive every lease on it, or its token and nonce are forgotten too soon.
         if let Some(retention) = settings.retention
             && retention < LeaseOptions::MAX_TTL

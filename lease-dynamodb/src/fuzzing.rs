@@ -5,8 +5,8 @@ use aws_sdk_dynamodb::types::AttributeValue;
 use serde_json::Value as Json;
 
 use crate::column::Columns;
-use crate::item::{Item, RawItem, key_of};
-use crate::value::{from_dynamodb, to_dynamodb};
+use crate::item::{Item, key_of};
+use crate::parts::{RawItem, from_dynamodb, to_dynamodb};
 
 /// Reads `bytes` as an item in `DynamoDB`'s JSON, as any program may have written it.
 pub fn item(bytes: &[u8]) {

@@ -1,6 +1,5 @@
 //! One item of the table, as it was read.
 
-use std::collections::HashMap;
 use std::time::Duration;
 
 use aws_sdk_dynamodb::types::AttributeValue;
@@ -9,13 +8,8 @@ use lease_core::{
 };
 
 use crate::column::{Column, Columns};
-use crate::error::corrupt;
-use crate::observe::Sight;
+use crate::parts::{RawItem, corrupt, from_dynamodb};
 use crate::time::Timestamp;
-use crate::value::from_dynamodb;
-
-/// An item as DynamoDB sends it.
-pub(crate) type RawItem = HashMap<String, AttributeValue>;
 
 #[derive(Debug, Clone)]
 pub(crate) struct Item {
@@ -35,6 +29,14 @@ pub(crate) struct Item {
     pub(crate) deleted: bool,
     pub(crate) lasting: bool,
     pub(crate) attributes: Attributes,
+}
+
+/// What changes with every grant, heartbeat and release.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Sight {
+    pub(crate) lessee: Option<Lessee>,
+    pub(crate) token: Option<FencingToken>,
+    pub(crate) beat: Option<Beat>,
 }
 
 impl Item {

@@ -4,20 +4,17 @@
 mod column;
 mod config;
 mod dated;
-mod error;
-mod expression;
 #[cfg(feature = "fuzzing")]
 #[doc(hidden)]
 pub mod fuzzing;
 mod item;
-mod observe;
-mod request;
+#[doc(hidden)]
+pub mod parts;
 mod schema;
 mod standing;
 mod store;
 mod table;
 mod time;
-mod value;
 mod write;
 
 pub use column::Column;

@@ -5,8 +5,8 @@ use std::time::Duration;
 use lease_core::{Holder, LeaseKey, Moment};
 
 use crate::config::{Settings, TimeMode};
-use crate::item::Item;
-use crate::observe::Observations;
+use crate::item::{Item, Sight};
+use crate::parts::Observations;
 use crate::time::{Now, ServerTime};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -29,14 +29,14 @@ impl Standing {
         else_ttl: Option<Duration>,
         settings: &Settings,
         time: &ServerTime,
-        observations: &Observations,
+        observations: &Observations<Sight>,
         now: Moment,
     ) -> Self {
         if item.lessee.is_none() && item.reserved_until.is_none() {
-            observations.forget(key);
+            observations.forget(key.as_str());
             return Self::Free;
         }
-        let since = observations.see(key, item.sight(), item.ttl, now);
+        let since = observations.see(key.as_str(), item.sight(), item.ttl, now);
         let watched =
             item.ttl.or(else_ttl).map(|ttl| time.surely(ttl).saturating_sub(now.since(since)));
         let server_now = time.now();
@@ -64,7 +64,7 @@ fn left_by_time(item: &Item, settings: &Settings, now: Option<Now>) -> Option<Du
     let free_at = item.expires_at?.plus(settings.margin);
     let left = free_at.since(now?.lowest);
     // The lower line runs slower than our clock: it takes this much longer to get there.
-    Some(left.div_f64(1.0 - settings.clock_rate_error))
+    Some(left.div_f64(1.0 - settings.timing.clock_rate_error))
 }
 
 fn shorter(one: Option<Duration>, other: Option<Duration>) -> Option<Duration> {

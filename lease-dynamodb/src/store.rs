@@ -12,11 +12,13 @@ use lease_core::{
 };
 use tracing::debug;
 
+use crate::column::Column;
 use crate::config::{DynamoDbStoreBuilder, Settings};
-use crate::error::told;
-use crate::item::{Item, RawItem};
-use crate::observe::{Observations, Watched};
-use crate::request::{Outcome, Requests, Show};
+use crate::dated::Dated;
+use crate::item::{Item, Sight};
+use crate::parts::{
+    Advice, Expression, Observations, Outcome, RawItem, Requests, Show, Table, Watched, told,
+};
 use crate::standing::Standing;
 use crate::time::{Now, ServerTime};
 use crate::write::{self, Purge};
@@ -34,7 +36,7 @@ pub(crate) struct Shared {
     pub(crate) requests: Requests,
     pub(crate) settings: Settings,
     pub(crate) time: Arc<ServerTime>,
-    pub(crate) observations: Observations,
+    pub(crate) observations: Observations<Sight>,
 }
 
 impl DynamoDbStore {
@@ -53,17 +55,29 @@ impl DynamoDbStore {
     }
 
     pub(crate) fn with(client: &Client, settings: Settings) -> Self {
-        let time =
-            Arc::new(ServerTime::new(Arc::clone(&settings.clock), settings.clock_rate_error));
-        let requests = Requests::new(
-            client,
-            settings.table.clone(),
-            &settings.columns,
-            settings.request_timeout,
-            Arc::clone(&time),
-        );
+        let timing = &settings.timing;
+        let time = Arc::new(ServerTime::new(Arc::clone(&timing.clock), timing.clock_rate_error));
+        // The user's own client, connections included, and besides an ear for dates.
+        let dated = Dated(Arc::clone(&time));
+        let client = Client::from_conf(client.config().to_builder().interceptor(dated).build());
+        let table = Table {
+            name: settings.table.clone(),
+            key: settings.columns.name(Column::Key).to_owned(),
+            advice: ADVICE,
+        };
+        let requests = Requests::new(client, table, timing.request_timeout);
         let observations = Observations::new(settings.observations);
         Self { shared: Arc::new(Shared { requests, settings, time, observations }) }
+    }
+
+    pub(crate) async fn write(
+        &self,
+        key: &LeaseKey,
+        write: Expression,
+        show: Show,
+    ) -> Result<Outcome, StoreError> {
+        let write = write.written(|placeholder| self.shared.settings.columns.behind(placeholder));
+        self.shared.requests.update(key.as_str(), write, show).await
     }
 
     pub(crate) fn now(&self) -> Option<Now> {
@@ -79,7 +93,7 @@ impl DynamoDbStore {
     ) -> Result<Option<Item>, StoreError> {
         let raw = match refused {
             Some(raw) => Some(raw),
-            None => self.shared.requests.get(key).await?,
+            None => self.shared.requests.get(key.as_str()).await?,
         };
         raw.map(|raw| self.item(key, raw)).transpose()
     }
@@ -110,8 +124,8 @@ impl DynamoDbStore {
     }
 
     /// A sight of the key that has lasted for the holder's whole ttl.
-    fn gone(&self, claim: &Claim) -> Option<Watched> {
-        let watched = self.shared.observations.recall(&claim.key)?;
+    fn gone(&self, claim: &Claim) -> Option<Watched<Sight>> {
+        let watched = self.shared.observations.recall(claim.key.as_str())?;
         let patience = self.shared.time.surely(watched.ttl.unwrap_or(claim.ttl));
         let over = self.moment().since(watched.since) >= patience;
         over.then_some(watched)
@@ -124,7 +138,7 @@ impl DynamoDbStore {
     /// Answers a grant that `item` shows; sets what its write could not know.
     async fn granted(&self, claim: &Claim, item: Item) -> Obtained {
         let shared = &self.shared;
-        shared.observations.forget(&claim.key);
+        shared.observations.forget(claim.key.as_str());
         let grant = claim.granted(item.token_or_zero);
         let now = self.now();
         let undated = item.expires_at.is_none() && now.is_some();
@@ -132,12 +146,10 @@ impl DynamoDbStore {
             shared.settings.retention.is_some() && !item.lasting && !item.attributes.is_empty();
         if undated || unmarked {
             let purge = if unmarked { Purge::Never } else { Purge::AsMarked };
-            let amended = shared
-                .requests
-                .update(
+            let amended = self
+                .write(
                     &claim.key,
                     write::amend(&grant, &shared.settings, now, purge),
-                    &shared.settings.columns,
                     Show::Nothing,
                 )
                 .await;
@@ -176,10 +188,7 @@ impl LockStore for DynamoDbStore {
         loop {
             let gone = self.gone(claim);
             let write = write::obtain(claim, &shared.settings, self.now(), gone.as_ref(), purge);
-            let outcome = shared
-                .requests
-                .update(&claim.key, write, &shared.settings.columns, Show::Item)
-                .await?;
+            let outcome = self.write(&claim.key, write, Show::Item).await?;
             let shown = match outcome {
                 Outcome::Applied(raw) => {
                     let item = self.item(&claim.key, raw)?;
@@ -232,12 +241,10 @@ impl LockStore for DynamoDbStore {
 
     async fn heartbeat(&self, grant: &Grant, beat: Beat) -> Result<Heartbeat, StoreError> {
         let shared = &self.shared;
-        let outcome = shared
-            .requests
-            .update(
+        let outcome = self
+            .write(
                 &grant.key,
                 write::heartbeat(grant, beat, &shared.settings, self.now()),
-                &shared.settings.columns,
                 Show::RefusedItem,
             )
             .await?;
@@ -258,28 +265,19 @@ impl LockStore for DynamoDbStore {
     async fn release(&self, grant: &Grant, reserved: Option<Duration>) -> Result<(), StoreError> {
         let shared = &self.shared;
         // Refused: it was released before, or is somebody else's. Either way nothing changed.
-        shared
-            .requests
-            .update(
-                &grant.key,
-                write::release(grant, &shared.settings, self.now(), reserved),
-                &shared.settings.columns,
-                Show::Nothing,
-            )
-            .await?;
+        self.write(
+            &grant.key,
+            write::release(grant, &shared.settings, self.now(), reserved),
+            Show::Nothing,
+        )
+        .await?;
         Ok(())
     }
 
     async fn adopt(&self, grant: &Grant, claim: &Claim) -> Result<Obtained, StoreError> {
         let shared = &self.shared;
-        let outcome = shared
-            .requests
-            .update(
-                &grant.key,
-                write::adopt(grant, claim, &shared.settings, self.now()),
-                &shared.settings.columns,
-                Show::Item,
-            )
+        let outcome = self
+            .write(&grant.key, write::adopt(grant, claim, &shared.settings, self.now()), Show::Item)
             .await?;
         let shown = match outcome {
             Outcome::Applied(raw) => {
@@ -301,7 +299,7 @@ impl LockStore for DynamoDbStore {
     }
 
     async fn holder(&self, key: &LeaseKey) -> Result<Option<Holder>, StoreError> {
-        let Some(raw) = self.shared.requests.get(key).await? else {
+        let Some(raw) = self.shared.requests.get(key.as_str()).await? else {
             return Ok(None);
         };
         let item = self.item(key, raw)?;
@@ -366,6 +364,11 @@ fn changes_too_fast(claim: &Claim) -> StoreError {
         format!("item {:?} is removed as fast as it is made", claim.key.as_str()),
     )
 }
+
+const ADVICE: Advice = Advice {
+    missing: "make it with `DynamoDbStore::ensure_table()`",
+    other_key: "name the key column with `with_column(Column::Key, …)`, or use another table",
+};
 
 impl fmt::Debug for DynamoDbStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -12,18 +12,17 @@ use lease_core::{
 };
 
 use crate::column::Column;
-use crate::error::told;
-use crate::expression::{Expression, IntoValue};
-use crate::item::{Item, RawItem, key_of};
-use crate::request::{Outcome, Show};
+use crate::item::{Item, key_of};
+use crate::parts::{
+    Expression, IntoValue, MAX_ITEM_BYTES, Outcome, RawItem, Show, bytes_of, to_dynamodb, told,
+};
 use crate::store::{DynamoDbStore, why_lost};
-use crate::value::{MAX_ITEM_BYTES, bytes_of, to_dynamodb};
 use crate::write;
 
 #[async_trait]
 impl LeaseTable for DynamoDbStore {
     async fn read(&self, key: &LeaseKey) -> Result<Option<LeaseRecord>, StoreError> {
-        let Some(raw) = self.shared.requests.get(key).await? else {
+        let Some(raw) = self.shared.requests.get(key.as_str()).await? else {
             return Ok(None);
         };
         self.record(key.clone(), raw)
@@ -55,8 +54,7 @@ impl LeaseTable for DynamoDbStore {
         let settings = &self.shared.settings;
         let mut write = write::create(settings);
         self.set_all(key, &mut write, attributes.iter().map(|(n, v)| (n.as_str(), v)))?;
-        let outcome =
-            self.shared.requests.update(key, write, &settings.columns, Show::Nothing).await?;
+        let outcome = self.write(key, write, Show::Nothing).await?;
         Ok(matches!(outcome, Outcome::Applied(_)))
     }
 
@@ -71,12 +69,10 @@ impl LeaseTable for DynamoDbStore {
         for (name, value) in change.expected() {
             self.refuse_reserved(name)?;
             let value = value.map(|value| as_sent(name, value)).transpose()?;
-            write.expect_payload(name, value);
+            write.expect_payload(name, [value]);
         }
         write::last(&mut write, settings);
-        let columns = &settings.columns;
-        let requests = &self.shared.requests;
-        match requests.update(&grant.key, write, columns, Show::RefusedItem).await? {
+        match self.write(&grant.key, write, Show::RefusedItem).await? {
             Outcome::Applied(_) => Ok(Written::Applied),
             Outcome::Refused(shown) => {
                 let item = self.shown(&grant.key, shown).await?;
@@ -91,10 +87,8 @@ impl LeaseTable for DynamoDbStore {
         to: &Lessee,
         reserved: Duration,
     ) -> Result<Written, StoreError> {
-        let shared = &self.shared;
-        let write = write::transfer(grant, to, &shared.settings, self.now(), reserved);
-        let columns = &shared.settings.columns;
-        let outcome = shared.requests.update(&grant.key, write, columns, Show::RefusedItem).await?;
+        let write = write::transfer(grant, to, &self.shared.settings, self.now(), reserved);
+        let outcome = self.write(&grant.key, write, Show::RefusedItem).await?;
         self.ended(grant, outcome, |item| item.offered_to.as_ref() == Some(to)).await
     }
 
@@ -113,22 +107,14 @@ impl LeaseTable for DynamoDbStore {
         if let Some(purge_at) = write::purge_at(settings, now, grant.ttl) {
             keep(Column::PurgeAt, purge_at.into_value());
         }
-        let outcome = shared.requests.put(&grant.key, tombstone, &standing, columns).await?;
+        let standing = standing.written(|placeholder| columns.behind(placeholder));
+        let outcome = shared.requests.put(grant.key.as_str(), tombstone, standing).await?;
         self.ended(grant, outcome, |item| item.deleted).await
     }
 
     async fn evict(&self, key: &LeaseKey, token: FencingToken) -> Result<bool, StoreError> {
-        let settings = &self.shared.settings;
-        let outcome = self
-            .shared
-            .requests
-            .update(
-                key,
-                write::evict(token, settings, self.now()),
-                &settings.columns,
-                Show::Nothing,
-            )
-            .await?;
+        let write = write::evict(token, &self.shared.settings, self.now());
+        let outcome = self.write(key, write, Show::Nothing).await?;
         Ok(matches!(outcome, Outcome::Applied(_)))
     }
 }

@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use lease_core::{Beat, Claim, FencingToken, Grant, Lessee, Nonce, micros_since_1970};
+use lease_core::{Beat, Claim, FencingToken, Grant, Lessee, micros_since_1970};
 
 use crate::config::{Settings, TimeMode};
-use crate::expression::{Expression, IntoValue};
-use crate::observe::Watched;
+use crate::item::Sight;
+use crate::parts::{Expression, Watched};
 use crate::time::Now;
 
 /// What stands in `purge_at` of an item that the table's TTL must leave alone: it ignores
@@ -30,7 +30,7 @@ pub(crate) fn obtain(
     claim: &Claim,
     settings: &Settings,
     now: Option<Now>,
-    gone: Option<&Watched>,
+    gone: Option<&Watched<Sight>>,
     purge: Purge,
 ) -> Expression {
     let mut write = Expression::default();
@@ -112,8 +112,8 @@ pub(crate) fn heartbeat(
     write.value("beat", beat.get());
     write.condition("attribute_not_exists(#evicted)");
     write.condition("(attribute_not_exists(#beat) OR #beat < :beat)");
-    write.set.extend(["#beat = :beat", "#ttl_ms = :ttl_ms"]);
-    write.value("ttl_ms", millis_up(grant.ttl));
+    write.set(["#beat = :beat", "#ttl_ms = :ttl_ms"]);
+    write.value("ttl_ms", grant.ttl);
     expire(&mut write, grant.ttl, settings, now, Purge::AsMarked);
     write
 }
@@ -163,7 +163,7 @@ pub(crate) fn transfer(
     not_over(&mut write, settings, now);
     vacate(&mut write);
     reserve(&mut write, reserved, settings, now);
-    write.set.push("#offered_to = :offered_to");
+    write.set(["#offered_to = :offered_to"]);
     write.value("offered_to", to.as_str());
     write
 }
@@ -185,7 +185,7 @@ pub(crate) fn evict(token: FencingToken, settings: &Settings, now: Option<Now>) 
     write.condition("#token = :token AND attribute_exists(#lessee)");
     write.condition("NOT attribute_type(#lessee, :null) AND #lessee >= :blank");
     not_over(&mut write, settings, now);
-    write.set.push("#evicted = :true");
+    write.set(["#evicted = :true"]);
     write.value("true", true);
     write
 }
@@ -194,9 +194,9 @@ pub(crate) fn evict(token: FencingToken, settings: &Settings, now: Option<Now>) 
 pub(crate) fn create(settings: &Settings) -> Expression {
     let mut write = Expression::default();
     write.condition("(attribute_not_exists(#lease_key) OR attribute_exists(#deleted))");
-    write.remove.push("#deleted");
+    write.remove(["#deleted"]);
     // At least one column is set, since an update that sets nothing need not make an item.
-    write.set.push("#beat = :granted");
+    write.set(["#beat = :granted"]);
     write.value("granted", Beat::GRANTED.get());
     last(&mut write, settings);
     write
@@ -205,11 +205,11 @@ pub(crate) fn create(settings: &Settings) -> Expression {
 /// Keeps the table's TTL away from an item.
 pub(crate) fn last(write: &mut Expression, settings: &Settings) {
     if settings.retention.is_some() {
-        write.set.extend(["#lasting = :never", "#purge_at = :never"]);
+        write.set(["#lasting = :never", "#purge_at = :never"]);
         write.value("never", NEVER);
     } else {
         // Another store of the table may purge, and have marked the item.
-        write.remove.push("#purge_at");
+        write.remove(["#purge_at"]);
     }
 }
 
@@ -240,7 +240,7 @@ fn grant(
     now: Option<Now>,
     purge: Purge,
 ) {
-    write.set.extend([
+    write.set([
         "#lessee = :lessee",
         "#nonce = :nonce",
         // One more than the last; where there is none, it starts from the time, so it is larger
@@ -249,14 +249,14 @@ fn grant(
         "#beat = :granted",
         "#ttl_ms = :ttl_ms",
     ]);
-    write.remove.extend(["#offered_to", "#reserved_until", "#former", "#evicted", "#deleted"]);
+    write.remove(["#offered_to", "#reserved_until", "#former", "#evicted", "#deleted"]);
     write.value("lessee", claim.lessee.as_str());
     write.value("nonce", claim.nonce);
     let start = now.map_or_else(micros_since_1970, |now| now.highest.as_micros());
     write.value("start", start);
     write.value("one", 1);
     write.value("granted", Beat::GRANTED.get());
-    write.value("ttl_ms", millis_up(claim.ttl));
+    write.value("ttl_ms", claim.ttl);
     expire(write, claim.ttl, settings, now, purge);
 }
 
@@ -272,11 +272,11 @@ fn expire(
 ) {
     match now {
         Some(now) => {
-            write.set.push("#expires_at = :expires_at");
+            write.set(["#expires_at = :expires_at"]);
             write.value("expires_at", now.highest.plus(ttl).as_millis_up());
         }
         // An earlier grant's would be too early. Contenders go by observation meanwhile.
-        None => write.remove.push("#expires_at"),
+        None => write.remove(["#expires_at"]),
     }
     if settings.retention.is_none() {
         return last(write, settings);
@@ -284,36 +284,36 @@ fn expire(
     match (purge, purge_at(settings, now, ttl)) {
         (Purge::Never, _) => last(write, settings),
         (Purge::AsMarked, Some(purge_at)) => {
-            write.set.push("#purge_at = if_not_exists(#lasting, :purge_at)");
+            write.set(["#purge_at = if_not_exists(#lasting, :purge_at)"]);
             write.value("purge_at", purge_at);
         }
-        (Purge::AsMarked, None) => write.remove.push("#purge_at"),
+        (Purge::AsMarked, None) => write.remove(["#purge_at"]),
     }
 }
 
 /// Frees the key. The nonce stays, so that a late duplicate of what was released is known.
 fn vacate(write: &mut Expression) {
-    write.set.push("#former = :lessee");
-    write.remove.extend(["#lessee", "#expires_at", "#evicted"]);
+    write.set(["#former = :lessee"]);
+    write.remove(["#lessee", "#expires_at", "#evicted"]);
 }
 
 /// Keeps a free key for `reserved`, and its item for longer than that.
 fn reserve(write: &mut Expression, reserved: Duration, settings: &Settings, now: Option<Now>) {
     match purge_at(settings, now, reserved) {
         Some(purge_at) => {
-            write.set.push("#purge_at = if_not_exists(#lasting, :purge_at)");
+            write.set(["#purge_at = if_not_exists(#lasting, :purge_at)"]);
             write.value("purge_at", purge_at);
         }
-        None => write.remove.push("#purge_at"),
+        None => write.remove(["#purge_at"]),
     }
     let until = now.map_or(NO_TIME, |now| now.highest.plus(reserved).as_millis_up());
-    write.set.extend([
+    write.set([
         "#reserved_until = :reserved_until",
         // So long must it be watched by whoever cannot tell the time.
         "#ttl_ms = :reserved_ms",
     ]);
     write.value("reserved_until", until);
-    write.value("reserved_ms", millis_up(reserved));
+    write.value("reserved_ms", reserved);
 }
 
 /// That a lease is not surely over.
@@ -330,7 +330,7 @@ fn over_before(settings: &Settings, now: Now) -> u64 {
 }
 
 /// That an item is as it was watched. Absent columns compare as absent.
-fn unchanged(write: &mut Expression, watched: &Watched) -> String {
+fn unchanged(write: &mut Expression, watched: &Watched<Sight>) -> String {
     let sight = &watched.sight;
     let lessee = match &sight.lessee {
         Some(lessee) => {
@@ -354,15 +354,4 @@ fn unchanged(write: &mut Expression, watched: &Watched) -> String {
         None => "attribute_not_exists(#beat)",
     };
     format!("{lessee} AND {token} AND {beat}")
-}
-
-/// Whole milliseconds, rounded up: a lease may last longer, never shorter.
-fn millis_up(length: Duration) -> u64 {
-    u64::try_from(length.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
-}
-
-impl IntoValue for Nonce {
-    fn into_value(self) -> aws_sdk_dynamodb::types::AttributeValue {
-        self.to_string().into_value()
-    }
 }

@@ -2,13 +2,12 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 use std::sync::{Arc, Mutex};
-use std::thread;
 
 use async_trait::async_trait;
-use lease_core::LeaseTable;
-use lease_core::conformance::{Fixture, lock_promises, table_promises};
+use lease_core::conformance::Fixture;
 use lease_dynamodb::{Column, DynamoDbStore, DynamoDbStoreBuilder, TimeMode};
 use lease_tests::dynamodb::Server;
+use lease_tests::promises::broken_of_both;
 use tokio::runtime::Runtime;
 use tokio::sync::OnceCell;
 
@@ -40,14 +39,14 @@ lease_core::table_conformance!(dynoxide(|builder| builder));
 
 #[test]
 fn every_promise_is_kept_by_observation_alone() {
-    let broken = broken_on(|| dynoxide(|it| it.with_time_mode(TimeMode::ObservationOnly)));
+    let broken = broken_of_both(|| dynoxide(|it| it.with_time_mode(TimeMode::ObservationOnly)));
 
     assert!(broken.is_empty(), "{broken:?}");
 }
 
 #[test]
 fn every_promise_is_kept_on_columns_of_other_names() {
-    let broken = broken_on(|| {
+    let broken = broken_of_both(|| {
         dynoxide(|builder| {
             builder
                 .with_column(Column::Key, "shard.id")
@@ -95,7 +94,7 @@ fn every_promise_is_kept_on_every_other_server() {
         let name = server.name;
         let shared = Shared { server: Arc::new(server), tables: Arc::default() };
 
-        let mut broken = broken_on(|| shared.clone());
+        let mut broken = broken_of_both(|| shared.clone());
 
         if !shared.server.compares_documents() {
             broken.retain(|promise| *promise != "every_type_of_attribute_can_be_expected");
@@ -106,32 +105,4 @@ fn every_promise_is_kept_on_every_other_server() {
         }
         assert!(broken.is_empty(), "on {name}: {broken:?}");
     }
-}
-
-/// The promises that are broken; several are tried at a time, since most of them wait for time
-/// to pass.
-fn broken_on<F>(fixture: impl Fn() -> F + Sync) -> Vec<&'static str>
-where
-    F: Fixture,
-    F::Store: LeaseTable,
-{
-    let promises = lock_promises().into_iter();
-    let promises = Mutex::new(promises.chain(table_promises()));
-    let broken = Mutex::new(Vec::new());
-    thread::scope(|scope| {
-        for _ in 0..8 {
-            scope.spawn(|| {
-                loop {
-                    let Some(promise) = promises.lock().unwrap().next() else {
-                        return;
-                    };
-                    let fixture = fixture();
-                    if thread::spawn(move || (promise.hold)(fixture)).join().is_err() {
-                        broken.lock().unwrap().push(promise.name);
-                    }
-                }
-            });
-        }
-    });
-    broken.into_inner().unwrap()
 }

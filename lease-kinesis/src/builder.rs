@@ -207,8 +207,9 @@ impl WorkerBuilder {
         self
     }
 
-    /// Gives the worker `grace` to hand over all it has, once it is to stop. By default 30 s, as long
-    /// as Kubernetes gives a pod.
+    /// Gives the worker `grace` to hand over all it has, once it is to stop, and to end: it takes no
+    /// longer, whatever hangs. An eighth of it, 2 s at most, is kept for shards that are given up as
+    /// they are, and for its own row. By default 30 s, as long as Kubernetes gives a pod.
     pub fn with_grace(mut self, grace: Duration) -> Self {
         self.settings.grace = grace;
         self

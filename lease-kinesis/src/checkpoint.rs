@@ -74,6 +74,9 @@ pub(crate) enum Reach {
     Nothing,
     /// What has been delivered, up to and with this.
     Delivered(Position),
+    /// The end of the shard; and by its number what has been delivered, up to and with this, if
+    /// anything was.
+    End(Option<Position>),
     /// Nothing any more: the lease has ended.
     Over,
 }
@@ -168,6 +171,7 @@ impl Checkpointer {
         let mut kept = self.shared.ledger.kept.lock().await;
         kept.asked = match &*self.shared.reach() {
             Reach::Delivered(upto) => upto.clone().max(kept.asked.clone()),
+            Reach::End(_) => Position::ShardEnd,
             // Nothing to do is done.
             Reach::Nothing => return Ok(()),
             Reach::Over => return Err(CheckpointError::Over),
@@ -180,7 +184,7 @@ impl Checkpointer {
     /// # Errors
     ///
     /// As for [`checkpoint`](Self::checkpoint); and where the record comes before what was
-    /// checkpointed, or was not delivered yet.
+    /// checkpointed, or was not delivered yet: also at the end of the shard, where all of them were.
     ///
     /// # Cancel safety
     ///
@@ -189,8 +193,8 @@ impl Checkpointer {
         let mut kept = self.shared.ledger.kept.lock().await;
         let asked = Position::Record(record.clone());
         let delivered = match self.shared.reach().clone() {
-            Reach::Delivered(upto) => upto,
-            Reach::Nothing => kept.written.clone(),
+            Reach::Delivered(upto) | Reach::End(Some(upto)) => upto,
+            Reach::Nothing | Reach::End(None) => kept.written.clone(),
             Reach::Over => return Err(CheckpointError::Over),
         };
         if asked < kept.written || asked > delivered {
@@ -219,11 +223,20 @@ impl Checkpointer {
         self.shared.reach().clone()
     }
 
-    pub(crate) fn deliver(&self, upto: Position) {
+    pub(crate) fn deliver(&self, upto: RecordNumber) {
         let mut reach = self.shared.reach();
         if !matches!(*reach, Reach::Over) {
-            *reach = Reach::Delivered(upto);
+            *reach = Reach::Delivered(Position::Record(upto));
         }
+    }
+
+    pub(crate) fn deliver_end(&self) {
+        let mut reach = self.shared.reach();
+        *reach = match std::mem::replace(&mut *reach, Reach::Over) {
+            Reach::Nothing => Reach::End(None),
+            Reach::Delivered(upto) => Reach::End(Some(upto)),
+            ended @ (Reach::End(_) | Reach::Over) => ended,
+        };
     }
 
     /// Takes back that more was delivered than `before`, as far as it was not checkpointed.

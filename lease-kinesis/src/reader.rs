@@ -11,7 +11,7 @@ use tokio::time::{Instant, sleep, sleep_until};
 use tracing::{debug, warn};
 
 use crate::aggregate;
-use crate::position::Position;
+use crate::position::{Position, SequenceNumber};
 use crate::record::Record;
 use crate::shard::{HashKeyRange, Shard, ShardId};
 use crate::source::{Fetched, ReadFrom, ShardIterator, Source, SourceError, SourceErrorKind};
@@ -57,6 +57,9 @@ pub(crate) struct Reader {
     pace: Pace,
     /// Up to and with this, all was returned.
     position: Position,
+    /// Where the subscription before went on, as the stream said: it says that also where there is
+    /// nothing to read yet.
+    continuation: Option<SequenceNumber>,
     place: Place,
     /// Before then, no further fetch.
     next_fetch: Instant,
@@ -97,6 +100,7 @@ impl Reader {
             retrieval,
             pace,
             position,
+            continuation: None,
             place,
             next_fetch,
             next_subscription,
@@ -147,8 +151,7 @@ impl Reader {
                     sleep_until(self.next_subscription).await;
                     self.next_subscription = now() + BETWEEN_SUBSCRIPTIONS;
                 }
-                self.place =
-                    find_place(&*self.source, &self.shard, &self.position, self.retrieval).await?;
+                self.place = self.find_place().await?;
                 return Ok(None);
             }
             Place::End(children) => {
@@ -169,11 +172,31 @@ impl Reader {
         Ok(Some(self.take(fetched)))
     }
 
+    /// Where to read on after what was returned.
+    async fn find_place(&mut self) -> Result<Place, SourceError> {
+        let from = match (&self.position, &self.continuation) {
+            (Position::ShardEnd, _) => return Ok(Place::End(Vec::new())),
+            // At what was returned last, of which a part may be left.
+            (Position::Record(number), _) => ReadFrom::At(number.sequence.clone()),
+            // Before the first record: the latest is another place by now.
+            (_, Some(continuation)) => ReadFrom::At(continuation.clone()),
+            (Position::AtTimestamp(at), None) => ReadFrom::Timestamp(*at),
+            (Position::TrimHorizon, None) => ReadFrom::TrimHorizon,
+            (Position::Latest, None) => ReadFrom::Latest,
+        };
+        Ok(match self.retrieval {
+            Retrieval::Polling => Place::Iterator(self.source.iterator(&self.shard, &from).await?),
+            Retrieval::FanOut => {
+                Place::Subscription(self.source.subscribe(&self.shard, &from).await?)
+            }
+        })
+    }
+
     fn take(&mut self, fetched: Fetched) -> Read {
         match (fetched.next, &self.place) {
             (None, _) => self.place = Place::End(fetched.children),
-            (Some(next), Place::Iterator(_)) => self.place = Place::Iterator(next),
-            (Some(_), _) => (),
+            (Some(next), Place::Subscription(_)) => self.continuation = next.as_str().parse().ok(),
+            (Some(next), _) => self.place = Place::Iterator(next),
         }
         let mut records = Vec::with_capacity(fetched.records.len());
         for raw in fetched.records {
@@ -213,26 +236,6 @@ impl Reader {
             && matches!(self.position, Position::AtTimestamp(_))
             && self.pauses.lasted() < CLOCKS_APART
     }
-}
-
-/// Where to read on after `position`.
-async fn find_place(
-    source: &dyn Source,
-    shard: &ShardId,
-    position: &Position,
-    retrieval: Retrieval,
-) -> Result<Place, SourceError> {
-    let from = match position {
-        Position::AtTimestamp(at) => ReadFrom::Timestamp(*at),
-        Position::TrimHorizon => ReadFrom::TrimHorizon,
-        Position::Latest => ReadFrom::Latest,
-        Position::Record(number) => ReadFrom::At(number.sequence.clone()),
-        Position::ShardEnd => return Ok(Place::End(Vec::new())),
-    };
-    Ok(match retrieval {
-        Retrieval::Polling => Place::Iterator(source.iterator(shard, &from).await?),
-        Retrieval::FanOut => Place::Subscription(source.subscribe(shard, &from).await?),
-    })
 }
 
 impl Pace {

@@ -1,30 +1,27 @@
-//! A worker while it runs: its ticks, its part of the plan, its shards, its end.
+//! A worker while it runs: its ticks, and its part of the plan.
+
+mod leaving;
+mod reading;
 
 use std::collections::BTreeMap;
-use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::{FutureExt, StreamExt};
-use lease_core::{Attempt, Lease, LeaseKey, LeaseRecord, Lessee, StoreError, Written};
+use lease_core::{Attempt, Lease, LeaseKey, Lessee, StoreError, Written};
 use tokio::select;
 use tokio::sync::watch;
-use tokio::task::{JoinError, JoinSet};
-use tokio::time::{Instant, sleep_until, timeout};
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
-use tracing::{Instrument, debug, error, info, warn};
+use tracing::{Instrument, debug, info, warn};
 
-use crate::board::ShardStatus;
 use crate::decide::{Decision, Surplus, begin, decide};
 use crate::expected::Expected;
 use crate::fleet::{self, Sightings};
-use crate::names::RowName;
 use crate::plan::{Member, Standing, plan_amid};
-use crate::position::Position;
 use crate::processor::ProcessorError;
 use crate::resting::Resting;
-use crate::row::ShardRow;
-use crate::shard_task::{Ended, Order, ShardTask};
+use crate::shard_task::{Ended, Order};
 use crate::snapshot::Snapshot;
 use crate::sync::Compared;
 use crate::time::now;
@@ -55,7 +52,7 @@ pub(crate) struct Running {
     is_reshaped: bool,
     expected: Expected,
     stopped_by: Option<ProcessorError>,
-    /// When it has to be gone.
+    /// When its shards have to be gone.
     deadline: Option<Instant>,
 }
 
@@ -82,8 +79,23 @@ impl Running {
         }
     }
 
-    /// Until it is stopped, or a processor stops it.
+    /// Until it is stopped, or a processor stops it; and for its grace time at most after that,
+    /// whatever it is at then.
     pub(crate) async fn run(mut self) -> Result<(), WorkerError> {
+        let (stopping, grace) = (self.worker.stopping.clone(), self.worker.settings.grace);
+        let out_of_time = async {
+            stopping.cancelled().await;
+            sleep(grace).await;
+        };
+        select! {
+            biased;
+            ended = self.work() => ended?,
+            () = out_of_time => warn!("grace time over, worker ended as it is"),
+        }
+        self.stopped_by.map_or(Ok(()), |cause| Err(WorkerError::Stopped(cause)))
+    }
+
+    async fn work(&mut self) -> Result<(), WorkerError> {
         info!("worker begins");
         self.be_there().await.or_else(only_if_hopeless)?;
         let stopping = self.worker.stopping.clone();
@@ -121,9 +133,8 @@ impl Running {
                 }
             }
         }
-        let stopped_by = self.stopped_by.take();
         self.leave().await;
-        stopped_by.map_or(Ok(()), |cause| Err(WorkerError::Stopped(cause)))
+        Ok(())
     }
 
     /// From one tick to the next. It is short where the last came to nothing or will not last, and
@@ -270,17 +281,6 @@ impl Running {
         }
     }
 
-    /// What is left to who leaves and cannot find out who should have what: each is then taken by
-    /// the worker that it is planned for.
-    fn give_all_to_anybody(&self) -> Decision {
-        let to = |order: &watch::Sender<Order>| match &*order.borrow() {
-            Order::Give(to) => to.clone(),
-            Order::Read => None,
-        };
-        let give = self.reading.iter().map(|(key, order)| (key.clone(), to(order))).collect();
-        Decision { give, ..Decision::default() }
-    }
-
     async fn act(&mut self, decision: Decision) {
         let most = self.worker.settings.most_hand_overs.unwrap_or(usize::MAX);
         let given: BTreeMap<_, _> = decision.give.into_iter().collect();
@@ -300,107 +300,6 @@ impl Running {
         }
         self.expected.are(decision.expect, &self.worker.settings.table);
         self.claim(decision.claim).await;
-    }
-
-    /// Obtains `keys`, as far as they are free and do not rest, and begins to read.
-    async fn claim(&mut self, mut keys: Vec<LeaseKey>) {
-        if self.deadline.is_some() {
-            return;
-        }
-        keys.retain(|key| !self.resting.rests(key, now()));
-        let attempts = keys.into_iter().map(|key| {
-            let locker = self.worker.locker.clone();
-            async move {
-                let attempt = locker.obtain(&key).await;
-                (key, attempt)
-            }
-        });
-        let mut attempts = futures_util::stream::iter(attempts).buffer_unordered(CLAIMS_AT_ONCE);
-        let (mut obtained, mut unclear) = (Vec::new(), Vec::new());
-        while let Some((key, attempt)) = attempts.next().await {
-            match attempt {
-                Ok(Attempt::Obtained(lease)) => obtained.push(lease),
-                // Another was faster, or it is kept for somebody. The next tick tells.
-                Ok(Attempt::Held(_)) => (),
-                Err(cause) => {
-                    warn!(%key, error = &cause as &dyn std::error::Error, "shard not obtained");
-                    unclear.push(key);
-                }
-            }
-        }
-        drop(attempts);
-        // They are looked at again before the next tick.
-        self.expected.include(unclear, &self.worker.settings.table);
-        for lease in obtained {
-            self.begin_to_read(lease);
-        }
-    }
-
-    fn begin_to_read(&mut self, lease: Lease) {
-        let settings = &self.worker.settings;
-        let key = lease.key().clone();
-        let Some(RowName::Shard(name)) = settings.application.row(&key) else { return };
-        let attributes = lease.attributes().clone();
-        let record = LeaseRecord::new(key.clone(), None, Some(lease.token()), attributes);
-        let row = match ShardRow::read(name, record) {
-            // Read to its end meanwhile, or removed: the lease made a row anew, with nothing on it.
-            Ok(row) if row.checkpoint == Position::ShardEnd => return,
-            Ok(row) => row,
-            Err(cause) => {
-                let error = &cause as &dyn std::error::Error;
-                return warn!(%key, error, "row not understood, its shard is left alone");
-            }
-        };
-        let Some(source) = self.worker.sync.source(row.stream.as_ref()) else { return };
-        let token = lease.token();
-        info!(shard = %row.shard, %token, checkpoint = %row.checkpoint, "shard obtained");
-        let entry = self.worker.board.enter(key.clone(), ShardStatus::new(&row, token));
-        let (order, orders) = watch::channel(Order::Read);
-        let task = ShardTask {
-            settings: Arc::clone(settings),
-            sync: Arc::clone(&self.worker.sync),
-            lease,
-            row,
-            source,
-            entry,
-            orders,
-            out_of_time: self.out_of_time.clone(),
-        };
-        self.reading.insert(key.clone(), order);
-        let run = AssertUnwindSafe(task.run()).catch_unwind();
-        self.tasks.spawn(async move { (key, run.await.ok()) }.in_current_span());
-    }
-
-    /// A shard is read no longer; says whether to look at the table at once.
-    fn has_ended(&mut self, ended: Result<(LeaseKey, Option<Ended>), JoinError>) -> bool {
-        let Ok((key, ended)) = ended else { return false };
-        self.reading.remove(&key);
-        self.worker.board.leave(&key);
-        match ended {
-            Some(Ended::Lost | Ended::Given | Ended::GivenUp) => false,
-            // What it became is free.
-            Some(Ended::ShardEnd) => {
-                self.is_reshaped = true;
-                true
-            }
-            // Its row goes with the next look at the stream, which is due.
-            Some(Ended::Gone) => {
-                self.synchronised = None;
-                let settings = &self.worker.settings;
-                self.resting.is_gone(key, now(), |times| settings.backoff(times));
-                false
-            }
-            Some(Ended::StopWorker(cause)) => {
-                error!(%key, error = &*cause as &dyn std::error::Error, "a processor stops the worker");
-                self.stopped_by.get_or_insert(cause);
-                self.worker.stopping.cancel();
-                false
-            }
-            None => {
-                error!(%key, "reading a shard panicked: this is a bug of this library");
-                false
-            }
-        }
     }
 
     /// Has streams and rows compared, once it is time: beside everything else, since a stream may
@@ -465,31 +364,6 @@ impl Running {
         }
         Ok(())
     }
-
-    fn begin_to_leave(&mut self) {
-        info!(shards = self.reading.len(), "worker leaves");
-        self.deadline = Some(now() + self.worker.settings.grace);
-        self.comparing.abort_all();
-        self.worker.me.standing = Standing::Leaving;
-        self.row_is_written = false;
-    }
-
-    async fn leave(mut self) {
-        self.out_of_time.cancel();
-        let all_ended = async { while self.tasks.join_next().await.is_some() {} };
-        if timeout(FAREWELL, all_ended).await.is_err() {
-            self.tasks.shutdown().await;
-        }
-        if let Some(row) = self.row.take() {
-            let deleted = self.worker.settings.table.delete(row.grant());
-            if let Ok(Err(cause)) = timeout(FAREWELL, deleted).await {
-                let error = &cause as &dyn std::error::Error;
-                debug!(error, "own row not removed, it runs out");
-            }
-        }
-        drop(timeout(FAREWELL, self.worker.locker.close()).await);
-        info!("worker ended");
-    }
 }
 
 /// What only people can mend ends a worker that begins; all else passes.
@@ -525,8 +399,3 @@ const BEFORE_LOOKING_AGAIN: Duration = Duration::from_secs(1);
 
 /// For a comparison of streams and rows: many pages of shards, and as many rows to be made.
 const LONGEST_COMPARISON: Duration = Duration::from_mins(5);
-
-const CLAIMS_AT_ONCE: usize = 32;
-
-/// For what is left to be done when the time is over.
-const FAREWELL: Duration = Duration::from_secs(2);

@@ -268,7 +268,7 @@ impl ShardTask {
         let mut failures = 0;
         loop {
             if let Some(last) = batch.last() {
-                checkpointer.deliver(Position::Record(last.clone()));
+                checkpointer.deliver(last.clone());
             }
             let work = processor.process_records(&batch, checkpointer);
             let outcome = self.guarded(self.settings.batch_limit, work).await?;

@@ -21,6 +21,7 @@ use lease_core::{
 };
 use lease_redis::{RedisQuorum, RedisStore};
 use lease_tests::latency::Latency;
+use lease_tests::measure::{is_measuring, median, timed};
 use lease_tests::redis::{RedisServer, independent};
 use redis::Script;
 use redis::aio::MultiplexedConnection;
@@ -32,8 +33,7 @@ const TTL: Duration = Duration::from_secs(30);
 
 #[tokio::main(flavor = "multi_thread", worker_threads = 2)]
 async fn main() {
-    // `cargo test --benches` runs this, too.
-    if !std::env::args().any(|argument| argument == "--bench") {
+    if !is_measuring() {
         return;
     }
     for tasks in [1, 64] {
@@ -317,13 +317,6 @@ async fn obtain(store: &impl LockStore, key: &str) -> Grant {
     }
 }
 
-async fn timed<T>(work: impl Future<Output = T>) -> f64 {
-    let clock = BootClock::new();
-    let began = clock.now();
-    work.await;
-    clock.now().since(began).as_secs_f64()
-}
-
 /// What the threads of this process have used, in seconds.
 fn processor_time() -> f64 {
     let mut nanos = 0.0;
@@ -333,9 +326,4 @@ fn processor_time() -> f64 {
         nanos += text.split(' ').next().and_then(|it| it.parse::<f64>().ok()).unwrap_or(0.0);
     }
     nanos / 1e9
-}
-
-fn median(mut values: Vec<f64>) -> f64 {
-    values.sort_by(f64::total_cmp);
-    values[values.len() / 2]
 }

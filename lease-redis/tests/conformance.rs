@@ -2,14 +2,13 @@
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test that cannot go on fails")]
 
 use std::future::Future;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::thread;
 
 use async_trait::async_trait;
-use lease_core::conformance::{Fixture, Promise, lock_promises, table_promises};
+use lease_core::conformance::{Fixture, lock_promises};
 use lease_core::{LockStore, StoreError};
 use lease_redis::{RedisQuorum, RedisStore};
+use lease_tests::promises::{broken, broken_of_both};
 use lease_tests::redis::{RedisCluster, RedisSentinel, RedisServer, available, independent};
 
 /// Opens a store under a prefix of its own.
@@ -107,39 +106,15 @@ fn keeps_locks_on_a_quorum_of(count: usize) {
     let urls = servers.iter().map(RedisServer::url).collect();
     let fixture = Shared { urls, open: on_a_quorum };
 
-    let broken = broken(lock_promises(), &fixture);
+    let broken = broken(lock_promises(), || fixture.clone());
 
     assert!(broken.is_empty(), "{broken:?}");
 }
 
 fn keeps_both(urls: Vec<String>, open: Open<RedisStore>) {
     let fixture = Shared { urls, open };
-    let promises = lock_promises().into_iter().chain(table_promises()).collect();
 
-    let broken = broken(promises, &fixture);
+    let broken = broken_of_both(|| fixture.clone());
 
     assert!(broken.is_empty(), "{broken:?}");
-}
-
-/// The promises that are broken; several are tried at a time, since most of them wait for time
-/// to pass.
-fn broken<F: Fixture + Clone>(promises: Vec<Promise<F>>, fixture: &F) -> Vec<&'static str> {
-    let promises = Mutex::new(promises.into_iter());
-    let broken = Mutex::new(Vec::new());
-    thread::scope(|scope| {
-        for _ in 0..8 {
-            scope.spawn(|| {
-                loop {
-                    let Some(promise) = promises.lock().unwrap().next() else {
-                        return;
-                    };
-                    let fixture = fixture.clone();
-                    if thread::spawn(move || (promise.hold)(fixture)).join().is_err() {
-                        broken.lock().unwrap().push(promise.name);
-                    }
-                }
-            });
-        }
-    });
-    broken.into_inner().unwrap()
 }

@@ -23,8 +23,8 @@ pub struct ServiceError {
 pub enum ServiceErrorKind {
     /// What it keeps, or has answered, cannot be read: somebody else writes there.
     Corrupt,
-    /// It refuses this request, and will refuse it again: credentials, or a name that it does not
-    /// know.
+    /// It refuses this request, and will refuse it again: credentials, a name that it does not know,
+    /// or something that is in the request.
     Refused,
     /// It did not answer, or not in time. The request may still have been applied.
     Unavailable,
@@ -60,6 +60,12 @@ impl fmt::Display for ServiceErrorKind {
             Self::Unavailable => "did not answer",
         })
     }
+}
+
+/// An error and its sources, outermost first: each prints its own level only.
+pub(crate) fn sentence(error: &(dyn Error + 'static)) -> String {
+    let levels = std::iter::successors(Some(error), |&error| error.source());
+    levels.map(ToString::to_string).collect::<Vec<_>>().join(": ")
 }
 
 #[cfg(test)]

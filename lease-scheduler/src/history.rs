@@ -47,7 +47,7 @@ pub enum Ending {
 /// Where a job stands, as its record says.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Standing {
-    /// When the job was first seen: earlier ticks are none of ours.
+    /// When the job was first seen, by the clock of who saw it.
     since: Option<Timestamp>,
     /// The last tick that was begun.
     tick: Option<Timestamp>,
@@ -91,13 +91,22 @@ impl Standing {
     }
 
     /// The last moment whose ticks are of no interest any more, if each may be begun `attempts`
-    /// times; `None` where nothing is known.
+    /// times; `None` where none was begun yet.
     pub(crate) fn settled(&self, attempts: u32) -> Option<Timestamp> {
-        let Some(tick) = self.tick else { return self.since };
+        let tick = self.tick?;
         if self.is_done || self.attempt >= attempts {
             return Some(tick);
         }
         tick.checked_sub(JUST_BEFORE).ok()
+    }
+
+    /// From which moment on ticks are of interest to a machine that is there since `here`, if each may
+    /// be begun `attempts` times.
+    ///
+    /// When the job was first seen, can make that earlier, and never later: a clock may have been
+    /// ahead then, and nobody has run what was due meanwhile.
+    pub(crate) fn begins(&self, here: Timestamp, attempts: u32) -> Timestamp {
+        self.settled(attempts).unwrap_or_else(|| self.since.map_or(here, |since| since.min(here)))
     }
 
     /// Which attempt at `tick` the next one is.

@@ -1,7 +1,6 @@
 //! One run of a job: from the question whether it may, to the lease given back.
 
 use std::any::Any;
-use std::error::Error;
 use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
@@ -10,15 +9,15 @@ use futures_util::FutureExt;
 use jiff::Timestamp;
 use lease_core::{
     Attempt, BootClock, Change, Clock, Lease, LeaseTable, Locker, StoreError, StoreErrorKind,
-    Written,
+    Written, within,
 };
 use tokio::select;
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 use tracing::warn;
 
-use crate::ask::within;
 use crate::clock::WallClock;
+use crate::error::sentence;
 use crate::history::{Beginning, Ending, Standing};
 use crate::job::{Job, JobContext, JobError, LONGEST_NOTE};
 use crate::outcome::{BodyRun, DisabledBy, JobMetrics, Outcome, Run, Skip};
@@ -195,14 +194,18 @@ impl Runner {
 
     /// Writes the mark without which no body begins.
     async fn mark(&self, lease: &Lease, change: &Change) -> Result<(), Skip> {
-        if self.write(lease, change).await? == Marked::AsExpected {
-            return Ok(());
-        }
-        // It may be our own that is there: a request whose answer was lost, and its repetition.
+        let written = match self.write(lease, change).await {
+            Ok(Marked::AsExpected) => return Ok(()),
+            Err(lost @ Skip::LostBefore(_)) => return Err(lost),
+            unclear => unclear,
+        };
+        // It may be our own that is there: a request whose answer was lost, and its repetition. To
+        // go by the answers alone would use up a tick for nobody.
         let standing = self.standing().await.map_err(Skip::Unknown)?;
-        if standing.is_running(lease.token()) {
+        if standing.is_running(lease.token()) && lease.is_held() {
             return Ok(());
         }
+        let _unexpected = written?;
         let sentence = "somebody without a lease has written to the record of this job";
         let error = StoreError::new(StoreErrorKind::Corrupt, sentence);
         Err(standing.settled(1).map_or(Skip::Unknown(error), Skip::AlreadyRan))
@@ -228,7 +231,6 @@ impl Runner {
     }
 }
 
-#[derive(PartialEq, Eq)]
 enum Marked {
     AsExpected,
     Unexpected,
@@ -249,12 +251,6 @@ fn written_ending(outcome: &Outcome, note: &str) -> Option<(Ending, String)> {
         }
         Outcome::Lost(_) | Outcome::Skipped(_) | Outcome::Disabled(_) => None,
     }
-}
-
-/// An error and its sources, outermost first: each prints its own level only.
-fn sentence(error: &(dyn Error + 'static)) -> String {
-    let levels = std::iter::successors(Some(error), |&error| error.source());
-    levels.map(ToString::to_string).collect::<Vec<_>>().join(": ")
 }
 
 fn panicked(panic: &(dyn Any + Send)) -> JobError {

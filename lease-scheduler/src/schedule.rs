@@ -23,7 +23,8 @@ use siphasher::sip::SipHasher13;
 /// | with `*` or a step in its minutes, hours or seconds, as `*/15 * * * *` | left out, too | in both |
 ///
 /// So a nightly job runs once a night, and one for each quarter of an hour each quarter of an hour.
-/// These are the rules of Vixie's cron, as the crate `croner` has them. Intervals know no zone.
+/// A day that a zone leaves out as a whole, as Samoa did when it changed sides of the date line, has no
+/// night: times that are more than two hours before the end of a gap are left out. These are the rules of Vixie's cron, as the crate `croner` has them. Intervals know no zone.
 ///
 /// # Examples
 ///
@@ -138,10 +139,7 @@ impl Schedule {
     /// The first tick after `after`; `None` where there is none any more.
     pub fn next(&self, after: Timestamp) -> Option<Timestamp> {
         match &self.0 {
-            When::Cron { cron, zone } => {
-                let after = after.to_zoned(zone.clone());
-                Some(cron.find_next_occurrence(&after, false).ok()?.timestamp())
-            }
+            When::Cron { cron, zone } => next_of(cron, zone, after),
             When::Every { interval, jitter, salt } => {
                 // The tick of this number may have been moved behind `after`, and then is the next.
                 let number = after.as_nanosecond().div_euclid(interval.as_nanos());
@@ -220,6 +218,22 @@ impl fmt::Debug for Schedule {
             When::OnDemand => f.write_str("on demand"),
         }
     }
+}
+
+fn next_of(cron: &Cron, zone: &TimeZone, after: Timestamp) -> Option<Timestamp> {
+    let find = |from: Timestamp, inclusive| {
+        let from = from.to_zoned(zone.clone());
+        Some(cron.find_next_occurrence(&from, inclusive).ok()?.timestamp())
+    };
+    find(after, false).or_else(|| {
+        // `croner` finds nothing at all where a time is in a gap of more than two hours: so one goes
+        // on behind each of those.
+        let mut ends = zone.following(after).filter(|end| {
+            let before = zone.to_offset(end.timestamp() - SignedDuration::from_nanos(1));
+            end.offset().seconds() - before.seconds() > 2 * 3600
+        });
+        ends.find_map(|end| find(end.timestamp(), true))
+    })
 }
 
 /// A part of `jitter`, in nanoseconds, that follows from the tick's number: in whole milliseconds, as

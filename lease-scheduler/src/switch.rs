@@ -7,9 +7,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use lease_core::{
     Change, LeaseKey, LeaseOptions, LeaseTable, Locker, StoreError, StoreErrorKind, Value, Written,
+    within,
 };
-
-use crate::ask::within;
 
 /// Says whether a fleet is to work at all.
 ///

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
+use lease_core::within;
 use tokio::select;
 use tokio::time::sleep;
 
-use crate::ask::within;
 use crate::history::first_seen;
 use crate::outcome::{Outcome, Run, Skip};
 use crate::run::Runner;
@@ -84,9 +84,7 @@ impl Ticking {
         }
         if let Ok(standing) = self.runner.standing().await {
             self.is_known_to_the_table = true;
-            if let Some(settled) = standing.settled(self.runner.job.attempts) {
-                self.settled = settled;
-            }
+            self.settled = standing.begins(self.settled, self.runner.job.attempts);
         }
     }
 

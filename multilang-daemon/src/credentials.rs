@@ -9,26 +9,57 @@ pub(crate) fn check(file: &mut Properties) {
         let reason = "how credentials are found, such as DefaultCredentialsProvider";
         return file.is_wrong(format!("AwsCredentialsProvider is missing: {reason}"));
     };
-    let is_known = |name: &str| {
-        let name = name.trim().trim_end_matches("()");
-        let name = name.rsplit('.').next().unwrap_or(name);
-        KNOWN.contains(&name)
-    };
     // Java tries several in turn, separated by commas.
-    if !named.split(',').all(is_known) {
-        let reason = if named.contains('|') {
-            "a role is assumed where a profile, or AWS_ROLE_ARN with a web identity, says so; \
-             name DefaultCredentialsProvider here"
-        } else {
-            "it is DefaultCredentialsProvider, or another of the SDK's own; all mean the SDK's \
-             default search"
+    for provider in named.split(',') {
+        // What follows a bar is for its constructor, and may be a secret.
+        let (name, given) = match provider.trim().split_once('|') {
+            Some((name, _)) => (name, Given::Values),
+            None => (provider.trim(), Given::Nothing),
         };
-        file.is_wrong(format!("awsCredentialsProvider = {named}: {reason}"));
+        if let Some(reason) = refusal(name, given) {
+            file.is_wrong(format!("awsCredentialsProvider = {name}: {reason}"));
+        }
     }
 }
 
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Given {
+    Nothing,
+    Values,
+}
+
+/// Why there is no such provider here, and what to do; `None` where there is one.
+fn refusal(name: &str, given: Given) -> Option<&'static str> {
+    // With the package that it is in, or without.
+    let class = name.trim().trim_end_matches("()");
+    let class = class.rsplit('.').next().unwrap_or(class);
+    Some(match class {
+        _ if KNOWN.contains(&class) && given == Given::Nothing => return None,
+        "ProcessCredentialsProvider" => {
+            "its command stands in a profile, as credential_process; name \
+             ProfileCredentialsProvider here"
+        }
+        "SystemPropertiesCredentialsProvider" | "SystemPropertyCredentialsProvider" => {
+            "properties of a JVM are not there without one; set AWS_ACCESS_KEY_ID and \
+             AWS_SECRET_ACCESS_KEY, and name EnvironmentVariableCredentialsProvider here"
+        }
+        "ProfileCredentialsProvider" => {
+            "set AWS_PROFILE to the profile, and name ProfileCredentialsProvider alone"
+        }
+        _ if class.to_ascii_lowercase().starts_with("sts") => {
+            "a role is assumed where a profile, or AWS_ROLE_ARN with a web identity, says so; name \
+             DefaultCredentialsProvider here"
+        }
+        _ if KNOWN.contains(&class) => "it takes no values: name it alone",
+        _ => {
+            "it is DefaultCredentialsProvider, or another of the SDK's own; all mean the SDK's \
+             default search"
+        }
+    })
+}
+
 /// Of both versions of the SDK for Java.
-const KNOWN: [&str; 14] = [
+const KNOWN: [&str; 11] = [
     "AwsCredentialsProviderChain",
     "ContainerCredentialsProvider",
     "DefaultAWSCredentialsProviderChain",
@@ -36,11 +67,52 @@ const KNOWN: [&str; 14] = [
     "EC2ContainerCredentialsProviderWrapper",
     "EnvironmentVariableCredentialsProvider",
     "InstanceProfileCredentialsProvider",
-    "ProcessCredentialsProvider",
     "ProfileCredentialsProvider",
     "StsWebIdentityTokenFileCredentialsProvider",
-    "SystemPropertiesCredentialsProvider",
-    "SystemPropertyCredentialsProvider",
     "WebIdentityTokenCredentialsProvider",
     "WebIdentityTokenFileCredentialsProvider",
 ];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What is told of a file whose only key names `provider`.
+    fn told(provider: &str) -> String {
+        let text = format!("AwsCredentialsProvider = {provider}");
+        let mut file = Properties::parse("test".into(), text.as_bytes()).unwrap();
+        check(&mut file);
+        file.end().map_or_else(|failure| failure.to_string(), Option::unwrap_or_default)
+    }
+
+    #[test]
+    fn what_the_sdk_searches_is_accepted_by_its_name_in_java() {
+        for provider in [
+            "DefaultCredentialsProvider",
+            "software.amazon.awssdk.auth.credentials.ProfileCredentialsProvider",
+            "EnvironmentVariableCredentialsProvider(), InstanceProfileCredentialsProvider",
+        ] {
+            assert_eq!(told(provider), "", "{provider}");
+        }
+    }
+
+    #[test]
+    fn what_there_is_not_is_refused_by_its_name_and_it_is_told_what_to_do() {
+        for (provider, reason) in [
+            ("ProcessCredentialsProvider", "as credential_process"),
+            ("SystemPropertyCredentialsProvider", "set AWS_ACCESS_KEY_ID"),
+            ("EnvironmentVariableCredentialsProvider, SystemPropertiesCredentialsProvider", "JVM"),
+            ("ProfileCredentialsProvider|orders", "set AWS_PROFILE"),
+            ("StsAssumeRoleCredentialsProvider|arn:aws:iam::1:role/r|s", "a role is assumed"),
+            ("InstanceProfileCredentialsProvider|x", "it takes no values"),
+            ("Mine", "awsCredentialsProvider = Mine: it is DefaultCredentialsProvider, or"),
+        ] {
+            assert!(told(provider).contains(reason), "{provider}: {}", told(provider));
+        }
+    }
+
+    #[test]
+    fn what_a_provider_is_given_is_not_told_on() {
+        assert!(!told("StaticCredentialsProvider|AKIA|secret").contains("secret"));
+    }
+}

@@ -15,6 +15,7 @@ mod signals;
 mod table;
 
 use std::process::ExitCode;
+use std::time::Duration;
 
 use clap::Parser;
 use tokio::runtime::Builder;
@@ -35,7 +36,11 @@ fn main() -> ExitCode {
             .enable_all()
             .build()
             .map_err(Failure::other)?;
-        runtime.block_on(running::run(settings, &arguments, &of_java))
+        let ended = runtime.block_on(running::run(settings, &arguments, &of_java));
+        // Children that are left are killed; a name that is still being looked up is waited for no
+        // longer.
+        runtime.shutdown_timeout(LAST_MOMENT);
+        ended
     });
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
@@ -47,3 +52,6 @@ fn main() -> ExitCode {
 fn threads() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from).min(4)
 }
+
+/// For what runs beside to be taken down.
+const LAST_MOMENT: Duration = Duration::from_millis(500);

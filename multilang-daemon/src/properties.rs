@@ -59,8 +59,9 @@ impl Properties {
         self.values.remove(key).filter(|text| !text.is_empty())
     }
 
+    /// Whether `key` has a text.
     pub(crate) fn has(&self, key: &str) -> bool {
-        self.values.contains_key(key)
+        self.values.get(key).is_some_and(|text| !text.is_empty())
     }
 
     pub(crate) fn required(&mut self, key: &str, what: &str) -> String {

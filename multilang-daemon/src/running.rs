@@ -5,7 +5,7 @@ use std::time::Duration;
 use lease_kinesis::multilang::daemon::Children;
 use lease_kinesis::{KclTable, KinesisSource, Worker};
 use tokio::select;
-use tokio::time::timeout;
+use tokio::time::sleep;
 use tracing::{debug, info, warn};
 
 use crate::arguments::Arguments;
@@ -22,17 +22,20 @@ pub(crate) async fn run(
     arguments: &Arguments,
     of_java: &[String],
 ) -> Result<(), Failure> {
+    // Before anything else, so that none is lost.
+    let mut signals = Signals::listen().map_err(Failure::other)?;
     program::is_there(&settings.command)?;
     let line = StatusLine::begin();
     logging::begin(&line);
     tell_what_is_ignored(&settings, arguments, of_java);
-    // Before anything that may take long, so that a signal is never lost.
-    let signals = Signals::listen().map_err(Failure::other)?;
-    let clients = Clients::open(&settings).await?;
-    // Boxed: the future that makes a table is large, and runs once.
-    let table = match Box::pin(table::open(clients.dynamodb.clone(), &settings)).await {
-        Ok(table) => table,
-        Err(failure) => return Err(clients.explained(failure).await),
+    let (clients, table) = select! {
+        biased;
+        signal = signals.next() => {
+            info!(signal, "told to stop, nothing has begun");
+            line.end();
+            return Ok(());
+        }
+        opened = open(&settings) => opened?,
     };
     let command = settings.command.clone();
     settings.command = parent::bound_to_this(settings.command);
@@ -48,6 +51,16 @@ pub(crate) async fn run(
     telling.abort();
     line.end();
     ended
+}
+
+/// What it works on.
+async fn open(settings: &Settings) -> Result<(Clients, KclTable), Failure> {
+    let clients = Clients::open(settings).await?;
+    // Boxed: the future that makes a table is large, and runs once.
+    match Box::pin(table::open(clients.dynamodb.clone(), settings)).await {
+        Ok(table) => Ok((clients, table)),
+        Err(failure) => Err(clients.explained(failure).await),
+    }
 }
 
 fn tell_what_is_ignored(settings: &Settings, arguments: &Arguments, of_java: &[String]) {
@@ -88,7 +101,7 @@ fn worker(
         .with_idle_pause(settings.idle)
         .with_backoff(settings.first_backoff, LONGEST_BACKOFF)
         .with_settling(settings.settling)
-        .with_grace(settings.grace)
+        .with_grace(settings.grace.saturating_sub(for_children(settings.grace)))
         .with_sync_interval(settings.sync_interval);
     if settings.empty_batches {
         builder = builder.with_empty_batches();
@@ -112,35 +125,39 @@ async fn attend(
     let handle = worker.handle();
     let mut running = tokio::spawn(worker.run());
     let exits = settings.on_failure == OnChildFailure::Exit;
-    let (mut stops, mut has_failed) = (false, false);
+    let mut has_failed = false;
+    // Once it is told to stop: completes when it has to be gone.
+    let mut grace = None;
+    let stop = |grace: &mut Option<_>| {
+        grace.get_or_insert_with(|| Box::pin(sleep(settings.grace)));
+        handle.stop();
+    };
     let ended = loop {
         select! {
             biased;
             signal = signals.next() => {
-                if stops {
+                if grace.is_some() {
                     return Err(Failure::other(format!("ended at once by a second signal, {signal}")));
                 }
                 info!(signal, grace = ?settings.grace, "told to stop, everything is handed over");
-                stops = true;
-                handle.stop();
+                stop(&mut grace);
             }
             () = children.one_has_failed(), if exits && !has_failed => {
                 warn!("a child has failed, so everything is handed over: onChildFailure = exit");
-                (stops, has_failed) = (true, true);
-                handle.stop();
+                has_failed = true;
+                stop(&mut grace);
             }
             ended = &mut running => break ended,
         }
     };
-    let gone = async {
-        if timeout(FAREWELL * 2, children.all_ended()).await.is_err() {
-            warn!("not all children have ended, they are killed");
-        }
-    };
+    let stops = grace.is_some();
     select! {
         biased;
         _ = signals.next(), if stops => (),
-        () = gone => (),
+        () = children.all_ended() => (),
+        () = grace.unwrap_or_else(|| Box::pin(sleep(settings.grace))) => {
+            warn!("not all children have ended, they are killed");
+        }
     }
     ended.map_err(Failure::other)?.map_err(Failure::other)?;
     if has_failed {
@@ -148,6 +165,12 @@ async fn attend(
     }
     info!("daemon ended");
     Ok(())
+}
+
+/// What of `grace` is left to children when their shards have been handed over: they are told that
+/// their leases are lost, and exit.
+fn for_children(grace: Duration) -> Duration {
+    (grace / 8).min(Duration::from_secs(2))
 }
 
 /// For a child to come to an end, once it is told to.

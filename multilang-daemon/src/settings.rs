@@ -148,7 +148,13 @@ impl Settings {
 
 /// The stream, by its name or ARN; and the region of an ARN.
 fn stream(file: &mut Properties) -> (String, Option<String>) {
+    if !file.has("streamName") && !file.has("streamArn") {
+        file.is_wrong("streamName or streamArn is missing: which stream is read".to_owned());
+    }
     let name = file.parsed("streamName", |name| {
+        if name.starts_with("arn:") {
+            return Err("this is an ARN, and stands under streamArn");
+        }
         let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"_.-".contains(&byte);
         let valid = (1..=128).contains(&name.len()) && name.bytes().all(allowed);
         valid.then(|| name.to_owned()).ok_or("it is 1 to 128 letters, digits, `_`, `.` and `-`")
@@ -165,10 +171,8 @@ fn stream(file: &mut Properties) -> (String, Option<String>) {
     match (arn, name) {
         (Some((arn, region)), _) => (arn, region),
         (None, Some(name)) => (name, None),
-        (None, None) => {
-            file.is_wrong("streamName or streamArn is missing: which stream is read".to_owned());
-            (String::new(), None)
-        }
+        // What is wrong was told of above.
+        (None, None) => (String::new(), None),
     }
 }
 
@@ -375,6 +379,7 @@ mod tests {
             ("retrievalMode = push", "it is one of FANOUT, POLLING, DEFAULT"),
             ("streamArn = orders", "it is arn:aws:kinesis:REGION:ACCOUNT:stream/NAME"),
             ("streamName = a/b", "it is 1 to 128 letters"),
+            ("streamName = arn:aws:kinesis:eu-west-1:1:stream/a", "and stands under streamArn"),
             ("kinesisEndpoint = ftp://x", "it is a URL"),
             ("onChildFailure = ignore", "it is one of restart, exit"),
             ("timeoutInSeconds = -1", "it is a whole number from 1 to 86400"),
@@ -384,6 +389,22 @@ mod tests {
         ] {
             let refused = settings(line).unwrap_err();
             assert!(refused.contains(told), "{line}: {refused}");
+        }
+    }
+
+    #[test]
+    fn what_is_wrong_with_a_stream_is_told_once() {
+        for (file, told) in [
+            (LEAST.replace("clicks", "a/b"), "streamName = a/b: it is 1 to 128"),
+            (LEAST.replace("streamName = clicks", "streamArn = a"), "streamArn = a: it is arn:"),
+            (LEAST.replace("clicks", ""), "streamName or streamArn is missing"),
+        ] {
+            let properties = Properties::parse("test".into(), file.as_bytes()).unwrap();
+
+            let refused = Settings::of(properties).unwrap_err().to_string();
+
+            assert!(refused.contains(told), "{refused}");
+            assert_eq!(refused.lines().count(), 2, "{refused}");
         }
     }
 

@@ -25,14 +25,20 @@ pub(crate) async fn open(client: Client, settings: &Settings) -> Result<KclTable
         .build()
         .map_err(Failure::usage)?;
     let ready = try_join!(table.ensure_table(), of_workers.ensure_table());
-    ready.map_err(|source| Failure::other(NotReady { place, source }))?;
+    let name = settings.table.clone();
+    ready.map_err(|source| Failure::other(NotReady { name, place, source }))?;
     Ok(table)
 }
 
 /// Why there are no tables to be had.
 #[derive(Debug, Error)]
-#[error("the tables in DynamoDB, {place}, cannot be used")]
+#[error(
+    "the tables in DynamoDB, tableName = {name} and {name}{beside}, {place}, cannot be used",
+    beside = OF_WORKERS
+)]
 struct NotReady {
+    /// Of the first: as properties say, or called like the application.
+    name: String,
     /// And which key says so.
     place: String,
     source: StoreError,

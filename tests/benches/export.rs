@@ -7,7 +7,6 @@
     clippy::unwrap_used,
     clippy::panic,
     clippy::print_stdout,
-    clippy::indexing_slicing,
     clippy::cast_precision_loss,
     reason = "a benchmark that cannot go on ends, and prints what it found"
 )]
@@ -16,7 +15,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use lease_core::{BootClock, Clock, FencingToken, LeaseTable, Locker};
+use lease_core::{FencingToken, LeaseTable, Locker};
 use lease_memory::MemoryStore;
 use lease_redis::RedisStore;
 use lease_scheduler::export::{
@@ -25,6 +24,7 @@ use lease_scheduler::export::{
 };
 use lease_scheduler::queue::MemoryQueue;
 use lease_scheduler::{RedisLink, ServiceError, TableSwitch};
+use lease_tests::measure::{is_measuring, median, timed};
 use lease_tests::redis::RedisServer;
 use redis::aio::MultiplexedConnection;
 use serde_json::json;
@@ -35,8 +35,7 @@ const PER_APPEND: usize = 1_000;
 
 #[tokio::main(flavor = "multi_thread", worker_threads = 2)]
 async fn main() {
-    // `cargo test --benches` runs this, too.
-    if !std::env::args().any(|argument| argument == "--bench") {
+    if !is_measuring() {
         return;
     }
     in_memory().await;
@@ -202,16 +201,4 @@ fn row(what: &str, seconds: f64, bare: &str, bare_seconds: f64) {
         per_second(bare_seconds),
         bare_seconds / seconds
     );
-}
-
-async fn timed(work: impl Future<Output = ()>) -> f64 {
-    let clock = BootClock::new();
-    let began = clock.now();
-    work.await;
-    clock.now().since(began).as_secs_f64()
-}
-
-fn median(mut runs: Vec<f64>) -> f64 {
-    runs.sort_unstable_by(f64::total_cmp);
-    runs[runs.len() / 2]
 }

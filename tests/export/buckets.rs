@@ -295,3 +295,22 @@ async fn only_what_is_stopped_is_cleared(_: World, mut minutes: Minutes) {
     assert_eq!(minutes.buckets.clear().await.unwrap(), Some(2));
     assert_eq!(all(&minutes).await, []);
 }
+
+/// In memory no clock goes back.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_told_to_be_closed_takes_nothing_more_when_the_clock_goes_back() {
+    let Some(mut minutes) = Minutes::on_redis(crate::world::minutes()).await else { return };
+    let bucket = put(&minutes, "a", "1").await;
+    minutes.pass(MINUTE + MARGIN).await;
+    assert_eq!(minutes.buckets.closed(60).await.unwrap(), [bucket]);
+    assert_eq!(minutes.buckets.read(bucket).await.unwrap().len(), 1);
+
+    minutes.go_back(MINUTE + MARGIN);
+    let late = put(&minutes, "b", "2").await;
+
+    assert!(late > bucket, "what is being read stays as it was");
+    assert_eq!(minutes.buckets.closed(60).await.unwrap(), [bucket]);
+    assert_eq!(remove(&minutes, &[bucket]).await, 1);
+    minutes.pass(MINUTE * 3).await;
+    assert_eq!(minutes.buckets.closed(60).await.unwrap(), [late]);
+}

@@ -10,7 +10,7 @@ use lease_scheduler::export::{
 };
 use serde_json::{Map, Value};
 
-use crate::world::{MINUTE, Minutes, World, event, everywhere_with_buckets};
+use crate::world::{MINUTE, Minutes, World, event, everywhere_with_buckets, run};
 
 everywhere_with_buckets! {
     a_job_sends_what_is_closed_and_removes_exactly_that
@@ -22,6 +22,8 @@ everywhere_with_buckets! {
     a_crash_before_the_buckets_are_removed_makes_the_same_events_again
     a_full_buffer_stops_the_buckets_and_loses_nothing
     a_full_buffer_leaves_buckets_alone_that_were_stopped_before
+    a_bucket_larger_than_the_buffer_is_moved_in_parts
+    a_bad_later_value_does_not_hide_a_good_earlier_one
 }
 
 const CLOSED: Duration = Duration::from_secs(70);
@@ -44,15 +46,6 @@ async fn put(minutes: &Minutes, changes: &[(&str, Option<&str>)]) -> u64 {
     match minutes.buckets.put(changes).await.unwrap() {
         PutIn::Bucket(bucket) => bucket.seconds(),
         stopped @ PutIn::Stopped(_) => panic!("{stopped:?}"),
-    }
-}
-
-async fn run(exporter: &Exporter) -> lease_scheduler::export::Exported {
-    let scheduled = exporter.schedule_job().await.unwrap();
-    assert!(matches!(scheduled, Scheduled::Enqueued(_)), "{scheduled:?}");
-    match exporter.run_next_job(Duration::ZERO).await.unwrap() {
-        Worked::Done(_, exported) => exported,
-        other => panic!("{other:?}"),
     }
 }
 
@@ -228,4 +221,38 @@ async fn a_full_buffer_leaves_buckets_alone_that_were_stopped_before(
 
     assert!(matches!(worked, Worked::Done(..)), "{worked:?}");
     assert_eq!(minutes.buckets.intake().await.unwrap(), stopped);
+}
+
+async fn a_bucket_larger_than_the_buffer_is_moved_in_parts(world: World, mut minutes: Minutes) {
+    let world = world.with_capacity(Capacity::new(3, Overflow::Pause).unwrap());
+    let exporter = exporter(&world, &minutes).await;
+    let keys = ["a", "b", "c", "d", "e", "f", "g"];
+    put(&minutes, &keys.map(|key| (key, Some("1")))).await;
+    put(&minutes, &[("bad", Some("many"))]).await;
+    minutes.pass(CLOSED).await;
+
+    let (mut sent, mut bad) = (0, 0);
+    for _ in 0..3 {
+        let exported = run(&exporter).await;
+        sent += exported.sent;
+        bad += exported.bad;
+    }
+
+    // Each once: what was moved was removed with it.
+    assert_eq!((sent, bad), (7, 1));
+    assert_eq!(values(&world), keys.map(|key| (key.to_owned(), 1)));
+    assert_eq!(minutes.buckets.list(Bucket::MIN..=Bucket::MAX).await.unwrap(), []);
+}
+
+async fn a_bad_later_value_does_not_hide_a_good_earlier_one(world: World, mut minutes: Minutes) {
+    let exporter = exporter(&world, &minutes).await;
+    put(&minutes, &[("a", Some("1")), ("b", Some("2"))]).await;
+    minutes.pass(MINUTE).await;
+    put(&minutes, &[("a", Some("many")), ("b", None)]).await;
+    minutes.pass(CLOSED).await;
+
+    let exported = run(&exporter).await;
+
+    assert_eq!((exported.sent, exported.bad), (2, 2));
+    assert_eq!(values(&world), [("a".to_owned(), 1), ("b".to_owned(), 2)]);
 }

@@ -11,8 +11,8 @@ use async_trait::async_trait;
 use lease_core::FencingToken;
 use lease_scheduler::ServiceError;
 use lease_scheduler::export::{
-    Appended, BufferState, Event, EventBuffer, Fenced, Intake, Limits, MemorySink, Most, Pending,
-    Position, Put, Record, Sink,
+    Appended, BufferState, Capacity, Event, EventBuffer, Fenced, Intake, Limits, MemorySink, Most,
+    Pending, Position, Put, Record, Sink,
 };
 
 use crate::world::{World, everywhere};
@@ -55,6 +55,18 @@ impl EventBuffer for Stepped<Arc<dyn EventBuffer>> {
         step(self.0.remove(token, positions)).await
     }
 
+    async fn set_aside(
+        &self,
+        token: FencingToken,
+        positions: &[Position],
+    ) -> Result<Fenced<u64>, ServiceError> {
+        self.0.set_aside(token, positions).await
+    }
+
+    async fn clear_aside(&self) -> Result<u64, ServiceError> {
+        self.0.clear_aside().await
+    }
+
     async fn pending(&self) -> Result<u64, ServiceError> {
         step(self.0.pending()).await
     }
@@ -69,6 +81,10 @@ impl EventBuffer for Stepped<Arc<dyn EventBuffer>> {
 
     async fn clear(&self) -> Result<Option<u64>, ServiceError> {
         self.0.clear().await
+    }
+
+    fn capacity(&self) -> Capacity {
+        self.0.capacity()
     }
 }
 

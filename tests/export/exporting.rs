@@ -147,8 +147,12 @@ struct Unreachable(Option<Arc<dyn JobQueue>>);
 #[async_trait]
 impl JobQueue for Unreachable {
     async fn enqueue(&self, body: &str) -> Result<JobId, ServiceError> {
+        self.replace(body).await
+    }
+
+    async fn replace(&self, body: &str) -> Result<JobId, ServiceError> {
         if let Some(queue) = &self.0 {
-            queue.enqueue(body).await?;
+            queue.replace(body).await?;
         }
         Err(ServiceError::new("job queue", ServiceErrorKind::Unavailable, "as the test says"))
     }

@@ -24,6 +24,8 @@ everywhere! {
     a_hand_over_is_adopted_once
     a_job_that_waited_too_long_obtains_the_lease_anew
     a_job_returns_to_the_queue_while_somebody_else_exports
+    jobs_that_nobody_came_for_are_replaced_by_one
+    a_backlog_does_not_keep_back_the_job_that_has_the_lease
     a_job_that_export_was_disabled_for_is_removed
     what_is_no_job_does_not_block_the_queue
     an_export_that_takes_long_keeps_its_lease_and_its_job
@@ -206,6 +208,79 @@ async fn a_job_returns_to_the_queue_while_somebody_else_exports(world: World) {
     assert!(matches!(&again, Worked::Done(_, exported) if exported.sent == 1), "{again:?}");
 }
 
+/// Schedules a job whose time in the queue is over at once.
+async fn schedule_in_vain(world: &World) {
+    let short = world.exporter().with_hand_over_wait(Duration::from_millis(100)).unwrap();
+    let scheduled = short.schedule_job().await.unwrap();
+    assert!(matches!(scheduled, Scheduled::Enqueued(_)), "{scheduled:?}");
+    let lease = world.locker().wait_until_obtained(&key()).await.unwrap();
+    lease.release().await.unwrap();
+}
+
+async fn jobs_that_nobody_came_for_are_replaced_by_one(world: World) {
+    let exporter = world.enabled().await;
+    world.append(1).await;
+    for _ in 0..3 {
+        schedule_in_vain(&world).await;
+    }
+
+    schedule(&world).await;
+
+    assert_eq!(world.queue().count().await.unwrap(), 1);
+    let worked = exporter.run_next_job(Duration::ZERO).await.unwrap();
+    assert!(matches!(&worked, Worked::Done(_, exported) if exported.sent == 1), "{worked:?}");
+    assert_eq!(world.queue().count().await.unwrap(), 0);
+}
+
+async fn a_backlog_does_not_keep_back_the_job_that_has_the_lease(world: World) {
+    let exporter = world.enabled().await;
+    world.append(1).await;
+    let queue = world.queue();
+    schedule_in_vain(&world).await;
+    let dead = queue.take(Duration::ZERO).await.unwrap().unwrap();
+    let long = exporter.clone().with_hand_over_wait(Duration::from_mins(1)).unwrap();
+    let _scheduled = long.schedule_job().await.unwrap();
+    let alive = queue.take(Duration::ZERO).await.unwrap().unwrap();
+    for delivery in [&dead, &alive] {
+        assert!(queue.finish(delivery).await.unwrap());
+    }
+    for job in [&dead, &dead, &dead, &alive] {
+        queue.enqueue(job.body()).await.unwrap();
+    }
+
+    let mut returned = 0;
+    loop {
+        match exporter.run_next_job(Duration::ZERO).await.unwrap() {
+            Worked::Returned(..) => returned += 1,
+            Worked::Done(_, exported) => break assert_eq!(exported.sent, 1),
+            other => panic!("{other:?}"),
+        }
+        assert!(returned <= 3, "it comes before those that were returned");
+        // Longer than one of those stays away.
+        tokio::time::sleep(Duration::from_millis(1_100)).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_job_whose_lease_stays_held_is_looked_at_less_and_less() {
+    let world = World::in_memory();
+    let exporter = world.enabled().await;
+    schedule_in_vain(&world).await;
+    let lease = world.locker().wait_until_obtained(&key()).await.unwrap();
+    let stop = CancellationToken::new();
+
+    let working = exporter.run_jobs(&stop);
+    let stopping = async {
+        tokio::time::sleep(Duration::from_hours(1)).await;
+        stop.cancel();
+    };
+    tokio::join!(working, stopping);
+
+    assert!(lease.is_held());
+    let delivery = world.queue().take(Duration::from_mins(1)).await.unwrap().unwrap();
+    assert!((100..150).contains(&delivery.number()), "in an hour {}", delivery.number());
+}
+
 async fn a_job_that_export_was_disabled_for_is_removed(world: World) {
     let exporter = world.enabled().await;
     world.append(1).await;
@@ -223,8 +298,13 @@ async fn a_job_that_export_was_disabled_for_is_removed(world: World) {
 async fn what_is_no_job_does_not_block_the_queue(world: World) {
     let exporter = world.enabled().await;
     world.append(1).await;
-    world.queue().enqueue("{\"hand_over\": 7}").await.unwrap();
     schedule(&world).await;
+    let queue = world.queue();
+    let job = queue.take(Duration::ZERO).await.unwrap().unwrap();
+    assert!(queue.finish(&job).await.unwrap());
+    for body in ["{\"hand_over\": 7}", job.body()] {
+        queue.enqueue(body).await.unwrap();
+    }
 
     let first = exporter.run_next_job(Duration::ZERO).await.unwrap();
     let second = exporter.run_next_job(Duration::ZERO).await.unwrap();

@@ -4,12 +4,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lease_scheduler::export::{
-    BucketSource, BucketStore, Exporter, Flushed, Intake, Operator, Pipeline, PutIn, Refusal,
-    StopCause,
+    BucketSource, BucketStore, Deleted, EventBuffer, Exporter, Fenced, Flushed, Intake, Most,
+    Operator, Pending, Pipeline, PutIn, Refusal, StopCause,
 };
 use serde_json::Map;
 
-use crate::world::{Minutes, World, everywhere_with_buckets};
+use crate::world::{Minutes, World, everywhere_with_buckets, key, token};
 
 everywhere_with_buckets! {
     the_intake_is_not_opened_while_export_is_disabled
@@ -18,6 +18,9 @@ everywhere_with_buckets! {
     without_buckets_the_buffer_is_the_intake
     pending_events_are_told_and_flushed
     an_emergency_is_told_from_a_stop
+    export_is_not_disabled_while_the_intake_opens_by_itself
+    nothing_is_deleted_while_somebody_has_the_lease
+    what_is_set_aside_is_told_and_deleted
 }
 
 fn with_buckets(world: &World, minutes: &Minutes) -> Exporter {
@@ -62,7 +65,7 @@ async fn deleting_all_stops_the_intake_first(world: World, mut minutes: Minutes)
     let counts: Vec<_> = operator.list().await.unwrap().iter().map(|(_, count)| *count).collect();
     assert_eq!(counts, [2, 2]);
 
-    assert_eq!(operator.delete().await.unwrap(), 2);
+    assert_eq!(operator.delete().await.unwrap(), Deleted::Done(2));
 
     assert_eq!(operator.list().await.unwrap(), []);
     assert_eq!(operator.intake().await.unwrap(), Intake::Stopped(StopCause::Operator));
@@ -75,7 +78,7 @@ async fn without_buckets_the_buffer_is_the_intake(world: World, _: Minutes) {
     let operator = Operator::new(&exporter);
     world.append(3).await;
 
-    assert_eq!(operator.delete().await.unwrap(), 3);
+    assert_eq!(operator.delete().await.unwrap(), Deleted::Done(3));
 
     assert_eq!(operator.pending().await.unwrap(), 0);
     assert_eq!(operator.intake().await.unwrap(), Intake::Stopped(StopCause::Operator));
@@ -105,4 +108,56 @@ async fn an_emergency_is_told_from_a_stop(world: World, minutes: Minutes) {
 
     operator.stop_intake().await.unwrap();
     assert!(!operator.is_emergency().await.unwrap());
+}
+
+async fn export_is_not_disabled_while_the_intake_opens_by_itself(world: World, minutes: Minutes) {
+    let exporter = with_buckets(&world, &minutes);
+    let operator = Operator::new(&exporter);
+    operator.enable().await.unwrap();
+    minutes.buckets.set_intake(Intake::Stopped(StopCause::Emergency)).await.unwrap();
+
+    assert_eq!(operator.disable().await.unwrap(), Err(Refusal::IntakeOpensByItself));
+    assert!(operator.is_enabled().await.unwrap());
+
+    // An operator's stop does not end by itself.
+    operator.stop_intake().await.unwrap();
+    assert_eq!(operator.disable().await.unwrap(), Ok(()));
+    let put_in = minutes.buckets.put(&[("a", Some("1"))]).await.unwrap();
+    assert_eq!(put_in, PutIn::Stopped(StopCause::Operator));
+}
+
+async fn nothing_is_deleted_while_somebody_has_the_lease(world: World, minutes: Minutes) {
+    let exporter = with_buckets(&world, &minutes);
+    let operator = Operator::new(&exporter);
+    let _put = minutes.buckets.put(&[("a", Some("1"))]).await.unwrap();
+    let lease = world.locker().wait_until_obtained(&key()).await.unwrap();
+
+    let deleted = operator.delete().await.unwrap();
+
+    let Deleted::Held(holder) = deleted else { panic!("{deleted:?}") };
+    assert_eq!(holder.token, lease.token());
+    assert_eq!(operator.list().await.unwrap().len(), 1);
+    assert_eq!(operator.intake().await.unwrap(), Intake::Stopped(StopCause::Operator));
+    lease.release().await.unwrap();
+    assert_eq!(operator.delete().await.unwrap(), Deleted::Done(1));
+}
+
+async fn what_is_set_aside_is_told_and_deleted(world: World, _: Minutes) {
+    let exporter = world.exporter();
+    let operator = Operator::new(&exporter);
+    world.append(3).await;
+    let read = world.buffer().read(token(1), None, Most::new(2, 1 << 20)).await.unwrap();
+    let Fenced::Done(read) = read else { panic!("stale") };
+    let positions: Vec<_> = read.iter().map(Pending::position).collect();
+    assert_eq!(world.buffer().set_aside(token(1), &positions).await.unwrap(), Fenced::Done(2));
+    // Again, as after an answer that was lost; and by somebody who was overtaken.
+    assert_eq!(world.buffer().set_aside(token(2), &positions).await.unwrap(), Fenced::Done(0));
+    let stale = world.buffer().set_aside(token(1), &positions).await.unwrap();
+    assert_eq!(stale, Fenced::Stale { largest: token(2) });
+
+    assert_eq!(operator.num_set_aside().await.unwrap(), 2);
+    assert_eq!(operator.pending().await.unwrap(), 1);
+    assert_eq!(operator.delete_aside().await.unwrap(), Deleted::Done(2));
+    assert_eq!(operator.num_set_aside().await.unwrap(), 0);
+    assert_eq!(operator.pending().await.unwrap(), 1);
 }

@@ -10,6 +10,8 @@ everywhere! {
     a_job_that_is_kept_stays_out_of_sight
     a_late_worker_changes_nothing_of_a_job_that_another_has
     a_job_that_is_given_back_comes_again_after_its_delay
+    a_job_that_comes_again_is_at_the_end
+    one_job_replaces_all_that_nobody_has
     a_job_that_is_finished_never_comes_again
     a_worker_that_waits_gets_a_job_that_comes_meanwhile
 }
@@ -85,6 +87,40 @@ async fn a_job_that_is_given_back_comes_again_after_its_delay(world: World) {
     assert_eq!(queue.take(NOW).await.unwrap(), None);
     let again = queue.take(VISIBILITY * 2).await.unwrap().unwrap();
     assert_eq!(again.number(), 2);
+}
+
+async fn a_job_that_comes_again_is_at_the_end(world: World) {
+    let queue = world.queue();
+    for body in ["a", "b"] {
+        queue.enqueue(body).await.unwrap();
+    }
+    let returned = queue.take(NOW).await.unwrap().unwrap();
+
+    assert!(queue.give_back(&returned, NOW).await.unwrap());
+
+    for body in ["b", "a"] {
+        let delivery = queue.take(NOW).await.unwrap().unwrap();
+        assert_eq!(delivery.body(), body);
+    }
+}
+
+async fn one_job_replaces_all_that_nobody_has(world: World) {
+    let queue = world.queue();
+    for body in ["a", "b", "c"] {
+        queue.enqueue(body).await.unwrap();
+    }
+    let at_work = queue.take(NOW).await.unwrap().unwrap();
+    let returned = queue.take(NOW).await.unwrap().unwrap();
+    assert!(queue.give_back(&returned, NOW).await.unwrap());
+
+    let id = queue.replace("d").await.unwrap();
+
+    assert_eq!(queue.count().await.unwrap(), 2);
+    let only = queue.take(NOW).await.unwrap().unwrap();
+    assert_eq!((only.id(), only.body(), only.number()), (id, "d", 1));
+    assert_eq!(queue.take(NOW).await.unwrap(), None);
+    assert!(queue.finish(&at_work).await.unwrap(), "its worker has it");
+    assert!(!queue.finish(&returned).await.unwrap());
 }
 
 async fn a_job_that_is_finished_never_comes_again(world: World) {

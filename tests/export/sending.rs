@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use lease_scheduler::export::{Exported, Exporter, Limits, Response, Retries, Scheduled, Worked};
+use lease_scheduler::export::{Limits, Response, Retries};
 
-use crate::world::{World, everywhere};
+use crate::world::{World, everywhere, run};
 
 everywhere! {
     less_than_a_record_waits_for_more
@@ -15,7 +15,6 @@ everywhere! {
     a_failed_request_stays_pending_and_others_go_on
     only_what_failed_of_a_batch_is_sent_again
     what_fails_for_ever_is_given_up_after_a_bound
-    a_sink_that_takes_nothing_is_given_up_until_the_next_run
     a_lost_answer_sends_again_with_the_same_ids
     an_answer_of_another_length_is_refused
 }
@@ -28,16 +27,6 @@ fn tens(world: World) -> World {
             .and_then(|limits| limits.with_records_per_batch(5))
             .unwrap(),
     )
-}
-
-/// Has a job run.
-async fn run(exporter: &Exporter) -> Exported {
-    let scheduled = exporter.schedule_job().await.unwrap();
-    assert!(matches!(scheduled, Scheduled::Enqueued(_)), "{scheduled:?}");
-    match exporter.run_next_job(Duration::ZERO).await.unwrap() {
-        Worked::Done(_, exported) => exported,
-        other => panic!("{other:?}"),
-    }
 }
 
 async fn less_than_a_record_waits_for_more(world: World) {
@@ -143,19 +132,6 @@ async fn what_fails_for_ever_is_given_up_after_a_bound(world: World) {
     assert_eq!((exported.sent, exported.failed), (10, 10));
     assert_eq!(world.sink.requests(), [2, 1, 1]);
     assert_eq!(exporter.num_pending_events().await.unwrap(), 10);
-}
-
-async fn a_sink_that_takes_nothing_is_given_up_until_the_next_run(world: World) {
-    let world = tens(world);
-    let exporter = world.enabled().await;
-    world.append(500).await;
-    world.sink.respond(vec![Response::FailAll; 3]);
-
-    let exported = run(&exporter).await;
-
-    assert_eq!((exported.sent, exported.failed), (0, 150));
-    assert_eq!(world.sink.requests(), [5, 5, 5]);
-    assert_eq!(exporter.num_pending_events().await.unwrap(), 500);
 }
 
 async fn a_lost_answer_sends_again_with_the_same_ids(world: World) {

@@ -7,8 +7,9 @@ use lease_core::{FencingToken, LeaseKey, LeaseOptions, LeaseTable, Locker, micro
 use lease_memory::MemoryStore;
 use lease_redis::RedisStore;
 use lease_scheduler::export::{
-    Appended, BucketOptions, BucketStore, Capacity, Event, EventBuffer, Exporter, Limits,
-    MemoryBuckets, MemoryBuffer, MemorySink, Parts, RedisBuckets, RedisBuffer, Retries, Sink,
+    Appended, BucketOptions, BucketStore, Capacity, Event, EventBuffer, Exported, Exporter, Intake,
+    Limits, MemoryBuckets, MemoryBuffer, MemorySink, Parts, RedisBuckets, RedisBuffer, Retries,
+    Scheduled, Sink, StopCause, Worked,
 };
 use lease_scheduler::queue::{JobQueue, MemoryQueue, RedisQueue};
 use lease_scheduler::{RedisLink, TableSwitch};
@@ -169,6 +170,16 @@ impl World {
     }
 }
 
+/// Has a job run.
+pub(crate) async fn run(exporter: &Exporter) -> Exported {
+    let scheduled = exporter.schedule_job().await.unwrap();
+    assert!(matches!(scheduled, Scheduled::Enqueued(_)), "{scheduled:?}");
+    match exporter.run_next_job(Duration::ZERO).await.unwrap() {
+        Worked::Done(_, exported) => exported,
+        other => panic!("{other:?}"),
+    }
+}
+
 /// Buckets of a minute, and a clock that can be moved.
 pub(crate) struct Minutes {
     pub(crate) buckets: Arc<dyn BucketStore>,
@@ -177,13 +188,14 @@ pub(crate) struct Minutes {
 
 enum SetClock {
     Paused,
-    Server { server: RedisServer, ahead: u64 },
+    Server { server: RedisServer, ahead: i64 },
 }
 
 impl Minutes {
     pub(crate) async fn in_memory(options: BucketOptions) -> Self {
         let buckets = Arc::new(MemoryBuckets::new(options));
         let mut minutes = Self { buckets, clock: SetClock::Paused };
+        minutes.open().await;
         minutes.begin_a_minute(micros_since_1970() / 1_000_000).await;
         minutes
     }
@@ -193,8 +205,14 @@ impl Minutes {
         let link = link(&server).await;
         let buckets = Arc::new(RedisBuckets::new(link, "minutes", options));
         let mut minutes = Self { buckets, clock: SetClock::Server { server, ahead: 0 } };
+        minutes.open().await;
         minutes.begin_a_minute(micros_since_1970() / 1_000_000).await;
         Some(minutes)
+    }
+
+    async fn open(&self) {
+        let stopped = Intake::Stopped(StopCause::Operator);
+        assert_eq!(self.buckets.set_intake(Intake::Open).await.unwrap(), stopped, "at first");
     }
 
     /// One second after a full minute, so that nothing here comes near the next.
@@ -207,17 +225,34 @@ impl Minutes {
         match &mut self.clock {
             SetClock::Paused => tokio::time::advance(length).await,
             SetClock::Server { server, ahead } => {
-                *ahead += length.as_secs();
-                server.set_clock(&format!("+{ahead}"));
-                // It looks at its clock anew for each command, but the file may come late.
-                let least = micros_since_1970() / 1_000_000 + *ahead;
-                let now = || server.command("EVAL \"return redis.call('TIME')[1]\" 0");
-                until("the server goes by its new clock", || {
-                    now().parse::<u64>().is_ok_and(|now| now >= least)
-                });
+                *ahead += i64::try_from(length.as_secs()).unwrap();
+                set(server, *ahead, |now, aimed| now >= aimed);
             }
         }
     }
+
+    /// Sets the server's clock back by `length`, in whole seconds.
+    pub(crate) fn go_back(&mut self, length: Duration) {
+        match &mut self.clock {
+            SetClock::Paused => panic!("a paused clock does not go back"),
+            SetClock::Server { server, ahead } => {
+                *ahead -= i64::try_from(length.as_secs()).unwrap();
+                // Some seconds may have passed since, and are not as long as that.
+                set(server, *ahead, |now, aimed| now < aimed + 30);
+            }
+        }
+    }
+}
+
+/// Sets the clock of `server`, and waits until it goes by it: it looks at its clock anew for each
+/// command, but the file may come late.
+fn set(server: &RedisServer, ahead: i64, is_set: impl Fn(i64, i64) -> bool) {
+    server.set_clock(&format!("{ahead:+}"));
+    let aimed = i64::try_from(micros_since_1970() / 1_000_000).unwrap() + ahead;
+    let now = || server.command("EVAL \"return redis.call('TIME')[1]\" 0");
+    until("the server goes by its new clock", || {
+        now().parse::<i64>().is_ok_and(|now| is_set(now, aimed))
+    });
 }
 
 /// A way to `server` that waits for as long as it takes: what is slow here is the machine.

@@ -7,8 +7,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use lease_core::FencingToken;
 use lease_scheduler::export::{
-    Appended, BufferState, Event, EventBuffer, Fenced, Intake, Limits, Most, Pending, Position,
-    Put, Record, Sink,
+    Appended, BufferState, Capacity, Event, EventBuffer, Fenced, Intake, Limits, Most, Pending,
+    Position, Put, Record, Sink,
 };
 use lease_scheduler::queue::{Delivery, JobId, JobQueue};
 use lease_scheduler::{ServiceError, ServiceErrorKind};
@@ -80,6 +80,18 @@ impl<T: EventBuffer> EventBuffer for Telling<T> {
         self.step("remove", self.inner.remove(token, positions)).await
     }
 
+    async fn set_aside(
+        &self,
+        token: FencingToken,
+        positions: &[Position],
+    ) -> Result<Fenced<u64>, ServiceError> {
+        self.inner.set_aside(token, positions).await
+    }
+
+    async fn clear_aside(&self) -> Result<u64, ServiceError> {
+        self.inner.clear_aside().await
+    }
+
     async fn pending(&self) -> Result<u64, ServiceError> {
         self.inner.pending().await
     }
@@ -95,12 +107,20 @@ impl<T: EventBuffer> EventBuffer for Telling<T> {
     async fn clear(&self) -> Result<Option<u64>, ServiceError> {
         self.inner.clear().await
     }
+
+    fn capacity(&self) -> Capacity {
+        self.inner.capacity()
+    }
 }
 
 #[async_trait]
 impl<T: JobQueue> JobQueue for Telling<T> {
     async fn enqueue(&self, body: &str) -> Result<JobId, ServiceError> {
-        self.step("enqueue", self.inner.enqueue(body)).await
+        self.inner.enqueue(body).await
+    }
+
+    async fn replace(&self, body: &str) -> Result<JobId, ServiceError> {
+        self.step("enqueue", self.inner.replace(body)).await
     }
 
     async fn take(&self, patience: Duration) -> Result<Option<Delivery>, ServiceError> {

@@ -1,5 +1,6 @@
 //! The table: made, found, or refused.
 
+use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::types::{
     AttributeDefinition, BillingMode, KeySchemaElement, KeyType, ScalarAttributeType,
     TimeToLiveSpecification,
@@ -7,7 +8,7 @@ use aws_sdk_dynamodb::types::{
 use futures_util::future::join_all;
 use lease_core::StoreErrorKind;
 use lease_dynamodb::{Column, DynamoDbStore};
-use lease_tests::dynamodb::Server;
+use lease_tests::dynamodb::{Count, Server};
 
 use crate::world::TABLE;
 
@@ -28,6 +29,18 @@ async fn many_processes_may_make_the_table_at_once() {
     let ttl = client.describe_time_to_live().table_name(TABLE).send().await.unwrap();
     let ttl = ttl.time_to_live_description.unwrap();
     assert_eq!(ttl.attribute_name(), Some("purge_at"));
+}
+
+#[tokio::test]
+async fn a_table_that_is_there_soon_after_it_was_made_costs_three_requests() {
+    let server = Server::dynoxide().await;
+    let (count, config) = Count::of(server.config());
+    let store = DynamoDbStore::builder(Client::from_conf(config.build()), TABLE);
+    let store = store.without_purging().build().unwrap();
+
+    store.ensure_table().await.unwrap();
+
+    assert_eq!(count.take(), 3, "a look, the table made, another look");
 }
 
 #[tokio::test]

@@ -4,9 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use aws_sdk_dynamodb::Client;
-use lease_core::{BootClock, Clock, InvalidInput, LeaseTable};
+use lease_core::{Clock, InvalidInput, LeaseTable};
+use lease_dynamodb::parts::Timing;
 
-use super::store::KclTable;
+use super::store::{KclTable, Settings};
 use crate::names::Application;
 use crate::position::InitialPosition;
 
@@ -21,23 +22,41 @@ pub struct KclTableBuilder {
     settings: Settings,
 }
 
-#[derive(Debug, Clone)]
-pub(super) struct Settings {
-    pub(super) failover: Duration,
-    pub(super) initial: InitialPosition,
-    pub(super) clock_rate_error: f64,
-    pub(super) request_timeout: Duration,
-    pub(super) clock: Arc<dyn Clock>,
+impl KclTable {
+    /// The table of the KCL `application`, called like it, with every default; all rows but those
+    /// of shards are in `ours`.
+    ///
+    /// Sends nothing: the table is asked for with the first operation, or by
+    /// [`ensure_table`](Self::ensure_table). The client's connections, credentials and retries are
+    /// used as they are.
+    ///
+    /// # Errors
+    ///
+    /// Where the application's name is none: 1 to 256 letters, digits, `_`, `.` and `-`.
+    pub fn new(
+        client: Client,
+        application: impl Into<String>,
+        ours: Arc<dyn LeaseTable>,
+    ) -> Result<Self, InvalidInput> {
+        Self::builder(client, application, ours).build()
+    }
+
+    /// Sets up a table: its name, KCL's settings, time.
+    pub fn builder(
+        client: Client,
+        application: impl Into<String>,
+        ours: Arc<dyn LeaseTable>,
+    ) -> KclTableBuilder {
+        KclTableBuilder::new(client, application.into(), ours)
+    }
 }
 
 impl KclTableBuilder {
-    pub(super) fn new(client: Client, application: String, ours: Arc<dyn LeaseTable>) -> Self {
+    fn new(client: Client, application: String, ours: Arc<dyn LeaseTable>) -> Self {
         let settings = Settings {
             failover: Duration::from_secs(10),
             initial: InitialPosition::default(),
-            clock_rate_error: 0.01,
-            request_timeout: Duration::from_secs(3),
-            clock: Arc::new(BootClock::new()),
+            timing: Timing::default(),
         };
         Self { client, application, table: None, ours, settings }
     }
@@ -69,20 +88,20 @@ impl KclTableBuilder {
     /// 0 to 0.1. Defaults to 0.01, as
     /// [`LeaseOptions`](lease_core::LeaseOptions::with_clock_rate_error) does.
     pub fn with_clock_rate_error(mut self, error: f64) -> Self {
-        self.settings.clock_rate_error = error;
+        self.settings.timing.clock_rate_error = error;
         self
     }
 
     /// Waits for each answer no longer than `limit`, the SDK's retries included. Defaults to 3 s:
     /// below the heartbeat period of any lease of 10 s and more.
     pub fn with_request_timeout(mut self, limit: Duration) -> Self {
-        self.settings.request_timeout = limit;
+        self.settings.timing.request_timeout = limit;
         self
     }
 
     /// Reads lease time from `clock`: for tests.
     pub fn with_clock(mut self, clock: Arc<dyn Clock>) -> Self {
-        self.settings.clock = clock;
+        self.settings.timing.clock = clock;
         self
     }
 
@@ -97,18 +116,11 @@ impl KclTableBuilder {
             .application
             .parse()
             .map_err(|bad: crate::InvalidText| InvalidInput::new(bad.to_string()))?;
-        if !(0.0..=0.1).contains(&settings.clock_rate_error) {
-            let error = settings.clock_rate_error;
-            let text = format!("clock rate error {error} is out of range: 0 to 0.1");
-            return Err(InvalidInput::new(text));
-        }
+        settings.timing.check()?;
         if settings.failover.is_zero() {
             return Err(InvalidInput::new(
                 "failover time 0s: every worker would be taken for gone",
             ));
-        }
-        if settings.request_timeout.is_zero() {
-            return Err(InvalidInput::new("request timeout 0s leaves no time to answer"));
         }
         let table = self.table.unwrap_or_else(|| application.as_str().to_owned());
         Ok(KclTable::with(self.client, table, &application, self.ours, settings))

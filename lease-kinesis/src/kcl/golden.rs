@@ -9,9 +9,9 @@ use std::time::Duration;
 use aws_sdk_dynamodb::primitives::Blob;
 use aws_sdk_dynamodb::types::AttributeValue;
 use lease_core::{Claim, FencingToken, LeaseRecord, Nonce, StoreErrorKind};
+use lease_dynamodb::parts::RawItem;
 use serde_json::Value as Json;
 
-use super::request::RawRow;
 use super::row::{Row, key_of};
 use super::write;
 use crate::names::{Application, RowName};
@@ -24,7 +24,7 @@ const KCL_2_STREAMS: &str = include_str!("golden/kcl-2-multi-stream.json");
 const KCL_3: &str = include_str!("golden/kcl-3.json");
 const KCL_3_5: &str = include_str!("golden/kcl-3.5.json");
 
-fn rows(file: &str) -> Vec<RawRow> {
+fn rows(file: &str) -> Vec<RawItem> {
     let rows: Vec<BTreeMap<String, Json>> = serde_json::from_str(file).unwrap();
     let row = |row: BTreeMap<String, Json>| {
         row.into_iter().map(|(name, value)| (name, attribute(&value))).collect()
@@ -53,7 +53,7 @@ fn attribute(value: &Json) -> AttributeValue {
     }
 }
 
-fn read(raw: &RawRow) -> Option<Row> {
+fn read(raw: &RawItem) -> Option<Row> {
     let key = key_of(raw).unwrap().to_owned();
     Row::read(&key, raw.clone(), InitialPosition::Latest).unwrap()
 }
@@ -145,7 +145,7 @@ fn what_a_stopped_fleet_of_kcl_3_left_amid_a_hand_over_is_taken_from_both() {
     let key = "orders/shards/shardId-000000000001".parse().unwrap();
     let claim = Claim::new(key, "ours".parse().unwrap(), Nonce::random(), Duration::from_secs(10));
 
-    let taken = write::obtain(&claim, FencingToken::new(1).unwrap(), &seen).written();
+    let taken = write::obtain(&claim, FencingToken::new(1).unwrap(), &seen).written(write::column);
 
     assert_eq!(
         taken.condition,
@@ -178,7 +178,7 @@ fn a_word_of_kcl_without_its_time_is_taken_as_its_workers_take_it() {
         }
         raw
     };
-    let position = |raw: RawRow, initial: InitialPosition| {
+    let position = |raw: RawItem, initial: InitialPosition| {
         let row = Row::read("shard", raw, initial).unwrap().unwrap();
         let key = "orders/shards/shard".parse().unwrap();
         crate::row::position(&LeaseRecord::new(key, None, None, row.attributes))

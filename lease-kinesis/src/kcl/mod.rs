@@ -6,15 +6,11 @@
 
 mod beside;
 mod config;
-mod error;
-mod expression;
-mod observe;
-mod request;
 mod row;
 mod schema;
+mod sight;
 mod store;
 mod table;
-mod value;
 mod write;
 
 pub(crate) use beside::{Beside, Look};

@@ -5,11 +5,9 @@ use std::time::Duration;
 
 use aws_sdk_dynamodb::types::AttributeValue;
 use lease_core::{Attributes, FencingToken, Grant, Lessee, Nonce, StoreError, Value};
+use lease_dynamodb::parts::{RawItem, corrupt, from_dynamodb};
 
-use super::error::corrupt;
-use super::observe::{Life, Sight};
-use super::request::RawRow;
-use super::value::from_dynamodb;
+use super::sight::{Life, Sight};
 use crate::position::InitialPosition;
 use crate::row::{AT_TIMESTAMP, CHECKPOINT, LATEST, OWNER, TIMESTAMP};
 
@@ -57,7 +55,7 @@ impl Row {
     /// Where it is a lease that no version of KCL would write.
     pub(super) fn read(
         lease_key: &str,
-        mut raw: RawRow,
+        mut raw: RawItem,
         initial: InitialPosition,
     ) -> Result<Option<Self>, StoreError> {
         let mut fields = Fields { lease_key, raw: &mut raw };
@@ -72,8 +70,9 @@ impl Row {
         let processor = fields.lessee(PROCESSOR)?;
         let mark = fields.mark()?;
         let others = raw.into_iter();
+        // What this version does not know is another program's, and left as it is.
         let mut attributes: Attributes =
-            others.filter_map(|(name, value)| Some((name, from_dynamodb(value)?))).collect();
+            others.filter_map(|(name, value)| Some((name, from_dynamodb(value).ok()?))).collect();
         tell_the_time(&mut attributes, initial);
         Ok(Some(Self { owner, processor, counter, mark, attributes }))
     }
@@ -174,7 +173,7 @@ fn tell_the_time(attributes: &mut Attributes, initial: InitialPosition) {
 }
 
 /// The key of the lease that `raw` is the row of; in rows of others, their own.
-pub(super) fn key_of(raw: &RawRow) -> Option<&str> {
+pub(super) fn key_of(raw: &RawItem) -> Option<&str> {
     raw.get(LEASE_KEY)?.as_s().ok().map(String::as_str)
 }
 
@@ -192,7 +191,7 @@ pub(super) fn is_reserved(name: &str) -> bool {
 /// Takes the lease's own attributes out of a row.
 struct Fields<'a> {
     lease_key: &'a str,
-    raw: &'a mut RawRow,
+    raw: &'a mut RawItem,
 }
 
 impl Fields<'_> {

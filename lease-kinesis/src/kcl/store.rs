@@ -11,14 +11,16 @@ use lease_core::{
     Beat, Claim, FencingToken, Freed, Grant, Heartbeat, Holder, LeaseKey, LeaseTable, Lessee,
     LockStore, LossCause, Moment, Obtained, StoreError, StoreErrorKind, micros_since_1970,
 };
+use lease_dynamodb::parts::{
+    Advice, Expression, Observations, Outcome, RawItem, Requests, Show, Table, Timing, corrupt,
+    told,
+};
 
-use super::config::{KclTableBuilder, Settings};
-use super::error::{corrupt, told};
-use super::observe::{Life, Observations, Sight};
-use super::request::{Outcome, RawRow, Requests};
-use super::row::{COUNTER, Row, no_token};
+use super::row::{COUNTER, LEASE_KEY, Row, no_token};
+use super::sight::{Life, Sight};
 use super::write;
 use crate::names::Application;
+use crate::position::InitialPosition;
 
 /// A lease table of the Kinesis Client Library, for [workers](crate::Worker) of this crate to read
 /// from beside workers of KCL, before them or after them.
@@ -40,9 +42,17 @@ pub(super) struct Shared {
     pub(super) shards: String,
     pub(super) ours: Arc<dyn LeaseTable>,
     pub(super) settings: Settings,
-    observations: Observations,
+    observations: Observations<Sight>,
     /// Whose leases may be taken though they live: once each.
     to_steal: Mutex<BTreeMap<LeaseKey, Lessee>>,
+}
+
+/// What the builder sets.
+#[derive(Debug, Clone)]
+pub(super) struct Settings {
+    pub(super) failover: Duration,
+    pub(super) initial: InitialPosition,
+    pub(super) timing: Timing,
 }
 
 /// How a row stands.
@@ -59,33 +69,6 @@ pub(super) enum Standing {
 }
 
 impl KclTable {
-    /// The table of the KCL `application`, called like it, with every default; all rows but those
-    /// of shards are in `ours`.
-    ///
-    /// Sends nothing: the table is asked for with the first operation, or by
-    /// [`ensure_table`](Self::ensure_table). The client's connections, credentials and retries are
-    /// used as they are.
-    ///
-    /// # Errors
-    ///
-    /// Where the application's name is none: 1 to 256 letters, digits, `_`, `.` and `-`.
-    pub fn new(
-        client: Client,
-        application: impl Into<String>,
-        ours: Arc<dyn LeaseTable>,
-    ) -> Result<Self, lease_core::InvalidInput> {
-        Self::builder(client, application, ours).build()
-    }
-
-    /// Sets up a table: its name, KCL's settings, time.
-    pub fn builder(
-        client: Client,
-        application: impl Into<String>,
-        ours: Arc<dyn LeaseTable>,
-    ) -> KclTableBuilder {
-        KclTableBuilder::new(client, application.into(), ours)
-    }
-
     pub(super) fn with(
         client: Client,
         table: String,
@@ -93,13 +76,14 @@ impl KclTable {
         ours: Arc<dyn LeaseTable>,
         settings: Settings,
     ) -> Self {
-        let requests = Requests { client, table, limit: settings.request_timeout };
+        let table = Table { name: table, key: LEASE_KEY.to_owned(), advice: ADVICE };
+        let requests = Requests::new(client, table, settings.timing.request_timeout);
         let shared = Shared {
             requests,
             shards: application.shards_prefix(),
             ours,
             settings,
-            observations: Observations::default(),
+            observations: Observations::new(MOST_SEEN),
             to_steal: Mutex::default(),
         };
         Self { shared: Arc::new(shared) }
@@ -127,11 +111,20 @@ impl KclTable {
         }
         let mut parts = key.as_str().splitn(3, '/');
         if let (Some(_), Some("shards"), Some(_)) = (parts.next(), parts.next(), parts.next()) {
-            let (table, shards) = (&self.shared.requests.table, &self.shared.shards);
+            let (table, shards) = (self.shared.requests.table(), &self.shared.shards);
             let text = format!("{key} is no key of table {table}, where they begin with {shards}");
             return Err(told(StoreErrorKind::Misconfigured, text));
         }
         Ok(None)
+    }
+
+    pub(super) async fn write(
+        &self,
+        lease_key: &str,
+        write: Expression,
+        show: Show,
+    ) -> Result<Outcome, StoreError> {
+        self.shared.requests.update(lease_key, write.written(write::column), show).await
     }
 
     pub(super) async fn row(&self, lease_key: &str) -> Result<Option<Row>, StoreError> {
@@ -141,7 +134,7 @@ impl KclTable {
         }
     }
 
-    pub(super) fn read(&self, lease_key: &str, raw: RawRow) -> Result<Option<Row>, StoreError> {
+    pub(super) fn read(&self, lease_key: &str, raw: RawItem) -> Result<Option<Row>, StoreError> {
         Row::read(lease_key, raw, self.shared.settings.initial)
     }
 
@@ -150,7 +143,7 @@ impl KclTable {
     pub(super) async fn shown(
         &self,
         lease_key: &str,
-        refused: Option<RawRow>,
+        refused: Option<RawItem>,
     ) -> Result<Option<Row>, StoreError> {
         match refused {
             Some(raw) => self.read(lease_key, raw),
@@ -163,7 +156,7 @@ impl KclTable {
         let shared = &self.shared;
         let token = row.token_or_zero();
         let left = |ttl: Duration| {
-            let since = shared.observations.see(lease_key, row.sight(), ttl, self.now());
+            let since = shared.observations.see(lease_key, row.sight(), Some(ttl), self.now());
             self.surely(ttl).saturating_sub(self.now().since(since))
         };
         if let Some(reserved) = row.reserved() {
@@ -203,17 +196,15 @@ impl KclTable {
             Standing::Free | Standing::Over(_) => None,
             Standing::Reserved(_) if row.owner.as_ref() == Some(&claim.lessee) => None,
             Standing::Reserved(left) => Some(kept(claim, row, left)),
-            Standing::Held(_) if row.processor.is_none() && self.may_take(claim, row) => None,
+            Standing::Held(_) if row.processor.is_none() && self.steals(claim, row) => None,
             Standing::Held(holder) => Some(holder),
         }
     }
 
-    /// Whether a lease that KCL has written is the claim's, or may be stolen.
-    fn may_take(&self, claim: &Claim, row: &Row) -> bool {
-        // KCL 3's leader assigns by writing the owner, and tells nobody.
-        let is_assigned = row.owner.as_ref() == Some(&claim.lessee);
-        let steals = self.to_steal().get(&claim.key) == row.owner.as_ref();
-        !row.is_ours() && (is_assigned || steals)
+    /// Whether a lease that KCL has written may be stolen. One that has the claim's own name on it may
+    /// not: KCL 3's leader assigns so, and so does a worker of KCL renew that is called as we are.
+    fn steals(&self, claim: &Claim, row: &Row) -> bool {
+        !row.is_ours() && self.to_steal().get(&claim.key) == row.owner.as_ref()
     }
 
     /// What the owner of a grant knows of it: that it has run out, though nobody took it.
@@ -228,7 +219,8 @@ impl KclTable {
             Life::OfGrant { nonce: of, token, reserved: false, .. }
                 if *of == nonce && *token == grant.token
         );
-        is_its_own && self.now().since(watched.since) >= self.surely(watched.ttl)
+        is_its_own
+            && self.now().since(watched.since) >= self.surely(watched.ttl.unwrap_or(grant.ttl))
     }
 
     /// Remembers a sign of life of `grant`'s own.
@@ -236,16 +228,16 @@ impl KclTable {
         let nonce = grant.nonce.to_string();
         let life = Life::OfGrant { nonce, token: grant.token, beat: beat.get(), reserved: false };
         let sight = Sight { owner: Some(grant.lessee.clone()), life };
-        self.shared.observations.see(lease_key, sight, grant.ttl, self.now());
+        self.shared.observations.see(lease_key, sight, Some(grant.ttl), self.now());
     }
 
     /// So long that a clock as fast as any has passed `ttl` by one as slow as any.
     fn surely(&self, ttl: Duration) -> Duration {
-        ttl.mul_f64(1.0 + self.shared.settings.clock_rate_error)
+        ttl.mul_f64(1.0 + self.shared.settings.timing.clock_rate_error)
     }
 
     fn now(&self) -> Moment {
-        self.shared.settings.clock.now()
+        self.shared.settings.timing.clock.now()
     }
 
     fn to_steal(&self) -> MutexGuard<'_, BTreeMap<LeaseKey, Lessee>> {
@@ -278,7 +270,7 @@ impl KclTable {
             let token = FencingToken::new(next)
                 .map_err(|refused| corrupt(lease_key, "grantToken", refused))?;
             let write = write::obtain(claim, token, &row);
-            match self.shared.requests.update(lease_key, write).await? {
+            match self.write(lease_key, write, Show::Item).await? {
                 Outcome::Applied(raw) => {
                     let grant = claim.granted(token);
                     self.saw(lease_key, &grant, Beat::GRANTED);
@@ -312,7 +304,7 @@ impl LockStore for KclTable {
             return Ok(Heartbeat::Lost(LossCause::Expired));
         }
         let write = write::heartbeat(grant, beat);
-        let refused = match self.shared.requests.update(lease_key, write).await? {
+        let refused = match self.write(lease_key, write, Show::RefusedItem).await? {
             Outcome::Applied(_) => {
                 self.saw(lease_key, grant, beat);
                 return Ok(Heartbeat::Extended);
@@ -335,7 +327,7 @@ impl LockStore for KclTable {
             return self.shared.ours.release(grant, reserved).await;
         };
         // Refused: it was released before, or is somebody else's. Either way nothing changed.
-        self.shared.requests.update(lease_key, write::release(grant, reserved)).await?;
+        self.write(lease_key, write::release(grant, reserved), Show::Nothing).await?;
         Ok(())
     }
 
@@ -348,7 +340,7 @@ impl LockStore for KclTable {
             return Ok(Obtained::Held(gone));
         }
         let write = write::adopt(grant, claim);
-        let shown = match self.shared.requests.update(lease_key, write).await? {
+        let shown = match self.write(lease_key, write, Show::Item).await? {
             Outcome::Applied(raw) => {
                 let row = self.read(lease_key, raw)?;
                 let row = row.ok_or_else(|| corrupt(lease_key, COUNTER, "absent"))?;
@@ -389,6 +381,16 @@ impl LockStore for KclTable {
     }
 }
 
+/// In words that hold for who names the table in code, and for who does in a daemon's properties.
+const ADVICE: Advice = Advice {
+    missing: "make it, or correct its name",
+    other_key: "it is another program's, so correct the name",
+};
+
+/// Of how many rows it is remembered what was seen: about twice the shards that a stream may have by
+/// default.
+const MOST_SEEN: usize = 20_000;
+
 /// How `grant` was lost, as far as the row tells.
 pub(super) fn why_lost(grant: &Grant, row: Option<&Row>) -> LossCause {
     let Some(row) = row else { return LossCause::Expired };
@@ -416,7 +418,7 @@ fn nobody(claim: &Claim) -> Holder {
 impl fmt::Debug for KclTable {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("KclTable")
-            .field("table", &self.shared.requests.table)
+            .field("table", &self.shared.requests.table())
             .finish_non_exhaustive()
     }
 }

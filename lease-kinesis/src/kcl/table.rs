@@ -10,13 +10,12 @@ use lease_core::{
     Attributes, Change, FencingToken, Grant, LeaseKey, LeaseRecord, LeaseTable, Lessee, LossCause,
     StoreError, StoreErrorKind, Value, Written,
 };
+use lease_dynamodb::parts::{
+    Expression, IntoValue, Outcome, RawItem, Show, corrupt, to_dynamodb, told,
+};
 
-use super::error::{corrupt, told};
-use super::expression::{Expression, IntoValue};
-use super::request::{Outcome, RawRow};
 use super::row::{COUNTER, LEASE_KEY, Row, is_reserved, key_of};
 use super::store::{KclTable, why_lost};
-use super::value::to_dynamodb;
 use super::write;
 use crate::position::InitialPosition;
 use crate::row::{AT_TIMESTAMP, CHECKPOINT, LATEST, OWNER, TIMESTAMP};
@@ -44,10 +43,10 @@ impl LeaseTable for KclTable {
             let rest = rest.clone();
             async move {
                 let Next::Page(start) = next else { return None };
-                match self.shared.requests.scan(&rest, start).await {
+                match self.shared.requests.scan(&rest, start, false).await {
                     Ok(page) => {
                         let next = page.next.map_or(Next::Nothing, |key| Next::Page(Some(key)));
-                        Some((self.records(page.rows), next))
+                        Some((self.records(page.items), next))
                     }
                     // Where the page after this one begins is not known: the stream ends.
                     Err(error) => Some((vec![Err(error)], Next::Nothing)),
@@ -65,10 +64,7 @@ impl LeaseTable for KclTable {
             let text = format!("row {lease_key:?} without a checkpoint would stop workers of KCL");
             return Err(told(StoreErrorKind::Refused, text));
         }
-        let mut row = RawRow::from([
-            (LEASE_KEY.to_owned(), lease_key.into_value()),
-            (COUNTER.to_owned(), 0_u64.into_value()),
-        ]);
+        let mut row = RawItem::from([(COUNTER.to_owned(), 0_u64.into_value())]);
         // KCL reads several streams by these, and not by the key.
         if let Some((stream, shard)) = lease_key.rsplit_once(':') {
             row.insert("streamName".to_owned(), stream.into_value());
@@ -78,7 +74,9 @@ impl LeaseTable for KclTable {
             refuse_reserved(name)?;
             row.insert(name.clone(), self.as_sent(name, value)?);
         }
-        self.shared.requests.create(row).await
+        let write = write::create().written(write::column);
+        let outcome = self.shared.requests.put(lease_key, row, write).await?;
+        Ok(matches!(outcome, Outcome::Applied(_)))
     }
 
     async fn update(&self, grant: &Grant, change: &Change) -> Result<Written, StoreError> {
@@ -89,7 +87,7 @@ impl LeaseTable for KclTable {
         if self.has_run_out(lease_key, grant) {
             return Ok(Written::Lost(LossCause::Expired));
         }
-        match self.shared.requests.update(lease_key, write).await? {
+        match self.write(lease_key, write, Show::RefusedItem).await? {
             Outcome::Applied(_) => Ok(Written::Applied),
             Outcome::Refused(raw) => {
                 // Grants do not come back: one that stands now, stood when the write was refused.
@@ -115,7 +113,7 @@ impl LeaseTable for KclTable {
             return Ok(Written::Lost(LossCause::Expired));
         }
         let write = write::transfer(grant, to, reserved);
-        let Outcome::Refused(raw) = self.shared.requests.update(lease_key, write).await? else {
+        let Outcome::Refused(raw) = self.write(lease_key, write, Show::RefusedItem).await? else {
             return Ok(Written::Applied);
         };
         let row = self.shown(lease_key, raw).await?;
@@ -135,10 +133,11 @@ impl LeaseTable for KclTable {
         let Some(lease_key) = self.lease_key(&grant.key)? else {
             return self.shared.ours.delete(grant).await;
         };
-        if self.shared.requests.delete(lease_key, write::delete(grant)).await? {
+        let condition = write::delete(grant).written(write::column);
+        let Outcome::Refused(raw) = self.shared.requests.delete(lease_key, condition).await? else {
             return Ok(Written::Applied);
-        }
-        let row = self.row(lease_key).await?;
+        };
+        let row = self.shown(lease_key, raw).await?;
         // What is not there was removed by an earlier try, or by somebody else who was to.
         Ok(row.map_or(Written::Applied, |row| Written::Lost(why_lost(grant, Some(&row)))))
     }
@@ -147,7 +146,7 @@ impl LeaseTable for KclTable {
         let Some(lease_key) = self.lease_key(key)? else {
             return self.shared.ours.evict(key, token).await;
         };
-        let outcome = self.shared.requests.update(lease_key, write::evict(token)).await?;
+        let outcome = self.write(lease_key, write::evict(token), Show::Nothing).await?;
         Ok(matches!(outcome, Outcome::Applied(_)))
     }
 }
@@ -155,12 +154,12 @@ impl LeaseTable for KclTable {
 /// What a listing does next.
 enum Next {
     /// Reads the page that begins after this key, or the first one.
-    Page(Option<RawRow>),
+    Page(Option<RawItem>),
     Nothing,
 }
 
 impl KclTable {
-    fn records(&self, rows: Vec<RawRow>) -> Vec<Result<LeaseRecord, StoreError>> {
+    fn records(&self, rows: Vec<RawItem>) -> Vec<Result<LeaseRecord, StoreError>> {
         let records = rows.into_iter().map(|raw| {
             let lease_key = key_of(&raw).unwrap_or_default().to_owned();
             let Some(row) = self.read(&lease_key, raw)? else { return Ok(None) };
@@ -184,15 +183,15 @@ impl KclTable {
     fn changing(&self, mut write: Expression, change: &Change) -> Result<Expression, StoreError> {
         for (name, value) in change.assigned() {
             refuse_reserved(name)?;
-            write.set_other(name, self.as_sent(name, value)?);
+            write.set_payload(name, self.as_sent(name, value)?);
         }
         for name in change.removed() {
             refuse_reserved(name)?;
-            write.remove_other(name);
+            write.remove_payload(name);
         }
         for (name, value) in change.expected() {
             refuse_reserved(name)?;
-            write.expect_other(name, self.as_kept(name, value)?);
+            write.expect_payload(name, self.as_kept(name, value)?);
         }
         // KCL commits what it had prepared, or forgets it, with every checkpoint.
         if change.assigned().any(|(name, _)| name == CHECKPOINT) {
@@ -200,7 +199,7 @@ impl KclTable {
                 let is_named = change.assigned().any(|(assigned, _)| assigned == name)
                     || change.removed().any(|removed| removed == name);
                 if !is_named {
-                    write.remove_other(name);
+                    write.remove_payload(name);
                 }
             }
         }

@@ -7,9 +7,16 @@
 use std::time::Duration;
 
 use lease_core::{Beat, Claim, FencingToken, Grant, Lessee};
+use lease_dynamodb::parts::Expression;
 
-use super::expression::Expression;
-use super::row::Row;
+use super::row::{Row, is_reserved};
+
+/// That there is no row yet.
+pub(super) fn create() -> Expression {
+    let mut write = Expression::default();
+    write.condition("attribute_not_exists(#leaseKey)");
+    write
+}
 
 /// Takes a row that is as `seen`.
 pub(super) fn obtain(claim: &Claim, token: FencingToken, seen: &Row) -> Expression {
@@ -52,6 +59,7 @@ pub(super) fn adopt(handed: &Grant, claim: &Claim) -> Expression {
     write.condition("attribute_not_exists(#grantEvicted)");
     grant(&mut write, claim);
     write.set(["#grantToken = #grantToken + :one"]);
+    write.value("one", 1);
     write
 }
 
@@ -62,7 +70,7 @@ pub(super) fn heartbeat(grant: &Grant, beat: Beat) -> Expression {
     write.condition("#grantBeat < :beat");
     write.set(["#grantBeat = :beat", "#grantTtlMs = :ttl"]);
     write.value("beat", beat.get());
-    write.value("ttl", millis_up(grant.ttl));
+    write.value("ttl", grant.ttl);
     write
 }
 
@@ -116,7 +124,7 @@ pub(super) fn evict(token: FencingToken) -> Expression {
 /// Moves the counter on, if `grant` stands.
 fn standing(grant: &Grant) -> Expression {
     let mut write = held_by(grant);
-    count(&mut write);
+    count(&mut write, 1);
     write
 }
 
@@ -140,7 +148,10 @@ fn is_granted(write: &mut Expression) {
 
 /// Everything that a fresh grant sets, but its token.
 fn grant(write: &mut Expression, claim: &Claim) {
-    count(write);
+    // By two: where its own name stands there with the next counter, a worker of KCL takes a renewal
+    // that was refused for one that was done (`DynamoDBLeaseRefresher.renewLease`), and one may be
+    // called as we are.
+    count(write, 2);
     write.set([
         "#leaseOwner = :lessee",
         "#grantNonce = :claimNonce",
@@ -151,20 +162,20 @@ fn grant(write: &mut Expression, claim: &Claim) {
     write.value("lessee", claim.lessee.as_str());
     write.value("claimNonce", claim.nonce);
     write.value("granted", Beat::GRANTED.get());
-    write.value("ttl", millis_up(claim.ttl));
+    write.value("ttl", claim.ttl);
 }
 
-fn count(write: &mut Expression) {
-    write.set(["#leaseCounter = #leaseCounter + :one", "#grantCounter = #leaseCounter + :one"]);
-    write.value("one", 1);
+fn count(write: &mut Expression, step: u64) {
+    write.set(["#leaseCounter = #leaseCounter + :step", "#grantCounter = #leaseCounter + :step"]);
+    write.value("step", step);
 }
 
 fn reserve(write: &mut Expression, reserved: Duration) {
     write.set(["#grantReservedMs = :reserved"]);
-    write.value("reserved", millis_up(reserved));
+    write.value("reserved", reserved);
 }
 
-/// Whole milliseconds, rounded up: a lease may last longer, never shorter.
-fn millis_up(length: Duration) -> u64 {
-    u64::try_from(length.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
+/// The column behind a placeholder, which is called like it.
+pub(super) fn column(placeholder: &str) -> Option<String> {
+    is_reserved(placeholder).then(|| placeholder.to_owned())
 }

@@ -14,6 +14,10 @@
 //! | `leaseLost`, or `shutdown` with `ZOMBIE` or `LEASE_LOST` | | `status` |
 //! | `shardEnded`, or `shutdown` with `TERMINATE` or `SHARD_END` | `checkpoint`: it must | `status` |
 //!
+//! A checkpoint without a number means all that the child was given. A child that asks for one after its
+//! `status` may be told of the next records at the same moment, and nobody can tell then whether it has
+//! read them: such a child asks by number.
+//!
 //! The protocol has had three [generations](Generation), which differ in their fields. Fields and
 //! their order are as in the
 //! [Kinesis Client Library](https://github.com/awslabs/amazon-kinesis-client/tree/master/amazon-kinesis-client-multilang),

@@ -93,7 +93,9 @@ impl ToChild {
     /// One line, without its end.
     ///
     /// What a generation has no word for is left out: the start in `initialize`, how far the records
-    /// are behind, sub-sequence numbers.
+    /// are behind, sub-sequence numbers. [`LeaseLost`](Self::LeaseLost) and
+    /// [`ShardEnded`](Self::ShardEnded), which the first two do not know, are a `shutdown` in both,
+    /// with the reason `ZOMBIE` or `TERMINATE`.
     pub fn encode(&self, generation: Generation) -> String {
         let tells = generation > Generation::G0;
         match self {
@@ -116,8 +118,12 @@ impl ToChild {
                 asked: AskedFields::new(asked, generation),
                 error: error.as_ref().map(ErrorName::as_str),
             }),
-            Self::Shutdown(reason) => {
-                json(&ShutdownText { action: Action::Shutdown.as_str(), reason: reason.as_str() })
+            Self::Shutdown(reason) => json(&ShutdownText::of(*reason)),
+            Self::LeaseLost if generation < Generation::G2 => {
+                json(&ShutdownText::of(ShutdownReason::Zombie))
+            }
+            Self::ShardEnded if generation < Generation::G2 => {
+                json(&ShutdownText::of(ShutdownReason::Terminate))
             }
             Self::LeaseLost => json(&Head::of(Action::LeaseLost)),
             Self::ShardEnded => json(&Head::of(Action::ShardEnded)),
@@ -295,6 +301,12 @@ struct ReplyFields {
 #[derive(Deserialize)]
 struct ShutdownFields {
     reason: String,
+}
+
+impl ShutdownText {
+    fn of(reason: ShutdownReason) -> Self {
+        Self { action: Action::Shutdown.as_str(), reason: reason.as_str() }
+    }
 }
 
 impl Head<'static> {

@@ -97,10 +97,10 @@ fn record(sequence: u32, sub_sequence: u64) -> Position {
     Position::Record(RecordNumber { sequence: number(sequence), sub_sequence })
 }
 
-fn reader(tape: &Arc<Tape>, position: Position, retrieval: Retrieval) -> Reader {
+fn reader<S: Source>(source: &Arc<S>, position: Position, retrieval: Retrieval) -> Reader {
     let pace = Pace { most_records: 1, idle: Duration::from_secs(1) };
     let shard = "shardId-000000000000".parse().unwrap();
-    let source: Arc<dyn Source> = Arc::<Tape>::clone(tape);
+    let source: Arc<dyn Source> = Arc::<S>::clone(source);
     Reader::new(source, shard, HashKeyRange::ALL, position, retrieval, pace)
 }
 
@@ -178,6 +178,57 @@ async fn nothing_is_read_twice_or_missed_where_subscriptions_end() {
     let numbers = read_on(tape, Position::TrimHorizon, Retrieval::FanOut).await;
 
     assert_eq!(numbers, ["8", "9", "9+1", "9+2", "10"]);
+}
+
+/// A shard in which nothing arrives before its first subscription ends, and one record after that.
+#[derive(Debug, Default)]
+struct Quiet(Mutex<Vec<ReadFrom>>);
+
+#[async_trait]
+impl Source for Quiet {
+    async fn shards(&self) -> Result<Vec<Shard>, SourceError> {
+        panic!("nobody asks a reader for shards")
+    }
+
+    async fn iterator(&self, _: &ShardId, _: &ReadFrom) -> Result<ShardIterator, SourceError> {
+        panic!("nobody polls it")
+    }
+
+    async fn fetch(&self, _: &ShardIterator, _: u16) -> Result<Fetched, SourceError> {
+        panic!("nobody polls it")
+    }
+
+    async fn subscribe(
+        &self,
+        _: &ShardId,
+        from: &ReadFrom,
+    ) -> Result<BoxStream<'static, Result<Fetched, SourceError>>, SourceError> {
+        let pushed = match from {
+            ReadFrom::At(_) => Tape::new().at(0),
+            _ => Fetched { next: Some(iterator(7)), ..Fetched::default() },
+        };
+        self.0.lock().unwrap().push(from.clone());
+        Ok(futures_util::stream::iter([Ok(pushed)]).boxed())
+    }
+}
+
+/// Kinesis tells a number with every push, also where there is nothing to read: what arrives between
+/// two subscriptions comes after it.
+#[tokio::test(start_paused = true)]
+async fn a_subscription_that_ends_before_the_first_record_is_gone_on_with_where_it_was() {
+    for (begin, asked) in
+        [(Position::Latest, ReadFrom::Latest), (Position::AtTimestamp(5), ReadFrom::Timestamp(5))]
+    {
+        let quiet = Arc::new(Quiet::default());
+        let mut reader = reader(&quiet, begin, Retrieval::FanOut);
+
+        for expected in [None, Some("8".to_owned())] {
+            let Read::Records { records, .. } = reader.read().await else { panic!("no records") };
+            assert_eq!(records.first().map(|record| record.number.to_string()), expected);
+        }
+
+        assert_eq!(*quiet.0.lock().unwrap(), [asked, ReadFrom::At(number(7))]);
+    }
 }
 
 /// Kinesis allows one a second, of each consumer to each shard.

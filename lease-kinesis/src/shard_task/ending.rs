@@ -39,7 +39,7 @@ impl ShardTask {
             }
         };
         let before = checkpointer.reach();
-        checkpointer.deliver(Position::ShardEnd);
+        checkpointer.deliver_end();
         let mut failures = 0;
         loop {
             let limit = self.settings.batch_limit;

@@ -1,6 +1,10 @@
 #![expect(clippy::print_stdout, reason = "a test that reports")]
 
 use std::collections::BTreeSet;
+#[cfg(feature = "kcl")]
+use std::io;
+#[cfg(feature = "kcl")]
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use lease_core::{Attempt, Lease, Locker, Written};
@@ -152,6 +156,68 @@ async fn what_workers_of_kcl_hold_neither_passes_nor_comes_for_ours() {
     let passing = fleet.application.shard(&ShardName { stream: None, shard: one });
     assert_eq!(reshaping.passing, BTreeSet::from([passing]));
     assert_eq!(reshaping.coming, 0);
+}
+
+/// What is no lease, by another program or a slip of somebody's hand, stops nobody else's work.
+#[cfg(feature = "kcl")]
+#[tokio::test]
+async fn a_row_that_cannot_be_read_is_warned_of_and_the_others_are_read() {
+    use aws_sdk_dynamodb::types::AttributeValue;
+
+    let server = lease_tests::dynamodb::Server::dynoxide().await;
+    let client = server.client();
+    let ours = Arc::new(MemoryStore::new());
+    let table = crate::KclTable::new(client.clone(), "shop", ours).unwrap();
+    table.ensure_table().await.unwrap();
+    let application: Application = "shop".parse().unwrap();
+    let mut keys = BTreeSet::new();
+    let shards = SimStream::new(3).open_shards();
+    for shard in &shards {
+        let key = application.shard(&ShardName { stream: None, shard: shard.id.clone() });
+        let attributes = row::of_new(shard, &Position::TrimHorizon);
+        assert!(table.create(&key, &attributes).await.unwrap());
+        keys.insert(key);
+    }
+    let spoiled = AttributeValue::S(shards[1].id.to_string());
+    let spoil = client.update_item().table_name("shop").key("leaseKey", spoiled);
+    let spoil = spoil.update_expression("SET leaseCounter = :many");
+    let many = AttributeValue::S("many".to_owned());
+    spoil.expression_attribute_values(":many", many).send().await.unwrap();
+    let log = Log::default();
+    let written = log.clone();
+    let subscriber = tracing_subscriber::fmt().with_writer(move || written.clone()).finish();
+    let _listening = tracing::subscriber::set_default(subscriber);
+
+    let snapshot = Snapshot::take(&table, &application).await.unwrap();
+
+    keys.retain(|key| !key.as_str().ends_with(shards[1].id.as_str()));
+    assert_eq!(snapshot.placement().into_keys().collect::<BTreeSet<_>>(), keys);
+    let log = log.text();
+    assert!(log.contains("WARN") && log.contains(shards[1].id.as_str()), "{log}");
+    assert_eq!(log.lines().count(), 1, "{log}");
+}
+
+/// What was logged.
+#[cfg(feature = "kcl")]
+#[derive(Clone, Default)]
+struct Log(Arc<Mutex<Vec<u8>>>);
+
+#[cfg(feature = "kcl")]
+impl Log {
+    fn text(&self) -> String {
+        String::from_utf8(self.0.lock().unwrap().clone()).unwrap()
+    }
+}
+
+#[cfg(feature = "kcl")]
+impl io::Write for Log {
+    fn write(&mut self, text: &[u8]) -> io::Result<usize> {
+        self.0.lock().unwrap().write(text)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
 }
 
 const WORKERS: usize = 50;

@@ -97,8 +97,9 @@ pub struct Fetched {
     /// The records, in order. None may mean that there are none yet, or that the search for them
     /// goes on from `next`.
     pub records: Vec<RawRecord>,
-    /// Where to go on; `None` at the end of a shard that is closed. Of what was pushed, it says no
-    /// more than that there is more.
+    /// Where to go on; `None` at the end of a shard that is closed. Of what was pushed, it is the
+    /// sequence number to subscribe from when the subscription has ended; another text says no more
+    /// than that there is more.
     pub next: Option<ShardIterator>,
     /// How far these are behind the newest record.
     pub behind: Duration,

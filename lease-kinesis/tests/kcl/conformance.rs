@@ -1,13 +1,12 @@
 //! The table keeps every promise of both traits that KCL's rows can keep, on live servers.
 
-use std::sync::{Arc, Mutex};
-use std::thread;
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
 use futures_util::StreamExt;
 use futures_util::stream::BoxStream;
-use lease_core::conformance::{Fixture, lock_promises, table_promises};
+use lease_core::conformance::Fixture;
 use lease_core::{
     Attributes, Beat, Change, Claim, FencingToken, Freed, Grant, Heartbeat, Holder, LeaseKey,
     LeaseRecord, LeaseTable, Lessee, LockStore, Obtained, StoreError, Value, Written,
@@ -15,13 +14,14 @@ use lease_core::{
 use lease_kinesis::KclTable;
 use lease_memory::MemoryStore;
 use lease_tests::dynamodb::Server;
+use lease_tests::promises::broken_of_both;
 use tokio::sync::OnceCell;
 
 /// What KCL's rows cannot keep, each with its reason and the test of what holds instead.
 const NOT_KEPT: [&str; 1] = [
     // KCL would take a tombstone for a lease, so nothing is left of a row that was deleted: a claim
     // that comes late is refused only until the row is made again, which the kit does at once. The
-    // next token is larger, since it is from the time: `rows::a_row_that_is_made_again…`.
+    // next token is larger, since it is from the time: `tables::a_row_that_is_made_again…`.
     "a_deleted_record_remembers_its_token",
 ];
 
@@ -29,7 +29,7 @@ const NOT_KEPT: [&str; 1] = [
 fn every_promise_but_those_named_is_kept() {
     let server = || Dynoxide { server: OnceCell::new() };
 
-    let mut broken = broken_on(server);
+    let mut broken = broken_of_both(server);
     broken.sort_unstable();
 
     assert_eq!(broken, NOT_KEPT);
@@ -184,32 +184,4 @@ impl LeaseTable for OnRows {
     async fn evict(&self, key: &LeaseKey, token: FencingToken) -> Result<bool, StoreError> {
         self.0.evict(&on_row(key), token).await
     }
-}
-
-/// The promises that are broken; several are tried at a time, since most of them wait for time to
-/// pass.
-fn broken_on<F>(fixture: impl Fn() -> F + Sync) -> Vec<&'static str>
-where
-    F: Fixture,
-    F::Store: LeaseTable,
-{
-    let promises = lock_promises().into_iter();
-    let promises = Mutex::new(promises.chain(table_promises()));
-    let broken = Mutex::new(Vec::new());
-    thread::scope(|scope| {
-        for _ in 0..8 {
-            scope.spawn(|| {
-                loop {
-                    let Some(promise) = promises.lock().unwrap().next() else {
-                        return;
-                    };
-                    let fixture = fixture();
-                    if thread::spawn(move || (promise.hold)(fixture)).join().is_err() {
-                        broken.lock().unwrap().push(promise.name);
-                    }
-                }
-            });
-        }
-    });
-    broken.into_inner().unwrap()
 }

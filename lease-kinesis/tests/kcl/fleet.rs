@@ -349,6 +349,26 @@ fn a_fleet_of_kcl_shares_with_ours_and_ours_shares_with_it() {
     world.sound().unwrap();
 }
 
+/// What is no lease, by another program or a slip of somebody's hand, is of one shard.
+#[test]
+fn a_row_that_cannot_be_read_stops_its_own_shard_and_no_other() {
+    let mut world = World::new(7, 4, Setup::default());
+    let spoiled = world.stream.open_shards()[1].id.clone();
+    world.table.spoil(spoiled.as_str());
+    world.start(Side::Ours);
+    world.put(100);
+
+    world.run_for(FAILOVER * 10);
+
+    let mut all = world.stream.everything_put();
+    let unread = all.len();
+    all.retain(|record| record.shard != spoiled);
+    assert!(all.len() < unread, "some are of the spoiled shard");
+    assert_eq!(world.reads.count(), all.len());
+    assert!(!world.reads.0.lock().unwrap().contains_key(&spoiled));
+    world.sound().unwrap();
+}
+
 /// Either of the two tells that a worker of KCL has taken the row.
 #[test]
 fn writes_under_what_kcl_has_taken_are_found() {

@@ -16,5 +16,8 @@ mod expression;
 mod fleet;
 mod kcl2;
 mod model;
+mod owners;
 mod rows;
+mod shop;
+mod tables;
 mod wire;

@@ -105,6 +105,13 @@ impl Table {
         open.map(|(key, item)| (key.clone(), owner(item))).collect()
     }
 
+    /// Keeps a row of `key` that is no lease: its counter is none.
+    pub(crate) fn spoil(&self, key: &str) {
+        let item = json!({ KEY: { "S": key }, "leaseCounter": { "S": "many" } });
+        let item = item.as_object().cloned();
+        self.inside().keep(Duration::ZERO, key, item);
+    }
+
     /// Serves what the SDK sends.
     pub(crate) fn serve(&self, operation: &str, body: &Value) -> (u16, Value) {
         let mut inside = self.inside();

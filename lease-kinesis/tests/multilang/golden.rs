@@ -150,6 +150,16 @@ fn what_a_daemon_says_is_written_and_read_byte_for_byte() {
 }
 
 #[test]
+fn the_first_two_generations_are_told_of_an_end_by_their_own_word() {
+    for generation in [G0, G1] {
+        let lost = ToChild::LeaseLost.encode(generation);
+        assert_eq!(lost, r#"{"action":"shutdown","reason":"ZOMBIE"}"#);
+        let ended = ToChild::ShardEnded.encode(generation);
+        assert_eq!(ended, r#"{"action":"shutdown","reason":"TERMINATE"}"#);
+    }
+}
+
+#[test]
 fn what_a_child_says_is_written_and_read_byte_for_byte() {
     let checkpoint = |number, place| FromChild::Checkpoint(asked(number, place));
     let mut cases = vec![

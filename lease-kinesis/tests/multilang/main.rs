@@ -25,6 +25,9 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
+mod batches;
 mod child;
+mod ends;
 mod golden;
 mod lines;
+mod talk;

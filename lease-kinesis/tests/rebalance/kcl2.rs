@@ -5,27 +5,22 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use rand::rngs::StdRng;
+use rand::RngExt;
 use rand::seq::SliceRandom;
-use rand::{RngExt, SeedableRng};
 
-use crate::fleet::{Agenda, Costs, Fleet, Millis, Readers, by_count};
-use crate::model::{Away, FAILOVER, Model};
+use crate::fleet::{Costs, Fleet, Millis, Readers, by_count};
+use crate::model::{Away, FAILOVER, Model, Parts, Row};
 
 pub(crate) struct Kcl2 {
-    leases: Vec<Lease>,
+    parts: Parts<Lease, Deed>,
     workers: BTreeMap<usize, Worker>,
     /// The most that are taken from the living at one time.
     most_steals: usize,
-    agenda: Agenda<Deed>,
-    readers: Readers,
-    costs: Costs,
-    random: StdRng,
 }
 
 /// A row.
 #[derive(Default, Clone)]
-struct Lease {
+pub(crate) struct Lease {
     owner: Option<usize>,
     counter: u64,
     /// At `SHARD_END`: counted as nobody's, which later versions do.
@@ -33,7 +28,6 @@ struct Lease {
 }
 
 struct Worker {
-    away: Away,
     /// What it takes for its own.
     holds: BTreeSet<usize>,
     /// For each lease that it has seen owned: the counter, and when that was first seen.
@@ -56,13 +50,9 @@ impl Kcl2 {
 
     pub(crate) fn that_steals(most_steals: usize, leases: usize, seed: u64) -> Self {
         Self {
-            leases: vec![Lease::default(); leases],
+            parts: Parts::new(leases, seed, Deed::Wake, Deed::RunOut),
             workers: BTreeMap::new(),
             most_steals,
-            agenda: Agenda::new(),
-            readers: Readers::none(leases),
-            costs: Costs::default(),
-            random: StdRng::seed_from_u64(seed),
         }
     }
 
@@ -70,25 +60,25 @@ impl Kcl2 {
     fn renew(&mut self, worker: usize) {
         let holds = self.workers[&worker].holds.clone();
         for lease in holds {
-            self.costs.writes += 1;
-            let row = &mut self.leases[lease];
+            self.parts.costs.writes += 1;
+            let row = &mut self.parts.leases[lease];
             if row.owner == Some(worker) {
                 row.counter += 1;
             } else {
                 // Only now it learns of it, and its processor stops.
                 self.workers.get_mut(&worker).unwrap().holds.remove(&lease);
-                self.readers.stop(lease, worker);
+                self.parts.readers.stop(lease, worker);
             }
         }
     }
 
     /// `DynamoDBLeaseTaker.takeLeases`: a scan, and then a write for each that is taken.
     fn take(&mut self, worker: usize, now: Millis) {
-        self.costs.reads += self.leases.len() as u64;
+        self.parts.costs.reads += self.parts.leases.len() as u64;
         let me = self.workers.get_mut(&worker).unwrap();
         let (mut expired, mut very_old) = (Vec::new(), Vec::new());
         let mut counts = BTreeMap::from([(worker, 0)]);
-        for (lease, row) in self.leases.iter().enumerate() {
+        for (lease, row) in self.parts.leases.iter().enumerate() {
             if row.has_ended {
                 continue;
             }
@@ -111,13 +101,13 @@ impl Kcl2 {
         }
         let mut taken = if very_old.is_empty() {
             // `computeLeasesToTake`
-            let open = self.leases.iter().filter(|lease| !lease.has_ended).count();
+            let open = self.parts.leases.iter().filter(|lease| !lease.has_ended).count();
             let target = open.div_ceil(counts.len()).max(1);
             let need = target.saturating_sub(counts[&worker]);
             if expired.is_empty() {
                 self.stolen(worker, need, target, &counts)
             } else {
-                expired.shuffle(&mut self.random);
+                expired.shuffle(&mut self.parts.random);
                 expired.truncate(need);
                 expired
             }
@@ -127,14 +117,14 @@ impl Kcl2 {
         };
         taken.sort_unstable();
         for lease in taken {
-            self.costs.writes += 1;
-            let row = &mut self.leases[lease];
+            self.parts.costs.writes += 1;
+            let row = &mut self.parts.leases[lease];
             row.owner = Some(worker);
             row.counter += 1;
             let me = self.workers.get_mut(&worker).unwrap();
             me.seen.insert(lease, (row.counter, now));
             me.holds.insert(lease);
-            self.readers.start(lease, worker);
+            self.parts.readers.start(lease, worker);
         }
     }
 
@@ -156,103 +146,80 @@ impl Kcl2 {
             count = 1;
         }
         let owned = |lease: &usize| {
-            let row = &self.leases[*lease];
+            let row = &self.parts.leases[*lease];
             row.owner == Some(victim) && !row.has_ended
         };
-        let mut his: Vec<_> = (0..self.leases.len()).filter(owned).collect();
-        his.shuffle(&mut self.random);
+        let mut his: Vec<_> = (0..self.parts.leases.len()).filter(owned).collect();
+        his.shuffle(&mut self.parts.random);
         his.truncate(count.min(self.most_steals));
         his
     }
 }
 
 impl Model for Kcl2 {
+    type Row = Lease;
     type Deed = Deed;
 
-    fn wake(worker: usize) -> Deed {
-        Deed::Wake(worker)
+    fn parts(&mut self) -> &mut Parts<Lease, Deed> {
+        &mut self.parts
     }
 
-    fn run_out(worker: usize) -> Deed {
-        Deed::RunOut(worker)
+    fn forget_leases(&mut self) {
+        self.workers.values_mut().for_each(|worker| worker.holds.clear());
+    }
+}
+
+impl Row for Lease {
+    fn has_ended(&self) -> bool {
+        self.has_ended
     }
 
-    fn agenda(&mut self) -> &mut Agenda<Deed> {
-        &mut self.agenda
-    }
-
-    fn readers(&mut self) -> &mut Readers {
-        &mut self.readers
-    }
-
-    fn away(&mut self, worker: usize) -> &mut Away {
-        &mut self.workers.get_mut(&worker).unwrap().away
-    }
-
-    fn end_all(&mut self) -> usize {
-        let open: Vec<_> =
-            (0..self.leases.len()).filter(|lease| !self.leases[*lease].has_ended).collect();
-        for lease in &open {
-            self.leases[*lease].has_ended = true;
-            self.readers.close(*lease);
-        }
-        for worker in self.workers.values_mut() {
-            worker.holds.clear();
-        }
-        open.len()
-    }
-
-    fn make(&mut self, count: usize) {
-        for lease in self.leases.len()..self.leases.len() + count {
-            self.leases.push(Lease::default());
-            self.readers.make(lease);
-            self.readers.open(lease);
-        }
+    /// Its owner stays on it.
+    fn end(&mut self) {
+        self.has_ended = true;
     }
 }
 
 impl Fleet for Kcl2 {
     fn next(&self) -> Option<Millis> {
-        self.agenda.next()
+        self.parts.agenda.next()
     }
 
     fn step(&mut self, now: Millis) {
-        while let Some((when, deed)) = self.agenda.due(now) {
+        while let Some((when, deed)) = self.parts.agenda.due(now) {
             let (Deed::Wake(worker)
             | Deed::Renew(worker)
             | Deed::Take(worker)
             | Deed::RunOut(worker)) = deed;
-            let Some(Worker { away: Away { paused_until, cut_until }, .. }) =
-                self.workers.get(&worker)
-            else {
+            let Some(Away { paused_until, cut_until }) = self.parts.away.get(&worker) else {
                 continue;
             };
             let is_cut = *cut_until > when;
             if *paused_until > when {
-                self.agenda.at(*paused_until, deed);
+                self.parts.agenda.at(*paused_until, deed);
                 continue;
             }
             match deed {
                 Deed::Wake(worker) => {
                     for lease in &self.workers[&worker].holds {
-                        self.readers.go_on(*lease, worker);
+                        self.parts.readers.go_on(*lease, worker);
                     }
                 }
                 Deed::Renew(worker) => {
                     if !is_cut {
                         self.renew(worker);
                     }
-                    self.agenda.at(when + RENEWER, deed);
+                    self.parts.agenda.at(when + RENEWER, deed);
                 }
                 Deed::Take(worker) => {
                     if !is_cut {
                         self.take(worker, when);
                     }
-                    self.agenda.at(when + TAKER, deed);
+                    self.parts.agenda.at(when + TAKER, deed);
                 }
                 Deed::RunOut(worker) => {
                     self.workers.get_mut(&worker).unwrap().holds.clear();
-                    self.readers.stop_all(worker);
+                    self.parts.readers.stop_all(worker);
                 }
             }
         }
@@ -260,18 +227,21 @@ impl Fleet for Kcl2 {
 
     fn join(&mut self, now: Millis, worker: usize) {
         let (holds, seen) = (BTreeSet::new(), BTreeMap::new());
-        self.workers.insert(worker, Worker { away: Away::default(), holds, seen });
-        let nobody_ever = self.leases.iter().all(|lease| lease.owner.is_none());
+        self.parts.away.insert(worker, Away::default());
+        self.workers.insert(worker, Worker { holds, seen });
+        let nobody_ever = self.parts.leases.iter().all(|lease| lease.owner.is_none());
         // Of processes that are started together, no two are there in the same millisecond; where
         // the table is empty, each sleeps for up to half a minute before it fills it.
-        let delay = self.random.random_range(if nobody_ever { 1_000..30_000 } else { 0..1_000 });
-        self.agenda.at(now + delay, Deed::Take(worker));
-        self.agenda.at(now + delay, Deed::Renew(worker));
+        let delay =
+            self.parts.random.random_range(if nobody_ever { 1_000..30_000 } else { 0..1_000 });
+        self.parts.agenda.at(now + delay, Deed::Take(worker));
+        self.parts.agenda.at(now + delay, Deed::Renew(worker));
     }
 
     fn crash(&mut self, _: Millis, worker: usize) {
+        self.parts.away.remove(&worker);
         self.workers.remove(&worker);
-        self.readers.stop_all(worker);
+        self.parts.readers.stop_all(worker);
     }
 
     /// No version releases its leases: to the others it is the same.
@@ -284,11 +254,11 @@ impl Fleet for Kcl2 {
     }
 
     fn who_reads(&self) -> &Readers {
-        &self.readers
+        &self.parts.readers
     }
 
     fn costs(&self) -> Costs {
-        self.costs
+        self.parts.costs
     }
 }
 

@@ -8,25 +8,20 @@ mod assignment;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use rand::rngs::StdRng;
-use rand::{RngExt, SeedableRng};
+use rand::RngExt;
 
-use crate::fleet::{Agenda, Costs, Fleet, Millis, Readers};
-use crate::model::{Away, FAILOVER, Model};
+use crate::fleet::{Costs, Fleet, Millis, Readers};
+use crate::model::{Away, FAILOVER, Model, Parts, Row};
 
 pub(crate) struct Kcl3 {
+    parts: Parts<Lease, Deed>,
     by: By,
-    leases: Vec<Lease>,
     workers: BTreeMap<usize, Worker>,
     /// Rows of workers that are gone stay, and count until they are stale.
     metrics: BTreeMap<usize, Metric>,
     leader: Option<Leader>,
     /// What the processor of one lease costs, in percent of a worker's CPU.
     cpu_of_lease: f64,
-    agenda: Agenda<Deed>,
-    readers: Readers,
-    costs: Costs,
-    random: StdRng,
 }
 
 /// By what the leader judges.
@@ -40,7 +35,7 @@ pub(crate) enum By {
 
 /// A row.
 #[derive(Default, Clone)]
-struct Lease {
+pub(crate) struct Lease {
     /// Who has it, or shall have it next.
     owner: Option<usize>,
     /// Who processes it still, while it is handed over: `checkpointOwner`.
@@ -51,7 +46,6 @@ struct Lease {
 }
 
 struct Worker {
-    away: Away,
     /// What it takes for its own.
     holds: BTreeSet<usize>,
     /// What its processors are shutting down.
@@ -88,17 +82,13 @@ impl Kcl3 {
     /// For a fleet of about `workers`.
     pub(crate) fn new(by: By, leases: usize, workers: usize, seed: u64) -> Self {
         Self {
+            parts: Parts::new(leases, seed, Deed::Wake, Deed::RunOut),
             by,
-            leases: vec![Lease::default(); leases],
             workers: BTreeMap::new(),
             metrics: BTreeMap::new(),
             leader: None,
             // So that a worker with its share is half busy.
             cpu_of_lease: 50.0 * whole(workers) / whole(leases),
-            agenda: Agenda::new(),
-            readers: Readers::none(leases),
-            costs: Costs::default(),
-            random: StdRng::seed_from_u64(seed),
         }
     }
 
@@ -106,20 +96,20 @@ impl Kcl3 {
     fn renew(&mut self, worker: usize, now: Millis) {
         let holds = self.workers[&worker].holds.clone();
         for lease in holds {
-            self.costs.writes += 1;
-            let row = &mut self.leases[lease];
+            self.parts.costs.writes += 1;
+            let row = &mut self.parts.leases[lease];
             let me = self.workers.get_mut(&worker).unwrap();
             if row.hands_over == Some(worker) {
                 row.counter += 1;
                 if me.shutting_down.insert(lease) {
-                    self.agenda.at(now + HAND_OVER, Deed::ShutDown(worker, lease));
+                    self.parts.agenda.at(now + HAND_OVER, Deed::ShutDown(worker, lease));
                 }
             } else if row.owner == Some(worker) && row.hands_over.is_none() {
                 row.counter += 1;
             } else {
                 me.holds.remove(&lease);
                 me.shutting_down.remove(&lease);
-                self.readers.stop(lease, worker);
+                self.parts.readers.stop(lease, worker);
             }
         }
     }
@@ -131,10 +121,10 @@ impl Kcl3 {
             return;
         }
         me.holds.remove(&lease);
-        self.readers.stop(lease, worker);
-        let row = &mut self.leases[lease];
+        self.parts.readers.stop(lease, worker);
+        let row = &mut self.parts.leases[lease];
         if row.hands_over == Some(worker) {
-            self.costs.writes += 1;
+            self.parts.costs.writes += 1;
             row.hands_over = None;
             row.counter += 1;
         }
@@ -142,21 +132,21 @@ impl Kcl3 {
 
     /// `LeaseDiscoverer`: one query of the index by owner.
     fn discover(&mut self, worker: usize) {
-        self.costs.reads += 1;
-        for (lease, row) in self.leases.iter().enumerate() {
+        self.parts.costs.reads += 1;
+        for (lease, row) in self.parts.leases.iter().enumerate() {
             if row.owner == Some(worker) && row.hands_over.is_none() {
                 let me = self.workers.get_mut(&worker).unwrap();
                 if me.holds.insert(lease) {
-                    self.readers.start(lease, worker);
+                    self.parts.readers.start(lease, worker);
                 }
             }
         }
     }
 
     fn report(&mut self, worker: usize, now: Millis) {
-        self.costs.writes += 1;
+        self.parts.costs.writes += 1;
         let holds = whole(self.workers[&worker].holds.len());
-        let noise = self.random.random_range(0.97..1.03);
+        let noise = self.parts.random.random_range(0.97..1.03);
         let cpu = (IDLE_CPU + self.cpu_of_lease * holds) * noise;
         let before = self.metrics.get(&worker).map_or(cpu, |metric| metric.cpu);
         let cpu = ALPHA * cpu + (1.0 - ALPHA) * before;
@@ -168,10 +158,10 @@ impl Kcl3 {
         if self.leader.is_some() || there.is_empty() {
             return;
         }
-        let worker = there[self.random.random_range(0..there.len())];
+        let worker = there[self.parts.random.random_range(0..there.len())];
         self.leader = Some(Leader { worker, runs: 0, seen: BTreeMap::new() });
-        self.agenda.at(now, Deed::Assign(worker));
-        self.agenda.at(now, Deed::Beat(worker));
+        self.parts.agenda.at(now, Deed::Assign(worker));
+        self.parts.agenda.at(now, Deed::Beat(worker));
     }
 
     fn leads(&self, worker: usize) -> bool {
@@ -179,11 +169,12 @@ impl Kcl3 {
     }
 
     fn is_gone(&mut self, worker: usize, new_leader_after: Millis, now: Millis) {
+        self.parts.away.remove(&worker);
         self.workers.remove(&worker);
-        self.readers.stop_all(worker);
+        self.parts.readers.stop_all(worker);
         if self.leads(worker) {
             self.leader = None;
-            self.agenda.at(now + new_leader_after, Deed::Elect);
+            self.parts.agenda.at(now + new_leader_after, Deed::Elect);
         }
     }
 }
@@ -214,106 +205,84 @@ impl Deed {
 }
 
 impl Model for Kcl3 {
+    type Row = Lease;
     type Deed = Deed;
 
-    fn wake(worker: usize) -> Deed {
-        Deed::Wake(worker)
+    fn parts(&mut self) -> &mut Parts<Lease, Deed> {
+        &mut self.parts
     }
 
-    fn run_out(worker: usize) -> Deed {
-        Deed::RunOut(worker)
-    }
-
-    fn agenda(&mut self) -> &mut Agenda<Deed> {
-        &mut self.agenda
-    }
-
-    fn readers(&mut self) -> &mut Readers {
-        &mut self.readers
-    }
-
-    fn away(&mut self, worker: usize) -> &mut Away {
-        &mut self.workers.get_mut(&worker).unwrap().away
-    }
-
-    fn end_all(&mut self) -> usize {
-        let open: Vec<_> =
-            (0..self.leases.len()).filter(|lease| !self.leases[*lease].has_ended).collect();
-        for lease in &open {
-            self.leases[*lease] = Lease { has_ended: true, ..Lease::default() };
-            self.readers.close(*lease);
-        }
+    fn forget_leases(&mut self) {
         for worker in self.workers.values_mut() {
             worker.holds.clear();
             worker.shutting_down.clear();
         }
-        open.len()
+    }
+}
+
+impl Row for Lease {
+    fn has_ended(&self) -> bool {
+        self.has_ended
     }
 
-    fn make(&mut self, count: usize) {
-        for lease in self.leases.len()..self.leases.len() + count {
-            self.leases.push(Lease::default());
-            self.readers.make(lease);
-            self.readers.open(lease);
-        }
+    fn end(&mut self) {
+        *self = Self { has_ended: true, ..Self::default() };
     }
 }
 
 impl Fleet for Kcl3 {
     fn next(&self) -> Option<Millis> {
-        self.agenda.next()
+        self.parts.agenda.next()
     }
 
     fn step(&mut self, now: Millis) {
-        while let Some((when, deed)) = self.agenda.due(now) {
+        while let Some((when, deed)) = self.parts.agenda.due(now) {
             if let Some(worker) = deed.worker() {
-                let Some(Worker { away: Away { paused_until, cut_until }, .. }) =
-                    self.workers.get(&worker)
-                else {
+                let Some(Away { paused_until, cut_until }) = self.parts.away.get(&worker) else {
                     continue;
                 };
                 if *paused_until > when {
-                    self.agenda.at(*paused_until, deed);
+                    self.parts.agenda.at(*paused_until, deed);
                     continue;
                 }
                 if let Some(interval) = deed.needs_the_store_every().filter(|_| *cut_until > when) {
-                    self.agenda.at(when + interval, deed);
+                    self.parts.agenda.at(when + interval, deed);
                     continue;
                 }
             }
             match deed {
                 Deed::Wake(worker) => {
                     for lease in &self.workers[&worker].holds {
-                        self.readers.go_on(*lease, worker);
+                        self.parts.readers.go_on(*lease, worker);
                     }
                 }
                 Deed::Renew(worker) => {
                     self.renew(worker, when);
-                    self.agenda.at(when + RENEWER, deed);
+                    self.parts.agenda.at(when + RENEWER, deed);
                 }
                 Deed::Discover(worker) => {
                     self.discover(worker);
-                    self.agenda.at(when + DISCOVERY, deed);
+                    self.parts.agenda.at(when + DISCOVERY, deed);
                 }
                 Deed::Report(worker) => {
                     self.report(worker, when);
-                    self.agenda.at(when + REPORT, deed);
+                    self.parts.agenda.at(when + REPORT, deed);
                 }
                 Deed::ShutDown(worker, lease) => self.shut_down(worker, lease),
                 Deed::Assign(worker) if self.leads(worker) => {
                     self.assign_all(when);
-                    self.agenda.at(when + ASSIGNMENT, deed);
+                    self.parts.agenda.at(when + ASSIGNMENT, deed);
                 }
                 Deed::Beat(worker) if self.leads(worker) => {
-                    self.costs.writes += 1;
-                    self.agenda.at(when + LOCK_HEARTBEAT, deed);
+                    self.parts.costs.writes += 1;
+                    self.parts.agenda.at(when + LOCK_HEARTBEAT, deed);
                 }
                 Deed::Assign(_) | Deed::Beat(_) => (),
                 Deed::RunOut(worker) => {
                     let me = self.workers.get_mut(&worker).unwrap();
                     me.holds.clear();
                     me.shutting_down.clear();
-                    self.readers.stop_all(worker);
+                    self.parts.readers.stop_all(worker);
                 }
                 Deed::Elect => self.elect(when),
             }
@@ -322,28 +291,32 @@ impl Fleet for Kcl3 {
 
     fn join(&mut self, now: Millis, worker: usize) {
         let (holds, shutting_down) = (BTreeSet::new(), BTreeSet::new());
-        self.workers.insert(worker, Worker { away: Away::default(), holds, shutting_down });
-        let nobody_ever = self.leases.iter().all(|lease| lease.owner.is_none());
+        self.parts.away.insert(worker, Away::default());
+        self.workers.insert(worker, Worker { holds, shutting_down });
+        let nobody_ever = self.parts.leases.iter().all(|lease| lease.owner.is_none());
         // As in version 2: on an empty table, each sleeps for up to half a minute.
-        let delay = self.random.random_range(if nobody_ever { 1_000..30_000 } else { 0..1_000 });
+        let delay =
+            self.parts.random.random_range(if nobody_ever { 1_000..30_000 } else { 0..1_000 });
         let begins = now + delay;
         if nobody_ever && self.workers.len() == 1 {
-            self.agenda.at(begins, Deed::Elect);
+            self.parts.agenda.at(begins, Deed::Elect);
         }
-        self.agenda.at(begins, Deed::Renew(worker));
-        self.agenda.at(begins, Deed::Discover(worker));
+        self.parts.agenda.at(begins, Deed::Renew(worker));
+        self.parts.agenda.at(begins, Deed::Discover(worker));
         // The first report is after a first interval of which part is over.
-        self.agenda.at(begins + self.random.random_range(0..REPORT), Deed::Report(worker));
+        self.parts
+            .agenda
+            .at(begins + self.parts.random.random_range(0..REPORT), Deed::Report(worker));
     }
 
     fn crash(&mut self, now: Millis, worker: usize) {
-        let new_leader_after = self.random.random_range(TAKEOVER);
+        let new_leader_after = self.parts.random.random_range(TAKEOVER);
         self.is_gone(worker, new_leader_after, now);
     }
 
     /// It gives up the lock, and keeps its leases.
     fn leave(&mut self, now: Millis, worker: usize) {
-        let new_leader_after = self.random.random_range(0..LOCK_HEARTBEAT);
+        let new_leader_after = self.parts.random.random_range(0..LOCK_HEARTBEAT);
         self.is_gone(worker, new_leader_after, now);
     }
 
@@ -352,11 +325,11 @@ impl Fleet for Kcl3 {
     }
 
     fn who_reads(&self) -> &Readers {
-        &self.readers
+        &self.parts.readers
     }
 
     fn costs(&self) -> Costs {
-        self.costs
+        self.parts.costs
     }
 }
 

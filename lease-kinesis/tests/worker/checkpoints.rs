@@ -7,9 +7,10 @@ use std::time::Duration;
 use async_trait::async_trait;
 use lease_core::conformance::{Call, Fault};
 use lease_kinesis::{
-    Batch, CheckpointError, Checkpointer, Checkpoints, Outcome, ProcessorError, RecordProcessor,
-    ShardContext, SimStream,
+    Batch, CheckpointError, Checkpointer, Checkpoints, Outcome, ProcessorError, RecordNumber,
+    RecordProcessor, ShardContext, SimStream, WorkerError, WorkerHandle,
 };
+use tokio::task::JoinHandle;
 use tokio::time::sleep;
 
 use crate::setting::{IN_THE_END, Table, checkpoint, table, until, worker};
@@ -199,6 +200,8 @@ enum AtEnd {
     /// Whatever comes of it.
     Checkpoints,
     Refuses,
+    /// By a number that no record has.
+    AsksForMore,
 }
 
 /// Counts how often it is told of the end, at which a write of the table has a fault.
@@ -228,6 +231,10 @@ impl RecordProcessor for Ending {
                 Ok(())
             }
             AtEnd::Refuses => Err("what it is written to is away".into()),
+            AtEnd::AsksForMore => {
+                let sequence = "9".repeat(60).parse().unwrap();
+                Ok(checkpointer.checkpoint_at(&RecordNumber { sequence, sub_sequence: 0 }).await?)
+            }
         }
     }
 }
@@ -264,24 +271,44 @@ async fn the_end_of_a_shard_is_told_once_although_its_checkpoint_is_not_answered
     }
 }
 
-/// Its default last words checkpoint all that was delivered: that is not the end.
-#[tokio::test(start_paused = true)]
-async fn an_end_that_its_processor_refuses_is_not_checkpointed_when_the_worker_stops() {
-    let (table, stream) = (table(), stream());
+/// Has a shard end whose processor does not checkpoint that.
+async fn until_the_end_is_told_again(
+    at_end: AtEnd,
+    table: &Table,
+    stream: &SimStream,
+) -> (WorkerHandle, JoinHandle<Result<(), WorkerError>>) {
     let told = Arc::new(AtomicUsize::new(0));
     let (faulty, tells) = (table.clone(), Arc::clone(&told));
-    let ending = Ending { at_end: AtEnd::Refuses, fault: None, table: faulty, told: tells };
-    let worker = worker(&table, &stream, move |_: &ShardContext| ending.clone());
-    let worker = worker.build().unwrap();
+    let ending = Ending { at_end, fault: None, table: faulty, told: tells };
+    let worker = worker(table, stream, move |_: &ShardContext| ending.clone()).build().unwrap();
     let handle = worker.handle();
     let running = tokio::spawn(worker.run());
     let shard = stream.open_shards()[0].id.clone();
     stream.split(&shard, 1 << 127).unwrap();
     until("the end is told", IN_THE_END, || told.load(Ordering::Relaxed) > 1).await;
+    (handle, running)
+}
 
+/// Its default last words checkpoint all that was delivered: that is not the end.
+#[tokio::test(start_paused = true)]
+async fn an_end_that_its_processor_refuses_is_not_checkpointed_when_the_worker_stops() {
+    let (table, stream) = (table(), stream());
+
+    let (handle, running) = until_the_end_is_told_again(AtEnd::Refuses, &table, &stream).await;
     handle.stop();
     running.await.unwrap().unwrap();
 
     let last = stream.everything_put().pop().unwrap().record.sequence;
     assert_eq!(checkpoint(&table).await, last.as_str());
+}
+
+/// Whoever had its shard then would begin after records that nobody has.
+#[tokio::test(start_paused = true)]
+async fn at_the_end_of_a_shard_no_number_beyond_its_last_record_is_checkpointed() {
+    let (table, stream) = (table(), stream());
+
+    let (_, running) = until_the_end_is_told_again(AtEnd::AsksForMore, &table, &stream).await;
+
+    assert_eq!(checkpoint(&table).await, "TRIM_HORIZON");
+    running.abort();
 }

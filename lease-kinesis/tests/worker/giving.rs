@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use futures_util::StreamExt;
 use lease_core::LeaseTable;
 use lease_core::conformance::{Call, Fault};
 use lease_kinesis::{
@@ -72,6 +73,60 @@ async fn who_stops_gives_away_what_it_has_though_its_own_row_cannot_be_written()
 
         assert!(timeout(SOON, run).await.is_ok(), "{fault:?}");
     }
+}
+
+/// Does not come to an end, whatever it is told.
+struct Stubborn;
+
+#[async_trait]
+impl RecordProcessor for Stubborn {
+    async fn process_records(&mut self, _batch: &Batch, _checkpointer: &Checkpointer) -> Outcome {
+        std::future::pending().await
+    }
+
+    async fn lease_lost(&mut self) {
+        std::future::pending::<()>().await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_stops_is_gone_when_its_grace_time_is_over_whatever_hangs() {
+    let everything = [Call::Obtain, Call::Heartbeat, Call::Release, Call::Write, Call::Read];
+    for hanging in [&[][..], &[Call::Write, Call::Release], &everything] {
+        let (table, stream) = (table(), SimStream::new(1));
+        stream.put_all([("a", "1")]);
+        let worker = worker(&table, &stream, |_: &ShardContext| Stubborn);
+        let worker = worker.with_grace(Duration::from_secs(9)).build().unwrap();
+        let handle = worker.handle();
+        let run = tokio::spawn(worker.run());
+        until("it reads", SOON, || handle.status().shards.len() == 1).await;
+        sleep(Duration::from_secs(1)).await;
+        for call in hanging {
+            table.every(*call, Fault::Hang);
+        }
+
+        handle.stop();
+
+        let ended = timeout(Duration::from_millis(9_001), run).await;
+        assert!(ended.is_ok(), "{hanging:?}");
+        let left = table.inner().list("shop/workers/").count().await;
+        assert_eq!(left == 0, hanging.is_empty(), "its own row goes last");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_is_stopped_before_it_has_begun_is_gone_when_its_grace_time_is_over() {
+    let (table, stream) = (table(), SimStream::new(1));
+    table.every(Call::Obtain, Fault::Hang);
+    let worker = worker(&table, &stream, |_: &ShardContext| Idle);
+    let worker = worker.with_grace(Duration::from_secs(1)).build().unwrap();
+    let handle = worker.handle();
+    let run = tokio::spawn(worker.run());
+    sleep(Duration::from_millis(100)).await;
+
+    handle.stop();
+
+    assert!(timeout(Duration::from_millis(1_001), run).await.is_ok());
 }
 
 /// Has something befall the request that gives its shard away.

@@ -12,6 +12,7 @@ mod limits;
 mod log;
 mod outages;
 mod processors;
+mod quiet;
 mod resharding;
 mod setting;
 mod starts;

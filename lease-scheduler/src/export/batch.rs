@@ -89,7 +89,7 @@ impl Packer {
         }
         let full = (self.batch.records.len() == limits.records_per_batch || alone > left)
             .then(|| std::mem::take(&mut self.batch));
-        self.batch.records.push(Record::of(&pending));
+        self.batch.records.extend(Record::of_all(&[pending]));
         self.batch.bytes += alone;
         full.map_or(Packed::Kept, Packed::Full)
     }
@@ -127,11 +127,14 @@ impl Batch {
 }
 
 impl Record {
-    fn of(pending: &Pending) -> Self {
-        let mut record =
-            Self { key: pending.event().id().clone(), data: Vec::new(), events: Vec::new() };
-        record.push(pending);
-        record
+    /// One record of all `events`, whatever its size; `None` where there are none.
+    pub(crate) fn of_all(events: &[Pending]) -> Option<Self> {
+        let key = events.first()?.event().id().clone();
+        let mut record = Self { key, data: Vec::new(), events: Vec::new() };
+        for pending in events {
+            record.push(pending);
+        }
+        Some(record)
     }
 
     fn push(&mut self, pending: &Pending) {
@@ -159,6 +162,16 @@ impl Record {
 
     pub(crate) fn positions(&self) -> impl Iterator<Item = Position> {
         self.events.iter().map(|(position, _)| *position)
+    }
+
+    /// The events of which it was packed.
+    pub(crate) fn pending(&self) -> impl Iterator<Item = Pending> {
+        // Lines were text before they were packed, so nothing is replaced here.
+        let lines = self.data.split(|byte| *byte == b'\n').map(String::from_utf8_lossy);
+        self.events
+            .iter()
+            .zip(lines)
+            .map(|((position, id), line)| Pending::new(*position, Event::again(id.clone(), &line)))
     }
 }
 

@@ -1,26 +1,47 @@
-//! Where events go that no record of the sink is large enough for.
+//! Where events go that the sink will never take.
 
 use std::fmt;
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use serde_json::Value;
+use thiserror::Error;
 
-use crate::error::{ServiceError, ServiceErrorKind};
+use crate::error::{ServiceError, ServiceErrorKind, sentence};
 use crate::export::buffer::{Appended, EventBuffer};
 use crate::export::event::Event;
 
-/// Takes events that fit into no record of the sink.
+/// Takes events that the sink will never take.
 #[async_trait]
 pub trait DeadLetters: fmt::Debug + Send + Sync + 'static {
-    /// Takes `event`, which is removed from the buffer then. It may come twice.
+    /// Takes `event`, which is removed from the buffer then, and hears why. It may come twice.
     ///
     /// # Errors
     ///
     /// Where it is not known to be kept: then it stays pending, and comes again.
-    async fn bury(&self, event: &Event) -> Result<(), ServiceError>;
+    async fn bury(&self, event: &Event, why: &Unsendable) -> Result<(), ServiceError>;
 }
 
-/// Keeps dead letters in a buffer of their own, to be looked at.
+/// Why an event will never be taken by the sink.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum Unsendable {
+    /// It fits into no record.
+    #[error("it has {bytes} bytes, a record takes {most} with what names it")]
+    TooLarge {
+        /// How long its line is, in bytes.
+        bytes: usize,
+        /// How many bytes a record of the sink takes, with a line break and what names it.
+        most: usize,
+    },
+    /// The sink refused a request that had nothing else in it, and took others.
+    #[error("it was refused")]
+    Refused(#[source] ServiceError),
+}
+
+/// Keeps dead letters in a buffer of their own, to be looked at: each under its id, as an object
+/// that has the event itself as its `event`, and the reason, a sentence, as its `why`. One that
+/// would be too long with its reason is kept without.
 #[derive(Debug, Clone)]
 pub struct BufferedDeadLetters(Arc<dyn EventBuffer>);
 
@@ -33,8 +54,12 @@ impl BufferedDeadLetters {
 
 #[async_trait]
 impl DeadLetters for BufferedDeadLetters {
-    async fn bury(&self, event: &Event) -> Result<(), ServiceError> {
-        match self.0.append(std::slice::from_ref(event)).await? {
+    async fn bury(&self, event: &Event, why: &Unsendable) -> Result<(), ServiceError> {
+        let why = Value::String(sentence(why));
+        let line = format!("{{\"event\":{},\"why\":{why}}}", event.line());
+        let letter = Event::from_line(event.id().clone(), line);
+        let letter = letter.unwrap_or_else(|_too_long| event.clone());
+        match self.0.append(&[letter]).await? {
             Appended::Kept { .. } => Ok(()),
             Appended::Full | Appended::Stopped(_) => {
                 let sentence = "their buffer has no room";

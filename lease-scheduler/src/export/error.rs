@@ -4,6 +4,7 @@ use lease_core::{FencingToken, Lost, StoreError};
 use thiserror::Error;
 
 use crate::error::ServiceError;
+use crate::export::buffer::Fenced;
 
 /// Why it is not known how an export went on, or why it stopped.
 ///
@@ -31,4 +32,14 @@ pub enum ExportError {
         /// The largest that was seen.
         largest: FencingToken,
     },
+}
+
+impl ExportError {
+    /// What was answered under `token`, unless that is stale.
+    pub(crate) fn unless_overtaken<T>(token: FencingToken, answer: Fenced<T>) -> Result<T, Self> {
+        match answer {
+            Fenced::Done(done) => Ok(done),
+            Fenced::Stale { largest } => Err(Self::Overtaken { token, largest }),
+        }
+    }
 }

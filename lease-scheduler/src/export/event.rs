@@ -80,10 +80,9 @@ impl Event {
         Self::from_checked(id, line)
     }
 
-    /// An event as a buffer has kept it: that it is JSON was seen when it was made.
-    #[cfg(feature = "redis")]
-    pub(crate) fn from_kept(id: EventId, line: String) -> Option<Self> {
-        (!line.contains(['\n', '\r'])).then(|| Self { id, line: line.into() })
+    /// An event that was one before: that its line is JSON was seen then.
+    pub(crate) fn again(id: EventId, line: &str) -> Self {
+        Self { id, line: line.into() }
     }
 
     fn from_checked(id: EventId, line: Arc<str>) -> Result<Self, InvalidInput> {
@@ -163,7 +162,7 @@ impl fmt::Debug for EventId {
 }
 
 /// What is wrong with a line is said with the line; a long one would hide what is said.
-fn beginning(line: &str) -> String {
+pub(crate) fn beginning(line: &str) -> String {
     match line.char_indices().nth(LONGEST_TOLD) {
         Some((end, _)) => format!("{:?} and more", line.split_at(end).0),
         None => format!("{line:?}"),

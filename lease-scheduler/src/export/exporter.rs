@@ -5,21 +5,21 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lease_core::{
-    Attempt, BootClock, Clock, FencingToken, HandOver, Handed, Holder, InvalidInput, Lease,
-    LeaseKey, LeaseOptions, Locker, LossCause, Released, StoreError,
+    Attempt, BootClock, Clock, FencingToken, HandOver, Handed, InvalidInput, Lease, LeaseKey,
+    LeaseOptions, Locker, Released, StoreError,
 };
 use tracing::{info, warn};
 
-use crate::error::ServiceError;
-use crate::export::batch::{Batch, Packed, Packer, Record};
 use crate::export::bucket::BucketStore;
-use crate::export::buffer::{EventBuffer, Fenced, Most, Pending};
+use crate::export::buffer::EventBuffer;
 use crate::export::dead_letters::DeadLetters;
 use crate::export::error::ExportError;
+use crate::export::exported::{Exported, Flushed, JobFinished, Scheduled};
 use crate::export::job::ExportJob;
-use crate::export::pipeline::BucketSource;
-use crate::export::sink::{Retries, Sink, deliver};
-use crate::queue::{JobId, JobQueue};
+use crate::export::sending::Sending;
+use crate::export::sink::{Retries, Sink};
+use crate::export::source::BucketSource;
+use crate::queue::JobQueue;
 use crate::switch::Switch;
 
 /// Sends pending events to a sink, one exporter at a time, each event at least once.
@@ -79,10 +79,10 @@ pub struct Exporter {
     pub(crate) key: LeaseKey,
     pub(crate) parts: Parts,
     pub(crate) source: Option<Arc<BucketSource>>,
-    dead_letters: Option<Arc<dyn DeadLetters>>,
-    retries: Retries,
+    pub(crate) dead_letters: Option<Arc<dyn DeadLetters>>,
+    pub(crate) retries: Retries,
     least_per_job: u64,
-    events_at_once: usize,
+    pub(crate) events_at_once: usize,
     hand_over_wait: Duration,
     clock: BootClock,
 }
@@ -93,70 +93,12 @@ pub struct Exporter {
 pub struct Parts {
     /// Whether anything is exported at all.
     pub switch: Arc<dyn Switch>,
-    /// How jobs come to workers.
+    /// How jobs come to workers: a queue of this exporter's own.
     pub queue: Arc<dyn JobQueue>,
     /// Where events wait.
     pub buffer: Arc<dyn EventBuffer>,
     /// Where they go.
     pub sink: Arc<dyn Sink>,
-}
-
-/// What became of scheduling a job.
-#[derive(Debug, Clone, PartialEq, Eq)]
-#[must_use = "whether a job was enqueued is the answer"]
-#[non_exhaustive]
-pub enum Scheduled {
-    /// A job is in the queue, and the lease with it.
-    Enqueued(JobId),
-    /// Export is not enabled.
-    Disabled,
-    /// Somebody exports, or a job waits already.
-    Held(Holder),
-    /// The lease was lost before the job could be enqueued.
-    Lost(LossCause),
-}
-
-/// What became of a flush.
-#[derive(Debug)]
-#[must_use = "whether anything was sent is the answer"]
-#[non_exhaustive]
-pub enum Flushed {
-    /// This was sent.
-    Done(Exported),
-    /// Export is not enabled.
-    Disabled,
-    /// Somebody else exports.
-    Held(Holder),
-}
-
-/// What an export did.
-#[derive(Debug, Default)]
-#[non_exhaustive]
-pub struct Exported {
-    /// How many events the sink has taken, and are pending no more.
-    pub sent: u64,
-    /// How many events the sink has not taken, and stay pending.
-    pub failed: u64,
-    /// How many events fit into no record of the sink.
-    pub too_large: u64,
-    /// How many of those were buried, and are pending no more.
-    pub buried: u64,
-    /// How many events came from buckets.
-    pub collected: u64,
-    /// How many entries of buckets were no events.
-    pub bad: u64,
-    /// What the sink said last, where a request failed as a whole.
-    pub sink_error: Option<ServiceError>,
-}
-
-/// What became of a job that was not run.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[expect(clippy::exhaustive_enums, reason = "the lease was the job's or it was not")]
-pub enum JobFinished {
-    /// The lease was the job's, and is free.
-    Freed,
-    /// The lease is not the job's any more: nothing was changed.
-    NotOurs,
 }
 
 impl Exporter {
@@ -186,8 +128,10 @@ impl Exporter {
         self
     }
 
-    /// Buries events that fit into no record. By default they stay pending, and are stepped over:
-    /// so none is lost before somebody has said where to.
+    /// Buries events that fit into no record, or that the sink refuses for good. By default they are
+    /// [set aside](EventBuffer::set_aside) in the buffer, until an operator
+    /// [deletes](crate::export::Operator::delete_aside) them: so none is lost before somebody has
+    /// said where to, and none keeps back the rest.
     #[must_use]
     pub fn with_dead_letters(mut self, dead_letters: Arc<dyn DeadLetters>) -> Self {
         self.dead_letters = Some(dead_letters);
@@ -210,7 +154,7 @@ impl Exporter {
     }
 
     /// Reads up to `events` events at once, 1 or more, and up to about as many bytes as a batch
-    /// has. By default 5,000. It is what bounds memory.
+    /// has. By default 5,000. It bounds memory, with the batch that is being packed.
     #[must_use]
     pub fn with_events_at_once(mut self, events: usize) -> Self {
         self.events_at_once = events.max(1);
@@ -283,6 +227,7 @@ impl Exporter {
 
     /// Leaves an export to a worker: if enabled, and if the lease is obtained, enqueues exactly one
     /// job, which carries the lease. Until that job has ended, nobody else schedules or flushes.
+    /// It replaces jobs that nobody came for: their time is over, and one export is enough for all.
     ///
     /// # Errors
     ///
@@ -319,7 +264,7 @@ impl Exporter {
             Err(error) => return Err(ExportError::Lease(error)),
         };
         let job = ExportJob::new(handed.clone());
-        match self.parts.queue.enqueue(&job.to_string()).await {
+        match self.parts.queue.replace(&job.to_string()).await {
             Ok(id) => {
                 info!(key = %self.key, %id, token = %handed.token(), "export job enqueued");
                 Ok(Scheduled::Enqueued(id))
@@ -351,7 +296,8 @@ impl Exporter {
 
     /// Sends up to `limit` of the oldest pending events, or all that are pending now, and waits for
     /// that; answers how many the sink has taken: 0 where export is not enabled, or the lease is
-    /// held. [`flush`](Self::flush) says which.
+    /// held. [`flush`](Self::flush) says which. An event that fits into no record does not count
+    /// towards `limit`.
     ///
     /// # Errors
     ///
@@ -385,7 +331,8 @@ impl Exporter {
         match self.locker.obtain(&self.key).await.map_err(ExportError::Lease)? {
             Attempt::Obtained(lease) => {
                 let token = lease.token();
-                let exported = self.under(lease, self.send_pending(token, limit)).await?;
+                let exported =
+                    self.export_under(lease, Sending::new(self, token).send_pending(limit)).await?;
                 Ok(Flushed::Done(exported))
             }
             Attempt::Held(holder) => Ok(Flushed::Held(holder)),
@@ -394,25 +341,37 @@ impl Exporter {
 
     /// Runs `work` while the lease is held, and frees it on every way out; where this is dropped or
     /// panics, by dropping it.
-    pub(crate) async fn under(
+    pub(crate) async fn under<T>(
         &self,
         lease: Lease,
-        work: impl Future<Output = Result<Exported, ExportError>>,
-    ) -> Result<Exported, ExportError> {
-        let (token, began) = (lease.token(), self.clock.now());
+        work: impl Future<Output = Result<T, ExportError>>,
+    ) -> Result<T, ExportError> {
+        let token = lease.token();
         let ended = lease.run_until_lost(work).await;
         if let Err(error) = lease.release().await {
             let error: &StoreError = &error;
             warn!(key = %self.key, %token, error = error as &dyn std::error::Error, "lease not released");
         }
-        let exported = ended.map_err(ExportError::Lost)??;
+        ended.map_err(ExportError::Lost)?
+    }
+
+    /// Exports [under](Self::under) the lease, and tells what came of it.
+    pub(crate) async fn export_under(
+        &self,
+        lease: Lease,
+        work: impl Future<Output = Result<Exported, ExportError>>,
+    ) -> Result<Exported, ExportError> {
+        let (token, began) = (lease.token(), self.clock.now());
+        let exported = self.under(lease, work).await?;
         info!(
             key = %self.key,
             %token,
             sent = exported.sent,
             failed = exported.failed,
             too_large = exported.too_large,
+            refused = exported.refused,
             buried = exported.buried,
+            set_aside = exported.set_aside,
             collected = exported.collected,
             bad = exported.bad,
             runtime = ?self.clock.now().since(began),
@@ -429,113 +388,14 @@ impl Exporter {
         let (mut collected, mut bad) = (0, 0);
         if let Some(source) = &self.source {
             let poured = source.pour(token, &*self.parts.buffer).await?;
-            let poured = standing(token, poured)?;
+            let poured = ExportError::unless_overtaken(token, poured)?;
             (collected, bad) = (poured.events, poured.bad);
         }
-        let pending = self.parts.buffer.pending().await?;
-        let exported = if pending >= self.least_per_job.max(1) {
-            self.send_pending(token, Some(pending)).await?
+        let exported = if self.parts.buffer.pending().await? >= self.least_per_job.max(1) {
+            Sending::new(self, token).send_pending(None).await?
         } else {
             Exported::default()
         };
         Ok(Exported { collected, bad, ..exported })
     }
-
-    /// Reads a piece, packs it, sends what is full, removes what was taken, and goes on.
-    async fn send_pending(
-        &self,
-        token: FencingToken,
-        limit: Option<u64>,
-    ) -> Result<Exported, ExportError> {
-        // What is appended meanwhile is the next run's: otherwise this might never end.
-        let mut left = match limit {
-            Some(limit) => limit,
-            None => self.parts.buffer.pending().await?,
-        };
-        let limits = self.parts.sink.limits();
-        let mut packer = Packer::new(limits);
-        let mut sending = Sending { token, exported: Exported::default(), in_vain: 0 };
-        let mut after = None;
-        while left > 0 {
-            let events = usize::try_from(left).unwrap_or(usize::MAX).min(self.events_at_once);
-            let most = Most::new(events, limits.batch_bytes());
-            let read = self.parts.buffer.read(token, after, most).await?;
-            let read = standing(token, read)?;
-            let Some(last) = read.last() else { break };
-            after = Some(last.position());
-            left = left.saturating_sub(read.len() as u64);
-            for pending in read {
-                match packer.push(pending) {
-                    Packed::Kept => (),
-                    Packed::Full(batch) => self.send(batch, &mut sending).await?,
-                    Packed::TooLarge(pending) => self.bury(pending, &mut sending).await?,
-                }
-                if sending.in_vain == BATCHES_IN_VAIN {
-                    return Ok(sending.exported);
-                }
-            }
-        }
-        if let Some(batch) = packer.finish() {
-            self.send(batch, &mut sending).await?;
-        }
-        Ok(sending.exported)
-    }
-
-    async fn send(&self, batch: Batch, sending: &mut Sending) -> Result<(), ExportError> {
-        let token = sending.token;
-        let delivered = deliver(&*self.parts.sink, token, batch, self.retries).await;
-        let taken: Vec<_> = delivered.taken.iter().flat_map(Record::positions).collect();
-        if !taken.is_empty() {
-            standing(token, self.parts.buffer.remove(token, &taken).await?)?;
-        }
-        let failed = delivered.failed.iter().map(|record| record.positions().count() as u64);
-        let exported = &mut sending.exported;
-        exported.sent += taken.len() as u64;
-        exported.failed += failed.sum::<u64>();
-        sending.in_vain = if taken.is_empty() { sending.in_vain + 1 } else { 0 };
-        if let Some(error) = delivered.error {
-            let cause: &(dyn std::error::Error + 'static) = &error;
-            warn!(key = %self.key, %token, error = cause, "a request to the sink failed");
-            exported.sink_error = Some(error);
-        }
-        Ok(())
-    }
-
-    async fn bury(&self, pending: Pending, sending: &mut Sending) -> Result<(), ExportError> {
-        let (token, event) = (sending.token, pending.event());
-        sending.exported.too_large += 1;
-        let Some(dead_letters) = &self.dead_letters else {
-            warn!(key = %self.key, id = %event.id(), bytes = event.line().len(), "event fits into no record, stays pending");
-            return Ok(());
-        };
-        if let Err(error) = dead_letters.bury(event).await {
-            // It stays where it is, and does not hold up the rest.
-            let cause: &(dyn std::error::Error + 'static) = &error;
-            warn!(key = %self.key, id = %event.id(), error = cause, "event not buried, stays pending");
-            return Ok(());
-        }
-        let removed = self.parts.buffer.remove(token, &[pending.position()]).await?;
-        standing(token, removed)?;
-        sending.exported.buried += 1;
-        Ok(())
-    }
 }
-
-/// An export on its way.
-struct Sending {
-    token: FencingToken,
-    exported: Exported,
-    /// Batches in a row of which the sink took nothing.
-    in_vain: u32,
-}
-
-fn standing<T>(token: FencingToken, answer: Fenced<T>) -> Result<T, ExportError> {
-    match answer {
-        Fenced::Done(done) => Ok(done),
-        Fenced::Stale { largest } => Err(ExportError::Overtaken { token, largest }),
-    }
-}
-
-/// After so many batches in a row of which it took nothing, each retried, the sink is given up until
-/// the next run. One that it refuses for ever does not hold up those behind it.
-const BATCHES_IN_VAIN: u32 = 3;

@@ -12,7 +12,8 @@ use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
 use crate::export::error::ExportError;
-use crate::export::exporter::{Exported, Exporter};
+use crate::export::exported::Exported;
+use crate::export::exporter::Exporter;
 use crate::queue::{Delivery, JobId};
 
 /// What is in the queue: JSON, for people to read.
@@ -70,8 +71,9 @@ impl Exporter {
     /// Takes a job from the queue, waiting up to `patience` for one, and works on it to its end.
     ///
     /// The job's lease is taken up, as can be done once. Where it was before, or has run out, the
-    /// lease is obtained anew; while somebody else holds it, the job goes back to the queue. While
-    /// it works, the job is kept out of sight, and the lease is kept alive.
+    /// lease is obtained anew; while somebody else holds it, the job goes back to the end of the
+    /// queue, to come again after 1 s, and after twice as long each time, 30 s at most. While it
+    /// works, the job is kept out of sight, and the lease is kept alive.
     ///
     /// # Errors
     ///
@@ -96,7 +98,7 @@ impl Exporter {
         };
         let worked = self.work_on(&delivery, job).await;
         if worked.is_err()
-            && let Err(error) = self.parts.queue.give_back(&delivery, RETURNED_FOR).await
+            && let Err(error) = self.parts.queue.give_back(&delivery, returned_for(&delivery)).await
         {
             let cause: &(dyn std::error::Error + 'static) = &error;
             warn!(%id, error = cause, "job not given back: it comes again by itself");
@@ -114,7 +116,7 @@ impl Exporter {
         let lease = match self.lease_of(job).await? {
             Attempt::Obtained(lease) => lease,
             Attempt::Held(holder) => {
-                queue.give_back(delivery, RETURNED_FOR).await?;
+                queue.give_back(delivery, returned_for(delivery)).await?;
                 return Ok(Worked::Returned(id, holder));
             }
         };
@@ -139,7 +141,7 @@ impl Exporter {
     async fn keeping(&self, delivery: &Delivery, lease: Lease) -> Result<Exported, ExportError> {
         let (token, queue) = (lease.token(), &self.parts.queue);
         let period = (queue.visibility() / 3).max(Duration::from_millis(10));
-        let mut export = pin!(self.under(lease, self.collect_and_send(token)));
+        let mut export = pin!(self.export_under(lease, self.collect_and_send(token)));
         loop {
             select! {
                 // The work comes first: it may have ended.
@@ -173,7 +175,7 @@ impl Exporter {
                     select! {
                         biased;
                         () = stop.cancelled() => (),
-                        () = sleep(RETURNED_FOR) => (),
+                        () = sleep(SHORTEST_RETURN) => (),
                     }
                 }
             }
@@ -186,8 +188,16 @@ fn tell_failure(key: &LeaseKey, error: &ExportError) {
     warn!(%key, error = cause, "export job failed");
 }
 
-/// After how long a job that could not be worked on is delivered again.
-const RETURNED_FOR: Duration = Duration::from_secs(1);
+/// After how long a job that could not be worked on is delivered again: twice as long each time, so
+/// that one whose lease is held for an hour is looked at every half minute, and not all the time.
+fn returned_for(delivery: &Delivery) -> Duration {
+    let times = u32::try_from(delivery.number()).unwrap_or(u32::MAX).clamp(1, 6);
+    (SHORTEST_RETURN * 2_u32.pow(times - 1)).min(LONGEST_RETURN)
+}
+
+const SHORTEST_RETURN: Duration = Duration::from_secs(1);
+
+const LONGEST_RETURN: Duration = Duration::from_secs(30);
 
 /// For how long a worker waits for a job before it looks whether it is to stop.
 const TAKE_FOR: Duration = Duration::from_secs(1);

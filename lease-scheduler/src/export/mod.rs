@@ -16,12 +16,15 @@ mod buffer;
 mod dead_letters;
 mod error;
 mod event;
+mod exported;
 mod exporter;
 mod job;
 mod limits;
 mod operator;
 mod pipeline;
+mod sending;
 mod sink;
+mod source;
 
 pub use batch::{Batch, Packed, Packer, Record};
 #[cfg(feature = "redis")]
@@ -33,16 +36,18 @@ pub use buffer::{
     Appended, BufferState, Capacity, EventBuffer, Fenced, Intake, MemoryBuffer, Most, Overflow,
     Pending, Position, StopCause,
 };
-pub use dead_letters::{BufferedDeadLetters, DeadLetters};
+pub use dead_letters::{BufferedDeadLetters, DeadLetters, Unsendable};
 pub use error::ExportError;
 pub use event::{Event, EventId};
-pub use exporter::{Exported, Exporter, Flushed, JobFinished, Parts, Scheduled};
+pub use exported::{Exported, Flushed, JobFinished, Scheduled};
+pub use exporter::{Exporter, Parts};
 pub use job::Worked;
 pub use limits::Limits;
-pub use operator::{Operator, Refusal};
-pub use pipeline::{BadEvent, BadEvents, BucketSource, Made, Pipeline, WarnOfBadEvents};
+pub use operator::{Deleted, Operator, Refusal};
+pub use pipeline::{BadEvent, BadEvents, Made, Pipeline, WarnOfBadEvents};
 #[cfg(feature = "firehose")]
 pub use sink::FirehoseSink;
 #[cfg(feature = "kinesis")]
 pub use sink::KinesisSink;
 pub use sink::{MemorySink, Put, Response, Retries, Sink};
+pub use source::BucketSource;

@@ -2,15 +2,20 @@
 
 use std::fmt;
 
+use lease_core::{Attempt, Holder};
+
 use crate::export::bucket::Bucket;
 use crate::export::buffer::{Intake, StopCause};
 use crate::export::error::ExportError;
-use crate::export::exporter::{Exporter, Flushed};
+use crate::export::exported::Flushed;
+use crate::export::exporter::Exporter;
 
 /// The commands of an operator on an exporter and its intake.
 ///
 /// The *intake* is where events come in: the buckets, where the exporter has any, and the buffer
-/// otherwise. It stays closed while nobody would send what it takes.
+/// otherwise. That of buckets is closed until it is opened for the first time, and is open only while
+/// export is enabled: nothing is collected that nobody would send. A buffer alone is open at first,
+/// since it is bounded, and drops nothing unless it was told to.
 ///
 /// # Errors
 ///
@@ -29,6 +34,20 @@ pub enum Refusal {
     ExportIsDisabled,
     /// Export is not disabled while the intake is open: it would only fill up.
     IntakeIsOpen,
+    /// Export is not disabled while the intake is stopped for lack of room: it would open by itself,
+    /// once it is drained. Stop it first.
+    IntakeOpensByItself,
+}
+
+/// What became of deleting.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[must_use = "where somebody exports nothing was deleted"]
+#[expect(clippy::exhaustive_enums, reason = "it was deleted, or somebody else has the lease")]
+pub enum Deleted {
+    /// So many were deleted.
+    Done(u64),
+    /// Somebody exports, a job waits, or another operator deletes.
+    Held(Holder),
 }
 
 impl fmt::Display for Refusal {
@@ -36,6 +55,9 @@ impl fmt::Display for Refusal {
         f.write_str(match self {
             Self::ExportIsDisabled => "the intake is not opened while export is disabled",
             Self::IntakeIsOpen => "export is not disabled while the intake is open",
+            Self::IntakeOpensByItself => {
+                "export is not disabled while the intake opens by itself: stop it first"
+            }
         })
     }
 }
@@ -52,12 +74,13 @@ impl<'a> Operator<'a> {
         self.exporter.enable().await
     }
 
-    /// Disables export, unless the intake is open.
+    /// Disables export, unless the intake is open, or opens by itself.
     pub async fn disable(self) -> Result<Result<(), Refusal>, ExportError> {
-        if self.intake().await? == Intake::Open {
-            return Ok(Err(Refusal::IntakeIsOpen));
+        match self.intake().await? {
+            Intake::Open => Ok(Err(Refusal::IntakeIsOpen)),
+            Intake::Stopped(StopCause::Emergency) => Ok(Err(Refusal::IntakeOpensByItself)),
+            Intake::Stopped(StopCause::Operator) => self.exporter.disable().await.map(Ok),
         }
-        self.exporter.disable().await.map(Ok)
     }
 
     /// Whether export is enabled.
@@ -110,16 +133,42 @@ impl<'a> Operator<'a> {
         })
     }
 
-    /// Removes everything that waits in the intake, and stops it first; says how many buckets, or
-    /// events, there were.
-    pub async fn delete(self) -> Result<u64, ExportError> {
+    /// Removes everything that waits in the intake, and stops it first, under the exporter's lease;
+    /// says how many buckets, or events, there were. Where somebody else has the lease, the intake is
+    /// stopped, and nothing is deleted.
+    pub async fn delete(self) -> Result<Deleted, ExportError> {
         self.stop_intake().await?;
-        let deleted = match &self.exporter.source {
-            Some(source) => source.buckets().clear().await?,
-            None => self.exporter.parts.buffer.clear().await?,
-        };
-        // Opened by somebody else in between: then nothing was deleted.
-        Ok(deleted.unwrap_or(0))
+        self.alone(async {
+            let deleted = match &self.exporter.source {
+                Some(source) => source.buckets().clear().await?,
+                None => self.exporter.parts.buffer.clear().await?,
+            };
+            // Opened by somebody else in between: then nothing was deleted.
+            Ok(deleted.unwrap_or(0))
+        })
+        .await
+    }
+
+    /// How many events are set aside in the buffer, since they cannot be sent.
+    pub async fn num_set_aside(self) -> Result<u64, ExportError> {
+        Ok(self.exporter.parts.buffer.state().await?.set_aside)
+    }
+
+    /// Removes what is set aside in the buffer, under the exporter's lease; says how many events
+    /// there were.
+    pub async fn delete_aside(self) -> Result<Deleted, ExportError> {
+        self.alone(async { Ok(self.exporter.parts.buffer.clear_aside().await?) }).await
+    }
+
+    async fn alone(
+        self,
+        work: impl Future<Output = Result<u64, ExportError>>,
+    ) -> Result<Deleted, ExportError> {
+        let Exporter { locker, key, .. } = self.exporter;
+        match locker.obtain(key).await.map_err(ExportError::Lease)? {
+            Attempt::Obtained(lease) => Ok(Deleted::Done(self.exporter.under(lease, work).await?)),
+            Attempt::Held(holder) => Ok(Deleted::Held(holder)),
+        }
     }
 
     async fn set_intake(self, intake: Intake) -> Result<(), ExportError> {

@@ -1,18 +1,15 @@
 //! From what was collected to events: filter, parse, stamp, and report what is bad.
 
-use std::collections::BTreeMap;
 use std::fmt;
 use std::hash::Hasher;
 use std::sync::Arc;
 
-use lease_core::{FencingToken, InvalidInput};
+use lease_core::InvalidInput;
 use serde_json::{Map, Value};
 use siphasher::sip128::{Hasher128, SipHasher24};
-use tracing::{info, warn};
+use tracing::warn;
 
-use crate::error::ServiceError;
-use crate::export::bucket::{Bucket, BucketStore, Entry};
-use crate::export::buffer::{Appended, EventBuffer, Fenced, Intake, StopCause};
+use crate::export::bucket::{Bucket, Entry};
 use crate::export::event::{Event, EventId};
 
 /// Makes events of what buckets collected.
@@ -87,6 +84,14 @@ pub enum BadEvent {
     Refused(InvalidInput),
 }
 
+/// What an entry is.
+#[derive(Debug)]
+pub(crate) enum Judgement {
+    Event(Event),
+    Filtered,
+    Bad(BadEvent),
+}
+
 /// Reports bad events as warnings, with the offending text.
 #[derive(Debug, Clone, Copy, Default)]
 #[non_exhaustive]
@@ -144,21 +149,37 @@ impl Pipeline {
 
     /// Makes events of `entries`.
     pub fn run(&self, entries: Vec<Entry>) -> Made {
+        let judged = entries.into_iter().map(|entry| {
+            let judgement = self.judge(&entry);
+            (entry, judgement)
+        });
+        self.make(judged)
+    }
+
+    /// Makes events of what was judged before, and reports what is bad.
+    pub(crate) fn make(&self, judged: impl IntoIterator<Item = (Entry, Judgement)>) -> Made {
         let mut made = Made::default();
-        for entry in entries {
-            if !self.filters.iter().all(|filter| filter(&entry)) {
-                made.filtered += 1;
-                continue;
-            }
-            match self.event(&entry) {
-                Ok(event) => made.events.push(event),
-                Err(why) => {
+        for (entry, judgement) in judged {
+            match judgement {
+                Judgement::Event(event) => made.events.push(event),
+                Judgement::Filtered => made.filtered += 1,
+                Judgement::Bad(why) => {
                     self.bad_events.report(&entry, &why);
                     made.bad += 1;
                 }
             }
         }
         made
+    }
+
+    pub(crate) fn judge(&self, entry: &Entry) -> Judgement {
+        if !self.filters.iter().all(|filter| filter(entry)) {
+            return Judgement::Filtered;
+        }
+        match self.event(entry) {
+            Ok(event) => Judgement::Event(event),
+            Err(why) => Judgement::Bad(why),
+        }
     }
 
     fn event(&self, entry: &Entry) -> Result<Event, BadEvent> {
@@ -190,97 +211,6 @@ fn idempotency_key(bucket: Bucket, key: &str) -> Result<EventId, InvalidInput> {
     let readable: String = readable.collect();
     EventId::new(format!("{bucket}/{readable}~{:032x}", hasher.finish128().as_u128()))
 }
-
-/// Pours closed buckets through a pipeline into a buffer.
-#[derive(Debug)]
-pub struct BucketSource {
-    buckets: Arc<dyn BucketStore>,
-    pipeline: Pipeline,
-    most: usize,
-}
-
-/// What was poured.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) struct Poured {
-    pub(crate) events: u64,
-    pub(crate) bad: u64,
-}
-
-impl BucketSource {
-    /// Reads `buckets`, up to 60 at a time: what the earlier exporter read per run. All of them are
-    /// in memory then.
-    pub fn new(buckets: Arc<dyn BucketStore>, pipeline: Pipeline) -> Self {
-        Self { buckets, pipeline, most: 60 }
-    }
-
-    /// Reads up to `most` buckets at a time.
-    #[must_use]
-    pub fn with_most(mut self, most: usize) -> Self {
-        self.most = most;
-        self
-    }
-
-    /// Where it reads.
-    pub fn buckets(&self) -> &Arc<dyn BucketStore> {
-        &self.buckets
-    }
-
-    /// Appends what is closed to `buffer`, then removes exactly that. Where a key is in several of
-    /// the buckets, the latest one counts.
-    ///
-    /// A crash in between leaves a bucket that is poured again: the same events, with the same ids.
-    pub(crate) async fn pour(
-        &self,
-        token: FencingToken,
-        buffer: &dyn EventBuffer,
-    ) -> Result<Fenced<Poured>, ServiceError> {
-        let closed = self.buckets.closed(self.most).await?;
-        let mut latest = BTreeMap::new();
-        for bucket in &closed {
-            for entry in self.buckets.read(*bucket).await? {
-                latest.insert(entry.key.clone(), entry);
-            }
-        }
-        let mut by_bucket: BTreeMap<Bucket, Vec<Entry>> = BTreeMap::new();
-        for entry in latest.into_values() {
-            by_bucket.entry(entry.bucket).or_default().push(entry);
-        }
-        let mut poured = Poured::default();
-        // One bucket after the other, so that little is repeated where there is no room for all. A
-        // key that was left out here is in a later bucket, which is still there.
-        for bucket in closed {
-            let made = self.pipeline.run(by_bucket.remove(&bucket).unwrap_or_default());
-            for events in made.events.chunks(EVENTS_PER_APPEND) {
-                match buffer.append(events).await? {
-                    Appended::Kept { .. } => (),
-                    Appended::Full | Appended::Stopped(_) => {
-                        self.stop().await?;
-                        return Ok(Fenced::Done(poured));
-                    }
-                }
-            }
-            if let Fenced::Stale { largest } = self.buckets.remove(token, &[bucket]).await? {
-                return Ok(Fenced::Stale { largest });
-            }
-            poured.events += made.events.len() as u64;
-            poured.bad += made.bad;
-        }
-        Ok(Fenced::Done(poured))
-    }
-
-    /// There is no room behind the buckets: nothing more is to be collected until there is.
-    async fn stop(&self) -> Result<(), ServiceError> {
-        let emergency = Intake::Stopped(StopCause::Emergency);
-        if self.buckets.set_intake(emergency).await? == Intake::Open {
-            warn!("the event buffer has no room: buckets take nothing in until they are drained");
-        } else {
-            info!("the event buffer has no room, and buckets take nothing in already");
-        }
-        Ok(())
-    }
-}
-
-const EVENTS_PER_APPEND: usize = 1000;
 
 #[cfg(test)]
 mod tests {

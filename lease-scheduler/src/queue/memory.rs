@@ -80,16 +80,25 @@ impl Jobs {
         self.hidden.remove(&(until, delivery.id))
     }
 
-    /// Puts what is due to the front: it has waited longest.
+    /// Puts what is due to the end: at the front, it would keep back what can be worked on.
     fn put_back_what_is_due(&mut self, now: Moment) {
         let later = self.hidden.split_off(&(now + Duration::from_nanos(1), JobId::new(0)));
         let due = std::mem::replace(&mut self.hidden, later);
-        for (_, id) in due.into_iter().rev() {
+        for (_, id) in due {
             if let Some(job) = self.bodies.get_mut(&id) {
                 job.hidden_until = None;
-                self.ready.push_front(id);
+                self.ready.push_back(id);
             }
         }
+    }
+
+    fn enqueue(&mut self, body: &str, enqueued: Moment) -> JobId {
+        self.last += 1;
+        let id = JobId::new(self.last);
+        let job = Job { body: body.to_owned(), enqueued, deliveries: 0, hidden_until: None };
+        self.bodies.insert(id, job);
+        self.ready.push_back(id);
+        id
     }
 
     fn take(&mut self, now: Moment, visibility: Duration) -> Option<Delivery> {
@@ -109,13 +118,19 @@ impl Jobs {
 #[async_trait]
 impl JobQueue for MemoryQueue {
     async fn enqueue(&self, body: &str) -> Result<JobId, ServiceError> {
-        let enqueued = self.clock.now();
+        let id = self.jobs().enqueue(body, self.clock.now());
+        self.changed.notify_one();
+        Ok(id)
+    }
+
+    async fn replace(&self, body: &str) -> Result<JobId, ServiceError> {
+        let now = self.clock.now();
         let jobs = &mut *self.jobs();
-        jobs.last += 1;
-        let id = JobId::new(jobs.last);
-        let job = Job { body: body.to_owned(), enqueued, deliveries: 0, hidden_until: None };
-        jobs.bodies.insert(id, job);
-        jobs.ready.push_back(id);
+        jobs.put_back_what_is_due(now);
+        for replaced in std::mem::take(&mut jobs.ready) {
+            jobs.bodies.remove(&replaced);
+        }
+        let id = jobs.enqueue(body, now);
         self.changed.notify_one();
         Ok(id)
     }

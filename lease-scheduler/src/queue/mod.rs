@@ -37,7 +37,18 @@ pub trait JobQueue: fmt::Debug + Send + Sync + 'static {
     /// Where the outcome is unknown: the job may be in the queue.
     async fn enqueue(&self, body: &str) -> Result<JobId, ServiceError>;
 
-    /// Takes the job that has waited longest; waits up to `patience` for one.
+    /// Puts a job with `body` into the queue in place of all that nobody has: those that wait, and
+    /// those whose worker's time is over. Whoever needs one job, however often it is asked for, has
+    /// one.
+    ///
+    /// # Errors
+    ///
+    /// Where the outcome is unknown: either the job is in the queue, or the others still are.
+    async fn replace(&self, body: &str) -> Result<JobId, ServiceError>;
+
+    /// Takes the job at the front; waits up to `patience` for one. A job that comes again, since it
+    /// was given back or its worker died, is at the end: one that nobody can work on yet does not
+    /// keep back the others.
     ///
     /// # Errors
     ///
@@ -148,6 +159,10 @@ impl Delivery {
 impl<T: JobQueue + ?Sized> JobQueue for Arc<T> {
     async fn enqueue(&self, body: &str) -> Result<JobId, ServiceError> {
         (**self).enqueue(body).await
+    }
+
+    async fn replace(&self, body: &str) -> Result<JobId, ServiceError> {
+        (**self).replace(body).await
     }
 
     async fn take(&self, patience: Duration) -> Result<Option<Delivery>, ServiceError> {

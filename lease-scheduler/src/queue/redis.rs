@@ -62,6 +62,11 @@ impl JobQueue for RedisQueue {
         Ok(JobId::new(id))
     }
 
+    async fn replace(&self, body: &str) -> Result<JobId, ServiceError> {
+        let id: u64 = self.run(&REPLACE, &[body.as_bytes()]).await?;
+        Ok(JobId::new(id))
+    }
+
     /// Asks every 100 ms, or sooner where `patience` is shorter.
     async fn take(&self, patience: Duration) -> Result<Option<Delivery>, ServiceError> {
         let asking = async {
@@ -92,11 +97,7 @@ impl JobQueue for RedisQueue {
     }
 
     async fn count(&self) -> Result<u64, ServiceError> {
-        let [ready, hidden, _] = &self.keys;
-        let mut both = redis::pipe();
-        both.atomic().cmd("LLEN").arg(ready).cmd("ZCARD").arg(hidden);
-        let (waiting, taken): (u64, u64) = self.link.pipeline(SERVICE, &both).await?;
-        Ok(waiting + taken)
+        self.run(&COUNT, &[]).await
     }
 
     fn visibility(&self) -> Duration {
@@ -109,8 +110,10 @@ fn millis(length: Duration) -> String {
 }
 
 script!(ENQUEUE "scripts/enqueue.lua");
+script!(REPLACE "scripts/replace.lua");
 script!(TAKE "scripts/take.lua");
 script!(HIDE "scripts/hide.lua");
+script!(COUNT "scripts/count.lua");
 script!(FINISH "scripts/finish.lua");
 
 const SERVICE: &str = "job queue";

@@ -107,11 +107,11 @@ impl fmt::Debug for RedisLink {
     }
 }
 
-/// A script's text, with its hash.
+/// A script's text, from a file or several, with its hash.
 macro_rules! script {
-    ($constant:ident $file:literal) => {
+    ($constant:ident $($file:literal)+) => {
         static $constant: std::sync::LazyLock<redis::Script> =
-            std::sync::LazyLock::new(|| redis::Script::new(include_str!($file)));
+            std::sync::LazyLock::new(|| redis::Script::new(concat!($(include_str!($file)),+)));
     };
 }
 pub(crate) use script;

@@ -88,6 +88,27 @@ fn a_job_of_each_half_hour_runs_each_half_hour_whatever_clocks_do() {
 }
 
 #[test]
+fn a_day_that_is_left_out_has_no_night_and_ends_no_schedule() {
+    // Samoa went from 29 December 2011 to the 31st.
+    let nightly = Schedule::cron("30 2 * * *", "Pacific/Apia").unwrap();
+    let zone = TimeZone::get("Pacific/Apia").unwrap();
+    let nights: Vec<_> = ticks(&nightly, "2011-12-28T22:00:00Z", "2012-01-01T10:00:00Z")
+        .into_iter()
+        .map(|tick| tick.to_zoned(zone.clone()).strftime("%d %H:%M").to_string())
+        .collect();
+
+    assert_eq!(nights, ["29 02:30", "31 02:30", "01 02:30"]);
+    // From within the day before, and from whenever else.
+    for expression in ["* * * * *", "30 2 * * *", "*/15 * * * *", "0 */2 * * *", "0 0 30 12 *"] {
+        let schedule = Schedule::cron(expression, "Pacific/Apia").unwrap();
+        for hours in 0..72 {
+            let from = at("2011-12-28T22:00:00Z") + SignedDuration::from_hours(hours);
+            assert!(schedule.next(from).is_some(), "{expression} after {from}");
+        }
+    }
+}
+
+#[test]
 fn seconds_years_names_and_last_days_are_understood() {
     let first = |expression| berlin(expression).next(at("2026-11-21T00:00:00Z")).unwrap();
 

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use lease_core::conformance::Fault;
+use lease_core::conformance::{Call, Fault};
 use lease_scheduler::{Ending, Job, Schedule};
 use tokio::time::sleep;
 
@@ -101,4 +101,24 @@ async fn a_tick_whose_body_broke_off_is_begun_again_where_that_was_chosen() {
     assert_eq!(begun, [("a", 1), ("b", 2)]);
     assert_eq!(bodies[0].scheduled, bodies[1].scheduled);
     assert!(bodies[0].token < bodies[1].token);
+}
+
+/// Nobody else could run the tick any more.
+#[tokio::test(start_paused = true)]
+async fn a_mark_whose_answers_were_all_lost_is_found_and_its_body_begins() {
+    let world = World::new();
+    let job = Job::new(key("job"), world.log.body("a", secs(5))).on(each_minute());
+    let machine = world.start("a", [job]);
+    world.until("2026-11-21T00:00:30Z").await;
+    for _ in 0..3 {
+        machine.way.next(Call::Write, Fault::LoseReply);
+    }
+
+    world.until("2026-11-21T00:01:30Z").await;
+
+    assert_eq!(
+        world.log.ticks().into_iter().collect::<Vec<_>>(),
+        [(at("2026-11-21T00:01:00Z"), 1)]
+    );
+    assert_eq!(machine.told.words(), ["finished"]);
 }

@@ -273,3 +273,44 @@ async fn two_jobs_of_one_name_and_lengths_out_of_range_are_refused() {
     assert!(job().at_least(secs(8 * 86_400)).is_err());
     assert!(job().missed(Missed::SkipAfter(secs(0))).is_err());
 }
+
+/// It was the first to see the job, and wrote down when that was by its clock.
+#[tokio::test(start_paused = true)]
+async fn a_clock_that_is_ahead_marks_no_tick_that_nobody_has_run() {
+    let world = World::new();
+    let moment = at("2026-11-21T05:30:00Z");
+    let job = |by| Job::new(key("job"), world.log.body(by, secs(1))).on(Schedule::once(moment));
+    world.until("2026-11-21T05:00:00Z").await;
+    let _ahead = world.start_ahead("ahead", SignedDuration::from_hours(1), [job("ahead")]);
+    sleep(secs(10)).await;
+    let _right = world.start("right", [job("right")]);
+
+    world.until("2026-11-21T08:00:00Z").await;
+
+    assert_eq!(world.log.ticks().into_iter().collect::<Vec<_>>(), [(moment, 1)]);
+    assert_eq!(world.log.bodies()[0].by, "right");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_switched_on_while_a_tick_is_due_runs_it_and_not_later() {
+    let world = World::new();
+    let switch = || {
+        let locker = Locker::new(world.store.clone());
+        TableSwitch::new(key("switch"), &locker, world.store.clone())
+    };
+    let job = Job::new(key("job"), world.log.body("a", secs(1))).on(cron("0 * * * *"));
+    let job = job.missed(Missed::SkipAfter(secs(600))).unwrap().with_switch(switch());
+    let _machine = world.start("a", [job]);
+
+    world.until("2026-11-21T01:03:00Z").await;
+    assert_eq!(world.log.count(), 0);
+    switch().turn_on().await.unwrap();
+    world.until("2026-11-21T01:05:00Z").await;
+    assert_eq!(world.log.ticks().into_keys().collect::<Vec<_>>(), [at("2026-11-21T01:00:00Z")]);
+
+    switch().turn_off().await.unwrap();
+    world.until("2026-11-21T02:11:00Z").await;
+    switch().turn_on().await.unwrap();
+    world.until("2026-11-21T02:59:00Z").await;
+    assert_eq!(world.log.count(), 1, "it is skipped after ten minutes");
+}

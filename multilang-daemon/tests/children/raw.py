@@ -3,8 +3,10 @@
 TROUBLE says how, for the shard that ends in TROUBLED; TROUBLE_FILE is made at the first time.
 """
 import base64
+import fcntl
 import json
 import os
+import select
 import sys
 import time
 
@@ -16,6 +18,10 @@ last = None
 # As a child of the first years: asks for checkpoints when it has answered, and says `shutdown` to
 # every end.
 OLD = "OLD" in os.environ
+# As a child of the first generation: knows no ends but `shutdown`, and tells one number.
+FIRST = "FIRST" in os.environ
+# Beyond every record.
+TOO_MUCH = "9" * 56
 
 
 def note(*words):
@@ -28,8 +34,15 @@ def say(**message):
     OUT.flush()
 
 
+def ask(sequence=None, sub=None):
+    if FIRST:
+        say(action="checkpoint", checkpoint=sequence)
+    else:
+        say(action="checkpoint", sequenceNumber=sequence, subSequenceNumber=sub)
+
+
 def checkpoint(sequence=None, sub=None):
-    say(action="checkpoint", sequenceNumber=sequence, subSequenceNumber=sub)
+    ask(sequence, sub)
     replied(json.loads(sys.stdin.readline()))
 
 
@@ -79,11 +92,53 @@ def misbehave():
     if trouble("starts another"):
         os.system("sleep 600 & echo $! > " + os.environ["TROUBLE_FILE"])
         os._exit(4)
+    if trouble("asks on and on"):
+        ask_on_and_on()
+    if trouble("reads no reply"):
+        ask_more_than_stdin_holds()
+    if trouble("asks for too much"):
+        for _ in range(100):
+            checkpoint(TOO_MUCH)
+
+
+def misbehave_later():
+    """After the answer to a batch."""
+    if trouble("asks on and on afterwards"):
+        ask_on_and_on()
+    if trouble("reads no reply afterwards"):
+        ask_more_than_stdin_holds()
+    if trouble("asks late"):
+        # The next batch is on its way, and does not fit into the pipe. What is printed does not
+        # either: so all that was said before it has been heard when this is done.
+        select.select([sys.stdin], [], [])
+        ask()
+        OUT.write((b"x" * 1023 + b"\n") * 256)
+        OUT.flush()
+        sys.stdin.readline()
+        replied(json.loads(sys.stdin.readline()))
+        os._exit(5)
+
+
+def ask_on_and_on():
+    while True:
+        ask(TOO_MUCH)
+
+
+def ask_more_than_stdin_holds():
+    reply = {"sequenceNumber": TOO_MUCH, "subSequenceNumber": None}
+    reply = {"action": "checkpoint", **reply, "error": "IllegalArgumentException"}
+    reply = json.dumps(reply, separators=(",", ":")) + "\n"
+    for _ in range(fcntl.fcntl(0, fcntl.F_GETPIPE_SZ) // len(reply) + 20):
+        ask(TOO_MUCH)
+    time.sleep(600)
 
 
 for line in sys.stdin:
     message = json.loads(line)
     action = message["action"]
+    if FIRST and action in ("shutdownRequested", "leaseLost", "shardEnded"):
+        note("unknown", action)
+        sys.exit(6)
     if action == "initialize":
         shard = message["shardId"]
         note("begun", message["sequenceNumber"])
@@ -108,8 +163,15 @@ for line in sys.stdin:
         note("ended")
     elif action == "leaseLost":
         note("lost")
+    elif action == "shutdown" and message["reason"] == "TERMINATE":
+        checkpoint()
+        note("ended")
+    elif action == "shutdown":
+        note("lost")
     ends = action in ("shutdownRequested", "leaseLost", "shardEnded")
     say(action="status", responseFor="shutdown" if OLD and ends else action)
+    if action == "processRecords":
+        misbehave_later()
     if OLD and action == "processRecords":
         say(action="checkpoint", sequenceNumber=last)
 note("gone")

@@ -1,5 +1,7 @@
 //! Processors on the clients of other languages, as they are.
 
+use std::collections::BTreeSet;
+
 use lease_tests::tools::tool;
 use rustix::process::Signal;
 
@@ -44,6 +46,37 @@ async fn processors_of_an_older_generation_read_everything_in_order_whoever_dies
 
     let at_ends = notes.of("requested").len() + notes.of("ended").len();
     assert!(notes.of("checkpoint").len() > at_ends, "those between were not answered\n{notes}");
+}
+
+/// They end where they are told anything that they do not know.
+#[tokio::test(flavor = "multi_thread")]
+async fn processors_of_the_first_generation_are_told_of_ends_in_their_own_words() {
+    let Some(command) = raw() else { return };
+    let place = Place::of_shards(2, command).await.with_variable("FIRST", "1");
+    let producer = place.stream.produce();
+    let daemon = place.start("one");
+    let are_known = |notes: &Notes, readers| {
+        let known: BTreeSet<_> = notes.of("checkpoint").iter().map(|note| note.child).collect();
+        notes.readers().len() == readers
+            && notes.readers().values().all(|child| known.contains(child))
+    };
+    let both = |notes: &Notes| are_known(notes, 2);
+    place.until("both have asked for a checkpoint", &[&daemon], both).await;
+    let shard = place.stream.open_shards().await.remove(0);
+    place.stream.split(&shard).await;
+
+    producer.has_put_more(100).await;
+    let all = |notes: &Notes| notes.of("ended").len() == 1 && are_known(notes, 4);
+    place.until("one is read to its end, and what it became", &[&daemon], all).await;
+    let put = producer.end().await;
+    let total: usize = put.values().sum();
+    place.until("all is read", &[&daemon], |notes| notes.distinct() >= total).await;
+    daemon.stop().await;
+
+    let notes = place.notes();
+    notes.are_right(&put, &place.stream.shards().await);
+    assert_eq!(notes.of("lost").len(), 3, "{notes}");
+    assert!(notes.of("unknown").is_empty(), "{notes}");
 }
 
 async fn everything_is_read_in_order_whoever_dies(place: Place) -> Notes {

@@ -36,6 +36,22 @@ async fn a_table_of_kcl_3_is_gone_on_with_and_left_as_one() {
     is_gone_on_with_and_left(&row).await;
 }
 
+/// The properties are all that its user has to correct.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_table_of_another_program_is_refused_with_the_property_that_names_it() {
+    let place = Place::of_shards(1, "sh").await;
+    create_table(&place, "orderId").await;
+
+    let mut daemon = place.start("one");
+    daemon.ended().await;
+
+    let log = daemon.log();
+    for told in ["tableName = shop", "has the key (orderId S HASH)", "so correct the name"] {
+        assert!(log.contains(told), "{told:?} is not in\n{log}");
+    }
+    assert!(!log.contains('`'), "code is named to who has none\n{log}");
+}
+
 /// Each shard was read to the middle; `beside` is on all rows.
 async fn is_gone_on_with_and_left(beside: &[(&str, AttributeValue)]) {
     let Some(command) = raw() else { return };
@@ -103,12 +119,7 @@ async fn leave_behind(
     beside: &[(&str, AttributeValue)],
 ) -> BTreeMap<String, SequenceNumber> {
     let client = place.dynamodb();
-    let attribute = AttributeDefinition::builder().attribute_name("leaseKey");
-    let attribute = attribute.attribute_type(ScalarAttributeType::S).build().unwrap();
-    let key = KeySchemaElement::builder().attribute_name("leaseKey").key_type(KeyType::Hash);
-    let request = client.create_table().table_name("shop").billing_mode(BillingMode::PayPerRequest);
-    let request = request.attribute_definitions(attribute).key_schema(key.build().unwrap());
-    request.send().await.unwrap();
+    create_table(place, "leaseKey").await;
     let mut checkpoints = BTreeMap::new();
     let records = records(place).await;
     for (index, shard) in place.stream.open_shards().await.into_iter().enumerate() {
@@ -132,6 +143,16 @@ async fn leave_behind(
         checkpoints.insert(shard.id.to_string(), checkpoint);
     }
     checkpoints
+}
+
+async fn create_table(place: &Place, key: &str) {
+    let client = place.dynamodb();
+    let attribute = AttributeDefinition::builder().attribute_name(key);
+    let attribute = attribute.attribute_type(ScalarAttributeType::S).build().unwrap();
+    let key = KeySchemaElement::builder().attribute_name(key).key_type(KeyType::Hash);
+    let request = client.create_table().table_name("shop").billing_mode(BillingMode::PayPerRequest);
+    let request = request.attribute_definitions(attribute).key_schema(key.build().unwrap());
+    request.send().await.unwrap();
 }
 
 /// The sequence numbers of all records, by their shard.

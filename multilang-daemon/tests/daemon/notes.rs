@@ -129,6 +129,11 @@ impl Note {
         self.words[0].parse().unwrap()
     }
 
+    /// Of a record.
+    pub(crate) fn partition_key(&self) -> &str {
+        &self.words[1]
+    }
+
     /// When it was noted, in milliseconds since 1970, where the child tells that.
     pub(crate) fn time(&self) -> i64 {
         self.words[0].parse().unwrap()

@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use lease_tests::dynamodb;
 use lease_tests::tools::tool;
+use lease_tests::{dynamodb, kinesis};
 use tokio::time::sleep;
 
 use crate::daemon::Daemon;
@@ -87,6 +87,13 @@ impl Place {
         let file = self.properties(name);
         let arguments = ["--properties-file".to_owned(), file.display().to_string()];
         Daemon::start(BINARY, &arguments, self.environment())
+    }
+
+    /// Puts one record of so many bytes.
+    pub(crate) async fn put(&self, partition_key: &str, bytes: usize) {
+        let client = kinesis::client_of(self.stream.address());
+        let request = client.put_record().stream_name("orders").partition_key(partition_key);
+        request.data("x".repeat(bytes).into_bytes().into()).send().await.unwrap();
     }
 
     pub(crate) fn dynamodb(&self) -> aws_sdk_dynamodb::Client {

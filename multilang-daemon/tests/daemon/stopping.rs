@@ -1,9 +1,15 @@
 //! How a daemon ends.
 
-use rustix::process::Signal;
+use std::time::Duration;
 
-use crate::daemon::is_there;
-use crate::place::{Place, raw};
+use lease_tests::tools::tool;
+use rustix::process::Signal;
+use tokio::net::TcpListener;
+use tokio::time::timeout;
+
+use crate::daemon::{Daemon, is_there};
+use crate::notes::Notes;
+use crate::place::{BINARY, Place, raw};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn after_a_stop_in_good_order_nothing_is_read_twice_and_no_child_is_left() {
@@ -56,12 +62,74 @@ async fn a_second_signal_ends_it_at_once_and_its_children_with_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn it_stops_at_once_while_its_tables_are_out_of_reach() {
+    let Some(command) = raw() else { return };
+    // Takes connections, and answers nothing.
+    let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let endpoint = format!("dynamoDBEndpoint = http://{}", silent.local_addr().unwrap());
+    let place = Place::of_shards(1, command).await.with(&endpoint);
+    let mut daemon = place.start("one");
+    let _connection = silent.accept().await.unwrap();
+
+    daemon.signal(Signal::TERM);
+
+    let ended = timeout(Duration::from_secs(2), daemon.ended()).await;
+    let ended = ended.unwrap_or_else(|_elapsed| panic!("not in time\n{}", daemon.log()));
+    assert!(ended.success(), "{}", daemon.log());
+    assert!(daemon.log().contains("nothing has begun"), "{}", daemon.log());
+}
+
+/// Starts a daemon that does at a SIGHUP what this says, unless it says something itself.
+fn start_with_hang_ups(place: &Place, disposition: &str) -> Option<Daemon> {
+    let python = tool("python3", &[])?;
+    let program = "import os, signal, sys\n\
+         signal.signal(signal.SIGHUP, getattr(signal, sys.argv[1]))\n\
+         os.execv(sys.argv[2], sys.argv[2:])";
+    let file = place.properties("one").display().to_string();
+    let arguments = ["-c", program, disposition, BINARY, "-p", &file].map(str::to_owned);
+    Some(Daemon::start(python, &arguments, place.environment()))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_terminal_that_is_closed_stops_it_in_good_order() {
+    let Some(command) = raw() else { return };
+    let place = Place::of_shards(2, command).await;
+    let Some(mut daemon) = start_with_hang_ups(&place, "SIG_DFL") else { return };
+    place.until("both begin", &[&daemon], |notes| notes.readers().len() == 2).await;
+
+    daemon.signal(Signal::HUP);
+
+    assert!(daemon.ended().await.success(), "{}", daemon.log());
+    let notes = place.notes();
+    assert_eq!(notes.of("requested").len(), 2, "{notes}");
+    assert!(!notes.children().into_iter().any(is_there));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn it_outlives_its_terminal_where_it_was_started_to() {
+    let Some(command) = raw() else { return };
+    let place = Place::of_shards(2, command).await;
+    let Some(daemon) = start_with_hang_ups(&place, "SIG_IGN") else { return };
+    place.until("both begin", &[&daemon], |notes| notes.readers().len() == 2).await;
+
+    daemon.signal(Signal::HUP);
+
+    let producer = place.stream.produce();
+    producer.has_put_more(20).await;
+    let put = producer.end().await;
+    let total: usize = put.values().sum();
+    let is_read = |notes: &Notes| notes.distinct() >= total;
+    place.until("it reads on", &[&daemon], is_read).await;
+    daemon.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_child_that_does_not_stop_is_killed_when_the_grace_time_is_over() {
     let Some(command) = raw() else { return };
     let place = Place::of_shards(2, command).await.with_variable("TROUBLE", "hangs");
     let trouble = place.folder.join("trouble").display().to_string();
     let place = place.with_variable("TROUBLED", "0").with_variable("TROUBLE_FILE", trouble);
-    let place = place.with("shutdownGraceMillis = 500");
+    let place = place.with("shutdownGraceMillis = 3000");
     let producer = place.stream.produce();
     let mut daemon = place.start("one");
     place.until("one hangs", &[&daemon], |notes| !notes.of("trouble").is_empty()).await;
@@ -69,7 +137,10 @@ async fn a_child_that_does_not_stop_is_killed_when_the_grace_time_is_over() {
 
     daemon.signal(Signal::TERM);
 
-    assert!(daemon.ended().await.success(), "{}", daemon.log());
+    // A second is for the machine, which has much else to do.
+    let ended = timeout(Duration::from_secs(4), daemon.ended()).await;
+    let ended = ended.unwrap_or_else(|_elapsed| panic!("not in time\n{}", daemon.log()));
+    assert!(ended.success(), "{}", daemon.log());
     assert!(!place.notes().children().into_iter().any(is_there));
     assert_eq!(place.notes().of("requested").len(), 1, "the other one was asked");
 }

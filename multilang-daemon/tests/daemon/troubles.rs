@@ -1,5 +1,7 @@
 //! Children that break the protocol: the others do not notice.
 
+use aws_sdk_dynamodb::types::AttributeValue;
+
 use crate::daemon::is_there;
 use crate::notes::Notes;
 use crate::place::{Place, raw};
@@ -68,6 +70,82 @@ async fn a_child_that_closes_its_stdout_is_replaced() {
 async fn a_child_that_answers_wrongly_is_replaced() {
     let Some((_, log)) = trouble("answers wrongly", 1, "").await else { return };
     has(&log, "child was told to processRecords, and answered for Some(\"initialize\")");
+}
+
+/// Each asks for more checkpoints than there is room for their replies.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_child_that_talks_on_and_does_not_read_is_replaced() {
+    for which in ["asks on and on", "asks on and on afterwards"] {
+        let Some((_, log)) = trouble(which, 1, "").await else { return };
+        has(&log, "child said 64 things more, and did not read what it was told");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_child_that_does_not_read_the_reply_to_a_checkpoint_is_killed_after_its_time() {
+    for which in ["reads no reply", "reads no reply afterwards"] {
+        let Some((_, log)) = trouble(which, 1, "timeoutInSeconds = 2").await else { return };
+        has(&log, "child did not read what it was told within 2s");
+    }
+}
+
+/// Without a limit, it has all the time that it likes while its shard is its own.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_child_that_reads_nothing_any_more_is_killed_once_its_shard_is_lost() {
+    let Some(command) = raw() else { return };
+    let place = Place::of_shards(1, command).await;
+    let file = place.folder.join("trouble").display().to_string();
+    let place = place.with_variable("TROUBLE", "reads no reply afterwards");
+    let place = place.with_variable("TROUBLED", "0").with_variable("TROUBLE_FILE", file);
+    let daemon = place.start("one");
+    place.put("small", 1).await;
+    let in_trouble = |notes: &Notes| !notes.of("trouble").is_empty();
+    let notes = place.until("the trouble comes", &[&daemon], in_trouble).await;
+
+    let shard = AttributeValue::S(notes.of("trouble")[0].shard.clone());
+    let row = place.dynamodb().delete_item().table_name("shop").key("leaseKey", shard);
+    row.send().await.unwrap();
+
+    daemon.until_logged("child did not read what it was told within 5s").await;
+    let child = notes.of("trouble")[0].child;
+    daemon.until("the child is gone", || !is_there(child)).await;
+    daemon.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn checkpoints_that_are_refused_again_and_again_are_told_some_times() {
+    let Some((place, log)) = trouble("asks for too much", 0, "").await else { return };
+    assert_eq!(place.notes().of("refused").len(), 100, "{}", place.notes());
+    let told = log.lines().filter(|line| line.contains("WARN")).count();
+    assert!((1..20).contains(&told), "{told} times\n{log}");
+    has(&log, "checkpoints of a child were not kept");
+    has(&log, "checkpoints=100");
+}
+
+/// Its checkpoint names no record: it means those that it has read.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_late_checkpoint_does_not_cover_a_batch_that_is_on_its_way() {
+    let Some(command) = raw() else { return };
+    let place = Place::of_shards(1, command).await.with("maxRecords = 1");
+    let file = place.folder.join("trouble").display().to_string();
+    let place = place.with_variable("TROUBLE", "asks late").with_variable("TROUBLED", "0");
+    let place = place.with_variable("TROUBLE_FILE", file);
+    let daemon = place.start("one");
+    place.put("small", 1).await;
+    place.until("it asks late", &[&daemon], |notes| !notes.of("trouble").is_empty()).await;
+
+    place.put("large", 300_000).await;
+    let is_answered = |notes: &Notes| notes.of("checkpoint").len() > 1;
+    place.until("that is answered", &[&daemon], is_answered).await;
+    place.put("last", 1).await;
+    let is_read =
+        |notes: &Notes| notes.of("record").iter().any(|note| note.partition_key() == "last");
+    let notes = place.until("another goes on", &[&daemon], is_read).await;
+
+    let keys: Vec<_> =
+        notes.of("record").iter().map(|note| note.partition_key().to_owned()).collect();
+    assert_eq!(keys, ["small", "large", "last"], "{notes}");
+    daemon.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -98,21 +98,38 @@ fn a_program_that_nobody_may_run_is_told_before_anything_is_begun() {
 
 #[test]
 fn where_there_are_no_credentials_that_is_what_is_told() {
-    let file = written(
-        "executableName = sh\napplicationName = a\nstreamName = b\nregionName = us-east-1\n\
-         AwsCredentialsProvider = DefaultCredentialsProvider\n\
-         kinesisEndpoint = http://127.0.0.1:9\ndynamoDBEndpoint = http://127.0.0.1:9\n",
+    let told = without_credentials("DefaultCredentialsProvider", &[]);
+
+    let last = told.lines().last().unwrap();
+    assert!(last.contains("set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"), "{told}");
+}
+
+#[test]
+fn a_command_in_a_profile_gives_credentials() {
+    let config = written(
+        "[profile clicks]\ncredential_process = printf '{\"Version\": 1, \
+         \"AccessKeyId\": \"key\", \"SecretAccessKey\": \"secret\"}'\n",
     );
+    let profile = [("AWS_CONFIG_FILE", &*config), ("AWS_PROFILE", "clicks")];
+
+    let told = without_credentials("ProfileCredentialsProvider", &profile);
+
+    assert!(told.contains("not reached") && !told.contains("no credentials"), "{told}");
+}
+
+/// What is told in an environment that has no credentials, but for what `variables` say.
+fn without_credentials(provider: &str, variables: &[(&str, &str)]) -> String {
+    let file = written(&format!(
+        "executableName = sh\napplicationName = a\nstreamName = b\nregionName = us-east-1\n\
+         AwsCredentialsProvider = {provider}\n\
+         kinesisEndpoint = http://127.0.0.1:9\ndynamoDBEndpoint = http://127.0.0.1:9\n"
+    ));
     let mut command = Command::new(BINARY);
     command.env_clear().envs([("AWS_EC2_METADATA_DISABLED", "true"), ("HOME", "/nowhere")]);
     command.env("PATH", std::env::var_os("PATH").unwrap());
-
-    let output = command.args(["-p", &file]).output().unwrap();
-
-    let told = String::from_utf8(output.stderr).unwrap();
+    let output = command.envs(variables.iter().copied()).args(["-p", &file]).output().unwrap();
     assert_eq!(output.status.code(), Some(1));
-    let last = told.lines().last().unwrap();
-    assert!(last.contains("set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"), "{told}");
+    String::from_utf8(output.stderr).unwrap()
 }
 
 #[test]
@@ -125,5 +142,6 @@ fn where_no_tables_are_to_be_had_it_is_told_which_place_was_asked() {
 
     assert_eq!(output.status.code(), Some(1));
     assert!(told.contains("dynamoDBEndpoint = http://127.0.0.1:9"), "{told}");
+    assert!(told.contains("tableName = a and a-workers"), "{told}");
     assert!(told.contains("not reached"), "{told}");
 }

@@ -273,7 +273,7 @@ where
         let mut failures = 0;
         loop {
             if let Some(last) = batch.last() {
-                self.checkpointer.deliver(Position::Record(last.clone()));
+                self.checkpointer.deliver(last.clone());
             }
             let work = self.processor.process_records(&batch, &self.checkpointer);
             let shard = &self.context.shard;
@@ -350,7 +350,7 @@ where
 
     /// All of a closed shard was worked on: its end is to be checkpointed.
     async fn shard_ended(&mut self, said: Action) -> Result<Ended, ChildError> {
-        self.checkpointer.deliver(Position::ShardEnd);
+        self.checkpointer.deliver_end();
         let (mut failures, mut is_told) = (0, false);
         loop {
             let (processor, checkpointer) = (&mut self.processor, &self.checkpointer);

@@ -34,8 +34,9 @@ impl Children {
         Self { settings, tasks: TaskTracker::new(), failed: CancellationToken::new() }
     }
 
-    /// Kills a child that takes longer than `limit` to answer: from what it is told, and from each
-    /// checkpoint on. Without this, it may take as long as it likes, as in Amazon's daemon.
+    /// Kills a child that takes longer than `limit` to read what it is told, or then to answer: from
+    /// each action, and from the reply to each checkpoint on. Without this, it may take as long as it
+    /// likes, as in Amazon's daemon; but not go on talking, and read nothing meanwhile.
     #[must_use]
     pub fn with_answer_limit(mut self, limit: Duration) -> Self {
         self.settings.answer_limit = Some(limit);
@@ -43,7 +44,7 @@ impl Children {
     }
 
     /// Gives a child `farewell` to come to an end: once its lease is lost, to finish what it is
-    /// doing; then to answer that it knows of that; then to exit. By default 5 s each.
+    /// doing, or to read what it has not read; then to answer that it knows of that; then to exit. By default 5 s each.
     #[must_use]
     pub fn with_farewell(mut self, farewell: Duration) -> Self {
         self.settings.farewell = farewell;

@@ -1,48 +1,35 @@
 //! What a child is told, and what it says: one thing at a time, from its start to its end.
 
-use std::collections::VecDeque;
 use std::error::Error;
 use std::future::Future;
 use std::io;
-use std::pin::pin;
 use std::time::Duration;
 
-use tokio::process::{ChildStdin, ChildStdout};
 use tokio::select;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
-use tokio::time::{Instant, sleep, sleep_until, timeout};
+use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 
 use super::children::{Children, Settings};
 use super::failure::ChildFailure;
-use super::noise::Noise;
-use super::process::{Pipes, Process};
+use super::pipe::Pipe;
+use super::progress::Progress;
+use super::repeats::{Repeats, Telling};
 use super::stderr::drain;
 use crate::checkpoint::Checkpointer;
-use crate::multilang::{
-    Action, Asked, ErrorName, FromChild, LONGEST_FROM_CHILD, Line, LineReader, LineWriter, Reply,
-    ToChild,
-};
-use crate::position::{Position, RecordNumber};
+use crate::multilang::{Action, FromChild, Generation, ToChild};
 use crate::shard::ShardId;
-use crate::time::now;
 
-/// Owns a child, and both of its pipes.
+/// Talks with one child, which ends with this.
 pub(super) struct Conversation {
     shard: ShardId,
     settings: Settings,
-    process: Process,
-    /// `None` once it was closed: the child then reads the end.
-    stdin: Option<LineWriter<ChildStdin>>,
-    stdout: LineReader<ChildStdout>,
-    noise: Noise,
-    /// Of what the child was told last.
-    checkpointer: Option<Checkpointer>,
-    /// The last record that the child was given.
-    delivered: Option<RecordNumber>,
-    at_the_end: bool,
+    pipe: Pipe,
+    progress: Progress,
+    /// Answers of the child to nothing.
+    unasked: Repeats,
     /// Whether the child is to be told that its lease is lost, before it is left alone.
     owes_the_end: bool,
     abandoned: CancellationToken,
@@ -54,6 +41,8 @@ pub(super) struct Request {
     pub(super) message: ToChild,
     /// For the checkpoints that the child asks for meanwhile.
     pub(super) checkpointer: Option<Checkpointer>,
+    /// For the child to read what it is told, and again to answer; `None` where it has all the time
+    /// that it likes.
     pub(super) limit: Option<Duration>,
     pub(super) done: oneshot::Sender<Result<(), ChildFailure>>,
 }
@@ -66,22 +55,17 @@ impl Conversation {
         abandoned: CancellationToken,
     ) -> Result<(Self, impl Future<Output = ()> + Send + use<>), ChildFailure> {
         let settings = children.settings.clone();
-        let started = Process::start(&settings.command);
-        let (process, Pipes { stdin, stdout, stderr }) = started.map_err(|source| {
+        let (pipe, stderr) = Pipe::start(shard, &settings.command).map_err(|source| {
             children.failed.cancel();
             ChildFailure::NotStarted { command: settings.command.to_string(), source }
         })?;
-        info!(%shard, pid = process.id(), "child started");
+        info!(%shard, pid = pipe.child(), "child started");
         let conversation = Self {
             shard: shard.clone(),
             settings,
-            process,
-            stdin: Some(LineWriter::of_daemon(stdin)),
-            stdout: LineReader::new(stdout, LONGEST_FROM_CHILD),
-            noise: Noise::new(shard.clone()),
-            checkpointer: None,
-            delivered: None,
-            at_the_end: false,
+            pipe,
+            progress: Progress::new(shard.clone()),
+            unasked: Repeats::default(),
             owes_the_end: false,
             abandoned,
             failed: children.failed.clone(),
@@ -97,14 +81,13 @@ impl Conversation {
     ) {
         loop {
             select! {
-                // What is to be done first: while a child is told nothing, it says nothing.
+                // What is to be done first: a child that has very much to say does not put it off.
                 biased;
                 request = requests.recv() => {
                     let Some(Request { message, checkpointer, limit, done }) = request else {
                         break self.take_leave().await;
                     };
-                    self.checkpointer = checkpointer;
-                    let performed = self.perform(&message, limit).await;
+                    let performed = self.perform(&message, checkpointer, limit).await;
                     let has_failed = performed.is_err();
                     let performed = match performed {
                         Ok(()) => Ok(()),
@@ -116,7 +99,7 @@ impl Conversation {
                         break;
                     }
                 }
-                said = hear_or_end(&mut self.stdout, &mut self.noise, &mut self.process) => {
+                said = self.pipe.hear() => {
                     if let Err(failure) = self.hear_unasked(said).await {
                         let failure = self.fail(failure, None).await;
                         if let Some(request) = requests.recv().await {
@@ -135,53 +118,60 @@ impl Conversation {
         debug!(shard = %self.shard, "child is gone");
     }
 
-    /// Tells the child `message`, and waits until it says that it is done. `limit` begins anew with
-    /// each checkpoint.
+    /// Tells the child `message`, and waits until it says that it is done, or nobody waits for its
+    /// work any more. `limit` begins anew with each checkpoint.
     async fn perform(
         &mut self,
         message: &ToChild,
+        checkpointer: Option<Checkpointer>,
         limit: Option<Duration>,
     ) -> Result<(), ChildFailure> {
         let Some(action) = message.action() else { return Ok(()) };
-        self.note(message);
-        let (abandoned, farewell) = (self.abandoned.clone(), self.settings.farewell);
-        let mut is_abandoned = pin!(async move {
-            abandoned.cancelled().await;
-            sleep(farewell).await;
-        });
-        let too_slow = |limit: Option<Duration>| {
-            Err(ChildFailure::TooSlow { action, limit: limit.unwrap_or(farewell) })
-        };
-        let mut deadline = limit.map(|limit| now() + limit);
-        let mut early = VecDeque::new();
-        {
-            let text = message.encode(self.noise.generation);
-            let Some(stdin) = &mut self.stdin else { return Err(ChildFailure::Before) };
-            let mut write = pin!(stdin.write(&text));
-            loop {
-                select! {
-                    biased;
-                    () = until(deadline) => return too_slow(limit),
-                    () = &mut is_abandoned => return too_slow(None),
-                    written = &mut write => break written.map_err(ChildFailure::Pipe)?,
-                    // A child that writes before it reads would wait for us, and we for it.
-                    said = hear_or_end(&mut self.stdout, &mut self.noise, &mut self.process),
-                        if early.len() < MOST_EARLY => early.push_back(said?),
-                }
-            }
+        // The first generation has no word for that: it is told of the loss of its lease.
+        let has_word = self.pipe.generation() > Generation::G0;
+        if action == Action::ShutdownRequested && !has_word {
+            return Ok(());
         }
+        let farewell = self.settings.farewell;
+        let given_up = given_up(self.abandoned.clone(), farewell);
+        select! {
+            biased;
+            () = given_up => Err(ChildFailure::TooSlow { action, limit: farewell }),
+            performed = self.talk(message, action, checkpointer, limit) => performed,
+        }
+    }
+
+    async fn talk(
+        &mut self,
+        message: &ToChild,
+        action: Action,
+        checkpointer: Option<Checkpointer>,
+        limit: Option<Duration>,
+    ) -> Result<(), ChildFailure> {
+        // A child that asks for a checkpoint late, and says of nothing in particular, means what it
+        // has read. What it says before all of `message` is written, it says without having read
+        // that: so it is answered first, and what `message` brings is not the child's before then.
+        for _ in 0..MOST_LATE {
+            let Some(said) = self.pipe.hear_now().await? else { break };
+            self.answer(said, limit).await?;
+        }
+        self.pipe.write(message, limit).await?;
+        for said in self.pipe.take_heard() {
+            self.answer(said, limit).await?;
+        }
+        self.progress.told(message, checkpointer);
+        self.owes_the_end = match action {
+            Action::Initialize => true,
+            Action::ShardEnded | Action::LeaseLost | Action::Shutdown => false,
+            Action::ProcessRecords | Action::ShutdownRequested => self.owes_the_end,
+        };
         loop {
-            let heard = async {
-                match early.pop_front() {
-                    Some(said) => Ok(said),
-                    None => hear_or_end(&mut self.stdout, &mut self.noise, &mut self.process).await,
+            let said = match limit {
+                Some(limit) => {
+                    let too_slow = |_elapsed| ChildFailure::TooSlow { action, limit };
+                    timeout(limit, self.pipe.hear()).await.map_err(too_slow)??
                 }
-            };
-            let said = select! {
-                biased;
-                () = until(deadline) => return too_slow(limit),
-                () = &mut is_abandoned => return too_slow(None),
-                said = heard => said?,
+                None => self.pipe.hear().await?,
             };
             match said {
                 FromChild::Status { response_for }
@@ -192,32 +182,8 @@ impl Conversation {
                 FromChild::Status { response_for: answered } => {
                     return Err(ChildFailure::WrongAnswer { action, answered });
                 }
-                FromChild::Checkpoint(asked) => {
-                    select! {
-                        biased;
-                        () = &mut is_abandoned => return too_slow(None),
-                        replied = self.checkpoint(asked) => replied?,
-                    }
-                    deadline = limit.map(|limit| now() + limit);
-                }
+                asked @ FromChild::Checkpoint(_) => self.answer(asked, limit).await?,
             }
-        }
-    }
-
-    /// What is to be known later of what the child is told now.
-    fn note(&mut self, message: &ToChild) {
-        match message {
-            ToChild::ProcessRecords(told) => {
-                let last = told.records.last().map(|record| RecordNumber {
-                    sequence: record.sequence_number.clone(),
-                    sub_sequence: record.sub_sequence_number.unwrap_or(0),
-                });
-                self.delivered = last.or_else(|| self.delivered.take());
-            }
-            ToChild::ShardEnded => (self.at_the_end, self.owes_the_end) = (true, false),
-            ToChild::LeaseLost | ToChild::Shutdown(_) => self.owes_the_end = false,
-            ToChild::Initialize(_) => self.owes_the_end = true,
-            ToChild::ShutdownRequested | ToChild::Checkpoint(_) => (),
         }
     }
 
@@ -226,65 +192,33 @@ impl Conversation {
         &mut self,
         said: Result<FromChild, ChildFailure>,
     ) -> Result<(), ChildFailure> {
-        match said? {
-            FromChild::Checkpoint(asked) => self.checkpoint(asked).await,
+        let said = said?;
+        let (limit, farewell) = (self.settings.answer_limit, self.settings.farewell);
+        let given_up = given_up(self.abandoned.clone(), farewell);
+        select! {
+            biased;
+            () = given_up => Err(ChildFailure::NotReading { limit: farewell }),
+            answered = self.answer(said, limit) => answered,
+        }
+    }
+
+    /// Gives the child what it asks for.
+    async fn answer(
+        &mut self,
+        said: FromChild,
+        limit: Option<Duration>,
+    ) -> Result<(), ChildFailure> {
+        match said {
+            FromChild::Checkpoint(asked) => {
+                let reply = self.progress.keep(asked).await;
+                self.pipe.write(&ToChild::Checkpoint(reply), limit).await
+            }
             FromChild::Status { response_for } => {
-                warn!(shard = %self.shard, ?response_for, "child answered what nobody had asked");
+                if self.unasked.once_more() != Telling::Quietly {
+                    warn!(shard = %self.shard, ?response_for, "child answered what nobody had asked");
+                }
                 Ok(())
             }
-        }
-    }
-
-    async fn checkpoint(&mut self, asked: Asked) -> Result<(), ChildFailure> {
-        let error = self.keep(&asked).await.err();
-        if let Some(name) = &error {
-            warn!(shard = %self.shard, ?asked, error = %name, "checkpoint of a child not kept");
-        }
-        let reply = ToChild::Checkpoint(Reply { asked, error });
-        let Some(stdin) = &mut self.stdin else { return Err(ChildFailure::Before) };
-        let reply = reply.encode(self.noise.generation);
-        stdin.write(&reply).await.map_err(ChildFailure::Pipe)
-    }
-
-    async fn keep(&self, asked: &Asked) -> Result<(), ErrorName> {
-        let checkpointer = self.checkpointer.as_ref().ok_or(ErrorName::InvalidState)?;
-        let kept = match &asked.sequence_number {
-            None => checkpointer.checkpoint().await,
-            Some(text) => {
-                let sequence = text.parse().map_err(|_no_number| ErrorName::IllegalArgument)?;
-                let sub_sequence = asked.sub_sequence_number.unwrap_or(0);
-                let sub_sequence =
-                    u64::try_from(sub_sequence).map_err(|_negative| ErrorName::IllegalArgument)?;
-                let record = RecordNumber { sequence, sub_sequence };
-                if self.at_the_end && self.is_last(&record, asked, checkpointer).await {
-                    checkpointer.checkpoint().await
-                } else {
-                    checkpointer.checkpoint_at(&record).await
-                }
-            }
-        };
-        kept.map_err(|error| {
-            debug!(shard = %self.shard, error = &error as &dyn Error, "checkpoint not kept");
-            ErrorName::from(&error)
-        })
-    }
-
-    /// Whether this is the last record of the shard: whoever checkpoints that at the end, means the
-    /// end. Not all clients tell the place within an aggregate.
-    async fn is_last(
-        &self,
-        record: &RecordNumber,
-        asked: &Asked,
-        checkpointer: &Checkpointer,
-    ) -> bool {
-        let is = |last: &RecordNumber| {
-            let tells_no_place = asked.sub_sequence_number.is_none();
-            record == last || tells_no_place && record.sequence == last.sequence
-        };
-        match (&self.delivered, checkpointer.checkpointed().await) {
-            (Some(last), _) => is(last),
-            (None, Position::Record(last)) => is(&last),
-            (None, _) => false,
         }
     }
 
@@ -295,14 +229,11 @@ impl Conversation {
             ChildFailure::Pipe(error) => error.kind() == io::ErrorKind::BrokenPipe,
             _ => false,
         };
-        let failure = if has_ended {
-            ChildFailure::Ended(self.process.end(LAST_WORDS).await)
-        } else {
-            failure
-        };
+        let failure =
+            if has_ended { ChildFailure::Ended(self.pipe.end(LAST_WORDS).await) } else { failure };
         let shard = &self.shard;
         warn!(%shard, ?action, error = &failure as &dyn Error, "child failed, it is killed");
-        self.process.kill().await;
+        self.pipe.kill().await;
         // Of one that was to end, nobody expects anything any more.
         let was_to_end = matches!(action, Some(Action::ShutdownRequested | Action::LeaseLost));
         if !was_to_end && !self.abandoned.is_cancelled() {
@@ -313,60 +244,27 @@ impl Conversation {
 
     /// Tells the child that its lease is lost, if it was told of no other end; then waits for its.
     async fn take_leave(&mut self) {
-        if self.owes_the_end {
-            self.checkpointer = None;
-            let farewell = Some(self.settings.farewell);
-            if let Err(failure) = self.perform(&ToChild::LeaseLost, farewell).await {
-                self.fail(failure, Some(Action::LeaseLost)).await;
-                return;
-            }
-        }
-        // The child reads the end.
-        drop(self.stdin.take());
         let farewell = self.settings.farewell;
-        let ended = async {
-            // It may have more to say than the pipe has room for.
-            while hear_or_end(&mut self.stdout, &mut self.noise, &mut self.process).await.is_ok() {}
-            self.process.end(farewell).await
-        };
-        let shard = &self.shard;
-        if let Ok(Some(status)) = timeout(farewell, ended).await {
+        if self.owes_the_end
+            && let Err(failure) = self.perform(&ToChild::LeaseLost, None, Some(farewell)).await
+        {
+            self.fail(failure, Some(Action::LeaseLost)).await;
+            return;
+        }
+        let shard = self.shard.clone();
+        if let Some(status) = self.pipe.close(farewell).await {
             info!(%shard, %status, "child ended");
         } else {
             warn!(%shard, limit = ?farewell, "child did not end, it is killed");
-            self.process.kill().await;
+            self.pipe.kill().await;
         }
     }
 }
 
-/// The next message, past whatever else there is.
-async fn hear(
-    stdout: &mut LineReader<ChildStdout>,
-    noise: &mut Noise,
-) -> Result<FromChild, ChildFailure> {
-    loop {
-        let line = stdout.next().await.map_err(ChildFailure::Pipe)?;
-        if line == Line::End {
-            return Err(ChildFailure::Ended(None));
-        }
-        if let Some(message) = noise.message(&line) {
-            return Ok(message);
-        }
-    }
-}
-
-/// The next message, or how the child has ended.
-async fn hear_or_end(
-    stdout: &mut LineReader<ChildStdout>,
-    noise: &mut Noise,
-    process: &mut Process,
-) -> Result<FromChild, ChildFailure> {
-    select! {
-        // The end after what it has said. What it has started may keep its stdout open.
-        biased;
-        said = hear(stdout, noise) => said,
-        status = process.ended() => Err(ChildFailure::Ended(status)),
-    }
+/// Completes once nobody has waited for a child's work for as long as `farewell`.
+async fn given_up(abandoned: CancellationToken, farewell: Duration) {
+    abandoned.cancelled().await;
+    sleep(farewell).await;
 }
 
 /// Old children call every end a shutdown.
@@ -376,15 +274,11 @@ fn is_answer(answered: Option<&str>, action: Action) -> bool {
     answered == Some(action.as_str()) || is_end && answered == Some(Action::Shutdown.as_str())
 }
 
-async fn until(deadline: Option<Instant>) {
-    match deadline {
-        Some(deadline) => sleep_until(deadline).await,
-        None => std::future::pending().await,
-    }
-}
-
-/// What a child may say before it has read what it is told.
-const MOST_EARLY: usize = 64;
+/// What a child may say between two things that it is told, before it is told the next.
+const MOST_LATE: usize = 64;
 
 /// For what is left to be done when a child has ended.
 const LAST_WORDS: Duration = Duration::from_secs(1);
+
+#[cfg(test)]
+mod tests;

@@ -39,6 +39,18 @@ pub enum ChildFailure {
         /// How long it had.
         limit: Duration,
     },
+    /// It did not read what it was told in time.
+    #[error("child did not read what it was told within {limit:?}")]
+    NotReading {
+        /// How long it had.
+        limit: Duration,
+    },
+    /// It goes on talking, and reads nothing meanwhile.
+    #[error("child said {messages} things more, and did not read what it was told")]
+    NotListening {
+        /// How many were listened to.
+        messages: usize,
+    },
     /// It could not be talked with.
     #[error("the pipe to the child failed")]
     Pipe(#[source] io::Error),

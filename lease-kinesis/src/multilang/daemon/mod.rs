@@ -22,8 +22,11 @@ mod command;
 mod conversation;
 mod failure;
 mod noise;
+mod pipe;
 mod process;
 mod processor;
+mod progress;
+mod repeats;
 mod stderr;
 
 pub use children::Children;

@@ -2,6 +2,7 @@
 
 use tracing::{debug, info, warn};
 
+use super::repeats::{Repeats, Telling};
 use crate::multilang::{FromChild, Generation, Line, NotAMessage};
 use crate::shard::ShardId;
 
@@ -9,14 +10,14 @@ use crate::shard::ShardId;
 /// that are shown in the log, the others counted.
 pub(super) struct Noise {
     shard: ShardId,
-    ignored: u64,
+    ignored: Repeats,
     /// What the child has shown that it speaks.
     pub(super) generation: Generation,
 }
 
 impl Noise {
     pub(super) fn new(shard: ShardId) -> Self {
-        Self { shard, ignored: 0, generation: Generation::G2 }
+        Self { shard, ignored: Repeats::default(), generation: Generation::G2 }
     }
 
     /// The message on `line`, if there is one.
@@ -34,14 +35,14 @@ impl Noise {
             }
             Line::End => return None,
         };
-        self.ignored += 1;
         let shard = &self.shard;
-        if self.ignored <= SHOWN {
-            warn!(%shard, reason, "child wrote what is no message, it is ignored");
-        } else {
+        let telling = self.ignored.once_more();
+        if telling == Telling::Quietly {
             debug!(%shard, reason, "child wrote what is no message, it is ignored");
+        } else {
+            warn!(%shard, reason, "child wrote what is no message, it is ignored");
         }
-        if self.ignored == SHOWN {
+        if telling == Telling::AloudForTheLastTime {
             warn!(%shard, "further lines of that child that are no messages are counted only");
         }
         None
@@ -65,19 +66,16 @@ impl Noise {
 
 impl Drop for Noise {
     fn drop(&mut self) {
-        if self.ignored > SHOWN {
-            let (shard, lines) = (&self.shard, self.ignored);
-            warn!(%shard, lines, "child wrote what was no message");
+        if let Some(lines) = self.ignored.counted() {
+            warn!(shard = %self.shard, lines, "child wrote what was no message");
         }
     }
 }
 
-fn cut(text: &str) -> &str {
+/// The beginning of `text`, for the log: a child may have written it.
+pub(super) fn cut(text: &str) -> &str {
     text.char_indices().nth(MOST_QUOTED).map_or(text, |(end, _)| &text[..end])
 }
-
-/// Of each child.
-const SHOWN: u64 = 10;
 
 /// Characters.
 const MOST_QUOTED: usize = 200;
@@ -99,7 +97,9 @@ mod tests {
         ] {
             assert_eq!(noise.message(&line), None, "{line:?}");
         }
-        assert_eq!(noise.ignored, 5, "an empty line is part of the protocol");
+        let again = (0..5).map(|_| noise.ignored.once_more()).collect::<Vec<_>>();
+        let last = Telling::AloudForTheLastTime;
+        assert_eq!(again.last(), Some(&last), "an empty line is part of the protocol");
 
         let status = noise.message(&Line::Whole(r#"{"action":"status","responseFor":"x"}"#));
         assert_eq!(status, Some(FromChild::Status { response_for: Some("x".into()) }));

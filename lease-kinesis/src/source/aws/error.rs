@@ -1,4 +1,8 @@
 //! What went wrong with a request, and what to do about it: judged here alone.
+//!
+//! `lease-dynamodb` judges its service's errors alike, and in the same words where they are AWS's and
+//! not the service's. It is not asked: who reads a stream would build DynamoDB's SDK for three lists of
+//! names, whatever table the leases are in.
 
 use std::error::Error;
 use std::fmt;

@@ -12,7 +12,7 @@ use super::number::Number;
 use super::shard::Subscribed;
 use super::stream::Time;
 use crate::shard::ShardId;
-use crate::source::{Fetched, SourceError};
+use crate::source::{Fetched, ShardIterator, SourceError};
 
 /// One subscription to one shard.
 #[derive(Debug)]
@@ -82,7 +82,8 @@ impl Subscription {
             }
             let (shard, consumer) = (&self.shard, &self.stream.consumer);
             let seen = self.stream.lock().push(shard, consumer, self.subscribed, self.next, now)?;
-            let Some((fetched, next, bytes)) = seen else { return Ok(None) };
+            let Some((mut fetched, next, bytes)) = seen else { return Ok(None) };
+            fetched.next = fetched.next.map(|_| ShardIterator::new(next.sequence().as_str()));
             let quiet = fetched.records.is_empty() && fetched.next.is_some();
             let rest = (self.pushed.0 + LONGEST_SILENCE).saturating_sub(now.0);
             if quiet && !rest.is_zero() {

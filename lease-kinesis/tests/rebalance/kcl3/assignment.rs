@@ -11,10 +11,10 @@ use crate::model::FAILOVER;
 impl Kcl3 {
     /// `LeaseAssignmentManager.performAssignment`
     pub(super) fn assign_all(&mut self, now: Millis) {
-        self.costs.reads += (self.leases.len() + self.metrics.len()) as u64;
+        self.parts.costs.reads += (self.parts.leases.len() + self.metrics.len()) as u64;
         let leader = self.leader.as_mut().unwrap();
         let mut free = Vec::new();
-        for (lease, row) in self.leases.iter().enumerate() {
+        for (lease, row) in self.parts.leases.iter().enumerate() {
             if row.has_ended {
                 continue;
             }
@@ -46,8 +46,8 @@ impl Kcl3 {
     /// How many leases each has or shall have, the free ones aside.
     fn counts(&self, free: &[usize], active: &BTreeMap<usize, f64>) -> BTreeMap<usize, usize> {
         let mut counts: BTreeMap<_, _> = active.keys().map(|worker| (*worker, 0)).collect();
-        let owned = (0..self.leases.len()).filter(|lease| !free.contains(lease));
-        for owner in owned.filter_map(|lease| self.leases[lease].owner) {
+        let owned = (0..self.parts.leases.len()).filter(|lease| !free.contains(lease));
+        for owner in owned.filter_map(|lease| self.parts.leases[lease].owner) {
             counts.entry(owner).and_modify(|count| *count += 1);
         }
         counts
@@ -56,7 +56,7 @@ impl Kcl3 {
     /// Fills each worker up to the average, rounded up, and takes from those that have more: so who
     /// comes last may get nothing, and nobody has too much.
     fn assign_by_count(&mut self, free: &[usize], active: &BTreeMap<usize, f64>) {
-        let open = self.leases.iter().filter(|lease| !lease.has_ended).count();
+        let open = self.parts.leases.iter().filter(|lease| !lease.has_ended).count();
         let target = open.div_ceil(active.len());
         let mut counts = self.counts(free, active);
         let mut given: Vec<_> = free.iter().map(|lease| (*lease, false)).collect();
@@ -125,17 +125,17 @@ impl Kcl3 {
     /// What can be asked of `worker`, in random order.
     fn leases_to_take(&mut self, worker: usize) -> Vec<usize> {
         let his = |lease: &usize| {
-            let row = &self.leases[*lease];
+            let row = &self.parts.leases[*lease];
             row.owner == Some(worker) && row.hands_over.is_none()
         };
-        let mut his: Vec<_> = (0..self.leases.len()).filter(his).collect();
-        his.shuffle(&mut self.random);
+        let mut his: Vec<_> = (0..self.parts.leases.len()).filter(his).collect();
+        his.shuffle(&mut self.parts.random);
         his
     }
 
     fn give(&mut self, lease: usize, worker: usize, gracefully: bool) {
-        self.costs.writes += 1;
-        let row = &mut self.leases[lease];
+        self.parts.costs.writes += 1;
+        let row = &mut self.parts.leases[lease];
         row.hands_over = row.owner.filter(|_| gracefully);
         row.owner = Some(worker);
         if !gracefully {

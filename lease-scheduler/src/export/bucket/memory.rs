@@ -8,7 +8,8 @@ use async_trait::async_trait;
 use lease_core::{BootClock, Clock, FencingToken, Moment, micros_since_1970};
 
 use crate::error::ServiceError;
-use crate::export::bucket::{Bucket, BucketOptions, BucketStore, Entry, PutIn};
+use crate::export::bucket::{AT_FIRST, Bucket, BucketOptions, BucketStore, Entry, PutIn};
+use crate::export::buffer::gate::Gate;
 use crate::export::buffer::{Fenced, Intake, StopCause};
 
 /// Keeps buckets in this process. Clones share them.
@@ -25,8 +26,9 @@ pub struct MemoryBuckets {
 struct Kept {
     buckets: BTreeMap<Bucket, BTreeMap<String, Option<String>>>,
     marker: Option<Bucket>,
-    largest: Option<FencingToken>,
-    intake: Intake,
+    /// The last one that was told to be closed.
+    sealed: Option<Bucket>,
+    gate: Gate,
 }
 
 impl MemoryBuckets {
@@ -35,8 +37,8 @@ impl MemoryBuckets {
     pub fn new(options: BucketOptions) -> Self {
         let clock = BootClock::new();
         let born = (clock.now(), micros_since_1970() / 1_000_000);
-        let kept =
-            Kept { buckets: BTreeMap::new(), marker: None, largest: None, intake: Intake::Open };
+        let (buckets, gate) = (BTreeMap::new(), Gate::new(AT_FIRST));
+        let kept = Kept { buckets, marker: None, sealed: None, gate };
         Self { options, clock, born, kept: Arc::new(Mutex::new(kept)) }
     }
 
@@ -56,17 +58,14 @@ impl BucketStore for MemoryBuckets {
         let interval = self.options.interval;
         let now = Bucket(self.now() / interval * interval);
         let kept = &mut *self.kept();
-        if kept.intake == Intake::Stopped(StopCause::Emergency) && kept.buckets.is_empty() {
-            kept.intake = Intake::Open;
-        }
-        if let Intake::Stopped(cause) = kept.intake {
+        if let Some(cause) = kept.gate.stopped(kept.buckets.is_empty()) {
             return Ok(PutIn::Stopped(cause));
         }
-        let after_marker = kept.marker.map_or(now, |Bucket(marker)| Bucket(marker + interval));
-        let bucket = now.max(after_marker);
+        let last = kept.marker.max(kept.sealed);
+        let bucket = last.map_or(now, |Bucket(last)| now.max(Bucket(last + interval)));
         let is_new = !kept.buckets.contains_key(&bucket);
         if is_new && kept.buckets.len() as u64 >= self.options.cap {
-            kept.intake = Intake::Stopped(StopCause::Emergency);
+            kept.gate.set(Intake::Stopped(StopCause::Emergency));
             return Ok(PutIn::Stopped(StopCause::Emergency));
         }
         let entries = kept.buckets.entry(bucket).or_default();
@@ -78,13 +77,15 @@ impl BucketStore for MemoryBuckets {
 
     async fn closed(&self, most: usize) -> Result<Vec<Bucket>, ServiceError> {
         let last = self.now().checked_sub(self.options.interval + self.options.margin);
-        let kept = self.kept();
+        let kept = &mut *self.kept();
         let from = kept.marker.map_or(Bound::Unbounded, Bound::Excluded);
-        let closed = kept.buckets.range((from, Bound::Unbounded)).map(|(bucket, _)| *bucket);
-        Ok(closed
-            .take_while(|bucket| last.is_some_and(|last| bucket.0 <= last))
-            .take(most)
-            .collect())
+        // What was sealed is closed, whatever the clock says now.
+        let last = last.map(Bucket).max(kept.sealed);
+        let buckets = kept.buckets.range((from, Bound::Unbounded)).map(|(bucket, _)| *bucket);
+        let closed: Vec<_> =
+            buckets.take_while(|bucket| Some(*bucket) <= last).take(most).collect();
+        kept.sealed = kept.sealed.max(closed.last().copied());
+        Ok(closed)
     }
 
     async fn read(&self, bucket: Bucket) -> Result<Vec<Entry>, ServiceError> {
@@ -99,14 +100,26 @@ impl BucketStore for MemoryBuckets {
         buckets: &[Bucket],
     ) -> Result<Fenced<u64>, ServiceError> {
         let kept = &mut *self.kept();
-        if let Some(largest) = kept.largest
-            && token < largest
-        {
+        if let Fenced::Stale { largest } = kept.gate.admits(token) {
             return Ok(Fenced::Stale { largest });
         }
-        kept.largest = Some(token);
         kept.marker = kept.marker.max(buckets.iter().max().copied());
         let there = buckets.iter().filter(|bucket| kept.buckets.remove(bucket).is_some());
+        Ok(Fenced::Done(there.count() as u64))
+    }
+
+    async fn remove_keys(
+        &self,
+        token: FencingToken,
+        bucket: Bucket,
+        keys: &[&str],
+    ) -> Result<Fenced<u64>, ServiceError> {
+        let kept = &mut *self.kept();
+        if let Fenced::Stale { largest } = kept.gate.admits(token) {
+            return Ok(Fenced::Stale { largest });
+        }
+        let Some(entries) = kept.buckets.get_mut(&bucket) else { return Ok(Fenced::Done(0)) };
+        let there = keys.iter().filter(|key| entries.remove(**key).is_some());
         Ok(Fenced::Done(there.count() as u64))
     }
 
@@ -127,25 +140,16 @@ impl BucketStore for MemoryBuckets {
     }
 
     async fn intake(&self) -> Result<Intake, ServiceError> {
-        Ok(self.kept().intake)
+        Ok(self.kept().gate.intake())
     }
 
     async fn set_intake(&self, intake: Intake) -> Result<Intake, ServiceError> {
-        let kept = &mut *self.kept();
-        let before = kept.intake;
-        if intake != Intake::Stopped(StopCause::Emergency) || before == Intake::Open {
-            kept.intake = intake;
-        }
-        Ok(before)
+        Ok(self.kept().gate.set(intake))
     }
 
     async fn clear(&self) -> Result<Option<u64>, ServiceError> {
         let kept = &mut *self.kept();
-        if kept.intake == Intake::Open {
-            return Ok(None);
-        }
-        let count = kept.buckets.len() as u64;
-        kept.buckets.clear();
-        Ok(Some(count))
+        let is_stopped = kept.gate.intake() != Intake::Open;
+        Ok(is_stopped.then(|| std::mem::take(&mut kept.buckets).len() as u64))
     }
 }

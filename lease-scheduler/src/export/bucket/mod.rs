@@ -22,13 +22,15 @@ pub use redis::RedisBuckets;
 /// Collects the latest value of each key, in one bucket per interval of time.
 ///
 /// A bucket is *closed* once its interval and a margin have passed: nothing is put into it any more.
-/// So it is read whole, and what was read is exactly what may be removed.
+/// So it is read whole, and what was read is exactly what may be removed. The intake is stopped
+/// until somebody [opens](Self::set_intake) it: nothing is collected for nobody.
 ///
 /// # To ensure correctness
 ///
-/// Time is that of the store, and nothing is put into a bucket at or before the marker, whatever
-/// its clock does: otherwise what comes late would lie behind the marker, and never be read. Each
-/// call is one atomic step; removing is refused to a token smaller than the largest seen.
+/// Time is that of the store. Nothing is put into a bucket at or before the marker, nor at or before
+/// one that was once told to be closed, whatever the store's clock does: otherwise what comes late
+/// would never be read, or be removed unread. Each call is one atomic step; removing is refused to a
+/// token smaller than the largest seen.
 #[async_trait]
 pub trait BucketStore: fmt::Debug + Send + Sync + 'static {
     /// Puts `changes` into the bucket of this moment; a key that is in it already gets the new
@@ -43,7 +45,8 @@ pub trait BucketStore: fmt::Debug + Send + Sync + 'static {
     /// Where the outcome is unknown. Putting the same again is harmless.
     async fn put(&self, changes: &[(&str, Option<&str>)]) -> Result<PutIn, ServiceError>;
 
-    /// The oldest closed buckets after the marker, oldest first, `most` of them.
+    /// The oldest closed buckets after the marker, oldest first, `most` of them. From now on nothing
+    /// is put into them, also if the clock goes back.
     ///
     /// # Errors
     ///
@@ -67,6 +70,19 @@ pub trait BucketStore: fmt::Debug + Send + Sync + 'static {
         &self,
         token: FencingToken,
         buckets: &[Bucket],
+    ) -> Result<Fenced<u64>, ServiceError>;
+
+    /// Removes exactly `keys` of a closed bucket, and leaves the bucket and the marker where they are:
+    /// for one that is too large to be moved at once. Says how many were there.
+    ///
+    /// # Errors
+    ///
+    /// Where the outcome is unknown. Removing the same again is harmless.
+    async fn remove_keys(
+        &self,
+        token: FencingToken,
+        bucket: Bucket,
+        keys: &[&str],
     ) -> Result<Fenced<u64>, ServiceError>;
 
     /// Lists the buckets within `range`, oldest first, with the number of their keys.
@@ -259,6 +275,15 @@ impl<T: BucketStore + ?Sized> BucketStore for Arc<T> {
         (**self).remove(token, buckets).await
     }
 
+    async fn remove_keys(
+        &self,
+        token: FencingToken,
+        bucket: Bucket,
+        keys: &[&str],
+    ) -> Result<Fenced<u64>, ServiceError> {
+        (**self).remove_keys(token, bucket, keys).await
+    }
+
     async fn list(
         &self,
         range: RangeInclusive<Bucket>,
@@ -282,6 +307,9 @@ impl<T: BucketStore + ?Sized> BucketStore for Arc<T> {
         (**self).clear().await
     }
 }
+
+/// Nobody would send what is collected before export was enabled.
+const AT_FIRST: Intake = Intake::Stopped(StopCause::Operator);
 
 #[cfg(test)]
 mod tests {

@@ -7,14 +7,14 @@ use lease_core::FencingToken;
 use redis::Value;
 
 use crate::error::ServiceError;
-use crate::export::bucket::{Bucket, BucketOptions, BucketStore, Entry, PutIn};
-use crate::export::buffer::redis_words::{intake, stale, word};
+use crate::export::bucket::{AT_FIRST, Bucket, BucketOptions, BucketStore, Entry, PutIn};
+use crate::export::buffer::redis_words::{intake, stale, stopped, word};
 use crate::export::buffer::{Fenced, Intake};
-use crate::redis::{RedisLink, key, script, unreadable};
+use crate::redis::{RedisLink, key, script};
 
 /// Keeps buckets in Redis: each a hash `buckets:{NAME}:in:SECONDS` of keys and values, a value with
-/// `=` in front; `buckets:{NAME}:index` lists them, `…:state` has the marker, the intake and the
-/// largest token.
+/// `=` in front; `buckets:{NAME}:index` lists them, `…:state` has the marker, the last one that was
+/// sealed, the intake and the largest token.
 ///
 /// All time is the server's.
 #[derive(Debug, Clone)]
@@ -41,6 +41,22 @@ impl RedisBuckets {
         self.link.run(SERVICE, script, &[index, state, buckets], arguments).await
     }
 
+    /// Runs a script that removes something, and answers how many that were.
+    async fn run_under(
+        &self,
+        script: &redis::Script,
+        token: FencingToken,
+        further: &[&str],
+    ) -> Result<Fenced<u64>, ServiceError> {
+        let token = token.to_string();
+        let mut arguments = vec![token.as_bytes()];
+        arguments.extend(further.iter().map(|argument| argument.as_bytes()));
+        match self.run(script, &arguments).await? {
+            Value::Int(removed) => Ok(Fenced::Done(u64::try_from(removed).unwrap_or(0))),
+            other => stale(&other),
+        }
+    }
+
     fn in_bucket(&self, bucket: Bucket) -> String {
         let [_, _, buckets] = &self.keys;
         format!("{buckets}{bucket}")
@@ -62,10 +78,7 @@ impl BucketStore for RedisBuckets {
         let answer: Value = self.run(&PUT, &arguments).await?;
         match &answer {
             Value::Int(seconds) => Ok(PutIn::Bucket(Bucket(u64::try_from(*seconds).unwrap_or(0)))),
-            other => match intake(other) {
-                Some(Intake::Stopped(cause)) => Ok(PutIn::Stopped(cause)),
-                _ => Err(unreadable(SERVICE, "an answer that is not known")),
-            },
+            other => Ok(PutIn::Stopped(stopped(other)?)),
         }
     }
 
@@ -92,14 +105,19 @@ impl BucketStore for RedisBuckets {
         token: FencingToken,
         buckets: &[Bucket],
     ) -> Result<Fenced<u64>, ServiceError> {
-        let token = token.to_string();
         let buckets: Vec<_> = buckets.iter().map(ToString::to_string).collect();
-        let mut arguments = vec![token.as_bytes()];
-        arguments.extend(buckets.iter().map(String::as_bytes));
-        match self.run(&REMOVE, &arguments).await? {
-            Value::Int(removed) => Ok(Fenced::Done(u64::try_from(removed).unwrap_or(0))),
-            other => stale(&other),
-        }
+        let buckets: Vec<_> = buckets.iter().map(String::as_str).collect();
+        self.run_under(&REMOVE, token, &buckets).await
+    }
+
+    async fn remove_keys(
+        &self,
+        token: FencingToken,
+        bucket: Bucket,
+        keys: &[&str],
+    ) -> Result<Fenced<u64>, ServiceError> {
+        let bucket = bucket.to_string();
+        self.run_under(&REMOVE_KEYS, token, &[&[bucket.as_str()], keys].concat()).await
     }
 
     async fn list(
@@ -123,12 +141,12 @@ impl BucketStore for RedisBuckets {
         let [_, state, _] = &self.keys;
         let mut command = redis::cmd("HGET");
         let found = self.link.command(SERVICE, command.arg(state).arg("intake")).await?;
-        intake(&found).ok_or_else(|| unreadable(SERVICE, "an intake not known"))
+        intake(&found, AT_FIRST)
     }
 
     async fn set_intake(&self, to: Intake) -> Result<Intake, ServiceError> {
-        let before = self.run(&INTAKE, &[word(to).as_bytes()]).await?;
-        intake(&before).ok_or_else(|| unreadable(SERVICE, "an intake not known"))
+        let words = [word(to).as_bytes(), word(AT_FIRST).as_bytes()];
+        intake(&self.run(&INTAKE, &words).await?, AT_FIRST)
     }
 
     async fn clear(&self) -> Result<Option<u64>, ServiceError> {
@@ -136,9 +154,10 @@ impl BucketStore for RedisBuckets {
     }
 }
 
-script!(PUT "scripts/put.lua");
+script!(PUT "../buffer/scripts/gate.lua" "scripts/put.lua");
 script!(CLOSED "scripts/closed.lua");
-script!(REMOVE "scripts/remove.lua");
+script!(REMOVE "../buffer/scripts/fence.lua" "scripts/remove.lua");
+script!(REMOVE_KEYS "../buffer/scripts/fence.lua" "scripts/remove_keys.lua");
 script!(LIST "scripts/list.lua");
 script!(INTAKE "../buffer/scripts/intake.lua");
 script!(CLEAR "scripts/clear.lua");

@@ -8,6 +8,7 @@ use async_trait::async_trait;
 use lease_core::FencingToken;
 
 use crate::error::ServiceError;
+use crate::export::buffer::gate::Gate;
 use crate::export::buffer::{
     Appended, BufferState, Capacity, EventBuffer, Fenced, Intake, Most, Overflow, Pending,
     Position, StopCause,
@@ -24,15 +25,16 @@ pub struct MemoryBuffer {
 #[derive(Debug)]
 struct Kept {
     events: BTreeMap<Position, Event>,
+    aside: Vec<Event>,
     last: u64,
-    largest: Option<FencingToken>,
-    intake: Intake,
+    gate: Gate,
     dropped: u64,
 }
 
 impl Default for Kept {
     fn default() -> Self {
-        Self { events: BTreeMap::new(), last: 0, largest: None, intake: Intake::Open, dropped: 0 }
+        let (events, aside, gate) = (BTreeMap::new(), Vec::new(), Gate::new(Intake::Open));
+        Self { events, aside, last: 0, gate, dropped: 0 }
     }
 }
 
@@ -54,12 +56,9 @@ impl Kept {
         token: FencingToken,
         guarded: impl FnOnce(&mut Self) -> T,
     ) -> Fenced<T> {
-        match self.largest {
-            Some(largest) if token < largest => Fenced::Stale { largest },
-            _ => {
-                self.largest = Some(token);
-                Fenced::Done(guarded(self))
-            }
+        match self.gate.admits(token) {
+            Fenced::Done(()) => Fenced::Done(guarded(self)),
+            Fenced::Stale { largest } => Fenced::Stale { largest },
         }
     }
 
@@ -72,10 +71,7 @@ impl Kept {
 impl EventBuffer for MemoryBuffer {
     async fn append(&self, events: &[Event]) -> Result<Appended, ServiceError> {
         let kept = &mut *self.kept();
-        if kept.intake == Intake::Stopped(StopCause::Emergency) && kept.events.is_empty() {
-            kept.intake = Intake::Open;
-        }
-        if let Intake::Stopped(cause) = kept.intake {
+        if let Some(cause) = kept.gate.stopped(kept.events.is_empty()) {
             return Ok(Appended::Stopped(cause));
         }
         let excess = (kept.len() + events.len() as u64).saturating_sub(self.capacity.events);
@@ -84,7 +80,7 @@ impl EventBuffer for MemoryBuffer {
             match self.capacity.overflow {
                 Overflow::Refuse => return Ok(Appended::Full),
                 Overflow::Pause => {
-                    kept.intake = Intake::Stopped(StopCause::Emergency);
+                    kept.gate.set(Intake::Stopped(StopCause::Emergency));
                     return Ok(Appended::Stopped(StopCause::Emergency));
                 }
                 // More at once than there is ever room for would drop itself.
@@ -139,31 +135,44 @@ impl EventBuffer for MemoryBuffer {
         }))
     }
 
+    async fn set_aside(
+        &self,
+        token: FencingToken,
+        positions: &[Position],
+    ) -> Result<Fenced<u64>, ServiceError> {
+        Ok(self.kept().fenced(token, |kept| {
+            let events = positions.iter().filter_map(|position| kept.events.remove(position));
+            let before = kept.aside.len();
+            kept.aside.extend(events);
+            (kept.aside.len() - before) as u64
+        }))
+    }
+
+    async fn clear_aside(&self) -> Result<u64, ServiceError> {
+        Ok(std::mem::take(&mut self.kept().aside).len() as u64)
+    }
+
     async fn pending(&self) -> Result<u64, ServiceError> {
         Ok(self.kept().len())
     }
 
     async fn state(&self) -> Result<BufferState, ServiceError> {
         let kept = self.kept();
-        Ok(BufferState { intake: kept.intake, dropped: kept.dropped })
+        let (intake, set_aside) = (kept.gate.intake(), kept.aside.len() as u64);
+        Ok(BufferState { intake, dropped: kept.dropped, set_aside })
     }
 
     async fn set_intake(&self, intake: Intake) -> Result<Intake, ServiceError> {
-        let kept = &mut *self.kept();
-        let before = kept.intake;
-        if intake != Intake::Stopped(StopCause::Emergency) || before == Intake::Open {
-            kept.intake = intake;
-        }
-        Ok(before)
+        Ok(self.kept().gate.set(intake))
     }
 
     async fn clear(&self) -> Result<Option<u64>, ServiceError> {
         let kept = &mut *self.kept();
-        if kept.intake == Intake::Open {
-            return Ok(None);
-        }
-        let count = kept.len();
-        kept.events.clear();
-        Ok(Some(count))
+        let is_stopped = kept.gate.intake() != Intake::Open;
+        Ok(is_stopped.then(|| std::mem::take(&mut kept.events).len() as u64))
+    }
+
+    fn capacity(&self) -> Capacity {
+        self.capacity
     }
 }

@@ -9,6 +9,7 @@ use lease_core::{FencingToken, InvalidInput};
 use crate::error::ServiceError;
 use crate::export::event::Event;
 
+pub(crate) mod gate;
 mod memory;
 #[cfg(feature = "redis")]
 mod redis;
@@ -67,7 +68,27 @@ pub trait EventBuffer: fmt::Debug + Send + Sync + 'static {
         positions: &[Position],
     ) -> Result<Fenced<u64>, ServiceError>;
 
-    /// How many events are pending.
+    /// Moves the events at `positions` to where nobody reads them, since nobody will ever take them;
+    /// says how many were still there. They are pending no more, and kept until they are
+    /// [cleared](Self::clear_aside).
+    ///
+    /// # Errors
+    ///
+    /// Where the outcome is unknown. Set the same aside again: that is harmless.
+    async fn set_aside(
+        &self,
+        token: FencingToken,
+        positions: &[Position],
+    ) -> Result<Fenced<u64>, ServiceError>;
+
+    /// Removes what was set aside, and says how many events that were.
+    ///
+    /// # Errors
+    ///
+    /// Where the outcome is unknown.
+    async fn clear_aside(&self) -> Result<u64, ServiceError>;
+
+    /// How many events are pending: those that were set aside are not.
     ///
     /// # Errors
     ///
@@ -96,6 +117,9 @@ pub trait EventBuffer: fmt::Debug + Send + Sync + 'static {
     ///
     /// Where the outcome is unknown.
     async fn clear(&self) -> Result<Option<u64>, ServiceError>;
+
+    /// How many events it keeps, and what happens then.
+    fn capacity(&self) -> Capacity;
 }
 
 /// An event in its place.
@@ -169,6 +193,8 @@ pub struct BufferState {
     pub intake: Intake,
     /// How many events were dropped to make room, ever.
     pub dropped: u64,
+    /// How many events were set aside, and are still kept.
+    pub set_aside: u64,
 }
 
 /// What came of a call under a token.
@@ -216,6 +242,11 @@ impl Capacity {
             return Err(InvalidInput::new("a capacity of 0 events keeps nothing: at least 1"));
         }
         Ok(Self { events, overflow })
+    }
+
+    /// How many events are kept.
+    pub fn events(self) -> u64 {
+        self.events
     }
 }
 
@@ -288,6 +319,18 @@ impl<T: EventBuffer + ?Sized> EventBuffer for Arc<T> {
         (**self).remove(token, positions).await
     }
 
+    async fn set_aside(
+        &self,
+        token: FencingToken,
+        positions: &[Position],
+    ) -> Result<Fenced<u64>, ServiceError> {
+        (**self).set_aside(token, positions).await
+    }
+
+    async fn clear_aside(&self) -> Result<u64, ServiceError> {
+        (**self).clear_aside().await
+    }
+
     async fn pending(&self) -> Result<u64, ServiceError> {
         (**self).pending().await
     }
@@ -302,5 +345,9 @@ impl<T: EventBuffer + ?Sized> EventBuffer for Arc<T> {
 
     async fn clear(&self) -> Result<Option<u64>, ServiceError> {
         (**self).clear().await
+    }
+
+    fn capacity(&self) -> Capacity {
+        (**self).capacity()
     }
 }

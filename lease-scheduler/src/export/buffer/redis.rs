@@ -3,17 +3,22 @@
 use async_trait::async_trait;
 use lease_core::FencingToken;
 use redis::Value;
+use tracing::warn;
 
 use crate::error::ServiceError;
-use crate::export::buffer::redis_words::{intake, stale, word};
+use crate::export::buffer::redis_words::{intake, stale, stopped, word};
 use crate::export::buffer::{
     Appended, BufferState, Capacity, EventBuffer, Fenced, Intake, Most, Overflow, Pending, Position,
 };
-use crate::export::event::{Event, EventId};
+use crate::export::event::{Event, EventId, beginning};
 use crate::redis::{RedisLink, key, script, unreadable};
 
 /// Keeps events in a stream of Redis, `events:{NAME}:stream`, each as an entry with its `id` and its
-/// `line`; beside it, in `events:{NAME}:state`, the largest token, the intake and what was dropped.
+/// `line`; beside it, in `events:{NAME}:state`, the largest token, the intake and what was dropped;
+/// and what was set aside in another stream, `events:{NAME}:aside`. There goes, too, what somebody
+/// else wrote into the stream and is no event, with a warning that has its text.
+///
+/// A server that is full takes no events in, but they can still be read and removed.
 ///
 /// As durable as its server is: with `appendfsync always` nothing that was answered is lost, with
 /// `everysec` a second may be. Every call is one script, and so one atomic step. Positions are the
@@ -22,15 +27,15 @@ use crate::redis::{RedisLink, key, script, unreadable};
 pub struct RedisBuffer {
     link: RedisLink,
     capacity: Capacity,
-    stream: String,
-    state: String,
+    /// The stream, the state, and what was set aside.
+    keys: [String; 3],
 }
 
 impl RedisBuffer {
     /// The buffer `name`. Who shares it says the same `capacity`.
     pub fn new(link: RedisLink, name: &str, capacity: Capacity) -> Self {
-        let (stream, state) = (key("events", name, "stream"), key("events", name, "state"));
-        Self { link, capacity, stream, state }
+        let keys = ["stream", "state", "aside"].map(|part| key("events", name, part));
+        Self { link, capacity, keys }
     }
 
     async fn run(
@@ -38,7 +43,25 @@ impl RedisBuffer {
         script: &redis::Script,
         arguments: &[&[u8]],
     ) -> Result<Value, ServiceError> {
-        self.link.run(SERVICE, script, &[&self.stream, &self.state], arguments).await
+        let [stream, state, aside] = &self.keys;
+        self.link.run(SERVICE, script, &[stream, state, aside], arguments).await
+    }
+
+    /// Runs `script` on the events at `positions`, and answers how many there were.
+    async fn run_on(
+        &self,
+        script: &redis::Script,
+        token: FencingToken,
+        positions: &[Position],
+    ) -> Result<Fenced<u64>, ServiceError> {
+        let token = token.to_string();
+        let positions: Vec<_> = positions.iter().map(ToString::to_string).collect();
+        let mut arguments = vec![token.as_bytes()];
+        arguments.extend(positions.iter().map(String::as_bytes));
+        match self.run(script, &arguments).await? {
+            Value::Int(count) => Ok(Fenced::Done(u64::try_from(count).unwrap_or(0))),
+            other => stale(&other),
+        }
     }
 }
 
@@ -63,10 +86,7 @@ impl EventBuffer for RedisBuffer {
                 Ok(Appended::Kept { dropped: u64::try_from(*dropped).unwrap_or(0) })
             }
             Value::BulkString(text) if text == b"full" => Ok(Appended::Full),
-            other => match intake(other) {
-                Some(Intake::Stopped(cause)) => Ok(Appended::Stopped(cause)),
-                _ => Err(unreadable(SERVICE, "an answer that is not known")),
-            },
+            other => Ok(Appended::Stopped(stopped(other)?)),
         }
     }
 
@@ -76,18 +96,38 @@ impl EventBuffer for RedisBuffer {
         after: Option<Position>,
         most: Most,
     ) -> Result<Fenced<Vec<Pending>>, ServiceError> {
-        let after = after.map_or_else(|| "-".to_owned(), |after| format!("({after}"));
-        let (token, events) = (token.to_string(), most.events.to_string());
-        let bytes = most.bytes.to_string();
-        let arguments: [&[u8]; 4] =
-            [token.as_bytes(), after.as_bytes(), events.as_bytes(), bytes.as_bytes()];
-        match self.run(&READ, &arguments).await? {
-            Value::Array(entries) => {
-                let pending: Option<Vec<_>> = entries.into_iter().map(entry).collect();
-                let pending = pending.ok_or_else(|| unreadable(SERVICE, "what is no event"))?;
-                Ok(Fenced::Done(pending))
+        let (token_text, events) = (token.to_string(), most.events.to_string());
+        let (bytes, longest) = (most.bytes.to_string(), Event::MAX_BYTES.to_string());
+        let mut from = after.map_or_else(|| "-".to_owned(), |after| format!("({after}"));
+        loop {
+            let arguments = [&token_text, &from, &events, &bytes, &longest].map(String::as_bytes);
+            let entries = match self.run(&READ, &arguments).await? {
+                Value::Array(entries) => entries,
+                other => return stale(&other),
+            };
+            let (mut pending, mut foreign) = (Vec::new(), Vec::new());
+            let last = entries.last().and_then(position);
+            for entry in entries {
+                let position = position(&entry)
+                    .ok_or_else(|| unreadable(SERVICE, "a position that is none"))?;
+                if let Some(event) = event(&entry) {
+                    pending.push(Pending::new(position, event));
+                    continue;
+                }
+                let text = beginning(&format!("{entry:?}"));
+                warn!(%position, text, "what is no event is set aside");
+                foreign.push(position);
             }
-            other => stale(&other),
+            if !foreign.is_empty()
+                && let Fenced::Stale { largest } = self.set_aside(token, &foreign).await?
+            {
+                return Ok(Fenced::Stale { largest });
+            }
+            match last {
+                // Nothing is the end: what is behind that which was set aside has to be looked for.
+                Some(last) if pending.is_empty() => from = format!("({last}"),
+                _ => return Ok(Fenced::Done(pending)),
+            }
         }
     }
 
@@ -96,31 +136,42 @@ impl EventBuffer for RedisBuffer {
         token: FencingToken,
         positions: &[Position],
     ) -> Result<Fenced<u64>, ServiceError> {
-        let token = token.to_string();
-        let positions: Vec<_> = positions.iter().map(ToString::to_string).collect();
-        let mut arguments = vec![token.as_bytes()];
-        arguments.extend(positions.iter().map(String::as_bytes));
-        match self.run(&REMOVE, &arguments).await? {
-            Value::Int(removed) => Ok(Fenced::Done(u64::try_from(removed).unwrap_or(0))),
-            other => stale(&other),
+        self.run_on(&REMOVE, token, positions).await
+    }
+
+    async fn set_aside(
+        &self,
+        token: FencingToken,
+        positions: &[Position],
+    ) -> Result<Fenced<u64>, ServiceError> {
+        self.run_on(&SET_ASIDE, token, positions).await
+    }
+
+    async fn clear_aside(&self) -> Result<u64, ServiceError> {
+        match self.run(&CLEAR_ASIDE, &[]).await? {
+            Value::Int(count) => Ok(u64::try_from(count).unwrap_or(0)),
+            _ => Err(unreadable(SERVICE, "an answer that is not known")),
         }
     }
 
     async fn pending(&self) -> Result<u64, ServiceError> {
-        self.link.command(SERVICE, redis::cmd("XLEN").arg(&self.stream)).await
+        let [stream, _, _] = &self.keys;
+        self.link.command(SERVICE, redis::cmd("XLEN").arg(stream)).await
     }
 
     async fn state(&self) -> Result<BufferState, ServiceError> {
-        let mut command = redis::cmd("HMGET");
-        command.arg(&self.state).arg("intake").arg("dropped");
-        let (found, dropped): (Value, Option<u64>) = self.link.command(SERVICE, &command).await?;
-        let intake = intake(&found).ok_or_else(|| unreadable(SERVICE, "an intake not known"))?;
-        Ok(BufferState { intake, dropped: dropped.unwrap_or(0) })
+        let [_, state, aside] = &self.keys;
+        let mut both = redis::pipe();
+        both.cmd("HMGET").arg(state).arg("intake").arg("dropped").cmd("XLEN").arg(aside);
+        let ((found, dropped), set_aside): ((Value, Option<u64>), u64) =
+            self.link.pipeline(SERVICE, &both).await?;
+        let intake = intake(&found, AT_FIRST)?;
+        Ok(BufferState { intake, dropped: dropped.unwrap_or(0), set_aside })
     }
 
     async fn set_intake(&self, to: Intake) -> Result<Intake, ServiceError> {
-        let before = self.run(&INTAKE, &[word(to).as_bytes()]).await?;
-        intake(&before).ok_or_else(|| unreadable(SERVICE, "an intake not known"))
+        let words = [word(to).as_bytes(), word(AT_FIRST).as_bytes()];
+        intake(&self.run(&INTAKE, &words).await?, AT_FIRST)
     }
 
     async fn clear(&self) -> Result<Option<u64>, ServiceError> {
@@ -129,27 +180,51 @@ impl EventBuffer for RedisBuffer {
             _ => Ok(None),
         }
     }
+
+    fn capacity(&self) -> Capacity {
+        self.capacity
+    }
 }
 
-fn entry(value: Value) -> Option<Pending> {
-    let Value::Array(mut parts) = value else { return None };
-    let Value::Array(fields) = parts.pop()? else { return None };
-    let Value::BulkString(position) = parts.pop()? else { return None };
-    let (high, low) = std::str::from_utf8(&position).ok()?.split_once('-')?;
-    let position = Position::new(high.parse().ok()?, low.parse().ok()?);
-    let mut texts = fields.into_iter().map(|field| match field {
-        Value::BulkString(text) => String::from_utf8(text).ok(),
+/// The position and the fields of an entry.
+fn parts(entry: &Value) -> Option<(&[u8], &[Value])> {
+    match entry {
+        Value::Array(parts) => match parts.as_slice() {
+            [Value::BulkString(position), Value::Array(fields)] => Some((position, fields)),
+            _ => None,
+        },
         _ => None,
-    });
-    let (id, line) = (texts.nth(1)??, texts.nth(1)??);
-    let event = Event::from_kept(EventId::new(id).ok()?, line)?;
-    Some(Pending::new(position, event))
+    }
 }
 
-script!(APPEND "scripts/append.lua");
-script!(READ "scripts/read.lua");
-script!(REMOVE "scripts/remove.lua");
+fn position(entry: &Value) -> Option<Position> {
+    let (position, _) = parts(entry)?;
+    let (high, low) = std::str::from_utf8(position).ok()?.split_once('-')?;
+    Some(Position::new(high.parse().ok()?, low.parse().ok()?))
+}
+
+/// Whoever can write into the stream may have written anything.
+fn event(entry: &Value) -> Option<Event> {
+    let (_, fields) = parts(entry)?;
+    let text = |place: usize| match fields.get(place) {
+        Some(Value::BulkString(text)) => std::str::from_utf8(text).ok(),
+        _ => None,
+    };
+    if (text(0)?, text(2)?) != ("id", "line") {
+        return None;
+    }
+    Event::from_line(EventId::new(text(1)?).ok()?, text(3)?).ok()
+}
+
+script!(APPEND "scripts/gate.lua" "scripts/append.lua");
+script!(READ "scripts/fence.lua" "scripts/read.lua");
+script!(REMOVE "scripts/fence.lua" "scripts/remove.lua");
+script!(SET_ASIDE "scripts/fence.lua" "scripts/set_aside.lua");
 script!(INTAKE "scripts/intake.lua");
 script!(CLEAR "scripts/clear.lua");
+script!(CLEAR_ASIDE "scripts/clear_aside.lua");
 
 const SERVICE: &str = "event buffer";
+
+/// A buffer is bounded, and loses nothing: it may take events in before anybody exports.
+const AT_FIRST: Intake = Intake::Open;

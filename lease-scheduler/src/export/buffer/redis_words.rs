@@ -7,7 +7,7 @@ use crate::error::ServiceError;
 use crate::export::buffer::{Fenced, Intake, StopCause};
 use crate::redis::unreadable;
 
-/// How an intake is written; an open one is not there.
+/// How an intake is written.
 pub(crate) fn word(intake: Intake) -> &'static str {
     match intake {
         Intake::Open => "open",
@@ -16,9 +16,10 @@ pub(crate) fn word(intake: Intake) -> &'static str {
     }
 }
 
-pub(crate) fn intake(value: &Value) -> Option<Intake> {
-    match value {
-        Value::Nil => Some(Intake::Open),
+/// Reads an intake that is `at_first` until somebody has said otherwise.
+pub(crate) fn intake(value: &Value, at_first: Intake) -> Result<Intake, ServiceError> {
+    let known = match value {
+        Value::Nil => Some(at_first),
         Value::BulkString(text) => [
             Intake::Open,
             Intake::Stopped(StopCause::Emergency),
@@ -27,6 +28,15 @@ pub(crate) fn intake(value: &Value) -> Option<Intake> {
         .into_iter()
         .find(|intake| word(*intake).as_bytes() == text),
         _ => None,
+    };
+    known.ok_or_else(|| unreadable("event store", "an intake that is not known"))
+}
+
+/// Scripts answer with a word where nothing is taken in.
+pub(crate) fn stopped(answer: &Value) -> Result<StopCause, ServiceError> {
+    match intake(answer, Intake::Open)? {
+        Intake::Stopped(cause) => Ok(cause),
+        Intake::Open => Err(unreadable("event store", "an answer that is not known")),
     }
 }
 

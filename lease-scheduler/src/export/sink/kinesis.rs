@@ -9,10 +9,11 @@ use aws_sdk_kinesis::primitives::Blob;
 use aws_sdk_kinesis::types::PutRecordsRequestEntry;
 use lease_core::FencingToken;
 
-use crate::error::{ServiceError, ServiceErrorKind};
+use crate::error::ServiceError;
 use crate::export::batch::Record;
 use crate::export::limits::Limits;
-use crate::export::sink::{Put, SERVICE, Sink};
+use crate::export::sink::aws::{answer, failure, refused, stream_sink};
+use crate::export::sink::{Put, Sink};
 
 /// Sends to a stream of Kinesis by `PutRecords`.
 ///
@@ -27,26 +28,7 @@ pub struct KinesisSink {
     limits: Limits,
 }
 
-impl KinesisSink {
-    /// Sends to `stream`: its name, or its ARN. Best over a client without retries of its own:
-    /// whole requests are repeated here, too.
-    pub fn new(client: Client, stream: impl Into<String>) -> Self {
-        Self { client, stream: stream.into(), limits: Limits::KINESIS }
-    }
-
-    /// Sends as much at once as `limits` says, made of [`Limits::KINESIS`].
-    #[must_use]
-    pub fn with_limits(mut self, limits: Limits) -> Self {
-        self.limits = limits;
-        self
-    }
-}
-
-impl fmt::Debug for KinesisSink {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("KinesisSink").field("stream", &self.stream).finish_non_exhaustive()
-    }
-}
+stream_sink!(KinesisSink, Limits::KINESIS, "its name, or its ARN");
 
 #[async_trait]
 impl Sink for KinesisSink {
@@ -71,28 +53,11 @@ impl Sink for KinesisSink {
                 .data(Blob::new(record.data()));
             request = request.records(entry.build().map_err(refused)?);
         }
-        let response = request.send().await.map_err(|error| {
-            let kind = match error.code() {
-                Some(
-                    "AccessDeniedException"
-                    | "InvalidArgumentException"
-                    | "ResourceNotFoundException"
-                    | "UnrecognizedClientException"
-                    | "ValidationException",
-                ) => ServiceErrorKind::Refused,
-                _ => ServiceErrorKind::Unavailable,
-            };
-            ServiceError::new(SERVICE, kind, DisplayErrorContext(&error).to_string())
-        })?;
-        let answer = |(code, message): (Option<&str>, Option<&str>)| match code {
-            None => Put::Taken,
-            Some(code) => Put::Failed(format!("{code}: {}", message.unwrap_or_default())),
-        };
+        let response = request
+            .send()
+            .await
+            .map_err(|error| failure(error.code(), DisplayErrorContext(&error).to_string()))?;
         let answers = response.records().iter();
-        Ok(answers.map(|entry| answer((entry.error_code(), entry.error_message()))).collect())
+        Ok(answers.map(|entry| answer(entry.error_code(), entry.error_message())).collect())
     }
-}
-
-fn refused(error: impl std::error::Error + Send + Sync + 'static) -> ServiceError {
-    ServiceError::new(SERVICE, ServiceErrorKind::Refused, error)
 }

@@ -1,6 +1,6 @@
 //! A sink in this process, which fails where a test says so.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
@@ -24,6 +24,7 @@ struct Seen {
     requests: Vec<usize>,
     taken: Vec<(FencingToken, Record)>,
     responses: VecDeque<Response>,
+    refused: BTreeSet<EventId>,
 }
 
 /// How the sink responds to one request.
@@ -38,6 +39,8 @@ pub enum Response {
     FailAll,
     /// It takes no record, and the request fails as a whole.
     Unavailable,
+    /// It takes no record, and refuses the request for good.
+    Refuse,
     /// It takes every record, but the answer is lost.
     LoseAnswer,
     /// It takes every record, but gives so many answers.
@@ -55,6 +58,11 @@ impl MemorySink {
     /// Responds to the next requests so, one each; then takes everything again.
     pub fn respond(&self, responses: impl IntoIterator<Item = Response>) {
         self.seen().responses.extend(responses);
+    }
+
+    /// Refuses every request from now on that has any of these events in it, and takes nothing of it.
+    pub fn refuse(&self, ids: impl IntoIterator<Item = EventId>) {
+        self.seen().refused.extend(ids);
     }
 
     /// How many records each request had, in order.
@@ -81,11 +89,16 @@ impl MemorySink {
 impl Seen {
     fn put(&mut self, token: FencingToken, records: &[Record]) -> (Response, Vec<Put>) {
         self.requests.push(records.len());
-        let response = self.responses.pop_front().unwrap_or(Response::TakeAll);
+        let mut ids = records.iter().flat_map(Record::ids);
+        let response = if ids.any(|id| self.refused.contains(id)) {
+            Response::Refuse
+        } else {
+            self.responses.pop_front().unwrap_or(Response::TakeAll)
+        };
         let takes = |place: usize| match &response {
             Response::TakeAll | Response::LoseAnswer | Response::Answers(_) => true,
             Response::FailAt(places) => !places.contains(&place),
-            Response::FailAll | Response::Unavailable | Response::Hang => false,
+            Response::FailAll | Response::Unavailable | Response::Refuse | Response::Hang => false,
         };
         let mut answers = Vec::with_capacity(records.len());
         for (place, record) in records.iter().enumerate() {
@@ -113,6 +126,10 @@ impl Sink for MemorySink {
             Response::Unavailable | Response::LoseAnswer => {
                 let source = "as the test says";
                 Err(ServiceError::new(SERVICE, ServiceErrorKind::Unavailable, source))
+            }
+            Response::Refuse => {
+                let source = "ValidationException: as the test says";
+                Err(ServiceError::new(SERVICE, ServiceErrorKind::Refused, source))
             }
             Response::Answers(count) => {
                 answers.resize(count, Put::Taken);

@@ -10,6 +10,8 @@ use crate::error::ServiceError;
 use crate::export::batch::Record;
 use crate::export::limits::Limits;
 
+#[cfg(any(feature = "kinesis", feature = "firehose"))]
+mod aws;
 mod delivery;
 #[cfg(feature = "firehose")]
 mod firehose;
@@ -18,7 +20,7 @@ mod kinesis;
 mod memory;
 
 pub use delivery::Retries;
-pub(crate) use delivery::deliver;
+pub(crate) use delivery::{Refusals, Refused, deliver};
 #[cfg(feature = "firehose")]
 pub use firehose::FirehoseSink;
 #[cfg(feature = "kinesis")]
@@ -42,7 +44,9 @@ pub trait Sink: fmt::Debug + Send + Sync + 'static {
     ///
     /// # Errors
     ///
-    /// Where the request failed as a whole, or its outcome is unknown.
+    /// Where the request failed as a whole, or its outcome is unknown. One that says that it is
+    /// [refused](crate::ServiceErrorKind::Refused) is not made again: what was in it is sent in
+    /// halves, until it is clear which event the sink refuses, if it takes the others.
     async fn put(&self, token: FencingToken, records: &[Record]) -> Result<Vec<Put>, ServiceError>;
 }
 

@@ -1,7 +1,7 @@
 -- Removes all buckets, if the intake is stopped.
 -- KEYS: index, state, what buckets' names begin with.
 -- Answers how many there were; nothing where it is open.
-if not redis.call('HGET', KEYS[2], 'intake') then
+if redis.call('HGET', KEYS[2], 'intake') == 'open' then
     return false
 end
 local buckets = redis.call('ZRANGE', KEYS[1], 0, -1)

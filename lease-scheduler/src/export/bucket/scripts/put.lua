@@ -2,21 +2,17 @@
 -- ARGV: interval, how many buckets there may be, keys and values in turn.
 -- Answers the bucket, or why there is none.
 local count = redis.call('ZCARD', KEYS[1])
-local intake = redis.call('HGET', KEYS[2], 'intake')
-if intake == 'emergency' and count == 0 then
-    redis.call('HDEL', KEYS[2], 'intake')
-    intake = false
-end
-if intake then
-    return intake
+local why = stopped(KEYS[2], count, 'stopped')
+if why then
+    return why
 end
 local interval = tonumber(ARGV[1])
 local now = tonumber(redis.call('TIME')[1])
 local bucket = now - now % interval
--- Never behind the marker, where nobody would read it, whatever the clock does.
-local marker = redis.call('HGET', KEYS[2], 'marker')
-if marker then
-    bucket = math.max(bucket, marker + interval)
+-- Never at or behind the marker, where nobody would read it, nor into what is being read, whatever
+-- the clock does.
+for _, last in ipairs({ 'marker', 'sealed' }) do
+    bucket = math.max(bucket, (redis.call('HGET', KEYS[2], last) or -interval) + interval)
 end
 if count >= tonumber(ARGV[2]) and not redis.call('ZSCORE', KEYS[1], bucket) then
     redis.call('HSET', KEYS[2], 'intake', 'emergency')

@@ -1,11 +1,6 @@
--- Removes exactly the named buckets, and moves the marker, under a token that was not overtaken.
+-- Removes exactly the named buckets, and moves the marker,.
 -- KEYS: index, state, what buckets' names begin with. ARGV: token, buckets.
--- Answers how many were there, or the largest token.
-local largest = redis.call('HGET', KEYS[2], 'token')
-if largest and tonumber(ARGV[1]) < tonumber(largest) then
-    return largest
-end
-redis.call('HSET', KEYS[2], 'token', ARGV[1])
+-- Answers how many were there.
 local marker = tonumber(redis.call('HGET', KEYS[2], 'marker') or -1)
 local removed = 0
 for place = 2, #ARGV do

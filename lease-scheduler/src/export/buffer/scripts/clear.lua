@@ -1,6 +1,6 @@
 -- Removes all events, if the intake is stopped. KEYS: stream, state.
 -- Answers how many there were; nothing where it is open.
-if not redis.call('HGET', KEYS[2], 'intake') then
+if (redis.call('HGET', KEYS[2], 'intake') or 'open') == 'open' then
     return false
 end
 -- The stream itself stays: it remembers the last position, so that none is used twice.

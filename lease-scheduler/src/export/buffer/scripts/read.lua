@@ -1,20 +1,17 @@
--- Reads the oldest events under a token that was not overtaken.
--- KEYS: stream, state. ARGV: token, where to begin, how many events, about how many bytes.
--- Answers entries, or the largest token.
-local largest = redis.call('HGET', KEYS[2], 'token')
-if largest and tonumber(ARGV[1]) < tonumber(largest) then
-    return largest
-end
-redis.call('HSET', KEYS[2], 'token', ARGV[1])
+-- Reads the oldest events.
+-- KEYS: stream, state. ARGV: token, where to begin, how many events, about how many bytes, how long
+-- a line is at most where that was not noted. Answers entries.
 local from, events, bytes = ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
+local longest = tonumber(redis.call('HGET', KEYS[2], 'longest') or ARGV[5])
 local entries = {}
--- Piece by piece, since nobody knows before how long the lines are.
+-- Piece by piece, each of as many as surely fit: a piece is fetched before its length is known.
 while events > 0 do
-    local wanted = math.min(events, 256)
+    local wanted = math.max(1, math.min(events, 256, math.floor(bytes / longest)))
     local piece = redis.call('XRANGE', KEYS[1], from, '+', 'COUNT', wanted)
     for _, entry in ipairs(piece) do
         table.insert(entries, entry)
-        bytes = bytes - #entry[2][4]
+        -- What is no event of ours may have no line.
+        bytes = bytes - #(entry[2][4] or '')
         if bytes <= 0 then
             return entries
         end

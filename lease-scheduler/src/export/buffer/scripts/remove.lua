@@ -1,11 +1,6 @@
--- Removes exactly the named events under a token that was not overtaken.
+-- Removes exactly the named events.
 -- KEYS: stream, state. ARGV: token, positions.
--- Answers how many were there, or the largest token.
-local largest = redis.call('HGET', KEYS[2], 'token')
-if largest and tonumber(ARGV[1]) < tonumber(largest) then
-    return largest
-end
-redis.call('HSET', KEYS[2], 'token', ARGV[1])
+-- Answers how many were there.
 local removed = 0
 -- Lua's stack does not take all of them at once.
 for first = 2, #ARGV, 1000 do

@@ -8,6 +8,8 @@ use aws_sdk_dynamodb::config::http::HttpResponse;
 use aws_sdk_dynamodb::error::{ProvideErrorMetadata, SdkError};
 use lease_core::{StoreError, StoreErrorKind};
 
+use super::request::Table;
+
 /// A request that brought no answer: which one it was, and what to do.
 #[derive(Debug)]
 struct Failed {
@@ -27,10 +29,20 @@ impl Error for Failed {
     }
 }
 
+/// What is to be done about a table that is not as leases need it: whoever it was made for knows.
+#[derive(Debug, Clone, Copy)]
+#[expect(clippy::exhaustive_structs, reason = "for the tables of this repository")]
+pub struct Advice {
+    /// Where there is none.
+    pub missing: &'static str,
+    /// Where its key is another.
+    pub other_key: &'static str,
+}
+
 /// The error of `operation` on `table`.
-pub(crate) fn failed<E>(
+pub(super) fn failed<E>(
     operation: &'static str,
-    table: &str,
+    table: &Table,
     error: SdkError<E, HttpResponse>,
 ) -> StoreError
 where
@@ -59,25 +71,25 @@ where
                 .to_owned(),
         ),
     };
-    let sentence = format!("{operation} on table {table}: {advice}");
+    let sentence = format!("{operation} on table {}: {advice}", table.name);
     StoreError::new(kind, Failed { sentence, source: Some(Box::new(error)) })
 }
 
 /// No answer to `operation` within the store's own time limit, retries included.
-pub(crate) fn timed_out(operation: &'static str, table: &str, limit: Duration) -> StoreError {
+pub(super) fn timed_out(operation: &'static str, table: &str, limit: Duration) -> StoreError {
     told(
         StoreErrorKind::Unavailable,
         format!("{operation} on table {table}: no answer within {limit:?}"),
     )
 }
 
-/// An error that this crate found by itself.
-pub(crate) fn told(kind: StoreErrorKind, sentence: impl Into<String>) -> StoreError {
+/// An error that is found without an answer of DynamoDB.
+pub fn told(kind: StoreErrorKind, sentence: impl Into<String>) -> StoreError {
     StoreError::new(kind, Failed { sentence: sentence.into(), source: None })
 }
 
-/// An item that this crate cannot read.
-pub(crate) fn corrupt(key: &str, column: &str, found: impl fmt::Display) -> StoreError {
+/// An item that cannot be read.
+pub fn corrupt(key: &str, column: &str, found: impl fmt::Display) -> StoreError {
     told(StoreErrorKind::Corrupt, format!("column {column:?} of item {key:?} is {found}"))
 }
 
@@ -108,7 +120,7 @@ fn dispatch_advice(error: &(dyn Error + 'static)) -> (StoreErrorKind, String) {
 
 fn service_advice(
     operation: &'static str,
-    table: &str,
+    table: &Table,
     code: &str,
     message: &str,
     server_fault: bool,
@@ -142,8 +154,8 @@ fn service_advice(
         "ResourceNotFoundException" => (
             StoreErrorKind::Misconfigured,
             format!(
-                "there is no table {table} in this account and region: make it with \
-                 `DynamoDbStore::ensure_table()`"
+                "there is no table {} in this account and region: {}",
+                table.name, table.advice.missing
             ),
         ),
         "ValidationException" if message.contains("Expression size") => (
@@ -158,11 +170,12 @@ fn service_advice(
         ),
         "ValidationException" if message.contains("incorrect data type") => (
             StoreErrorKind::Corrupt,
-            "a column has another type than leases need: choose other column names".to_owned(),
+            "a column has another type than leases need: correct the item, or name other columns"
+                .to_owned(),
         ),
         "ValidationException" if message.contains("does not match the schema") => (
             StoreErrorKind::Misconfigured,
-            "the table has another key: see what `DynamoDbStore::ensure_table()` finds".to_owned(),
+            format!("the table has another key than {}: {}", table.key, table.advice.other_key),
         ),
         // Two writes at once, one of them another program's transaction or another region's.
         "TransactionConflictException" | "ReplicatedWriteConflictException" => {
@@ -177,8 +190,11 @@ fn service_advice(
 mod tests {
     use super::*;
 
-    fn kind(code: &str, message: &str, server_fault: bool) -> StoreErrorKind {
-        service_advice("UpdateItem", "leases", code, message, server_fault).0
+    fn told(code: &str, message: &str, server_fault: bool) -> (StoreErrorKind, String) {
+        let advice = Advice { missing: "make it", other_key: "use another" };
+        let (name, key) = ("leases".to_owned(), "lease_key".to_owned());
+        let table = Table { name, key, advice };
+        service_advice("UpdateItem", &table, code, message, server_fault)
     }
 
     #[test]
@@ -202,15 +218,17 @@ mod tests {
             ("SomethingNew", "", true, StoreErrorKind::Unavailable),
             ("SomethingNew", "", false, StoreErrorKind::Misconfigured),
         ] {
-            assert_eq!(kind(code, message, server_fault), expected, "{code}");
+            assert_eq!(told(code, message, server_fault).0, expected, "{code}");
         }
     }
 
     #[test]
     fn what_to_do_is_said() {
-        let said = |code| service_advice("UpdateItem", "leases", code, "", false).1;
+        let said = |code, message| told(code, message, false).1;
 
-        assert!(said("AccessDeniedException").contains("dynamodb:UpdateItem"));
-        assert!(said("ResourceNotFoundException").contains("ensure_table()"));
+        assert!(said("AccessDeniedException", "").contains("dynamodb:UpdateItem"));
+        assert!(said("ResourceNotFoundException", "").ends_with("region: make it"));
+        let other = "The provided key element does not match the schema";
+        assert!(said("ValidationException", other).ends_with("than lease_key: use another"));
     }
 }

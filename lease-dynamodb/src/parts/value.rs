@@ -6,9 +6,10 @@ use lease_core::{InvalidInput, Number, Value};
 
 /// The largest item, names and values together.
 /// <https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/Constraints.html>
-pub(crate) const MAX_ITEM_BYTES: usize = 400 * 1024;
+pub const MAX_ITEM_BYTES: usize = 400 * 1024;
 
-pub(crate) fn to_dynamodb(value: &Value) -> Result<AttributeValue, InvalidInput> {
+/// The attribute as it is sent; refused where DynamoDB keeps none such.
+pub fn to_dynamodb(value: &Value) -> Result<AttributeValue, InvalidInput> {
     let empty_set = || InvalidInput::new("an empty set: DynamoDB keeps none");
     Ok(match value {
         Value::Text(text) => AttributeValue::S(text.clone()),
@@ -43,7 +44,8 @@ pub(crate) fn to_dynamodb(value: &Value) -> Result<AttributeValue, InvalidInput>
     })
 }
 
-pub(crate) fn from_dynamodb(value: AttributeValue) -> Result<Value, InvalidInput> {
+/// The attribute as it was kept; refused where it is of a type that is not known.
+pub fn from_dynamodb(value: AttributeValue) -> Result<Value, InvalidInput> {
     let number = |text: String| text.parse::<Number>();
     Ok(match value {
         AttributeValue::S(text) => Value::Text(text),
@@ -77,7 +79,7 @@ pub(crate) fn from_dynamodb(value: AttributeValue) -> Result<Value, InvalidInput
 
 /// The bytes that DynamoDB counts for one attribute, as its documentation states them.
 /// <https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/CapacityUnitCalculations.html>
-pub(crate) fn bytes_of(name: &str, value: &Value) -> usize {
+pub fn bytes_of(name: &str, value: &Value) -> usize {
     name.len() + bytes_of_value(value)
 }
 

@@ -4,25 +4,19 @@ use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use lease_core::{Beat, FencingToken, LeaseKey, Lessee, Moment};
-
-/// What changes with every grant, heartbeat and release.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Sight {
-    pub(crate) lessee: Option<Lessee>,
-    pub(crate) token: Option<FencingToken>,
-    pub(crate) beat: Option<Beat>,
-}
+use lease_core::Moment;
 
 /// A sight, and how long it has lasted.
 #[derive(Debug, Clone)]
-pub(crate) struct Watched {
-    pub(crate) sight: Sight,
+#[expect(clippy::exhaustive_structs, reason = "for the tables of this repository")]
+pub struct Watched<S> {
+    /// What changes with every grant, heartbeat and release.
+    pub sight: S,
     /// How long it must last before the lease may be taken, where the item tells.
-    pub(crate) ttl: Option<Duration>,
+    pub ttl: Option<Duration>,
     /// The receipt of the answer that first showed it. Its writer counts from before it wrote,
     /// which was earlier still.
-    pub(crate) since: Moment,
+    pub since: Moment,
 }
 
 /// The sights of many keys, kept across attempts.
@@ -30,34 +24,30 @@ pub(crate) struct Watched {
 /// Bounded: of too many, those that were seen longest ago are forgotten. Their contenders wait
 /// longer, nobody is harmed.
 #[derive(Debug)]
-pub(crate) struct Observations {
+pub struct Observations<S> {
     most: usize,
-    seen: Mutex<HashMap<LeaseKey, Seen>>,
+    seen: Mutex<HashMap<String, Seen<S>>>,
 }
 
 #[derive(Debug)]
-struct Seen {
-    watched: Watched,
+struct Seen<S> {
+    watched: Watched<S>,
     last: Moment,
 }
 
-impl Observations {
-    pub(crate) fn new(most: usize) -> Self {
+impl<S: Clone + PartialEq> Observations<S> {
+    /// Of `most` keys: at least one.
+    pub fn new(most: usize) -> Self {
         Self { most, seen: Mutex::new(HashMap::new()) }
     }
 
-    pub(crate) fn recall(&self, key: &LeaseKey) -> Option<Watched> {
+    /// What was seen of `key` last.
+    pub fn recall(&self, key: &str) -> Option<Watched<S>> {
         self.seen().get(key).map(|seen| seen.watched.clone())
     }
 
     /// Remembers what an answer showed, that was received `now`; says since when it is so.
-    pub(crate) fn see(
-        &self,
-        key: &LeaseKey,
-        sight: Sight,
-        ttl: Option<Duration>,
-        now: Moment,
-    ) -> Moment {
+    pub fn see(&self, key: &str, sight: S, ttl: Option<Duration>, now: Moment) -> Moment {
         let mut seen = self.seen();
         if let Some(known) = seen.get_mut(key)
             && known.watched.sight == sight
@@ -69,21 +59,22 @@ impl Observations {
             forget_half(&mut seen);
         }
         let watched = Watched { sight, ttl, since: now };
-        seen.insert(key.clone(), Seen { watched, last: now });
+        seen.insert(key.to_owned(), Seen { watched, last: now });
         now
     }
 
-    pub(crate) fn forget(&self, key: &LeaseKey) {
+    /// Forgets `key`, of which there is nothing to wait for.
+    pub fn forget(&self, key: &str) {
         self.seen().remove(key);
     }
 
-    fn seen(&self) -> MutexGuard<'_, HashMap<LeaseKey, Seen>> {
+    fn seen(&self) -> MutexGuard<'_, HashMap<String, Seen<S>>> {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// Half at a time, so that a full map costs little per key.
-fn forget_half(seen: &mut HashMap<LeaseKey, Seen>) {
+fn forget_half<S>(seen: &mut HashMap<String, Seen<S>>) {
     let mut ages: Vec<Moment> = seen.values().map(|seen| seen.last).collect();
     let middle = ages.len() / 2;
     let (_, &mut median, _) = ages.select_nth_unstable(middle);
@@ -99,14 +90,6 @@ fn forget_half(seen: &mut HashMap<LeaseKey, Seen>) {
 mod tests {
     use super::*;
 
-    fn sight(beat: u64) -> Sight {
-        Sight {
-            lessee: Some("a".parse().unwrap()),
-            token: Some(FencingToken::new(7).unwrap()),
-            beat: Some(Beat::new(beat)),
-        }
-    }
-
     fn at(seconds: u64) -> Moment {
         Moment::from_nanos(0) + Duration::from_secs(seconds)
     }
@@ -116,33 +99,30 @@ mod tests {
     #[test]
     fn a_sight_counts_from_its_first_receipt_until_it_changes() {
         let observations = Observations::new(10);
-        let key = "job".parse().unwrap();
 
-        assert_eq!(observations.see(&key, sight(1), TTL, at(1)), at(1));
-        assert_eq!(observations.see(&key, sight(1), TTL, at(5)), at(1));
-        assert_eq!(observations.see(&key, sight(2), TTL, at(6)), at(6));
-        assert_eq!(observations.see(&key, sight(1), TTL, at(7)), at(7));
+        assert_eq!(observations.see("job", 1, TTL, at(1)), at(1));
+        assert_eq!(observations.see("job", 1, TTL, at(5)), at(1));
+        assert_eq!(observations.see("job", 2, TTL, at(6)), at(6));
+        assert_eq!(observations.see("job", 1, TTL, at(7)), at(7));
     }
 
     #[test]
     fn too_many_keys_are_forgotten_from_the_oldest() {
         let observations = Observations::new(100);
         for second in 0..1000 {
-            let key = format!("job {second}").parse().unwrap();
-            observations.see(&key, sight(1), TTL, at(second));
+            observations.see(&format!("job {second}"), 1, TTL, at(second));
             assert!(observations.seen().len() <= 100);
         }
 
-        assert!(observations.recall(&"job 999".parse().unwrap()).is_some());
-        assert!(observations.recall(&"job 1".parse().unwrap()).is_none());
+        assert!(observations.recall("job 999").is_some());
+        assert!(observations.recall("job 1").is_none());
     }
 
     #[test]
     fn many_keys_seen_at_one_moment_stay_bounded_too() {
         let observations = Observations::new(100);
         for number in 0..1000 {
-            let key = format!("job {number}").parse().unwrap();
-            observations.see(&key, sight(1), TTL, at(1));
+            observations.see(&format!("job {number}"), 1, TTL, at(1));
             assert!(observations.seen().len() <= 100);
         }
     }

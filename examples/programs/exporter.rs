@@ -1,0 +1,211 @@
+//! `exporter`: schedulers of which one is killed, and an operator.
+
+#[cfg(feature = "aws")]
+use std::process::Command;
+
+#[cfg(feature = "aws")]
+use lease_tests::kinesis;
+use lease_tests::redis;
+use tokio::task::spawn_blocking;
+
+#[cfg(feature = "aws")]
+use crate::program;
+use crate::{Ended, file_with, refused_in_one_sentence, run};
+
+#[test]
+fn a_scheduler_is_killed_while_it_sends_and_every_event_arrives() {
+    everything_arrived(&run("exporter", &[]));
+}
+
+fn everything_arrived(ended: &Ended) {
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    let verdict = "verdict: every event arrived; arrived: 240, missing: 0, again: ";
+    assert!(ended.last_line().starts_with(verdict), "{ended:?}");
+    let killed = ended.stdout.find("KILLED while it sends").expect("a scheduler is killed");
+    assert!(ended.stdout[killed..].contains("sends 15 events"), "another goes on: {ended:?}");
+    // What it had sent, it had not removed.
+    assert!(!ended.last_line().ends_with("again: 0"), "{ended:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn events_on_redis_arrive_as_on_memory_and_an_operator_is_guarded() {
+    if !redis::available() {
+        return;
+    }
+    let server = redis::RedisServer::start();
+    let store = server.url();
+    let url = store.clone();
+    let ended = spawn_blocking(move || run("exporter", &["--store", &url])).await;
+    everything_arrived(&ended.expect("the program was run"));
+
+    let orders = [
+        ("pending", "0 events are pending", 0),
+        ("emergency", "the intake is stopped: Operator", 0),
+        ("put tea/hour 3", "refused: tea/hour, the intake is stopped", 1),
+        ("open", "the intake is open", 0),
+        ("put tea/hour 3", "tea/hour is in bucket ", 0),
+        ("put tea/day -3", "tea/day is in bucket ", 0),
+        ("put tea/fortnight 3", "tea/fortnight is in bucket ", 0),
+        ("put tea/week 3", "tea/week is in bucket ", 0),
+        ("disable", "refused: export is not disabled while the intake is open", 1),
+        ("emergency", "the intake is open", 0),
+        ("stop", "the intake is stopped", 0),
+        ("put tea/hour 4", "refused: tea/hour, the intake is stopped", 1),
+        ("disable", "export is disabled", 0),
+        ("flush", "0 events were sent: export is disabled", 0),
+        ("send", "no job: export is disabled", 0),
+        ("open", "refused: the intake is not opened while export is disabled", 1),
+        ("enable", "export is enabled", 0),
+        ("open", "the intake is open", 0),
+        ("flush 7", "0 events were sent", 0),
+    ];
+    for (order, told, code) in orders {
+        let ended = ordered(&store, order).await;
+        assert_eq!(ended.code, Some(code), "{order}: {ended:?}");
+        assert!(ended.last_line().starts_with(told), "{order}: {ended:?}");
+    }
+
+    // Once its seconds are over, what was put is sent, but for what is no count, which is told.
+    let mut told = String::new();
+    while ordered(&store, "list").await.last_line() != "0 buckets wait" {
+        let ended = ordered(&store, "send").await;
+        assert_eq!(ended.code, Some(0), "{ended:?}");
+        told.push_str(&ended.stdout);
+    }
+    assert!(told.contains(" 1 came from buckets"), "{told}");
+    for why in [
+        "leaves out tea/fortnight, Some(\"3\"): it cannot be parsed: period \"fortnight\" is not \
+         known",
+        "leaves out tea/day, Some(\"-3\"): it cannot be parsed: \"-3\" is no count",
+    ] {
+        assert!(told.contains(why), "{why} in {told}");
+    }
+    assert!(!told.contains("tea/week"), "{told}");
+
+    ordered(&store, "put tea/day 1").await;
+    assert_eq!(ordered(&store, "list").await.last_line(), "1 buckets wait");
+    assert_eq!(ordered(&store, "delete").await.last_line(), "1 buckets were deleted");
+    assert_eq!(ordered(&store, "list").await.last_line(), "0 buckets wait");
+    let emergency = ordered(&store, "emergency").await;
+    assert_eq!(emergency.last_line(), "the intake is stopped: Operator");
+}
+
+async fn ordered(store: &str, order: &str) -> Ended {
+    let (store, order) = (store.to_owned(), order.to_owned());
+    let program = move || {
+        let mut words = vec!["--store", store.as_str()];
+        words.extend(order.split(' '));
+        run("exporter", &words)
+    };
+    spawn_blocking(program).await.expect("the program was run")
+}
+
+/// Not AWS, but the way there is the same.
+#[cfg(feature = "aws")]
+#[tokio::test(flavor = "multi_thread")]
+async fn events_arrive_in_a_stream_on_a_server() {
+    let server = kinesis::Server::ferrokinesis().await;
+    server.create_stream("orders", 2).await;
+    let mut command = Command::new(program("exporter"));
+    command.args(["--sink", "kinesis:orders"]).envs([
+        ("AWS_REGION", "us-east-1"),
+        ("AWS_ACCESS_KEY_ID", "test"),
+        ("AWS_SECRET_ACCESS_KEY", "test"),
+    ]);
+    command.env("AWS_ENDPOINT_URL_KINESIS", format!("http://{}", server.address()));
+
+    let output = spawn_blocking(move || command.output()).await.expect("the program was run");
+
+    let output = output.expect("the example starts");
+    let stdout = String::from_utf8(output.stdout).expect("examples print UTF-8");
+    assert_eq!(output.status.code(), Some(0), "{stdout}");
+    let verdict = "verdict: 240 events were taken by kinesis:orders";
+    assert_eq!(stdout.lines().last(), Some(verdict), "{stdout}");
+}
+
+#[cfg(feature = "aws")]
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stream_that_is_not_there_ends_the_program_and_says_so() {
+    let server = kinesis::Server::ferrokinesis().await;
+    let mut command = Command::new(program("exporter"));
+    command.args(["--sink", "kinesis:nowhere"]).envs([
+        ("AWS_REGION", "us-east-1"),
+        ("AWS_ACCESS_KEY_ID", "test"),
+        ("AWS_SECRET_ACCESS_KEY", "test"),
+    ]);
+    command.env("AWS_ENDPOINT_URL_KINESIS", format!("http://{}", server.address()));
+
+    let output = spawn_blocking(move || command.output()).await.expect("the program was run");
+
+    let output = output.expect("the example starts");
+    let stdout = String::from_utf8(output.stdout).expect("examples print UTF-8");
+    let stderr = String::from_utf8(output.stderr).expect("examples print UTF-8");
+    assert_eq!(output.status.code(), Some(2), "{stdout}");
+    assert!(stdout.contains("ends: sink refused the request: "), "{stdout}");
+    assert!(stderr.starts_with("exporter: no scheduler is left, "), "{stderr}");
+}
+
+#[test]
+fn what_is_no_event_or_too_large_is_told_and_counted_and_keeps_nothing_back() {
+    let large = "x".repeat(2 * 1024 * 1024);
+    let text = format!("{{\"order\":1}}\n{{\"order\":\n\"{large}\"\n\n{{\"order\":4}}\n");
+    let events = file_with("some-events", &text);
+
+    let ended = run("exporter", &["--events", &events]);
+
+    let verdict = "verdict: every event arrived; arrived: 2, missing: 0, again: 0; left out: \
+                   1 that are no events, 1 that are too large, in ";
+    let buried = ended.last_line().strip_prefix(verdict).expect("a verdict");
+    assert_eq!(std::fs::read_to_string(buried).ok(), Some(format!("\"{large}\"\n")));
+    drop(std::fs::remove_file(buried));
+    for told in [
+        "event line-2 is not JSON, EOF while parsing a value at line 1 column 9: \"{\\\"order\\\":\"",
+        "line-3 is not sent: it has 2097154 bytes, a record takes 1048576 with what names it: it is in ",
+    ] {
+        assert!(ended.stdout.contains(told), "{told} in {}", ended.stdout);
+    }
+    assert_eq!(ended.code, Some(1));
+}
+
+#[test]
+fn equal_lines_are_as_many_events_and_bytes_that_are_no_text_keep_nothing_back() {
+    let events = file_with("equal-events", "{\"order\":1}\n{\"order\":\"?\"}\n{\"order\":1}\n");
+    let text = std::fs::read(&events).expect("the file is there");
+    let bytes: Vec<_> = text.iter().map(|byte| if *byte == b'?' { 0xff } else { *byte }).collect();
+    std::fs::write(&events, bytes).expect("the file can be written");
+
+    let ended = run("exporter", &["--events", &events]);
+
+    let verdict = "verdict: every event arrived; arrived: 2, missing: 0, again: 0; left out: \
+                   1 that are no events";
+    assert_eq!(ended.last_line(), verdict, "{ended:?}");
+    let why = "line 2 is not UTF-8: \"{\\\"order\\\":\\\"\u{fffd}\\\"}\"";
+    assert!(ended.stdout.contains(why), "{ended:?}");
+    assert_eq!(ended.code, Some(1));
+}
+
+#[test]
+fn exporter_refuses_bad_input_in_one_sentence() {
+    let malformed = file_with("events", "{\"a\":\n");
+    let empty = file_with("no-events", "\n");
+    let needs = if cfg!(feature = "aws") { "is not set" } else { "is in AWS" };
+    let cases: [(&[&str], &str); 8] = [
+        (&["--schedulers", "1"], "1 schedulers are out of range: 2 to 20"),
+        (&["--ttl", "0"], "ttl 0ns is out of range: a ttl is 100 ms to a day"),
+        (&["--store", "postgres://x"], "store \"postgres://x\" is not known"),
+        (&["--events", "nowhere.ndjson"], "nowhere.ndjson cannot be read: "),
+        (&["--events", &empty], "has no events in it"),
+        (&["--events", &malformed], "no line is an event: "),
+        (&["--sink", "kafka:x"], "sink \"kafka:x\" is not known"),
+        (&["--sink", "kinesis:x"], needs),
+    ];
+
+    refused_in_one_sentence("exporter", &cases);
+
+    for limit in ["-1", "many"] {
+        let ended = run("exporter", &["flush", limit]);
+        assert_eq!(ended.code, Some(2), "{ended:?}");
+        let told = format!("invalid value '{limit}' for '[LIMIT]': a limit is a number of events");
+        assert!(ended.stderr.contains(&told), "{ended:?}");
+    }
+}

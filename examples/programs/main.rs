@@ -1,0 +1,218 @@
+//! Runs the examples as their readers do, and looks at how they end.
+//!
+//! They are found beside this test: `cargo test` builds the examples of a package along with its
+//! tests (of `unit_test` it builds the tests instead, and runs them). Running them through a
+//! second cargo would build their dependencies once more, with other features than those of a
+//! test of the whole workspace; calling them as functions would not see what reaches the
+//! terminal, nor the exit code.
+#![expect(clippy::expect_used, reason = "a test may fail")]
+
+mod exporter;
+mod shards;
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use lease_tests::dynamodb::Server;
+use lease_tests::redis;
+use tokio::task::spawn_blocking;
+
+/// What a program left behind.
+#[derive(Debug)]
+struct Ended {
+    code: Option<i32>,
+    stdout: String,
+    stderr: String,
+}
+
+fn program(example: &str) -> PathBuf {
+    let test = std::env::current_exe().expect("a test has a path");
+    let target = test.parent().and_then(Path::parent);
+    let program = target.expect("tests are in target/*/deps").join("examples").join(example);
+    let built = "it is built by `cargo test -p lease-examples`, beside the tests";
+    assert!(program.exists(), "{} is not there: {built}", program.display());
+    program
+}
+
+fn run(example: &str, arguments: &[&str]) -> Ended {
+    let mut command = Command::new(program(example));
+    // What they write without being told where, is not left in the sources.
+    command.args(arguments).current_dir(env!("CARGO_TARGET_TMPDIR"));
+    let output = command.output().expect("the example starts");
+    Ended {
+        code: output.status.code(),
+        stdout: String::from_utf8(output.stdout).expect("examples print UTF-8"),
+        stderr: String::from_utf8(output.stderr).expect("examples print UTF-8"),
+    }
+}
+
+/// A file of this test run, which the next run overwrites.
+fn file_with(name: &str, text: &str) -> String {
+    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}.csv"));
+    std::fs::write(&path, text).expect("the folder for tests can be written");
+    path.display().to_string()
+}
+
+impl Ended {
+    fn last_line(&self) -> &str {
+        self.stdout.lines().last().unwrap_or_default()
+    }
+}
+
+#[test]
+fn quickstart_pays() {
+    let ended = run("quickstart", &[]);
+
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    assert_eq!(ended.stdout, "paid: [\"Ada Lovelace\"]\n");
+}
+
+#[test]
+fn a_nightly_job_runs_once_a_night_on_three_machines() {
+    let ended = run("nightly_job", &[]);
+
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    let count = |word: &str| ended.stdout.lines().filter(|line| line.contains(word)).count();
+    assert_eq!(count(" under token "), 4, "{}", ended.stdout);
+    assert_eq!(count(" skipped: "), 8, "{}", ended.stdout);
+    assert_eq!(count("next due: "), 4, "{}", ended.stdout);
+    // The night without half past two.
+    assert!(ended.stdout.contains("2026-03-29T03:00:00+02:00"), "{}", ended.stdout);
+}
+
+#[test]
+fn the_readme_shows_the_quickstart() {
+    let (_about, code) = include_str!("../quickstart.rs")
+        .split_once("\n\n")
+        .expect("the code comes after a blank line");
+
+    assert!(include_str!("../../README.md").contains(&format!("```rust\n{code}```\n")));
+}
+
+#[test]
+fn a_killed_worker_is_succeeded_and_everybody_is_paid_once() {
+    let ended = run("singleton_job", &[]);
+
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    assert_eq!(
+        ended.last_line(),
+        "verdict: each payment was accepted exactly once; \
+         payments: 24, wrong: 0, late writes refused: 1"
+    );
+    let killed = ended.stdout.find("KILLED").expect("a worker is killed");
+    let takes_over = ended.stdout.find("takes over").expect("another goes on");
+    let refused = ended.stdout.find("is stale").expect("its late write is refused");
+    assert!(killed < takes_over && takes_over < refused, "{ended:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_job_on_redis_ends_as_on_memory() {
+    if !redis::available() {
+        return;
+    }
+    let servers = redis::independent(3);
+    let places: Vec<_> = servers.iter().map(|server| server.address().to_string()).collect();
+
+    for store in [format!("redis://{}", places[0]), format!("redis://{}", places.join(","))] {
+        let ended = spawn_blocking(move || run("singleton_job", &["--store", &store])).await;
+
+        let ended = ended.expect("the program was run");
+        assert_eq!(ended.code, Some(0), "{ended:?}");
+        assert!(ended.last_line().contains("payments: 24, wrong: 0"), "{ended:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_job_on_dynamodb_ends_as_on_memory() {
+    let server = Server::dynoxide().await;
+    let store = format!("dynamodb://{}/leases", server.address());
+
+    let ended = spawn_blocking(move || run("singleton_job", &["--store", &store])).await;
+
+    let ended = ended.expect("the program was run");
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    assert!(ended.last_line().contains("payments: 24, wrong: 0"), "{ended:?}");
+}
+
+#[test]
+fn one_payment_two_workers_and_a_short_ttl_are_enough() {
+    let file = file_with("one", "Ada Lovelace,4815.00\n");
+
+    let ended = run("singleton_job", &["--items", &file, "--workers", "2", "--ttl", "0.5"]);
+
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    assert!(ended.last_line().contains("payments: 1, wrong: 0"), "{ended:?}");
+}
+
+#[test]
+fn a_reader_who_leaves_early_causes_no_panic() {
+    let output = Command::new("bash")
+        .args(["-c", "\"$0\" --ttl 0.5 | head -n 1"])
+        .arg(program("singleton_job"))
+        .output()
+        .expect("bash is there");
+
+    assert_eq!(String::from_utf8_lossy(&output.stderr), "");
+}
+
+#[test]
+fn a_paused_holder_is_refused() {
+    let ended = run("fenced_write", &[]);
+
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    assert_eq!(
+        ended.last_line(),
+        "verdict: the report reads \"final report\"; the late write changed nothing"
+    );
+    for told in ["is_held(): false", "lost(): lease on report", "token 1 is stale"] {
+        assert!(ended.stdout.contains(told), "{told}: {ended:?}");
+    }
+}
+
+#[test]
+fn nightly_job_refuses_bad_input_in_one_sentence() {
+    let cases: [(&[&str], &str); 6] = [
+        (&["--cron", "61 * * * *"], "cron expression \"61 * * * *\" cannot be read: "),
+        (&["--cron", "at night"], "cron expression \"at night\" cannot be read: "),
+        (&["--cron", "0 0 30 2 *"], "cron expression \"0 0 30 2 *\" has no time"),
+        (&["--zone", "Europe/Atlantis"], "time zone \"Europe/Atlantis\": "),
+        (&["--every", "0"], "interval 0ns is out of range: a millisecond to a thousand years"),
+        (&["--every", "-1"], "interval -1.0 is not a length in seconds"),
+    ];
+
+    refused_in_one_sentence("nightly_job", &cases);
+}
+
+#[test]
+fn bad_input_is_refused_in_one_sentence() {
+    let empty = file_with("empty", "");
+    let malformed = file_with("malformed", "employee,amount\nAda,1.00\nAlan\n");
+    let cases: [(&[&str], &str); 10] = [
+        (&["--items", "nowhere.csv"], "nowhere.csv cannot be read: "),
+        (&["--items", &empty], "has no payments in it"),
+        (&["--items", &malformed], "line 3: \"Alan\" is not a payment"),
+        (&["--workers", "0"], "0 workers are out of range: 2 to 100"),
+        (&["--workers", "1000000"], "1000000 workers are out of range"),
+        (&["--ttl", "0"], "ttl 0ns is out of range: a ttl is 100 ms to a day"),
+        (&["--ttl", "1e9"], "ttl 1000000000s is out of range"),
+        (&["--ttl", "-1"], "ttl -1.0 is not a length in seconds"),
+        (&["--ttl", "nan"], "ttl NaN is not a length in seconds"),
+        (&["--store", "postgres://x"], "store \"postgres://x\" is not known"),
+    ];
+
+    refused_in_one_sentence("singleton_job", &cases);
+}
+
+fn refused_in_one_sentence(example: &str, cases: &[(&[&str], &str)]) {
+    for (arguments, sentence) in cases {
+        let ended = run(example, arguments);
+
+        assert_eq!(ended.code, Some(2), "{arguments:?}: {ended:?}");
+        assert_eq!(ended.stdout, "", "{arguments:?}");
+        // Where an option is not understood, it is followed by the way to the others.
+        let told = ended.stderr.split("\n\nUsage:").next().unwrap_or_default();
+        let told = told.split("\n\nFor more").next().unwrap_or_default().trim_end();
+        assert_eq!(told.lines().count(), 1, "{arguments:?}: {ended:?}");
+        assert!(told.contains(sentence), "{arguments:?}: {ended:?}");
+    }
+}

@@ -1,0 +1,74 @@
+use std::sync::{Arc, Mutex};
+
+use async_trait::async_trait;
+
+use super::*;
+use crate::checkpoint::{CheckpointError, Keeper, Ledger};
+use crate::multilang::{Initialize, ProcessRecords, WireRecord};
+use crate::position::{Position, RecordNumber};
+
+/// Remembers all that was kept.
+struct Remembering(Arc<Mutex<Vec<String>>>);
+
+#[async_trait]
+impl Keeper for Remembering {
+    async fn keep(
+        &mut self,
+        written: &mut Position,
+        asked: &Position,
+    ) -> Result<(), CheckpointError> {
+        self.0.lock().unwrap().push(asked.to_string());
+        written.clone_from(asked);
+        Ok(())
+    }
+}
+
+fn record(number: &str) -> RecordNumber {
+    RecordNumber { sequence: number.parse().unwrap(), sub_sequence: 0 }
+}
+
+fn batch_of(number: &str) -> ToChild {
+    let record = WireRecord {
+        data: None,
+        partition_key: "cat".into(),
+        sequence_number: number.parse().unwrap(),
+        approximate_arrival_timestamp: None,
+        sub_sequence_number: None,
+    };
+    ToChild::ProcessRecords(ProcessRecords { records: vec![record], millis_behind_latest: None })
+}
+
+/// Its next batch is ready before the child is heard.
+#[tokio::test]
+async fn what_a_child_asks_after_its_answer_is_of_the_batches_before() {
+    let script = concat!("sh ", env!("CARGO_MANIFEST_DIR"), "/tests/multilang/asks_late.sh");
+    let children = Children::of(script.parse().unwrap());
+    let shard = "shardId-0".parse().unwrap();
+    let kept = Arc::new(Mutex::new(Vec::new()));
+    let keeper = Remembering(Arc::clone(&kept));
+    let term = Ledger::kept_by(Box::new(keeper), Position::TrimHorizon).term();
+    let begin = Initialize { shard_id: "shardId-0".into(), start: None };
+    let (requests, requested) = mpsc::channel(3);
+    let mut answers = Vec::new();
+    for (message, checkpointer) in [
+        (ToChild::Initialize(begin), None),
+        (batch_of("7"), Some((*term).clone())),
+        (batch_of("8"), Some((*term).clone())),
+    ] {
+        let (done, answer) = oneshot::channel();
+        answers.push(answer);
+        let request = Request { message, checkpointer, limit: None, done };
+        assert!(requests.try_send(request).is_ok());
+    }
+    term.deliver(record("8"));
+    drop(requests);
+
+    let begun = Conversation::begin(&children, &shard, CancellationToken::new());
+    let (conversation, stderr) = begun.unwrap();
+    conversation.run(requested, tokio::spawn(stderr)).await;
+
+    for answer in answers {
+        answer.await.unwrap().unwrap();
+    }
+    assert_eq!(*kept.lock().unwrap(), ["7", "8"]);
+}

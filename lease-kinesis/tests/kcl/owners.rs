@@ -1,0 +1,147 @@
+//! Whose a row is when workers of KCL write its owner: taken, handed over, assigned, under one name.
+
+use lease_core::{Beat, Heartbeat, LeaseTable, Lessee, LockStore, LossCause, Written};
+
+use crate::shop::{Shop, TTL, key, s};
+
+/// KCL 3's leader may give a lease away and back: the name is the same, and what was between is not
+/// known.
+#[tokio::test]
+async fn what_was_anothers_meanwhile_is_not_had_again_by_name() {
+    let shop = Shop::new().await;
+    shop.put(None).await;
+    let grant = shop.granted("a").await;
+
+    assert!(shop.kcl_takes("kcl").await);
+    assert!(shop.kcl_takes("a").await);
+
+    let written = shop.checkpoint(&grant, "10", "20").await;
+    assert_eq!(written, Written::Lost(LossCause::Superseded));
+    let lost = Heartbeat::Lost(LossCause::Superseded);
+    assert_eq!(shop.table.heartbeat(&grant, Beat::new(1)).await.unwrap(), lost);
+}
+
+#[tokio::test]
+async fn a_lease_of_kcl_is_taken_when_its_counter_has_stood_still_for_the_failover_time() {
+    let shop = Shop::new().await;
+    shop.put(Some("kcl")).await;
+
+    shop.is_left_alone_by("a", "kcl").await;
+    tokio::time::sleep(TTL.mul_f64(1.1)).await;
+
+    let grant = shop.granted("a").await;
+    assert_eq!(grant.lessee.as_str(), "a");
+}
+
+#[tokio::test]
+async fn what_kcl_3_hands_over_is_its_processors_for_as_long_as_that_renews() {
+    let shop = Shop::new().await;
+    shop.put(Some("kcl-1")).await;
+    shop.kcl_hands_over("kcl-1", "a").await;
+
+    // However long it takes: its leader ends it. Not even its next owner comes before.
+    for _ in 0..4 {
+        assert_eq!(shop.refused("a").await.lessee.as_str(), "kcl-1");
+        assert_eq!(shop.refused("b").await.lessee.as_str(), "kcl-1");
+        tokio::time::sleep(TTL / 2).await;
+        assert!(shop.kcl_renews().await);
+    }
+
+    let row = shop.raw().await;
+    assert_eq!((&row["leaseOwner"], &row["checkpointOwner"]), (&s("a"), &s("kcl-1")));
+}
+
+/// As KCL 3 does: what a fleet was handing over when it was stopped has run out like all else.
+#[tokio::test]
+async fn what_kcl_3_was_handing_over_is_taken_when_its_processor_has_gone() {
+    let shop = Shop::new().await;
+    shop.put(Some("kcl-1")).await;
+    shop.kcl_hands_over("kcl-1", "kcl-2").await;
+    assert_eq!(shop.refused("a").await.lessee.as_str(), "kcl-1");
+    let seen = shop.counter().await;
+
+    tokio::time::sleep(TTL.mul_f64(1.1)).await;
+    assert_eq!(shop.table.read(&key()).await.unwrap().unwrap().holder, None, "it shows as free");
+    let grant = shop.granted("a").await;
+
+    let row = shop.raw().await;
+    assert_eq!((&row["leaseOwner"], row.get("checkpointOwner")), (&s("a"), None));
+    assert_eq!(row["checkpoint"], s("10"), "it is gone on with from there");
+    assert_eq!(shop.checkpoint(&grant, "10", "20").await, Written::Applied);
+    let renewal = "SET leaseCounter = :next";
+    assert!(!shop.kcl_writes(seen, renewal, &[]).await, "a processor that comes back is refused");
+}
+
+#[tokio::test]
+async fn what_kcl_3_hands_over_from_us_is_lost_to_us() {
+    let shop = Shop::new().await;
+    shop.put(None).await;
+    let grant = shop.granted("a").await;
+    shop.kcl_hands_over("a", "a").await;
+    let before = shop.raw().await;
+
+    let lost = Heartbeat::Lost(LossCause::Superseded);
+    assert_eq!(shop.table.heartbeat(&grant, Beat::new(1)).await.unwrap(), lost);
+    let written = shop.checkpoint(&grant, "10", "20").await;
+    assert_eq!(written, Written::Lost(LossCause::Superseded));
+    assert_eq!(shop.raw().await, before);
+}
+
+/// Nothing on the row tells an assignment by KCL 3's leader from a worker of KCL that has our name, as
+/// one has whose `workerId` was carried over with its properties.
+#[tokio::test]
+async fn what_a_worker_of_kcl_with_our_name_renews_is_not_ours() {
+    let shop = Shop::new().await;
+    shop.put(Some("a")).await;
+
+    shop.is_left_alone_by("a", "a").await;
+    tokio::time::sleep(TTL.mul_f64(1.1)).await;
+
+    shop.granted("a").await;
+}
+
+#[tokio::test]
+async fn what_kcl_3_assigned_to_us_before_it_was_stopped_is_taken_when_it_has_stood_still() {
+    let shop = Shop::new().await;
+    shop.put(Some("kcl-1")).await;
+
+    assert!(shop.kcl_takes("a").await);
+
+    assert_eq!(shop.refused("a").await.lessee.as_str(), "a");
+    tokio::time::sleep(TTL.mul_f64(1.1)).await;
+    shop.granted("a").await;
+}
+
+/// It takes a renewal that was refused for done where its own name stands there with the next counter
+/// (`DynamoDBLeaseRefresher.renewLease`).
+#[tokio::test]
+async fn a_worker_of_kcl_with_our_name_that_was_paused_does_not_take_our_grant_for_its_renewal() {
+    let shop = Shop::new().await;
+    shop.put(Some("a")).await;
+    let seen = shop.counter().await;
+    shop.refused("a").await;
+    tokio::time::sleep(TTL.mul_f64(1.1)).await;
+
+    let grant = shop.granted("a").await;
+
+    assert!(!shop.kcl_writes(seen, "SET leaseCounter = :next", &[]).await);
+    assert_ne!(shop.counter().await, seen + 1, "it would go on");
+    assert_eq!(shop.checkpoint(&grant, "10", "20").await, Written::Applied);
+}
+
+/// A worker of KCL takes a row without an owner at its next look, whatever its share.
+#[tokio::test]
+async fn what_is_transferred_has_an_owner_that_kcl_understands() {
+    let shop = Shop::new().await;
+    shop.put(None).await;
+    let grant = shop.granted("a").await;
+
+    let to: Lessee = "b".parse().unwrap();
+    assert_eq!(shop.table.transfer(&grant, &to, TTL).await.unwrap(), Written::Applied);
+
+    assert_eq!(shop.raw().await["leaseOwner"], s("b"));
+    assert_eq!(shop.table.read(&key()).await.unwrap().unwrap().holder, None);
+    let lost = shop.table.heartbeat(&grant, Beat::new(1)).await.unwrap();
+    assert_eq!(lost, Heartbeat::Lost(LossCause::Revoked));
+    shop.granted("b").await;
+}

@@ -1,0 +1,163 @@
+//! A table with one shard's row, and a hand that writes to it as workers of KCL do.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use aws_sdk_dynamodb::Client;
+use aws_sdk_dynamodb::types::AttributeValue;
+use lease_core::{
+    Change, Claim, Grant, Holder, LeaseKey, LeaseTable, LockStore, Nonce, Obtained, Written,
+};
+use lease_kinesis::{KclTable, KclTableBuilder};
+use lease_memory::MemoryStore;
+use lease_tests::dynamodb::Server;
+
+/// One table, and a hand that writes to it as workers of KCL do.
+pub(crate) struct Shop {
+    pub(crate) table: KclTable,
+    pub(crate) client: Client,
+    _server: Server,
+}
+
+pub(crate) const TTL: Duration = Duration::from_millis(600);
+
+impl Shop {
+    pub(crate) async fn new() -> Self {
+        Self::with(|builder| builder).await
+    }
+
+    pub(crate) async fn with(set_up: impl FnOnce(KclTableBuilder) -> KclTableBuilder) -> Self {
+        let server = Server::dynoxide().await;
+        let client = server.client();
+        let builder = KclTable::builder(client.clone(), "shop", Arc::new(MemoryStore::new()))
+            .with_failover_time(TTL);
+        let table = set_up(builder).build().unwrap();
+        table.ensure_table().await.unwrap();
+        Self { table, client, _server: server }
+    }
+
+    /// Puts a row of KCL's: unowned, or owned.
+    pub(crate) async fn put(&self, owner: Option<&str>) {
+        let mut row = HashMap::from([
+            ("leaseKey".to_owned(), s("shardId-1")),
+            ("leaseCounter".to_owned(), n(7)),
+            ("ownerSwitchesSinceCheckpoint".to_owned(), n(0)),
+            ("checkpoint".to_owned(), s("10")),
+            ("checkpointSubSequenceNumber".to_owned(), n(0)),
+            ("pendingCheckpoint".to_owned(), s("15")),
+            ("pendingCheckpointSubSequenceNumber".to_owned(), n(0)),
+            ("pendingCheckpointState".to_owned(), n(0)),
+            ("parentShardId".to_owned(), AttributeValue::Ss(vec!["shardId-0".to_owned()])),
+            ("throughputKBps".to_owned(), AttributeValue::N("1.500000".to_owned())),
+            ("whatever comes next".to_owned(), AttributeValue::Bool(true)),
+        ]);
+        if let Some(owner) = owner {
+            row.insert("leaseOwner".to_owned(), s(owner));
+        }
+        let request = self.client.put_item().table_name("shop").set_item(Some(row));
+        request.send().await.unwrap();
+    }
+
+    pub(crate) async fn raw(&self) -> HashMap<String, AttributeValue> {
+        let request = self.client.get_item().table_name("shop").consistent_read(true);
+        let answer = request.key("leaseKey", s("shardId-1")).send().await.unwrap();
+        answer.item.unwrap_or_default()
+    }
+
+    pub(crate) async fn counter(&self) -> u64 {
+        self.raw().await["leaseCounter"].as_n().unwrap().parse().unwrap()
+    }
+
+    /// An update as a worker of KCL makes it: if nobody else has written, it counts, and `changes`.
+    /// Says whether it was applied.
+    pub(crate) async fn kcl_writes(
+        &self,
+        seen: u64,
+        changes: &str,
+        values: &[(&str, &str)],
+    ) -> bool {
+        let mut request = self
+            .client
+            .update_item()
+            .table_name("shop")
+            .key("leaseKey", s("shardId-1"))
+            .condition_expression("leaseCounter = :seen")
+            .update_expression(changes)
+            .expression_attribute_values(":seen", n(seen));
+        if changes.contains(":next") {
+            request = request.expression_attribute_values(":next", n(seen + 1));
+        }
+        for (name, value) in values {
+            request = request.expression_attribute_values(*name, s(value));
+        }
+        request.send().await.is_ok()
+    }
+
+    pub(crate) async fn kcl_takes(&self, worker: &str) -> bool {
+        let seen = self.counter().await;
+        let changes = "SET leaseOwner = :me, leaseCounter = :next REMOVE checkpointOwner";
+        self.kcl_writes(seen, changes, &[(":me", worker)]).await
+    }
+
+    pub(crate) async fn kcl_renews(&self) -> bool {
+        let seen = self.counter().await;
+        self.kcl_writes(seen, "SET leaseCounter = :next", &[]).await
+    }
+
+    /// KCL 3's leader asks for a hand-over: the counter stays.
+    pub(crate) async fn kcl_hands_over(&self, from: &str, to: &str) {
+        let changes = "SET leaseOwner = :to, checkpointOwner = :from";
+        let seen = self.counter().await;
+        assert!(self.kcl_writes(seen, changes, &[(":from", from), (":to", to)]).await);
+    }
+
+    pub(crate) async fn ask(&self, lessee: &str) -> Obtained {
+        self.table.obtain(&claim(lessee)).await.unwrap()
+    }
+
+    pub(crate) async fn granted(&self, lessee: &str) -> Grant {
+        match self.ask(lessee).await {
+            Obtained::Granted(grant, _) => grant,
+            Obtained::Held(holder) => panic!("held by {holder:?}"),
+        }
+    }
+
+    pub(crate) async fn refused(&self, lessee: &str) -> Holder {
+        match self.ask(lessee).await {
+            Obtained::Held(holder) => holder,
+            Obtained::Granted(grant, _) => panic!("{grant:?}"),
+        }
+    }
+
+    /// As long as `owner`, a worker of KCL, renews: longer than it would take to be taken for gone.
+    pub(crate) async fn is_left_alone_by(&self, lessee: &str, owner: &str) {
+        assert_eq!(self.refused(lessee).await.lessee.as_str(), owner);
+        for _ in 0..4 {
+            tokio::time::sleep(TTL / 2).await;
+            assert!(self.kcl_renews().await);
+            assert_eq!(self.refused(lessee).await.lessee.as_str(), owner, "it renews");
+        }
+    }
+
+    pub(crate) async fn checkpoint(&self, grant: &Grant, from: &str, to: &str) -> Written {
+        let change = Change::new().expecting("checkpoint", from).set("checkpoint", to);
+        self.table.update(grant, &change).await.unwrap()
+    }
+}
+
+pub(crate) fn key() -> LeaseKey {
+    "shop/shards/shardId-1".parse().unwrap()
+}
+
+pub(crate) fn claim(lessee: &str) -> Claim {
+    Claim::new(key(), lessee.parse().unwrap(), Nonce::random(), TTL)
+}
+
+pub(crate) fn s(text: &str) -> AttributeValue {
+    AttributeValue::S(text.to_owned())
+}
+
+pub(crate) fn n(number: u64) -> AttributeValue {
+    AttributeValue::N(number.to_string())
+}

@@ -1,0 +1,144 @@
+//! The table: which rows there are, which of them are leases, and what it refuses.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use aws_sdk_dynamodb::Client;
+use aws_sdk_dynamodb::types::{
+    AttributeDefinition, BillingMode, KeySchemaElement, KeyType, ScalarAttributeType,
+};
+use futures_util::TryStreamExt;
+use lease_core::{
+    Attributes, Claim, LeaseKey, LeaseTable, LockStore, Nonce, Obtained, StoreErrorKind, Value,
+    Written,
+};
+use lease_kinesis::KclTable;
+use lease_memory::MemoryStore;
+use lease_tests::dynamodb::Server;
+
+use crate::shop::{Shop, TTL, key, n, s};
+
+#[tokio::test]
+async fn what_has_no_row_cannot_be_leased_and_a_late_claim_makes_none() {
+    let shop = Shop::new().await;
+
+    let held = shop.refused("a").await;
+
+    assert_eq!(held.expires_in, Some(Duration::ZERO));
+    assert!(shop.raw().await.is_empty());
+}
+
+#[tokio::test]
+async fn a_row_that_is_made_again_begins_with_a_larger_token() {
+    let shop = Shop::new().await;
+    shop.put(None).await;
+    let grant = shop.granted("a").await;
+
+    assert_eq!(shop.table.delete(&grant).await.unwrap(), Written::Applied);
+    // Of an answer that was lost.
+    assert_eq!(shop.table.delete(&grant).await.unwrap(), Written::Applied);
+    assert!(shop.raw().await.is_empty());
+    shop.put(None).await;
+
+    assert!(shop.granted("b").await.token > grant.token);
+}
+
+#[tokio::test]
+async fn a_new_row_is_one_that_kcl_reads() {
+    let shop = Shop::new().await;
+    let of_stream: LeaseKey =
+        "shop/shards/123456789012:clicks:1700000000:shardId-1".parse().unwrap();
+    let attributes = |checkpoint: &str| {
+        Attributes::from([
+            ("checkpoint".to_owned(), Value::from(checkpoint)),
+            ("checkpointTimestamp".to_owned(), Value::from(5_u64)),
+        ])
+    };
+
+    assert!(shop.table.create(&of_stream, &attributes("AT_TIMESTAMP")).await.unwrap());
+    assert!(!shop.table.create(&of_stream, &attributes("TRIM_HORIZON")).await.unwrap());
+    let empty = shop.table.create(&key(), &Attributes::new()).await;
+
+    assert_eq!(empty.unwrap_err().kind(), StoreErrorKind::Refused);
+    let request = shop.client.scan().table_name("shop");
+    let rows = request.send().await.unwrap().items.unwrap();
+    let [row] = rows.as_slice() else { panic!("{rows:?}") };
+    assert_eq!(row["leaseKey"], s("123456789012:clicks:1700000000:shardId-1"));
+    assert_eq!(row["streamName"], s("123456789012:clicks:1700000000"));
+    assert_eq!((&row["shardId"], &row["leaseCounter"]), (&s("shardId-1"), &n(0)));
+    // Workers of KCL that begin with what arrives have no time for AT_TIMESTAMP.
+    assert_eq!(row["checkpoint"], s("LATEST"));
+    let read = shop.table.read(&of_stream).await.unwrap().unwrap();
+    assert_eq!(read.attributes.get("checkpoint"), Some(&Value::from("AT_TIMESTAMP")));
+}
+
+#[tokio::test]
+async fn only_leases_are_listed_and_what_is_ours_lies_elsewhere() {
+    let shop = Shop::new().await;
+    shop.put(None).await;
+    for (key, entity) in [("Leader", "LEADER"), ("shop/workers/a", "WORKER_METRIC_STATS")] {
+        let request = shop.client.put_item().table_name("shop").item("leaseKey", s(key));
+        request.item("entityType", s(entity)).send().await.unwrap();
+    }
+    let worker: LeaseKey = "shop/workers/a".parse().unwrap();
+    let claim = Claim::new(worker.clone(), "a".parse().unwrap(), Nonce::random(), TTL);
+
+    let granted = shop.table.obtain(&claim).await.unwrap();
+
+    assert!(matches!(granted, Obtained::Granted(..)));
+    let records: Vec<_> = shop.table.list("shop/").try_collect().await.unwrap();
+    let keys: Vec<_> = records.iter().map(|record| record.key.as_str()).collect();
+    assert_eq!(keys, ["shop/shards/shardId-1", "shop/workers/a"]);
+    let shards: Vec<_> = shop.table.list("shop/shards/shardId-2").try_collect().await.unwrap();
+    assert_eq!(shards, []);
+    let request = shop.client.scan().table_name("shop").send().await.unwrap();
+    assert_eq!(request.count, 3, "no row of ours is among KCL's");
+}
+
+#[tokio::test]
+async fn a_shard_of_another_application_is_refused_and_not_looked_for_elsewhere() {
+    let shop = Shop::new().await;
+    let other: LeaseKey = "market/shards/shardId-1".parse().unwrap();
+
+    let error = shop.table.read(&other).await.unwrap_err();
+
+    assert_eq!(error.kind(), StoreErrorKind::Misconfigured);
+}
+
+#[tokio::test]
+async fn a_table_with_another_key_is_refused_and_says_why() {
+    let server = Server::dynoxide().await;
+    let client = server.client();
+    let attribute = AttributeDefinition::builder()
+        .attribute_name("shardId")
+        .attribute_type(ScalarAttributeType::S)
+        .build();
+    let hash = KeySchemaElement::builder().attribute_name("shardId").key_type(KeyType::Hash);
+    let request = client.create_table().table_name("shop").billing_mode(BillingMode::PayPerRequest);
+    let request = request.attribute_definitions(attribute.unwrap());
+    request.key_schema(hash.build().unwrap()).send().await.unwrap();
+    let table = KclTable::new(client, "shop", Arc::new(MemoryStore::new())).unwrap();
+
+    let error = table.ensure_table().await.unwrap_err();
+
+    assert_eq!(error.kind(), StoreErrorKind::Misconfigured);
+    let text = std::error::Error::source(&error).unwrap().to_string();
+    assert!(text.contains("shardId S HASH") && text.contains("leaseKey S HASH"), "{text}");
+}
+
+#[test]
+fn values_out_of_range_are_refused_before_any_request() {
+    let config = aws_sdk_dynamodb::Config::builder()
+        .behavior_version(aws_sdk_dynamodb::config::BehaviorVersion::latest())
+        .build();
+    let client = Client::from_conf(config);
+    let builder =
+        |name: &str| KclTable::builder(client.clone(), name, Arc::new(MemoryStore::new()));
+
+    assert!(builder("shop").build().is_ok());
+    assert!(builder("").build().is_err());
+    assert!(builder("shop/shards").build().is_err());
+    assert!(builder("shop").with_failover_time(Duration::ZERO).build().is_err());
+    assert!(builder("shop").with_request_timeout(Duration::ZERO).build().is_err());
+    assert!(builder("shop").with_clock_rate_error(0.2).build().is_err());
+}

@@ -1,0 +1,157 @@
+//! Batches that fail, and checkpoints of them that are refused, or asked for at another time.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use lease_kinesis::multilang::child::{Child, ChildError, Ended, OnStop};
+use lease_kinesis::{Batch, Checkpointer, Outcome, RecordProcessor, ShardContext};
+use tokio::io::{AsyncReadExt, AsyncWriteExt, duplex};
+use tokio::time::sleep;
+
+use crate::talk::{
+    ASK, BEGIN, KEPT, LOST, Log, RECORDS, Scripted, THROTTLED, WORKED, failed, same, talk,
+    talk_with,
+};
+
+#[tokio::test(start_paused = true)]
+async fn a_refused_checkpoint_is_told_by_its_name_and_the_talk_goes_on() {
+    for (name, told) in [
+        (
+            "ShutdownException",
+            "not kept: the lease on the shard is lost: it was ended from outside",
+        ),
+        ("InvalidStateException", "not kept: InvalidStateException"),
+        ("NullPointerException", "not kept: NullPointerException"),
+    ] {
+        let refused = KEPT.replace("null", &format!("\"{name}\""));
+        let script = [&BEGIN[..], &[RECORDS, ASK, &*refused, WORKED], &LOST].concat();
+
+        let talk = talk(&script, &[], same).await;
+
+        assert_eq!(talk.ended.unwrap(), Ended::LeaseLost, "{name}");
+        assert_eq!(talk.log[2], told);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_checkpoint_that_is_throttled_is_not_tried_for_ever() {
+    let script = [&BEGIN[..], &[RECORDS, ASK, THROTTLED, ASK, THROTTLED, WORKED], &LOST].concat();
+
+    let talk = talk(&script, &[], |child| child.with_checkpoint_attempts(2)).await;
+
+    assert_eq!(talk.ended.unwrap(), Ended::LeaseLost);
+    assert_eq!(talk.log[2], "not kept: ThrottlingException");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_batch_that_fails_is_tried_again_before_its_status() {
+    let script = [&BEGIN[..], &[RECORDS, ASK, KEPT, WORKED], &LOST].concat();
+
+    let talk = talk(&script, &[failed, || Outcome::Retry(Duration::from_hours(1))], same).await;
+
+    assert_eq!(talk.ended.unwrap(), Ended::LeaseLost);
+    assert_eq!(talk.log[1..4], ["records 456 behind Some(0ns)"; 3]);
+}
+
+/// Fails once, and checkpoints from another task while the batch waits for its next try.
+struct Hasty {
+    has_failed: bool,
+}
+
+#[async_trait]
+impl RecordProcessor for Hasty {
+    async fn process_records(&mut self, _batch: &Batch, checkpointer: &Checkpointer) -> Outcome {
+        if std::mem::replace(&mut self.has_failed, true) {
+            return Outcome::Continue;
+        }
+        let checkpointer = checkpointer.clone();
+        tokio::spawn(async move {
+            sleep(Duration::from_millis(1)).await;
+            checkpointer.checkpoint().await
+        });
+        failed()
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_batch_that_failed_is_not_passed_by_a_checkpoint_of_another_task() {
+    let script = [&BEGIN[..], &[RECORDS, WORKED], &LOST].concat();
+    let child = Child::new(|_: &ShardContext| Hasty { has_failed: false });
+
+    let talk = talk_with(child, &script, Log::default()).await;
+
+    assert_eq!(talk.ended.unwrap(), Ended::LeaseLost);
+    assert_eq!(talk.rest, "");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_batch_that_keeps_failing_ends_the_child_without_a_status() {
+    let script = [&BEGIN[..], &[RECORDS]].concat();
+    let log = Log::default();
+    let of_processor = Arc::clone(&log);
+    let child = Child::new(move |_: &ShardContext| Scripted {
+        log: Arc::clone(&of_processor),
+        answers: [failed as fn() -> Outcome; 2].into(),
+        checkpoints_end: true,
+    });
+    let (mut says, input) = duplex(4096);
+    let (output, mut hears) = duplex(4096);
+    for line in script.iter().filter_map(|line| line.strip_prefix("> ")) {
+        says.write_all(format!("{line}\n").as_bytes()).await.unwrap();
+    }
+
+    let ended = child.with_attempts(2).run_over(input, output).await;
+
+    assert!(matches!(ended, Err(ChildError::Batch { attempts: 2, .. })), "{ended:?}");
+    let mut said = String::new();
+    hears.read_to_string(&mut said).await.unwrap();
+    assert_eq!(said, format!("\n{}\n", &BEGIN[1][2..]), "nothing is said of the batch");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_processor_that_wants_to_stop_is_passed_over_only_where_that_is_wanted() {
+    let script = [&BEGIN[..], &[RECORDS, WORKED], &LOST].concat();
+    let stop: [fn() -> Outcome; 1] = [|| Outcome::StopShard("enough".into())];
+
+    let talk = talk(&script, &stop, |child| child.on_stop(OnStop::Pass)).await;
+
+    assert_eq!(talk.ended.unwrap(), Ended::LeaseLost);
+}
+
+/// Has a task that checkpoints half a second after the first batch.
+struct Leisurely {
+    has_begun: bool,
+}
+
+#[async_trait]
+impl RecordProcessor for Leisurely {
+    async fn process_records(&mut self, _batch: &Batch, checkpointer: &Checkpointer) -> Outcome {
+        if !std::mem::replace(&mut self.has_begun, true) {
+            let checkpointer = checkpointer.clone();
+            tokio::spawn(async move {
+                sleep(Duration::from_millis(500)).await;
+                checkpointer.checkpoint().await
+            });
+        }
+        Outcome::Continue
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_checkpoint_that_is_asked_for_between_two_actions_is_asked_once_and_by_its_number() {
+    let [second, third] = ["457", "458"].map(|number| RECORDS.replace("456", number));
+    let script = [
+        &BEGIN[..],
+        &[RECORDS, WORKED, "~", &*second, ASK, KEPT, WORKED],
+        // Whatever is said then, nothing more is asked for.
+        &["~", &*third, WORKED, "~"],
+        &LOST,
+    ];
+    let child = Child::new(|_: &ShardContext| Leisurely { has_begun: false });
+
+    let talk = talk_with(child, &script.concat(), Log::default()).await;
+
+    assert_eq!(talk.ended.unwrap(), Ended::LeaseLost);
+    assert_eq!(talk.rest, "");
+}

@@ -1,0 +1,89 @@
+//! The end of a shard, which a processor of ours is to checkpoint.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use lease_kinesis::multilang::child::{Child, ChildError, Ended};
+use lease_kinesis::{Batch, Checkpointer, Outcome, ProcessorError, RecordProcessor, ShardContext};
+use tokio::io::{AsyncWriteExt, duplex};
+
+use crate::talk::{ASK_END, BEGIN, KEPT_END, Log, Scripted, talk_with};
+
+#[tokio::test(start_paused = true)]
+async fn an_end_that_is_not_checkpointed_is_an_error() {
+    let log = Log::default();
+    let of_processor = Arc::clone(&log);
+    let child = Child::new(move |_: &ShardContext| Scripted {
+        log: Arc::clone(&of_processor),
+        answers: VecDeque::new(),
+        checkpoints_end: false,
+    });
+    let (mut says, input) = duplex(4096);
+    let (output, _hears) = duplex(4096);
+    let lines = format!("{}\n{{\"action\":\"shardEnded\"}}\n", &BEGIN[0][2..]);
+    says.write_all(lines.as_bytes()).await.unwrap();
+
+    let ended = child.with_attempts(3).run_over(input, output).await;
+
+    assert!(matches!(ended, Err(ChildError::EndNotCheckpointed(_))), "{ended:?}");
+    assert_eq!(log.lock().unwrap()[1..], ["shard ended"; 3]);
+}
+
+/// Checkpoints the end, and leaves it to others whether that is kept.
+struct Calm(Log);
+
+#[async_trait]
+impl RecordProcessor for Calm {
+    async fn process_records(&mut self, _batch: &Batch, _checkpointer: &Checkpointer) -> Outcome {
+        Outcome::Continue
+    }
+
+    async fn shard_ended(&mut self, checkpointer: &Checkpointer) -> Result<(), ProcessorError> {
+        self.0.lock().unwrap().push("shard ended".into());
+        drop(checkpointer.checkpoint().await);
+        Ok(())
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_end_that_the_store_did_not_keep_is_asked_for_again_and_the_processor_is_told_once() {
+    let failed = KEPT_END.replace(r#""error":null"#, r#""error":"InvalidStateException""#);
+    let end = [
+        r#"> {"action":"shardEnded"}"#,
+        ASK_END,
+        &*failed,
+        ASK_END,
+        &*failed,
+        ASK_END,
+        KEPT_END,
+        r#"< {"action":"status","responseFor":"shardEnded"}"#,
+    ];
+    let log = Log::default();
+    let of_processor = Arc::clone(&log);
+    let child = Child::new(move |_: &ShardContext| Calm(Arc::clone(&of_processor)));
+
+    let talk = talk_with(child, &[&BEGIN[..], &end].concat(), log).await;
+
+    assert_eq!(talk.ended.unwrap(), Ended::ShardEnd);
+    assert_eq!(talk.log, ["shard ended"]);
+    assert_eq!(talk.rest, "");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_end_that_the_store_never_keeps_ends_the_child_without_a_status() {
+    let failed = KEPT_END.replace(r#""error":null"#, r#""error":"InvalidStateException""#);
+    let asked = [ASK_END, &*failed];
+    // By the processor; and in its place, once and once more.
+    let end = [&[r#"> {"action":"shardEnded"}"#][..], &asked, &asked, &asked, &["~"]].concat();
+    let log = Log::default();
+    let of_processor = Arc::clone(&log);
+    let child = Child::new(move |_: &ShardContext| Calm(Arc::clone(&of_processor)));
+
+    let talk = talk_with(child.with_attempts(2), &[&BEGIN[..], &end[..]].concat(), log).await;
+
+    let ended = talk.ended;
+    assert!(matches!(ended, Err(ChildError::EndNotCheckpointed(_))), "{ended:?}");
+    assert_eq!(talk.log, ["shard ended"]);
+    assert_eq!(talk.rest, "", "nothing is said of the end");
+}

@@ -1,0 +1,14 @@
+-- Moves exactly the named entries to where nobody reads,.
+-- KEYS: stream, state, aside. ARGV: token, positions.
+-- Answers how many were there.
+local moved = 0
+for place = 2, #ARGV do
+    local entry = redis.call('XRANGE', KEYS[1], ARGV[place], ARGV[place])[1]
+    if entry then
+        -- First, since a full server lets nothing else be first.
+        redis.call('XDEL', KEYS[1], ARGV[place])
+        redis.call('XADD', KEYS[3], '*', unpack(entry[2]))
+        moved = moved + 1
+    end
+end
+return moved

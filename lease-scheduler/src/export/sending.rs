@@ -1,0 +1,157 @@
+//! One export on its way: reads a piece, packs it, sends what is full, removes what was taken.
+
+use lease_core::FencingToken;
+use tracing::warn;
+
+use crate::export::batch::{Batch, Packed, Packer, Record};
+use crate::export::buffer::{Most, Position};
+use crate::export::dead_letters::Unsendable;
+use crate::export::error::ExportError;
+use crate::export::event::Event;
+use crate::export::exported::Exported;
+use crate::export::exporter::Exporter;
+use crate::export::sink::{Refusals, Refused, Retries, deliver};
+
+pub(crate) struct Sending<'a> {
+    exporter: &'a Exporter,
+    token: FencingToken,
+    exported: Exported,
+    /// Batches in a row of which the sink took nothing.
+    in_vain: u32,
+    refusals: Refusals,
+    /// Events that were refused alone, while it is not known yet whether that was because of them.
+    suspects: Vec<Refused>,
+}
+
+impl<'a> Sending<'a> {
+    pub(crate) fn new(exporter: &'a Exporter, token: FencingToken) -> Self {
+        Self {
+            exporter,
+            token,
+            exported: Exported::default(),
+            in_vain: 0,
+            refusals: Refusals::default(),
+            suspects: Vec::new(),
+        }
+    }
+
+    /// Sends up to `limit` of what is pending now, oldest first, or all of it.
+    pub(crate) async fn send_pending(
+        mut self,
+        limit: Option<u64>,
+    ) -> Result<Exported, ExportError> {
+        let Exporter { parts, events_at_once, .. } = self.exporter;
+        // What is appended meanwhile is the next run's: otherwise this might never end.
+        let mut unread = parts.buffer.pending().await?;
+        let mut left = limit.unwrap_or(u64::MAX);
+        let limits = parts.sink.limits();
+        let mut packer = Packer::new(limits);
+        let mut after = None;
+        while left.min(unread) > 0 {
+            let events = usize::try_from(left.min(unread)).unwrap_or(usize::MAX);
+            let most = Most::new(events.min(*events_at_once), limits.batch_bytes());
+            let read = parts.buffer.read(self.token, after, most).await?;
+            let read = ExportError::unless_overtaken(self.token, read)?;
+            let Some(last) = read.last() else { break };
+            after = Some(last.position());
+            unread = unread.saturating_sub(read.len() as u64);
+            for pending in read {
+                let packed = packer.push(pending);
+                // What cannot be sent does not count.
+                left = left.saturating_sub(u64::from(!matches!(packed, Packed::TooLarge(_))));
+                match packed {
+                    Packed::Kept => (),
+                    Packed::Full(batch) => self.send(batch).await?,
+                    Packed::TooLarge(pending) => {
+                        let (position, event) = (pending.position(), pending.event());
+                        let bytes = event.line().len();
+                        let why = Unsendable::TooLarge { bytes, most: limits.record_bytes() };
+                        self.exported.too_large += 1;
+                        self.put_away(position, event, &why).await?;
+                    }
+                }
+            }
+        }
+        if let Some(batch) = packer.finish() {
+            self.send(batch).await?;
+        }
+        // It took nothing beside them: nobody knows whether it would have taken anything.
+        for Refused { error, .. } in self.suspects {
+            self.exported.failed += 1;
+            self.exported.sink_error = Some(error);
+        }
+        Ok(self.exported)
+    }
+
+    async fn send(&mut self, batch: Batch) -> Result<(), ExportError> {
+        let (token, Exporter { key, parts, .. }) = (self.token, self.exporter);
+        // A sink that takes nothing is not asked again and again; but each batch is sent once, so
+        // that those which it never takes do not keep back the others.
+        let is_in_vain = self.in_vain >= BATCHES_IN_VAIN;
+        let retries = if is_in_vain { Retries::NONE } else { self.exporter.retries };
+        // Boxed, once per batch: whoever flushes would have it in his own future otherwise.
+        let delivered =
+            Box::pin(deliver(&*parts.sink, token, batch, retries, &mut self.refusals)).await;
+        let taken: Vec<_> = delivered.taken.iter().flat_map(Record::positions).collect();
+        if !taken.is_empty() {
+            let removed = parts.buffer.remove(token, &taken).await?;
+            ExportError::unless_overtaken(token, removed)?;
+        }
+        let failed = delivered.failed.iter().map(|record| record.positions().count() as u64);
+        self.exported.sent += taken.len() as u64;
+        self.exported.failed += failed.sum::<u64>();
+        if let Some(error) = delivered.error {
+            let cause: &(dyn std::error::Error + 'static) = &error;
+            warn!(%key, %token, error = cause, "a request to the sink failed");
+            self.exported.sink_error = Some(error);
+        }
+        self.suspects.extend(delivered.refused);
+        if taken.is_empty() {
+            self.in_vain += 1;
+            return Ok(());
+        }
+        self.in_vain = 0;
+        // It takes what is sent to it: so what it refused, it refused for what that is.
+        for Refused { position, event, error } in std::mem::take(&mut self.suspects) {
+            self.exported.refused += 1;
+            self.put_away(position, &event, &Unsendable::Refused(error)).await?;
+        }
+        Ok(())
+    }
+
+    /// Takes an event that the sink will never take out of the way of the others.
+    async fn put_away(
+        &mut self,
+        position: Position,
+        event: &Event,
+        why: &Unsendable,
+    ) -> Result<(), ExportError> {
+        let (token, Exporter { key, parts, dead_letters, .. }) = (self.token, self.exporter);
+        warn!(%key, id = %event.id(), why = why as &dyn std::error::Error, "event cannot be sent");
+        let put_away = match dead_letters {
+            Some(dead_letters) => match dead_letters.bury(event, why).await {
+                Ok(()) => Ok(parts.buffer.remove(token, &[position]).await?),
+                Err(error) => Err(error),
+            },
+            None => parts.buffer.set_aside(token, &[position]).await,
+        };
+        match put_away {
+            Ok(put_away) => ExportError::unless_overtaken(token, put_away)?,
+            Err(error) => {
+                // It stays where it is, and does not hold up the rest.
+                let cause: &(dyn std::error::Error + 'static) = &error;
+                warn!(%key, id = %event.id(), error = cause, "event not put away, stays pending");
+                return Ok(());
+            }
+        };
+        match dead_letters {
+            Some(_) => self.exported.buried += 1,
+            None => self.exported.set_aside += 1,
+        }
+        Ok(())
+    }
+}
+
+/// After so many batches in a row of which it took nothing, each retried, the sink is sent each of
+/// the others once.
+const BATCHES_IN_VAIN: u32 = 3;

@@ -1,0 +1,153 @@
+//! Where an exporter collects from: closed buckets, through a pipeline, into the buffer.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use lease_core::FencingToken;
+use tracing::{info, warn};
+
+use crate::error::ServiceError;
+use crate::export::bucket::{Bucket, BucketStore, Entry};
+use crate::export::buffer::{Appended, EventBuffer, Fenced, Intake, StopCause};
+use crate::export::event::Event;
+use crate::export::pipeline::{Judgement, Pipeline};
+
+/// Pours closed buckets through a pipeline into a buffer.
+#[derive(Debug)]
+pub struct BucketSource {
+    buckets: Arc<dyn BucketStore>,
+    pipeline: Pipeline,
+    most: usize,
+}
+
+/// What was poured.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Poured {
+    pub(crate) events: u64,
+    pub(crate) bad: u64,
+}
+
+impl BucketSource {
+    /// Reads `buckets`, up to 60 at a time: what the earlier exporter read per run. All of them are
+    /// in memory then.
+    pub fn new(buckets: Arc<dyn BucketStore>, pipeline: Pipeline) -> Self {
+        Self { buckets, pipeline, most: 60 }
+    }
+
+    /// Reads up to `most` buckets at a time.
+    #[must_use]
+    pub fn with_most(mut self, most: usize) -> Self {
+        self.most = most;
+        self
+    }
+
+    /// Where it reads.
+    pub fn buckets(&self) -> &Arc<dyn BucketStore> {
+        &self.buckets
+    }
+
+    /// Appends what is closed to `buffer`, then removes exactly that. Where a key is in several of
+    /// the buckets, the latest value counts of which an event can be made.
+    ///
+    /// A crash in between leaves a bucket, or a part of one, that is poured again: the same events,
+    /// with the same ids.
+    pub(crate) async fn pour(
+        &self,
+        token: FencingToken,
+        buffer: &dyn EventBuffer,
+    ) -> Result<Fenced<Poured>, ServiceError> {
+        let contents = self.read().await?;
+        let capacity = usize::try_from(buffer.capacity().events()).unwrap_or(usize::MAX);
+        let mut poured = Poured::default();
+        // One bucket after the other, so that little is repeated where there is no room for all. A
+        // key that was left out here is in a later bucket, which is still there.
+        for (bucket, mut entries) in contents {
+            loop {
+                // More than there is ever room for would never be moved.
+                let rest = entries.split_off(entries.len().min(AT_ONCE.min(capacity)));
+                let keys: Vec<_> = entries.iter().map(|(entry, _)| entry.key.clone()).collect();
+                let (events, others) = events_of(entries);
+                if !events.is_empty() {
+                    match buffer.append(&events).await? {
+                        Appended::Kept { .. } => (),
+                        Appended::Full | Appended::Stopped(_) => {
+                            self.stop().await?;
+                            return Ok(Fenced::Done(poured));
+                        }
+                    }
+                }
+                poured.events += events.len() as u64;
+                // Now that they go: what stays in its bucket is told of when it does.
+                poured.bad += self.pipeline.make(others).bad;
+                let removed = if rest.is_empty() {
+                    self.buckets.remove(token, &[bucket]).await?
+                } else {
+                    let keys: Vec<_> = keys.iter().map(String::as_str).collect();
+                    self.buckets.remove_keys(token, bucket, &keys).await?
+                };
+                if let Fenced::Stale { largest } = removed {
+                    return Ok(Fenced::Stale { largest });
+                }
+                if rest.is_empty() {
+                    break;
+                }
+                entries = rest;
+            }
+        }
+        Ok(Fenced::Done(poured))
+    }
+
+    /// What is closed, oldest first, without what a later event of the same key replaces.
+    async fn read(&self) -> Result<Vec<(Bucket, Judged)>, ServiceError> {
+        let mut contents = Vec::new();
+        for bucket in self.buckets.closed(self.most).await? {
+            contents.push((bucket, self.buckets.read(bucket).await?));
+        }
+        let mut replaced = BTreeSet::new();
+        let judged = contents.into_iter().rev().map(|(bucket, entries)| {
+            let mut judged = Vec::new();
+            for entry in entries {
+                if replaced.contains(&entry.key) {
+                    continue;
+                }
+                let judgement = self.pipeline.judge(&entry);
+                // What is bad is no event, and replaces none.
+                if matches!(judgement, Judgement::Event(_)) {
+                    replaced.insert(entry.key.clone());
+                }
+                judged.push((entry, judgement));
+            }
+            (bucket, judged)
+        });
+        let mut judged: Vec<_> = judged.collect();
+        judged.reverse();
+        Ok(judged)
+    }
+
+    /// There is no room behind the buckets: nothing more is to be collected until there is.
+    async fn stop(&self) -> Result<(), ServiceError> {
+        let emergency = Intake::Stopped(StopCause::Emergency);
+        if self.buckets.set_intake(emergency).await? == Intake::Open {
+            warn!("the event buffer has no room: buckets take nothing in until they are drained");
+        } else {
+            info!("the event buffer has no room, and buckets take nothing in already");
+        }
+        Ok(())
+    }
+}
+
+fn events_of(entries: Judged) -> (Vec<Event>, Judged) {
+    let (mut events, mut others) = (Vec::new(), Vec::new());
+    for (entry, judgement) in entries {
+        match judgement {
+            Judgement::Event(event) => events.push(event),
+            other => others.push((entry, other)),
+        }
+    }
+    (events, others)
+}
+
+type Judged = Vec<(Entry, Judgement)>;
+
+/// How many entries are moved at once, at most.
+const AT_ONCE: usize = 1000;

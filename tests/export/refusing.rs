@@ -1,0 +1,180 @@
+//! What the sink refuses for good, and what that keeps back.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use lease_scheduler::ServiceErrorKind;
+use lease_scheduler::export::{
+    BufferedDeadLetters, Capacity, Event, EventBuffer, Exported, Exporter, Fenced, Flushed, Limits,
+    MemoryBuffer, Most, Overflow, Pending, Response, Retries,
+};
+
+use crate::world::{World, event, everywhere, token};
+
+everywhere! {
+    what_is_refused_is_buried_with_the_reason_and_all_else_is_sent
+    what_is_refused_is_set_aside_where_there_are_no_dead_letters
+    a_sink_that_refuses_everything_has_nothing_buried
+    a_sink_that_refuses_everything_is_asked_once_per_batch_in_the_end
+    what_is_refused_alone_waits_until_the_sink_takes_another
+    batches_that_are_never_taken_do_not_keep_back_those_behind_them
+    a_sink_that_takes_nothing_is_sent_each_batch_once_after_the_first_three
+    what_is_set_aside_does_not_keep_a_paused_buffer_closed
+    what_a_record_takes_no_part_of_does_not_count_towards_a_limit
+}
+
+async fn flush(exporter: &Exporter, limit: Option<u64>) -> Exported {
+    match exporter.flush(limit).await.unwrap() {
+        Flushed::Done(exported) => exported,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn refuse(world: &World, numbers: impl IntoIterator<Item = u64>) {
+    world.sink.refuse(numbers.into_iter().map(|number| event(number).id().clone()));
+}
+
+/// Ten events per record, five records per request.
+fn tens(world: World) -> World {
+    let limits = Limits::FIREHOSE.with_events_per_record(10);
+    world.with_limits(limits.and_then(|limits| limits.with_records_per_batch(5)).unwrap())
+}
+
+async fn what_is_refused_is_buried_with_the_reason_and_all_else_is_sent(world: World) {
+    let world = tens(world);
+    let dead = MemoryBuffer::new(Capacity::default());
+    let letters = Arc::new(BufferedDeadLetters::new(Arc::new(dead.clone())));
+    let exporter = world.enabled().await.with_dead_letters(letters);
+    world.append(120).await;
+    // One in the middle, the last of a batch, and the last of all.
+    refuse(&world, [37, 50, 120]);
+
+    let exported = flush(&exporter, None).await;
+
+    assert_eq!((exported.sent, exported.refused, exported.buried), (117, 3, 3));
+    assert_eq!((exported.failed, exported.sink_error.is_none()), (0, true), "{exported:?}");
+    assert_eq!(exporter.num_pending_events().await.unwrap(), 0);
+    let expected: Vec<_> = (1..120).filter(|number| ![37, 50].contains(number)).collect();
+    assert_eq!(world.arrived(), expected, "in order");
+    let read = dead.read(token(1), None, Most::new(9, 1 << 20)).await.unwrap();
+    let Fenced::Done(read) = read else { panic!("stale") };
+    let lines: Vec<_> = read.iter().map(Pending::event).map(Event::line).collect();
+    assert_eq!(
+        lines[0],
+        "{\"event\":{\"number\":37},\"why\":\"it was refused: sink refused the request: \
+         ValidationException: as the test says\"}"
+    );
+    assert_eq!(lines.len(), 3);
+}
+
+async fn what_is_refused_is_set_aside_where_there_are_no_dead_letters(world: World) {
+    let exporter = world.enabled().await;
+    world.append(10).await;
+    refuse(&world, [1]);
+
+    let exported = flush(&exporter, None).await;
+
+    assert_eq!((exported.sent, exported.refused, exported.set_aside), (9, 1, 1));
+    assert_eq!(exporter.num_pending_events().await.unwrap(), 0);
+    assert_eq!(world.buffer().state().await.unwrap().set_aside, 1);
+    assert_eq!(world.buffer().clear_aside().await.unwrap(), 1);
+    assert_eq!(world.buffer().state().await.unwrap().set_aside, 0);
+}
+
+/// For want of credentials, say.
+async fn a_sink_that_refuses_everything_has_nothing_buried(world: World) {
+    let exporter = world.enabled().await;
+    world.append(10).await;
+    refuse(&world, 1..=10);
+
+    let exported = flush(&exporter, None).await;
+
+    assert_eq!((exported.sent, exported.failed), (0, 10));
+    assert_eq!((exported.refused, exported.set_aside), (0, 0));
+    assert_eq!(exported.sink_error.unwrap().kind(), ServiceErrorKind::Refused);
+    assert_eq!(exporter.num_pending_events().await.unwrap(), 10);
+}
+
+async fn a_sink_that_refuses_everything_is_asked_once_per_batch_in_the_end(world: World) {
+    let world = tens(world);
+    let exporter = world.enabled().await;
+    world.append(1_000).await;
+    refuse(&world, 1..=1_000);
+
+    let exported = flush(&exporter, None).await;
+
+    assert_eq!((exported.sent, exported.failed), (0, 1_000));
+    // 20 batches; the first was halved until that was plainly in vain.
+    assert!(world.sink.requests().len() <= 80, "{} requests", world.sink.requests().len());
+    assert_eq!(exporter.num_pending_events().await.unwrap(), 1_000);
+}
+
+async fn what_is_refused_alone_waits_until_the_sink_takes_another(world: World) {
+    let exporter = world.enabled().await;
+    world.append(1).await;
+    refuse(&world, [1]);
+    assert_eq!(flush(&exporter, None).await.failed, 1);
+
+    let _kept = world.buffer().append(&[event(2)]).await.unwrap();
+    let exported = flush(&exporter, None).await;
+
+    assert_eq!((exported.sent, exported.refused, exported.set_aside), (1, 1, 1));
+    assert_eq!(world.arrived(), [2]);
+}
+
+async fn batches_that_are_never_taken_do_not_keep_back_those_behind_them(world: World) {
+    let world = tens(world);
+    let exporter = world.enabled().await;
+    world.append(250).await;
+    world.sink.respond(vec![Response::FailAll; 4]);
+
+    let exported = flush(&exporter, None).await;
+
+    assert_eq!((exported.sent, exported.failed), (50, 200));
+    assert_eq!(world.arrived(), (201..=250).collect::<Vec<_>>());
+}
+
+async fn a_sink_that_takes_nothing_is_sent_each_batch_once_after_the_first_three(world: World) {
+    let world = tens(world);
+    let twice = Retries::new(2, Duration::from_millis(1), Duration::from_millis(2)).unwrap();
+    let exporter = world.enabled().await.with_retries(twice);
+    world.append(500).await;
+    world.sink.respond(vec![Response::FailAll; 100]);
+
+    let exported = flush(&exporter, None).await;
+
+    assert_eq!((exported.sent, exported.failed), (0, 500));
+    assert_eq!(world.sink.requests().len(), 3 * 3 + 7);
+}
+
+/// Larger than a record.
+fn large(number: u64) -> Event {
+    let body = serde_json::Value::String("x".repeat(1000 * 1024));
+    Event::new(event(number).id().clone(), &body).unwrap()
+}
+
+async fn what_is_set_aside_does_not_keep_a_paused_buffer_closed(world: World) {
+    let world = world.with_capacity(Capacity::new(2, Overflow::Pause).unwrap());
+    let exporter = world.enabled().await;
+    let buffer = world.buffer();
+    let _kept = buffer.append(&[large(1), event(2)]).await.unwrap();
+    let _stopped = buffer.append(&[event(3)]).await.unwrap();
+
+    let exported = flush(&exporter, None).await;
+
+    assert_eq!((exported.sent, exported.too_large, exported.set_aside), (1, 1, 1));
+    assert_eq!(exporter.num_pending_events().await.unwrap(), 0);
+    world.append(1).await;
+    assert_eq!(buffer.state().await.unwrap().set_aside, 1, "it is kept");
+}
+
+async fn what_a_record_takes_no_part_of_does_not_count_towards_a_limit(world: World) {
+    let exporter = world.enabled().await;
+    let events = [large(1), large(2), event(3), event(4)];
+    let _kept = world.buffer().append(&events).await.unwrap();
+
+    assert_eq!(flush(&exporter, Some(1)).await.sent, 1);
+
+    assert_eq!(world.arrived(), [3]);
+    assert_eq!(exporter.num_pending_events().await.unwrap(), 1);
+}

@@ -1,0 +1,39 @@
+//! Which promises of the kit a store breaks.
+
+use std::sync::{Mutex, PoisonError};
+use std::thread;
+
+use lease_core::LeaseTable;
+use lease_core::conformance::{Fixture, Promise, lock_promises, table_promises};
+
+/// Those of both traits that are broken, each on a fixture of its own.
+pub fn broken_of_both<F>(fixture: impl Fn() -> F + Sync) -> Vec<&'static str>
+where
+    F: Fixture,
+    F::Store: LeaseTable,
+{
+    broken(lock_promises().into_iter().chain(table_promises()).collect(), fixture)
+}
+
+/// Those that are broken; several are tried at a time, since most of them wait for time to pass.
+pub fn broken<F: Fixture>(
+    promises: Vec<Promise<F>>,
+    fixture: impl Fn() -> F + Sync,
+) -> Vec<&'static str> {
+    let promises = Mutex::new(promises.into_iter());
+    let next = || promises.lock().unwrap_or_else(PoisonError::into_inner).next();
+    let broken = Mutex::new(Vec::new());
+    thread::scope(|scope| {
+        for _ in 0..8 {
+            scope.spawn(|| {
+                while let Some(promise) = next() {
+                    let fixture = fixture();
+                    if thread::spawn(move || (promise.hold)(fixture)).join().is_err() {
+                        broken.lock().unwrap_or_else(PoisonError::into_inner).push(promise.name);
+                    }
+                }
+            });
+        }
+    });
+    broken.into_inner().unwrap_or_else(PoisonError::into_inner)
+}

@@ -57,7 +57,10 @@ impl Lock for SameScripts {
         call.key(format!("{key}:counter")).key(format!("{key}:attributes"));
         // A round and an age are asked for by quorums alone.
         call.arg(&nonce).arg("bench").arg(millis(TTL)).arg(RETENTION).arg(0).arg(0);
-        let answer = call.invoke_async::<(String, u64, redis::Value)>(&mut self.connection.clone()).await.ok()?;
+        let answer = call
+            .invoke_async::<(String, u64, redis::Value)>(&mut self.connection.clone())
+            .await
+            .ok()?;
         let held = SameScriptsHeld { lock: self.clone(), key, nonce, token: answer.1 };
         (answer.0 == "granted").then(|| Box::new(held) as Box<dyn Held>)
     }

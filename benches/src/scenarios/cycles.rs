@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use aws_sdk_dynamodb::Client;
@@ -201,6 +202,8 @@ async fn latencies(missing: Missing, rounds: usize) -> Vec<Standing> {
     standings
 }
 
+static NEXT: AtomicU64 = AtomicU64::new(0);
+
 /// A round trip between machines.
 const FAR: Duration = Duration::from_millis(5);
 
@@ -209,9 +212,11 @@ async fn median_latency(lock: Arc<dyn Lock>) -> Option<f64> {
     let clock = BootClock::new();
     let mut taken = Vec::new();
     let cycles = async {
-        for _ in 0..20 {
+        for _ in 0..10 {
+            // A new one each time: what came to no end may still have the last one.
+            let key = format!("key-{}", NEXT.fetch_add(1, Ordering::Relaxed));
             let began = clock.now();
-            let held = lock.take("key").await?;
+            let held = lock.take(&key).await?;
             taken.push(clock.now().since(began).as_secs_f64() * 1e3);
             held.free().await;
         }

@@ -14,7 +14,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
-use super::requests::commands;
+use super::requests::requests;
 use crate::PATIENCE;
 use crate::lock::Lock;
 use crate::locks::bare_dynamodb::{BareDynamoDb, Polling};
@@ -59,25 +59,26 @@ async fn on_redis(waiters: usize, rounds: usize) -> [Table; 2] {
     let (told, mut heard) = mpsc::unbounded_channel();
     let server = Arc::new(server);
     for make in ON_REDIS {
-        let mut locks = Vec::new();
-        for _ in 0..waiters {
-            locks.push(make(url.clone()).await);
-        }
-        let name = locks[0].name();
+        let name = make(url.clone()).await.name();
         asked.push(Standing {
             name: name.to_owned(),
             values: Vec::new(),
             ratios: Vec::new(),
             failed: 0,
         });
-        let (told, server, mut round) = (told.clone(), Arc::clone(&server), 0);
+        let (told, server, url, mut round) = (told.clone(), Arc::clone(&server), url.clone(), 0);
         race.enter(name, move || {
             round += 1;
-            let (locks, server, told) = (locks.clone(), Arc::clone(&server), told.clone());
+            let (server, told, url) = (Arc::clone(&server), told.clone(), url.clone());
             async move {
-                let before = commands(&server);
+                // New ones each time: of the round before, some still wait on their connections.
+                let mut locks = Vec::new();
+                for _ in 0..waiters {
+                    locks.push(make(url.clone()).await);
+                }
+                let before = requests(&server);
                 let median = median_gap(&locks, &format!("{name}-{round}")).await;
-                let each = (commands(&server) - before) / f64::from(HAND_OFFS);
+                let each = (requests(&server) - before) / f64::from(HAND_OFFS);
                 told.send((name, median.map(|_| each))).unwrap();
                 median
             }
@@ -93,19 +94,19 @@ async fn on_redis(waiters: usize, rounds: usize) -> [Table; 2] {
     for standing in &mut asked {
         standing.ratios = standing.values.iter().map(|value| value / floor).collect();
     }
-    let title = format!("{waiters} wait on Redis at {} ms, who have", ROUND_TRIP.as_millis());
+    let title = format!("{waiters} wait on Redis at {} ms", ROUND_TRIP.as_millis());
     [
         Table {
             name: format!("hand-off-{waiters}"),
-            title: format!("{title} the key after its release"),
+            title: format!("{title}: until one of them has the key after its release"),
             unit: "ms, median",
             better: Better::Less,
             standings,
         },
         Table {
-            name: format!("hand-off-{waiters}-commands"),
+            name: format!("hand-off-{waiters}-requests"),
             title: format!("{title} sent so many commands for each hand-off"),
-            unit: "commands",
+            unit: "requests",
             better: Better::Less,
             standings: asked,
         },

@@ -62,7 +62,7 @@ pub(crate) const ALL: &[Scenario] = &[
     Scenario {
         name: "crash",
         what: "how long a key is nobody's whose holder has died",
-        run: |rounds| Box::pin(crash::of_a_holder(rounds)),
+        run: |_| Box::pin(crash::of_a_holder()),
     },
     Scenario {
         name: "held",

@@ -125,3 +125,85 @@ impl Pile {
 
 /// So much may lie here before it is worth a ring.
 const HIGH: usize = 256;
+
+#[cfg(test)]
+mod tests {
+    use futures_util::FutureExt;
+
+    use super::*;
+    use crate::clock::{Clock, SkewedClock};
+    use crate::grant::Claim;
+    use crate::nonce::Nonce;
+    use crate::token::FencingToken;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    fn hold() -> Arc<Hold> {
+        let clock: Arc<dyn Clock> = Arc::new(SkewedClock::new(Duration::ZERO, 1.0));
+        let (key, lessee) = ("key".parse().unwrap(), "lessee".parse().unwrap());
+        let claim = Claim::new(key, lessee, Nonce::random(), SECOND * 60);
+        let now = clock.now();
+        let grant = claim.granted(FencingToken::new(1).unwrap());
+        Arc::new(Hold::new(0, grant, clock, now, now + SECOND * 60))
+    }
+
+    #[test]
+    fn who_would_not_look_in_time_is_rung_for() {
+        for sleeps_until in [None, Some(SECOND * 11)] {
+            let (teller, mut inbox) = inbox(SECOND * 10);
+            let hold = hold();
+            assert!(inbox.is_empty_until(sleeps_until.map(|length| hold.granted_at + length)));
+
+            teller.tell(Command::Keep(hold));
+
+            assert_eq!(inbox.rung().now_or_never(), Some(true), "{sleeps_until:?}");
+        }
+    }
+
+    #[test]
+    fn who_looks_in_time_is_not_rung_for_and_finds_it() {
+        let (teller, mut inbox) = inbox(SECOND * 10);
+        let hold = hold();
+        assert!(inbox.is_empty_until(Some(hold.granted_at + SECOND * 10)));
+
+        teller.tell(Command::Keep(Arc::clone(&hold)));
+        hold.end(Ending::Released);
+        teller.tell(Command::Leave(hold));
+
+        assert_eq!(inbox.rung().now_or_never(), None);
+        assert!(!inbox.is_empty_until(None));
+        let mut commands = Vec::new();
+        inbox.take(&mut commands, 1);
+        assert!(matches!(*commands, [Command::Keep(_)]), "the oldest first: {commands:?}");
+        inbox.take(&mut commands, 9);
+        assert_eq!(commands.len(), 2);
+    }
+
+    #[test]
+    fn a_high_pile_is_rung_for() {
+        let (teller, mut inbox) = inbox(SECOND * 10);
+        let hold = hold();
+        assert!(inbox.is_empty_until(Some(hold.granted_at)));
+
+        for _ in 1..HIGH {
+            teller.tell(Command::Keep(Arc::clone(&hold)));
+        }
+        assert_eq!(inbox.rung().now_or_never(), None);
+        teller.tell(Command::Keep(hold));
+
+        assert_eq!(inbox.rung().now_or_never(), Some(true));
+    }
+
+    #[test]
+    fn what_comes_after_the_end_is_dropped() {
+        let (teller, mut inbox) = inbox(SECOND * 10);
+        let (first, late) = (hold(), hold());
+        teller.tell(Command::Keep(first));
+
+        assert_eq!(inbox.close().len(), 1);
+        teller.tell(Command::Keep(Arc::clone(&late)));
+
+        assert!(teller.is_closed());
+        assert_eq!(Arc::strong_count(&late), 1, "it lies in the inbox");
+    }
+}

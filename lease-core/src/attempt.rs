@@ -1,4 +1,4 @@
-//! One attempt at a key: it asks once, tells the caller, and clears up after itself.
+//! One attempt at a key: a task that asks once, tells the caller, and clears up after itself.
 
 use std::error::Error;
 use std::sync::Arc;
@@ -111,7 +111,9 @@ pub(crate) async fn attempt(
         reply: Some(reply),
         _errand: home.errand(),
     };
-    home.answer_of(attempting.settle().instrument(Span::current()), answer).await
+    home.run(attempting.settle().instrument(Span::current()));
+    // A runtime that has ended drops its tasks, and with them the other end.
+    answer.await.unwrap_or_else(|_dropped| Err(home.why_unanswered()))
 }
 
 struct Attempting {

@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use tokio::select;
 use tokio::sync::{Semaphore, mpsc};
+use tokio::task::{consume_budget, yield_now};
 use tracing::{debug, warn};
 
 use crate::alarm::Alarm;
@@ -88,16 +89,18 @@ impl Heartbeater {
                     }
                 }
             }
-            self.inbox.take(&mut commands, BATCH);
             for answer in answers.drain(..) {
                 self.hear(answer);
             }
+            self.inbox.take(&mut commands, BATCH);
             for command in commands.drain(..) {
                 self.obey(command);
             }
+            // An inbox that is never empty leaves others their turn.
+            consume_budget().await;
             if self.look_at_due() {
                 // What was sent gets a chance to go before more is.
-                tokio::task::yield_now().await;
+                yield_now().await;
             }
         }
     }
@@ -239,6 +242,8 @@ impl Heartbeater {
             Ok(Heartbeat::Overtaken | Heartbeat::Lost(_)) => {
                 kept.next = now + Pauses::after(1, &settings.options, &settings.random);
             }
+            // It was released meanwhile, and nothing is at risk.
+            Err(_late) if kept.hold.ending().is_some() => return self.part_with(id),
             Err(error) => {
                 kept.failures += 1;
                 let pause = Pauses::after(kept.failures, &settings.options, &settings.random);

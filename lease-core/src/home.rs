@@ -5,15 +5,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use tokio::runtime::Handle;
-use tokio::select;
-use tokio::sync::oneshot;
 
 use crate::error::{StoreError, StoreErrorKind};
 use crate::heartbeat::{Heartbeater, first_look};
 use crate::inbox::{Command, Teller, inbox};
 use crate::outstanding::{Errand, Outstanding};
 use crate::settings::Settings;
-use crate::undertaking::Undertaking;
 
 #[derive(Debug, Clone)]
 pub(crate) struct Home {
@@ -57,7 +54,7 @@ impl Home {
     }
 
     /// Why a task of this locker was dropped before it answered.
-    fn why_unanswered(&self) -> StoreError {
+    pub(crate) fn why_unanswered(&self) -> StoreError {
         if self.is_gone() {
             return runtime_has_ended();
         }
@@ -68,21 +65,9 @@ impl Home {
         )
     }
 
-    /// What `work` answers, which is brought to its end whoever waits for this.
-    pub(crate) async fn answer_of<T>(
-        &self,
-        work: impl Future<Output = ()> + Send + 'static,
-        answer: oneshot::Receiver<Result<T, StoreError>>,
-    ) -> Result<T, StoreError> {
-        let (mut answer, work) = (answer, Undertaking::begin(&self.runtime, work));
-        let answer = select! {
-            // The work may have answered, and go on clearing up: that is no caller's to wait for.
-            biased;
-            answer = &mut answer => answer,
-            () = work => answer.await,
-        };
-        // A runtime that has ended drops its tasks, and with them the other end.
-        answer.unwrap_or_else(|_dropped| Err(self.why_unanswered()))
+    /// Runs `errand` to its end, whoever waits for it.
+    pub(crate) fn run(&self, errand: impl Future<Output = ()> + Send + 'static) {
+        self.runtime.spawn(errand);
     }
 }
 

@@ -73,7 +73,10 @@ impl Teller {
                 let first_look = hold.granted_at + self.first_look;
                 waiting.looks_at.is_some_and(|looks_at| looks_at <= first_look)
             }
-            Command::Leave(hold) => hold.ending() == Some(Ending::Released),
+            // One that was lost is to be told of; and if nobody looks here, it would lie here.
+            Command::Leave(hold) => {
+                waiting.looks_at.is_some() && hold.ending() == Some(Ending::Released)
+            }
             Command::Release(_) => false,
         };
         waiting.commands.push_back(command);
@@ -96,6 +99,9 @@ impl Inbox {
         let mut waiting = self.pile.waiting();
         let count = waiting.commands.len().min(limit);
         commands.extend(waiting.commands.drain(..count));
+        if waiting.commands.is_empty() {
+            waiting.commands.shrink_to(2 * HIGH);
+        }
     }
 
     /// Says when this will be looked at next, whoever rings; and whether nothing has come meanwhile.

@@ -274,10 +274,13 @@ impl Lease {
             self.home.tell(Command::Release(self.on_its_way(reserved, None)));
             return Ok(Released::AlreadyLost(cause));
         }
+        // The heartbeater need not be woken for what it has no part in.
         self.home.tell(Command::Leave(Arc::clone(&self.hold)));
         let (reply, answer) = oneshot::channel();
-        let release = self.on_its_way(reserved, Some(reply)).deliver(Arc::clone(&self.settings));
-        self.home.answer_of(release, answer).await.map(|()| Released::Freed)
+        let release = self.on_its_way(reserved, Some(reply));
+        self.home.run(release.deliver(Arc::clone(&self.settings)));
+        let answer = answer.await.unwrap_or_else(|_dropped| Err(self.home.why_unanswered()));
+        answer.map(|()| Released::Freed)
     }
 
     fn on_its_way(&self, reserved: Option<Duration>, reply: Option<Reply>) -> Release {
@@ -306,11 +309,12 @@ impl Lease {
             .map_err(|invalid| StoreError::new(StoreErrorKind::Refused, invalid))?;
         let home = self.home.clone();
         let (reply, answer) = oneshot::channel();
-        let last = async move {
+        home.run(async move {
             // Where nobody listens any more, the lease is dropped with the answer, and released.
             drop(reply.send(self.last_heartbeat(wait).await));
-        };
-        let (mut lease, handed) = home.answer_of(last, answer).await?;
+        });
+        let (mut lease, handed) =
+            answer.await.unwrap_or_else(|_dropped| Err(home.why_unanswered()))?;
         // Received: from here on the key is whose the hand-over is.
         lease.given_away |= matches!(handed, Handed::Over(_));
         drop(lease.hold.take_turn());

@@ -33,7 +33,6 @@ mod settings;
 mod store;
 mod table;
 mod token;
-mod undertaking;
 mod unsettled;
 mod waiting;
 

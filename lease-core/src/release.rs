@@ -33,6 +33,8 @@ impl Release {
     /// Gives a lease back, and goes on trying until the store has surely freed it by itself.
     pub(crate) async fn deliver(self, settings: Arc<Settings>) {
         let Self { hold, reserved, reach, reply, errand } = self;
+        // Here, so that it is given up also where a store panics.
+        let turn = hold.take_turn();
         let (grant, options) = (&hold.grant, &settings.options);
         let clock = hold.clock();
         if let Some(Ending::Released) = hold.ending() {
@@ -69,7 +71,7 @@ impl Release {
             ),
         }
         // The next waiter of this process goes first, then whoever waits for this answer.
-        drop(hold.take_turn());
+        drop(turn);
         if let Some(reply) = reply {
             drop(reply.send(answer));
         }

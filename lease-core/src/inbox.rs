@@ -139,6 +139,7 @@ mod tests {
     use super::*;
     use crate::clock::{Clock, SkewedClock};
     use crate::grant::Claim;
+    use crate::lost::LossCause;
     use crate::nonce::Nonce;
     use crate::token::FencingToken;
 
@@ -183,6 +184,30 @@ mod tests {
         assert!(matches!(*commands, [Command::Keep(_)]), "the oldest first: {commands:?}");
         inbox.take(&mut commands, 9);
         assert_eq!(commands.len(), 2);
+    }
+
+    #[test]
+    fn what_is_left_where_nobody_looks_is_rung_for() {
+        let (teller, mut inbox) = inbox(SECOND * 10);
+        let hold = hold();
+        hold.end(Ending::Released);
+        assert!(inbox.is_empty_until(None));
+
+        teller.tell(Command::Leave(hold));
+
+        assert_eq!(inbox.rung().now_or_never(), Some(true));
+    }
+
+    #[test]
+    fn a_loss_is_rung_for() {
+        let (teller, mut inbox) = inbox(SECOND * 10);
+        let hold = hold();
+        hold.end(Ending::Lost(LossCause::Abandoned));
+        assert!(inbox.is_empty_until(Some(hold.granted_at)));
+
+        teller.tell(Command::Leave(hold));
+
+        assert_eq!(inbox.rung().now_or_never(), Some(true));
     }
 
     #[test]

@@ -150,7 +150,7 @@ pub(crate) fn may_be_read(shard: &Known, rows: &Rows) -> bool {
     shard.parents.iter().all(over)
 }
 
-/// The rows that nobody needs any more.
+/// The rows that nobody needs any more, where none is [`missing`].
 ///
 /// Of a shard that was read to its end: once all that it became has been begun with, and what it
 /// came from has gone. Of a shard that the stream has dropped, whether it was read or not: once all

@@ -44,7 +44,8 @@ impl Children {
     }
 
     /// Gives a child `farewell` to come to an end: once its lease is lost, to finish what it is
-    /// doing, or to read what it has not read; then to answer that it knows of that; then to exit. By default 5 s each.
+    /// doing, or to read what it has not read; then to answer that it knows of that; then to exit.
+    /// By default 5 s each.
     #[must_use]
     pub fn with_farewell(mut self, farewell: Duration) -> Self {
         self.settings.farewell = farewell;

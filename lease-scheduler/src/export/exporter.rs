@@ -81,6 +81,7 @@ pub struct Exporter {
     pub(crate) source: Option<Arc<BucketSource>>,
     pub(crate) dead_letters: Option<Arc<dyn DeadLetters>>,
     pub(crate) retries: Retries,
+    pub(crate) put_limit: Duration,
     least_per_job: u64,
     pub(crate) events_at_once: usize,
     hand_over_wait: Duration,
@@ -114,6 +115,7 @@ impl Exporter {
             source: None,
             dead_letters: None,
             retries: Retries::default(),
+            put_limit: Duration::from_secs(30),
             least_per_job: 1,
             events_at_once: 5_000,
             hand_over_wait: Duration::from_secs(6 * 60),
@@ -143,6 +145,23 @@ impl Exporter {
     pub fn with_retries(mut self, retries: Retries) -> Self {
         self.retries = retries;
         self
+    }
+
+    /// Gives up a request to the sink after `limit`, 1 ms to an hour, as if the sink were unavailable:
+    /// otherwise one that never answers would keep the lease for ever. By default 30 s, several times
+    /// what a service takes for its largest request over a slow line.
+    ///
+    /// # Errors
+    ///
+    /// Where `limit` is out of range.
+    pub fn with_put_limit(mut self, limit: Duration) -> Result<Self, InvalidInput> {
+        if !(Duration::from_millis(1)..=Duration::from_hours(1)).contains(&limit) {
+            return Err(InvalidInput::new(format!(
+                "limit {limit:?} is out of range: 1 ms to an hour"
+            )));
+        }
+        self.put_limit = limit;
+        Ok(self)
     }
 
     /// Lets a job send nothing where fewer than `events` are pending; a flush always sends. By

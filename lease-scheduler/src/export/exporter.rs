@@ -11,7 +11,7 @@ use lease_core::{
 use tracing::{info, warn};
 
 use crate::export::bucket::BucketStore;
-use crate::export::buffer::EventBuffer;
+use crate::export::buffer::{EventBuffer, Intake};
 use crate::export::dead_letters::DeadLetters;
 use crate::export::error::ExportError;
 use crate::export::exported::{Exported, Flushed, JobFinished, Scheduled};
@@ -164,8 +164,9 @@ impl Exporter {
         Ok(self)
     }
 
-    /// Lets a job send nothing where fewer than `events` are pending; a flush always sends. By
-    /// default 1. The earlier exporter waited for a whole record of 1,000.
+    /// Lets a job send nothing where fewer than `events` are pending; a flush always sends, and so does
+    /// a job where nothing is taken in any more, or the buffer has no room. By default 1. The earlier
+    /// exporter waited for a whole record of 1,000.
     #[must_use]
     pub fn with_least_per_job(mut self, events: u64) -> Self {
         self.least_per_job = events;
@@ -410,11 +411,23 @@ impl Exporter {
             let poured = ExportError::unless_overtaken(token, poured)?;
             (collected, bad) = (poured.events, poured.bad);
         }
-        let exported = if self.parts.buffer.pending().await? >= self.least_per_job.max(1) {
+        let exported = if self.parts.buffer.pending().await? >= self.least().await? {
             Sending::new(self, token).send_pending(None).await?
         } else {
             Exported::default()
         };
         Ok(Exported { collected, bad, ..exported })
+    }
+
+    /// From how many pending events on a job sends.
+    async fn least(&self) -> Result<u64, ExportError> {
+        let buffer = &self.parts.buffer;
+        let mut is_open = buffer.state().await?.intake == Intake::Open;
+        if let Some(source) = &self.source {
+            is_open &= source.buckets().intake().await? == Intake::Open;
+        }
+        // Where nothing more comes in, there are never going to be enough.
+        let least = if is_open { self.least_per_job.min(buffer.capacity().events()) } else { 1 };
+        Ok(least.max(1))
     }
 }

@@ -155,7 +155,7 @@ impl Exporter {
     ///
     /// Where `limit` is out of range.
     pub fn with_put_limit(mut self, limit: Duration) -> Result<Self, InvalidInput> {
-        if !(Duration::from_millis(1)..=Duration::from_hours(1)).contains(&limit) {
+        if !(Duration::from_millis(1)..=Duration::from_secs(60 * 60)).contains(&limit) {
             return Err(InvalidInput::new(format!(
                 "limit {limit:?} is out of range: 1 ms to an hour"
             )));

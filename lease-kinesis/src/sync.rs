@@ -135,10 +135,8 @@ impl ShardSync {
         }
         // While rows are missing, none goes: what was read to its end may come from a shard that is
         // missing, as after a first start that died half way, and would be made again at its end.
-        let unneeded = match missing.is_empty() {
-            true => lifecycle::unneeded(&listed, &rows.known),
-            false => Vec::new(),
-        };
+        let unneeded =
+            if missing.is_empty() { lifecycle::unneeded(&listed, &rows.known) } else { Vec::new() };
         let rows = unneeded.iter().filter_map(|shard| rows.rows.get(shard));
         for key in self.long_unneeded(stream, rows.map(|row| row.key.clone()).collect()) {
             self.remove(&key, locker).await?;

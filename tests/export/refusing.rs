@@ -119,7 +119,7 @@ async fn a_sink_that_refuses_all_content_is_asked_a_bounded_number_of_times_per_
 async fn a_run_of_refused_events_keeps_no_good_one_back(world: World) {
     let exporter = world.enabled().await;
     world.append(12_000).await;
-    let is_bad = |number: &u64| *number <= 25 || number % 20 == 0;
+    let is_bad = |number: &u64| *number <= 25 || number.is_multiple_of(20);
     refuse(&world, (1..=12_000).filter(is_bad));
 
     let exported = flush(&exporter, None).await;

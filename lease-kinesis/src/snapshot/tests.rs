@@ -2,9 +2,7 @@
 
 use std::collections::BTreeSet;
 #[cfg(feature = "kcl")]
-use std::io;
-#[cfg(feature = "kcl")]
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use lease_core::{Attempt, Lease, Locker, Written};
@@ -19,6 +17,8 @@ use crate::plan::plan;
 use crate::row;
 use crate::source::{SimStream, Source};
 use crate::time::now;
+#[cfg(feature = "kcl")]
+use crate::told::Told;
 
 /// A fleet's table, with all shards held as planned.
 struct Fleet {
@@ -183,41 +183,15 @@ async fn a_row_that_cannot_be_read_is_warned_of_and_the_others_are_read() {
     let spoil = spoil.update_expression("SET leaseCounter = :many");
     let many = AttributeValue::S("many".to_owned());
     spoil.expression_attribute_values(":many", many).send().await.unwrap();
-    let log = Log::default();
-    let written = log.clone();
-    let subscriber = tracing_subscriber::fmt().with_writer(move || written.clone()).finish();
-    let _listening = tracing::subscriber::set_default(subscriber);
+    let (told, _listening) = Told::listen();
 
     let snapshot = Snapshot::take(&table, &application).await.unwrap();
 
     keys.retain(|key| !key.as_str().ends_with(shards[1].id.as_str()));
     assert_eq!(snapshot.placement().into_keys().collect::<BTreeSet<_>>(), keys);
-    let log = log.text();
+    let log = told.text();
     assert!(log.contains("WARN") && log.contains(shards[1].id.as_str()), "{log}");
     assert_eq!(log.lines().count(), 1, "{log}");
-}
-
-/// What was logged.
-#[cfg(feature = "kcl")]
-#[derive(Clone, Default)]
-struct Log(Arc<Mutex<Vec<u8>>>);
-
-#[cfg(feature = "kcl")]
-impl Log {
-    fn text(&self) -> String {
-        String::from_utf8(self.0.lock().unwrap().clone()).unwrap()
-    }
-}
-
-#[cfg(feature = "kcl")]
-impl io::Write for Log {
-    fn write(&mut self, text: &[u8]) -> io::Result<usize> {
-        self.0.lock().unwrap().write(text)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
 }
 
 const WORKERS: usize = 50;

@@ -16,7 +16,7 @@ use super::children::{Children, Settings};
 use super::failure::ChildFailure;
 use super::pipe::Pipe;
 use super::progress::Progress;
-use super::repeats::{Repeats, Telling};
+use crate::repeats::{Repeats, Telling};
 use super::stderr::drain;
 use crate::checkpoint::Checkpointer;
 use crate::multilang::{Action, FromChild, Generation, ToChild};

@@ -26,7 +26,6 @@ mod pipe;
 mod process;
 mod processor;
 mod progress;
-mod repeats;
 mod stderr;
 
 pub use children::Children;

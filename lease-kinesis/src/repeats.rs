@@ -1,12 +1,12 @@
 //! What happens again and again: its first times are told in the log, all are counted.
 
-/// How often something has happened, of one child.
+/// How often something has happened.
 #[derive(Debug, Default)]
-pub(super) struct Repeats(u64);
+pub(crate) struct Repeats(u64);
 
 /// How one more time is told.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Telling {
+pub(crate) enum Telling {
     Aloud,
     /// And that nothing more is told.
     AloudForTheLastTime,
@@ -16,7 +16,7 @@ pub(super) enum Telling {
 
 impl Repeats {
     /// It has happened once more.
-    pub(super) fn once_more(&mut self) -> Telling {
+    pub(crate) fn once_more(&mut self) -> Telling {
         self.0 += 1;
         match self.0 {
             ..MOST_TOLD => Telling::Aloud,
@@ -26,10 +26,11 @@ impl Repeats {
     }
 
     /// How often it was, where not every time was told.
-    pub(super) fn counted(&self) -> Option<u64> {
+    #[cfg(feature = "multilang")]
+    pub(crate) fn counted(&self) -> Option<u64> {
         (self.0 > MOST_TOLD).then_some(self.0)
     }
 }
 
-/// Of each child.
+/// Of each thing that is counted apart.
 const MOST_TOLD: u64 = 10;

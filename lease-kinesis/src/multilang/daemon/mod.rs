@@ -20,6 +20,7 @@
 mod children;
 mod command;
 mod conversation;
+mod ends;
 mod failure;
 mod noise;
 mod pipe;

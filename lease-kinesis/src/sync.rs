@@ -1,14 +1,15 @@
 //! Keeps the rows of an application's shards as its streams are.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::error::Error;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use futures_util::TryStreamExt;
 use futures_util::stream::FuturesUnordered;
-use lease_core::{Attempt, Grant, LeaseKey, Locker, Written};
+use lease_core::{Attempt, Grant, Locker, Written};
 use tokio::time::{Instant, sleep};
-use tracing::{info, warn};
+use tracing::{debug, info, warn};
 
 use crate::lifecycle::{self, Unneeded};
 use crate::names::{ShardName, StreamId};
@@ -48,6 +49,8 @@ pub(crate) struct ShardSync {
     settings: Arc<Settings>,
     sources: BTreeMap<Option<StreamId>, Arc<dyn Source>>,
     unneeded: Mutex<BTreeMap<Option<StreamId>, Watched>>,
+    /// The comparisons in a row that failed.
+    failures: Mutex<BTreeMap<Option<StreamId>, Repeats>>,
 }
 
 /// The rows of a stream that nobody needs.
@@ -63,7 +66,7 @@ impl ShardSync {
         settings: Arc<Settings>,
         sources: BTreeMap<Option<StreamId>, Arc<dyn Source>>,
     ) -> Self {
-        Self { settings, sources, unneeded: Mutex::default() }
+        Self { settings, sources, unneeded: Mutex::default(), failures: Mutex::default() }
     }
 
     pub(crate) fn source(&self, stream: Option<&StreamId>) -> Option<Arc<dyn Source>> {
@@ -84,15 +87,32 @@ impl ShardSync {
             let none = Stream::default();
             let rows = snapshot.streams.get(stream).unwrap_or(&none);
             match self.follow_stream(stream.as_ref(), &**source, rows, locker).await {
-                Ok(of_stream) => compared = compared.max(of_stream),
+                Ok(of_stream) => {
+                    compared = compared.max(of_stream);
+                    self.failures.lock().unwrap_or_else(PoisonError::into_inner).remove(stream);
+                }
                 Err(cause) => {
                     compared = compared.max(Compared::Failed);
-                    let stream = stream.as_ref().map(tracing::field::display);
-                    warn!(stream, error = &*cause, "shards not compared with their rows");
+                    self.tell_of_failure(stream.as_ref(), &*cause);
                 }
             }
         }
         compared
+    }
+
+    /// It is tried again at the next tick: where nobody mends it, that is every few seconds.
+    fn tell_of_failure(&self, stream: Option<&StreamId>, error: &(dyn Error + 'static)) {
+        let mut failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
+        let telling = failures.entry(stream.cloned()).or_default().once_more();
+        let stream = stream.map(tracing::field::display);
+        match telling {
+            Telling::Quietly => debug!(stream, error, "shards not compared with their rows"),
+            Telling::Aloud => warn!(stream, error, "shards not compared with their rows"),
+            Telling::AloudForTheLastTime => warn!(
+                stream,
+                error, "shards not compared with their rows; it is tried on, and told no more"
+            ),
+        }
     }
 
     async fn follow_stream(

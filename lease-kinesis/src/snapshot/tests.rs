@@ -44,7 +44,9 @@ impl Fleet {
             let attributes = row::of_new(&shard, &Position::TrimHorizon);
             assert!(fleet.table.create(&key, &attributes).await.unwrap());
         }
-        let rows = Snapshot::take(&fleet.table, &fleet.application).await.unwrap();
+        let rows = Snapshot::take(&fleet.table, &fleet.application, &mut RepeatsOfEach::default())
+            .await
+            .unwrap();
         for (key, name) in plan(&rows.placement(), &rows.members) {
             fleet.obtain(&lockers[&name], &key).await;
         }
@@ -65,7 +67,10 @@ impl Fleet {
 
     /// Looks, plans and decides as the first worker does; answers how many rows it read.
     async fn tick(&self, sightings: &mut Sightings) -> usize {
-        let mut snapshot = Snapshot::take(&self.table, &self.application).await.unwrap();
+        let mut snapshot =
+            Snapshot::take(&self.table, &self.application, &mut RepeatsOfEach::default())
+                .await
+                .unwrap();
         let members = sightings.look(std::mem::take(&mut snapshot.members), now(), Duration::ZERO);
         let (held, me) = (snapshot.placement(), Lessee::new("worker-0").unwrap());
         let mine = held.iter().filter(|(_, holder)| holder.as_ref() == Some(&me));
@@ -123,7 +128,9 @@ async fn what_was_merged_passes_and_what_it_became_is_coming() {
     let attributes = row::of_new(&child, &Position::TrimHorizon);
     assert!(fleet.table.create(&key(child.id), &attributes).await.unwrap());
 
-    let snapshot = Snapshot::take(&fleet.table, &fleet.application).await.unwrap();
+    let snapshot = Snapshot::take(&fleet.table, &fleet.application, &mut RepeatsOfEach::default())
+        .await
+        .unwrap();
     let reshaping = snapshot.reshaping();
 
     assert_eq!(reshaping.passing, BTreeSet::from([key(one), key(other)]));
@@ -150,7 +157,9 @@ async fn what_workers_of_kcl_hold_neither_passes_nor_comes_for_ours() {
         fleet.obtain(&locker, &key).await;
     }
 
-    let snapshot = Snapshot::take(&fleet.table, &fleet.application).await.unwrap();
+    let snapshot = Snapshot::take(&fleet.table, &fleet.application, &mut RepeatsOfEach::default())
+        .await
+        .unwrap();
     let reshaping = snapshot.reshaping();
 
     let passing = fleet.application.shard(&ShardName { stream: None, shard: one });
@@ -185,7 +194,8 @@ async fn a_row_that_cannot_be_read_is_warned_of_and_the_others_are_read() {
     spoil.expression_attribute_values(":many", many).send().await.unwrap();
     let (told, _listening) = Told::listen();
 
-    let snapshot = Snapshot::take(&table, &application).await.unwrap();
+    let snapshot =
+        Snapshot::take(&table, &application, &mut RepeatsOfEach::default()).await.unwrap();
 
     keys.retain(|key| !key.as_str().ends_with(shards[1].id.as_str()));
     assert_eq!(snapshot.placement().into_keys().collect::<BTreeSet<_>>(), keys);

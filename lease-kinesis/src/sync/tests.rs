@@ -98,7 +98,7 @@ async fn a_row_that_the_stream_may_have_dropped_goes_only_after_a_long_time_and_
     let table = table().await;
     work(&table, OneShard::called("shardId-000000000009"));
 
-    sleep(PATIENCE_WITH_STRAYS - Duration::from_mins(1)).await;
+    sleep(PATIENCE_WITH_STRAYS * 9 / 10).await;
     assert!(table.read(&key()).await.unwrap().is_some());
     assert_eq!(told.count(WARNED), 1, "{}", told.text());
 

@@ -7,7 +7,7 @@
 
 use std::sync::{Mutex, PoisonError};
 
-use crate::multilang::{Action, Generation, ShutdownReason, ToChild};
+use crate::multilang::{Generation, ShutdownReason, ToChild};
 
 /// What an end is called.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -63,16 +63,14 @@ impl Ends {
 }
 
 impl Words {
-    /// `message` in these words, where it is of an end that has two.
+    /// `message` in these words, where they are others than its own.
     pub(super) fn say(self, message: &ToChild) -> Option<ToChild> {
-        match (self, message.action()?) {
-            (Self::OfEach, _) => None,
-            (Self::Shutdown, Action::ShardEnded) => {
-                Some(ToChild::Shutdown(ShutdownReason::Terminate))
-            }
-            (Self::Shutdown, Action::LeaseLost) => Some(ToChild::Shutdown(ShutdownReason::Zombie)),
-            (Self::Shutdown, _) => None,
-        }
+        let reason = match (self, message) {
+            (Self::Shutdown, ToChild::ShardEnded) => ShutdownReason::Terminate,
+            (Self::Shutdown, ToChild::LeaseLost) => ShutdownReason::Zombie,
+            _ => return None,
+        };
+        Some(ToChild::Shutdown(reason))
     }
 
     fn other(self) -> Self {

@@ -146,7 +146,8 @@ impl Story {
     fn sync(&mut self) {
         let listed = self.stream.listed();
         if missing(&listed, &self.rows, self.initial).is_empty() {
-            for shard in unneeded(&listed, &self.rows) {
+            for (shard, why) in unneeded(&listed, &self.rows) {
+                assert_ne!(why, Unneeded::Foreign, "{shard:?} is of this stream");
                 self.rows.remove(&shard);
             }
         }

@@ -163,14 +163,24 @@ pub(crate) enum Unneeded {
     Foreign,
 }
 
-/// The rows that nobody needs any more, where none is [`missing`].
+/// The rows that nobody needs any more; none, while those of `missing` are.
+///
+/// What was read to its end may come from a shard that is [`missing`], as after a first start that
+/// died half way, and would be made again at that one's end.
 ///
 /// Of a shard that was read to its end: once all that it became has been begun with, and what it
 /// came from has gone. Of a shard that the stream has dropped, whether it was read or not: once all
 /// that it became has a row. Earlier, a row would be made again; or its children's, from where a
 /// first shard begins. What nothing is known to have come from may be needed all the same, so it is
 /// told apart.
-pub(crate) fn unneeded(listed: &[Shard], rows: &Rows) -> BTreeSet<(ShardId, Unneeded)> {
+pub(crate) fn unneeded(
+    listed: &[Shard],
+    rows: &Rows,
+    missing: &[(Shard, Position)],
+) -> BTreeSet<(ShardId, Unneeded)> {
+    if !missing.is_empty() {
+        return BTreeSet::new();
+    }
     let mut children: BTreeMap<&ShardId, BTreeSet<&ShardId>> = BTreeMap::new();
     let of_rows = rows.iter().map(|(id, row)| (id, row.parents.iter().collect::<Vec<_>>()));
     let of_listed = listed.iter().map(|shard| (&shard.id, shard.parents.iter().collect()));

@@ -161,13 +161,7 @@ impl ShardSync {
             }
             made |= makes.try_fold(false, async |any, one| Ok(any | one)).await?;
         }
-        // While rows are missing, none goes: what was read to its end may come from a shard that is
-        // missing, as after a first start that died half way, and would be made again at its end.
-        let unneeded = if missing.is_empty() {
-            lifecycle::unneeded(&listed, &rows.known)
-        } else {
-            BTreeSet::new()
-        };
+        let unneeded = lifecycle::unneeded(&listed, &rows.known, &missing);
         for row in self.long_unneeded(stream, rows, &unneeded) {
             self.remove(row, locker).await?;
         }

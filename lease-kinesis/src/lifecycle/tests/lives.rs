@@ -145,11 +145,10 @@ impl Story {
 
     fn sync(&mut self) {
         let listed = self.stream.listed();
-        if missing(&listed, &self.rows, self.initial).is_empty() {
-            for (shard, why) in unneeded(&listed, &self.rows) {
-                assert_ne!(why, Unneeded::Foreign, "{shard:?} is of this stream");
-                self.rows.remove(&shard);
-            }
+        let missing = missing(&listed, &self.rows, self.initial);
+        for (shard, why) in unneeded(&listed, &self.rows, &missing) {
+            assert_ne!(why, Unneeded::Foreign, "{shard:?} is of this stream");
+            self.rows.remove(&shard);
         }
         self.make(usize::MAX);
     }

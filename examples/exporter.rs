@@ -15,7 +15,8 @@ use lease_examples::export_parts::{open, open_sink};
 use lease_examples::orders::{FileDeadLetters, FileSink, Orders, compare, read};
 use lease_examples::{Failure, Timeline, end, sentence, show};
 use lease_scheduler::export::{
-    Appended, Deleted, Event, Exporter, Flushed, Intake, Operator, PutIn, Scheduled, Worked,
+    Appended, Deleted, Event, Exporter, Flushed, Intake, Operator, PutIn, Scheduled, StopCause,
+    Worked,
 };
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, BufReader};
 use tokio::process::{Child, Command};
@@ -88,7 +89,7 @@ enum Order {
     },
     /// Tells whether the intake is open, and whether it was stopped for lack of room.
     Emergency,
-    /// Stops the intake, and removes everything that waits in it.
+    /// Stops the intake, and removes everything that waits, in buckets and in the buffer.
     Delete,
     /// One scheduler, until its standard input ends.
     #[command(hide = true)]
@@ -156,11 +157,14 @@ async fn obey(arguments: Arguments, order: Order) -> Result<ExitCode, Failure> {
             _ => done("0 events were sent: export is disabled".to_owned()),
         },
         Order::Emergency => done(match operator.intake().await? {
+            Intake::Stopped(StopCause::Operator) if operator.is_emergency().await? => {
+                "the intake is stopped by an operator, and the buffer for lack of room".to_owned()
+            }
             Intake::Open => "the intake is open".to_owned(),
             Intake::Stopped(cause) => format!("the intake is stopped: {cause:?}"),
         }),
         Order::Delete => match operator.delete().await? {
-            Deleted::Done(buckets) => done(format!("{buckets} buckets were deleted")),
+            Deleted::Done(count) => done(format!("{count} buckets and events were deleted")),
             Deleted::Held(holder) => {
                 (format!("refused: {} has the lease", holder.lessee), ExitCode::FAILURE)
             }

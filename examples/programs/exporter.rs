@@ -1,7 +1,7 @@
 //! `exporter`: schedulers of which one is killed, and an operator.
 
 #[cfg(feature = "aws")]
-use std::process::Command;
+use std::process::{Command, Output};
 
 #[cfg(feature = "aws")]
 use lease_tests::kinesis;
@@ -102,21 +102,26 @@ async fn ordered(store: &str, order: &str) -> Ended {
 
 /// Not AWS, but the way there is the same.
 #[cfg(feature = "aws")]
-#[tokio::test(flavor = "multi_thread")]
-async fn events_arrive_in_a_stream_on_a_server() {
-    let server = kinesis::Server::ferrokinesis().await;
-    server.create_stream("orders", 2).await;
+async fn exported_to(server: &kinesis::Server, sink: &str) -> Output {
     let mut command = Command::new(program("exporter"));
-    command.args(["--sink", "kinesis:orders"]).envs([
+    command.args(["--sink", sink]).envs([
         ("AWS_REGION", "us-east-1"),
         ("AWS_ACCESS_KEY_ID", "test"),
         ("AWS_SECRET_ACCESS_KEY", "test"),
     ]);
     command.env("AWS_ENDPOINT_URL_KINESIS", format!("http://{}", server.address()));
-
     let output = spawn_blocking(move || command.output()).await.expect("the program was run");
+    output.expect("the example starts")
+}
 
-    let output = output.expect("the example starts");
+#[cfg(feature = "aws")]
+#[tokio::test(flavor = "multi_thread")]
+async fn events_arrive_in_a_stream_on_a_server() {
+    let server = kinesis::Server::ferrokinesis().await;
+    server.create_stream("orders", 2).await;
+
+    let output = exported_to(&server, "kinesis:orders").await;
+
     let stdout = String::from_utf8(output.stdout).expect("examples print UTF-8");
     assert_eq!(output.status.code(), Some(0), "{stdout}");
     let verdict = "verdict: 240 events were taken by kinesis:orders";
@@ -127,17 +132,9 @@ async fn events_arrive_in_a_stream_on_a_server() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_stream_that_is_not_there_ends_the_program_and_says_so() {
     let server = kinesis::Server::ferrokinesis().await;
-    let mut command = Command::new(program("exporter"));
-    command.args(["--sink", "kinesis:nowhere"]).envs([
-        ("AWS_REGION", "us-east-1"),
-        ("AWS_ACCESS_KEY_ID", "test"),
-        ("AWS_SECRET_ACCESS_KEY", "test"),
-    ]);
-    command.env("AWS_ENDPOINT_URL_KINESIS", format!("http://{}", server.address()));
 
-    let output = spawn_blocking(move || command.output()).await.expect("the program was run");
+    let output = exported_to(&server, "kinesis:nowhere").await;
 
-    let output = output.expect("the example starts");
     let stdout = String::from_utf8(output.stdout).expect("examples print UTF-8");
     let stderr = String::from_utf8(output.stderr).expect("examples print UTF-8");
     assert_eq!(output.status.code(), Some(2), "{stdout}");

@@ -138,7 +138,9 @@ impl WorkerBuilder {
         self
     }
 
-    /// Where to begin with shards that nobody has read: by default with what arrives from now on.
+    /// Where to begin with shards that nobody has read: by default with what arrives from now on. A
+    /// time must not be in the future. A shard that has a row is begun with where that says, whatever
+    /// is set here later: where its row has a time and this says otherwise, that is warned of.
     pub fn with_initial_position(mut self, initial: InitialPosition) -> Self {
         self.settings.initial = initial;
         self
@@ -342,6 +344,20 @@ impl WorkerBuilder {
                 "a timestamp is in milliseconds since 1970, and no later than those are counted",
             ),
         ];
+        if let Some((_, rule)) = rules.into_iter().find(|(holds, _)| !holds) {
+            return Err(InvalidSetup(Fault::Range(rule.to_owned())));
+        }
+        if let InitialPosition::AtTimestamp(at) = settings.initial {
+            let now = (settings.wall_clock)();
+            if at > now {
+                // Nothing arrived then, and each row would keep that time though it is corrected.
+                let rule = format!(
+                    "a timestamp is in milliseconds since 1970, and not in the future: {at} is \
+                     after {now}, which is now"
+                );
+                return Err(InvalidSetup(Fault::Range(rule)));
+            }
+        }
         #[cfg(feature = "kcl")]
         if let Some(beside) = &self.beside
             && settings.options.ttl() > beside.table.failover_time()
@@ -349,10 +365,7 @@ impl WorkerBuilder {
             let rule = "the ttl is no longer than KCL's failover time: its workers go by that";
             return Err(InvalidSetup(Fault::Range(rule.to_owned())));
         }
-        match rules.into_iter().find(|(holds, _)| !holds) {
-            Some((_, rule)) => Err(InvalidSetup(Fault::Range(rule.to_owned()))),
-            None => Ok(()),
-        }
+        Ok(())
     }
 }
 

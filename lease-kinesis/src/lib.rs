@@ -19,6 +19,7 @@ mod position;
 mod processor;
 mod reader;
 mod record;
+mod repeats;
 mod resting;
 mod row;
 mod running;
@@ -29,6 +30,8 @@ mod snapshot;
 mod source;
 mod sync;
 mod time;
+#[cfg(test)]
+mod told;
 mod worker;
 
 pub use crate::board::{Counters, ShardStatus, Status};

@@ -150,13 +150,37 @@ pub(crate) fn may_be_read(shard: &Known, rows: &Rows) -> bool {
     shard.parents.iter().all(over)
 }
 
-/// The rows that nobody needs any more.
+/// Why a row is not needed any more, or looks as if it were not.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Unneeded {
+    /// All of its shard was read, or all that the shard became has a row: nothing can be lost.
+    Succeeded,
+    /// The stream lists neither its shard nor what came from that, and not all of it was read. All
+    /// of that may be too old to be kept; or the row is of another stream, whose name is meant.
+    Stray,
+    /// A stray in whose place an older shard is open. Whatever comes from a shard is younger, and the
+    /// shard ids of Kinesis grow: so the row is of another stream.
+    Foreign,
+}
+
+/// The rows that nobody needs any more; none, while those of `missing` are.
+///
+/// What was read to its end may come from a shard that is [`missing`], as after a first start that
+/// died half way, and would be made again at that one's end.
 ///
 /// Of a shard that was read to its end: once all that it became has been begun with, and what it
 /// came from has gone. Of a shard that the stream has dropped, whether it was read or not: once all
 /// that it became has a row. Earlier, a row would be made again; or its children's, from where a
-/// first shard begins.
-pub(crate) fn unneeded(listed: &[Shard], rows: &Rows) -> Vec<ShardId> {
+/// first shard begins. What nothing is known to have come from may be needed all the same, so it is
+/// told apart.
+pub(crate) fn unneeded(
+    listed: &[Shard],
+    rows: &Rows,
+    missing: &[(Shard, Position)],
+) -> BTreeSet<(ShardId, Unneeded)> {
+    if !missing.is_empty() {
+        return BTreeSet::new();
+    }
     let mut children: BTreeMap<&ShardId, BTreeSet<&ShardId>> = BTreeMap::new();
     let of_rows = rows.iter().map(|(id, row)| (id, row.parents.iter().collect::<Vec<_>>()));
     let of_listed = listed.iter().map(|shard| (&shard.id, shard.parents.iter().collect()));
@@ -168,15 +192,30 @@ pub(crate) fn unneeded(listed: &[Shard], rows: &Rows) -> Vec<ShardId> {
     let is_listed: BTreeSet<_> = listed.iter().map(|shard| &shard.id).collect();
     let begun = |child: &&ShardId| rows.get(*child).is_some_and(Known::is_begun);
     let unneeded = |id: &ShardId, row: &Known| {
+        let is_read = row.checkpoint == Position::ShardEnd;
         let children = children.get(id);
-        if !is_listed.contains(id) {
-            return children.is_none_or(|all| all.iter().all(|child| rows.contains_key(*child)));
+        if is_listed.contains(id) {
+            let succeeded = is_read
+                && children.is_some_and(|all| all.iter().all(begun))
+                && !row.parents.iter().any(|parent| rows.contains_key(parent));
+            return succeeded.then_some(Unneeded::Succeeded);
         }
-        row.checkpoint == Position::ShardEnd
-            && children.is_some_and(|all| all.iter().all(begun))
-            && !row.parents.iter().any(|parent| rows.contains_key(parent))
+        match children {
+            Some(all) => {
+                all.iter().all(|child| rows.contains_key(*child)).then_some(Unneeded::Succeeded)
+            }
+            None if is_read => Some(Unneeded::Succeeded),
+            None if is_younger_than_its_place(id, row, listed) => Some(Unneeded::Foreign),
+            None => Some(Unneeded::Stray),
+        }
     };
-    rows.iter().filter(|(id, row)| unneeded(id, row)).map(|(id, _)| id.clone()).collect()
+    rows.iter().filter_map(|(id, row)| Some((id.clone(), unneeded(id, row)?))).collect()
+}
+
+/// Whether an open shard that has hash keys of this one's is older than it.
+fn is_younger_than_its_place(id: &ShardId, row: &Known, listed: &[Shard]) -> bool {
+    let mut open = listed.iter().filter(|shard| shard.is_open());
+    open.any(|open| open.id < *id && have_some_in_common(open.hash_keys, row.hash_keys))
 }
 
 /// The hash keys that are in none of `ranges`.

@@ -77,6 +77,21 @@ pub enum InitialPosition {
     AtTimestamp(u64),
 }
 
+impl InitialPosition {
+    /// Whether a row of which nothing was read was made for another start than this, `now`
+    /// milliseconds after 1970.
+    ///
+    /// The time of a row may be of a start at [`Latest`](Self::Latest); only that it has come yet.
+    pub(crate) fn is_overruled_by(self, row: &Position, now: u64) -> bool {
+        let Position::AtTimestamp(at) = row else { return false };
+        match self {
+            Self::AtTimestamp(time) => *at != time,
+            Self::TrimHorizon => true,
+            Self::Latest => *at > now.saturating_add(CLOCKS_APART),
+        }
+    }
+}
+
 impl SequenceNumber {
     /// The most digits that Kinesis documents.
     pub const MAX_DIGITS: usize = 129;
@@ -167,6 +182,9 @@ impl From<RecordNumber> for Position {
     }
 }
 
+/// Of two workers, generously, in milliseconds.
+const CLOCKS_APART: u64 = 60 * 60 * 1000;
+
 #[cfg(test)]
 mod tests {
     use std::cmp::Ordering;
@@ -202,6 +220,23 @@ mod tests {
         ];
 
         assert!(in_order.is_sorted_by(|one, next| one < next));
+    }
+
+    #[test]
+    fn a_row_of_another_start_is_told_from_one_of_this() {
+        let (now, at) = (1_700_000_000_000, Position::AtTimestamp(1_600_000_000_000));
+        let overruled =
+            |initial: InitialPosition, row: &Position| initial.is_overruled_by(row, now);
+
+        assert!(overruled(InitialPosition::AtTimestamp(1_500_000_000_000), &at));
+        assert!(!overruled(InitialPosition::AtTimestamp(1_600_000_000_000), &at));
+        assert!(overruled(InitialPosition::TrimHorizon, &at));
+        assert!(!overruled(InitialPosition::Latest, &at), "it may be of the first start");
+        let never = Position::AtTimestamp(1_636_609_142_000_000);
+        assert!(overruled(InitialPosition::Latest, &never));
+        for read in [record("7", 0), Position::TrimHorizon, Position::ShardEnd] {
+            assert!(!overruled(InitialPosition::AtTimestamp(5), &read), "{read}");
+        }
     }
 
     #[test]

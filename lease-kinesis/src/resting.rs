@@ -7,6 +7,8 @@ use std::time::Duration;
 use lease_core::{LeaseKey, Lessee};
 use tokio::time::Instant;
 
+use crate::repeats::{Repeats, Telling};
+
 /// What is left alone, and until when.
 #[derive(Debug, Default)]
 pub(crate) struct Resting {
@@ -17,20 +19,24 @@ pub(crate) struct Resting {
 struct Rest {
     /// How often it was gone.
     times: u32,
+    told: Repeats,
     until: Instant,
 }
 
 impl Resting {
-    /// `key` is gone once more: it rests for as long as `length` says of so many times.
+    /// `key` is gone once more: it rests for as long as `length` says of so many times. Says how that
+    /// is told.
     pub(crate) fn is_gone(
         &mut self,
         key: LeaseKey,
         now: Instant,
         length: impl FnOnce(u32) -> Duration,
-    ) {
-        let rest = self.rests.entry(key).or_insert(Rest { times: 0, until: now });
+    ) -> Telling {
+        let new = || Rest { times: 0, told: Repeats::default(), until: now };
+        let rest = self.rests.entry(key).or_insert_with(new);
         rest.times = rest.times.saturating_add(1);
         rest.until = now + length(rest.times);
+        rest.told.once_more()
     }
 
     pub(crate) fn rests(&self, key: &LeaseKey, now: Instant) -> bool {

@@ -20,6 +20,7 @@ use crate::expected::Expected;
 use crate::fleet::{self, Sightings};
 use crate::plan::{Member, Standing, plan_amid};
 use crate::processor::ProcessorError;
+use crate::repeats::{Repeats, RepeatsOfEach, Telling};
 use crate::resting::Resting;
 use crate::shard_task::{Ended, Order};
 use crate::snapshot::Snapshot;
@@ -51,6 +52,10 @@ pub(crate) struct Running {
     /// Whether a shard has ended since: then others may have.
     is_reshaped: bool,
     expected: Expected,
+    /// Rows that cannot be read, at each look.
+    unreadable: RepeatsOfEach,
+    /// Looks at its own row in a row that found it another's.
+    namesakes: Repeats,
     stopped_by: Option<ProcessorError>,
     /// When its shards have to be gone.
     deadline: Option<Instant>,
@@ -74,6 +79,8 @@ impl Running {
             synchronised: None,
             is_reshaped: false,
             expected: Expected::default(),
+            unreadable: RepeatsOfEach::default(),
+            namesakes: Repeats::default(),
             stopped_by: None,
             deadline: None,
         }
@@ -248,10 +255,11 @@ impl Running {
         (left, taken)
     }
 
-    async fn look(&self) -> Option<Snapshot> {
+    async fn look(&mut self) -> Option<Snapshot> {
         let settings = &self.worker.settings;
         let stopping = &self.worker.stopping;
-        let look = Snapshot::take(&*settings.table, &settings.application);
+        let unreadable = &mut self.unreadable;
+        let look = Snapshot::take(&*settings.table, &settings.application, unreadable);
         // What takes longer says nothing of the present. A store may also not answer at all.
         // Who leaves has shards to give away meanwhile.
         let is_leaving = self.deadline.is_some();
@@ -344,13 +352,19 @@ impl Running {
             self.row = None;
             self.row_is_written = false;
             match self.worker.locker.obtain(&self.worker.own_key).await? {
-                Attempt::Obtained(lease) => self.row = Some(lease),
+                Attempt::Obtained(lease) => {
+                    self.row = Some(lease);
+                    self.namesakes = Repeats::default();
+                }
                 Attempt::Held(holder) => {
                     let left = holder.expires_in;
-                    warn!(
-                        ?left,
-                        "another worker has this name, or this one had it in a former life"
-                    );
+                    match self.namesakes.once_more() {
+                        Telling::Aloud => warn!(?left, "{NAMESAKE}"),
+                        Telling::AloudForTheLastTime => {
+                            warn!(?left, "{NAMESAKE}; it waits on, and is told no more");
+                        }
+                        Telling::Quietly => debug!(?left, "{NAMESAKE}"),
+                    }
                 }
             }
         }
@@ -365,6 +379,8 @@ impl Running {
         Ok(())
     }
 }
+
+const NAMESAKE: &str = "another worker has this name, or this one had it in a former life";
 
 /// What only people can mend ends a worker that begins; all else passes.
 fn only_if_hopeless(error: StoreError) -> Result<(), WorkerError> {

@@ -249,10 +249,7 @@ impl ShardTask {
                 Read::End { children } => {
                     return self.end_of_shard(processor, checkpointer, children).await;
                 }
-                Read::Gone => {
-                    warn!(shard = %self.row.shard, "the stream has no such shard any more");
-                    return Ok(Ended::Gone);
-                }
+                Read::Gone => return Ok(Ended::Gone),
             }
         }
     }

@@ -1,16 +1,18 @@
 //! What a worker sees at a tick: all rows of its application.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::error::Error;
 
 use futures_util::StreamExt;
 use lease_core::{LeaseKey, LeaseTable, Lessee, StoreError, StoreErrorKind};
-use tracing::warn;
+use tracing::{debug, warn};
 
 use crate::fleet;
 use crate::lifecycle::{self, Rows};
 use crate::names::{Application, RowName, StreamId};
 use crate::plan::{Member, Reshaping};
 use crate::position::Position;
+use crate::repeats::{RepeatsOfEach, Telling};
 use crate::row::ShardRow;
 
 /// All rows of an application, as they were a moment ago.
@@ -36,10 +38,12 @@ impl Snapshot {
     /// # Errors
     ///
     /// Where the store could not say: nothing is concluded from a part of them. A row that cannot
-    /// be understood is told of and left alone, together with its shard.
+    /// be understood is told of, as often as `unreadable` allows, and left alone, together with its
+    /// shard.
     pub(crate) async fn take(
         table: &dyn LeaseTable,
         application: &Application,
+        unreadable: &mut RepeatsOfEach,
     ) -> Result<Self, StoreError> {
         let mut snapshot = Self::default();
         let prefix = application.prefix();
@@ -48,8 +52,7 @@ impl Snapshot {
             snapshot.rows += 1;
             let record = match record {
                 Err(error) if error.kind() == StoreErrorKind::Corrupt => {
-                    let error = &error as &dyn std::error::Error;
-                    warn!(error, "a row cannot be read: whatever it is of is left alone");
+                    tell(unreadable, None, &error, "whatever it is of is left alone");
                     continue;
                 }
                 record => record?,
@@ -61,8 +64,7 @@ impl Snapshot {
                     match ShardRow::read(name, record) {
                         Ok(row) => snapshot.streams.entry(row.stream.clone()).or_default().add(row),
                         Err(error) => {
-                            let error = &error as &dyn std::error::Error;
-                            warn!(%key, error, "a row cannot be read: its shard is left alone");
+                            tell(unreadable, Some(&key), &error, "its shard is left alone");
                         }
                     }
                 }
@@ -121,6 +123,26 @@ impl Stream {
                 .known
                 .get(&row.shard)
                 .is_some_and(|shard| lifecycle::may_be_read(shard, &self.known))
+    }
+}
+
+/// That a row cannot be read, and what comes of that.
+fn tell(
+    unreadable: &mut RepeatsOfEach,
+    key: Option<&LeaseKey>,
+    error: &StoreError,
+    consequence: &str,
+) {
+    let source = error.source().map(ToString::to_string).unwrap_or_default();
+    let what = format!("{}{error}{source}", key.map_or("", LeaseKey::as_str));
+    let key = key.map(tracing::field::display);
+    let error = error as &dyn Error;
+    match unreadable.once_more(&what) {
+        Telling::Aloud => warn!(key, error, "a row cannot be read: {consequence}"),
+        Telling::AloudForTheLastTime => {
+            warn!(key, error, "a row cannot be read: {consequence}, and it is told no more");
+        }
+        Telling::Quietly => debug!(key, error, "a row cannot be read: {consequence}"),
     }
 }
 

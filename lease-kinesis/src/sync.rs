@@ -1,19 +1,21 @@
 //! Keeps the rows of an application's shards as its streams are.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::error::Error;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use futures_util::TryStreamExt;
 use futures_util::stream::FuturesUnordered;
-use lease_core::{Attempt, Grant, LeaseKey, Locker, Written};
+use lease_core::{Attempt, Grant, Locker, Written};
 use tokio::time::{Instant, sleep};
 use tracing::{debug, info, warn};
 
-use crate::lifecycle;
+use crate::lifecycle::{self, Unneeded};
 use crate::names::{ShardName, StreamId};
 use crate::position::{InitialPosition, Position};
 use crate::processor::ProcessorError;
+use crate::repeats::{Repeats, Telling};
 use crate::row::{self, ShardRow};
 use crate::settings::Settings;
 use crate::shard::{Shard, ShardId};
@@ -46,8 +48,17 @@ enum Start {
 pub(crate) struct ShardSync {
     settings: Arc<Settings>,
     sources: BTreeMap<Option<StreamId>, Arc<dyn Source>>,
-    /// The rows of each stream that nobody needs, and since when that is known.
-    unneeded: Mutex<BTreeMap<Option<StreamId>, BTreeMap<LeaseKey, Instant>>>,
+    unneeded: Mutex<BTreeMap<Option<StreamId>, Watched>>,
+    /// The comparisons in a row that failed.
+    failures: Mutex<BTreeMap<Option<StreamId>, Repeats>>,
+}
+
+/// The rows of a stream that nobody needs.
+#[derive(Debug, Default)]
+struct Watched {
+    /// Since when every look has found that, and why.
+    since: BTreeMap<(ShardId, Unneeded), Instant>,
+    strays: Repeats,
 }
 
 impl ShardSync {
@@ -55,7 +66,7 @@ impl ShardSync {
         settings: Arc<Settings>,
         sources: BTreeMap<Option<StreamId>, Arc<dyn Source>>,
     ) -> Self {
-        Self { settings, sources, unneeded: Mutex::default() }
+        Self { settings, sources, unneeded: Mutex::default(), failures: Mutex::default() }
     }
 
     pub(crate) fn source(&self, stream: Option<&StreamId>) -> Option<Arc<dyn Source>> {
@@ -76,15 +87,32 @@ impl ShardSync {
             let none = Stream::default();
             let rows = snapshot.streams.get(stream).unwrap_or(&none);
             match self.follow_stream(stream.as_ref(), &**source, rows, locker).await {
-                Ok(of_stream) => compared = compared.max(of_stream),
+                Ok(of_stream) => {
+                    compared = compared.max(of_stream);
+                    self.failures.lock().unwrap_or_else(PoisonError::into_inner).remove(stream);
+                }
                 Err(cause) => {
                     compared = compared.max(Compared::Failed);
-                    let stream = stream.as_ref().map(tracing::field::display);
-                    warn!(stream, error = &*cause, "shards not compared with their rows");
+                    self.tell_of_failure(stream.as_ref(), &*cause);
                 }
             }
         }
         compared
+    }
+
+    /// It is tried again at the next tick: where nobody mends it, that is every few seconds.
+    fn tell_of_failure(&self, stream: Option<&StreamId>, error: &(dyn Error + 'static)) {
+        let mut failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
+        let telling = failures.entry(stream.cloned()).or_default().once_more();
+        let stream = stream.map(tracing::field::display);
+        match telling {
+            Telling::Quietly => debug!(stream, error, "shards not compared with their rows"),
+            Telling::Aloud => warn!(stream, error, "shards not compared with their rows"),
+            Telling::AloudForTheLastTime => warn!(
+                stream,
+                error, "shards not compared with their rows; it is tried on, and told no more"
+            ),
+        }
     }
 
     async fn follow_stream(
@@ -133,10 +161,9 @@ impl ShardSync {
             }
             made |= makes.try_fold(false, async |any, one| Ok(any | one)).await?;
         }
-        let unneeded = lifecycle::unneeded(&listed, &rows.known);
-        let rows = unneeded.iter().filter_map(|shard| rows.rows.get(shard));
-        for key in self.long_unneeded(stream, rows.map(|row| row.key.clone()).collect()) {
-            self.remove(&key, locker).await?;
+        let unneeded = lifecycle::unneeded(&listed, &rows.known, &missing);
+        for row in self.long_unneeded(stream, rows, &unneeded) {
+            self.remove(row, locker).await?;
         }
         Ok(if made { Compared::Changed } else { Compared::Same })
     }
@@ -158,15 +185,38 @@ impl ShardSync {
     }
 
     /// Those of the rows that nobody needs which nobody has needed for longer than anybody may still
-    /// be about to make them.
-    fn long_unneeded(&self, stream: Option<&StreamId>, keys: Vec<LeaseKey>) -> Vec<LeaseKey> {
-        let patience = self.settings.options.ttl() * 2;
-        let mut unneeded = self.unneeded.lock().unwrap_or_else(PoisonError::into_inner);
-        let known = unneeded.entry(stream.cloned()).or_default();
-        known.retain(|key, _| keys.contains(key));
-        keys.into_iter()
-            .filter(|key| known.entry(key.clone()).or_insert_with(now).elapsed() > patience)
-            .collect()
+    /// be about to make them; or, of strays, than it takes to see what is wrong.
+    fn long_unneeded<'a>(
+        &self,
+        stream: Option<&StreamId>,
+        rows: &'a Stream,
+        unneeded: &BTreeSet<(ShardId, Unneeded)>,
+    ) -> Vec<&'a ShardRow> {
+        let mut watched = self.unneeded.lock().unwrap_or_else(PoisonError::into_inner);
+        let Watched { since, strays } = watched.entry(stream.cloned()).or_default();
+        since.retain(|known, _| unneeded.contains(known));
+        let mut long = Vec::new();
+        for known @ (shard, why) in unneeded {
+            let Some(row) = rows.rows.get(shard) else { continue };
+            let is_new = !since.contains_key(known);
+            let known_for = since.entry(known.clone()).or_insert_with(now).elapsed();
+            let patience = match why {
+                Unneeded::Succeeded => Some(self.settings.options.ttl() * 2),
+                Unneeded::Stray => Some(PATIENCE_WITH_STRAYS),
+                Unneeded::Foreign => None,
+            };
+            if is_new && *why != Unneeded::Succeeded && strays.once_more() != Telling::Quietly {
+                let checkpoint = &row.checkpoint;
+                warn!(
+                    %shard, %checkpoint, removed_after = ?patience,
+                    "a row is of no shard that the stream lists: is this the stream that is meant?"
+                );
+            }
+            if patience.is_some_and(|patience| known_for > patience) {
+                long.push(row);
+            }
+        }
+        long
     }
 
     /// Makes rows for what the shard of `row`, which is held under `grant`, was split or merged
@@ -243,14 +293,20 @@ impl ShardSync {
         Ok(made)
     }
 
-    async fn remove(&self, key: &LeaseKey, locker: &Locker) -> Result<(), ProcessorError> {
+    async fn remove(&self, row: &ShardRow, locker: &Locker) -> Result<(), ProcessorError> {
         // Whoever holds it, does so for a reason.
-        let Attempt::Obtained(lease) = locker.obtain(key).await? else { return Ok(()) };
+        let Attempt::Obtained(lease) = locker.obtain(&row.key).await? else { return Ok(()) };
         let deleted = self.settings.table.delete(lease.grant()).await?;
-        debug!(%key, ?deleted, "row of a shard that nobody needs any more removed");
+        let (key, checkpoint) = (&row.key, &row.checkpoint);
+        info!(%key, %checkpoint, ?deleted, "row of a shard that nobody needs any more removed");
         Ok(())
     }
 }
+
+/// For which every look finds a row that is of no shard of the stream, before it goes. A wrong name
+/// of a stream is noticed by then, since nothing arrives, and the checkpoints are there when it is
+/// corrected; what the stream has dropped is of no use, and does no harm for so long.
+const PATIENCE_WITH_STRAYS: Duration = Duration::from_hours(1);
 
 const MOST_RETRIES: u32 = 3;
 
@@ -258,3 +314,6 @@ const BETWEEN_TRIES: Duration = Duration::from_millis(100);
 
 /// More would be many writes at once, to a table that has done nothing yet.
 const ROWS_AT_ONCE: usize = 16;
+
+#[cfg(test)]
+mod tests;

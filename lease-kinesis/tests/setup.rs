@@ -53,6 +53,12 @@ async fn bad_input_is_refused_in_a_sentence_before_anything_is_sent() {
             good().with_initial_position(InitialPosition::AtTimestamp(u64::MAX)),
             "a timestamp is in milliseconds since 1970",
         ),
+        (
+            good()
+                .with_wall_clock(|| 1_700_000_000_000)
+                .with_initial_position(InitialPosition::AtTimestamp(1_700_000_000_001)),
+            "not in the future: 1700000000001 is after 1700000000000, which is now",
+        ),
         (good().with_name("a".parse().unwrap()).replacing(name), "no worker replaces itself"),
     ] {
         let refusal = refusal(builder);

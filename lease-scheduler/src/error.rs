@@ -23,8 +23,11 @@ pub struct ServiceError {
 pub enum ServiceErrorKind {
     /// What it keeps, or has answered, cannot be read: somebody else writes there.
     Corrupt,
-    /// It refuses this request, and will refuse it again: credentials, a name that it does not know,
-    /// or something that is in the request.
+    /// It refuses what is in this request, and will refuse that again: without it, the request might
+    /// be taken.
+    Content,
+    /// It refuses this request, whatever is in it: credentials, or a name that it does not know. It
+    /// will refuse others likewise.
     Refused,
     /// It did not answer, or not in time. The request may still have been applied.
     Unavailable,
@@ -56,6 +59,7 @@ impl fmt::Display for ServiceErrorKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Corrupt => "said what cannot be read",
+            Self::Content => "refused what is in the request",
             Self::Refused => "refused the request",
             Self::Unavailable => "did not answer",
         })

@@ -24,7 +24,8 @@ use siphasher::sip::SipHasher13;
 ///
 /// So a nightly job runs once a night, and one for each quarter of an hour each quarter of an hour.
 /// A day that a zone leaves out as a whole, as Samoa did when it changed sides of the date line, has no
-/// night: times that are more than two hours before the end of a gap are left out. These are the rules of Vixie's cron, as the crate `croner` has them. Intervals know no zone.
+/// night: times that are more than two hours before the end of a gap are left out. These are the rules
+/// of Vixie's cron, as the crate `croner` has them. Intervals know no zone.
 ///
 /// # Examples
 ///

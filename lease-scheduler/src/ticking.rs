@@ -8,6 +8,7 @@ use jiff::{SignedDuration, Timestamp};
 use lease_core::within;
 use tokio::select;
 use tokio::time::sleep;
+use tracing::warn;
 
 use crate::history::first_seen;
 use crate::outcome::{Outcome, Run, Skip};
@@ -27,12 +28,21 @@ pub(crate) struct Ticking {
     pending: Option<Run>,
     /// Of which tick what was told last.
     told: Option<(Timestamp, Kind)>,
+    /// Whether it was told already that the mark is far ahead.
+    is_warned: bool,
 }
 
 impl Ticking {
     pub(crate) fn new(runner: Arc<Runner>) -> Self {
         let settled = runner.wall.now();
-        Self { runner, settled, is_known_to_the_table: false, pending: None, told: None }
+        Self {
+            runner,
+            settled,
+            is_known_to_the_table: false,
+            pending: None,
+            told: None,
+            is_warned: false,
+        }
     }
 
     pub(crate) async fn run(mut self) {
@@ -55,6 +65,13 @@ impl Ticking {
         }
         let (job, wall) = (&self.runner.job, &self.runner.wall);
         let now = wall.now();
+        if !self.is_warned && self.settled.duration_since(now) > FAR_AHEAD {
+            // Nobody runs anything until then, and nothing else says so: no tick is due meanwhile.
+            self.is_warned = true;
+            let (job, mark) = (&job.name, &self.settled);
+            warn!(%job, %mark, "a tick far ahead of this clock is marked as run: all until then are \
+                skipped, by everybody; to run them, delete the record of this job");
+        }
         let due = job.schedule.due(self.settled, now, job.missed);
         self.give_up(due);
         match due {
@@ -154,3 +171,6 @@ fn kind(outcome: &Outcome) -> Kind {
 }
 
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
+
+/// Clocks that are set right by the network are not so far apart, and somebody has to know.
+const FAR_AHEAD: SignedDuration = SignedDuration::from_hours(24);

@@ -3,6 +3,8 @@
 use aws_sdk_kinesis::config::{BehaviorVersion, SharedHttpClient};
 use aws_smithy_http_client::Builder;
 
+#[cfg(feature = "aws")]
+use crate::credentials;
 use crate::failure::Failure;
 use crate::settings::{Place, Settings};
 
@@ -118,9 +120,12 @@ fn http_client(place: &Place) -> Result<SharedHttpClient, Failure> {
 #[cfg(feature = "aws")]
 async fn shared(region: Option<String>) -> Result<Shared, Failure> {
     let is_set = |name: &str| std::env::var_os(name).is_some_and(|value| !value.is_empty());
+    let has_keys = is_set("AWS_ACCESS_KEY_ID") && is_set("AWS_SECRET_ACCESS_KEY");
+    if !has_keys {
+        credentials::profile_is_there().await?;
+    }
     // Where they are known, nobody is asked over the network.
-    let are_known =
-        region.is_some() && is_set("AWS_ACCESS_KEY_ID") && is_set("AWS_SECRET_ACCESS_KEY");
+    let are_known = region.is_some() && has_keys;
     let client = if are_known { Builder::new().build_http() } else { over_tls() };
     let loader = aws_config::defaults(BehaviorVersion::latest()).http_client(client);
     let loader = match region {

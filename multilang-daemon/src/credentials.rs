@@ -1,5 +1,7 @@
 //! Who the daemon is to AWS.
 
+#[cfg(feature = "aws")]
+use crate::failure::Failure;
 use crate::properties::Properties;
 
 /// Checks that a way to credentials is named, and is one that there is here: for all of them it is
@@ -56,6 +58,29 @@ fn refusal(name: &str, given: Given) -> Option<&'static str> {
              default search"
         }
     })
+}
+
+/// Checks that the profile of the environment is there, where one is named: the SDK would search on
+/// without it, and say in the end that it has found nothing.
+///
+/// # Errors
+///
+/// Where it is in none of the profile files.
+#[cfg(feature = "aws")]
+pub(crate) async fn profile_is_there() -> Result<(), Failure> {
+    let Ok(profile) = std::env::var("AWS_PROFILE") else { return Ok(()) };
+    #[expect(clippy::default_trait_access, reason = "these types have no names of the SDK's own")]
+    let (disk, environment, files) = (Default::default(), Default::default(), Default::default());
+    match aws_config::profile::load(&disk, &environment, &files, None).await {
+        Ok(profiles) if !profile.is_empty() && profiles.get_profile(&profile).is_none() => {
+            Err(Failure::usage(format!(
+                "AWS_PROFILE = {profile}: there is no such profile, neither in ~/.aws/config (or \
+                 AWS_CONFIG_FILE) nor in ~/.aws/credentials (or AWS_SHARED_CREDENTIALS_FILE)"
+            )))
+        }
+        // What is wrong with a file is told by the search.
+        Ok(_) | Err(_) => Ok(()),
+    }
 }
 
 /// Of both versions of the SDK for Java.

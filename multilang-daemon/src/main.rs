@@ -12,6 +12,8 @@ mod properties;
 mod running;
 mod settings;
 mod signals;
+mod start;
+mod stream;
 mod table;
 
 use std::process::ExitCode;

@@ -10,6 +10,7 @@ use lease_kinesis::{Application, InitialPosition, Retrieval};
 use crate::credentials;
 use crate::failure::Failure;
 use crate::properties::Properties;
+use crate::{start, stream, table};
 
 /// What is run, for which stream, and how.
 #[derive(Debug)]
@@ -79,7 +80,8 @@ impl Settings {
         if let (false, Err(error)) = (application.is_empty(), application.parse::<Application>()) {
             file.is_wrong(format!("applicationName = {application}: {error}"));
         }
-        let (stream, stream_region) = stream(file);
+        let table = table::name(file, &application);
+        let (stream, stream_region) = stream::named(file);
         credentials::check(file);
         let region = file.text("regionName").or_else(|| stream_region.clone());
         let kinesis = Place {
@@ -96,7 +98,7 @@ impl Settings {
         let settings = Self {
             // One that is empty was told of above.
             command: command.parse().or_else(|_none| "none".parse()).map_err(Failure::usage)?,
-            table: file.text("tableName").unwrap_or_else(|| application.clone()),
+            table,
             consumer: consumer.unwrap_or_else(|| application.clone()),
             application,
             stream,
@@ -104,7 +106,7 @@ impl Settings {
             worker,
             kinesis,
             dynamodb,
-            initial: initial(file),
+            initial: start::initial(file, start::now()),
             options: options(file)?,
             most_shards: file
                 .number("maxLeasesForWorker", 1..=u64::MAX)
@@ -146,36 +148,6 @@ impl Settings {
     }
 }
 
-/// The stream, by its name or ARN; and the region of an ARN.
-fn stream(file: &mut Properties) -> (String, Option<String>) {
-    if !file.has("streamName") && !file.has("streamArn") {
-        file.is_wrong("streamName or streamArn is missing: which stream is read".to_owned());
-    }
-    let name = file.parsed("streamName", |name| {
-        if name.starts_with("arn:") {
-            return Err("this is an ARN, and stands under streamArn");
-        }
-        let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"_.-".contains(&byte);
-        let valid = (1..=128).contains(&name.len()) && name.bytes().all(allowed);
-        valid.then(|| name.to_owned()).ok_or("it is 1 to 128 letters, digits, `_`, `.` and `-`")
-    });
-    let arn = file.parsed("streamArn", |arn| {
-        let parts: Vec<_> = arn.splitn(6, ':').collect();
-        match parts.as_slice() {
-            ["arn", _, "kinesis", region, _, stream] if stream.starts_with("stream/") => {
-                Ok((arn.to_owned(), (!region.is_empty()).then(|| (*region).to_owned())))
-            }
-            _ => Err("it is arn:aws:kinesis:REGION:ACCOUNT:stream/NAME"),
-        }
-    });
-    match (arn, name) {
-        (Some((arn, region)), _) => (arn, region),
-        (None, Some(name)) => (name, None),
-        // What is wrong was told of above.
-        (None, None) => (String::new(), None),
-    }
-}
-
 fn endpoint(file: &mut Properties, key: &str) -> Option<String> {
     file.parsed(key, |text| match text.split_once("://") {
         Some(("http" | "https", place)) if !place.is_empty() => Ok(text.to_owned()),
@@ -183,30 +155,6 @@ fn endpoint(file: &mut Properties, key: &str) -> Option<String> {
         None => Ok(format!("https://{text}")),
         Some(_) => Err("it is a URL, such as https://kinesis.eu-west-1.amazonaws.com"),
     })
-}
-
-fn initial(file: &mut Properties) -> InitialPosition {
-    let words = [
-        ("LATEST", Some(InitialPosition::Latest)),
-        ("TRIM_HORIZON", Some(InitialPosition::TrimHorizon)),
-        ("AT_TIMESTAMP", None),
-    ];
-    let word = file.choice("initialPositionInStream", &words);
-    let most = u64::try_from(i64::MAX).unwrap_or(u64::MAX) / 1000;
-    let time = file.number("initialPositionInStreamExtended", 0..=most);
-    match (word, time) {
-        (_, Some(seconds)) => InitialPosition::AtTimestamp(seconds * 1000),
-        (Some(Some(position)), None) => position,
-        (Some(None), None) => {
-            file.is_wrong(
-                "initialPositionInStream = AT_TIMESTAMP: initialPositionInStreamExtended says \
-                 which, in seconds since 1970, and is missing or wrong"
-                    .to_owned(),
-            );
-            InitialPosition::Latest
-        }
-        (None, None) => InitialPosition::Latest,
-    }
 }
 
 fn options(file: &mut Properties) -> Result<LeaseOptions, Failure> {
@@ -380,6 +328,29 @@ mod tests {
             ("streamArn = orders", "it is arn:aws:kinesis:REGION:ACCOUNT:stream/NAME"),
             ("streamName = a/b", "it is 1 to 128 letters"),
             ("streamName = arn:aws:kinesis:eu-west-1:1:stream/a", "and stands under streamArn"),
+            (
+                "streamArn = arn:aws:kinesis:eu-west-1:12345:stream/a",
+                "an account is 12 digits, and here it is 12345",
+            ),
+            (
+                "streamArn = arn:aws:kinesis:eu-west-1:123456789012:stream/a/consumer/b:1",
+                "it is a consumer's, and stands under fanoutConfig.consumerArn",
+            ),
+            (
+                "streamArn = arn:aws:kinesis:eu-west-1:123456789012:stream/",
+                "it is arn:aws:kinesis:REGION:ACCOUNT:stream/NAME",
+            ),
+            ("tableName = ab", "tableName = ab: a table's name is 3 to 247 letters"),
+            ("tableName = a/b", "tableName = a/b: a table's name is 3 to 247 letters"),
+            (
+                "initialPositionInStreamExtended = 1636609142000",
+                "it is seconds since 1970, and in the future; in milliseconds, it would be \
+                 1636609142 here",
+            ),
+            (
+                "initialPositionInStreamExtended = 9223372036854775",
+                "it is seconds since 1970, and in the future",
+            ),
             ("kinesisEndpoint = ftp://x", "it is a URL"),
             ("onChildFailure = ignore", "it is one of restart, exit"),
             ("timeoutInSeconds = -1", "it is a whole number from 1 to 86400"),
@@ -430,13 +401,21 @@ mod tests {
     }
 
     #[test]
-    fn a_time_to_begin_at_is_in_seconds_and_comes_before_the_word() {
-        let more = "initialPositionInStream = TRIM_HORIZON\n\
-                    initialPositionInStreamExtended = 1636609142";
+    fn an_application_that_no_table_can_be_called_like_names_one() {
+        let file = LEAST.replace("= orders", "= ab");
+        let of =
+            |text: &str| Settings::of(Properties::parse("test".into(), text.as_bytes()).unwrap());
 
-        let initial = settings(more).unwrap().initial;
+        let refused = of(&file).unwrap_err().to_string();
 
-        assert_eq!(initial, InitialPosition::AtTimestamp(1_636_609_142_000));
+        assert!(
+            refused.contains("applicationName = ab: the table is called like that"),
+            "{refused}"
+        );
+        let settings = of(&format!("{file}tableName = orders")).unwrap();
+        assert_eq!((&*settings.application, &*settings.table), ("ab", "orders"));
+        let long = of(&LEAST.replace("= orders", &format!("= {}", "x".repeat(248)))).unwrap_err();
+        assert!(long.to_string().contains("3 to 247"), "{long}");
     }
 
     #[test]

@@ -5,12 +5,38 @@ use std::sync::Arc;
 use aws_sdk_dynamodb::Client;
 use lease_core::StoreError;
 use lease_dynamodb::DynamoDbStore;
-use lease_kinesis::KclTable;
+use lease_kinesis::{Application, KclTable};
 use thiserror::Error;
 use tokio::try_join;
 
 use crate::failure::Failure;
+use crate::properties::Properties;
 use crate::settings::Settings;
+
+/// What the table is called: as the properties say, or like the application.
+pub(crate) fn name(file: &mut Properties, application: &str) -> String {
+    let (key, name, because) = match file.text("tableName") {
+        Some(name) => ("tableName", name, ""),
+        None => (
+            "applicationName",
+            application.to_owned(),
+            "the table is called like that, unless tableName says otherwise, and ",
+        ),
+    };
+    // DynamoDB takes 255, of which the second table needs some for what is added to its name.
+    let longest = 255 - OF_WORKERS.len();
+    let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"_.-".contains(&byte);
+    let valid = (3..=longest).contains(&name.len()) && name.bytes().all(allowed);
+    // What no application can be called was told of as that.
+    let is_told = key == "applicationName" && name.parse::<Application>().is_err();
+    if !valid && !is_told {
+        file.is_wrong(format!(
+            "{key} = {name}: {because}a table's name is 3 to {longest} letters, digits, `_`, `.` \
+             and `-`"
+        ));
+    }
+    name
+}
 
 /// The application's table, as the Kinesis Client Library keeps it; and one beside it for what that
 /// would take for leases. They are made if there are none.

@@ -1,17 +1,19 @@
 //! What a flush sends, and what it leaves.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use async_trait::async_trait;
 use lease_core::FencingToken;
 use lease_scheduler::ServiceError;
 use lease_scheduler::export::{
-    BufferedDeadLetters, Capacity, Event, EventBuffer, Fenced, Limits, MemoryBuffer, MemorySink,
-    Most, Overflow, Put, Record, Response, Sink,
+    BufferedDeadLetters, Capacity, Event, EventBuffer, Fenced, Flushed, Limits, MemoryBuffer,
+    MemorySink, Most, Overflow, Put, Record, Response, Sink,
 };
 use serde_json::Value;
+use tokio::time::timeout;
 
-use crate::world::{World, event, everywhere, token};
+use crate::world::{World, event, everywhere, key, token};
 
 everywhere! {
     part_of_a_record_is_sent
@@ -20,6 +22,7 @@ everywhere! {
     a_limit_that_is_larger_sends_all
     a_limit_that_is_smaller_keeps_the_rest
     a_limit_of_nothing_sends_nothing
+    a_sink_that_never_answers_is_given_up_and_its_events_are_kept
     what_failed_counts_as_not_flushed_and_stays_pending
     it_reads_piece_by_piece_and_packs_across_pieces
     what_fits_into_no_record_is_buried_and_the_rest_goes_on
@@ -107,6 +110,21 @@ async fn what_failed_counts_as_not_flushed_and_stays_pending(world: World) {
         read.iter().map(|pending| pending.event().clone()).collect::<Vec<_>>(),
         lightly_kept
     );
+}
+
+async fn a_sink_that_never_answers_is_given_up_and_its_events_are_kept(world: World) {
+    let limit = Duration::from_millis(200);
+    let exporter = world.enabled().await.with_put_limit(limit).unwrap();
+    world.append(3).await;
+    world.sink.respond([Response::Hang]);
+
+    let flushed = timeout(limit * 50, exporter.flush(None)).await.unwrap();
+
+    let Flushed::Done(exported) = flushed.unwrap() else { panic!("it is enabled") };
+    assert_eq!((exported.sent, exported.failed), (0, 3));
+    assert!(exported.sink_error.unwrap().is_retryable());
+    assert!(world.locker().holder(&key()).await.unwrap().is_none(), "the lease is free");
+    assert_eq!(exporter.flush_pending_events(None).await.unwrap(), 3);
 }
 
 async fn it_reads_piece_by_piece_and_packs_across_pieces(world: World) {

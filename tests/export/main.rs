@@ -15,6 +15,7 @@ mod collecting;
 mod dropped;
 mod exporting;
 mod flushing;
+mod foreign;
 mod full;
 mod jobs;
 mod locks;

@@ -16,6 +16,8 @@ everywhere_with_buckets! {
     export_is_not_disabled_while_the_intake_is_open
     deleting_all_stops_the_intake_first
     without_buckets_the_buffer_is_the_intake
+    behind_buckets_a_paused_buffer_is_told_and_opened
+    behind_buckets_what_is_pending_is_deleted_too
     pending_events_are_told_and_flushed
     an_emergency_is_told_from_a_stop
     export_is_not_disabled_while_the_intake_opens_by_itself
@@ -83,6 +85,38 @@ async fn without_buckets_the_buffer_is_the_intake(world: World, _: Minutes) {
     assert_eq!(operator.pending().await.unwrap(), 0);
     assert_eq!(operator.intake().await.unwrap(), Intake::Stopped(StopCause::Operator));
     assert_eq!(operator.list().await.unwrap(), []);
+}
+
+async fn behind_buckets_a_paused_buffer_is_told_and_opened(world: World, minutes: Minutes) {
+    let exporter = with_buckets(&world, &minutes);
+    let operator = Operator::new(&exporter);
+    operator.enable().await.unwrap();
+    world.append(1).await;
+    let emergency = Intake::Stopped(StopCause::Emergency);
+    world.buffer().set_intake(emergency).await.unwrap();
+
+    assert_eq!(operator.intake().await.unwrap(), emergency);
+    assert!(operator.is_emergency().await.unwrap());
+    assert_eq!(operator.disable().await.unwrap(), Err(Refusal::IntakeIsOpen), "the buckets' is");
+
+    assert_eq!(operator.open_intake().await.unwrap(), Ok(()));
+    assert_eq!(operator.intake().await.unwrap(), Intake::Open);
+    world.append(1).await;
+}
+
+async fn behind_buckets_what_is_pending_is_deleted_too(world: World, minutes: Minutes) {
+    let exporter = with_buckets(&world, &minutes);
+    let operator = Operator::new(&exporter);
+    operator.enable().await.unwrap();
+    let _put = minutes.buckets.put(&[("a", Some("1"))]).await.unwrap();
+    world.append(3).await;
+
+    assert_eq!(operator.delete().await.unwrap(), Deleted::Done(1 + 3));
+
+    assert_eq!(operator.pending().await.unwrap(), 0);
+    assert_eq!(operator.list().await.unwrap(), []);
+    assert_eq!(operator.open_intake().await.unwrap(), Ok(()));
+    world.append(1).await;
 }
 
 async fn pending_events_are_told_and_flushed(world: World, minutes: Minutes) {

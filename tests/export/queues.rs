@@ -14,6 +14,7 @@ everywhere! {
     one_job_replaces_all_that_nobody_has
     a_job_that_is_finished_never_comes_again
     a_worker_that_waits_gets_a_job_that_comes_meanwhile
+    a_worker_that_waits_briefly_gets_a_job_that_comes_meanwhile
 }
 
 const NOW: Duration = Duration::ZERO;
@@ -146,4 +147,16 @@ async fn a_worker_that_waits_gets_a_job_that_comes_meanwhile(world: World) {
     let (taken, id) = tokio::join!(taking, enqueuing);
 
     assert_eq!(taken.unwrap().unwrap().id(), id);
+}
+
+async fn a_worker_that_waits_briefly_gets_a_job_that_comes_meanwhile(world: World) {
+    let queue = world.queue();
+
+    let (taken, _) = tokio::join!(queue.take(Duration::from_millis(80)), async {
+        // So that the first question is over.
+        tokio::time::sleep(Duration::from_millis(20)).await;
+        queue.enqueue("a").await.unwrap()
+    });
+
+    assert_eq!(taken.unwrap().unwrap().body(), "a");
 }

@@ -15,7 +15,11 @@ everywhere! {
     what_is_refused_is_buried_with_the_reason_and_all_else_is_sent
     what_is_refused_is_set_aside_where_there_are_no_dead_letters
     a_sink_that_refuses_everything_has_nothing_buried
-    a_sink_that_refuses_everything_is_asked_once_per_batch_in_the_end
+    a_sink_that_refuses_all_content_is_asked_a_bounded_number_of_times_per_batch
+    a_run_of_refused_events_keeps_no_good_one_back
+    the_one_good_event_among_refused_ones_is_found_in_the_end
+    what_is_refused_in_passing_is_sent_when_it_is_asked_for_again
+    a_request_that_is_refused_whatever_is_in_it_ends_the_export_and_keeps_all
     what_is_refused_alone_waits_until_the_sink_takes_another
     batches_that_are_never_taken_do_not_keep_back_those_behind_them
     a_sink_that_takes_nothing_is_sent_each_batch_once_after_the_first_three
@@ -61,7 +65,7 @@ async fn what_is_refused_is_buried_with_the_reason_and_all_else_is_sent(world: W
     let lines: Vec<_> = read.iter().map(Pending::event).map(Event::line).collect();
     assert_eq!(
         lines[0],
-        "{\"event\":{\"number\":37},\"why\":\"it was refused: sink refused the request: \
+        "{\"event\":{\"number\":37},\"why\":\"it was refused: sink refused what is in the request: \
          ValidationException: as the test says\"}"
     );
     assert_eq!(lines.len(), 3);
@@ -81,7 +85,7 @@ async fn what_is_refused_is_set_aside_where_there_are_no_dead_letters(world: Wor
     assert_eq!(world.buffer().state().await.unwrap().set_aside, 0);
 }
 
-/// For want of credentials, say.
+/// For a mistake in how all of them are made, say.
 async fn a_sink_that_refuses_everything_has_nothing_buried(world: World) {
     let exporter = world.enabled().await;
     world.append(10).await;
@@ -91,11 +95,13 @@ async fn a_sink_that_refuses_everything_has_nothing_buried(world: World) {
 
     assert_eq!((exported.sent, exported.failed), (0, 10));
     assert_eq!((exported.refused, exported.set_aside), (0, 0));
-    assert_eq!(exported.sink_error.unwrap().kind(), ServiceErrorKind::Refused);
+    assert_eq!(exported.sink_error.unwrap().kind(), ServiceErrorKind::Content);
     assert_eq!(exporter.num_pending_events().await.unwrap(), 10);
 }
 
-async fn a_sink_that_refuses_everything_is_asked_once_per_batch_in_the_end(world: World) {
+async fn a_sink_that_refuses_all_content_is_asked_a_bounded_number_of_times_per_batch(
+    world: World,
+) {
     let world = tens(world);
     let exporter = world.enabled().await;
     world.append(1_000).await;
@@ -104,9 +110,74 @@ async fn a_sink_that_refuses_everything_is_asked_once_per_batch_in_the_end(world
     let exported = flush(&exporter, None).await;
 
     assert_eq!((exported.sent, exported.failed), (0, 1_000));
-    // 20 batches; the first was halved until that was plainly in vain.
-    assert!(world.sink.requests().len() <= 80, "{} requests", world.sink.requests().len());
+    assert_eq!((exported.refused, exported.set_aside), (0, 0));
+    // 20 batches of 50 events: the first three are looked through, the others only touched.
+    assert!(world.sink.requests().len() <= 406, "{} requests", world.sink.requests().len());
     assert_eq!(exporter.num_pending_events().await.unwrap(), 1_000);
+}
+
+async fn a_run_of_refused_events_keeps_no_good_one_back(world: World) {
+    let exporter = world.enabled().await;
+    world.append(12_000).await;
+    let is_bad = |number: &u64| *number <= 25 || number.is_multiple_of(20);
+    refuse(&world, (1..=12_000).filter(is_bad));
+
+    let exported = flush(&exporter, None).await;
+
+    let bad = (1..=12_000).filter(is_bad).count() as u64;
+    assert_eq!((exported.sent, exported.refused, exported.set_aside), (12_000 - bad, bad, bad));
+    let mut arrived = world.arrived();
+    arrived.sort_unstable();
+    assert_eq!(arrived, (1..=12_000).filter(|number| !is_bad(number)).collect::<Vec<_>>());
+    assert_eq!(exporter.num_pending_events().await.unwrap(), 0);
+    let requests = world.sink.requests().len() as u64;
+    assert!(requests <= bad * 2 * 14, "{requests} requests for {bad} events");
+}
+
+async fn the_one_good_event_among_refused_ones_is_found_in_the_end(world: World) {
+    let world = tens(world);
+    let exporter = world.enabled().await;
+    world.append(200).await;
+    refuse(&world, (1..=200).filter(|number| *number != 137));
+
+    for _ in 0..60 {
+        flush(&exporter, None).await;
+        if !world.arrived().is_empty() {
+            break;
+        }
+    }
+
+    assert_eq!(world.arrived(), [137]);
+}
+
+async fn what_is_refused_in_passing_is_sent_when_it_is_asked_for_again(world: World) {
+    let limits = Limits::FIREHOSE.with_events_per_record(1);
+    let world = world.with_limits(limits.and_then(|it| it.with_records_per_batch(1)).unwrap());
+    let exporter = world.enabled().await;
+    world.append(3).await;
+    world.sink.respond([Response::RefuseContent, Response::RefuseContent]);
+
+    let exported = flush(&exporter, None).await;
+
+    assert_eq!((exported.sent, exported.refused, exported.failed), (3, 0, 0));
+    assert_eq!(world.arrived(), [3, 1, 2]);
+    assert_eq!(world.buffer().state().await.unwrap().set_aside, 0);
+}
+
+/// For want of credentials, say: a passing refusal puts nothing away.
+async fn a_request_that_is_refused_whatever_is_in_it_ends_the_export_and_keeps_all(world: World) {
+    let world = tens(world);
+    let exporter = world.enabled().await;
+    world.append(250).await;
+    world.sink.respond([Response::TakeAll, Response::Refuse]);
+
+    let exported = flush(&exporter, None).await;
+
+    assert_eq!((exported.sent, exported.refused, exported.set_aside), (50, 0, 0));
+    assert_eq!(exported.sink_error.unwrap().kind(), ServiceErrorKind::Refused);
+    assert_eq!(world.sink.requests(), [5, 5], "nothing is sent any more");
+    assert_eq!(exporter.num_pending_events().await.unwrap(), 200);
+    assert_eq!(flush(&exporter, None).await.sent, 200);
 }
 
 async fn what_is_refused_alone_waits_until_the_sink_takes_another(world: World) {

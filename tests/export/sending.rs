@@ -2,12 +2,16 @@
 
 use std::time::Duration;
 
-use lease_scheduler::export::{Limits, Response, Retries};
+use lease_scheduler::export::{
+    Appended, Capacity, EventBuffer, Limits, Overflow, Response, Retries, StopCause,
+};
 
-use crate::world::{World, everywhere, run};
+use crate::world::{World, event, everywhere, run};
 
 everywhere! {
     less_than_a_record_waits_for_more
+    a_buffer_that_takes_nothing_in_is_sent_however_little_it_has
+    a_buffer_that_is_full_is_sent_however_little_it_takes
     exactly_one_record_is_sent
     two_records_are_one_request
     six_records_are_two_requests
@@ -38,6 +42,26 @@ async fn less_than_a_record_waits_for_more(world: World) {
 
     assert_eq!(world.sink.requests(), [0; 0]);
     assert_eq!(exporter.num_pending_events().await.unwrap(), 9);
+}
+
+async fn a_buffer_that_takes_nothing_in_is_sent_however_little_it_has(world: World) {
+    let world = world.with_capacity(Capacity::new(10, Overflow::Pause).unwrap());
+    let exporter = world.enabled().await.with_least_per_job(10);
+    world.append(9).await;
+    let stopped = world.buffer().append(&[event(10), event(11)]).await.unwrap();
+    assert_eq!(stopped, Appended::Stopped(StopCause::Emergency));
+
+    assert_eq!(run(&exporter).await.sent, 9);
+
+    world.append(1).await;
+}
+
+async fn a_buffer_that_is_full_is_sent_however_little_it_takes(world: World) {
+    let world = world.with_capacity(Capacity::new(5, Overflow::Refuse).unwrap());
+    let exporter = world.enabled().await.with_least_per_job(10);
+    world.append(5).await;
+
+    assert_eq!(run(&exporter).await.sent, 5);
 }
 
 async fn exactly_one_record_is_sent(world: World) {

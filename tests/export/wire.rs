@@ -134,7 +134,7 @@ async fn the_largest_record_is_taken_by_kinesis_and_one_byte_more_is_not() {
     let sink = sink.with_limits(larger);
     let packed = records(&sink, [bytes(1, largest + 1)]);
     let refused = sink.put(token(1), &packed).await.unwrap_err();
-    assert_eq!(refused.kind(), ServiceErrorKind::Refused, "{refused:?}");
+    assert_eq!(refused.kind(), ServiceErrorKind::Content, "{refused:?}");
 }
 
 #[tokio::test]

@@ -81,7 +81,12 @@ impl Stream {
     }
 
     fn unneeded(&self, rows: &Rows) -> Vec<usize> {
-        unneeded(&self.listed(), rows).iter().map(number).collect()
+        unneeded(&self.listed(), rows, &[]).iter().map(|(shard, _)| number(shard)).collect()
+    }
+
+    fn why_unneeded(&self, rows: &Rows) -> Vec<(usize, Unneeded)> {
+        let unneeded = unneeded(&self.listed(), rows, &[]);
+        unneeded.into_iter().map(|(shard, why)| (number(&shard), why)).collect()
     }
 }
 

@@ -7,12 +7,13 @@ use futures_util::{FutureExt, StreamExt};
 use lease_core::{Attempt, Lease, LeaseKey, LeaseRecord};
 use tokio::sync::watch;
 use tokio::task::JoinError;
-use tracing::{Instrument, error, info, warn};
+use tracing::{Instrument, debug, error, info, warn};
 
 use super::Running;
 use crate::board::ShardStatus;
 use crate::names::RowName;
 use crate::position::Position;
+use crate::repeats::Telling;
 use crate::row::ShardRow;
 use crate::shard_task::{Ended, Order, ShardTask};
 use crate::time::now;
@@ -70,6 +71,13 @@ impl Running {
         let Some(source) = self.worker.sync.source(row.stream.as_ref()) else { return };
         let token = lease.token();
         info!(shard = %row.shard, %token, checkpoint = %row.checkpoint, "shard obtained");
+        if settings.initial.is_overruled_by(&row.checkpoint, (settings.wall_clock)()) {
+            warn!(
+                shard = %row.shard, row = %row.checkpoint, configured = ?settings.initial,
+                "nothing was read of this shard yet, and its row says where it is begun with: for \
+                 what is configured now, stop all workers, delete the row, and start them again"
+            );
+        }
         let entry = self.worker.board.enter(key.clone(), ShardStatus::new(&row, token));
         let (order, orders) = watch::channel(Order::Read);
         let task = ShardTask {
@@ -106,7 +114,14 @@ impl Running {
             Some(Ended::Gone) => {
                 self.synchronised = None;
                 let settings = &self.worker.settings;
-                self.resting.is_gone(key, now(), |times| settings.backoff(times));
+                let length = |times| settings.backoff(times);
+                match self.resting.is_gone(key.clone(), now(), length) {
+                    Telling::Aloud => warn!(%key, "{GONE}"),
+                    Telling::AloudForTheLastTime => {
+                        warn!(%key, "{GONE}; it is looked for on, and told no more");
+                    }
+                    Telling::Quietly => debug!(%key, "{GONE}"),
+                }
                 false
             }
             Some(Ended::StopWorker(cause)) => {
@@ -122,5 +137,7 @@ impl Running {
         }
     }
 }
+
+const GONE: &str = "the stream has no such shard any more";
 
 const CLAIMS_AT_ONCE: usize = 32;

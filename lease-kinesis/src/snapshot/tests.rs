@@ -2,9 +2,7 @@
 
 use std::collections::BTreeSet;
 #[cfg(feature = "kcl")]
-use std::io;
-#[cfg(feature = "kcl")]
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use lease_core::{Attempt, Lease, Locker, Written};
@@ -19,6 +17,8 @@ use crate::plan::plan;
 use crate::row;
 use crate::source::{SimStream, Source};
 use crate::time::now;
+#[cfg(feature = "kcl")]
+use crate::told::Told;
 
 /// A fleet's table, with all shards held as planned.
 struct Fleet {
@@ -44,7 +44,9 @@ impl Fleet {
             let attributes = row::of_new(&shard, &Position::TrimHorizon);
             assert!(fleet.table.create(&key, &attributes).await.unwrap());
         }
-        let rows = Snapshot::take(&fleet.table, &fleet.application).await.unwrap();
+        let rows = Snapshot::take(&fleet.table, &fleet.application, &mut RepeatsOfEach::default())
+            .await
+            .unwrap();
         for (key, name) in plan(&rows.placement(), &rows.members) {
             fleet.obtain(&lockers[&name], &key).await;
         }
@@ -65,7 +67,10 @@ impl Fleet {
 
     /// Looks, plans and decides as the first worker does; answers how many rows it read.
     async fn tick(&self, sightings: &mut Sightings) -> usize {
-        let mut snapshot = Snapshot::take(&self.table, &self.application).await.unwrap();
+        let mut snapshot =
+            Snapshot::take(&self.table, &self.application, &mut RepeatsOfEach::default())
+                .await
+                .unwrap();
         let members = sightings.look(std::mem::take(&mut snapshot.members), now(), Duration::ZERO);
         let (held, me) = (snapshot.placement(), Lessee::new("worker-0").unwrap());
         let mine = held.iter().filter(|(_, holder)| holder.as_ref() == Some(&me));
@@ -123,7 +128,9 @@ async fn what_was_merged_passes_and_what_it_became_is_coming() {
     let attributes = row::of_new(&child, &Position::TrimHorizon);
     assert!(fleet.table.create(&key(child.id), &attributes).await.unwrap());
 
-    let snapshot = Snapshot::take(&fleet.table, &fleet.application).await.unwrap();
+    let snapshot = Snapshot::take(&fleet.table, &fleet.application, &mut RepeatsOfEach::default())
+        .await
+        .unwrap();
     let reshaping = snapshot.reshaping();
 
     assert_eq!(reshaping.passing, BTreeSet::from([key(one), key(other)]));
@@ -150,7 +157,9 @@ async fn what_workers_of_kcl_hold_neither_passes_nor_comes_for_ours() {
         fleet.obtain(&locker, &key).await;
     }
 
-    let snapshot = Snapshot::take(&fleet.table, &fleet.application).await.unwrap();
+    let snapshot = Snapshot::take(&fleet.table, &fleet.application, &mut RepeatsOfEach::default())
+        .await
+        .unwrap();
     let reshaping = snapshot.reshaping();
 
     let passing = fleet.application.shard(&ShardName { stream: None, shard: one });
@@ -183,41 +192,16 @@ async fn a_row_that_cannot_be_read_is_warned_of_and_the_others_are_read() {
     let spoil = spoil.update_expression("SET leaseCounter = :many");
     let many = AttributeValue::S("many".to_owned());
     spoil.expression_attribute_values(":many", many).send().await.unwrap();
-    let log = Log::default();
-    let written = log.clone();
-    let subscriber = tracing_subscriber::fmt().with_writer(move || written.clone()).finish();
-    let _listening = tracing::subscriber::set_default(subscriber);
+    let (told, _listening) = Told::listen();
 
-    let snapshot = Snapshot::take(&table, &application).await.unwrap();
+    let snapshot =
+        Snapshot::take(&table, &application, &mut RepeatsOfEach::default()).await.unwrap();
 
     keys.retain(|key| !key.as_str().ends_with(shards[1].id.as_str()));
     assert_eq!(snapshot.placement().into_keys().collect::<BTreeSet<_>>(), keys);
-    let log = log.text();
+    let log = told.text();
     assert!(log.contains("WARN") && log.contains(shards[1].id.as_str()), "{log}");
     assert_eq!(log.lines().count(), 1, "{log}");
-}
-
-/// What was logged.
-#[cfg(feature = "kcl")]
-#[derive(Clone, Default)]
-struct Log(Arc<Mutex<Vec<u8>>>);
-
-#[cfg(feature = "kcl")]
-impl Log {
-    fn text(&self) -> String {
-        String::from_utf8(self.0.lock().unwrap().clone()).unwrap()
-    }
-}
-
-#[cfg(feature = "kcl")]
-impl io::Write for Log {
-    fn write(&mut self, text: &[u8]) -> io::Result<usize> {
-        self.0.lock().unwrap().write(text)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
 }
 
 const WORKERS: usize = 50;

@@ -34,7 +34,7 @@ pub enum Unsendable {
         /// How many bytes a record of the sink takes, with a line break and what names it.
         most: usize,
     },
-    /// The sink refused a request that had nothing else in it, and took others.
+    /// The sink refused requests that had nothing else in them, before and after it took others.
     #[error("it was refused")]
     Refused(#[source] ServiceError),
 }

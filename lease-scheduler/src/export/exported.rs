@@ -39,11 +39,12 @@ pub enum Flushed {
 pub struct Exported {
     /// How many events the sink has taken, and are pending no more.
     pub sent: u64,
-    /// How many events the sink has not taken, and stay pending.
+    /// How many events the sink has not taken, and stay pending. Where it refuses whatever is sent to
+    /// it, the export ends, and what it had not come to is not counted.
     pub failed: u64,
     /// How many events fit into no record of the sink.
     pub too_large: u64,
-    /// How many events the sink refused for good, each alone, while it took others.
+    /// How many events the sink refused for good, each alone, and once more after it took others.
     pub refused: u64,
     /// How many of those two kinds went to the [dead letters](crate::export::DeadLetters), and are
     /// pending no more.

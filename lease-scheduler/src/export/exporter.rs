@@ -11,7 +11,7 @@ use lease_core::{
 use tracing::{info, warn};
 
 use crate::export::bucket::BucketStore;
-use crate::export::buffer::EventBuffer;
+use crate::export::buffer::{EventBuffer, Intake};
 use crate::export::dead_letters::DeadLetters;
 use crate::export::error::ExportError;
 use crate::export::exported::{Exported, Flushed, JobFinished, Scheduled};
@@ -81,6 +81,7 @@ pub struct Exporter {
     pub(crate) source: Option<Arc<BucketSource>>,
     pub(crate) dead_letters: Option<Arc<dyn DeadLetters>>,
     pub(crate) retries: Retries,
+    pub(crate) put_limit: Duration,
     least_per_job: u64,
     pub(crate) events_at_once: usize,
     hand_over_wait: Duration,
@@ -114,6 +115,7 @@ impl Exporter {
             source: None,
             dead_letters: None,
             retries: Retries::default(),
+            put_limit: Duration::from_secs(30),
             least_per_job: 1,
             events_at_once: 5_000,
             hand_over_wait: Duration::from_secs(6 * 60),
@@ -145,8 +147,26 @@ impl Exporter {
         self
     }
 
-    /// Lets a job send nothing where fewer than `events` are pending; a flush always sends. By
-    /// default 1. The earlier exporter waited for a whole record of 1,000.
+    /// Gives up a request to the sink after `limit`, 1 ms to an hour, as if the sink were unavailable:
+    /// otherwise one that never answers would keep the lease for ever. By default 30 s, several times
+    /// what a service takes for its largest request over a slow line.
+    ///
+    /// # Errors
+    ///
+    /// Where `limit` is out of range.
+    pub fn with_put_limit(mut self, limit: Duration) -> Result<Self, InvalidInput> {
+        if !(Duration::from_millis(1)..=Duration::from_secs(60 * 60)).contains(&limit) {
+            return Err(InvalidInput::new(format!(
+                "limit {limit:?} is out of range: 1 ms to an hour"
+            )));
+        }
+        self.put_limit = limit;
+        Ok(self)
+    }
+
+    /// Lets a job send nothing where fewer than `events` are pending; a flush always sends, and so does
+    /// a job where nothing is taken in any more, or the buffer has no room. By default 1. The earlier
+    /// exporter waited for a whole record of 1,000.
     #[must_use]
     pub fn with_least_per_job(mut self, events: u64) -> Self {
         self.least_per_job = events;
@@ -391,11 +411,23 @@ impl Exporter {
             let poured = ExportError::unless_overtaken(token, poured)?;
             (collected, bad) = (poured.events, poured.bad);
         }
-        let exported = if self.parts.buffer.pending().await? >= self.least_per_job.max(1) {
+        let exported = if self.parts.buffer.pending().await? >= self.least().await? {
             Sending::new(self, token).send_pending(None).await?
         } else {
             Exported::default()
         };
         Ok(Exported { collected, bad, ..exported })
+    }
+
+    /// From how many pending events on a job sends.
+    async fn least(&self) -> Result<u64, ExportError> {
+        let buffer = &self.parts.buffer;
+        let mut is_open = buffer.state().await?.intake == Intake::Open;
+        if let Some(source) = &self.source {
+            is_open &= source.buckets().intake().await? == Intake::Open;
+        }
+        // Where nothing more comes in, there are never going to be enough.
+        let least = if is_open { self.least_per_job.min(buffer.capacity().events()) } else { 1 };
+        Ok(least.max(1))
     }
 }

@@ -13,7 +13,7 @@ use crate::export::exporter::Exporter;
 /// The commands of an operator on an exporter and its intake.
 ///
 /// The *intake* is where events come in: the buckets, where the exporter has any, and the buffer
-/// otherwise. That of buckets is closed until it is opened for the first time, and is open only while
+/// behind them; otherwise the buffer alone. That of buckets is closed until it is opened for the first time, and is open only while
 /// export is enabled: nothing is collected that nobody would send. A buffer alone is open at first,
 /// since it is bounded, and drops nothing unless it was told to.
 ///
@@ -44,7 +44,7 @@ pub enum Refusal {
 #[must_use = "where somebody exports nothing was deleted"]
 #[expect(clippy::exhaustive_enums, reason = "it was deleted, or somebody else has the lease")]
 pub enum Deleted {
-    /// So many were deleted.
+    /// So many buckets and events were deleted.
     Done(u64),
     /// Somebody exports, a job waits, or another operator deletes.
     Held(Holder),
@@ -76,7 +76,12 @@ impl<'a> Operator<'a> {
 
     /// Disables export, unless the intake is open, or opens by itself.
     pub async fn disable(self) -> Result<Result<(), Refusal>, ExportError> {
-        match self.intake().await? {
+        // Into the buffer behind buckets come only what they have, and nobody pours then.
+        let entrance = match &self.exporter.source {
+            Some(source) => source.buckets().intake().await?,
+            None => self.buffer_intake().await?,
+        };
+        match entrance {
             Intake::Open => Ok(Err(Refusal::IntakeIsOpen)),
             Intake::Stopped(StopCause::Emergency) => Ok(Err(Refusal::IntakeOpensByItself)),
             Intake::Stopped(StopCause::Operator) => self.exporter.disable().await.map(Ok),
@@ -98,30 +103,52 @@ impl<'a> Operator<'a> {
         self.exporter.flush(limit).await
     }
 
-    /// Opens the intake, unless export is disabled.
+    /// Opens the intake, that of buckets and of the buffer, unless export is disabled.
     pub async fn open_intake(self) -> Result<Result<(), Refusal>, ExportError> {
         if !self.is_enabled().await? {
             return Ok(Err(Refusal::ExportIsDisabled));
         }
-        self.set_intake(Intake::Open).await.map(Ok)
+        // The buffer first: buckets that find it closed are stopped again.
+        self.exporter.parts.buffer.set_intake(Intake::Open).await?;
+        if let Some(source) = &self.exporter.source {
+            source.buckets().set_intake(Intake::Open).await?;
+        }
+        Ok(Ok(()))
     }
 
-    /// Stops the intake, until it is opened.
+    /// Stops the intake, until it is opened: where there are buckets, theirs. What they have can still
+    /// be poured into the buffer, and sent.
     pub async fn stop_intake(self) -> Result<(), ExportError> {
-        self.set_intake(Intake::Stopped(StopCause::Operator)).await
+        match &self.exporter.source {
+            Some(source) => source.buckets().set_intake(STOPPED).await?,
+            None => self.exporter.parts.buffer.set_intake(STOPPED).await?,
+        };
+        Ok(())
     }
 
-    /// Whether events are taken in.
+    /// Whether events are taken in: by the buckets, and by the buffer behind them.
     pub async fn intake(self) -> Result<Intake, ExportError> {
-        Ok(match &self.exporter.source {
-            Some(source) => source.buckets().intake().await?,
-            None => self.exporter.parts.buffer.state().await?.intake,
-        })
+        if let Some(source) = &self.exporter.source
+            && let stopped @ Intake::Stopped(_) = source.buckets().intake().await?
+        {
+            return Ok(stopped);
+        }
+        self.buffer_intake().await
     }
 
-    /// Whether the intake was stopped for lack of room.
+    /// Whether the intake, that of the buckets or of the buffer, was stopped for lack of room.
     pub async fn is_emergency(self) -> Result<bool, ExportError> {
-        Ok(self.intake().await? == Intake::Stopped(StopCause::Emergency))
+        let emergency = Intake::Stopped(StopCause::Emergency);
+        if let Some(source) = &self.exporter.source
+            && source.buckets().intake().await? == emergency
+        {
+            return Ok(true);
+        }
+        Ok(self.buffer_intake().await? == emergency)
+    }
+
+    async fn buffer_intake(self) -> Result<Intake, ExportError> {
+        Ok(self.exporter.parts.buffer.state().await?.intake)
     }
 
     /// Lists all buckets, oldest first, with the number of their keys; none, where there are no
@@ -133,18 +160,20 @@ impl<'a> Operator<'a> {
         })
     }
 
-    /// Removes everything that waits in the intake, and stops it first, under the exporter's lease;
-    /// says how many buckets, or events, there were. Where somebody else has the lease, the intake is
-    /// stopped, and nothing is deleted.
+    /// Removes everything that waits, in the buckets and in the buffer, and stops both first, under the
+    /// exporter's lease; says how many buckets and events there were, together. Where somebody else has
+    /// the lease, the intake is stopped, and nothing is deleted.
     pub async fn delete(self) -> Result<Deleted, ExportError> {
         self.stop_intake().await?;
         self.alone(async {
-            let deleted = match &self.exporter.source {
-                Some(source) => source.buckets().clear().await?,
-                None => self.exporter.parts.buffer.clear().await?,
+            // Opened by somebody else in between: then nothing is deleted there.
+            let buckets = match &self.exporter.source {
+                Some(source) => source.buckets().clear().await?.unwrap_or(0),
+                None => 0,
             };
-            // Opened by somebody else in between: then nothing was deleted.
-            Ok(deleted.unwrap_or(0))
+            self.exporter.parts.buffer.set_intake(STOPPED).await?;
+            let events = self.exporter.parts.buffer.clear().await?.unwrap_or(0);
+            Ok(buckets + events)
         })
         .await
     }
@@ -170,12 +199,6 @@ impl<'a> Operator<'a> {
             Attempt::Held(holder) => Ok(Deleted::Held(holder)),
         }
     }
-
-    async fn set_intake(self, intake: Intake) -> Result<(), ExportError> {
-        match &self.exporter.source {
-            Some(source) => source.buckets().set_intake(intake).await?,
-            None => self.exporter.parts.buffer.set_intake(intake).await?,
-        };
-        Ok(())
-    }
 }
+
+const STOPPED: Intake = Intake::Stopped(StopCause::Operator);

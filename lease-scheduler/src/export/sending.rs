@@ -1,16 +1,19 @@
 //! One export on its way: reads a piece, packs it, sends what is full, removes what was taken.
 
+use std::ops::ControlFlow;
+
 use lease_core::FencingToken;
 use tracing::warn;
 
+use crate::error::ServiceErrorKind;
 use crate::export::batch::{Batch, Packed, Packer, Record};
-use crate::export::buffer::{Most, Position};
+use crate::export::buffer::{Most, Pending, Position};
 use crate::export::dead_letters::Unsendable;
 use crate::export::error::ExportError;
 use crate::export::event::Event;
 use crate::export::exported::Exported;
 use crate::export::exporter::Exporter;
-use crate::export::sink::{Refusals, Refused, Retries, deliver};
+use crate::export::sink::{Delivered, Door, Refused, Retries, Search};
 
 pub(crate) struct Sending<'a> {
     exporter: &'a Exporter,
@@ -18,21 +21,22 @@ pub(crate) struct Sending<'a> {
     exported: Exported,
     /// Batches in a row of which the sink took nothing.
     in_vain: u32,
-    refusals: Refusals,
-    /// Events that were refused alone, while it is not known yet whether that was because of them.
+    /// Events that were refused alone, while it is not known yet whether that was because of them, or
+    /// whether it would be again.
     suspects: Vec<Refused>,
+}
+
+/// What the sink said of some records.
+struct Answered {
+    has_taken: bool,
+    /// It refuses whatever is sent to it.
+    is_shut: bool,
+    refused: Vec<Refused>,
 }
 
 impl<'a> Sending<'a> {
     pub(crate) fn new(exporter: &'a Exporter, token: FencingToken) -> Self {
-        Self {
-            exporter,
-            token,
-            exported: Exported::default(),
-            in_vain: 0,
-            refusals: Refusals::default(),
-            suspects: Vec::new(),
-        }
+        Self { exporter, token, exported: Exported::default(), in_vain: 0, suspects: Vec::new() }
     }
 
     /// Sends up to `limit` of what is pending now, oldest first, or all of it.
@@ -61,7 +65,11 @@ impl<'a> Sending<'a> {
                 left = left.saturating_sub(u64::from(!matches!(packed, Packed::TooLarge(_))));
                 match packed {
                     Packed::Kept => (),
-                    Packed::Full(batch) => self.send(batch).await?,
+                    Packed::Full(batch) => {
+                        if self.send(batch).await?.is_break() {
+                            return Ok(self.end());
+                        }
+                    }
                     Packed::TooLarge(pending) => {
                         let (position, event) = (pending.position(), pending.event());
                         let bytes = event.line().len();
@@ -73,50 +81,86 @@ impl<'a> Sending<'a> {
             }
         }
         if let Some(batch) = packer.finish() {
-            self.send(batch).await?;
+            // It is the last, whatever becomes of it.
+            let _going_on = self.send(batch).await?;
         }
-        // It took nothing beside them: nobody knows whether it would have taken anything.
-        for Refused { error, .. } in self.suspects {
-            self.exported.failed += 1;
-            self.exported.sink_error = Some(error);
-        }
-        Ok(self.exported)
+        Ok(self.end())
     }
 
-    async fn send(&mut self, batch: Batch) -> Result<(), ExportError> {
-        let (token, Exporter { key, parts, .. }) = (self.token, self.exporter);
+    /// Of what is suspect still, nobody knows whether the sink would have taken anything in its place.
+    fn end(mut self) -> Exported {
+        for Refused { error, .. } in self.suspects {
+            self.exported.failed += 1;
+            self.exported.sink_error.get_or_insert(error);
+        }
+        self.exported
+    }
+
+    /// Sends a batch; ends the export where the sink refuses whatever is sent to it.
+    async fn send(&mut self, batch: Batch) -> Result<ControlFlow<()>, ExportError> {
         // A sink that takes nothing is not asked again and again; but each batch is sent once, so
         // that those which it never takes do not keep back the others.
         let is_in_vain = self.in_vain >= BATCHES_IN_VAIN;
-        let retries = if is_in_vain { Retries::NONE } else { self.exporter.retries };
+        let (retries, search) = if is_in_vain {
+            (Retries::NONE, Search::Brief)
+        } else {
+            (self.exporter.retries, Search::Thorough)
+        };
+        let delivered = self.deliver(batch.into_records(), retries, search).await?;
+        self.suspects.extend(delivered.refused);
+        if delivered.is_shut {
+            return Ok(ControlFlow::Break(()));
+        }
+        if !delivered.has_taken {
+            self.in_vain += 1;
+            return Ok(ControlFlow::Continue(()));
+        }
+        self.in_vain = 0;
+        // It takes what is sent to it. What it refuses once more, it refuses for what that is: the
+        // first time may have been a passing trouble of its own.
+        let mut suspects = std::mem::take(&mut self.suspects).into_iter();
+        while let Some(Refused { position, event, .. }) = suspects.next() {
+            let record = Record::of_all(&[Pending::new(position, event)]).into_iter().collect();
+            let again = self.deliver(record, retries, Search::Brief).await?;
+            for Refused { position, event, error } in again.refused {
+                self.exported.refused += 1;
+                self.put_away(position, &event, &Unsendable::Refused(error)).await?;
+            }
+            if again.is_shut {
+                self.suspects.extend(suspects);
+                return Ok(ControlFlow::Break(()));
+            }
+        }
+        Ok(ControlFlow::Continue(()))
+    }
+
+    /// Sends `records`, removes what was taken, and counts.
+    async fn deliver(
+        &mut self,
+        records: Vec<Record>,
+        retries: Retries,
+        search: Search,
+    ) -> Result<Answered, ExportError> {
+        let (token, Exporter { key, parts, put_limit, .. }) = (self.token, self.exporter);
+        let door = Door { sink: &*parts.sink, token, limit: *put_limit, retries };
         // Boxed, once per batch: whoever flushes would have it in his own future otherwise.
-        let delivered =
-            Box::pin(deliver(&*parts.sink, token, batch, retries, &mut self.refusals)).await;
-        let taken: Vec<_> = delivered.taken.iter().flat_map(Record::positions).collect();
+        let delivered = Box::pin(door.deliver(records, search)).await;
+        let Delivered { taken, failed, refused, error } = delivered;
+        let taken: Vec<_> = taken.iter().flat_map(Record::positions).collect();
         if !taken.is_empty() {
             let removed = parts.buffer.remove(token, &taken).await?;
             ExportError::unless_overtaken(token, removed)?;
         }
-        let failed = delivered.failed.iter().map(|record| record.positions().count() as u64);
+        let failed = failed.iter().map(|record| record.positions().count() as u64);
         self.exported.sent += taken.len() as u64;
         self.exported.failed += failed.sum::<u64>();
-        if let Some(error) = delivered.error {
+        let is_shut = error.as_ref().is_some_and(|error| error.kind() == ServiceErrorKind::Refused);
+        if let Some(error) = error {
             let cause: &(dyn std::error::Error + 'static) = &error;
             warn!(%key, %token, error = cause, "a request to the sink failed");
             self.exported.sink_error = Some(error);
         }
-        self.suspects.extend(delivered.refused);
-        if taken.is_empty() {
-            self.in_vain += 1;
-            return Ok(());
-        }
-        self.in_vain = 0;
-        // It takes what is sent to it: so what it refused, it refused for what that is.
-        for Refused { position, event, error } in std::mem::take(&mut self.suspects) {
-            self.exported.refused += 1;
-            self.put_away(position, &event, &Unsendable::Refused(error)).await?;
-        }
-        Ok(())
+        Ok(Answered { has_taken: !taken.is_empty(), is_shut, refused })
     }
 
     /// Takes an event that the sink will never take out of the way of the others.

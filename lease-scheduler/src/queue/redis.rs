@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use redis::Script;
-use tokio::time::{sleep, timeout};
+use tokio::time::sleep;
+use tracing::warn;
 
 use crate::error::ServiceError;
 use crate::queue::{Delivery, JobId, JobQueue};
@@ -47,9 +48,15 @@ impl RedisQueue {
 
     async fn take_now(&self) -> Result<Option<Delivery>, ServiceError> {
         let visibility = millis(self.visibility);
-        let taken: Option<(u64, String, u64, u64)> =
+        let taken: Option<(u64, Vec<u8>, u64, u64)> =
             self.run(&TAKE, &[visibility.as_bytes()]).await?;
         Ok(taken.map(|(id, body, number, waited)| {
+            let body = String::from_utf8(body).unwrap_or_else(|error| {
+                // Whoever takes it removes it: an error would bring it again for ever.
+                let body = String::from_utf8_lossy(error.as_bytes()).into_owned();
+                warn!(id, body, "a job that is no text: what cannot be read is replaced");
+                body
+            });
             Delivery::new(JobId::new(id), body, number, Duration::from_millis(waited))
         }))
     }
@@ -67,19 +74,20 @@ impl JobQueue for RedisQueue {
         Ok(JobId::new(id))
     }
 
-    /// Asks every 100 ms, or sooner where `patience` is shorter.
+    /// Asks at once, then every 100 ms, and once more when `patience` is over. That counts the pauses
+    /// alone: a request that was made is waited for, since its answer may be a job.
     async fn take(&self, patience: Duration) -> Result<Option<Delivery>, ServiceError> {
-        let asking = async {
-            loop {
-                sleep(POLL).await;
-                if let Some(delivery) = self.take_now().await? {
-                    return Ok(Some(delivery));
-                }
+        let mut left = patience;
+        loop {
+            if let Some(delivery) = self.take_now().await? {
+                return Ok(Some(delivery));
             }
-        };
-        match self.take_now().await? {
-            Some(delivery) => Ok(Some(delivery)),
-            None => timeout(patience, asking).await.unwrap_or(Ok(None)),
+            if left.is_zero() {
+                return Ok(None);
+            }
+            let pause = left.min(POLL);
+            sleep(pause).await;
+            left -= pause;
         }
     }
 

@@ -6,6 +6,7 @@
     reason = "a test that cannot go on fails, and figures are printed"
 )]
 
+mod ahead;
 mod asking;
 mod breaking;
 mod ending;

@@ -74,7 +74,7 @@ fn properties_that_are_wrong_are_all_told_and_nothing_is_begun() {
 #[test]
 fn a_program_that_is_not_there_is_told_before_anything_is_begun() {
     let (output, told) = run_with(
-        "executableName = no-such-program\napplicationName = a\nstreamName = b\n\
+        "executableName = no-such-program\napplicationName = shop\nstreamName = b\n\
          AwsCredentialsProvider = DefaultCredentialsProvider\n",
     );
 
@@ -88,7 +88,7 @@ fn a_program_that_nobody_may_run_is_told_before_anything_is_begun() {
     std::fs::write(&program, "").unwrap();
 
     let (output, told) = run_with(&format!(
-        "executableName = {program}\napplicationName = a\nstreamName = b\n\
+        "executableName = {program}\napplicationName = shop\nstreamName = b\n\
          AwsCredentialsProvider = DefaultCredentialsProvider\n"
     ));
 
@@ -98,8 +98,9 @@ fn a_program_that_nobody_may_run_is_told_before_anything_is_begun() {
 
 #[test]
 fn where_there_are_no_credentials_that_is_what_is_told() {
-    let told = without_credentials("DefaultCredentialsProvider", &[]);
+    let (output, told) = without_credentials("DefaultCredentialsProvider", &[]);
 
+    assert_eq!(output.status.code(), Some(1));
     let last = told.lines().last().unwrap();
     assert!(last.contains("set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"), "{told}");
 }
@@ -112,15 +113,26 @@ fn a_command_in_a_profile_gives_credentials() {
     );
     let profile = [("AWS_CONFIG_FILE", &*config), ("AWS_PROFILE", "clicks")];
 
-    let told = without_credentials("ProfileCredentialsProvider", &profile);
+    let (output, told) = without_credentials("ProfileCredentialsProvider", &profile);
 
+    assert_eq!(output.status.code(), Some(1));
     assert!(told.contains("not reached") && !told.contains("no credentials"), "{told}");
 }
 
-/// What is told in an environment that has no credentials, but for what `variables` say.
-fn without_credentials(provider: &str, variables: &[(&str, &str)]) -> String {
+#[test]
+fn a_profile_that_is_missing_is_told_before_anything_is_sent() {
+    let profile = [("AWS_PROFILE", "nosuch")];
+
+    let (output, told) = without_credentials("ProfileCredentialsProvider", &profile);
+
+    assert_eq!(output.status.code(), Some(2));
+    assert!(told.contains("AWS_PROFILE = nosuch: there is no such profile"), "{told}");
+}
+
+/// What comes of an environment that has no credentials, but for what `variables` say.
+fn without_credentials(provider: &str, variables: &[(&str, &str)]) -> (Output, String) {
     let file = written(&format!(
-        "executableName = sh\napplicationName = a\nstreamName = b\nregionName = us-east-1\n\
+        "executableName = sh\napplicationName = shop\nstreamName = b\nregionName = us-east-1\n\
          AwsCredentialsProvider = {provider}\n\
          kinesisEndpoint = http://127.0.0.1:9\ndynamoDBEndpoint = http://127.0.0.1:9\n"
     ));
@@ -128,20 +140,20 @@ fn without_credentials(provider: &str, variables: &[(&str, &str)]) -> String {
     command.env_clear().envs([("AWS_EC2_METADATA_DISABLED", "true"), ("HOME", "/nowhere")]);
     command.env("PATH", std::env::var_os("PATH").unwrap());
     let output = command.envs(variables.iter().copied()).args(["-p", &file]).output().unwrap();
-    assert_eq!(output.status.code(), Some(1));
-    String::from_utf8(output.stderr).unwrap()
+    let told = String::from_utf8(output.stderr.clone()).unwrap();
+    (output, told)
 }
 
 #[test]
 fn where_no_tables_are_to_be_had_it_is_told_which_place_was_asked() {
     let (output, told) = run_with(
-        "executableName = sh\napplicationName = a\nstreamName = b\nregionName = us-east-1\n\
+        "executableName = sh\napplicationName = shop\nstreamName = b\nregionName = us-east-1\n\
          AwsCredentialsProvider = DefaultCredentialsProvider\n\
          kinesisEndpoint = http://127.0.0.1:9\ndynamoDBEndpoint = http://127.0.0.1:9\n",
     );
 
     assert_eq!(output.status.code(), Some(1));
     assert!(told.contains("dynamoDBEndpoint = http://127.0.0.1:9"), "{told}");
-    assert!(told.contains("tableName = a and a-workers"), "{told}");
+    assert!(told.contains("tableName = shop and shop-workers"), "{told}");
     assert!(told.contains("not reached"), "{told}");
 }

@@ -113,13 +113,26 @@ fn what_the_stream_has_dropped_goes_once_all_that_it_became_has_a_row() {
 }
 
 #[test]
-fn what_the_stream_never_had_goes() {
-    let stream = Stream::of(1);
-    let mut rows = stream.rows([(0, record())]);
+fn what_the_stream_never_had_is_told_apart_from_what_it_may_have_dropped() {
+    let mut stream = Stream::of(1);
+    let [lower, upper] = stream.split(0);
+    stream.drop(0);
+    let mut rows = stream.rows([(lower, record()), (upper, record())]);
     let (_, stranger) = stream.row(0, record());
-    rows.insert(id(9), stranger);
+    rows.insert(id(9), stranger.clone());
 
-    assert_eq!(stream.unneeded(&rows), [9]);
+    assert_eq!(stream.why_unneeded(&rows), [(9, Unneeded::Foreign)]);
+    rows.remove(&id(9));
+    rows.insert(id(0), stranger);
+    assert_eq!(stream.why_unneeded(&rows), [(0, Unneeded::Succeeded)]);
+    for open in [lower, upper] {
+        // As in tables and lists that do not tell it.
+        stream.all[open].parents.clear();
+        rows.extend([stream.row(open, record())]);
+    }
+    assert_eq!(stream.why_unneeded(&rows), [(0, Unneeded::Stray)]);
+    rows.get_mut(&id(0)).unwrap().checkpoint = Position::ShardEnd;
+    assert_eq!(stream.why_unneeded(&rows), [(0, Unneeded::Succeeded)]);
 }
 
 #[test]

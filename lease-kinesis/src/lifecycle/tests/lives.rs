@@ -17,7 +17,7 @@ enum Step {
     DropAll,
     /// Rows are made, up to so many; whoever makes them stops then.
     Make(usize),
-    /// Rows are made and removed.
+    /// Rows are made; or, where none is missing, removed.
     Sync,
     /// Of a shard that may be read, a record is.
     Begin(Index),
@@ -144,11 +144,13 @@ impl Story {
     }
 
     fn sync(&mut self) {
-        let (listed, rows) = (self.stream.listed(), self.rows.clone());
-        self.make(usize::MAX);
-        for shard in unneeded(&listed, &rows) {
+        let listed = self.stream.listed();
+        let missing = missing(&listed, &self.rows, self.initial);
+        for (shard, why) in unneeded(&listed, &self.rows, &missing) {
+            assert_ne!(why, Unneeded::Foreign, "{shard:?} is of this stream");
             self.rows.remove(&shard);
         }
+        self.make(usize::MAX);
     }
 
     /// Those that are there to be read, and may be.

@@ -8,6 +8,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::command::ChildCommand;
+use super::ends::Ends;
 use super::processor::ChildProcessor;
 use crate::processor::{ProcessorFactory, RecordProcessor, ShardContext};
 
@@ -17,6 +18,7 @@ pub struct Children {
     pub(super) settings: Settings,
     pub(super) tasks: TaskTracker,
     pub(super) failed: CancellationToken,
+    pub(super) ends: Arc<Ends>,
 }
 
 #[derive(Clone, Debug)]
@@ -31,7 +33,12 @@ impl Children {
     pub fn of(command: ChildCommand) -> Self {
         let (command, farewell) = (Arc::new(command), Duration::from_secs(5));
         let settings = Settings { command, answer_limit: None, farewell };
-        Self { settings, tasks: TaskTracker::new(), failed: CancellationToken::new() }
+        Self {
+            settings,
+            tasks: TaskTracker::new(),
+            failed: CancellationToken::new(),
+            ends: Arc::default(),
+        }
     }
 
     /// Kills a child that takes longer than `limit` to read what it is told, or then to answer: from
@@ -44,7 +51,8 @@ impl Children {
     }
 
     /// Gives a child `farewell` to come to an end: once its lease is lost, to finish what it is
-    /// doing, or to read what it has not read; then to answer that it knows of that; then to exit. By default 5 s each.
+    /// doing, or to read what it has not read; then to answer that it knows of that; then to exit.
+    /// By default 5 s each.
     #[must_use]
     pub fn with_farewell(mut self, farewell: Duration) -> Self {
         self.settings.farewell = farewell;

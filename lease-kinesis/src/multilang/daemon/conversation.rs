@@ -3,6 +3,7 @@
 use std::error::Error;
 use std::future::Future;
 use std::io;
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::select;
@@ -13,13 +14,14 @@ use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 
 use super::children::{Children, Settings};
+use super::ends::{Ends, Words};
 use super::failure::ChildFailure;
 use super::pipe::Pipe;
 use super::progress::Progress;
-use super::repeats::{Repeats, Telling};
 use super::stderr::drain;
 use crate::checkpoint::Checkpointer;
 use crate::multilang::{Action, FromChild, Generation, ToChild};
+use crate::repeats::{Repeats, Telling};
 use crate::shard::ShardId;
 
 /// Talks with one child, which ends with this.
@@ -32,6 +34,11 @@ pub(super) struct Conversation {
     unasked: Repeats,
     /// Whether the child is to be told that its lease is lost, before it is left alone.
     owes_the_end: bool,
+    ends: Arc<Ends>,
+    /// In which words it was told of its end.
+    told_of_end: Option<Words>,
+    /// Whether it may have failed for those alone: the next is told in others.
+    had_other_words: bool,
     abandoned: CancellationToken,
     failed: CancellationToken,
 }
@@ -67,6 +74,9 @@ impl Conversation {
             progress: Progress::new(shard.clone()),
             unasked: Repeats::default(),
             owes_the_end: false,
+            ends: Arc::clone(&children.ends),
+            told_of_end: None,
+            had_other_words: false,
             abandoned,
             failed: children.failed.clone(),
         };
@@ -134,10 +144,31 @@ impl Conversation {
         }
         let farewell = self.settings.farewell;
         let given_up = given_up(self.abandoned.clone(), farewell);
-        select! {
+        let performed = select! {
             biased;
             () = given_up => Err(ChildFailure::TooSlow { action, limit: farewell }),
             performed = self.talk(message, action, checkpointer, limit) => performed,
+        };
+        if let Some(words) = self.told_of_end.take() {
+            self.learn(words, &performed);
+        }
+        performed
+    }
+
+    /// What a child makes of the words for its end tells which the next is told.
+    fn learn(&mut self, words: Words, performed: &Result<(), ChildFailure>) {
+        match performed {
+            Ok(()) => self.ends.worked(words),
+            // It knows them.
+            Err(ChildFailure::WrongAnswer { .. }) => (),
+            Err(_) => {
+                let next = self.ends.failed(words);
+                self.had_other_words = words == Words::OfEach && next == Words::Shutdown;
+                if self.had_other_words {
+                    let shard = &self.shard;
+                    warn!(%shard, "child did not answer its end: the next is told of a `shutdown`");
+                }
+            }
         }
     }
 
@@ -155,7 +186,12 @@ impl Conversation {
             let Some(said) = self.pipe.hear_now().await? else { break };
             self.answer(said, limit).await?;
         }
-        self.pipe.write(message, limit).await?;
+        let words = self.ends.next(self.pipe.generation());
+        let in_words = words.say(message);
+        self.pipe.write(in_words.as_ref().unwrap_or(message), limit).await?;
+        if matches!(action, Action::ShardEnded | Action::LeaseLost) {
+            self.told_of_end = Some(words);
+        }
         for said in self.pipe.take_heard() {
             self.answer(said, limit).await?;
         }
@@ -236,7 +272,7 @@ impl Conversation {
         self.pipe.kill().await;
         // Of one that was to end, nobody expects anything any more.
         let was_to_end = matches!(action, Some(Action::ShutdownRequested | Action::LeaseLost));
-        if !was_to_end && !self.abandoned.is_cancelled() {
+        if !was_to_end && !self.had_other_words && !self.abandoned.is_cancelled() {
             self.failed.cancel();
         }
         failure

@@ -20,13 +20,13 @@
 mod children;
 mod command;
 mod conversation;
+mod ends;
 mod failure;
 mod noise;
 mod pipe;
 mod process;
 mod processor;
 mod progress;
-mod repeats;
 mod stderr;
 
 pub use children::Children;

@@ -2,8 +2,8 @@
 
 use tracing::{debug, info, warn};
 
-use super::repeats::{Repeats, Telling};
 use crate::multilang::{FromChild, Generation, Line, NotAMessage};
+use crate::repeats::{Repeats, Telling};
 use crate::shard::ShardId;
 
 /// Tells messages from what a child's code, or a library of its, has printed: the first lines of

@@ -5,10 +5,10 @@ use std::error::Error;
 use tracing::{debug, warn};
 
 use super::noise::cut;
-use super::repeats::{Repeats, Telling};
 use crate::checkpoint::Checkpointer;
 use crate::multilang::{Asked, ErrorName, Reply, ToChild};
 use crate::position::{Position, RecordNumber};
+use crate::repeats::{Repeats, Telling};
 use crate::shard::ShardId;
 
 /// Makes a child's checkpoints: of what it was given, and of nothing that is on its way to it.

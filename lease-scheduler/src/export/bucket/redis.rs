@@ -1,15 +1,18 @@
 //! Buckets in Redis.
 
 use std::ops::RangeInclusive;
+use std::string::FromUtf8Error;
 
 use async_trait::async_trait;
 use lease_core::FencingToken;
 use redis::Value;
+use tracing::warn;
 
 use crate::error::ServiceError;
 use crate::export::bucket::{AT_FIRST, Bucket, BucketOptions, BucketStore, Entry, PutIn};
 use crate::export::buffer::redis_words::{intake, stale, stopped, word};
 use crate::export::buffer::{Fenced, Intake};
+use crate::export::event::beginning;
 use crate::redis::{RedisLink, key, script};
 
 /// Keeps buckets in Redis: each a hash `buckets:{NAME}:in:SECONDS` of keys and values, a value with
@@ -92,12 +95,11 @@ impl BucketStore for RedisBuckets {
     async fn read(&self, bucket: Bucket) -> Result<Vec<Entry>, ServiceError> {
         let mut command = redis::cmd("HGETALL");
         command.arg(self.in_bucket(bucket));
-        let mut found: Vec<(String, String)> = self.link.command(SERVICE, &command).await?;
-        found.sort_unstable();
-        let entry = |(key, value): (String, String)| {
-            Entry::new(bucket, key, value.strip_prefix('=').map(str::to_owned))
-        };
-        Ok(found.into_iter().map(entry).collect())
+        let found: Vec<(Vec<u8>, Vec<u8>)> = self.link.command(SERVICE, &command).await?;
+        let mut entries: Vec<_> =
+            found.into_iter().map(|(key, value)| entry(bucket, key, value)).collect();
+        entries.sort_unstable_by(|one, other| one.key.cmp(&other.key));
+        Ok(entries)
     }
 
     async fn remove(
@@ -152,6 +154,23 @@ impl BucketStore for RedisBuckets {
     async fn clear(&self) -> Result<Option<u64>, ServiceError> {
         self.run(&CLEAR, &[]).await
     }
+}
+
+/// What is no text has no value: so it is bad, whatever it would be read as, and goes with its bucket.
+fn entry(bucket: Bucket, key: Vec<u8>, value: Vec<u8>) -> Entry {
+    match (String::from_utf8(key), String::from_utf8(value)) {
+        (Ok(key), Ok(value)) => Entry::new(bucket, key, value.strip_prefix('=').map(str::to_owned)),
+        (key, value) => {
+            let key = key.unwrap_or_else(|error| lossy(&error));
+            let text = value.unwrap_or_else(|error| lossy(&error));
+            warn!(%bucket, key, text = beginning(&text), "what is no text is left out");
+            Entry::new(bucket, key, None)
+        }
+    }
+}
+
+fn lossy(error: &FromUtf8Error) -> String {
+    String::from_utf8_lossy(error.as_bytes()).into_owned()
 }
 
 script!(PUT "../buffer/scripts/gate.lua" "scripts/put.lua");

@@ -8,25 +8,25 @@ use crate::export::sink::{Put, SERVICE};
 /// A request that failed as a whole with `code`, which the service gave, if it answered at all.
 ///
 /// The codes are those of "Common errors", and of `PutRecords` and `PutRecordBatch`, in the API
-/// references of both services.
+/// references of both services. What may be about the records and may be about the stream counts as
+/// about the records: then nothing is put away before the sink has taken another.
 pub(super) fn failure(code: Option<&str>, text: String) -> ServiceError {
     let kind = match code {
+        Some("InvalidArgumentException" | "ValidationException") => ServiceErrorKind::Content,
         Some(
             "AccessDeniedException"
-            | "InvalidArgumentException"
             | "InvalidSourceException"
             | "ResourceNotFoundException"
-            | "UnrecognizedClientException"
-            | "ValidationException",
+            | "UnrecognizedClientException",
         ) => ServiceErrorKind::Refused,
         _ => ServiceErrorKind::Unavailable,
     };
     ServiceError::new(SERVICE, kind, text)
 }
 
-/// A request that was not even made.
+/// A request that was not even made, since of a record no entry can be.
 pub(super) fn refused(error: impl Error + Send + Sync + 'static) -> ServiceError {
-    ServiceError::new(SERVICE, ServiceErrorKind::Refused, error)
+    ServiceError::new(SERVICE, ServiceErrorKind::Content, error)
 }
 
 /// What was answered for one record.

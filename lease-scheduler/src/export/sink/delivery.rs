@@ -1,13 +1,15 @@
 //! Sending one batch, and what failed of it again.
 
+use std::cmp::Reverse;
 use std::time::Duration;
 
 use backon::{BackoffBuilder, ExponentialBuilder};
 use lease_core::{FencingToken, InvalidInput};
+use tokio::time::timeout;
 use tracing::{debug, warn};
 
 use crate::error::{ServiceError, ServiceErrorKind};
-use crate::export::batch::{Batch, Record};
+use crate::export::batch::Record;
 use crate::export::buffer::Position;
 use crate::export::event::Event;
 use crate::export::sink::{Put, SERVICE, Sink};
@@ -83,52 +85,145 @@ pub(crate) struct Refused {
     pub(crate) error: ServiceError,
 }
 
-/// How many requests in a row were refused for good.
-#[derive(Debug, Default)]
-pub(crate) struct Refusals(u32);
+/// The way to a sink under a token: how long each request may take, and what is tried again.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Door<'a> {
+    pub(crate) sink: &'a dyn Sink,
+    pub(crate) token: FencingToken,
+    pub(crate) limit: Duration,
+    pub(crate) retries: Retries,
+}
 
-/// Sends `batch`, and what failed of it again, as often as `retries` says. A request that is refused
-/// for good is sent again in halves, down to the events because of which it is.
-///
-/// Dropping it leaves open which records of the last request arrived.
-pub(crate) async fn deliver(
-    sink: &dyn Sink,
-    token: FencingToken,
-    batch: Batch,
-    retries: Retries,
-    refusals: &mut Refusals,
-) -> Delivered {
-    let mut delivered = Delivered::default();
-    // The oldest on top.
-    let mut parts = vec![batch.into_records()];
-    while let Some(part) = parts.pop() {
-        let sent = send(sink, token, part, retries).await;
-        if !sent.taken.is_empty() {
-            refusals.0 = 0;
-        }
-        delivered.taken.extend(sent.taken);
-        match sent.error {
-            Some(error) if error.kind() == ServiceErrorKind::Refused => {
-                refusals.0 += 1;
-                if refusals.0 > MOST_REFUSALS {
-                    delivered.failed.extend(sent.failed);
-                    delivered.error = Some(error);
-                    continue;
+/// How far events that are refused are looked through for one that is not, while none is found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Search {
+    Thorough,
+    /// Of a sink that has taken nothing for a while.
+    Brief,
+}
+
+impl Door<'_> {
+    /// Sends `records`, and what failed of them again, as often as the retries say. Where the sink
+    /// refuses what is in a request, that is sent again in halves, down to the events because of which
+    /// it does.
+    ///
+    /// Each event that is refused costs about log₂ of their number, and as many taken requests, at
+    /// most. Where refusals come in a row, the look goes on elsewhere: a bad beginning says nothing of
+    /// the rest. Where it finds nothing there either, the rest is kept for the next export. That looks
+    /// at other places, since its token is another: so none is left out for ever, and nobody has to
+    /// remember anything.
+    ///
+    /// Dropping it leaves open which records of the last request arrived.
+    pub(crate) async fn deliver(self, records: Vec<Record>, search: Search) -> Delivered {
+        let mut delivered = Delivered::default();
+        let events = events_of(&records);
+        // How many refusals lead from all of them to one.
+        let depth = events.checked_ilog2().unwrap_or(0) + 2;
+        let looks = if search == Search::Thorough { LOOKS } else { BRIEF_LOOKS };
+        // Of all tokens, some go any way at any fork: Knuth's multiplicative hashing spreads them.
+        let ways = self.token.get().wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        let mut refusals = 0;
+        // The oldest on top.
+        let mut parts = vec![records];
+        while let Some(part) = parts.pop() {
+            let sent = self.send(part).await;
+            if !sent.taken.is_empty() {
+                // What was left for a look elsewhere comes first again.
+                if refusals > depth {
+                    parts.sort_by_cached_key(|part| {
+                        Reverse(part.iter().flat_map(Record::positions).min())
+                    });
                 }
-                match halves(sent.failed) {
-                    Halves::Two(first, second) => parts.extend([second, first]),
-                    Halves::One(position, event) => {
-                        delivered.refused.push(Refused { position, event, error });
+                refusals = 0;
+            }
+            delivered.taken.extend(sent.taken);
+            match sent.error {
+                None => delivered.failed.extend(sent.failed),
+                Some(error) if error.kind() == ServiceErrorKind::Content => {
+                    refusals += 1;
+                    let is_first_look = refusals <= depth;
+                    match halves(sent.failed) {
+                        Halves::Two(first, second)
+                            if is_first_look || ways.rotate_right(refusals) & 1 == 0 =>
+                        {
+                            parts.extend([second, first]);
+                        }
+                        Halves::Two(first, second) => parts.extend([first, second]),
+                        Halves::One(position, event) => {
+                            delivered.refused.push(Refused { position, event, error });
+                        }
+                    }
+                    if refusals >= depth * looks {
+                        break;
+                    }
+                    if refusals % depth == 0 {
+                        parts.sort_by_cached_key(|part| events_of(part));
                     }
                 }
-            }
-            error => {
-                delivered.failed.extend(sent.failed);
-                delivered.error = error.or(delivered.error);
+                // Others would fare no better now.
+                Some(error) => {
+                    delivered.failed.extend(sent.failed);
+                    delivered.error = Some(error);
+                    break;
+                }
             }
         }
+        delivered.failed.extend(parts.into_iter().rev().flatten());
+        delivered
     }
-    delivered
+
+    /// Sends `records` in one request, and what failed of them again, as often as the retries say.
+    async fn send(self, records: Vec<Record>) -> Delivered {
+        let mut pauses = self.retries.pauses();
+        let mut sent = Delivered { failed: records, ..Delivered::default() };
+        loop {
+            sent.error = None;
+            match self.put(&sent.failed).await {
+                Ok(answers) => {
+                    for (record, answer) in
+                        std::mem::take(&mut sent.failed).into_iter().zip(answers)
+                    {
+                        match answer {
+                            Put::Taken => sent.taken.push(record),
+                            Put::Failed(why) => {
+                                debug!(key = %record.key(), why, "record not taken");
+                                sent.failed.push(record);
+                            }
+                        }
+                    }
+                    if sent.failed.is_empty() {
+                        return sent;
+                    }
+                }
+                Err(error) if error.is_retryable() => sent.error = Some(error),
+                Err(error) => {
+                    sent.error = Some(error);
+                    return sent;
+                }
+            }
+            let Some(pause) = pauses.next() else {
+                warn!(records = sent.failed.len(), "records not taken stay pending");
+                return sent;
+            };
+            tokio::time::sleep(pause).await;
+        }
+    }
+
+    /// One request, whose answer has to come in time, and to be as long as it is.
+    async fn put(self, records: &[Record]) -> Result<Vec<Put>, ServiceError> {
+        let unavailable = |_elapsed| {
+            let sentence = format!("not within {:?}", self.limit);
+            ServiceError::new(SERVICE, ServiceErrorKind::Unavailable, sentence)
+        };
+        let put = timeout(self.limit, self.sink.put(self.token, records));
+        let answers = put.await.map_err(unavailable)??;
+        if answers.len() == records.len() {
+            return Ok(answers);
+        }
+        // Nobody can tell which record an answer is for.
+        let sentence = format!("{} answers for {} records", answers.len(), records.len());
+        Err(ServiceError::new(SERVICE, ServiceErrorKind::Corrupt, sentence))
+    }
 }
 
 enum Halves {
@@ -151,64 +246,14 @@ fn halves(mut records: Vec<Record>) -> Halves {
     Halves::Two(record(first), record(second))
 }
 
-/// Sends `records`, and what failed of them again, as often as `retries` says.
-async fn send(
-    sink: &dyn Sink,
-    token: FencingToken,
-    records: Vec<Record>,
-    retries: Retries,
-) -> Delivered {
-    let mut pauses = retries.pauses();
-    let mut sent = Delivered { failed: records, ..Delivered::default() };
-    loop {
-        sent.error = None;
-        match put(sink, token, &sent.failed).await {
-            Ok(answers) => {
-                for (record, answer) in std::mem::take(&mut sent.failed).into_iter().zip(answers) {
-                    match answer {
-                        Put::Taken => sent.taken.push(record),
-                        Put::Failed(why) => {
-                            debug!(key = %record.key(), why, "record not taken");
-                            sent.failed.push(record);
-                        }
-                    }
-                }
-                if sent.failed.is_empty() {
-                    return sent;
-                }
-            }
-            Err(error) if error.is_retryable() => sent.error = Some(error),
-            Err(error) => {
-                sent.error = Some(error);
-                return sent;
-            }
-        }
-        let Some(pause) = pauses.next() else {
-            warn!(records = sent.failed.len(), "records not taken stay pending");
-            return sent;
-        };
-        tokio::time::sleep(pause).await;
-    }
-}
-
-/// One request, whose answer has to be as long as it is.
-async fn put(
-    sink: &dyn Sink,
-    token: FencingToken,
-    records: &[Record],
-) -> Result<Vec<Put>, ServiceError> {
-    let answers = sink.put(token, records).await?;
-    if answers.len() == records.len() {
-        return Ok(answers);
-    }
-    // Nobody can tell which record an answer is for.
-    let sentence = format!("{} answers for {} records", answers.len(), records.len());
-    Err(ServiceError::new(SERVICE, ServiceErrorKind::Corrupt, sentence))
+fn events_of(records: &[Record]) -> usize {
+    records.iter().map(|record| record.ids().count()).sum()
 }
 
 const MOST_TIMES: usize = 20;
 
-/// After so many refusals in a row, requests are not sent in halves any more until one is taken: a
-/// sink that refuses everything, for want of credentials, is asked once per batch. Halving gets
-/// from the 35,000 events of a large batch down to one in 16.
-const MOST_REFUSALS: u32 = 40;
+/// At how many places events are looked at, in a batch of which nothing but refusals came since the
+/// last that was taken: where one event in twenty is bad, all eight are once in 10¹⁰.
+const LOOKS: u32 = 8;
+
+const BRIEF_LOOKS: u32 = 2;

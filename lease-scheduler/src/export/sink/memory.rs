@@ -39,8 +39,10 @@ pub enum Response {
     FailAll,
     /// It takes no record, and the request fails as a whole.
     Unavailable,
-    /// It takes no record, and refuses the request for good.
+    /// It takes no record, and refuses the request, whatever is in it.
     Refuse,
+    /// It takes no record, and refuses what is in the request.
+    RefuseContent,
     /// It takes every record, but the answer is lost.
     LoseAnswer,
     /// It takes every record, but gives so many answers.
@@ -60,7 +62,8 @@ impl MemorySink {
         self.seen().responses.extend(responses);
     }
 
-    /// Refuses every request from now on that has any of these events in it, and takes nothing of it.
+    /// Refuses every request from now on for its content that has any of these events in it, and takes
+    /// nothing of it.
     pub fn refuse(&self, ids: impl IntoIterator<Item = EventId>) {
         self.seen().refused.extend(ids);
     }
@@ -91,14 +94,18 @@ impl Seen {
         self.requests.push(records.len());
         let mut ids = records.iter().flat_map(Record::ids);
         let response = if ids.any(|id| self.refused.contains(id)) {
-            Response::Refuse
+            Response::RefuseContent
         } else {
             self.responses.pop_front().unwrap_or(Response::TakeAll)
         };
         let takes = |place: usize| match &response {
             Response::TakeAll | Response::LoseAnswer | Response::Answers(_) => true,
             Response::FailAt(places) => !places.contains(&place),
-            Response::FailAll | Response::Unavailable | Response::Refuse | Response::Hang => false,
+            Response::FailAll
+            | Response::Unavailable
+            | Response::Refuse
+            | Response::RefuseContent
+            | Response::Hang => false,
         };
         let mut answers = Vec::with_capacity(records.len());
         for (place, record) in records.iter().enumerate() {
@@ -128,8 +135,12 @@ impl Sink for MemorySink {
                 Err(ServiceError::new(SERVICE, ServiceErrorKind::Unavailable, source))
             }
             Response::Refuse => {
-                let source = "ValidationException: as the test says";
+                let source = "AccessDeniedException: as the test says";
                 Err(ServiceError::new(SERVICE, ServiceErrorKind::Refused, source))
+            }
+            Response::RefuseContent => {
+                let source = "ValidationException: as the test says";
+                Err(ServiceError::new(SERVICE, ServiceErrorKind::Content, source))
             }
             Response::Answers(count) => {
                 answers.resize(count, Put::Taken);

@@ -20,7 +20,7 @@ mod kinesis;
 mod memory;
 
 pub use delivery::Retries;
-pub(crate) use delivery::{Refusals, Refused, deliver};
+pub(crate) use delivery::{Delivered, Door, Refused, Search};
 #[cfg(feature = "firehose")]
 pub use firehose::FirehoseSink;
 #[cfg(feature = "kinesis")]
@@ -44,9 +44,18 @@ pub trait Sink: fmt::Debug + Send + Sync + 'static {
     ///
     /// # Errors
     ///
-    /// Where the request failed as a whole, or its outcome is unknown. One that says that it is
-    /// [refused](crate::ServiceErrorKind::Refused) is not made again: what was in it is sent in
-    /// halves, until it is clear which event the sink refuses, if it takes the others.
+    /// Where the request failed as a whole, or its outcome is unknown. The
+    /// [kind](crate::ServiceErrorKind) decides what becomes of it: where the sink refuses
+    /// [what is in it](crate::ServiceErrorKind::Content), that is sent in halves, until it is clear
+    /// which event it refuses, if it takes the others; where it [refuses](crate::ServiceErrorKind::Refused)
+    /// whatever is in it, nothing more is sent, and everything is kept; where it is
+    /// [unavailable](crate::ServiceErrorKind::Unavailable), the same is sent again.
+    ///
+    /// # Cancel safety
+    ///
+    /// It is dropped where it takes longer than the exporter's
+    /// [limit](crate::export::Exporter::with_put_limit), which counts as unavailable: what was in the
+    /// request comes again, under the same ids, whether it arrived or not.
     async fn put(&self, token: FencingToken, records: &[Record]) -> Result<Vec<Put>, ServiceError>;
 }
 

@@ -1,6 +1,7 @@
 use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
+use futures_util::FutureExt;
 
 use super::*;
 use crate::checkpoint::{CheckpointError, Keeper, Ledger};
@@ -38,11 +39,61 @@ fn batch_of(number: &str) -> ToChild {
     ToChild::ProcessRecords(ProcessRecords { records: vec![record], millis_behind_latest: None })
 }
 
+fn children(script: &str) -> Children {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/multilang/");
+    Children::of(format!("sh {folder}{script}").parse().unwrap())
+}
+
+/// What comes of telling one of `children` that it is to begin, and then `message`.
+async fn told_at_the_end(children: &Children, message: ToChild) -> Result<(), ChildFailure> {
+    let shard = "shardId-0".parse().unwrap();
+    let begin = Initialize { shard_id: "shardId-0".into(), start: None };
+    let (requests, requested) = mpsc::channel(2);
+    let mut answers = Vec::new();
+    for message in [ToChild::Initialize(begin), message] {
+        let (done, answer) = oneshot::channel();
+        answers.push(answer);
+        assert!(
+            requests.try_send(Request { message, checkpointer: None, limit: None, done }).is_ok()
+        );
+    }
+    drop(requests);
+    let begun = Conversation::begin(children, &shard, CancellationToken::new());
+    let (conversation, stderr) = begun.unwrap();
+    conversation.run(requested, tokio::spawn(stderr)).await;
+    let ended = answers.pop().unwrap().await.unwrap();
+    answers.pop().unwrap().await.unwrap().unwrap();
+    ended
+}
+
+#[tokio::test]
+async fn where_a_child_does_not_know_the_word_for_its_end_the_next_is_told_of_a_shutdown() {
+    for end in [ToChild::ShardEnded, ToChild::LeaseLost] {
+        let children = children("knows_shutdown.sh");
+
+        let first = told_at_the_end(&children, end.clone()).await;
+        assert!(matches!(first, Err(ChildFailure::Ended(_))), "{first:?}");
+        let failed = children.one_has_failed().now_or_never();
+        assert!(failed.is_none(), "it may have failed for that word alone");
+
+        told_at_the_end(&children, end.clone()).await.unwrap();
+        told_at_the_end(&children, end).await.unwrap();
+    }
+}
+
+/// Its shard is given away: nobody asks what it answers.
+#[tokio::test]
+async fn what_a_child_is_told_at_last_teaches_the_same() {
+    let children = children("knows_shutdown.sh");
+
+    told_at_the_end(&children, batch_of("7")).await.unwrap();
+    told_at_the_end(&children, ToChild::ShardEnded).await.unwrap();
+}
+
 /// Its next batch is ready before the child is heard.
 #[tokio::test]
 async fn what_a_child_asks_after_its_answer_is_of_the_batches_before() {
-    let script = concat!("sh ", env!("CARGO_MANIFEST_DIR"), "/tests/multilang/asks_late.sh");
-    let children = Children::of(script.parse().unwrap());
+    let children = children("asks_late.sh");
     let shard = "shardId-0".parse().unwrap();
     let kept = Arc::new(Mutex::new(Vec::new()));
     let keeper = Remembering(Arc::clone(&kept));

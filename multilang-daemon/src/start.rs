@@ -1,0 +1,90 @@
+//! Where shards are begun with that nobody has read.
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use lease_kinesis::InitialPosition;
+
+use crate::properties::Properties;
+
+/// What the properties say, `now` seconds after 1970.
+pub(crate) fn initial(file: &mut Properties, now: u64) -> InitialPosition {
+    let words = [
+        ("LATEST", Some(InitialPosition::Latest)),
+        ("TRIM_HORIZON", Some(InitialPosition::TrimHorizon)),
+        ("AT_TIMESTAMP", None),
+    ];
+    let word = file.choice("initialPositionInStream", &words);
+    let most = u64::try_from(i64::MAX).unwrap_or(u64::MAX) / 1000;
+    let said = file.number("initialPositionInStreamExtended", 0..=most);
+    match (word, said) {
+        (_, Some(seconds)) => {
+            if seconds > now {
+                file.is_wrong(in_the_future(seconds, now));
+            }
+            InitialPosition::AtTimestamp(seconds * 1000)
+        }
+        (Some(Some(position)), None) => position,
+        (Some(None), None) => {
+            file.is_wrong(
+                "initialPositionInStream = AT_TIMESTAMP: initialPositionInStreamExtended says \
+                 which, in seconds since 1970, and is missing or wrong"
+                    .to_owned(),
+            );
+            InitialPosition::Latest
+        }
+        (None, None) => InitialPosition::Latest,
+    }
+}
+
+/// The time of day, in seconds since 1970.
+#[expect(clippy::disallowed_methods, reason = "where a stream is begun with, not lease time")]
+pub(crate) fn now() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
+}
+
+/// Nothing arrived then, and each row would keep that time though it is corrected here.
+fn in_the_future(seconds: u64, now: u64) -> String {
+    let said = "it is seconds since 1970, and in the future";
+    let of_millis = seconds / 1000;
+    if of_millis > now {
+        return format!("initialPositionInStreamExtended = {seconds}: {said}");
+    }
+    format!(
+        "initialPositionInStreamExtended = {seconds}: {said}; in milliseconds, it would be \
+         {of_millis} here"
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW: u64 = 1_700_000_000;
+
+    /// What is read of these lines, and all that is told of them.
+    fn read(lines: &str) -> (InitialPosition, String) {
+        let mut file = Properties::parse("test".into(), lines.as_bytes()).unwrap();
+        let initial = initial(&mut file, NOW);
+        let told = file.end().map_or_else(|failure| failure.to_string(), Option::unwrap_or_default);
+        (initial, told)
+    }
+
+    #[test]
+    fn a_time_to_begin_at_is_in_seconds_and_comes_before_the_word() {
+        let lines = "initialPositionInStream = TRIM_HORIZON\n\
+                     initialPositionInStreamExtended = 1636609142";
+
+        let position = InitialPosition::AtTimestamp(1_636_609_142_000);
+        assert_eq!(read(lines), (position, String::new()));
+    }
+
+    #[test]
+    fn a_time_that_has_not_come_is_refused() {
+        let read = |seconds: u64| read(&format!("initialPositionInStreamExtended = {seconds}")).1;
+
+        assert_eq!(read(NOW), "");
+        assert!(read(NOW + 1).contains("in the future"), "{}", read(NOW + 1));
+        let millis = read(1_636_609_142_000);
+        assert!(millis.contains("in milliseconds, it would be 1636609142 here"), "{millis}");
+    }
+}

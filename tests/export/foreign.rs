@@ -1,0 +1,103 @@
+//! What somebody else wrote into Redis, where the exporter keeps its own: it is put out of the way,
+//! told, and keeps nothing back.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use lease_core::Locker;
+use lease_memory::MemoryStore;
+use lease_scheduler::export::{
+    BucketOptions, BucketSource, BucketStore, Capacity, EventBuffer, Exporter, Intake, Limits,
+    MemorySink, Parts, Pipeline, PutIn, RedisBuckets, RedisBuffer, Worked,
+};
+use lease_scheduler::queue::{JobQueue, RedisQueue};
+use lease_scheduler::{RedisLink, TableSwitch};
+use lease_tests::redis::{RedisServer, available, until};
+use serde_json::Map;
+
+use crate::world::{event, run};
+
+/// An exporter of everything that is on one server, and what it is made of.
+struct Exporting {
+    server: RedisServer,
+    buckets: Arc<RedisBuckets>,
+    buffer: RedisBuffer,
+    queue: Arc<RedisQueue>,
+    sink: MemorySink,
+    exporter: Exporter,
+}
+
+async fn exporting() -> Option<Exporting> {
+    if !available() {
+        return None;
+    }
+    let server = RedisServer::start();
+    let link =
+        RedisLink::connect_with_timeout(&server.url(), Duration::from_mins(1)).await.unwrap();
+    let options = BucketOptions::new(Duration::from_secs(1)).unwrap().with_margin(Duration::ZERO);
+    let buckets = Arc::new(RedisBuckets::new(link.clone(), "orders", options));
+    buckets.set_intake(Intake::Open).await.unwrap();
+    let buffer = RedisBuffer::new(link.clone(), "orders", Capacity::default());
+    let queue = Arc::new(RedisQueue::new(link, "orders", Duration::from_secs(30)));
+    let store = MemoryStore::new();
+    let locker = Locker::new(store.clone());
+    let sink = MemorySink::new(Limits::KINESIS);
+    let parts = Parts {
+        switch: Arc::new(TableSwitch::new("on".parse().unwrap(), &locker, store).on_at_first()),
+        queue: Arc::clone(&queue) as Arc<dyn JobQueue>,
+        buffer: Arc::new(buffer.clone()),
+        sink: Arc::new(sink.clone()),
+    };
+    let pipeline = Pipeline::new(|_, _| Ok(Map::new()));
+    let source = BucketSource::new(Arc::clone(&buckets) as Arc<dyn BucketStore>, pipeline);
+    let exporter = Exporter::new(locker, "export".parse().unwrap(), parts).with_source(source);
+    Some(Exporting { server, buckets, buffer, queue, sink, exporter })
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_no_text_in_a_bucket_is_left_out_and_counted() {
+    let Some(Exporting { server, buckets, sink, exporter, .. }) = exporting().await else { return };
+    let PutIn::Bucket(bucket) = buckets.put(&[("a", Some("1"))]).await.unwrap() else {
+        panic!("the intake is open")
+    };
+    let hash = format!("buckets:{{orders}}:in:{bucket}");
+    for foreign in [r#""b" "=\xff""#, r#""\xfe" "=1""#] {
+        assert_eq!(server.command(&format!("HSET {hash} {foreign}")).trim(), "1");
+    }
+    let now = || server.command(r#"EVAL "return redis.call('TIME')[1]" 0"#);
+    let after = bucket.seconds() + 2;
+    until("the bucket is closed", || now().trim().parse::<u64>().is_ok_and(|now| now >= after));
+
+    let exported = run(&exporter).await;
+
+    assert_eq!((exported.sent, exported.collected, exported.bad), (1, 1, 2));
+    assert_eq!(sink.ids().len(), 1);
+    assert_eq!(server.command(&format!("EXISTS {hash}")).trim(), "0");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_job_that_is_no_text_is_removed() {
+    let Some(Exporting { server, queue, exporter, .. }) = exporting().await else { return };
+    let id = queue.enqueue("soon overwritten").await.unwrap();
+    server.command(&format!(r#"HSET jobs:{{orders}}:job {id}:body "\xff\xfe""#));
+
+    let worked = exporter.run_next_job(Duration::ZERO).await.unwrap();
+
+    assert!(matches!(worked, Worked::Unreadable(unreadable) if unreadable == id), "{worked:?}");
+    assert_eq!(queue.count().await.unwrap(), 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_entry_with_more_items_than_a_script_can_name_is_set_aside() {
+    let Some(Exporting { server, buffer, exporter, .. }) = exporting().await else { return };
+    let items = "x ".repeat(10_000);
+    for _ in 0..2 {
+        assert!(server.command(&format!("XADD events:{{orders}}:stream * {items}")).contains('-'));
+    }
+    let _kept = buffer.append(&[event(1)]).await.unwrap();
+
+    assert_eq!(exporter.flush_pending_events(None).await.unwrap(), 1);
+
+    assert_eq!(buffer.pending().await.unwrap(), 0);
+    assert_eq!(buffer.state().await.unwrap().set_aside, 2);
+}

@@ -84,7 +84,7 @@ async fn events_on_redis_arrive_as_on_memory_and_an_operator_is_guarded() {
 
     ordered(&store, "put tea/day 1").await;
     assert_eq!(ordered(&store, "list").await.last_line(), "1 buckets wait");
-    assert_eq!(ordered(&store, "delete").await.last_line(), "1 buckets were deleted");
+    assert_eq!(ordered(&store, "delete").await.last_line(), "1 buckets and events were deleted");
     assert_eq!(ordered(&store, "list").await.last_line(), "0 buckets wait");
     let emergency = ordered(&store, "emergency").await;
     assert_eq!(emergency.last_line(), "the intake is stopped: Operator");

@@ -34,7 +34,7 @@ if ask > 0 then
     redis.call('HSET', counter, 'under', token)
 end
 redis.call('HDEL', counter, 'until', 'only')
-keep(counter, retention)
+keep(counter, retention + ttl)
 redis.call('HSET', holder, 'nonce', nonce, 'lessee', lessee, 'token', token, 'beat', 0)
 redis.call('HDEL', holder, 'shown')
 redis.call('PEXPIRE', holder, ttl)

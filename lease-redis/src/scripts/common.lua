@@ -27,19 +27,19 @@ local function now()
     return time[1] * 1000000 + time[2]
 end
 
--- Keeps a counter for at least `length` milliseconds from now: a reservation on it may last longer.
+-- Keeps a counter for at least `length` milliseconds from now; a little longer, so that this need
+-- not be written each time. A reservation on it may last longer yet.
 local function keep(counter, length)
-    if redis.call('PTTL', counter) < tonumber(length) then
-        redis.call('PEXPIRE', counter, length)
+    if redis.call('PTTL', counter) < length then
+        redis.call('PEXPIRE', counter, digits(length * 17 / 16))
     end
 end
 
 -- The larger of what is there and `token`: counters never go back.
-local function raise_counter(counter, token, retention)
+local function raise_counter(counter, token)
     if (tonumber(redis.call('HGET', counter, 'token')) or -1) < token then
         redis.call('HSET', counter, 'token', digits(token))
     end
-    keep(counter, retention)
 end
 
 -- More than the last token, and no less than the server's time: it may have lost later ones, when
@@ -94,11 +94,11 @@ local function told_of(holder)
     return { 'held', held[2], held[4] or held[3], redis.call('PTTL', holder), held[1] }
 end
 
--- Ends the grant that stands, and remembers its nonce.
-local function vacate(holder, counter, nonce, retention)
+-- Ends the grant that stands, and remembers its nonce. Whatever made the grant stand has kept the
+-- counter for a ttl longer than is asked for, so it need not be looked at here.
+local function vacate(holder, counter, nonce)
     redis.call('DEL', holder)
     redis.call('HSET', counter, 'last', nonce)
-    keep(counter, retention)
 end
 
 -- Nobody but `only` (nobody at all, without) may obtain the key for `length` milliseconds.

@@ -25,7 +25,8 @@ local function heartbeat(holder, counter, nonce, beat, ttl, token)
         redis.call('HSET', counter, 'under', token)
     end
     redis.call('PEXPIRE', holder, ttl)
-    raise_counter(counter, tonumber(token), retention)
+    raise_counter(counter, tonumber(token))
+    keep(counter, retention + ttl)
     return 'extended'
 end
 

@@ -47,7 +47,7 @@ redis.call('HSET', counter, 'token', token, 'granted', nonce, 'lessee', lessee)
 if ask > 0 then
     redis.call('HSET', counter, 'under', token)
 end
-keep(counter, retention)
+keep(counter, retention + ttl)
 redis.call('HSET', holder, 'nonce', nonce, 'lessee', lessee, 'token', token, 'beat', 0)
 redis.call('PEXPIRE', holder, ttl)
 return { 'granted', token, redis.call('HGETALL', attributes) }

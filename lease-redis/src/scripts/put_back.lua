@@ -18,5 +18,6 @@ redis.call('HSET', KEYS[1], 'nonce', ARGV[1], 'lessee', ARGV[2], 'token', ARGV[3
 redis.call('HSET', KEYS[1], 'ask', beyond_all_rounds)
 redis.call('PEXPIRE', KEYS[1], ARGV[5])
 redis.call('HSET', KEYS[2], 'granted', ARGV[1], 'lessee', ARGV[2], 'under', ARGV[3])
-raise_counter(KEYS[2], tonumber(ARGV[3]), ARGV[6])
+raise_counter(KEYS[2], tonumber(ARGV[3]))
+keep(KEYS[2], ARGV[6] + ARGV[5])
 return 1

@@ -14,5 +14,6 @@ if tonumber(held[2]) > tonumber(ARGV[2]) then
     return 0
 end
 redis.call('HSET', KEYS[1], 'token', ARGV[2])
-raise_counter(KEYS[2], tonumber(ARGV[2]), ARGV[3])
+raise_counter(KEYS[2], tonumber(ARGV[2]))
+keep(KEYS[2], tonumber(ARGV[3]))
 return 1

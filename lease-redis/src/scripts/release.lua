@@ -3,7 +3,7 @@
 -- node of a quorum is asked, the command that publishes, the channel.
 local holds_now = redis.call('HGET', KEYS[1], 'nonce')
 if holds_now == ARGV[1] then
-    vacate(KEYS[1], KEYS[2], ARGV[1], ARGV[4])
+    vacate(KEYS[1], KEYS[2], ARGV[1])
     if ARGV[5] == '1' then
         redis.call('HSET', KEYS[2], 'under', ARGV[2])
     end
@@ -32,7 +32,7 @@ redis.call('HSET', KEYS[2], 'last', ARGV[1])
 if redis.call('HGET', KEYS[2], 'granted') == ARGV[1] then
     redis.call('HSET', KEYS[2], 'under', ARGV[2])
 end
-keep(KEYS[2], ARGV[4])
+keep(KEYS[2], tonumber(ARGV[4]))
 if ARGV[3] ~= '' then
     reserve(KEYS[2], tonumber(ARGV[3]), '', tonumber(ARGV[4]))
 end

@@ -1,6 +1,6 @@
 //! How fast a daemon begins, and how much memory it takes: printed, not judged.
 //!
-//! `cargo test --release -p multilang-daemon --test daemon -- --ignored --nocapture measured`
+//! `cargo test --release -p multilang-daemon --test daemon -- --ignored --nocapture --test-threads 1 measured`
 
 use std::time::Duration;
 

@@ -105,6 +105,7 @@ impl LeaseTable for RedisStore {
             .on([keys.holder(&grant.key), keys.counter(&grant.key), keys.attributes(&grant.key)])
             .arg(grant.nonce.to_string())
             .number(grant.token.get())
+            .number(millis(self.node.retention))
             .arg(self.node.publish())
             .arg(keys.channel(&grant.key));
         let written = self.written(&call).await?;

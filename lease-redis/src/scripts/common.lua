@@ -95,10 +95,13 @@ local function told_of(holder)
 end
 
 -- Ends the grant that stands, and remembers its nonce. Whatever made the grant stand has kept the
--- counter for a ttl longer than is asked for, so it need not be looked at here.
-local function vacate(holder, counter, nonce)
+-- counter for a ttl longer than is asked for: unless the server has lost that since, it is kept.
+local function vacate(holder, counter, nonce, retention)
     redis.call('DEL', holder)
-    redis.call('HSET', counter, 'last', nonce)
+    local is_first = redis.call('HSET', counter, 'last', nonce) == 1
+    if is_first then
+        keep(counter, tonumber(retention))
+    end
 end
 
 -- Nobody but `only` (nobody at all, without) may obtain the key for `length` milliseconds.

@@ -3,7 +3,7 @@
 -- node of a quorum is asked, the command that publishes, the channel.
 local holds_now = redis.call('HGET', KEYS[1], 'nonce')
 if holds_now == ARGV[1] then
-    vacate(KEYS[1], KEYS[2], ARGV[1])
+    vacate(KEYS[1], KEYS[2], ARGV[1], ARGV[4])
     if ARGV[5] == '1' then
         redis.call('HSET', KEYS[2], 'under', ARGV[2])
     end

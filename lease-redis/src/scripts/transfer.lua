@@ -10,7 +10,7 @@ if held[1] ~= ARGV[1] or held[2] ~= ARGV[2] then
     end
     return why_lost(KEYS[2], ARGV[1], tonumber(ARGV[2]), held[1])
 end
-vacate(KEYS[1], KEYS[2], ARGV[1])
+vacate(KEYS[1], KEYS[2], ARGV[1], ARGV[5])
 reserve(KEYS[2], tonumber(ARGV[4]), ARGV[3], tonumber(ARGV[5]))
 tell(ARGV[6], ARGV[7])
 return 'applied'

@@ -16,7 +16,8 @@ use tokio::time::sleep;
 
 use super::{Both, TIMEOUT};
 use crate::setting::{
-    COUNTER, HOLDER, TTL, eventually, has_it, key, lease, locker, obtain_in_the_end, servers,
+    COUNTER, HOLDER, TTL, eventually, has_it, key, lease, locker, obtain, obtain_in_the_end, one,
+    servers,
 };
 
 /// RSN: one dead shard kept all locks after it from being renewed.
@@ -79,6 +80,34 @@ async fn the_counter_outlives_the_lease_whatever_its_ttl() {
         let next = obtain_in_the_end(&*store, "b").await;
         assert!(next.token > grant.token, "{} after {}", next.token, grant.token);
     }
+}
+
+/// Redis is told seldom how long to keep it, and keeps it for as long as was asked for all the same:
+/// after a grant or a heartbeat for a ttl longer, so that a release need not look.
+#[tokio::test]
+async fn the_counter_is_kept_for_as_long_as_was_asked_for_after_a_release() {
+    let Some([server]) = servers() else { return };
+    let store = one(&server).await;
+    let left = || server.command(&format!("PTTL {COUNTER}")).parse::<i64>().unwrap();
+    let asked = 7 * 24 * 60 * 60 * 1000;
+    let too_short = format!("PEXPIRE {COUNTER} {}", asked + 30_000);
+
+    let grant = obtain(&store, "a").await;
+    server.command(&too_short);
+    store.heartbeat(&grant, Beat::new(1)).await.unwrap();
+    store.release(&grant, None).await.unwrap();
+    assert!(left() > asked + 50_000, "after a heartbeat: {} ms", left());
+
+    server.command(&too_short);
+    let grant = obtain(&store, "a").await;
+    store.release(&grant, None).await.unwrap();
+    assert!(left() > asked + 50_000, "after a grant: {} ms", left());
+
+    // What the server has lost meanwhile does not come back to stay for ever.
+    let grant = obtain(&store, "a").await;
+    server.command(&format!("DEL {COUNTER}"));
+    store.release(&grant, None).await.unwrap();
+    assert!(left() >= asked - 10_000, "after a loss: {} ms", left());
 }
 
 /// RSN: nobody was told when a lock was lost.

@@ -8,6 +8,7 @@
     reason = "a benchmark that cannot go on ends, and prints what it found"
 )]
 
+mod awake;
 mod lock;
 mod locks;
 mod machine;
@@ -20,6 +21,7 @@ use std::time::Duration;
 
 use clap::Parser;
 
+use crate::awake::Awake;
 use crate::report::Report;
 
 /// Of all leases and locks.
@@ -54,6 +56,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         return Ok(());
     }
     let chosen = scenarios::named(&arguments.scenarios)?;
+    let _awake = Awake::all_cores()?;
     let mut report = Report::begin();
     println!("{}", report.head());
     for scenario in chosen {

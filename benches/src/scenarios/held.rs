@@ -77,7 +77,7 @@ async fn bare(leases: u32) -> Cost {
     let server = RedisServer::start();
     let client = redis::Client::open(server.url()).unwrap();
     let mut connection = client.get_multiplexed_async_connection().await.unwrap();
-    connection.set_response_timeout(Duration::from_secs(60));
+    connection.set_response_timeout(Duration::from_mins(1));
     let script = Script::new(
         "if redis.call('GET', KEYS[1]) == ARGV[1] then
             return redis.call('PEXPIRE', KEYS[1], ARGV[2]) end return 0",

@@ -14,8 +14,10 @@ use crate::report::Table;
 pub(crate) struct Scenario {
     pub(crate) name: &'static str,
     pub(crate) what: &'static str,
-    run: fn(usize) -> Pin<Box<dyn Future<Output = Vec<Table>>>>,
+    run: fn(usize) -> Tables,
 }
+
+type Tables = Pin<Box<dyn Future<Output = Vec<Table>>>>;
 
 impl Scenario {
     pub(crate) async fn run(&self, rounds: usize) -> Vec<Table> {

@@ -161,6 +161,9 @@ pub(crate) enum Unneeded {
     /// A stray in whose place an older shard is open. Whatever comes from a shard is younger, and the
     /// shard ids of Kinesis grow: so the row is of another stream.
     Foreign,
+    /// All of its shard was read, and its shard is open: it was read in another stream, which has a
+    /// shard of that name.
+    ReadElsewhere,
 }
 
 /// The rows that nobody needs any more; none, while those of `missing` are.
@@ -171,8 +174,8 @@ pub(crate) enum Unneeded {
 /// Of a shard that was read to its end: once all that it became has been begun with, and what it
 /// came from has gone. Of a shard that the stream has dropped, whether it was read or not: once all
 /// that it became has a row. Earlier, a row would be made again; or its children's, from where a
-/// first shard begins. What nothing is known to have come from may be needed all the same, so it is
-/// told apart.
+/// first shard begins. Where the stream does not say that anything came from it, it may be needed all
+/// the same, so it is told apart.
 pub(crate) fn unneeded(
     listed: &[Shard],
     rows: &Rows,
@@ -189,25 +192,31 @@ pub(crate) fn unneeded(
             children.entry(parent).or_default().insert(child);
         }
     }
-    let is_listed: BTreeSet<_> = listed.iter().map(|shard| &shard.id).collect();
+    let of_listed: BTreeMap<_, _> = listed.iter().map(|shard| (&shard.id, shard)).collect();
+    let with_children: BTreeSet<_> = listed.iter().flat_map(|shard| &shard.parents).collect();
     let begun = |child: &&ShardId| rows.get(*child).is_some_and(Known::is_begun);
     let unneeded = |id: &ShardId, row: &Known| {
         let is_read = row.checkpoint == Position::ShardEnd;
         let children = children.get(id);
-        if is_listed.contains(id) {
+        if let Some(shard) = of_listed.get(id) {
+            if is_read && shard.is_open() {
+                return Some(Unneeded::ReadElsewhere);
+            }
             let succeeded = is_read
                 && children.is_some_and(|all| all.iter().all(begun))
                 && !row.parents.iter().any(|parent| rows.contains_key(parent));
             return succeeded.then_some(Unneeded::Succeeded);
         }
-        match children {
-            Some(all) => {
-                all.iter().all(|child| rows.contains_key(*child)).then_some(Unneeded::Succeeded)
-            }
-            None if is_read => Some(Unneeded::Succeeded),
-            None if is_younger_than_its_place(id, row, listed) => Some(Unneeded::Foreign),
-            None => Some(Unneeded::Stray),
+        if children.is_some_and(|all| !all.iter().all(|child| rows.contains_key(*child))) {
+            return None;
         }
+        Some(if is_read || with_children.contains(id) {
+            Unneeded::Succeeded
+        } else if is_younger_than_its_place(id, row, listed) {
+            Unneeded::Foreign
+        } else {
+            Unneeded::Stray
+        })
     };
     rows.iter().filter_map(|(id, row)| Some((id.clone(), unneeded(id, row)?))).collect()
 }

@@ -1,4 +1,5 @@
-//! What happens again and again: its first times are told in the log, all are counted.
+//! What happens again and again: its first times are told in the log, then fewer and fewer, so that
+//! what goes on is never quite silent. All are counted.
 
 use std::collections::BTreeMap;
 
@@ -14,8 +15,8 @@ pub(crate) struct RepeatsOfEach(BTreeMap<String, Repeats>);
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Telling {
     Aloud,
-    /// And that nothing more is told.
-    AloudForTheLastTime,
+    /// And that the next times are told seldom.
+    AloudThenSeldom,
     /// Only to those who look for everything.
     Quietly,
 }
@@ -24,9 +25,12 @@ impl Repeats {
     /// It has happened once more.
     pub(crate) fn once_more(&mut self) -> Telling {
         self.0 += 1;
+        let is_twice_as_many =
+            self.0.is_multiple_of(ALL_TOLD) && (self.0 / ALL_TOLD).is_power_of_two();
         match self.0 {
-            ..MOST_TOLD => Telling::Aloud,
-            MOST_TOLD => Telling::AloudForTheLastTime,
+            ..ALL_TOLD => Telling::Aloud,
+            ALL_TOLD => Telling::AloudThenSeldom,
+            _ if is_twice_as_many => Telling::Aloud,
             _ => Telling::Quietly,
         }
     }
@@ -34,7 +38,7 @@ impl Repeats {
     /// How often it was, where not every time was told.
     #[cfg(feature = "multilang")]
     pub(crate) fn counted(&self) -> Option<u64> {
-        (self.0 > MOST_TOLD).then_some(self.0)
+        (self.0 > ALL_TOLD).then_some(self.0)
     }
 }
 
@@ -48,8 +52,8 @@ impl RepeatsOfEach {
     }
 }
 
-/// Of each thing that is counted apart.
-const MOST_TOLD: u64 = 10;
+/// So many of each thing are all told; then each time that they are twice as many.
+const ALL_TOLD: u64 = 10;
 
 /// So many things are counted apart.
 const MOST_APART: usize = 100;
@@ -59,12 +63,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_thing_is_told_ten_times_and_no_end_of_things_is_told_to_an_end() {
+    fn each_thing_is_told_ten_times_then_seldom_and_no_end_of_things_is_told_to_an_end() {
         let mut repeats = RepeatsOfEach::default();
         let mut loud = |what: &str| repeats.once_more(what) != Telling::Quietly;
 
-        assert_eq!((0..50).filter(|_| loud("one")).count(), 10);
-        assert_eq!((0..50).filter(|_| loud("another")).count(), 10);
-        assert_eq!((0..5_000).filter(|number| loud(&number.to_string())).count(), 98 + 10);
+        let told: Vec<_> = (1..=100).filter(|_| loud("one")).collect();
+        assert_eq!(told, [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 20, 40, 80]);
+        assert_eq!((0..50).filter(|_| loud("another")).count(), 12);
+        assert_eq!((0..5_000).filter(|number| loud(&number.to_string())).count(), 98 + 18);
     }
 }

@@ -360,8 +360,8 @@ impl Running {
                     let left = holder.expires_in;
                     match self.namesakes.once_more() {
                         Telling::Aloud => warn!(?left, "{NAMESAKE}"),
-                        Telling::AloudForTheLastTime => {
-                            warn!(?left, "{NAMESAKE}; it waits on, and is told no more");
+                        Telling::AloudThenSeldom => {
+                            warn!(?left, "{NAMESAKE}; it waits on, and tells so seldom");
                         }
                         Telling::Quietly => debug!(?left, "{NAMESAKE}"),
                     }

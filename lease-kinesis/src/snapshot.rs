@@ -139,8 +139,8 @@ fn tell(
     let error = error as &dyn Error;
     match unreadable.once_more(&what) {
         Telling::Aloud => warn!(key, error, "a row cannot be read: {consequence}"),
-        Telling::AloudForTheLastTime => {
-            warn!(key, error, "a row cannot be read: {consequence}, and it is told no more");
+        Telling::AloudThenSeldom => {
+            warn!(key, error, "a row cannot be read: {consequence}, and it is told seldom");
         }
         Telling::Quietly => debug!(key, error, "a row cannot be read: {consequence}"),
     }

@@ -53,11 +53,18 @@ pub(crate) struct ShardSync {
     failures: Mutex<BTreeMap<Option<StreamId>, Repeats>>,
 }
 
+/// Since when every look has found it.
+#[derive(Debug)]
+struct Found {
+    since: Instant,
+    is_told: bool,
+}
+
 /// The rows of a stream that nobody needs.
 #[derive(Debug, Default)]
 struct Watched {
-    /// Since when every look has found that, and why.
-    since: BTreeMap<(ShardId, Unneeded), Instant>,
+    /// What every look has found.
+    found: BTreeMap<(ShardId, Unneeded), Found>,
     strays: Repeats,
 }
 
@@ -108,9 +115,9 @@ impl ShardSync {
         match telling {
             Telling::Quietly => debug!(stream, error, "shards not compared with their rows"),
             Telling::Aloud => warn!(stream, error, "shards not compared with their rows"),
-            Telling::AloudForTheLastTime => warn!(
+            Telling::AloudThenSeldom => warn!(
                 stream,
-                error, "shards not compared with their rows; it is tried on, and told no more"
+                error, "shards not compared with their rows; it is tried on, and told seldom"
             ),
         }
     }
@@ -193,24 +200,26 @@ impl ShardSync {
         unneeded: &BTreeSet<(ShardId, Unneeded)>,
     ) -> Vec<&'a ShardRow> {
         let mut watched = self.unneeded.lock().unwrap_or_else(PoisonError::into_inner);
-        let Watched { since, strays } = watched.entry(stream.cloned()).or_default();
-        since.retain(|known, _| unneeded.contains(known));
+        let Watched { found, strays } = watched.entry(stream.cloned()).or_default();
+        found.retain(|known, _| unneeded.contains(known));
         let mut long = Vec::new();
         for known @ (shard, why) in unneeded {
             let Some(row) = rows.rows.get(shard) else { continue };
-            let is_new = !since.contains_key(known);
-            let known_for = since.entry(known.clone()).or_insert_with(now).elapsed();
-            let patience = match why {
-                Unneeded::Succeeded => Some(self.settings.options.ttl() * 2),
-                Unneeded::Stray => Some(PATIENCE_WITH_STRAYS),
-                Unneeded::Foreign => None,
+            let found = found.entry(known.clone()).or_insert_with(Found::now);
+            let known_for = found.since.elapsed();
+            let ttl = self.settings.options.ttl();
+            // The list of shards may be older than what is known of its ends, for a moment.
+            let (told_after, patience) = match why {
+                Unneeded::Succeeded => (None, Some(ttl * 2)),
+                Unneeded::Stray => (Some(Duration::ZERO), Some(PATIENCE_WITH_STRAYS)),
+                Unneeded::Foreign => (Some(Duration::ZERO), None),
+                Unneeded::ReadElsewhere => (Some(ttl), None),
             };
-            if is_new && *why != Unneeded::Succeeded && strays.once_more() != Telling::Quietly {
-                let checkpoint = &row.checkpoint;
-                warn!(
-                    %shard, %checkpoint, removed_after = ?patience,
-                    "a row is of no shard that the stream lists: is this the stream that is meant?"
-                );
+            if !found.is_told && told_after.is_some_and(|after| known_for >= after) {
+                found.is_told = true;
+                if strays.once_more() != Telling::Quietly {
+                    tell_of_stray(row, *why, patience);
+                }
             }
             if patience.is_some_and(|patience| known_for > patience) {
                 long.push(row);
@@ -300,6 +309,28 @@ impl ShardSync {
         let (key, checkpoint) = (&row.key, &row.checkpoint);
         info!(%key, %checkpoint, ?deleted, "row of a shard that nobody needs any more removed");
         Ok(())
+    }
+}
+
+impl Found {
+    fn now() -> Self {
+        Self { since: now(), is_told: false }
+    }
+}
+
+fn tell_of_stray(row: &ShardRow, why: Unneeded, removed_after: Option<Duration>) {
+    let (key, checkpoint) = (&row.key, &row.checkpoint);
+    if why == Unneeded::ReadElsewhere {
+        warn!(
+            %key, %checkpoint,
+            "a shard is open and, says its row, read to its end: that was another stream's, and this \
+             one is not read before somebody deletes the row"
+        );
+    } else {
+        warn!(
+            %key, %checkpoint, ?removed_after,
+            "a row is of no shard that the stream lists: is this the stream that is meant?"
+        );
     }
 }
 

@@ -117,8 +117,8 @@ impl Running {
                 let length = |times| settings.backoff(times);
                 match self.resting.is_gone(key.clone(), now(), length) {
                     Telling::Aloud => warn!(%key, "{GONE}"),
-                    Telling::AloudForTheLastTime => {
-                        warn!(%key, "{GONE}; it is looked for on, and told no more");
+                    Telling::AloudThenSeldom => {
+                        warn!(%key, "{GONE}; it is looked for on, and told seldom");
                     }
                     Telling::Quietly => debug!(%key, "{GONE}"),
                 }

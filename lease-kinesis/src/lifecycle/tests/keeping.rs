@@ -41,7 +41,17 @@ fn a_row_stays_until_all_that_it_became_has_been_begun_with() {
     assert_eq!(unneeded(record(), Position::AtTimestamp(5)), NOTHING);
     assert_eq!(unneeded(record(), Position::Latest), NOTHING);
     assert_eq!(unneeded(record(), record()), [0]);
-    assert_eq!(unneeded(Position::ShardEnd, record()), [0]);
+}
+
+#[test]
+fn a_row_may_go_also_where_what_it_became_has_ended() {
+    let mut stream = Stream::of(1);
+    let [lower, _] = stream.split(0);
+    stream.split(lower);
+
+    let ended = (lower, Position::ShardEnd);
+    let rows = stream.rows([(0, Position::ShardEnd), ended, (2, record())]);
+    assert_eq!(stream.unneeded(&rows), [0]);
 }
 
 #[test]
@@ -133,6 +143,33 @@ fn what_the_stream_never_had_is_told_apart_from_what_it_may_have_dropped() {
     assert_eq!(stream.why_unneeded(&rows), [(0, Unneeded::Stray)]);
     rows.get_mut(&id(0)).unwrap().checkpoint = Position::ShardEnd;
     assert_eq!(stream.why_unneeded(&rows), [(0, Unneeded::Succeeded)]);
+}
+
+#[test]
+fn what_the_stream_does_not_know_may_be_of_another_although_all_that_it_became_has_a_row() {
+    // Two shards that were merged, of which one is behind, beside a stream that has one shard.
+    let mut other = Stream::of(2);
+    let merged = other.merge([0, 1]);
+    let rows =
+        other.rows([(0, Position::ShardEnd), (1, record()), (merged, Position::TrimHorizon)]);
+    let stream = Stream::of(1);
+
+    assert_eq!(
+        stream.why_unneeded(&rows),
+        [(0, Unneeded::ReadElsewhere), (1, Unneeded::Foreign), (merged, Unneeded::Foreign)]
+    );
+    other.drop(0);
+    other.drop(1);
+    let why = [(0, Unneeded::Succeeded), (1, Unneeded::Succeeded)];
+    assert_eq!(other.why_unneeded(&rows), why, "the merged shard says where it came from");
+}
+
+#[test]
+fn what_was_read_to_its_end_and_is_open_was_read_elsewhere() {
+    let stream = Stream::of(2);
+    let rows = stream.rows([(0, Position::ShardEnd), (1, record())]);
+
+    assert_eq!(stream.why_unneeded(&rows), [(0, Unneeded::ReadElsewhere)]);
 }
 
 #[test]

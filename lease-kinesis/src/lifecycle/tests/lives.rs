@@ -147,7 +147,8 @@ impl Story {
         let listed = self.stream.listed();
         let missing = missing(&listed, &self.rows, self.initial);
         for (shard, why) in unneeded(&listed, &self.rows, &missing) {
-            assert_ne!(why, Unneeded::Foreign, "{shard:?} is of this stream");
+            let is_of_another = matches!(why, Unneeded::Foreign | Unneeded::ReadElsewhere);
+            assert!(!is_of_another, "{shard:?} is of this stream: {why:?}");
             self.rows.remove(&shard);
         }
         self.make(usize::MAX);

@@ -150,14 +150,19 @@ impl Conversation {
             performed = self.talk(message, action, checkpointer, limit) => performed,
         };
         if let Some(words) = self.told_of_end.take() {
-            self.learn(words, &performed);
+            self.learn(words, action, &performed).await;
         }
         performed
     }
 
     /// What a child makes of the words for its end tells which the next is told.
-    fn learn(&mut self, words: Words, performed: &Result<(), ChildFailure>) {
+    async fn learn(&mut self, words: Words, action: Action, performed: &Result<(), ChildFailure>) {
+        let is_end = action == Action::ShardEnded;
         match performed {
+            // Some answer whatever they are told, also what they do not know.
+            Ok(()) if words == Words::Shutdown && is_end && self.progress.owes_the_end().await => {
+                self.ends.failed(words);
+            }
             Ok(()) => self.ends.worked(words),
             // It knows them.
             Err(ChildFailure::WrongAnswer { .. }) => (),

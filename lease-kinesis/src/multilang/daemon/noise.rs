@@ -42,8 +42,8 @@ impl Noise {
         } else {
             warn!(%shard, reason, "child wrote what is no message, it is ignored");
         }
-        if telling == Telling::AloudForTheLastTime {
-            warn!(%shard, "further lines of that child that are no messages are counted only");
+        if telling == Telling::AloudThenSeldom {
+            warn!(%shard, "further lines of that child that are no messages are told seldom");
         }
         None
     }
@@ -98,7 +98,7 @@ mod tests {
             assert_eq!(noise.message(&line), None, "{line:?}");
         }
         let again = (0..5).map(|_| noise.ignored.once_more()).collect::<Vec<_>>();
-        let last = Telling::AloudForTheLastTime;
+        let last = Telling::AloudThenSeldom;
         assert_eq!(again.last(), Some(&last), "an empty line is part of the protocol");
 
         let status = noise.message(&Line::Whole(r#"{"action":"status","responseFor":"x"}"#));

@@ -49,6 +49,16 @@ impl Progress {
         }
     }
 
+    /// Whether it was told of the end of its shard, and has not had that kept.
+    pub(super) async fn owes_the_end(&self) -> bool {
+        match &self.checkpointer {
+            Some(checkpointer) if self.at_the_end => {
+                checkpointer.checkpointed().await != Position::ShardEnd
+            }
+            _ => false,
+        }
+    }
+
     /// Makes the checkpoint that the child asks for, and answers what it is told of that.
     pub(super) async fn keep(&mut self, asked: Asked) -> Reply {
         let error = self.try_keep(&asked).await.err();
@@ -115,8 +125,8 @@ impl Progress {
         } else {
             warn!(%shard, sequence_number, %error, "checkpoint of a child not kept");
         }
-        if telling == Telling::AloudForTheLastTime {
-            warn!(%shard, "further checkpoints of that child that are not kept are counted only");
+        if telling == Telling::AloudThenSeldom {
+            warn!(%shard, "further checkpoints of that child that are not kept are told seldom");
         }
     }
 }

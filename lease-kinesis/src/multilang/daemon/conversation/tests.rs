@@ -46,6 +46,15 @@ fn children(script: &str) -> Children {
 
 /// What comes of telling one of `children` that it is to begin, and then `message`.
 async fn told_at_the_end(children: &Children, message: ToChild) -> Result<(), ChildFailure> {
+    told(children, message, None).await
+}
+
+/// The same; its checkpoints are `checkpointer`'s.
+async fn told(
+    children: &Children,
+    message: ToChild,
+    checkpointer: Option<Checkpointer>,
+) -> Result<(), ChildFailure> {
     let shard = "shardId-0".parse().unwrap();
     let begin = Initialize { shard_id: "shardId-0".into(), start: None };
     let (requests, requested) = mpsc::channel(2);
@@ -53,9 +62,8 @@ async fn told_at_the_end(children: &Children, message: ToChild) -> Result<(), Ch
     for message in [ToChild::Initialize(begin), message] {
         let (done, answer) = oneshot::channel();
         answers.push(answer);
-        assert!(
-            requests.try_send(Request { message, checkpointer: None, limit: None, done }).is_ok()
-        );
+        let checkpointer = checkpointer.clone();
+        assert!(requests.try_send(Request { message, checkpointer, limit: None, done }).is_ok());
     }
     drop(requests);
     let begun = Conversation::begin(children, &shard, CancellationToken::new());
@@ -88,6 +96,29 @@ async fn what_a_child_is_told_at_last_teaches_the_same() {
 
     told_at_the_end(&children, batch_of("7")).await.unwrap();
     told_at_the_end(&children, ToChild::ShardEnded).await.unwrap();
+}
+
+/// One that had crashed at its end is taken for one that knows no other word than `shutdown`.
+#[tokio::test]
+async fn a_child_that_answers_a_shutdown_and_does_not_checkpoint_does_not_know_it() {
+    for times_lost in 0..3 {
+        let children = children("knows_all_but_shutdown.sh");
+        let kept = Arc::new(Mutex::new(Vec::new()));
+        let keeper = Remembering(Arc::clone(&kept));
+        let term = Ledger::kept_by(Box::new(keeper), Position::TrimHorizon).term();
+        term.deliver_end();
+        assert_eq!(children.ends.failed(Words::OfEach), Words::Shutdown);
+        for _ in 0..times_lost {
+            told_at_the_end(&children, ToChild::LeaseLost).await.unwrap();
+        }
+
+        let mut times_ended = 0;
+        while kept.lock().unwrap().is_empty() {
+            told(&children, ToChild::ShardEnded, Some((*term).clone())).await.unwrap();
+            times_ended += 1;
+            assert!(times_ended <= 3, "its shard never ends");
+        }
+    }
 }
 
 /// Its next batch is ready before the child is heard.

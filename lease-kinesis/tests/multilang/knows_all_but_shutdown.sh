@@ -1,0 +1,12 @@
+# Checkpoints at `shardEnded`, and answers whatever else it is told, also what it does not know.
+while read -r line; do
+    action=${line#*'"action":"'}
+    action=${action%%'"'*}
+    case $action in
+        shardEnded)
+            printf '\n{"action":"checkpoint"}\n'
+            read -r _
+            printf '\n{"action":"status","responseFor":"shardEnded"}\n' ;;
+        *) printf '\n{"action":"status","responseFor":"%s"}\n' "$action" ;;
+    esac
+done

@@ -4,8 +4,10 @@
 //! On memory, each scheduler lives on a thread and a runtime of its own; on Redis, in a process of
 //! its own, which is killed for real. The other commands are an operator's.
 
+mod schedulers;
+
 use std::path::{Path, PathBuf};
-use std::process::{ExitCode, Stdio};
+use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,19 +15,16 @@ use clap::{Parser, Subcommand};
 use lease_examples::counts;
 use lease_examples::export_parts::{open, open_sink};
 use lease_examples::orders::{FileDeadLetters, FileSink, Orders, compare, read};
-use lease_examples::{Failure, Timeline, end, sentence, show};
+use lease_examples::{Failure, Timeline, end, show};
 use lease_scheduler::export::{
-    Appended, Deleted, Event, Exporter, Flushed, Intake, Operator, PutIn, Scheduled, StopCause,
-    Worked,
+    Appended, Deleted, Event, Exported, Exporter, Flushed, Intake, Operator, PutIn, Scheduled,
+    StopCause, Worked,
 };
-use tokio::io::{AsyncBufReadExt, AsyncReadExt, BufReader};
-use tokio::process::{Child, Command};
-use tokio::runtime::Builder;
 use tokio::select;
-use tokio::sync::{mpsc, oneshot};
-use tokio::task::spawn_blocking;
-use tokio::time::{sleep, timeout};
-use tokio_util::sync::CancellationToken;
+use tokio::sync::mpsc;
+use tokio::time::sleep;
+
+use crate::schedulers::{Scheduler, be_scheduler};
 
 /// Exports the events of a file, although a scheduler is killed while it sends; or does what an
 /// operator says.
@@ -152,9 +151,9 @@ async fn obey(arguments: Arguments, order: Order) -> Result<ExitCode, Failure> {
         }
         Order::Pending => done(format!("{} events are pending", operator.pending().await?)),
         Order::Flush { limit } => match operator.flush(limit).await? {
-            Flushed::Done(exported) => done(format!("{} events were sent", exported.sent)),
-            Flushed::Held(holder) => done(format!("0 events were sent: {} exports", holder.lessee)),
-            _ => done("0 events were sent: export is disabled".to_owned()),
+            Flushed::Done(exported) => sent(&exported),
+            Flushed::Held(holder) => nothing_sent(&format!("{} exports", holder.lessee)),
+            _ => nothing_sent("export is disabled"),
         },
         Order::Emergency => done(match operator.intake().await? {
             Intake::Stopped(StopCause::Operator) if operator.is_emergency().await? => {
@@ -166,13 +165,30 @@ async fn obey(arguments: Arguments, order: Order) -> Result<ExitCode, Failure> {
         Order::Delete => match operator.delete().await? {
             Deleted::Done(count) => done(format!("{count} buckets and events were deleted")),
             Deleted::Held(holder) => {
-                (format!("refused: {} has the lease", holder.lessee), ExitCode::FAILURE)
+                let stopped = "the intake is stopped, and nothing was deleted";
+                (format!("refused: {stopped}: {} has the lease", holder.lessee), ExitCode::FAILURE)
             }
         },
         Order::Scheduler { .. } => return Err("a scheduler is no order of an operator's".into()),
     };
     show(told);
     Ok(code)
+}
+
+fn sent(exported: &Exported) -> (String, ExitCode) {
+    let sent = format!("{} events were sent", exported.sent);
+    match (exported.failed, &exported.sink_error) {
+        (0, None) => (sent, ExitCode::SUCCESS),
+        (failed, None) => (format!("{sent}, {failed} stay pending"), ExitCode::FAILURE),
+        (_, Some(error)) => (
+            format!("{sent}, others stay pending: {}", lease_examples::sentence(error)),
+            ExitCode::FAILURE,
+        ),
+    }
+}
+
+fn nothing_sent(why: &str) -> (String, ExitCode) {
+    (format!("0 events were sent: {why}"), ExitCode::FAILURE)
 }
 
 /// What a cron job does on one machine, and a worker on another.
@@ -305,160 +321,7 @@ async fn produce(exporter: &Exporter, events: &[Event]) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Schedules jobs, and works on them, until told to stop, or until the sink refuses for good.
-async fn schedule(exporter: Exporter, stop: CancellationToken, tell: Tell) -> Result<(), Failure> {
-    while !stop.is_cancelled() {
-        // That it is held is an answer: somebody exports already.
-        drop(exporter.schedule_job().await?);
-        if let Worked::Done(_, exported) = exporter.run_next_job(PACE).await? {
-            match exported.sink_error {
-                Some(error) if !error.is_retryable() => return Err(error.into()),
-                Some(error) => tell(format!("tries again: {}", sentence(&error))),
-                None => (),
-            }
-        }
-        sleep(PACE).await;
-    }
-    Ok(())
-}
-
 type Tell = Arc<dyn Fn(String) + Send + Sync>;
-
-/// A scheduler that can be killed: a thread, or a process.
-struct Scheduler {
-    name: String,
-    life: Life,
-}
-
-enum Life {
-    Thread { kill: oneshot::Sender<()>, stop: CancellationToken, ended: oneshot::Receiver<()> },
-    Process(Box<Child>),
-}
-
-impl Scheduler {
-    fn start(
-        arguments: &Arguments,
-        name: String,
-        file: &Path,
-        told: &mpsc::UnboundedSender<(String, String)>,
-    ) -> Result<Self, Failure> {
-        let life = if arguments.store == "memory" {
-            Self::thread(arguments, &name, file, told.clone())?
-        } else {
-            Self::process(arguments, &name, file, told.clone())?
-        };
-        Ok(Self { name, life })
-    }
-
-    /// Nothing that it started outlives its runtime.
-    fn thread(
-        arguments: &Arguments,
-        name: &str,
-        file: &Path,
-        told: mpsc::UnboundedSender<(String, String)>,
-    ) -> Result<Life, Failure> {
-        let (kill, killed) = oneshot::channel();
-        let (end, ended) = oneshot::channel();
-        let stop = CancellationToken::new();
-        let (who, stopped) = (name.to_owned(), stop.clone());
-        let from = name.to_owned();
-        let tell: Tell = Arc::new(move |line| drop(told.send((from.clone(), line))));
-        let (arguments, file) = (arguments.clone(), file.to_owned());
-        let runtime = Builder::new_current_thread().enable_all().build()?;
-        drop(spawn_blocking(move || {
-            runtime.block_on(async {
-                let working = async {
-                    let exporter = exporter(&arguments, &who, &file, Arc::clone(&tell)).await?;
-                    schedule(exporter, stopped, Arc::clone(&tell)).await
-                };
-                select! {
-                    biased;
-                    _ = killed => (),
-                    ended = working => if let Err(failure) = ended {
-                        tell(format!("ends: {}", sentence(&*failure)));
-                    },
-                }
-            });
-            drop(runtime);
-            let _ = end.send(());
-        }));
-        Ok(Life::Thread { kill, stop, ended })
-    }
-
-    fn process(
-        arguments: &Arguments,
-        name: &str,
-        file: &Path,
-        told: mpsc::UnboundedSender<(String, String)>,
-    ) -> Result<Life, Failure> {
-        let mut command = Command::new(std::env::current_exe()?);
-        command.args(["--store", &arguments.store, "--ttl", &arguments.ttl.to_string()]);
-        if let Some(sink) = &arguments.sink {
-            command.args(["--sink", sink]);
-        }
-        command.args(["scheduler", name]).arg(file);
-        command.stdin(Stdio::piped()).stdout(Stdio::piped()).kill_on_drop(true);
-        let mut child = command.spawn()?;
-        let stdout = child.stdout.take().ok_or("a scheduler without output")?;
-        let name = name.to_owned();
-        drop(tokio::spawn(async move {
-            let mut lines = BufReader::new(stdout).lines();
-            while let Ok(Some(line)) = lines.next_line().await {
-                drop(told.send((name.clone(), line)));
-            }
-        }));
-        Ok(Life::Process(Box::new(child)))
-    }
-
-    /// Ends it with whatever it has in hand.
-    async fn kill(self) {
-        match self.life {
-            Life::Thread { kill, ended, .. } => {
-                let _ = kill.send(());
-                let _ = ended.await;
-            }
-            // SIGKILL.
-            Life::Process(mut child) => drop(child.kill().await),
-        }
-    }
-
-    /// Lets it end the job at hand.
-    async fn stop(self) -> Result<(), Failure> {
-        match self.life {
-            Life::Thread { stop, ended, .. } => {
-                stop.cancel();
-                let _ = timeout(PATIENCE, ended).await;
-            }
-            Life::Process(mut child) => {
-                drop(child.stdin.take());
-                drop(timeout(PATIENCE, child.wait()).await);
-            }
-        }
-        Ok(())
-    }
-}
-
-/// The life of a scheduler in a process of its own.
-async fn be_scheduler(
-    arguments: Arguments,
-    name: String,
-    file: PathBuf,
-) -> Result<ExitCode, Failure> {
-    let tell: Tell = Arc::new(show);
-    let exporter = exporter(&arguments, &name, &file, Arc::clone(&tell)).await?;
-    let stop = CancellationToken::new();
-    let told = stop.clone();
-    drop(tokio::spawn(async move {
-        // Ends with the process that started us.
-        drop(tokio::io::stdin().read_to_end(&mut Vec::new()).await);
-        told.cancel();
-    }));
-    if let Err(failure) = schedule(exporter, stop, Arc::clone(&tell)).await {
-        tell(format!("ends: {}", sentence(&*failure)));
-        return Ok(ExitCode::FAILURE);
-    }
-    Ok(ExitCode::SUCCESS)
-}
 
 /// The exporter of one process, `who`, which sends to `file` unless told otherwise.
 async fn exporter(
@@ -496,4 +359,3 @@ const MOST_SCHEDULERS: usize = 20;
 const KILLED_AT: u32 = 4;
 const PACE: Duration = Duration::from_millis(40);
 const GLANCE: Duration = Duration::from_millis(50);
-const PATIENCE: Duration = Duration::from_secs(10);

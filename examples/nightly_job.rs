@@ -29,7 +29,7 @@ struct Arguments {
     #[arg(long, default_value = "Europe/Berlin")]
     zone: String,
     /// How often it runs instead, in seconds.
-    #[arg(long, value_name = "SECONDS", allow_negative_numbers = true)]
+    #[arg(long, value_name = "SECONDS", allow_negative_numbers = true, conflicts_with = "cron")]
     every: Option<f64>,
 }
 

@@ -1,12 +1,18 @@
 //! `exporter`: schedulers of which one is killed, and an operator.
 
 #[cfg(feature = "aws")]
-use std::process::{Command, Output};
+use std::process::Output;
+#[cfg(feature = "aws")]
+use std::time::Duration;
 
 #[cfg(feature = "aws")]
 use lease_tests::kinesis;
 use lease_tests::redis;
+#[cfg(feature = "aws")]
+use tokio::process::Command;
 use tokio::task::spawn_blocking;
+#[cfg(feature = "aws")]
+use tokio::time::timeout;
 
 #[cfg(feature = "aws")]
 use crate::program;
@@ -52,7 +58,7 @@ async fn events_on_redis_arrive_as_on_memory_and_an_operator_is_guarded() {
         ("stop", "the intake is stopped", 0),
         ("put tea/hour 4", "refused: tea/hour, the intake is stopped", 1),
         ("disable", "export is disabled", 0),
-        ("flush", "0 events were sent: export is disabled", 0),
+        ("flush", "0 events were sent: export is disabled", 1),
         ("send", "no job: export is disabled", 0),
         ("open", "refused: the intake is not opened while export is disabled", 1),
         ("enable", "export is enabled", 0),
@@ -102,15 +108,15 @@ async fn ordered(store: &str, order: &str) -> Ended {
 
 /// Not AWS, but the way there is the same.
 #[cfg(feature = "aws")]
-async fn exported_to(server: &kinesis::Server, sink: &str) -> Output {
+async fn exported_to(server: &kinesis::Server, words: &[&str]) -> Output {
     let mut command = Command::new(program("exporter"));
-    command.args(["--sink", sink]).envs([
+    command.args(words).kill_on_drop(true).envs([
         ("AWS_REGION", "us-east-1"),
         ("AWS_ACCESS_KEY_ID", "test"),
         ("AWS_SECRET_ACCESS_KEY", "test"),
     ]);
     command.env("AWS_ENDPOINT_URL_KINESIS", format!("http://{}", server.address()));
-    let output = spawn_blocking(move || command.output()).await.expect("the program was run");
+    let output = timeout(Duration::from_mins(1), command.output()).await.expect("it ends");
     output.expect("the example starts")
 }
 
@@ -120,7 +126,7 @@ async fn events_arrive_in_a_stream_on_a_server() {
     let server = kinesis::Server::ferrokinesis().await;
     server.create_stream("orders", 2).await;
 
-    let output = exported_to(&server, "kinesis:orders").await;
+    let output = exported_to(&server, &["--sink", "kinesis:orders"]).await;
 
     let stdout = String::from_utf8(output.stdout).expect("examples print UTF-8");
     assert_eq!(output.status.code(), Some(0), "{stdout}");
@@ -132,14 +138,26 @@ async fn events_arrive_in_a_stream_on_a_server() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_stream_that_is_not_there_ends_the_program_and_says_so() {
     let server = kinesis::Server::ferrokinesis().await;
+    let redis = redis::available().then(redis::RedisServer::start);
+    let url = redis.as_ref().map(redis::RedisServer::url);
+    let sink = ["--sink", "kinesis:nowhere"];
+    for store in ["memory"].into_iter().chain(url.as_deref()) {
+        let output = exported_to(&server, &[&sink[..], &["--store", store]].concat()).await;
 
-    let output = exported_to(&server, "kinesis:nowhere").await;
+        let stdout = String::from_utf8(output.stdout).expect("examples print UTF-8");
+        let stderr = String::from_utf8(output.stderr).expect("examples print UTF-8");
+        assert_eq!(output.status.code(), Some(2), "{stdout}");
+        assert!(stdout.contains("ends: sink refused the request: "), "{stdout}");
+        assert!(stderr.starts_with("exporter: no scheduler is left, "), "{stderr}");
+    }
 
+    let Some(url) = url else { return };
+    let words = [&sink[..], &["--store", &url, "flush"]].concat();
+    let output = exported_to(&server, &words).await;
     let stdout = String::from_utf8(output.stdout).expect("examples print UTF-8");
-    let stderr = String::from_utf8(output.stderr).expect("examples print UTF-8");
-    assert_eq!(output.status.code(), Some(2), "{stdout}");
-    assert!(stdout.contains("ends: sink refused the request: "), "{stdout}");
-    assert!(stderr.starts_with("exporter: no scheduler is left, "), "{stderr}");
+    let told = "0 events were sent, others stay pending: sink refused the request: ";
+    assert!(stdout.lines().last().is_some_and(|last| last.starts_with(told)), "{stdout}");
+    assert_eq!(output.status.code(), Some(1), "{stdout}");
 }
 
 #[test]

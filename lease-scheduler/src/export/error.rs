@@ -35,11 +35,47 @@ pub enum ExportError {
 }
 
 impl ExportError {
+    /// Whether asking again may help, without anybody mending anything: also where somebody else goes
+    /// on, who may be done by then.
+    pub fn is_retryable(&self) -> bool {
+        match self {
+            Self::Lease(error) | Self::Switch(error) => error.is_retryable(),
+            Self::Service(error) => error.is_retryable(),
+            Self::Lost(_) | Self::Overtaken { .. } => true,
+        }
+    }
+
     /// What was answered under `token`, unless that is stale.
     pub(crate) fn unless_overtaken<T>(token: FencingToken, answer: Fenced<T>) -> Result<T, Self> {
         match answer {
             Fenced::Done(done) => Ok(done),
             Fenced::Stale { largest } => Err(Self::Overtaken { token, largest }),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use lease_core::StoreErrorKind;
+
+    use super::*;
+    use crate::error::ServiceErrorKind;
+
+    #[test]
+    fn what_somebody_has_to_mend_is_not_asked_again() {
+        let service = |kind| ExportError::Service(ServiceError::new("buffer", kind, "why"));
+        let lease = |kind| ExportError::Lease(StoreError::new(kind, "why"));
+        let token = |number| FencingToken::new(number).unwrap();
+        let overtaken = ExportError::Overtaken { token: token(1), largest: token(2) };
+
+        assert!(service(ServiceErrorKind::Unavailable).is_retryable());
+        assert!(lease(StoreErrorKind::Unavailable).is_retryable());
+        assert!(overtaken.is_retryable());
+        for kind in
+            [ServiceErrorKind::Corrupt, ServiceErrorKind::Content, ServiceErrorKind::Refused]
+        {
+            assert!(!service(kind).is_retryable(), "{kind}");
+        }
+        assert!(!lease(StoreErrorKind::Misconfigured).is_retryable());
     }
 }

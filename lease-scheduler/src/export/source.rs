@@ -1,7 +1,9 @@
 //! Where an exporter collects from: closed buckets, through a pipeline, into the buffer.
 
 use std::collections::BTreeSet;
+use std::iter::Peekable;
 use std::sync::Arc;
+use std::vec::IntoIter;
 
 use lease_core::FencingToken;
 use tracing::{info, warn};
@@ -50,7 +52,7 @@ impl BucketSource {
     /// the buckets, the latest value counts of which an event can be made.
     ///
     /// A crash in between leaves a bucket, or a part of one, that is poured again: the same events,
-    /// with the same ids.
+    /// with the same ids, and no more of them than are moved at once.
     pub(crate) async fn pour(
         &self,
         token: FencingToken,
@@ -61,10 +63,12 @@ impl BucketSource {
         let mut poured = Poured::default();
         // One bucket after the other, so that little is repeated where there is no room for all. A
         // key that was left out here is in a later bucket, which is still there.
-        for (bucket, mut entries) in contents {
+        for (bucket, entries) in contents {
+            let mut rest = entries.into_iter().peekable();
             loop {
                 // More than there is ever room for would never be moved.
-                let rest = entries.split_off(entries.len().min(AT_ONCE.min(capacity)));
+                let entries = portion(&mut rest, EVENTS_AT_ONCE.min(capacity));
+                let is_last = rest.peek().is_none();
                 let keys: Vec<_> = entries.iter().map(|(entry, _)| entry.key.clone()).collect();
                 let (events, others) = events_of(entries);
                 if !events.is_empty() {
@@ -79,7 +83,7 @@ impl BucketSource {
                 poured.events += events.len() as u64;
                 // Now that they go: what stays in its bucket is told of when it does.
                 poured.bad += self.pipeline.make(others).bad;
-                let removed = if rest.is_empty() {
+                let removed = if is_last {
                     self.buckets.remove(token, &[bucket]).await?
                 } else {
                     let keys: Vec<_> = keys.iter().map(String::as_str).collect();
@@ -88,10 +92,9 @@ impl BucketSource {
                 if let Fenced::Stale { largest } = removed {
                     return Ok(Fenced::Stale { largest });
                 }
-                if rest.is_empty() {
+                if is_last {
                     break;
                 }
-                entries = rest;
             }
         }
         Ok(Fenced::Done(poured))
@@ -136,6 +139,28 @@ impl BucketSource {
     }
 }
 
+/// The next of `rest` that are moved together: `most` at most, 1 or more, and no more bytes than are
+/// moved at once, unless the first has more by itself.
+fn portion(rest: &mut Peekable<IntoIter<(Entry, Judgement)>>, most: usize) -> Judged {
+    let (mut portion, mut bytes) = (Vec::new(), 0);
+    while let Some(next) = rest.next_if(|next| {
+        bytes += moved_bytes(next);
+        portion.is_empty() || (portion.len() < most && bytes <= BYTES_AT_ONCE)
+    }) {
+        portion.push(next);
+    }
+    portion
+}
+
+/// What it takes to append an entry's event, and to remove its key.
+fn moved_bytes((entry, judgement): &(Entry, Judgement)) -> usize {
+    let appended = match judgement {
+        Judgement::Event(event) => event.id().as_str().len() + event.line().len(),
+        Judgement::Filtered | Judgement::Bad(_) => 0,
+    };
+    appended + entry.key.len()
+}
+
 fn events_of(entries: Judged) -> (Vec<Event>, Judged) {
     let (mut events, mut others) = (Vec::new(), Vec::new());
     for (entry, judgement) in entries {
@@ -150,4 +175,8 @@ fn events_of(entries: Judged) -> (Vec<Event>, Judged) {
 type Judged = Vec<(Entry, Judgement)>;
 
 /// How many entries are moved at once, at most.
-const AT_ONCE: usize = 1000;
+const EVENTS_AT_ONCE: usize = 1000;
+
+/// How many bytes: about what a sink takes in one request. A request that is too long is given up, and
+/// applied all the same; then what it has is appended again with each try.
+const BYTES_AT_ONCE: usize = 4 * 1024 * 1024;

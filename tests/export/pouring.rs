@@ -1,0 +1,156 @@
+//! Collecting where a bucket is large, or something fails half way.
+
+use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use lease_core::FencingToken;
+use lease_scheduler::export::{
+    Bucket, BucketSource, BucketStore, Entry, Exporter, Fenced, Intake, Pipeline, PutIn,
+};
+use lease_scheduler::{ServiceError, ServiceErrorKind};
+
+use crate::collecting::{CLOSED, put};
+use crate::world::{Minutes, World, everywhere_with_buckets, run};
+
+everywhere_with_buckets! {
+    a_bucket_of_large_values_is_moved_a_few_at_a_time_and_nothing_twice
+}
+
+/// Buckets whose calls are looked at, and of which some fail.
+#[derive(Debug)]
+struct Watched {
+    inner: Arc<dyn BucketStore>,
+    seen: Mutex<Seen>,
+}
+
+#[derive(Debug, Default)]
+struct Seen {
+    /// How many keys each removal had, but for those of whole buckets.
+    removed: Vec<usize>,
+    /// How many removals are applied before one is not.
+    removals_left: Option<usize>,
+}
+
+impl Watched {
+    fn new(inner: &Arc<dyn BucketStore>) -> Arc<Self> {
+        Arc::new(Self { inner: Arc::clone(inner), seen: Mutex::default() })
+    }
+
+    fn removal(&self, keys: usize) -> Result<(), ServiceError> {
+        let mut seen = self.seen.lock().unwrap();
+        if let Some(left) = &mut seen.removals_left {
+            *left = left.checked_sub(1).ok_or_else(unavailable)?;
+        }
+        seen.removed.push(keys);
+        Ok(())
+    }
+}
+
+fn unavailable() -> ServiceError {
+    ServiceError::new("bucket store", ServiceErrorKind::Unavailable, "as was wished")
+}
+
+#[async_trait]
+impl BucketStore for Watched {
+    async fn put(&self, changes: &[(&str, Option<&str>)]) -> Result<PutIn, ServiceError> {
+        self.inner.put(changes).await
+    }
+
+    async fn closed(&self, most: usize) -> Result<Vec<Bucket>, ServiceError> {
+        self.inner.closed(most).await
+    }
+
+    async fn read(&self, bucket: Bucket) -> Result<Vec<Entry>, ServiceError> {
+        self.inner.read(bucket).await
+    }
+
+    async fn remove(
+        &self,
+        token: FencingToken,
+        buckets: &[Bucket],
+    ) -> Result<Fenced<u64>, ServiceError> {
+        self.inner.remove(token, buckets).await
+    }
+
+    async fn remove_keys(
+        &self,
+        token: FencingToken,
+        bucket: Bucket,
+        keys: &[&str],
+    ) -> Result<Fenced<u64>, ServiceError> {
+        self.removal(keys.len())?;
+        self.inner.remove_keys(token, bucket, keys).await
+    }
+
+    async fn list(
+        &self,
+        range: RangeInclusive<Bucket>,
+    ) -> Result<Vec<(Bucket, u64)>, ServiceError> {
+        self.inner.list(range).await
+    }
+
+    async fn marker(&self) -> Result<Option<Bucket>, ServiceError> {
+        self.inner.marker().await
+    }
+
+    async fn intake(&self) -> Result<Intake, ServiceError> {
+        self.inner.intake().await
+    }
+
+    async fn set_intake(&self, intake: Intake) -> Result<Intake, ServiceError> {
+        self.inner.set_intake(intake).await
+    }
+
+    async fn clear(&self) -> Result<Option<u64>, ServiceError> {
+        self.inner.clear().await
+    }
+}
+
+/// Whatever the value is, as it is.
+fn verbatim() -> Pipeline {
+    Pipeline::new(|_, value| Ok([("value".to_owned(), value.into())].into_iter().collect()))
+}
+
+async fn exporter(world: &World, buckets: &Arc<Watched>, pipeline: Pipeline) -> Exporter {
+    let source = BucketSource::new(Arc::clone(buckets) as Arc<dyn BucketStore>, pipeline);
+    world.enabled().await.with_source(source)
+}
+
+/// How often each event arrived.
+fn arrivals(world: &World) -> BTreeMap<String, usize> {
+    let mut arrivals = BTreeMap::new();
+    for id in world.sink.ids() {
+        *arrivals.entry(id.to_string()).or_default() += 1;
+    }
+    arrivals
+}
+
+async fn a_bucket_of_large_values_is_moved_a_few_at_a_time_and_nothing_twice(
+    world: World,
+    mut minutes: Minutes,
+) {
+    let buckets = Watched::new(&minutes.buckets);
+    let exporter = exporter(&world, &buckets, verbatim()).await;
+    // Four and a bit of what is moved at once; the largest is more than that alone.
+    let large = "x".repeat(900_000);
+    for number in 0..20 {
+        put(&minutes, &[(&format!("key-{number:02}"), Some(&large))]).await;
+    }
+    put(&minutes, &[("key-11-larger", Some(&"x".repeat(5_000_000)))]).await;
+    minutes.pass(CLOSED).await;
+    buckets.seen.lock().unwrap().removals_left = Some(2);
+
+    let _failed = exporter.schedule_job().await.unwrap();
+    assert!(exporter.run_next_job(Duration::ZERO).await.is_err());
+    buckets.seen.lock().unwrap().removals_left = None;
+    let exported = run(&exporter).await;
+
+    assert_eq!(buckets.seen.lock().unwrap().removed, [4, 4, 4, 1, 4]);
+    assert_eq!((exported.collected, exported.too_large), (13, 1));
+    let twice: Vec<_> = arrivals(&world).into_iter().filter(|(_, times)| *times > 1).collect();
+    assert_eq!(twice.len(), 4, "what was on its way: {twice:?}");
+    assert_eq!(arrivals(&world).len(), 20);
+}

@@ -79,6 +79,7 @@ async fn a_job_sends_what_is_closed_and_removes_exactly_that(world: World, mut m
     let exported = run(&exporter).await;
 
     assert_eq!((exported.collected, exported.sent, exported.bad), (1, 1, 0));
+    assert_eq!(exported.filtered, 1);
     assert_eq!(values(&world), [("a".to_owned(), 1)]);
     assert!(arrived(&world).contains_key(&format!("{first}/a")));
     assert_eq!(minutes.buckets.marker().await.unwrap().unwrap().seconds(), first);

@@ -54,6 +54,8 @@ pub struct Exported {
     pub set_aside: u64,
     /// How many events came from buckets.
     pub collected: u64,
+    /// How many entries of buckets were left out by a filter of the [pipeline](crate::export::Pipeline).
+    pub filtered: u64,
     /// How many entries of buckets were no events.
     pub bad: u64,
     /// What the sink said last, where a request failed as a whole.

@@ -18,7 +18,7 @@ use crate::export::exported::{Exported, Flushed, JobFinished, Scheduled};
 use crate::export::job::ExportJob;
 use crate::export::sending::Sending;
 use crate::export::sink::{Retries, Sink};
-use crate::export::source::BucketSource;
+use crate::export::source::{BucketSource, Poured};
 use crate::queue::JobQueue;
 use crate::switch::Switch;
 
@@ -393,6 +393,7 @@ impl Exporter {
             buried = exported.buried,
             set_aside = exported.set_aside,
             collected = exported.collected,
+            filtered = exported.filtered,
             bad = exported.bad,
             runtime = ?self.clock.now().since(began),
             "exported"
@@ -405,18 +406,18 @@ impl Exporter {
         &self,
         token: FencingToken,
     ) -> Result<Exported, ExportError> {
-        let (mut collected, mut bad) = (0, 0);
+        let mut poured = Poured::default();
         if let Some(source) = &self.source {
-            let poured = source.pour(token, &*self.parts.buffer).await?;
-            let poured = ExportError::unless_overtaken(token, poured)?;
-            (collected, bad) = (poured.events, poured.bad);
+            let answer = source.pour(token, &*self.parts.buffer).await?;
+            poured = ExportError::unless_overtaken(token, answer)?;
         }
         let exported = if self.parts.buffer.pending().await? >= self.least().await? {
             Sending::new(self, token).send_pending(None).await?
         } else {
             Exported::default()
         };
-        Ok(Exported { collected, bad, ..exported })
+        let Poured { events: collected, filtered, bad } = poured;
+        Ok(Exported { collected, filtered, bad, ..exported })
     }
 
     /// From how many pending events on a job sends.

@@ -26,6 +26,7 @@ pub struct BucketSource {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Poured {
     pub(crate) events: u64,
+    pub(crate) filtered: u64,
     pub(crate) bad: u64,
 }
 
@@ -82,7 +83,9 @@ impl BucketSource {
                 }
                 poured.events += events.len() as u64;
                 // Now that they go: what stays in its bucket is told of when it does.
-                poured.bad += self.pipeline.make(others).bad;
+                let made = self.pipeline.make(others);
+                poured.filtered += made.filtered;
+                poured.bad += made.bad;
                 let removed = if is_last {
                     self.buckets.remove(token, &[bucket]).await?
                 } else {

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -11,9 +12,11 @@ use lease_scheduler::export::{
     Bucket, BucketSource, BucketStore, Entry, Exporter, Fenced, Intake, Pipeline, PutIn,
 };
 use lease_scheduler::{ServiceError, ServiceErrorKind};
+use serde_json::Map;
+use tokio::task::yield_now;
 
 use crate::collecting::{CLOSED, put};
-use crate::world::{Minutes, World, everywhere_with_buckets, run};
+use crate::world::{MINUTE, Minutes, World, everywhere_with_buckets, minutes, run};
 
 everywhere_with_buckets! {
     a_bucket_of_large_values_is_moved_a_few_at_a_time_and_nothing_twice
@@ -153,4 +156,53 @@ async fn a_bucket_of_large_values_is_moved_a_few_at_a_time_and_nothing_twice(
     let twice: Vec<_> = arrivals(&world).into_iter().filter(|(_, times)| *times > 1).collect();
     assert_eq!(twice.len(), 4, "what was on its way: {twice:?}");
     assert_eq!(arrivals(&world).len(), 20);
+}
+
+/// The most entries, of `count` in each of three buckets, that are parsed between two turns of a task
+/// on the same thread.
+async fn parsed_in_a_row(count: usize, value: &str) -> usize {
+    let (world, mut minutes) = (World::in_memory(), Minutes::in_memory(minutes()).await);
+    let turns = Arc::new(AtomicUsize::new(0));
+    let taken = Arc::clone(&turns);
+    let other = tokio::spawn(async move {
+        loop {
+            taken.fetch_add(1, Ordering::Relaxed);
+            yield_now().await;
+        }
+    });
+    let parsed = Arc::new(Mutex::new(BTreeMap::<usize, usize>::new()));
+    let counted = Arc::clone(&parsed);
+    let pipeline = Pipeline::new(move |_, _| {
+        *counted.lock().unwrap().entry(turns.load(Ordering::Relaxed)).or_default() += 1;
+        Ok(Map::new())
+    });
+    let exporter = exporter(&world, &Watched::new(&minutes.buckets), pipeline).await;
+    let keys: Vec<_> = (0..count).map(|number| format!("key-{number}")).collect();
+    for round in 0..3 {
+        let keys: Vec<_> = keys.iter().map(|key| format!("{key}-{round}")).collect();
+        let changes: Vec<_> = keys.iter().map(|key| (key.as_str(), Some(value))).collect();
+        minutes.buckets.put(&changes).await.unwrap();
+        minutes.pass(MINUTE).await;
+    }
+    minutes.pass(CLOSED).await;
+
+    let exported = run(&exporter).await;
+
+    other.abort();
+    assert_eq!(exported.collected, 3 * count as u64);
+    parsed.lock().unwrap().values().copied().max().unwrap()
+}
+
+#[tokio::test(start_paused = true)]
+async fn others_on_the_same_thread_have_their_turn_while_many_entries_are_parsed() {
+    let in_a_row = parsed_in_a_row(5_000, "1").await;
+
+    assert!(in_a_row <= 256, "{in_a_row}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn others_on_the_same_thread_have_their_turn_while_long_values_are_parsed() {
+    let in_a_row = parsed_in_a_row(20, &"x".repeat(60_000)).await;
+
+    assert!(in_a_row <= 2, "{in_a_row}");
 }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::vec::IntoIter;
 
 use lease_core::FencingToken;
+use tokio::task::yield_now;
 use tracing::{info, warn};
 
 use crate::error::ServiceError;
@@ -109,10 +110,18 @@ impl BucketSource {
         for bucket in self.buckets.closed(self.most).await? {
             contents.push((bucket, self.buckets.read(bucket).await?));
         }
-        let mut replaced = BTreeSet::new();
-        let judged = contents.into_iter().rev().map(|(bucket, entries)| {
-            let mut judged = Vec::new();
+        let (mut judged, mut replaced) = (Vec::new(), BTreeSet::new());
+        let mut unbroken = 0;
+        for (bucket, entries) in contents.into_iter().rev() {
+            let mut kept = Vec::new();
             for entry in entries {
+                unbroken +=
+                    ENTRY_BYTES + entry.key.len() + entry.value.as_ref().map_or(0, String::len);
+                if unbroken > UNBROKEN_BYTES {
+                    unbroken = 0;
+                    // Whoever keeps the lease alive may have no other thread than this one.
+                    yield_now().await;
+                }
                 if replaced.contains(&entry.key) {
                     continue;
                 }
@@ -121,11 +130,10 @@ impl BucketSource {
                 if matches!(judgement, Judgement::Event(_)) {
                     replaced.insert(entry.key.clone());
                 }
-                judged.push((entry, judgement));
+                kept.push((entry, judgement));
             }
-            (bucket, judged)
-        });
-        let mut judged: Vec<_> = judged.collect();
+            judged.push((bucket, kept));
+        }
         judged.reverse();
         Ok(judged)
     }
@@ -183,3 +191,10 @@ const EVENTS_AT_ONCE: usize = 1000;
 /// How many bytes: about what a sink takes in one request. A request that is too long is given up, and
 /// applied all the same; then what it has is appended again with each try.
 const BYTES_AT_ONCE: usize = 4 * 1024 * 1024;
+
+/// After how much to parse others get their turn: milliseconds, where a lease lasts 100 ms or more.
+const UNBROKEN_BYTES: usize = 64 * 1024;
+
+/// What an entry counts for beside its text, since a parser has work with the shortest: so that no
+/// more than 256 are judged in a row.
+const ENTRY_BYTES: usize = 256;

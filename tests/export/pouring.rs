@@ -20,6 +20,9 @@ use crate::world::{MINUTE, Minutes, World, everywhere_with_buckets, minutes, run
 
 everywhere_with_buckets! {
     a_bucket_of_large_values_is_moved_a_few_at_a_time_and_nothing_twice
+    a_bucket_that_cannot_be_read_keeps_back_neither_the_others_nor_what_is_pending
+    buckets_that_are_away_keep_back_nothing_that_is_pending
+    buckets_that_go_away_half_way_are_not_asked_one_after_the_other
 }
 
 /// Buckets whose calls are looked at, and of which some fail.
@@ -35,6 +38,12 @@ struct Seen {
     removed: Vec<usize>,
     /// How many removals are applied before one is not.
     removals_left: Option<usize>,
+    /// Which were asked for.
+    read: Vec<Bucket>,
+    /// Which cannot be read.
+    unreadable: BTreeMap<Bucket, ServiceErrorKind>,
+    /// Whether none answers at all.
+    are_away: bool,
 }
 
 impl Watched {
@@ -45,15 +54,22 @@ impl Watched {
     fn removal(&self, keys: usize) -> Result<(), ServiceError> {
         let mut seen = self.seen.lock().unwrap();
         if let Some(left) = &mut seen.removals_left {
-            *left = left.checked_sub(1).ok_or_else(unavailable)?;
+            *left = left.checked_sub(1).ok_or_else(|| failure(ServiceErrorKind::Unavailable))?;
         }
         seen.removed.push(keys);
         Ok(())
     }
+
+    fn answers(&self) -> Result<(), ServiceError> {
+        if self.seen.lock().unwrap().are_away {
+            return Err(failure(ServiceErrorKind::Unavailable));
+        }
+        Ok(())
+    }
 }
 
-fn unavailable() -> ServiceError {
-    ServiceError::new("bucket store", ServiceErrorKind::Unavailable, "as was wished")
+fn failure(kind: ServiceErrorKind) -> ServiceError {
+    ServiceError::new("bucket store", kind, "as was wished")
 }
 
 #[async_trait]
@@ -63,11 +79,20 @@ impl BucketStore for Watched {
     }
 
     async fn closed(&self, most: usize) -> Result<Vec<Bucket>, ServiceError> {
+        self.answers()?;
         self.inner.closed(most).await
     }
 
     async fn read(&self, bucket: Bucket) -> Result<Vec<Entry>, ServiceError> {
-        self.inner.read(bucket).await
+        let unreadable = {
+            let mut seen = self.seen.lock().unwrap();
+            seen.read.push(bucket);
+            seen.unreadable.get(&bucket).copied()
+        };
+        match unreadable {
+            Some(kind) => Err(failure(kind)),
+            None => self.inner.read(bucket).await,
+        }
     }
 
     async fn remove(
@@ -100,6 +125,7 @@ impl BucketStore for Watched {
     }
 
     async fn intake(&self) -> Result<Intake, ServiceError> {
+        self.answers()?;
         self.inner.intake().await
     }
 
@@ -146,16 +172,93 @@ async fn a_bucket_of_large_values_is_moved_a_few_at_a_time_and_nothing_twice(
     minutes.pass(CLOSED).await;
     buckets.seen.lock().unwrap().removals_left = Some(2);
 
-    let _failed = exporter.schedule_job().await.unwrap();
-    assert!(exporter.run_next_job(Duration::ZERO).await.is_err());
+    let failed = run(&exporter).await;
     buckets.seen.lock().unwrap().removals_left = None;
     let exported = run(&exporter).await;
 
+    assert!(failed.source_error.is_some());
     assert_eq!(buckets.seen.lock().unwrap().removed, [4, 4, 4, 1, 4]);
     assert_eq!((exported.collected, exported.too_large), (13, 1));
     let twice: Vec<_> = arrivals(&world).into_iter().filter(|(_, times)| *times > 1).collect();
     assert_eq!(twice.len(), 4, "what was on its way: {twice:?}");
     assert_eq!(arrivals(&world).len(), 20);
+}
+
+/// A bucket for each of `keys`, all closed.
+async fn fill(minutes: &mut Minutes, keys: &[&str]) -> Vec<Bucket> {
+    let mut filled = Vec::new();
+    for key in keys {
+        filled.push(Bucket::starting_at(put(minutes, &[(key, Some("1"))]).await));
+        minutes.pass(MINUTE).await;
+    }
+    minutes.pass(CLOSED).await;
+    filled
+}
+
+async fn all(minutes: &Minutes) -> Vec<Bucket> {
+    let listed = minutes.buckets.list(Bucket::MIN..=Bucket::MAX).await.unwrap();
+    listed.into_iter().map(|(bucket, _)| bucket).collect()
+}
+
+async fn a_bucket_that_cannot_be_read_keeps_back_neither_the_others_nor_what_is_pending(
+    world: World,
+    mut minutes: Minutes,
+) {
+    let buckets = Watched::new(&minutes.buckets);
+    let exporter = exporter(&world, &buckets, verbatim()).await;
+    world.append(2).await;
+    let filled = fill(&mut minutes, &["a", "b", "c"]).await;
+    let unreadable = BTreeMap::from([(filled[1], ServiceErrorKind::Corrupt)]);
+    buckets.seen.lock().unwrap().unreadable = unreadable;
+
+    let exported = run(&exporter).await;
+
+    assert_eq!((exported.collected, exported.sent), (2, 4));
+    assert_eq!(exported.source_error.unwrap().kind(), ServiceErrorKind::Corrupt);
+    // Behind the marker it would never be read, also once it can be.
+    assert_eq!(minutes.buckets.marker().await.unwrap(), Some(filled[0]));
+    assert_eq!(all(&minutes).await, [filled[1]]);
+
+    buckets.seen.lock().unwrap().unreadable.clear();
+    let mended = run(&exporter).await;
+    assert_eq!((mended.collected, mended.sent), (1, 1));
+    assert!(mended.source_error.is_none());
+    assert_eq!(all(&minutes).await, []);
+    assert!(arrivals(&world).into_values().all(|times| times == 1));
+}
+
+async fn buckets_that_are_away_keep_back_nothing_that_is_pending(world: World, minutes: Minutes) {
+    let buckets = Watched::new(&minutes.buckets);
+    let exporter = exporter(&world, &buckets, verbatim()).await.with_least_per_job(9);
+    world.append(2).await;
+    buckets.seen.lock().unwrap().are_away = true;
+
+    let _scheduled = exporter.schedule_job().await.unwrap();
+    let worked = exporter.run_next_job(Duration::ZERO).await.unwrap();
+
+    assert_eq!(world.arrived(), [1, 2]);
+    let said = worked.to_string();
+    let expected = "2 events have been sent, but not all was collected (bucket store did not answer: \
+                    as was wished)";
+    assert!(said.ends_with(expected), "{said}");
+}
+
+async fn buckets_that_go_away_half_way_are_not_asked_one_after_the_other(
+    world: World,
+    mut minutes: Minutes,
+) {
+    let buckets = Watched::new(&minutes.buckets);
+    let exporter = exporter(&world, &buckets, verbatim()).await;
+    let filled = fill(&mut minutes, &["a", "b", "c", "d", "e"]).await;
+    let away = filled[1..].iter().map(|bucket| (*bucket, ServiceErrorKind::Unavailable));
+    buckets.seen.lock().unwrap().unreadable = away.collect();
+
+    let exported = run(&exporter).await;
+
+    assert_eq!(buckets.seen.lock().unwrap().read, filled[..3]);
+    assert_eq!((exported.collected, exported.sent), (1, 1));
+    assert_eq!(exported.source_error.unwrap().kind(), ServiceErrorKind::Unavailable);
+    assert_eq!(all(&minutes).await, filled[1..]);
 }
 
 /// The most entries, of `count` in each of three buckets, that are parsed between two turns of a task

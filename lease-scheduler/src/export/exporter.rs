@@ -123,7 +123,9 @@ impl Exporter {
         }
     }
 
-    /// Pours closed buckets into the buffer at the beginning of each job.
+    /// Pours closed buckets into the buffer at the beginning of each job. What fails there keeps back
+    /// nothing that is pending: the job goes on, and says it in
+    /// [`source_error`](Exported::source_error).
     #[must_use]
     pub fn with_source(mut self, source: BucketSource) -> Self {
         self.source = Some(Arc::new(source));
@@ -408,16 +410,20 @@ impl Exporter {
     ) -> Result<Exported, ExportError> {
         let mut poured = Poured::default();
         if let Some(source) = &self.source {
-            let answer = source.pour(token, &*self.parts.buffer).await?;
+            let answer = source.pour(token, &*self.parts.buffer).await;
             poured = ExportError::unless_overtaken(token, answer)?;
+            if let Some(error) = &poured.error {
+                let (key, cause): (_, &(dyn std::error::Error + 'static)) = (&self.key, error);
+                warn!(%key, %token, error = cause, "not all was collected; what is pending is sent");
+            }
         }
         let exported = if self.parts.buffer.pending().await? >= self.least().await? {
             Sending::new(self, token).send_pending(None).await?
         } else {
             Exported::default()
         };
-        let Poured { events: collected, filtered, bad } = poured;
-        Ok(Exported { collected, filtered, bad, ..exported })
+        let Poured { events: collected, filtered, bad, error: source_error } = poured;
+        Ok(Exported { collected, filtered, bad, source_error, ..exported })
     }
 
     /// From how many pending events on a job sends.
@@ -425,7 +431,8 @@ impl Exporter {
         let buffer = &self.parts.buffer;
         let mut is_open = buffer.state().await?.intake == Intake::Open;
         if let Some(source) = &self.source {
-            is_open &= source.buckets().intake().await? == Intake::Open;
+            // Buckets that cannot say keep nothing waiting for what they might have.
+            is_open &= matches!(source.buckets().intake().await, Ok(Intake::Open));
         }
         // Where nothing more comes in, there are never going to be enough.
         let least = if is_open { self.least_per_job.min(buffer.capacity().events()) } else { 1 };

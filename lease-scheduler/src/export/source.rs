@@ -1,6 +1,7 @@
 //! Where an exporter collects from: closed buckets, through a pipeline, into the buffer.
 
 use std::collections::BTreeSet;
+use std::error::Error;
 use std::iter::Peekable;
 use std::sync::Arc;
 use std::vec::IntoIter;
@@ -9,7 +10,7 @@ use lease_core::FencingToken;
 use tokio::task::yield_now;
 use tracing::{info, warn};
 
-use crate::error::ServiceError;
+use crate::error::{ServiceError, ServiceErrorKind};
 use crate::export::bucket::{Bucket, BucketStore, Entry};
 use crate::export::buffer::{Appended, EventBuffer, Fenced, Intake, StopCause};
 use crate::export::event::Event;
@@ -24,11 +25,20 @@ pub struct BucketSource {
 }
 
 /// What was poured.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Default)]
 pub(crate) struct Poured {
     pub(crate) events: u64,
     pub(crate) filtered: u64,
     pub(crate) bad: u64,
+    /// Because of which not all was poured.
+    pub(crate) error: Option<ServiceError>,
+}
+
+/// What was read.
+struct Contents {
+    judged: Vec<(Bucket, Judged)>,
+    /// The first that could not be read, and why.
+    unread: Option<(Bucket, ServiceError)>,
 }
 
 impl BucketSource {
@@ -55,17 +65,37 @@ impl BucketSource {
     ///
     /// A crash in between leaves a bucket, or a part of one, that is poured again: the same events,
     /// with the same ids, and no more of them than are moved at once.
+    ///
+    /// A bucket that cannot be read is told, and left where it is for the next time; the others go on,
+    /// also with later values of its keys. What was poured until something failed counts.
     pub(crate) async fn pour(
         &self,
         token: FencingToken,
         buffer: &dyn EventBuffer,
-    ) -> Result<Fenced<Poured>, ServiceError> {
-        let contents = self.read().await?;
-        let capacity = usize::try_from(buffer.capacity().events()).unwrap_or(usize::MAX);
+    ) -> Fenced<Poured> {
         let mut poured = Poured::default();
+        match self.pour_counting(token, buffer, &mut poured).await {
+            Ok(Fenced::Done(())) => Fenced::Done(poured),
+            Ok(Fenced::Stale { largest }) => Fenced::Stale { largest },
+            Err(error) => Fenced::Done(Poured { error: Some(error), ..poured }),
+        }
+    }
+
+    async fn pour_counting(
+        &self,
+        token: FencingToken,
+        buffer: &dyn EventBuffer,
+        poured: &mut Poured,
+    ) -> Result<Fenced<()>, ServiceError> {
+        let Contents { judged, unread } = self.read().await?;
+        let (first_unread, error) = unread.unzip();
+        poured.error = error;
+        let capacity = usize::try_from(buffer.capacity().events()).unwrap_or(usize::MAX);
         // One bucket after the other, so that little is repeated where there is no room for all. A
         // key that was left out here is in a later bucket, which is still there.
-        for (bucket, entries) in contents {
+        for (bucket, entries) in judged {
+            // Nobody would come back to a bucket behind the marker.
+            let is_marked = first_unread.is_none_or(|unread| bucket < unread);
             let mut rest = entries.into_iter().peekable();
             loop {
                 // More than there is ever room for would never be moved.
@@ -78,7 +108,7 @@ impl BucketSource {
                         Appended::Kept { .. } => (),
                         Appended::Full | Appended::Stopped(_) => {
                             self.stop().await?;
-                            return Ok(Fenced::Done(poured));
+                            return Ok(Fenced::Done(()));
                         }
                     }
                 }
@@ -87,7 +117,7 @@ impl BucketSource {
                 let made = self.pipeline.make(others);
                 poured.filtered += made.filtered;
                 poured.bad += made.bad;
-                let removed = if is_last {
+                let removed = if is_last && is_marked {
                     self.buckets.remove(token, &[bucket]).await?
                 } else {
                     let keys: Vec<_> = keys.iter().map(String::as_str).collect();
@@ -101,14 +131,29 @@ impl BucketSource {
                 }
             }
         }
-        Ok(Fenced::Done(poured))
+        Ok(Fenced::Done(()))
     }
 
     /// What is closed, oldest first, without what a later event of the same key replaces.
-    async fn read(&self) -> Result<Vec<(Bucket, Judged)>, ServiceError> {
-        let mut contents = Vec::new();
+    async fn read(&self) -> Result<Contents, ServiceError> {
+        let (mut contents, mut unread, mut unanswered) = (Vec::new(), None, 0);
         for bucket in self.buckets.closed(self.most).await? {
-            contents.push((bucket, self.buckets.read(bucket).await?));
+            match self.buckets.read(bucket).await {
+                Ok(entries) => {
+                    unanswered = 0;
+                    contents.push((bucket, entries));
+                }
+                Err(error) => {
+                    let cause: &(dyn Error + 'static) = &error;
+                    warn!(%bucket, error = cause, "a bucket cannot be read, and is passed over");
+                    let is_answer = error.kind() == ServiceErrorKind::Corrupt;
+                    unanswered = if is_answer { 0 } else { unanswered + 1 };
+                    unread.get_or_insert((bucket, error));
+                    if unanswered == MOST_UNANSWERED {
+                        break;
+                    }
+                }
+            }
         }
         let (mut judged, mut replaced) = (Vec::new(), BTreeSet::new());
         let mut unbroken = 0;
@@ -135,7 +180,7 @@ impl BucketSource {
             judged.push((bucket, kept));
         }
         judged.reverse();
-        Ok(judged)
+        Ok(Contents { judged, unread })
     }
 
     /// There is no room behind the buckets: nothing more is to be collected until there is.
@@ -191,6 +236,10 @@ const EVENTS_AT_ONCE: usize = 1000;
 /// How many bytes: about what a sink takes in one request. A request that is too long is given up, and
 /// applied all the same; then what it has is appended again with each try.
 const BYTES_AT_ONCE: usize = 4 * 1024 * 1024;
+
+/// After how many buckets in a row of which the store could not say no more are asked for: it is away,
+/// and what was read can still be poured.
+const MOST_UNANSWERED: u32 = 2;
 
 /// After how much to parse others get their turn: milliseconds, where a lease lasts 100 ms or more.
 const UNBROKEN_BYTES: usize = 64 * 1024;

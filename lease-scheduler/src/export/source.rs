@@ -61,7 +61,8 @@ impl BucketSource {
     }
 
     /// Appends what is closed to `buffer`, then removes exactly that. Where a key is in several of
-    /// the buckets, the latest value counts of which an event can be made.
+    /// the buckets, the latest value counts of which an event can be made. Within one bucket it is the
+    /// last that was put, good or bad: a good one before it is gone by then.
     ///
     /// A crash in between leaves a bucket, or a part of one, that is poured again: the same events,
     /// with the same ids, and no more of them than are moved at once.
@@ -171,7 +172,8 @@ impl BucketSource {
                     continue;
                 }
                 let judgement = self.pipeline.judge(&entry);
-                // What is bad is no event, and replaces none.
+                // What is bad is no event, and replaces none of an earlier bucket. That it has replaced
+                // those of its own was decided when it was put.
                 if matches!(judgement, Judgement::Event(_)) {
                     replaced.insert(entry.key.clone());
                 }

@@ -34,7 +34,7 @@ pub use redis::RedisBuckets;
 #[async_trait]
 pub trait BucketStore: fmt::Debug + Send + Sync + 'static {
     /// Puts `changes` into the bucket of this moment; a key that is in it already gets the new
-    /// value. `None` stands for a value that could not be read any more: it is reported when the
+    /// value, also where no event can be made of that. `None` stands for a value that could not be read any more: it is reported when the
     /// bucket is.
     ///
     /// Where there are as many buckets as there may be, the intake is stopped, until all were

@@ -90,6 +90,8 @@ pub enum BadEvent {
 pub(crate) enum Judgement {
     Event(Event),
     Filtered,
+    /// A later event of its key goes in its place.
+    Replaced,
     Bad(BadEvent),
 }
 
@@ -164,6 +166,7 @@ impl Pipeline {
             match judgement {
                 Judgement::Event(event) => made.events.push(event),
                 Judgement::Filtered => made.filtered += 1,
+                Judgement::Replaced => (),
                 Judgement::Bad(why) => {
                     self.bad_events.report(&entry, &why);
                     made.bad += 1;

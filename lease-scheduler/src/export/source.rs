@@ -135,7 +135,7 @@ impl BucketSource {
         Ok(Fenced::Done(()))
     }
 
-    /// What is closed, oldest first, without what a later event of the same key replaces.
+    /// What is closed, oldest first, and what is to become of it.
     async fn read(&self) -> Result<Contents, ServiceError> {
         let (mut contents, mut unread, mut unanswered) = (Vec::new(), None, 0);
         for bucket in self.buckets.closed(self.most).await? {
@@ -159,7 +159,7 @@ impl BucketSource {
         let (mut judged, mut replaced) = (Vec::new(), BTreeSet::new());
         let mut unbroken = 0;
         for (bucket, entries) in contents.into_iter().rev() {
-            let mut kept = Vec::new();
+            let mut of_bucket = Vec::new();
             for entry in entries {
                 unbroken +=
                     ENTRY_BYTES + entry.key.len() + entry.value.as_ref().map_or(0, String::len);
@@ -168,18 +168,19 @@ impl BucketSource {
                     // Whoever keeps the lease alive may have no other thread than this one.
                     yield_now().await;
                 }
-                if replaced.contains(&entry.key) {
-                    continue;
-                }
-                let judgement = self.pipeline.judge(&entry);
+                let judgement = if replaced.contains(&entry.key) {
+                    Judgement::Replaced
+                } else {
+                    self.pipeline.judge(&entry)
+                };
                 // What is bad is no event, and replaces none of an earlier bucket. That it has replaced
                 // those of its own was decided when it was put.
                 if matches!(judgement, Judgement::Event(_)) {
                     replaced.insert(entry.key.clone());
                 }
-                kept.push((entry, judgement));
+                of_bucket.push((entry, judgement));
             }
-            judged.push((bucket, kept));
+            judged.push((bucket, of_bucket));
         }
         judged.reverse();
         Ok(Contents { judged, unread })
@@ -214,7 +215,7 @@ fn portion(rest: &mut Peekable<IntoIter<(Entry, Judgement)>>, most: usize) -> Ju
 fn moved_bytes((entry, judgement): &(Entry, Judgement)) -> usize {
     let appended = match judgement {
         Judgement::Event(event) => event.id().as_str().len() + event.line().len(),
-        Judgement::Filtered | Judgement::Bad(_) => 0,
+        Judgement::Filtered | Judgement::Replaced | Judgement::Bad(_) => 0,
     };
     appended + entry.key.len()
 }

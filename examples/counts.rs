@@ -33,7 +33,9 @@ struct ToldBadEvents {
 
 impl BadEvents for ToldBadEvents {
     fn report(&self, entry: &Entry, why: &BadEvent) {
-        (self.tell)(format!("leaves out {}, {:?}: {why}", entry.key, entry.value));
+        let beginning: Option<String> =
+            entry.value.as_ref().map(|value| value.chars().take(60).collect());
+        (self.tell)(format!("leaves out {}, {beginning:?}: {why}", entry.key));
     }
 }
 

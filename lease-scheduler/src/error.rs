@@ -44,6 +44,12 @@ impl ServiceError {
         Self { service, kind, source: source.into() }
     }
 
+    /// This one, about `what` in particular.
+    #[cfg(feature = "redis")]
+    pub(crate) fn about(self, what: &str) -> Self {
+        Self { source: format!("{what}: {}", self.source).into(), ..self }
+    }
+
     /// Why the service could not say.
     pub fn kind(&self) -> ServiceErrorKind {
         self.kind

@@ -26,9 +26,9 @@ everywhere_with_buckets! {
     a_bad_later_value_does_not_hide_a_good_earlier_one
 }
 
-const CLOSED: Duration = Duration::from_secs(70);
+pub(crate) const CLOSED: Duration = Duration::from_secs(70);
 
-fn pipeline() -> Pipeline {
+pub(crate) fn pipeline() -> Pipeline {
     Pipeline::new(|entry, value| {
         let value: i64 = value.parse().map_err(|_| format!("{value:?} is no number"))?;
         let body = [("key", Value::from(entry.key.as_str())), ("value", value.into())];
@@ -42,7 +42,7 @@ async fn exporter(world: &World, minutes: &Minutes) -> Exporter {
     world.enabled().await.with_source(source)
 }
 
-async fn put(minutes: &Minutes, changes: &[(&str, Option<&str>)]) -> u64 {
+pub(crate) async fn put(minutes: &Minutes, changes: &[(&str, Option<&str>)]) -> u64 {
     match minutes.buckets.put(changes).await.unwrap() {
         PutIn::Bucket(bucket) => bucket.seconds(),
         stopped @ PutIn::Stopped(_) => panic!("{stopped:?}"),
@@ -63,7 +63,7 @@ fn arrived(world: &World) -> BTreeMap<String, Map<String, Value>> {
     arrived
 }
 
-fn values(world: &World) -> Vec<(String, i64)> {
+pub(crate) fn values(world: &World) -> Vec<(String, i64)> {
     let value = |body: &Map<String, Value>| {
         (body["key"].as_str().unwrap().to_owned(), body["value"].as_i64().unwrap())
     };
@@ -79,6 +79,7 @@ async fn a_job_sends_what_is_closed_and_removes_exactly_that(world: World, mut m
     let exported = run(&exporter).await;
 
     assert_eq!((exported.collected, exported.sent, exported.bad), (1, 1, 0));
+    assert_eq!(exported.filtered, 1);
     assert_eq!(values(&world), [("a".to_owned(), 1)]);
     assert!(arrived(&world).contains_key(&format!("{first}/a")));
     assert_eq!(minutes.buckets.marker().await.unwrap().unwrap().seconds(), first);

@@ -1,17 +1,18 @@
 //! What somebody else wrote into Redis, where the exporter keeps its own: it is put out of the way,
 //! told, and keeps nothing back.
 
+use std::error::Error;
 use std::sync::Arc;
 use std::time::Duration;
 
 use lease_core::Locker;
 use lease_memory::MemoryStore;
 use lease_scheduler::export::{
-    BucketOptions, BucketSource, BucketStore, Capacity, EventBuffer, Exporter, Intake, Limits,
-    MemorySink, Parts, Pipeline, PutIn, RedisBuckets, RedisBuffer, Worked,
+    Bucket, BucketOptions, BucketSource, BucketStore, Capacity, EventBuffer, Exporter, Intake,
+    Limits, MemorySink, Operator, Parts, Pipeline, PutIn, RedisBuckets, RedisBuffer, Worked,
 };
 use lease_scheduler::queue::{JobQueue, RedisQueue};
-use lease_scheduler::{RedisLink, TableSwitch};
+use lease_scheduler::{RedisLink, ServiceErrorKind, TableSwitch};
 use lease_tests::redis::{RedisServer, available, until};
 use serde_json::Map;
 
@@ -73,6 +74,24 @@ async fn what_is_no_text_in_a_bucket_is_left_out_and_counted() {
     assert_eq!((exported.sent, exported.collected, exported.bad), (1, 1, 2));
     assert_eq!(sink.ids().len(), 1);
     assert_eq!(server.command(&format!("EXISTS {hash}")).trim(), "0");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_bucket_that_is_none_is_passed_over_told_with_its_key_and_listed() {
+    let Some(Exporting { server, buffer, exporter, .. }) = exporting().await else { return };
+    server.command("SET buckets:{orders}:in:100 x");
+    server.command("ZADD buckets:{orders}:index 100 100");
+    let _kept = buffer.append(&[event(1)]).await.unwrap();
+
+    let exported = run(&exporter).await;
+
+    assert_eq!(exported.sent, 1);
+    let error = exported.source_error.unwrap();
+    assert_eq!(error.kind(), ServiceErrorKind::Corrupt);
+    let said = error.source().unwrap().to_string();
+    assert!(said.starts_with("buckets:{orders}:in:100: "), "{said}");
+    let listed = Operator::new(&exporter).list().await.unwrap();
+    assert_eq!(listed, [(Bucket::starting_at(100), 0)]);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -20,6 +20,7 @@ mod full;
 mod jobs;
 mod locks;
 mod operating;
+mod pouring;
 mod queues;
 mod refusing;
 mod sending;

@@ -54,10 +54,15 @@ pub struct Exported {
     pub set_aside: u64,
     /// How many events came from buckets.
     pub collected: u64,
+    /// How many entries of buckets were left out by a filter of the [pipeline](crate::export::Pipeline).
+    pub filtered: u64,
     /// How many entries of buckets were no events.
     pub bad: u64,
     /// What the sink said last, where a request failed as a whole.
     pub sink_error: Option<ServiceError>,
+    /// Why not all closed buckets were collected, where something failed: what was not is where it
+    /// was, and tried again by the next job. What was pending was sent all the same.
+    pub source_error: Option<ServiceError>,
 }
 
 /// What became of a job that was not run.

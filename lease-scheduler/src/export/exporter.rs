@@ -18,7 +18,7 @@ use crate::export::exported::{Exported, Flushed, JobFinished, Scheduled};
 use crate::export::job::ExportJob;
 use crate::export::sending::Sending;
 use crate::export::sink::{Retries, Sink};
-use crate::export::source::BucketSource;
+use crate::export::source::{BucketSource, Poured};
 use crate::queue::JobQueue;
 use crate::switch::Switch;
 
@@ -123,7 +123,9 @@ impl Exporter {
         }
     }
 
-    /// Pours closed buckets into the buffer at the beginning of each job.
+    /// Pours closed buckets into the buffer at the beginning of each job. What fails there keeps back
+    /// nothing that is pending: the job goes on, and says it in
+    /// [`source_error`](Exported::source_error).
     #[must_use]
     pub fn with_source(mut self, source: BucketSource) -> Self {
         self.source = Some(Arc::new(source));
@@ -393,6 +395,7 @@ impl Exporter {
             buried = exported.buried,
             set_aside = exported.set_aside,
             collected = exported.collected,
+            filtered = exported.filtered,
             bad = exported.bad,
             runtime = ?self.clock.now().since(began),
             "exported"
@@ -405,18 +408,22 @@ impl Exporter {
         &self,
         token: FencingToken,
     ) -> Result<Exported, ExportError> {
-        let (mut collected, mut bad) = (0, 0);
+        let mut poured = Poured::default();
         if let Some(source) = &self.source {
-            let poured = source.pour(token, &*self.parts.buffer).await?;
-            let poured = ExportError::unless_overtaken(token, poured)?;
-            (collected, bad) = (poured.events, poured.bad);
+            let answer = source.pour(token, &*self.parts.buffer).await;
+            poured = ExportError::unless_overtaken(token, answer)?;
+            if let Some(error) = &poured.error {
+                let (key, cause): (_, &(dyn std::error::Error + 'static)) = (&self.key, error);
+                warn!(%key, %token, error = cause, "not all was collected; what is pending is sent");
+            }
         }
         let exported = if self.parts.buffer.pending().await? >= self.least().await? {
             Sending::new(self, token).send_pending(None).await?
         } else {
             Exported::default()
         };
-        Ok(Exported { collected, bad, ..exported })
+        let Poured { events: collected, filtered, bad, error: source_error } = poured;
+        Ok(Exported { collected, filtered, bad, source_error, ..exported })
     }
 
     /// From how many pending events on a job sends.
@@ -424,7 +431,8 @@ impl Exporter {
         let buffer = &self.parts.buffer;
         let mut is_open = buffer.state().await?.intake == Intake::Open;
         if let Some(source) = &self.source {
-            is_open &= source.buckets().intake().await? == Intake::Open;
+            // Buckets that cannot say keep nothing waiting for what they might have.
+            is_open &= matches!(source.buckets().intake().await, Ok(Intake::Open));
         }
         // Where nothing more comes in, there are never going to be enough.
         let least = if is_open { self.least_per_job.min(buffer.capacity().events()) } else { 1 };

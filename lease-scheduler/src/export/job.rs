@@ -11,6 +11,7 @@ use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
+use crate::error::sentence;
 use crate::export::error::ExportError;
 use crate::export::exported::Exported;
 use crate::export::exporter::Exporter;
@@ -56,7 +57,11 @@ impl fmt::Display for Worked {
         match self {
             Self::Idle => f.write_str("no job came"),
             Self::Done(id, exported) => {
-                write!(f, "job {id}: {} events have been sent", exported.sent)
+                write!(f, "job {id}: {} events have been sent", exported.sent)?;
+                match &exported.source_error {
+                    Some(error) => write!(f, ", but not all was collected ({})", sentence(error)),
+                    None => Ok(()),
+                }
             }
             Self::Returned(id, holder) => {
                 write!(f, "job {id} is back in the queue: {} exports", holder.lessee)

@@ -10,7 +10,7 @@ use siphasher::sip128::{Hasher128, SipHasher24};
 use tracing::warn;
 
 use crate::export::bucket::{Bucket, Entry};
-use crate::export::event::{Event, EventId};
+use crate::export::event::{Event, EventId, beginning};
 
 /// Makes events of what buckets collected.
 ///
@@ -76,7 +76,8 @@ pub trait BadEvents: fmt::Debug + Send + Sync + 'static {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum BadEvent {
-    /// It could not be parsed: the parser's sentence.
+    /// It could not be parsed: the parser's sentence, or the first 300 characters of it, since it may
+    /// quote all of a long value.
     Unparsable(String),
     /// It has no value: whoever put it could not read it any more.
     NoValue,
@@ -89,18 +90,20 @@ pub enum BadEvent {
 pub(crate) enum Judgement {
     Event(Event),
     Filtered,
+    /// A later event of its key goes in its place.
+    Replaced,
     Bad(BadEvent),
 }
 
-/// Reports bad events as warnings, with the offending text.
+/// Reports bad events as warnings, with the beginning of the offending text.
 #[derive(Debug, Clone, Copy, Default)]
 #[non_exhaustive]
 pub struct WarnOfBadEvents;
 
 impl BadEvents for WarnOfBadEvents {
     fn report(&self, entry: &Entry, why: &BadEvent) {
-        let value = entry.value.as_deref().unwrap_or_default();
-        warn!(bucket = %entry.bucket, key = entry.key, value, %why, "bad event left out");
+        let value = beginning(entry.value.as_deref().unwrap_or_default());
+        warn!(bucket = %entry.bucket, key = entry.key, %value, %why, "bad event left out");
     }
 }
 
@@ -163,6 +166,7 @@ impl Pipeline {
             match judgement {
                 Judgement::Event(event) => made.events.push(event),
                 Judgement::Filtered => made.filtered += 1,
+                Judgement::Replaced => (),
                 Judgement::Bad(why) => {
                     self.bad_events.report(&entry, &why);
                     made.bad += 1;
@@ -184,7 +188,13 @@ impl Pipeline {
 
     fn event(&self, entry: &Entry) -> Result<Event, BadEvent> {
         let value = entry.value.as_deref().ok_or(BadEvent::NoValue)?;
-        let mut body = (self.parser)(entry, value).map_err(BadEvent::Unparsable)?;
+        let mut body = (self.parser)(entry, value).map_err(|mut why| {
+            if let Some((end, _)) = why.char_indices().nth(LONGEST_SENTENCE) {
+                why.truncate(end);
+                why.push_str(" and more");
+            }
+            BadEvent::Unparsable(why)
+        })?;
         let id = idempotency_key(entry.bucket, &entry.key).map_err(BadEvent::Refused)?;
         body.insert("time_gen".to_owned(), entry.bucket.time_gen().into());
         body.insert("event_id".to_owned(), id.as_str().into());
@@ -211,6 +221,9 @@ fn idempotency_key(bucket: Bucket, key: &str) -> Result<EventId, InvalidInput> {
     let readable: String = readable.collect();
     EventId::new(format!("{bucket}/{readable}~{:032x}", hasher.finish128().as_u128()))
 }
+
+/// In characters.
+const LONGEST_SENTENCE: usize = 300;
 
 #[cfg(test)]
 mod tests {
@@ -255,6 +268,24 @@ mod tests {
         let expected =
             [("b", "it cannot be parsed: \"many\" is no number"), ("gone", "it has no value")];
         assert_eq!(*heard, expected.map(|(key, why)| (key.to_owned(), why.to_owned())));
+    }
+
+    #[test]
+    fn a_long_value_is_told_by_its_beginning_however_often_it_is_quoted() {
+        let written = Arc::new(Mutex::new(Vec::new()));
+        let subscriber = tracing_subscriber::fmt().with_writer(Arc::clone(&written)).finish();
+        let long = "ß".repeat(3_000_000);
+
+        let made = tracing::subscriber::with_default(subscriber, || {
+            numbers().run(vec![entry("a", Some(&long)), entry("b", Some("many"))])
+        });
+
+        assert_eq!(made.bad, 2);
+        let told = String::from_utf8(written.lock().unwrap().clone()).unwrap();
+        assert!(told.contains(&format!("{:?} and more", "ß".repeat(60))));
+        assert!(told.contains(&format!("it cannot be parsed: \"{} and more", "ß".repeat(299))));
+        assert!(told.contains("\"many\" is no number"));
+        assert!(told.len() < 2_000, "{} bytes", told.len());
     }
 
     #[test]

@@ -119,8 +119,11 @@ impl BucketStore for MemoryBuckets {
             return Ok(Fenced::Stale { largest });
         }
         let Some(entries) = kept.buckets.get_mut(&bucket) else { return Ok(Fenced::Done(0)) };
-        let there = keys.iter().filter(|key| entries.remove(**key).is_some());
-        Ok(Fenced::Done(there.count() as u64))
+        let there = keys.iter().filter(|key| entries.remove(**key).is_some()).count();
+        if entries.is_empty() {
+            kept.buckets.remove(&bucket);
+        }
+        Ok(Fenced::Done(there as u64))
     }
 
     async fn list(

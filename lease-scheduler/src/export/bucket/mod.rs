@@ -34,7 +34,7 @@ pub use redis::RedisBuckets;
 #[async_trait]
 pub trait BucketStore: fmt::Debug + Send + Sync + 'static {
     /// Puts `changes` into the bucket of this moment; a key that is in it already gets the new
-    /// value. `None` stands for a value that could not be read any more: it is reported when the
+    /// value, also where no event can be made of that. `None` stands for a value that could not be read any more: it is reported when the
     /// bucket is.
     ///
     /// Where there are as many buckets as there may be, the intake is stopped, until all were
@@ -72,8 +72,9 @@ pub trait BucketStore: fmt::Debug + Send + Sync + 'static {
         buckets: &[Bucket],
     ) -> Result<Fenced<u64>, ServiceError>;
 
-    /// Removes exactly `keys` of a closed bucket, and leaves the bucket and the marker where they are:
-    /// for one that is too large to be moved at once. Says how many were there.
+    /// Removes exactly `keys` of a closed bucket, and the bucket itself where it has no others; leaves
+    /// the marker where it is: for one that is too large to be moved at once, or comes after one that
+    /// could not be read. Says how many were there.
     ///
     /// # Errors
     ///

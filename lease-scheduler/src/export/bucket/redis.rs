@@ -94,8 +94,9 @@ impl BucketStore for RedisBuckets {
 
     async fn read(&self, bucket: Bucket) -> Result<Vec<Entry>, ServiceError> {
         let mut command = redis::cmd("HGETALL");
-        command.arg(self.in_bucket(bucket));
-        let found: Vec<(Vec<u8>, Vec<u8>)> = self.link.command(SERVICE, &command).await?;
+        let hash = self.in_bucket(bucket);
+        let found = self.link.command(SERVICE, command.arg(&hash)).await;
+        let found: Vec<(Vec<u8>, Vec<u8>)> = found.map_err(|error| error.about(&hash))?;
         let mut entries: Vec<_> =
             found.into_iter().map(|(key, value)| entry(bucket, key, value)).collect();
         entries.sort_unstable_by(|one, other| one.key.cmp(&other.key));

@@ -1,7 +1,8 @@
--- The buckets within a range, and how many keys each has.
+-- The buckets within a range, and how many keys each has: none, where it cannot be read.
 -- KEYS: index, state, what buckets' names begin with. ARGV: first, last.
 local found = redis.call('ZRANGEBYSCORE', KEYS[1], ARGV[1], ARGV[2])
 for place = 1, #found do
-    found[place] = { tonumber(found[place]), redis.call('HLEN', KEYS[3] .. found[place]) }
+    local count = redis.pcall('HLEN', KEYS[3] .. found[place])
+    found[place] = { tonumber(found[place]), type(count) == 'number' and count or 0 }
 end
 return found

@@ -1,0 +1,312 @@
+//! Collecting where a bucket is large, or something fails half way.
+
+use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use lease_core::FencingToken;
+use lease_scheduler::export::{
+    Bucket, BucketSource, BucketStore, Entry, Exporter, Fenced, Intake, Pipeline, PutIn,
+};
+use lease_scheduler::{ServiceError, ServiceErrorKind};
+use serde_json::Map;
+use tokio::task::yield_now;
+
+use crate::collecting::{CLOSED, put};
+use crate::world::{MINUTE, Minutes, World, everywhere_with_buckets, minutes, run};
+
+everywhere_with_buckets! {
+    a_bucket_of_large_values_is_moved_a_few_at_a_time_and_nothing_twice
+    a_bucket_that_cannot_be_read_keeps_back_neither_the_others_nor_what_is_pending
+    buckets_that_are_away_keep_back_nothing_that_is_pending
+    buckets_that_go_away_half_way_are_not_asked_one_after_the_other
+}
+
+/// Buckets whose calls are looked at, and of which some fail.
+#[derive(Debug)]
+struct Watched {
+    inner: Arc<dyn BucketStore>,
+    seen: Mutex<Seen>,
+}
+
+#[derive(Debug, Default)]
+struct Seen {
+    /// How many keys each removal had, but for those of whole buckets.
+    removed: Vec<usize>,
+    /// How many removals are applied before one is not.
+    removals_left: Option<usize>,
+    /// Which were asked for.
+    read: Vec<Bucket>,
+    /// Which cannot be read.
+    unreadable: BTreeMap<Bucket, ServiceErrorKind>,
+    /// Whether none answers at all.
+    are_away: bool,
+}
+
+impl Watched {
+    fn new(inner: &Arc<dyn BucketStore>) -> Arc<Self> {
+        Arc::new(Self { inner: Arc::clone(inner), seen: Mutex::default() })
+    }
+
+    fn removal(&self, keys: usize) -> Result<(), ServiceError> {
+        let mut seen = self.seen.lock().unwrap();
+        if let Some(left) = &mut seen.removals_left {
+            *left = left.checked_sub(1).ok_or_else(|| failure(ServiceErrorKind::Unavailable))?;
+        }
+        seen.removed.push(keys);
+        Ok(())
+    }
+
+    fn answers(&self) -> Result<(), ServiceError> {
+        if self.seen.lock().unwrap().are_away {
+            return Err(failure(ServiceErrorKind::Unavailable));
+        }
+        Ok(())
+    }
+}
+
+fn failure(kind: ServiceErrorKind) -> ServiceError {
+    ServiceError::new("bucket store", kind, "as was wished")
+}
+
+#[async_trait]
+impl BucketStore for Watched {
+    async fn put(&self, changes: &[(&str, Option<&str>)]) -> Result<PutIn, ServiceError> {
+        self.inner.put(changes).await
+    }
+
+    async fn closed(&self, most: usize) -> Result<Vec<Bucket>, ServiceError> {
+        self.answers()?;
+        self.inner.closed(most).await
+    }
+
+    async fn read(&self, bucket: Bucket) -> Result<Vec<Entry>, ServiceError> {
+        let unreadable = {
+            let mut seen = self.seen.lock().unwrap();
+            seen.read.push(bucket);
+            seen.unreadable.get(&bucket).copied()
+        };
+        match unreadable {
+            Some(kind) => Err(failure(kind)),
+            None => self.inner.read(bucket).await,
+        }
+    }
+
+    async fn remove(
+        &self,
+        token: FencingToken,
+        buckets: &[Bucket],
+    ) -> Result<Fenced<u64>, ServiceError> {
+        self.inner.remove(token, buckets).await
+    }
+
+    async fn remove_keys(
+        &self,
+        token: FencingToken,
+        bucket: Bucket,
+        keys: &[&str],
+    ) -> Result<Fenced<u64>, ServiceError> {
+        self.removal(keys.len())?;
+        self.inner.remove_keys(token, bucket, keys).await
+    }
+
+    async fn list(
+        &self,
+        range: RangeInclusive<Bucket>,
+    ) -> Result<Vec<(Bucket, u64)>, ServiceError> {
+        self.inner.list(range).await
+    }
+
+    async fn marker(&self) -> Result<Option<Bucket>, ServiceError> {
+        self.inner.marker().await
+    }
+
+    async fn intake(&self) -> Result<Intake, ServiceError> {
+        self.answers()?;
+        self.inner.intake().await
+    }
+
+    async fn set_intake(&self, intake: Intake) -> Result<Intake, ServiceError> {
+        self.inner.set_intake(intake).await
+    }
+
+    async fn clear(&self) -> Result<Option<u64>, ServiceError> {
+        self.inner.clear().await
+    }
+}
+
+/// Whatever the value is, as it is.
+fn verbatim() -> Pipeline {
+    Pipeline::new(|_, value| Ok([("value".to_owned(), value.into())].into_iter().collect()))
+}
+
+async fn exporter(world: &World, buckets: &Arc<Watched>, pipeline: Pipeline) -> Exporter {
+    let source = BucketSource::new(Arc::clone(buckets) as Arc<dyn BucketStore>, pipeline);
+    world.enabled().await.with_source(source)
+}
+
+/// How often each event arrived.
+fn arrivals(world: &World) -> BTreeMap<String, usize> {
+    let mut arrivals = BTreeMap::new();
+    for id in world.sink.ids() {
+        *arrivals.entry(id.to_string()).or_default() += 1;
+    }
+    arrivals
+}
+
+async fn a_bucket_of_large_values_is_moved_a_few_at_a_time_and_nothing_twice(
+    world: World,
+    mut minutes: Minutes,
+) {
+    let buckets = Watched::new(&minutes.buckets);
+    let exporter = exporter(&world, &buckets, verbatim()).await;
+    // Four and a bit of what is moved at once; the largest is more than that alone.
+    let large = "x".repeat(900_000);
+    for number in 0..20 {
+        put(&minutes, &[(&format!("key-{number:02}"), Some(&large))]).await;
+    }
+    put(&minutes, &[("key-11-larger", Some(&"x".repeat(5_000_000)))]).await;
+    minutes.pass(CLOSED).await;
+    buckets.seen.lock().unwrap().removals_left = Some(2);
+
+    let failed = run(&exporter).await;
+    buckets.seen.lock().unwrap().removals_left = None;
+    let exported = run(&exporter).await;
+
+    assert!(failed.source_error.is_some());
+    assert_eq!(buckets.seen.lock().unwrap().removed, [4, 4, 4, 1, 4]);
+    assert_eq!((exported.collected, exported.too_large), (13, 1));
+    let twice: Vec<_> = arrivals(&world).into_iter().filter(|(_, times)| *times > 1).collect();
+    assert_eq!(twice.len(), 4, "what was on its way: {twice:?}");
+    assert_eq!(arrivals(&world).len(), 20);
+}
+
+/// A bucket for each of `keys`, with one key that all have, all closed.
+async fn fill(minutes: &mut Minutes, keys: &[&str]) -> Vec<Bucket> {
+    let mut filled = Vec::new();
+    for key in keys {
+        filled
+            .push(Bucket::starting_at(put(minutes, &[(key, Some("1")), ("all", Some("1"))]).await));
+        minutes.pass(MINUTE).await;
+    }
+    minutes.pass(CLOSED).await;
+    filled
+}
+
+async fn all(minutes: &Minutes) -> Vec<Bucket> {
+    let listed = minutes.buckets.list(Bucket::MIN..=Bucket::MAX).await.unwrap();
+    listed.into_iter().map(|(bucket, _)| bucket).collect()
+}
+
+async fn a_bucket_that_cannot_be_read_keeps_back_neither_the_others_nor_what_is_pending(
+    world: World,
+    mut minutes: Minutes,
+) {
+    let buckets = Watched::new(&minutes.buckets);
+    let exporter = exporter(&world, &buckets, verbatim()).await;
+    world.append(2).await;
+    let filled = fill(&mut minutes, &["a", "b", "c", "d"]).await;
+    let unreadable = BTreeMap::from([(filled[1], ServiceErrorKind::Corrupt)]);
+    buckets.seen.lock().unwrap().unreadable = unreadable;
+
+    let exported = run(&exporter).await;
+
+    assert_eq!((exported.collected, exported.sent), (4, 6));
+    assert_eq!(exported.source_error.unwrap().kind(), ServiceErrorKind::Corrupt);
+    // Behind the marker it would never be read, also once it can be.
+    assert_eq!(minutes.buckets.marker().await.unwrap(), Some(filled[0]));
+    assert_eq!(all(&minutes).await, [filled[1]]);
+
+    buckets.seen.lock().unwrap().unreadable.clear();
+    let mended = run(&exporter).await;
+    assert_eq!((mended.collected, mended.sent), (2, 2));
+    assert!(mended.source_error.is_none());
+    assert_eq!(all(&minutes).await, []);
+    assert!(arrivals(&world).into_values().all(|times| times == 1));
+}
+
+async fn buckets_that_are_away_keep_back_nothing_that_is_pending(world: World, minutes: Minutes) {
+    let buckets = Watched::new(&minutes.buckets);
+    let exporter = exporter(&world, &buckets, verbatim()).await.with_least_per_job(9);
+    world.append(2).await;
+    buckets.seen.lock().unwrap().are_away = true;
+
+    let _scheduled = exporter.schedule_job().await.unwrap();
+    let worked = exporter.run_next_job(Duration::ZERO).await.unwrap();
+
+    assert_eq!(world.arrived(), [1, 2]);
+    let said = worked.to_string();
+    let expected = "2 events have been sent, but not all was collected (bucket store did not answer: \
+                    as was wished)";
+    assert!(said.ends_with(expected), "{said}");
+}
+
+async fn buckets_that_go_away_half_way_are_not_asked_one_after_the_other(
+    world: World,
+    mut minutes: Minutes,
+) {
+    let buckets = Watched::new(&minutes.buckets);
+    let exporter = exporter(&world, &buckets, verbatim()).await;
+    let filled = fill(&mut minutes, &["a", "b", "c", "d", "e"]).await;
+    let away = filled[1..].iter().map(|bucket| (*bucket, ServiceErrorKind::Unavailable));
+    buckets.seen.lock().unwrap().unreadable = away.collect();
+
+    let exported = run(&exporter).await;
+
+    assert_eq!(buckets.seen.lock().unwrap().read, filled[..3]);
+    assert_eq!((exported.collected, exported.sent), (2, 2));
+    assert_eq!(exported.source_error.unwrap().kind(), ServiceErrorKind::Unavailable);
+    assert_eq!(all(&minutes).await, filled[1..]);
+}
+
+/// The most entries, of `count` in each of three buckets, that are parsed between two turns of a task
+/// on the same thread.
+async fn parsed_in_a_row(count: usize, value: &str) -> usize {
+    let (world, mut minutes) = (World::in_memory(), Minutes::in_memory(minutes()).await);
+    let turns = Arc::new(AtomicUsize::new(0));
+    let taken = Arc::clone(&turns);
+    let other = tokio::spawn(async move {
+        loop {
+            taken.fetch_add(1, Ordering::Relaxed);
+            yield_now().await;
+        }
+    });
+    let parsed = Arc::new(Mutex::new(BTreeMap::<usize, usize>::new()));
+    let counted = Arc::clone(&parsed);
+    let pipeline = Pipeline::new(move |_, _| {
+        *counted.lock().unwrap().entry(turns.load(Ordering::Relaxed)).or_default() += 1;
+        Ok(Map::new())
+    });
+    let exporter = exporter(&world, &Watched::new(&minutes.buckets), pipeline).await;
+    let keys: Vec<_> = (0..count).map(|number| format!("key-{number}")).collect();
+    for round in 0..3 {
+        let keys: Vec<_> = keys.iter().map(|key| format!("{key}-{round}")).collect();
+        let changes: Vec<_> = keys.iter().map(|key| (key.as_str(), Some(value))).collect();
+        let _put = minutes.buckets.put(&changes).await.unwrap();
+        minutes.pass(MINUTE).await;
+    }
+    minutes.pass(CLOSED).await;
+
+    let exported = run(&exporter).await;
+
+    other.abort();
+    assert_eq!(exported.collected, 3 * count as u64);
+    parsed.lock().unwrap().values().copied().max().unwrap()
+}
+
+#[tokio::test(start_paused = true)]
+async fn others_on_the_same_thread_have_their_turn_while_many_entries_are_parsed() {
+    let in_a_row = parsed_in_a_row(5_000, "1").await;
+
+    assert!(in_a_row <= 256, "{in_a_row}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn others_on_the_same_thread_have_their_turn_while_long_values_are_parsed() {
+    let in_a_row = parsed_in_a_row(20, &"x".repeat(60_000)).await;
+
+    assert!(in_a_row <= 2, "{in_a_row}");
+}

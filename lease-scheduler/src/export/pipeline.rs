@@ -227,9 +227,24 @@ const LONGEST_SENTENCE: usize = 300;
 
 #[cfg(test)]
 mod tests {
+    use std::io;
     use std::sync::Mutex;
 
     use super::*;
+
+    /// What was logged.
+    #[derive(Clone, Default)]
+    struct Log(Arc<Mutex<Vec<u8>>>);
+
+    impl io::Write for Log {
+        fn write(&mut self, text: &[u8]) -> io::Result<usize> {
+            self.0.lock().unwrap().write(text)
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
 
     #[derive(Debug, Default)]
     struct Heard(Mutex<Vec<(String, String)>>);
@@ -272,8 +287,9 @@ mod tests {
 
     #[test]
     fn a_long_value_is_told_by_its_beginning_however_often_it_is_quoted() {
-        let written = Arc::new(Mutex::new(Vec::new()));
-        let subscriber = tracing_subscriber::fmt().with_writer(Arc::clone(&written)).finish();
+        let log = Log::default();
+        let writer = log.clone();
+        let subscriber = tracing_subscriber::fmt().with_writer(move || writer.clone()).finish();
         let long = "ß".repeat(3_000_000);
 
         let made = tracing::subscriber::with_default(subscriber, || {
@@ -281,7 +297,7 @@ mod tests {
         });
 
         assert_eq!(made.bad, 2);
-        let told = String::from_utf8(written.lock().unwrap().clone()).unwrap();
+        let told = String::from_utf8(log.0.lock().unwrap().clone()).unwrap();
         assert!(told.contains(&format!("{:?} and more", "ß".repeat(60))));
         assert!(told.contains(&format!("it cannot be parsed: \"{} and more", "ß".repeat(299))));
         assert!(told.contains("\"many\" is no number"));

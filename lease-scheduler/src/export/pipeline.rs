@@ -227,6 +227,7 @@ const LONGEST_SENTENCE: usize = 300;
 
 #[cfg(test)]
 mod tests {
+    use std::io::{self, Write};
     use std::sync::Mutex;
 
     use super::*;
@@ -237,6 +238,20 @@ mod tests {
     impl BadEvents for Heard {
         fn report(&self, entry: &Entry, why: &BadEvent) {
             self.0.lock().unwrap().push((entry.key.clone(), why.to_string()));
+        }
+    }
+
+    /// What is logged.
+    #[derive(Clone, Default)]
+    struct Told(Arc<Mutex<Vec<u8>>>);
+
+    impl Write for Told {
+        fn write(&mut self, text: &[u8]) -> io::Result<usize> {
+            self.0.lock().unwrap().write(text)
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
         }
     }
 
@@ -272,8 +287,9 @@ mod tests {
 
     #[test]
     fn a_long_value_is_told_by_its_beginning_however_often_it_is_quoted() {
-        let written = Arc::new(Mutex::new(Vec::new()));
-        let subscriber = tracing_subscriber::fmt().with_writer(Arc::clone(&written)).finish();
+        let told = Told::default();
+        let writer = told.clone();
+        let subscriber = tracing_subscriber::fmt().with_writer(move || writer.clone()).finish();
         let long = "ß".repeat(3_000_000);
 
         let made = tracing::subscriber::with_default(subscriber, || {
@@ -281,7 +297,7 @@ mod tests {
         });
 
         assert_eq!(made.bad, 2);
-        let told = String::from_utf8(written.lock().unwrap().clone()).unwrap();
+        let told = String::from_utf8(told.0.lock().unwrap().clone()).unwrap();
         assert!(told.contains(&format!("{:?} and more", "ß".repeat(60))));
         assert!(told.contains(&format!("it cannot be parsed: \"{} and more", "ß".repeat(299))));
         assert!(told.contains("\"many\" is no number"));

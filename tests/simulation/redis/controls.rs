@@ -46,7 +46,7 @@ fn tokens_that_are_not_written_back_are_found() {
     let edition = edition(
         "raise",
         "redis.call('HSET', KEYS[1], 'token', ARGV[2])\n\
-         raise_counter(KEYS[2], tonumber(ARGV[2]), ARGV[3])\n",
+         raise_counter(KEYS[2], tonumber(ARGV[2]))\n",
         "",
     );
     on_a_quorum("no write-back", &edition, 1000);

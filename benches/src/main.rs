@@ -64,9 +64,10 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
             println!("{}", table.markdown());
             report.add(table);
         }
-    }
-    if let Some(path) = arguments.write {
-        report.write(&path)?;
+        // Each time, so that what was measured is there, whatever becomes of the rest.
+        if let Some(path) = &arguments.write {
+            report.write(path)?;
+        }
     }
     Ok(())
 }

@@ -268,6 +268,17 @@ impl RedisServer {
         self.ask(words).expect("an answer of the server")
     }
 
+    /// How long the lease on `key` has still to run, under the prefix that stores have of themselves;
+    /// `None` where nobody has it.
+    pub fn lease_left(&self, key: &str) -> Option<Duration> {
+        let script = "local time = redis.call('TIME') \
+            local ends = tonumber(redis.call('HGET', KEYS[1], 'ends')) or 0 \
+            return math.max(ends - time[1] * 1000000 - time[2], 0)";
+        let left = self.command(&format!("EVAL \"{script}\" 1 lease:{{{key}}}"));
+        let left = left.parse().ok().filter(|left| *left > 0);
+        left.map(Duration::from_micros)
+    }
+
     fn answers(&self) -> bool {
         let answer = self.ask("PING").unwrap_or_default();
         answer.starts_with("PONG") || answer.starts_with("NOAUTH") || answer.starts_with("NOPERM")

@@ -276,7 +276,7 @@ impl Bare {
     async fn obtain(&mut self, key: &str) -> (String, u64) {
         let nonce = Nonce::random().to_string();
         let mut call = self.obtain.key(key);
-        call.key(format!("{key}:counter")).key(format!("{key}:attributes"));
+        call.key(format!("{key}:attributes"));
         call.arg(&nonce).arg("a").arg(30_000).arg(604_800_000).arg(0);
         let answer: (String, u64, redis::Value) =
             call.invoke_async(&mut self.connection).await.unwrap();
@@ -287,7 +287,6 @@ impl Bare {
     async fn obtain_and_release(&mut self, key: &str) {
         let (nonce, token) = self.obtain(key).await;
         let mut call = self.release.key(key);
-        call.key(format!("{key}:counter"));
         call.arg(nonce).arg(token).arg("").arg(604_800_000).arg(0);
         call.arg("PUBLISH").arg(format!("{key}:freed"));
         let freed: i64 = call.invoke_async(&mut self.connection).await.unwrap();
@@ -298,8 +297,8 @@ impl Bare {
         let mut pipeline = redis::pipe();
         for (grant, _) in beats {
             let key = format!("lease:{{{}}}", grant.key);
-            let command = pipeline.cmd("EVALSHA").arg(self.heartbeat.get_hash()).arg(2);
-            command.arg(&key).arg(format!("{key}:counter")).arg(604_800_000);
+            let command = pipeline.cmd("EVALSHA").arg(self.heartbeat.get_hash()).arg(1);
+            command.arg(&key).arg(604_800_000);
             command.arg(grant.nonce.to_string()).arg(number).arg(30_000).arg(grant.token.get());
         }
         let mut connection = self.connection.clone();

@@ -13,14 +13,9 @@ impl KeySpace {
         Self { prefix: prefix.into() }
     }
 
-    /// Who holds it: expires with the lease.
-    pub(crate) fn holder(&self, key: &LeaseKey) -> String {
+    /// Who holds it, its token, and what was released last: kept for days after the last use.
+    pub(crate) fn lease(&self, key: &LeaseKey) -> String {
         self.name(key, "")
-    }
-
-    /// Its token, and what was released last: kept for days after the last use.
-    pub(crate) fn counter(&self, key: &LeaseKey) -> String {
-        self.name(key, ":counter")
     }
 
     /// What else is on it: never expires.
@@ -39,7 +34,7 @@ impl KeySpace {
     }
 
     /// What is between the braces decides the slot. A brace of the key's own would end that too
-    /// early: `}a` and its counter would be in two slots.
+    /// early: `}a` and its attributes would be in two slots.
     fn name(&self, key: &LeaseKey, part: &str) -> String {
         let key = key.as_str();
         if key.contains(['{', '}', '%']) {
@@ -60,8 +55,8 @@ mod tests {
         for (key, tag) in [("a/b", "a/b"), ("}a", "%7Da"), ("{k}", "%7Bk%7D"), ("50%", "50%25")] {
             let key = LeaseKey::new(key).unwrap();
 
-            assert_eq!(names.holder(&key), format!("lease:{{{tag}}}"));
-            assert_eq!(names.counter(&key), format!("lease:{{{tag}}}:counter"));
+            assert_eq!(names.lease(&key), format!("lease:{{{tag}}}"));
+            assert_eq!(names.attributes(&key), format!("lease:{{{tag}}}:attributes"));
         }
     }
 }

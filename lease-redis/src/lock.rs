@@ -88,11 +88,7 @@ pub(crate) enum Standing {
 impl Node {
     pub(crate) fn obtain_call(&self, claim: &Claim, round: Round) -> Call {
         script::OBTAIN
-            .on([
-                self.keys.holder(&claim.key),
-                self.keys.counter(&claim.key),
-                self.keys.attributes(&claim.key),
-            ])
+            .on([self.keys.lease(&claim.key), self.keys.attributes(&claim.key)])
             .arg(claim.nonce.to_string())
             .arg(claim.lessee.as_str())
             .number(millis(claim.ttl))
@@ -103,11 +99,7 @@ impl Node {
 
     pub(crate) fn adopt_call(&self, grant: &Grant, claim: &Claim, round: Round) -> Call {
         script::ADOPT
-            .on([
-                self.keys.holder(&grant.key),
-                self.keys.counter(&grant.key),
-                self.keys.attributes(&grant.key),
-            ])
+            .on([self.keys.lease(&grant.key), self.keys.attributes(&grant.key)])
             .arg(grant.nonce.to_string())
             .arg(claim.nonce.to_string())
             .arg(claim.lessee.as_str())
@@ -125,7 +117,7 @@ impl Node {
     ) -> Call {
         let key = &grant.key;
         script::RELEASE
-            .on([self.keys.holder(key), self.keys.counter(key)])
+            .on([self.keys.lease(key)])
             .arg(grant.nonce.to_string())
             .number(grant.token.get())
             .arg(reserved.map_or_else(String::new, |length| millis(length).to_string()))
@@ -141,8 +133,7 @@ impl Node {
         let mut call = script::HEARTBEAT.on([]).number(millis(self.retention));
         for (grant, beat) in beats {
             call = call
-                .key(self.keys.holder(&grant.key))
-                .key(self.keys.counter(&grant.key))
+                .key(self.keys.lease(&grant.key))
                 .arg(grant.nonce.to_string())
                 .number(beat.get())
                 .number(millis(grant.ttl))
@@ -161,7 +152,7 @@ impl Node {
 
     pub(crate) async fn raise(&self, claim: &Claim, token: FencingToken) -> Result<bool, Fault> {
         let call = script::RAISE
-            .on([self.keys.holder(&claim.key), self.keys.counter(&claim.key)])
+            .on([self.keys.lease(&claim.key)])
             .arg(claim.nonce.to_string())
             .number(token.get())
             .number(millis(self.retention));
@@ -176,7 +167,7 @@ impl Node {
         least_uptime: Duration,
     ) -> Result<bool, Fault> {
         let call = script::PUT_BACK
-            .on([self.keys.holder(&grant.key), self.keys.counter(&grant.key)])
+            .on([self.keys.lease(&grant.key)])
             .arg(grant.nonce.to_string())
             .arg(grant.lessee.as_str())
             .number(grant.token.get())
@@ -190,7 +181,7 @@ impl Node {
     /// Takes back a vote that was given in `round` or before.
     pub(crate) async fn withdraw(&self, claim: &Claim, round: u64) -> Result<bool, Fault> {
         let call = script::WITHDRAW
-            .on([self.keys.holder(&claim.key), self.keys.counter(&claim.key)])
+            .on([self.keys.lease(&claim.key)])
             .arg(claim.nonce.to_string())
             .number(round)
             .arg(self.publish())
@@ -199,7 +190,7 @@ impl Node {
     }
 
     pub(crate) async fn holder(&self, key: &LeaseKey) -> Result<Option<Rival>, Fault> {
-        let answer = self.call(&script::HOLDER.on([self.keys.holder(key)])).await?;
+        let answer = self.call(&script::HOLDER.on([self.keys.lease(key)])).await?;
         match self.read_vote("holder", &answer)? {
             Vote::Held(rival) => Ok(Some(rival)),
             _ => Ok(None),

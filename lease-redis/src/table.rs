@@ -51,7 +51,7 @@ impl LeaseTable for RedisStore {
 
     async fn create(&self, key: &LeaseKey, attributes: &Attributes) -> Result<bool, StoreError> {
         let keys = &self.node.keys;
-        let mut call = script::CREATE.on([keys.holder(key), keys.attributes(key)]);
+        let mut call = script::CREATE.on([keys.lease(key), keys.attributes(key)]);
         for (name, value) in attributes {
             call = call.arg(name.as_str()).arg(written(name, value)?);
         }
@@ -88,7 +88,7 @@ impl LeaseTable for RedisStore {
     ) -> Result<Written, StoreError> {
         let keys = &self.node.keys;
         let call = script::TRANSFER
-            .on([keys.holder(&grant.key), keys.counter(&grant.key)])
+            .on([keys.lease(&grant.key)])
             .arg(grant.nonce.to_string())
             .number(grant.token.get())
             .arg(to.as_str())
@@ -102,10 +102,9 @@ impl LeaseTable for RedisStore {
     async fn delete(&self, grant: &Grant) -> Result<Written, StoreError> {
         let keys = &self.node.keys;
         let call = script::DELETE
-            .on([keys.holder(&grant.key), keys.counter(&grant.key), keys.attributes(&grant.key)])
+            .on([keys.lease(&grant.key), keys.attributes(&grant.key)])
             .arg(grant.nonce.to_string())
             .number(grant.token.get())
-            .number(millis(self.node.retention))
             .arg(self.node.publish())
             .arg(keys.channel(&grant.key));
         let written = self.written(&call).await?;
@@ -117,7 +116,7 @@ impl LeaseTable for RedisStore {
     }
 
     async fn evict(&self, key: &LeaseKey, token: FencingToken) -> Result<bool, StoreError> {
-        let call = script::EVICT.on([self.node.keys.holder(key)]).number(token.get());
+        let call = script::EVICT.on([self.node.keys.lease(key)]).number(token.get());
         Ok(self.node.says_yes(&call).await?)
     }
 }
@@ -146,7 +145,7 @@ impl RedisStore {
         let with_value = || change.expected().filter_map(|(name, value)| Some((name, value?)));
         let absent = || change.expected().filter(|(_, value)| value.is_none());
         let mut call = script::UPDATE
-            .on([keys.holder(&grant.key), keys.counter(&grant.key), keys.attributes(&grant.key)])
+            .on([keys.lease(&grant.key), keys.attributes(&grant.key)])
             .arg(grant.nonce.to_string())
             .number(grant.token.get())
             .number(u64::from(listed == Listed::Already))
@@ -187,7 +186,7 @@ impl RedisStore {
     /// The record of `key`, and whether it lasts.
     async fn record(&self, key: &LeaseKey) -> Result<Option<(LeaseRecord, bool)>, Fault> {
         let keys = &self.node.keys;
-        let call = script::READ.on([keys.holder(key), keys.counter(key), keys.attributes(key)]);
+        let call = script::READ.on([keys.lease(key), keys.attributes(key)]);
         let (holder, token, attributes) = self.node.read_record(&self.node.call(&call).await?)?;
         let lasts = attributes.is_some();
         if !lasts && holder.is_none() {

@@ -54,7 +54,7 @@ impl Lock for SameScripts {
         let key = format!("bare:{{{key}}}");
         let nonce = format!("{:032x}", NEXT.fetch_add(1, Ordering::Relaxed));
         let mut call = self.obtain.key(&key);
-        call.key(format!("{key}:counter")).key(format!("{key}:attributes"));
+        call.key(format!("{key}:attributes"));
         // A round and an age are asked for by quorums alone.
         call.arg(&nonce).arg("bench").arg(millis(TTL)).arg(RETENTION).arg(0).arg(0);
         let answer = call
@@ -71,7 +71,7 @@ impl Held for SameScriptsHeld {
     async fn free(self: Box<Self>) {
         let Self { lock, key, nonce, token } = *self;
         let mut call = lock.release.key(&key);
-        call.key(format!("{key}:counter")).arg(nonce).arg(token).arg("").arg(RETENTION).arg(0);
+        call.arg(nonce).arg(token).arg("").arg(RETENTION).arg(0);
         call.arg("PUBLISH").arg(format!("{key}:channel"));
         call.invoke_async::<()>(&mut lock.connection.clone()).await.unwrap();
     }

@@ -1,41 +1,37 @@
 -- Makes a claim the holder of a grant that was handed over.
--- KEYS: holder, counter, attributes. ARGV: the grant's nonce; the claim's nonce, lessee and ttl
--- (ms); retention (ms); on a node of a quorum the number of the round, or 0; the grant's token.
-local holder, counter, attributes = KEYS[1], KEYS[2], KEYS[3]
+-- KEYS: lease, attributes. ARGV: the grant's nonce; the claim's nonce, lessee and ttl (ms);
+-- retention (ms); on a node of a quorum the number of the round, or 0; the grant's token.
+local lease, attributes = KEYS[1], KEYS[2]
 local handed, nonce, lessee, ttl, retention = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
-
 local ask = tonumber(ARGV[6])
 
-local held = redis.call('HMGET', holder, 'nonce', 'token', 'evicted', 'ask', 'lessee')
-if held[1] == nonce then
+local held = redis.call('HMGET', lease, 'granted', 'ends', 'token', 'evicted', 'ask', 'lessee', 'counted',
+    'run')
+local stands = (tonumber(held[2]) or 0) > now
+if stands and held[1] == nonce then
     -- Asked for again, so what takes earlier rounds back comes too late.
-    if ask > (tonumber(held[4]) or 0) then
-        redis.call('HSET', holder, 'ask', ask)
+    if ask > (tonumber(held[5]) or 0) then
+        redis.call('HSET', lease, 'ask', ask)
     end
-    return { 'again', held[2], redis.call('HGETALL', attributes) }
+    return { 'again', held[7] or held[3], redis.call('HGETALL', attributes) }
 end
 -- The nodes of a quorum may count differently; on one server, another token is another grant.
-if held[1] ~= handed or held[3] or (ask == 0 and held[2] ~= ARGV[7]) then
-    return told_of(holder)
+if not stands or held[1] ~= handed or held[4] == handed or (ask == 0 and held[3] ~= ARGV[7]) then
+    return told_of(lease)
 end
 
-local past = redis.call('HMGET', counter, 'token', 'run')
 local run
 if ask > 0 then
     run = server()
-    -- If this vote is taken back, whoever came before the grant is still known to be followed.
-    redis.call('HSET', counter, 'run', run, 'before', handed, 'before_lessee', held[5],
-        'before_under', ARGV[7])
-    redis.call('HSET', holder, 'ask', ask)
 end
-local token = digits(next_token(past[1], past[2], run))
-redis.call('HSET', counter, 'token', token, 'granted', nonce, 'lessee', lessee, 'last', handed)
+local token = next_token(held[3], held[8], run)
 if ask > 0 then
-    redis.call('HSET', counter, 'under', token)
+    -- If this vote is taken back, whoever came before the grant is still known to be followed.
+    redis.call('HSET', lease, 'run', run, 'ask', ask, 'counted', token, 'under', token,
+        'before', handed, 'before_lessee', held[6], 'before_under', ARGV[7])
 end
-redis.call('HDEL', counter, 'until', 'only')
-keep(counter, retention + ttl)
-redis.call('HSET', holder, 'nonce', nonce, 'lessee', lessee, 'token', token, 'beat', 0)
-redis.call('HDEL', holder, 'shown')
-redis.call('PEXPIRE', holder, ttl)
+redis.call('HSET', lease, 'granted', nonce, 'ends', now + ttl * 1000, 'token', token, 'lessee', lessee,
+    'beat', 0, 'last', handed)
+redis.call('HDEL', lease, 'until', 'only')
+keep(lease, retention + ttl)
 return { 'granted', token, redis.call('HGETALL', attributes) }

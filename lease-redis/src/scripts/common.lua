@@ -1,44 +1,50 @@
 -- In front of every script. Each may assume that its keys are in one slot, and that time stands
--- still while it runs: what is there at its start is there until its end.
+-- still while it runs: it is read once, since not all servers stop it for a script.
 --
--- holder      hash, expires with the lease: nonce, lessee, token, beat, evicted; on a node of a
---             quorum also ask (the number of the round in which the claim was heard last, or one
---             beyond all rounds, once it is known to be granted) and shown (where this node
---             counted to another token than the grant's)
--- counter     hash, kept for days after its last use: token, granted (the nonce of the last
---             grant), lessee (of that grant), last (the nonce of the last release), until (ms) and
---             only (a reservation), deleted (the nonce that removed the record); on a node of a
---             quorum also run (of the server, when the token was given), under (the token of that
---             last grant, as far as this node was told: it may have counted further), before,
---             before_lessee and before_under (granted, lessee and under, before the last grant)
+-- lease       hash, kept for days after its last use. Of the last grant: granted (its nonce),
+--             lessee, ends (microseconds since 1970; absent once it was given up), beat (the number of
+--             its last heartbeat). It stands until it ends: the server's own expiry is for the
+--             hash, so that one command reads a lease, and one writes it.
+--             Of all: token (the last one), last (the nonce of the last release), until (as ends)
+--             and only (a reservation), evicted (the nonce of the grant that was evicted), deleted
+--             (the nonce that removed the record).
+--             On a node of a quorum also run (of the server, when the token was given); of the last
+--             grant: counted (what this node counted to for it), under (the token that it is known
+--             to be under: this node may have counted further), ask (the number of the round in
+--             which the claim was heard last, or one beyond all rounds, once it is known to be
+--             granted); before, before_lessee and before_under (granted, lessee and under, before
+--             the last grant)
 -- attributes  hash, never expires: "." marks the record, "=name" is an attribute
+--
+-- Numbers are given to commands as they are: Redis writes those below 2^53 with all their digits.
 
--- Exact below 2^53, where Lua would print 1.7e+15.
-local function digits(number)
-    return string.format('%.0f', number)
-end
+-- Microseconds since 1970.
+local time = redis.call('TIME')
+local now = time[1] * 1000000 + time[2]
 
 -- The ask of what is known to be granted: nothing that takes back a round is meant.
 local beyond_all_rounds = '9007199254740991'
 
--- Microseconds since 1970.
-local function now()
-    local time = redis.call('TIME')
-    return time[1] * 1000000 + time[2]
+-- The nonce and the token of the grant that stands; nothing, if none does.
+local function standing(lease)
+    local held = redis.call('HMGET', lease, 'granted', 'token', 'ends')
+    if (tonumber(held[3]) or 0) > now then
+        return held[1], held[2]
+    end
 end
 
--- Keeps a counter for at least `length` milliseconds from now; a little longer, so that this need
+-- Keeps a lease for at least `length` milliseconds from now; a little longer, so that this need
 -- not be written each time. A reservation on it may last longer yet.
-local function keep(counter, length)
-    if redis.call('PTTL', counter) < length then
-        redis.call('PEXPIRE', counter, digits(length * 17 / 16))
+local function keep(lease, length)
+    if redis.call('PTTL', lease) < length then
+        redis.call('PEXPIRE', lease, math.floor(length * 17 / 16))
     end
 end
 
 -- The larger of what is there and `token`: counters never go back.
-local function raise_counter(counter, token)
-    if (tonumber(redis.call('HGET', counter, 'token')) or -1) < token then
-        redis.call('HSET', counter, 'token', digits(token))
+local function raise_counter(lease, token)
+    if (tonumber(redis.call('HGET', lease, 'token')) or -1) < token then
+        redis.call('HSET', lease, 'token', token)
     end
 end
 
@@ -52,7 +58,7 @@ local function next_token(token, given_under, run)
     if token and run and given_under == run then
         return following
     end
-    return math.max(following, now())
+    return math.max(following, now)
 end
 
 -- This run of the server, and how many seconds it has lasted: below zero, if its clock was set
@@ -72,42 +78,41 @@ end
 -- Whether another grant came after the one of `nonce`. A node of a quorum may have counted
 -- further than all others, for that grant or for one before it, or for votes that were taken back:
 -- so what counts is the token that its last grant is known to be under, where it knows that.
-local function is_followed(counter, nonce, token)
-    local last = redis.call('HMGET', counter, 'granted', 'under', 'token')
+local function is_followed(lease, nonce, token)
+    local last = redis.call('HMGET', lease, 'granted', 'under', 'token')
     return last[1] and last[1] ~= nonce and (tonumber(last[2] or last[3]) or 0) > token
 end
 
 -- How a grant was lost that does not hold the key.
-local function why_lost(counter, nonce, token, holds_now)
-    if holds_now or is_followed(counter, nonce, token) then
+local function why_lost(lease, nonce, token)
+    if standing(lease) or is_followed(lease, nonce, token) then
         return 'superseded'
     end
-    return redis.call('HGET', counter, 'last') == nonce and 'revoked' or 'expired'
+    return redis.call('HGET', lease, 'last') == nonce and 'revoked' or 'expired'
 end
 
 -- Who holds the key, as others are told.
-local function told_of(holder)
-    local held = redis.call('HMGET', holder, 'nonce', 'lessee', 'token', 'shown')
-    if not held[1] then
+local function told_of(lease)
+    local held = redis.call('HMGET', lease, 'granted', 'lessee', 'under', 'token', 'ends')
+    local left = (tonumber(held[5]) or 0) - now
+    if left <= 0 then
         return { 'free' }
     end
-    return { 'held', held[2], held[4] or held[3], redis.call('PTTL', holder), held[1] }
+    return { 'held', held[2], held[3] or held[4], math.ceil(left / 1000), held[1] }
 end
 
--- Ends the grant that stands, and remembers its nonce. Whatever made the grant stand has kept the
--- counter for a ttl longer than is asked for: unless the server has lost that since, it is kept.
-local function vacate(holder, counter, nonce, retention)
-    redis.call('DEL', holder)
-    local is_first = redis.call('HSET', counter, 'last', nonce) == 1
-    if is_first then
-        keep(counter, tonumber(retention))
-    end
+-- Ends the grant that stands, and remembers its nonce. Whatever made it stand has kept it for a ttl
+-- longer than is asked for. What needs no memory comes first: a server without any refuses the rest,
+-- unless the script has written before.
+local function vacate(lease, nonce)
+    redis.call('HDEL', lease, 'ends')
+    redis.call('HSET', lease, 'last', nonce)
 end
 
 -- Nobody but `only` (nobody at all, without) may obtain the key for `length` milliseconds.
-local function reserve(counter, length, only, retention)
-    redis.call('HSET', counter, 'until', digits(now() / 1000 + length), 'only', only)
-    keep(counter, math.max(retention, length))
+local function reserve(lease, length, only, retention)
+    redis.call('HSET', lease, 'until', now + length * 1000, 'only', only)
+    keep(lease, math.max(retention, length))
 end
 
 -- Wakes who waits. A user without the right to publish can still release.

@@ -1,6 +1,6 @@
 -- Makes a record, if there is none.
--- KEYS: holder, attributes. ARGV: names and values in turn.
-if redis.call('EXISTS', KEYS[1]) == 1 or redis.call('HEXISTS', KEYS[2], '.') == 1 then
+-- KEYS: lease, attributes. ARGV: names and values in turn.
+if standing(KEYS[1]) or redis.call('HEXISTS', KEYS[2], '.') == 1 then
     return 0
 end
 redis.call('DEL', KEYS[2])

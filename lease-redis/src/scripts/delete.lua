@@ -1,16 +1,16 @@
--- Removes a record under a grant that stands. The counter stays, with its token and nonce.
--- KEYS: holder, counter, attributes. ARGV: nonce, token, retention (ms), the command that
--- publishes, the channel.
-local held = redis.call('HMGET', KEYS[1], 'nonce', 'token')
-if held[1] ~= ARGV[1] or held[2] ~= ARGV[2] then
+-- Removes a record under a grant that stands. The lease stays, with its token and nonce.
+-- KEYS: lease, attributes. ARGV: nonce, token, the command that publishes, the channel.
+local lease = KEYS[1]
+local nonce, token = standing(lease)
+if nonce ~= ARGV[1] or token ~= ARGV[2] then
     -- Applied before, and the reply was lost?
-    if redis.call('HGET', KEYS[2], 'deleted') == ARGV[1] then
+    if redis.call('HGET', lease, 'deleted') == ARGV[1] then
         return 'applied'
     end
-    return why_lost(KEYS[2], ARGV[1], tonumber(ARGV[2]), held[1])
+    return why_lost(lease, ARGV[1], tonumber(ARGV[2]))
 end
-vacate(KEYS[1], KEYS[2], ARGV[1], ARGV[3])
-redis.call('DEL', KEYS[3])
-redis.call('HSET', KEYS[2], 'deleted', ARGV[1])
-tell(ARGV[4], ARGV[5])
+vacate(lease, nonce)
+redis.call('DEL', KEYS[2])
+redis.call('HSET', lease, 'deleted', nonce)
+tell(ARGV[3], ARGV[4])
 return 'applied'

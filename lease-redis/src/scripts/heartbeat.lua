@@ -1,41 +1,34 @@
 -- Keeps grants alive: one, or as many as are given.
--- KEYS: holder and counter of each. ARGV: retention (ms); then nonce, beat, ttl (ms) and token of
--- each.
+-- KEYS: the lease of each. ARGV: retention (ms); then nonce, beat, ttl (ms) and token of each.
 local retention = ARGV[1]
 
-local function heartbeat(holder, counter, nonce, beat, ttl, token)
-    local held = redis.call('HMGET', holder, 'nonce', 'beat', 'evicted', 'token', 'ask')
-    if held[1] ~= nonce then
-        return why_lost(counter, nonce, tonumber(token), held[1])
+local function heartbeat(lease, nonce, beat, ttl, token)
+    local held = redis.call('HMGET', lease, 'granted', 'ends', 'beat', 'evicted', 'ask')
+    if held[1] ~= nonce or (tonumber(held[2]) or 0) <= now then
+        return why_lost(lease, nonce, tonumber(token))
     end
-    if held[3] then
+    if held[4] == nonce then
         return 'revoked'
     end
-    if tonumber(held[2]) >= tonumber(beat) then
+    if tonumber(held[3]) >= tonumber(beat) then
         return 'overtaken'
     end
-    redis.call('HSET', holder, 'beat', beat)
+    redis.call('HSET', lease, 'beat', beat, 'ends', now + ttl * 1000)
     if held[5] then
         -- This node may have heard of an earlier round alone, which is being taken back. From now
         -- on, the grant rests on it.
-        redis.call('HSET', holder, 'ask', beyond_all_rounds)
+        redis.call('HSET', lease, 'ask', beyond_all_rounds, 'under', token)
+        raise_counter(lease, tonumber(token))
     end
-    if held[4] ~= token then
-        redis.call('HSET', holder, 'shown', token)
-        redis.call('HSET', counter, 'under', token)
-    end
-    redis.call('PEXPIRE', holder, ttl)
-    raise_counter(counter, tonumber(token))
-    keep(counter, retention + ttl)
+    keep(lease, retention + ttl)
     return 'extended'
 end
 
 local answers = {}
-for place = 1, #KEYS / 2 do
+for place = 1, #KEYS do
     local at = 4 * place - 2
     -- One that fails, because somebody else wrote to its key, fails alone.
-    local done, answer = pcall(heartbeat, KEYS[2 * place - 1], KEYS[2 * place],
-        ARGV[at], ARGV[at + 1], ARGV[at + 2], ARGV[at + 3])
+    local done, answer = pcall(heartbeat, KEYS[place], ARGV[at], ARGV[at + 1], ARGV[at + 2], ARGV[at + 3])
     if not done then
         answer = '!' .. (type(answer) == 'table' and answer.err or tostring(answer))
         -- But that this is no master any more concerns all.

@@ -1,2 +1,2 @@
--- Tells who holds a key. KEYS: holder.
+-- Tells who holds a key. KEYS: lease.
 return told_of(KEYS[1])

@@ -1,53 +1,49 @@
 -- Grants a free key.
--- KEYS: holder, counter, attributes. ARGV: nonce, lessee, ttl (ms), retention (ms); on a node of a
--- quorum the number of the round, or 0; the seconds that a node must have been up to take part.
-local holder, counter, attributes = KEYS[1], KEYS[2], KEYS[3]
+-- KEYS: lease, attributes. ARGV: nonce, lessee, ttl (ms), retention (ms); on a node of a quorum the
+-- number of the round, or 0; the seconds that a node must have been up to take part.
+local lease, attributes = KEYS[1], KEYS[2]
 local nonce, lessee, ttl, retention, ask = ARGV[1], ARGV[2], ARGV[3], ARGV[4], tonumber(ARGV[5])
 
-local held = redis.call('HMGET', holder, 'nonce', 'token', 'ask')
-if held[1] == nonce then
+local past = redis.call('HMGET', lease, 'granted', 'ends', 'token', 'last', 'lessee', 'until', 'only')
+if (tonumber(past[2]) or 0) > now then
+    if past[1] ~= nonce then
+        return told_of(lease)
+    end
     -- Granted before, and the reply was lost. Not extended: nobody knows which reply came. But it
     -- is asked for again, so what takes earlier rounds back comes too late.
-    if ask > (tonumber(held[3]) or 0) then
-        redis.call('HSET', holder, 'ask', ask)
+    local held = redis.call('HMGET', lease, 'ask', 'counted')
+    if ask > (tonumber(held[1]) or 0) then
+        redis.call('HSET', lease, 'ask', ask)
     end
-    return { 'again', held[2], redis.call('HGETALL', attributes) }
+    return { 'again', held[2] or past[3], redis.call('HGETALL', attributes) }
 end
-if held[1] then
-    return told_of(holder)
-end
-
-local past = redis.call('HMGET', counter, 'token', 'run', 'granted', 'last', 'lessee', 'until', 'only',
-    'under')
-if past[3] == nonce or past[4] == nonce then
+if past[1] == nonce or past[4] == nonce then
     -- A late duplicate of a grant that ran out or was released.
-    return { 'held', past[5] or lessee, past[1] or '0', 0, nonce }
+    return { 'held', past[5] or lessee, past[3] or '0', 0, nonce }
 end
 if past[6] then
-    local left = past[6] - now() / 1000
+    local left = past[6] - now
     if left > 0 and past[7] ~= lessee then
         local reserved_for = past[7] ~= '' and past[7] or past[5] or lessee
-        return { 'held', reserved_for, past[1] or '0', math.ceil(left), '' }
+        return { 'held', reserved_for, past[3] or '0', math.ceil(left / 1000), '' }
     end
-    redis.call('HDEL', counter, 'until', 'only')
+    redis.call('HDEL', lease, 'until', 'only')
 end
 
-local run, uptime
-if ask > 0 then
-    run, uptime = server()
+local token
+if ask == 0 then
+    token = next_token(past[3])
+else
+    local run, uptime = server()
     if is_too_young(uptime, ARGV[6]) then
         return { 'restarted', math.max(uptime, 0) }
     end
-    redis.call('HSET', counter, 'run', run, 'before', past[3] or '', 'before_lessee', past[5] or '',
-        'before_under', past[8] or past[1] or '')
-    redis.call('HSET', holder, 'ask', ask)
+    local given = redis.call('HMGET', lease, 'run', 'under')
+    token = next_token(past[3], given[1], run)
+    redis.call('HSET', lease, 'run', run, 'ask', ask, 'counted', token, 'under', token,
+        'before', past[1] or '', 'before_lessee', past[5] or '', 'before_under', given[2] or past[3] or '')
 end
-local token = digits(next_token(past[1], past[2], run))
-redis.call('HSET', counter, 'token', token, 'granted', nonce, 'lessee', lessee)
-if ask > 0 then
-    redis.call('HSET', counter, 'under', token)
-end
-keep(counter, retention + ttl)
-redis.call('HSET', holder, 'nonce', nonce, 'lessee', lessee, 'token', token, 'beat', 0)
-redis.call('PEXPIRE', holder, ttl)
+redis.call('HSET', lease, 'granted', nonce, 'ends', now + ttl * 1000, 'token', token, 'lessee', lessee,
+    'beat', 0)
+keep(lease, retention + ttl)
 return { 'granted', token, redis.call('HGETALL', attributes) }

@@ -8,8 +8,8 @@ use lease_redis::RedisQuorum;
 use lease_tests::redis::RedisServer;
 
 use crate::setting::{
-    HOLDER, TTL, beat, eventually, has_it, held_once, held_twice, obtain, obtain_in_the_end,
-    obtain_on_all, one, quorum, refused, urls,
+    TTL, beat, eventually, has_it, held_once, held_twice, obtain, obtain_in_the_end, obtain_on_all,
+    one, quorum, refused, urls,
 };
 
 fn three() -> Option<[RedisServer; 3]> {
@@ -21,8 +21,8 @@ async fn has_run_out(server: &RedisServer) {
     eventually("run out before its time", async || (!has_it(server)).then_some(())).await;
 }
 
-fn milliseconds_left(server: &RedisServer) -> u128 {
-    server.command(&format!("PTTL {HOLDER}")).parse().unwrap_or(0)
+fn left(server: &RedisServer) -> Duration {
+    server.lease_left("job").unwrap_or_default()
 }
 
 /// Row "the server's clock steps forward", on one server: held twice.
@@ -91,8 +91,7 @@ async fn a_server_whose_clock_steps_back_keeps_leases_for_longer_and_its_tokens_
     let grant = obtain(&store, "a").await;
 
     server.set_clock("-3600");
-    eventually("longer", async || (milliseconds_left(&server) > TTL.as_millis()).then_some(()))
-        .await;
+    eventually("longer", async || (left(&server) > TTL).then_some(())).await;
 
     held_once(&store, &grant).await;
     store.release(&grant, None).await.unwrap();
@@ -109,8 +108,7 @@ async fn a_quorum_whose_clocks_step_back_keeps_leases_for_longer_and_its_tokens_
 
     for server in &servers {
         server.set_clock("-3600");
-        eventually("longer", async || (milliseconds_left(server) > TTL.as_millis()).then_some(()))
-            .await;
+        eventually("longer", async || (left(server) > TTL).then_some(())).await;
     }
 
     held_once(&store, &grant).await;
@@ -133,7 +131,7 @@ async fn tokens_go_back_only_where_memory_is_lost_and_the_clock_is_behind_and_a_
             server.set_clock("+0");
             server.command("FLUSHALL");
         }
-        let behind = Duration::from_secs(1800).as_millis();
+        let behind = Duration::from_secs(1800);
         let grant = obtain_in_the_end(store, "a").await;
         // Those that hear of it later do so before their clocks are set.
         eventually("all have it", async || servers[..needed].iter().all(has_it).then_some(()))
@@ -145,7 +143,7 @@ async fn tokens_go_back_only_where_memory_is_lost_and_the_clock_is_behind_and_a_
             server.set_clock("-3600");
             // The time that it counts from when there is nothing left to count on.
             eventually("an hour back", async || {
-                let left = milliseconds_left(server);
+                let left = left(server);
                 (left > behind || !has_it(server)).then_some(())
             })
             .await;
@@ -166,11 +164,10 @@ async fn a_release_frees_a_key_that_a_clock_holds_on_to() {
     let store = one(&server).await;
     let grant = obtain(&store, "a").await;
     server.set_clock("-3600");
-    eventually("longer", async || (milliseconds_left(&server) > TTL.as_millis()).then_some(()))
-        .await;
+    eventually("longer", async || (left(&server) > TTL).then_some(())).await;
 
     assert_eq!(beat(&store, &grant).await, Heartbeat::Extended);
-    assert!(milliseconds_left(&server) <= TTL.as_millis(), "the next heartbeat puts it right");
+    assert!(left(&server) <= TTL, "the next heartbeat puts it right");
     store.release(&grant, None).await.unwrap();
 
     assert!(!has_it(&server));

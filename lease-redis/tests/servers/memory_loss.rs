@@ -8,8 +8,8 @@ use lease_tests::claims;
 use lease_tests::redis::{RedisServer, Written};
 
 use crate::setting::{
-    HOLDER, TTL, beat, eventually, has_it, held_once, held_twice, key, obtain, obtain_in_the_end,
-    obtain_on_all, one, quorum, servers, servers_with, text, urls,
+    LEASE, TTL, beat, eventually, has_it, held_once, held_twice, key, obtain, obtain_in_the_end,
+    obtain_on_all, one, quorum, run_out, servers, servers_with, text, urls,
 };
 
 const SYNCED: [&str; 4] = ["--appendonly", "yes", "--appendfsync", "always"];
@@ -36,7 +36,7 @@ async fn obtain_on_two(store: &RedisQuorum, servers: &[RedisServer], ttl: Durati
     let grant = claims::obtain(store, &key(), "a", ttl).await;
     servers[2].go_on();
     eventually("the third has heard of it", async || has_it(&servers[2]).then_some(())).await;
-    servers[2].command("DEL lease:{job} lease:{job}:counter");
+    servers[2].command("DEL lease:{job}");
     grant
 }
 
@@ -240,7 +240,7 @@ async fn a_node_that_voted_for_somebody_who_was_refused_is_given_back_what_is_he
     let store = quorum(&servers).await;
     let grant = obtain_on_all(&store, &servers).await;
 
-    servers[0].command(&format!("DEL {HOLDER}"));
+    run_out(&servers[0]);
     held_once(&store, &grant).await;
 
     given_back(&store, &servers[0], &grant).await;
@@ -253,7 +253,7 @@ async fn a_node_that_voted_for_somebody_who_was_refused_is_given_back_what_is_he
 async fn given_back(store: &dyn LockStore, server: &RedisServer, grant: &Grant) {
     eventually("given back", async || {
         assert_eq!(beat(store, grant).await, Heartbeat::Extended);
-        let nonce = server.command(&format!("HGET {HOLDER} nonce"));
+        let nonce = server.command(&format!("HGET {LEASE} granted"));
         (nonce == grant.nonce.to_string()).then_some(())
     })
     .await;

@@ -9,7 +9,7 @@ use lease_tests::tools::libfaketime;
 
 use crate::holder::{Holder, SHORT};
 use crate::setting::{
-    HOLDER, TTL, eventually, flush, key, lease, locker, obtain_in_the_end, one, quorum, refused,
+    LEASE, TTL, eventually, flush, key, lease, locker, obtain_in_the_end, one, quorum, refused,
     servers, urls,
 };
 
@@ -105,7 +105,7 @@ async fn a_step_of_the_clients_clock_changes_nothing() {
             ("DONT_FAKE_MONOTONIC", "1".into()),
         ];
         let mut holder = Holder::start(&urls(servers), &environment).await;
-        let beats = || servers[0].command(&format!("HGET {HOLDER} beat")).parse::<u64>().ok();
+        let beats = || servers[0].command(&format!("HGET {LEASE} beat")).parse::<u64>().ok();
 
         for step in ["+3600", "-3600", "+0"] {
             std::fs::write(clock.with_extension("written"), step).unwrap();

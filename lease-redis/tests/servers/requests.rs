@@ -9,7 +9,7 @@ use lease_tests::proxy::{Fault, Proxy, Wire};
 use lease_tests::redis::{RedisServer, available, independent};
 
 use crate::setting::{
-    COUNTER, HOLDER, TTL, beat, claim, eventually, flush, has_it, key, obtain, obtain_in_the_end,
+    LEASE, TTL, beat, claim, eventually, flush, has_it, key, obtain, obtain_in_the_end,
     obtain_on_all, one, quorum, refused, servers, text,
 };
 
@@ -58,9 +58,9 @@ impl<S: LockStore> Proxied<S> {
         let grant = claims::obtain(&self.store, &fresh_key("first"), "a", TTL).await;
         self.store.heartbeat(&grant, Beat::new(1)).await.unwrap();
         self.store.release(&grant, None).await.unwrap();
-        let first = format!("EXISTS lease:{{{}}}", grant.key);
         eventually("released everywhere", async || {
-            self.servers.iter().all(|server| server.command(&first) == "0").then_some(())
+            let has_it = |server: &RedisServer| server.lease_left(grant.key.as_str()).is_some();
+            (!self.servers.iter().any(has_it)).then_some(())
         })
         .await;
         self
@@ -73,7 +73,7 @@ impl<S: LockStore> Proxied<S> {
     /// What any server has counted to.
     fn largest_token(&self) -> u64 {
         let counted = |server: &RedisServer| {
-            server.command(&format!("HGET {COUNTER} token")).parse::<u64>().unwrap()
+            server.command(&format!("HGET {LEASE} token")).parse::<u64>().unwrap()
         };
         self.servers.iter().map(counted).max().unwrap()
     }
@@ -151,7 +151,7 @@ async fn an_adoption_that_is_asked_again_is_no_longer_of_its_first_round() {
     let handed = obtain_on_all(&store, &servers).await;
     let claim = claim("b");
     let rounds = || -> Vec<u64> {
-        let ask = |server: &RedisServer| server.command(&format!("HGET {HOLDER} ask"));
+        let ask = |server: &RedisServer| server.command(&format!("HGET {LEASE} ask"));
         servers.iter().map(|server| ask(server).parse().unwrap()).collect()
     };
 

@@ -33,9 +33,11 @@ impl Node {
     }
 
     fn run<T: FromRedisValue>(&mut self, script: &str, arguments: &[&str]) -> T {
-        let script = Script::new(&format!("{COMMON}{script}"));
-        let mut call = script.prepare_invoke();
-        call.key("{job}").key("{job}:counter").key("{job}:attributes");
+        let whole = Script::new(&format!("{COMMON}{script}"));
+        let mut call = whole.key("{job}");
+        if [OBTAIN, ADOPT].contains(&script) {
+            call.key("{job}:attributes");
+        }
         for argument in arguments {
             call.arg(argument);
         }
@@ -70,7 +72,8 @@ impl Node {
     }
 
     fn run_out(&mut self) {
-        let _: () = redis::cmd("DEL").arg("{job}").query(&mut self.connection).unwrap();
+        let mut end = redis::cmd("HSET");
+        let _: () = end.arg("{job}").arg("ends").arg(1).query(&mut self.connection).unwrap();
     }
 
     fn put_back(&mut self, nonce: &str, token: &str) -> bool {
@@ -78,7 +81,11 @@ impl Node {
     }
 
     fn holder(&mut self) -> Option<String> {
-        redis::cmd("HGET").arg("{job}").arg("nonce").query(&mut self.connection).unwrap()
+        let mut ask = redis::cmd("HMGET");
+        let ask = ask.arg("{job}").arg("granted").arg("ends");
+        let held: (Option<String>, Option<u64>) = ask.query(&mut self.connection).unwrap();
+        // What has ended here ended long ago.
+        held.1.filter(|ends| *ends > 1).and(held.0)
     }
 
     fn holds(&mut self, nonce: &str) -> bool {
@@ -103,7 +110,6 @@ fn a_late_withdrawal_leaves_a_later_round_alone() {
 fn a_late_withdrawal_leaves_a_grant_that_was_extended_alone() {
     let Some(mut node) = Node::start() else { return };
     let [_, token] = node.obtain("n1", "1");
-    // It pairs keys, and there are three here: one grant.
     let answers: Vec<String> = node.run(HEARTBEAT, &[DAY, "n1", "1", TTL, &token]);
     assert_eq!(answers, ["extended"]);
 

@@ -15,9 +15,8 @@ use lease_tests::redis::{RedisServer, available};
 /// Longer than any of these tests takes.
 pub(crate) const TTL: Duration = Duration::from_secs(60);
 
-/// The hash of [`key`] that says who holds it, and the one that counts its tokens.
-pub(crate) const HOLDER: &str = "lease:{job}";
-pub(crate) const COUNTER: &str = "lease:{job}:counter";
+/// The hash of [`key`]: who holds it, and what its tokens count to.
+pub(crate) const LEASE: &str = "lease:{job}";
 
 /// Independent servers; `None`, said aloud, where there is no Redis on this machine.
 pub(crate) fn servers<const COUNT: usize>() -> Option<[RedisServer; COUNT]> {
@@ -145,7 +144,12 @@ pub(crate) async fn lease(locker: &Locker) -> Lease {
 
 /// Whether `server` has a lease on the key.
 pub(crate) fn has_it(server: &RedisServer) -> bool {
-    server.command(&format!("EXISTS {HOLDER}")) == "1"
+    server.lease_left("job").is_some()
+}
+
+/// Ends the lease on the key, as if it had run out.
+pub(crate) fn run_out(server: &RedisServer) {
+    server.command(&format!("HSET {LEASE} ends 1"));
 }
 
 /// Makes them forget everything.

@@ -56,14 +56,14 @@ pub(crate) struct Ran<'a> {
     /// Who held the first key, and when each key was to expire.
     pub(crate) before: Before,
     /// When each key is to expire.
-    pub(crate) until: Vec<Option<u64>>,
+    pub(crate) ends: Vec<Option<u64>>,
 }
 
 #[derive(Debug)]
 pub(crate) struct Before {
     pub(crate) nonce: Option<String>,
     pub(crate) lessee: Option<String>,
-    pub(crate) until: Vec<Option<u64>>,
+    pub(crate) ends: Vec<Option<u64>>,
 }
 
 impl Clerk {
@@ -142,7 +142,7 @@ impl Clerk {
     }
 
     fn vote(&self, ran: &Ran<'_>, key: &str, nonce: &str, lessee: &str, ttl: &str) {
-        let Some(token) = ran.reply.word(1).and_then(|token| token.parse().ok()) else { return };
+        let Some(token) = ran.reply.number(1) else { return };
         let until = match ran.reply.word(0) {
             Some("granted") => self.ledger.now() + Duration::from_millis(ttl.parse().unwrap()),
             // Not extended.
@@ -222,7 +222,7 @@ impl Clerk {
             Some(holder) if holder != nonce => {
                 self.ledger.violated(format!("a key was taken: {put_back}, and {holder} had it"));
             }
-            Some(_) if ran.until[0] < ran.before.until[0] => {
+            Some(_) if ran.ends[0] < ran.before.ends[0] => {
                 self.ledger.violated(format!("a late request shortened a lease: {put_back}"));
             }
             _ => (),
@@ -248,7 +248,7 @@ impl Clerk {
     /// A heartbeat that comes after a later one must not undo how long that one lasts.
     fn check_beats(&self, ran: &Ran<'_>) {
         let mut book = self.book.lock().unwrap();
-        for place in 0..ran.keys.len() / 2 {
+        for place in 0..ran.keys.len() {
             let argument = |number: usize| {
                 std::str::from_utf8(&ran.arguments[1 + 4 * place + number]).unwrap()
             };
@@ -258,7 +258,7 @@ impl Clerk {
             let (nonce, beat) = (argument(0), argument(1).parse().unwrap());
             book.told.insert(nonce.to_owned(), argument(3).parse().unwrap());
             let last = book.beats.entry((ran.place, nonce.to_owned())).or_insert(beat);
-            if beat < *last && ran.until[2 * place] < ran.before.until[2 * place] {
+            if beat < *last && ran.ends[place] < ran.before.ends[place] {
                 self.ledger.violated(format!(
                     "a late heartbeat shortened a lease: number {beat} of {nonce} came to server \
                      {} after number {last}",
@@ -274,7 +274,7 @@ impl Ran<'_> {
     /// Whether it wrote. Who asks again is told the same, and nothing happens.
     fn is_applied(&self) -> bool {
         let ends = self.script != "update";
-        let ended = self.before.until[0].is_some() && self.until[0].is_none();
+        let ended = self.before.ends[0].is_some() && self.ends[0].is_none();
         self.reply.as_text() == Some("applied") && (ended || !ends)
     }
 }
@@ -286,7 +286,7 @@ fn grant(key: &str, nonce: &str, lessee: &Lessee, token: u64) -> Grant {
     claim.granted(FencingToken::new(token).unwrap())
 }
 
-fn key_of(holder: &[u8]) -> String {
-    let name = std::str::from_utf8(holder).unwrap();
+fn key_of(lease: &[u8]) -> String {
+    let name = std::str::from_utf8(lease).unwrap();
     name.trim_start_matches("lease:{").trim_end_matches('}').to_owned()
 }

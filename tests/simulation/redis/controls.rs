@@ -21,7 +21,7 @@ use crate::job::Write;
 /// A former holder's heartbeat would keep the next one's grant alive, and count for itself.
 #[test]
 fn a_heartbeat_of_any_nonce_is_found() {
-    let edition = edition("heartbeat", "if held[1] ~= nonce then", "if not held[1] then");
+    let edition = edition("heartbeat", "held[1] ~= nonce or ", "");
     on_a_quorum("heartbeats without the nonce", &edition, 300);
 }
 
@@ -29,13 +29,13 @@ fn a_heartbeat_of_any_nonce_is_found() {
 #[test]
 fn heartbeats_without_numbers_are_found() {
     let edition =
-        edition("heartbeat", "if tonumber(held[2]) >= tonumber(beat) then", "if false then");
+        edition("heartbeat", "if tonumber(held[3]) >= tonumber(beat) then", "if false then");
     on_one_server("heartbeats without numbers", &edition, 1000);
 }
 
 #[test]
 fn a_release_of_any_nonce_is_found() {
-    let edition = edition("release", "if holds_now == ARGV[1] then", "if holds_now then");
+    let edition = edition("release", "if stands == nonce then", "if stands then");
     on_one_server("release without the nonce: one server", &edition, 300);
     on_a_quorum("release without the nonce: quorum", &edition, 300);
 }
@@ -45,8 +45,8 @@ fn a_release_of_any_nonce_is_found() {
 fn tokens_that_are_not_written_back_are_found() {
     let edition = edition(
         "raise",
-        "redis.call('HSET', KEYS[1], 'token', ARGV[2])\n\
-         raise_counter(KEYS[2], tonumber(ARGV[2]))\n",
+        "redis.call('HSET', lease, 'counted', ARGV[2])\n\
+         raise_counter(lease, tonumber(ARGV[2]))\n",
         "",
     );
     on_a_quorum("no write-back", &edition, 1000);
@@ -58,7 +58,8 @@ fn tokens_that_are_not_written_back_are_found() {
 fn tokens_that_are_written_back_to_anybody_are_found() {
     const LATE: Mishaps = &[("raise", Fault::DelayRequest(Duration::from_millis(80)))];
     let plan = Plan { mishaps: LATE, ..in_no_time() };
-    let edition = edition("raise", "if held[1] ~= ARGV[1] then", "if not held[1] then");
+    let edition =
+        edition("raise", "if standing(lease) ~= ARGV[1] then", "if not standing(lease) then");
     by_an_adversary("write-back without its guard", 200, &plan, &edition, tokens_of_a_quorum);
 }
 
@@ -66,22 +67,21 @@ fn tokens_that_are_written_back_to_anybody_are_found() {
 /// holds the key twice for it: a vote that was counted on is on a node that counted further.
 #[test]
 fn a_grant_put_back_over_another_is_found() {
-    let edition = edition("put_back", "if redis.call('EXISTS', KEYS[1]) == 1\n    or ", "if ");
+    let edition = edition("put_back", "if standing(lease)\n    or ", "if ");
     put_back_late("put back over another", &edition);
 }
 
 /// The key would be taken for nobody.
 #[test]
 fn a_grant_put_back_after_another_is_found() {
-    let condition = "\n    or is_followed(KEYS[2], ARGV[1], tonumber(ARGV[3]))";
+    let condition = "\n    or is_followed(lease, ARGV[1], tonumber(ARGV[3]))";
     put_back_late("put back after another", &edition("put_back", condition, ""));
 }
 
 /// The key would be taken for nobody.
 #[test]
 fn a_grant_put_back_after_its_release_is_found() {
-    let edition =
-        edition("put_back", "\n    or redis.call('HGET', KEYS[2], 'last') == ARGV[1]", "");
+    let edition = edition("put_back", "\n    or redis.call('HGET', lease, 'last') == ARGV[1]", "");
     put_back_late("put back after its release", &edition);
 }
 
@@ -94,7 +94,7 @@ fn put_back_late(control: &str, edition: &Edition) {
 /// A vote that is taken back late would be missing where a later round counts on it.
 #[test]
 fn a_round_that_takes_back_later_ones_is_found() {
-    let edition = edition("withdraw", " or (tonumber(held[2]) or 0) > tonumber(ARGV[2])", "");
+    let edition = edition("withdraw", " or (tonumber(past[1]) or 0) > tonumber(ARGV[2])", "");
     on_a_quorum("rounds without numbers", &edition, 1000);
 }
 
@@ -108,14 +108,14 @@ fn servers_that_forgot_and_vote_at_once_are_found() {
 fn a_claim_that_is_forgotten_after_its_release_is_found() {
     const LATE: Mishaps = &[("obtain", Fault::ApplyLate(Duration::from_millis(1200)))];
     let plan = Plan { mishaps: LATE, ..sound(1) };
-    let edition = edition("obtain", "past[3] == nonce or past[4] == nonce", "false");
+    let edition = edition("obtain", "past[1] == nonce or past[4] == nonce", "false");
     by_an_adversary("duplicates of released claims", 200, &plan, &edition, one_server);
 }
 
 #[test]
 fn a_write_under_a_grant_that_is_over_is_found() {
-    without("update", EITHER, "if not held[1] then", write_often);
-    without("delete", EITHER, "if not held[1] then", delete_often);
+    without("update", EITHER, "if not nonce then", write_often);
+    without("delete", EITHER, "if not nonce then", delete_often);
 }
 
 /// A late duplicate of its claim was granted the key again, for nobody, under another token.
@@ -123,11 +123,11 @@ fn a_write_under_a_grant_that_is_over_is_found() {
 /// The nonce alone may be left out: on one server no token is granted twice, so it says the same.
 #[test]
 fn a_write_under_an_earlier_token_is_found() {
-    without("update", EITHER, "if held[1] ~= ARGV[1] then", write_often);
-    without("delete", EITHER, "if held[1] ~= ARGV[1] then", delete_often);
+    without("update", EITHER, "if nonce ~= ARGV[1] then", write_often);
+    without("delete", EITHER, "if nonce ~= ARGV[1] then", delete_often);
 }
 
-const EITHER: &str = "if held[1] ~= ARGV[1] or held[2] ~= ARGV[2] then";
+const EITHER: &str = "if nonce ~= ARGV[1] or token ~= ARGV[2] then";
 
 /// Claims and writes come so late that others have had the key in between.
 fn without(script: &'static str, condition: &str, rest: &str, write: Write<RedisStore>) {

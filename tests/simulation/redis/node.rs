@@ -67,8 +67,10 @@ impl Node {
         std::str::from_utf8(bytes).ok()
     }
 
-    pub(crate) fn until(&self, key: &[u8]) -> Option<u64> {
-        self.entry(key)?.until
+    /// When the grant of a lease ends that stands, in microseconds since 1970.
+    pub(crate) fn ends(&self, key: &[u8]) -> Option<u64> {
+        let ends = self.field(key, "ends")?.parse().unwrap();
+        (ends > self.now).then_some(ends)
     }
 
     /// Runs one command of those that scripts and the store itself use.

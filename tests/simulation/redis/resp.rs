@@ -28,6 +28,15 @@ impl Reply {
         items.get(place)?.as_text()
     }
 
+    /// The number at `place` of an array, also where it is written as text.
+    pub(crate) fn number(&self, place: usize) -> Option<u64> {
+        let Self::Array(items) = self else { return None };
+        match items.get(place)? {
+            Self::Number(number) => u64::try_from(*number).ok(),
+            other => other.as_text()?.parse().ok(),
+        }
+    }
+
     pub(crate) fn as_text(&self) -> Option<&str> {
         let Self::Bulk(bytes) = self else { return None };
         std::str::from_utf8(bytes).ok()

@@ -303,23 +303,24 @@ impl Server {
         keys: &[Bytes],
         arguments: &[Bytes],
     ) -> Reply {
-        let until = |node: &Node| keys.iter().map(|key| node.until(key)).collect();
+        let ends = |node: &Node| keys.iter().map(|key| node.ends(key)).collect();
         if let Some(leap) = self.leap
             && self.chance.is_one_in(8)
         {
             node.set_back(-leap);
             node.set_time(self.ledger.now());
         }
-        let field = |field| node.field(&keys[0], field).map(str::to_owned);
-        let (nonce, lessee) = (field("nonce"), field("lessee"));
-        let before = Before { nonce, lessee, until: until(node) };
+        let stands = node.ends(&keys[0]).is_some();
+        let field = |field| node.field(&keys[0], field).filter(|_| stands).map(str::to_owned);
+        let (nonce, lessee) = (field("granted"), field("lessee"));
+        let before = Before { nonce, lessee, ends: ends(node) };
         let reply = lua::run(self.edition.text(script), keys, arguments, node);
         if let Reply::Error(error) = &reply {
             self.ledger.violated(format!("the script {} failed: {error}", script.name));
         }
-        let until = until(node);
+        let ends = ends(node);
         let (place, script) = (self.place, script.name);
-        self.clerk.note(&Ran { place, script, keys, arguments, reply: &reply, before, until });
+        self.clerk.note(&Ran { place, script, keys, arguments, reply: &reply, before, ends });
         reply
     }
 

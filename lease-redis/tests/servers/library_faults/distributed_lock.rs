@@ -8,7 +8,7 @@ use lease_tests::redis::RedisServer;
 
 use super::Both;
 use crate::setting::{
-    HOLDER, TTL, claim, eventually, has_it, key, lease, locker, obtain, obtain_in_the_end, quorum,
+    LEASE, TTL, claim, eventually, has_it, key, lease, locker, obtain, obtain_in_the_end, quorum,
     servers,
 };
 
@@ -18,7 +18,7 @@ async fn heartbeats_go_on_after_some_that_failed() {
     let Some(both) = Both::start().await else { return };
     for store in both.each() {
         let lease = lease(&locker(store, Duration::from_secs(3))).await;
-        let beats = || both.servers[0].command(&format!("HGET {HOLDER} beat")).parse::<u64>().ok();
+        let beats = || both.servers[0].command(&format!("HGET {LEASE} beat")).parse::<u64>().ok();
         let mut state = lease.state();
 
         for round in 0..2 {
@@ -64,12 +64,13 @@ async fn a_server_that_answers_late_is_extended_and_freed_like_the_others() {
     let grant = obtain(&store, "a").await;
     servers[2].go_on();
     eventually("heard of", async || has_it(&servers[2]).then_some(())).await;
-    servers[2].command(&format!("PEXPIRE {HOLDER} 20000"));
+    let ends: u64 = servers[2].command(&format!("HGET {LEASE} ends")).parse().unwrap();
+    let sooner = ends - 40_000_000;
+    servers[2].command(&format!("HSET {LEASE} ends {sooner}"));
 
     store.heartbeat(&grant, Beat::new(1)).await.unwrap();
     eventually("extended", async || {
-        let left = servers[2].command(&format!("PTTL {HOLDER}")).parse::<u64>().ok()?;
-        (left > 20_000).then_some(())
+        (servers[2].lease_left("job")? > Duration::from_secs(20)).then_some(())
     })
     .await;
     store.release(&grant, None).await.unwrap();

@@ -12,7 +12,7 @@ use lease_tests::redis::RedisServer;
 
 use super::Both;
 use crate::setting::{
-    COUNTER, HOLDER, TTL, eventually, has_it, key, lease, locker, obtain, servers, text, urls,
+    LEASE, TTL, eventually, has_it, key, lease, locker, obtain, servers, text, urls,
 };
 
 /// RSL: a grant that took too long was refused, and stayed on the servers.
@@ -46,7 +46,7 @@ async fn a_grant_that_comes_too_late_to_be_of_use_is_taken_back() {
     // Unlike one that has run out, what is withdrawn is not remembered as granted.
     eventually("taken back", async || {
         let forgot = |server: &RedisServer| {
-            !has_it(server) && server.command(&format!("HEXISTS {COUNTER} granted")) == "0"
+            !has_it(server) && server.command(&format!("HEXISTS {LEASE} granted")) == "0"
         };
         servers.iter().all(forgot).then_some(())
     })
@@ -58,7 +58,7 @@ async fn a_grant_that_comes_too_late_to_be_of_use_is_taken_back() {
 async fn waiting_ends_with_an_error_that_waiting_does_not_mend() {
     let Some(both) = Both::start().await else { return };
     for store in both.each() {
-        both.servers.iter().for_each(|it| drop(it.command(&format!("SET {HOLDER} foreign"))));
+        both.servers.iter().for_each(|it| drop(it.command(&format!("SET {LEASE} foreign"))));
 
         let error = soon(locker(store, TTL).wait_until_obtained(&key())).await.unwrap_err();
 
@@ -90,8 +90,7 @@ async fn a_key_is_free_when_a_majority_says_so_and_silence_says_nothing() {
     let grant = obtain(&*store, "a").await;
     // The nodes of a first grant have counted differently, and hear of its token one by one.
     let agreed = |server: &RedisServer| {
-        let told = |field| server.command(&format!("HGET {HOLDER} {field}"));
-        [told("token"), told("shown")].contains(&grant.token.to_string())
+        server.command(&format!("HGET {LEASE} under")) == grant.token.to_string()
     };
     eventually("two agree", async || both.servers[1..].iter().all(agreed).then_some(())).await;
     both.servers[0].command("FLUSHALL");

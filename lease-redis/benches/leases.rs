@@ -261,12 +261,10 @@ impl Bare {
         let client = redis::Client::open(url).unwrap();
         let mut connection = client.get_multiplexed_async_connection().await.unwrap();
         connection.set_response_timeout(Duration::from_secs(60));
-        let script = |text: &str| {
-            Arc::new(Script::new(&format!("{}{text}", include_str!("../src/scripts/common.lua"))))
-        };
-        let obtain = script(include_str!("../src/scripts/obtain.lua"));
-        let release = script(include_str!("../src/scripts/release.lua"));
-        let heartbeat = script(include_str!("../src/scripts/heartbeat.lua"));
+        let script = |name| Arc::new(Script::new(lease_redis::script(name).unwrap()));
+        let obtain = script("obtain");
+        let release = script("release");
+        let heartbeat = script("heartbeat");
         for script in [&obtain, &release, &heartbeat] {
             script.load_async(&mut connection).await.unwrap();
         }

@@ -31,4 +31,7 @@ pub use config::RedisStoreBuilder;
 pub use dial::Dialer;
 pub use quorum::RedisQuorum;
 pub use quorum_config::RedisQuorumBuilder;
+#[cfg(feature = "simulation")]
+#[doc(hidden)]
+pub use script::script;
 pub use store::RedisStore;

@@ -3,7 +3,7 @@
 use redis::{Cmd, Script, Value};
 use std::sync::LazyLock;
 
-/// A script with its hash, and the common part in front.
+/// A script with its hash, and what it uses of the common part in front.
 #[derive(Debug)]
 pub(crate) struct LeaseScript {
     name: &'static str,
@@ -21,7 +21,7 @@ pub(crate) struct Call {
 
 impl LeaseScript {
     fn new(name: &'static str, text: &str) -> Self {
-        let text = format!("{}{text}", include_str!("scripts/common.lua"));
+        let text = linked(text);
         let hash = Script::new(&text).get_hash().to_owned();
         Self { name, text, hash }
     }
@@ -71,6 +71,27 @@ impl Call {
     }
 }
 
+/// `script` behind the common part, but for functions that it does not use: Lua makes each of them
+/// anew at every call, and all together would take a server longer than what most scripts do.
+///
+/// They are divided by empty lines, and use those above them alone.
+fn linked(script: &str) -> String {
+    let parts = include_str!("scripts/common.lua").trim_end().rsplit("\n\n");
+    parts.fold(script.to_owned(), |text, part| {
+        let function = part.lines().find_map(|line| line.strip_prefix("local function "));
+        let name = function.and_then(|rest| rest.split_inclusive('(').next());
+        if name.is_none_or(|name| text.contains(name)) { format!("{part}\n\n{text}") } else { text }
+    })
+}
+
+/// The text of a script as servers are sent it: for simulations, and to call it bare.
+#[cfg(feature = "simulation")]
+#[doc(hidden)]
+#[must_use]
+pub fn script(name: &str) -> Option<&'static str> {
+    all().into_iter().find(|script| script.name == name).map(|script| script.text.as_str())
+}
+
 macro_rules! scripts {
     ($($constant:ident $name:literal;)*) => {
         $(
@@ -78,6 +99,11 @@ macro_rules! scripts {
                 LeaseScript::new($name, include_str!(concat!("scripts/", $name, ".lua")))
             });
         )*
+
+        #[cfg(any(test, feature = "simulation"))]
+        fn all() -> Vec<&'static LeaseScript> {
+            vec![$(&$constant),*]
+        }
     };
 }
 
@@ -113,5 +139,28 @@ pub(crate) fn text(value: &Value) -> Option<String> {
         Value::SimpleString(text) => Some(text.clone()),
         Value::Int(number) => Some(number.to_string()),
         _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_script_has_each_function_that_it_calls_above_it_and_no_other() {
+        let common = include_str!("scripts/common.lua");
+        let functions = || common.lines().filter_map(|line| line.strip_prefix("local function "));
+        let names = || functions().filter_map(|rest| rest.split_inclusive('(').next());
+        assert!(names().count() > 10);
+        for script in all() {
+            for name in names() {
+                let making = format!("local function {name}");
+                let (above, below) = script.text.split_once(&making).unwrap_or(("", &script.text));
+                let is_made = below.len() < script.text.len();
+                assert_eq!(is_made, below.contains(name), "{}: {name}", script.name);
+                assert!(!above.contains(name), "{}: {name} is called too early", script.name);
+            }
+        }
+        assert!(!OBTAIN.text.contains("local function vacate("), "nothing is left out");
     }
 }

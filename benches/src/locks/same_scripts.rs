@@ -24,20 +24,12 @@ struct SameScriptsHeld {
     token: u64,
 }
 
-macro_rules! script {
-    ($name:literal) => {
-        Arc::new(Script::new(concat!(
-            include_str!("../../../lease-redis/src/scripts/common.lua"),
-            include_str!(concat!("../../../lease-redis/src/scripts/", $name, ".lua")),
-        )))
-    };
-}
-
 impl SameScripts {
     pub(crate) async fn connect(url: &str) -> Self {
         let client = redis::Client::open(url).unwrap();
         let mut connection = client.get_multiplexed_async_connection().await.unwrap();
-        let (obtain, release) = (script!("obtain"), script!("release"));
+        let script = |name| Arc::new(Script::new(lease_redis::script(name).unwrap()));
+        let (obtain, release) = (script("obtain"), script("release"));
         obtain.load_async(&mut connection).await.unwrap();
         release.load_async(&mut connection).await.unwrap();
         Self { connection, obtain, release }

@@ -1,4 +1,4 @@
--- In front of every script. Each may assume that its keys are in one slot, and that time stands
+-- In front of every script, but for functions that it does not call. Each script may assume that its keys are in one slot, and that time stands
 -- still while it runs: it is read once, since not all servers stop it for a script.
 --
 -- lease       hash, kept for days after its last use. Of the last grant: granted (its nonce),

@@ -23,6 +23,7 @@ mod promotion;
 mod records;
 mod requests;
 mod reservations;
+#[cfg(feature = "simulation")]
 mod scripts;
 mod setting;
 #[cfg(feature = "tls")]

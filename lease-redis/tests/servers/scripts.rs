@@ -7,15 +7,6 @@ use lease_tests::redis::RedisServer;
 
 use crate::setting::servers;
 
-const COMMON: &str = include_str!("../../src/scripts/common.lua");
-const OBTAIN: &str = include_str!("../../src/scripts/obtain.lua");
-const WITHDRAW: &str = include_str!("../../src/scripts/withdraw.lua");
-const ADOPT: &str = include_str!("../../src/scripts/adopt.lua");
-const RELEASE: &str = include_str!("../../src/scripts/release.lua");
-const PUT_BACK: &str = include_str!("../../src/scripts/put_back.lua");
-const RAISE: &str = include_str!("../../src/scripts/raise.lua");
-const HEARTBEAT: &str = include_str!("../../src/scripts/heartbeat.lua");
-
 const DAY: &str = "86400000";
 const TTL: &str = "60000";
 
@@ -33,9 +24,9 @@ impl Node {
     }
 
     fn run<T: FromRedisValue>(&mut self, script: &str, arguments: &[&str]) -> T {
-        let whole = Script::new(&format!("{COMMON}{script}"));
+        let whole = Script::new(lease_redis::script(script).unwrap());
         let mut call = whole.key("{job}");
-        if [OBTAIN, ADOPT].contains(&script) {
+        if ["obtain", "adopt"].contains(&script) {
             call.key("{job}:attributes");
         }
         for argument in arguments {
@@ -46,11 +37,11 @@ impl Node {
 
     /// The first two words of the answer; the second of a grant is its token.
     fn obtain(&mut self, nonce: &str, round: &str) -> [String; 2] {
-        self.words(OBTAIN, &[nonce, "a", TTL, DAY, round, "0"])
+        self.words("obtain", &[nonce, "a", TTL, DAY, round, "0"])
     }
 
     fn adopt(&mut self, handed: &str, token: &str, nonce: &str, round: &str) -> [String; 2] {
-        self.words(ADOPT, &[handed, nonce, "b", TTL, DAY, round, token])
+        self.words("adopt", &[handed, nonce, "b", TTL, DAY, round, token])
     }
 
     fn words(&mut self, script: &str, arguments: &[&str]) -> [String; 2] {
@@ -60,15 +51,15 @@ impl Node {
     }
 
     fn withdraw(&mut self, nonce: &str, round: &str) -> bool {
-        self.run(WITHDRAW, &[nonce, round, "PUBLISH", "freed"])
+        self.run("withdraw", &[nonce, round, "PUBLISH", "freed"])
     }
 
     fn release(&mut self, nonce: &str, token: &str) -> bool {
-        self.run(RELEASE, &[nonce, token, "", DAY, "1", "PUBLISH", "freed"])
+        self.run("release", &[nonce, token, "", DAY, "1", "PUBLISH", "freed"])
     }
 
     fn raise(&mut self, nonce: &str, token: &str) -> bool {
-        self.run(RAISE, &[nonce, token, DAY])
+        self.run("raise", &[nonce, token, DAY])
     }
 
     fn run_out(&mut self) {
@@ -77,7 +68,7 @@ impl Node {
     }
 
     fn put_back(&mut self, nonce: &str, token: &str) -> bool {
-        self.run(PUT_BACK, &[nonce, "a", token, "1", TTL, DAY, "0"])
+        self.run("put_back", &[nonce, "a", token, "1", TTL, DAY, "0"])
     }
 
     fn holder(&mut self) -> Option<String> {
@@ -110,7 +101,7 @@ fn a_late_withdrawal_leaves_a_later_round_alone() {
 fn a_late_withdrawal_leaves_a_grant_that_was_extended_alone() {
     let Some(mut node) = Node::start() else { return };
     let [_, token] = node.obtain("n1", "1");
-    let answers: Vec<String> = node.run(HEARTBEAT, &[DAY, "n1", "1", TTL, &token]);
+    let answers: Vec<String> = node.run("heartbeat", &[DAY, "n1", "1", TTL, &token]);
     assert_eq!(answers, ["extended"]);
 
     assert!(!node.withdraw("n1", "7"));
@@ -197,7 +188,7 @@ fn a_grant_is_put_back_on_a_node_that_counted_further_for_the_one_before() {
         node.raise("n1", agreed);
     });
     given_back_after_it_counted_further(|node, agreed| {
-        let answers: Vec<String> = node.run(HEARTBEAT, &[DAY, "n1", "1", TTL, agreed]);
+        let answers: Vec<String> = node.run("heartbeat", &[DAY, "n1", "1", TTL, agreed]);
         assert_eq!(answers, ["extended"]);
     });
     given_back_after_it_counted_further(|node, agreed| assert!(node.release("n1", agreed)));

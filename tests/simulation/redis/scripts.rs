@@ -63,11 +63,7 @@ pub(crate) fn known_as(text_or_hash: &[u8]) -> Option<&'static Script> {
 
 macro_rules! scripts {
     ($($name:literal $call:ident;)*) => {
-        [$((
-            $name,
-            include_str!(concat!("../../../lease-redis/src/scripts/", $name, ".lua")),
-            Call::$call,
-        )),*]
+        [$(($name, Call::$call)),*]
     };
 }
 
@@ -88,12 +84,10 @@ static SCRIPTS: LazyLock<Vec<Script>> = LazyLock::new(|| {
         "update" Write;
         "withdraw" Release;
     };
-    let script = |(name, text, call)| {
-        let whole = format!("{COMMON}{text}");
+    let script = |(name, call)| {
+        let whole = lease_redis::script(name).unwrap().to_owned();
         let hash = redis::Script::new(&whole).get_hash().to_owned();
         Script { name, call, whole, hash }
     };
     scripts.into_iter().map(script).collect()
 });
-
-const COMMON: &str = include_str!("../../../lease-redis/src/scripts/common.lua");

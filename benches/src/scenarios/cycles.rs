@@ -62,7 +62,7 @@ pub(crate) async fn on_dynamodb_from_afar(rounds: usize) -> Vec<Table> {
     let locks = on_table(&server.client(), way.address()).await;
     let mut race = Race::default();
     for lock in &locks {
-        race.enter(lock.name(), move || median_latency(Arc::clone(lock)));
+        race.enter(lock.name(), move || median_latency(Arc::clone(lock), Keys::Used));
     }
     vec![Table {
         name: "dynamodb-far".to_owned(),
@@ -169,13 +169,27 @@ pub(crate) async fn with_one_missing(rounds: usize) -> Vec<Table> {
             title: format!("A free key is taken on 5 Redis at 5 ms, {state}"),
             unit: "ms, median",
             better: Better::Less,
-            standings: latencies(missing, rounds).await,
+            standings: latencies(missing, Keys::Used, rounds).await,
         });
     }
+    tables.push(Table {
+        name: "missing-new".to_owned(),
+        title: "A key that nobody has taken before is taken on 5 Redis at 5 ms".to_owned(),
+        unit: "ms, median",
+        better: Better::Less,
+        standings: latencies(Missing::None, Keys::New, rounds).await,
+    });
     tables
 }
 
-async fn latencies(missing: Missing, rounds: usize) -> Vec<Standing> {
+/// Whether a key was taken before.
+#[derive(Clone, Copy)]
+enum Keys {
+    New,
+    Used,
+}
+
+async fn latencies(missing: Missing, keys: Keys, rounds: usize) -> Vec<Standing> {
     let mut servers = independent(5);
     let mut ways = Vec::new();
     for server in &servers {
@@ -196,7 +210,7 @@ async fn latencies(missing: Missing, rounds: usize) -> Vec<Standing> {
     }
     let mut race = Race::default();
     for lock in &locks {
-        race.enter(lock.name(), move || median_latency(Arc::clone(lock)));
+        race.enter(lock.name(), move || median_latency(Arc::clone(lock), keys));
     }
     let standings = race.run(rounds).await;
     servers[0].go_on();
@@ -209,15 +223,18 @@ static NEXT: AtomicU64 = AtomicU64::new(0);
 const FAR: Duration = Duration::from_millis(5);
 
 /// Milliseconds until a key is taken.
-async fn median_latency(lock: Arc<dyn Lock>) -> Option<f64> {
+async fn median_latency(lock: Arc<dyn Lock>, keys: Keys) -> Option<f64> {
     let clock = BootClock::new();
     let mut taken = Vec::new();
+    let new_key = || format!("key-{}", NEXT.fetch_add(1, Ordering::Relaxed));
     let cycles = async {
-        // A new one each time: what came to no end may still have the last one. The first time is not
-        // measured: nodes that have not counted together before have to agree on a token once.
-        let key = format!("key-{}", NEXT.fetch_add(1, Ordering::Relaxed));
+        // Another in each round: what came to no end may still have the last one.
+        let mut key = new_key();
         lock.take(&key).await?.free().await;
         for _ in 0..10 {
+            if matches!(keys, Keys::New) {
+                key = new_key();
+            }
             let began = clock.now();
             let held = lock.take(&key).await?;
             taken.push(clock.now().since(began).as_secs_f64() * 1e3);

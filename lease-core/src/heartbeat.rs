@@ -74,7 +74,7 @@ impl Heartbeater {
         let mut alarm = pin!(Alarm::default());
         loop {
             let settings = Arc::clone(&self.settings);
-            let earliest = self.due.first().map(|(moment, _)| *moment);
+            let earliest = self.inbox.next_look(self.due.first().map(|(moment, _)| *moment));
             let is_inbox_empty = self.inbox.is_empty_until(earliest);
             select! {
                 // Deadlines come first: a store that answers without end must not outrun them.
@@ -92,7 +92,7 @@ impl Heartbeater {
             for answer in answers.drain(..) {
                 self.hear(answer);
             }
-            self.inbox.take(&mut commands, BATCH);
+            self.inbox.take(&mut commands, BATCH, settings.clock.now());
             for command in commands.drain(..) {
                 self.obey(command);
             }

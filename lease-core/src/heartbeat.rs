@@ -74,13 +74,13 @@ impl Heartbeater {
         let mut alarm = pin!(Alarm::default());
         loop {
             let settings = Arc::clone(&self.settings);
-            let earliest = self.inbox.next_look(self.due.first().map(|(moment, _)| *moment));
-            let is_inbox_empty = self.inbox.is_empty_until(earliest);
+            let earliest = self.due.first().map(|(moment, _)| *moment);
+            let (looks_at, is_inbox_empty) = self.inbox.next_look(earliest);
             select! {
                 // Deadlines come first: a store that answers without end must not outrun them.
                 // Then answers, which move deadlines; new leases can wait a moment.
                 biased;
-                () = alarm.as_mut().ring_at(earliest, &settings) => (),
+                () = alarm.as_mut().ring_at(looks_at, &settings) => (),
                 _ = self.answers.recv_many(&mut answers, BATCH) => (),
                 () = ready(()), if !is_inbox_empty => (),
                 is_open = self.inbox.rung() => {

@@ -115,16 +115,13 @@ impl Inbox {
         }
     }
 
-    /// When this is to be looked at next, where nothing else is due before `earliest`.
-    pub(crate) fn next_look(&self, earliest: Option<Moment>) -> Option<Moment> {
-        earliest.into_iter().chain(self.looks_again).min()
-    }
-
-    /// Says when this will be looked at next, whoever rings; and whether nothing has come meanwhile.
-    pub(crate) fn is_empty_until(&self, looks_at: Option<Moment>) -> bool {
+    /// When this is looked at next, whoever rings, where something else is due at `earliest`; and
+    /// whether nothing has come meanwhile. Whoever comes from here on relies on that look.
+    pub(crate) fn next_look(&self, earliest: Option<Moment>) -> (Option<Moment>, bool) {
+        let looks_at = earliest.into_iter().chain(self.looks_again).min();
         let mut waiting = self.pile.waiting();
         waiting.looks_at = looks_at;
-        waiting.commands.is_empty()
+        (looks_at, waiting.commands.is_empty())
     }
 
     /// Completes when something has come that cannot wait; `false` once nothing can come any more.
@@ -175,7 +172,7 @@ mod tests {
         for sleeps_until in [None, Some(SECOND * 11)] {
             let (teller, mut inbox) = inbox(SECOND * 10);
             let hold = hold();
-            assert!(inbox.is_empty_until(sleeps_until.map(|length| hold.granted_at + length)));
+            assert!(inbox.next_look(sleeps_until.map(|length| hold.granted_at + length)).1);
 
             teller.tell(Command::Keep(hold));
 
@@ -188,14 +185,14 @@ mod tests {
         let (teller, mut inbox) = inbox(SECOND * 10);
         let hold = hold();
         let now = hold.granted_at;
-        assert!(inbox.is_empty_until(Some(now + SECOND * 10)));
+        assert!(inbox.next_look(Some(now + SECOND * 10)).1);
 
         teller.tell(Command::Keep(Arc::clone(&hold)));
         hold.end(Ending::Released);
         teller.tell(Command::Leave(hold));
 
         assert_eq!(inbox.rung().now_or_never(), None);
-        assert!(!inbox.is_empty_until(None));
+        assert!(!inbox.next_look(None).1);
         let mut commands = Vec::new();
         inbox.take(&mut commands, 1, now);
         assert!(matches!(*commands, [Command::Keep(_)]), "the oldest first: {commands:?}");
@@ -208,7 +205,7 @@ mod tests {
         let (teller, mut inbox) = inbox(SECOND * 10);
         let hold = hold();
         hold.end(Ending::Released);
-        assert!(inbox.is_empty_until(None));
+        assert!(inbox.next_look(None).1);
 
         teller.tell(Command::Leave(hold));
 
@@ -220,22 +217,23 @@ mod tests {
         let (teller, mut inbox) = inbox(SECOND * 10);
         let (first, second) = (hold(), hold());
         let now = first.granted_at;
-        assert!(inbox.is_empty_until(inbox.next_look(None)));
+        assert_eq!(inbox.next_look(None), (None, true));
         let mut commands = Vec::new();
 
         teller.tell(Command::Keep(first));
         assert_eq!(inbox.rung().now_or_never(), Some(true));
         inbox.take(&mut commands, 9, now);
         // Its first heartbeat is due later than the second's may be.
-        assert_eq!(inbox.next_look(Some(now + SECOND * 19)), Some(now + SECOND * 10));
-        assert!(inbox.is_empty_until(inbox.next_look(None)));
+        let (looks_at, is_empty) = inbox.next_look(Some(now + SECOND * 19));
+        assert_eq!((looks_at, is_empty), (Some(now + SECOND * 10), true));
         teller.tell(Command::Keep(second));
         assert_eq!(inbox.rung().now_or_never(), None);
 
         inbox.take(&mut commands, 9, now + SECOND * 10);
-        assert_eq!(inbox.next_look(None), Some(now + SECOND * 20));
+        assert_eq!(inbox.next_look(None), (Some(now + SECOND * 20), true));
         inbox.take(&mut commands, 9, now + SECOND * 20);
-        assert_eq!((inbox.next_look(None), commands.len()), (None, 2));
+        assert_eq!(inbox.next_look(None), (None, true));
+        assert_eq!(commands.len(), 2);
     }
 
     #[test]
@@ -243,7 +241,7 @@ mod tests {
         let (teller, mut inbox) = inbox(SECOND * 10);
         let hold = hold();
         hold.end(Ending::Lost(LossCause::Abandoned));
-        assert!(inbox.is_empty_until(Some(hold.granted_at)));
+        assert!(inbox.next_look(Some(hold.granted_at)).1);
 
         teller.tell(Command::Leave(hold));
 
@@ -254,7 +252,7 @@ mod tests {
     fn a_high_pile_is_rung_for() {
         let (teller, mut inbox) = inbox(SECOND * 10);
         let hold = hold();
-        assert!(inbox.is_empty_until(Some(hold.granted_at)));
+        assert!(inbox.next_look(Some(hold.granted_at)).1);
 
         for _ in 1..HIGH {
             teller.tell(Command::Keep(Arc::clone(&hold)));

@@ -293,9 +293,9 @@ impl Locker {
     ///
     /// Leases that are still held are not touched, and what other tasks begin meanwhile is not
     /// waited for. An attempt that is being made is, for as long as a
-    /// [request may take](LeaseOptions::request_timeout): its task may have been aborted. With the store out of reach it takes two ttls at most: one to find out whether
-    /// a key was granted, one to give it back. What was not released by then is free by itself.
-    /// The locker can be used on.
+    /// [request may take](LeaseOptions::request_timeout): its task may have been aborted. With the
+    /// store out of reach it takes two ttls at most: one to find out whether a key was granted, one
+    /// to give it back. What was not released by then is free by itself. The locker can be used on.
     ///
     /// # Cancel safety
     ///

@@ -1,10 +1,9 @@
-//! One attempt at a key: a task that asks once, tells the caller, and clears up after itself.
+//! One attempt at a key: it asks once, answers the caller, and clears up after itself.
 
 use std::error::Error;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::oneshot;
 use tracing::{Instrument, Span, debug};
 
 use crate::attributes::Attributes;
@@ -98,7 +97,6 @@ pub(crate) async fn attempt(
         clearing: Arc::default(),
     });
 
-    let (reply, answer) = oneshot::channel();
     let attempting = Attempting {
         settings: Arc::clone(settings),
         home: home.clone(),
@@ -108,12 +106,8 @@ pub(crate) async fn attempt(
         first_sent,
         taken_over,
         clearing: Arc::default(),
-        reply: Some(reply),
-        _errand: home.errand(),
     };
-    home.run(attempting.settle().instrument(Span::current()));
-    // A runtime that has ended drops its tasks, and with them the other end.
-    answer.await.unwrap_or_else(|_dropped| Err(home.why_unanswered()))
+    home.see_through(attempting.settle().instrument(Span::current())).await
 }
 
 struct Attempting {
@@ -126,13 +120,10 @@ struct Attempting {
     /// Who cleared up after an earlier attempt.
     taken_over: Option<Arc<Clearing>>,
     clearing: Arc<Clearing>,
-    /// Until the caller has heard.
-    reply: Option<oneshot::Sender<Result<Attempt, StoreError>>>,
-    _errand: Errand,
 }
 
 impl Attempting {
-    async fn settle(mut self) {
+    async fn settle(mut self) -> Result<Attempt, StoreError> {
         if let Some(earlier) = self.taken_over.take() {
             earlier.take_over().await;
         }
@@ -140,8 +131,7 @@ impl Attempting {
             Ok(obtained) => return self.settled(obtained),
             Err(error) => error,
         };
-        let retryable = error.is_retryable();
-        if retryable {
+        if error.is_retryable() {
             // Before the caller hears: it may ask again at once, and goes on with this claim.
             self.unsettled.put(Unsettled {
                 claim: self.claim.clone(),
@@ -149,11 +139,10 @@ impl Attempting {
                 adopts: self.ask.adopted(),
                 clearing: Arc::clone(&self.clearing),
             });
+            let (home, errand) = (self.home.clone(), self.home.errand());
+            home.run(self.clear_up(errand).instrument(Span::current()));
         }
-        self.answer(Err(error));
-        if retryable {
-            self.clear_up().await;
-        }
+        Err(error)
     }
 
     /// Asks again with the same nonce, until it is known whether the key was granted, or a ttl
@@ -162,7 +151,7 @@ impl Attempting {
     /// To know that, the key may have to be granted, and is then released: only that makes the
     /// store refuse what may still be on its way. An adoption is not repeated by itself: it would
     /// use up the hand-over, which the caller may want to resume again.
-    async fn clear_up(mut self) {
+    async fn clear_up(self, _errand: Errand) {
         let settings = Arc::clone(&self.settings);
         let gives_up = self.first_sent + self.claim.ttl;
         let limit = settings.options.request_timeout();
@@ -185,7 +174,8 @@ impl Attempting {
                 Ok(obtained) => {
                     // Unless somebody has taken over meanwhile, who then has the same answer.
                     if self.unsettled.remove(&self.claim) {
-                        self.settled(obtained);
+                        // A lease for nobody: it is released.
+                        drop(self.settled(obtained));
                     }
                     return;
                 }
@@ -213,35 +203,26 @@ impl Attempting {
         })
     }
 
-    fn settled(&mut self, obtained: Obtained) {
+    fn settled(&self, obtained: Obtained) -> Result<Attempt, StoreError> {
         match obtained {
             Obtained::Granted(grant, attributes) => self.granted(grant, attributes),
-            Obtained::Held(holder) => self.answer(Ok(Attempt::Held(holder))),
+            Obtained::Held(holder) => Ok(Attempt::Held(holder)),
         }
     }
 
-    fn granted(&mut self, grant: Grant, attributes: Attributes) {
+    fn granted(&self, grant: Grant, attributes: Attributes) -> Result<Attempt, StoreError> {
         // Counted from before the first request: an earlier one than the one that was answered
         // may be what was granted.
         let deadline = self.first_sent + self.settings.trusted(grant.ttl);
         let lease =
             Lease::new(&self.settings, &self.home, grant, attributes, self.first_sent, deadline);
-        if lease.remaining() > Duration::ZERO {
-            self.answer(Ok(Attempt::Obtained(lease)));
-        } else {
-            drop(lease);
-            self.answer(Err(StoreError::new(
+        if lease.remaining() == Duration::ZERO {
+            // Dropped here, and so released.
+            return Err(StoreError::new(
                 StoreErrorKind::Unavailable,
                 "the key was granted too late to be of use",
-            )));
+            ));
         }
-    }
-
-    /// Tells the caller, once. What a caller who is gone would have been told is dropped, and
-    /// a lease that is dropped is released.
-    fn answer(&mut self, answer: Result<Attempt, StoreError>) {
-        if let Some(reply) = self.reply.take() {
-            drop(reply.send(answer));
-        }
+        Ok(Attempt::Obtained(lease))
     }
 }

@@ -75,12 +75,12 @@ impl Heartbeater {
         loop {
             let settings = Arc::clone(&self.settings);
             let earliest = self.due.first().map(|(moment, _)| *moment);
-            let is_inbox_empty = self.inbox.is_empty_until(earliest);
+            let (looks_at, is_inbox_empty) = self.inbox.next_look(earliest);
             select! {
                 // Deadlines come first: a store that answers without end must not outrun them.
                 // Then answers, which move deadlines; new leases can wait a moment.
                 biased;
-                () = alarm.as_mut().ring_at(earliest, &settings) => (),
+                () = alarm.as_mut().ring_at(looks_at, &settings) => (),
                 _ = self.answers.recv_many(&mut answers, BATCH) => (),
                 () = ready(()), if !is_inbox_empty => (),
                 is_open = self.inbox.rung() => {
@@ -92,7 +92,7 @@ impl Heartbeater {
             for answer in answers.drain(..) {
                 self.hear(answer);
             }
-            self.inbox.take(&mut commands, BATCH);
+            self.inbox.take(&mut commands, BATCH, settings.clock.now());
             for command in commands.drain(..) {
                 self.obey(command);
             }

@@ -11,12 +11,14 @@ use crate::heartbeat::{Heartbeater, first_look};
 use crate::inbox::{Command, Teller, inbox};
 use crate::outstanding::{Errand, Outstanding};
 use crate::settings::Settings;
+use crate::undertaking::Undertaking;
 
 #[derive(Debug, Clone)]
 pub(crate) struct Home {
     runtime: Handle,
     heartbeater: Teller,
     outstanding: Outstanding,
+    undertakings: Outstanding,
     leases: Arc<AtomicU64>,
 }
 
@@ -26,6 +28,7 @@ impl Home {
         settings: &Arc<Settings>,
         runtime: Option<&Handle>,
         outstanding: Outstanding,
+        undertakings: Outstanding,
     ) -> Result<Self, StoreError> {
         let runtime = match runtime {
             Some(runtime) => runtime.clone(),
@@ -34,7 +37,7 @@ impl Home {
         };
         let (heartbeater, inbox) = inbox(first_look(&settings.options));
         runtime.spawn(Heartbeater::new(Arc::clone(settings), inbox).run());
-        Ok(Self { runtime, heartbeater, outstanding, leases: Arc::default() })
+        Ok(Self { runtime, heartbeater, outstanding, undertakings, leases: Arc::default() })
     }
 
     pub(crate) fn next_lease(&self) -> u64 {
@@ -68,6 +71,36 @@ impl Home {
     /// Runs `errand` to its end, whoever waits for it.
     pub(crate) fn run(&self, errand: impl Future<Output = ()> + Send + 'static) {
         self.runtime.spawn(errand);
+    }
+
+    /// What `work` answers, which a task does to its end, whoever waits for this or polls it.
+    pub(crate) async fn answer_of_task<T: Send + 'static>(
+        &self,
+        work: impl Future<Output = Result<T, StoreError>> + Send + 'static,
+    ) -> Result<T, StoreError> {
+        // A runtime that has ended drops its tasks.
+        self.runtime.spawn(work).await.unwrap_or_else(|_dropped| Err(self.why_unanswered()))
+    }
+
+    /// What `work` answers, which is done to its end also where this is dropped.
+    ///
+    /// On any other runtime than this locker's it is a task from the beginning: its timers are its
+    /// runtime's, and whoever has a runtime of its own for its leases does so because the other may
+    /// be held up.
+    pub(crate) async fn see_through<T: Send + 'static>(
+        &self,
+        work: impl Future<Output = Result<T, StoreError>> + Send + 'static,
+    ) -> Result<T, StoreError> {
+        if Handle::try_current().is_ok_and(|here| here.id() == self.runtime.id()) {
+            return Undertaking::new(self, work, self.undertakings.errand()).await;
+        }
+        let errand = self.errand();
+        let work = async move {
+            let answer = work.await;
+            drop(errand);
+            answer
+        };
+        self.answer_of_task(work).await
     }
 }
 

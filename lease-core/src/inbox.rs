@@ -37,6 +37,9 @@ pub(crate) struct Teller {
 pub(crate) struct Inbox {
     pile: Arc<Pile>,
     bell: mpsc::Receiver<()>,
+    first_look: Duration,
+    /// When it is looked at again since something came.
+    looks_again: Option<Moment>,
 }
 
 #[derive(Debug)]
@@ -55,7 +58,8 @@ pub(crate) fn inbox(first_look: Duration) -> (Teller, Inbox) {
     let pile = Arc::new(Pile(Mutex::new(waiting)));
     // One ring is as good as many.
     let (bell, rung) = mpsc::channel(1);
-    (Teller { pile: Arc::clone(&pile), bell, first_look }, Inbox { pile, bell: rung })
+    let inbox = Inbox { pile: Arc::clone(&pile), bell: rung, first_look, looks_again: None };
+    (Teller { pile, bell, first_look }, inbox)
 }
 
 impl Teller {
@@ -94,9 +98,16 @@ impl Teller {
 }
 
 impl Inbox {
-    /// Moves what has come to `commands`, the oldest first, and no more than `limit`.
-    pub(crate) fn take(&self, commands: &mut Vec<Command>, limit: usize) {
+    /// Moves what has come by `now` to `commands`, the oldest first, and no more than `limit`.
+    ///
+    /// Where something comes, more will: a look in time for all that is granted from now on spares
+    /// each of them a ring.
+    pub(crate) fn take(&mut self, commands: &mut Vec<Command>, limit: usize, now: Moment) {
         let mut waiting = self.pile.waiting();
+        if self.looks_again.is_none_or(|moment| moment <= now) {
+            let is_busy = !waiting.commands.is_empty();
+            self.looks_again = is_busy.then(|| now + self.first_look);
+        }
         let count = waiting.commands.len().min(limit);
         commands.extend(waiting.commands.drain(..count));
         if waiting.commands.is_empty() {
@@ -104,11 +115,13 @@ impl Inbox {
         }
     }
 
-    /// Says when this will be looked at next, whoever rings; and whether nothing has come meanwhile.
-    pub(crate) fn is_empty_until(&self, looks_at: Option<Moment>) -> bool {
+    /// When this is looked at next, whoever rings, where something else is due at `earliest`; and
+    /// whether nothing has come meanwhile. Whoever comes from here on relies on that look.
+    pub(crate) fn next_look(&self, earliest: Option<Moment>) -> (Option<Moment>, bool) {
+        let looks_at = earliest.into_iter().chain(self.looks_again).min();
         let mut waiting = self.pile.waiting();
         waiting.looks_at = looks_at;
-        waiting.commands.is_empty()
+        (looks_at, waiting.commands.is_empty())
     }
 
     /// Completes when something has come that cannot wait; `false` once nothing can come any more.
@@ -159,7 +172,7 @@ mod tests {
         for sleeps_until in [None, Some(SECOND * 11)] {
             let (teller, mut inbox) = inbox(SECOND * 10);
             let hold = hold();
-            assert!(inbox.is_empty_until(sleeps_until.map(|length| hold.granted_at + length)));
+            assert!(inbox.next_look(sleeps_until.map(|length| hold.granted_at + length)).1);
 
             teller.tell(Command::Keep(hold));
 
@@ -171,18 +184,19 @@ mod tests {
     fn who_looks_in_time_is_not_rung_for_and_finds_it() {
         let (teller, mut inbox) = inbox(SECOND * 10);
         let hold = hold();
-        assert!(inbox.is_empty_until(Some(hold.granted_at + SECOND * 10)));
+        let now = hold.granted_at;
+        assert!(inbox.next_look(Some(now + SECOND * 10)).1);
 
         teller.tell(Command::Keep(Arc::clone(&hold)));
         hold.end(Ending::Released);
         teller.tell(Command::Leave(hold));
 
         assert_eq!(inbox.rung().now_or_never(), None);
-        assert!(!inbox.is_empty_until(None));
+        assert!(!inbox.next_look(None).1);
         let mut commands = Vec::new();
-        inbox.take(&mut commands, 1);
+        inbox.take(&mut commands, 1, now);
         assert!(matches!(*commands, [Command::Keep(_)]), "the oldest first: {commands:?}");
-        inbox.take(&mut commands, 9);
+        inbox.take(&mut commands, 9, now);
         assert_eq!(commands.len(), 2);
     }
 
@@ -191,7 +205,7 @@ mod tests {
         let (teller, mut inbox) = inbox(SECOND * 10);
         let hold = hold();
         hold.end(Ending::Released);
-        assert!(inbox.is_empty_until(None));
+        assert!(inbox.next_look(None).1);
 
         teller.tell(Command::Leave(hold));
 
@@ -199,11 +213,35 @@ mod tests {
     }
 
     #[test]
+    fn where_one_has_come_the_next_is_not_rung_for_until_nothing_came_for_a_while() {
+        let (teller, mut inbox) = inbox(SECOND * 10);
+        let (first, second) = (hold(), hold());
+        let now = first.granted_at;
+        assert_eq!(inbox.next_look(None), (None, true));
+        let mut commands = Vec::new();
+
+        teller.tell(Command::Keep(first));
+        assert_eq!(inbox.rung().now_or_never(), Some(true));
+        inbox.take(&mut commands, 9, now);
+        // Its first heartbeat is due later than the second's may be.
+        let (looks_at, is_empty) = inbox.next_look(Some(now + SECOND * 19));
+        assert_eq!((looks_at, is_empty), (Some(now + SECOND * 10), true));
+        teller.tell(Command::Keep(second));
+        assert_eq!(inbox.rung().now_or_never(), None);
+
+        inbox.take(&mut commands, 9, now + SECOND * 10);
+        assert_eq!(inbox.next_look(None), (Some(now + SECOND * 20), true));
+        inbox.take(&mut commands, 9, now + SECOND * 20);
+        assert_eq!(inbox.next_look(None), (None, true));
+        assert_eq!(commands.len(), 2);
+    }
+
+    #[test]
     fn a_loss_is_rung_for() {
         let (teller, mut inbox) = inbox(SECOND * 10);
         let hold = hold();
         hold.end(Ending::Lost(LossCause::Abandoned));
-        assert!(inbox.is_empty_until(Some(hold.granted_at)));
+        assert!(inbox.next_look(Some(hold.granted_at)).1);
 
         teller.tell(Command::Leave(hold));
 
@@ -214,7 +252,7 @@ mod tests {
     fn a_high_pile_is_rung_for() {
         let (teller, mut inbox) = inbox(SECOND * 10);
         let hold = hold();
-        assert!(inbox.is_empty_until(Some(hold.granted_at)));
+        assert!(inbox.next_look(Some(hold.granted_at)).1);
 
         for _ in 1..HIGH {
             teller.tell(Command::Keep(Arc::clone(&hold)));

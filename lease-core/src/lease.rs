@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::select;
-use tokio::sync::{oneshot, watch};
+use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tracing::warn;
 
@@ -24,7 +24,7 @@ use crate::lost::LossCause;
 use crate::lost::Lost;
 use crate::options::LeaseOptions;
 use crate::queue::Turn;
-use crate::release::{Release, Reply};
+use crate::release::Release;
 use crate::retry::{Pauses, within};
 use crate::settings::Settings;
 use crate::token::FencingToken;
@@ -271,21 +271,18 @@ impl Lease {
     async fn give_back(mut self, reserved: Option<Duration>) -> Result<Released, StoreError> {
         self.given_away = true;
         if let Ending::Lost(cause) = self.hold.end(Ending::Released) {
-            self.home.tell(Command::Release(self.on_its_way(reserved, None)));
+            self.home.tell(Command::Release(self.on_its_way(reserved)));
             return Ok(Released::AlreadyLost(cause));
         }
         // The heartbeater need not be woken for what it has no part in.
         self.home.tell(Command::Leave(Arc::clone(&self.hold)));
-        let (reply, answer) = oneshot::channel();
-        let release = self.on_its_way(reserved, Some(reply));
-        self.home.run(release.deliver(Arc::clone(&self.settings)));
-        let answer = answer.await.unwrap_or_else(|_dropped| Err(self.home.why_unanswered()));
-        answer.map(|()| Released::Freed)
+        let release = self.on_its_way(reserved).deliver(Arc::clone(&self.settings));
+        self.home.answer_of_task(release).await.map(|()| Released::Freed)
     }
 
-    fn on_its_way(&self, reserved: Option<Duration>, reply: Option<Reply>) -> Release {
+    fn on_its_way(&self, reserved: Option<Duration>) -> Release {
         let (hold, errand) = (Arc::clone(&self.hold), self.home.errand());
-        Release { hold, reserved, reach: self.reach, reply, errand }
+        Release { hold, reserved, reach: self.reach, errand }
     }
 
     /// Hands the key over to another process, which has `wait` to
@@ -308,13 +305,8 @@ impl Lease {
         LeaseOptions::check_range("wait", wait)
             .map_err(|invalid| StoreError::new(StoreErrorKind::Refused, invalid))?;
         let home = self.home.clone();
-        let (reply, answer) = oneshot::channel();
-        home.run(async move {
-            // Where nobody listens any more, the lease is dropped with the answer, and released.
-            drop(reply.send(self.last_heartbeat(wait).await));
-        });
-        let (mut lease, handed) =
-            answer.await.unwrap_or_else(|_dropped| Err(home.why_unanswered()))?;
+        // Where nobody listens any more, the lease is dropped with the answer, and released.
+        let (mut lease, handed) = home.answer_of_task(self.last_heartbeat(wait)).await?;
         // Received: from here on the key is whose the hand-over is.
         lease.given_away |= matches!(handed, Handed::Over(_));
         drop(lease.hold.take_turn());
@@ -401,7 +393,7 @@ impl Drop for Lease {
     fn drop(&mut self) {
         if !self.given_away {
             self.hold.end(Ending::Released);
-            self.home.tell(Command::Release(self.on_its_way(None, None)));
+            self.home.tell(Command::Release(self.on_its_way(None)));
         }
     }
 }

@@ -33,6 +33,7 @@ mod settings;
 mod store;
 mod table;
 mod token;
+mod undertaking;
 mod unsettled;
 mod waiting;
 

@@ -6,11 +6,12 @@ use std::time::Duration;
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use tokio::runtime::Handle;
+use tokio::select;
 use tokio::sync::Mutex;
 use tracing::{Instrument, Span, debug_span};
 
 use crate::attempt::{Ask, Attempt, attempt};
-use crate::clock::{Clock, Moment};
+use crate::clock::{Clock, Moment, sleep_until};
 use crate::error::{StoreError, StoreErrorKind};
 use crate::grant::Holder;
 use crate::handover::HandOver;
@@ -39,6 +40,8 @@ use crate::waiting::contend;
 /// Any of these futures may be dropped at any time. What was granted meanwhile is released, by
 /// a task that goes on until the store has answered or the ttl has passed;
 /// [`close`](Self::close) waits for it. Dropping a waiting future loses its place in the queue.
+/// One that is neither polled nor dropped stands still: it keeps its place in the queue, and a key
+/// that was granted to it is free again after a ttl.
 /// For a timeout, wrap the call into `tokio::time::timeout`.
 ///
 /// # Errors
@@ -63,6 +66,8 @@ struct Household {
     home: OnceLock<Home>,
     queue: Arc<Queue>,
     outstanding: Outstanding,
+    /// What callers do themselves, as long as they poll it.
+    undertakings: Outstanding,
     unsettled: Arc<UnsettledClaims>,
 }
 
@@ -287,17 +292,27 @@ impl Locker {
     /// Waits until everything that was dropped so far has been released: for the end of `main`.
     ///
     /// Leases that are still held are not touched, and what other tasks begin meanwhile is not
-    /// waited for. With the store out of reach it takes two ttls at most: one to find out whether
-    /// a key was granted, one to give it back. What was not released by then is free by itself.
-    /// The locker can be used on.
+    /// waited for. An attempt that is being made is, for as long as a
+    /// [request may take](LeaseOptions::request_timeout): its task may have been aborted. With the
+    /// store out of reach it takes two ttls at most: one to find out whether a key was granted, one
+    /// to give it back. What was not released by then is free by itself. The locker can be used on.
     ///
     /// # Cancel safety
     ///
     /// Safe: it only waits.
     pub async fn close(&self) {
+        let Household { outstanding, undertakings, .. } = &*self.household;
+        let (clock, limit) = (&*self.settings.clock, self.settings.options.request_timeout());
+        select! {
+            biased;
+            () = undertakings.done() => (),
+            // One that goes on for longer is kept by somebody who does not poll it, and who may be
+            // waiting for this.
+            () = sleep_until(clock, clock.now() + limit, limit) => (),
+        }
         // Attempts first; then the releases of what they were granted, for nobody.
-        self.household.outstanding.done().await;
-        self.household.outstanding.done().await;
+        outstanding.done().await;
+        outstanding.done().await;
     }
 
     async fn wait(&self, keys: &[LeaseKey]) -> Result<Lease, StoreError> {
@@ -324,8 +339,10 @@ impl Locker {
         let home = if let Some(home) = self.household.home.get() {
             home
         } else {
-            let outstanding = self.household.outstanding.clone();
-            let home = Home::start(&self.settings, self.runtime.as_ref(), outstanding)?;
+            let Household { outstanding, undertakings, .. } = &*self.household;
+            let (outstanding, undertakings) = (outstanding.clone(), undertakings.clone());
+            let home =
+                Home::start(&self.settings, self.runtime.as_ref(), outstanding, undertakings)?;
             // Of two that come at once, the second's heartbeater ends as it is dropped here.
             self.household.home.get_or_init(|| home)
         };

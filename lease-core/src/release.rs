@@ -4,7 +4,6 @@ use std::error::Error;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::oneshot;
 use tracing::{debug, warn};
 
 use crate::clock::sleep_until;
@@ -15,24 +14,20 @@ use crate::outstanding::Errand;
 use crate::retry::{Pauses, within};
 use crate::settings::Settings;
 
-pub(crate) type Reply = oneshot::Sender<Result<(), StoreError>>;
-
 #[derive(Debug)]
 pub(crate) struct Release {
     pub(crate) hold: Arc<Hold>,
     pub(crate) reserved: Option<Duration>,
     /// How long the store may keep the key by itself: the longest ttl that was sent.
     pub(crate) reach: Duration,
-    /// Where the answer is awaited.
-    pub(crate) reply: Option<Reply>,
     /// Held until it is done, for `close`.
     pub(crate) errand: Errand,
 }
 
 impl Release {
     /// Gives a lease back, and goes on trying until the store has surely freed it by itself.
-    pub(crate) async fn deliver(self, settings: Arc<Settings>) {
-        let Self { hold, reserved, reach, reply, errand } = self;
+    pub(crate) async fn deliver(self, settings: Arc<Settings>) -> Result<(), StoreError> {
+        let Self { hold, reserved, reach, errand: _errand } = self;
         // Here, so that it is given up also where a store panics.
         let turn = hold.take_turn();
         let (grant, options) = (&hold.grant, &settings.options);
@@ -72,9 +67,6 @@ impl Release {
         }
         // The next waiter of this process goes first, then whoever waits for this answer.
         drop(turn);
-        if let Some(reply) = reply {
-            drop(reply.send(answer));
-        }
-        drop(errand);
+        answer
     }
 }

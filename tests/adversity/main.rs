@@ -5,6 +5,7 @@
 mod attempts;
 mod hand_overs;
 mod hanging;
+mod neglect;
 mod releases;
 mod stalls;
 mod waiting;

@@ -1,7 +1,8 @@
 //! Lockers outside a runtime, and after its end.
 
-use lease_core::{Locker, StoreErrorKind};
+use lease_core::{Locker, Released, StoreErrorKind};
 use lease_memory::MemoryStore;
+use tokio::runtime::Builder;
 
 use crate::{key, obtained};
 
@@ -33,4 +34,16 @@ fn a_locker_whose_runtime_has_ended_says_so_and_a_lease_dropped_then_is_silent()
         }
         locker.close().await;
     });
+}
+
+#[test]
+fn a_locker_with_a_runtime_of_its_own_needs_nothing_of_its_callers() {
+    let (own, callers) = (tokio::runtime::Runtime::new(), Builder::new_current_thread().build());
+    let (own, callers) = (own.unwrap(), callers.unwrap());
+    let locker = Locker::new(MemoryStore::new()).with_runtime(own.handle().clone());
+
+    // Which has no timers.
+    let released = callers.block_on(async { obtained(&locker, "job").await.release().await });
+
+    assert_eq!(released.unwrap(), Released::Freed);
 }

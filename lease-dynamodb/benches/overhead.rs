@@ -152,7 +152,7 @@ async fn same_cycle(client: &Client, key: &LeaseKey) {
         (":expires_at", n(now / 1000 + 30_000)),
         (":purge_at", n(now / 1_000_000 + 604_800)),
     ];
-    client
+    let taken = client
         .update_item()
         .table_name("leases")
         .key("lease_key", s(key.as_str()))
@@ -179,19 +179,22 @@ async fn same_cycle(client: &Client, key: &LeaseKey) {
         .send()
         .await
         .unwrap();
+    let token = taken.attributes.unwrap().remove("token").unwrap();
     client
         .update_item()
         .table_name("leases")
         .key("lease_key", s(key.as_str()))
         .update_expression("SET #former = :lessee REMOVE #lessee, #expires_at, #evicted")
-        .condition_expression("#nonce = :nonce AND #lessee = :lessee")
+        .condition_expression("#nonce = :nonce AND #lessee = :lessee AND #token = :token")
         .expression_attribute_names("#former", "former")
         .expression_attribute_names("#lessee", "lessee")
         .expression_attribute_names("#expires_at", "expires_at")
         .expression_attribute_names("#evicted", "evicted")
         .expression_attribute_names("#nonce", "nonce")
+        .expression_attribute_names("#token", "token")
         .expression_attribute_values(":lessee", s("holder"))
         .expression_attribute_values(":nonce", s(&nonce))
+        .expression_attribute_values(":token", token)
         .send()
         .await
         .unwrap();

@@ -3,6 +3,7 @@
 //! Every column goes in by a placeholder (`#lessee`), never by its name, so no name can clash
 //! with a reserved word or be mistaken for syntax.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::time::Duration;
 
@@ -15,12 +16,13 @@ pub struct Expression {
     set: Vec<&'static str>,
     remove: Vec<&'static str>,
     /// All of them must hold.
-    conditions: Vec<String>,
+    conditions: Vec<Cow<'static, str>>,
     /// Attributes of the user's, each with the number of its placeholder.
     payload: HashMap<String, usize>,
     payload_set: Vec<String>,
     payload_remove: Vec<String>,
-    values: HashMap<String, AttributeValue>,
+    /// What each placeholder stands for, where one was said twice the later.
+    values: Vec<(Cow<'static, str>, AttributeValue)>,
 }
 
 /// An expression as DynamoDB reads it.
@@ -36,11 +38,11 @@ pub struct Written {
 impl Expression {
     /// Says what `:placeholder` stands for.
     pub fn value(&mut self, placeholder: &'static str, value: impl IntoValue) {
-        self.values.insert(format!(":{placeholder}"), value.into_value());
+        self.values.push((placeholder.into(), value.into_value()));
     }
 
     /// Requires one more thing.
-    pub fn condition(&mut self, condition: impl Into<String>) {
+    pub fn condition(&mut self, condition: impl Into<Cow<'static, str>>) {
         self.conditions.push(condition.into());
     }
 
@@ -58,7 +60,7 @@ impl Expression {
     pub fn set_payload(&mut self, name: &str, value: AttributeValue) {
         let number = self.payload(name);
         self.payload_set.push(format!("#payload{number} = :payload{number}"));
-        self.values.insert(format!(":payload{number}"), value);
+        self.values.push((format!("payload{number}").into(), value));
     }
 
     /// Removes an attribute of the user's.
@@ -85,7 +87,7 @@ impl Expression {
                 continue;
             };
             cases.push(format!("#payload{number} = :expected{number}_{place}"));
-            self.values.insert(format!(":expected{number}_{place}"), value);
+            self.values.push((format!("expected{number}_{place}").into(), value));
         }
         // One pair of parentheses where there is something in it to part: DynamoDB refuses
         // redundant ones.
@@ -103,28 +105,30 @@ impl Expression {
     /// The whole, where `behind` tells the column behind each placeholder.
     pub fn written(self, behind: impl Fn(&str) -> Option<String>) -> Written {
         let payload_set = self.payload_set.iter().map(String::as_str);
-        let set: Vec<&str> = self.set.iter().copied().chain(payload_set).collect();
         let payload_remove = self.payload_remove.iter().map(String::as_str);
-        let remove: Vec<&str> = self.remove.iter().copied().chain(payload_remove).collect();
         let mut update = String::with_capacity(512);
-        if !set.is_empty() {
-            update.push_str("SET ");
-            update.push_str(&set.join(", "));
-        }
-        if !remove.is_empty() {
-            update.push_str(" REMOVE ");
-            update.push_str(&remove.join(", "));
-        }
+        clause(&mut update, "SET ", self.set.iter().copied().chain(payload_set));
+        clause(&mut update, " REMOVE ", self.remove.iter().copied().chain(payload_remove));
         let condition = self.conditions.join(" AND ");
-        let mut names: HashMap<String, String> = self
-            .payload
-            .into_iter()
-            .map(|(name, number)| (format!("#payload{number}"), name))
-            .collect();
+        let payload = self.payload.into_iter();
+        let mut names: HashMap<String, String> = HashMap::with_capacity(MANY + payload.len());
+        names.extend(payload.map(|(name, number)| (format!("#payload{number}"), name)));
         for text in [&update, &condition] {
             gather_names(text, &behind, &mut names);
         }
-        Written { update, condition, names, values: self.values }
+        let values = self.values.into_iter();
+        let values = values.map(|(placeholder, value)| ([":", &placeholder].concat(), value));
+        Written { update, condition, names, values: values.collect() }
+    }
+}
+
+/// Adds `terms` to an update, if there are any, after the `word` that says what becomes of them.
+fn clause(update: &mut String, word: &str, terms: impl Iterator<Item: AsRef<str>>) {
+    let mut before = word;
+    for term in terms {
+        update.push_str(before);
+        update.push_str(term.as_ref());
+        before = ", ";
     }
 }
 
@@ -134,12 +138,17 @@ fn gather_names(
     behind: impl Fn(&str) -> Option<String>,
     names: &mut HashMap<String, String>,
 ) {
-    for after in text.split('#').skip(1) {
-        let end =
-            after.find(|c: char| !c.is_ascii_alphanumeric() && c != '_').unwrap_or(after.len());
-        let (placeholder, _) = after.split_at(end);
-        if let Some(name) = behind(placeholder) {
-            names.insert(format!("#{placeholder}"), name);
+    for (start, _) in text.match_indices('#') {
+        let (_, from) = text.split_at(start);
+        let is_part = |c: char| c.is_ascii_alphanumeric() || c == '_';
+        let length = from.chars().skip(1).take_while(|c| is_part(*c)).count();
+        let (name, _) = from.split_at(1 + length);
+        // Most are there already: a column stands in several places.
+        if names.contains_key(name) {
+            continue;
+        }
+        if let Some(column) = name.strip_prefix('#').and_then(&behind) {
+            names.insert(name.to_owned(), column);
         }
     }
 }
@@ -178,5 +187,44 @@ impl IntoValue for Nonce {
 impl IntoValue for Duration {
     fn into_value(self) -> AttributeValue {
         u64::try_from(self.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX).into_value()
+    }
+}
+
+/// As many columns as most writes name.
+const MANY: usize = 14;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_placeholder_is_written_with_what_is_behind_it_and_no_other() {
+        let mut write = Expression::default();
+        write.set(["#beat = :beat", "#ttl_ms = :ttl_ms"]);
+        write.remove(["#evicted"]);
+        write.set_payload("note", "hello".into_value());
+        write.condition("(attribute_not_exists(#beat) OR #beat < :beat)");
+        write.value("beat", 1);
+        write.value("ttl_ms", 2);
+
+        let written = write.written(|placeholder| Some(placeholder.to_uppercase()));
+
+        assert_eq!(
+            written.update,
+            "SET #beat = :beat, #ttl_ms = :ttl_ms, #payload0 = :payload0 REMOVE #evicted"
+        );
+        let names = [
+            ("#beat", "BEAT"),
+            ("#ttl_ms", "TTL_MS"),
+            ("#evicted", "EVICTED"),
+            ("#payload0", "note"),
+        ];
+        assert_eq!(written.names, names.map(|(n, c)| (n.to_owned(), c.to_owned())).into());
+        let values = [
+            (":beat", 1u64.into_value()),
+            (":ttl_ms", 2u64.into_value()),
+            (":payload0", "hello".into_value()),
+        ];
+        assert_eq!(written.values, values.map(|(p, v)| (p.to_owned(), v)).into());
     }
 }

@@ -98,13 +98,14 @@ impl Requests {
             .condition_expression(condition)
             .set_expression_attribute_names(Some(names))
             .set_expression_attribute_values(Some(values))
-            .return_values(match show {
-                Show::Item => ReturnValue::AllNew,
-                Show::Nothing | Show::RefusedItem => ReturnValue::None,
+            // Nothing is shown where nothing is said.
+            .set_return_values(match show {
+                Show::Item => Some(ReturnValue::AllNew),
+                Show::Nothing | Show::RefusedItem => None,
             })
-            .return_values_on_condition_check_failure(match show {
-                Show::Nothing => OnRefusal::None,
-                Show::RefusedItem | Show::Item => OnRefusal::AllOld,
+            .set_return_values_on_condition_check_failure(match show {
+                Show::Nothing => None,
+                Show::RefusedItem | Show::Item => Some(OnRefusal::AllOld),
             });
         let answer = self.within("UpdateItem", request.send()).await?;
         self.outcome("UpdateItem", answer.map(|answer| answer.attributes), |error| match error {

@@ -15,6 +15,7 @@ mod machine;
 mod race;
 mod report;
 mod scenarios;
+mod served;
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -44,11 +45,18 @@ struct Arguments {
     /// Writes the tables into this file, between its marks, and the plots beside it
     #[arg(long, value_name = "README.md")]
     write: Option<PathBuf>,
+    /// Is the server of another one of these
+    #[arg(long, hide = true)]
+    serve_dynamodb: bool,
 }
 
 #[tokio::main(flavor = "multi_thread", worker_threads = 2)]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let arguments = Arguments::parse();
+    if arguments.serve_dynamodb {
+        served::serve().await;
+        return Ok(());
+    }
     if arguments.list {
         for scenario in scenarios::ALL {
             println!("{:<20} {}", scenario.name, scenario.what);

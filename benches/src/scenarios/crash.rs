@@ -8,7 +8,7 @@ use futures_util::future::join_all;
 use lease_core::{BootClock, Clock};
 use lease_dynamodb::DynamoDbStore;
 use lease_redis::RedisStore;
-use lease_tests::dynamodb::{Server, client_of};
+use lease_tests::dynamodb::client_of;
 use lease_tests::redis::RedisServer;
 use tokio::time::{sleep, timeout};
 
@@ -21,6 +21,7 @@ use crate::locks::redlock::Redlock;
 use crate::locks::rslock::Rslock;
 use crate::race::Standing;
 use crate::report::{Better, Table};
+use crate::served::DynamoDb;
 
 /// Makes a lock on the server of that address, as a process of its own has it: holder or waiter.
 type Make =
@@ -67,7 +68,7 @@ const ON_DYNAMODB: [Make; 3] = [
 /// All of them at the same time, and once: they wait, and do nothing else.
 pub(crate) async fn of_a_holder() -> Vec<Table> {
     let redis = RedisServer::start();
-    let dynamodb = Server::dynoxide().await;
+    let dynamodb = DynamoDb::start();
     let client = dynamodb.client();
     DynamoDbStore::new(client.clone(), "leases").ensure_table().await.unwrap();
     DynamoDbLease::make_table(&client).await;

@@ -10,7 +10,7 @@ use futures_util::future::join_all;
 use lease_core::{BootClock, Clock};
 use lease_dynamodb::DynamoDbStore;
 use lease_redis::{RedisQuorum, RedisStore};
-use lease_tests::dynamodb::{Server, client_of};
+use lease_tests::dynamodb::client_of;
 use lease_tests::latency::Latency;
 use lease_tests::redis::{RedisServer, independent};
 use tokio::time::timeout;
@@ -28,6 +28,7 @@ use crate::locks::rslock::Rslock;
 use crate::locks::same_scripts::SameScripts;
 use crate::race::{Race, Spread, Standing};
 use crate::report::{Better, Table};
+use crate::served::DynamoDb;
 
 pub(crate) async fn on_redis(rounds: usize) -> Vec<Table> {
     let (server, _apart) = Apart::start(async { RedisServer::start() }).await;
@@ -51,13 +52,13 @@ pub(crate) async fn on_a_quorum(rounds: usize) -> Vec<Table> {
 }
 
 pub(crate) async fn on_dynamodb(rounds: usize) -> Vec<Table> {
-    let (server, _apart) = Apart::start(Server::dynoxide()).await;
+    let (server, _apart) = Apart::start(async { DynamoDb::start() }).await;
     let locks = on_table(&server.client(), server.address()).await;
     per_second("dynamodb", "DynamoDB", &locks, rounds, 1_000).await
 }
 
 pub(crate) async fn on_dynamodb_from_afar(rounds: usize) -> Vec<Table> {
-    let server = Server::dynoxide().await;
+    let server = DynamoDb::start();
     let way = Latency::start(server.address(), FAR).await.unwrap();
     let locks = on_table(&server.client(), way.address()).await;
     let mut race = Race::default();

@@ -7,7 +7,6 @@ use std::time::Duration;
 use lease_core::{BootClock, Clock};
 use lease_dynamodb::DynamoDbStore;
 use lease_redis::RedisStore;
-use lease_tests::dynamodb::Server;
 use lease_tests::latency::Latency;
 use lease_tests::redis::RedisServer;
 use tokio::sync::mpsc;
@@ -26,6 +25,7 @@ use crate::locks::redlock::Redlock;
 use crate::locks::rslock::Rslock;
 use crate::race::{Race, Spread, Standing};
 use crate::report::{Better, Table};
+use crate::served::DynamoDb;
 
 pub(crate) async fn between_waiters(rounds: usize) -> Vec<Table> {
     let mut tables = Vec::new();
@@ -114,7 +114,7 @@ async fn on_redis(waiters: usize, rounds: usize) -> [Table; 2] {
 }
 
 async fn on_dynamodb(rounds: usize) -> Table {
-    let server = Server::dynoxide().await;
+    let server = DynamoDb::start();
     let client = server.client();
     let store = DynamoDbStore::new(client.clone(), "leases");
     store.ensure_table().await.unwrap();

@@ -1,0 +1,55 @@
+//! A DynamoDB in a process of its own: in this one, its work would count as its clients'.
+
+use std::env;
+use std::io::{BufRead, BufReader, Read};
+use std::net::SocketAddr;
+use std::process::{Child, Command, Stdio};
+
+use aws_sdk_dynamodb::Client;
+use lease_tests::dynamodb::{Server, client_of};
+use tokio::task::spawn_blocking;
+
+/// This program once more, which serves until this is dropped.
+pub(crate) struct DynamoDb {
+    process: Child,
+    address: SocketAddr,
+}
+
+impl DynamoDb {
+    pub(crate) fn start() -> Self {
+        let mut process = Command::new(env::current_exe().unwrap())
+            .arg("--serve-dynamodb")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut address = String::new();
+        BufReader::new(process.stdout.take().unwrap()).read_line(&mut address).unwrap();
+        Self { process, address: address.trim().parse().unwrap() }
+    }
+
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    pub(crate) fn client(&self) -> Client {
+        client_of(self.address)
+    }
+}
+
+impl Drop for DynamoDb {
+    fn drop(&mut self) {
+        // It may have ended by itself.
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+/// What that process does, until nobody is there any more who started it.
+pub(crate) async fn serve() {
+    let server = Server::dynoxide().await;
+    println!("{}", server.address());
+    let until_closed = || std::io::stdin().read_to_end(&mut Vec::new());
+    // However it ends, it is over.
+    drop(spawn_blocking(until_closed).await);
+}

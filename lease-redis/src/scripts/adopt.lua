@@ -6,8 +6,8 @@ local handed, nonce, lessee, ttl, retention = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 local ask = tonumber(ARGV[6])
 
 local held = redis.call('HMGET', lease, 'granted', 'ends', 'token', 'evicted', 'ask', 'lessee', 'counted',
-    'run')
-local stands = (tonumber(held[2]) or 0) > now
+    'run', 'kept')
+local stands = (tonumber(held[2]) or 0) > now()
 if stands and held[1] == nonce then
     -- Asked for again, so what takes earlier rounds back comes too late.
     if ask > (tonumber(held[5]) or 0) then
@@ -30,8 +30,8 @@ if ask > 0 then
     redis.call('HSET', lease, 'run', run, 'ask', ask, 'counted', token, 'under', token,
         'before', handed, 'before_lessee', held[6], 'before_under', ARGV[7])
 end
-redis.call('HSET', lease, 'granted', nonce, 'ends', now + ttl * 1000, 'token', token, 'lessee', lessee,
+redis.call('HSET', lease, 'granted', nonce, 'ends', now() + ttl * 1000, 'token', token, 'lessee', lessee,
     'beat', 0, 'last', handed)
 redis.call('HDEL', lease, 'until', 'only')
-keep(lease, retention + ttl)
+keep(lease, held[9], retention + ttl)
 return { 'granted', token, redis.call('HGETALL', attributes) }

@@ -2,12 +2,13 @@
 -- still while it runs: it is read once, since not all servers stop it for a script.
 --
 -- lease       hash, kept for days after its last use. Of the last grant: granted (its nonce),
---             lessee, ends (microseconds since 1970; absent once it was given up), beat (the number of
---             its last heartbeat). It stands until it ends: the server's own expiry is for the
+--             lessee, ends (microseconds since 1970; absent once it was given up), beat (the number
+--             of its last heartbeat). It stands until it ends: the server's own expiry is for the
 --             hash, so that one command reads a lease, and one writes it.
---             Of all: token (the last one), last (the nonce of the last release), until (as ends)
---             and only (a reservation), evicted (the nonce of the grant that was evicted), deleted
---             (the nonce that removed the record).
+--             Of all: token (the last one), last (the nonce of the last release, at the latest from
+--             the next grant on), until and only (a reservation), evicted (the nonce of the grant
+--             that was evicted), deleted (the nonce that removed the record), kept (until when the
+--             hash is there, at least).
 --             On a node of a quorum also run (of the server, when the token was given); of the last
 --             grant: counted (what this node counted to for it), under (the token that it is known
 --             to be under: this node may have counted further), ask (the number of the round in
@@ -19,8 +20,14 @@
 -- Numbers are given to commands as they are: Redis writes those below 2^53 with all their digits.
 
 -- Microseconds since 1970.
-local time = redis.call('TIME')
-local now = time[1] * 1000000 + time[2]
+local moment
+local function now()
+    if not moment then
+        local time = redis.call('TIME')
+        moment = time[1] * 1000000 + time[2]
+    end
+    return moment
+end
 
 -- The ask of what is known to be granted: nothing that takes back a round is meant.
 local beyond_all_rounds = '9007199254740991'
@@ -28,16 +35,18 @@ local beyond_all_rounds = '9007199254740991'
 -- The nonce and the token of the grant that stands; nothing, if none does.
 local function standing(lease)
     local held = redis.call('HMGET', lease, 'granted', 'token', 'ends')
-    if (tonumber(held[3]) or 0) > now then
+    if (tonumber(held[3]) or 0) > now() then
         return held[1], held[2]
     end
 end
 
--- Keeps a lease for at least `length` milliseconds from now; a little longer, so that this need
--- not be written each time. A reservation on it may last longer yet.
-local function keep(lease, length)
-    if redis.call('PTTL', lease) < length then
-        redis.call('PEXPIRE', lease, math.floor(length * 17 / 16))
+-- Keeps a lease that is `kept` already for at least `length` milliseconds from now; a little longer,
+-- so that this need not be written each time. A reservation on it may last longer yet.
+local function keep(lease, kept, length)
+    if (tonumber(kept) or 0) < now() + length * 1000 then
+        local longer = math.floor(length * 17 / 16)
+        redis.call('HSET', lease, 'kept', now() + longer * 1000)
+        redis.call('PEXPIRE', lease, longer)
     end
 end
 
@@ -58,7 +67,7 @@ local function next_token(token, given_under, run)
     if token and run and given_under == run then
         return following
     end
-    return math.max(following, now)
+    return math.max(following, now())
 end
 
 -- This run of the server, and how many seconds it has lasted: below zero, if its clock was set
@@ -83,18 +92,24 @@ local function is_followed(lease, nonce, token)
     return last[1] and last[1] ~= nonce and (tonumber(last[2] or last[3]) or 0) > token
 end
 
+-- Whether the grant of `nonce` was the last to be given up, here.
+local function is_given_up(lease, nonce)
+    local last = redis.call('HMGET', lease, 'last', 'granted', 'ends')
+    return last[1] == nonce or (last[2] == nonce and not last[3])
+end
+
 -- How a grant was lost that does not hold the key.
 local function why_lost(lease, nonce, token)
     if standing(lease) or is_followed(lease, nonce, token) then
         return 'superseded'
     end
-    return redis.call('HGET', lease, 'last') == nonce and 'revoked' or 'expired'
+    return is_given_up(lease, nonce) and 'revoked' or 'expired'
 end
 
 -- Who holds the key, as others are told.
 local function told_of(lease)
     local held = redis.call('HMGET', lease, 'granted', 'lessee', 'under', 'token', 'ends')
-    local left = (tonumber(held[5]) or 0) - now
+    local left = (tonumber(held[5]) or 0) - now()
     if left <= 0 then
         return { 'free' }
     end
@@ -111,8 +126,8 @@ end
 
 -- Nobody but `only` (nobody at all, without) may obtain the key for `length` milliseconds.
 local function reserve(lease, length, only, retention)
-    redis.call('HSET', lease, 'until', now + length * 1000, 'only', only)
-    keep(lease, math.max(retention, length))
+    redis.call('HSET', lease, 'until', now() + length * 1000, 'only', only)
+    keep(lease, redis.call('HGET', lease, 'kept'), math.max(retention, length))
 end
 
 -- Wakes who waits. A user without the right to publish can still release.

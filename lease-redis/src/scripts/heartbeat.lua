@@ -3,8 +3,8 @@
 local retention = ARGV[1]
 
 local function heartbeat(lease, nonce, beat, ttl, token)
-    local held = redis.call('HMGET', lease, 'granted', 'ends', 'beat', 'evicted', 'ask')
-    if held[1] ~= nonce or (tonumber(held[2]) or 0) <= now then
+    local held = redis.call('HMGET', lease, 'granted', 'ends', 'beat', 'evicted', 'ask', 'kept')
+    if held[1] ~= nonce or (tonumber(held[2]) or 0) <= now() then
         return why_lost(lease, nonce, tonumber(token))
     end
     if held[4] == nonce then
@@ -13,14 +13,14 @@ local function heartbeat(lease, nonce, beat, ttl, token)
     if tonumber(held[3]) >= tonumber(beat) then
         return 'overtaken'
     end
-    redis.call('HSET', lease, 'beat', beat, 'ends', now + ttl * 1000)
+    redis.call('HSET', lease, 'beat', beat, 'ends', now() + ttl * 1000)
     if held[5] then
         -- This node may have heard of an earlier round alone, which is being taken back. From now
         -- on, the grant rests on it.
         redis.call('HSET', lease, 'ask', beyond_all_rounds, 'under', token)
         raise_counter(lease, tonumber(token))
     end
-    keep(lease, retention + ttl)
+    keep(lease, held[6], retention + ttl)
     return 'extended'
 end
 

@@ -4,8 +4,9 @@
 local lease, attributes = KEYS[1], KEYS[2]
 local nonce, lessee, ttl, retention, ask = ARGV[1], ARGV[2], ARGV[3], ARGV[4], tonumber(ARGV[5])
 
-local past = redis.call('HMGET', lease, 'granted', 'ends', 'token', 'last', 'lessee', 'until', 'only')
-if (tonumber(past[2]) or 0) > now then
+local past = redis.call('HMGET', lease, 'granted', 'ends', 'token', 'last', 'lessee', 'until', 'only',
+    'kept')
+if (tonumber(past[2]) or 0) > now() then
     if past[1] ~= nonce then
         return told_of(lease)
     end
@@ -22,7 +23,7 @@ if past[1] == nonce or past[4] == nonce then
     return { 'held', past[5] or lessee, past[3] or '0', 0, nonce }
 end
 if past[6] then
-    local left = past[6] - now
+    local left = past[6] - now()
     if left > 0 and past[7] ~= lessee then
         local reserved_for = past[7] ~= '' and past[7] or past[5] or lessee
         return { 'held', reserved_for, past[3] or '0', math.ceil(left / 1000), '' }
@@ -43,7 +44,9 @@ else
     redis.call('HSET', lease, 'run', run, 'ask', ask, 'counted', token, 'under', token,
         'before', past[1] or '', 'before_lessee', past[5] or '', 'before_under', given[2] or past[3] or '')
 end
-redis.call('HSET', lease, 'granted', nonce, 'ends', now + ttl * 1000, 'token', token, 'lessee', lessee,
-    'beat', 0)
-keep(lease, retention + ttl)
+-- What was granted last and does not end was given up.
+local last = not past[2] and past[1] or past[4] or ''
+redis.call('HSET', lease, 'granted', nonce, 'ends', now() + ttl * 1000, 'token', token, 'lessee', lessee,
+    'beat', 0, 'last', last)
+keep(lease, past[8], retention + ttl)
 return { 'granted', token, redis.call('HGETALL', attributes) }

@@ -12,11 +12,11 @@ if is_too_young(uptime, ARGV[7]) then
 end
 if standing(lease)
     or is_followed(lease, ARGV[1], tonumber(ARGV[3]))
-    or redis.call('HGET', lease, 'last') == ARGV[1] then
+    or is_given_up(lease, ARGV[1]) then
     return 0
 end
-redis.call('HSET', lease, 'granted', ARGV[1], 'lessee', ARGV[2], 'ends', now + ARGV[5] * 1000,
+redis.call('HSET', lease, 'granted', ARGV[1], 'lessee', ARGV[2], 'ends', now() + ARGV[5] * 1000,
     'beat', ARGV[4], 'counted', ARGV[3], 'under', ARGV[3], 'ask', beyond_all_rounds)
 raise_counter(lease, tonumber(ARGV[3]))
-keep(lease, ARGV[6] + ARGV[5])
+keep(lease, redis.call('HGET', lease, 'kept'), ARGV[6] + ARGV[5])
 return 1

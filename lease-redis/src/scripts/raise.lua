@@ -14,5 +14,5 @@ if tonumber(redis.call('HGET', lease, 'counted')) > tonumber(ARGV[2]) then
 end
 redis.call('HSET', lease, 'counted', ARGV[2])
 raise_counter(lease, tonumber(ARGV[2]))
-keep(lease, tonumber(ARGV[3]))
+keep(lease, redis.call('HGET', lease, 'kept'), tonumber(ARGV[3]))
 return 1

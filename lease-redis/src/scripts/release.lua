@@ -3,6 +3,15 @@
 -- quorum is asked, the command that publishes, the channel.
 local lease, nonce = KEYS[1], ARGV[1]
 
+if ARGV[5] ~= '1' and ARGV[3] == '' then
+    -- What ran out, and nobody has obtained since, may as well be given up.
+    if redis.call('HGET', lease, 'granted') ~= nonce or redis.call('HDEL', lease, 'ends') == 0 then
+        return 0
+    end
+    tell(ARGV[6], ARGV[7])
+    return 1
+end
+
 local stands = standing(lease)
 if stands == nonce then
     vacate(lease, nonce)
@@ -34,7 +43,7 @@ redis.call('HSET', lease, 'last', nonce)
 if redis.call('HGET', lease, 'granted') == nonce then
     redis.call('HSET', lease, 'under', ARGV[2])
 end
-keep(lease, tonumber(ARGV[4]))
+keep(lease, redis.call('HGET', lease, 'kept'), tonumber(ARGV[4]))
 if ARGV[3] ~= '' then
     reserve(lease, tonumber(ARGV[3]), '', tonumber(ARGV[4]))
 end

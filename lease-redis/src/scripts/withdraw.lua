@@ -9,13 +9,16 @@ local past = redis.call('HMGET', lease, 'ask', 'before', 'before_lessee', 'befor
 if standing(lease) ~= ARGV[1] or (tonumber(past[1]) or 0) > tonumber(ARGV[2]) then
     return 0
 end
-redis.call('HDEL', lease, 'ends')
--- As if it had never been: whoever had the key before may be given back to this node.
+-- What needs no memory comes first: a server without any refuses the rest, unless the script has
+-- written before.
+redis.call('HDEL', lease, 'before', 'before_lessee', 'before_under')
+-- As if it had never been: whoever had the key before has not given it up by this, and may be given
+-- back to this node.
+redis.call('HSET', lease, 'ends', 0)
 if past[2] and past[2] ~= '' then
     redis.call('HSET', lease, 'granted', past[2], 'lessee', past[3], 'under', past[4])
 else
     redis.call('HDEL', lease, 'granted', 'under')
 end
-redis.call('HDEL', lease, 'before', 'before_lessee', 'before_under')
 tell(ARGV[3], ARGV[4])
 return 1

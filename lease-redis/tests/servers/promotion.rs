@@ -28,7 +28,8 @@ async fn a_replica_without_the_last_lease_lets_a_key_be_held_twice_under_growing
     store.release(&earlier, None).await.unwrap();
     until("the replicas know the counter", || {
         let knows = |server: &RedisServer| {
-            server.command("HGET lease:{job} last") == earlier.nonce.to_string()
+            server.command("HGET lease:{job} granted") == earlier.nonce.to_string()
+                && server.command("HEXISTS lease:{job} ends") == "0"
         };
         servers.servers[1..].iter().all(knows)
     });

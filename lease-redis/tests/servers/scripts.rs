@@ -58,6 +58,11 @@ impl Node {
         self.run("release", &[nonce, token, "", DAY, "1", "PUBLISH", "freed"])
     }
 
+    /// As one server is asked, and not one of several.
+    fn release_alone(&mut self, nonce: &str) -> bool {
+        self.run("release", &[nonce, "1", "", DAY, "0", "PUBLISH", "freed"])
+    }
+
     fn raise(&mut self, nonce: &str, token: &str) -> bool {
         self.run("raise", &[nonce, token, DAY])
     }
@@ -138,6 +143,22 @@ fn one_server_hands_over_the_grant_of_that_token_alone() {
 
     assert_eq!(node.adopt("n1", &later, "n2", "0")[0], "held");
     assert_eq!(node.adopt("n1", &token, "n2", "0")[0], "granted");
+}
+
+/// A release notes nothing on one server: the next grant does, of what it finds given up.
+#[test]
+fn one_server_remembers_what_was_released_beneath_the_next_grant() {
+    let Some(mut node) = Node::start() else { return };
+    assert_eq!(node.obtain("n1", "0")[0], "granted");
+    assert!(node.release_alone("n1"));
+    assert!(!node.release_alone("n1"), "it was released before");
+    assert_eq!(node.obtain("n1", "0")[0], "held", "a late duplicate of what was released");
+    assert_eq!(node.obtain("n2", "0")[0], "granted");
+    assert!(!node.release_alone("n1"), "the key is another's");
+    assert!(node.holds("n2"));
+    node.run_out();
+
+    assert_eq!(node.obtain("n1", "0")[0], "held", "a late duplicate of what was released");
 }
 
 #[test]

@@ -48,6 +48,9 @@ struct Arguments {
     /// Is the server of another one of these
     #[arg(long, hide = true)]
     serve_dynamodb: bool,
+    /// Holds many leases for another one of these
+    #[arg(long, hide = true)]
+    hold: Option<String>,
 }
 
 #[tokio::main(flavor = "multi_thread", worker_threads = 2)]
@@ -55,6 +58,10 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let arguments = Arguments::parse();
     if arguments.serve_dynamodb {
         served::serve().await;
+        return Ok(());
+    }
+    if let Some(task) = arguments.hold {
+        println!("{}", scenarios::hold(&task).await);
         return Ok(());
     }
     if arguments.list {

@@ -9,6 +9,8 @@ mod requests;
 
 use std::pin::Pin;
 
+pub(crate) use held::hold;
+
 use crate::report::Table;
 
 pub(crate) struct Scenario {

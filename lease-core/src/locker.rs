@@ -41,7 +41,8 @@ use crate::waiting::contend;
 /// a task that goes on until the store has answered or the ttl has passed;
 /// [`close`](Self::close) waits for it. Dropping a waiting future loses its place in the queue.
 /// One that is neither polled nor dropped stands still: it keeps its place in the queue, and a key
-/// that was granted to it is free again after a ttl.
+/// that was granted to it is free again after a ttl. (On another runtime than the locker's it goes
+/// on by itself, and its lease is kept alive until it is polled or dropped.)
 /// For a timeout, wrap the call into `tokio::time::timeout`.
 ///
 /// # Errors
@@ -310,9 +311,11 @@ impl Locker {
             // waiting for this.
             () = sleep_until(clock, clock.now() + limit, limit) => (),
         }
-        // Attempts first; then the releases of what they were granted, for nobody.
-        outstanding.done().await;
-        outstanding.done().await;
+        // Attempts first; then what clears up after those that came to nothing; then the releases of
+        // what either was granted, for nobody.
+        for _each in 0..3 {
+            outstanding.done().await;
+        }
     }
 
     async fn wait(&self, keys: &[LeaseKey]) -> Result<Lease, StoreError> {

@@ -37,6 +37,9 @@ use crate::key::LeaseKey;
 ///   not a lock.
 /// - **Requests may be applied twice, late, and after the caller has given up.** A dropped
 ///   future may or may not have been applied. Do not count on being asked again.
+/// - **An `obtain`, `adopt` or `holder` may stand still**: it is polled by whoever asks, who may keep it
+///   and do something else. It must hold nothing meanwhile that heartbeats and releases need: no
+///   lock, and no connection of a small pool.
 ///
 /// The kit behind the feature `conformance` holds a store to all of this, one sentence each.
 #[async_trait]

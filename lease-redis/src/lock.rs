@@ -139,7 +139,7 @@ impl Node {
                 .number(millis(grant.ttl))
                 .number(grant.token.get());
         }
-        let answers = match self.call(&call).await {
+        let answers = match self.call_at_once(&call).await {
             Ok(answers) => texts(&answers).unwrap_or_default(),
             Err(fault) => return vec![Err(fault); beats.len()],
         };
@@ -203,7 +203,7 @@ impl Node {
     }
 
     pub(crate) async fn says_yes(&self, call: &Call) -> Result<bool, Fault> {
-        match self.call(call).await? {
+        match self.call_at_once(call).await? {
             Value::Int(0) => Ok(false),
             Value::Int(_) => Ok(true),
             _ => Err(self.unreadable(call.name())),

@@ -106,16 +106,23 @@ impl Node {
 
     /// Runs a script, by its hash where the server knows it.
     pub(crate) async fn call(&self, call: &Call) -> Result<Value, Fault> {
-        self.within(async {
-            let (link, opened) = self.link().await?;
-            let mut answer = link.query(&call.by_hash()).await;
-            if answer.as_ref().is_err_and(is_no_script) {
-                debug!(server = %self.name, script = call.name(), "the script is sent in full");
-                answer = link.query(&call.by_text()).await;
-            }
-            self.heard(answer, opened)
-        })
-        .await
+        self.within(self.run(call)).await
+    }
+
+    /// The same, without a place in the queue: whoever asks for a key may stand still, and keeps its
+    /// place meanwhile. That must keep back no heartbeat, and no release.
+    pub(crate) async fn call_at_once(&self, call: &Call) -> Result<Value, Fault> {
+        self.in_time(self.timeout, self.run(call)).await
+    }
+
+    async fn run(&self, call: &Call) -> Result<Value, Fault> {
+        let (link, opened) = self.link().await?;
+        let mut answer = link.query(&call.by_hash()).await;
+        if answer.as_ref().is_err_and(is_no_script) {
+            debug!(server = %self.name, script = call.name(), "the script is sent in full");
+            answer = link.query(&call.by_text()).await;
+        }
+        self.heard(answer, opened)
     }
 
     pub(crate) async fn command(&self, command: &Cmd) -> Result<Value, Fault> {
@@ -132,26 +139,32 @@ impl Node {
         call: &Call,
         replicas: usize,
     ) -> Result<(Value, usize), Fault> {
-        // Boxed: a connection that is lent makes for a large future, and few ask for one.
-        let call = Box::pin(async {
-            // Says what is wrong with the server, as other calls do.
-            drop(self.link().await?);
-            let lent = self.connector.lend().await;
-            let mut lent = lent.map_err(|error| Fault::from_pool(&self.name, error))?;
-            let patience = u64::try_from(self.timeout.as_millis() / 2).unwrap_or(u64::MAX).max(1);
+        let (name, connector) = (Arc::clone(&self.name), Arc::clone(&self.connector));
+        let (call, patience) = (call.clone(), self.timeout.as_millis() / 2);
+        let run = async move {
+            let lent = connector.lend().await;
+            let mut lent = lent.map_err(|error| Fault::from_pool(&name, error))?;
             let run = async {
                 let mut answer = lent.req_packed_command(&call.by_hash()).await?.extract_error();
                 if answer.as_ref().is_err_and(is_no_script) {
                     answer = lent.req_packed_command(&call.by_text()).await?.extract_error();
                 }
                 let mut wait = redis::cmd("WAIT");
-                wait.arg(replicas).arg(patience);
+                wait.arg(replicas).arg(u64::try_from(patience).unwrap_or(u64::MAX).max(1));
                 let copies = lent.req_packed_command(&wait).await?.extract_error()?;
                 Ok((answer?, redis::from_redis_value(copies)?))
             };
-            run.await.map_err(|error: RedisError| Fault::from_redis(&self.name, &error))
-        });
-        self.within(call).await
+            run.await.map_err(|error: RedisError| Fault::from_redis(&name, &error))
+        };
+        let run = run.boxed();
+        self.within(async {
+            // Says what is wrong with the server, as other calls do.
+            drop(self.link().await?);
+            // A task: whoever asks may stand still, and others need what is lent.
+            let ran = tokio::spawn(run).await;
+            ran.unwrap_or_else(|_dropped| Err(Fault::unavailable("the runtime has ended")))
+        })
+        .await
     }
 
     async fn within<T>(&self, call: impl Future<Output = Result<T, Fault>>) -> Result<T, Fault> {
@@ -163,10 +176,18 @@ impl Node {
         limit: Duration,
         call: impl Future<Output = Result<T, Fault>>,
     ) -> Result<T, Fault> {
-        self.slot().silent_since.get_or_insert_with(|| self.clock.now());
-        // Never closed, so a permit is always had in the end. The limit is the server's, not the
-        // queue's: calls that hang free their places when it has passed.
+        // Never closed. The limit is the server's, not the queue's: calls that hang free their places
+        // when it has passed.
         let _permit = self.unanswered.acquire().await;
+        self.in_time(limit, call).await
+    }
+
+    async fn in_time<T>(
+        &self,
+        limit: Duration,
+        call: impl Future<Output = Result<T, Fault>>,
+    ) -> Result<T, Fault> {
+        self.slot().silent_since.get_or_insert_with(|| self.clock.now());
         match timeout(limit, call).await {
             Ok(answer) => {
                 self.slot().silent_since = None;

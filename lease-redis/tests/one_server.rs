@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use futures_util::StreamExt;
+use futures_util::{FutureExt, StreamExt};
 use lease_core::{
     Beat, Claim, Grant, Heartbeat, LeaseKey, Lessee, LockStore, Nonce, Obtained, StoreErrorKind,
 };
@@ -194,6 +194,26 @@ async fn one_lease_that_cannot_be_read_fails_alone() {
             Err(error) => assert_eq!((place, error.kind()), (41, StoreErrorKind::Corrupt)),
         }
     }
+}
+
+/// Whoever asks may keep a future and do something else.
+#[tokio::test]
+async fn attempts_that_stand_still_keep_back_no_heartbeat() {
+    if !available() {
+        return;
+    }
+    let server = RedisServer::start();
+    let store = RedisStore::connect(&server.url()).await.unwrap();
+    let grant = granted(&store).await.unwrap();
+    let claims: Vec<_> = (0..2000).map(|_| claim()).collect();
+    let mut obtaining: Vec<_> = claims.iter().map(|claim| store.obtain(claim)).collect();
+
+    let answered = obtaining.iter_mut().filter_map(FutureExt::now_or_never).count();
+
+    assert_eq!(answered, 0);
+    let beat = tokio::time::timeout(TTL, store.heartbeat(&grant, Beat::new(1))).await;
+    assert_eq!(beat.unwrap().unwrap(), Heartbeat::Extended);
+    tokio::time::timeout(TTL, store.release(&grant, None)).await.unwrap().unwrap();
 }
 
 #[tokio::test]

@@ -53,6 +53,23 @@ async fn an_attempt_that_failed_after_it_was_applied_leaves_nothing_behind() {
     assert_eq!(store.holder(&key("job")).await.unwrap(), None);
 }
 
+/// Its caller is gone before the answer is known to be lost: what clears up is not the first to be
+/// waited for, and what that was granted has yet to be released.
+#[tokio::test(start_paused = true)]
+async fn closing_waits_for_what_clears_up_after_an_attempt_that_was_dropped() {
+    let store = Faulty::new(MemoryStore::new());
+    let locker = Locker::new(store.clone());
+    store.next(Call::Obtain, Fault::LoseReply);
+    store.every(Call::Release, Fault::DelayRequest(Duration::from_millis(100)));
+
+    let job = key("job");
+    let obtaining = timeout(Duration::ZERO, locker.obtain(&job));
+    obtaining.await.unwrap_err();
+    locker.close().await;
+
+    assert_eq!(store.holder(&key("job")).await.unwrap(), None);
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_store_that_hangs_is_a_store_that_did_not_answer() {
     let store = Faulty::new(MemoryStore::new());

@@ -5,8 +5,8 @@
 --             lessee, ends (microseconds since 1970; absent once it was given up), beat (the number
 --             of its last heartbeat). It stands until it ends: the server's own expiry is for the
 --             hash, so that one command reads a lease, and one writes it.
---             Of all: token (the last one), last (the nonce of the last release, at the latest from
---             the next grant on), until and only (a reservation), evicted (the nonce of the grant
+--             Of all: token (the last one), last (the nonce of the last release; on one server
+--             from the next grant on), until and only (a reservation), evicted (the nonce of the grant
 --             that was evicted), deleted (the nonce that removed the record), kept (until when the
 --             hash is there, at least).
 --             On a node of a quorum also run (of the server, when the token was given); of the last

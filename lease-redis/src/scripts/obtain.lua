@@ -44,8 +44,9 @@ else
     redis.call('HSET', lease, 'run', run, 'ask', ask, 'counted', token, 'under', token,
         'before', past[1] or '', 'before_lessee', past[5] or '', 'before_under', given[2] or past[3] or '')
 end
--- What was granted last and does not end was given up.
-local last = not past[2] and past[1] or past[4] or ''
+-- What was granted last and does not end was given up. A node of a quorum has noted that itself: of
+-- those that it did not grant, too.
+local last = ask == 0 and not past[2] and past[1] or past[4] or ''
 redis.call('HSET', lease, 'granted', nonce, 'ends', now() + ttl * 1000, 'token', token, 'lessee', lessee,
     'beat', 0, 'last', last)
 keep(lease, past[8], retention + ttl)

@@ -161,6 +161,21 @@ fn one_server_remembers_what_was_released_beneath_the_next_grant() {
     assert_eq!(node.obtain("n1", "0")[0], "held", "a late duplicate of what was released");
 }
 
+/// Its claim has not come yet, and will be late.
+#[test]
+fn a_release_of_what_a_node_did_not_grant_is_remembered_beneath_a_later_vote() {
+    let Some(mut node) = Node::start() else { return };
+    let [_, token] = node.obtain("n1", "1");
+    assert!(node.release("n1", &token));
+    let next = (token.parse::<u64>().unwrap() + 1).to_string();
+    assert!(node.release("n2", &next));
+    assert_eq!(node.obtain("n3", "1")[0], "granted");
+    assert!(node.withdraw("n3", "1"));
+
+    assert_eq!(node.obtain("n2", "1")[0], "held", "it was released");
+    assert!(!node.put_back("n2", &next), "it was released");
+}
+
 #[test]
 fn a_release_is_remembered_beneath_a_vote_that_is_withdrawn() {
     let Some(mut node) = Node::start() else { return };

@@ -53,7 +53,8 @@ use crate::waiting::contend;
 ///
 /// # Panics
 ///
-/// Where it waits in a tokio runtime that was built without timers (`enable_time`).
+/// Where it waits outside a tokio runtime, or in one that was built without timers
+/// (`enable_time`).
 #[derive(Debug, Clone)]
 pub struct Locker {
     settings: Arc<Settings>,

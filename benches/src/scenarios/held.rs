@@ -32,7 +32,7 @@ struct Cost {
     bytes: f64,
 }
 
-pub(crate) async fn in_one_process(rounds: usize) -> Vec<Table> {
+pub(crate) fn in_one_process(rounds: usize) -> Vec<Table> {
     let mut tables = Vec::new();
     for leases in [10_000, 100_000] {
         // A task for each, as its users have to write it: minutes for more.

@@ -71,7 +71,7 @@ pub(crate) const ALL: &[Scenario] = &[
     Scenario {
         name: "held",
         what: "10,000 and 100,000 leases in one process: processor time, bytes for each",
-        run: |rounds| Box::pin(held::in_one_process(rounds)),
+        run: |rounds| Box::pin(async move { held::in_one_process(rounds) }),
     },
     Scenario {
         name: "memory",

@@ -1,5 +1,6 @@
--- In front of every script, but for functions that it does not call. Each script may assume that its keys are in one slot, and that time stands
--- still while it runs: it is read once, since not all servers stop it for a script.
+-- In front of every script, but for functions that it does not call. Each script may assume that its
+-- keys are in one slot, and that time stands still while it runs: it is read once, since not all
+-- servers stop it for a script.
 --
 -- lease       hash, kept for days after its last use. Of the last grant: granted (its nonce),
 --             lessee, ends (microseconds since 1970; absent once it was given up), beat (the number

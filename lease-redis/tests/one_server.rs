@@ -216,6 +216,29 @@ async fn attempts_that_stand_still_keep_back_no_heartbeat() {
     tokio::time::timeout(TTL, store.release(&grant, None)).await.unwrap().unwrap();
 }
 
+/// Each has a connection of its own while it waits for replicas, of which there are none here.
+#[tokio::test]
+async fn attempts_that_stand_still_keep_no_connection_that_others_need() {
+    if !available() {
+        return;
+    }
+    let server = RedisServer::start();
+    let store = RedisStore::builder(server.url()).with_replicas(1).connect().await.unwrap();
+    let claims: Vec<_> = (0..20).map(|_| claim()).collect();
+    let mut obtaining: Vec<_> = claims.iter().map(|claim| store.obtain(claim)).collect();
+    assert_eq!(obtaining.iter_mut().filter_map(FutureExt::now_or_never).count(), 0);
+
+    eventually("a connection is lent", async || {
+        let mut other = claim();
+        // Another each time: what was given up as late may still be granted.
+        other.key = LeaseKey::new(other.nonce.to_string()).unwrap();
+        let refused = store.obtain(&other).await.unwrap_err();
+        let why = std::error::Error::source(&refused).unwrap().to_string();
+        why.contains("0 replicas have the grant").then_some(())
+    })
+    .await;
+}
+
 #[tokio::test]
 async fn a_server_that_hangs_is_given_up_in_time_and_used_again_when_it_goes_on() {
     if !available() {

@@ -8,8 +8,8 @@ use lease_redis::RedisQuorum;
 use lease_tests::redis::RedisServer;
 
 use crate::setting::{
-    TTL, beat, eventually, has_it, held_once, held_twice, obtain, obtain_in_the_end, obtain_on_all,
-    one, quorum, refused, urls,
+    LEASE, TTL, beat, eventually, has_it, held_once, held_twice, obtain, obtain_in_the_end,
+    obtain_on_all, one, quorum, refused, servers, urls,
 };
 
 fn three() -> Option<[RedisServer; 3]> {
@@ -37,6 +37,20 @@ async fn a_server_whose_clock_steps_forward_lets_a_key_be_held_twice_under_growi
     has_run_out(&server).await;
 
     held_twice(&store, &grant).await;
+}
+
+/// Row "a slot moves to a server whose clock is ahead": held twice.
+#[tokio::test]
+async fn a_lease_that_moves_to_a_clock_that_is_ahead_may_be_held_twice_under_growing_tokens() {
+    let (Some([from]), Some(to)) = (servers::<1>(), RedisServer::with_clock()) else { return };
+    let grant = obtain(&one(&from).await, "a").await;
+    to.set_clock("+120");
+
+    from.command(&format!("MIGRATE 127.0.0.1 {} {LEASE} 0 5000", to.port()));
+    assert_eq!(to.command(&format!("HGET {LEASE} granted")), grant.nonce.to_string());
+    has_run_out(&to).await;
+
+    held_twice(&one(&to).await, &grant).await;
 }
 
 /// The same row, on a quorum: a minority does not matter.

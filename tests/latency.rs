@@ -3,13 +3,13 @@
 
 use std::io;
 use std::net::SocketAddr;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use futures_timer::Delay;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
 use tokio::task::{JoinHandle, JoinSet};
-use tokio::time::{Instant, sleep_until};
 
 /// A way to a server that takes half of a round trip each way, until it is dropped.
 #[derive(Debug)]
@@ -67,17 +67,16 @@ async fn one_way(
     let receive = async move {
         let mut bytes = vec![0; 64 * 1024];
         while let Ok(length @ 1..) = from.read(&mut bytes).await {
-            #[expect(clippy::disallowed_methods, reason = "a network has a clock of its own")]
-            let arrives = Instant::now() + delay;
             let piece = bytes.get(..length).unwrap_or_default().to_vec();
-            if sent.send((arrives, piece)).is_err() {
+            if sent.send((now() + delay, piece)).is_err() {
                 return;
             }
         }
     };
     let deliver = async move {
         while let Some((arrives, piece)) = on_the_way.recv().await {
-            sleep_until(arrives).await;
+            // By tokio's clock, it would come up to two milliseconds later.
+            Delay::new(arrives.saturating_duration_since(now())).await;
             if to.write_all(&piece).await.is_err() {
                 return;
             }
@@ -85,4 +84,9 @@ async fn one_way(
         drop(to.shutdown().await);
     };
     tokio::join!(receive, deliver);
+}
+
+#[expect(clippy::disallowed_methods, reason = "a network has a clock of its own")]
+fn now() -> Instant {
+    Instant::now()
 }

@@ -77,7 +77,8 @@ pub trait LockStore: fmt::Debug + Send + Sync + 'static {
     /// Frees the key of `grant`, if `grant` still holds it, and wakes its watches.
     ///
     /// With `reserved`, nobody may obtain the key for that long. Remembers the nonce. Where
-    /// `grant` does not hold the key, nothing changes: that is no error.
+    /// `grant` does not hold the key, nothing changes: that is no error. One that has run out, and after
+    /// which nobody has obtained the key, may be counted as released.
     ///
     /// # Errors
     ///

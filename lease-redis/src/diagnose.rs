@@ -12,6 +12,8 @@ use crate::error::Fault;
 pub(crate) struct Health {
     /// This run of it: another after each restart.
     pub(crate) run: String,
+    /// What its clock shows, in microseconds since 1970.
+    pub(crate) time: Option<u64>,
 }
 
 /// What is allowed that usually is not.
@@ -33,20 +35,21 @@ pub(crate) async fn diagnose(
     let mut texts = Vec::new();
     collect_texts(&info, &mut texts);
 
-    let mut run = String::new();
+    let (mut run, mut time) = (String::new(), None);
     for text in &texts {
         let fields = fields(text);
         judge(server, &fields, role, eviction)?;
         if let Some(id) = fields.get("run_id") {
             (*id).clone_into(&mut run);
         }
+        time = fields.get("server_time_usec").and_then(|micros| micros.parse().ok());
     }
     if run.is_empty() {
         return Err(Fault::misconfigured(format!(
             "{server} does not tell its run id: fencing tokens need INFO as Redis answers it"
         )));
     }
-    Ok(Health { run })
+    Ok(Health { run, time })
 }
 
 fn judge(

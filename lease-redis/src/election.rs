@@ -87,6 +87,7 @@ impl<'a> Election<'a> {
         Round {
             number: self.first_round + u64::from(number),
             least_uptime: self.nodes.least_uptime,
+            proposed_time: self.nodes.common_time().unwrap_or(0),
         }
     }
 

@@ -21,6 +21,7 @@ mod quorum;
 mod quorum_config;
 mod reach;
 mod script;
+mod server_time;
 mod store;
 mod table;
 mod value;

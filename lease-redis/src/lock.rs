@@ -72,10 +72,14 @@ pub(crate) struct Round {
     pub(crate) number: u64,
     /// A node that has not been up for as long keeps from voting.
     pub(crate) least_uptime: Duration,
+    /// The time of most nodes, in microseconds since 1970, as far as it is known, or 0. Where nodes
+    /// count from their time, they count from this, so that they agree.
+    pub(crate) proposed_time: u64,
 }
 
 impl Round {
-    pub(crate) const NONE: Self = Self { number: 0, least_uptime: Duration::ZERO };
+    pub(crate) const NONE: Self =
+        Self { number: 0, least_uptime: Duration::ZERO, proposed_time: 0 };
 }
 
 /// Whether a server is asked for itself, or as one of several.
@@ -87,14 +91,17 @@ pub(crate) enum Standing {
 
 impl Node {
     pub(crate) fn obtain_call(&self, claim: &Claim, round: Round) -> Call {
-        script::OBTAIN
+        let call = script::OBTAIN
             .on([self.keys.lease(&claim.key), self.keys.attributes(&claim.key)])
             .arg(claim.nonce.to_string())
             .arg(claim.lessee.as_str())
             .number(millis(claim.ttl))
             .number(millis(self.retention))
-            .number(round.number)
-            .number(round.least_uptime.as_secs())
+            .number(round.number);
+        if round.number == Round::NONE.number {
+            return call;
+        }
+        call.number(round.least_uptime.as_secs()).number(round.proposed_time)
     }
 
     pub(crate) fn adopt_call(&self, grant: &Grant, claim: &Claim, round: Round) -> Call {
@@ -198,7 +205,11 @@ impl Node {
     }
 
     pub(crate) async fn vote(&self, call: &Call) -> Result<Vote, Fault> {
+        let asked = self.now();
         let answer = self.call(call).await?;
+        if let Some(micros) = read_time(&answer) {
+            self.told_time(asked, micros);
+        }
         self.read_vote(call.name(), &answer)
     }
 
@@ -211,7 +222,7 @@ impl Node {
     }
 
     /// Reads `{'granted' or 'again', token, attributes}`, `{'held', lessee, token, milliseconds, nonce}`,
-    /// `{'restarted', seconds}` or `{'free'}`.
+    /// `{'restarted', seconds}` or `{'free'}`. A node of a quorum tells its time after what it grants.
     pub(crate) fn read_vote(&self, script: &str, answer: &Value) -> Result<Vote, Fault> {
         let unreadable = || self.unreadable(script);
         let Value::Array(items) = answer else { return Err(unreadable()) };
@@ -269,6 +280,17 @@ impl Node {
              this prefix",
             self.name
         ))
+    }
+}
+
+/// The time that a node of a quorum tells with what it grants.
+fn read_time(answer: &Value) -> Option<u64> {
+    match answer {
+        Value::Array(items) => match &**items {
+            [_, _, _, Value::Int(micros)] => u64::try_from(*micros).ok(),
+            _ => None,
+        },
+        _ => None,
     }
 }
 

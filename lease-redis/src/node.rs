@@ -18,6 +18,7 @@ use crate::diagnose::{Eviction, diagnose};
 use crate::error::{Fault, breaks_connection, is_no_script};
 use crate::key_space::KeySpace;
 use crate::script::Call;
+use crate::server_time::ServerTime;
 use crate::watch::Watches;
 
 /// One logical server.
@@ -33,6 +34,7 @@ pub(crate) struct Node {
     slot: Mutex<Slot>,
     /// A permit for each call that may be unanswered at once.
     unanswered: Semaphore,
+    time: Arc<ServerTime>,
     clock: BootClock,
 }
 
@@ -79,6 +81,7 @@ impl Node {
             check: Arc::new(check),
             slot: Mutex::new(Slot { opening: None, opened: 0, silent_since: None }),
             unanswered: Semaphore::new(MOST_UNANSWERED),
+            time: Arc::default(),
             clock,
         }
     }
@@ -96,6 +99,19 @@ impl Node {
             "a ttl of {ttl:?} is longer than the retention of {:?}: lengthen that",
             self.retention
         )))
+    }
+
+    /// What time it is there, in microseconds since 1970, as far as it has told.
+    pub(crate) fn time(&self) -> Option<u64> {
+        self.time.at(self.clock.now())
+    }
+
+    pub(crate) fn told_time(&self, asked: Moment, micros: u64) {
+        self.time.tell(asked, micros);
+    }
+
+    pub(crate) fn now(&self) -> Moment {
+        self.clock.now()
     }
 
     /// Connects, and says what is wrong with the server.
@@ -222,11 +238,16 @@ impl Node {
     fn open(&self) -> Opening {
         let (name, connector) = (Arc::clone(&self.name), Arc::clone(&self.connector));
         let (check, patience) = (Arc::clone(&self.check), self.longest_silence().saturating_mul(2));
+        let (time, clock) = (Arc::clone(&self.time), self.clock);
         let open = async move {
             let link = connector.open(patience).await;
             let link = link.map_err(|error| Fault::from_pool(&name, error))?;
+            let asked = clock.now();
             let health = diagnose(&name, &link, connector.role(), check.eviction).await?;
             (check.admit)(&health.run)?;
+            if let Some(micros) = health.time {
+                time.tell(asked, micros);
+            }
             debug!(server = %name, run = health.run, "connected");
             Ok(link)
         };

@@ -15,6 +15,7 @@ use crate::ballot::majority;
 use crate::error::Fault;
 use crate::lock::Vote;
 use crate::node::Node;
+use crate::server_time::common;
 use crate::store::GRAIN;
 
 /// The nodes of a quorum, and the rules by which they are asked.
@@ -83,6 +84,11 @@ impl Nodes {
             }
             drop(permit);
         });
+    }
+
+    /// What time most nodes would agree on, in microseconds since 1970, as far as they have told.
+    pub(crate) fn common_time(&self) -> Option<u64> {
+        common(self.all.iter().filter_map(|node| node.time()))
     }
 
     /// The number of the first of so many `rounds`. All of them come after those of every earlier

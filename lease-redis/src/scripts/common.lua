@@ -62,13 +62,23 @@ end
 -- it restarted, or when another that had them stood in for it.
 --
 -- The nodes of a quorum count in ones, so that they agree: there, only another `run` of the server
--- than the one that gave the last token looks at its time.
-local function next_token(token, given_under, run)
+-- than the one that gave the last token looks at the `time`.
+local function next_token(token, given_under, run, time)
     local following = (tonumber(token) or 0) + 1
     if token and run and given_under == run then
         return following
     end
-    return math.max(following, now())
+    return math.max(following, time or now())
+end
+
+-- What time it is, as the nodes of a quorum agree on it: as `proposed`, if that is within a tenth of a
+-- second of their own. A server that has just started takes its own: what it has forgotten may be as
+-- near as that.
+local function common_time(proposed, uptime)
+    if uptime > 1 and math.abs(proposed - now()) < 100000 then
+        return proposed
+    end
+    return now()
 end
 
 -- This run of the server, and how many seconds it has lasted: below zero, if its clock was set

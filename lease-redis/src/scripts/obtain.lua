@@ -1,6 +1,7 @@
 -- Grants a free key.
--- KEYS: lease, attributes. ARGV: nonce, lessee, ttl (ms), retention (ms); on a node of a quorum the
--- number of the round, or 0; the seconds that a node must have been up to take part.
+-- KEYS: lease, attributes. ARGV: nonce, lessee, ttl (ms), retention (ms), 0; or, instead of that, on a
+-- node of a quorum, the number of the round, the seconds that it must have been up to take part, and
+-- the time that is proposed to all nodes, or 0.
 local lease, attributes = KEYS[1], KEYS[2]
 local nonce, lessee, ttl, retention, ask = ARGV[1], ARGV[2], ARGV[3], ARGV[4], tonumber(ARGV[5])
 
@@ -40,7 +41,7 @@ else
         return { 'restarted', math.max(uptime, 0) }
     end
     local given = redis.call('HMGET', lease, 'run', 'under')
-    token = next_token(past[3], given[1], run)
+    token = next_token(past[3], given[1], run, common_time(tonumber(ARGV[7]), uptime))
     redis.call('HSET', lease, 'run', run, 'ask', ask, 'counted', token, 'under', token,
         'before', past[1] or '', 'before_lessee', past[5] or '', 'before_under', given[2] or past[3] or '')
 end
@@ -50,4 +51,4 @@ local last = ask == 0 and not past[2] and past[1] or past[4] or ''
 redis.call('HSET', lease, 'granted', nonce, 'ends', now() + ttl * 1000, 'token', token, 'lessee', lessee,
     'beat', 0, 'last', last)
 keep(lease, past[8], retention + ttl)
-return { 'granted', token, redis.call('HGETALL', attributes) }
+return { 'granted', token, redis.call('HGETALL', attributes), ask ~= 0 and now() or nil }

@@ -1,5 +1,7 @@
 //! What a node does with what arrives: the scripts.
 
+use std::ops::RangeInclusive;
+
 use crate::election::written_back;
 use crate::next::Steps;
 use crate::setup::{Rule, Setup};
@@ -51,17 +53,39 @@ impl<const N: usize> Steps<'_, N> {
     }
 
     fn deliver_claim(&mut self, message: Message, place: usize, node: usize) {
-        let (setup, name) = (self.setup, name(place));
-        let there = self.state.nodes[node];
-        let quarantined = there.awaited != 0 && !setup.leaves_out(Rule::Quarantine);
-        let refused =
-            there.holder != 0 || there.granted == name || there.last == name || quarantined;
-        let again = there.holder == name;
-        let violation = if again || refused { None } else { self.taken_after_release(place, node) };
-        let mut time = self.state.largest_counted() + 1;
-        if setup.leaves_out(Rule::TimeAfterRestart) {
-            time = 0;
+        for time in self.times(place, node) {
+            self.deliver_claim_at(message, place, node, time);
         }
+    }
+
+    /// From what a node may count: its own time, or what is proposed to it. Only one that has lost its
+    /// counter does. What the others have counted to at first is any number, as if it were such a time.
+    fn times(&self, place: usize, node: usize) -> RangeInclusive<u8> {
+        let there = self.state.nodes[node];
+        let time = self.state.largest_counted() + 1;
+        if there.started == 0
+            || self.refuses(place, node)
+            || self.setup.leaves_out(Rule::TimeAfterRestart)
+        {
+            0..=0
+        } else if self.setup.leaves_out(Rule::ProposedSinceTheStart) {
+            1..=time
+        } else {
+            there.started..=time
+        }
+    }
+
+    fn refuses(&self, place: usize, node: usize) -> bool {
+        let (there, name) = (self.state.nodes[node], name(place));
+        let quarantined = there.awaited != 0 && !self.setup.leaves_out(Rule::Quarantine);
+        there.holder != 0 || there.granted == name || there.last == name || quarantined
+    }
+
+    fn deliver_claim_at(&mut self, message: Message, place: usize, node: usize, time: u8) {
+        let (setup, name) = (self.setup, name(place));
+        let refused = self.refuses(place, node);
+        let again = self.state.nodes[node].holder == name;
+        let violation = if again || refused { None } else { self.taken_after_release(place, node) };
         self.then_in_spite_of(violation, Step::Arrives(message, place, node), |state| {
             let there = &mut state.nodes[node];
             let link = &mut there.links[place];
@@ -76,11 +100,8 @@ impl<const N: usize> Steps<'_, N> {
                 return;
             }
             if !again {
-                there.counter += 1;
-                if there.restarted {
-                    there.counter = there.counter.max(time);
-                }
-                there.restarted = false;
+                there.counter = (there.counter + 1).max(time);
+                there.started = 0;
                 if there.before == 0 || !setup.leaves_out(Rule::BeforeTheLastVote) {
                     (there.before, there.before_under) = (there.granted, there.under);
                 }

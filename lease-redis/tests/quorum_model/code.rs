@@ -99,7 +99,7 @@ fn node_word(node: &Node, order: &[usize; MOST_CLAIMS]) -> u128 {
             5,
         );
     }
-    word.put(u8::from(node.restarted), 1);
+    word.put(node.started, 4);
     word.put(renamed(node.last), 2);
     word.put(node.before_under, 4);
     word.put(known(node.before), 3);
@@ -124,7 +124,7 @@ fn node(word: u128) -> Node {
         before: word.take(3),
         before_under: word.take(4),
         last: word.take(2),
-        restarted: word.take(1) == 1,
+        started: word.take(4),
         awaited: 0,
         counting: 0,
         links: Default::default(),

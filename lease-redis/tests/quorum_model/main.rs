@@ -179,6 +179,12 @@ fn if_being_put_back_counted_a_lease_would_be_extended_beside_another() {
 }
 
 #[test]
+fn a_time_that_was_proposed_before_a_node_started_has_it_give_a_token_twice() {
+    let setup = Setup::<3> { restarts: 1, ..Setup::contended() };
+    finds(Rule::ProposedSinceTheStart, Violation::OneTokenTwice, setup);
+}
+
+#[test]
 fn without_its_quarantine_a_node_that_restarted_grants_what_is_held() {
     let setup = on_time(Setup::<3> { restarts: 1, ..Setup::begun() });
     finds(Rule::Quarantine, Violation::HeldByTwo, setup);

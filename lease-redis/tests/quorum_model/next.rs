@@ -88,7 +88,7 @@ impl<const N: usize> Steps<'_, N> {
         self.then(Step::Restarts(node), |state| {
             let links = state.nodes[node].links;
             state.nodes[node] =
-                Node { restarted: true, awaited, counting, links, ..Node::default() };
+                Node { started: time + 1, awaited, counting, links, ..Node::default() };
             state.restarts -= 1;
             state.time = time;
         });

@@ -55,6 +55,8 @@ pub(crate) enum Rule {
     PutBackDoesNotCount,
     /// A node that lost its counter goes on from its time.
     TimeAfterRestart,
+    /// The time that is proposed to it instead is none of before it started.
+    ProposedSinceTheStart,
     /// A node that restarted keeps from voting while leases of before may be held.
     Quarantine,
     /// A withdrawal takes back only votes of its own round, or of an earlier one.

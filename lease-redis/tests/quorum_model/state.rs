@@ -35,8 +35,9 @@ pub(crate) struct Node {
     pub(crate) before: u8,
     pub(crate) before_under: u8,
     pub(crate) last: u8,
-    /// Its counter was lost with its memory.
-    pub(crate) restarted: bool,
+    /// Its counter was lost with its memory: what it has counted to was less than this, which is its
+    /// time when it started again. Zero, where nothing was lost since it last voted.
+    pub(crate) started: u8,
     /// By its bit, each claim that may hold a lease since before the restart.
     pub(crate) awaited: u8,
     /// By its bit, each claim that may still count votes of before the restart.
@@ -260,7 +261,7 @@ impl<const N: usize> State<N> {
                 node.before_under = 0;
             }
         }
-        if self.restarts == 0 && self.nodes.iter().all(|node| !node.restarted) {
+        if self.restarts == 0 && self.nodes.iter().all(|node| node.started == 0) {
             self.time = 0;
         }
     }

@@ -16,6 +16,7 @@ mod library_faults;
 mod memory_limit;
 mod memory_loss;
 mod minority;
+mod new_keys;
 mod partitions;
 mod pauses;
 mod pools;

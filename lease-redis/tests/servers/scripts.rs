@@ -3,9 +3,9 @@
 
 use redis::{Connection, FromRedisValue, Script, Value};
 
-use lease_tests::redis::RedisServer;
+use lease_tests::redis::{RedisServer, until};
 
-use crate::setting::servers;
+use crate::setting::{servers, uptime};
 
 const DAY: &str = "86400000";
 const TTL: &str = "60000";
@@ -13,14 +13,18 @@ const TTL: &str = "60000";
 /// One node, and what it is sent about one key.
 struct Node {
     connection: Connection,
-    _server: RedisServer,
+    server: RedisServer,
 }
 
 impl Node {
     fn start() -> Option<Self> {
         let [server] = servers()?;
+        Some(Self::on(server))
+    }
+
+    fn on(server: RedisServer) -> Self {
         let client = redis::Client::open(server.url()).unwrap();
-        Some(Self { connection: client.get_connection().unwrap(), _server: server })
+        Self { connection: client.get_connection().unwrap(), server }
     }
 
     fn run<T: FromRedisValue>(&mut self, script: &str, arguments: &[&str]) -> T {
@@ -37,7 +41,18 @@ impl Node {
 
     /// The first two words of the answer; the second of a grant is its token.
     fn obtain(&mut self, nonce: &str, round: &str) -> [String; 2] {
-        self.words("obtain", &[nonce, "a", TTL, DAY, round, "0"])
+        self.words("obtain", &[nonce, "a", TTL, DAY, round, "0", "0"])
+    }
+
+    /// The token that a new key's first grant is given, where a time is proposed that is so many
+    /// microseconds ahead of the node's own; and that time.
+    fn first_token(&mut self, ahead: i64) -> (u64, u64) {
+        let _: () = redis::cmd("FLUSHALL").query(&mut self.connection).unwrap();
+        let (seconds, micros): (i64, i64) = redis::cmd("TIME").query(&mut self.connection).unwrap();
+        let proposed = (seconds * 1_000_000 + micros + ahead).to_string();
+        let [granted, token] = self.words("obtain", &["n", "a", TTL, DAY, "1", "0", &proposed]);
+        assert_eq!(granted, "granted");
+        (token.parse().unwrap(), proposed.parse().unwrap())
     }
 
     fn adopt(&mut self, handed: &str, token: &str, nonce: &str, round: &str) -> [String; 2] {
@@ -202,6 +217,37 @@ fn a_grant_that_was_not_released_is_put_back_after_the_vote_was_withdrawn() {
 
     assert!(node.put_back("n1", &token));
     assert!(node.holds("n1"));
+}
+
+#[test]
+fn a_node_counts_from_the_time_that_is_proposed_to_all_where_it_is_near_its_own() {
+    let Some(server) = RedisServer::with_clock() else { return };
+    let mut node = Node::on(server);
+    // Its clock goes back to that, at every look.
+    node.server.set_clock("2040-01-01 00:00:00");
+    until("it goes by that clock", || uptime(&node.server) > 1);
+
+    for ahead in [99_000, 0, -99_000] {
+        let (token, proposed) = node.first_token(ahead);
+        assert_eq!(token, proposed, "{ahead} us ahead");
+    }
+    for ahead in [101_000, -101_000] {
+        let (token, proposed) = node.first_token(ahead);
+        assert_ne!(token, proposed, "{ahead} us ahead");
+    }
+}
+
+/// What it has forgotten when it started may be as near as that.
+#[test]
+fn a_node_that_may_have_just_started_counts_from_its_own_time() {
+    let Some(server) = RedisServer::with_clock() else { return };
+    let mut node = Node::on(server);
+    node.server.set_clock("2020-01-01 00:00:00");
+    until("it has been up for less than nothing", || uptime(&node.server) < 0);
+
+    let (token, proposed) = node.first_token(50_000);
+
+    assert!(token < proposed - 49_000, "{token} is not its time, 50 ms before {proposed}");
 }
 
 /// How a node is told what token the grant is under that it counted further for.

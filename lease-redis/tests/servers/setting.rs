@@ -28,6 +28,13 @@ pub(crate) fn servers_with<const COUNT: usize>(options: &[&str]) -> Option<[Redi
     available().then(|| std::array::from_fn(|_| RedisServer::with(options)))
 }
 
+/// In seconds, as a server tells it: below zero, where its clock was set back.
+pub(crate) fn uptime(server: &RedisServer) -> i64 {
+    let info = server.command("INFO server");
+    let uptime = info.lines().find_map(|line| line.strip_prefix("uptime_in_seconds:"));
+    uptime.unwrap().trim().parse().unwrap()
+}
+
 pub(crate) fn key() -> LeaseKey {
     "job".parse().unwrap()
 }

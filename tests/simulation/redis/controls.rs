@@ -100,6 +100,15 @@ fn a_round_that_takes_back_later_ones_is_found() {
     on_a_quorum("rounds without numbers", &edition, 1000);
 }
 
+/// Servers that forgot would count once more from where they began.
+#[test]
+fn a_time_of_long_ago_that_is_counted_from_is_found() {
+    let near = "uptime > 1 and math.abs(proposed - now()) < 100000 then\n        return proposed";
+    let edition = edition("obtain", near, "true then\n        return 1");
+    let plan = Plan { edition, ..forgetful() };
+    find("a time of long ago", 1000, |seed| quorum(seed, plan.clone(), quarantined));
+}
+
 #[test]
 fn servers_that_forgot_and_vote_at_once_are_found() {
     find("no quarantine", 1000, |seed| quorum(seed, forgetful(), unquarantined));

@@ -170,9 +170,10 @@ impl Node {
         let seconds = |micros: u64| i64::try_from(micros / SECOND).unwrap();
         let uptime = seconds(self.now) - seconds(self.started);
         format!(
-            "# Server\r\nredis_mode:standalone\r\nrun_id:{:040x}\r\nuptime_in_seconds:{uptime}\r\n\
-             role:master\r\nmaxmemory_policy:noeviction\r\ncluster_enabled:0\r\n",
-            self.run
+            "# Server\r\nredis_mode:standalone\r\nrun_id:{:040x}\r\nserver_time_usec:{}\r\n\
+             uptime_in_seconds:{uptime}\r\nrole:master\r\nmaxmemory_policy:noeviction\r\n\
+             cluster_enabled:0\r\n",
+            self.run, self.now
         )
     }
 

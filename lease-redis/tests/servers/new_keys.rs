@@ -71,7 +71,9 @@ async fn a_time_that_nodes_do_not_have_any_more_is_not_counted_from() {
     let store = quorum(&servers).await;
     let (_, before) = obtain_counting(&store, &servers, "before").await;
 
-    servers.iter().for_each(|server| server.set_clock("+120"));
+    for server in &servers {
+        server.set_clock("+120");
+    }
     until_they_have_been_up_for_a_while(&servers);
     let (_, after) = obtain_counting(&store, &servers, "after").await;
 

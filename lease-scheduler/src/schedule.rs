@@ -5,7 +5,7 @@ use std::hash::Hasher;
 use std::time::Duration;
 
 use croner::Cron;
-use jiff::tz::TimeZone;
+use jiff::tz::{TimeZone, TimeZoneTransition};
 use jiff::{SignedDuration, Timestamp};
 use lease_core::{InvalidInput, LeaseKey};
 use siphasher::sip::SipHasher13;
@@ -74,9 +74,13 @@ impl Schedule {
     /// `#` are understood. A day is one that fits either of the two fields for days, as in Vixie's
     /// cron.
     ///
+    /// One whose years are all over is a schedule without further ticks, and no error: a schedule
+    /// reads no clock, and a program must start again after its last tick. Where none of them was
+    /// ever run, the scheduler warns.
+    ///
     /// # Errors
     ///
-    /// Where the expression cannot be read, has no time at all, or the zone is not known.
+    /// Where the expression cannot be read, has no time at all since 1970, or the zone is not known.
     pub fn cron(expression: &str, zone: &str) -> Result<Self, InvalidInput> {
         let cron: Cron = expression.parse().map_err(|error| {
             InvalidInput::new(format!("cron expression {expression:?} cannot be read: {error}"))
@@ -127,7 +131,8 @@ impl Schedule {
         Ok(Self(When::Every { interval, jitter, salt: 0 }))
     }
 
-    /// Once, at `at`.
+    /// Once, at `at`; never, where that was over before the job was first seen, and the scheduler
+    /// then warns.
     pub fn once(at: Timestamp) -> Self {
         Self(When::Once(at))
     }
@@ -229,12 +234,20 @@ fn next_of(cron: &Cron, zone: &TimeZone, after: Timestamp) -> Option<Timestamp> 
     find(after, false).or_else(|| {
         // `croner` finds nothing at all where a time is in a gap of more than two hours: so one goes
         // on behind each of those.
-        let mut ends = zone.following(after).filter(|end| {
+        let mut ends = changes(zone, after).filter(|end| {
             let before = zone.to_offset(end.timestamp() - SignedDuration::from_nanos(1));
             end.offset().seconds() - before.seconds() > 2 * 3600
         });
         ends.find_map(|end| find(end.timestamp(), true))
     })
+}
+
+/// When clocks are put forward and back in `zone`, up to the year 2100.
+///
+/// What is known further ahead is a rule, and no rule leaves out more than two hours; but rules go on to
+/// the year 9999, and a schedule without further ticks is asked for one each minute.
+fn changes(zone: &TimeZone, after: Timestamp) -> impl Iterator<Item = TimeZoneTransition<'_>> {
+    zone.following(after).take_while(|change| change.timestamp() < YEAR_2100)
 }
 
 /// A part of `jitter`, in nanoseconds, that follows from the tick's number: in whole milliseconds, as
@@ -248,6 +261,8 @@ fn part_of(jitter: SignedDuration, salt: u64, number: i128) -> i128 {
     }
     i128::from(hasher.finish()).rem_euclid(millis) * 1_000_000
 }
+
+const YEAR_2100: Timestamp = Timestamp::constant(4_102_444_800, 0);
 
 const SHORTEST_INTERVAL: Duration = Duration::from_millis(1);
 

@@ -10,7 +10,7 @@ use tokio::select;
 use tokio::time::sleep;
 use tracing::warn;
 
-use crate::history::first_seen;
+use crate::history::{Standing, first_seen};
 use crate::outcome::{Outcome, Run, Skip};
 use crate::run::Runner;
 
@@ -102,6 +102,21 @@ impl Ticking {
         if let Ok(standing) = self.runner.standing().await {
             self.is_known_to_the_table = true;
             self.settled = standing.begins(self.settled, self.runner.job.attempts);
+            self.warn_if_never(&standing);
+        }
+    }
+
+    /// Warns of a job that nobody has run, and nobody will: its year was mistyped, say.
+    ///
+    /// It is no error, since a program is also started again after its last tick.
+    fn warn_if_never(&self, standing: &Standing) {
+        let (job, now) = (&self.runner.job, self.runner.wall.now());
+        let is_run = standing.settled(job.attempts).is_some();
+        let is_due = job.schedule.due(self.settled, now, job.missed).is_some();
+        if !is_run && !is_due && job.schedule.next(now).is_none() {
+            let (job, schedule) = (&job.name, &job.schedule);
+            warn!(%job, ?schedule, "a schedule has no tick any more, and none was ever run: \
+                the job runs only when somebody asks for it");
         }
     }
 

@@ -178,6 +178,15 @@ fn what_was_missed_in_a_hundred_years_is_found_at_once() {
     assert_eq!(rarely.latest(then, now), Some(at("2070-01-01T23:59:59Z")));
 }
 
+/// A scheduler asks each minute, and in a test years pass.
+#[test]
+fn that_there_is_no_further_tick_is_found_without_a_look_at_all_that_is_to_come() {
+    let berlin = TimeZone::get("Europe/Berlin").unwrap();
+
+    assert_eq!(changes(&berlin, at("2026-01-01T00:00:00Z")).count(), 2 * 74);
+    assert_eq!(changes(&berlin, Timestamp::MAX).count(), 0);
+}
+
 /// Around the nights in which clocks are put forward and back, in zones that do so by an hour, by
 /// half an hour, and by a whole day; and all else.
 fn moments() -> impl Strategy<Value = Timestamp> {

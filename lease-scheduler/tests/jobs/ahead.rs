@@ -1,45 +1,15 @@
 //! A clock that was far ahead, and the mark that it leaves.
 
-use std::io::{self, Write};
-use std::sync::{Arc, Mutex};
-
 use jiff::SignedDuration;
 use lease_core::{LeaseTable, Locker};
 use lease_scheduler::{Job, Schedule};
 
+use crate::warnings::Warnings;
 use crate::world::{World, key, secs};
-
-/// Warnings, as they are written.
-#[derive(Debug, Clone, Default)]
-struct Warnings(Arc<Mutex<Vec<u8>>>);
-
-impl Warnings {
-    fn lines(&self) -> Vec<String> {
-        let text = String::from_utf8(self.0.lock().unwrap().clone()).unwrap();
-        text.lines().map(str::to_owned).collect()
-    }
-}
-
-impl Write for Warnings {
-    fn write(&mut self, text: &[u8]) -> io::Result<usize> {
-        self.0.lock().unwrap().write(text)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
 
 #[tokio::test(start_paused = true)]
 async fn a_mark_far_ahead_is_warned_of_once_and_skips_all_ticks_until_its_record_is_deleted() {
-    let warnings = Warnings::default();
-    let writer = warnings.clone();
-    let subscriber = tracing_subscriber::fmt()
-        .with_max_level(tracing::Level::WARN)
-        .with_ansi(false)
-        .with_writer(move || writer.clone())
-        .finish();
-    let _guard = tracing::subscriber::set_default(subscriber);
+    let (warnings, _listening) = Warnings::listen();
     let world = World::new();
     let hourly = Schedule::cron("0 * * * *", "UTC").unwrap();
     let job = |by| Job::new(key("job"), world.log.body(by, secs(1))).on(hourly.clone());

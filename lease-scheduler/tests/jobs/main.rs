@@ -13,4 +13,5 @@ mod ending;
 mod fleets;
 mod forgetful;
 mod ticking;
+mod warnings;
 mod world;

@@ -10,6 +10,7 @@ use lease_core::{Attributes, LeaseTable, Locker};
 use lease_scheduler::{Ending, Job, JobError, Missed, Schedule, Scheduler, Switch, TableSwitch};
 use tokio::time::sleep;
 
+use crate::warnings::Warnings;
 use crate::world::{Body, World, at, key, secs};
 
 fn cron(expression: &str) -> Schedule {
@@ -289,6 +290,50 @@ async fn a_clock_that_is_ahead_marks_no_tick_that_nobody_has_run() {
 
     assert_eq!(world.log.ticks().into_iter().collect::<Vec<_>>(), [(moment, 1)]);
     assert_eq!(world.log.bodies()[0].by, "right");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_schedule_that_is_over_is_warned_of_once_where_it_was_never_run() {
+    let world = World::new();
+    let in_2020 = cron("0 0 0 1 1 * 2020");
+    let job = || Job::new(key("job"), world.log.body("a", secs(1))).on(in_2020.clone());
+    let (warnings, _listening) = Warnings::listen();
+
+    let machine = world.start("a", [job()]);
+    world.until("2026-11-21T12:00:00Z").await;
+
+    let lines = warnings.lines();
+    assert_eq!(lines.len(), 1, "{lines:?}");
+    for told in ["job=job", "0 0 0 1 1 * 2020 in UTC", "has no tick any more"] {
+        assert!(lines[0].contains(told), "{told}: {lines:?}");
+    }
+    assert_eq!(machine.handle.next_due("job").unwrap(), None);
+    assert_eq!(machine.handle.run_now("job").await.unwrap().outcome.to_string(), "finished");
+}
+
+/// A program that is started again after its last tick: as it should be.
+#[tokio::test(start_paused = true)]
+async fn a_schedule_that_was_run_or_has_something_to_catch_up_is_over_without_a_warning() {
+    let world = World::new();
+    let (warnings, _listening) = Warnings::listen();
+    let moment = at("2026-11-21T01:00:00Z");
+    let job = |missed| {
+        let job = Job::new(key("job"), world.log.body("a", secs(1))).on(Schedule::once(moment));
+        job.missed(missed).unwrap()
+    };
+    let first = world.start("a", [job(Missed::CatchUpOnce)]);
+    world.until("2026-11-21T00:30:00Z").await;
+    first.stop().await;
+
+    world.until("2026-11-21T02:00:00Z").await;
+    let late = world.start("a", [job(Missed::CatchUpOnce)]);
+    sleep(secs(60)).await;
+    late.stop().await;
+    let _again = world.start("a", [job(Missed::default())]);
+    sleep(secs(60)).await;
+
+    assert_eq!(world.log.ticks().into_iter().collect::<Vec<_>>(), [(moment, 1)]);
+    assert_eq!(warnings.lines(), [""; 0]);
 }
 
 #[tokio::test(start_paused = true)]

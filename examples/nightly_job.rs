@@ -106,8 +106,9 @@ async fn look(handles: &[SchedulerHandle], zone: &str) -> Result<(), Failure> {
     if let Some(run) = handle.last_run("nightly-report").await? {
         show(format_args!("  last run: {:?} by {}, {:?}", run.ending, run.by, run.note));
     }
-    if let Some(next) = handle.next_due("nightly-report")? {
-        show(format_args!("  next due: {}\n", next.in_tz(zone)?));
+    match handle.next_due("nightly-report")? {
+        Some(next) => show(format_args!("  next due: {}\n", next.in_tz(zone)?)),
+        None => show("  next due: never\n"),
     }
     Ok(())
 }

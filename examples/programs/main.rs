@@ -81,6 +81,14 @@ fn a_nightly_job_runs_once_a_night_on_three_machines() {
 }
 
 #[test]
+fn a_job_whose_year_is_over_says_that_it_is_due_never() {
+    let ended = run("nightly_job", &["--cron", "0 0 0 1 1 * 2001"]);
+
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    assert_eq!(ended.stdout, "  next due: never\n\n".repeat(4));
+}
+
+#[test]
 fn the_readme_shows_the_quickstart() {
     let (_about, code) = include_str!("../quickstart.rs")
         .split_once("\n\n")
@@ -171,13 +179,20 @@ fn a_paused_holder_is_refused() {
 
 #[test]
 fn nightly_job_refuses_bad_input_in_one_sentence() {
-    let cases: [(&[&str], &str); 6] = [
+    let cases: [(&[&str], &str); 10] = [
         (&["--cron", "61 * * * *"], "cron expression \"61 * * * *\" cannot be read: "),
         (&["--cron", "at night"], "cron expression \"at night\" cannot be read: "),
         (&["--cron", "0 0 30 2 *"], "cron expression \"0 0 30 2 *\" has no time"),
         (&["--zone", "Europe/Atlantis"], "time zone \"Europe/Atlantis\": "),
         (&["--every", "0"], "interval 0ns is out of range: a millisecond to a thousand years"),
+        (&["--every", "1e12"], "interval 1000000000000s is out of range"),
         (&["--every", "-1"], "interval -1.0 is not a length in seconds"),
+        (&["--every", "nan"], "interval NaN is not a length in seconds"),
+        (&["--every", "often"], "invalid value 'often' for '--every <SECONDS>'"),
+        (
+            &["--every", "60", "--cron", "0 3 * * *"],
+            "the argument '--every <SECONDS>' cannot be used with '--cron <EXPRESSION>'",
+        ),
     ];
 
     refused_in_one_sentence("nightly_job", &cases);

@@ -2,21 +2,20 @@
 
 #[cfg(feature = "aws")]
 use std::process::Output;
-#[cfg(feature = "aws")]
+use std::process::Stdio;
 use std::time::Duration;
 
+use lease_core::Locker;
+use lease_redis::RedisStore;
 #[cfg(feature = "aws")]
 use lease_tests::kinesis;
 use lease_tests::redis;
-#[cfg(feature = "aws")]
-use tokio::process::Command;
+use tokio::io::{AsyncBufReadExt, BufReader, Lines};
+use tokio::process::{ChildStdout, Command};
 use tokio::task::spawn_blocking;
-#[cfg(feature = "aws")]
 use tokio::time::timeout;
 
-#[cfg(feature = "aws")]
-use crate::program;
-use crate::{Ended, file_with, refused_in_one_sentence, run};
+use crate::{Ended, file_with, program, refused_in_one_sentence, run};
 
 #[test]
 fn a_scheduler_is_killed_while_it_sends_and_every_event_arrives() {
@@ -96,6 +95,77 @@ async fn events_on_redis_arrive_as_on_memory_and_an_operator_is_guarded() {
     assert_eq!(emergency.last_line(), "the intake is stopped: Operator");
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn nothing_is_deleted_while_somebody_exports_and_that_is_told() {
+    if !redis::available() {
+        return;
+    }
+    let server = redis::RedisServer::start();
+    let store = RedisStore::connect(&server.url()).await.expect("a store");
+    let locker = Locker::new(store).with_lessee("scheduler-7".parse().expect("a lessee"));
+    let key = "orders/export".parse().expect("a key");
+    for order in ["enable", "open", "put tea/hour 3"] {
+        assert_eq!(ordered(&server.url(), order).await.code, Some(0), "{order}");
+    }
+    let lease = locker.obtain(&key).await.expect("an answer").lease().expect("it is free");
+
+    let refused = ordered(&server.url(), "delete").await;
+
+    let told = "refused: the intake is stopped, and nothing was deleted: scheduler-7 has the lease";
+    assert_eq!((refused.last_line(), refused.code), (told, Some(1)), "{refused:?}");
+    assert_eq!(ordered(&server.url(), "list").await.last_line(), "1 buckets wait");
+    lease.release().await.expect("it is given back");
+    let deleted = ordered(&server.url(), "delete").await;
+    assert_eq!(deleted.last_line(), "1 buckets and events were deleted", "{deleted:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_scheduler_outlives_an_outage_of_its_store_and_says_so() {
+    if !redis::available() {
+        return;
+    }
+    let mut server = redis::RedisServer::with_append_only_file();
+    for order in ["enable", "open"] {
+        assert_eq!(ordered(&server.url(), order).await.code, Some(0), "{order}");
+    }
+    let file = file_with("after-an-outage", "");
+    let mut command = Command::new(program("exporter"));
+    command.args(["--store", &server.url(), "scheduler", "scheduler-1", &file]);
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).kill_on_drop(true);
+    let mut scheduler = command.spawn().expect("the example starts");
+    let mut lines = BufReader::new(scheduler.stdout.take().expect("a pipe")).lines();
+
+    // What it sends, it can only have connected for.
+    assert_eq!(ordered(&server.url(), "put tea/hour 3").await.code, Some(0));
+    until_told(&mut lines, "sends 1 events").await;
+    server.kill();
+    let told = until_told(&mut lines, "tries again: ").await;
+    server.start_again();
+    assert_eq!(ordered(&server.url(), "put tea/hour 4").await.code, Some(0));
+    until_told(&mut lines, "sends 1 events").await;
+
+    assert!(told.contains("did not answer"), "{told}");
+    drop(scheduler.stdin.take());
+    let ended = timeout(A_MINUTE, scheduler.wait()).await.expect("it ends").expect("it was ours");
+    assert_eq!(ended.code(), Some(0));
+}
+
+/// The first line that has `words` in it.
+async fn until_told(lines: &mut Lines<BufReader<ChildStdout>>, words: &str) -> String {
+    let mut told = Vec::new();
+    let found = async {
+        while let Some(line) = lines.next_line().await.expect("examples print UTF-8") {
+            if line.contains(words) {
+                return Some(line);
+            }
+            told.push(line);
+        }
+        None
+    };
+    let found = timeout(A_MINUTE, found).await.ok().flatten();
+    found.unwrap_or_else(|| panic!("{words:?} is not told, but {told:?}"))
+}
+
 async fn ordered(store: &str, order: &str) -> Ended {
     let (store, order) = (store.to_owned(), order.to_owned());
     let program = move || {
@@ -116,7 +186,7 @@ async fn exported_to(server: &kinesis::Server, words: &[&str]) -> Output {
         ("AWS_SECRET_ACCESS_KEY", "test"),
     ]);
     command.env("AWS_ENDPOINT_URL_KINESIS", format!("http://{}", server.address()));
-    let output = timeout(Duration::from_mins(1), command.output()).await.expect("it ends");
+    let output = timeout(A_MINUTE, command.output()).await.expect("it ends");
     output.expect("the example starts")
 }
 
@@ -224,3 +294,5 @@ fn exporter_refuses_bad_input_in_one_sentence() {
         assert!(ended.stderr.contains(&told), "{ended:?}");
     }
 }
+
+const A_MINUTE: Duration = Duration::from_mins(1);

@@ -48,7 +48,8 @@ impl BucketSource {
         Self { buckets, pipeline, most: 60 }
     }
 
-    /// Reads up to `most` buckets at a time.
+    /// Reads up to `most` buckets at a time, the oldest. One that cannot be read is among them, each
+    /// time: where it is so many, nothing else is collected until somebody has seen to them.
     #[must_use]
     pub fn with_most(mut self, most: usize) -> Self {
         self.most = most;

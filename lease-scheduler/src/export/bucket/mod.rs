@@ -188,7 +188,7 @@ impl BucketOptions {
     }
 
     /// Keeps up to `cap` buckets, then stops the intake; 1 or more, 360 by default: half an hour of
-    /// 5 s each.
+    /// 5 s each. One that cannot be read counts, since it takes room, and somebody has to see to it.
     ///
     /// # Errors
     ///

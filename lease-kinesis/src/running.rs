@@ -2,6 +2,8 @@
 
 mod leaving;
 mod reading;
+#[cfg(test)]
+mod tests;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -380,7 +382,10 @@ impl Running {
     }
 }
 
-const NAMESAKE: &str = "another worker has this name, or this one had it in a former life";
+/// Nothing in the store tells these apart. A claim of its own that was granted without an answer may
+/// only be made again for half a ttl, and is then somebody's like any other until it runs out.
+const NAMESAKE: &str = "another worker has this name, or this one had it in a former life, or has \
+    it by a write whose answer did not come";
 
 /// What only people can mend ends a worker that begins; all else passes.
 fn only_if_hopeless(error: StoreError) -> Result<(), WorkerError> {

@@ -28,13 +28,13 @@ impl Clients {
         let (kinesis, dynamodb) = (&settings.kinesis, &settings.dynamodb);
         let shared = shared(kinesis.region.clone()).await?;
         let config = kinesis_config(&shared)
-            .region(region(&shared, kinesis)?.map(aws_sdk_kinesis::config::Region::new))
+            .region(region(&shared, kinesis).await?.map(aws_sdk_kinesis::config::Region::new))
             .http_client(http_client(kinesis)?);
         let mut config = config;
         config.set_endpoint_url(kinesis.endpoint.clone());
         let kinesis = aws_sdk_kinesis::Client::from_conf(config.build());
         let config = dynamodb_config(&shared)
-            .region(region(&shared, dynamodb)?.map(aws_sdk_dynamodb::config::Region::new))
+            .region(region(&shared, dynamodb).await?.map(aws_sdk_dynamodb::config::Region::new))
             .http_client(http_client(dynamodb)?);
         let mut config = config;
         config.set_endpoint_url(dynamodb.endpoint.clone());
@@ -60,7 +60,8 @@ impl Clients {
                 // The SDK tells in lines of their own where it has looked.
                 let text = Failure::other(source).to_string();
                 let source = text.lines().map(str::trim).collect::<Vec<_>>().join("; ");
-                Failure::other(NoCredentials { source: source.into() })
+                let profiles = unreadable_profiles().await;
+                Failure::other(NoCredentials { profiles, source: source.into() })
             }
         }
     }
@@ -77,9 +78,11 @@ impl Clients {
 #[derive(Debug, thiserror::Error)]
 #[error(
     "no credentials were found: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE, or \
-     give this machine a role"
+     give this machine a role{profiles}"
 )]
 struct NoCredentials {
+    /// Why there are none to be had from profiles, or nothing.
+    profiles: String,
     source: Box<dyn std::error::Error + Send + Sync>,
 }
 
@@ -172,14 +175,28 @@ fn dynamodb_config(shared: &Shared) -> aws_sdk_dynamodb::config::Builder {
     config.credentials_provider(shared.clone())
 }
 
+/// What an error is followed by where what is missing may stand in a profile file that cannot be read.
+#[cfg(feature = "aws")]
+async fn unreadable_profiles() -> String {
+    let why = credentials::why_no_profiles().await;
+    why.map(|why| format!("; no profile was read: {why}")).unwrap_or_default()
+}
+
+#[cfg(not(feature = "aws"))]
+#[expect(clippy::unused_async, reason = "as where profiles are read")]
+async fn unreadable_profiles() -> String {
+    String::new()
+}
+
 /// The properties' region; or the one that the SDK finds; or the environment's.
-fn region(shared: &Shared, place: &Place) -> Result<Option<String>, Failure> {
+async fn region(shared: &Shared, place: &Place) -> Result<Option<String>, Failure> {
     let found = place.region.clone().or_else(|| found_region(shared));
     match found {
         Some(region) => Ok(Some(region)),
-        None => Err(Failure::usage(
-            "no region is known: set regionName, or AWS_REGION in the environment",
-        )),
+        None => Err(Failure::usage(format!(
+            "no region is known: set regionName, or AWS_REGION in the environment{}",
+            unreadable_profiles().await
+        ))),
     }
 }
 

@@ -1,6 +1,9 @@
 //! Who the daemon is to AWS.
 
 #[cfg(feature = "aws")]
+use aws_config::profile::{ProfileFileLoadError, ProfileSet};
+
+#[cfg(feature = "aws")]
 use crate::failure::Failure;
 use crate::properties::Properties;
 
@@ -69,18 +72,32 @@ fn refusal(name: &str, given: Given) -> Option<&'static str> {
 #[cfg(feature = "aws")]
 pub(crate) async fn profile_is_there() -> Result<(), Failure> {
     let Ok(profile) = std::env::var("AWS_PROFILE") else { return Ok(()) };
-    #[expect(clippy::default_trait_access, reason = "these types have no names of the SDK's own")]
-    let (disk, environment, files) = (Default::default(), Default::default(), Default::default());
-    match aws_config::profile::load(&disk, &environment, &files, None).await {
+    match profiles().await {
         Ok(profiles) if !profile.is_empty() && profiles.get_profile(&profile).is_none() => {
             Err(Failure::usage(format!(
                 "AWS_PROFILE = {profile}: there is no such profile, neither in ~/.aws/config (or \
                  AWS_CONFIG_FILE) nor in ~/.aws/credentials (or AWS_SHARED_CREDENTIALS_FILE)"
             )))
         }
-        // What is wrong with a file is told by the search.
+        // The search may find some elsewhere.
         Ok(_) | Err(_) => Ok(()),
     }
+}
+
+/// Why the profile files cannot be read, where that is so: the SDK's search goes on without them, and
+/// in the end says nothing of it.
+#[cfg(feature = "aws")]
+pub(crate) async fn why_no_profiles() -> Option<String> {
+    let failure = Failure::other(profiles().await.err()?).to_string();
+    // The SDK tells in lines of their own what is wrong.
+    Some(failure.lines().map(str::trim).collect::<Vec<_>>().join(" "))
+}
+
+#[cfg(feature = "aws")]
+async fn profiles() -> Result<ProfileSet, ProfileFileLoadError> {
+    #[expect(clippy::default_trait_access, reason = "these types have no names of the SDK's own")]
+    let (disk, environment, files) = (Default::default(), Default::default(), Default::default());
+    aws_config::profile::load(&disk, &environment, &files, None).await
 }
 
 /// Of both versions of the SDK for Java.

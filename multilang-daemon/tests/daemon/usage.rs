@@ -129,6 +129,27 @@ fn a_profile_that_is_missing_is_told_before_anything_is_sent() {
     assert!(told.contains("AWS_PROFILE = nosuch: there is no such profile"), "{told}");
 }
 
+/// The search goes on without it, and may find credentials elsewhere; only where it does not, this may
+/// be why.
+#[test]
+fn why_a_profile_file_cannot_be_read_is_in_the_error_that_ends_the_program() {
+    let config = written("[profile clicks]\nregion = us-east-1\nno equals sign\n");
+    let file = [("AWS_CONFIG_FILE", &*config)];
+
+    let (output, told) = without_credentials("DefaultCredentialsProvider", &file);
+
+    assert_eq!(output.status.code(), Some(1));
+    let last = told.lines().last().unwrap();
+    let why = format!("error parsing {config} on line 3: ");
+    assert!(last.contains("no credentials were found") && last.contains(&why), "{told}");
+
+    let keys = [("AWS_ACCESS_KEY_ID", "key"), ("AWS_SECRET_ACCESS_KEY", "secret"), file[0]];
+    let (output, told) = without_credentials("DefaultCredentialsProvider", &keys);
+
+    assert_eq!(output.status.code(), Some(1));
+    assert!(told.contains("not reached") && !told.contains("error parsing"), "{told}");
+}
+
 /// What comes of an environment that has no credentials, but for what `variables` say.
 fn without_credentials(provider: &str, variables: &[(&str, &str)]) -> (Output, String) {
     let file = written(&format!(

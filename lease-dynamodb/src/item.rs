@@ -103,7 +103,7 @@ pub(crate) fn key_of(raw: &RawItem, columns: &Columns) -> Result<LeaseKey, Store
     match raw.get(name) {
         Some(AttributeValue::S(key)) => LeaseKey::new(key.as_str())
             .map_err(|refused| corrupt(key, name, format_args!("no lease key: {refused}"))),
-        other => Err(corrupt("", name, format_args!("{other:?}, not a text"))),
+        other => Err(corrupt("", name, format_args!("not a text: {other:?}"))),
     }
 }
 
@@ -125,7 +125,7 @@ impl Fields<'_> {
             None | Some(AttributeValue::Null(_)) => Ok(None),
             Some(AttributeValue::S(text)) if text.is_empty() => Ok(None),
             Some(AttributeValue::S(text)) => Ok(Some(text)),
-            Some(other) => Err(self.corrupt(column, format_args!("{other:?}, not a text"))),
+            Some(other) => Err(self.corrupt(column, format_args!("not a text: {other:?}"))),
         }
     }
 
@@ -152,7 +152,7 @@ impl Fields<'_> {
                 Ok(number) => Ok(Some(number)),
                 Err(_) => Err(self.corrupt(column, format_args!("{digits}, not a whole number"))),
             },
-            Some(other) => Err(self.corrupt(column, format_args!("{other:?}, not a number"))),
+            Some(other) => Err(self.corrupt(column, format_args!("not a number: {other:?}"))),
         }
     }
 

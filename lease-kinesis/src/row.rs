@@ -43,19 +43,18 @@ impl ShardRow {
     /// Where it is not such a row.
     pub(crate) fn read(name: ShardName, record: LeaseRecord) -> Result<Self, StoreError> {
         let checkpoint = position(&record)?;
-        let key = &record.key;
         let attributes = &record.attributes;
         let bound = |name: &str| match attributes.get(name) {
             None => Ok(None),
             Some(value) => {
                 let bound = value.as_text().and_then(|text| text.parse().ok());
-                bound.map(Some).ok_or_else(|| corrupt(key, name))
+                bound.map(Some).ok_or_else(|| corrupt(&record, name))
             }
         };
         let first = bound(FIRST_HASH_KEY)?.unwrap_or(0);
         let last = bound(LAST_HASH_KEY)?.unwrap_or(u128::MAX);
         let hash_keys =
-            HashKeyRange::new(first, last).ok_or_else(|| corrupt(key, LAST_HASH_KEY))?;
+            HashKeyRange::new(first, last).ok_or_else(|| corrupt(&record, LAST_HASH_KEY))?;
         let switches = attributes.get(SWITCHES).and_then(Value::as_i64).unwrap_or(0);
         Ok(Self {
             checkpoint,
@@ -108,7 +107,7 @@ pub(crate) fn of_start(at: u64) -> Attributes {
 /// Where it cannot be understood. A stream is never begun with anew for that.
 pub(crate) fn start(record: &LeaseRecord) -> Result<u64, StoreError> {
     let at = record.attributes.get(START).and_then(Value::as_i64);
-    at.and_then(|at| u64::try_from(at).ok()).ok_or_else(|| corrupt(&record.key, START))
+    at.and_then(|at| u64::try_from(at).ok()).ok_or_else(|| corrupt(record, START))
 }
 
 /// Another worker has obtained the shard, for the `switches`th time since the last checkpoint.
@@ -150,7 +149,7 @@ pub(crate) fn checkpoint(before: &Words, next: &Position) -> Change {
 /// Where it says nothing that can be understood. A shard is never begun with again for that.
 pub(crate) fn position(record: &LeaseRecord) -> Result<Position, StoreError> {
     let attribute = |name: &str| record.attributes.get(name);
-    let corrupt = |name: &str| corrupt(&record.key, name);
+    let corrupt = |name: &str| corrupt(record, name);
     let number = |name: &str| {
         let number = attribute(name).map(Value::as_i64);
         number.map(|number| number.and_then(|number| u64::try_from(number).ok()))
@@ -196,20 +195,35 @@ fn shards(record: &LeaseRecord, name: &str) -> Result<BTreeSet<ShardId>, StoreEr
     let texts = match record.attributes.get(name) {
         None => return Ok(BTreeSet::new()),
         Some(Value::TextSet(texts)) => texts,
-        Some(_) => return Err(corrupt(&record.key, name)),
+        Some(_) => return Err(corrupt(record, name)),
     };
     let shards: Result<_, _> = texts.iter().map(|text| text.parse()).collect();
-    shards.map_err(|_invalid| corrupt(&record.key, name))
+    shards.map_err(|_invalid| corrupt(record, name))
 }
 
 fn set_of<'a, S: IntoIterator<Item = &'a ShardId>>(shards: S) -> Value {
     Value::TextSet(shards.into_iter().map(|shard| shard.as_str().to_owned()).collect())
 }
 
-fn corrupt(key: &LeaseKey, name: &str) -> StoreError {
-    let text = format!("row {key} has no attribute {name:?} that can be understood");
+/// What stands there is quoted: whoever is to mend it need not look it up.
+fn corrupt(record: &LeaseRecord, name: &str) -> StoreError {
+    let key = &record.key;
+    let text = match record.attributes.get(name) {
+        None => format!("row {key} has no attribute {name:?}"),
+        Some(value) => {
+            let mut found = format!("{value:?}");
+            if let Some((end, _)) = found.char_indices().nth(LONGEST_TOLD) {
+                found.truncate(end);
+                found.push_str(" and more");
+            }
+            format!("row {key} has an attribute {name:?} that cannot be understood: {found}")
+        }
+    };
     StoreError::new(StoreErrorKind::Corrupt, text)
 }
+
+/// In characters.
+const LONGEST_TOLD: usize = 100;
 
 pub(crate) const CHECKPOINT: &str = "checkpoint";
 /// On a row that a worker of the Kinesis Client Library has; the store shows no other owner.
@@ -362,6 +376,23 @@ mod tests {
             let error = with(attribute, value).expect_err(&text);
             assert_eq!(error.kind(), StoreErrorKind::Corrupt, "{text}");
         }
+    }
+
+    #[test]
+    fn what_cannot_be_understood_is_quoted_by_its_beginning() {
+        let told = |checkpoint: Option<Value>| {
+            let checkpoint = checkpoint.map(|value| ("checkpoint".to_owned(), value));
+            let error = position(&record(checkpoint.into_iter().collect())).unwrap_err();
+            std::error::Error::source(&error).unwrap().to_string()
+        };
+        let row = "row orders/shards/shardId-1 has";
+        let odd = format!("{row} an attribute \"checkpoint\" that cannot be understood: ");
+
+        assert_eq!(told(None), format!("{row} no attribute \"checkpoint\""));
+        assert_eq!(told(Some("nowhere".into())), format!("{odd}Text(\"nowhere\")"));
+        assert_eq!(told(Some(7.into())), format!("{odd}Number(7)"));
+        let long = told(Some("ß".repeat(100_000).into()));
+        assert_eq!(long, format!("{odd}Text(\"{} and more", "ß".repeat(94)));
     }
 
     #[test]

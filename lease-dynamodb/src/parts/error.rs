@@ -88,10 +88,18 @@ pub fn told(kind: StoreErrorKind, sentence: impl Into<String>) -> StoreError {
     StoreError::new(kind, Failed { sentence: sentence.into(), source: None })
 }
 
-/// An item that cannot be read.
+/// An item that cannot be read. Of what was found, which may be 400 KB, the beginning is told.
 pub fn corrupt(key: &str, column: &str, found: impl fmt::Display) -> StoreError {
+    let mut found = found.to_string();
+    if let Some((end, _)) = found.char_indices().nth(LONGEST_TOLD) {
+        found.truncate(end);
+        found.push_str(" and more");
+    }
     told(StoreErrorKind::Corrupt, format!("column {column:?} of item {key:?} is {found}"))
 }
+
+/// In characters.
+const LONGEST_TOLD: usize = 200;
 
 /// The SDK reports missing credentials as a failed dispatch, and by its text alone. Credentials
 /// that could not be fetched this time are another matter: asking again may help.
@@ -220,6 +228,16 @@ mod tests {
         ] {
             assert_eq!(told(code, message, server_fault).0, expected, "{code}");
         }
+    }
+
+    #[test]
+    fn of_what_cannot_be_read_the_beginning_is_told() {
+        let told = |found: &str| corrupt("a", "token", found).source().unwrap().to_string();
+
+        assert_eq!(told("12.5, not a whole number").matches("12.5, not a whole").count(), 1);
+        let long = told(&format!("not a number: {}", "ß".repeat(100_000)));
+        assert!(long.contains("\"token\" of item \"a\" is not a number: ß"), "{long}");
+        assert!(long.ends_with("ß and more") && long.chars().count() < 250, "{long}");
     }
 
     #[test]

@@ -217,7 +217,7 @@ impl Fields<'_> {
             None | Some(AttributeValue::Null(_)) => Ok(None),
             Some(AttributeValue::S(text)) if text.is_empty() => Ok(None),
             Some(AttributeValue::S(text)) => Ok(Some(text)),
-            Some(other) => Err(self.corrupt(name, format_args!("{other:?}, not a text"))),
+            Some(other) => Err(self.corrupt(name, format_args!("not a text: {other:?}"))),
         }
     }
 
@@ -234,7 +234,7 @@ impl Fields<'_> {
                 Ok(number) => Ok(Some(number)),
                 Err(_) => Err(self.corrupt(name, format_args!("{digits}, not a whole number"))),
             },
-            Some(other) => Err(self.corrupt(name, format_args!("{other:?}, not a number"))),
+            Some(other) => Err(self.corrupt(name, format_args!("not a number: {other:?}"))),
         }
     }
 

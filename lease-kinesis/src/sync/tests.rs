@@ -190,6 +190,9 @@ async fn what_nobody_mends_is_told_some_times() {
         let times = told.count(what);
         assert!((11..=20).contains(&times), "{what}: {times} times in {}", told.text());
     }
+    // Each time with the reason.
+    let reasons = told.count("there is no such stream");
+    assert!(reasons >= told.count("shards not compared"), "{}", told.text());
     // And the shard of the row that is there.
     assert_eq!(told.count("seldom"), 4, "{}", told.text());
 }

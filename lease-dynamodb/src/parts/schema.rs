@@ -113,3 +113,6 @@ impl Requests {
         Err(told(StoreErrorKind::Misconfigured, text))
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -163,7 +163,8 @@ async fn until_told(lines: &mut Lines<BufReader<ChildStdout>>, words: &str) -> S
         None
     };
     let found = timeout(A_MINUTE, found).await.ok().flatten();
-    found.unwrap_or_else(|| panic!("{words:?} is not told, but {told:?}"))
+    assert!(found.is_some(), "{words:?} is not told, but {told:?}");
+    found.expect("it was looked at")
 }
 
 async fn ordered(store: &str, order: &str) -> Ended {

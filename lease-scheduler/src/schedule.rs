@@ -44,7 +44,7 @@ pub struct Schedule(When);
 
 #[derive(Clone, PartialEq)]
 enum When {
-    Cron { cron: Box<Cron>, zone: TimeZone },
+    Cron { cron: Box<Cron>, zone: TimeZone, last: Timestamp },
     Every { interval: SignedDuration, jitter: SignedDuration, salt: u64 },
     Once(Timestamp),
     OnDemand,
@@ -87,13 +87,14 @@ impl Schedule {
         })?;
         let zone = TimeZone::get(zone)
             .map_err(|error| InvalidInput::new(format!("time zone {zone:?}: {error}")))?;
-        let schedule = Self(When::Cron { cron: Box::new(cron), zone });
+        let cron = Box::new(cron);
+        let schedule = Self(When::Cron { cron, zone, last: Timestamp::MAX });
         if schedule.next(Timestamp::UNIX_EPOCH).is_none() {
             return Err(InvalidInput::new(format!(
                 "cron expression {expression:?} has no time since 1970: no such day"
             )));
         }
-        Ok(schedule)
+        Ok(schedule.up_to_its_end())
     }
 
     /// Every `interval`, at least a millisecond, counted from the beginning of 1970.
@@ -145,7 +146,8 @@ impl Schedule {
     /// The first tick after `after`; `None` where there is none any more.
     pub fn next(&self, after: Timestamp) -> Option<Timestamp> {
         match &self.0 {
-            When::Cron { cron, zone } => next_of(cron, zone, after),
+            When::Cron { last, .. } if after >= *last => None,
+            When::Cron { cron, zone, .. } => next_of(cron, zone, after),
             When::Every { interval, jitter, salt } => {
                 // The tick of this number may have been moved behind `after`, and then is the next.
                 let number = after.as_nanosecond().div_euclid(interval.as_nanos());
@@ -189,6 +191,18 @@ impl Schedule {
         Some(tick)
     }
 
+    /// The same schedule, that knows its last tick where there is one. To find nothing takes a search
+    /// through all years to come, and a scheduler asks each minute.
+    fn up_to_its_end(mut self) -> Self {
+        if self.next(YEAR_4000).is_none()
+            && let Some(end) = self.latest(Timestamp::UNIX_EPOCH, YEAR_4000)
+            && let When::Cron { last, .. } = &mut self.0
+        {
+            *last = end;
+        }
+        self
+    }
+
     /// Whether it has no ticks of its own.
     pub(crate) fn is_on_demand(&self) -> bool {
         self.0 == When::OnDemand
@@ -216,7 +230,7 @@ impl Default for Missed {
 impl fmt::Debug for Schedule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.0 {
-            When::Cron { cron, zone } => {
+            When::Cron { cron, zone, .. } => {
                 write!(f, "{} in {}", cron.as_str(), zone.iana_name().unwrap_or("a zone"))
             }
             When::Every { interval, jitter, .. } => write!(f, "every {interval:?} + {jitter:?}"),
@@ -261,6 +275,10 @@ fn part_of(jitter: SignedDuration, salt: u64, number: i128) -> i128 {
     }
     i128::from(hasher.finish()).rem_euclid(millis) * 1_000_000
 }
+
+/// `croner` finds ticks up to the year 5000, and rare days, as a Monday that is 29 February, are not
+/// a thousand years apart.
+const YEAR_4000: Timestamp = Timestamp::constant(64_060_588_800, 0);
 
 const YEAR_2100: Timestamp = Timestamp::constant(4_102_444_800, 0);
 

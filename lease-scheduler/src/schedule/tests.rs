@@ -187,6 +187,19 @@ fn that_there_is_no_further_tick_is_found_without_a_look_at_all_that_is_to_come(
     assert_eq!(changes(&berlin, Timestamp::MAX).count(), 0);
 }
 
+#[test]
+fn a_schedule_knows_its_last_tick_where_there_is_one() {
+    let last = |expression| match Schedule::cron(expression, "Europe/Berlin").unwrap().0 {
+        When::Cron { last, .. } => last,
+        _ => Timestamp::MIN,
+    };
+
+    assert_eq!(last("0 0 12 1 * * 2001-2003"), at("2003-12-01T11:00:00Z"));
+    assert_eq!(last("* * * * * * 1999"), at("1999-12-31T22:59:59Z"));
+    assert_eq!(last("0 0 3 29 2 +MON"), Timestamp::MAX);
+    assert_eq!(last("0 0 3 1 1 * 2001,4999"), Timestamp::MAX);
+}
+
 /// Around the nights in which clocks are put forward and back, in zones that do so by an hour, by
 /// half an hour, and by a whole day; and all else.
 fn moments() -> impl Strategy<Value = Timestamp> {

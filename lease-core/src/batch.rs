@@ -9,62 +9,63 @@ use crate::settings::Settings;
 
 /// What the store said to one heartbeat.
 pub(crate) struct Answer {
-    pub(crate) id: u64,
-    pub(crate) beat: Beat,
+    pub(crate) to: Sent,
     pub(crate) heartbeat: Result<Heartbeat, StoreError>,
 }
 
+/// A heartbeat that was sent: of which lease, where that is kept, and which of its heartbeats.
+#[derive(Clone, Copy)]
+pub(crate) struct Sent {
+    pub(crate) place: usize,
+    pub(crate) id: u64,
+    pub(crate) beat: Beat,
+}
+
+/// Where answers are told, as many together as came together.
+pub(crate) type Answered = mpsc::UnboundedSender<Vec<Answer>>;
+
 /// Heartbeats of one moment, on their way to the store together.
 pub(crate) struct Batch {
-    ids: Vec<u64>,
+    sent: Vec<Sent>,
     beats: Vec<(Grant, Beat)>,
 }
 
 impl Batch {
-    pub(crate) fn add(&mut self, id: u64, grant: Grant, beat: Beat) {
-        self.ids.push(id);
-        self.beats.push((grant, beat));
+    pub(crate) fn add(&mut self, sent: Sent, grant: Grant) {
+        self.sent.push(sent);
+        self.beats.push((grant, sent.beat));
     }
 
     pub(crate) fn len(&self) -> usize {
-        self.ids.len()
+        self.sent.len()
     }
 
     pub(crate) fn with_capacity(count: usize) -> Self {
-        Self { ids: Vec::with_capacity(count), beats: Vec::with_capacity(count) }
+        Self { sent: Vec::with_capacity(count), beats: Vec::with_capacity(count) }
     }
 
     /// Sends all heartbeats and passes on the answers as they come; completes when each lease
     /// has had one.
-    pub(crate) async fn deliver(
-        self,
-        settings: &Settings,
-        answered: &mpsc::UnboundedSender<Answer>,
-    ) {
-        let mut open = vec![true; self.ids.len()];
-        let mut answers = settings.store.heartbeat_all(&self.beats);
-        while let Some((place, heartbeat)) = answers.next().await {
-            let Some(unanswered) = open.get_mut(place) else {
-                continue;
-            };
-            *unanswered = false;
-            self.pass_on(place, heartbeat, answered);
-        }
-        for (place, _) in open.iter().enumerate().filter(|(_, open)| **open) {
-            let error = StoreError::new(StoreErrorKind::Unavailable, "heartbeat was not answered");
-            self.pass_on(place, Err(error), answered);
-        }
-    }
-
-    fn pass_on(
-        &self,
-        place: usize,
-        heartbeat: Result<Heartbeat, StoreError>,
-        answered: &mpsc::UnboundedSender<Answer>,
-    ) {
-        if let (Some(id), Some((_, beat))) = (self.ids.get(place), self.beats.get(place)) {
+    pub(crate) async fn deliver(self, settings: &Settings, answered: &Answered) {
+        let mut unanswered: Vec<_> = self.sent.into_iter().map(Some).collect();
+        let answers = settings.store.heartbeat_all(&self.beats);
+        let mut answers = answers.ready_chunks(self.beats.len().max(1));
+        while let Some(some) = answers.next().await {
+            let told = some.into_iter().filter_map(|(place, heartbeat)| {
+                let to = unanswered.get_mut(place)?.take()?;
+                Some(Answer { to, heartbeat })
+            });
             // Nobody listens any more: every lease is gone.
-            drop(answered.send(Answer { id: *id, beat: *beat, heartbeat }));
+            drop(answered.send(told.collect()));
+        }
+        let missing: Vec<_> = unanswered.into_iter().flatten().map(unheard).collect();
+        if !missing.is_empty() {
+            drop(answered.send(missing));
         }
     }
+}
+
+fn unheard(to: Sent) -> Answer {
+    let error = StoreError::new(StoreErrorKind::Unavailable, "heartbeat was not answered");
+    Answer { to, heartbeat: Err(error) }
 }

@@ -15,7 +15,7 @@ pub struct Moment(u64);
 
 impl Moment {
     /// The moment `nanos` nanoseconds after a clock's own beginning.
-    pub fn from_nanos(nanos: u64) -> Self {
+    pub const fn from_nanos(nanos: u64) -> Self {
         Self(nanos)
     }
 

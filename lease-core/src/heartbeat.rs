@@ -4,7 +4,7 @@
 //! answers come back over a channel; so a store that hangs delays no deadline and no other
 //! lease's heartbeat.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::VecDeque;
 use std::error::Error;
 use std::future::ready;
 use std::pin::pin;
@@ -17,53 +17,47 @@ use tokio::task::{consume_budget, yield_now};
 use tracing::{debug, warn};
 
 use crate::alarm::Alarm;
-use crate::batch::{Answer, Batch};
+use crate::batch::{Answer, Answered, Batch, Sent};
 use crate::clock::{Moment, sleep_until};
-use crate::grant::{Beat, Heartbeat};
+use crate::error::StoreError;
+use crate::grant::Heartbeat;
 use crate::hold::{Ending, Hold};
 use crate::inbox::{Command, Inbox};
+use crate::kept::{Kept, Leases};
 use crate::lost::LossCause;
 use crate::options::LeaseOptions;
 use crate::retry::Pauses;
 use crate::settings::Settings;
+use crate::timetable::Timetable;
 
 pub(crate) struct Heartbeater {
     settings: Arc<Settings>,
     inbox: Inbox,
-    answers: mpsc::UnboundedReceiver<Answer>,
-    answered: mpsc::UnboundedSender<Answer>,
-    kept: HashMap<u64, Kept>,
-    /// When to look at which lease again, the earliest first.
-    due: BTreeSet<(Moment, u64)>,
+    answers: mpsc::UnboundedReceiver<Vec<Answer>>,
+    answered: Answered,
+    leases: Leases,
+    /// When to look at which lease again, by its place.
+    due: Timetable,
     /// Batches that may be on their way and not yet slow.
     slots: Arc<Semaphore>,
-}
-
-/// A lease that is kept alive.
-struct Kept {
-    hold: Arc<Hold>,
-    /// The number of the last heartbeat that was sent.
-    beat: Beat,
-    /// When it was sent, while it is unanswered.
-    sent: Option<Moment>,
-    /// When the next one is to be sent.
-    next: Moment,
-    failures: u32,
-    /// Its place in `due`.
-    look_again: Moment,
+    /// The places of those whose heartbeat is due while all slots are taken, in the order in which
+    /// they came.
+    waiting: VecDeque<usize>,
 }
 
 impl Heartbeater {
     pub(crate) fn new(settings: Arc<Settings>, inbox: Inbox) -> Self {
         let (answered, answers) = mpsc::unbounded_channel();
+        let due = Timetable::new(settings.options.heartbeat_period() / 64);
         Self {
             settings,
             inbox,
             answers,
             answered,
-            kept: HashMap::new(),
-            due: BTreeSet::new(),
+            leases: Leases::default(),
+            due,
             slots: Arc::new(Semaphore::new(BATCHES_IN_FLIGHT)),
+            waiting: VecDeque::new(),
         }
     }
 
@@ -74,14 +68,16 @@ impl Heartbeater {
         let mut alarm = pin!(Alarm::default());
         loop {
             let settings = Arc::clone(&self.settings);
-            let earliest = self.due.first().map(|(moment, _)| *moment);
+            let earliest = self.due.first();
             let (looks_at, is_inbox_empty) = self.inbox.next_look(earliest);
             select! {
                 // Deadlines come first: a store that answers without end must not outrun them.
-                // Then answers, which move deadlines; new leases can wait a moment.
+                // Then answers, which move deadlines; those that have waited for a slot; new leases
+                // can wait a moment.
                 biased;
                 () = alarm.as_mut().ring_at(looks_at, &settings) => (),
                 _ = self.answers.recv_many(&mut answers, BATCH) => (),
+                () = one_of(&self.slots), if !self.waiting.is_empty() => (),
                 () = ready(()), if !is_inbox_empty => (),
                 is_open = self.inbox.rung() => {
                     if !is_open {
@@ -89,16 +85,15 @@ impl Heartbeater {
                     }
                 }
             }
-            for answer in answers.drain(..) {
-                self.hear(answer);
-            }
+            self.hear(answers.drain(..).flatten().collect());
             self.inbox.take(&mut commands, BATCH, settings.clock.now());
             for command in commands.drain(..) {
                 self.obey(command);
             }
             // An inbox that is never empty leaves others their turn.
             consume_budget().await;
-            if self.look_at_due() {
+            let has_waited = self.look_at_waiting();
+            if self.look_at_due() || has_waited {
                 // What was sent gets a chance to go before more is.
                 yield_now().await;
             }
@@ -108,9 +103,9 @@ impl Heartbeater {
     fn obey(&mut self, command: Command) {
         match command {
             Command::Keep(hold) => self.keep(hold),
-            Command::Leave(hold) => self.part_with(hold.id),
+            Command::Leave(hold) => self.stop(hold.id),
             Command::Release(release) => {
-                self.part_with(release.hold.id);
+                self.stop(release.hold.id);
                 tokio::spawn(release.deliver(Arc::clone(&self.settings)));
             }
         }
@@ -123,47 +118,82 @@ impl Heartbeater {
         // Leases obtained together must not beat together: the first beat spreads them.
         let longest = longest_pause(&self.settings.options);
         let next = hold.granted_at + self.settings.random.part_of(longest, FIRST_SPREAD);
-        let id = hold.id;
-        let kept =
-            Kept { hold, beat: Beat::GRANTED, sent: None, next, failures: 0, look_again: next };
-        self.due.insert((next, id));
-        self.kept.insert(id, kept);
+        let place = self.leases.insert(Kept::new(hold, next));
+        self.due.set(place, next);
+    }
+
+    fn stop(&mut self, id: u64) {
+        if let Some(place) = self.leases.place_of(id) {
+            self.part_with(place);
+        }
     }
 
     /// Looks at every lease that is due, and sends the heartbeats that are; says whether any was.
     fn look_at_due(&mut self) -> bool {
         let now = self.settings.clock.now();
-        if self.due.first().is_none_or(|(moment, _)| *moment > now) {
+        if self.due.first().is_none_or(|moment| moment > now) {
             return false;
         }
-        // What is nearly due goes along: fewer and fuller batches, never a later heartbeat.
-        let horizon = now + self.settings.options.heartbeat_period() / 64;
-        let due: Vec<u64> = self.due.range(..=(horizon, u64::MAX)).map(|(_, id)| *id).collect();
-        let mut batch = Batch::with_capacity(due.len().min(BATCH));
-        for id in due {
-            self.look_at(id, now, horizon, &mut batch);
-            if batch.len() == BATCH {
-                self.send(std::mem::replace(&mut batch, Batch::with_capacity(BATCH)), now);
+        let places = self.due.take(self.horizon(now));
+        self.look_at_all(&places, now);
+        true
+    }
+
+    /// Looks at those whose heartbeat waits for a slot, as many as there are slots for; says whether
+    /// any was.
+    fn look_at_waiting(&mut self) -> bool {
+        let mut is_any = false;
+        while !self.waiting.is_empty() && self.slots.available_permits() > 0 {
+            let count = self.waiting.len().min(BATCH);
+            let places: Vec<_> = self.waiting.drain(..count).collect();
+            for place in &places {
+                // Another lease may have come there since: then that one is looked at once more.
+                if let Some(kept) = self.leases.at(*place) {
+                    kept.is_waiting = false;
+                }
+            }
+            let now = self.settings.clock.now();
+            self.look_at_all(&places, now);
+            is_any = true;
+        }
+        is_any
+    }
+
+    /// What is nearly due goes along: fewer and fuller batches, never a later heartbeat.
+    fn horizon(&self, now: Moment) -> Moment {
+        now + self.settings.options.heartbeat_period() / 64
+    }
+
+    fn look_at_all(&mut self, places: &[usize], now: Moment) {
+        let mut batch = Batch::with_capacity(places.len().min(BATCH));
+        for some in places.chunks(BATCH) {
+            // One that ends meanwhile is asked for once for nothing.
+            let deadlines = self.leases.deadlines(some.iter().copied());
+            for (place, deadline) in some.iter().zip(deadlines) {
+                self.look_at(*place, deadline, now, &mut batch);
+                if batch.len() == BATCH {
+                    self.send(std::mem::replace(&mut batch, Batch::with_capacity(BATCH)), now);
+                }
             }
         }
         if batch.len() > 0 {
             self.send(batch, now);
         }
-        true
     }
 
-    fn look_at(&mut self, id: u64, now: Moment, horizon: Moment, batch: &mut Batch) {
+    fn look_at(&mut self, place: usize, deadline: Option<Moment>, now: Moment, batch: &mut Batch) {
+        let horizon = self.horizon(now);
         let settings = &self.settings;
-        let Some(kept) = self.kept.get_mut(&id) else {
+        let Some(kept) = self.leases.at(place) else {
             return;
         };
-        // Asking for the ending looks at the clock: a passed deadline is a loss from here on.
-        let (None, Some(deadline)) = (kept.hold.ending(), kept.hold.deadline()) else {
-            self.part_with(id);
-            return;
+        let deadline = match deadline {
+            // Asking for the ending looks at the clock: a passed deadline is a loss from here on.
+            Some(deadline) if now < deadline || kept.hold.ending().is_none() => deadline,
+            _ => return self.part_with(place),
         };
         if now >= deadline - settings.options.grace() {
-            kept.hold.wind_down();
+            kept.wind_down();
         }
         let limit = settings.options.request_timeout();
         if kept.sent.is_some_and(|sent| now >= sent + limit) {
@@ -172,50 +202,52 @@ impl Heartbeater {
             kept.put_at_risk(settings, now, "heartbeat is late");
         }
         let is_due = kept.sent.is_none() && kept.next <= horizon;
-        if is_due && self.slots.available_permits() > 0 {
+        if is_due && self.slots.available_permits() == 0 {
+            if !std::mem::replace(&mut kept.is_waiting, true) {
+                self.waiting.push_back(place);
+            }
+        } else if is_due {
             // None comes after the last one, which is the hand-over's.
-            let Some(beat) = kept.hold.next_beat() else { return self.part_with(id) };
+            let Some(beat) = kept.hold.next_beat() else { return self.part_with(place) };
             kept.beat = beat;
             kept.sent = Some(now);
-            batch.add(id, kept.hold.grant.clone(), kept.beat);
+            kept.is_waiting = false;
+            batch.add(Sent { place, id: kept.id, beat }, kept.hold.grant.clone());
         }
-        self.come_back(id, now);
+        self.due.set(place, kept.look_again(now, &settings.options));
     }
 
-    /// Sets the time at which to look at a lease again: whatever happens to it next.
-    fn come_back(&mut self, id: u64, now: Moment) {
-        let options = &self.settings.options;
-        let Some(kept) = self.kept.get_mut(&id) else {
+    fn hear(&mut self, answers: Vec<Answer>) {
+        if answers.is_empty() {
             return;
-        };
-        let deadline = kept.hold.deadline().unwrap_or(now);
-        let mut moment = match kept.sent {
-            Some(sent) => sent + options.request_timeout(),
-            // All slots are taken: one is free again before long.
-            None if kept.next <= now => now + options.heartbeat_period() / 64,
-            None => kept.next,
-        };
-        if !kept.hold.is_winding_down() {
-            moment = moment.min(deadline - options.grace());
         }
-        let moment = moment.min(deadline);
-        self.due.remove(&(kept.look_again, id));
-        self.due.insert((moment, id));
-        kept.look_again = moment;
+        let now = self.settings.clock.now();
+        let places = answers.iter().map(|answer| answer.to.place);
+        self.due.have_at_hand(places.clone());
+        let deadlines = self.leases.deadlines(places);
+        for (Answer { to, heartbeat }, deadline) in answers.into_iter().zip(deadlines) {
+            let margin = deadline.map_or(Duration::ZERO, |deadline| deadline.since(now));
+            self.hear_one(to, heartbeat, now, margin);
+        }
     }
 
-    fn hear(&mut self, Answer { id, beat, heartbeat }: Answer) {
-        let settings = Arc::clone(&self.settings);
-        let now = settings.clock.now();
-        let Some(kept) = self.kept.get_mut(&id) else {
+    /// Of a lease that had `margin` left.
+    fn hear_one(
+        &mut self,
+        to: Sent,
+        heartbeat: Result<Heartbeat, StoreError>,
+        now: Moment,
+        margin: Duration,
+    ) {
+        let settings = &self.settings;
+        let Some(kept) = self.leases.still_at(to.place, to.id) else {
             return;
         };
         if let Ok(Heartbeat::Lost(cause)) = heartbeat {
             kept.hold.end(Ending::Lost(cause));
-            self.part_with(id);
-            return;
+            return self.part_with(to.place);
         }
-        if beat != kept.beat {
+        if to.beat != kept.beat {
             // Given up as late, and sent again since: the later one will tell.
             return;
         }
@@ -223,16 +255,14 @@ impl Heartbeater {
         let grant = &kept.hold.grant;
         match heartbeat {
             Ok(Heartbeat::Extended) => {
-                let margin = kept.hold.remaining();
                 // Counted from before the request, since the store's clock may start anywhere
                 // after it.
                 let deadline = sent + settings.trusted(grant.ttl);
-                if kept.hold.extend(deadline).is_err() {
-                    self.part_with(id);
-                    return;
+                if kept.hold.extend(deadline, now).is_err() {
+                    return self.part_with(to.place);
                 }
                 settings.metrics.heartbeat(&grant.key, now.since(sent), margin);
-                kept.failures = 0;
+                kept.take_out_of_risk();
                 // Spread a little more each time, and early enough to be on time all the same.
                 let longest = longest_pause(&settings.options);
                 kept.next = sent + settings.random.part_of(longest, 0.9);
@@ -243,7 +273,7 @@ impl Heartbeater {
                 kept.next = now + Pauses::after(1, &settings.options, &settings.random);
             }
             // It was released meanwhile, and nothing is at risk.
-            Err(_late) if kept.hold.ending().is_some() => return self.part_with(id),
+            Err(_late) if kept.hold.ending().is_some() => return self.part_with(to.place),
             Err(error) => {
                 kept.failures += 1;
                 let pause = Pauses::after(kept.failures, &settings.options, &settings.random);
@@ -253,10 +283,10 @@ impl Heartbeater {
                     error = &error as &dyn Error,
                     "heartbeat failed"
                 );
-                kept.put_at_risk(&settings, now, "heartbeat failed");
+                kept.put_at_risk(settings, now, "heartbeat failed");
             }
         }
-        self.come_back(id, now);
+        self.due.set(to.place, kept.look_again(now, &settings.options));
     }
 
     /// Sends heartbeats, all counted as sent at `now`.
@@ -286,11 +316,11 @@ impl Heartbeater {
     }
 
     /// Lets go of a lease that has ended, and says so if it was lost.
-    fn part_with(&mut self, id: u64) {
-        let Some(kept) = self.kept.remove(&id) else {
+    fn part_with(&mut self, place: usize) {
+        let Some(kept) = self.leases.remove(place) else {
             return;
         };
-        self.due.remove(&(kept.look_again, id));
+        self.due.clear(place);
         if let Some(Ending::Lost(cause)) = kept.hold.ending() {
             let (grant, metrics) = (&kept.hold.grant, &self.settings.metrics);
             let held = self.settings.clock.now().since(kept.hold.granted_at);
@@ -312,23 +342,15 @@ impl Drop for Heartbeater {
                 hold.end(Ending::Lost(LossCause::Abandoned));
             }
         }
-        for kept in self.kept.values() {
+        for kept in self.leases.iter() {
             kept.hold.end(Ending::Lost(LossCause::Abandoned));
         }
     }
 }
 
-impl Kept {
-    fn put_at_risk(&mut self, settings: &Settings, now: Moment, why: &str) {
-        let margin = self.hold.deadline().map_or(Duration::ZERO, |at| at.since(now));
-        settings.metrics.heartbeat_failed(&self.hold.grant.key, margin);
-        self.hold.put_at_risk();
-        let grant = &self.hold.grant;
-        debug!(
-            key = %grant.key, lessee = %grant.lessee, token = %grant.token, ?margin,
-            "lease at risk: {why}"
-        );
-    }
+/// Until one of them is free.
+async fn one_of(slots: &Semaphore) {
+    drop(slots.acquire().await);
 }
 
 /// The longest time from a grant or a heartbeat to the next heartbeat.

@@ -114,19 +114,22 @@ impl Hold {
         self.deadline().map_or(Duration::ZERO, |at| at.since(self.clock.now()))
     }
 
-    /// Moves the deadline, unless the lease has ended: what ended stays ended.
-    pub(crate) fn extend(&self, deadline: Moment) -> Result<(), Ending> {
+    /// Moves the deadline, unless the lease has ended by `now`: what ended stays ended.
+    ///
+    /// `now` may be a moment ago. Where the deadline has passed since, and nobody has seen it, the lease
+    /// goes on: the store has extended it before it answered. The new deadline is judged by the next look.
+    pub(crate) fn extend(&self, deadline: Moment, now: Moment) -> Result<(), Ending> {
         loop {
-            if let Some(ending) = self.ending() {
+            let word = self.word.load(Ordering::SeqCst);
+            if let Some(ending) = ending_of(word) {
                 return Err(ending);
             }
-            let word = self.word.load(Ordering::SeqCst);
-            if ending_of(word).is_some() {
+            if now >= Moment::from_nanos(word) {
+                self.end_from(word, Ending::Lost(LossCause::Expired));
                 continue;
             }
             let later = word.max(word_of(deadline));
             if self.word.compare_exchange(word, later, Ordering::SeqCst, Ordering::SeqCst).is_ok() {
-                self.tell_risk(LeaseState::Held);
                 return Ok(());
             }
         }
@@ -182,13 +185,14 @@ impl Hold {
         }
     }
 
-    pub(crate) fn is_winding_down(&self) -> bool {
-        self.signals().winding_down
-    }
-
     /// A heartbeat failed or is late.
     pub(crate) fn put_at_risk(&self) {
         self.tell_risk(LeaseState::AtRisk);
+    }
+
+    /// One has succeeded since.
+    pub(crate) fn take_out_of_risk(&self) {
+        self.tell_risk(LeaseState::Held);
     }
 
     fn tell_risk(&self, risk: LeaseState) {
@@ -346,7 +350,7 @@ mod tests {
         let (hold, clock) = hold();
         hold.end(Ending::Lost(LossCause::Revoked));
 
-        let extended = hold.extend(clock.now() + MINUTE * 2);
+        let extended = hold.extend(clock.now() + MINUTE * 2, clock.now());
 
         assert_eq!(extended, Err(Ending::Lost(LossCause::Revoked)));
         assert_eq!(hold.ending(), Some(Ending::Lost(LossCause::Revoked)));
@@ -357,7 +361,7 @@ mod tests {
         let (hold, clock) = hold();
         clock.leap(MINUTE);
 
-        let extended = hold.extend(clock.now() + MINUTE);
+        let extended = hold.extend(clock.now() + MINUTE, clock.now());
 
         assert_eq!(extended, Err(Ending::Lost(LossCause::Expired)));
     }
@@ -376,7 +380,7 @@ mod tests {
         let (hold, clock) = hold();
         let before = hold.deadline();
 
-        hold.extend(clock.now()).unwrap();
+        hold.extend(clock.now(), clock.now()).unwrap();
 
         assert_eq!(hold.deadline(), before);
     }

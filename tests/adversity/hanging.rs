@@ -5,13 +5,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use lease_core::conformance::{Call, Faulty};
+use futures_util::future::join_all;
+use lease_core::conformance::{Call, Fault, Faulty};
 use lease_core::{
     Beat, BootClock, Claim, Clock, Freed, Grant, Heartbeat, Holder, Lease, LeaseKey, LeaseOptions,
     LockStore, Locker, Metrics, Obtained, StoreError, StoreErrorKind,
 };
 use lease_memory::MemoryStore;
-use tokio::time::sleep;
+use tokio::task::yield_now;
+use tokio::time::{advance, sleep};
+use tokio_util::sync::CancellationToken;
 
 use crate::{TTL, key, obtained, soon};
 
@@ -98,6 +101,77 @@ async fn a_part_of_the_store_that_hangs_delays_no_other_lease() {
     assert!(least > Duration::from_secs(12), "{least:?}");
 }
 
+/// Leases whose heartbeats are due at one moment, of a store that answers none: of so many as may be on
+/// their way, each has been sent one. The others wait in line.
+async fn in_line(store: &Faulty<MemoryStore>, locker: &Locker) -> Vec<Lease> {
+    store.every(Call::Heartbeat, Fault::Hang);
+    let mut leases = Vec::new();
+    for number in 0..AT_ONCE + OTHERS {
+        leases.push(obtained(locker, &format!("{number}")).await);
+    }
+    advance(PERIOD).await;
+    soon(async {
+        while store.calls(Call::Heartbeat) < AT_ONCE {
+            yield_now().await;
+        }
+    })
+    .await;
+    leases
+}
+
+#[tokio::test(start_paused = true)]
+async fn those_in_line_go_as_soon_as_what_hangs_is_found_to_be_slow() {
+    let store = Faulty::new(MemoryStore::new());
+    let locker = Locker::new(store.clone());
+    let leases = in_line(&store, &locker).await;
+
+    sleep((PERIOD / 16).saturating_sub(Duration::from_millis(5))).await;
+    assert_eq!(store.calls(Call::Heartbeat), AT_ONCE);
+    store.heal();
+    sleep(Duration::from_millis(10)).await;
+    assert_eq!(store.calls(Call::Heartbeat), AT_ONCE + OTHERS);
+
+    // The others are sent one again when theirs have taken too long.
+    sleep(TTL * 3).await;
+    assert!(leases.iter().all(Lease::is_held));
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_in_line_is_lost_in_time() {
+    let store = Faulty::new(MemoryStore::new());
+    let locker = Locker::new(store.clone());
+    let leases = in_line(&store, &locker).await;
+    let works: Vec<_> = leases.iter().map(Lease::cancelled_on_loss).collect();
+
+    // None of them is slow by the clock until all are nearly over.
+    advance(leases[0].remaining().saturating_sub(Duration::from_millis(1))).await;
+    soon(join_all(works.iter().map(CancellationToken::cancelled))).await;
+    assert!(leases.iter().all(Lease::is_held));
+    sleep(Duration::from_millis(2)).await;
+
+    soon(join_all(leases.iter().map(Lease::lost))).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn nobody_goes_for_one_in_line_that_was_released() {
+    let store = Faulty::new(MemoryStore::new());
+    let locker = Locker::new(store.clone());
+    let mut leases = in_line(&store, &locker).await;
+
+    for lease in leases.drain(..) {
+        lease.release().await.unwrap();
+    }
+    store.heal();
+    for number in 0..OTHERS {
+        leases.push(obtained(&locker, &format!("later/{number}")).await);
+    }
+    sleep(PERIOD / 4).await;
+
+    assert_eq!(store.calls(Call::Heartbeat), AT_ONCE, "what came later is not due");
+    sleep(TTL * 3).await;
+    assert!(leases.iter().all(Lease::is_held));
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_store_with_a_coarse_clock_is_trusted_for_less() {
     let locker = Locker::new(PartlyHanging(MemoryStore::new()));
@@ -134,7 +208,7 @@ async fn the_next_in_line_waits_until_the_store_has_been_told_of_the_release() {
         let locker = locker.clone();
         async move { locker.wait_until_obtained(&key("slow release")).await }
     });
-    tokio::task::yield_now().await;
+    yield_now().await;
 
     drop(first);
     let second = soon(waiting).await.unwrap().unwrap();
@@ -142,3 +216,9 @@ async fn the_next_in_line_waits_until_the_store_has_been_told_of_the_release() {
     assert!(second.is_held());
     assert_eq!(store.calls(Call::Obtain), 2, "an attempt was made in vain");
 }
+
+/// Heartbeats on their way at most, but for slow ones.
+const AT_ONCE: usize = 4096;
+const OTHERS: usize = 900;
+/// Of a ttl of 30 s.
+const PERIOD: Duration = Duration::from_secs(10);

@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
-use lease_core::conformance::{Fault, Faulty};
+use lease_core::conformance::{Call, Fault, Faulty};
 use lease_core::{BootClock, Clock, LeaseOptions, Locker, StoreErrorKind};
 use lease_memory::MemoryStore;
+use tokio::time::sleep;
 
 use crate::{TTL, key, obtained, soon};
 
@@ -38,6 +39,28 @@ async fn a_release_of_what_was_lost_answers_at_once() {
     lease.release().await.unwrap();
 
     assert_eq!(BootClock::new().now().since(start), Duration::ZERO);
+}
+
+/// What the heartbeater keeps of the one, it has kept of the other.
+#[tokio::test(start_paused = true)]
+async fn a_late_answer_to_a_lease_that_was_released_ends_none_that_came_after_it() {
+    let store = Faulty::new(MemoryStore::new());
+    let locker = Locker::new(store.clone());
+    let former = obtained(&locker, "former").await;
+    store.next(Call::Heartbeat, Fault::DelayRequest(Duration::from_secs(2)));
+    soon(async {
+        while store.calls(Call::Heartbeat) == 0 {
+            sleep(Duration::from_millis(1)).await;
+        }
+    })
+    .await;
+
+    former.release().await.unwrap();
+    let present = obtained(&locker, "present").await;
+    sleep(Duration::from_secs(3)).await;
+
+    assert_eq!(store.calls(Call::Heartbeat), 1, "the present one has had none yet");
+    assert!(present.is_held());
 }
 
 #[tokio::test(start_paused = true)]

@@ -10,7 +10,7 @@ use redis::Value;
 use crate::connection::Role;
 use crate::error::{Fault, from_script};
 use crate::node::Node;
-use crate::script::{self, Call, text, texts};
+use crate::script::{self, Call, text};
 use crate::value::read_attributes;
 
 /// What a server says to a claim.
@@ -93,7 +93,7 @@ impl Node {
     pub(crate) fn obtain_call(&self, claim: &Claim, round: Round) -> Call {
         let call = script::OBTAIN
             .on([self.keys.lease(&claim.key), self.keys.attributes(&claim.key)])
-            .arg(claim.nonce.to_string())
+            .text(claim.nonce)
             .arg(claim.lessee.as_str())
             .number(millis(claim.ttl))
             .number(millis(self.retention))
@@ -107,8 +107,8 @@ impl Node {
     pub(crate) fn adopt_call(&self, grant: &Grant, claim: &Claim, round: Round) -> Call {
         script::ADOPT
             .on([self.keys.lease(&grant.key), self.keys.attributes(&grant.key)])
-            .arg(grant.nonce.to_string())
-            .arg(claim.nonce.to_string())
+            .text(grant.nonce)
+            .text(claim.nonce)
             .arg(claim.lessee.as_str())
             .number(millis(claim.ttl))
             .number(millis(self.retention))
@@ -125,7 +125,7 @@ impl Node {
         let key = &grant.key;
         script::RELEASE
             .on([self.keys.lease(key)])
-            .arg(grant.nonce.to_string())
+            .text(grant.nonce)
             .number(grant.token.get())
             .arg(reserved.map_or_else(String::new, |length| millis(length).to_string()))
             .number(millis(self.retention))
@@ -137,30 +137,28 @@ impl Node {
     /// Sends the heartbeats of many grants in one script, or, in a Cluster, in one for each: its
     /// keys are in different slots.
     pub(crate) async fn heartbeat(&self, beats: &[(Grant, Beat)]) -> Vec<Result<Pulse, Fault>> {
-        let mut call = script::HEARTBEAT.on([]).number(millis(self.retention));
+        let keys = beats.iter().map(|(grant, _)| self.keys.lease(&grant.key));
+        let mut call = script::HEARTBEAT.on(keys).number(millis(self.retention));
         for (grant, beat) in beats {
             call = call
-                .key(self.keys.lease(&grant.key))
-                .arg(grant.nonce.to_string())
+                .text(grant.nonce)
                 .number(beat.get())
                 .number(millis(grant.ttl))
                 .number(grant.token.get());
         }
-        let answers = match self.call_at_once(&call).await {
-            Ok(answers) => texts(&answers).unwrap_or_default(),
-            Err(fault) => return vec![Err(fault); beats.len()],
-        };
-        if answers.len() != beats.len() {
-            return vec![Err(self.unreadable("heartbeat")); beats.len()];
+        match self.call_at_once(&call).await {
+            Ok(Value::Array(answers)) if answers.len() == beats.len() => {
+                answers.iter().map(|answer| self.read_pulse(answer)).collect()
+            }
+            Ok(_) => vec![Err(self.unreadable("heartbeat")); beats.len()],
+            Err(fault) => vec![Err(fault); beats.len()],
         }
-        let read = |answer: Option<String>| self.read_pulse(&answer.unwrap_or_default());
-        answers.into_iter().map(read).collect()
     }
 
     pub(crate) async fn raise(&self, claim: &Claim, token: FencingToken) -> Result<bool, Fault> {
         let call = script::RAISE
             .on([self.keys.lease(&claim.key)])
-            .arg(claim.nonce.to_string())
+            .text(claim.nonce)
             .number(token.get())
             .number(millis(self.retention));
         self.says_yes(&call).await
@@ -175,7 +173,7 @@ impl Node {
     ) -> Result<bool, Fault> {
         let call = script::PUT_BACK
             .on([self.keys.lease(&grant.key)])
-            .arg(grant.nonce.to_string())
+            .text(grant.nonce)
             .arg(grant.lessee.as_str())
             .number(grant.token.get())
             .number(beat.get())
@@ -189,7 +187,7 @@ impl Node {
     pub(crate) async fn withdraw(&self, claim: &Claim, round: u64) -> Result<bool, Fault> {
         let call = script::WITHDRAW
             .on([self.keys.lease(&claim.key)])
-            .arg(claim.nonce.to_string())
+            .text(claim.nonce)
             .number(round)
             .arg(self.publish())
             .arg(self.keys.channel(&claim.key));
@@ -250,20 +248,21 @@ impl Node {
         }
     }
 
-    fn read_pulse(&self, answer: &str) -> Result<Pulse, Fault> {
-        Ok(match answer {
-            "extended" => Pulse::Extended,
-            "overtaken" => Pulse::Overtaken,
-            "expired" => Pulse::Missing,
-            "revoked" => Pulse::Revoked,
-            "superseded" => Pulse::Superseded,
-            _ => {
-                return Err(match answer.strip_prefix('!') {
-                    Some(error) => from_script(&self.name, error),
-                    None => self.unreadable("heartbeat"),
-                });
-            }
-        })
+    fn read_pulse(&self, answer: &Value) -> Result<Pulse, Fault> {
+        let unreadable = || self.unreadable("heartbeat");
+        let why_not = match answer {
+            Value::Int(1) => return Ok(Pulse::Extended),
+            Value::BulkString(why_not) => &why_not[..],
+            _ => return Err(unreadable()),
+        };
+        match why_not {
+            b"overtaken" => Ok(Pulse::Overtaken),
+            b"expired" => Ok(Pulse::Missing),
+            b"revoked" => Ok(Pulse::Revoked),
+            b"superseded" => Ok(Pulse::Superseded),
+            [b'!', error @ ..] => Err(from_script(&self.name, &String::from_utf8_lossy(error))),
+            _ => Err(unreadable()),
+        }
     }
 
     /// How a script publishes: in a Cluster, to the nodes of one slot.

@@ -133,7 +133,7 @@ impl Node {
 
     async fn run(&self, call: &Call) -> Result<Value, Fault> {
         let (link, opened) = self.link().await?;
-        let mut answer = link.query(&call.by_hash()).await;
+        let mut answer = link.query(call.by_hash()).await;
         if answer.as_ref().is_err_and(is_no_script) {
             debug!(server = %self.name, script = call.name(), "the script is sent in full");
             answer = link.query(&call.by_text()).await;
@@ -161,7 +161,7 @@ impl Node {
             let lent = connector.lend().await;
             let mut lent = lent.map_err(|error| Fault::from_pool(&name, error))?;
             let run = async {
-                let mut answer = lent.req_packed_command(&call.by_hash()).await?.extract_error();
+                let mut answer = lent.req_packed_command(call.by_hash()).await?.extract_error();
                 if answer.as_ref().is_err_and(is_no_script) {
                     answer = lent.req_packed_command(&call.by_text()).await?.extract_error();
                 }

@@ -1,7 +1,9 @@
 //! The scripts: what runs on the server, as one step each.
 
-use redis::{Cmd, Script, Value};
+use std::fmt::Display;
 use std::sync::LazyLock;
+
+use redis::{Arg, Cmd, RedisWrite, Script, ToRedisArgs, Value};
 
 /// A script with its hash, and what it uses of the common part in front.
 #[derive(Debug)]
@@ -12,11 +14,12 @@ pub(crate) struct LeaseScript {
 }
 
 /// One call of a script: which, on which keys, with which arguments.
+///
+/// The arguments are written straight into the command: a batch of heartbeats has hundreds of them.
 #[derive(Debug, Clone)]
 pub(crate) struct Call {
     script: &'static LeaseScript,
-    keys: Vec<String>,
-    arguments: Vec<Vec<u8>>,
+    by_hash: Cmd,
 }
 
 impl LeaseScript {
@@ -26,48 +29,58 @@ impl LeaseScript {
         Self { name, text, hash }
     }
 
-    pub(crate) fn on<const N: usize>(&'static self, keys: [String; N]) -> Call {
-        Call { script: self, keys: keys.into(), arguments: Vec::new() }
+    pub(crate) fn on<K: Display>(
+        &'static self,
+        keys: impl IntoIterator<Item = K, IntoIter: ExactSizeIterator>,
+    ) -> Call {
+        let keys = keys.into_iter();
+        // Room for what comes with a key: the command is then not moved while it is written.
+        let room = keys.len() + 1;
+        let mut by_hash = Cmd::with_capacity(8 * room, 128 * room);
+        by_hash.arg("EVALSHA").arg(&self.hash).arg(keys.len());
+        for key in keys {
+            by_hash.write_arg_fmt(key);
+        }
+        Call { script: self, by_hash }
     }
 }
 
 impl Call {
-    pub(crate) fn key(mut self, key: String) -> Self {
-        self.keys.push(key);
-        self
-    }
-
-    pub(crate) fn arg(mut self, argument: impl Into<Vec<u8>>) -> Self {
-        self.arguments.push(argument.into());
+    pub(crate) fn arg(mut self, argument: impl ToRedisArgs) -> Self {
+        self.by_hash.arg(argument);
         self
     }
 
     pub(crate) fn number(self, number: u64) -> Self {
-        self.arg(number.to_string())
+        self.arg(number)
+    }
+
+    /// `argument` as it is shown to people, too.
+    pub(crate) fn text(mut self, argument: impl Display) -> Self {
+        self.by_hash.write_arg_fmt(argument);
+        self
     }
 
     /// By hash: the usual way, a fifth of the bytes.
-    pub(crate) fn by_hash(&self) -> Cmd {
-        self.command("EVALSHA", &self.script.hash)
+    pub(crate) fn by_hash(&self) -> &Cmd {
+        &self.by_hash
     }
 
     /// By text: where the server does not know the script yet, or has forgotten it. Unlike
     /// `SCRIPT LOAD`, this goes to the one node that needs it.
     pub(crate) fn by_text(&self) -> Cmd {
-        self.command("EVAL", &self.script.text)
+        let mut built = redis::cmd("EVAL");
+        built.arg(&self.script.text);
+        for argument in self.by_hash.args_iter().skip(2) {
+            if let Arg::Simple(argument) = argument {
+                built.arg(argument);
+            }
+        }
+        built
     }
 
     pub(crate) fn name(&self) -> &'static str {
         self.script.name
-    }
-
-    fn command(&self, command: &str, script: &str) -> Cmd {
-        let mut built = redis::cmd(command);
-        built.arg(script).arg(self.keys.len()).arg(&self.keys);
-        for argument in &self.arguments {
-            built.arg(argument);
-        }
-        built
     }
 }
 
@@ -122,14 +135,6 @@ scripts! {
     TRANSFER "transfer";
     UPDATE "update";
     WITHDRAW "withdraw";
-}
-
-/// The strings of an array, in order; everything that is not a string is `None`.
-pub(crate) fn texts(value: &Value) -> Option<Vec<Option<String>>> {
-    match value {
-        Value::Array(items) => Some(items.iter().map(text).collect()),
-        _ => None,
-    }
 }
 
 /// A reply as text: scripts answer strings and whole numbers.

@@ -89,7 +89,7 @@ impl LeaseTable for RedisStore {
         let keys = &self.node.keys;
         let call = script::TRANSFER
             .on([keys.lease(&grant.key)])
-            .arg(grant.nonce.to_string())
+            .text(grant.nonce)
             .number(grant.token.get())
             .arg(to.as_str())
             .number(millis(reserved))
@@ -103,7 +103,7 @@ impl LeaseTable for RedisStore {
         let keys = &self.node.keys;
         let call = script::DELETE
             .on([keys.lease(&grant.key), keys.attributes(&grant.key)])
-            .arg(grant.nonce.to_string())
+            .text(grant.nonce)
             .number(grant.token.get())
             .arg(self.node.publish())
             .arg(keys.channel(&grant.key));
@@ -146,7 +146,7 @@ impl RedisStore {
         let absent = || change.expected().filter(|(_, value)| value.is_none());
         let mut call = script::UPDATE
             .on([keys.lease(&grant.key), keys.attributes(&grant.key)])
-            .arg(grant.nonce.to_string())
+            .text(grant.nonce)
             .number(grant.token.get())
             .number(u64::from(listed == Listed::Already))
             .number(count(change.assigned().count()))

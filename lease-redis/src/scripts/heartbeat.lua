@@ -1,5 +1,6 @@
 -- Keeps grants alive: one, or as many as are given.
 -- KEYS: the lease of each. ARGV: retention (ms); then nonce, beat, ttl (ms) and token of each.
+-- Answers 1 for each that was extended, as nearly all are, and else in a word why it was not.
 local retention = ARGV[1]
 
 local function heartbeat(lease, nonce, beat, ttl, token)
@@ -21,7 +22,7 @@ local function heartbeat(lease, nonce, beat, ttl, token)
         raise_counter(lease, tonumber(token))
     end
     keep(lease, held[6], retention + ttl)
-    return 'extended'
+    return 1
 end
 
 local answers = {}

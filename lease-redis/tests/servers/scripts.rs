@@ -121,8 +121,8 @@ fn a_late_withdrawal_leaves_a_later_round_alone() {
 fn a_late_withdrawal_leaves_a_grant_that_was_extended_alone() {
     let Some(mut node) = Node::start() else { return };
     let [_, token] = node.obtain("n1", "1");
-    let answers: Vec<String> = node.run("heartbeat", &[DAY, "n1", "1", TTL, &token]);
-    assert_eq!(answers, ["extended"]);
+    let answers: Vec<u32> = node.run("heartbeat", &[DAY, "n1", "1", TTL, &token]);
+    assert_eq!(answers, [1]);
 
     assert!(!node.withdraw("n1", "7"));
     assert!(node.holds("n1"));
@@ -270,8 +270,8 @@ fn a_grant_is_put_back_on_a_node_that_counted_further_for_the_one_before() {
         node.raise("n1", agreed);
     });
     given_back_after_it_counted_further(|node, agreed| {
-        let answers: Vec<String> = node.run("heartbeat", &[DAY, "n1", "1", TTL, agreed]);
-        assert_eq!(answers, ["extended"]);
+        let answers: Vec<u32> = node.run("heartbeat", &[DAY, "n1", "1", TTL, agreed]);
+        assert_eq!(answers, [1]);
     });
     given_back_after_it_counted_further(|node, agreed| assert!(node.release("n1", agreed)));
     given_back_after_it_counted_further(|node, agreed| {

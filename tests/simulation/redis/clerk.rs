@@ -76,8 +76,12 @@ impl Clerk {
         let argument = |place: usize| std::str::from_utf8(&ran.arguments[place]).unwrap();
         let done = *ran.reply == Reply::Number(1);
         if matches!(ran.script, "raise" | "release") {
-            let told = argument(1).parse().unwrap();
-            self.book.lock().unwrap().told.insert(argument(0).to_owned(), told);
+            // Each round tells what it makes of the votes that it heard: the last may have heard
+            // one that counted further, and come to nothing.
+            let told: u64 = argument(1).parse().unwrap();
+            let mut book = self.book.lock().unwrap();
+            let known = book.told.entry(argument(0).to_owned()).or_insert(told);
+            *known = told.min(*known);
         }
         match ran.script {
             "obtain" => {
@@ -252,7 +256,7 @@ impl Clerk {
             let argument = |number: usize| {
                 std::str::from_utf8(&ran.arguments[1 + 4 * place + number]).unwrap()
             };
-            if ran.reply.word(place) != Some("extended") {
+            if ran.reply.number(place) != Some(1) {
                 continue;
             }
             let (nonce, beat) = (argument(0), argument(1).parse().unwrap());

@@ -53,8 +53,11 @@ impl ShardRow {
         };
         let first = bound(FIRST_HASH_KEY)?.unwrap_or(0);
         let last = bound(LAST_HASH_KEY)?.unwrap_or(u128::MAX);
-        let hash_keys =
-            HashKeyRange::new(first, last).ok_or_else(|| corrupt(&record, LAST_HASH_KEY))?;
+        let hash_keys = HashKeyRange::new(first, last).ok_or_else(|| {
+            let key = &record.key;
+            let text = format!("row {key} has hash keys from {first} to {last}, which is no range");
+            StoreError::new(StoreErrorKind::Corrupt, text)
+        })?;
         let switches = attributes.get(SWITCHES).and_then(Value::as_i64).unwrap_or(0);
         Ok(Self {
             checkpoint,

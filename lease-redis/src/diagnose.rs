@@ -42,7 +42,7 @@ pub(crate) async fn diagnose(
         if let Some(id) = fields.get("run_id") {
             (*id).clone_into(&mut run);
         }
-        time = fields.get("server_time_usec").and_then(|micros| micros.parse().ok());
+        time = fields.get("server_time_usec").and_then(|micros| micros.parse().ok()).or(time);
     }
     if run.is_empty() {
         return Err(Fault::misconfigured(format!(

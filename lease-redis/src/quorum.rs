@@ -30,8 +30,8 @@ use crate::store::{BATCH, BATCHES_AT_ONCE, GRAIN, gone};
 /// Each grant carries a fencing token larger than every earlier one of its key, which usual
 /// Redlock libraries cannot give: the largest number that a majority counted to is written back
 /// to it before the grant is answered. While the nodes agree, that takes no second round trip; nor
-/// does a key that nobody has taken before, if most of the nodes' clocks are within a tenth of a second
-/// of each other.
+/// does a key that nobody has taken before, if most of the nodes have been up for more than a second,
+/// and their clocks are within a tenth of a second of each other.
 ///
 /// Locks only: records with attributes belong on [one logical server](crate::RedisStore).
 #[derive(Debug, Clone)]

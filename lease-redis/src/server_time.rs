@@ -33,7 +33,8 @@ impl ServerTime {
     }
 }
 
-/// What time most servers would agree on: the one in the middle, so that no minority decides.
+/// What time most servers would agree on: the one in the middle, so that no minority decides where
+/// all have told theirs. Where few have, these do: each server judges what is proposed to it.
 pub(crate) fn common(times: impl Iterator<Item = u64>) -> Option<u64> {
     let mut times: Vec<u64> = times.collect();
     times.sort_unstable();

@@ -61,8 +61,8 @@ end
 -- More than the last token, and no less than the server's time: it may have lost later ones, when
 -- it restarted, or when another that had them stood in for it.
 --
--- The nodes of a quorum count in ones, so that they agree: there, only another `run` of the server
--- than the one that gave the last token looks at the `time`.
+-- The nodes of a quorum count in ones, so that they agree: there, the `time` is only looked at for a
+-- key without a token, and by another `run` of the server than the one that gave the last.
 local function next_token(token, given_under, run, time)
     local following = (tonumber(token) or 0) + 1
     if token and run and given_under == run then

@@ -2,6 +2,7 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use lease_core::conformance::Fixture;
@@ -21,13 +22,18 @@ fn dynoxide(set_up: fn(DynamoDbStoreBuilder) -> DynamoDbStoreBuilder) -> Dynoxid
     Dynoxide { server: OnceCell::new(), set_up }
 }
 
+/// How fast a server is on a machine that has much else to do, is no promise.
+fn patient(server: &Server, table: impl Into<String>) -> DynamoDbStoreBuilder {
+    DynamoDbStore::builder(server.client(), table).with_request_timeout(Duration::from_mins(1))
+}
+
 #[async_trait]
 impl Fixture for Dynoxide {
     type Store = DynamoDbStore;
 
     async fn store(&self) -> DynamoDbStore {
         let server = self.server.get_or_init(Server::dynoxide).await;
-        let builder = DynamoDbStore::builder(server.client(), "leases");
+        let builder = patient(server, "leases");
         let store = (self.set_up)(builder).build().unwrap();
         store.ensure_table().await.unwrap();
         store
@@ -77,7 +83,7 @@ impl Fixture for Shared {
             tables.push(table.clone());
             table
         };
-        let mut builder = DynamoDbStore::builder(self.server.client(), table);
+        let mut builder = patient(&self.server, table);
         if !self.server.knows_ttl() {
             builder = builder.without_purging();
         }

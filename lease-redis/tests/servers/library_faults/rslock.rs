@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use lease_core::{LockStore, LossCause, StoreErrorKind};
+use lease_core::{LeaseState, LockStore, LossCause, StoreErrorKind};
 use lease_redis::{RedisQuorum, RedisStore};
 use lease_tests::claims::{self, soon};
 use lease_tests::proxy::{Proxy, Wire};
@@ -116,20 +116,21 @@ async fn work_goes_on_while_a_heartbeat_is_on_its_way() {
         let locker = locker(store, Duration::from_secs(2));
         let lease = lease(&locker).await;
         both.hang();
+        let state = lease.state();
         let mut steps = 0_u32;
 
         let lost = soon(lease.run_until_lost(async {
             loop {
                 tokio::time::sleep(Duration::from_millis(10)).await;
-                steps += 1;
+                // One has taken too long by now, and another is on its way.
+                steps += u32::from(*state.borrow() == LeaseState::AtRisk);
             }
         }))
         .await;
         let lost: Result<(), _> = lost;
 
         assert_eq!(lost.unwrap_err().cause, LossCause::Expired);
-        // Two seconds have 200 steps; a machine that is busy takes some away.
-        assert!(steps > 60, "{steps}");
+        assert!(steps > 0);
         both.go_on();
     }
 }

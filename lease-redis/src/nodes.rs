@@ -86,7 +86,7 @@ impl Nodes {
         });
     }
 
-    /// What time most nodes would agree on, in microseconds since 1970, as far as they have told.
+    /// The middle one of the times that nodes have told, in microseconds since 1970.
     pub(crate) fn common_time(&self) -> Option<u64> {
         common(self.all.iter().filter_map(|node| node.time()))
     }

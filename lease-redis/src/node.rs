@@ -156,18 +156,20 @@ impl Node {
         replicas: usize,
     ) -> Result<(Value, usize), Fault> {
         let (name, connector) = (Arc::clone(&self.name), Arc::clone(&self.connector));
-        let (call, patience) = (call.clone(), self.timeout.as_millis() / 2);
+        // Nobody shares a connection that is lent, and somebody may wait for it.
+        let (call, longest) = (call.clone(), self.timeout.saturating_mul(2));
+        let patience = self.timeout.as_millis() / 2;
         let run = async move {
-            let lent = connector.lend().await;
+            let lent = connector.lend(longest).await;
             let mut lent = lent.map_err(|error| Fault::from_pool(&name, error))?;
             let run = async {
-                let mut answer = lent.req_packed_command(call.by_hash()).await?.extract_error();
+                let mut answer = lent.query(call.by_hash()).await;
                 if answer.as_ref().is_err_and(is_no_script) {
-                    answer = lent.req_packed_command(&call.by_text()).await?.extract_error();
+                    answer = lent.query(&call.by_text()).await;
                 }
                 let mut wait = redis::cmd("WAIT");
                 wait.arg(replicas).arg(u64::try_from(patience).unwrap_or(u64::MAX).max(1));
-                let copies = lent.req_packed_command(&wait).await?.extract_error()?;
+                let copies = lent.query(&wait).await?;
                 Ok((answer?, redis::from_redis_value(copies)?))
             };
             run.await.map_err(|error: RedisError| Fault::from_redis(&name, &error))

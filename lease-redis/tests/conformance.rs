@@ -9,7 +9,9 @@ use lease_core::conformance::{Fixture, lock_promises};
 use lease_core::{LockStore, StoreError};
 use lease_redis::{RedisQuorum, RedisStore};
 use lease_tests::promises::{broken, broken_of_both};
-use lease_tests::redis::{RedisCluster, RedisSentinel, RedisServer, available, independent};
+use lease_tests::redis::{
+    PATIENT, RedisCluster, RedisSentinel, RedisServer, available, independent,
+};
 
 /// Opens a store under a prefix of its own.
 type Open<S> = fn(&[String], String) -> Opening<S>;
@@ -35,26 +37,27 @@ impl<S: LockStore> Fixture for Shared<S> {
 
 fn on_one_server(urls: &[String], prefix: String) -> Opening<RedisStore> {
     let builder = RedisStore::builder(urls[0].as_str());
-    Box::pin(builder.with_prefix(prefix).connect())
+    Box::pin(builder.with_timeout(PATIENT).with_prefix(prefix).connect())
 }
 
 fn behind_sentinels(urls: &[String], prefix: String) -> Opening<RedisStore> {
     let builder = RedisStore::sentinel(urls, RedisSentinel::MASTER);
-    Box::pin(builder.with_prefix(prefix).connect())
+    Box::pin(builder.with_timeout(PATIENT).with_prefix(prefix).connect())
 }
 
 fn behind_sentinels_with_a_replica(urls: &[String], prefix: String) -> Opening<RedisStore> {
     let builder = RedisStore::sentinel(urls, RedisSentinel::MASTER).with_replicas(1);
-    Box::pin(builder.with_prefix(prefix).connect())
+    Box::pin(builder.with_timeout(PATIENT).with_prefix(prefix).connect())
 }
 
 fn on_a_cluster(urls: &[String], prefix: String) -> Opening<RedisStore> {
-    Box::pin(RedisStore::cluster(urls).with_prefix(prefix).connect())
+    let builder = RedisStore::cluster(urls);
+    Box::pin(builder.with_timeout(PATIENT).with_prefix(prefix).connect())
 }
 
 fn on_a_quorum(urls: &[String], prefix: String) -> Opening<RedisQuorum> {
     let builder = RedisQuorum::builder(urls).without_quarantine();
-    Box::pin(builder.with_prefix(prefix).connect())
+    Box::pin(builder.with_timeout(PATIENT).with_prefix(prefix).connect())
 }
 
 #[test]

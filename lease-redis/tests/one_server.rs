@@ -7,8 +7,8 @@ use futures_util::{FutureExt, StreamExt};
 use lease_core::{
     Beat, Claim, Grant, Heartbeat, LeaseKey, Lessee, LockStore, Nonce, Obtained, StoreErrorKind,
 };
-use lease_redis::RedisStore;
-use lease_tests::redis::{RedisCluster, RedisSentinel, RedisServer, available};
+use lease_redis::{RedisStore, RedisStoreBuilder};
+use lease_tests::redis::{PATIENT, RedisCluster, RedisSentinel, RedisServer, available};
 
 const TTL: Duration = Duration::from_secs(30);
 
@@ -20,6 +20,10 @@ fn claim() -> Claim {
     Claim::new(key(), Lessee::new("a").unwrap(), Nonce::random(), TTL)
 }
 
+async fn patient(builder: RedisStoreBuilder) -> RedisStore {
+    builder.with_timeout(PATIENT).connect().await.unwrap()
+}
+
 async fn granted(store: &RedisStore) -> Option<Grant> {
     match store.obtain(&claim()).await {
         Ok(Obtained::Granted(grant, _)) => Some(grant),
@@ -28,13 +32,13 @@ async fn granted(store: &RedisStore) -> Option<Grant> {
 }
 
 async fn eventually<T>(what: &str, mut ask: impl AsyncFnMut() -> Option<T>) -> T {
-    for _ in 0..400 {
+    for _ in 0..2400 {
         if let Some(answer) = ask().await {
             return answer;
         }
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
-    panic!("not within 20 s: {what}");
+    panic!("not within two minutes: {what}");
 }
 
 #[tokio::test]
@@ -43,7 +47,7 @@ async fn a_lock_is_told_held_refused_bounded_and_freed() {
         return;
     }
     let server = RedisServer::start();
-    let store = RedisStore::connect(&server.url()).await.unwrap();
+    let store = patient(RedisStore::builder(server.url())).await;
     assert_eq!(store.holder(&key()).await.unwrap(), None, "a free key has no holder");
 
     let grant = granted(&store).await.unwrap();
@@ -62,7 +66,7 @@ async fn tokens_grow_whatever_befalls_the_server() {
         return;
     }
     let mut server = RedisServer::with_append_only_file();
-    let store = RedisStore::connect(&server.url()).await.unwrap();
+    let store = patient(RedisStore::builder(server.url())).await;
     let mut last = granted(&store).await.unwrap();
     store.release(&last, None).await.unwrap();
 
@@ -87,7 +91,7 @@ async fn a_lease_outlives_a_restart_of_a_server_that_writes_everything() {
         return;
     }
     let mut server = RedisServer::with_append_only_file();
-    let store = RedisStore::connect(&server.url()).await.unwrap();
+    let store = patient(RedisStore::builder(server.url())).await;
     let grant = granted(&store).await.unwrap();
 
     server.restart();
@@ -103,9 +107,9 @@ async fn tokens_grow_over_a_failover() {
     if !available() {
         return;
     }
-    let mut servers = RedisSentinel::start();
+    let mut servers = RedisSentinel::that_promotes();
     let store = RedisStore::sentinel(servers.urls(), RedisSentinel::MASTER);
-    let store = store.with_replicas(1).connect().await.unwrap();
+    let store = patient(store.with_replicas(1)).await;
     let grant = granted(&store).await.unwrap();
     store.release(&grant, None).await.unwrap();
 
@@ -121,7 +125,7 @@ async fn tokens_grow_over_a_failover_in_a_cluster() {
         return;
     }
     let mut cluster = RedisCluster::start(1);
-    let store = RedisStore::cluster(cluster.urls()).connect().await.unwrap();
+    let store = patient(RedisStore::cluster(cluster.urls())).await;
     let mut grants = Vec::new();
     for number in 0..12 {
         let mut claim = claim();
@@ -157,16 +161,16 @@ async fn a_watch_wakes_when_its_connection_breaks_and_then_hears_again() {
         return;
     }
     let server = RedisServer::start();
-    let store = RedisStore::connect(&server.url()).await.unwrap();
+    let store = patient(RedisStore::builder(server.url())).await;
     let grant = granted(&store).await.unwrap();
     let freed = store.watch(&key()).await.unwrap();
 
     server.command("CLIENT KILL TYPE pubsub");
 
-    tokio::time::timeout(Duration::from_secs(5), freed).await.unwrap();
+    tokio::time::timeout(Duration::from_secs(60), freed).await.unwrap();
     let freed = eventually("watched again", async || store.watch(&key()).await.ok()).await;
     eventually("released", async || store.release(&grant, None).await.ok()).await;
-    tokio::time::timeout(Duration::from_secs(5), freed).await.unwrap();
+    tokio::time::timeout(Duration::from_secs(60), freed).await.unwrap();
 }
 
 #[tokio::test]
@@ -175,7 +179,7 @@ async fn one_lease_that_cannot_be_read_fails_alone() {
         return;
     }
     let server = RedisServer::start();
-    let store = RedisStore::connect(&server.url()).await.unwrap();
+    let store = patient(RedisStore::builder(server.url())).await;
     let mut beats = Vec::new();
     for number in 0..100 {
         let mut claim = claim();
@@ -203,7 +207,7 @@ async fn attempts_that_stand_still_keep_back_no_heartbeat() {
         return;
     }
     let server = RedisServer::start();
-    let store = RedisStore::connect(&server.url()).await.unwrap();
+    let store = patient(RedisStore::builder(server.url())).await;
     let grant = granted(&store).await.unwrap();
     let claims: Vec<_> = (0..2000).map(|_| claim()).collect();
     let mut obtaining: Vec<_> = claims.iter().map(|claim| store.obtain(claim)).collect();
@@ -223,7 +227,7 @@ async fn attempts_that_stand_still_keep_no_connection_that_others_need() {
         return;
     }
     let server = RedisServer::start();
-    let store = RedisStore::builder(server.url()).with_replicas(1).connect().await.unwrap();
+    let store = patient(RedisStore::builder(server.url()).with_replicas(1)).await;
     let claims: Vec<_> = (0..20).map(|_| claim()).collect();
     let mut obtaining: Vec<_> = claims.iter().map(|claim| store.obtain(claim)).collect();
     assert_eq!(obtaining.iter_mut().filter_map(FutureExt::now_or_never).count(), 0);
@@ -259,7 +263,7 @@ async fn a_server_that_hangs_is_given_up_in_time_and_used_again_when_it_goes_on(
 #[tokio::test]
 async fn tokens_grow_while_a_servers_clock_steps_and_leases_end_early() {
     let Some(server) = RedisServer::with_clock() else { return };
-    let store = RedisStore::connect(&server.url()).await.unwrap();
+    let store = patient(RedisStore::builder(server.url())).await;
     let former = granted(&store).await.unwrap();
     assert!(granted(&store).await.is_none());
 

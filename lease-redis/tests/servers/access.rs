@@ -6,13 +6,13 @@ use lease_core::{
     Attributes, Beat, Change, Heartbeat, LeaseTable, LockStore, Obtained, StoreErrorKind, Value,
     Written,
 };
-use lease_redis::{RedisQuorum, RedisStore};
+use lease_redis::RedisStore;
 use lease_tests::claims::{self, fresh_key, soon};
-use lease_tests::redis::{RedisCluster, RedisSentinel, RedisServer, available};
+use lease_tests::redis::{PATIENT, RedisCluster, RedisSentinel, RedisServer, available};
 
 use futures_util::StreamExt;
 
-use crate::setting::{TTL, eventually, servers};
+use crate::setting::{TTL, eventually, one_at, quorum_at, servers};
 
 /// What the README says to give the user: the command, and further rights by what they are for.
 fn rights(further: &[&str]) -> String {
@@ -95,7 +95,7 @@ async fn records(store: &dyn LeaseTable) {
 async fn the_rights_of_the_readme_suffice_on_one_server() {
     let Some(servers) = servers::<1>() else { return };
     allow(&servers, &[]);
-    let store = RedisStore::connect(&as_user(vec![servers[0].url()])[0]).await.unwrap();
+    let store = one_at(as_user(vec![servers[0].url()]).remove(0)).await;
 
     locks(&store).await;
     records(&store).await;
@@ -107,8 +107,7 @@ async fn the_rights_of_the_readme_suffice_on_a_quorum() {
     let Some(servers) = servers::<3>() else { return };
     allow(&servers, &[]);
     let urls = as_user(servers.iter().map(RedisServer::url).collect());
-    let builder = RedisQuorum::builder(urls).without_quarantine();
-    let store = builder.connect().await.unwrap();
+    let store = quorum_at(urls).await;
 
     locks(&store).await;
     // A node that forgot is given it back, and one that counted further is told.
@@ -131,7 +130,8 @@ async fn the_rights_of_the_readme_suffice_on_a_cluster() {
     }
     let cluster = RedisCluster::start(0);
     allow(&cluster.nodes, &IN_A_CLUSTER);
-    let store = RedisStore::cluster(as_user(cluster.urls())).connect().await.unwrap();
+    let store = RedisStore::cluster(as_user(cluster.urls()));
+    let store = store.with_timeout(PATIENT).connect().await.unwrap();
 
     for _ in 0..6 {
         locks(&store).await;
@@ -153,7 +153,8 @@ async fn the_rights_of_the_readme_suffice_to_wait_for_replicas() {
     let servers = [master];
     allow(&servers, &["+wait", "+unwatch"]);
     let url = as_user(vec![servers[0].url()]).remove(0);
-    let store = RedisStore::builder(url).with_replicas(1).connect().await.unwrap();
+    let store = RedisStore::builder(url).with_timeout(PATIENT).with_replicas(1);
+    let store = store.connect().await.unwrap();
     eventually("the replica is there", async || {
         let claim = claims::claim(&fresh_key("first"), "a", TTL);
         store.obtain(&claim).await.ok()
@@ -177,7 +178,7 @@ async fn the_rights_of_the_readme_suffice_behind_sentinels() {
         assert_eq!(sentinel.command(user), "OK");
         sentinel.url().replace("//", "//onlookers:another@")
     });
-    let builder = RedisStore::sentinel(urls, RedisSentinel::MASTER);
+    let builder = RedisStore::sentinel(urls, RedisSentinel::MASTER).with_timeout(PATIENT);
     let refused = builder.clone().connect().await.unwrap_err();
     assert_eq!(refused.kind(), StoreErrorKind::Denied, "{refused}");
     let store = builder.with_master_login("leases", "secret").connect().await.unwrap();

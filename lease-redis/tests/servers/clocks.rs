@@ -5,7 +5,7 @@ use std::time::Duration;
 use lease_core::fence::Gate;
 use lease_core::{Heartbeat, LockStore};
 use lease_redis::RedisQuorum;
-use lease_tests::redis::RedisServer;
+use lease_tests::redis::{PATIENT, RedisServer};
 
 use crate::setting::{
     LEASE, TTL, beat, eventually, has_it, held_once, held_twice, obtain, obtain_in_the_end,
@@ -87,7 +87,8 @@ async fn a_majority_whose_clock_steps_forward_lets_a_key_be_held_twice_under_gro
 #[tokio::test]
 async fn a_forward_step_shortens_the_quarantine() {
     let Some(servers) = three() else { return };
-    let store = RedisQuorum::connect(urls(&servers)).await.unwrap();
+    let store = RedisQuorum::builder(urls(&servers)).with_timeout(PATIENT);
+    let store = store.connect().await.unwrap();
     assert!(store.obtain(&crate::setting::claim("a")).await.is_err());
 
     for server in &servers {

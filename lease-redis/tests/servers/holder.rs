@@ -4,12 +4,11 @@ use std::path::PathBuf;
 use std::process::Stdio;
 use std::time::Duration;
 
-use lease_redis::{RedisQuorum, RedisStore};
 use tokio::io::{AsyncBufReadExt, BufReader, Lines};
 use tokio::process::{Child, ChildStdout, Command};
 use tokio::time::timeout;
 
-use crate::setting::{key, locker};
+use crate::setting::{key, locker, one_at, quorum_at};
 
 /// Of its lease.
 pub(crate) const SHORT: Duration = Duration::from_secs(2);
@@ -48,7 +47,7 @@ impl Holder {
             }
             panic!("it ended, and never said {word}");
         };
-        timeout(Duration::from_secs(30), wait).await.unwrap()
+        timeout(Duration::from_secs(120), wait).await.unwrap()
     }
 
     /// Whether it has nothing to say just now.
@@ -79,12 +78,11 @@ impl Holder {
 #[tokio::test]
 async fn holds_the_key() {
     let Ok(urls) = std::env::var(URLS) else { return };
-    let urls: Vec<_> = urls.split(',').collect();
-    let locker = if let [url] = urls[..] {
-        locker(RedisStore::connect(url).await.unwrap(), SHORT)
+    let urls: Vec<_> = urls.split(',').map(str::to_owned).collect();
+    let locker = if let [url] = &urls[..] {
+        locker(one_at(url.clone()).await, SHORT)
     } else {
-        let quorum = RedisQuorum::builder(urls).without_quarantine();
-        locker(quorum.connect().await.unwrap(), SHORT)
+        locker(quorum_at(urls).await, SHORT)
     };
 
     let lease = locker.wait_until_obtained(&key()).await.unwrap();

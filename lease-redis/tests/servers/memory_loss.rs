@@ -15,12 +15,14 @@ use crate::setting::{
 const SYNCED: [&str; 4] = ["--appendonly", "yes", "--appendfsync", "always"];
 const EVERY_SECOND: [&str; 4] = ["--appendonly", "yes", "--appendfsync", "everysec"];
 
-/// Longer than servers take to restart, and short, since they have to be up for as long first.
-const MAX_TTL: Duration = Duration::from_secs(8);
+/// Longer than servers take to restart, also on a machine that stands still meanwhile, and short,
+/// since they have to be up for as long first.
+const MAX_TTL: Duration = Duration::from_secs(15);
 
 /// A quorum that trusts no server that has just restarted, once its nodes vote.
 async fn wary(servers: &[RedisServer]) -> RedisQuorum {
-    let store = RedisQuorum::builder(urls(servers)).with_max_ttl(MAX_TTL).connect().await.unwrap();
+    let store = RedisQuorum::builder(urls(servers)).with_max_ttl(MAX_TTL);
+    let store = store.with_timeout(Duration::from_secs(2)).connect().await.unwrap();
     eventually("the nodes vote", async || {
         let first = claims::claim(&claims::fresh_key("first"), "a", MAX_TTL);
         store.obtain(&first).await.ok()

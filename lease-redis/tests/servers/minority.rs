@@ -14,11 +14,11 @@ use crate::setting::{
 };
 
 /// Of each node. No round comes near it, so that waiting for it would show.
-const TIMEOUT: Duration = Duration::from_secs(2);
+const TIMEOUT: Duration = Duration::from_secs(20);
 
 /// What is said of a node that does not answer: on the connection that is there, and, after a
 /// long silence, of the attempt to make another.
-const SILENT: [&str; 2] = ["did not answer within 500ms", "timed out"];
+const SILENT: [&str; 2] = ["did not answer within 2s", "timed out"];
 
 /// What is said of one that is gone, with what the system says.
 const BROKEN: [&str; 3] = ["broken pipe", "onnection reset", "closed"];
@@ -129,7 +129,7 @@ async fn a_minority_out_of_reach_is_not_waited_for() {
 /// Row "the server, or a majority, is out of reach": no grants, said in time and with a reason;
 /// afterwards all goes on, with the store that was there before.
 async fn a_majority_is_missed_and_found_again(trouble: Trouble, reasons: &[&str]) {
-    let limit = Duration::from_millis(500);
+    let limit = Duration::from_secs(2);
     let Some(mut nodes) = Five::start(limit).await else { return };
     let held = obtain(&nodes.store, "a").await;
     for place in 0..3 {
@@ -137,7 +137,7 @@ async fn a_majority_is_missed_and_found_again(trouble: Trouble, reasons: &[&str]
     }
     let clock = BootClock::new();
 
-    for attempt in 0..5 {
+    for attempt in 0..2 {
         let began = clock.now();
         let no_grant = nodes.store.obtain(&claim("b")).await.unwrap_err();
         let no_beat = nodes.store.heartbeat(&held, Beat::new(attempt + 1)).await.unwrap_err();

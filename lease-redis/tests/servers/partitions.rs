@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lease_core::{BootClock, Clock, LeaseState, LockStore, LossCause, Released, StoreErrorKind};
-use lease_redis::RedisStore;
+use lease_redis::{RedisQuorum, RedisStore};
 use lease_tests::claims::soon;
 use lease_tests::line::Line;
 use lease_tests::redis::RedisServer;
@@ -14,7 +14,10 @@ use crate::setting::{
     quorum_at, refused, servers, urls_of,
 };
 
-const SHORT: Duration = Duration::from_secs(2);
+const SHORT: Duration = Duration::from_secs(5);
+
+/// Of stores here. It passes for each request that nothing answers, long before a lease runs out.
+const TIMEOUT: Duration = Duration::from_secs(1);
 
 /// A client behind lines, and another one with lines of its own, which are whole.
 struct Divided {
@@ -28,7 +31,8 @@ impl Divided {
     async fn one_server() -> Option<Self> {
         let servers = servers::<1>()?;
         let lines = lines(&servers).await;
-        let here = Arc::new(RedisStore::connect(&lines[0].url()).await.unwrap());
+        let here = RedisStore::builder(lines[0].url());
+        let here = Arc::new(here.with_timeout(TIMEOUT).connect().await.unwrap());
         let elsewhere = Arc::new(one(&servers[0]).await);
         Some(Self { servers: servers.into(), lines, here, elsewhere })
     }
@@ -36,7 +40,8 @@ impl Divided {
     async fn quorum() -> Option<Self> {
         let servers = servers::<3>()?;
         let lines = lines(&servers).await;
-        let here = Arc::new(quorum_at(urls_of(&lines)).await);
+        let here = RedisQuorum::builder(urls_of(&lines)).without_quarantine();
+        let here = Arc::new(here.with_timeout(TIMEOUT).connect().await.unwrap());
         let elsewhere = Arc::new(quorum(&servers).await);
         Some(Self { servers: servers.into(), lines, here, elsewhere })
     }
@@ -111,7 +116,7 @@ async fn a_holder_whose_majority_goes_silent_is_told_before_another_is_granted()
 /// The same row: until its deadline, so one that heals before costs nothing. R3: a renewal that
 /// failed once ended all renewals.
 async fn a_short_one_is_survived(net: Divided, part: fn(&Line)) {
-    let locker = locker(Arc::clone(&net.here), Duration::from_secs(6));
+    let locker = locker(Arc::clone(&net.here), SHORT * 3);
     let lease = lease(&locker).await;
     let mut state = lease.state();
 

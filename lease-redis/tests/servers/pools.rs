@@ -6,7 +6,7 @@ use deadpool_redis::{Runtime, cluster, sentinel};
 use lease_core::{Beat, Heartbeat, LockStore, StoreErrorKind};
 use lease_redis::{RedisQuorum, RedisStore};
 use lease_tests::claims::{self, fresh_key, soon};
-use lease_tests::redis::{RedisCluster, RedisSentinel, RedisServer, available};
+use lease_tests::redis::{PATIENT, RedisCluster, RedisSentinel, RedisServer, available};
 
 use crate::setting::{TTL, eventually, servers, text, urls};
 
@@ -41,8 +41,8 @@ async fn works_again(servers: &[RedisServer], store: &dyn LockStore) {
 async fn a_store_works_on_a_pool_that_the_application_goes_on_using() {
     let Some(servers) = servers::<1>() else { return };
     let shared = pool(&servers[0], 1);
-    let builder = RedisStore::builder(servers[0].url()).with_pool(shared.clone());
-    let store = builder.connect().await.unwrap();
+    let builder = RedisStore::builder(servers[0].url()).with_timeout(PATIENT);
+    let store = builder.with_pool(shared.clone()).connect().await.unwrap();
 
     works(&store).await;
     let mut lent = shared.get().await.unwrap();
@@ -75,7 +75,7 @@ async fn a_quorum_works_on_pools_of_the_application() {
     let Some(servers) = servers::<3>() else { return };
     let pools: Vec<_> = servers.iter().map(|server| pool(server, 1)).collect();
     let builder = RedisQuorum::builder(urls(&servers)).with_pools(pools.clone());
-    let store = builder.without_quarantine().connect().await.unwrap();
+    let store = builder.without_quarantine().with_timeout(PATIENT).connect().await.unwrap();
 
     works(&store).await;
     assert!(pools.iter().all(|pool| pool.status().size == 0), "taken out, not kept from others");
@@ -93,7 +93,7 @@ async fn a_store_behind_sentinels_works_on_a_pool_of_the_application() {
     let config = sentinel::Config::from_urls(started.urls(), master, kind);
     let shared = config.create_pool(Some(Runtime::Tokio1)).unwrap();
     let builder = RedisStore::sentinel(started.urls(), RedisSentinel::MASTER);
-    let store = builder.with_sentinel_pool(shared).connect().await.unwrap();
+    let store = builder.with_timeout(PATIENT).with_sentinel_pool(shared).connect().await.unwrap();
 
     works(&store).await;
 }
@@ -106,8 +106,8 @@ async fn a_store_on_a_cluster_works_on_a_pool_of_the_application() {
     let started = RedisCluster::start(0);
     let config = cluster::Config::from_urls(started.urls());
     let shared = config.create_pool(Some(Runtime::Tokio1)).unwrap();
-    let builder = RedisStore::cluster(started.urls()).with_cluster_pool(shared);
-    let store = builder.connect().await.unwrap();
+    let builder = RedisStore::cluster(started.urls()).with_timeout(PATIENT);
+    let store = builder.with_cluster_pool(shared).connect().await.unwrap();
 
     for _ in 0..6 {
         works(&store).await;

@@ -3,9 +3,9 @@
 use lease_core::{Beat, LockStore, StoreErrorKind};
 use lease_redis::RedisStore;
 use lease_tests::claims;
-use lease_tests::redis::{RedisSentinel, RedisServer, available, until};
+use lease_tests::redis::{PATIENT, RedisSentinel, RedisServer, available, until};
 
-use crate::setting::{TTL, claim, eventually, has_it, held_twice, key, obtain, servers, text};
+use crate::setting::{TTL, claim, eventually, has_it, held_twice, key, obtain, one, servers, text};
 
 /// Stops the replicas, and breaks what they hear the master by.
 fn stop_replicas(servers: &RedisSentinel) {
@@ -20,9 +20,9 @@ async fn a_replica_without_the_last_lease_lets_a_key_be_held_twice_under_growing
     if !available() {
         return;
     }
-    let mut servers = RedisSentinel::start();
+    let mut servers = RedisSentinel::that_promotes();
     let store = RedisStore::sentinel(servers.urls(), RedisSentinel::MASTER);
-    let store = store.connect().await.unwrap();
+    let store = store.with_timeout(PATIENT).connect().await.unwrap();
     // Known to the replicas, so that their counter is behind, not absent.
     let earlier = obtain(&store, "a").await;
     store.release(&earlier, None).await.unwrap();
@@ -51,7 +51,7 @@ async fn a_grant_that_fewer_replicas_have_than_were_asked_for_is_given_back() {
     let servers = RedisSentinel::start();
     let connect = |replicas| {
         let builder = RedisStore::sentinel(servers.urls(), RedisSentinel::MASTER);
-        builder.with_replicas(replicas).connect()
+        builder.with_timeout(PATIENT).with_replicas(replicas).connect()
     };
     let (both, either) = (connect(2).await.unwrap(), connect(1).await.unwrap());
     servers.servers[2].hang();
@@ -79,7 +79,7 @@ async fn a_token_is_not_repeated_after_a_failover_and_the_way_back() {
         let linked = || replica.command("INFO replication").contains("master_link_status:up");
         until("the replica is up to date", linked);
     };
-    let store = RedisStore::connect(&first.url()).await.unwrap();
+    let store = one(&first).await;
     let earlier = obtain(&store, "a").await;
     store.release(&earlier, None).await.unwrap();
     follow(&second, &first);
@@ -89,7 +89,7 @@ async fn a_token_is_not_repeated_after_a_failover_and_the_way_back() {
     follow(&first, &second);
     first.command("REPLICAOF NO ONE");
 
-    let store = RedisStore::connect(&first.url()).await.unwrap();
+    let store = one(&first).await;
     let next = obtain(&store, "b").await;
     assert!(next.token > unlearned.token, "{} after {}", next.token, unlearned.token);
 }
@@ -98,7 +98,7 @@ async fn a_token_is_not_repeated_after_a_failover_and_the_way_back() {
 #[tokio::test]
 async fn heartbeats_to_a_server_that_stood_aside_look_for_the_master() {
     let Some([master, other]) = servers() else { return };
-    let store = RedisStore::connect(&master.url()).await.unwrap();
+    let store = one(&master).await;
     let grant = obtain(&store, "a").await;
     master.command(&format!("REPLICAOF 127.0.0.1 {}", other.port()));
     master.command("CONFIG SET replica-read-only yes");

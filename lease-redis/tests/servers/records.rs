@@ -4,11 +4,10 @@ use std::time::Duration;
 
 use futures_util::StreamExt;
 use lease_core::{Change, LeaseKey, LeaseTable, LockStore, StoreErrorKind, Value, Written};
-use lease_redis::RedisStore;
 use lease_tests::claims;
 use lease_tests::proxy::{Proxy, Wire};
 
-use crate::setting::{TTL, obtain, servers};
+use crate::setting::{TTL, obtain, one, one_at, servers};
 
 /// A lister takes names without a record off the list. One that was about to be made stays on it,
 /// however the two come to meet.
@@ -17,8 +16,8 @@ async fn a_record_that_is_made_by_an_update_is_listed_whoever_lists_meanwhile() 
     let Some([server]) = servers() else { return };
     let far = Proxy::start(server.address(), Wire::Redis).await.unwrap();
     far.set_delay(Duration::from_millis(2));
-    let store = RedisStore::connect(&format!("redis://{}", far.address())).await.unwrap();
-    let lister = RedisStore::connect(&server.url()).await.unwrap();
+    let store = one_at(format!("redis://{}", far.address())).await;
+    let lister = one(&server).await;
     let listing = tokio::spawn(async move {
         loop {
             lister.list("record/").for_each(async |_| ()).await;
@@ -41,7 +40,7 @@ async fn a_record_that_is_made_by_an_update_is_listed_whoever_lists_meanwhile() 
 #[tokio::test]
 async fn an_attribute_that_is_nested_too_deep_is_refused() {
     let Some([server]) = servers() else { return };
-    let store = RedisStore::connect(&server.url()).await.unwrap();
+    let store = one(&server).await;
     let grant = obtain(&store, "a").await;
     let nested = |levels| (0..levels).fold(Value::Null, |inside, _| Value::List(vec![inside]));
 
@@ -58,7 +57,7 @@ async fn an_attribute_that_is_nested_too_deep_is_refused() {
 #[tokio::test]
 async fn a_delete_and_a_transfer_whose_replies_were_lost_are_recognised() {
     let Some([server]) = servers() else { return };
-    let store = RedisStore::connect(&server.url()).await.unwrap();
+    let store = one(&server).await;
 
     let grant = obtain(&store, "a").await;
     for _ in 0..2 {
@@ -75,7 +74,7 @@ async fn a_delete_and_a_transfer_whose_replies_were_lost_are_recognised() {
 #[tokio::test]
 async fn what_is_expected_is_compared_as_it_was_written() {
     let Some([server]) = servers() else { return };
-    let store = RedisStore::connect(&server.url()).await.unwrap();
+    let store = one(&server).await;
     let grant = obtain(&store, "a").await;
     let number = |text: &str| Value::Number(text.parse().unwrap());
     let from = |text: &str| Change::new().expecting("number", number(text));

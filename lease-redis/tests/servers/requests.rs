@@ -13,6 +13,9 @@ use crate::setting::{
     obtain_on_all, one, quorum, refused, servers, text,
 };
 
+/// Of stores behind proxies. It passes for each reply that is lost.
+const TIMEOUT: Duration = Duration::from_secs(2);
+
 /// A store, each of whose servers is behind a proxy.
 struct Proxied<S> {
     servers: Vec<RedisServer>,
@@ -36,7 +39,8 @@ impl Proxied<RedisStore> {
     async fn one() -> Self {
         let servers = independent(1);
         let proxies = proxies(&servers).await;
-        let store = RedisStore::connect(&urls(&proxies)[0]).await.unwrap();
+        let store = RedisStore::builder(urls(&proxies).remove(0)).with_timeout(TIMEOUT);
+        let store = store.connect().await.unwrap();
         Self { servers, proxies, store }.knowing_the_scripts().await
     }
 }
@@ -46,7 +50,7 @@ impl Proxied<RedisQuorum> {
         let servers = independent(3);
         let proxies = proxies(&servers).await;
         let builder = RedisQuorum::builder(urls(&proxies)).without_quarantine();
-        let store = builder.connect().await.unwrap();
+        let store = builder.with_timeout(TIMEOUT).connect().await.unwrap();
         Self { servers, proxies, store }.knowing_the_scripts().await
     }
 }
@@ -209,7 +213,7 @@ async fn requests_that_come_twice_or_late_change_nothing() {
 /// ttl, for nobody. Its token is larger than the other's all the same, and nobody writes under it.
 async fn late<S: LockStore + Clone>(net: Proxied<S>, direct: &dyn LockStore) {
     let Proxied { servers, proxies, store } = net;
-    let short = Duration::from_secs(2);
+    let short = Duration::from_secs(4);
     let late = claims::claim(&key(), "late", short);
     let nonce = late.nonce.to_string();
     let mut held = Vec::new();

@@ -10,7 +10,7 @@ use lease_core::{
 use lease_redis::{RedisQuorum, RedisStore};
 use lease_tests::claims;
 use lease_tests::line::Line;
-use lease_tests::redis::{RedisServer, available};
+use lease_tests::redis::{PATIENT, RedisServer, available};
 
 /// Longer than any of these tests takes.
 pub(crate) const TTL: Duration = Duration::from_secs(60);
@@ -53,11 +53,16 @@ pub(crate) async fn quorum(servers: &[RedisServer]) -> RedisQuorum {
 }
 
 pub(crate) async fn quorum_at(urls: Vec<String>) -> RedisQuorum {
-    RedisQuorum::builder(urls).without_quarantine().connect().await.unwrap()
+    let builder = RedisQuorum::builder(urls).without_quarantine();
+    builder.with_timeout(PATIENT).connect().await.unwrap()
 }
 
 pub(crate) async fn one(server: &RedisServer) -> RedisStore {
-    RedisStore::connect(&server.url()).await.unwrap()
+    one_at(server.url()).await
+}
+
+pub(crate) async fn one_at(url: String) -> RedisStore {
+    RedisStore::builder(url).with_timeout(PATIENT).connect().await.unwrap()
 }
 
 pub(crate) async fn lines(servers: &[RedisServer]) -> Vec<Line> {
@@ -91,11 +96,16 @@ pub(crate) async fn obtain_on_all(store: &dyn LockStore, servers: &[RedisServer]
 /// A grant of the key to `lessee`, as soon as there is one: connections have to be made again,
 /// leases to run out.
 pub(crate) async fn obtain_in_the_end(store: &dyn LockStore, lessee: &str) -> Grant {
-    let mut claim = claim(lessee);
+    obtain_for(store, lessee, TTL).await
+}
+
+/// The same, for a ttl that may be so short that it takes several claims.
+pub(crate) async fn obtain_for(store: &dyn LockStore, lessee: &str, ttl: Duration) -> Grant {
+    let mut claim = claims::claim(&key(), lessee, ttl);
     eventually("granted", async || match store.obtain(&claim).await {
         Ok(Obtained::Granted(grant, _)) => Some(grant),
         Ok(Obtained::Held(_)) => {
-            claim = self::claim(lessee);
+            claim = claims::claim(&key(), lessee, ttl);
             None
         }
         // Whoever is not answered asks for the same again: some may have granted it.
@@ -173,11 +183,11 @@ pub(crate) fn text(error: &StoreError) -> String {
 
 /// Asks until the answer is as it should be.
 pub(crate) async fn eventually<T>(what: &str, mut ask: impl AsyncFnMut() -> Option<T>) -> T {
-    for _ in 0..1200 {
+    for _ in 0..4800 {
         if let Some(answer) = ask().await {
             return answer;
         }
         tokio::time::sleep(Duration::from_millis(25)).await;
     }
-    panic!("not within 30 s: {what}");
+    panic!("not within two minutes: {what}");
 }

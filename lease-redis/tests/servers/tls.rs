@@ -3,7 +3,7 @@
 use lease_core::{Beat, Heartbeat, LockStore, StoreErrorKind};
 use lease_redis::{RedisQuorum, RedisStore};
 use lease_tests::claims::{self, fresh_key, soon};
-use lease_tests::redis::{RedisSentinel, available};
+use lease_tests::redis::{PATIENT, RedisSentinel, available};
 use lease_tests::redis_tls::{Admits, Authority};
 use redis::{ClientTlsConfig, TlsCertificates};
 
@@ -36,7 +36,7 @@ async fn a_server_is_trusted_by_whom_vouches_for_it_alone() {
     }
     let (authority, stranger) = (Authority::new(), Authority::new());
     let server = authority.server(Admits::Anybody, &[]);
-    let builder = RedisStore::builder(server.url());
+    let builder = RedisStore::builder(server.url()).with_timeout(PATIENT);
 
     assert!(builder.clone().connect().await.is_err(), "the system does not know it");
     let untrusted = builder.clone().with_certificates(without_client(&stranger));
@@ -53,7 +53,7 @@ async fn a_client_is_let_in_by_its_own_certificate_alone() {
     }
     let (authority, stranger) = (Authority::new(), Authority::new());
     let server = authority.server(Admits::Certified, &[]);
-    let builder = RedisStore::builder(server.url());
+    let builder = RedisStore::builder(server.url()).with_timeout(PATIENT);
 
     let nobody = builder.clone().with_certificates(without_client(&authority));
     assert!(nobody.connect().await.is_err(), "without a certificate");
@@ -72,7 +72,7 @@ async fn a_quorum_shows_its_certificate_to_every_node() {
     let authority = Authority::new();
     let servers = [(); 3].map(|()| authority.server(Admits::Certified, &[]));
     let urls = servers.iter().map(lease_tests::redis_tls::TlsServer::url);
-    let builder = RedisQuorum::builder(urls).without_quarantine();
+    let builder = RedisQuorum::builder(urls).without_quarantine().with_timeout(PATIENT);
 
     let store = builder.with_certificates(with_client(&authority, &authority)).connect().await;
 
@@ -118,7 +118,7 @@ async fn a_cluster_is_reached_by_tls() {
 #[tokio::test]
 async fn speaks_to_a_master_by_tls() {
     let Ok(url) = std::env::var(URL) else { return };
-    let builder = RedisStore::sentinel([url], RedisSentinel::MASTER);
+    let builder = RedisStore::sentinel([url], RedisSentinel::MASTER).with_timeout(PATIENT);
     works(&builder.connect().await.unwrap()).await;
 }
 
@@ -126,7 +126,7 @@ async fn speaks_to_a_master_by_tls() {
 #[tokio::test]
 async fn speaks_to_a_cluster_by_tls() {
     let Ok(url) = std::env::var(URL) else { return };
-    let builder = RedisStore::cluster([url]).with_timeout(TTL);
+    let builder = RedisStore::cluster([url]).with_timeout(PATIENT);
     let store = builder.connect().await.unwrap();
     for _ in 0..6 {
         works(&store).await;

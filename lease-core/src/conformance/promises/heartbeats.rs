@@ -36,8 +36,8 @@ pub async fn a_heartbeat_lasts_as_long_as_its_own_ttl<F: Fixture>(case: Case<F>)
     case.pass(case.ttl / 4).await;
 
     let [long, short] = case.both_taken_over([&key, &other]).await;
-    case.not_before(long, since, longer.ttl);
-    let between = long.since(short);
+    case.not_before(long.granted, since, longer.ttl);
+    let between = long.granted.since(short.granted);
     assert!(between > case.ttl * 2, "the shorter one ended only {between:?} before the longer");
 }
 

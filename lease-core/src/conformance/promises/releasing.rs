@@ -72,8 +72,8 @@ pub async fn a_watch_wakes_on_release<F: Fixture>(case: Case<F>) {
 
     case.release(&grant).await;
 
-    let woken = tokio::time::timeout(Duration::from_secs(5), freed).await;
-    assert!(woken.is_ok(), "not woken within 5 s of the release");
+    let woken = tokio::time::timeout(Duration::from_secs(60), freed).await;
+    assert!(woken.is_ok(), "not woken within a minute of the release");
     // A watch says that it is worth asking.
     assert!(matches!(case.ask(&case.claim("b")).await, Obtained::Granted(..)));
 }

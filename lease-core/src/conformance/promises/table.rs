@@ -350,8 +350,8 @@ pub async fn a_watch_wakes_on_transfer<F: Fixture<Store: LeaseTable>>(case: Case
 
     let _ = case.transferred(&grant, case.ttl).await;
 
-    let woken = tokio::time::timeout(Duration::from_secs(5), freed).await;
-    assert!(woken.is_ok(), "not woken within 5 s of the transfer");
+    let woken = tokio::time::timeout(Duration::from_secs(60), freed).await;
+    assert!(woken.is_ok(), "not woken within a minute of the transfer");
 }
 
 /// A deleted record is not read, not listed, and may be created again.

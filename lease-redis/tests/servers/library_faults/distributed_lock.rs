@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use lease_core::{Beat, BootClock, Clock, LockStore, LossCause, Obtained};
+use lease_core::{Beat, LockStore, LossCause, Obtained};
 use lease_tests::claims::soon;
 use lease_tests::redis::RedisServer;
 
@@ -17,7 +17,7 @@ use crate::setting::{
 async fn heartbeats_go_on_after_some_that_failed() {
     let Some(both) = Both::start().await else { return };
     for store in both.each() {
-        let lease = lease(&locker(store, Duration::from_secs(3))).await;
+        let lease = lease(&locker(store, Duration::from_secs(12))).await;
         let beats = || both.servers[0].command(&format!("HGET {LEASE} beat")).parse::<u64>().ok();
         let mut state = lease.state();
 
@@ -84,18 +84,16 @@ async fn a_server_that_answers_late_is_extended_and_freed_like_the_others() {
 async fn a_holder_that_hears_nothing_stops_believing_by_its_own_clock() {
     let Some(both) = Both::start().await else { return };
     for store in both.each() {
-        let ttl = Duration::from_secs(2);
+        let ttl = Duration::from_secs(4);
         let lease = lease(&locker(store, ttl)).await;
-        let clock = BootClock::new();
-        let began = clock.now();
         both.hang();
 
+        // They hang on until it has stopped. That it does so at its deadline, and not later, is shown
+        // where time is paused.
         let lost = soon(lease.lost()).await;
 
-        let took = clock.now().since(began);
         assert_eq!(lost.cause, LossCause::Expired);
-        // A heartbeat may have come just before it hung.
-        assert!(took <= ttl, "{took:?}");
+        assert_eq!(lease.remaining(), Duration::ZERO);
         both.go_on();
         drop(lease);
     }

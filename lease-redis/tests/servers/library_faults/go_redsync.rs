@@ -9,7 +9,9 @@ use lease_tests::claims::{self, soon};
 use tokio::task::JoinSet;
 
 use super::{Both, TIMEOUT};
-use crate::setting::{TTL, eventually, has_it, key, locker, obtain, obtain_in_the_end, text};
+use crate::setting::{
+    TTL, eventually, has_it, key, locker, obtain, obtain_for, obtain_in_the_end, text,
+};
 
 /// RS: extending and unlocking had no time-out of their own. NRL: a release was retried with
 /// whatever policy, possibly for ever.
@@ -40,7 +42,7 @@ async fn a_heartbeat_never_makes_a_key_again_that_another_held_and_freed() {
     let Some(both) = Both::start().await else { return };
     for store in both.each() {
         let short = Duration::from_millis(50);
-        let former = claims::obtain(&*store, &key(), "a", short).await;
+        let former = obtain_for(&*store, "a", short).await;
         let next = obtain_in_the_end(&*store, "b").await;
         // A majority is enough for a release: the others may hear of it later.
         eventually("all have freed it", async || {

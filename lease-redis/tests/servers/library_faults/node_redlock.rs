@@ -4,7 +4,7 @@ use futures_util::StreamExt;
 use lease_core::{Beat, Heartbeat, LeaseKey, LockStore};
 use lease_redis::RedisStore;
 use lease_tests::claims;
-use lease_tests::redis::{RedisCluster, available};
+use lease_tests::redis::{PATIENT, RedisCluster, available};
 
 use crate::setting::TTL;
 
@@ -15,7 +15,8 @@ async fn heartbeats_of_many_keys_span_the_slots_of_a_cluster() {
         return;
     }
     let cluster = RedisCluster::start(0);
-    let store = RedisStore::cluster(cluster.urls()).connect().await.unwrap();
+    let store = RedisStore::cluster(cluster.urls()).with_timeout(PATIENT);
+    let store = store.connect().await.unwrap();
     let mut beats = Vec::new();
     for number in 0..100 {
         let key = LeaseKey::new(format!("job-{number}")).unwrap();

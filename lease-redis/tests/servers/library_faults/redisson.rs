@@ -4,20 +4,18 @@
 use std::time::Duration;
 
 use futures_util::StreamExt;
-use lease_core::{
-    Beat, BootClock, Clock, Grant, Heartbeat, LeaseKey, LockStore, LossCause, Obtained,
-};
+use lease_core::{Beat, BootClock, Clock, Grant, Heartbeat, LeaseKey, LockStore, LossCause};
 use lease_redis::RedisStore;
 use lease_tests::claims::{self, fresh_key, soon};
 use lease_tests::proxy::{Proxy, Wire};
-use lease_tests::redis::{RedisCluster, available};
+use lease_tests::redis::{PATIENT, RedisCluster, available};
 use tokio::select;
 use tokio::time::sleep;
 
-use super::{Both, TIMEOUT};
+use super::Both;
 use crate::setting::{
-    LEASE, TTL, eventually, has_it, key, lease, locker, obtain, obtain_in_the_end, one, run_out,
-    servers,
+    LEASE, TTL, eventually, has_it, lease, locker, obtain, obtain_for, obtain_in_the_end, one,
+    run_out, servers,
 };
 
 /// RSN: one dead shard kept all locks after it from being renewed.
@@ -30,7 +28,8 @@ async fn heartbeats_of_one_shard_do_not_wait_for_another_that_hangs() {
     for node in &cluster.nodes {
         node.command("CONFIG SET cluster-require-full-coverage no");
     }
-    let store = RedisStore::cluster(cluster.urls()).with_timeout(TIMEOUT).connect().await.unwrap();
+    let store = RedisStore::cluster(cluster.urls()).with_timeout(PATIENT);
+    let store = store.connect().await.unwrap();
     let mut beats = Vec::new();
     for number in 0..60 {
         let key = LeaseKey::new(format!("job-{number}")).unwrap();
@@ -53,7 +52,7 @@ async fn heartbeats_of_one_shard_do_not_wait_for_another_that_hangs() {
             assert_eq!(answer.unwrap(), Heartbeat::Extended);
             extended += 1;
             let took = clock.now().since(began);
-            assert!(extended < alive || took < TIMEOUT, "the last came after {took:?}");
+            assert!(extended < alive || took < PATIENT, "the last came after {took:?}");
         }
     }
 
@@ -66,7 +65,7 @@ async fn the_counter_outlives_the_lease_whatever_its_ttl() {
     let Some(both) = Both::start().await else { return };
     for store in both.each() {
         let short = Duration::from_millis(500);
-        let grant = claims::obtain(&*store, &key(), "a", short).await;
+        let grant = obtain_for(&*store, "a", short).await;
         store.heartbeat(&grant, Beat::new(1)).await.unwrap();
 
         let left: u64 = both.servers[0].command(&format!("PTTL {LEASE}")).parse().unwrap();
@@ -118,7 +117,7 @@ async fn the_counter_is_kept_for_as_long_as_was_asked_for_after_a_release() {
 async fn a_lease_that_its_servers_lost_is_told_of() {
     let Some(both) = Both::start().await else { return };
     for store in both.each() {
-        let lease = lease(&locker(store, Duration::from_secs(3))).await;
+        let lease = lease(&locker(store, Duration::from_secs(6))).await;
 
         // Again and again: a node may hear of the claim late, and then all are given it back.
         let forget = async {
@@ -141,7 +140,7 @@ async fn a_lease_that_its_servers_lost_is_told_of() {
 async fn a_released_lease_has_no_more_heartbeats() {
     let Some(both) = Both::start().await else { return };
     for store in both.each() {
-        let locker = locker(store, Duration::from_secs(1));
+        let locker = locker(store, Duration::from_secs(6));
         let other = soon(locker.wait_until_obtained(&"other".parse().unwrap())).await.unwrap();
         let beats = || both.servers[0].command("HGET lease:{other} beat").parse::<u64>().ok();
 
@@ -161,15 +160,9 @@ async fn a_released_lease_has_no_more_heartbeats() {
 async fn a_heartbeat_of_a_former_holder_extends_nothing() {
     let Some(both) = Both::start().await else { return };
     for store in both.each() {
-        let brief = claims::obtain(&*store, &key(), "a", Duration::from_millis(50)).await;
-        let second = Duration::from_secs(5);
-        let next = eventually("granted", async || {
-            match store.obtain(&claims::claim(&key(), "b", second)).await.unwrap() {
-                Obtained::Granted(grant, _) => Some(grant),
-                Obtained::Held(_) => None,
-            }
-        })
-        .await;
+        let brief = obtain_for(&*store, "a", Duration::from_millis(50)).await;
+        let longer = Duration::from_secs(10);
+        let next = obtain_for(&*store, "b", longer).await;
         let mut former = brief;
         former.ttl = TTL;
 
@@ -178,7 +171,7 @@ async fn a_heartbeat_of_a_former_holder_extends_nothing() {
         assert_eq!(answer, Heartbeat::Lost(LossCause::Superseded));
         for server in &both.servers {
             let left = server.lease_left("job");
-            assert!(left <= Some(Duration::from_secs(5)), "{left:?}");
+            assert!(left <= Some(longer), "{left:?}");
         }
         assert_eq!(store.heartbeat(&next, Beat::new(1)).await.unwrap(), Heartbeat::Extended);
     }

@@ -113,7 +113,7 @@ async fn a_key_is_free_when_a_majority_says_so_and_silence_says_nothing() {
 async fn work_goes_on_while_a_heartbeat_is_on_its_way() {
     let Some(both) = Both::start().await else { return };
     for store in both.each() {
-        let locker = locker(store, Duration::from_secs(2));
+        let locker = locker(store, Duration::from_secs(6));
         let lease = lease(&locker).await;
         both.hang();
         let state = lease.state();

@@ -19,8 +19,8 @@ pub(crate) async fn open(address: &str, ttl: Duration) -> Result<Arc<dyn LockSto
     Ok(match address.split_once("://") {
         Some(("redis", places)) if places.contains(',') => {
             let urls = places.split(',').map(|place| format!("redis://{place}"));
-            // Well below the period of heartbeats, a third of the ttl.
-            let quorum = RedisQuorum::builder(urls).with_max_ttl(ttl).with_timeout(ttl / 8);
+            // Below the period of heartbeats, a third of the ttl.
+            let quorum = RedisQuorum::builder(urls).with_max_ttl(ttl).with_timeout(ttl / 4);
             Arc::new(quorum.connect().await?)
         }
         Some(("redis", _)) => Arc::new(RedisStore::connect(address).await?),

@@ -13,7 +13,7 @@ use lease_scheduler::export::{
 };
 use lease_scheduler::queue::{JobQueue, MemoryQueue, RedisQueue};
 use lease_scheduler::{RedisLink, TableSwitch};
-use lease_tests::redis::{RedisServer, until};
+use lease_tests::redis::{PATIENT, RedisServer, until};
 use serde_json::json;
 
 /// Runs each story in memory, in paused time, and on a Redis of its own.
@@ -71,7 +71,8 @@ impl World {
     }
 
     async fn on(server: RedisServer) -> Self {
-        let store = RedisStore::connect(&server.url()).await.unwrap();
+        let store = RedisStore::builder(server.url()).with_timeout(PATIENT).connect();
+        let store = store.await.unwrap();
         let link = link(&server).await;
         Self::at(Place::Redis { _server: server, store, link })
     }
@@ -306,9 +307,10 @@ pub(crate) fn token(number: u64) -> FencingToken {
     FencingToken::new(number).unwrap()
 }
 
-pub(crate) const TTL: Duration = Duration::from_secs(2);
+pub(crate) const TTL: Duration = Duration::from_secs(5);
 
-/// For how long a job that was taken is out of sight.
-pub(crate) const VISIBILITY: Duration = Duration::from_millis(500);
+/// For how long a job that was taken is out of sight: longer than machines stand still, and shorter than
+/// a lease lasts.
+pub(crate) const VISIBILITY: Duration = Duration::from_secs(2);
 
 pub(crate) const MINUTE: Duration = Duration::from_mins(1);

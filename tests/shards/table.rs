@@ -8,7 +8,7 @@ use lease_dynamodb::DynamoDbStore;
 use lease_memory::MemoryStore;
 use lease_redis::RedisStore;
 use lease_tests::dynamodb::{self, Server};
-use lease_tests::redis::RedisServer;
+use lease_tests::redis::{PATIENT, RedisServer};
 
 /// A table, and what it runs on.
 pub(crate) struct Table {
@@ -47,7 +47,10 @@ impl Place {
         match self {
             Self::Memory(store) => Arc::new(store.clone()),
             Self::DynamoDb(address) => Arc::new(dynamodb(*address)),
-            Self::Redis(url) => Arc::new(RedisStore::connect(url).await.unwrap()),
+            Self::Redis(url) => {
+                let store = RedisStore::builder(url.as_str()).with_timeout(PATIENT);
+                Arc::new(store.connect().await.unwrap())
+            }
         }
     }
 }

@@ -262,4 +262,4 @@ const TABLE: &str = "leases";
 /// How long it may take after the last fault until every key is held again: a lease that was
 /// obtained just before, a quarantine, and a clock that was set back; on a machine that is given to
 /// others for most of the time.
-const RECOVERY: Duration = Duration::from_secs(120);
+const RECOVERY: Duration = Duration::from_mins(2);

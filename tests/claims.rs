@@ -83,6 +83,25 @@ pub async fn soon<T>(what: impl Future<Output = T>) -> T {
     tokio::time::timeout(Duration::from_mins(1), what).await.expect("done within a minute")
 }
 
+/// Asks every 25 ms until there is an answer.
+///
+/// # Panics
+///
+/// Where there is none within two minutes.
+pub async fn eventually<T>(what: &str, mut ask: impl AsyncFnMut() -> Option<T>) -> T {
+    let asking = async {
+        loop {
+            if let Some(answer) = ask().await {
+                return answer;
+            }
+            tokio::time::sleep(Duration::from_millis(25)).await;
+        }
+    };
+    let limit = Duration::from_mins(2);
+    let answer = tokio::time::timeout(limit, asking).await;
+    answer.unwrap_or_else(|_elapsed| panic!("not within {limit:?}: {what}"))
+}
+
 /// Asks `store` for `key` every 20 ms until it is granted.
 ///
 /// # Panics

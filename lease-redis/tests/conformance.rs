@@ -3,15 +3,18 @@
 
 use std::future::Future;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use lease_core::conformance::{Fixture, lock_promises};
 use lease_core::{LockStore, StoreError};
 use lease_redis::{RedisQuorum, RedisStore};
+use lease_tests::claims::soon;
 use lease_tests::promises::{broken, broken_of_both};
 use lease_tests::redis::{
     PATIENT, RedisCluster, RedisSentinel, RedisServer, available, independent,
 };
+use tokio::time::sleep;
 
 /// Opens a store under a prefix of its own.
 type Open<S> = fn(&[String], String) -> Opening<S>;
@@ -31,7 +34,16 @@ impl<S: LockStore> Fixture for Shared<S> {
     async fn store(&self) -> S {
         static STORES: AtomicU64 = AtomicU64::new(0);
         let prefix = format!("promise-{}:", STORES.fetch_add(1, Ordering::Relaxed));
-        (self.open)(&self.urls, prefix).await.unwrap()
+        // What waits for Sentinels has a time-out of its own.
+        soon(async {
+            loop {
+                match (self.open)(&self.urls, prefix.clone()).await {
+                    Err(error) if error.is_retryable() => sleep(Duration::from_millis(25)).await,
+                    opened => return opened.unwrap(),
+                }
+            }
+        })
+        .await
     }
 }
 

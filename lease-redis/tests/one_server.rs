@@ -1,5 +1,5 @@
 //! One logical server: the rows that locks were ported from, and what befalls servers.
-#![expect(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on fails")]
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 use std::time::Duration;
 
@@ -8,6 +8,7 @@ use lease_core::{
     Beat, Claim, Grant, Heartbeat, LeaseKey, Lessee, LockStore, Nonce, Obtained, StoreErrorKind,
 };
 use lease_redis::{RedisStore, RedisStoreBuilder};
+use lease_tests::claims::eventually;
 use lease_tests::redis::{PATIENT, RedisCluster, RedisSentinel, RedisServer, available};
 
 const TTL: Duration = Duration::from_secs(30);
@@ -29,16 +30,6 @@ async fn granted(store: &RedisStore) -> Option<Grant> {
         Ok(Obtained::Granted(grant, _)) => Some(grant),
         _ => None,
     }
-}
-
-async fn eventually<T>(what: &str, mut ask: impl AsyncFnMut() -> Option<T>) -> T {
-    for _ in 0..2400 {
-        if let Some(answer) = ask().await {
-            return answer;
-        }
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
-    panic!("not within two minutes: {what}");
 }
 
 #[tokio::test]

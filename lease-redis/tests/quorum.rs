@@ -9,6 +9,7 @@ use lease_core::{
     Obtained, StoreError, StoreErrorKind,
 };
 use lease_redis::RedisQuorum;
+use lease_tests::claims::eventually;
 use lease_tests::redis::{RedisServer, available, independent};
 
 const TTL: Duration = Duration::from_secs(30);
@@ -50,17 +51,6 @@ async fn granted_on_all(store: &RedisQuorum, servers: &[RedisServer]) -> Grant {
 
 fn text(error: &StoreError) -> String {
     format!("{error}: {}", std::error::Error::source(error).unwrap())
-}
-
-/// Asks until the answer is as it should be: a connection that broke is made again.
-async fn eventually<T>(what: &str, mut ask: impl AsyncFnMut() -> Option<T>) -> T {
-    for _ in 0..2400 {
-        if let Some(answer) = ask().await {
-            return answer;
-        }
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
-    panic!("not within two minutes: {what}");
 }
 
 #[tokio::test]

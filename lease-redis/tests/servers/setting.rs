@@ -9,6 +9,7 @@ use lease_core::{
 };
 use lease_redis::{RedisQuorum, RedisStore};
 use lease_tests::claims;
+pub(crate) use lease_tests::claims::eventually;
 use lease_tests::line::Line;
 use lease_tests::redis::{PATIENT, RedisServer, available};
 
@@ -179,15 +180,4 @@ pub(crate) fn flush(servers: &[RedisServer]) {
 /// All that an error says.
 pub(crate) fn text(error: &StoreError) -> String {
     format!("{error}: {}", std::error::Error::source(error).unwrap())
-}
-
-/// Asks until the answer is as it should be.
-pub(crate) async fn eventually<T>(what: &str, mut ask: impl AsyncFnMut() -> Option<T>) -> T {
-    for _ in 0..4800 {
-        if let Some(answer) = ask().await {
-            return answer;
-        }
-        tokio::time::sleep(Duration::from_millis(25)).await;
-    }
-    panic!("not within two minutes: {what}");
 }

@@ -6,6 +6,7 @@ use lease_core::{Grant, Heartbeat, LockStore, Obtained};
 use lease_redis::RedisQuorum;
 use lease_tests::claims;
 use lease_tests::redis::{RedisServer, Written};
+use tokio::time::sleep;
 
 use crate::setting::{
     LEASE, TTL, beat, eventually, has_it, held_once, held_twice, key, obtain, obtain_in_the_end,
@@ -19,13 +20,17 @@ const EVERY_SECOND: [&str; 4] = ["--appendonly", "yes", "--appendfsync", "everys
 /// since they have to be up for as long first.
 const MAX_TTL: Duration = Duration::from_secs(15);
 
-/// A quorum that trusts no server that has just restarted, once its nodes vote.
+/// A quorum that trusts no server that has just restarted, once all its nodes vote: one that hangs
+/// from now on has a connection, and hears later what it was told.
 async fn wary(servers: &[RedisServer]) -> RedisQuorum {
     let store = RedisQuorum::builder(urls(servers)).with_max_ttl(MAX_TTL);
     let store = store.with_timeout(Duration::from_secs(2)).connect().await.unwrap();
     eventually("the nodes vote", async || {
         let first = claims::claim(&claims::fresh_key("first"), "a", MAX_TTL);
-        store.obtain(&first).await.ok()
+        store.obtain(&first).await.ok()?;
+        // A majority has answered: the others may take a moment, or have not been asked.
+        sleep(Duration::from_millis(25)).await;
+        servers.iter().all(|it| it.lease_left(first.key.as_str()).is_some()).then_some(())
     })
     .await;
     store

@@ -47,6 +47,17 @@ async fn obtain_on_two(store: &RedisQuorum, servers: &[RedisServer], ttl: Durati
     grant
 }
 
+/// Waits for as long as the time that is proposed to nodes may be from their own: tokens grow from then
+/// on, also where the nodes that counted are flushed.
+async fn tokens_will_grow(server: &RedisServer, grant: &Grant) {
+    let time = "EVAL \"local time = redis.call('TIME') return time[1] * 1000000 + time[2]\" 0";
+    eventually("a tenth of a second later", async || {
+        let now: u64 = server.command(time).parse().unwrap();
+        (now > grant.token.get() + 100_000).then_some(())
+    })
+    .await;
+}
+
 /// Nobody else can have it while nodes keep from voting, and its holder goes on.
 async fn kept_by_not_voting(store: &RedisQuorum, grant: &Grant) {
     let other = claims::claim(&key(), "other", MAX_TTL);
@@ -272,6 +283,7 @@ async fn a_node_that_is_flushed_may_vote_too_early_under_growing_tokens() {
     let Some(servers) = servers::<3>() else { return };
     let store = wary(&servers).await;
     let grant = obtain_on_two(&store, &servers, MAX_TTL).await;
+    tokens_will_grow(&servers[0], &grant).await;
 
     servers[0].command("FLUSHALL");
 
@@ -286,6 +298,7 @@ async fn a_majority_that_is_flushed_lets_a_key_be_held_twice_under_growing_token
     let Some(servers) = servers::<3>() else { return };
     let store = quorum(&servers).await;
     let grant = obtain_on_all(&store, &servers).await;
+    tokens_will_grow(&servers[0], &grant).await;
 
     servers[0].command("FLUSHALL");
     servers[1].command("FLUSHALL");

@@ -126,7 +126,7 @@ impl Connector {
         Ok(match self {
             Self::Standalone { pool, .. } => Lent::with(pool.get().await?, patience),
             Self::Sentinel { pool, .. } => Lent::with(pool.get().await?, patience),
-            // Its driver waits for as long as we do.
+            // Its driver has no limit of its own.
             Self::Cluster { pool, .. } => Lent::Cluster(pool.get().await?),
             #[cfg(feature = "simulation")]
             Self::Dialed(_) => return Err(PoolError::Closed), // no model has replicas

@@ -156,7 +156,8 @@ impl Node {
         replicas: usize,
     ) -> Result<(Value, usize), Fault> {
         let (name, connector) = (Arc::clone(&self.name), Arc::clone(&self.connector));
-        // Nobody shares a connection that is lent, and somebody may wait for it.
+        // Above our own limit, which says more than the driver's; not by much, since somebody may wait
+        // for what is lent.
         let (call, longest) = (call.clone(), self.timeout.saturating_mul(2));
         let patience = self.timeout.as_millis() / 2;
         let run = async move {

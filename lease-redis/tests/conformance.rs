@@ -34,7 +34,7 @@ impl<S: LockStore> Fixture for Shared<S> {
     async fn store(&self) -> S {
         static STORES: AtomicU64 = AtomicU64::new(0);
         let prefix = format!("promise-{}:", STORES.fetch_add(1, Ordering::Relaxed));
-        // What waits for Sentinels has a time-out of its own.
+        // Connecting through Sentinels has time-outs of the client's own.
         soon(async {
             loop {
                 match (self.open)(&self.urls, prefix.clone()).await {

@@ -22,8 +22,8 @@ pub struct Case<F: Fixture> {
 /// How a key that was held came to be granted.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Taken {
-    /// When it was asked for and refused for the last time: until then at least it was held.
-    pub(crate) refused: Moment,
+    /// When it was asked for and refused for the last time, if ever: until then at least it was held.
+    pub(crate) refused: Option<Moment>,
     /// When the grant was answered.
     pub(crate) granted: Moment,
 }
@@ -115,7 +115,7 @@ impl<F: Fixture> Case<F> {
     /// Asks again and again for two keys until both are granted; tells when each was.
     pub(crate) async fn both_taken_over(&self, keys: [&LeaseKey; 2]) -> [Taken; 2] {
         let claims = keys.map(|key| self.claim_of(key, "both"));
-        let mut refused = [self.now(); 2];
+        let mut refused = [None; 2];
         let mut taken = [None; 2];
         for _ in 0..160 {
             for ((claim, refused), taken) in claims.iter().zip(&mut refused).zip(&mut taken) {
@@ -127,7 +127,7 @@ impl<F: Fixture> Case<F> {
                     Obtained::Granted(..) => {
                         *taken = Some(Taken { refused: *refused, granted: self.now() });
                     }
-                    Obtained::Held(_) => *refused = asked,
+                    Obtained::Held(_) => *refused = Some(asked),
                 }
             }
             if let [Some(one), Some(other)] = taken {
@@ -142,7 +142,8 @@ impl<F: Fixture> Case<F> {
     pub(crate) async fn not_extended(&self, touched: &LeaseKey, left_alone: &LeaseKey) {
         let [touched, left_alone] = self.both_taken_over([touched, left_alone]).await;
         // As much as is certain: a machine may stand still between two questions.
-        let longer = touched.refused.since(left_alone.granted);
+        let refused = touched.refused;
+        let longer = refused.map_or(Duration::ZERO, |at| at.since(left_alone.granted));
         assert!(longer < self.ttl / 4, "it lasted {longer:?} longer");
     }
 

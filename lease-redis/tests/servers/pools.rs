@@ -8,7 +8,7 @@ use lease_redis::{RedisQuorum, RedisStore};
 use lease_tests::claims::{self, fresh_key, soon};
 use lease_tests::redis::{PATIENT, RedisCluster, RedisSentinel, RedisServer, available};
 
-use crate::setting::{TTL, eventually, servers, text, urls};
+use crate::setting::{TTL, claim, eventually, servers, text, urls};
 
 fn pool(server: &RedisServer, size: usize) -> deadpool_redis::Pool {
     let config = deadpool_redis::Config::from_url(format!("{}/?protocol=resp3", server.url()));
@@ -68,6 +68,20 @@ async fn a_pool_that_is_exhausted_is_said_in_time() {
     assert_eq!(refused.kind(), StoreErrorKind::Unavailable, "{}", text(&refused));
     drop(lent);
     works(&builder.with_pool(shared).connect().await.unwrap()).await;
+}
+
+/// Its connections have a limit of their own, half a second here: it is not kept to while replicas
+/// are waited for, of which there are none.
+#[tokio::test]
+async fn a_pools_own_limit_does_not_end_the_wait_for_replicas() {
+    let Some(servers) = servers::<1>() else { return };
+    let limit = Duration::from_secs(4);
+    let builder = RedisStore::builder(servers[0].url()).with_timeout(limit).with_replicas(1);
+    let store = builder.with_pool(pool(&servers[0], 1)).connect().await.unwrap();
+
+    let refused = store.obtain(&claim("a")).await.unwrap_err();
+
+    assert!(text(&refused).contains("0 replicas have the grant, not 1"), "{}", text(&refused));
 }
 
 #[tokio::test]

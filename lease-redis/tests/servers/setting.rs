@@ -86,14 +86,10 @@ pub(crate) async fn obtain(store: &dyn LockStore, lessee: &str) -> Grant {
 /// The same, once every server has heard of it: a quorum answers as soon as a majority has, and
 /// one that did not hear the claim is asked again.
 pub(crate) async fn obtain_on_all(store: &dyn LockStore, servers: &[RedisServer]) -> Grant {
-    let mut claim = claim("a");
-    eventually("all have it", async || match store.obtain(&claim).await {
-        Ok(Obtained::Granted(grant, _)) => servers.iter().all(has_it).then_some(grant),
-        Ok(Obtained::Held(_)) => {
-            claim = self::claim("a");
-            None
-        }
-        Err(_) => None,
+    let claim = claim("a");
+    eventually("all have it", async || {
+        let (grant, _) = claims::granted(store.obtain(&claim).await.ok()?);
+        servers.iter().all(has_it).then_some(grant)
     })
     .await
 }

@@ -4,28 +4,41 @@ use std::fmt;
 use std::hash::Hasher;
 use std::time::Duration;
 
-use croner::Cron;
-use jiff::tz::{TimeZone, TimeZoneTransition};
+use jiff::tz::TimeZone;
 use jiff::{SignedDuration, Timestamp};
 use lease_core::{InvalidInput, LeaseKey};
 use siphasher::sip::SipHasher13;
+
+use self::cron::CronTimes;
+
+mod cron;
 
 /// When a job is to run: its ticks.
 ///
 /// A schedule has no state and reads no clock. Whoever asks it gets the same ticks, from wherever he
 /// begins to look: that is what lets a fleet agree on them without a word.
 ///
-/// # Where clocks are put forward and back
+/// # Daylight saving
 ///
-/// | cron expression | hour that is left out | hour that comes twice |
+/// A cron expression has **fixed times** if its seconds, minutes and hours contain no asterisk. Lists
+/// and ranges are fixed times: `30 2 * * *`, `0 2,14 * * *`, `0-59/10 1-3 * * *`. With an asterisk in
+/// one of these fields, also as a step (`*/15 * * * *`, `0 */2 * * *`), it **follows the wall clock**.
+/// The other fields do not matter.
+///
+/// | | time that the clock leaves out | time that the clock shows twice |
 /// |---|---|---|
-/// | at a fixed time, as `30 2 * * *` | once, at the first moment after the gap | once, at the first of the two |
-/// | with `*` or a step in its minutes, hours or seconds, as `*/15 * * * *` | left out, too | in both |
+/// | fixed times | at the first moment after the gap | once, at the first of the two |
+/// | following the wall clock | left out | both times |
 ///
-/// So a nightly job runs once a night, and one for each quarter of an hour each quarter of an hour.
-/// A day that a zone leaves out as a whole, as Samoa did when it changed sides of the date line, has no
-/// night: times that are more than two hours before the end of a gap are left out. These are the rules
-/// of Vixie's cron, as the crate `croner` has them. Intervals know no zone.
+/// So each fixed time runs exactly once a day, and `*/15 * * * *` runs once in each quarter of an hour
+/// that passes. Several fixed times that fall into one gap, or at its end, share one tick: in Berlin,
+/// `0,30 2,3 * * *` runs at 3:00 and 3:30 when 2:00 to 3:00 is left out. The times of an hourly list,
+/// as `0 0-23 * * *`, are two hours apart once in autumn; `0 * * * *` has no such pause. A step of hours
+/// can lose a run: `0 */2 * * *` has none at 2:00 when the clock leaves 2:00 out.
+///
+/// These are the rules of Vixie's cron. As there, a gap of more than three hours is no daylight
+/// saving: its times are left out. That has happened where a zone crossed the date line, as Samoa did
+/// in 2011. Intervals know no zone.
 ///
 /// # Examples
 ///
@@ -44,8 +57,16 @@ pub struct Schedule(When);
 
 #[derive(Clone, PartialEq)]
 enum When {
-    Cron { cron: Box<Cron>, zone: TimeZone, last: Timestamp },
-    Every { interval: SignedDuration, jitter: SignedDuration, salt: u64 },
+    /// `last` is the last tick of all, where there is one.
+    Cron {
+        times: CronTimes,
+        last: Timestamp,
+    },
+    Every {
+        interval: SignedDuration,
+        jitter: SignedDuration,
+        salt: u64,
+    },
     Once(Timestamp),
     OnDemand,
 }
@@ -69,32 +90,26 @@ impl Schedule {
     /// At the times of `expression`, in the time zone `zone` of the IANA database, such as
     /// `Europe/Berlin` or `UTC`.
     ///
-    /// Five fields: minute, hour, day of the month, month, day of the week; seconds in front of them
-    /// and a year behind are optional. Names of months and days, `@daily` and its like, `L`, `W` and
-    /// `#` are understood. A day is one that fits either of the two fields for days, as in Vixie's
-    /// cron.
+    /// Five fields: minute, hour, day of the month, month, day of the week; seconds before them and a
+    /// year after them are optional. `croner` parses them: names of months and days, `@daily` and its
+    /// like, `L`, `W` and `#` are accepted.
     ///
-    /// One whose years are all over is a schedule without further ticks, and no error: a schedule
-    /// reads no clock, and a program must start again after its last tick. Where none of them was
-    /// ever run, the scheduler warns.
+    /// As in Vixie's cron, a day fits if it fits either field for days: `0 0 1 * MON` runs on each
+    /// first and each Monday. If one of the two fields contains an asterisk, the day must fit both:
+    /// `0 0 */2 * MON` runs on Mondays with an odd date. `+MON` requires both, too.
+    ///
+    /// An expression whose years are all over is a schedule without further ticks, and no error: a
+    /// schedule reads no clock, and a program must start again after its last tick. If none of them
+    /// was ever run, the scheduler warns.
     ///
     /// # Errors
     ///
-    /// Where the expression cannot be read, has no time at all since 1970, or the zone is not known.
+    /// If the expression cannot be parsed or names no day since 1970, or if the zone is unknown.
     pub fn cron(expression: &str, zone: &str) -> Result<Self, InvalidInput> {
-        let cron: Cron = expression.parse().map_err(|error| {
-            InvalidInput::new(format!("cron expression {expression:?} cannot be read: {error}"))
-        })?;
         let zone = TimeZone::get(zone)
             .map_err(|error| InvalidInput::new(format!("time zone {zone:?}: {error}")))?;
-        let cron = Box::new(cron);
-        let schedule = Self(When::Cron { cron, zone, last: Timestamp::MAX });
-        if schedule.next(Timestamp::UNIX_EPOCH).is_none() {
-            return Err(InvalidInput::new(format!(
-                "cron expression {expression:?} has no time since 1970: no such day"
-            )));
-        }
-        Ok(schedule.up_to_its_end())
+        let times = CronTimes::parse(expression, zone)?;
+        Ok(Self(When::Cron { times, last: Timestamp::MAX }).up_to_its_end())
     }
 
     /// Every `interval`, at least a millisecond, counted from the beginning of 1970.
@@ -147,7 +162,7 @@ impl Schedule {
     pub fn next(&self, after: Timestamp) -> Option<Timestamp> {
         match &self.0 {
             When::Cron { last, .. } if after >= *last => None,
-            When::Cron { cron, zone, .. } => next_of(cron, zone, after),
+            When::Cron { times, .. } => times.next(after),
             When::Every { interval, jitter, salt } => {
                 // The tick of this number may have been moved behind `after`, and then is the next.
                 let number = after.as_nanosecond().div_euclid(interval.as_nanos());
@@ -230,38 +245,12 @@ impl Default for Missed {
 impl fmt::Debug for Schedule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.0 {
-            When::Cron { cron, zone, .. } => {
-                write!(f, "{} in {}", cron.as_str(), zone.iana_name().unwrap_or("a zone"))
-            }
+            When::Cron { times, .. } => write!(f, "{} in {}", times.expression(), times.zone()),
             When::Every { interval, jitter, .. } => write!(f, "every {interval:?} + {jitter:?}"),
             When::Once(at) => write!(f, "once at {at}"),
             When::OnDemand => f.write_str("on demand"),
         }
     }
-}
-
-fn next_of(cron: &Cron, zone: &TimeZone, after: Timestamp) -> Option<Timestamp> {
-    let find = |from: Timestamp, inclusive| {
-        let from = from.to_zoned(zone.clone());
-        Some(cron.find_next_occurrence(&from, inclusive).ok()?.timestamp())
-    };
-    find(after, false).or_else(|| {
-        // `croner` finds nothing at all where a time is in a gap of more than two hours: so one goes
-        // on behind each of those.
-        let mut ends = changes(zone, after).filter(|end| {
-            let before = zone.to_offset(end.timestamp() - SignedDuration::from_nanos(1));
-            end.offset().seconds() - before.seconds() > 2 * 3600
-        });
-        ends.find_map(|end| find(end.timestamp(), true))
-    })
-}
-
-/// When clocks are put forward and back in `zone`, up to the year 2100.
-///
-/// What is known further ahead is a rule, and no rule leaves out more than two hours; but rules go on to
-/// the year 9999, and a schedule without further ticks is asked for one each minute.
-fn changes(zone: &TimeZone, after: Timestamp) -> impl Iterator<Item = TimeZoneTransition<'_>> {
-    zone.following(after).take_while(|change| change.timestamp() < YEAR_2100)
 }
 
 /// A part of `jitter`, in nanoseconds, that follows from the tick's number: in whole milliseconds, as
@@ -280,11 +269,11 @@ fn part_of(jitter: SignedDuration, salt: u64, number: i128) -> i128 {
 /// a thousand years apart.
 const YEAR_4000: Timestamp = Timestamp::constant(64_060_588_800, 0);
 
-const YEAR_2100: Timestamp = Timestamp::constant(4_102_444_800, 0);
-
 const SHORTEST_INTERVAL: Duration = Duration::from_millis(1);
 
 const LONGEST_INTERVAL: Duration = Duration::from_secs(1000 * 366 * 86_400);
 
+#[cfg(test)]
+mod oracle;
 #[cfg(test)]
 mod tests;

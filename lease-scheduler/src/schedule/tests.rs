@@ -88,6 +88,63 @@ fn a_job_of_each_half_hour_runs_each_half_hour_whatever_clocks_do() {
 }
 
 #[test]
+fn listed_times_run_once_in_a_night_without_their_hour() {
+    let spring =
+        |expression| seen(&berlin(expression), "2026-03-28T23:00:00Z", "2026-03-29T21:00:00Z");
+
+    assert_eq!(spring("0 2,14 * * *"), ["29 03:00 CEST", "29 14:00 CEST"]);
+    assert_eq!(spring("0,30 2 * * *"), ["29 03:00 CEST"], "both times share the end of the gap");
+    assert_eq!(spring("0,30 2-3 * * *"), ["29 03:00 CEST", "29 03:30 CEST"]);
+    assert_eq!(spring("15-45/15 2 * * *"), ["29 03:00 CEST"]);
+    assert_eq!(spring("30 5 2 * * *"), ["29 03:00 CEST"]);
+}
+
+#[test]
+fn listed_times_run_once_in_a_night_that_has_their_hour_twice() {
+    let autumn =
+        |expression| seen(&berlin(expression), "2026-10-24T22:00:00Z", "2026-10-25T22:00:00Z");
+
+    assert_eq!(autumn("0 2,14 * * *"), ["25 02:00 CEST", "25 14:00 CET"]);
+    assert_eq!(autumn("0,30 2 * * *"), ["25 02:00 CEST", "25 02:30 CEST"]);
+    assert_eq!(autumn("0 1-3 * * *"), ["25 01:00 CEST", "25 02:00 CEST", "25 03:00 CET"]);
+}
+
+/// Steps of an asterisk follow the wall clock, as in Vixie's cron.
+#[test]
+fn stepped_asterisk_follows_the_wall_clock() {
+    let spring = seen(&berlin("0 */2 * * *"), "2026-03-28T23:00:00Z", "2026-03-29T04:00:00Z");
+    assert_eq!(spring, ["29 00:00 CET", "29 04:00 CEST", "29 06:00 CEST"]);
+
+    let autumn = seen(&berlin("0 */2 * * *"), "2026-10-24T22:00:00Z", "2026-10-25T03:00:00Z");
+    assert_eq!(autumn, ["25 00:00 CEST", "25 02:00 CEST", "25 02:00 CET", "25 04:00 CET"]);
+}
+
+/// In Greenland the clock goes from 22:59 on Saturday to midnight.
+#[test]
+fn time_in_a_gap_before_midnight_runs_at_midnight() {
+    let schedule = Schedule::cron("30 23 * * SAT", "America/Scoresbysund").unwrap();
+
+    let night = ticks(&schedule, "2026-03-27T00:00:00Z", "2026-03-31T00:00:00Z");
+
+    assert_eq!(night, [at("2026-03-29T01:00:00Z")]);
+}
+
+/// Cron requires both fields for days where one contains an asterisk.
+#[test]
+fn stepped_days_and_weekdays_must_both_fit() {
+    let days = |expression| {
+        let schedule = Schedule::cron(expression, "UTC").unwrap();
+        let ticks = ticks(&schedule, "2026-11-01T00:00:00Z", "2026-11-30T23:00:00Z");
+        ticks.iter().map(|tick| tick.strftime("%-d").to_string()).collect::<Vec<_>>().join(" ")
+    };
+
+    assert_eq!(days("0 0 */2 * MON"), "9 23", "Mondays with an odd date");
+    assert_eq!(days("0 0 1 * */3"), "1", "the first, if it is a Sunday, Wednesday or Saturday");
+    assert_eq!(days("0 0 1 * MON"), "1 2 9 16 23 30", "the first, and Mondays");
+    assert_eq!(days("0 0 * * MON"), "2 9 16 23 30");
+}
+
+#[test]
 fn a_day_that_is_left_out_has_no_night_and_ends_no_schedule() {
     // Samoa went from 29 December 2011 to the 31st.
     let nightly = Schedule::cron("30 2 * * *", "Pacific/Apia").unwrap();
@@ -98,6 +155,9 @@ fn a_day_that_is_left_out_has_no_night_and_ends_no_schedule() {
         .collect();
 
     assert_eq!(nights, ["29 02:30", "31 02:30", "01 02:30"]);
+    // Also what was less than three hours before the end of the gap.
+    let late = Schedule::cron("30 22,23 30 12 *", "Pacific/Apia").unwrap();
+    assert_eq!(ticks(&late, "2011-12-01T00:00:00Z", "2012-11-30T00:00:00Z"), []);
     // From within the day before, and from whenever else.
     for expression in ["* * * * *", "30 2 * * *", "*/15 * * * *", "0 */2 * * *", "0 0 30 12 *"] {
         let schedule = Schedule::cron(expression, "Pacific/Apia").unwrap();
@@ -178,15 +238,6 @@ fn what_was_missed_in_a_hundred_years_is_found_at_once() {
     assert_eq!(rarely.latest(then, now), Some(at("2070-01-01T23:59:59Z")));
 }
 
-/// A scheduler asks each minute, and in a test years pass.
-#[test]
-fn that_there_is_no_further_tick_is_found_without_a_look_at_all_that_is_to_come() {
-    let berlin = TimeZone::get("Europe/Berlin").unwrap();
-
-    assert_eq!(changes(&berlin, at("2026-01-01T00:00:00Z")).count(), 2 * 74);
-    assert_eq!(changes(&berlin, Timestamp::MAX).count(), 0);
-}
-
 #[test]
 fn a_schedule_knows_its_last_tick_where_there_is_one() {
     let last = |expression| match Schedule::cron(expression, "Europe/Berlin").unwrap().0 {
@@ -225,6 +276,8 @@ fn schedules() -> impl Strategy<Value = Schedule> {
         "0 3 L * *",
         "59 23 * * SUN",
         "0 2 29 3 *",
+        "0,30 2,3 * * *",
+        "0 0-23 * * *",
     ];
     let zones = ["UTC", "Europe/Berlin", "Australia/Lord_Howe", "Pacific/Apia", "America/New_York"];
     let crons =

@@ -53,13 +53,14 @@ impl Clients {
     pub(crate) async fn explained(&self, failure: Failure) -> Failure {
         use aws_sdk_dynamodb::config::ProvideCredentials;
 
+        use crate::failure::in_one_line;
+
         let Some(provider) = self.shared.credentials_provider() else { return failure };
         match provider.provide_credentials().await {
             Ok(_) => failure,
             Err(source) => {
-                // The SDK tells in lines of their own where it has looked.
-                let text = Failure::other(source).to_string();
-                let source = text.lines().map(str::trim).collect::<Vec<_>>().join("; ");
+                // The SDK lists where it has looked, a line each.
+                let source = in_one_line(&Failure::other(source).to_string());
                 let profiles = unreadable_profiles().await;
                 Failure::other(NoCredentials { profiles, source: source.into() })
             }

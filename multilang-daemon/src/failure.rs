@@ -37,6 +37,20 @@ impl fmt::Display for Failure {
     }
 }
 
+/// Text of several lines in one: the lines of a list are separated, and its heading leads to the first.
+pub(crate) fn in_one_line(text: &str) -> String {
+    let mut line = String::new();
+    for part in text.lines().map(str::trim).filter(|part| !part.is_empty()) {
+        line.push_str(match line.chars().last() {
+            None => "",
+            Some(':') => " ",
+            Some(_) => "; ",
+        });
+        line.push_str(part.trim_start_matches("- "));
+    }
+    line
+}
+
 /// Says it, and which code the program ends with.
 #[expect(clippy::print_stderr, reason = "this is how a program says what is wrong")]
 pub(crate) fn told(failure: &Failure) -> ExitCode {
@@ -44,5 +58,19 @@ pub(crate) fn told(failure: &Failure) -> ExitCode {
     match failure {
         Failure::Usage(_) => ExitCode::from(2),
         Failure::Other(_) => ExitCode::FAILURE,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn list_is_told_in_one_line_after_its_heading() {
+        let text = "no credentials\nAttempted:\n  - Environment: not set\n\n  - Profile: none\n";
+
+        let line = in_one_line(text);
+
+        assert_eq!(line, "no credentials; Attempted: Environment: not set; Profile: none");
     }
 }

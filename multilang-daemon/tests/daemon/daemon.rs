@@ -80,6 +80,12 @@ impl Daemon {
         panic!("it does not end\n{}", self.log());
     }
 
+    /// The status of a daemon that has ended after a short while.
+    pub(crate) async fn ended_meanwhile(&mut self) -> Option<ExitStatus> {
+        sleep(10 * BETWEEN_LOOKS).await;
+        self.process.try_wait().unwrap()
+    }
+
     /// Has it end in good order.
     pub(crate) async fn stop(mut self) -> String {
         self.signal(Signal::TERM);

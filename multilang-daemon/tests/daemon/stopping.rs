@@ -38,6 +38,24 @@ async fn after_a_stop_in_good_order_nothing_is_read_twice_and_no_child_is_left()
     second.stop().await;
 }
 
+/// GNU `timeout` signals the process, and then its group.
+#[tokio::test(flavor = "multi_thread")]
+async fn two_signals_at_once_count_as_one() {
+    let Some(command) = raw() else { return };
+    let place = Place::of_shards(2, command).await;
+    let mut daemon = place.start("one");
+    place.until("both begin", &[&daemon], |notes| notes.readers().len() == 2).await;
+
+    // Both are pending when the daemon continues, however busy the machine is.
+    daemon.signal(Signal::STOP);
+    daemon.signal(Signal::TERM);
+    daemon.signal(Signal::INT);
+    daemon.signal(Signal::CONT);
+
+    assert!(daemon.ended().await.success(), "{}", daemon.log());
+    assert_eq!(place.notes().of("requested").len(), 2, "each child was asked to stop");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_second_signal_ends_it_at_once_and_its_children_with_it() {
     let Some(command) = raw() else { return };
@@ -52,10 +70,16 @@ async fn a_second_signal_ends_it_at_once_and_its_children_with_it() {
 
     daemon.signal(Signal::INT);
     daemon.until_logged("told to stop").await;
-    daemon.signal(Signal::INT);
+    // Until one counts: those of the first second do not.
+    let status = loop {
+        if let Some(status) = daemon.ended_meanwhile().await {
+            break status;
+        }
+        daemon.signal(Signal::INT);
+    };
 
-    let status = daemon.ended().await;
     assert_eq!(status.code(), Some(1), "{}", daemon.log());
+    assert!(daemon.log().contains("ended at once by a second signal"), "{}", daemon.log());
     let children = place.notes().children();
     let gone = || !children.iter().any(|child| is_there(*child));
     daemon.until("no child is left", gone).await;

@@ -7,9 +7,11 @@ use aws_config::profile::{ProfileFileLoadError, ProfileSet};
 use crate::failure::Failure;
 use crate::properties::Properties;
 
-/// Checks that a way to credentials is named, and is one that there is here: for all of them it is
-/// the SDK's own search, which has them all.
+/// Checks that the named providers of credentials exist here: for each of them, the daemon uses the
+/// SDK's own search, which has them all. It has one identity for both services, so those of the table
+/// must be the same.
 pub(crate) fn check(file: &mut Properties) {
+    let of_table = file.text("awsCredentialsProviderDynamoDB");
     let Some(named) = file.text("awsCredentialsProvider") else {
         let reason = "how credentials are found, such as DefaultCredentialsProvider";
         return file.is_wrong(format!("AwsCredentialsProvider is missing: {reason}"));
@@ -25,6 +27,29 @@ pub(crate) fn check(file: &mut Properties) {
             file.is_wrong(format!("awsCredentialsProvider = {name}: {reason}"));
         }
     }
+    if of_table.is_some_and(|of_table| classes(&of_table) != classes(&named)) {
+        file.is_wrong(
+            "awsCredentialsProviderDynamoDB is not AwsCredentialsProvider: one identity serves \
+             Kinesis and DynamoDB here, so another table would be used; use an identity that may \
+             do both, and delete the line"
+                .to_owned(),
+        );
+    }
+}
+
+/// The classes that `named` lists, without their packages.
+fn classes(named: &str) -> Vec<&str> {
+    named
+        .split(',')
+        .map(|provider| {
+            let class = provider.trim().trim_end_matches("()");
+            match class.rsplit('.').next().unwrap_or(class) {
+                // The name of the same search in version 1 of the SDK for Java.
+                "DefaultAWSCredentialsProviderChain" => "DefaultCredentialsProvider",
+                class => class,
+            }
+        })
+        .collect()
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -124,7 +149,7 @@ mod tests {
         let text = format!("AwsCredentialsProvider = {provider}");
         let mut file = Properties::parse("test".into(), text.as_bytes()).unwrap();
         check(&mut file);
-        file.end().map_or_else(|failure| failure.to_string(), Option::unwrap_or_default)
+        file.end().map_or_else(|failure| failure.to_string(), |_ignored| String::new())
     }
 
     #[test]
@@ -150,6 +175,22 @@ mod tests {
             ("Mine", "awsCredentialsProvider = Mine: it is DefaultCredentialsProvider, or"),
         ] {
             assert!(told(provider).contains(reason), "{provider}: {}", told(provider));
+        }
+    }
+
+    #[test]
+    fn provider_for_the_table_must_be_the_one_for_the_stream() {
+        let told = |of_table: &str| {
+            told(&format!(
+                "DefaultCredentialsProvider\nAwsCredentialsProviderDynamoDB = {of_table}"
+            ))
+        };
+
+        assert_eq!(told("DefaultAWSCredentialsProviderChain"), "");
+        assert_eq!(told("software.amazon.awssdk.auth.credentials.DefaultCredentialsProvider"), "");
+        for other in ["ProfileCredentialsProvider", "StsAssumeRoleCredentialsProvider|arn|secret"] {
+            assert!(told(other).contains("awsCredentialsProviderDynamoDB is not"), "{other}");
+            assert!(!told(other).contains("secret"), "{}", told(other));
         }
     }
 

@@ -10,6 +10,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use java_properties::PropertiesIter;
+use strsim::damerau_levenshtein;
 
 use crate::failure::Failure;
 
@@ -20,7 +21,17 @@ pub(crate) struct Properties {
     name: String,
     values: BTreeMap<String, String>,
     problems: Vec<String>,
-    idle: BTreeSet<String>,
+    /// Every key that was asked for, or is known to have no effect.
+    known: BTreeSet<String>,
+    without_effect: BTreeSet<String>,
+}
+
+/// The keys of a file that the daemon does not act on.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Ignored {
+    /// Known to Amazon's daemon: their absence loses no record.
+    pub(crate) without_effect: Vec<String>,
+    pub(crate) unknown: Vec<String>,
 }
 
 impl Properties {
@@ -56,12 +67,18 @@ impl Properties {
 
     /// The text of `key`; an empty one is none.
     pub(crate) fn text(&mut self, key: &str) -> Option<String> {
+        self.known.insert(key.to_owned());
         self.values.remove(key).filter(|text| !text.is_empty())
     }
 
     /// Whether `key` has a text.
     pub(crate) fn has(&self, key: &str) -> bool {
         self.values.get(key).is_some_and(|text| !text.is_empty())
+    }
+
+    /// Whether `key` is there, without a text.
+    pub(crate) fn is_empty(&self, key: &str) -> bool {
+        self.values.get(key).is_some_and(String::is_empty)
     }
 
     pub(crate) fn required(&mut self, key: &str, what: &str) -> String {
@@ -101,8 +118,8 @@ impl Properties {
         self.number(key, least..=LONGEST_MILLIS).map(Duration::from_millis)
     }
 
+    /// `true` or `false`, in all the words that Java's converter accepts.
     pub(crate) fn flag(&mut self, key: &str) -> Option<bool> {
-        // As Java's converter has it.
         self.choice(
             key,
             &[
@@ -110,8 +127,12 @@ impl Properties {
                 ("false", false),
                 ("yes", true),
                 ("no", false),
+                ("y", true),
+                ("n", false),
                 ("on", true),
                 ("off", false),
+                ("1", true),
+                ("0", false),
             ],
         )
     }
@@ -127,38 +148,67 @@ impl Properties {
         })
     }
 
-    /// Keys that are known, and are of no effect here.
+    /// Takes out the keys that have no effect here, and all that is nested below them.
     pub(crate) fn have_no_effect(&mut self, keys: &[&str]) {
         for key in keys {
-            if self.values.remove(*key).is_some() {
-                self.idle.insert((*key).to_owned());
+            self.known.insert((*key).to_owned());
+            for found in self.at_or_below(key) {
+                self.values.remove(&found);
+                self.without_effect.insert(found);
             }
         }
+    }
+
+    /// Refuses keys, and all that is nested below them, each with what to write in its place.
+    pub(crate) fn refuse(&mut self, keys: &[(&str, &str)]) {
+        for (key, remedy) in keys {
+            self.known.insert((*key).to_owned());
+            for found in self.at_or_below(key) {
+                self.values.remove(&found);
+                self.is_wrong(format!("{found} does not exist here: {remedy}"));
+            }
+        }
+    }
+
+    fn at_or_below(&self, key: &str) -> Vec<String> {
+        let is_below = |found: &&String| {
+            found.strip_prefix(key).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+        };
+        self.values.keys().filter(is_below).cloned().collect()
     }
 
     pub(crate) fn is_wrong(&mut self, problem: String) {
         self.problems.push(problem);
     }
 
-    /// What there is to warn of; where something is wrong, all of that.
-    pub(crate) fn end(self) -> Result<Option<String>, Failure> {
+    /// The keys that are ignored; or else everything that is wrong. A key that is nearly a known one is
+    /// wrong: Java would ignore it, and the daemon would run with a default that nobody chose.
+    pub(crate) fn end(mut self) -> Result<Ignored, Failure> {
+        for key in self.values.keys() {
+            if let Some(known) = self.nearest_known(key) {
+                self.problems.push(format!("{key} is not known: did you mean {known}?"));
+            } else if key.starts_with(CREDENTIALS_KEY) {
+                let problem = format!("{key} is not known: write AwsCredentialsProvider alone");
+                self.problems.push(problem);
+            }
+        }
         if !self.problems.is_empty() {
             let problems = self.problems.join("\n  ");
             let name = self.name;
             return Err(Failure::usage(format!("{name} is not valid:\n  {problems}")));
         }
-        let list = |keys: Vec<&String>| {
-            let keys: Vec<_> = keys.into_iter().map(String::as_str).collect();
-            keys.join(", ")
-        };
-        let idle = list(self.idle.iter().collect());
-        let unknown = list(self.values.keys().collect());
-        let parts: Vec<_> = [("of no effect here", idle), ("not known", unknown)]
-            .into_iter()
-            .filter(|(_, keys)| !keys.is_empty())
-            .map(|(what, keys)| format!("{what}: {keys}"))
-            .collect();
-        Ok((!parts.is_empty()).then(|| parts.join("; ")))
+        Ok(Ignored {
+            without_effect: self.without_effect.into_iter().collect(),
+            unknown: self.values.into_keys().collect(),
+        })
+    }
+
+    fn nearest_known(&self, key: &str) -> Option<&str> {
+        let key = key.to_ascii_lowercase();
+        let distance = |known: &str| damerau_levenshtein(&key, &known.to_ascii_lowercase());
+        let near = self.known.iter().map(|known| (distance(known), known.as_str()));
+        let near = near.filter(|(letters, _)| *letters <= MOST_WRONG_LETTERS);
+        near.min().map(|(_, known)| known)
     }
 }
 
@@ -167,10 +217,7 @@ impl Properties {
 fn canonical(key: &str) -> String {
     let key = key.trim();
     if key.to_ascii_lowercase().starts_with(CREDENTIALS) {
-        return format!(
-            "awsCredentialsProvider{}",
-            key.get(CREDENTIALS.len()..).unwrap_or_default()
-        );
+        return format!("{CREDENTIALS_KEY}{}", key.get(CREDENTIALS.len()..).unwrap_or_default());
     }
     let small = |part: &str| {
         let mut letters = part.chars();
@@ -178,10 +225,17 @@ fn canonical(key: &str) -> String {
             .next()
             .map_or_else(String::new, |first| first.to_lowercase().chain(letters).collect())
     };
-    key.split('.').map(small).collect::<Vec<_>>().join(".")
+    let key = key.split('.').map(small).collect::<Vec<_>>().join(".");
+    // Java's daemon has the keys of this bean under their own names, too.
+    key.strip_prefix("pollingConfig.").map_or_else(|| key.clone(), str::to_owned)
 }
 
 const CREDENTIALS: &str = "awscredentialsprovider";
+
+const CREDENTIALS_KEY: &str = "awsCredentialsProvider";
+
+/// A key with so many wrong letters, capitals aside, is taken for a misspelled one.
+const MOST_WRONG_LETTERS: usize = 2;
 
 /// Three weeks: longer than anything here lasts.
 const LONGEST_MILLIS: u64 = 1_814_400_000;
@@ -248,20 +302,70 @@ mod tests {
         let expected = "test.properties is not valid:\n  \
             number = 0: it is a whole number from 1 to 10\n  \
             choice = maybe: it is one of YES, NO\n  \
-            flag = 2: it is one of true, false, yes, no, on, off\n  \
+            flag = 2: it is one of true, false, yes, no, y, n, on, off, 1, 0\n  \
             long = 99999999999999: it is a whole number from 0 to 1814400000\n  \
             command is missing: what to run";
         assert_eq!(told, expected);
     }
 
     #[test]
-    fn what_is_not_known_and_what_has_no_effect_is_named_in_one_warning() {
-        let mut properties = parse("zeta = 1\nalpha = 2\nmetricsLevel = NONE\nused = 3");
+    fn ignored_keys_are_listed_and_unknown_ones_apart() {
+        let mut properties =
+            parse("zeta = 1\nalpha = 2\nmetricsLevel = NONE\nclient.region = a\nused = 3");
         properties.text("used");
-        properties.have_no_effect(&["metricsLevel", "billingMode"]);
+        properties.have_no_effect(&["metricsLevel", "billingMode", "client"]);
 
-        let warning = properties.end().unwrap().unwrap();
+        let ignored = properties.end().unwrap();
 
-        assert_eq!(warning, "of no effect here: metricsLevel; not known: alpha, zeta");
+        assert_eq!(ignored.without_effect, ["client.region", "metricsLevel"]);
+        assert_eq!(ignored.unknown, ["alpha", "zeta"]);
+    }
+
+    #[test]
+    fn key_within_two_letters_of_a_known_one_is_refused() {
+        for (key, is_refused) in [
+            ("initialPositionInStreem", true),
+            ("initialPostionInStream", true),
+            ("initialPositoinInStraem", true),
+            ("initialpositioninstream", true),
+            ("metricsLevl", true),
+            ("initialPosition", false),
+            ("replicas", false),
+        ] {
+            let mut properties = parse(&format!("{key} = x"));
+            properties.text("initialPositionInStream");
+            properties.have_no_effect(&["metricsLevel"]);
+
+            let outcome = properties.end();
+
+            assert_eq!(outcome.is_err(), is_refused, "{key}: {outcome:?}");
+            if let Err(refused) = outcome {
+                let refused = refused.to_string();
+                assert!(
+                    refused.contains(&format!("{key} is not known: did you mean ")),
+                    "{refused}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn refused_key_is_refused_with_all_that_is_nested_below_it() {
+        let mut properties = parse("client = a\nclient.region = b\nclients = c");
+        properties.text("clients");
+        properties.refuse(&[("client", "write regionName")]);
+
+        let refused = properties.end().unwrap_err().to_string();
+
+        assert_eq!(
+            refused,
+            "test.properties is not valid:\n  client does not exist here: write regionName\n  \
+             client.region does not exist here: write regionName"
+        );
+    }
+
+    #[test]
+    fn keys_of_the_polling_bean_are_known_by_both_names() {
+        assert_eq!(parse("pollingConfig.maxRecords = 5").text("maxRecords").as_deref(), Some("5"));
     }
 }

@@ -12,9 +12,10 @@ use crate::arguments::Arguments;
 use crate::clients::Clients;
 use crate::failure::Failure;
 use crate::progress::{self, StatusLine};
+use crate::properties::Ignored;
 use crate::settings::{OnChildFailure, Settings};
 use crate::signals::Signals;
-use crate::{logging, parent, program, table};
+use crate::{logging, parent, program, start, table};
 
 /// Reads the stream, until it is told to stop, or cannot go on.
 pub(crate) async fn run(
@@ -44,7 +45,8 @@ pub(crate) async fn run(
     let kinesis = settings.kinesis.told("kinesisEndpoint", clients.kinesis.config().region());
     info!(
         application = settings.application, stream = settings.stream, kinesis,
-        worker = %worker.name(), %command, language = settings.language, "daemon begins"
+        worker = %worker.name(), %command, language = settings.language,
+        initial_position = start::in_words(settings.initial), "daemon begins"
     );
     let telling = tokio::spawn(progress::tell(worker.handle(), line.clone()));
     let ended = attend(worker, &children, &settings, signals).await;
@@ -64,8 +66,12 @@ async fn open(settings: &Settings) -> Result<(Clients, KclTable), Failure> {
 }
 
 fn tell_what_is_ignored(settings: &Settings, arguments: &Arguments, of_java: &[String]) {
-    if let Some(keys) = &settings.warning {
-        warn!("properties that are ignored, {keys}");
+    let Ignored { without_effect, unknown } = &settings.ignored;
+    if !without_effect.is_empty() {
+        warn!("properties without effect are ignored: {}", without_effect.join(", "));
+    }
+    if !unknown.is_empty() {
+        warn!("unknown properties are ignored: {}", unknown.join(", "));
     }
     if let Some(file) = &arguments.log_configuration {
         let file = file.display();

@@ -7,10 +7,10 @@ use lease_core::{LeaseOptions, Lessee};
 use lease_kinesis::multilang::daemon::ChildCommand;
 use lease_kinesis::{Application, InitialPosition, Retrieval};
 
-use crate::credentials;
 use crate::failure::Failure;
-use crate::properties::Properties;
-use crate::{start, stream, table};
+use crate::properties::{Ignored, Properties};
+use crate::region::AnyName;
+use crate::{credentials, keys, region, start, stream, table};
 
 /// What is run, for which stream, and how.
 #[derive(Debug)]
@@ -41,8 +41,8 @@ pub(crate) struct Settings {
     pub(crate) settling: Duration,
     pub(crate) answer_limit: Option<Duration>,
     pub(crate) on_failure: OnChildFailure,
-    /// What there is to warn of.
-    pub(crate) warning: Option<String>,
+    /// The keys of the file that have no effect.
+    pub(crate) ignored: Ignored,
 }
 
 /// Where a service is.
@@ -75,6 +75,7 @@ pub(crate) enum OnChildFailure {
 impl Settings {
     pub(crate) fn of(mut file: Properties) -> Result<Self, Failure> {
         let file = &mut file;
+        keys::refuse_empty(file);
         let command = file.required("executableName", "the command of a record processor");
         let application = file.required("applicationName", "what its workers have in common");
         if let (false, Err(error)) = (application.is_empty(), application.parse::<Application>()) {
@@ -83,17 +84,9 @@ impl Settings {
         let table = table::name(file, &application);
         let (stream, stream_region) = stream::named(file);
         credentials::check(file);
-        let region = file.text("regionName").or_else(|| stream_region.clone());
-        let kinesis = Place {
-            region: stream_region.or_else(|| region.clone()),
-            endpoint: endpoint(file, "kinesisEndpoint"),
-        };
-        let dynamodb = Place {
-            region: file.text("dynamoDBRegionName").or(region),
-            endpoint: endpoint(file, "dynamoDBEndpoint"),
-        };
+        let (kinesis, dynamodb) = places(file, stream_region);
         let worker = file.parsed("workerId", |name| Lessee::new(name));
-        let worker = worker.or_else(|| file.parsed("workerIdentifier", |name| Lessee::new(name)));
+        let identifier = file.parsed("workerIdentifier", |name| Lessee::new(name));
         let (retrieval, consumer) = retrieval(file);
         let settings = Self {
             // One that is empty was told of above.
@@ -103,7 +96,7 @@ impl Settings {
             application,
             stream,
             language: file.text("processingLanguage"),
-            worker,
+            worker: worker.or(identifier),
             kinesis,
             dynamodb,
             initial: start::initial(file, start::now()),
@@ -140,12 +133,26 @@ impl Settings {
                     &[("restart", OnChildFailure::Restart), ("exit", OnChildFailure::Exit)],
                 )
                 .unwrap_or(OnChildFailure::Restart),
-            warning: None,
+            ignored: Ignored::default(),
         };
-        file.have_no_effect(&WITHOUT_EFFECT);
-        let warning = std::mem::take(file).end()?;
-        Ok(Self { warning, ..settings })
+        keys::sort_out(file);
+        let ignored = std::mem::take(file).end()?;
+        Ok(Self { ignored, ..settings })
     }
+}
+
+/// Where Kinesis and DynamoDB are: the region of the stream's ARN counts for Kinesis.
+fn places(file: &mut Properties, stream_region: Option<String>) -> (Place, Place) {
+    let kinesis = endpoint(file, "kinesisEndpoint");
+    let dynamodb = endpoint(file, "dynamoDBEndpoint");
+    let of_both = AnyName::with(kinesis.as_ref().and(dynamodb.as_ref()));
+    let named = region::named(file, "regionName", of_both);
+    let of_table = region::named(file, "dynamoDBRegionName", AnyName::with(dynamodb.as_ref()));
+    let region = named.or_else(|| stream_region.clone());
+    (
+        Place { region: stream_region.or_else(|| region.clone()), endpoint: kinesis },
+        Place { region: of_table.or(region), endpoint: dynamodb },
+    )
 }
 
 fn endpoint(file: &mut Properties, key: &str) -> Option<String> {
@@ -198,77 +205,6 @@ const POLLING: [&str; 4] = [
     "maxGetRecordsThreadPool",
 ];
 
-/// What the Kinesis Client Library knows, and is done here in another way, or is not done.
-const WITHOUT_EFFECT: [&str; 67] = [
-    "awsCredentialsProviderCloudWatch",
-    "awsCredentialsProviderDynamoDB",
-    "allowThroughputOvershoot",
-    "billingMode",
-    "cleanupLeasesUponShardCompletion",
-    "clientVersionConfig",
-    "cloudWatchRegionName",
-    "coordinatorStateBillingMode",
-    "coordinatorStateDeletionProtectionEnabled",
-    "coordinatorStatePointInTimeRecoveryEnabled",
-    "coordinatorStateReadCapacity",
-    "coordinatorStateTableName",
-    "coordinatorStateTags",
-    "coordinatorStateWriteCapacity",
-    "dampeningPercentage",
-    "disableWorkerMetrics",
-    "fanoutConfig.maxDescribeStreamConsumerRetries",
-    "fanoutConfig.maxDescribeStreamSummaryRetries",
-    "fanoutConfig.registerStreamConsumerRetries",
-    "fanoutConfig.retryBackoffMillis",
-    "gracefulLeaseHandoffTimeoutMillis",
-    "ignoreUnexpectedChildShards",
-    "inMemoryWorkerMetricsCaptureFrequencyMillis",
-    "initialLeaseTableReadCapacity",
-    "initialLeaseTableWriteCapacity",
-    "isGracefulLeaseHandoffEnabled",
-    "leaseAssignmentIntervalMillis",
-    "leaseTableDeletionProtectionEnabled",
-    "leaseTablePitrEnabled",
-    "leasesRecoveryAuditorExecutionFrequencyMillis",
-    "leasesRecoveryAuditorInconsistencyConfidenceThreshold",
-    "listShardsBackoffTimeInMillis",
-    "logWarningForTaskAfterMillis",
-    "maxActiveThreads",
-    "maxGetRecordsThreadPool",
-    "maxLeaseRenewalThreads",
-    "maxListShardsRetryAttempts",
-    "maxThroughputPerHostKBps",
-    "metricsBufferTimeMillis",
-    "metricsEnabledDimensions",
-    "metricsLevel",
-    "metricsMaxQueueSize",
-    "noOfPersistedMetricsPerWorkerMetrics",
-    "parentShardPollIntervalMillis",
-    "reBalanceThresholdPercentage",
-    "retryGetRecordsInSeconds",
-    "schedulerInitializationBackoffTimeMillis",
-    "shardPrioritization",
-    "shardSyncStrategyType",
-    "skipShardSyncAtStartup",
-    "skipShardSyncAtWorkerInitializationIfLeasesExist",
-    "staleWorkerMetricsEntryCleanupDuration",
-    "userAgent",
-    "validateSequenceNumberBeforeCheckpointing",
-    "varianceBalancingFrequency",
-    "workerMetricsBillingMode",
-    "workerMetricsDeletionProtectionEnabled",
-    "workerMetricsEMAAlpha",
-    "workerMetricsPointInTimeRecoveryEnabled",
-    "workerMetricsReadCapacity",
-    "workerMetricsReporterFreqInMillis",
-    "workerMetricsTableName",
-    "workerMetricsTags",
-    "workerMetricsWriteCapacity",
-    "workerUtilizationAwareAssignment",
-    "kinesisClient",
-    "dynamoDbClient",
-];
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -297,7 +233,7 @@ mod tests {
         assert_eq!(settings.idle, Duration::from_secs(1));
         assert_eq!(settings.answer_limit, None);
         assert_eq!(settings.on_failure, OnChildFailure::Restart);
-        assert_eq!(settings.warning, None);
+        assert_eq!(settings.ignored, Ignored::default());
     }
 
     #[test]
@@ -337,6 +273,10 @@ mod tests {
                 "it is a consumer's, and stands under fanoutConfig.consumerArn",
             ),
             (
+                "streamArn = arn:aws:kinesis:Paris:123456789012:stream/a",
+                "Paris is not the code of a region",
+            ),
+            (
                 "streamArn = arn:aws:kinesis:eu-west-1:123456789012:stream/",
                 "it is arn:aws:kinesis:REGION:ACCOUNT:stream/NAME",
             ),
@@ -352,6 +292,8 @@ mod tests {
                 "it is seconds since 1970, and in the future",
             ),
             ("kinesisEndpoint = ftp://x", "it is a URL"),
+            ("regionName = Paris", "regionName = Paris: it is the code of a region"),
+            ("dynamoDBRegionName = eu_west_1", "dynamoDBRegionName = eu_west_1: it is the code"),
             ("onChildFailure = ignore", "it is one of restart, exit"),
             ("timeoutInSeconds = -1", "it is a whole number from 1 to 86400"),
             ("applicationName = a b", "application name \"a b\" is not valid"),
@@ -419,23 +361,23 @@ mod tests {
     }
 
     #[test]
-    fn keys_that_do_nothing_here_are_named_and_those_that_nobody_knows() {
-        let more = "metricsLevel = NONE\nmaxActiveThreads = 0\nreplicas = 3";
+    fn flags_are_read_as_java_reads_them_and_other_words_are_refused() {
+        let of = |word: &str| {
+            let line = format!("callProcessRecordsEvenForEmptyRecordList = {word}");
+            settings(&line).map(|settings| settings.empty_batches)
+        };
 
-        let warning = settings(more).unwrap().warning.unwrap();
-
-        assert_eq!(
-            warning,
-            "of no effect here: maxActiveThreads, metricsLevel; not known: replicas"
-        );
+        assert_eq!(of("yes"), Ok(true));
+        assert_eq!(of("TRUE"), Ok(true));
+        assert_eq!(of("0"), Ok(false));
+        assert!(of("maybe").unwrap_err().contains("it is one of true, false"));
     }
 
     #[test]
-    fn each_key_without_effect_is_listed_once() {
-        let mut keys = WITHOUT_EFFECT.to_vec();
-        keys.sort_unstable();
-        keys.dedup();
+    fn worker_identifier_is_known_beside_worker_id() {
+        let settings = settings("workerId = a\nworkerIdentifier = b").unwrap();
 
-        assert_eq!(keys.len(), WITHOUT_EFFECT.len());
+        assert_eq!(settings.worker.unwrap().as_str(), "a");
+        assert_eq!(settings.ignored, Ignored::default());
     }
 }

@@ -14,15 +14,8 @@ pub(crate) fn initial(file: &mut Properties, now: u64) -> InitialPosition {
         ("AT_TIMESTAMP", None),
     ];
     let word = file.choice("initialPositionInStream", &words);
-    let most = u64::try_from(i64::MAX).unwrap_or(u64::MAX) / 1000;
-    let said = file.number("initialPositionInStreamExtended", 0..=most);
-    match (word, said) {
-        (_, Some(seconds)) => {
-            if seconds > now {
-                file.is_wrong(in_the_future(seconds, now));
-            }
-            InitialPosition::AtTimestamp(seconds * 1000)
-        }
+    match (word, time(file, now)) {
+        (_, Some(seconds)) => InitialPosition::AtTimestamp(seconds * 1000),
         (Some(Some(position)), None) => position,
         (Some(None), None) => {
             file.is_wrong(
@@ -36,6 +29,32 @@ pub(crate) fn initial(file: &mut Properties, now: u64) -> InitialPosition {
     }
 }
 
+/// The time to begin at, in seconds since 1970, where the properties have one.
+fn time(file: &mut Properties, now: u64) -> Option<u64> {
+    let most = u64::try_from(i64::MAX).unwrap_or(u64::MAX) / 1000;
+    let times = TIMES.map(|key| file.number(key, 0..=most).map(|seconds| (key, seconds)));
+    for (key, seconds) in times.into_iter().flatten() {
+        if seconds > now {
+            file.is_wrong(in_the_future(key, seconds, now));
+        }
+    }
+    if let [Some((one, first)), Some((other, second))] = times
+        && first != second
+    {
+        file.is_wrong(format!("{one} = {first} and {other} = {second}: delete one of them"));
+    }
+    times.into_iter().flatten().next().map(|(_, seconds)| seconds)
+}
+
+/// The position in the words of the properties, for the log.
+pub(crate) fn in_words(initial: InitialPosition) -> String {
+    match initial {
+        InitialPosition::Latest => "LATEST".to_owned(),
+        InitialPosition::TrimHorizon => "TRIM_HORIZON".to_owned(),
+        InitialPosition::AtTimestamp(millis) => format!("AT_TIMESTAMP {}", millis / 1000),
+    }
+}
+
 /// The time of day, in seconds since 1970.
 #[expect(clippy::disallowed_methods, reason = "where a stream is begun with, not lease time")]
 pub(crate) fn now() -> u64 {
@@ -43,17 +62,17 @@ pub(crate) fn now() -> u64 {
 }
 
 /// Nothing arrived then, and each row would keep that time though it is corrected here.
-fn in_the_future(seconds: u64, now: u64) -> String {
+fn in_the_future(key: &str, seconds: u64, now: u64) -> String {
     let said = "it is seconds since 1970, and in the future";
     let of_millis = seconds / 1000;
     if !(KINESIS_BEGAN..=now).contains(&of_millis) {
-        return format!("initialPositionInStreamExtended = {seconds}: {said}");
+        return format!("{key} = {seconds}: {said}");
     }
-    format!(
-        "initialPositionInStreamExtended = {seconds}: {said}; in milliseconds, it would be \
-         {of_millis} here"
-    )
+    format!("{key} = {seconds}: {said}; in milliseconds, it would be {of_millis} here")
 }
+
+/// The same time in the versions 2 and 3 of the Kinesis Client Library, and in version 1.
+const TIMES: [&str; 2] = ["initialPositionInStreamExtended", "timestampAtInitialPositionInStream"];
 
 /// 2013-01-01: no record is older.
 const KINESIS_BEGAN: u64 = 1_356_998_400;
@@ -68,7 +87,7 @@ mod tests {
     fn read(lines: &str) -> (InitialPosition, String) {
         let mut file = Properties::parse("test".into(), lines.as_bytes()).unwrap();
         let initial = initial(&mut file, NOW);
-        let told = file.end().map_or_else(|failure| failure.to_string(), Option::unwrap_or_default);
+        let told = file.end().map_or_else(|failure| failure.to_string(), |_ignored| String::new());
         (initial, told)
     }
 
@@ -89,5 +108,15 @@ mod tests {
         assert!(read(NOW + 1).ends_with("in the future"), "{}", read(NOW + 1));
         let millis = read(1_636_609_142_000);
         assert!(millis.contains("in milliseconds, it would be 1636609142 here"), "{millis}");
+    }
+
+    #[test]
+    fn time_of_version_1_of_the_library_is_honoured() {
+        let key = "timestampAtInitialPositionInStream";
+        let position = InitialPosition::AtTimestamp(1_636_609_142_000);
+
+        assert_eq!(read(&format!("{key} = 1636609142")), (position, String::new()));
+        let both = format!("{key} = 1636609142\ninitialPositionInStreamExtended = 1636609143");
+        assert!(read(&both).1.contains("delete one of them"), "{}", read(&both).1);
     }
 }

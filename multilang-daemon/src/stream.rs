@@ -1,6 +1,7 @@
 //! Which stream is read.
 
 use crate::properties::Properties;
+use crate::region;
 
 /// The stream, by its name or ARN; and the region of an ARN.
 pub(crate) fn named(file: &mut Properties) -> (String, Option<String>) {
@@ -36,6 +37,9 @@ fn read_arn(arn: &str) -> Result<(String, Option<String>), String> {
     }
     if !is_name(name) {
         return Err(FORM.to_owned());
+    }
+    if !region.is_empty() && !region::is_code(region) {
+        return Err(format!("{region} is not the code of a region, such as eu-west-3"));
     }
     if account.len() != 12 || !account.bytes().all(|byte| byte.is_ascii_digit()) {
         return Err(format!("an account is 12 digits, and here it is {account}"));

@@ -21,6 +21,7 @@ async fn after_a_stop_in_good_order_nothing_is_read_twice_and_no_child_is_left()
     first.signal(Signal::TERM);
     let mut first = first;
     assert!(first.ended().await.success(), "{}", first.log());
+    assert!(first.log().contains("initial_position=\"TRIM_HORIZON\""), "{}", first.log());
     let notes = place.notes();
     assert_eq!(notes.of("requested").len(), 4, "{notes}");
     assert_eq!(notes.of("lost").len(), 4, "{notes}");

@@ -71,6 +71,59 @@ fn properties_that_are_wrong_are_all_told_and_nothing_is_begun() {
     }
 }
 
+/// A file that is complete, but for what `more` adds.
+fn run_with_more(more: &str) -> (Output, String) {
+    run_with(&format!(
+        "executableName = sh\napplicationName = shop\nstreamName = b\nregionName = us-east-1\n\
+         AwsCredentialsProvider = DefaultCredentialsProvider\n\
+         kinesisEndpoint = http://127.0.0.1:9\ndynamoDBEndpoint = http://127.0.0.1:9\n{more}"
+    ))
+}
+
+#[test]
+fn key_that_would_lose_records_if_ignored_is_refused_by_name() {
+    for (line, expected) in [
+        (
+            "AwsCredentialsProviderDynamoDB = ProfileCredentialsProvider",
+            "awsCredentialsProviderDynamoDB",
+        ),
+        (
+            "dynamoDBCredentialsProvider.profileName = tables",
+            "dynamoDBCredentialsProvider.profileName",
+        ),
+        ("dynamoDbClient.region = eu-west-1", "write dynamoDBRegionName"),
+        ("kinesisClient.endpointOverride = http://x", "write regionName and kinesisEndpoint"),
+        ("initialPositionInStreem = TRIM_HORIZON", "did you mean initialPositionInStream?"),
+        ("initialPositionInStream =", "initialPositionInStream has no value"),
+        ("dynamoDbEndpoint = http://127.0.0.1:8", "did you mean dynamoDBEndpoint?"),
+    ] {
+        let (output, log) = run_with_more(line);
+
+        assert_eq!(output.status.code(), Some(2), "{line}: {log}");
+        assert!(log.contains(expected), "{line}: {log}");
+    }
+}
+
+#[test]
+fn region_that_cannot_be_is_refused() {
+    let (output, log) = run_with(
+        "executableName = sh\napplicationName = shop\nstreamName = b\nregionName = Paris\n\
+         AwsCredentialsProvider = DefaultCredentialsProvider\n",
+    );
+
+    assert_eq!(output.status.code(), Some(2), "{log}");
+    assert!(log.contains("regionName = Paris: it is the code of a region"), "{log}");
+}
+
+#[test]
+fn unknown_keys_have_a_log_line_of_their_own() {
+    let (_, log) = run_with_more("replicas = 3\nmetricsLevel = NONE\n");
+
+    let unknown = log.lines().find(|line| line.contains("replicas")).unwrap();
+    assert!(unknown.contains("WARN") && !unknown.contains("metricsLevel"), "{log}");
+    assert!(log.lines().any(|line| line.contains("metricsLevel")), "{log}");
+}
+
 #[test]
 fn a_program_that_is_not_there_is_told_before_anything_is_begun() {
     let (output, told) = run_with(
@@ -103,6 +156,7 @@ fn where_there_are_no_credentials_that_is_what_is_told() {
     assert_eq!(output.status.code(), Some(1));
     let last = told.lines().last().unwrap();
     assert!(last.contains("set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"), "{told}");
+    assert!(!last.contains(":;") && !last.contains("; ;"), "{told}");
 }
 
 #[test]

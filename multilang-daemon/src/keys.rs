@@ -1,0 +1,141 @@
+//! The keys of Amazon's daemon on which this one does not act, and what becomes of a file that has them.
+
+use crate::properties::Properties;
+
+/// Refuses keys that stand there without a value, where a default could lose records.
+pub(crate) fn refuse_empty(file: &mut Properties) {
+    for key in NEVER_EMPTY {
+        if file.is_empty(key) {
+            file.is_wrong(format!("{key} has no value: give it one, or delete the line"));
+        }
+    }
+}
+
+/// Takes the keys that have no effect here out of `file`, and refuses those that must not be ignored.
+pub(crate) fn sort_out(file: &mut Properties) {
+    file.refuse(&REFUSED);
+    file.have_no_effect(&WITHOUT_EFFECT);
+}
+
+/// Without these, another position, table, region or account would be used than the file seems to name.
+const NEVER_EMPTY: [&str; 9] = [
+    "awsCredentialsProviderDynamoDB",
+    "dynamoDBEndpoint",
+    "dynamoDBRegionName",
+    "initialPositionInStream",
+    "initialPositionInStreamExtended",
+    "kinesisEndpoint",
+    "regionName",
+    "tableName",
+    "timestampAtInitialPositionInStream",
+];
+
+/// Keys that choose an account, a region or an endpoint in a way that does not exist here; each with
+/// the keys to write in their place. They stand for all that is nested below them, too.
+const REFUSED: [(&str, &str); 4] = [
+    ("dynamoDBCredentialsProvider", "write AwsCredentialsProvider, which serves both services"),
+    ("dynamoDbClient", "write dynamoDBRegionName and dynamoDBEndpoint"),
+    ("kinesisClient", "write regionName and kinesisEndpoint"),
+    ("kinesisCredentialsProvider", "write AwsCredentialsProvider"),
+];
+
+/// Keys whose absence loses no record: they tune or report what this daemon does in another way, or not
+/// at all. They stand for all that is nested below them, too.
+const WITHOUT_EFFECT: [&str; 70] = [
+    "allowThroughputOvershoot",
+    "awsCredentialsProviderCloudWatch",
+    "billingMode",
+    "cleanupLeasesUponShardCompletion",
+    "clientVersionConfig",
+    "cloudWatchClient",
+    "cloudWatchCredentialsProvider",
+    "cloudWatchRegionName",
+    "completedLeaseCleanupIntervalMillis",
+    "coordinatorStateBillingMode",
+    "coordinatorStateDeletionProtectionEnabled",
+    "coordinatorStatePointInTimeRecoveryEnabled",
+    "coordinatorStateReadCapacity",
+    "coordinatorStateTableName",
+    "coordinatorStateTags",
+    "coordinatorStateWriteCapacity",
+    "dampeningPercentage",
+    "disableWorkerMetrics",
+    "enablePriorityLeaseAssignment",
+    "fanoutConfig.maxDescribeStreamConsumerRetries",
+    "fanoutConfig.maxDescribeStreamSummaryRetries",
+    "fanoutConfig.registerStreamConsumerRetries",
+    "fanoutConfig.retryBackoffMillis",
+    "garbageLeaseCleanupIntervalMillis",
+    "gracefulLeaseHandoffTimeoutMillis",
+    "ignoreUnexpectedChildShards",
+    "initialLeaseTableReadCapacity",
+    "initialLeaseTableWriteCapacity",
+    "inMemoryWorkerMetricsCaptureFrequencyMillis",
+    "isGracefulLeaseHandoffEnabled",
+    "leaseAssignmentIntervalMillis",
+    "leaseCleanupIntervalMillis",
+    "leasesRecoveryAuditorExecutionFrequencyMillis",
+    "leasesRecoveryAuditorInconsistencyConfidenceThreshold",
+    "leaseTableDeletionProtectionEnabled",
+    "leaseTablePitrEnabled",
+    "listShardsBackoffTimeInMillis",
+    "logWarningForTaskAfterMillis",
+    "maxActiveThreads",
+    "maxGetRecordsThreadPool",
+    "maxLeaseRenewalThreads",
+    "maxListShardsRetryAttempts",
+    "maxThroughputPerHostKBps",
+    "metricsBufferTimeMillis",
+    "metricsEnabledDimensions",
+    "metricsLevel",
+    "metricsMaxQueueSize",
+    "noOfPersistedMetricsPerWorkerMetrics",
+    "parentShardPollIntervalMillis",
+    "reBalanceThresholdPercentage",
+    "retryGetRecordsInSeconds",
+    "schedulerInitializationBackoffTimeMillis",
+    "shardPrioritization",
+    "shardSyncStrategyType",
+    "skipShardSyncAtStartup",
+    "skipShardSyncAtWorkerInitializationIfLeasesExist",
+    "staleWorkerMetricsEntryCleanupDuration",
+    "userAgent",
+    "validateSequenceNumberBeforeCheckpointing",
+    "varianceBalancingFrequency",
+    "workerMetricsBillingMode",
+    "workerMetricsDeletionProtectionEnabled",
+    "workerMetricsEMAAlpha",
+    "workerMetricsPointInTimeRecoveryEnabled",
+    "workerMetricsReadCapacity",
+    "workerMetricsReporterFreqInMillis",
+    "workerMetricsTableName",
+    "workerMetricsTags",
+    "workerMetricsWriteCapacity",
+    "workerUtilizationAwareAssignment",
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn guide_lists_every_key() {
+        let guide = include_str!("../../docs/moving-off-the-jvm.md");
+        let refused = REFUSED.iter().map(|(key, _)| *key);
+
+        for key in WITHOUT_EFFECT.into_iter().chain(refused) {
+            assert!(guide.contains(&format!("`{key}`")), "{key} is not in the guide");
+        }
+    }
+
+    #[test]
+    fn each_key_is_listed_once() {
+        let mut keys = WITHOUT_EFFECT.to_vec();
+        keys.extend(REFUSED.iter().map(|(key, _)| *key));
+        let count = keys.len();
+        keys.sort_unstable();
+        keys.dedup();
+
+        assert_eq!(keys.len(), count);
+    }
+}

@@ -6,14 +6,15 @@
 
 use std::collections::VecDeque;
 use std::error::Error;
-use std::future::ready;
+use std::future::{poll_fn, ready};
 use std::pin::pin;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
 use tokio::select;
 use tokio::sync::{Semaphore, mpsc};
-use tokio::task::{consume_budget, yield_now};
+use tokio::task::consume_budget;
 use tracing::{debug, warn};
 
 use crate::alarm::Alarm;
@@ -43,6 +44,8 @@ pub(crate) struct Heartbeater {
     /// The places of those whose heartbeat is due while all slots are taken, in the order in which
     /// they came.
     waiting: VecDeque<usize>,
+    /// How late this task was lately resumed for what was due: large where others keep the runtime busy.
+    late: Duration,
 }
 
 impl Heartbeater {
@@ -58,6 +61,7 @@ impl Heartbeater {
             due,
             slots: Arc::new(Semaphore::new(BATCHES_IN_FLIGHT)),
             waiting: VecDeque::new(),
+            late: Duration::ZERO,
         }
     }
 
@@ -71,9 +75,8 @@ impl Heartbeater {
             let earliest = self.due.first();
             let (looks_at, is_inbox_empty) = self.inbox.next_look(earliest);
             select! {
-                // Deadlines come first: a store that answers without end must not outrun them.
-                // Then answers, which move deadlines; those that have waited for a slot; new leases
-                // can wait a moment.
+                // Every branch only wakes the loop: each turn does the work of all branches. So none
+                // starves another, and the order decides nothing.
                 biased;
                 () = alarm.as_mut().ring_at(looks_at, &settings) => (),
                 _ = self.answers.recv_many(&mut answers, BATCH) => (),
@@ -85,6 +88,12 @@ impl Heartbeater {
                     }
                 }
             }
+            self.measure_lateness(looks_at);
+            // Behind busy tasks a heartbeat is due at every turn, and the alarm always wins. No more
+            // than are there now: a store that answers without end must not outrun the deadlines.
+            for _ in 0..self.answers.len() {
+                answers.extend(self.answers.try_recv());
+            }
             self.hear(answers.drain(..).flatten().collect());
             self.inbox.take(&mut commands, BATCH, settings.clock.now());
             for command in commands.drain(..) {
@@ -94,8 +103,8 @@ impl Heartbeater {
             consume_budget().await;
             let has_waited = self.look_at_waiting();
             if self.look_at_due() || has_waited {
-                // What was sent gets a chance to go before more is.
-                yield_now().await;
+                // The batches just spawned run before more are made.
+                run_after_ready_tasks().await;
             }
         }
     }
@@ -159,9 +168,20 @@ impl Heartbeater {
         is_any
     }
 
-    /// What is nearly due goes along: fewer and fuller batches, never a later heartbeat.
+    fn measure_lateness(&mut self, looks_at: Option<Moment>) {
+        let now = self.settings.clock.now();
+        if let Some(moment) = looks_at
+            && moment <= now
+        {
+            self.late = now.since(moment).max(self.late / 2);
+        }
+    }
+
+    /// What is nearly due goes along: fewer and fuller batches, never a later heartbeat. So does what
+    /// would be due before the next turn, where turns come late.
     fn horizon(&self, now: Moment) -> Moment {
-        now + self.settings.options.heartbeat_period() / 64
+        let period = self.settings.options.heartbeat_period();
+        now + self.late.clamp(period / 64, period / 2)
     }
 
     fn look_at_all(&mut self, places: &[usize], now: Moment) {
@@ -346,6 +366,22 @@ impl Drop for Heartbeater {
             kept.hold.end(Ending::Lost(LossCause::Abandoned));
         }
     }
+}
+
+/// Puts this task behind those that are ready.
+///
+/// `yield_now` would wait until the runtime has nothing to do or polls its driver: behind busy tasks,
+/// after 61 turns of theirs.
+async fn run_after_ready_tasks() {
+    let mut is_queued = false;
+    poll_fn(|context| {
+        if std::mem::replace(&mut is_queued, true) {
+            return Poll::Ready(());
+        }
+        context.waker().wake_by_ref();
+        Poll::Pending
+    })
+    .await;
 }
 
 /// Until one of them is free.

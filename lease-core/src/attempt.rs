@@ -85,17 +85,20 @@ pub(crate) async fn attempt(
     let taken_over = earlier.as_ref().map(|earlier| Arc::clone(&earlier.clearing));
     // One that is half over is left to run out: too little time would be left to keep it alive.
     let current = earlier.filter(|earlier| now.since(earlier.first_sent) < ttl / 2);
-    let Unsettled { claim, first_sent, .. } = current.unwrap_or_else(|| Unsettled {
-        claim: Claim::new(
-            ask.key().clone(),
-            settings.lessee.clone(),
-            Nonce::new(settings.random.uuid()),
-            ttl,
-        ),
-        first_sent: now,
-        adopts: ask.adopted(),
-        clearing: Arc::default(),
-    });
+    let Unsettled { claim, first_sent, .. } = match current {
+        Some(current) => current,
+        None => Unsettled {
+            claim: Claim::new(
+                ask.key().clone(),
+                settings.lessee.clone(),
+                settings.random.nonce()?,
+                ttl,
+            ),
+            first_sent: now,
+            adopts: ask.adopted(),
+            clearing: Arc::default(),
+        },
+    };
 
     let attempting = Attempting {
         settings: Arc::clone(settings),

@@ -5,7 +5,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use crate::random::Random;
+use crate::random::system_uuid;
 
 /// Tells one logical attempt from every other, all its retries and late duplicates included.
 ///
@@ -16,9 +16,14 @@ use crate::random::Random;
 pub struct Nonce(Uuid);
 
 impl Nonce {
-    /// 128 random bits, from the operating system's own randomness.
+    /// A random nonce from the operating system.
+    ///
+    /// # Panics
+    ///
+    /// If the operating system has no randomness to give.
+    #[expect(clippy::expect_used, reason = "as documented; a locker returns an error instead")]
     pub fn random() -> Self {
-        Self(Random::from_entropy().uuid())
+        Self(system_uuid().expect("the operating system gives random bytes"))
     }
 
     /// Wraps 128 bits, which nobody may have used before.

@@ -1,31 +1,56 @@
-//! Where all chance comes from: nonces, jitter, shuffles. Seedable, so that a run can be
-//! played again.
+//! Randomness: nonces from the operating system, jitter and shuffles from a generator of this process.
+//!
+//! A seed replaces both, so that a run can be repeated.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use rand::rngs::StdRng;
+use rand::rngs::{StdRng, SysError, SysRng};
 use rand::seq::SliceRandom;
-use rand::{Rng, RngExt, SeedableRng};
+use rand::{Rng, RngExt, SeedableRng, TryRng};
 use uuid::{Builder, Uuid};
 
+use crate::error::{StoreError, StoreErrorKind};
+use crate::nonce::Nonce;
+
 #[derive(Debug)]
-pub(crate) struct Random(Mutex<StdRng>);
+pub(crate) struct Random {
+    rng: Mutex<StdRng>,
+    nonces: NonceSource,
+}
+
+/// Where nonces come from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum NonceSource {
+    /// The operating system. The state of a generator in this process would be copied by `fork(2)` and
+    /// by a snapshot of the machine, and both copies would claim under one nonce.
+    System,
+    /// The seeded generator.
+    Seeded,
+}
 
 impl Random {
-    /// Seeded by the operating system: what keeps nonces apart across the world.
     pub(crate) fn from_entropy() -> Self {
-        Self(Mutex::new(rand::make_rng()))
+        Self { rng: Mutex::new(rand::make_rng()), nonces: NonceSource::System }
     }
 
     pub(crate) fn from_seed(seed: u64) -> Self {
-        Self(Mutex::new(StdRng::seed_from_u64(seed)))
+        Self { rng: Mutex::new(StdRng::seed_from_u64(seed)), nonces: NonceSource::Seeded }
     }
 
-    pub(crate) fn uuid(&self) -> Uuid {
+    /// A nonce that nobody has used before.
+    ///
+    /// # Errors
+    ///
+    /// Where the operating system has no randomness to give.
+    pub(crate) fn nonce(&self) -> Result<Nonce, StoreError> {
+        if self.nonces == NonceSource::System {
+            let no_randomness = |error| StoreError::new(StoreErrorKind::Misconfigured, error);
+            return system_uuid().map(Nonce::new).map_err(no_randomness);
+        }
         let mut bytes = [0; 16];
         self.rng().fill_bytes(&mut bytes);
-        Builder::from_random_bytes(bytes).into_uuid()
+        Ok(Nonce::new(Builder::from_random_bytes(bytes).into_uuid()))
     }
 
     pub(crate) fn salt(&self) -> u32 {
@@ -42,6 +67,13 @@ impl Random {
     }
 
     fn rng(&self) -> MutexGuard<'_, StdRng> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.rng.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// 122 random bits from the operating system, and 6 that say so.
+pub(crate) fn system_uuid() -> Result<Uuid, SysError> {
+    let mut bytes = [0; 16];
+    SysRng.try_fill_bytes(&mut bytes)?;
+    Ok(Builder::from_random_bytes(bytes).into_uuid())
 }

@@ -136,12 +136,22 @@ impl Hold {
     }
 
     /// Ends the lease, if it has not ended; says how it ended.
+    ///
+    /// A passed deadline has ended it before: its holder cannot release what others may have. What the
+    /// store says of a loss tells more than the clock.
     pub(crate) fn end(&self, ending: Ending) -> Ending {
         loop {
             let word = self.word.load(Ordering::SeqCst);
             if let Some(earlier) = ending_of(word) {
                 return earlier;
             }
+            let is_over = || self.clock.now() >= Moment::from_nanos(word);
+            let ending = match ending {
+                Ending::Released | Ending::Lost(LossCause::Abandoned) if is_over() => {
+                    Ending::Lost(LossCause::Expired)
+                }
+                ending => ending,
+            };
             self.end_from(word, ending);
         }
     }
@@ -373,6 +383,26 @@ mod tests {
         hold.end(Ending::Lost(LossCause::Superseded));
 
         assert_eq!(hold.ending(), Some(Ending::Released));
+    }
+
+    #[test]
+    fn lease_is_not_released_after_its_deadline() {
+        for ending in [Ending::Released, Ending::Lost(LossCause::Abandoned)] {
+            let (hold, clock) = hold();
+            clock.leap(MINUTE);
+
+            assert_eq!(hold.end(ending), Ending::Lost(LossCause::Expired));
+        }
+    }
+
+    #[test]
+    fn stores_cause_of_a_loss_is_kept_after_the_deadline() {
+        let (hold, clock) = hold();
+        clock.leap(MINUTE);
+
+        let ended = hold.end(Ending::Lost(LossCause::Superseded));
+
+        assert_eq!(ended, Ending::Lost(LossCause::Superseded));
     }
 
     #[test]

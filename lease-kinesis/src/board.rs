@@ -170,8 +170,8 @@ impl Entry {
         lines.shards.get(&self.key).map_or(Duration::ZERO, |line| line.checkpointed.elapsed())
     }
 
-    pub(crate) fn worked(&self, batch: &Batch) {
-        self.count(|counters| counters.records += count(batch.records.len()));
+    pub(crate) fn worked(&self, records: usize) {
+        self.count(|counters| counters.records += count(records));
     }
 
     pub(crate) fn skipped(&self, batch: &Batch) {

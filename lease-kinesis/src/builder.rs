@@ -100,6 +100,7 @@ impl WorkerBuilder {
             empty_batches: false,
             batch_limit: None,
             restarts: None,
+            failures: Some(MOST_FAILURES),
             first_backoff: Duration::from_millis(500),
             last_backoff: Duration::from_mins(1),
             grace: Duration::from_secs(30),
@@ -191,6 +192,18 @@ impl WorkerBuilder {
     /// that](crate::NeedsRestart). Without this, it goes on trying.
     pub fn with_max_restarts(mut self, restarts: u32) -> Self {
         self.settings.restarts = Some(restarts);
+        self
+    }
+
+    /// Gives a shard up for a while, as [`StopShard`](crate::Outcome::StopShard) does, after the same
+    /// batch [failed](crate::Outcome::Failed) `failures` times in a row without a checkpoint. A new
+    /// processor then begins at the checkpoint, on this worker or another.
+    ///
+    /// By default 30: with the default backoff, the shard is given up after 22 minutes. A database
+    /// that fails over or a deployment takes less; a fault that lasts longer may be of this machine or
+    /// of the processor's state. `None` retries for ever.
+    pub fn with_max_failures(mut self, failures: impl Into<Option<u32>>) -> Self {
+        self.settings.failures = failures.into();
         self
     }
 
@@ -330,6 +343,7 @@ impl WorkerBuilder {
                 settings.batch_limit != Some(Duration::ZERO),
                 "a batch limit of zero ends every batch",
             ),
+            (settings.failures != Some(0), "max failures is 1 at least"),
             (settings.most_hand_overs != Some(0), "max hand-overs is 1 at least"),
             (!settings.first_backoff.is_zero(), "the first backoff is not zero"),
             (
@@ -389,6 +403,9 @@ fn millis_since_1970() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }
+
+/// With the default backoff: 63.5 s until the seventh pause, then one try a minute.
+const MOST_FAILURES: u32 = 30;
 
 const SHORTEST_SETTLING: Duration = Duration::from_millis(10);
 

@@ -1,24 +1,28 @@
 //! How far a shard has been read, kept on its row: fenced, and never going back.
 
+mod ledger;
+mod on_row;
+
 use std::fmt;
 use std::ops::Deref;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use async_trait::async_trait;
-use lease_core::{Grant, LeaseTable, LossCause, StoreError, StoreErrorKind, Written};
+use lease_core::{LossCause, StoreError};
 use thiserror::Error;
-use tracing::debug;
 
-use crate::board::Entry;
+use self::ledger::Kept;
+pub(crate) use self::ledger::{Keeper, Ledger};
 use crate::position::{Position, RecordNumber};
-use crate::row::{self, ShardRow, Words};
 
-/// Keeps how far a shard has been read.
+/// Writes how far a shard has been read.
 ///
-/// Each checkpoint is one write, conditional on the lease and on the checkpoint before: one by a
-/// former reader changes nothing, and one that is late undoes none that is newer. Clones are the
-/// same checkpointer; it can be kept, and used from another task, as long as the processor that it
-/// was given to is there. Afterwards it answers [`CheckpointError::Over`].
+/// Each checkpoint is one write, conditional on the lease and on the checkpoint before: a former
+/// reader's write changes nothing, and a late write undoes no newer one. Clones are the same
+/// checkpointer. It may be kept, and used from another task, until the processor that it was given to
+/// ends. From then on it returns [`CheckpointError::Over`].
+///
+/// A checkpoint says that all records up to it are processed. So a batch that fails after a
+/// checkpoint inside it is delivered again from the record after that checkpoint.
 #[derive(Clone)]
 pub struct Checkpointer {
     shared: Arc<Shared>,
@@ -29,114 +33,61 @@ struct Shared {
     reach: Mutex<Reach>,
 }
 
-/// How far a shard has been read under one lease, whichever of its processors it was.
-pub(crate) struct Ledger {
-    /// Held across the write: of two checkpoints, one comes after the other.
-    kept: tokio::sync::Mutex<Kept>,
-}
-
-/// One processor's checkpointer, which ends with this: however the processor ends.
+/// One processor's checkpointer, which ends when this is dropped.
 pub(crate) struct Term(Checkpointer);
-
-/// What is kept, and what should be.
-struct Kept {
-    written: Position,
-    /// The largest that was asked for, which may not have come about.
-    asked: Position,
-    keeper: Box<dyn Keeper>,
-}
-
-/// Where checkpoints are kept.
-#[async_trait]
-pub(crate) trait Keeper: Send {
-    /// Brings what is `written` nearer to what is `asked`, and says there how far it came: it is called
-    /// until it has come there.
-    async fn keep(
-        &mut self,
-        written: &mut Position,
-        asked: &Position,
-    ) -> Result<(), CheckpointError>;
-}
-
-/// Keeps them on the shard's row.
-struct OnRow {
-    table: Arc<dyn LeaseTable>,
-    grant: Grant,
-    entry: Entry,
-    /// What is written, as the row has it.
-    words: Words,
-}
 
 /// What may be checkpointed now.
 #[derive(Debug, Clone)]
 pub(crate) enum Reach {
-    /// Nothing: before the first record, and after the last call.
+    /// Nothing: no record was delivered yet.
     Nothing,
-    /// What has been delivered, up to and with this.
+    /// All records up to and with this one were delivered.
     Delivered(Position),
-    /// The end of the shard; and by its number what has been delivered, up to and with this, if
-    /// anything was.
+    /// The end of the shard; and by number, all records up to and with this one, if any was
+    /// delivered.
     End(Option<Position>),
-    /// Nothing any more: the lease has ended.
+    /// Nothing any more: the processor has ended.
     Over,
 }
 
-/// Why a checkpoint was not kept.
+/// What became of a checkpoint.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum Checkpointed {
+    /// The store has it, or a later one.
+    Kept,
+    /// The store did not answer, for this reason. The processor may go on: the worker writes the
+    /// latest checkpoint that it owes as soon as the store answers, within 5 s, and before it gives
+    /// the shard to another worker. Only if the process dies or the lease is lost before that, records
+    /// are delivered again.
+    Owed(StoreError),
+}
+
+/// Why a checkpoint was not accepted.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum CheckpointError {
     /// The lease is lost: another worker reads the shard, or soon will.
     #[error("the lease on the shard is lost: {0}")]
     Lost(LossCause),
-    /// The record was not delivered yet, or comes before what was checkpointed.
+    /// The record was not delivered yet. Under a daemon, also: it comes before the checkpoint.
     #[error(
         "record {record} is out of range: checkpointed is {checkpointed}, delivered {delivered}"
     )]
     OutOfRange {
         /// What was asked for.
         record: RecordNumber,
-        /// What is on the row.
+        /// What the store has.
         checkpointed: Position,
-        /// The last that was delivered.
+        /// The last record that was delivered.
         delivered: Position,
     },
-    /// The processor's time is over: the shard was given up, or another processor works on it.
+    /// The processor has ended: the shard was given up, or another processor reads it.
     #[error("the processor has ended: nothing can be checkpointed for it any more")]
     Over,
-    /// It is unknown whether the checkpoint was kept. It may be tried again.
-    #[error("checkpoint not kept")]
+    /// The store refused the write, and will until somebody corrects the cause. The worker tries on.
+    #[error("checkpoint not written")]
     Store(#[from] StoreError),
-}
-
-impl Ledger {
-    pub(crate) fn new(
-        table: Arc<dyn LeaseTable>,
-        grant: Grant,
-        row: &ShardRow,
-        entry: Entry,
-    ) -> Arc<Self> {
-        let words = row.written.clone();
-        Self::kept_by(Box::new(OnRow { table, grant, entry, words }), row.checkpoint.clone())
-    }
-
-    pub(crate) fn kept_by(keeper: Box<dyn Keeper>, written: Position) -> Arc<Self> {
-        let kept = Kept { asked: written.clone(), written, keeper };
-        Arc::new(Self { kept: tokio::sync::Mutex::new(kept) })
-    }
-
-    /// What is on the row, as far as is known; from there the next processor begins. What the one
-    /// before asked for in vain is forgotten: its records are delivered again.
-    pub(crate) async fn begin(&self) -> Position {
-        let mut kept = self.kept.lock().await;
-        kept.asked = kept.written.clone();
-        kept.written.clone()
-    }
-
-    /// The checkpointer of a processor that begins.
-    pub(crate) fn term(self: &Arc<Self>) -> Term {
-        let (ledger, reach) = (Arc::clone(self), Mutex::new(Reach::Nothing));
-        Term(Checkpointer { shared: Arc::new(Shared { ledger, reach }) })
-    }
 }
 
 impl Deref for Term {
@@ -154,69 +105,131 @@ impl Drop for Term {
 }
 
 impl Checkpointer {
-    /// Checkpoints all that was delivered; in
+    /// Checkpoints all records that were delivered; in
     /// [`shard_ended`](crate::RecordProcessor::shard_ended), the end.
     ///
-    /// Where that is checkpointed already, or nothing was delivered yet, nothing is written.
+    /// Writes nothing if the store has that already, or nothing was delivered yet. While the store
+    /// does not answer, this returns [`Checkpointed::Owed`].
     ///
     /// # Errors
     ///
-    /// Where the lease is lost, the processor has ended, or the store did not answer. In that last
-    /// case it is made up for before the shard is given to another worker.
+    /// The lease is lost, the processor has ended, or the store refuses the write for a reason that
+    /// does not pass.
     ///
     /// # Cancel safety
     ///
-    /// The checkpoint may or may not be kept; the next one sees to it.
-    pub async fn checkpoint(&self) -> Result<(), CheckpointError> {
-        let mut kept = self.shared.ledger.kept.lock().await;
-        kept.asked = match &*self.shared.reach() {
-            Reach::Delivered(upto) => upto.clone().max(kept.asked.clone()),
-            Reach::End(_) => Position::ShardEnd,
-            // Nothing to do is done.
-            Reach::Nothing => return Ok(()),
-            Reach::Over => return Err(CheckpointError::Over),
-        };
-        self.shared.keep(&mut kept).await
+    /// The checkpoint counts as asked for: the worker writes it.
+    pub async fn checkpoint(&self) -> Result<Checkpointed, CheckpointError> {
+        let mut kept = self.shared.ledger.lock().await;
+        self.ask_for_all(&mut kept)?;
+        self.write_or_owe(&mut kept).await
     }
 
-    /// Checkpoints up to and with `record`.
+    /// Checkpoints all records up to and with `record`.
+    ///
+    /// Does nothing if a later checkpoint was asked for before: a checkpoint never goes back.
     ///
     /// # Errors
     ///
-    /// As for [`checkpoint`](Self::checkpoint); and where the record comes before what was
-    /// checkpointed, or was not delivered yet: also at the end of the shard, where all of them were.
+    /// As for [`checkpoint`](Self::checkpoint); and [`CheckpointError::OutOfRange`] if the record was
+    /// not delivered yet.
     ///
     /// # Cancel safety
     ///
     /// As for [`checkpoint`](Self::checkpoint).
-    pub async fn checkpoint_at(&self, record: &RecordNumber) -> Result<(), CheckpointError> {
-        let mut kept = self.shared.ledger.kept.lock().await;
+    ///
+    /// # Examples
+    ///
+    /// After every 100 records. If the batch fails later, it is delivered again from the record after
+    /// the last of these checkpoints:
+    ///
+    /// ```
+    /// use async_trait::async_trait;
+    /// use lease_kinesis::{
+    ///     Batch, Checkpointer, Outcome, ProcessorError, Record, RecordProcessor,
+    /// };
+    ///
+    /// struct Payments;
+    ///
+    /// impl Payments {
+    ///     async fn pay(&self, record: &Record) -> Result<(), ProcessorError> {
+    ///         println!("{}", record.number);
+    ///         Ok(())
+    ///     }
+    ///
+    ///     async fn pay_all(
+    ///         &self,
+    ///         batch: &Batch,
+    ///         checkpointer: &Checkpointer,
+    ///     ) -> Result<(), ProcessorError> {
+    ///         for hundred in batch.records.chunks(100) {
+    ///             for record in hundred {
+    ///                 self.pay(record).await?;
+    ///             }
+    ///             if let Some(last) = hundred.last() {
+    ///                 checkpointer.checkpoint_at(&last.number).await?;
+    ///             }
+    ///         }
+    ///         Ok(())
+    ///     }
+    /// }
+    ///
+    /// #[async_trait]
+    /// impl RecordProcessor for Payments {
+    ///     async fn process_records(&mut self, batch: &Batch, checkpointer: &Checkpointer) -> Outcome {
+    ///         self.pay_all(batch, checkpointer).await.into()
+    ///     }
+    /// }
+    /// ```
+    pub async fn checkpoint_at(
+        &self,
+        record: &RecordNumber,
+    ) -> Result<Checkpointed, CheckpointError> {
+        let mut kept = self.shared.ledger.lock().await;
         let asked = Position::Record(record.clone());
-        let delivered = match self.shared.reach().clone() {
-            Reach::Delivered(upto) | Reach::End(Some(upto)) => upto,
-            Reach::Nothing | Reach::End(None) => kept.written.clone(),
-            Reach::Over => return Err(CheckpointError::Over),
-        };
-        if asked < kept.written || asked > delivered {
-            return Err(CheckpointError::OutOfRange {
-                record: record.clone(),
-                checkpointed: kept.written.clone(),
-                delivered,
-            });
+        self.ask_for(&mut kept, asked.clone(), record)?;
+        if asked <= kept.written {
+            return Ok(Checkpointed::Kept);
         }
-        kept.asked = asked.max(kept.asked.clone());
-        self.shared.keep(&mut kept).await
+        self.write_or_owe(&mut kept).await
     }
 
-    /// What is kept, as far as this checkpointer knows.
+    /// What the store has, as far as this checkpointer knows.
     pub async fn checkpointed(&self) -> Position {
-        self.shared.ledger.kept.lock().await.written.clone()
+        self.shared.ledger.lock().await.written.clone()
     }
 
-    /// Makes the checkpoint that was asked for and has not come about, if there is one.
+    /// As [`checkpoint`](Self::checkpoint), without an `Owed`: asks the store also if it failed a
+    /// moment ago, and returns its error.
+    #[cfg(feature = "multilang")]
+    pub(crate) async fn try_checkpoint(&self) -> Result<(), CheckpointError> {
+        let mut kept = self.shared.ledger.lock().await;
+        self.ask_for_all(&mut kept)?;
+        self.shared.write(&mut kept).await
+    }
+
+    /// As [`checkpoint_at`](Self::checkpoint_at), without an `Owed`; and refuses a record before the
+    /// checkpoint, as the Kinesis Client Library does.
+    #[cfg(feature = "multilang")]
+    pub(crate) async fn try_checkpoint_at(
+        &self,
+        record: &RecordNumber,
+    ) -> Result<(), CheckpointError> {
+        let mut kept = self.shared.ledger.lock().await;
+        let asked = Position::Record(record.clone());
+        let delivered = self.delivered(&kept)?;
+        if asked < kept.written {
+            let (record, checkpointed) = (record.clone(), kept.written.clone());
+            return Err(CheckpointError::OutOfRange { record, checkpointed, delivered });
+        }
+        self.ask_for(&mut kept, asked, record)?;
+        self.shared.write(&mut kept).await
+    }
+
+    /// Writes the checkpoint that is owed, if there is one.
     pub(crate) async fn flush(&self) -> Result<(), CheckpointError> {
-        let mut kept = self.shared.ledger.kept.lock().await;
-        self.shared.keep(&mut kept).await
+        let mut kept = self.shared.ledger.lock().await;
+        self.shared.write(&mut kept).await
     }
 
     pub(crate) fn reach(&self) -> Reach {
@@ -239,75 +252,80 @@ impl Checkpointer {
         };
     }
 
-    /// Takes back that more was delivered than `before`, as far as it was not checkpointed.
-    pub(crate) async fn take_back(&self, before: Reach) {
-        let kept = self.shared.ledger.kept.lock().await;
-        *self.shared.reach() = match before {
-            Reach::Delivered(upto) => Reach::Delivered(upto.max(kept.asked.clone())),
-            before => before,
+    /// Takes back that more was delivered than `before`, as far as no checkpoint was asked for.
+    /// Returns the last checkpoint that was asked for: what follows it is to be delivered again.
+    pub(crate) async fn take_back(&self, before: Reach) -> Position {
+        let kept = self.shared.ledger.lock().await;
+        let asked = kept.asked.clone();
+        let mut reach = self.shared.reach();
+        *reach = match (before, &asked) {
+            (Reach::Delivered(upto), _) => Reach::Delivered(upto.max(asked.clone())),
+            (Reach::Nothing, Position::Record(_)) => Reach::Delivered(asked.clone()),
+            (before, _) => before,
         };
+        asked
     }
 
-    /// From here on, nothing can be checkpointed. Whoever kept a clone is told so.
+    /// Ends this checkpointer and its clones.
     pub(crate) fn close(&self) {
         *self.shared.reach() = Reach::Over;
+    }
+
+    fn ask_for_all(&self, kept: &mut Kept) -> Result<(), CheckpointError> {
+        let asked = match &*self.shared.reach() {
+            Reach::Delivered(upto) => upto.clone(),
+            Reach::End(_) => Position::ShardEnd,
+            Reach::Nothing => return Ok(()),
+            Reach::Over => return Err(CheckpointError::Over),
+        };
+        kept.asked = asked.max(kept.asked.clone());
+        Ok(())
+    }
+
+    fn ask_for(
+        &self,
+        kept: &mut Kept,
+        asked: Position,
+        record: &RecordNumber,
+    ) -> Result<(), CheckpointError> {
+        let delivered = self.delivered(kept)?;
+        if asked > delivered {
+            let (record, checkpointed) = (record.clone(), kept.written.clone());
+            return Err(CheckpointError::OutOfRange { record, checkpointed, delivered });
+        }
+        kept.asked = asked.max(kept.asked.clone());
+        Ok(())
+    }
+
+    /// The last position that may be asked for by number.
+    fn delivered(&self, kept: &Kept) -> Result<Position, CheckpointError> {
+        match &*self.shared.reach() {
+            Reach::Delivered(upto) | Reach::End(Some(upto)) => Ok(upto.clone()),
+            Reach::Nothing | Reach::End(None) => Ok(kept.asked.clone()),
+            Reach::Over => Err(CheckpointError::Over),
+        }
+    }
+
+    async fn write_or_owe(&self, kept: &mut Kept) -> Result<Checkpointed, CheckpointError> {
+        // A store that throttles gets one write per pause, however fast the batches come.
+        let text = "the last write failed, the next one is not due yet";
+        let paused = kept.paused_by().map(|kind| StoreError::new(kind, text));
+        if let Some(cause) = paused.filter(StoreError::is_retryable) {
+            return Ok(Checkpointed::Owed(cause));
+        }
+        match self.shared.write(kept).await {
+            Ok(()) => Ok(Checkpointed::Kept),
+            Err(CheckpointError::Store(cause)) if cause.is_retryable() => {
+                Ok(Checkpointed::Owed(cause))
+            }
+            Err(cause) => Err(cause),
+        }
     }
 }
 
 impl Shared {
     fn reach(&self) -> MutexGuard<'_, Reach> {
         self.reach.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    async fn keep(&self, kept: &mut Kept) -> Result<(), CheckpointError> {
-        while kept.written < kept.asked {
-            // It may have ended while this waited for its turn, or for an answer.
-            if matches!(*self.reach(), Reach::Over) {
-                return Err(CheckpointError::Over);
-            }
-            kept.keeper.keep(&mut kept.written, &kept.asked).await?;
-        }
-        Ok(())
-    }
-}
-
-#[async_trait]
-impl Keeper for OnRow {
-    async fn keep(
-        &mut self,
-        written: &mut Position,
-        asked: &Position,
-    ) -> Result<(), CheckpointError> {
-        let change = row::checkpoint(&self.words, asked);
-        match self.table.update(&self.grant, &change).await? {
-            Written::Applied => {
-                self.words = row::words(asked);
-                written.clone_from(asked);
-                self.entry.checkpointed(written);
-                let (key, token) = (&self.grant.key, self.grant.token);
-                debug!(%key, %token, checkpoint = %written, "checkpointed");
-            }
-            Written::Lost(cause) => return Err(CheckpointError::Lost(cause)),
-            // An earlier attempt, whose answer was lost, was applied after all.
-            Written::Unexpected => *written = self.read_again().await?,
-        }
-        Ok(())
-    }
-}
-
-impl OnRow {
-    async fn read_again(&mut self) -> Result<Position, CheckpointError> {
-        let record = self.table.read(&self.grant.key).await?;
-        // A row that is gone was deleted, and the grant with it.
-        let record = record.ok_or(CheckpointError::Lost(LossCause::Revoked))?;
-        let words = row::written(&record);
-        if words == self.words {
-            let text = format!("the checkpoint of row {} never is as expected", record.key);
-            return Err(StoreError::new(StoreErrorKind::Corrupt, text).into());
-        }
-        let written = row::position(&record)?;
-        self.words = words;
-        Ok(written)
     }
 }
 

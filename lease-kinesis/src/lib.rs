@@ -36,7 +36,7 @@ mod worker;
 
 pub use crate::board::{Counters, ShardStatus, Status};
 pub use crate::builder::{InvalidSetup, WorkerBuilder};
-pub use crate::checkpoint::{CheckpointError, Checkpointer};
+pub use crate::checkpoint::{CheckpointError, Checkpointed, Checkpointer};
 pub use crate::invalid::InvalidText;
 #[cfg(feature = "kcl")]
 pub use crate::kcl::{KclTable, KclTableBuilder};

@@ -7,7 +7,7 @@ use lease_core::FencingToken;
 use thiserror::Error;
 use tokio_util::sync::CancellationToken;
 
-use crate::checkpoint::Checkpointer;
+use crate::checkpoint::{Checkpointed, Checkpointer};
 use crate::position::Position;
 use crate::record::Batch;
 use crate::shard::ShardId;
@@ -39,8 +39,8 @@ pub trait RecordProcessor: Send {
 
     /// Works on one batch, and says how to go on.
     ///
-    /// May be given the same records again: after a retry, and after the shard was read by another
-    /// worker that had not checkpointed them.
+    /// May be given records again that follow the last checkpoint: after a failure, and after another
+    /// worker had read them.
     async fn process_records(&mut self, batch: &Batch, checkpointer: &Checkpointer) -> Outcome;
 
     /// The shard is another worker's, or soon will be. Nothing can be checkpointed.
@@ -54,8 +54,8 @@ pub trait RecordProcessor: Send {
     /// # Errors
     ///
     /// Where it must be called again, after a while; or another processor, where the error is a
-    /// [`NeedsRestart`]. Where it answers `Ok` and its checkpoint got no answer, that is made good
-    /// without it.
+    /// [`NeedsRestart`]. If it answers `Ok` and the checkpoint is owed, the worker writes that
+    /// without calling it again.
     async fn shard_ended(&mut self, checkpointer: &Checkpointer) -> Result<(), ProcessorError> {
         checkpointer.checkpoint().await?;
         Ok(())
@@ -110,10 +110,14 @@ pub struct ShardContext {
 pub enum Outcome {
     /// With the next batch.
     Continue,
-    /// With the same batch, after this time.
+    /// With the same batch, after this time: with all of it that follows the last checkpoint that
+    /// the processor asked for.
     Retry(Duration),
-    /// With the same batch, after a time that grows with each failure in a row; or with another
-    /// processor, where the error is a [`NeedsRestart`].
+    /// With the same batch, after a time that grows with each failure in a row: with all of it that
+    /// follows the last checkpoint that the processor asked for. If nothing follows, with the next
+    /// batch. After [so many failures](crate::WorkerBuilder::with_max_failures) in a row without a
+    /// checkpoint, the shard is given up as for `StopShard`. If the error is a [`NeedsRestart`],
+    /// with another processor.
     Failed(ProcessorError),
     /// With the next batch, although this one was not worked on: it is told in the log, and
     /// counted. What should become of its records is the processor's business, before.
@@ -153,6 +157,13 @@ where
 {
     fn processor(&self, shard: &ShardContext) -> Box<dyn RecordProcessor> {
         Box::new(self(shard))
+    }
+}
+
+/// An owed checkpoint is the worker's business: the processor goes on.
+impl<E: Into<ProcessorError>> From<Result<Checkpointed, E>> for Outcome {
+    fn from(result: Result<Checkpointed, E>) -> Self {
+        result.map(drop).into()
     }
 }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use crate::position::RecordNumber;
+use crate::position::{Position, RecordNumber};
 
 /// A record as its producer meant it.
 #[derive(Clone, PartialEq, Eq)]
@@ -31,7 +31,8 @@ pub struct Batch {
     /// How far the last of them is behind the newest record of the shard; `None` where that is not
     /// told.
     pub behind: Option<Duration>,
-    /// How often this batch was given to a processor before: more than 0 after a retry.
+    /// How often these records were given to a processor before: more than 0 after a failure. What
+    /// the processor had checkpointed of the batch is not among them any more.
     pub attempt: u32,
 }
 
@@ -46,6 +47,13 @@ impl Batch {
     /// The first try of these records.
     pub fn new(records: Vec<Record>, behind: impl Into<Option<Duration>>) -> Self {
         Self { records, behind: behind.into(), attempt: 0 }
+    }
+
+    /// Removes the records up to and with `position`. Returns their number.
+    pub(crate) fn drop_until(&mut self, position: &Position) -> usize {
+        let before = self.records.len();
+        self.records.retain(|record| Position::Record(record.number.clone()) > *position);
+        before - self.records.len()
     }
 
     /// The number of its last record.

@@ -23,6 +23,8 @@ pub(crate) struct Settings {
     pub(crate) empty_batches: bool,
     pub(crate) batch_limit: Option<Duration>,
     pub(crate) restarts: Option<u32>,
+    /// Of one batch, in a row.
+    pub(crate) failures: Option<u32>,
     pub(crate) first_backoff: Duration,
     pub(crate) last_backoff: Duration,
     pub(crate) grace: Duration,

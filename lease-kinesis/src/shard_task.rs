@@ -24,6 +24,7 @@ use crate::reader::{Read, Reader};
 use crate::record::Batch;
 use crate::row::{self, ShardRow};
 use crate::settings::Settings;
+use crate::shard::ShardId;
 use crate::source::Source;
 use crate::sync::ShardSync;
 
@@ -94,7 +95,7 @@ impl ShardTask {
         if let Err(broken) = self.begin_at_a_time().await {
             return self.end(broken).await;
         }
-        let ledger = Ledger::new(table, grant, &self.row, self.entry.clone());
+        let ledger = Ledger::new(&self.settings, grant, &self.row, self.entry.clone());
         let mut position = self.row.checkpoint.clone();
         let mut restarts = 0;
         loop {
@@ -121,12 +122,16 @@ impl ShardTask {
                 shard = %self.row.shard, restarts, ?pause, error = &*cause as &dyn Error,
                 "processor failed, another one begins at the checkpoint"
             );
-            if self.settings.restarts.is_some_and(|most| restarts > most) {
-                return self.end(Broken::GiveUp(cause)).await;
-            }
-            if let Err(broken) = self.pause(pause).await {
-                return self.end(broken).await;
-            }
+            let broken = if self.settings.restarts.is_some_and(|most| restarts > most) {
+                Broken::GiveUp(cause)
+            } else {
+                match self.pause(pause).await {
+                    Ok(()) => continue,
+                    Err(broken) => broken,
+                }
+            };
+            let broken = self.keep_at_last(&ledger.term(), broken).await;
+            return self.end(broken).await;
         }
     }
 
@@ -176,15 +181,21 @@ impl ShardTask {
         let mut processor = self.guarded(None, made).await?;
         // Ends before the processor, whichever way this ends.
         let checkpointer = ledger.term();
-        let begun = self.begin(&mut *processor, &context, &checkpointer).await;
+        let begun = select! {
+            biased;
+            // The reading first: what ends it ends the writing of owed checkpoints, too.
+            begun = self.begin(&mut *processor, &context, &checkpointer) => begun,
+            never = checkpointer.settle() => match never {},
+        };
         let ended = match begun {
             Err(Broken::Ordered) => self.shut_down(&mut *processor, &checkpointer).await,
-            Err(Broken::Unbegun) => self.give_away(&checkpointer).await,
+            Err(Broken::Unbegun) => match self.keep_what_is_owed(&checkpointer).await {
+                Ok(()) => self.give_away(&checkpointer).await,
+                Err(broken) => Err(broken),
+            },
             // What was worked on before it gave up is not worked on again.
             Err(broken @ (Broken::GiveUp(_) | Broken::StopWorker(_))) => {
-                let kept = self.keep_what_is_owed(&checkpointer);
-                drop(timeout(self.settings.grace, kept).await);
-                Err(broken)
+                Err(self.keep_at_last(&checkpointer, broken).await)
             }
             Err(broken @ (Broken::Lost | Broken::OutOfTime)) => {
                 checkpointer.close();
@@ -254,7 +265,7 @@ impl ShardTask {
         }
     }
 
-    /// Has `batch` worked on, until the processor wants to go on.
+    /// Has the processor work on `batch` until all of it is processed or skipped.
     async fn work(
         &mut self,
         processor: &mut dyn RecordProcessor,
@@ -269,19 +280,31 @@ impl ShardTask {
             }
             let work = processor.process_records(&batch, checkpointer);
             let outcome = self.guarded(self.settings.batch_limit, work).await?;
+            if let Outcome::Continue = outcome {
+                self.entry.worked(batch.records.len());
+                return self.checkpoint_sometimes(checkpointer).await;
+            }
+            // What the processor asked to checkpoint is processed. Only the rest is delivered again.
+            let asked = self.guarded(None, checkpointer.take_back(before.clone())).await?;
+            let done = batch.drop_until(&asked);
+            self.entry.worked(done);
+            let is_done = done > 0 && batch.records.is_empty();
+            if done > 0 {
+                failures = 0;
+            }
             let shard = &self.row.shard;
             let pause = match outcome {
-                Outcome::Continue => {
-                    self.entry.worked(&batch);
-                    return self.checkpoint_sometimes(checkpointer).await;
-                }
                 Outcome::Skip => {
-                    let records = batch.records.len();
-                    warn!(%shard, records, last = ?batch.last(), "processor skipped a batch");
+                    let (records, last) = (batch.records.len(), batch.last());
+                    warn!(%shard, records, ?last, "processor skipped a batch");
                     self.entry.skipped(&batch);
+                    if let Some(last) = last {
+                        checkpointer.deliver(last.clone());
+                    }
                     return self.checkpoint_sometimes(checkpointer).await;
                 }
-                Outcome::Retry(pause) => pause,
+                Outcome::StopShard(cause) => return Err(Broken::GiveUp(cause)),
+                Outcome::StopWorker(cause) => return Err(Broken::StopWorker(cause)),
                 Outcome::Failed(cause) => {
                     let cause = match NeedsRestart::cause(cause) {
                         Ok(cause) => {
@@ -290,25 +313,28 @@ impl ShardTask {
                         }
                         Err(cause) => cause,
                     };
+                    if is_done {
+                        warn_of_late_failure(shard, &*cause);
+                        return self.checkpoint_sometimes(checkpointer).await;
+                    }
                     failures += 1;
+                    if self.settings.failures.is_some_and(|most| failures >= most) {
+                        self.entry.failed(&batch);
+                        return Err(Broken::GiveUp(cause));
+                    }
                     let pause = self.settings.backoff(failures);
                     let error = &*cause as &dyn Error;
-                    warn!(%shard, failures, ?pause, error, "batch failed, it is tried again");
+                    warn!(%shard, failures, ?pause, error, "batch failed, trying again");
                     pause
                 }
-                Outcome::StopShard(cause) => {
-                    self.guarded(None, checkpointer.take_back(before)).await?;
-                    return Err(Broken::GiveUp(cause));
+                Outcome::Retry(_) if is_done => {
+                    return self.checkpoint_sometimes(checkpointer).await;
                 }
-                Outcome::StopWorker(cause) => {
-                    self.guarded(None, checkpointer.take_back(before)).await?;
-                    return Err(Broken::StopWorker(cause));
-                }
+                Outcome::Retry(pause) => pause,
+                Outcome::Continue => Duration::ZERO,
             };
             self.entry.failed(&batch);
             batch.attempt += 1;
-            // Not worked on: what is given up now, is to be delivered again.
-            self.guarded(None, checkpointer.take_back(before.clone())).await?;
             self.pause(pause).await?;
         }
     }
@@ -394,6 +420,10 @@ impl ShardTask {
             () = sleep(length) => Ok(()),
         }
     }
+}
+
+fn warn_of_late_failure(shard: &ShardId, error: &(dyn Error + 'static)) {
+    warn!(%shard, error, "processor failed after it had checkpointed its batch");
 }
 
 /// Completes once the shard is to be given away.

@@ -45,7 +45,7 @@ impl ShardTask {
             let limit = self.settings.batch_limit;
             let ended = self.guarded(limit, processor.shard_ended(checkpointer)).await?;
             if ended.is_ok() {
-                // It has said all that it has to say: it is not told again for a store's failure.
+                // The processor is done: it is not called again for a store's failure.
                 self.keep_what_is_owed(checkpointer).await?;
             }
             let checkpointed = self.guarded(None, checkpointer.checkpointed()).await?;
@@ -144,14 +144,32 @@ impl ShardTask {
         !self.lease.is_held() && self.lease.lost().await.cause == LossCause::Expired
     }
 
-    /// Makes the last checkpoint: where that is the worker's business, of all that was worked on;
-    /// otherwise the one that was asked for last, where it did not come about.
+    /// Writes owed checkpoints before the shard is given up for the reason `broken`. Takes no longer
+    /// than the grace time, unless the shard is only to be read elsewhere.
+    pub(super) async fn keep_at_last(&self, checkpointer: &Checkpointer, broken: Broken) -> Broken {
+        let kept = match &broken {
+            Broken::Lost | Broken::OutOfTime => return broken,
+            Broken::Ordered | Broken::Unbegun => self.keep_what_is_owed(checkpointer).await,
+            Broken::Restart(_) | Broken::GiveUp(_) | Broken::StopWorker(_) => {
+                let kept = self.keep_what_is_owed(checkpointer);
+                timeout(self.settings.grace, kept).await.unwrap_or(Ok(()))
+            }
+        };
+        match kept {
+            // A processor that stops the worker does so also if its lease is lost meanwhile.
+            Err(lost) if !matches!(broken, Broken::StopWorker(_)) => lost,
+            _ => broken,
+        }
+    }
+
+    /// Writes the last checkpoint: of all processed records, if the worker decides when checkpoints
+    /// are made; otherwise the one that is owed.
     pub(super) async fn keep_what_is_owed(
         &self,
         checkpointer: &Checkpointer,
     ) -> Result<(), Broken> {
         if let Checkpoints::Every(_) = self.settings.checkpoints {
-            // One that does not come about is made up for below.
+            // One that fails is repeated below.
             drop(self.guarded(None, checkpointer.checkpoint()).await?);
         }
         let mut failures = 0;

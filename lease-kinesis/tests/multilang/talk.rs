@@ -7,7 +7,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use lease_kinesis::multilang::child::{Child, ChildError, Ended};
 use lease_kinesis::{
-    Batch, CheckpointError, Checkpointer, Outcome, ProcessorError, RecordProcessor, ShardContext,
+    Batch, CheckpointError, Checkpointed, Checkpointer, Outcome, ProcessorError, RecordProcessor,
+    ShardContext,
 };
 use tokio::io::{AsyncReadExt, AsyncWriteExt, duplex};
 use tokio::time::sleep;
@@ -70,12 +71,12 @@ impl Scripted {
         self.log.lock().unwrap().push(what);
     }
 
-    fn note_checkpoint(&self, kept: Result<(), CheckpointError>) {
+    fn note_checkpoint(&self, kept: Result<Checkpointed, CheckpointError>) {
         match kept {
-            Ok(()) => (),
-            Err(CheckpointError::Store(error)) => {
+            Ok(Checkpointed::Owed(error)) | Err(CheckpointError::Store(error)) => {
                 self.note(format!("not kept: {}", std::error::Error::source(&error).unwrap()));
             }
+            Ok(_) => (),
             Err(error) => self.note(format!("not kept: {error}")),
         }
     }

@@ -430,11 +430,7 @@ impl RecordProcessor for Noting {
             self.note(What::Record(record));
         }
         sleep(A_BATCH).await;
-        match self.checkpoint(checkpointer).await {
-            // The next one makes up for it.
-            Err(CheckpointError::Store(_)) => Outcome::Continue,
-            checkpointed => checkpointed.into(),
-        }
+        self.checkpoint(checkpointer).await.into()
     }
 
     async fn lease_lost(&mut self) {

@@ -7,13 +7,13 @@ use std::time::Duration;
 use async_trait::async_trait;
 use lease_core::conformance::{Call, Fault};
 use lease_kinesis::{
-    Batch, CheckpointError, Checkpointer, Checkpoints, Outcome, ProcessorError, RecordNumber,
-    RecordProcessor, ShardContext, SimStream, WorkerError, WorkerHandle,
+    Batch, CheckpointError, Checkpointed, Checkpointer, Checkpoints, Outcome, ProcessorError,
+    RecordNumber, RecordProcessor, ShardContext, SimStream, WorkerError, WorkerHandle,
 };
 use tokio::task::JoinHandle;
 use tokio::time::sleep;
 
-use crate::setting::{IN_THE_END, Table, checkpoint, table, until, worker};
+use crate::setting::{IN_THE_END, SOON, Table, checkpoint, table, until, worker};
 
 /// A stream of one shard, with records in it.
 fn stream() -> SimStream {
@@ -104,42 +104,56 @@ async fn a_batch_that_fails_is_not_checkpointed_by_the_worker() {
     assert_eq!(checkpoint(&table).await, "TRIM_HORIZON");
 }
 
-/// Asks for a checkpoint that does not come about, and panics; the next one never gets on.
-struct AsksInVain {
+/// Owes a checkpoint, and panics. The next processor has nothing left to process.
+struct OwesAndPanics {
     is_first: bool,
     table: Table,
+    begun_at: Arc<Mutex<Vec<String>>>,
 }
 
 #[async_trait]
-impl RecordProcessor for AsksInVain {
+impl RecordProcessor for OwesAndPanics {
+    async fn initialize(&mut self, shard: &ShardContext) -> Result<(), ProcessorError> {
+        self.begun_at.lock().unwrap().push(shard.position.to_string());
+        Ok(())
+    }
+
     async fn process_records(&mut self, _batch: &Batch, checkpointer: &Checkpointer) -> Outcome {
         if self.is_first {
-            self.table.next(Call::Write, Fault::Fail);
-            checkpointer.checkpoint().await.unwrap();
+            self.table.every(Call::Write, Fault::Fail);
+            let owed = checkpointer.checkpoint().await.unwrap();
+            assert!(!matches!(owed, Checkpointed::Owed(_)), "as the test wants it");
         }
         Outcome::Retry(Duration::from_secs(1))
     }
 }
 
+/// The processor has finished the records before it asked for the checkpoint.
 #[tokio::test(start_paused = true)]
-async fn what_a_processor_that_panicked_asked_for_in_vain_is_not_made_good_by_the_next() {
+async fn processor_after_a_panic_begins_after_the_owed_checkpoint() {
     let (table, stream) = (table(), stream());
-    let (made, faulty) = (Arc::new(AtomicUsize::new(0)), table.clone());
-    let makes = Arc::clone(&made);
-    let factory = move |_: &ShardContext| {
-        let is_first = makes.fetch_add(1, Ordering::Relaxed) == 0;
-        AsksInVain { is_first, table: faulty.clone() }
+    let last = stream.everything_put().pop().unwrap().record.sequence;
+    let (begun_at, faulty) = (Arc::<Mutex<Vec<String>>>::default(), table.clone());
+    let begins = Arc::clone(&begun_at);
+    let factory = move |_: &ShardContext| OwesAndPanics {
+        is_first: begins.lock().unwrap().is_empty(),
+        table: faulty.clone(),
+        begun_at: Arc::clone(&begins),
     };
     let worker = worker(&table, &stream, factory).build().unwrap();
     let handle = worker.handle();
     let running = tokio::spawn(worker.run());
-    until("the next is there", IN_THE_END, || made.load(Ordering::Relaxed) == 2).await;
-    sleep(Duration::from_secs(3)).await;
+    until("the next begins", IN_THE_END, || begun_at.lock().unwrap().len() == 2).await;
 
+    sleep(Duration::from_secs(20)).await;
+    assert_eq!(checkpoint(&table).await, "TRIM_HORIZON", "no write goes through");
+    table.heal();
+    sleep(SOON).await;
+
+    assert_eq!(*begun_at.lock().unwrap(), ["TRIM_HORIZON", last.as_str()]);
+    assert_eq!(checkpoint(&table).await, last.as_str());
     handle.stop();
     running.await.unwrap().unwrap();
-
-    assert_eq!(checkpoint(&table).await, "TRIM_HORIZON");
 }
 
 /// Has a task of its own make a checkpoint that is never answered, and panics.
@@ -233,7 +247,8 @@ impl RecordProcessor for Ending {
             AtEnd::Refuses => Err("what it is written to is away".into()),
             AtEnd::AsksForMore => {
                 let sequence = "9".repeat(60).parse().unwrap();
-                Ok(checkpointer.checkpoint_at(&RecordNumber { sequence, sub_sequence: 0 }).await?)
+                checkpointer.checkpoint_at(&RecordNumber { sequence, sub_sequence: 0 }).await?;
+                Ok(())
             }
         }
     }

@@ -9,8 +9,8 @@ use async_trait::async_trait;
 use lease_core::FencingToken;
 use lease_core::conformance::WorldTime;
 use lease_kinesis::{
-    Batch, Checkpointer, Outcome, ProcessorError, RecordNumber, RecordProcessor, ShardContext,
-    ShardId, SimStream,
+    Batch, Checkpointed, Checkpointer, Outcome, ProcessorError, RecordNumber, RecordProcessor,
+    ShardContext, ShardId, SimStream,
 };
 
 /// All that happened, in order.
@@ -39,6 +39,7 @@ pub(crate) enum What {
         text: String,
     },
     Checkpointed,
+    CheckpointOwed,
     CheckpointRefused(String),
     LeaseLost,
     ShardEnded,
@@ -189,7 +190,8 @@ impl Noting {
         checkpointer: &Checkpointer,
     ) -> Result<(), ProcessorError> {
         match checkpointer.checkpoint().await {
-            Ok(()) => self.note(What::Checkpointed),
+            Ok(Checkpointed::Owed(_)) => self.note(What::CheckpointOwed),
+            Ok(_) => self.note(What::Checkpointed),
             Err(error) => {
                 self.note(What::CheckpointRefused(error.to_string()));
                 return Err(error.into());

@@ -11,6 +11,8 @@ mod gone;
 mod limits;
 mod log;
 mod outages;
+mod owed;
+mod partial;
 mod processors;
 mod quiet;
 mod resharding;

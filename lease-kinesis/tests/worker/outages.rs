@@ -51,6 +51,7 @@ fn a_table_that_fails_now_and_then_costs_nothing() {
 
     world.until_shared(&[("a", 2), ("b", 2), ("c", 2)]);
     assert_eq!(world.log.overlaps(), [""; 0]);
+    assert_eq!(world.log.replayed(), 0);
 }
 
 /// S4-17: a checkpoint that was wanted and did not come about is made before the shard is given

@@ -276,15 +276,29 @@ where
                 self.checkpointer.deliver(last.clone());
             }
             let work = self.processor.process_records(&batch, &self.checkpointer);
+            let outcome = self.pipe.during(action, checkpoints, work).await?;
+            if let Outcome::Continue = outcome {
+                break;
+            }
+            // What the processor asked to checkpoint is processed. Only the rest is delivered again.
+            let asked = self.checkpointer.take_back(before.clone()).await;
+            let done = batch.drop_until(&asked);
+            if done > 0 {
+                failures = 0;
+            }
+            let is_done = done > 0 && batch.records.is_empty();
             let shard = &self.context.shard;
-            let pause = match self.pipe.during(action, checkpoints, work).await? {
-                Outcome::Continue => break,
+            let pause = match outcome {
                 Outcome::Skip => {
-                    let records = batch.records.len();
-                    warn!(%shard, records, last = ?batch.last(), "processor skipped a batch");
+                    let (records, last) = (batch.records.len(), batch.last());
+                    warn!(%shard, records, ?last, "processor skipped a batch");
                     break;
                 }
-                Outcome::Retry(pause) => pause,
+                Outcome::Failed(source) if is_done => {
+                    let error = &*source as &dyn Error;
+                    warn!(%shard, error, "processor failed after it had checkpointed its batch");
+                    break;
+                }
                 Outcome::Failed(source) => {
                     failures += 1;
                     let Some(pause) = self.child.batches.after(failures) else {
@@ -293,18 +307,23 @@ where
                         break;
                     };
                     let error = &*source as &dyn Error;
-                    warn!(%shard, failures, ?pause, error, "batch failed, it is tried again");
+                    warn!(%shard, failures, ?pause, error, "batch failed, trying again");
                     pause
                 }
                 Outcome::StopShard(cause) | Outcome::StopWorker(cause) => {
                     self.stop(ChildError::Stopped(cause))?;
                     break;
                 }
+                Outcome::Retry(_) | Outcome::Continue if is_done => break,
+                Outcome::Retry(pause) => pause,
+                Outcome::Continue => break,
             };
             batch.attempt += 1;
-            // Not worked on: what another task checkpoints meanwhile does not pass it.
-            self.checkpointer.take_back(before.clone()).await;
             self.pipe.during(action, checkpoints, sleep(pause)).await?;
+        }
+        // What was skipped or passed over is not delivered again.
+        if let Some(last) = batch.last() {
+            self.checkpointer.deliver(last.clone());
         }
         self.pipe.talk.done(action).await
     }

@@ -71,10 +71,10 @@ impl Progress {
     async fn try_keep(&self, asked: &Asked) -> Result<(), ErrorName> {
         let checkpointer = self.checkpointer.as_ref().ok_or(ErrorName::InvalidState)?;
         let kept = match &asked.sequence_number {
-            None if self.at_the_end => checkpointer.checkpoint().await,
+            None if self.at_the_end => checkpointer.try_checkpoint().await,
             // By its number: more may have been delivered to us than the child was given.
             None => match &self.delivered {
-                Some(last) => checkpointer.checkpoint_at(last).await,
+                Some(last) => checkpointer.try_checkpoint_at(last).await,
                 None => Ok(()),
             },
             Some(text) => {
@@ -84,9 +84,9 @@ impl Progress {
                     u64::try_from(sub_sequence).map_err(|_negative| ErrorName::IllegalArgument)?;
                 let record = RecordNumber { sequence, sub_sequence };
                 if self.at_the_end && self.is_last(&record, asked, checkpointer).await {
-                    checkpointer.checkpoint().await
+                    checkpointer.try_checkpoint().await
                 } else {
-                    checkpointer.checkpoint_at(&record).await
+                    checkpointer.try_checkpoint_at(&record).await
                 }
             }
         };

@@ -50,14 +50,14 @@ impl WallClock for SystemWallClock {
 /// Three in the morning, on a machine whose clock is a minute ahead and 0.1 % fast:
 ///
 /// ```
-/// use jiff::{SignedDuration, Timestamp};
+/// use lease_scheduler::jiff::{SignedDuration, Timestamp};
 /// use lease_scheduler::{SkewedWallClock, WallClock};
 ///
 /// let three: Timestamp = "2026-11-21T03:00:00Z".parse()?;
 /// let clock = SkewedWallClock::new(three + SignedDuration::from_mins(1), 1.001);
 /// clock.step(SignedDuration::from_hours(-1)); // somebody has set it right, as he thinks
 /// assert!(clock.now() < three);
-/// # Ok::<_, jiff::Error>(())
+/// # Ok::<_, lease_scheduler::jiff::Error>(())
 /// ```
 #[derive(Debug)]
 pub struct SkewedWallClock {

@@ -16,6 +16,9 @@ mod scheduler;
 mod switch;
 mod ticking;
 
+/// The crate of the times in this crate's interface: its version is the one that programs must use.
+pub use jiff;
+
 pub use clock::{SkewedWallClock, SystemWallClock, WallClock};
 pub use error::{ServiceError, ServiceErrorKind};
 pub use history::{Ending, PastRun};

@@ -43,7 +43,7 @@ mod cron;
 /// # Examples
 ///
 /// ```
-/// use jiff::Timestamp;
+/// use lease_scheduler::jiff::Timestamp;
 /// use lease_scheduler::Schedule;
 ///
 /// let nightly = Schedule::cron("0 3 * * *", "Europe/Berlin")?;

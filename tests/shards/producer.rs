@@ -69,4 +69,4 @@ async fn put_one(client: &Client, stream: &str, key: &str, number: usize) {
 
 const PARTITION_KEYS: usize = 60;
 
-const LIMIT: Duration = Duration::from_secs(30);
+const LIMIT: Duration = Duration::from_mins(5);

@@ -27,7 +27,7 @@ async fn a_lease_of_kcl_is_taken_when_its_counter_has_stood_still_for_the_failov
     shop.put(Some("kcl")).await;
 
     shop.is_left_alone_by("a", "kcl").await;
-    tokio::time::sleep(TTL.mul_f64(1.1)).await;
+    shop.pass(TTL.mul_f64(1.1));
 
     let grant = shop.granted("a").await;
     assert_eq!(grant.lessee.as_str(), "a");
@@ -43,7 +43,7 @@ async fn what_kcl_3_hands_over_is_its_processors_for_as_long_as_that_renews() {
     for _ in 0..4 {
         assert_eq!(shop.refused("a").await.lessee.as_str(), "kcl-1");
         assert_eq!(shop.refused("b").await.lessee.as_str(), "kcl-1");
-        tokio::time::sleep(TTL / 2).await;
+        shop.pass(TTL / 2);
         assert!(shop.kcl_renews().await);
     }
 
@@ -60,7 +60,7 @@ async fn what_kcl_3_was_handing_over_is_taken_when_its_processor_has_gone() {
     assert_eq!(shop.refused("a").await.lessee.as_str(), "kcl-1");
     let seen = shop.counter().await;
 
-    tokio::time::sleep(TTL.mul_f64(1.1)).await;
+    shop.pass(TTL.mul_f64(1.1));
     assert_eq!(shop.table.read(&key()).await.unwrap().unwrap().holder, None, "it shows as free");
     let grant = shop.granted("a").await;
 
@@ -95,7 +95,7 @@ async fn what_a_worker_of_kcl_with_our_name_renews_is_not_ours() {
     shop.put(Some("a")).await;
 
     shop.is_left_alone_by("a", "a").await;
-    tokio::time::sleep(TTL.mul_f64(1.1)).await;
+    shop.pass(TTL.mul_f64(1.1));
 
     shop.granted("a").await;
 }
@@ -108,7 +108,7 @@ async fn what_kcl_3_assigned_to_us_before_it_was_stopped_is_taken_when_it_has_st
     assert!(shop.kcl_takes("a").await);
 
     assert_eq!(shop.refused("a").await.lessee.as_str(), "a");
-    tokio::time::sleep(TTL.mul_f64(1.1)).await;
+    shop.pass(TTL.mul_f64(1.1));
     shop.granted("a").await;
 }
 
@@ -120,7 +120,7 @@ async fn a_worker_of_kcl_with_our_name_that_was_paused_does_not_take_our_grant_f
     shop.put(Some("a")).await;
     let seen = shop.counter().await;
     shop.refused("a").await;
-    tokio::time::sleep(TTL.mul_f64(1.1)).await;
+    shop.pass(TTL.mul_f64(1.1));
 
     let grant = shop.granted("a").await;
 

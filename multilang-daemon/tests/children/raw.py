@@ -7,7 +7,9 @@ import fcntl
 import json
 import os
 import select
+import struct
 import sys
+import termios
 import time
 
 NOTES = os.open(os.environ["NOTES"], os.O_WRONLY | os.O_APPEND | os.O_CREAT)
@@ -128,9 +130,20 @@ def ask_more_than_stdin_holds():
     reply = {"sequenceNumber": TOO_MUCH, "subSequenceNumber": None}
     reply = {"action": "checkpoint", **reply, "error": "IllegalArgumentException"}
     reply = json.dumps(reply, separators=(",", ":")) + "\n"
-    for _ in range(fcntl.fcntl(0, fcntl.F_GETPIPE_SZ) // len(reply) + 20):
+    size = fcntl.fcntl(0, fcntl.F_GETPIPE_SZ)
+    # Each page of a pipe has room for whole replies only.
+    rest_of_pages = size // os.sysconf("SC_PAGE_SIZE") * len(reply)
+    for _ in range((size + rest_of_pages) // len(reply) + 20):
         ask(TOO_MUCH)
+    while unread() < size - rest_of_pages:
+        time.sleep(0.01)
+    note("full")
     time.sleep(600)
+
+
+def unread():
+    """Bytes in the pipe to this process."""
+    return struct.unpack("i", fcntl.ioctl(0, termios.FIONREAD, struct.pack("i", 0)))[0]
 
 
 for line in sys.stdin:

@@ -55,6 +55,8 @@ impl Place {
     }
 
     /// Writes the properties of the daemon of this name.
+    ///
+    /// A machine that stands still for seconds costs no lease, and no stop in good order.
     pub(crate) fn properties(&self, name: &str) -> PathBuf {
         let (kinesis, dynamodb) = (self.stream.address(), self.table.address());
         let Self { command, properties, .. } = self;
@@ -63,8 +65,8 @@ impl Place {
              AwsCredentialsProvider = DefaultCredentialsProvider\nregionName = us-east-1\n\
              kinesisEndpoint = http://{kinesis}\ndynamoDBEndpoint = http://{dynamodb}\n\
              initialPositionInStream = TRIM_HORIZON\nworkerId = {name}\n\
-             failoverTimeMillis = 2000\nidleTimeBetweenReadsInMillis = 200\n\
-             shutdownGraceMillis = 20000\nsettleMillis = 200\n{properties}"
+             failoverTimeMillis = 20000\nidleTimeBetweenReadsInMillis = 200\n\
+             shutdownGraceMillis = 60000\nsettleMillis = 200\n{properties}"
         );
         let file = self.folder.join(format!("{name}.properties"));
         fs::write(&file, text).unwrap();
@@ -146,5 +148,5 @@ pub(crate) const BINARY: &str = env!("CARGO_BIN_EXE_multilang-daemon");
 
 pub(crate) const BETWEEN_LOOKS: Duration = Duration::from_millis(20);
 
-/// A minute: for machines that have much else to do.
-pub(crate) const LOOKS: u32 = 3_000;
+/// Five minutes: for machines that have much else to do.
+pub(crate) const LOOKS: u32 = 15_000;

@@ -13,5 +13,6 @@ mod process;
 pub mod promises;
 pub mod proxy;
 pub mod redis;
+mod redis_sentinel;
 pub mod redis_tls;
 pub mod tools;

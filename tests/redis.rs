@@ -11,6 +11,7 @@ use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
+pub use crate::redis_sentinel::RedisSentinel;
 use crate::tools::{libfaketime, tool};
 
 /// How long stores wait for an answer where no test is about answers that are late: a machine that
@@ -20,7 +21,7 @@ pub const PATIENT: Duration = Duration::from_secs(10);
 /// A redis-server on a port of its own, until it is dropped.
 pub struct RedisServer {
     port: u16,
-    folder: PathBuf,
+    pub(crate) folder: PathBuf,
     pub(crate) options: Vec<String>,
     program: PathBuf,
     environment: Vec<(&'static str, PathBuf)>,
@@ -342,8 +343,17 @@ impl RedisCluster {
     ///
     /// Where it does not come up.
     pub fn start(replicas: usize) -> Self {
+        Self::started_by(replicas, RedisServer::with)
+    }
+
+    /// [`start`](Self::start), of the servers that `start` makes, given their options.
+    ///
+    /// # Panics
+    ///
+    /// Where it does not come up.
+    pub fn started_by(replicas: usize, mut start: impl FnMut(&[&str]) -> RedisServer) -> Self {
         let nodes: Vec<_> =
-            (0..3 * (1 + replicas)).map(|_| RedisServer::with(&Self::options(replicas))).collect();
+            (0..3 * (1 + replicas)).map(|_| start(&Self::options(replicas))).collect();
         let ports: Vec<_> = nodes.iter().map(RedisServer::port).collect();
         Self::of(nodes, &ports, &["--cluster-replicas", &replicas.to_string()])
     }
@@ -387,86 +397,6 @@ impl RedisCluster {
     pub fn urls(&self) -> Vec<String> {
         self.nodes.iter().map(RedisServer::url).collect()
     }
-}
-
-/// A master, two replicas, and three Sentinels that watch over them, until it is dropped.
-#[derive(Debug)]
-#[non_exhaustive]
-pub struct RedisSentinel {
-    /// The first is the master to begin with.
-    pub servers: Vec<RedisServer>,
-    /// Who decides which it is.
-    pub sentinels: Vec<RedisServer>,
-}
-
-impl RedisSentinel {
-    /// What the master is called.
-    pub const MASTER: &str = "leases";
-
-    /// Sentinels that take no master for dead that stands still for a while.
-    ///
-    /// # Panics
-    ///
-    /// Where it does not come up.
-    pub fn start() -> Self {
-        Self::that_waits(Duration::from_mins(1))
-    }
-
-    /// Sentinels that soon have a dead master's place taken by a replica.
-    ///
-    /// # Panics
-    ///
-    /// Where it does not come up.
-    pub fn that_promotes() -> Self {
-        Self::that_waits(Duration::from_secs(1))
-    }
-
-    fn that_waits(silence: Duration) -> Self {
-        let delay = ["--repl-diskless-sync-delay", "0"];
-        let master = RedisServer::with(&delay);
-        let of = ["--replicaof", &format!("127.0.0.1 {}", master.port())];
-        let options = [delay, of].concat();
-        let replicas = [RedisServer::with(&options), RedisServer::with(&options)];
-        let sentinels = (0..3).map(|_| sentinel(master.port(), silence)).collect();
-        let servers: Vec<_> = [master].into_iter().chain(replicas).collect();
-        let started = Self { servers, sentinels };
-        until("the replicas are linked", || {
-            let linked = |server: &RedisServer| {
-                server.command("INFO replication").contains("master_link_status:up")
-            };
-            started.servers.iter().skip(1).all(linked)
-        });
-        until("the Sentinels know each other and the replicas", || {
-            let command = format!("SENTINEL CKQUORUM {}", Self::MASTER);
-            let ready = |sentinel: &RedisServer| {
-                sentinel.command(&command).starts_with("OK 3 usable")
-                    && sentinel.command("INFO sentinel").contains("slaves=2,sentinels=3")
-            };
-            started.sentinels.iter().all(ready)
-        });
-        started
-    }
-
-    /// Where its Sentinels are.
-    pub fn urls(&self) -> Vec<String> {
-        self.sentinels.iter().map(RedisServer::url).collect()
-    }
-}
-
-fn sentinel(master: u16, silence: Duration) -> RedisServer {
-    let port = free_port();
-    let mut sentinel = RedisServer::stopped("redis-sentinel", port, Vec::new());
-    let name = RedisSentinel::MASTER;
-    let configuration = format!(
-        "port {port}\nbind 127.0.0.1\nsentinel monitor {name} 127.0.0.1 {master} 2\n\
-         sentinel down-after-milliseconds {name} {}\nsentinel failover-timeout {name} 5000\n",
-        silence.as_millis()
-    );
-    let file = sentinel.folder.join("sentinel.conf");
-    std::fs::write(&file, configuration).expect("the Sentinel's configuration");
-    sentinel.options = vec![file.to_string_lossy().into_owned()];
-    sentinel.start_again();
-    sentinel
 }
 
 /// A port that nobody uses, below those that are given to whoever connects; a Cluster takes

@@ -170,6 +170,8 @@ impl Keeper {
         command.args(["worker", "--store", &self.store]);
         command.args(["--name", &format!("worker-{}.{}", life.worker, life.number)]);
         command.args(["--ttl-ms", &self.setup.ttl.as_millis().to_string()]);
+        let max_ttl = self.setup.max_ttl();
+        command.args(["--max-ttl-ms", &max_ttl.as_millis().to_string()]);
         command.args(["--counters", &self.setup.counters.to_string()]);
         command.args(["--seed", &self.chance.seed().to_string()]);
         if self.setup.sabotage == Some(Sabotage::Heedless) {

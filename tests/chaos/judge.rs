@@ -24,6 +24,8 @@ pub(crate) struct Finding {
     pub(crate) from: Stamp,
     pub(crate) until: Stamp,
     pub(crate) what: String,
+    /// Lost writes explain it: see [`Ledger::explains`].
+    pub(crate) is_explained: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -47,13 +49,13 @@ pub(crate) fn judge(ledger: &Ledger) -> Verdict {
     for counter in counters {
         let grants: Vec<_> =
             ledger.grants.iter().filter(|grant| grant.counter == counter).collect();
-        for overlap in overlaps(counter, &grants) {
-            let is_admitted = ledger.faults.iter().any(|fault| fault.admits(&overlap));
+        for found in overlaps(ledger, &grants).into_iter().chain(tokens(ledger, &grants)) {
+            let by_fault = ledger.faults.iter().any(|fault| fault.admits(&found));
+            let is_admitted = found.is_explained || found.rule == Rule::Overlap && by_fault;
             let findings =
                 if is_admitted { &mut verdict.admitted } else { &mut verdict.violations };
-            findings.push(overlap);
+            findings.push(found);
         }
-        verdict.violations.extend(tokens(counter, &grants));
         verdict.violations.extend(writes(counter, ledger));
     }
     verdict.violations.sort_by_key(|finding| (finding.from, finding.rule));
@@ -65,7 +67,9 @@ impl Fault {
     /// Whether it explains that a key was held twice: from the fault on, and no longer than the
     /// former holder may believe in its lease.
     fn admits(&self, overlap: &Finding) -> bool {
+        let counters = self.counters.as_ref();
         match self.kind {
+            _ if counters.is_some_and(|counters| !counters.contains(&overlap.counter)) => false,
             Kind::Tame => false,
             Kind::Wild { until } => self.from <= overlap.from && overlap.until <= until,
         }
@@ -74,7 +78,7 @@ impl Fault {
 
 /// Leases that were held at once; and those that were held in another order than that of their
 /// tokens, since the one with the smaller token had been granted when the other was held.
-fn overlaps(counter: usize, grants: &[&Grant]) -> Vec<Finding> {
+fn overlaps(ledger: &Ledger, grants: &[&Grant]) -> Vec<Finding> {
     let mut held: Vec<_> =
         grants.iter().filter_map(|&grant| Some((grant, grant.held()?))).collect();
     held.sort_by_key(|(_, (from, _))| *from);
@@ -89,23 +93,25 @@ fn overlaps(counter: usize, grants: &[&Grant]) -> Vec<Finding> {
             let until = end.min(until);
             findings.push(Finding {
                 rule: Rule::Overlap,
-                counter,
+                counter: grant.counter,
                 from,
                 until,
                 what: format!(
                     "{former} and {grant} were both held, for {:?} at least",
                     round(until.since(from))
                 ),
+                is_explained: false,
             });
         } else if let Some((former, end)) = largest
             && grant.token < former.token
         {
             findings.push(Finding {
                 rule: Rule::Overlap,
-                counter,
+                counter: grant.counter,
                 from: end,
                 until: from,
                 what: format!("{grant} was held after {former}, but granted before"),
+                is_explained: ledger.explains(former, grant),
             });
         }
         if longest.is_none_or(|(_, end)| end < until) {
@@ -118,7 +124,7 @@ fn overlaps(counter: usize, grants: &[&Grant]) -> Vec<Finding> {
     findings
 }
 
-fn tokens(counter: usize, grants: &[&Grant]) -> Vec<Finding> {
+fn tokens(ledger: &Ledger, grants: &[&Grant]) -> Vec<Finding> {
     let mut asked = grants.to_vec();
     asked.sort_by_key(|grant| grant.asked);
     let mut known: Vec<_> =
@@ -134,20 +140,22 @@ fn tokens(counter: usize, grants: &[&Grant]) -> Vec<Finding> {
                 largest = Some(earlier);
             }
         }
-        let finding = |what: String| Finding {
+        let finding = |earlier: &Grant, what: String| Finding {
             rule: Rule::Tokens,
-            counter,
+            counter: grant.counter,
             from: grant.asked,
             until: grant.held_from.unwrap_or(grant.asked),
             what,
+            is_explained: ledger.explains(earlier, grant),
         };
         if let Some(twin) = seen.insert(grant.token, grant) {
-            findings.push(finding(format!("{twin} and {grant} have one token")));
+            findings.push(finding(twin, format!("{twin} and {grant} have one token")));
         }
         if let Some(earlier) = largest
             && grant.token < earlier.token
         {
-            findings.push(finding(format!("{grant} was asked for after {earlier} was obtained")));
+            let what = format!("{grant} was asked for after {earlier} was obtained");
+            findings.push(finding(earlier, what));
         }
     }
     findings
@@ -164,6 +172,7 @@ fn writes(counter: usize, ledger: &Ledger) -> Vec<Finding> {
             from: write.sent.unwrap_or(write.at),
             until: write.at,
             what,
+            is_explained: false,
         };
         if write.token < largest {
             findings.push(finding(
@@ -192,7 +201,7 @@ fn writes(counter: usize, ledger: &Ledger) -> Vec<Finding> {
 pub(crate) fn starved(counter: usize, from: Stamp, until: Stamp) -> Finding {
     let what =
         format!("nobody obtained it within {:?} after the last fault", round(until.since(from)));
-    Finding { rule: Rule::Starved, counter, from, until, what }
+    Finding { rule: Rule::Starved, counter, from, until, what, is_explained: false }
 }
 
 fn round(length: Duration) -> Duration {
@@ -226,7 +235,8 @@ impl fmt::Display for Rule {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ledger::{Life, Write};
+    use crate::ledger::{Life, Promotion, Write};
+    use crate::setup::Clocks;
 
     const SECOND: Duration = Duration::from_secs(1);
 
@@ -238,7 +248,7 @@ mod tests {
     impl Made {
         fn new() -> Self {
             let start = Stamp::now();
-            Self { ledger: Ledger::new(start), start }
+            Self { ledger: Ledger::new(start, Clocks::InStep), start }
         }
 
         fn held(&mut self, token: u64, from: u32, until: u32) -> &mut Self {
@@ -266,7 +276,9 @@ mod tests {
         fn fault(&mut self, from: u32, kind: Kind) -> &mut Self {
             let from = self.start + SECOND * from;
             let to = "server 1".to_owned();
-            self.ledger.faults.push(Fault { name: "fault", to, from, until: from, kind });
+            let counters = None;
+            let fault = Fault { name: "fault", to, from, until: from, kind, counters };
+            self.ledger.faults.push(fault);
             self
         }
 
@@ -340,6 +352,38 @@ mod tests {
         let mut fallen = Made::new();
         fallen.held(2, 0, 1).held(1, 2, 3);
         assert_eq!(fallen.broken(), [Rule::Overlap, Rule::Tokens]);
+    }
+
+    #[test]
+    fn smaller_token_is_admitted_only_after_lost_writes_with_stepped_clocks() {
+        let judged = |clocks: Clocks, known: u64, at: u32| {
+            let mut made = Made::new();
+            made.ledger.clocks = clocks;
+            made.held(20, 0, 1).held(10, 4, 5);
+            let at = made.start + SECOND * at;
+            made.ledger.promotions.push(Promotion { counter: 0, at, known });
+            let verdict = judge(&made.ledger);
+            (verdict.violations.len(), verdict.admitted.len())
+        };
+
+        assert_eq!(judged(Clocks::Step, 9, 3), (0, 2));
+        assert_eq!(judged(Clocks::InStep, 9, 3), (2, 0), "clocks in step");
+        assert_eq!(judged(Clocks::Step, 20, 3), (2, 0), "the promoted server knew the token");
+        assert_eq!(judged(Clocks::Step, 9, 6), (2, 0), "promoted after the smaller token");
+    }
+
+    #[test]
+    fn overlap_is_admitted_on_the_counters_that_a_fault_hits() {
+        let judged = |counter: usize| {
+            let mut made = Made::new();
+            made.held(1, 0, 5).held(2, 3, 8);
+            made.fault(2, Kind::Wild { until: made.start + SECOND * 5 });
+            made.ledger.faults[0].counters = Some(vec![counter]);
+            made.broken()
+        };
+
+        assert_eq!(judged(0), []);
+        assert_eq!(judged(1), [Rule::Overlap]);
     }
 
     #[test]

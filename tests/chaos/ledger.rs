@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 
+use crate::setup::Clocks;
 use crate::stamp::Stamp;
 
 /// One run.
@@ -12,6 +13,9 @@ pub(crate) struct Ledger {
     pub(crate) grants: Vec<Grant>,
     pub(crate) writes: Vec<Write>,
     pub(crate) faults: Vec<Fault>,
+    pub(crate) promotions: Vec<Promotion>,
+    /// Whether the wall clocks of servers are stepped.
+    pub(crate) clocks: Clocks,
     /// How often workers were started, crashed, failed in a call, and so on.
     pub(crate) tallies: BTreeMap<String, u64>,
     places: HashMap<(usize, u64, Life), usize>,
@@ -64,6 +68,17 @@ pub(crate) struct Fault {
     pub(crate) from: Stamp,
     pub(crate) until: Stamp,
     pub(crate) kind: Kind,
+    /// The counters whose keys may be held twice; `None`: all.
+    pub(crate) counters: Option<Vec<usize>>,
+}
+
+/// What a promoted server knew of a counter's key when the judge reached it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Promotion {
+    pub(crate) counter: usize,
+    pub(crate) at: Stamp,
+    /// The key's last token there: writes of larger ones were acknowledged and lost.
+    pub(crate) known: u64,
 }
 
 /// What a fault may lead to, by the stores' tables of what happens when.
@@ -76,12 +91,14 @@ pub(crate) enum Kind {
 }
 
 impl Ledger {
-    pub(crate) fn new(began: Stamp) -> Self {
+    pub(crate) fn new(began: Stamp, clocks: Clocks) -> Self {
         Self {
             began,
             grants: Vec::new(),
             writes: Vec::new(),
             faults: Vec::new(),
+            promotions: Vec::new(),
+            clocks,
             tallies: BTreeMap::new(),
             places: HashMap::new(),
         }
@@ -113,6 +130,18 @@ impl Ledger {
         if let Some(grant) = self.grant(counter, token, life) {
             grant.ended = Some((at, how));
         }
+    }
+
+    /// Whether `grant` may have a smaller token than `earlier`: clocks step, and a server was
+    /// promoted between the two that had lost the write of `earlier`.
+    pub(crate) fn explains(&self, earlier: &Grant, grant: &Grant) -> bool {
+        let lost = |promotion: &Promotion| {
+            promotion.counter == grant.counter
+                && promotion.known < earlier.token
+                && earlier.asked <= promotion.at
+                && grant.held_from.is_some_and(|held| promotion.at <= held)
+        };
+        self.clocks == Clocks::Step && self.promotions.iter().any(lost)
     }
 
     fn grant(&mut self, counter: usize, token: u64, life: Life) -> Option<&mut Grant> {

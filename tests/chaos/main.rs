@@ -4,21 +4,36 @@
 //! One machine, one clock: what is in the ledger is ordered by `CLOCK_MONOTONIC`, which no fault
 //! touches.
 
+mod canary;
 mod chance;
+mod counted;
 mod desk;
+mod episodes;
+mod fault_kind;
 mod fleet;
 mod judge;
 mod ledger;
 mod link;
 mod nemesis;
+mod observations;
+mod plain;
+mod probe;
+mod probe_event;
+mod probes;
+mod progress;
+mod progress_report;
 mod report;
 mod resource;
 mod saying;
 mod server;
 mod servers;
 mod setup;
+mod single_faults;
+mod single_run;
+mod slots;
 mod stamp;
 mod stores;
+mod topology;
 mod trouble;
 mod worker;
 
@@ -36,14 +51,17 @@ use tokio::task::spawn_blocking;
 use tokio::time::sleep;
 
 use crate::chance::Chance;
+use crate::fault_kind::FaultKind;
 use crate::fleet::Fleet;
-use crate::judge::{Verdict, judge, starved};
+use crate::judge::{Finding, Verdict, judge, starved};
 use crate::ledger::Ledger;
 use crate::link::Link;
 use crate::nemesis::Nemesis;
+use crate::probe::{ProbeOrders, probe};
 use crate::resource::{Gates, Resource};
 use crate::server::{Place, Server, be_dynamodb, clock_library};
-use crate::setup::{Sabotage, Setup, Store};
+use crate::setup::{Clocks, Faults, Sabotage, Setup, Store};
+use crate::single_run::run_single;
 use crate::stamp::Stamp;
 use crate::worker::{Orders, work};
 
@@ -69,6 +87,15 @@ struct Arguments {
     /// Where to write the report to, beside the standard output
     #[arg(long, value_name = "FILE")]
     report: Option<PathBuf>,
+    /// How faults follow each other; one at a time on sentinel and cluster, else overlapping
+    #[arg(long, value_enum)]
+    faults: Option<Faults>,
+    /// What happens to the wall clocks of servers, with single faults
+    #[arg(long, value_enum, default_value = "in-step")]
+    clocks: Clocks,
+    /// The single faults to make, each at least once, in this order; without it, all
+    #[arg(long = "only", value_enum, value_name = "FAULT")]
+    kinds: Vec<FaultKind>,
     /// Breaks something on purpose, for the judge to find
     #[arg(long, value_enum)]
     sabotage: Option<Sabotage>,
@@ -81,6 +108,8 @@ struct Arguments {
 enum Role {
     #[command(hide = true)]
     Worker(Orders),
+    #[command(hide = true)]
+    Probe(ProbeOrders),
     #[command(hide = true)]
     Dynamodb(Place),
 }
@@ -100,8 +129,17 @@ async fn main() -> ExitCode {
     let arguments = Arguments::parse();
     let outcome = match (arguments.role, arguments.store) {
         (Some(Role::Worker(orders)), _) => work(orders).await.map(|()| ExitCode::SUCCESS),
+        (Some(Role::Probe(orders)), _) => probe(orders).await.map(|()| ExitCode::SUCCESS),
         (Some(Role::Dynamodb(place)), _) => be_dynamodb(place).await.map(|()| ExitCode::SUCCESS),
         (None, Some(store)) => {
+            let by_store = match store {
+                Store::Sentinel | Store::Cluster => Faults::Single,
+                Store::Redis | Store::Quorum | Store::Dynamodb => Faults::Overlapping,
+            };
+            let mut kinds = arguments.kinds;
+            if kinds.is_empty() {
+                kinds = FaultKind::all_of(store, arguments.clocks);
+            }
             let setup = Setup {
                 store,
                 length: arguments.minutes,
@@ -110,6 +148,9 @@ async fn main() -> ExitCode {
                 counters: 3,
                 ttl: Duration::from_secs(2),
                 sabotage: arguments.sabotage,
+                faults: arguments.faults.unwrap_or(by_store),
+                clocks: arguments.clocks,
+                kinds,
             };
             make(&setup, arguments.report).await
         }
@@ -124,25 +165,36 @@ async fn main() -> ExitCode {
 /// Makes a run, and tells of it.
 async fn make(setup: &Setup, file: Option<PathBuf>) -> Result<ExitCode, Failure> {
     clock_library()?;
-    if setup.sabotage == Some(Sabotage::Apart) && setup.store != Store::Redis {
-        return Err("--sabotage apart is for --store redis: a server for each worker".into());
-    }
+    setup.check()?;
     if let Some(file) = &file {
         // Now, not after twenty minutes.
         save(file, "")?;
     }
     show(&format!("lease-chaos: {}, seed {}", setup.store, setup.seed));
-    let (ledger, verdict) = run(setup).await?;
+    let (ledger, verdict, progress) = match setup.faults {
+        Faults::Overlapping => {
+            let (ledger, verdict) = run(setup).await?;
+            (ledger, verdict, None)
+        }
+        Faults::Single => run_single(setup).await?,
+    };
 
     let ledger = lock(&ledger);
     let command = command_of(setup, file.as_deref());
-    let report = report::report(setup, &command, &ledger, &verdict);
+    let mut report = report::report(setup, &command, &ledger, &verdict);
+    if let Some(progress) = &progress {
+        report.push_str(&progress_report::report(progress, ledger.began));
+    }
     if let Some(file) = &file {
         save(file, &report)?;
     }
     show(&report);
-    show(&format!("lease-chaos: seed {}: {}", setup.seed, report::summary(&ledger, &verdict)));
-    Ok(if verdict.violations.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    let breaches = progress.as_ref().map_or(0, |progress| progress.breaches.len());
+    let summary = report::summary(&ledger, &verdict);
+    let more = progress.map(|_| format!(", {breaches} breaches of progress")).unwrap_or_default();
+    show(&format!("lease-chaos: seed {}: {summary}{more}", setup.seed));
+    let is_kept = verdict.violations.is_empty() && breaches == 0;
+    Ok(if is_kept { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 fn save(file: &Path, report: &str) -> Result<(), Failure> {
@@ -154,10 +206,10 @@ async fn run(setup: &Setup) -> Result<(Arc<Mutex<Ledger>>, Verdict), Failure> {
     let mut chance = Chance::from_seed(setup.seed);
     let servers = start_servers(setup).await?;
     let (links, stores) = link(setup, &servers).await?;
-    let ledger = Arc::new(Mutex::new(Ledger::new(Stamp::now())));
+    let ledger = Arc::new(Mutex::new(Ledger::new(Stamp::now(), Clocks::InStep)));
     let gates = match setup.sabotage {
         Some(Sabotage::Heedless) => Gates::Open,
-        Some(Sabotage::Apart) | None => Gates::Shut,
+        _ => Gates::Shut,
     };
     let resource = Arc::new(Resource::new(setup.counters, gates, Arc::clone(&ledger)));
     let fleet = Fleet::start(setup, stores, &resource, &ledger, &mut chance)?;
@@ -167,30 +219,37 @@ async fn run(setup: &Setup) -> Result<(Arc<Mutex<Ledger>>, Verdict), Failure> {
     let end = Stamp::now() + setup.length;
     // It owns the servers, which are there until the workers are gone.
     let nemesis = spawn_blocking(move || nemesis.rage(end).map(|()| nemesis)).await??;
-    let mended = Stamp::now();
-    let mut hungry: Vec<_> = (0..setup.counters).collect();
-    while !hungry.is_empty() && Stamp::now().since(mended) < RECOVERY {
-        sleep(Duration::from_millis(50)).await;
-        hungry.retain(|&counter| !lock(&ledger).held_since(mended, counter));
-    }
-    let recovered = Stamp::now();
+    let starved = await_recovery(setup, &ledger).await;
     fleet.stop().await?;
     drop(nemesis);
 
     let mut verdict = judge(&lock(&ledger));
-    verdict.violations.extend(hungry.iter().map(|&counter| starved(counter, mended, recovered)));
+    verdict.violations.extend(starved);
     Ok((ledger, verdict))
+}
+
+/// Waits until each key is held again after the last fault; returns what is wrong where one is
+/// not.
+async fn await_recovery(setup: &Setup, ledger: &Mutex<Ledger>) -> Vec<Finding> {
+    let ended = Stamp::now();
+    let mut hungry: Vec<_> = (0..setup.counters).collect();
+    while !hungry.is_empty() && Stamp::now().since(ended) < RECOVERY {
+        sleep(Duration::from_millis(50)).await;
+        hungry.retain(|&counter| !lock(ledger).held_since(ended, counter));
+    }
+    let now = Stamp::now();
+    hungry.iter().map(|&counter| starved(counter, ended, now)).collect()
 }
 
 async fn start_servers(setup: &Setup) -> Result<Vec<Server>, Failure> {
     let count = match setup.sabotage {
         Some(Sabotage::Apart) => setup.workers,
-        Some(Sabotage::Heedless) | None => setup.store.servers(),
+        _ => setup.store.servers(),
     };
     let store = setup.store;
     let start = move || match store {
-        Store::Redis | Store::Quorum => Server::redis(),
         Store::Dynamodb => Server::dynamodb(),
+        _ => Server::redis(),
     };
     let servers =
         spawn_blocking(move || (0..count).map(|_| start()).collect::<Result<Vec<_>, _>>());
@@ -214,7 +273,7 @@ async fn link(
     for worker in 0..setup.workers {
         let reached = match setup.sabotage {
             Some(Sabotage::Apart) => servers.get(worker..=worker).unwrap_or_default(),
-            Some(Sabotage::Heedless) | None => servers,
+            _ => servers,
         };
         let mut links = Vec::new();
         for server in reached {
@@ -222,8 +281,8 @@ async fn link(
         }
         let places: Vec<_> = links.iter().map(|link| link.address().to_string()).collect();
         stores.push(match setup.store {
-            Store::Redis | Store::Quorum => format!("redis://{}", places.join(",")),
             Store::Dynamodb => format!("dynamodb://{}/{TABLE}", places.join(",")),
+            _ => format!("redis://{}", places.join(",")),
         });
         all.push(links);
     }
@@ -233,13 +292,15 @@ async fn link(
 fn command_of(setup: &Setup, file: Option<&Path>) -> String {
     use clap::ValueEnum;
 
+    let single = setup.faults == Faults::Single;
+    let mode = if single { mode_of(setup) } else { String::new() };
     let sabotage = setup.sabotage.and_then(|sabotage| sabotage.to_possible_value());
     let sabotage = sabotage.map(|value| format!(" --sabotage {}", value.get_name()));
     let file = file.map(|file| format!(" --report {}", file.display()));
     let store = setup.store.to_possible_value();
     format!(
         "cargo run --release -p lease-tests --bin lease-chaos -- \\\n    --store {} --minutes {} \
-         --seed {}{}{}",
+         --seed {}{mode}{}{}",
         store.as_ref().map_or("", |value| value.get_name()),
         setup.length.as_secs_f64() / 60.0,
         setup.seed,
@@ -248,7 +309,26 @@ fn command_of(setup: &Setup, file: Option<&Path>) -> String {
     )
 }
 
-fn lock(ledger: &Mutex<Ledger>) -> MutexGuard<'_, Ledger> {
+fn mode_of(setup: &Setup) -> String {
+    use clap::ValueEnum;
+
+    let name = |value: Option<clap::builder::PossibleValue>| {
+        value.map(|value| value.get_name().to_owned()).unwrap_or_default()
+    };
+    let mut mode = " --faults single".to_owned();
+    if setup.clocks == Clocks::Step {
+        mode.push_str(" --clocks step");
+    }
+    if setup.kinds != FaultKind::all_of(setup.store, setup.clocks) {
+        for kind in &setup.kinds {
+            mode.push_str(" --only ");
+            mode.push_str(&name(kind.to_possible_value()));
+        }
+    }
+    mode
+}
+
+pub(crate) fn lock(ledger: &Mutex<Ledger>) -> MutexGuard<'_, Ledger> {
     ledger.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

@@ -197,7 +197,7 @@ impl Nemesis {
                     let (what, temper) = match self.store {
                         // It is told apart from one that was up all the time, and does not vote.
                         Store::Quorum => ("server restarted empty, a minority", Temper::Tame),
-                        Store::Redis | Store::Dynamodb => ("server restarted empty", Temper::Wild),
+                        _ => ("server restarted empty", Temper::Wild),
                     };
                     self.tell_of(what, name, temper, |servers| servers.restart_empty(number))?;
                 }
@@ -289,7 +289,8 @@ impl Nemesis {
     /// Tells of a tame fault, before it is done.
     fn tell(&self, name: &'static str, to: String, length: Duration) {
         let from = Stamp::now();
-        self.write(Fault { name, to, from, until: from + length, kind: Kind::Tame });
+        let (kind, counters) = (Kind::Tame, None);
+        self.write(Fault { name, to, from, until: from + length, kind, counters });
     }
 
     /// Does a fault, and tells between which moments that was.
@@ -308,7 +309,7 @@ impl Nemesis {
             // The former holder's last heartbeat was sent before; it trusts that for a ttl.
             Temper::Wild => Kind::Wild { until: until + self.ttl },
         };
-        self.write(Fault { name, to, from, until, kind });
+        self.write(Fault { name, to, from, until, kind, counters: None });
         Ok(())
     }
 

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use aws_sdk_dynamodb::primitives::{DateTime, DateTimeFormat};
@@ -11,7 +12,7 @@ use lease_tests::tools::find;
 
 use crate::judge::{Finding, Verdict};
 use crate::ledger::{Kind, Ledger};
-use crate::setup::{Setup, Store};
+use crate::setup::{Clocks, Faults, Setup, Store};
 use crate::stamp::Stamp;
 
 /// The line that says it all.
@@ -51,7 +52,7 @@ fn write_report(
         setup.seed,
         minutes(setup.length),
         machine(),
-        versions(setup.store),
+        versions(setup),
     )?;
     writeln!(
         text,
@@ -73,7 +74,7 @@ fn write_report(
          nobody obtains after the last fault.\n",
     )?;
     write_findings(text, ledger, &verdict.violations, MOST_VIOLATIONS, LONG_BEFORE)?;
-    writeln!(text, "## Overlaps that the failure table admits\n")?;
+    writeln!(text, "## Overlaps and tokens that the failure table admits\n")?;
     writeln!(
         text,
         "After a wild fault, until a ttl after it. These windows are {:.0} % of the run.\n",
@@ -206,12 +207,14 @@ fn wild_share(ledger: &Ledger, setup: &Setup) -> f64 {
         })
         .collect();
     windows.sort();
+    let last = ledger.faults.iter().map(|fault| fault.until.since(ledger.began)).max();
+    let length = setup.length.max(last.unwrap_or_default());
     let (mut covered, mut end) = (Duration::ZERO, ledger.began);
     for (from, until) in windows {
         covered += until.since(from.max(end));
         end = end.max(until);
     }
-    covered.as_secs_f64() / setup.length.as_secs_f64().max(1.0)
+    covered.as_secs_f64() / length.as_secs_f64().max(1.0)
 }
 
 fn today() -> String {
@@ -234,19 +237,26 @@ fn machine() -> String {
     )
 }
 
-fn versions(store: Store) -> String {
-    let server = match store {
+fn versions(setup: &Setup) -> String {
+    let server = match setup.store {
         Store::Dynamodb => "dynoxide 3.2.0, a DynamoDB on SQLite".to_owned(),
-        Store::Redis | Store::Quorum => {
+        _ if setup.faults == Faults::Single && setup.clocks == Clocks::InStep => {
+            format!("Redis {}", version_of("redis-server".into()))
+        }
+        _ => {
             let program = find("valkey-server", &VALKEY).unwrap_or_default();
-            let said = std::process::Command::new(program).arg("--version").output();
-            let said = said.map(|output| String::from_utf8_lossy(&output.stdout).into_owned());
-            let said = said.unwrap_or_default();
-            let version = said.split_whitespace().find_map(|word| word.strip_prefix("v="));
-            format!("Valkey {}", version.unwrap_or("of an unknown version"))
+            format!("Valkey {}", version_of(program))
         }
     };
     format!("{server}; this library {}", env!("CARGO_PKG_VERSION"))
+}
+
+fn version_of(program: PathBuf) -> String {
+    let output = std::process::Command::new(program).arg("--version").output();
+    let text = output.map(|output| String::from_utf8_lossy(&output.stdout).into_owned());
+    let text = text.unwrap_or_default();
+    let version = text.split_whitespace().find_map(|word| word.strip_prefix("v="));
+    version.unwrap_or("of an unknown version").to_owned()
 }
 
 /// What belongs to a finding's timeline.

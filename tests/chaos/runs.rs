@@ -4,7 +4,7 @@
 
 use std::process::Command;
 
-use lease_tests::redis::VALKEY;
+use lease_tests::redis::{VALKEY, available};
 use lease_tests::tools::{libfaketime, tool};
 
 /// What a run left behind.
@@ -81,6 +81,37 @@ fn a_dynamodb_keeps_its_promises() {
     assert_eq!(ended.count("overlaps admitted"), 0);
 }
 
+/// A run of the given faults, one at a time; `None`, said aloud, where a server is missing.
+fn run_single(store: &str, faults: &[&str], sabotage: &[&str]) -> Option<Ended> {
+    libfaketime()?;
+    if !available() {
+        return None;
+    }
+    let single = ["--store", store, "--faults", "single", "--minutes", "0.1"];
+    let faults: Vec<_> = faults.iter().flat_map(|fault| ["--only", fault]).collect();
+    Some(end_of(command(&[&single[..], &faults, sabotage].concat())))
+}
+
+#[test]
+fn clients_that_know_one_hung_host_are_found() {
+    let one_host = ["--sabotage", "one-host"];
+    let Some(ended) = run_single("sentinel", &["hang-first"], &one_host) else { return };
+
+    assert_eq!(ended.code, Some(1));
+    assert!(ended.said.contains("was granted nothing for"), "no missing grant is found");
+    assert!(ended.said.contains("the probe lost a lease"), "no lost lease is found");
+    assert!(ended.said.contains("a new process was granted nothing"), "no new process is found");
+}
+
+#[test]
+fn hung_majority_is_found() {
+    let majority = ["--sabotage", "majority"];
+    let Some(ended) = run_single("quorum", &["hang-minority"], &majority) else { return };
+
+    assert_eq!(ended.code, Some(1));
+    assert!(ended.said.contains("slow with a hung minority"), "no slow quorum is found");
+}
+
 #[test]
 fn workers_that_take_no_notice_of_a_loss_are_found() {
     let Some(ended) = run("redis", &["--sabotage", "heedless"]) else { return };
@@ -108,6 +139,10 @@ fn bad_input_is_refused_in_a_sentence() {
         (&["--store", "redis", "--minutes", "soon"], "minutes are a number above 0"),
         (&["--minutes", "1"], "--store <STORE>"),
         (&["--store", "quorum", "--sabotage", "apart"], "is for --store redis"),
+        (&["--store", "dynamodb", "--faults", "single"], "is for the stores in Redis"),
+        (&["--store", "cluster", "--faults", "overlapping"], "is for redis, quorum and dynamodb"),
+        (&["--store", "quorum", "--clocks", "step"], "is for single faults"),
+        (&["--store", "sentinel", "--only", "migrate-slot"], "not on Redis behind Sentinels"),
         (&["--store", "redis", "--report", "/nowhere/report.md"], "cannot be written"),
     ] {
         let ended = end_of(command(arguments));

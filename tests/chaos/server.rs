@@ -42,7 +42,7 @@ pub(crate) fn clock_library() -> Result<PathBuf, Failure> {
     find_libfaketime().ok_or_else(|| not_installed("libfaketime, which steps clocks,"))
 }
 
-fn not_installed(what: &str) -> Failure {
+pub(crate) fn not_installed(what: &str) -> Failure {
     format!(
         "{what} is not installed: ./test installs it, into target/tools unless LEASE_TEST_TOOLS \
          names another folder; set LEASE_TEST_TOOLS to it"

@@ -10,20 +10,23 @@ use lease_tests::dynamodb::client_of;
 
 use crate::Failure;
 
-/// Opens `redis://HOST:PORT`, a quorum where several are named with commas between, or
-/// `dynamodb://HOST:PORT/TABLE`.
+/// Opens `redis://HOST:PORT`, a quorum where several are named with commas between,
+/// `sentinel://HOST:PORT,…/MASTER`, `cluster://HOST:PORT,…`, or `dynamodb://HOST:PORT/TABLE`.
 ///
 /// A quorum has its quarantine: a server that was restarted empty must not vote before what it
-/// has forgotten has run out. With the longest `ttl` that is used here, that takes seconds.
-pub(crate) async fn open(address: &str, ttl: Duration) -> Result<Arc<dyn LockStore>, Failure> {
+/// has forgotten has run out. With the longest ttl that is used here, that takes seconds.
+pub(crate) async fn open(address: &str, max_ttl: Duration) -> Result<Arc<dyn LockStore>, Failure> {
     Ok(match address.split_once("://") {
         Some(("redis", places)) if places.contains(',') => {
-            let urls = places.split(',').map(|place| format!("redis://{place}"));
-            // Below the period of heartbeats, a third of the ttl.
-            let quorum = RedisQuorum::builder(urls).with_max_ttl(ttl).with_timeout(ttl / 4);
-            Arc::new(quorum.connect().await?)
+            let quorum = RedisQuorum::builder(urls(places)).with_max_ttl(max_ttl);
+            Arc::new(quorum.with_timeout(TIMEOUT).connect().await?)
         }
         Some(("redis", _)) => Arc::new(RedisStore::connect(address).await?),
+        Some(("sentinel", place)) => {
+            let (places, master) = place.split_once('/').ok_or("no master is named")?;
+            Arc::new(RedisStore::sentinel(urls(places), master).connect().await?)
+        }
+        Some(("cluster", places)) => Arc::new(RedisStore::cluster(urls(places)).connect().await?),
         Some(("dynamodb", place)) => {
             let (server, table) = place.split_once('/').ok_or("no table is named")?;
             Arc::new(DynamoDbStore::new(client_of(server.parse()?), table))
@@ -31,3 +34,10 @@ pub(crate) async fn open(address: &str, ttl: Duration) -> Result<Arc<dyn LockSto
         _ => return Err(format!("{address} names no store").into()),
     })
 }
+
+fn urls(places: &str) -> Vec<String> {
+    places.split(',').map(|place| format!("redis://{place}")).collect()
+}
+
+/// Below the period of heartbeats: a third of the ttl, which is two seconds or more.
+const TIMEOUT: Duration = Duration::from_millis(500);

@@ -52,6 +52,8 @@ pub(crate) fn troubles_of(store: Store) -> &'static [(u32, Trouble)] {
         Store::Redis => &REDIS,
         Store::Quorum => &QUORUM,
         Store::Dynamodb => &DYNAMODB,
+        // Their faults are made one at a time.
+        Store::Sentinel | Store::Cluster => &[],
     }
 }
 

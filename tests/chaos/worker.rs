@@ -30,6 +30,9 @@ pub(crate) struct Orders {
     pub(crate) name: String,
     #[arg(long)]
     pub(crate) ttl_ms: u64,
+    /// The longest ttl of all clients.
+    #[arg(long)]
+    pub(crate) max_ttl_ms: u64,
     #[arg(long)]
     pub(crate) counters: usize,
     #[arg(long)]
@@ -51,7 +54,7 @@ pub(crate) async fn work(orders: Orders) -> Result<(), Failure> {
     let options = LeaseOptions::new(ttl)?.with_poll_interval(ttl / 10)?;
     let (desk, mut offers) = Desk::open();
     let store = loop {
-        match open(&orders.store, ttl).await {
+        match open(&orders.store, Duration::from_millis(orders.max_ttl_ms)).await {
             Ok(store) => break store,
             // A worker may be started while its servers are out of reach.
             Err(_unreachable) => desk.say(&Saying::Counted { what: "connect failed".to_owned() }),

@@ -1,0 +1,126 @@
+//! Time that counts: both the store and the process that is judged had the machine.
+
+use std::time::Duration;
+
+use crate::stamp::Stamp;
+
+/// Disjoint intervals in order, with the length of all before each.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Counted {
+    intervals: Vec<(Stamp, Stamp)>,
+    before: Vec<Duration>,
+}
+
+impl Counted {
+    /// The time between beats that follow each other within [`GAP`]. A longer gap counts not at
+    /// all: nobody knows in which part of it the machine stood still.
+    pub(crate) fn between_beats(beats: &[Stamp]) -> Self {
+        let mut intervals: Vec<(Stamp, Stamp)> = Vec::new();
+        for (&from, &until) in beats.iter().zip(beats.iter().skip(1)) {
+            if until.since(from) > GAP {
+                continue;
+            }
+            match intervals.last_mut() {
+                Some((_, end)) if *end == from => *end = until,
+                _ => intervals.push((from, until)),
+            }
+        }
+        Self::of(intervals)
+    }
+
+    fn of(intervals: Vec<(Stamp, Stamp)>) -> Self {
+        let mut sum = Duration::ZERO;
+        let mut before = Vec::with_capacity(intervals.len());
+        for (from, until) in &intervals {
+            before.push(sum);
+            sum += until.since(*from);
+        }
+        Self { intervals, before }
+    }
+
+    /// The time that counts in both.
+    pub(crate) fn and(&self, other: &Self) -> Self {
+        let mut both = Vec::new();
+        let (mut left, mut right) =
+            (self.intervals.iter().peekable(), other.intervals.iter().peekable());
+        while let (Some(&&(a, b)), Some(&&(c, d))) = (left.peek(), right.peek()) {
+            let (from, until) = (a.max(c), b.min(d));
+            if from < until {
+                both.push((from, until));
+            }
+            if b <= d {
+                left.next();
+            } else {
+                right.next();
+            }
+        }
+        Self::of(both)
+    }
+
+    /// The same without the time from `from` to `until`.
+    pub(crate) fn without(&self, from: Stamp, until: Stamp) -> Self {
+        let mut rest = Vec::new();
+        for &(a, b) in &self.intervals {
+            rest.extend([(a, b.min(from)), (a.max(until), b)].into_iter().filter(|(a, b)| a < b));
+        }
+        Self::of(rest)
+    }
+
+    /// How much of the time from `from` to `until` counts.
+    pub(crate) fn within(&self, from: Stamp, until: Stamp) -> Duration {
+        self.up_to(until).saturating_sub(self.up_to(from))
+    }
+
+    fn up_to(&self, moment: Stamp) -> Duration {
+        let place = self.intervals.partition_point(|(from, _)| *from < moment);
+        let Some(last) = place.checked_sub(1) else { return Duration::ZERO };
+        let (Some(before), Some((from, until))) = (self.before.get(last), self.intervals.get(last))
+        else {
+            return Duration::ZERO;
+        };
+        *before + moment.min(*until).since(*from)
+    }
+}
+
+/// Beats are due every 50 ms. After a longer gap than this, the machine or the store stood still.
+pub(crate) const GAP: Duration = Duration::from_millis(250);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn beats(start: Stamp, millis: &[u64]) -> Vec<Stamp> {
+        millis.iter().map(|&at| start + Duration::from_millis(at)).collect()
+    }
+
+    #[test]
+    fn time_without_beats_does_not_count() {
+        let start = Stamp::now();
+        let counted = Counted::between_beats(&beats(start, &[0, 100, 200, 5200, 5300]));
+
+        assert_eq!(
+            counted.within(start, start + Duration::from_secs(9)),
+            Duration::from_millis(300)
+        );
+        let middle = start + Duration::from_millis(150);
+        assert_eq!(
+            counted.within(middle, start + Duration::from_secs(4)),
+            Duration::from_millis(50)
+        );
+    }
+
+    #[test]
+    fn time_counts_where_both_beat() {
+        let start = Stamp::now();
+        let one = Counted::between_beats(&beats(start, &[0, 100, 200, 300, 400]));
+        let other = Counted::between_beats(&beats(start, &[150, 250, 350, 1000, 1100]));
+
+        let both = one.and(&other);
+
+        assert_eq!(both.within(start, start + Duration::from_secs(2)), Duration::from_millis(200));
+        let (from, until) =
+            (start + Duration::from_millis(200), start + Duration::from_millis(300));
+        let rest = both.without(from, until);
+        assert_eq!(rest.within(start, start + Duration::from_secs(2)), Duration::from_millis(100));
+    }
+}

@@ -1,0 +1,270 @@
+//! One fault at a time: makes it, lets time pass, ends it, and waits until all is as before.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::sleep;
+use std::time::Duration;
+
+use crate::Failure;
+use crate::canary::Canary;
+use crate::chance::Chance;
+use crate::fault_kind::FaultKind;
+use crate::fleet::Berth;
+use crate::ledger::{Fault, Kind, Ledger};
+use crate::observations::{Episode, Observations, ShardLog, Slice};
+use crate::probes::{Probe, Purpose};
+use crate::setup::{Sabotage, Setup, Store};
+use crate::slots::keys_in;
+use crate::stamp::Stamp;
+use crate::topology::Topology;
+
+/// Makes the faults of a run. Blocks its thread.
+#[derive(Debug)]
+pub(crate) struct Episodes {
+    pub(crate) setup: Setup,
+    pub(crate) topology: Topology,
+    pub(crate) chance: Chance,
+    canaries: Vec<Canary>,
+    berths: Vec<Arc<Berth>>,
+    probes: Vec<Probe>,
+    seen: Arc<Mutex<Observations>>,
+    ledger: Arc<Mutex<Ledger>>,
+    /// The wall clock of each server, in seconds ahead of this machine's.
+    pub(crate) clocks: Vec<i64>,
+}
+
+/// What a fault leaves for the judge, beside its time.
+#[derive(Debug, Default)]
+pub(crate) struct Outcome {
+    pub(crate) to: String,
+    pub(crate) hit: BTreeSet<usize>,
+    /// When leases ended early, beside promotions.
+    pub(crate) forgot: Option<Stamp>,
+    pub(crate) full: Option<(usize, Stamp, Stamp)>,
+    pub(crate) slices: Vec<Slice>,
+}
+
+impl Episodes {
+    /// Starts the judge's connections and the probes.
+    pub(crate) fn start(
+        setup: &Setup,
+        topology: Topology,
+        berths: Vec<Arc<Berth>>,
+        seen: &Arc<Mutex<Observations>>,
+        ledger: &Arc<Mutex<Ledger>>,
+        chance: &mut Chance,
+    ) -> Result<Self, Failure> {
+        let canaries = (0..topology.shards.len()).map(|shard| {
+            let members = topology.addresses(shard);
+            // In the probes' shard, and not in the slot that is moved.
+            let key = keys_in(topology.slot(shard) + 1, 1).concat();
+            let counters = (0..setup.counters)
+                .filter(|counter| topology.shard_of_key(&format!("counter-{counter}")) == shard);
+            Canary::start(shard, members, key, counters.collect(), seen, ledger)
+        });
+        let mut episodes = Self {
+            canaries: canaries.collect(),
+            clocks: vec![0; topology.servers.len()],
+            setup: setup.clone(),
+            topology,
+            chance: Chance::from_seed(chance.seed()),
+            berths,
+            probes: Vec::new(),
+            seen: Arc::clone(seen),
+            ledger: Arc::clone(ledger),
+        };
+        let steady = episodes.probe("steady", Purpose::Steady)?;
+        episodes.probes.push(steady);
+        if setup.store == Store::Quorum {
+            let contention = episodes.probe("contention", Purpose::Contention(CONTENDERS))?;
+            episodes.probes.push(contention);
+        }
+        Ok(episodes)
+    }
+
+    /// Makes one fault after another until `end`, each kind as often as any other, and those that
+    /// were chosen at least once; the one that has begun by then comes to its end.
+    pub(crate) fn run(&mut self, end: Stamp) -> Result<(), Failure> {
+        let kinds = self.setup.kinds.clone();
+        let all = FaultKind::all_of(self.setup.store, self.setup.clocks);
+        let least = if kinds == all { 0 } else { kinds.len() };
+        for (number, kind) in kinds.into_iter().cycle().enumerate() {
+            self.pass(CALM)?;
+            if number >= least && Stamp::now() >= end {
+                return Ok(());
+            }
+            self.episode(kind)?;
+        }
+        Ok(())
+    }
+
+    fn episode(&mut self, fault: FaultKind) -> Result<(), Failure> {
+        let from = Stamp::now();
+        let mut outcome = self.make(fault)?;
+        self.settle()?;
+        let settled = Stamp::now();
+        // A master may also be taken for dead by mistake.
+        let promoted: BTreeMap<_, _> = {
+            let seen = self.seen();
+            let shards = seen.shards.iter().enumerate();
+            let last = |log: &ShardLog| log.promoted.last().copied().filter(|at| *at >= from);
+            shards.filter_map(|(shard, log)| Some((shard, last(log)?))).collect()
+        };
+        outcome.hit.extend(promoted.keys());
+        let Outcome { to, hit, forgot, full, slices } = outcome;
+        let fault_of = |kind, counters| {
+            let (name, to) = (fault.name(), to.clone());
+            Fault { name, to, from, until: settled, kind, counters }
+        };
+        let mut faults = Vec::new();
+        for &shard in &hit {
+            let counters = (0..self.setup.counters).filter(|counter| {
+                self.topology.shard_of_key(&format!("counter-{counter}")) == shard
+            });
+            // The former holders' last heartbeats were sent before; they trust them for a ttl.
+            if let Some(at) = forgot.max(promoted.get(&shard).copied()) {
+                let kind = Kind::Wild { until: at + self.setup.ttl };
+                faults.push(fault_of(kind, Some(counters.collect())));
+            }
+        }
+        if faults.is_empty() {
+            faults.push(fault_of(Kind::Tame, None));
+        }
+        self.ledger().faults.extend(faults);
+        self.seen().episodes.push(Episode { fault, to, from, settled, hit, full, slices });
+        Ok(())
+    }
+
+    /// Starts a process that probes all shards.
+    pub(crate) fn probe(&mut self, name: &str, purpose: Purpose) -> Result<Probe, Failure> {
+        let address = match self.setup.sabotage {
+            Some(Sabotage::OneHost) => self.topology.first_address(),
+            _ => self.topology.address(),
+        };
+        // Different keys: what one holds is not free for another.
+        let first = match purpose {
+            Purpose::Steady => 0,
+            Purpose::Newcomer => KEYS,
+            Purpose::Contention(_) => 2 * KEYS,
+        };
+        let shards = 0..self.topology.shards.len();
+        let keys = shards.map(|shard| {
+            let keys = keys_in(self.topology.slot(shard), first + KEYS);
+            keys.into_iter().skip(first).collect()
+        });
+        let keys: Vec<Vec<String>> = keys.collect();
+        Probe::start(&address, name, &keys, purpose, &self.seen)
+    }
+
+    /// Lets time pass, in which workers are killed, stopped, and given other wall clocks.
+    pub(crate) fn pass(&mut self, length: Duration) -> Result<(), Failure> {
+        let end = Stamp::now() + length;
+        let mut next = Stamp::now() + self.chance.up_to(LONGEST_PEACE);
+        let mut stopped: Vec<(Stamp, usize)> = Vec::new();
+        while Stamp::now() < end {
+            let now = Stamp::now();
+            stopped.retain(|(until, worker)| {
+                let wakes = *until <= now;
+                if let Some(berth) = self.berths.get(*worker).filter(|_| wakes) {
+                    berth.go_on();
+                }
+                !wakes
+            });
+            if now >= next {
+                next = now + self.chance.up_to(LONGEST_PEACE);
+                stopped.extend(self.hurt_worker()?);
+            }
+            sleep(GLANCE);
+        }
+        for (_, worker) in stopped {
+            if let Some(berth) = self.berths.get(worker) {
+                berth.go_on();
+            }
+        }
+        Ok(())
+    }
+
+    fn hurt_worker(&mut self) -> Result<Option<(Stamp, usize)>, Failure> {
+        let worker = self.chance.below(self.berths.len());
+        let berth = self.berths.get(worker).ok_or("there is no such worker")?;
+        let from = Stamp::now();
+        let length = self.chance.up_to(self.setup.ttl * 3 / 2);
+        let (name, until, stopped) = match self.chance.below(3) {
+            0 => {
+                berth.kill();
+                ("worker killed", from, None)
+            }
+            1 => {
+                berth.pause();
+                ("worker stopped for a while", from + length, Some((from + length, worker)))
+            }
+            _ => {
+                berth
+                    .set_clock(self.chance.weighted(&[(1, -3600), (1, 0), (1, 60)]).unwrap_or(0))?;
+                ("worker's wall clock stepped", from, None)
+            }
+        };
+        let (to, kind, counters) = (format!("worker {}", worker + 1), Kind::Tame, None);
+        self.ledger().faults.push(Fault { name, to, from, until, kind, counters });
+        Ok(stopped)
+    }
+
+    /// Waits until all hosts work together again.
+    pub(crate) fn settle(&mut self) -> Result<(), Failure> {
+        let began = Stamp::now();
+        while !self.topology.is_settled() {
+            if Stamp::now().since(began) > LONGEST_SETTLING {
+                return Err("the servers did not agree on their masters within 3 minutes".into());
+            }
+            self.pass(Duration::from_millis(500))?;
+        }
+        Ok(())
+    }
+
+    /// Waits until the judge's connection reaches another master than `former`.
+    pub(crate) fn await_promotion(&mut self, shard: usize, former: usize) -> Result<(), Failure> {
+        let began = Stamp::now();
+        while self.master(shard)? == former && Stamp::now().since(began) < LONGEST_PROMOTION {
+            self.pass(Duration::from_millis(100))?;
+        }
+        Ok(())
+    }
+
+    /// The server that answers the judge's writes.
+    pub(crate) fn master(&self, shard: usize) -> Result<usize, Failure> {
+        let canary = self.canaries.get(shard).ok_or("there is no such shard")?;
+        let members = self.topology.members(shard);
+        members.get(canary.master()).copied().ok_or_else(|| "there is no such server".into())
+    }
+
+    pub(crate) fn masters(&self) -> Result<Vec<usize>, Failure> {
+        (0..self.topology.shards.len()).map(|shard| self.master(shard)).collect()
+    }
+
+    fn seen(&self) -> MutexGuard<'_, Observations> {
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn ledger(&self) -> MutexGuard<'_, Ledger> {
+        self.ledger.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The time without a fault before each.
+const CALM: Duration = Duration::from_secs(2);
+
+/// The longest time from one fault of a worker to the next.
+const LONGEST_PEACE: Duration = Duration::from_secs(2);
+
+const GLANCE: Duration = Duration::from_millis(5);
+
+/// A Sentinel takes ten seconds to make a former master follow the new one.
+const LONGEST_SETTLING: Duration = Duration::from_mins(3);
+
+/// The servers, not the library, decide on a promotion; where none comes, the fault ends without.
+const LONGEST_PROMOTION: Duration = Duration::from_mins(1);
+
+/// The keys of one probe on one shard: one that is kept, eight for each call.
+const KEYS: usize = 17;
+
+const CONTENDERS: usize = 5;

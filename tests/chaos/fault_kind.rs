@@ -1,0 +1,98 @@
+//! The faults that are made one at a time, so that progress can be judged during each.
+
+use clap::ValueEnum;
+
+use crate::setup::{Clocks, Store};
+
+/// A fault that leaves a majority of the deciding hosts alive, or that ends by itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
+pub(crate) enum FaultKind {
+    /// The first host of the URL list hangs, and all connections to the others are killed
+    HangFirst,
+    /// A Sentinel hangs
+    HangSentinel,
+    /// A Sentinel is killed
+    KillSentinel,
+    /// A replica hangs
+    HangReplica,
+    /// A replica is killed
+    KillReplica,
+    /// A master hangs
+    HangMaster,
+    /// A master is killed
+    KillMaster,
+    /// An operator has a replica promoted
+    Failover,
+    /// A slot moves to another shard, key by key, and back
+    MigrateSlot,
+    /// All connections are killed, three times
+    KillConnections,
+    /// `maxmemory` is reached
+    FillMemory,
+    /// A minority of a quorum hangs
+    HangMinority,
+    /// A server's wall clock steps forward
+    ClockForward,
+    /// A server's wall clock steps back
+    ClockBack,
+}
+
+impl FaultKind {
+    /// The faults that `store` is judged under.
+    pub(crate) fn all_of(store: Store, clocks: Clocks) -> Vec<Self> {
+        let mut kinds = match store {
+            Store::Redis => {
+                vec![Self::HangMaster, Self::KillMaster, Self::KillConnections, Self::FillMemory]
+            }
+            Store::Quorum => vec![Self::HangMinority, Self::KillConnections, Self::FillMemory],
+            Store::Sentinel => vec![
+                Self::HangFirst,
+                Self::KillMaster,
+                Self::FillMemory,
+                Self::HangMaster,
+                Self::HangSentinel,
+                Self::Failover,
+                Self::KillSentinel,
+                Self::HangReplica,
+                Self::KillReplica,
+                Self::KillConnections,
+            ],
+            Store::Cluster => vec![
+                Self::HangFirst,
+                Self::MigrateSlot,
+                Self::KillMaster,
+                Self::FillMemory,
+                Self::HangMaster,
+                Self::Failover,
+                Self::HangReplica,
+                Self::KillReplica,
+                Self::KillConnections,
+            ],
+            Store::Dynamodb => Vec::new(),
+        };
+        if clocks == Clocks::Step && store != Store::Dynamodb {
+            kinds.extend([Self::ClockForward, Self::ClockBack]);
+        }
+        kinds
+    }
+
+    /// The fault, for the report.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::HangFirst => "first host of the URL list hung, connections killed",
+            Self::HangSentinel => "Sentinel hung",
+            Self::KillSentinel => "Sentinel killed",
+            Self::HangReplica => "replica hung",
+            Self::KillReplica => "replica killed",
+            Self::HangMaster => "master hung",
+            Self::KillMaster => "master killed",
+            Self::Failover => "failover by an operator",
+            Self::MigrateSlot => "slot moved under load, and back",
+            Self::KillConnections => "connections killed",
+            Self::FillMemory => "maxmemory reached",
+            Self::HangMinority => "minority of the quorum hung",
+            Self::ClockForward => "server's clock stepped forward",
+            Self::ClockBack => "server's clock stepped back",
+        }
+    }
+}

@@ -1,0 +1,74 @@
+//! The judge's own connection to a server: a socket and Redis' protocol, no driver and no retry.
+
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::time::Duration;
+
+/// A connection that is opened on demand, and closed by the first failure.
+#[derive(Debug)]
+pub(crate) struct Plain {
+    address: SocketAddr,
+    /// For connecting, and for each read.
+    timeout: Duration,
+    stream: Option<BufReader<TcpStream>>,
+}
+
+impl Plain {
+    pub(crate) fn to(address: SocketAddr, timeout: Duration) -> Self {
+        Self { address, timeout, stream: None }
+    }
+
+    /// Sends one command; returns the reply's values in order, nested arrays flattened. An error
+    /// of the server is a value that starts with `-`.
+    pub(crate) fn ask(&mut self, words: &str) -> io::Result<Vec<String>> {
+        let mut stream = match self.stream.take() {
+            Some(stream) => stream,
+            None => self.connect()?,
+        };
+        stream.get_mut().write_all(format!("{words}\r\n").as_bytes())?;
+        let mut values = Vec::new();
+        read_value(&mut stream, &mut values)?;
+        // Kept only after a whole reply: the next reply must not be taken for this one's.
+        self.stream = Some(stream);
+        Ok(values)
+    }
+
+    /// The first value of the reply, or an empty text where the server does not answer.
+    pub(crate) fn first(&mut self, words: &str) -> String {
+        self.ask(words).unwrap_or_default().into_iter().next().unwrap_or_default()
+    }
+
+    fn connect(&self) -> io::Result<BufReader<TcpStream>> {
+        let stream = TcpStream::connect_timeout(&self.address, self.timeout)?;
+        stream.set_nodelay(true)?;
+        stream.set_read_timeout(Some(self.timeout))?;
+        stream.set_write_timeout(Some(self.timeout))?;
+        Ok(BufReader::new(stream))
+    }
+}
+
+fn read_value(stream: &mut BufReader<TcpStream>, values: &mut Vec<String>) -> io::Result<()> {
+    let mut line = String::new();
+    if stream.read_line(&mut line)? == 0 {
+        return Err(io::ErrorKind::UnexpectedEof.into());
+    }
+    let line = line.trim_end();
+    let count = |text: &str| text.parse::<i64>().map_err(io::Error::other);
+    if let Some(length) = line.strip_prefix('$') {
+        let Ok(length) = usize::try_from(count(length)?) else {
+            values.push(String::new());
+            return Ok(());
+        };
+        let mut text = vec![0; length + 2];
+        stream.read_exact(&mut text)?;
+        text.truncate(length);
+        values.push(String::from_utf8_lossy(&text).into_owned());
+    } else if let Some(items) = line.strip_prefix('*') {
+        for _ in 0..count(items)? {
+            read_value(stream, values)?;
+        }
+    } else {
+        values.push(line.trim_start_matches(['+', ':']).to_owned());
+    }
+    Ok(())
+}

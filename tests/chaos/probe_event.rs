@@ -1,0 +1,126 @@
+//! What a probe reports, one line each.
+
+use std::fmt;
+use std::str::FromStr;
+
+use crate::stamp::Stamp;
+
+/// A line of a probe.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum ProbeEvent {
+    /// The operating system gave the process time.
+    Tick { at: Stamp },
+    /// `call` was granted a key of `shard`.
+    Granted { shard: usize, call: Call, at: Stamp },
+    /// `call` failed, or found a key held.
+    Failed { shard: usize, call: Call, at: Stamp, why: String },
+    /// The long lease on `shard` was obtained.
+    Kept { shard: usize, at: Stamp },
+    /// The long lease on `shard` was lost.
+    Lost { shard: usize, at: Stamp, why: String },
+}
+
+/// How a probe asks for a key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Call {
+    /// One attempt after another.
+    Obtain,
+    /// A wait after another.
+    Wait,
+    /// Several contenders wait for one key, each of which releases it at once.
+    Contend,
+    /// The long lease.
+    Keep,
+}
+
+/// A line that no probe writes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Malformed;
+
+impl fmt::Display for ProbeEvent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Tick { at } => write!(f, "tick {at}"),
+            Self::Granted { shard, call, at } => write!(f, "granted {at} {shard} {call}"),
+            Self::Failed { shard, call, at, why } => {
+                write!(f, "failed {at} {shard} {call} {}", one_line(why))
+            }
+            Self::Kept { shard, at } => write!(f, "kept {at} {shard}"),
+            Self::Lost { shard, at, why } => write!(f, "lost {at} {shard} {}", one_line(why)),
+        }
+    }
+}
+
+fn one_line(text: &str) -> String {
+    text.replace(['\n', '\r'], " ")
+}
+
+impl FromStr for ProbeEvent {
+    type Err = Malformed;
+
+    fn from_str(line: &str) -> Result<Self, Malformed> {
+        let mut words = line.splitn(3, ' ');
+        let (verb, at) = (words.next(), words.next().ok_or(Malformed)?);
+        let at = at.parse().map_err(|_number| Malformed)?;
+        let rest = words.next().unwrap_or_default();
+        let (shard, rest) = rest.split_once(' ').unwrap_or((rest, ""));
+        let shard = || shard.parse().map_err(|_number| Malformed);
+        let (call, why) = rest.split_once(' ').unwrap_or((rest, ""));
+        Ok(match verb {
+            Some("tick") => Self::Tick { at },
+            Some("granted") => Self::Granted { shard: shard()?, call: call.parse()?, at },
+            Some("failed") => {
+                Self::Failed { shard: shard()?, call: call.parse()?, at, why: why.to_owned() }
+            }
+            Some("kept") => Self::Kept { shard: shard()?, at },
+            Some("lost") => Self::Lost { shard: shard()?, at, why: rest.to_owned() },
+            _ => return Err(Malformed),
+        })
+    }
+}
+
+impl fmt::Display for Call {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Obtain => "obtain",
+            Self::Wait => "wait",
+            Self::Contend => "contend",
+            Self::Keep => "keep",
+        })
+    }
+}
+
+impl FromStr for Call {
+    type Err = Malformed;
+
+    fn from_str(word: &str) -> Result<Self, Malformed> {
+        let calls = [Self::Obtain, Self::Wait, Self::Contend, Self::Keep];
+        calls.into_iter().find(|call| call.to_string() == word).ok_or(Malformed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_event_is_read_back() {
+        let (at, shard, why) = (Stamp::now(), 2, "in two words".to_owned());
+        let events = [
+            ProbeEvent::Tick { at },
+            ProbeEvent::Granted { shard, call: Call::Wait, at },
+            ProbeEvent::Failed { shard, call: Call::Obtain, at, why: why.clone() },
+            ProbeEvent::Kept { shard, at },
+            ProbeEvent::Lost { shard, at, why },
+        ];
+        for event in events {
+            assert_eq!(event.to_string().parse(), Ok(event));
+        }
+    }
+
+    #[test]
+    fn half_a_line_is_refused() {
+        assert_eq!("granted".parse::<ProbeEvent>(), Err(Malformed));
+        assert_eq!("granted 12 0".parse::<ProbeEvent>(), Err(Malformed));
+    }
+}

@@ -1,0 +1,79 @@
+//! Probe processes, as the judge starts and reads them.
+
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+
+use crate::Failure;
+use crate::observations::{Observations, ProbeLog};
+
+/// A probe process, until it is dropped.
+#[derive(Debug)]
+pub(crate) struct Probe {
+    process: Child,
+    reader: Option<JoinHandle<()>>,
+}
+
+/// What a probe is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Purpose {
+    /// Probes during the whole run.
+    Steady,
+    /// Is started during a fault.
+    Newcomer,
+    /// So many tasks contend for one key.
+    Contention(usize),
+}
+
+impl Probe {
+    /// Starts a process on the store at `address`, with the keys of each shard.
+    pub(crate) fn start(
+        address: &str,
+        name: &str,
+        shards: &[Vec<String>],
+        purpose: Purpose,
+        seen: &Arc<Mutex<Observations>>,
+    ) -> Result<Self, Failure> {
+        let mut command = Command::new(std::env::current_exe()?);
+        command.args(["probe", "--store", address, "--name", name]);
+        for keys in shards {
+            command.args(["--shard", &keys.join(",")]);
+        }
+        if let Purpose::Contention(contenders) = purpose {
+            command.args(["--contenders", &contenders.to_string()]);
+        }
+        let mut process = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn()?;
+        let output = process.stdout.take().ok_or("a probe without output")?;
+        let lock = Arc::clone(seen);
+        let number = {
+            let mut seen = lock.lock().unwrap_or_else(PoisonError::into_inner);
+            let is_newcomer = purpose == Purpose::Newcomer;
+            let contends = matches!(purpose, Purpose::Contention(_));
+            seen.probes.push(ProbeLog { is_newcomer, contends, ..ProbeLog::default() });
+            seen.probes.len() - 1
+        };
+        let reader = std::thread::spawn(move || {
+            // The last line of a process that is killed may be cut off.
+            let events = BufReader::new(output).lines().map_while(Result::ok);
+            for event in events.filter_map(|line| line.parse().ok()) {
+                let mut seen = lock.lock().unwrap_or_else(PoisonError::into_inner);
+                if let Some(log) = seen.probes.get_mut(number) {
+                    log.push(event);
+                }
+            }
+        });
+        Ok(Self { process, reader: Some(reader) })
+    }
+}
+
+impl Drop for Probe {
+    fn drop(&mut self) {
+        // One that has ended already needs no killing.
+        drop(self.process.kill());
+        drop(self.process.wait());
+        if let Some(reader) = self.reader.take() {
+            drop(reader.join());
+        }
+    }
+}

@@ -1,0 +1,342 @@
+//! The rules of progress, judged by what was observed.
+//!
+//! A bound counts only time in which the judge's own plain connection wrote to the shard and the
+//! judged process was scheduled: a machine that stands still breaks no rule.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::time::Duration;
+
+use crate::counted::Counted;
+use crate::fault_kind::FaultKind;
+use crate::observations::{Episode, Observations, ProbeLog, ShardLog};
+use crate::probe::KEPT_TTL;
+use crate::probe_event::Call;
+use crate::stamp::Stamp;
+
+/// What was found.
+#[derive(Debug, Default)]
+pub(crate) struct Progress {
+    pub(crate) breaches: Vec<Breach>,
+    pub(crate) faults: BTreeMap<FaultKind, FaultRow>,
+    pub(crate) ratios: Vec<Ratio>,
+    /// The share of the run that counts, of the shard and probe with the least.
+    pub(crate) least_counted: Option<f64>,
+}
+
+/// A rule that was broken.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Breach {
+    pub(crate) rule: ProgressRule,
+    pub(crate) from: Stamp,
+    pub(crate) until: Stamp,
+    pub(crate) what: String,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ProgressRule {
+    /// A free key is granted within [`BOUND`] of the moment at which the plain connection reaches
+    /// the master.
+    NoGrant,
+    /// A lease whose master is not hurt is kept.
+    LeaseLost,
+    /// With a hung minority, grants come at two thirds of the healthy rate or more.
+    Slow,
+    /// An attempt that finds the memory full names `maxmemory`.
+    MemoryUnnamed,
+}
+
+/// What one kind of fault led to.
+#[derive(Debug, Default)]
+pub(crate) struct FaultRow {
+    pub(crate) count: usize,
+    /// From one grant of a call on a shard to the next, the outage of the shard included.
+    pub(crate) longest: Duration,
+    /// The same, counted as the rule does.
+    pub(crate) longest_counted: Duration,
+    /// From the start of a new process, or from the reached master, to its first grant: counted.
+    pub(crate) newcomer: Option<Duration>,
+    /// From the fault until the plain connection reached the promoted master.
+    pub(crate) promoted: Option<Duration>,
+    pub(crate) lost_where_hit: usize,
+}
+
+/// Grants a second while a minority hung, and before and after.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Ratio {
+    pub(crate) hung: f64,
+    pub(crate) healthy: f64,
+}
+
+/// Judges a whole run.
+pub(crate) fn judge_progress(seen: &Observations) -> Progress {
+    let mut progress = Progress::default();
+    for episode in &seen.episodes {
+        let row = progress.faults.entry(episode.fault).or_default();
+        row.count += 1;
+        for &shard in &episode.hit {
+            let promoted = seen.shards.get(shard).and_then(|log| episode.promotion(log));
+            row.promoted = row.promoted.max(promoted.map(|at| at.since(episode.from)));
+        }
+    }
+    for probe in seen.probes.iter().filter(|probe| !probe.contends) {
+        let ticks = Counted::between_beats(&probe.ticks);
+        for (shard, log) in seen.shards.iter().enumerate() {
+            let counted = Counted::between_beats(&log.beats).and(&ticks);
+            progress.judge_grants(seen, probe, shard, &counted);
+            progress.judge_losses(seen, probe, shard, &counted);
+            progress.judge_memory(seen, probe, shard, &counted);
+            if let (Some(&first), Some(&last)) = (probe.ticks.first(), probe.ticks.last())
+                && !probe.is_newcomer
+            {
+                let share = counted.within(first, last).as_secs_f64();
+                let share = share / last.since(first).as_secs_f64().max(0.001);
+                let least = progress.least_counted.map_or(share, |least| least.min(share));
+                progress.least_counted = Some(least);
+            }
+        }
+    }
+    progress.judge_rates(seen);
+    progress.breaches.sort_by_key(|breach| breach.from);
+    progress
+}
+
+impl Progress {
+    /// Rule [`ProgressRule::NoGrant`].
+    fn judge_grants(
+        &mut self,
+        seen: &Observations,
+        probe: &ProbeLog,
+        shard: usize,
+        counted: &Counted,
+    ) {
+        let (Some(&first), Some(&last)) = (probe.ticks.first(), probe.ticks.last()) else { return };
+        let Some(log) = seen.shards.get(shard) else { return };
+        // While the memory is full nothing is granted; from its end on the bound counts anew.
+        let (mut counted, mut resets) = (counted.clone(), log.reached.clone());
+        for (_, from, until) in seen.full_memory(shard) {
+            counted = counted.without(from, until);
+            resets.push(until);
+        }
+        for call in [Call::Obtain, Call::Wait] {
+            let grants = probe.granted(shard, call);
+            // From one grant to the next; those of the rule begin at each reset, too.
+            let spans = |resets: &[Stamp]| -> Vec<(Stamp, Stamp)> {
+                let mut points = [&[first, last], grants, resets].concat();
+                points.retain(|at| (first..=last).contains(at));
+                points.sort();
+                points.iter().copied().zip(points.iter().skip(1).copied()).collect()
+            };
+            for (from, until) in spans(&[]) {
+                self.widen(seen, (from, until), |row| {
+                    row.longest = row.longest.max(until.since(from));
+                });
+            }
+            for (from, until) in spans(&resets) {
+                let length = counted.within(from, until);
+                self.widen(seen, (from, until), |row| {
+                    row.longest_counted = row.longest_counted.max(length);
+                });
+                if length > BOUND {
+                    let (call, length) = (call.to_string(), round(length));
+                    let why = probe.why(shard, (from, until));
+                    let during = seen.during(from, until);
+                    self.breaches.push(Breach {
+                        rule: ProgressRule::NoGrant,
+                        from,
+                        until,
+                        what: format!(
+                            "shard {}: {call} of {} was granted nothing for {length:?} of counted \
+                             time{during}{why}",
+                            shard + 1,
+                            probe.name(),
+                        ),
+                    });
+                }
+            }
+            if probe.is_newcomer {
+                let granted = grants.first().copied().unwrap_or(last);
+                let from = resets.iter().copied().filter(|at| *at < granted).max();
+                let length = counted.within(from.unwrap_or(first).max(first), granted);
+                self.widen(seen, (first, first), |row| {
+                    row.newcomer = row.newcomer.max(Some(length));
+                });
+            }
+        }
+    }
+
+    /// Rule [`ProgressRule::LeaseLost`].
+    fn judge_losses(
+        &mut self,
+        seen: &Observations,
+        probe: &ProbeLog,
+        shard: usize,
+        counted: &Counted,
+    ) {
+        for loss in probe.losses.iter().filter(|loss| loss.shard == shard) {
+            let hurt = |episode: &&Episode| {
+                let until = episode.settled + KEPT_TTL;
+                episode.hit.contains(&shard) && episode.from <= loss.at && loss.at <= until
+            };
+            if let Some(episode) = seen.episodes.iter().find(hurt) {
+                self.faults.entry(episode.fault).or_default().lost_where_hit += 1;
+                continue;
+            }
+            // A heartbeat needs the machine: where it stood still for half of the ttl, nobody knows.
+            let from = loss.at - KEPT_TTL;
+            let length = counted.within(from, loss.at);
+            if length < KEPT_TTL / 2 {
+                continue;
+            }
+            let what = format!(
+                "shard {}: {} lost a lease of {KEPT_TTL:?} ({}), {:?} of which counted{}",
+                shard + 1,
+                probe.name(),
+                loss.why,
+                round(length),
+                seen.during(from, loss.at),
+            );
+            let rule = ProgressRule::LeaseLost;
+            self.breaches.push(Breach { rule, from, until: loss.at, what });
+        }
+    }
+
+    /// Rule [`ProgressRule::MemoryUnnamed`].
+    fn judge_memory(
+        &mut self,
+        seen: &Observations,
+        probe: &ProbeLog,
+        shard: usize,
+        counted: &Counted,
+    ) {
+        for (_, from, until) in seen.full_memory(shard) {
+            // An attempt takes a request's time-out or two, where the machine is slow.
+            if probe.is_newcomer || counted.within(from, until) < BOUND {
+                continue;
+            }
+            let mut failures = probe
+                .failures
+                .iter()
+                .filter(|failure| failure.shard == shard && (from..until).contains(&failure.at));
+            if failures.any(|failure| failure.why.contains("maxmemory")) {
+                continue;
+            }
+            let what = format!(
+                "shard {}: no attempt named maxmemory{}",
+                shard + 1,
+                probe.why(shard, (from, until))
+            );
+            let rule = ProgressRule::MemoryUnnamed;
+            self.breaches.push(Breach { rule, from, until, what });
+        }
+    }
+
+    /// Rule [`ProgressRule::Slow`]: by the median, since one slice may meet a busy machine.
+    fn judge_rates(&mut self, seen: &Observations) {
+        let contending = seen.probes.iter().find(|probe| probe.contends);
+        let (Some(contending), Some(log)) = (contending, seen.shards.first()) else { return };
+        let grants = contending.granted(0, Call::Contend);
+        let ticks = Counted::between_beats(&contending.ticks);
+        let counted = Counted::between_beats(&log.beats).and(&ticks);
+        let rate = |from: Stamp, until: Stamp| {
+            let count = grants.iter().filter(|at| (from..until).contains(*at)).count();
+            let counted = counted.within(from, until).as_secs_f64();
+            f64::from(u32::try_from(count).unwrap_or(u32::MAX)) / counted.max(0.001)
+        };
+        let slices = seen.episodes.iter().flat_map(|episode| episode.slices.windows(3));
+        for slices in slices {
+            let [before, hung, after] = slices else { continue };
+            if !hung.hung {
+                continue;
+            }
+            let long_enough =
+                |from: Stamp, until: Stamp| counted.within(from, until) > until.since(from) / 2;
+            if [before, hung, after].iter().all(|slice| long_enough(slice.from, slice.until)) {
+                let (before, after) =
+                    (rate(before.from, before.until), rate(after.from, after.until));
+                let healthy = f64::midpoint(before, after);
+                self.ratios.push(Ratio { hung: rate(hung.from, hung.until), healthy });
+            }
+        }
+        let mut shares: Vec<_> = self.ratios.iter().map(Ratio::share).collect();
+        shares.sort_by(f64::total_cmp);
+        let Some(&median) = shares.get(shares.len() / 2) else { return };
+        if median < LEAST_SHARE {
+            let slices: Vec<_> = seen.episodes.iter().flat_map(|one| &one.slices).collect();
+            let (Some(first), Some(last)) = (slices.first(), slices.last()) else { return };
+            self.breaches.push(Breach {
+                rule: ProgressRule::Slow,
+                from: first.from,
+                until: last.until,
+                what: format!(
+                    "with a hung minority, grants came at {median:.2} of the healthy rate (median \
+                     of {})",
+                    shares.len()
+                ),
+            });
+        }
+    }
+
+    /// Changes the rows of all faults during which a span lay.
+    fn widen(
+        &mut self,
+        seen: &Observations,
+        (from, until): (Stamp, Stamp),
+        mut change: impl FnMut(&mut FaultRow),
+    ) {
+        for episode in seen.episodes_during(from, until) {
+            change(self.faults.entry(episode.fault).or_default());
+        }
+    }
+}
+
+impl Episode {
+    /// When another master was reached first.
+    fn promotion(&self, log: &ShardLog) -> Option<Stamp> {
+        log.promoted.iter().copied().find(|at| self.from <= *at && *at <= self.settled)
+    }
+}
+
+impl ProbeLog {
+    fn name(&self) -> &'static str {
+        if self.is_newcomer { "a new process" } else { "the probe" }
+    }
+
+    /// The last failure on `shard` between two moments, as a clause.
+    fn why(&self, shard: usize, (from, until): (Stamp, Stamp)) -> String {
+        let mut failures = self.failures.iter().rev();
+        let last =
+            failures.find(|failure| failure.shard == shard && (from..=until).contains(&failure.at));
+        last.map_or_else(String::new, |last| format!("; last failure: {} {}", last.call, last.why))
+    }
+}
+
+impl Ratio {
+    pub(crate) fn share(&self) -> f64 {
+        self.hung / self.healthy.max(0.001)
+    }
+}
+
+impl fmt::Display for ProgressRule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::NoGrant => "no grant",
+            Self::LeaseLost => "lease lost",
+            Self::Slow => "slow with a hung minority",
+            Self::MemoryUnnamed => "full memory not named",
+        })
+    }
+}
+
+pub(crate) fn round(length: Duration) -> Duration {
+    Duration::from_millis(u64::try_from(length.as_millis()).unwrap_or(u64::MAX))
+}
+
+/// How long a free key may wait for its grant, once the plain connection reaches the master.
+pub(crate) const BOUND: Duration = Duration::from_secs(5);
+
+/// Of the healthy rate, with a hung minority.
+pub(crate) const LEAST_SHARE: f64 = 2.0 / 3.0;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,53 @@
+//! A run with one fault at a time.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use tokio::task::spawn_blocking;
+use tokio::time::sleep;
+
+use crate::chance::Chance;
+use crate::episodes::Episodes;
+use crate::fleet::Fleet;
+use crate::judge::{Verdict, judge};
+use crate::ledger::Ledger;
+use crate::observations::Observations;
+use crate::progress::{Progress, judge_progress};
+use crate::resource::{Gates, Resource};
+use crate::setup::{Sabotage, Setup};
+use crate::stamp::Stamp;
+use crate::topology::Topology;
+use crate::{Failure, await_recovery, lock};
+
+/// Makes the run, and judges safety and progress.
+pub(crate) async fn run_single(
+    setup: &Setup,
+) -> Result<(Arc<Mutex<Ledger>>, Verdict, Option<Progress>), Failure> {
+    let mut chance = Chance::from_seed(setup.seed);
+    let (store, clocks) = (setup.store, setup.clocks);
+    let topology = spawn_blocking(move || Topology::start(store, clocks)).await??;
+    // The servers of a quorum are new, so none of them votes yet.
+    sleep(store.quarantine(setup.max_ttl())).await;
+    let ledger = Arc::new(Mutex::new(Ledger::new(Stamp::now(), clocks)));
+    let seen = Arc::new(Mutex::new(Observations::new(topology.shards.len())));
+    let gates = match setup.sabotage {
+        Some(Sabotage::Heedless) => Gates::Open,
+        _ => Gates::Shut,
+    };
+    let resource = Arc::new(Resource::new(setup.counters, gates, Arc::clone(&ledger)));
+    let stores = vec![topology.address(); setup.workers];
+    let fleet = Fleet::start(setup, stores, &resource, &ledger, &mut chance)?;
+
+    let berths = fleet.berths.clone();
+    let mut episodes = Episodes::start(setup, topology, berths, &seen, &ledger, &mut chance)?;
+    let end = Stamp::now() + setup.length;
+    // It owns the servers, which are there until the workers are gone.
+    let episodes = spawn_blocking(move || episodes.run(end).map(|()| episodes)).await??;
+    let starved = await_recovery(setup, &ledger).await;
+    fleet.stop().await?;
+    drop(spawn_blocking(move || drop(episodes)).await);
+
+    let mut verdict = judge(&lock(&ledger));
+    verdict.violations.extend(starved);
+    let progress = judge_progress(&seen.lock().unwrap_or_else(PoisonError::into_inner));
+    Ok((ledger, verdict, Some(progress)))
+}

@@ -1,16 +1,26 @@
 //! How a server is reached: by itself, through Sentinels, or as a Cluster.
 
+use std::convert::identity;
 use std::fmt;
 use std::ops::Deref;
+use std::sync::Arc;
 use std::time::Duration;
 
-use deadpool_redis::{PoolError, cluster, sentinel};
+use deadpool::managed::{Object, Pool, PoolError};
+use deadpool_redis::{cluster, sentinel};
 use redis::aio::{ConnectionLike, MultiplexedConnection, PubSub};
-use redis::cluster::ClusterClientBuilder;
 use redis::cluster_async::ClusterConnection;
-use redis::sentinel::{SentinelClient, SentinelServerType};
-use redis::{Client, Cmd, ProtocolVersion, PushInfo, RedisError, RedisResult, Value};
-use tokio::sync::{Mutex, mpsc};
+use redis::{
+    AsyncConnectionConfig, Client, Cmd, Pipeline, ProtocolVersion, PushInfo, RedisError,
+    RedisResult, Value,
+};
+use tokio::sync::mpsc;
+use tracing::debug;
+
+use crate::cluster::Cluster;
+use crate::error::{Fault, is_no_script};
+use crate::request::{Asking, Request};
+use crate::sentinels::{Sentinels, ToMaster};
 
 /// Makes connections to one logical server.
 pub(crate) enum Connector {
@@ -19,15 +29,29 @@ pub(crate) enum Connector {
         client: Box<Client>,
     },
     Sentinel {
-        pool: sentinel::Pool,
-        client: Box<Mutex<SentinelClient>>,
+        pool: MasterPool,
+        sentinels: Arc<Sentinels>,
     },
-    Cluster {
+    Cluster(Arc<Cluster>),
+    /// The application's pool: its driver looks for the nodes. Watches have connections of ours.
+    ClusterPool {
         pool: cluster::Pool,
-        urls: Vec<String>,
+        watches: Arc<Cluster>,
+    },
+    /// One node of a Cluster.
+    Shard {
+        client: Box<Client>,
+        config: Box<AsyncConnectionConfig>,
     },
     #[cfg(feature = "simulation")]
     Dialed(Box<crate::dial::Line>),
+}
+
+/// The connections to a master behind Sentinels.
+pub(crate) enum MasterPool {
+    Own(Pool<ToMaster>),
+    /// The application's: its driver asks the Sentinels.
+    Given(sentinel::Pool),
 }
 
 /// A connection that many tasks share: their commands are pipelined, and answered in order.
@@ -36,13 +60,14 @@ pub(crate) enum Link {
     Direct(MultiplexedConnection),
     Cluster(ClusterConnection),
     #[cfg(feature = "simulation")]
-    Dialed(std::sync::Arc<crate::dial::Dialed>),
+    Dialed(Arc<crate::dial::Dialed>),
 }
 
 /// A connection that hears what is published.
 pub(crate) enum Subscriber {
     PubSub(PubSub),
-    Cluster(ClusterConnection, mpsc::UnboundedReceiver<PushInfo>),
+    /// Of one node of a Cluster.
+    Shard(MultiplexedConnection, mpsc::UnboundedReceiver<PushInfo>),
 }
 
 /// What a server is expected to be.
@@ -54,14 +79,11 @@ pub(crate) enum Role {
 }
 
 /// A connection that goes back to its pool when it is dropped.
-pub(crate) enum Lent {
+pub(crate) struct Lent {
     /// How long its driver waits is changed on a copy: whoever borrows it next may be somebody else,
     /// where the pool is the application's.
-    Direct {
-        copy: MultiplexedConnection,
-        _lent: Box<dyn Send>,
-    },
-    Cluster(cluster::Connection),
+    copy: MultiplexedConnection,
+    _lent: Box<dyn Send>,
 }
 
 impl Lent {
@@ -71,15 +93,11 @@ impl Lent {
     {
         let mut copy = lent.clone();
         copy.set_response_timeout(patience);
-        Self::Direct { copy, _lent: Box::new(lent) }
+        Self { copy, _lent: Box::new(lent) }
     }
 
     pub(crate) async fn query(&mut self, command: &Cmd) -> RedisResult<Value> {
-        match self {
-            Self::Direct { copy, .. } => copy.req_packed_command(command).await,
-            Self::Cluster(connection) => connection.req_packed_command(command).await,
-        }?
-        .extract_error()
+        self.copy.req_packed_command(command).await?.extract_error()
     }
 }
 
@@ -88,7 +106,7 @@ impl Connector {
         match self {
             Self::Standalone { .. } => Role::Standalone,
             Self::Sentinel { .. } => Role::Sentinel,
-            Self::Cluster { .. } => Role::Cluster,
+            Self::Cluster(_) | Self::ClusterPool { .. } | Self::Shard { .. } => Role::Cluster,
             #[cfg(feature = "simulation")]
             Self::Dialed(_) => Role::Standalone,
         }
@@ -100,63 +118,140 @@ impl Connector {
     ///
     /// The driver gives a call up after `patience`: long after we do, since it takes that for a
     /// broken connection.
-    pub(crate) async fn open(&self, patience: Duration) -> Result<Link, PoolError> {
-        Ok(match self {
+    pub(crate) async fn open(&self, server: &str, patience: Duration) -> Result<Link, Fault> {
+        let refused = |error| refused(server, error);
+        let mut connection = match self {
             Self::Standalone { pool, .. } => {
-                let mut connection = deadpool_redis::Connection::take(pool.get().await?);
-                connection.set_response_timeout(patience);
-                Link::Direct(connection)
+                deadpool_redis::Connection::take(pool.get().await.map_err(refused)?)
             }
-            Self::Sentinel { pool, .. } => {
-                let mut connection = sentinel::Connection::take(pool.get().await?);
-                connection.set_response_timeout(patience);
-                Link::Direct(connection)
+            Self::Sentinel { pool: MasterPool::Own(pool), .. } => {
+                let lent = pool.get().await;
+                Object::take(lent.map_err(|error| Fault::from_pool(server, error, identity))?)
             }
-            Self::Cluster { pool, .. } => {
-                Link::Cluster(cluster::Connection::take(pool.get().await?))
+            Self::Sentinel { pool: MasterPool::Given(pool), .. } => {
+                sentinel::Connection::take(pool.get().await.map_err(refused)?)
+            }
+            Self::Cluster(_) => return Err(Fault::misconfigured(NO_SINGLE_CONNECTION)),
+            Self::ClusterPool { pool, .. } => {
+                let lent = pool.get().await.map_err(refused)?;
+                return Ok(Link::Cluster(cluster::Connection::take(lent)));
+            }
+            Self::Shard { client, config } => {
+                let connection = client.get_multiplexed_async_connection_with_config(config).await;
+                connection.map_err(|error| Fault::from_connecting(server, &error))?
             }
             #[cfg(feature = "simulation")]
-            Self::Dialed(line) => Link::Dialed(line.open(patience).await?.into()),
-        })
+            Self::Dialed(line) => {
+                let dialed = line.open(patience).await;
+                let dialed = dialed.map_err(|error| Fault::from_redis(server, &error))?;
+                return Ok(Link::Dialed(dialed.into()));
+            }
+        };
+        connection.set_response_timeout(patience);
+        Ok(Link::Direct(connection))
     }
 
     /// Lends a connection to one task alone: for `WAIT`, which blocks whoever shares it. Its
     /// driver gives a call up after `patience`.
-    pub(crate) async fn lend(&self, patience: Duration) -> Result<Lent, PoolError> {
+    pub(crate) async fn lend(&self, server: &str, patience: Duration) -> Result<Lent, Fault> {
+        let refused = |error| refused(server, error);
         Ok(match self {
-            Self::Standalone { pool, .. } => Lent::with(pool.get().await?, patience),
-            Self::Sentinel { pool, .. } => Lent::with(pool.get().await?, patience),
-            // Its driver has no limit of its own.
-            Self::Cluster { pool, .. } => Lent::Cluster(pool.get().await?),
+            Self::Standalone { pool, .. } => {
+                Lent::with(pool.get().await.map_err(refused)?, patience)
+            }
+            Self::Sentinel { pool: MasterPool::Own(pool), .. } => {
+                let lent = pool.get().await;
+                Lent::with(
+                    lent.map_err(|error| Fault::from_pool(server, error, identity))?,
+                    patience,
+                )
+            }
+            Self::Sentinel { pool: MasterPool::Given(pool), .. } => {
+                Lent::with(pool.get().await.map_err(refused)?, patience)
+            }
+            Self::Cluster(_) | Self::ClusterPool { .. } | Self::Shard { .. } => {
+                return Err(Fault::misconfigured(NO_SINGLE_CONNECTION));
+            }
             #[cfg(feature = "simulation")]
-            Self::Dialed(_) => return Err(PoolError::Closed), // no model has replicas
+            Self::Dialed(_) => return Err(Fault::misconfigured("no model has replicas")),
         })
     }
 
-    pub(crate) async fn subscriber(&self) -> RedisResult<Subscriber> {
+    pub(crate) async fn subscriber(&self, server: &str) -> Result<Subscriber, Fault> {
+        let refused = |error: RedisError| Fault::from_redis(server, &error);
         match self {
             Self::Standalone { client, .. } => {
-                Ok(Subscriber::PubSub(client.get_async_pubsub().await?))
+                Ok(Subscriber::PubSub(client.get_async_pubsub().await.map_err(refused)?))
             }
-            Self::Sentinel { client, .. } => {
-                let master = client.lock().await.async_get_client().await?;
-                Ok(Subscriber::PubSub(master.get_async_pubsub().await?))
+            Self::Sentinel { sentinels, .. } => {
+                let master = sentinels.master().await?.client;
+                Ok(Subscriber::PubSub(master.get_async_pubsub().await.map_err(refused)?))
             }
-            Self::Cluster { urls, .. } => {
+            Self::Shard { client, config } => {
                 let (pushed, pushes) = mpsc::unbounded_channel();
-                let client = ClusterClientBuilder::new(urls.iter().map(String::as_str))
-                    .use_protocol(ProtocolVersion::RESP3)
-                    .push_sender(pushed)
-                    .build()?;
-                Ok(Subscriber::Cluster(client.get_async_connection().await?, pushes))
+                let info = client.get_connection_info().clone();
+                let settings = info.redis_settings().clone().set_protocol(ProtocolVersion::RESP3);
+                let client = Client::open(info.set_redis_settings(settings)).map_err(refused)?;
+                let config = AsyncConnectionConfig::clone(config).set_push_sender(pushed);
+                let connection = client.get_multiplexed_async_connection_with_config(&config).await;
+                Ok(Subscriber::Shard(connection.map_err(refused)?, pushes))
+            }
+            Self::Cluster(_) | Self::ClusterPool { .. } => {
+                Err(Fault::misconfigured(NO_SINGLE_CONNECTION))
             }
             #[cfg(feature = "simulation")]
-            Self::Dialed(line) => Ok(Subscriber::PubSub(line.subscriber().await?)),
+            Self::Dialed(line) => Ok(Subscriber::PubSub(line.subscriber().await.map_err(refused)?)),
         }
     }
 }
 
 impl Link {
+    /// One request in one round trip, unless the server has to be sent the script in full.
+    pub(crate) async fn ask(&self, request: Request<'_>, asking: Asking) -> RedisResult<Value> {
+        let (then, script) = (request.then(), request.script());
+        let answer = match request {
+            Request::Command(command) => self.send(command, then, asking).await,
+            Request::Script(call) | Request::ScriptThen(call, _) => {
+                self.send(call.by_hash(), then, asking).await
+            }
+        };
+        match script {
+            Some(call) if answer.as_ref().is_err_and(is_no_script) => {
+                debug!(script = call.name(), "the script is sent in full");
+                self.send(&call.by_text(), then, asking).await
+            }
+            _ => answer,
+        }
+    }
+
+    /// Answers both where there are two commands: an error of the second as a value, and nil where
+    /// the second has to be asked of whichever node has its key.
+    async fn send(&self, first: &Cmd, then: Option<&Cmd>, asking: Asking) -> RedisResult<Value> {
+        let mut commands = redis::pipe();
+        match (then, asking) {
+            (None, Asking::No) => return self.query(first).await,
+            // A node that is taking a slot over answers for keys that it has yet to be sent as if
+            // they did not exist.
+            (_, Asking::Yes) => commands.cmd("ASKING").add_command(first.clone()),
+            // Its driver may follow redirections of the one and not of the other.
+            (Some(_), Asking::No) if matches!(self, Self::Cluster(_)) => {
+                return Ok(Value::Array(vec![self.query(first).await?, Value::Nil]));
+            }
+            (Some(then), Asking::No) => {
+                commands.add_command(first.clone()).add_command(then.clone())
+            }
+        };
+        let mut answers = self.query_all(&commands).await?.into_iter();
+        if asking == Asking::Yes {
+            answers.next();
+        }
+        let first = answers.next().unwrap_or(Value::Nil).extract_error()?;
+        Ok(match then {
+            Some(_) => Value::Array(vec![first, answers.next().unwrap_or(Value::Nil)]),
+            None => first,
+        })
+    }
+
     pub(crate) async fn query(&self, command: &Cmd) -> RedisResult<Value> {
         let value = match self {
             Self::Direct(connection) => connection.clone().req_packed_command(command).await?,
@@ -166,6 +261,22 @@ impl Link {
         };
         value.extract_error()
     }
+
+    async fn query_all(&self, commands: &Pipeline) -> RedisResult<Vec<Value>> {
+        let count = commands.len();
+        match self {
+            Self::Direct(connection) => {
+                connection.clone().req_packed_commands(commands, 0, count).await
+            }
+            Self::Cluster(connection) => {
+                connection.clone().req_packed_commands(commands, 0, count).await
+            }
+            #[cfg(feature = "simulation")]
+            Self::Dialed(dialed) => {
+                dialed.connection.clone().req_packed_commands(commands, 0, count).await
+            }
+        }
+    }
 }
 
 impl fmt::Debug for Connector {
@@ -174,13 +285,9 @@ impl fmt::Debug for Connector {
     }
 }
 
-/// Sentinel's client for subscribers: deadpool keeps its own to itself.
-pub(crate) fn sentinel_client(
-    urls: &[String],
-    master: String,
-    node: Option<redis::sentinel::SentinelNodeConnectionInfo>,
-) -> Result<Box<Mutex<SentinelClient>>, RedisError> {
-    let urls = urls.to_vec();
-    let client = SentinelClient::build(urls, master, node, SentinelServerType::Master)?;
-    Ok(Box::new(Mutex::new(client)))
+/// Why a pool of redis' own drivers lent no connection.
+fn refused(server: &str, error: PoolError<RedisError>) -> Fault {
+    Fault::from_pool(server, error, |error| Fault::from_connecting(server, &error))
 }
+
+const NO_SINGLE_CONNECTION: &str = "a Cluster has a connection for each node, and none for itself";

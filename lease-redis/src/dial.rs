@@ -4,7 +4,6 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use deadpool_redis::PoolError;
 use redis::aio::{MultiplexedConnection, PubSub};
 use redis::{AsyncConnectionConfig, ConnectionInfo, RedisError, RedisResult};
 use tokio::io::DuplexStream;
@@ -54,13 +53,13 @@ impl Drop for Dialed {
 }
 
 impl Line {
-    pub(crate) async fn open(&self, patience: Duration) -> Result<Dialed, PoolError> {
+    pub(crate) async fn open(&self, patience: Duration) -> RedisResult<Dialed> {
         let config = AsyncConnectionConfig::new().set_response_timeout(Some(patience));
         let settings = self.server.redis_settings();
         let connecting = MultiplexedConnection::new_with_config(settings, self.dial(), config);
         let (connection, driver) = match timeout(self.limit, connecting).await {
-            Ok(connected) => connected.map_err(PoolError::Backend)?,
-            Err(_elapsed) => return Err(PoolError::Backend(late())),
+            Ok(connected) => connected?,
+            Err(_elapsed) => return Err(late()),
         };
         Ok(Dialed { connection, driver: tokio::spawn(driver).abort_handle() })
     }

@@ -4,7 +4,7 @@ use std::error::Error;
 use std::fmt;
 use std::time::Duration;
 
-use deadpool_redis::PoolError;
+use deadpool::managed::{PoolError, TimeoutType};
 use lease_core::{StoreError, StoreErrorKind};
 use redis::{ErrorKind, RedisError, ServerErrorKind};
 
@@ -43,15 +43,83 @@ impl Fault {
     /// What `server` said instead of an answer.
     pub(crate) fn from_redis(server: &str, error: &RedisError) -> Self {
         let (kind, advice) = judge(error);
-        Self::new(kind, format!("{server}: {error}{advice}"))
+        let text = error.to_string();
+        Self::new(kind, format!("{server}: {}{advice}", text.trim_end_matches(['.', ':', ' '])))
     }
 
-    pub(crate) fn from_pool(server: &str, error: PoolError) -> Self {
-        match error {
-            PoolError::Backend(error) => Self::from_redis(server, &error),
-            PoolError::Timeout(_) => Self::unavailable(format!("{server}: {error}")),
-            other => Self::misconfigured(format!("{server}: {other}")),
+    /// Why no connection to `server` was made.
+    pub(crate) fn from_connecting(server: &str, error: &RedisError) -> Self {
+        match error.kind() {
+            ErrorKind::Parse | ErrorKind::UnexpectedReturnType => Self::misconfigured(format!(
+                "{server} does not answer like a Redis server: correct the host and port in the URL"
+            )),
+            _ => Self::from_redis(server, error),
         }
+    }
+
+    /// None of several servers helped, each for its own reason. That passes unless each has to be
+    /// corrected: then it says so.
+    pub(crate) fn of_all(what: &str, faults: &[Self]) -> Self {
+        let reasons: Vec<_> = faults.iter().map(ToString::to_string).collect();
+        let passes = faults.iter().find(|fault| fault.passes()).or_else(|| faults.first());
+        let kind = passes.map_or(StoreErrorKind::Unavailable, |fault| fault.kind);
+        Self::new(kind, format!("{what}: {}", reasons.join("; ")))
+    }
+
+    /// Whether asking again may help, without anybody correcting anything.
+    pub(crate) fn passes(&self) -> bool {
+        matches!(self.kind, StoreErrorKind::Unavailable | StoreErrorKind::Throttled)
+    }
+
+    /// What a node of a Cluster said instead of an answer, where it leads elsewhere, too: the client
+    /// has followed that for as long as it may.
+    pub(crate) fn from_node_of_cluster(server: &str, error: &RedisError) -> Self {
+        use ServerErrorKind::{Ask, ClusterDown, MasterDown, Moved, TryAgain};
+
+        match error.kind() {
+            ErrorKind::Server(Ask | Moved | TryAgain | ClusterDown | MasterDown) => {
+                let code = error.code().unwrap_or_default();
+                let detail = error.detail().unwrap_or_default();
+                Self::unavailable(format!("{server}: {code} {}", detail.trim_end_matches('.')))
+            }
+            _ => Self::from_redis(server, error),
+        }
+    }
+
+    /// What a Sentinel said instead of an answer.
+    pub(crate) fn from_sentinel(server: &str, error: &RedisError) -> Self {
+        match error.code() {
+            Some("ERR") => Self::misconfigured(format!(
+                "{server} is no Sentinel ({error}): name the Sentinels, or connect to a server by \
+                 `RedisStore::connect`"
+            )),
+            _ => Self::from_redis(server, error),
+        }
+    }
+
+    /// Why a pool lent no connection to `server`.
+    pub(crate) fn from_pool<E>(
+        server: &str,
+        error: PoolError<E>,
+        refused: impl FnOnce(E) -> Self,
+    ) -> Self {
+        let why = match error {
+            PoolError::Backend(error) => return refused(error),
+            PoolError::Timeout(TimeoutType::Wait) => "every connection of the pool is in use",
+            PoolError::Timeout(_) => "no connection was made in time: is the host up?",
+            PoolError::Closed => {
+                return Self::misconfigured(format!("{server}: the pool is closed"));
+            }
+            PoolError::NoRuntimeSpecified => {
+                let sentence =
+                    format!("{server}: the pool has limits, but no runtime to time them");
+                return Self::misconfigured(sentence);
+            }
+            PoolError::PostCreateHook(_) => {
+                return Self::misconfigured(format!("{server}: a hook of the pool failed"));
+            }
+        };
+        Self::unavailable(format!("{server}: {why}"))
     }
 }
 
@@ -146,7 +214,11 @@ fn judge_text(text: &str) -> Option<(StoreErrorKind, &'static str)> {
         ));
     }
     // It has answered, and nothing was written: fewer requests, or more memory, will help.
-    if says("OOM") || says("max number of clients") {
+    if says("OOM") {
+        let advice = ": raise maxmemory, or free memory; leases that are held are kept meanwhile";
+        return Some((Throttled, advice));
+    }
+    if says("max number of clients") {
         return Some((Throttled, ""));
     }
     None

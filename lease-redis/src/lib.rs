@@ -1,7 +1,9 @@
 #![doc = include_str!("../README.md")]
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
+mod address;
 mod ballot;
+mod cluster;
 mod config;
 mod connection;
 mod diagnose;
@@ -20,10 +22,13 @@ mod pulse;
 mod quorum;
 mod quorum_config;
 mod reach;
+mod request;
 mod script;
+mod sentinels;
 mod server_time;
 mod store;
 mod table;
+mod topology;
 mod value;
 mod watch;
 

@@ -9,7 +9,9 @@ use redis::Value;
 
 use crate::connection::Role;
 use crate::error::{Fault, from_script};
-use crate::node::Node;
+use crate::key_space::Name;
+use crate::node::{Node, Queue};
+use crate::request::Request;
 use crate::script::{self, Call, text};
 use crate::value::read_attributes;
 
@@ -92,7 +94,7 @@ pub(crate) enum Standing {
 impl Node {
     pub(crate) fn obtain_call(&self, claim: &Claim, round: Round) -> Call {
         let call = script::OBTAIN
-            .on([self.keys.lease(&claim.key), self.keys.attributes(&claim.key)])
+            .on(self.keys_of_lock(&claim.key))
             .text(claim.nonce)
             .arg(claim.lessee.as_str())
             .number(millis(claim.ttl))
@@ -104,9 +106,19 @@ impl Node {
         call.number(round.least_uptime.as_secs()).number(round.proposed_time)
     }
 
+    /// In a Cluster, a lock is one key: a script with two is refused while their slot moves.
+    fn keys_of_lock<'a>(&'a self, key: &'a LeaseKey) -> Vec<Name<'a>> {
+        match self.role() {
+            Role::Cluster => vec![self.keys.lease(key)],
+            Role::Standalone | Role::Sentinel => {
+                vec![self.keys.lease(key), self.keys.attributes(key)]
+            }
+        }
+    }
+
     pub(crate) fn adopt_call(&self, grant: &Grant, claim: &Claim, round: Round) -> Call {
         script::ADOPT
-            .on([self.keys.lease(&grant.key), self.keys.attributes(&grant.key)])
+            .on(self.keys_of_lock(&grant.key))
             .text(grant.nonce)
             .text(claim.nonce)
             .arg(claim.lessee.as_str())
@@ -209,6 +221,29 @@ impl Node {
             self.told_time(asked, micros);
         }
         self.read_vote(call.name(), &answer)
+    }
+
+    /// Runs a script that grants on one logical server.
+    pub(crate) async fn vote_alone(&self, call: &Call, key: &LeaseKey) -> Result<Vote, Fault> {
+        if self.role() != Role::Cluster {
+            return self.vote(call).await;
+        }
+        // Read after the grant, on its connection: from then on, only its holder changes them.
+        let mut read = redis::cmd("HGETALL");
+        read.arg(self.keys.attributes(key).to_string());
+        let answers = self.ask(Request::ScriptThen(call, &read), Queue::InLine).await?;
+        let Value::Array(answers) = answers else { return Err(self.unreadable(call.name())) };
+        let [answer, found] = &answers[..] else { return Err(self.unreadable(call.name())) };
+        let Vote::Granted(token, _, asked) = self.read_vote(call.name(), answer)? else {
+            return self.read_vote(call.name(), answer);
+        };
+        let found = match found {
+            // They may be on another node just now.
+            Value::Nil | Value::ServerError(_) => &self.command(&read).await?,
+            found => found,
+        };
+        let attributes = read_attributes(found).ok_or_else(|| self.unreadable(call.name()))?;
+        Ok(Vote::Granted(token, attributes.unwrap_or_default(), asked))
     }
 
     pub(crate) async fn says_yes(&self, call: &Call) -> Result<bool, Fault> {

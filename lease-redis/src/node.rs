@@ -1,8 +1,10 @@
 //! One server: a connection that everybody shares, a limit for each call, and its watches.
 
 use std::fmt;
-use std::future::Future;
+use std::future::{Future, poll_fn};
+use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::Poll;
 use std::time::Duration;
 
 use futures_util::FutureExt;
@@ -17,9 +19,10 @@ use crate::connection::{Connector, Link, Role};
 use crate::diagnose::{Eviction, diagnose};
 use crate::error::{Fault, breaks_connection, is_no_script};
 use crate::key_space::KeySpace;
+use crate::request::{Asking, Request};
 use crate::script::Call;
 use crate::server_time::ServerTime;
-use crate::watch::Watches;
+use crate::watch::{Watch, Watches};
 
 /// One logical server.
 pub(crate) struct Node {
@@ -117,36 +120,92 @@ impl Node {
     /// Connects, and says what is wrong with the server.
     pub(crate) async fn connect(&self) -> Result<(), Fault> {
         let limit = self.timeout.max(LEAST_TO_LOOK);
+        if let Connector::Cluster(cluster) = &*self.connector {
+            return cluster.connect(limit).await;
+        }
+        self.connect_alone().await
+    }
+
+    /// The same for this server, where it is one of a Cluster's.
+    pub(crate) async fn connect_alone(&self) -> Result<(), Fault> {
+        let limit = self.timeout.max(LEAST_TO_LOOK);
         self.within_limit(limit, async { self.link().await.map(drop) }).await
     }
 
     /// Runs a script, by its hash where the server knows it.
     pub(crate) async fn call(&self, call: &Call) -> Result<Value, Fault> {
-        self.within(self.run(call)).await
+        self.ask(Request::Script(call), Queue::InLine).await
     }
 
     /// The same, without a place in the queue: whoever asks for a key may stand still, and keeps its
     /// place meanwhile. That must keep back no heartbeat, and no release.
     pub(crate) async fn call_at_once(&self, call: &Call) -> Result<Value, Fault> {
-        self.in_time(self.timeout, self.run(call)).await
-    }
-
-    async fn run(&self, call: &Call) -> Result<Value, Fault> {
-        let (link, opened) = self.link().await?;
-        let mut answer = link.query(call.by_hash()).await;
-        if answer.as_ref().is_err_and(is_no_script) {
-            debug!(server = %self.name, script = call.name(), "the script is sent in full");
-            answer = link.query(&call.by_text()).await;
-        }
-        self.heard(answer, opened)
+        self.ask(Request::Script(call), Queue::AtOnce).await
     }
 
     pub(crate) async fn command(&self, command: &Cmd) -> Result<Value, Fault> {
-        self.within(async {
+        self.ask(Request::Command(command), Queue::InLine).await
+    }
+
+    /// Wherever the request's key is.
+    pub(crate) async fn ask(&self, request: Request<'_>, queue: Queue) -> Result<Value, Fault> {
+        if let Connector::Cluster(cluster) = &*self.connector {
+            return cluster.call(request, queue).await;
+        }
+        let answer = self.attempt(request, Asking::No, queue, self.timeout).await?;
+        answer.map_err(|error| Fault::from_redis(&self.name, &error))
+    }
+
+    /// Asks this server alone. The outer error is the connection's; the inner one was answered, and
+    /// may lead to another server.
+    pub(crate) async fn attempt(
+        &self,
+        request: Request<'_>,
+        asking: Asking,
+        queue: Queue,
+        limit: Duration,
+    ) -> Result<Result<Value, RedisError>, Fault> {
+        // Never closed. The limit is the server's, not the queue's: calls that hang free their places
+        // when it has passed.
+        let _permit = match queue {
+            Queue::InLine => Some(self.unanswered.acquire().await),
+            Queue::AtOnce => None,
+        };
+        self.in_time(limit, self.exchange(request, asking)).await
+    }
+
+    async fn exchange(
+        &self,
+        request: Request<'_>,
+        asking: Asking,
+    ) -> Result<Result<Value, RedisError>, Fault> {
+        let (link, opened) = self.link().await?;
+        let answer = {
+            let mut asked = pin!(link.ask(request, asking));
+            match poll_fn(|context| Poll::Ready(asked.as_mut().poll(context))).await {
+                // Before the server can have answered: the driver has found the connection closed,
+                // and sent nothing.
+                Poll::Ready(Err(error)) if error.is_connection_dropped() => None,
+                Poll::Ready(answer) => Some(answer),
+                Poll::Pending => Some(asked.await),
+            }
+        };
+        let Some(answer) = answer else {
+            self.close(opened);
             let (link, opened) = self.link().await?;
-            self.heard(link.query(command).await, opened)
-        })
-        .await
+            return Ok(self.heard(link.ask(request, asking).await, opened));
+        };
+        Ok(self.heard(answer, opened))
+    }
+
+    /// Watches `channel`, wherever in a Cluster it is.
+    pub(crate) async fn watch(&self, channel: String) -> Result<Watch, Fault> {
+        match &*self.connector {
+            Connector::Cluster(cluster) | Connector::ClusterPool { watches: cluster, .. } => {
+                cluster.watch(channel).await
+            }
+            _ => self.watches.watch(channel).await,
+        }
     }
 
     /// Runs a script, and answers how many replicas have it, too.
@@ -161,8 +220,7 @@ impl Node {
         let (call, longest) = (call.clone(), self.timeout.saturating_mul(2));
         let patience = self.timeout.as_millis() / 2;
         let run = async move {
-            let lent = connector.lend(longest).await;
-            let mut lent = lent.map_err(|error| Fault::from_pool(&name, error))?;
+            let mut lent = connector.lend(&name, longest).await?;
             let run = async {
                 let mut answer = lent.query(call.by_hash()).await;
                 if answer.as_ref().is_err_and(is_no_script) {
@@ -176,7 +234,7 @@ impl Node {
             run.await.map_err(|error: RedisError| Fault::from_redis(&name, &error))
         };
         let run = run.boxed();
-        self.within(async {
+        self.within_limit(self.timeout, async {
             // Says what is wrong with the server, as other calls do.
             drop(self.link().await?);
             // A task: whoever asks may stand still, and others need what is lent.
@@ -186,17 +244,11 @@ impl Node {
         .await
     }
 
-    async fn within<T>(&self, call: impl Future<Output = Result<T, Fault>>) -> Result<T, Fault> {
-        self.within_limit(self.timeout, call).await
-    }
-
     async fn within_limit<T>(
         &self,
         limit: Duration,
         call: impl Future<Output = Result<T, Fault>>,
     ) -> Result<T, Fault> {
-        // Never closed. The limit is the server's, not the queue's: calls that hang free their places
-        // when it has passed.
         let _permit = self.unanswered.acquire().await;
         self.in_time(limit, call).await
     }
@@ -243,8 +295,7 @@ impl Node {
         let (check, patience) = (Arc::clone(&self.check), self.longest_silence().saturating_mul(2));
         let (time, clock) = (Arc::clone(&self.time), self.clock);
         let open = async move {
-            let link = connector.open(patience).await;
-            let link = link.map_err(|error| Fault::from_pool(&name, error))?;
+            let link = connector.open(&name, patience).await?;
             let asked = clock.now();
             let health = diagnose(&name, &link, connector.role(), check.eviction).await?;
             (check.admit)(&health.run)?;
@@ -257,11 +308,11 @@ impl Node {
         open.boxed().shared()
     }
 
-    fn heard(&self, answer: Result<Value, RedisError>, opened: u64) -> Result<Value, Fault> {
+    fn heard(&self, answer: Result<Value, RedisError>, opened: u64) -> Result<Value, RedisError> {
         if answer.as_ref().is_err_and(breaks_connection) {
             self.close(opened);
         }
-        answer.map_err(|error| Fault::from_redis(&self.name, &error))
+        answer
     }
 
     /// Forgets the connection that was opened as number `opened`, so that the next call opens
@@ -300,6 +351,13 @@ impl fmt::Debug for Node {
     }
 }
 
+/// Whether a request takes one of the places for unanswered ones.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Queue {
+    InLine,
+    AtOnce,
+}
+
 /// How long calls may take, and how long counters are kept.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Limits {
@@ -310,7 +368,8 @@ pub(crate) struct Limits {
 /// A hung server costs no more memory than this many calls; others wait for their turn.
 const MOST_UNANSWERED: usize = 1024;
 
-/// The first connection, and a look at the server: several round trips, far away too.
-const LEAST_TO_LOOK: Duration = Duration::from_secs(2);
+/// The first connection, and a look at the server: several round trips, far away too, of which some
+/// may wait for a host that is silent.
+const LEAST_TO_LOOK: Duration = Duration::from_secs(10);
 
 const LEAST_SILENCE: Duration = Duration::from_secs(2);

@@ -173,7 +173,7 @@ impl LockStore for RedisQuorum {
         let mut registering = self.nodes.ask(|node| {
             let channel = node.keys.channel(key);
             async move {
-                let watch = node.watches.watch(channel.clone()).await;
+                let watch = node.watch(channel.clone()).await;
                 watch.map_err(|fault| (fault, node, channel))
             }
         });
@@ -224,7 +224,7 @@ impl LockStore for RedisQuorum {
 async fn heard_again(node: Arc<Node>, channel: String) {
     loop {
         sleep(node.timeout).await;
-        if node.watches.watch(channel.clone()).await.is_ok() {
+        if node.watch(channel.clone()).await.is_ok() {
             return;
         }
     }

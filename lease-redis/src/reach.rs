@@ -2,19 +2,23 @@
 //! have in common.
 
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
+use deadpool::managed::Pool;
 use deadpool_redis::{Manager, Runtime, Timeouts, cluster, sentinel};
 use redis::{
-    AsyncConnectionConfig, Client, ConnectionAddr, ConnectionInfo, IntoConnectionInfo,
-    RedisConnectionInfo, RedisError, TlsMode,
+    AsyncConnectionConfig, Client, ConnectionInfo, IntoConnectionInfo, RedisConnectionInfo,
+    RedisError,
 };
 
-use crate::connection::{Connector, sentinel_client};
+use crate::cluster::Cluster;
+use crate::connection::{Connector, MasterPool};
 use crate::diagnose::Eviction;
 use crate::error::Fault;
 use crate::key_space::KeySpace;
 use crate::node::{Check, Limits, Node};
+use crate::sentinels::{Sentinels, ToMaster};
 
 /// What a store and each node of a quorum have in common.
 #[derive(Clone)]
@@ -91,9 +95,7 @@ impl Common {
         let pool = if let Some(pool) = pool {
             pool
         } else {
-            let config = AsyncConnectionConfig::new()
-                .set_connection_timeout(Some(self.timeout.max(LEAST_TO_CONNECT)))
-                .set_response_timeout(Some(self.timeout.max(LEAST_TO_CONNECT)));
+            let config = self.connection_config();
             let manager = Manager::new_with_config(info, config).map_err(refused)?;
             deadpool_redis::Pool::builder(manager)
                 .max_size(POOL)
@@ -113,50 +115,32 @@ impl Common {
         pool: Option<sentinel::Pool>,
     ) -> Result<(String, Connector), Fault> {
         let name = format!("redis master {master}");
-        let refused = |error| Fault::from_redis(&name, &error);
-        let first = urls.first().ok_or_else(|| {
-            Fault::misconfigured("no Sentinel is named: name at least one, better three")
-        })?;
-        let first = self.info(first)?;
+        if urls.is_empty() {
+            return Err(Fault::misconfigured(
+                "no Sentinel is named: name at least one, better three",
+            ));
+        }
         self.refuse_certificates(&name)?;
-        let mut to_master = first.redis_settings().clone();
-        if let Some(login) = login {
-            to_master = login.on(to_master.db());
-        }
-        // As the Sentinels are reached, so is the master: a password would be read on the way.
-        let tls = tls_of(first.addr());
-        let urls: Vec<_> = urls.iter().map(|url| without_database(url)).collect();
-        let mut node = redis::sentinel::SentinelNodeConnectionInfo::default()
-            .set_redis_connection_info(to_master.clone());
-        if let Some(mode) = tls {
-            node = node.set_tls_mode(mode);
-        }
-        let client = sentinel_client(&urls, master.to_owned(), Some(node)).map_err(refused)?;
+        let infos: Result<Vec<_>, _> = urls.iter().map(|url| self.info(url)).collect();
+        let infos = infos?;
+        let of_first = infos.first().map(|first| first.redis_settings().clone());
+        let of_first = of_first.unwrap_or_default();
+        let all = infos.into_iter().map(without_database).collect();
+        let login = login.map_or_else(|| of_first.clone(), |login| login.on(of_first.db()));
+        let config = self.connection_config();
+        let sentinels = Sentinels { master: master.to_owned(), all, login, config };
+        let sentinels = Arc::new(sentinels);
         let pool = if let Some(pool) = pool {
-            pool
+            MasterPool::Given(pool)
         } else {
-            let node = sentinel::SentinelNodeConnectionInfo {
-                tls_mode: tls.map(|mode| match mode {
-                    TlsMode::Insecure => sentinel::TlsMode::Insecure,
-                    _ => sentinel::TlsMode::Secure,
-                }),
-                redis_connection_info: Some(deadpool_redis::RedisConnectionInfo {
-                    db: to_master.db(),
-                    username: to_master.username().map(str::to_owned),
-                    password: to_master.password().map(str::to_owned),
-                    protocol: deadpool_redis::ProtocolVersion::RESP2,
-                }),
-            };
-            let kind = sentinel::SentinelServerType::Master;
-            let manager = sentinel::Manager::new(urls, master.to_owned(), Some(node), kind);
-            sentinel::Pool::builder(manager.map_err(refused)?)
+            let pool = Pool::builder(ToMaster(Arc::clone(&sentinels)))
                 .max_size(POOL)
                 .timeouts(self.pool_timeouts())
                 .runtime(Runtime::Tokio1)
-                .build()
-                .map_err(|error| Fault::misconfigured(format!("{name}: {error}")))?
+                .build();
+            MasterPool::Own(pool.map_err(|error| Fault::misconfigured(format!("{name}: {error}")))?)
         };
-        Ok((name, Connector::Sentinel { pool, client }))
+        Ok((name, Connector::Sentinel { pool, sentinels }))
     }
 
     pub(crate) fn cluster(
@@ -164,24 +148,22 @@ impl Common {
         urls: &[String],
         pool: Option<cluster::Pool>,
     ) -> Result<(String, Connector), Fault> {
-        let first = urls.first().ok_or_else(|| {
-            Fault::misconfigured("no node of the Cluster is named: name at least one")
-        })?;
-        let name = format!("redis cluster at {}", self.info(first)?.addr());
-        self.refuse_certificates(&name)?;
-        let pool = if let Some(pool) = pool {
-            pool
-        } else {
-            let manager = cluster::Manager::new(urls.to_vec(), false);
-            let manager = manager.map_err(|error| Fault::from_redis(&name, &error))?;
-            cluster::Pool::builder(manager)
-                .max_size(POOL)
-                .timeouts(self.pool_timeouts())
-                .runtime(Runtime::Tokio1)
-                .build()
-                .map_err(|error| Fault::misconfigured(format!("{name}: {error}")))?
+        let infos: Result<Vec<_>, _> = urls.iter().map(|url| self.info(url)).collect();
+        let infos = infos?;
+        let Some(first) = infos.first() else {
+            let sentence = "no node of the Cluster is named: name at least one";
+            return Err(Fault::misconfigured(sentence));
         };
-        Ok((name, Connector::Cluster { pool, urls: urls.to_vec() }))
+        let name = format!("redis cluster at {}", first.addr());
+        self.refuse_certificates(&name)?;
+        let cluster = Arc::new(Cluster::new(name.as_str().into(), infos, self.clone()));
+        Ok((
+            name,
+            match pool {
+                Some(pool) => Connector::ClusterPool { pool, watches: cluster },
+                None => Connector::Cluster(cluster),
+            },
+        ))
     }
 
     fn info(&self, url: &str) -> Result<ConnectionInfo, Fault> {
@@ -219,9 +201,16 @@ impl Common {
         Ok(())
     }
 
+    pub(crate) fn connection_config(&self) -> AsyncConnectionConfig {
+        let limit = Some(self.timeout.max(LEAST_TO_CONNECT));
+        AsyncConnectionConfig::new().set_connection_timeout(limit).set_response_timeout(limit)
+    }
+
     fn pool_timeouts(&self) -> Timeouts {
         let limit = Some(self.timeout.max(LEAST_TO_CONNECT));
-        Timeouts { wait: limit, create: limit, recycle: limit }
+        // A connection may be the last of several, to hosts that are silent: each has its own limit.
+        let create = Some(self.timeout.max(LEAST_TO_CREATE));
+        Timeouts { wait: limit, create, recycle: limit }
     }
 }
 
@@ -255,19 +244,10 @@ impl fmt::Debug for Login {
     }
 }
 
-fn tls_of(address: &ConnectionAddr) -> Option<TlsMode> {
-    match address {
-        ConnectionAddr::TcpTls { insecure: true, .. } => Some(TlsMode::Insecure),
-        ConnectionAddr::TcpTls { .. } => Some(TlsMode::Secure),
-        _ => None,
-    }
-}
-
 /// Sentinels have no databases; the one that is named is the master's.
-fn without_database(url: &str) -> String {
-    let (scheme, rest) = url.split_once("://").unwrap_or(("redis", url));
-    let authority = rest.split(['/', '?']).next().unwrap_or(rest);
-    format!("{scheme}://{authority}")
+fn without_database(info: ConnectionInfo) -> ConnectionInfo {
+    let settings = info.redis_settings().clone().set_db(0);
+    info.set_redis_settings(settings)
 }
 
 impl fmt::Debug for Common {
@@ -290,3 +270,23 @@ const LONGEST_TIMEOUT: Duration = Duration::from_secs(60 * 60);
 
 /// Connecting takes several round trips, and goes on when the call that wanted it has given up.
 const LEAST_TO_CONNECT: Duration = Duration::from_secs(1);
+
+const LEAST_TO_CREATE: Duration = Duration::from_secs(10);
+
+#[cfg(test)]
+mod tests {
+    use redis::ConnectionAddr;
+
+    use super::*;
+
+    #[test]
+    fn sentinel_has_no_database_and_keeps_its_tls_settings() {
+        let info = "rediss://user:secret@a:1/3#insecure".into_connection_info().unwrap();
+
+        let sentinel = without_database(info);
+
+        assert_eq!(sentinel.redis_settings().db(), 0);
+        assert_eq!(sentinel.redis_settings().username(), Some("user"));
+        assert!(matches!(sentinel.addr(), ConnectionAddr::TcpTls { insecure: true, .. }));
+    }
+}

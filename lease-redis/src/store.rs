@@ -20,7 +20,7 @@ use crate::script::Call;
 
 /// Keeps leases in Redis, on one logical server: standalone, behind Sentinel, or a Cluster.
 ///
-/// Clones share connections. Each call is one script, so one round trip; it fails after
+/// Clones share connections. Each call is one round trip; it fails after
 /// [a time-out](RedisStoreBuilder::with_timeout), and is safe to repeat. What a server that
 /// restarts or fails over forgets is in the [crate's table](crate#what-happens-when).
 #[derive(Debug, Clone)]
@@ -68,7 +68,7 @@ impl RedisStore {
     async fn vote(&self, claim: &Claim, call: &Call) -> Result<Vote, Fault> {
         self.node.check(claim.ttl)?;
         if self.replicas == 0 {
-            let vote = self.node.vote(call).await;
+            let vote = self.node.vote_alone(call, &claim.key).await;
             if vote.as_ref().is_err_and(|fault| fault.kind == StoreErrorKind::Corrupt) {
                 // What cannot be read cannot be used: it is not to keep the key for a ttl.
                 drop(self.node.withdraw(claim, Round::NONE.number).await);
@@ -152,7 +152,7 @@ impl LockStore for RedisStore {
     }
 
     async fn watch(&self, key: &LeaseKey) -> Result<Freed, StoreError> {
-        let watch = self.node.watches.watch(self.node.keys.channel(key)).await?;
+        let watch = self.node.watch(self.node.keys.channel(key)).await?;
         Ok(Freed::when(watch.woken()))
     }
 

@@ -31,11 +31,17 @@ fn levels(value: &Value) -> usize {
 /// attributes are left out.
 #[expect(clippy::option_option, reason = "unreadable, or not there: two different things")]
 pub(crate) fn read_attributes(reply: &Reply) -> Option<Option<Attributes>> {
-    let Reply::Array(fields) = reply else { return None };
+    let fields: Vec<_> = match reply {
+        Reply::Array(fields) => {
+            fields.as_chunks::<2>().0.iter().map(|[name, value]| (name, value)).collect()
+        }
+        // As RESP3 has it.
+        Reply::Map(fields) => fields.iter().map(|(name, value)| (name, value)).collect(),
+        _ => return None,
+    };
     let mut attributes = Attributes::new();
     let mut exists = false;
-    for field in fields.chunks_exact(2) {
-        let [name, value] = field else { return None };
+    for (name, value) in fields {
         match text(name)?.as_str() {
             "." => exists = true,
             name => {

@@ -6,12 +6,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use futures_util::future::BoxFuture;
+use futures_util::future::{BoxFuture, try_join_all};
 use futures_util::stream::{BoxStream, FuturesUnordered};
 use futures_util::{FutureExt, StreamExt};
-use redis::aio::PubSubSink;
-use redis::cluster_async::ClusterConnection;
-use redis::{PushKind, RedisResult, Value};
+use redis::aio::{MultiplexedConnection, PubSubSink};
+use redis::{PushInfo, PushKind, RedisResult, Value};
 use tokio::select;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{MissedTickBehavior, interval, timeout};
@@ -147,7 +146,7 @@ struct Feed {
 #[derive(Clone)]
 enum Control {
     PubSub(PubSubSink),
-    Cluster(ClusterConnection),
+    Shard(MultiplexedConnection),
 }
 
 enum Heard {
@@ -224,10 +223,12 @@ impl Listener {
     }
 
     async fn connect(&mut self) -> Result<Feed, Fault> {
-        match timeout(self.limit, self.connector.subscriber()).await {
+        // Several round trips: more time than one request has.
+        let limit = self.limit.max(LEAST_TO_CONNECT);
+        match timeout(limit, self.connector.subscriber(&self.server)).await {
             Ok(Ok(subscriber)) => Ok(Feed::new(subscriber)),
-            Ok(Err(error)) => Err(Fault::from_redis(&self.server, &error)),
-            Err(_elapsed) => Err(Fault::late(&self.server, self.limit)),
+            Ok(Err(fault)) => Err(fault),
+            Err(_elapsed) => Err(Fault::late(&self.server, limit)),
         }
     }
 
@@ -242,7 +243,7 @@ impl Listener {
                 }
             }
             Err(error) => {
-                let fault = Fault::from_redis(&self.server, &error);
+                let fault = Fault::from_node_of_cluster(&self.server, &error);
                 for registered in
                     self.channels.remove(name).into_iter().flat_map(|it| it.registering)
                 {
@@ -333,39 +334,34 @@ impl Feed {
                 });
                 Self { control: Control::PubSub(sink), heard: heard.boxed() }
             }
-            Subscriber::Cluster(connection, pushes) => {
+            Subscriber::Shard(connection, pushes) => {
                 let pushes = futures_util::stream::unfold(pushes, |mut pushes| async move {
                     loop {
                         let push = pushes.recv().await?;
                         match push.kind {
+                            PushKind::Disconnection => return None,
                             PushKind::SMessage => {
-                                let heard = match push.data.first() {
-                                    Some(Value::BulkString(name)) => {
-                                        Heard::Freed(String::from_utf8_lossy(name).into_owned())
-                                    }
-                                    _ => Heard::Interrupted,
-                                };
-                                return Some((heard, pushes));
+                                return Some((named(&push, Heard::Freed), pushes));
                             }
-                            // Made again by the driver, with its subscriptions.
-                            PushKind::Disconnection => return Some((Heard::Interrupted, pushes)),
                             // Left by us, or moved with its slot.
                             PushKind::SUnsubscribe => {
-                                let heard = match push.data.first() {
-                                    Some(Value::BulkString(name)) => {
-                                        Heard::Left(String::from_utf8_lossy(name).into_owned())
-                                    }
-                                    _ => Heard::Interrupted,
-                                };
-                                return Some((heard, pushes));
+                                return Some((named(&push, Heard::Left), pushes));
                             }
                             _ => (),
                         }
                     }
                 });
-                Self { control: Control::Cluster(connection), heard: pushes.boxed() }
+                Self { control: Control::Shard(connection), heard: pushes.boxed() }
             }
         }
+    }
+}
+
+/// With the name of the channel that was pushed.
+fn named(push: &PushInfo, heard: fn(String) -> Heard) -> Heard {
+    match push.data.first() {
+        Some(Value::BulkString(name)) => heard(String::from_utf8_lossy(name).into_owned()),
+        _ => Heard::Interrupted,
     }
 }
 
@@ -373,7 +369,10 @@ impl Control {
     async fn subscribe(&mut self, channel: &str) -> RedisResult<()> {
         match self {
             Self::PubSub(sink) => sink.subscribe(channel).await,
-            Self::Cluster(connection) => connection.ssubscribe(channel).await,
+            Self::Shard(connection) => {
+                let mut subscribe = redis::cmd("SSUBSCRIBE");
+                subscribe.arg(channel).query_async::<Value>(connection).await.map(drop)
+            }
         }
     }
 
@@ -385,11 +384,15 @@ impl Control {
                 }
                 sink.ping::<Value>().await.map(drop)
             }
-            Self::Cluster(connection) => {
-                for channel in idle {
-                    connection.sunsubscribe(channel).await?;
-                }
-                Ok(())
+            Self::Shard(connection) => {
+                // One request for each, since they are in different slots; all at once.
+                let each = idle.iter().map(|channel| {
+                    let mut connection = connection.clone();
+                    let leave = redis::cmd("SUNSUBSCRIBE").arg(channel).to_owned();
+                    async move { leave.query_async::<Value>(&mut connection).await }
+                });
+                try_join_all(each.collect::<Vec<_>>()).await?;
+                redis::cmd("PING").query_async::<Value>(connection).await.map(drop)
             }
         }
     }
@@ -398,6 +401,8 @@ impl Control {
 fn timed_out() -> redis::RedisError {
     std::io::Error::from(std::io::ErrorKind::TimedOut).into()
 }
+
+const LEAST_TO_CONNECT: Duration = Duration::from_secs(2);
 
 /// How often idle channels are looked for, and the connection is tried.
 const SWEEP: Duration = Duration::from_secs(5);

@@ -1,5 +1,5 @@
 -- Makes a claim the holder of a grant that was handed over.
--- KEYS: lease, attributes. ARGV: the grant's nonce; the claim's nonce, lessee and ttl (ms);
+-- KEYS: lease, attributes (not in a Cluster). ARGV: the grant's nonce; the claim's nonce, lessee and ttl (ms);
 -- retention (ms); on a node of a quorum the number of the round, or 0; the grant's token.
 local lease, attributes = KEYS[1], KEYS[2]
 local handed, nonce, lessee, ttl, retention = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
@@ -13,13 +13,16 @@ if stands and held[1] == nonce then
     if ask > (tonumber(held[5]) or 0) then
         redis.call('HSET', lease, 'ask', ask)
     end
-    return { 'again', held[7] or held[3], redis.call('HGETALL', attributes) }
+    return { 'again', held[7] or held[3], attributes_at(attributes) }
 end
 -- The nodes of a quorum may count differently; on one server, another token is another grant.
 if not stands or held[1] ~= handed or held[4] == handed or (ask == 0 and held[3] ~= ARGV[7]) then
     return told_of(lease)
 end
 
+-- What needs no memory comes first: a server without any refuses the rest, unless the script has
+-- written before. The lease is held already, so it is to be kept.
+redis.call('HDEL', lease, 'until', 'only')
 local run
 if ask > 0 then
     run = server()
@@ -32,6 +35,5 @@ if ask > 0 then
 end
 redis.call('HSET', lease, 'granted', nonce, 'ends', now() + ttl * 1000, 'token', token, 'lessee', lessee,
     'beat', 0, 'last', handed)
-redis.call('HDEL', lease, 'until', 'only')
 keep(lease, held[9], retention + ttl)
-return { 'granted', token, redis.call('HGETALL', attributes) }
+return { 'granted', token, attributes_at(attributes) }

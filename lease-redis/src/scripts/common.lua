@@ -71,6 +71,12 @@ local function next_token(token, given_under, run, time)
     return math.max(following, time or now())
 end
 
+-- What is on a record. In a Cluster, a script has the lease alone: the attributes may be on another
+-- node for a while, and are asked for apart.
+local function attributes_at(attributes)
+    return attributes and redis.call('HGETALL', attributes) or {}
+end
+
 -- What time it is, as the nodes of a quorum agree on it: as `proposed`, if that is within a tenth of a
 -- second of their own. A server that has just started takes its own: what it has forgotten may be as
 -- near as that.

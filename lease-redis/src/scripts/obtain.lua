@@ -1,5 +1,5 @@
 -- Grants a free key.
--- KEYS: lease, attributes. ARGV: nonce, lessee, ttl (ms), retention (ms), 0; or, instead of that, on a
+-- KEYS: lease, attributes (not in a Cluster). ARGV: nonce, lessee, ttl (ms), retention (ms), 0; or, instead of that, on a
 -- node of a quorum, the number of the round, the seconds that it must have been up to take part, and
 -- the time that is proposed to all nodes, or 0.
 local lease, attributes = KEYS[1], KEYS[2]
@@ -17,7 +17,7 @@ if (tonumber(past[2]) or 0) > now() then
     if ask > (tonumber(held[1]) or 0) then
         redis.call('HSET', lease, 'ask', ask)
     end
-    return { 'again', held[2] or past[3], redis.call('HGETALL', attributes) }
+    return { 'again', held[2] or past[3], attributes_at(attributes) }
 end
 if past[1] == nonce or past[4] == nonce then
     -- A late duplicate of a grant that ran out or was released.
@@ -51,4 +51,4 @@ local last = ask == 0 and not past[2] and past[1] or past[4] or ''
 redis.call('HSET', lease, 'granted', nonce, 'ends', now() + ttl * 1000, 'token', token, 'lessee', lessee,
     'beat', 0, 'last', last)
 keep(lease, past[8], retention + ttl)
-return { 'granted', token, redis.call('HGETALL', attributes), ask ~= 0 and now() or nil }
+return { 'granted', token, attributes_at(attributes), ask ~= 0 and now() or nil }

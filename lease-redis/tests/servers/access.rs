@@ -153,13 +153,9 @@ async fn the_rights_of_the_readme_suffice_to_wait_for_replicas() {
     let servers = [master];
     allow(&servers, &["+wait", "+unwatch"]);
     let url = as_user(vec![servers[0].url()]).remove(0);
-    let store = RedisStore::builder(url).with_timeout(PATIENT).with_replicas(1);
-    let store = store.connect().await.unwrap();
-    eventually("the replica is there", async || {
-        let claim = claims::claim(&fresh_key("first"), "a", TTL);
-        store.obtain(&claim).await.ok()
-    })
-    .await;
+    let builder = RedisStore::builder(url).with_timeout(PATIENT).with_replicas(1);
+    let connect = async || builder.clone().connect().await.ok();
+    let store = eventually("the replica is there", connect).await;
 
     locks(&store).await;
     assert_eq!(denied(&servers[0]), "");

@@ -27,5 +27,8 @@ mod reservations;
 #[cfg(feature = "simulation")]
 mod scripts;
 mod setting;
+mod shard_channels;
+mod silent_hosts;
+mod slots;
 #[cfg(feature = "tls")]
 mod tls;

@@ -7,6 +7,9 @@ use lease_redis::{RedisQuorum, RedisStore};
 use lease_tests::claims::{self, fresh_key, soon};
 use lease_tests::proxy::{Fault, Proxy, Wire};
 use lease_tests::redis::{RedisServer, available, independent};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::task::yield_now;
 
 use crate::setting::{
     LEASE, TTL, beat, claim, eventually, flush, has_it, key, obtain, obtain_in_the_end,
@@ -335,4 +338,31 @@ async fn connections_that_were_killed_are_made_again_and_whoever_waits_looks_onc
     connections(&servers[..1], one(&servers[0]).await).await;
     flush(&servers);
     connections(&servers, quorum(&servers).await).await;
+}
+
+/// A connection that the server has closed is replaced before the next request is sent.
+#[tokio::test]
+async fn first_call_after_a_killed_connection_is_answered() {
+    let Some([server]) = servers() else { return };
+    let store = one(&server).await;
+    for number in 1..20 {
+        let grant = obtain(&store, "a").await;
+        killed_connections(&server).await;
+        let beat = store.heartbeat(&grant, Beat::new(number)).await;
+        assert_eq!(beat.unwrap_or_else(|error| panic!("{}", text(&error))), Heartbeat::Extended);
+        killed_connections(&server).await;
+        store.release(&grant, None).await.unwrap_or_else(|error| panic!("{}", text(&error)));
+    }
+}
+
+/// Kills every connection, and lets this runtime take notice: a later answer on another connection
+/// has come through it.
+async fn killed_connections(server: &RedisServer) {
+    server.command("CLIENT KILL TYPE normal");
+    let mut other = TcpStream::connect(server.address()).await.unwrap();
+    other.write_all(b"PING\r\n").await.unwrap();
+    other.read_exact(&mut [0; 7]).await.unwrap();
+    for _ in 0..10 {
+        yield_now().await;
+    }
 }

@@ -1,0 +1,64 @@
+//! What is asked of a server, in one round trip.
+
+use redis::{Arg, Cmd};
+
+use crate::script::Call;
+
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Request<'a> {
+    Script(&'a Call),
+    Command(&'a Cmd),
+    /// The script, and then the command: nothing comes between them on the connection. Answers both.
+    ScriptThen(&'a Call, &'a Cmd),
+}
+
+/// Whether a node of a Cluster is asked for a slot that it is only just taking over.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Asking {
+    Yes,
+    No,
+}
+
+impl<'a> Request<'a> {
+    /// Its first key, which decides the slot.
+    pub(crate) fn key(self) -> &'a [u8] {
+        let (command, place) = match self {
+            Self::Script(call) | Self::ScriptThen(call, _) => (call.by_hash(), 3),
+            Self::Command(command) => (command, 1),
+        };
+        match command.args_iter().nth(place) {
+            Some(Arg::Simple(key)) => key,
+            _ => &[],
+        }
+    }
+
+    pub(crate) fn script(self) -> Option<&'a Call> {
+        match self {
+            Self::Script(call) | Self::ScriptThen(call, _) => Some(call),
+            Self::Command(_) => None,
+        }
+    }
+
+    pub(crate) fn then(self) -> Option<&'a Cmd> {
+        match self {
+            Self::ScriptThen(_, command) => Some(command),
+            Self::Script(_) | Self::Command(_) => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::script;
+
+    #[test]
+    fn first_key_of_a_request_decides_its_slot() {
+        let call = script::HEARTBEAT.on(["lease:{a}", "lease:{b}"]).number(7);
+        let command = redis::cmd("HGETALL").arg("lease:{c}").to_owned();
+
+        assert_eq!(Request::Script(&call).key(), b"lease:{a}");
+        assert_eq!(Request::ScriptThen(&call, &command).key(), b"lease:{a}");
+        assert_eq!(Request::Command(&command).key(), b"lease:{c}");
+    }
+}

@@ -1,0 +1,200 @@
+//! Hosts that stand still: they accept connections, and answer nothing.
+//!
+//! The stores have their default time-outs, since those decide how soon a silent host is passed over.
+
+use std::time::{Duration, Instant};
+
+use lease_core::{Lease, LeaseKey, Locker};
+use lease_redis::RedisStore;
+use lease_tests::claims::soon;
+use lease_tests::redis::{RedisCluster, RedisSentinel, RedisServer, available};
+
+use crate::setting::{eventually, locker, text};
+
+const TTL: Duration = Duration::from_secs(6);
+
+fn is_master(server: &RedisServer) -> bool {
+    server.command("ROLE").starts_with('*')
+        && server.command("INFO replication").contains("role:master")
+}
+
+/// The key's lease is renewed so often that it would have run out twice without.
+async fn is_kept(lease: &Lease, server: &RedisServer) {
+    let name = format!("lease:{{{}}}", lease.key());
+    let beats = || server.command(&format!("HGET {name} beat")).parse::<u64>().unwrap_or(0);
+    let from = beats();
+    eventually("renewed", async || {
+        assert!(lease.is_held(), "{} is lost", lease.key());
+        (beats() > from + 6).then_some(())
+    })
+    .await;
+}
+
+async fn obtained(locker: &Locker, key: &LeaseKey) -> Lease {
+    soon(locker.wait_until_obtained(key)).await.unwrap_or_else(|error| panic!("{}", text(&error)))
+}
+
+fn key(name: &str) -> LeaseKey {
+    name.parse().unwrap()
+}
+
+#[tokio::test]
+async fn silent_sentinel_delays_neither_connections_nor_watches() {
+    if !available() {
+        return;
+    }
+    let servers = RedisSentinel::start();
+    for silent in &servers.sentinels {
+        silent.hang();
+        let builder = RedisStore::sentinel(servers.urls(), RedisSentinel::MASTER);
+
+        let store = builder.connect().await.unwrap_or_else(|error| panic!("{}", text(&error)));
+
+        let locker = locker(store.clone(), TTL);
+        let lease = obtained(&locker, &key("job")).await;
+        let freed = lease_core::LockStore::watch(&store, &key("job")).await;
+        let freed = freed.unwrap_or_else(|error| panic!("{}", text(&error)));
+        lease.release().await.unwrap();
+        soon(freed).await;
+        silent.go_on();
+    }
+}
+
+#[tokio::test]
+async fn lease_outlives_a_killed_connection_while_the_first_sentinel_is_silent() {
+    if !available() {
+        return;
+    }
+    let servers = RedisSentinel::start();
+    let builder = RedisStore::sentinel(servers.urls(), RedisSentinel::MASTER);
+    let locker = locker(builder.connect().await.unwrap(), TTL);
+    let lease = obtained(&locker, &key("job")).await;
+    servers.sentinels[0].hang();
+
+    servers.servers[0].command("CLIENT KILL TYPE normal");
+
+    is_kept(&lease, &servers.servers[0]).await;
+    drop(obtained(&locker, &key("other")).await);
+}
+
+#[tokio::test]
+async fn silent_master_behind_sentinels_is_replaced_by_the_promoted_one() {
+    if !available() {
+        return;
+    }
+    let servers = RedisSentinel::that_promotes();
+    let connect = || RedisStore::sentinel(servers.urls(), RedisSentinel::MASTER).connect();
+    let running = locker(connect().await.unwrap(), TTL);
+    drop(obtained(&running, &key("before")).await);
+
+    // With its host, the Sentinel on it.
+    servers.servers[0].hang();
+    servers.sentinels[0].hang();
+
+    let job = key("job");
+    let waiting = obtained(&running, &job);
+    let promoted = async {
+        until_async("a replica is promoted", || servers.servers[1..].iter().any(is_master)).await;
+        Instant::now()
+    };
+    let (lease, promoted) = tokio::join!(waiting, promoted);
+    println!("granted {:?} after the promotion", promoted.elapsed());
+    drop(lease);
+    let new = eventually("a new process connects", async || connect().await.ok()).await;
+    drop(obtained(&locker(new, TTL), &key("other")).await);
+}
+
+/// The store connects by the URL of any host of a Cluster, whichever of them is silent; leases on
+/// other shards are kept, and the silent host's shard is granted again once its replica is promoted.
+#[tokio::test]
+async fn silent_master_of_a_cluster_costs_no_lease_on_other_shards() {
+    if !available() {
+        return;
+    }
+    let cluster = RedisCluster::start(1);
+    let masters: Vec<_> = cluster.nodes.iter().filter(|node| is_master(node)).collect();
+    assert_eq!(masters.len(), 3);
+    let running = locker(RedisStore::cluster(cluster.urls()).connect().await.unwrap(), TTL);
+    let mut leases = Vec::new();
+    for master in &masters[1..] {
+        leases.push((obtained(&running, &key_on(master, "kept")).await, *master));
+    }
+    let (on_silent, later) = (key_on(masters[0], "job"), key_on(masters[0], "later"));
+    // Each shard has a connection, and each lets waiters watch.
+    drop(obtained(&running, &on_silent).await);
+
+    masters[0].hang();
+
+    let replicas = || cluster.nodes.iter().filter(|node| node.port() != masters[0].port());
+    let promoted = async {
+        let answers = |node: &RedisServer| !node.command(&get(&on_silent)).starts_with("MOVED");
+        until_async("a replica is promoted", || replicas().any(answers)).await;
+        Instant::now()
+    };
+    let connected = async {
+        let connecting = RedisStore::cluster(cluster.urls()).connect();
+        let new = soon(connecting).await.unwrap_or_else(|error| panic!("{}", text(&error)));
+        for master in &masters[1..] {
+            drop(obtained(&locker(new.clone(), TTL), &key_on(master, "new")).await);
+        }
+    };
+    let kept = async {
+        for (lease, master) in &leases {
+            is_kept(lease, master).await;
+        }
+    };
+    let waiting = async {
+        let lease = obtained(&running, &on_silent).await;
+        (lease, Instant::now())
+    };
+    let ((lease, granted), promoted, ..) = tokio::join!(waiting, promoted, connected, kept);
+    println!("granted {:?} after the promotion", granted.saturating_duration_since(promoted));
+    assert!(leases.iter().all(|(lease, _)| lease.is_held()));
+
+    // Who waits on the shard is woken by a release there.
+    let second = running.wait_until_obtained(&on_silent);
+    let (second, released) = tokio::join!(soon(second), lease.release());
+    released.unwrap();
+    drop(second.unwrap());
+
+    masters[0].go_on();
+    drop(obtained(&running, &later).await);
+}
+
+#[tokio::test]
+async fn silent_replica_of_a_cluster_costs_nothing() {
+    if !available() {
+        return;
+    }
+    let cluster = RedisCluster::start(1);
+    let replica = cluster.nodes.iter().find(|node| !is_master(node)).unwrap();
+    let running = locker(RedisStore::cluster(cluster.urls()).connect().await.unwrap(), TTL);
+    let masters: Vec<_> = cluster.nodes.iter().filter(|node| is_master(node)).collect();
+    let lease = obtained(&running, &key_on(masters[1], "kept")).await;
+
+    replica.hang();
+
+    let new = soon(RedisStore::cluster(cluster.urls()).connect()).await;
+    let new = locker(new.unwrap_or_else(|error| panic!("{}", text(&error))), TTL);
+    for master in &masters {
+        drop(obtained(&new, &key_on(master, "new")).await);
+        drop(obtained(&running, &key_on(master, "running")).await);
+    }
+    is_kept(&lease, masters[1]).await;
+}
+
+/// A key in a slot of `master`.
+pub(crate) fn key_on(master: &RedisServer, name: &str) -> LeaseKey {
+    let keys = (0..).map(|number| key(&format!("{name}-{number}")));
+    let is_here = |key: &LeaseKey| !master.command(&get(key)).starts_with("MOVED");
+    keys.filter(is_here).next().unwrap()
+}
+
+fn get(key: &LeaseKey) -> String {
+    format!("HGET lease:{{{key}}} token")
+}
+
+/// `until`, beside others on the same thread.
+async fn until_async(what: &str, mut is_so: impl FnMut() -> bool) {
+    eventually(what, async || is_so().then_some(())).await;
+}

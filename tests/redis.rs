@@ -76,6 +76,18 @@ impl RedisServer {
         server
     }
 
+    /// A Valkey; `None`, with a message, where it is not installed.
+    ///
+    /// # Panics
+    ///
+    /// If it does not start.
+    pub fn valkey() -> Option<Self> {
+        let mut server = Self::stopped("redis-server", free_port(), Vec::new());
+        server.program = tool("valkey-server", &VALKEY)?;
+        server.start_again();
+        Some(server)
+    }
+
     /// A server whose clock goes as [`set_clock`](Self::set_clock) says; `None`, said aloud,
     /// where what it takes is not installed.
     ///

@@ -14,7 +14,13 @@ local function heartbeat(lease, nonce, beat, ttl, token)
     if tonumber(held[3]) >= tonumber(beat) then
         return 'overtaken'
     end
-    redis.call('HSET', lease, 'beat', beat, 'ends', now() + ttl * 1000)
+    local ends = now() + ttl * 1000
+    if type(redis.pcall('HSET', lease, 'beat', beat, 'ends', ends)) == 'table' then
+        -- A server at its maxmemory refuses HSET unless the script has written before. HDEL, which
+        -- needs no memory, counts as a write although it finds nothing.
+        redis.call('HDEL', lease, '')
+        redis.call('HSET', lease, 'beat', beat, 'ends', ends)
+    end
     if held[5] then
         -- This node may have heard of an earlier round alone, which is being taken back. From now
         -- on, the grant rests on it.

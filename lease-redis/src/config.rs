@@ -7,7 +7,7 @@ use std::time::Duration;
 use deadpool_redis::{cluster, sentinel};
 use lease_core::StoreError;
 
-use crate::diagnose::Eviction;
+use crate::diagnose::{Eviction, replicas};
 use crate::error::Fault;
 use crate::node::{Check, Node};
 use crate::reach::{Common, Login};
@@ -114,6 +114,10 @@ impl RedisStoreBuilder {
     }
 
     /// Takes connections from `pool`, for a Cluster.
+    ///
+    /// Without a pool, each node has a connection of its own, and a silent one delays no other. The
+    /// connections of a pool are the driver's: while a node is silent, requests to all nodes may
+    /// wait until the driver has given it up, for some seconds each time.
     pub fn with_cluster_pool(mut self, pool: cluster::Pool) -> Self {
         self.pool = Some(GivenPool::Cluster(pool));
         self
@@ -163,6 +167,9 @@ impl RedisStoreBuilder {
         }
         let node = Arc::new(self.node(check)?);
         node.connect().await?;
+        if self.replicas > 0 {
+            has_replicas(&node, self.replicas).await?;
+        }
         Ok(RedisStore { node, replicas: self.replicas })
     }
 
@@ -198,6 +205,21 @@ impl RedisStoreBuilder {
         };
         Ok(common.node(name, connector, check))
     }
+}
+
+/// Refuses a server that could grant nothing. It passes when replicas come back.
+async fn has_replicas(node: &Node, needed: usize) -> Result<(), Fault> {
+    let mut info = redis::cmd("INFO");
+    let info = node.command(info.arg("replication")).await?;
+    let count = replicas(&info).unwrap_or(0);
+    if count >= needed {
+        return Ok(());
+    }
+    Err(Fault::unavailable(format!(
+        "{} has {count} replicas, not {needed}: start the others, or ask for fewer by \
+         `with_replicas`",
+        node.name
+    )))
 }
 
 impl fmt::Debug for Reach {

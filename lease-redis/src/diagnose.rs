@@ -52,6 +52,13 @@ pub(crate) async fn diagnose(
     Ok(Health { run, time })
 }
 
+/// How many replicas are connected to `server`, as it says.
+pub(crate) fn replicas(info: &Value) -> Option<usize> {
+    let mut texts = Vec::new();
+    collect_texts(info, &mut texts);
+    texts.iter().find_map(|text| fields(text).get("connected_slaves")?.parse().ok())
+}
+
 fn judge(
     server: &str,
     fields: &HashMap<&str, &str>,
@@ -61,6 +68,11 @@ fn judge(
     let field = |name: &str| fields.get(name).copied().unwrap_or_default();
     let clustered = field("cluster_enabled") == "1" || field("redis_mode") == "cluster";
 
+    if field("redis_mode") == "sentinel" {
+        return Err(Fault::misconfigured(format!(
+            "{server} is a Sentinel: connect through it by `RedisStore::sentinel`"
+        )));
+    }
     if clustered && role != Role::Cluster {
         return Err(Fault::misconfigured(format!(
             "{server} is part of a Cluster: connect to it by `RedisStore::cluster`; a quorum needs \
@@ -123,6 +135,11 @@ mod tests {
         let master = "role:master\r\nmaxmemory_policy:noeviction\r\ncluster_enabled:0\r\n";
         assert_eq!(judged(master, Role::Standalone), "healthy");
         assert!(judged(master, Role::Cluster).contains("is not part of a Cluster"));
+
+        let sentinel = "redis_mode:sentinel\r\n";
+        assert!(
+            judged(sentinel, Role::Standalone).contains("through it by `RedisStore::sentinel`")
+        );
 
         let evicting = "role:master\r\nmaxmemory_policy:allkeys-lru\r\n";
         assert!(judged(evicting, Role::Standalone).contains("set it to noeviction"));

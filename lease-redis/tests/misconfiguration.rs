@@ -1,9 +1,14 @@
 //! What is wrong with a server is said when it is first used, with what to do.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
+use std::io::{BufRead, BufReader, Write};
+use std::net::TcpListener;
+
 use lease_core::{Beat, Claim, Lessee, LockStore, Nonce, Obtained, StoreError, StoreErrorKind};
 use lease_redis::{RedisQuorum, RedisStore};
-use lease_tests::redis::{RedisCluster, RedisServer, available, independent};
+use lease_tests::redis::{
+    PATIENT, RedisCluster, RedisSentinel, RedisServer, available, independent,
+};
 
 use StoreErrorKind::{Denied, Misconfigured, Unavailable};
 
@@ -14,6 +19,7 @@ fn says<T: std::fmt::Debug>(refused: Result<T, StoreError>, kind: StoreErrorKind
 
     assert_eq!(error.kind(), kind, "{text}");
     assert!(text.contains(what), "{text}");
+    assert!(![".:", ": :", "..", ".;"].iter().any(|doubled| text.contains(doubled)), "{text}");
 }
 
 #[tokio::test]
@@ -69,7 +75,7 @@ async fn a_cluster_given_as_one_server_is_refused_and_the_other_way_round() {
     says(RedisStore::connect(&cluster.urls()[0]).await, Misconfigured, "RedisStore::cluster");
     says(RedisQuorum::connect(cluster.urls()).await, Misconfigured, "is part of a Cluster");
     let as_cluster = RedisStore::cluster([server.url()]).connect().await;
-    assert!(as_cluster.is_err());
+    says(as_cluster, Misconfigured, "connect to it by `RedisStore::connect`");
 }
 
 #[tokio::test]
@@ -95,6 +101,84 @@ async fn a_user_without_the_rights_is_told_and_one_with_those_of_the_readme_is_n
     store.heartbeat(&grant, Beat::new(1)).await.unwrap();
     store.release(&grant, None).await.unwrap();
     freed.await;
+}
+
+#[tokio::test]
+async fn server_of_another_protocol_is_refused_by_name() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    std::thread::spawn(move || {
+        for stream in listener.incoming().flatten() {
+            let mut reader = BufReader::new(&stream);
+            drop(reader.read_line(&mut String::new()));
+            drop((&stream).write_all(b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n"));
+        }
+    });
+    let refusal = format!("redis at {address} does not answer like a Redis server");
+
+    says(RedisStore::connect(&format!("redis://{address}")).await, Misconfigured, &refusal);
+}
+
+#[tokio::test]
+async fn sentinel_given_as_a_server_is_refused() {
+    if !available() {
+        return;
+    }
+    let servers = RedisSentinel::start();
+    let urls = servers.urls();
+
+    says(
+        RedisStore::connect(&urls[0]).await,
+        Misconfigured,
+        "is a Sentinel: connect through it by",
+    );
+    says(RedisQuorum::connect(urls.clone()).await, Misconfigured, "is a Sentinel");
+    let server = servers.servers[0].url();
+    let as_sentinel = RedisStore::sentinel([server], RedisSentinel::MASTER).connect().await;
+    says(as_sentinel, Misconfigured, "is no Sentinel");
+    let unknown = RedisStore::sentinel(urls, "unknown").connect().await;
+    says(unknown, Misconfigured, "no master \"unknown\"");
+}
+
+#[tokio::test]
+async fn fewer_replicas_than_asked_for_are_refused() {
+    if !available() {
+        return;
+    }
+    let servers = RedisSentinel::start();
+    let connect = |replicas| {
+        let builder = RedisStore::builder(servers.servers[0].url());
+        builder.with_timeout(PATIENT).with_replicas(replicas).connect()
+    };
+    let refusal = format!("127.0.0.1:{} has 2 replicas, not 5", servers.servers[0].port());
+
+    says(connect(5).await, Unavailable, &refusal);
+    connect(2).await.unwrap();
+}
+
+#[tokio::test]
+async fn silent_hosts_are_named_with_their_addresses() {
+    if !available() {
+        return;
+    }
+    let server = RedisServer::start();
+    server.hang();
+    let refused = RedisStore::connect(&server.url()).await;
+    says(refused, Unavailable, &format!("redis at 127.0.0.1:{}", server.port()));
+
+    let servers = RedisSentinel::start();
+    servers.sentinels.iter().for_each(RedisServer::hang);
+    for sentinel in &servers.sentinels {
+        let refused = RedisStore::sentinel(servers.urls(), RedisSentinel::MASTER).connect().await;
+        says(refused, Unavailable, &format!("Sentinel at 127.0.0.1:{}", sentinel.port()));
+    }
+
+    let cluster = RedisCluster::start(0);
+    cluster.nodes.iter().for_each(RedisServer::hang);
+    for node in &cluster.nodes {
+        let refused = RedisStore::cluster(cluster.urls()).connect().await;
+        says(refused, Unavailable, &format!("127.0.0.1:{}", node.port()));
+    }
 }
 
 #[tokio::test]

@@ -9,7 +9,7 @@ use lease_core::{
 };
 use lease_redis::{RedisStore, RedisStoreBuilder};
 use lease_tests::claims::eventually;
-use lease_tests::redis::{PATIENT, RedisCluster, RedisSentinel, RedisServer, available};
+use lease_tests::redis::{PATIENT, RedisCluster, RedisSentinel, RedisServer, available, until};
 
 const TTL: Duration = Duration::from_secs(30);
 
@@ -211,14 +211,17 @@ async fn attempts_that_stand_still_keep_back_no_heartbeat() {
     tokio::time::timeout(TTL, store.release(&grant, None)).await.unwrap().unwrap();
 }
 
-/// Each has a connection of its own while it waits for replicas, of which there are none here.
+/// Each has a connection of its own while it waits for replicas, of which there is none any more.
 #[tokio::test]
 async fn attempts_that_stand_still_keep_no_connection_that_others_need() {
     if !available() {
         return;
     }
     let server = RedisServer::start();
+    let mut replica = RedisServer::with(&["--replicaof", &format!("127.0.0.1 {}", server.port())]);
+    until("the replica is linked", || replica.command("INFO replication").contains("status:up"));
     let store = patient(RedisStore::builder(server.url()).with_replicas(1)).await;
+    replica.kill();
     let claims: Vec<_> = (0..20).map(|_| claim()).collect();
     let mut obtaining: Vec<_> = claims.iter().map(|claim| store.obtain(claim)).collect();
     assert_eq!(obtaining.iter_mut().filter_map(FutureExt::now_or_never).count(), 0);

@@ -6,7 +6,7 @@ use deadpool_redis::{Runtime, cluster, sentinel};
 use lease_core::{Beat, Heartbeat, LockStore, StoreErrorKind};
 use lease_redis::{RedisQuorum, RedisStore};
 use lease_tests::claims::{self, fresh_key, soon};
-use lease_tests::redis::{PATIENT, RedisCluster, RedisSentinel, RedisServer, available};
+use lease_tests::redis::{PATIENT, RedisCluster, RedisSentinel, RedisServer, available, until};
 
 use crate::setting::{TTL, claim, eventually, servers, text, urls};
 
@@ -71,13 +71,16 @@ async fn a_pool_that_is_exhausted_is_said_in_time() {
 }
 
 /// Its connections have a limit of their own, half a second here: it is not kept to while replicas
-/// are waited for, of which there are none.
+/// are waited for, of which there are none any more.
 #[tokio::test]
 async fn a_pools_own_limit_does_not_end_the_wait_for_replicas() {
-    let Some(servers) = servers::<1>() else { return };
+    let Some([server]) = servers() else { return };
+    let mut replica = RedisServer::with(&["--replicaof", &format!("127.0.0.1 {}", server.port())]);
+    until("the replica is linked", || replica.command("INFO replication").contains("status:up"));
     let limit = Duration::from_secs(4);
-    let builder = RedisStore::builder(servers[0].url()).with_timeout(limit).with_replicas(1);
-    let store = builder.with_pool(pool(&servers[0], 1)).connect().await.unwrap();
+    let builder = RedisStore::builder(server.url()).with_timeout(limit).with_replicas(1);
+    let store = builder.with_pool(pool(&server, 1)).connect().await.unwrap();
+    replica.kill();
 
     let refused = store.obtain(&claim("a")).await.unwrap_err();
 

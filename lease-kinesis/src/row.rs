@@ -115,7 +115,18 @@ pub(crate) fn start(record: &LeaseRecord) -> Result<u64, StoreError> {
 
 /// Another worker has obtained the shard, for the `switches`th time since the last checkpoint.
 pub(crate) fn switched(switches: u32) -> Change {
-    Change::new().set(SWITCHES, switches)
+    Change::new().set(SWITCHES, switches).remove(RESERVED_FOR)
+}
+
+/// The shard is about to be handed over to this worker.
+pub(crate) fn reserved_for(to: &Lessee) -> Change {
+    Change::new().set(RESERVED_FOR, to.as_str())
+}
+
+/// Whether the shard was last handed over to this worker, which does not read it yet.
+pub(crate) fn is_reserved_for(record: &LeaseRecord, worker: &Lessee) -> bool {
+    let named = record.attributes.get(RESERVED_FOR).and_then(Value::as_text);
+    record.holder.is_none() && named == Some(worker.as_str())
 }
 
 /// The shard was split or merged into `children`.
@@ -242,6 +253,8 @@ const PARENTS: &str = "parentShardId";
 const CHILDREN: &str = "childShardIds";
 const FIRST_HASH_KEY: &str = "startingHashKey";
 const LAST_HASH_KEY: &str = "endingHashKey";
+/// Of our own: the worker that the shard is being handed over to.
+const RESERVED_FOR: &str = "reservedFor";
 const SWITCHES: &str = "ownerSwitchesSinceCheckpoint";
 
 #[cfg(test)]

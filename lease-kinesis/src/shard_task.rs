@@ -1,6 +1,7 @@
 //! One shard while this worker has it: from the lease to whatever ends it.
 
 mod ending;
+mod handing_over;
 
 use std::error::Error;
 use std::future::Future;
@@ -9,13 +10,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt;
-use lease_core::{Lease, Lessee, Written};
+use lease_core::{Lease, Lessee, Locker, Written};
 use tokio::select;
 use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use tracing::{error, warn};
 
+pub(crate) use self::handing_over::free;
 use crate::board::Entry;
 use crate::checkpoint::{Checkpointer, Ledger};
 use crate::position::Position;
@@ -33,6 +35,7 @@ pub(crate) struct ShardTask {
     pub(crate) settings: Arc<Settings>,
     pub(crate) sync: Arc<ShardSync>,
     pub(crate) lease: Lease,
+    pub(crate) locker: Locker,
     pub(crate) row: ShardRow,
     pub(crate) source: Arc<dyn Source>,
     pub(crate) entry: Entry,

@@ -2,14 +2,17 @@
 
 use std::time::Duration;
 
+use futures_util::StreamExt;
+use lease_core::{StoreError, Written};
 use tokio::sync::watch;
 use tokio::time::{timeout, timeout_at};
 use tracing::{debug, info};
 
 use super::Running;
 use crate::decide::Decision;
+use crate::fleet;
 use crate::plan::Standing;
-use crate::shard_task::Order;
+use crate::shard_task::{Order, free};
 use crate::time::now;
 
 impl Running {
@@ -32,6 +35,16 @@ impl Running {
         if timeout(last_part / 2, all_ended).await.is_err() {
             self.tasks.shutdown().await;
         }
+        let freed = async {
+            if let Err(cause) = self.free_what_is_reserved().await {
+                let error = &cause as &dyn std::error::Error;
+                debug!(error, "reservations for this worker not freed, they run out");
+            }
+        };
+        // A half is left for its own row.
+        if timeout(last_part / 4, freed).await.is_err() {
+            debug!("reservations for this worker may not have been freed, they run out");
+        }
         let removed = async {
             if let Some(row) = self.row.take()
                 && let Err(cause) = self.worker.settings.table.delete(row.grant()).await
@@ -45,6 +58,38 @@ impl Running {
             debug!("what is given back may not have arrived, it runs out");
         }
         info!("worker ended");
+    }
+
+    /// Frees the shards that others hand over to this worker while it leaves.
+    ///
+    /// Its own row says `leaving` before the list is read: who hands over later reads that, and
+    /// frees the shard itself.
+    async fn free_what_is_reserved(&mut self) -> Result<(), StoreError> {
+        let Self { worker, row, row_is_written, .. } = self;
+        let (settings, me) = (&worker.settings, &worker.me);
+        let Some(row) = row.as_ref().filter(|row| row.is_held()) else { return Ok(()) };
+        if !*row_is_written {
+            let written = settings.table.update(row.grant(), &fleet::change(me)).await?;
+            *row_is_written = written == Written::Applied;
+        }
+        let prefix = settings.application.prefix();
+        let mut records = settings.table.list(&prefix);
+        let mut reserved = Vec::new();
+        while let Some(record) = records.next().await {
+            // A row that cannot be read is reserved for nobody.
+            if let Ok(record) = record
+                && crate::row::is_reserved_for(&record, &me.name)
+            {
+                reserved.push(record.key);
+            }
+        }
+        drop(records);
+        let freeing = reserved.into_iter().map(|key| {
+            let locker = worker.locker.clone();
+            async move { free(&locker, &key).await }
+        });
+        futures_util::stream::iter(freeing).buffer_unordered(AT_ONCE).collect::<()>().await;
+        Ok(())
     }
 
     /// What is left to who leaves and cannot find out who should have what: each is then taken by
@@ -63,5 +108,8 @@ impl Running {
 fn last_part(grace: Duration) -> Duration {
     (grace / 8).min(LONGEST_LAST_PART)
 }
+
+/// Requests that free a shard.
+const AT_ONCE: usize = 32;
 
 const LONGEST_LAST_PART: Duration = Duration::from_secs(2);

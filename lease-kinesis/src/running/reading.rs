@@ -84,6 +84,7 @@ impl Running {
             settings: Arc::clone(settings),
             sync: Arc::clone(&self.worker.sync),
             lease,
+            locker: self.worker.locker.clone(),
             row,
             source,
             entry,

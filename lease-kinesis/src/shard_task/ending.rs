@@ -4,7 +4,7 @@ use std::error::Error;
 use std::sync::Arc;
 use std::time::Duration;
 
-use lease_core::{Lessee, LossCause, StoreError, StoreErrorKind, Written};
+use lease_core::{Lessee, LossCause, Written};
 use tokio::time::timeout;
 use tracing::{info, warn};
 
@@ -99,9 +99,13 @@ impl ShardTask {
             let Order::Give(Some(to)) = self.orders.borrow().clone() else {
                 return Ok(Ended::Given);
             };
+            if self.guarded(None, self.is_leaving(&to)).await? {
+                info!(shard = %self.row.shard, %to, "released, since its next worker leaves");
+                return Ok(Ended::Given);
+            }
             unanswered += 1;
             let broken = match self.guarded(None, self.transfer(&to)).await {
-                Ok(Ok(Written::Applied)) => return Ok(self.has_given_to(&to)),
+                Ok(Ok(Written::Applied)) => return Ok(self.has_given_to(&to).await),
                 Ok(Ok(Written::Lost(_) | Written::Unexpected)) => {
                     unanswered -= 1;
                     Broken::Lost
@@ -120,23 +124,22 @@ impl ShardTask {
             // want of heartbeats, it has: else only an operator ends a lease before its time.
             let may_be_given = matches!(broken, Broken::Lost) && unanswered > 0;
             if may_be_given && !self.has_expired().await {
-                return Ok(self.has_given_to(&to));
+                return Ok(self.has_given_to(&to).await);
             }
             return Err(broken);
         }
     }
 
-    async fn transfer(&self, to: &Lessee) -> Result<Written, StoreError> {
-        let settings = &self.settings;
-        let transfer = settings.table.transfer(self.lease.grant(), to, settings.reserved());
-        let answer = timeout(settings.options.request_timeout(), transfer).await;
-        let in_time = |_elapsed| StoreError::new(StoreErrorKind::Unavailable, "no answer in time");
-        answer.map_err(in_time)?
-    }
-
-    fn has_given_to(&self, to: &Lessee) -> Ended {
+    async fn has_given_to(&self, to: &Lessee) -> Ended {
         info!(shard = %self.row.shard, %to, "handed over");
         self.entry.handed_over();
+        // Not bound to the lease, which has ended: only to the time that is left.
+        let look = async {
+            if self.is_leaving(to).await {
+                self.take_back_from(to).await;
+            }
+        };
+        self.out_of_time.run_until_cancelled(look).await;
         Ended::Given
     }
 

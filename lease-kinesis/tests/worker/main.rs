@@ -8,6 +8,7 @@ mod checkpoints;
 mod fleet;
 mod giving;
 mod gone;
+mod leaving;
 mod limits;
 mod log;
 mod outages;

@@ -226,6 +226,12 @@ impl Checkpointer {
         self.shared.write(&mut kept).await
     }
 
+    /// Whether more was delivered than a checkpoint was asked for.
+    pub(crate) async fn has_more(&self) -> bool {
+        let kept = self.shared.ledger.lock().await;
+        matches!(&*self.shared.reach(), Reach::Delivered(upto) if *upto > kept.asked)
+    }
+
     /// Writes the checkpoint that is owed, if there is one.
     pub(crate) async fn flush(&self) -> Result<(), CheckpointError> {
         let mut kept = self.shared.ledger.lock().await;

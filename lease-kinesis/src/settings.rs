@@ -43,8 +43,8 @@ pub enum Checkpoints {
     /// The processor, which calls its [`Checkpointer`](crate::Checkpointer).
     #[default]
     ByProcessor,
-    /// The worker, after a batch that went well, where the last checkpoint is older than this; and
-    /// before the shard is given up.
+    /// The worker: between two batches, once the last checkpoint is older than this and more was
+    /// processed since; and before the shard is given up.
     Every(Duration),
 }
 

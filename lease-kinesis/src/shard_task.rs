@@ -5,7 +5,9 @@ mod handing_over;
 
 use std::error::Error;
 use std::future::Future;
+use std::future::pending;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -25,7 +27,7 @@ use crate::processor::{NeedsRestart, Outcome, ProcessorError, RecordProcessor, S
 use crate::reader::{Read, Reader};
 use crate::record::Batch;
 use crate::row::{self, ShardRow};
-use crate::settings::Settings;
+use crate::settings::{Checkpoints, Settings};
 use crate::shard::ShardId;
 use crate::source::Source;
 use crate::sync::ShardSync;
@@ -242,15 +244,23 @@ impl ShardTask {
             settings.retrieval,
             settings.pace,
         );
+        let mut orders = self.orders.clone();
         loop {
-            let read = select! {
-                biased;
-                // The loss first: nothing more is read, let alone worked on. Then what ends the
-                // reading in good order.
-                _lost = self.lease.lost() => return Err(Broken::Lost),
-                () = self.out_of_time.cancelled() => return Err(Broken::OutOfTime),
-                () = ordered(&mut self.orders) => return Err(Broken::Ordered),
-                read = reader.read() => read,
+            let mut reading = pin!(reader.read());
+            let read = loop {
+                select! {
+                    biased;
+                    // The loss first: nothing more is read, let alone worked on. Then what ends the
+                    // reading in good order.
+                    _lost = self.lease.lost() => return Err(Broken::Lost),
+                    () = self.out_of_time.cancelled() => return Err(Broken::OutOfTime),
+                    () = ordered(&mut orders) => return Err(Broken::Ordered),
+                    // Between batches: all that was delivered is processed.
+                    () = self.checkpoint_due(checkpointer) => {
+                        self.checkpoint_sometimes(checkpointer).await?;
+                    }
+                    read = &mut reading => break read,
+                }
             };
             match read {
                 Read::Records { records, behind } => {
@@ -342,7 +352,16 @@ impl ShardTask {
         }
     }
 
-    /// Where checkpoints are the worker's business, makes one once it is time.
+    /// Waits until the worker is to checkpoint what was processed. For ever, if the processor does.
+    async fn checkpoint_due(&self, checkpointer: &Checkpointer) {
+        let due = match self.settings.checkpoints {
+            Checkpoints::Every(length) if checkpointer.has_more().await => length,
+            Checkpoints::Every(_) | Checkpoints::ByProcessor => return pending().await,
+        };
+        sleep(due.saturating_sub(self.entry.since_checkpoint())).await;
+    }
+
+    /// Checkpoints what was processed, if the worker decides when and it is time.
     async fn checkpoint_sometimes(&mut self, checkpointer: &Checkpointer) -> Result<(), Broken> {
         if !self.settings.checkpoints.is_due(self.entry.since_checkpoint()) {
             return Ok(());

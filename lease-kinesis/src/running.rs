@@ -43,6 +43,8 @@ pub(crate) struct Running {
     surplus: Surplus,
     /// What is free and for others to take, and since when this worker has seen that.
     free: BTreeMap<LeaseKey, Instant>,
+    /// Parents that the last list of rows did not have, by the key of their child.
+    unlisted_parents: BTreeMap<LeaseKey, Vec<LeaseKey>>,
     /// What the stream did not have, though its row is there.
     resting: Resting,
     tasks: JoinSet<(LeaseKey, Option<Ended>)>,
@@ -54,6 +56,8 @@ pub(crate) struct Running {
     /// Whether a shard has ended since: then others may have.
     is_reshaped: bool,
     expected: Expected,
+    /// Looks in a row that the store did not answer.
+    unanswered: u32,
     /// Rows that cannot be read, at each look.
     unreadable: RepeatsOfEach,
     /// Looks at its own row in a row that found it another's.
@@ -73,6 +77,7 @@ impl Running {
             members: Vec::new(),
             surplus: Surplus::default(),
             free: BTreeMap::new(),
+            unlisted_parents: BTreeMap::new(),
             resting: Resting::default(),
             tasks: JoinSet::new(),
             reading: BTreeMap::new(),
@@ -81,6 +86,7 @@ impl Running {
             synchronised: None,
             is_reshaped: false,
             expected: Expected::default(),
+            unanswered: 0,
             unreadable: RepeatsOfEach::default(),
             namesakes: Repeats::default(),
             stopped_by: None,
@@ -138,6 +144,8 @@ impl Running {
                 () = sleep_until(next_tick) => {
                     let begun = now();
                     let looked = self.tick(begun).await;
+                    let is_unanswered = looked == Looked::Unanswered;
+                    self.unanswered = if is_unanswered { self.unanswered + 1 } else { 0 };
                     next_tick = begun + self.pause(looked);
                 }
             }
@@ -152,7 +160,14 @@ impl Running {
     fn pause(&self, looked: Looked) -> Duration {
         let tick = self.worker.settings.tick();
         match looked {
-            Looked::InVain => tick.min(BEFORE_LOOKING_AGAIN),
+            // One look may fail by chance. A store that throttles is asked less often than one that
+            // answers, but is found to answer within a ttl.
+            Looked::Unanswered if self.deadline.is_none() => {
+                let doublings = self.unanswered.saturating_sub(1).min(10);
+                let pause = tick.min(BEFORE_LOOKING_AGAIN) * (1 << doublings);
+                pause.min(self.worker.settings.options.ttl())
+            }
+            Looked::Unanswered | Looked::InVain => tick.min(BEFORE_LOOKING_AGAIN),
             _ if !self.sightings.all_count() => self.settling(),
             Looked::Amid => tick.min(BEFORE_LOOKING_AGAIN),
             Looked::Settled => tick,
@@ -165,23 +180,25 @@ impl Running {
 
     /// Looks at all rows, and does what is its own part.
     async fn tick(&mut self, begun: Instant) -> Looked {
+        let mut in_vain = Looked::InVain;
         let is_there = match self.be_there().await {
             Ok(()) => self.row.is_some(),
             Err(cause) => {
                 let cause = &cause as &dyn std::error::Error;
                 warn!(error = cause, "worker's own row not written");
+                in_vain = Looked::Unanswered;
                 false
             }
         };
         // Who leaves need not be there for the others to give them what it has.
         if !is_there && self.deadline.is_none() {
-            return Looked::InVain;
+            return in_vain;
         }
         let Some(mut snapshot) = self.look().await else {
             if self.deadline.is_some() {
                 self.act(self.give_all_to_anybody()).await;
             }
-            return Looked::InVain;
+            return Looked::Unanswered;
         };
         let mut seen = std::mem::take(&mut snapshot.members);
         // What it is itself, it knows better than its row.
@@ -191,6 +208,7 @@ impl Running {
         members.sort_by(|one, other| one.name.cmp(&other.name));
         self.synchronise(&snapshot, &members);
         let held = snapshot.placement();
+        self.unlisted_parents = snapshot.unlisted_parents(&self.worker.settings.application);
         self.resting.keep(&held);
         #[cfg(feature = "kcl")]
         let (held, taken) = self.beside_kcl(&snapshot, held, &members);
@@ -213,7 +231,7 @@ impl Running {
         self.act(decision).await;
         #[cfg(feature = "kcl")]
         self.claim(taken).await;
-        if is_there { looked } else { Looked::InVain }
+        if is_there { looked } else { in_vain }
     }
 
     /// Whether what is free for others has been so for a while. If not, who is to take it may have
@@ -410,12 +428,14 @@ enum Looked {
     Settled,
     /// Others are about to take what was not free before.
     Amid,
-    /// The rows could not be read, or this worker is not there for the others.
+    /// The store did not answer.
+    Unanswered,
+    /// This worker is not there for the others.
     InVain,
 }
 
-/// After a look that came to nothing, or will not last: a store that does not answer is not asked
-/// more often, and who is to take what is free has looked by then.
+/// After a look that came to nothing, or will not last: the worker that is to take what is free has
+/// looked by then.
 const BEFORE_LOOKING_AGAIN: Duration = Duration::from_secs(1);
 
 /// For a comparison of streams and rows: many pages of shards, and as many rows to be made.

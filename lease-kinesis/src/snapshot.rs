@@ -9,7 +9,7 @@ use tracing::{debug, warn};
 
 use crate::fleet;
 use crate::lifecycle::{self, Rows};
-use crate::names::{Application, RowName, StreamId};
+use crate::names::{Application, RowName, ShardName, StreamId};
 use crate::plan::{Member, Reshaping};
 use crate::position::Position;
 use crate::repeats::{RepeatsOfEach, Telling};
@@ -81,6 +81,30 @@ impl Snapshot {
         rows.filter(|(stream, row)| stream.may_be_read(row))
             .map(|(_, row)| (row.key.clone(), row.holder.clone()))
             .collect()
+    }
+
+    /// The parents without a row of each shard that can be read now, by key.
+    ///
+    /// A list of rows is not of one moment: a parent's row may have been made after its page was
+    /// read, and before the page of its child. Each is read by itself before its child is claimed.
+    pub(crate) fn unlisted_parents(
+        &self,
+        application: &Application,
+    ) -> BTreeMap<LeaseKey, Vec<LeaseKey>> {
+        let mut unlisted = BTreeMap::new();
+        for stream in self.streams.values() {
+            for row in stream.rows.values().filter(|row| stream.may_be_read(row)) {
+                let parents = row.parents.iter().filter(|id| !stream.known.contains_key(*id));
+                let keys: Vec<_> = parents
+                    .map(|shard| ShardName { stream: row.stream.clone(), shard: shard.clone() })
+                    .map(|name| application.shard(&name))
+                    .collect();
+                if !keys.is_empty() {
+                    unlisted.insert(row.key.clone(), keys);
+                }
+            }
+        }
+        unlisted
     }
 
     /// What was split or merged and has not ended, and what waits for that; of both what is not

@@ -4,7 +4,7 @@ use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
 use futures_util::{FutureExt, StreamExt};
-use lease_core::{Attempt, Lease, LeaseKey, LeaseRecord};
+use lease_core::{Attempt, Lease, LeaseKey, LeaseRecord, LeaseTable, StoreError};
 use tokio::sync::watch;
 use tokio::task::JoinError;
 use tracing::{Instrument, debug, error, info, warn};
@@ -14,7 +14,7 @@ use crate::board::ShardStatus;
 use crate::names::RowName;
 use crate::position::Position;
 use crate::repeats::Telling;
-use crate::row::ShardRow;
+use crate::row::{self, ShardRow};
 use crate::shard_task::{Ended, Order, ShardTask};
 use crate::time::now;
 
@@ -26,9 +26,14 @@ impl Running {
         }
         keys.retain(|key| !self.resting.rests(key, now()));
         let attempts = keys.into_iter().map(|key| {
-            let locker = self.worker.locker.clone();
+            let (locker, table) = (self.worker.locker.clone(), &self.worker.settings.table);
+            let parents = self.unlisted_parents.get(&key).cloned().unwrap_or_default();
             async move {
-                let attempt = locker.obtain(&key).await;
+                let attempt = match have_ended(&**table, &parents).await {
+                    Ok(true) => Some(locker.obtain(&key).await),
+                    Ok(false) => None,
+                    Err(cause) => Some(Err(cause)),
+                };
                 (key, attempt)
             }
         });
@@ -36,10 +41,11 @@ impl Running {
         let (mut obtained, mut unclear) = (Vec::new(), Vec::new());
         while let Some((key, attempt)) = attempts.next().await {
             match attempt {
-                Ok(Attempt::Obtained(lease)) => obtained.push(lease),
+                None => debug!(%key, "a parent that was not listed is not read to its end"),
+                Some(Ok(Attempt::Obtained(lease))) => obtained.push(lease),
                 // Another was faster, or it is kept for somebody. The next tick tells.
-                Ok(Attempt::Held(_)) => (),
-                Err(cause) => {
+                Some(Ok(Attempt::Held(_))) => (),
+                Some(Err(cause)) => {
                     warn!(%key, error = &cause as &dyn std::error::Error, "shard not obtained");
                     unclear.push(key);
                 }
@@ -137,6 +143,17 @@ impl Running {
             }
         }
     }
+}
+
+/// Whether none of these shards has anything left to be read.
+async fn have_ended(table: &dyn LeaseTable, shards: &[LeaseKey]) -> Result<bool, StoreError> {
+    for key in shards {
+        let row = table.read(key).await?;
+        if row.is_some_and(|row| row::position(&row).ok() != Some(Position::ShardEnd)) {
+            return Ok(false);
+        }
+    }
+    Ok(true)
 }
 
 const GONE: &str = "the stream has no such shard any more";

@@ -57,6 +57,7 @@ impl KclTableBuilder {
             failover: Duration::from_secs(10),
             initial: InitialPosition::default(),
             timing: Timing::default(),
+            consistent_listing: false,
         };
         Self { client, application, table: None, ours, settings }
     }
@@ -96,6 +97,13 @@ impl KclTableBuilder {
     /// below the heartbeat period of any lease of 10 s and more.
     pub fn with_request_timeout(mut self, limit: Duration) -> Self {
         self.settings.timing.request_timeout = limit;
+        self
+    }
+
+    /// Lists rows with strongly consistent reads, at twice the cost. Off by default: a stale list costs
+    /// a claim that is refused, since each row is read consistently before it is taken.
+    pub fn with_consistent_listing(mut self) -> Self {
+        self.settings.consistent_listing = true;
         self
     }
 

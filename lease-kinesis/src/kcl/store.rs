@@ -53,6 +53,7 @@ pub(super) struct Settings {
     pub(super) failover: Duration,
     pub(super) initial: InitialPosition,
     pub(super) timing: Timing,
+    pub(super) consistent_listing: bool,
 }
 
 /// How a row stands.

@@ -43,7 +43,8 @@ impl LeaseTable for KclTable {
             let rest = rest.clone();
             async move {
                 let Next::Page(start) = next else { return None };
-                match self.shared.requests.scan(&rest, start, false).await {
+                let consistent = self.shared.settings.consistent_listing;
+                match self.shared.requests.scan(&rest, start, consistent).await {
                     Ok(page) => {
                         let next = page.next.map_or(Next::Nothing, |key| Next::Page(Some(key)));
                         Some((self.records(page.items), next))

@@ -5,8 +5,9 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use futures_util::StreamExt;
 use lease_core::conformance::{Faulty, ProcessId, Simulation, Weather};
-use lease_core::{Clock, LeaseOptions, SkewedClock};
+use lease_core::{Clock, LeaseOptions, LeaseTable, SkewedClock};
 use lease_kinesis::{
     Batch, Checkpointer, InitialPosition, KclTable, Outcome, ProcessorError, RecordProcessor,
     SequenceNumber, ShardContext, ShardId, SimStream, Worker, WorkerHandle,
@@ -349,6 +350,54 @@ fn a_fleet_of_kcl_shares_with_ours_and_ours_shares_with_it() {
     world.run_for(FAILOVER * 60);
     assert_eq!(shares(&world), [2, 2, 2, 2]);
     world.sound().unwrap();
+}
+
+#[test]
+fn leases_of_a_fleet_of_ours_that_is_stopped_together_have_no_owner() {
+    for apart in [0, 30, 150, 400, 700, 1_500] {
+        for workers in [2, 3] {
+            let mut world = World::new(7 + apart, 8, Setup::default());
+            for _ in 0..workers {
+                world.start(Side::Ours);
+            }
+            world.put(40);
+            world.run_for(FAILOVER * 8);
+            let owned = world.table.owners().into_values().flatten().count();
+            assert_eq!(owned, 8, "{apart} ms, {workers} workers");
+
+            for number in 0..workers {
+                world.actors[number].handle.as_ref().unwrap().stop();
+                world.run_for(Duration::from_millis(apart));
+            }
+            world.run_for(FAILOVER * 4);
+
+            let owners: Vec<_> = world.table.owners().into_values().flatten().collect();
+            assert_eq!(owners, [""; 0], "{apart} ms, {workers} workers");
+            world.sound().unwrap();
+        }
+    }
+}
+
+/// S1.f14.
+#[test]
+fn rows_are_listed_consistently_if_the_table_is_told_to() {
+    for is_consistent in [false, true] {
+        let mut simulation = Simulation::new(1);
+        let table = Table::new(&simulation, Setup::default());
+        let ours = simulation.on_network(|| Arc::new(MemoryStore::new()));
+        let weather = Weather::new(1, FAILOVER);
+        weather.clear();
+        let lists = table.clone();
+        simulation.start(move |_| async move {
+            let rows = KclTable::builder(client(&lists, &weather), "shop", ours);
+            let rows = if is_consistent { rows.with_consistent_listing() } else { rows };
+            rows.build().unwrap().list("shop/").count().await;
+        });
+        simulation.run_for(FAILOVER);
+
+        let Figures { scans, consistent_scans, .. } = table.figures();
+        assert_eq!((scans, consistent_scans), (1, usize::from(is_consistent)));
+    }
 }
 
 /// What is no lease, by another program or a slip of somebody's hand, is of one shard.

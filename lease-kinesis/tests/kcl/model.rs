@@ -56,6 +56,8 @@ pub(crate) struct Figures {
     pub(crate) stolen: usize,
     pub(crate) checkpoints: usize,
     pub(crate) refused: usize,
+    pub(crate) scans: usize,
+    pub(crate) consistent_scans: usize,
 }
 
 /// What one was granted: a grant of ours, or what a worker of KCL has taken once.
@@ -229,6 +231,9 @@ impl Inside {
                 Ok((200, item.map_or_else(|| json!({}), |item| json!({ "Item": item }))))
             }
             "Scan" => {
+                self.figures.scans += 1;
+                let is_consistent = body.get("ConsistentRead").and_then(Value::as_bool);
+                self.figures.consistent_scans += usize::from(is_consistent == Some(true));
                 // One item per page, so that every listing has several.
                 let start = text(&object(body, "ExclusiveStartKey"), KEY);
                 let mut after = self.items.iter().filter(|(key, _)| **key > start);

@@ -112,7 +112,7 @@ impl Keeper for OnRow {
                         warn!(%key, %token, %asked, error, "checkpoint not written; logged seldom from here on");
                     }
                     Telling::Quietly => {
-                        debug!(%key, %token, %asked, error, "checkpoint not written")
+                        debug!(%key, %token, %asked, error, "checkpoint not written");
                     }
                 }
             }

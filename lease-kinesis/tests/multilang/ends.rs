@@ -5,10 +5,15 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use lease_kinesis::multilang::child::{Child, ChildError, Ended};
-use lease_kinesis::{Batch, Checkpointer, Outcome, ProcessorError, RecordProcessor, ShardContext};
+use lease_kinesis::{
+    Batch, CheckpointError, Checkpointer, Outcome, ProcessorError, RecordNumber, RecordProcessor,
+    ShardContext,
+};
 use tokio::io::{AsyncWriteExt, duplex};
 
-use crate::talk::{ASK_END, BEGIN, KEPT_END, Log, Scripted, talk_with};
+use crate::talk::{
+    ASK_END, BEGIN, KEPT_END, LOST, Log, RECORDS, SHUT_DOWN, Scripted, WORKED, talk_with,
+};
 
 #[tokio::test(start_paused = true)]
 async fn an_end_that_is_not_checkpointed_is_an_error() {
@@ -86,4 +91,50 @@ async fn an_end_that_the_store_never_keeps_ends_the_child_without_a_status() {
     assert!(matches!(ended, Err(ChildError::EndNotCheckpointed(_))), "{ended:?}");
     assert_eq!(talk.log, ["shard ended"]);
     assert_eq!(talk.rest, "", "nothing is said of the end");
+}
+
+/// Checkpoints when its lease is lost.
+struct TooLate {
+    log: Log,
+    checkpointer: Option<Checkpointer>,
+}
+
+#[async_trait]
+impl RecordProcessor for TooLate {
+    async fn process_records(&mut self, batch: &Batch, checkpointer: &Checkpointer) -> Outcome {
+        self.checkpointer = Some(checkpointer.clone());
+        self.log.lock().unwrap().push(format!("{} records", batch.records.len()));
+        Outcome::Continue
+    }
+
+    async fn lease_lost(&mut self) {
+        let checkpointer = self.checkpointer.take().unwrap();
+        for answer in [
+            checkpointer.checkpoint().await,
+            checkpointer.checkpoint_at(&"456".parse().map(RecordNumber::new).unwrap()).await,
+        ] {
+            assert!(matches!(answer, Err(CheckpointError::Over)), "{answer:?}");
+            self.log.lock().unwrap().push("refused".into());
+        }
+    }
+}
+
+/// S5-12: the checkpointer refuses, and nothing is asked of the daemon.
+#[tokio::test(start_paused = true)]
+async fn checkpoint_after_the_loss_of_the_lease_is_refused() {
+    let zombie = [r#"> {"action":"shutdown","reason":"ZOMBIE"}"#, SHUT_DOWN];
+    for lost in [LOST, zombie] {
+        let log = Log::default();
+        let of_processor = Arc::clone(&log);
+        let child = Child::new(move |_: &ShardContext| TooLate {
+            log: Arc::clone(&of_processor),
+            checkpointer: None,
+        });
+
+        let talk = talk_with(child, &[&BEGIN[..], &[RECORDS, WORKED], &lost].concat(), log).await;
+
+        assert_eq!(talk.ended.unwrap(), Ended::LeaseLost);
+        assert_eq!(talk.log, ["1 records", "refused", "refused"]);
+        assert_eq!(talk.rest, "");
+    }
 }

@@ -10,6 +10,7 @@
 //! | S5-9, f5: a processor fails | `a_batch_that_fails_is_tried_again_before_its_status`, `a_batch_that_keeps_failing_ends_the_child_without_a_status` |
 //! | S5-10: an unknown action | `blank_lines_are_passed_over_and_other_lines_that_are_no_message_are_errors` |
 //! | S5-11, f1, f3: the whole talk | `the_third_generation_from_beginning_to_end_with_a_throttled_checkpoint` |
+//! | S5-12: a checkpoint after the loss | `checkpoint_after_the_loss_of_the_lease_is_refused` |
 //! | S5-12, S5-13: both ends | `the_second_generation_ends_by_shutdown_in_the_words_of_each_version` |
 //! | S5-18: blank and bogus lines | `a_daemon_passes_over_what_is_no_message_and_says_why` |
 //! | S5-19: the end of a pipe | `an_end_of_the_pipe_is_quiet_between_actions_and_an_error_within` |
@@ -20,8 +21,12 @@
 //! | f8: endless retries | `a_checkpoint_that_is_throttled_is_not_tried_for_ever` |
 //! | f9: two writers | `a_message_is_one_write_and_a_childs_begins_with_a_line_feed` |
 //!
-//! S5-3 to S5-6 are of batches that are sent on, which is a processor's business. S5-14 to S5-17 and
-//! S5-20 are the daemon's.
+//! S5-3 to S5-6 are of batches that are sent on, which is a processor's business: `worker/batches.rs`
+//! has one. Of the daemon are S5-14, S5-15 and S5-17; S5-16,
+//! `reply_that_the_child_does_not_read_fails_the_action`, and S5-20,
+//! `child_that_answers_wrongly_at_its_beginning_is_told_nothing_more`, in
+//! `src/multilang/daemon/conversation/tests.rs`. Amazon's daemon exits with 1 at S5-20; this one starts
+//! another child.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 

@@ -248,6 +248,37 @@ fn a_shard_of_a_worker_that_dies_while_it_gives_it_away_is_read_by_another() {
     }
 }
 
+/// S4-22: leases without an owner are obtained at once, or together with those that have to expire: of
+/// those without an owner, a dead worker's share waits until it does not count any more.
+#[test]
+fn expired_shards_are_not_obtained_before_unowned_ones() {
+    let mut world = World::new(11, 4);
+    world.start("a");
+    world.start("b");
+    world.until_shared(&[("a", 2), ("b", 2)]);
+    world.run_for(TTL);
+    let reads = |name: &str| {
+        let status = world.workers[name].handle.status();
+        status.shards.into_iter().map(|shard| shard.shard).collect::<Vec<_>>()
+    };
+    let (of_a, of_b) = (reads("a"), reads("b"));
+    world.kill("b");
+    let shard = world.open_shards().into_iter().find(|shard| shard.id == of_a[0]).unwrap();
+    let middle = shard.hash_keys.first() + (shard.hash_keys.last() - shard.hash_keys.first()) / 2;
+    world.simulation.on_network(|| world.stream.split(&shard.id, middle)).unwrap();
+
+    let all_begun = |world: &World| world.log.count(|event| event.what == What::Begun) == 8;
+    world.until("all shards are read", TTL * 6, all_begun);
+
+    let begun = world.log.events().into_iter().filter(|event| event.what == What::Begun);
+    let (expired, unowned): (Vec<_>, Vec<_>) =
+        begun.skip(4).partition(|event| of_b.contains(&event.shard));
+    assert_eq!((unowned.len(), expired.len()), (2, 2), "{}", world.log);
+    let first_expired = expired.iter().map(|event| event.at).min().unwrap();
+    assert!(unowned[0].at < first_expired, "{}", world.log);
+    assert!(unowned.iter().all(|event| event.at <= first_expired), "{}", world.log);
+}
+
 /// S4-28: an operator ends a lease. Its processor is told that it was lost, not that the shard is
 /// over; the shard is read again.
 #[test]

@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test that cannot go on fails")]
 
 mod acceptance;
+mod batches;
 mod carried;
 mod checkpoints;
 mod fleet;
@@ -10,6 +11,7 @@ mod giving;
 mod gone;
 mod leaving;
 mod limits;
+mod listing;
 mod log;
 mod outages;
 mod owed;

@@ -154,3 +154,46 @@ async fn what_a_child_asks_after_its_answer_is_of_the_batches_before() {
     }
     assert_eq!(*kept.lock().unwrap(), ["7", "8"]);
 }
+
+/// S5-16.
+#[tokio::test]
+async fn reply_that_the_child_does_not_read_fails_the_action() {
+    let children = children("closes_stdin.sh");
+    let kept = Arc::new(Mutex::new(Vec::new()));
+    let keeper = Remembering(Arc::clone(&kept));
+    let term = Ledger::kept_by(Box::new(keeper), Position::TrimHorizon).term();
+    term.deliver(record("7"));
+
+    let failed = told(&children, batch_of("7"), Some((*term).clone())).await;
+
+    assert!(failed.is_err(), "the child did not say that it was done");
+    assert_eq!(*kept.lock().unwrap(), ["7"]);
+    assert!(children.one_has_failed().now_or_never().is_some());
+}
+
+/// S5-20.
+#[tokio::test]
+async fn child_that_answers_wrongly_at_its_beginning_is_told_nothing_more() {
+    let heard = std::env::temp_dir().join(format!("lease-kinesis-{}-heard", std::process::id()));
+    drop(std::fs::remove_file(&heard));
+    let children = children(&format!("answers_wrongly.sh {}", heard.display()));
+    let shard = "shardId-0".parse().unwrap();
+    let begin = Initialize { shard_id: "shardId-0".into(), start: None };
+    let (requests, requested) = mpsc::channel(1);
+    let (done, answer) = oneshot::channel();
+    let message = ToChild::Initialize(begin);
+    assert!(requests.try_send(Request { message, checkpointer: None, limit: None, done }).is_ok());
+    drop(requests);
+
+    let begun = Conversation::begin(&children, &shard, CancellationToken::new());
+    let (conversation, stderr) = begun.unwrap();
+    conversation.run(requested, tokio::spawn(stderr)).await;
+
+    let answer = answer.await.unwrap();
+    assert!(matches!(answer, Err(ChildFailure::WrongAnswer { .. })), "{answer:?}");
+    assert!(children.one_has_failed().now_or_never().is_some());
+    let lines = std::fs::read_to_string(&heard).unwrap();
+    assert_eq!(lines.lines().count(), 1, "{lines}");
+    assert!(lines.contains("initialize"), "{lines}");
+    std::fs::remove_file(&heard).unwrap();
+}

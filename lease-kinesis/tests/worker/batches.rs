@@ -14,10 +14,13 @@ use tokio::time::sleep;
 
 use crate::setting::{IN_THE_END, SOON, Table, checkpoint, table, until, worker};
 
+/// A tag, and the messages that were taken in one batch.
+type Sent = (char, Vec<String>);
+
 /// Takes batches. Refuses each of some messages for so many times.
 #[derive(Clone, Default)]
 struct Sink {
-    batches: Arc<Mutex<Vec<(char, Vec<String>)>>>,
+    batches: Arc<Mutex<Vec<Sent>>>,
     refuses: Arc<Mutex<BTreeMap<String, u32>>>,
 }
 

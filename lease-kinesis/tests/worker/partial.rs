@@ -167,7 +167,7 @@ async fn checkpoint_before_the_kept_one_is_a_no_op() {
 
     until("all is processed", SOON, || handle.status().counters.records == 10).await;
 
-    let answers = answers.lock().unwrap();
+    let answers = std::mem::take(&mut *answers.lock().unwrap());
     let kept = |answer: &Result<_, _>| matches!(answer, Ok(Checkpointed::Kept));
     assert!(kept(&answers[0]) && kept(&answers[1]), "{answers:?}");
     assert!(matches!(answers[2], Err(CheckpointError::OutOfRange { .. })), "{answers:?}");

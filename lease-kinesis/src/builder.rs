@@ -139,7 +139,9 @@ impl WorkerBuilder {
         self
     }
 
-    /// Where to begin with shards that nobody has read: by default with what arrives from now on. A
+    /// Where to begin with shards that nobody has read: by default with what arrives from now on, by
+    /// this worker's clock: a clock that is ahead by a minute skips the first minute of records, one
+    /// that is behind delivers the minute before. Start with an explicit time if clocks are not kept. A
     /// time must not be in the future. A shard that has a row is begun with where that says, whatever
     /// is set here later: where its row has a time and this says otherwise, that is warned of.
     pub fn with_initial_position(mut self, initial: InitialPosition) -> Self {
@@ -155,6 +157,11 @@ impl WorkerBuilder {
 
     /// Gives a processor at most `records` at a time, 1 to 10,000; by default 10,000. An aggregate
     /// counts as one.
+    ///
+    /// This bounds memory: a fetch is up to 10 MB, and each shard that is behind has one batch in
+    /// memory. The number of fetches at once is not limited, so 100 such shards take up to 1 GB. Set
+    /// this to the records of the memory that a shard may take, or limit
+    /// [the shards of a worker](Self::with_max_shards).
     pub fn with_max_records(mut self, records: u16) -> Self {
         self.settings.pace.most_records = records;
         self

@@ -27,7 +27,10 @@ pub(crate) struct ShardRow {
     pub(crate) parents: BTreeSet<ShardId>,
     /// Known once the shard has ended.
     pub(crate) children: BTreeSet<ShardId>,
+    /// All, if the row has none.
     pub(crate) hash_keys: HashKeyRange,
+    /// Rows that the Kinesis Client Library 1 made have no hash keys.
+    pub(crate) has_hash_keys: bool,
     /// How often another worker obtained it since its last checkpoint.
     pub(crate) switches: u32,
     /// Whether its holder is a worker of the Kinesis Client Library.
@@ -65,6 +68,8 @@ impl ShardRow {
             parents: shards(&record, PARENTS)?,
             children: shards(&record, CHILDREN)?,
             hash_keys,
+            has_hash_keys: attributes.contains_key(FIRST_HASH_KEY)
+                && attributes.contains_key(LAST_HASH_KEY),
             switches: u32::try_from(switches.max(0)).unwrap_or(u32::MAX),
             stream: name.stream,
             shard: name.shard,

@@ -100,6 +100,9 @@ impl ShardTask {
         if let Err(broken) = self.begin_at_a_time().await {
             return self.end(broken).await;
         }
+        if let Err(broken) = self.find_hash_keys().await {
+            return self.end(broken).await;
+        }
         let ledger = Ledger::new(&self.settings, grant, &self.row, self.entry.clone());
         let mut position = self.row.checkpoint.clone();
         let mut restarts = 0;
@@ -168,6 +171,29 @@ impl ShardTask {
         }
         self.row.written = row::words(&begun);
         self.row.checkpoint = begun;
+        Ok(())
+    }
+
+    /// Asks the stream for the hash keys of the shard, if its row has none. By these, records of an
+    /// aggregate that belong to another shard are left out.
+    async fn find_hash_keys(&mut self) -> Result<(), Broken> {
+        if self.row.has_hash_keys {
+            return Ok(());
+        }
+        let listed = timeout(self.settings.options.request_timeout(), self.source.shards());
+        let shard = &self.row.shard;
+        match self.guarded(None, listed).await? {
+            Ok(Ok(listed)) => {
+                if let Some(listed) = listed.into_iter().find(|listed| listed.id == *shard) {
+                    self.row.hash_keys = listed.hash_keys;
+                }
+            }
+            // Records may come twice: once from each of two shards.
+            Ok(Err(cause)) => {
+                warn!(%shard, error = &cause as &dyn Error, "hash keys of a shard not found");
+            }
+            Err(_elapsed) => warn!(%shard, "hash keys of a shard not found in time"),
+        }
         Ok(())
     }
 

@@ -9,6 +9,7 @@ mod checkpoints;
 mod fleet;
 mod giving;
 mod gone;
+mod hash_keys;
 mod leaving;
 mod limits;
 mod listing;

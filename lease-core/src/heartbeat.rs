@@ -173,7 +173,7 @@ impl Heartbeater {
         if let Some(moment) = looks_at
             && moment <= now
         {
-            self.late = now.since(moment).max(self.late / 2);
+            self.late = now.since(moment).max(self.late / 4);
         }
     }
 
@@ -222,7 +222,9 @@ impl Heartbeater {
             kept.put_at_risk(settings, now, "heartbeat is late");
         }
         let is_due = kept.sent.is_none() && kept.next <= horizon;
-        if is_due && self.slots.available_permits() == 0 {
+        if is_due && let Some(silence) = settings.silence(now) {
+            kept.hold_back(settings, now, silence);
+        } else if is_due && self.slots.available_permits() == 0 {
             if !std::mem::replace(&mut kept.is_waiting, true) {
                 self.waiting.push_back(place);
             }

@@ -5,13 +5,28 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use tokio::runtime::Handle;
+use tokio_util::context::TokioContext;
+use tokio_util::task::AbortOnDropHandle;
 
 use crate::error::{StoreError, StoreErrorKind};
 use crate::heartbeat::{Heartbeater, first_look};
 use crate::inbox::{Command, Teller, inbox};
 use crate::outstanding::{Errand, Outstanding};
 use crate::settings::Settings;
+use crate::thread::{OwnThread, ThreadGuard};
 use crate::undertaking::Undertaking;
+
+/// Where a locker's tasks are to run.
+#[derive(Debug, Clone, Default)]
+pub(crate) enum Runtime {
+    /// On the runtime on which the locker first obtains something.
+    #[default]
+    Callers,
+    /// On this one.
+    Given(Handle),
+    /// On a thread of the locker's own.
+    Thread(OwnThread),
+}
 
 #[derive(Debug, Clone)]
 pub(crate) struct Home {
@@ -20,24 +35,29 @@ pub(crate) struct Home {
     outstanding: Outstanding,
     undertakings: Outstanding,
     leases: Arc<AtomicU64>,
+    thread: Option<ThreadGuard>,
 }
 
 impl Home {
-    /// Starts a heartbeater on `runtime`, or on the one that this is called on.
+    /// Starts a heartbeater on `runtime`.
     pub(crate) fn start(
         settings: &Arc<Settings>,
-        runtime: Option<&Handle>,
+        runtime: &Runtime,
         outstanding: Outstanding,
         undertakings: Outstanding,
     ) -> Result<Self, StoreError> {
-        let runtime = match runtime {
-            Some(runtime) => runtime.clone(),
-            None => Handle::try_current()
-                .map_err(|outside| StoreError::new(StoreErrorKind::Misconfigured, outside))?,
+        let (runtime, thread) = match runtime {
+            Runtime::Thread(OwnThread { runtime, guard }) => (runtime.clone(), Some(guard.clone())),
+            Runtime::Given(runtime) => (runtime.clone(), None),
+            Runtime::Callers => {
+                let current = Handle::try_current()
+                    .map_err(|outside| StoreError::new(StoreErrorKind::Misconfigured, outside))?;
+                (current, None)
+            }
         };
         let (heartbeater, inbox) = inbox(first_look(&settings.options));
         runtime.spawn(Heartbeater::new(Arc::clone(settings), inbox).run());
-        Ok(Self { runtime, heartbeater, outstanding, undertakings, leases: Arc::default() })
+        Ok(Self { runtime, heartbeater, outstanding, undertakings, leases: Arc::default(), thread })
     }
 
     pub(crate) fn next_lease(&self) -> u64 {
@@ -45,7 +65,7 @@ impl Home {
     }
 
     pub(crate) fn errand(&self) -> Errand {
-        self.outstanding.errand()
+        self.outstanding.errand(self.thread.clone())
     }
 
     pub(crate) fn tell(&self, command: Command) {
@@ -82,6 +102,33 @@ impl Home {
         self.runtime.spawn(work).await.unwrap_or_else(|_dropped| Err(self.why_unanswered()))
     }
 
+    /// Runs `work` on this locker's runtime, and drops it with this future.
+    ///
+    /// On any other runtime a task does: the store's connections are this runtime's.
+    pub(crate) async fn run_until_dropped<T: Send + 'static>(
+        &self,
+        work: impl Future<Output = Result<T, StoreError>> + Send + 'static,
+    ) -> Result<T, StoreError> {
+        if self.is_current() {
+            return work.await;
+        }
+        let task = AbortOnDropHandle::new(self.runtime.spawn(work));
+        task.await.unwrap_or_else(|_dropped| Err(self.why_unanswered()))
+    }
+
+    /// Runs `future`, whose timers are the caller's runtime's: this one may be held up. Outside of any
+    /// runtime they are this one's.
+    pub(crate) async fn with_timers<F: Future>(&self, future: F) -> F::Output {
+        match Handle::try_current() {
+            Ok(_here) => future.await,
+            Err(_outside) => TokioContext::new(future, self.runtime.clone()).await,
+        }
+    }
+
+    fn is_current(&self) -> bool {
+        Handle::try_current().is_ok_and(|here| here.id() == self.runtime.id())
+    }
+
     /// What `work` answers, which is done to its end also where this is dropped.
     ///
     /// On any other runtime than this locker's it is a task from the beginning: its timers are its
@@ -91,8 +138,9 @@ impl Home {
         &self,
         work: impl Future<Output = Result<T, StoreError>> + Send + 'static,
     ) -> Result<T, StoreError> {
-        if Handle::try_current().is_ok_and(|here| here.id() == self.runtime.id()) {
-            return Undertaking::new(self, work, self.undertakings.errand()).await;
+        if self.is_current() {
+            let under_way = self.undertakings.errand(self.thread.clone());
+            return Undertaking::new(self, work, under_way).await;
         }
         let errand = self.errand();
         let work = async move {

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use slab::Slab;
-use tracing::debug;
+use tracing::{debug, warn};
 
 use crate::clock::Moment;
 use crate::grant::Beat;
@@ -32,6 +32,7 @@ pub(crate) struct Kept {
     pub(crate) is_waiting: bool,
     is_at_risk: bool,
     is_winding_down: bool,
+    is_held_back: bool,
 }
 
 impl Kept {
@@ -46,6 +47,7 @@ impl Kept {
             is_waiting: false,
             is_at_risk: false,
             is_winding_down: false,
+            is_held_back: false,
         }
     }
 
@@ -84,9 +86,25 @@ impl Kept {
         );
     }
 
+    /// Sends no heartbeat, since the application has not said for `silence` that it is alive. Looks
+    /// again soon: it may say so in time.
+    pub(crate) fn hold_back(&mut self, settings: &Settings, now: Moment, silence: Duration) {
+        self.next = now + settings.options.heartbeat_period() / 8;
+        self.is_waiting = false;
+        if !std::mem::replace(&mut self.is_held_back, true) {
+            let grant = &self.hold.grant;
+            warn!(
+                key = %grant.key, lessee = %grant.lessee, token = %grant.token, ?silence,
+                "heartbeats stopped: the application does not call Locker::alive"
+            );
+            self.put_at_risk(settings, now, "application is silent");
+        }
+    }
+
     /// A heartbeat has succeeded.
     pub(crate) fn take_out_of_risk(&mut self) {
         self.failures = 0;
+        self.is_held_back = false;
         if self.is_at_risk {
             self.is_at_risk = false;
             self.hold.take_out_of_risk();

@@ -179,6 +179,10 @@ impl Lease {
     ///
     /// Safe: call it as often as you like.
     pub async fn lost(&self) -> Lost {
+        self.home.with_timers(self.until_lost()).await
+    }
+
+    async fn until_lost(&self) -> Lost {
         let recheck = self.settings.options.heartbeat_period();
         loop {
             let mut ended = pin!(self.hold.ended.notified());

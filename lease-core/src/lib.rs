@@ -33,11 +33,13 @@ mod retry;
 mod settings;
 mod store;
 mod table;
+mod thread;
 mod timetable;
 mod token;
 mod undertaking;
 mod unsettled;
 mod waiting;
+mod watchdog;
 
 pub use attempt::Attempt;
 pub use attributes::{Attributes, Change, Number, Value};

@@ -15,7 +15,7 @@ use crate::clock::{Clock, Moment, sleep_until};
 use crate::error::{StoreError, StoreErrorKind};
 use crate::grant::Holder;
 use crate::handover::HandOver;
-use crate::home::{Home, runtime_has_ended};
+use crate::home::{Home, Runtime, runtime_has_ended};
 use crate::key::{LeaseKey, Lessee};
 use crate::lease::Lease;
 use crate::metrics::Metrics;
@@ -26,8 +26,10 @@ use crate::random::Random;
 use crate::retry::within;
 use crate::settings::Settings;
 use crate::store::LockStore;
+use crate::thread::OwnThread;
 use crate::unsettled::UnsettledClaims;
 use crate::waiting::contend;
+use crate::watchdog::Watchdog;
 
 /// Obtains leases from a store and keeps them alive.
 ///
@@ -58,7 +60,7 @@ use crate::waiting::contend;
 #[derive(Debug, Clone)]
 pub struct Locker {
     settings: Arc<Settings>,
-    runtime: Option<Handle>,
+    runtime: Runtime,
     household: Arc<Household>,
 }
 
@@ -76,10 +78,68 @@ struct Household {
 impl Locker {
     /// A locker on `store`, with default options, whose lessee is `host-pid-8hex`.
     pub fn new(store: impl LockStore) -> Self {
-        Self::from(Settings::new(Arc::new(store)), None)
+        Self::from(Settings::new(Arc::new(store)), Runtime::Callers)
     }
 
-    fn from(settings: Settings, runtime: Option<Handle>) -> Self {
+    /// A locker on the store that `connect` makes, both on a thread of their own.
+    ///
+    /// The thread runs the heartbeats and drives the connections that `connect` opens. So leases are
+    /// kept alive although the application blocks every thread of its runtime for longer than a ttl. Use
+    /// it where work computes for long between awaits, or calls what blocks, and cannot be moved to
+    /// `spawn_blocking`. It costs one thread with about 80 KiB of memory, and each call goes to that
+    /// thread and back.
+    ///
+    /// Work that is stuck keeps its keys, too: see [`with_watchdog`](Self::with_watchdog).
+    ///
+    /// The thread ends after the last clone of the locker, the last lease and the last release that is on
+    /// its way. A clone of the store that the application uses on its own runtime may open connections
+    /// there: connect another store for that.
+    ///
+    /// # Errors
+    ///
+    /// Those of `connect`; [`Misconfigured`](StoreErrorKind::Misconfigured), where no thread or runtime
+    /// can be started, or `connect` panics.
+    ///
+    /// # Cancel safety
+    ///
+    /// Safe: the thread ends.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use lease_core::{LeaseOptions, Locker, StoreError};
+    /// use lease_memory::MemoryStore;
+    ///
+    /// #[tokio::main(flavor = "current_thread")]
+    /// async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    ///     // With Redis: async || RedisStore::connect("redis://127.0.0.1:6379").await
+    ///     let locker = Locker::on_own_thread(async || Ok::<_, StoreError>(MemoryStore::new()))
+    ///         .await?
+    ///         .with_options(LeaseOptions::new(Duration::from_millis(300))?)
+    ///         .with_watchdog(Duration::from_secs(60));
+    ///     let lease = locker.wait_until_obtained(&"report".parse()?).await?;
+    ///
+    ///     std::thread::sleep(Duration::from_secs(1)); // blocks the only thread of this runtime
+    ///     locker.alive();
+    ///
+    ///     assert!(lease.is_held());
+    ///     lease.release().await?;
+    ///     Ok(())
+    /// }
+    /// ```
+    pub async fn on_own_thread<S, E>(
+        connect: impl AsyncFnOnce() -> Result<S, E> + Send + 'static,
+    ) -> Result<Self, E>
+    where
+        S: LockStore,
+        E: From<StoreError> + Send + 'static,
+    {
+        let (thread, store) = OwnThread::start(connect).await?;
+        Ok(Self::from(Settings::new(Arc::new(store)), Runtime::Thread(thread)))
+    }
+
+    fn from(settings: Settings, runtime: Runtime) -> Self {
         Self { settings: Arc::new(settings), runtime, household: Arc::default() }
     }
 
@@ -122,12 +182,36 @@ impl Locker {
 
     /// A locker whose heartbeater lives on `runtime`.
     ///
-    /// Give it a runtime with a thread of its own, and leases are kept alive although the
-    /// application blocks its own runtime's threads. Think of who keeps a deadlocked
-    /// application's leases then: cap your work's time.
+    /// Requests are made there, too. The store's connections stay on the runtime on which the store was
+    /// connected: where the application blocks that one, no heartbeat is answered. To have both on a
+    /// thread that the application does not use, see [`on_own_thread`](Self::on_own_thread).
     #[must_use]
     pub fn with_runtime(self, runtime: Handle) -> Self {
-        Self::from(Settings::clone(&self.settings), Some(runtime))
+        Self::from(Settings::clone(&self.settings), Runtime::Given(runtime))
+    }
+
+    /// Stops heartbeats while the application has not called [`alive`](Self::alive) for `limit`, so
+    /// that work which is stuck does not keep its keys for ever. Off by default.
+    ///
+    /// Leases then run out as if the store were out of reach, and the log says why. Heartbeats go on with
+    /// the next call, for what has not run out by then. Counts from this call on. Lockers that are
+    /// made from this one share the limit: a call to `alive` of any counts for all.
+    #[must_use]
+    pub fn with_watchdog(self, limit: Duration) -> Self {
+        self.with(|settings| {
+            let watchdog = Watchdog::new(limit, settings.clock.now());
+            settings.watchdog = Some(Arc::new(watchdog));
+        })
+    }
+
+    /// Says that the application is alive, for [`with_watchdog`](Self::with_watchdog).
+    ///
+    /// Cheap, and needs no runtime. Call it where work makes progress, and not from a task that only
+    /// does this.
+    pub fn alive(&self) {
+        if let Some(watchdog) = &self.settings.watchdog {
+            watchdog.alive(self.settings.clock.now());
+        }
     }
 
     /// Who asks.
@@ -287,8 +371,12 @@ impl Locker {
     ///
     /// Safe: it only reads.
     pub async fn holder(&self, key: &LeaseKey) -> Result<Option<Holder>, StoreError> {
-        let limit = self.settings.options.request_timeout();
-        within(limit, self.settings.store.holder(key)).await
+        let (settings, key) = (Arc::clone(&self.settings), key.clone());
+        let ask = async move {
+            let limit = settings.options.request_timeout();
+            within(limit, settings.store.holder(&key)).await
+        };
+        self.home()?.run_until_dropped(ask).await
     }
 
     /// Waits until everything that was dropped so far has been released: for the end of `main`.
@@ -303,6 +391,14 @@ impl Locker {
     ///
     /// Safe: it only waits.
     pub async fn close(&self) {
+        match self.household.home.get() {
+            Some(home) => home.with_timers(self.until_closed()).await,
+            // Nothing was begun.
+            None => (),
+        }
+    }
+
+    async fn until_closed(&self) {
         let Household { outstanding, undertakings, .. } = &*self.household;
         let (clock, limit) = (&*self.settings.clock, self.settings.options.request_timeout());
         select! {
@@ -321,18 +417,24 @@ impl Locker {
 
     async fn wait(&self, keys: &[LeaseKey]) -> Result<Lease, StoreError> {
         let start = self.settings.clock.now();
-        let home = self.home()?;
-        let one_at_a_time = Mutex::new(());
-        let Household { queue, unsettled, .. } = &*self.household;
-        let mut contenders: FuturesUnordered<_> = self
-            .shuffled(keys)
-            .into_iter()
-            .map(|key| contend(&self.settings, home, queue, unsettled, key, &one_at_a_time))
-            .collect();
-        match contenders.next().await {
-            Some(first) => first.inspect(|lease| self.count(lease, start)),
-            None => Err(runtime_has_ended()),
-        }
+        let home = self.home()?.clone();
+        let keys: Vec<_> = self.shuffled(keys).into_iter().cloned().collect();
+        let (settings, household) = (Arc::clone(&self.settings), Arc::clone(&self.household));
+        let contest = {
+            let home = home.clone();
+            async move {
+                let one_at_a_time = Mutex::new(());
+                let Household { queue, unsettled, .. } = &*household;
+                let mut contenders: FuturesUnordered<_> = keys
+                    .iter()
+                    .map(|key| contend(&settings, &home, queue, unsettled, key, &one_at_a_time))
+                    .collect();
+                contenders.next().await.unwrap_or_else(|| Err(runtime_has_ended()))
+            }
+        };
+        let lease = home.run_until_dropped(contest.instrument(Span::current())).await?;
+        self.count(&lease, start);
+        Ok(lease)
     }
 
     async fn attempt(&self, ask: Ask) -> Result<Attempt, StoreError> {
@@ -345,8 +447,7 @@ impl Locker {
         } else {
             let Household { outstanding, undertakings, .. } = &*self.household;
             let (outstanding, undertakings) = (outstanding.clone(), undertakings.clone());
-            let home =
-                Home::start(&self.settings, self.runtime.as_ref(), outstanding, undertakings)?;
+            let home = Home::start(&self.settings, &self.runtime, outstanding, undertakings)?;
             // Of two that come at once, the second's heartbeater ends as it is dropped here.
             self.household.home.get_or_init(|| home)
         };

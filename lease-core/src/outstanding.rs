@@ -6,6 +6,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::Notify;
 
+use crate::thread::ThreadGuard;
+
 #[derive(Debug, Default, Clone)]
 pub(crate) struct Outstanding(Arc<Errands>);
 
@@ -26,15 +28,18 @@ struct Numbers {
 pub(crate) struct Errand {
     errands: Arc<Errands>,
     number: u64,
+    /// What is on its way runs on this thread.
+    _thread: Option<ThreadGuard>,
 }
 
 impl Outstanding {
-    pub(crate) fn errand(&self) -> Errand {
+    /// Something on its way, which keeps `thread` running.
+    pub(crate) fn errand(&self, thread: Option<ThreadGuard>) -> Errand {
         let mut numbers = self.0.numbers();
         let number = numbers.next;
         numbers.next += 1;
         numbers.on_their_way.insert(number);
-        Errand { errands: Arc::clone(&self.0), number }
+        Errand { errands: Arc::clone(&self.0), number, _thread: thread }
     }
 
     /// Completes once everything that is on its way now has arrived, whatever sets out

@@ -1,0 +1,76 @@
+//! A thread for one locker: it runs the heartbeats and drives the store's connections.
+
+use std::convert::Infallible;
+use std::thread;
+
+use tokio::runtime::{Builder, Handle};
+use tokio::select;
+use tokio::sync::{mpsc, oneshot};
+
+use crate::error::{StoreError, StoreErrorKind};
+
+/// A runtime on a thread that runs until the last clone of this has been dropped.
+#[derive(Debug, Clone)]
+pub(crate) struct OwnThread {
+    pub(crate) runtime: Handle,
+    pub(crate) guard: ThreadGuard,
+}
+
+/// Keeps the thread running. Dropping the last one only signals.
+#[derive(Debug, Clone)]
+pub(crate) struct ThreadGuard {
+    _open: mpsc::Sender<Infallible>,
+}
+
+impl OwnThread {
+    /// Starts a thread, and makes a store on it with `connect`.
+    pub(crate) async fn start<S, E>(
+        connect: impl AsyncFnOnce() -> Result<S, E> + Send + 'static,
+    ) -> Result<(Self, S), E>
+    where
+        S: Send + 'static,
+        E: From<StoreError> + Send + 'static,
+    {
+        let (started, start) = oneshot::channel();
+        thread::Builder::new()
+            .name("lease".to_owned())
+            .spawn(move || run(connect, started))
+            .map_err(misconfigured)?;
+        start.await.unwrap_or_else(|_dropped| {
+            Err(misconfigured("the thread for leases panicked while it connected the store").into())
+        })
+    }
+}
+
+fn run<S, E>(
+    connect: impl AsyncFnOnce() -> Result<S, E>,
+    mut started: oneshot::Sender<Result<(OwnThread, S), E>>,
+) where
+    E: From<StoreError>,
+{
+    let runtime = match Builder::new_current_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => return drop(started.send(Err(misconfigured(error).into()))),
+    };
+    let (open, mut closed) = mpsc::channel(1);
+    let thread =
+        OwnThread { runtime: runtime.handle().clone(), guard: ThreadGuard { _open: open } };
+    runtime.block_on(async {
+        let store = select! {
+            // A caller that has gone waits for no connection.
+            biased;
+            () = started.closed() => return,
+            store = connect() => store,
+        };
+        // The guard goes with the answer, and is dropped with it: after an error, the thread ends.
+        drop(started.send(store.map(|store| (thread, store))));
+        // Nothing is ever sent: completes once the last guard has been dropped.
+        let _ = closed.recv().await;
+    });
+    // Does not wait for blocking work, such as the look-up of a name that hangs.
+    runtime.shutdown_background();
+}
+
+fn misconfigured(error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> StoreError {
+    StoreError::new(StoreErrorKind::Misconfigured, error)
+}

@@ -7,12 +7,12 @@ use std::time::Duration;
 use tracing::{Instrument, Span, debug};
 
 use crate::attributes::Attributes;
-use crate::clock::{Moment, sleep_until};
+use crate::clock::Moment;
 use crate::error::{StoreError, StoreErrorKind};
-use crate::grant::{Claim, Grant, Holder, Obtained};
+use crate::grant::{Beat, Claim, Grant, Heartbeat, Holder, Obtained};
 use crate::home::Home;
 use crate::key::LeaseKey;
-use crate::lease::Lease;
+use crate::lease::{GrantedLease, Lease};
 use crate::nonce::Nonce;
 use crate::outstanding::Errand;
 use crate::retry::{Pauses, within};
@@ -83,10 +83,10 @@ pub(crate) async fn attempt(
     }
     let earlier = unsettled.take(ask.key(), ask.adopted());
     let taken_over = earlier.as_ref().map(|earlier| Arc::clone(&earlier.clearing));
-    // One that is half over is left to run out: too little time would be left to keep it alive.
-    let current = earlier.filter(|earlier| now.since(earlier.first_sent) < ttl / 2);
-    let Unsettled { claim, first_sent, .. } = match current {
-        Some(current) => current,
+    // However old it is: its requests may lie in a socket and be granted all at once. Under a new nonce,
+    // what they were granted would be nobody's for a ttl.
+    let Unsettled { claim, first_sent, beat, .. } = match earlier {
+        Some(earlier) => earlier,
         None => Unsettled {
             claim: Claim::new(
                 ask.key().clone(),
@@ -95,6 +95,7 @@ pub(crate) async fn attempt(
                 ttl,
             ),
             first_sent: now,
+            beat: Beat::GRANTED,
             adopts: ask.adopted(),
             clearing: Arc::default(),
         },
@@ -107,6 +108,8 @@ pub(crate) async fn attempt(
         ask,
         claim,
         first_sent,
+        began: now,
+        beat,
         taken_over,
         clearing: Arc::default(),
     };
@@ -120,6 +123,10 @@ struct Attempting {
     ask: Ask,
     claim: Claim,
     first_sent: Moment,
+    /// When the caller's attempt began.
+    began: Moment,
+    /// The number of the last heartbeat that was sent under the claim.
+    beat: Beat,
     /// Who cleared up after an earlier attempt.
     taken_over: Option<Arc<Clearing>>,
     clearing: Arc<Clearing>,
@@ -130,8 +137,8 @@ impl Attempting {
         if let Some(earlier) = self.taken_over.take() {
             earlier.take_over().await;
         }
-        let error = match self.ask().await {
-            Ok(obtained) => return self.settled(obtained),
+        let error = match self.ask_and_confirm().await {
+            Ok(settled) => return self.answer(settled),
             Err(error) => error,
         };
         if error.is_retryable() {
@@ -139,6 +146,7 @@ impl Attempting {
             self.unsettled.put(Unsettled {
                 claim: self.claim.clone(),
                 first_sent: self.first_sent,
+                beat: self.beat,
                 adopts: self.ask.adopted(),
                 clearing: Arc::clone(&self.clearing),
             });
@@ -148,23 +156,28 @@ impl Attempting {
         Err(error)
     }
 
-    /// Asks again with the same nonce, until it is known whether the key was granted, or a ttl
-    /// has passed and it does not matter; unless a new attempt has taken over the claim.
+    /// Asks again with the same nonce, until it is known whether the key was granted, or a ttl has passed
+    /// since the caller's attempt; ends at once where a new attempt takes over the claim.
     ///
     /// To know that, the key may have to be granted, and is then released: only that makes the
     /// store refuse what may still be on its way. An adoption is not repeated by itself: it would
     /// use up the hand-over, which the caller may want to resume again.
     async fn clear_up(self, _errand: Errand) {
         let settings = Arc::clone(&self.settings);
-        let gives_up = self.first_sent + self.claim.ttl;
+        let clearing = Arc::clone(&self.clearing);
+        let gives_up = self.began + self.claim.ttl;
         let limit = settings.options.request_timeout();
         let mut pauses = Pauses::new(&settings.options, &settings.random);
         // Whoever asks again has this long to do so.
-        let mut next = settings.clock.now() + settings.options.heartbeat_period() / 4;
+        let patience = (settings.options.heartbeat_period() / 4).min(Pauses::LONGEST);
+        let mut next = settings.clock.now() + patience;
         loop {
             let repeats = matches!(self.ask, Ask::Obtain(_)) && next < gives_up;
             let moment = if repeats { next } else { gives_up };
-            sleep_until(&*settings.clock, moment, limit).await;
+            let slept = clearing.sleep_until(&*settings.clock, moment, limit).await;
+            if slept.is_none() {
+                return;
+            }
             if !repeats {
                 self.unsettled.remove(&self.claim);
                 return;
@@ -172,13 +185,14 @@ impl Attempting {
             if !self.unsettled.contains(&self.claim) {
                 return;
             }
-            let Some(answer) = self.clearing.unless_taken_over(self.ask()).await else { return };
+            let Some(answer) = clearing.unless_taken_over(self.ask()).await else { return };
             match answer {
                 Ok(obtained) => {
                     // Unless somebody has taken over meanwhile, who then has the same answer.
                     if self.unsettled.remove(&self.claim) {
                         // A lease for nobody: it is released.
-                        drop(self.settled(obtained));
+                        let now = settings.clock.now();
+                        drop(self.answer(Settled::from(obtained, now)));
                     }
                     return;
                 }
@@ -206,26 +220,67 @@ impl Attempting {
         })
     }
 
-    fn settled(&self, obtained: Obtained) -> Result<Attempt, StoreError> {
-        match obtained {
-            Obtained::Granted(grant, attributes) => self.granted(grant, attributes),
-            Obtained::Held(holder) => Ok(Attempt::Held(holder)),
+    /// Asks for the key, and for a heartbeat if too little may be left of what was granted.
+    ///
+    /// The grant may be that of the first request, which may have been served then or just now. A heartbeat
+    /// tells that it stands, and lasts for a ttl from before the heartbeat was sent.
+    async fn ask_and_confirm(&mut self) -> Result<Settled, StoreError> {
+        let obtained = self.ask().await?;
+        let (settings, asked) = (Arc::clone(&self.settings), self.first_sent);
+        let sent = settings.clock.now();
+        let Obtained::Granted(grant, attributes) = obtained else {
+            return Ok(Settled::from(obtained, asked));
+        };
+        if sent.since(asked) < grant.ttl / 2 {
+            return Ok(Settled::Granted(grant, attributes, asked));
+        }
+        self.beat = self.beat.next();
+        let limit = settings.options.request_timeout();
+        match within(limit, settings.store.heartbeat(&grant, self.beat)).await? {
+            Heartbeat::Extended => Ok(Settled::Granted(grant, attributes, sent)),
+            Heartbeat::Overtaken => {
+                Err(StoreError::new(StoreErrorKind::Unavailable, "overtaken by a later heartbeat"))
+            }
+            Heartbeat::Lost(_cause) => Ok(Settled::TooLate),
         }
     }
 
-    fn granted(&self, grant: Grant, attributes: Attributes) -> Result<Attempt, StoreError> {
-        // Counted from before the first request: an earlier one than the one that was answered
-        // may be what was granted.
-        let deadline = self.first_sent + self.settings.trusted(grant.ttl);
-        let lease =
-            Lease::new(&self.settings, &self.home, grant, attributes, self.first_sent, deadline);
+    fn answer(&self, settled: Settled) -> Result<Attempt, StoreError> {
+        let too_late = "the key was granted too late to be of use";
+        let too_late = StoreError::new(StoreErrorKind::Unavailable, too_late);
+        let (grant, attributes, sure_from) = match settled {
+            Settled::Granted(grant, attributes, sure_from) => (grant, attributes, sure_from),
+            Settled::Held(holder) => return Ok(Attempt::Held(holder)),
+            Settled::TooLate => return Err(too_late),
+        };
+        let deadline = sure_from + self.settings.trusted(grant.ttl);
+        let lease = Lease::new(
+            &self.settings,
+            &self.home,
+            GrantedLease { grant, attributes, granted_at: sure_from, deadline, beat: self.beat },
+        );
         if lease.remaining() == Duration::ZERO {
             // Dropped here, and so released.
-            return Err(StoreError::new(
-                StoreErrorKind::Unavailable,
-                "the key was granted too late to be of use",
-            ));
+            return Err(too_late);
         }
         Ok(Attempt::Obtained(lease))
+    }
+}
+
+/// What the store has said for sure.
+enum Settled {
+    /// Granted, and for a ttl from this moment on at least.
+    Granted(Grant, Attributes, Moment),
+    Held(Holder),
+    /// Granted, and run out since.
+    TooLate,
+}
+
+impl Settled {
+    fn from(obtained: Obtained, sure_from: Moment) -> Self {
+        match obtained {
+            Obtained::Granted(grant, attributes) => Self::Granted(grant, attributes, sure_from),
+            Obtained::Held(holder) => Self::Held(holder),
+        }
     }
 }

@@ -258,6 +258,11 @@ impl Hold {
         }
     }
 
+    /// Numbers the next heartbeat after `beat`.
+    pub(crate) fn continue_beats(&self, beat: Beat) {
+        self.beats.fetch_max(beat.get(), Ordering::SeqCst);
+    }
+
     /// The number of the next heartbeat, larger than that of every one before; `None` once the
     /// last one has its number.
     pub(crate) fn next_beat(&self) -> Option<Beat> {

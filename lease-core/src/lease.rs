@@ -14,7 +14,7 @@ use tracing::warn;
 use crate::attributes::Attributes;
 use crate::clock::{Moment, sleep_until};
 use crate::error::{StoreError, StoreErrorKind};
-use crate::grant::{Grant, Heartbeat};
+use crate::grant::{Beat, Grant, Heartbeat};
 use crate::handover::HandOver;
 use crate::hold::{Ending, Hold, LeaseState};
 use crate::home::Home;
@@ -89,18 +89,24 @@ pub enum Handed {
     AlreadyLost(LossCause),
 }
 
+/// What a lease is made of.
+pub(crate) struct GrantedLease {
+    pub(crate) grant: Grant,
+    pub(crate) attributes: Attributes,
+    pub(crate) granted_at: Moment,
+    pub(crate) deadline: Moment,
+    /// The number of the last heartbeat that was sent.
+    pub(crate) beat: Beat,
+}
+
 impl Lease {
-    pub(crate) fn new(
-        settings: &Arc<Settings>,
-        home: &Home,
-        grant: Grant,
-        attributes: Attributes,
-        granted_at: Moment,
-        deadline: Moment,
-    ) -> Self {
+    pub(crate) fn new(settings: &Arc<Settings>, home: &Home, granted: GrantedLease) -> Self {
+        let GrantedLease { grant, attributes, granted_at, deadline, beat } = granted;
         let id = home.next_lease();
         let clock = Arc::clone(&settings.clock);
-        let hold = Arc::new(Hold::new(id, grant, clock, granted_at, deadline));
+        let hold = Hold::new(id, grant, clock, granted_at, deadline);
+        hold.continue_beats(beat);
+        let hold = Arc::new(hold);
         home.tell(Command::Keep(Arc::clone(&hold)));
         if home.is_gone() {
             hold.end(Ending::Lost(LossCause::Abandoned));

@@ -9,8 +9,9 @@ use crate::error::{StoreError, StoreErrorKind};
 use crate::options::LeaseOptions;
 use crate::random::Random;
 
-/// Pauses between attempts: doubling from a sixteenth of the heartbeat period up to all of it,
-/// each cut at random by up to half, so that clients that failed together part ways.
+/// Pauses between attempts: doubling from a sixteenth of the heartbeat period up to all of it, or of
+/// [`LONGEST`](Pauses::LONGEST), each cut at random by up to half, so that clients that failed together
+/// part ways.
 pub(crate) struct Pauses<'a> {
     lengths: backon::ExponentialBackoff,
     longest: Duration,
@@ -18,8 +19,11 @@ pub(crate) struct Pauses<'a> {
 }
 
 impl<'a> Pauses<'a> {
+    /// How long a ttl may delay what one failed request has missed: as long as a request may take.
+    pub(crate) const LONGEST: Duration = Duration::from_secs(5);
+
     pub(crate) fn new(options: &LeaseOptions, random: &'a Random) -> Self {
-        let longest = options.heartbeat_period();
+        let longest = options.heartbeat_period().min(Self::LONGEST);
         let lengths = ExponentialBuilder::new()
             .with_min_delay(longest / 16)
             .with_max_delay(longest)

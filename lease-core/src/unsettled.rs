@@ -1,21 +1,22 @@
-//! Claims of which nobody knows whether they were granted: the next attempt goes on with them.
+//! Claims whose outcome is unknown: the next attempt at the key repeats the latest.
 
 use std::collections::HashMap;
 use std::future::Future;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use tokio::select;
 use tokio_util::sync::CancellationToken;
 
-use crate::clock::Moment;
-use crate::grant::Claim;
+use crate::clock::{Clock, Moment, sleep_until};
+use crate::grant::{Beat, Claim};
 use crate::key::LeaseKey;
 use crate::nonce::Nonce;
 
-/// At most one per key: the latest.
+/// The claims of each key, the latest last. Two tasks that fail at one key leave one each.
 #[derive(Debug, Default)]
 pub(crate) struct UnsettledClaims {
-    claims: Mutex<HashMap<LeaseKey, Unsettled>>,
+    claims: Mutex<HashMap<LeaseKey, Vec<Unsettled>>>,
 }
 
 #[derive(Debug)]
@@ -23,6 +24,8 @@ pub(crate) struct Unsettled {
     pub(crate) claim: Claim,
     /// When it was sent for the first time: what it may have been granted lasts from then.
     pub(crate) first_sent: Moment,
+    /// The number of the last heartbeat that was sent under it.
+    pub(crate) beat: Beat,
     /// The grant that it was to adopt, if any.
     pub(crate) adopts: Option<Nonce>,
     /// Whoever clears up after it.
@@ -51,6 +54,20 @@ impl Clearing {
         }
     }
 
+    /// Sleeps until `moment`; `None` where the claim was taken over before.
+    pub(crate) async fn sleep_until(
+        &self,
+        clock: &dyn Clock,
+        moment: Moment,
+        recheck: Duration,
+    ) -> Option<()> {
+        select! {
+            biased;
+            () = self.taken_over.cancelled() => None,
+            () = sleep_until(clock, moment, recheck) => Some(()),
+        }
+    }
+
     /// Completes once nothing is asked here any more.
     pub(crate) async fn take_over(&self) {
         self.taken_over.cancel();
@@ -60,33 +77,41 @@ impl Clearing {
 
 impl UnsettledClaims {
     pub(crate) fn put(&self, unsettled: Unsettled) {
-        self.claims().insert(unsettled.claim.key.clone(), unsettled);
+        self.claims().entry(unsettled.claim.key.clone()).or_default().push(unsettled);
     }
 
-    /// Takes over the claim of `key` that asked for the same.
+    /// Takes over the latest claim of `key` that asked for the same.
     pub(crate) fn take(&self, key: &LeaseKey, adopts: Option<Nonce>) -> Option<Unsettled> {
-        let mut claims = self.claims();
-        if claims.get(key)?.adopts != adopts {
-            return None;
-        }
-        claims.remove(key)
+        self.take_latest(key, |unsettled| unsettled.adopts == adopts)
     }
 
     pub(crate) fn contains(&self, claim: &Claim) -> bool {
-        self.claims().get(&claim.key).is_some_and(|kept| kept.claim.nonce == claim.nonce)
+        let claims = self.claims();
+        let mut of_key = claims.get(&claim.key).into_iter().flatten();
+        of_key.any(|kept| kept.claim.nonce == claim.nonce)
     }
 
     /// Forgets `claim`; says whether it was still there.
     pub(crate) fn remove(&self, claim: &Claim) -> bool {
-        let mut claims = self.claims();
-        let is_there = claims.get(&claim.key).is_some_and(|kept| kept.claim.nonce == claim.nonce);
-        if is_there {
-            claims.remove(&claim.key);
-        }
-        is_there
+        self.take_latest(&claim.key, |unsettled| unsettled.claim.nonce == claim.nonce).is_some()
     }
 
-    fn claims(&self) -> MutexGuard<'_, HashMap<LeaseKey, Unsettled>> {
+    fn take_latest(
+        &self,
+        key: &LeaseKey,
+        is_meant: impl Fn(&Unsettled) -> bool,
+    ) -> Option<Unsettled> {
+        let mut claims = self.claims();
+        let of_key = claims.get_mut(key)?;
+        let place = of_key.iter().rposition(is_meant)?;
+        let taken = of_key.remove(place);
+        if of_key.is_empty() {
+            claims.remove(key);
+        }
+        Some(taken)
+    }
+
+    fn claims(&self) -> MutexGuard<'_, HashMap<LeaseKey, Vec<Unsettled>>> {
         self.claims.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

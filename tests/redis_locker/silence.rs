@@ -27,10 +27,8 @@ async fn free_key_is_granted_after(silence: Duration) {
     server.go_on();
     let going_on = BootClock::new().now();
     let [one, other] = waiting;
-    let (first, _waits) = timeout(TTL * 3, futures_util::future::select(one, other))
-        .await
-        .unwrap()
-        .factor_first();
+    let (first, _waits) =
+        timeout(TTL * 3, futures_util::future::select(one, other)).await.unwrap().factor_first();
 
     assert!(first.unwrap().unwrap().is_held());
     // A claim that nobody waits for would hold the key for a ttl. A retry comes within 3.4 s.

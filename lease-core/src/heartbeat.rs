@@ -44,7 +44,7 @@ pub(crate) struct Heartbeater {
     /// The places of those whose heartbeat is due while all slots are taken, in the order in which
     /// they came.
     waiting: VecDeque<usize>,
-    /// How late this task was lately resumed for what was due: large where others keep the runtime busy.
+    /// How late this turn came for what was due: others keep the runtime busy.
     late: Duration,
 }
 
@@ -88,7 +88,7 @@ impl Heartbeater {
                     }
                 }
             }
-            self.measure_lateness(looks_at);
+            self.late = looks_at.map_or(Duration::ZERO, |at| settings.clock.now().since(at));
             // Behind busy tasks a heartbeat is due at every turn, and the alarm always wins. No more
             // than are there now: a store that answers without end must not outrun the deadlines.
             for _ in 0..self.answers.len() {
@@ -168,17 +168,8 @@ impl Heartbeater {
         is_any
     }
 
-    fn measure_lateness(&mut self, looks_at: Option<Moment>) {
-        let now = self.settings.clock.now();
-        if let Some(moment) = looks_at
-            && moment <= now
-        {
-            self.late = now.since(moment).max(self.late / 4);
-        }
-    }
-
     /// What is nearly due goes along: fewer and fuller batches, never a later heartbeat. So does what
-    /// would be due before the next turn, where turns come late.
+    /// would be due before the next turn, where this one came late.
     fn horizon(&self, now: Moment) -> Moment {
         let period = self.settings.options.heartbeat_period();
         now + self.late.clamp(period / 64, period / 2)

@@ -14,7 +14,11 @@ use tokio::io::{AsyncBufReadExt, BufReader, Lines};
 use tokio::process::{Child, ChildStdout, Command};
 use tokio::time::timeout;
 
-const TTL: Duration = Duration::from_secs(1);
+/// Longer than a busy machine stands still.
+const TTL: Duration = Duration::from_secs(5);
+
+/// For what happens in the end, however busy the machine is.
+const LIMIT: Duration = Duration::from_mins(5);
 
 /// A worker whose wall clock is off; killed when dropped.
 struct Worker {
@@ -61,7 +65,7 @@ async fn processes_whose_wall_clocks_are_an_hour_apart_neither_steal_nor_starve(
         let key = fresh_key("job");
         let start = |clock| Worker::start(server.address(), key.as_str(), clock);
         let Some(mut holder) = start(holders) else { return };
-        let said = holder.says(Duration::from_secs(30)).await.expect("the holder obtains");
+        let said = holder.says(LIMIT).await.expect("the holder obtains");
         assert_eq!(
             is_an_hour_ahead(&said),
             holders == "+1h",
@@ -69,13 +73,12 @@ async fn processes_whose_wall_clocks_are_an_hour_apart_neither_steal_nor_starve(
         );
 
         let mut contender = start(contenders).expect("another worker");
-        let stolen = contender.says(TTL * 4).await;
+        let stolen = contender.says(TTL * 2).await;
         assert_eq!(stolen, None, "{holders} {contenders}");
         assert_eq!(holder.says(Duration::ZERO).await, None, "the holder lost its lease");
 
         holder.process.kill().await.expect("the holder is killed");
-        // By observation a ttl later, by DynamoDB's time up to four seconds after that.
-        let taken = contender.says(TTL * 3).await.expect("the contender starves");
+        let taken = contender.says(LIMIT).await.expect("the contender starves");
         assert!(taken.starts_with("obtained"), "{taken}");
     }
 }

@@ -42,19 +42,19 @@ async fn a_hand_over_whose_answer_comes_too_late_is_none() {
 #[tokio::test]
 async fn no_heartbeat_comes_after_the_one_that_hands_over() {
     let store = MemoryStore::new();
-    let options = LeaseOptions::new(Duration::from_secs(2)).unwrap();
+    let options = LeaseOptions::new(Duration::from_secs(10)).unwrap();
     let locker = Locker::new(store.clone()).with_options(options);
     let lease = obtained(&locker, "job").await;
     tokio::task::yield_now().await;
-    // The first heartbeat falls due after 633 ms at the latest; the lease lasts for 2 s.
-    std::thread::sleep(Duration::from_millis(700));
+    // The first heartbeat falls due after 3.2 s at the latest; the lease lasts for 10 s.
+    std::thread::sleep(Duration::from_millis(3_500));
 
-    let handed = lease.hand_over(Duration::from_mins(1)).await.unwrap();
+    let handed = lease.hand_over(Duration::from_hours(1)).await.unwrap();
     sleep(Duration::from_millis(20)).await;
 
     assert!(matches!(handed, Handed::Over(_)), "{handed:?}");
     let left = store.holder(&key("job")).await.unwrap().unwrap().expires_in.unwrap();
-    assert!(left > Duration::from_secs(50), "{left:?}");
+    assert!(left > Duration::from_mins(50), "{left:?}");
 }
 
 #[tokio::test(start_paused = true)]

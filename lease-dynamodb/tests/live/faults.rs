@@ -82,13 +82,13 @@ async fn no_write_by_a_former_holder_changes_anything() {
 #[tokio::test]
 async fn a_lease_outlives_its_ttl_while_its_holder_works() {
     let (_server, store) = world().await;
-    let ttl = Duration::from_millis(600);
+    let ttl = Duration::from_secs(5);
     let options = LeaseOptions::new(ttl).unwrap();
     let locker = Locker::new(store.clone()).with_options(options);
     let key = fresh_key("shard");
     let lease = locker.obtain(&key).await.unwrap().lease().unwrap();
 
-    tokio::time::sleep(ttl * 4).await; // the work, which knows nothing of heartbeats
+    tokio::time::sleep(ttl * 2).await; // the work, which knows nothing of heartbeats
 
     assert!(lease.is_held());
     held(store.obtain(&claim(&key, "b", ttl)).await.unwrap());
@@ -119,9 +119,9 @@ async fn no_lease_write_touches_a_checkpoint_or_an_unknown_attribute() {
 #[tokio::test]
 async fn a_contender_whose_clock_is_wrong_neither_steals_nor_starves() {
     let (server, store) = world().await;
-    let ttl = Duration::from_millis(900);
-    let key = fresh_key("shard");
-    for (ahead, rate) in [(0, 0.995), (3600, 1.0), (3600, 1.005)] {
+    let ttl = Duration::from_secs(5);
+    let contend = async |ahead, rate| {
+        let key = fresh_key("shard");
         let clock = Arc::new(SkewedClock::new(Duration::from_secs(ahead), rate));
         let contender = DynamoDbStore::builder(server.client(), TABLE)
             .with_clock(clock)
@@ -137,9 +137,10 @@ async fn a_contender_whose_clock_is_wrong_neither_steals_nor_starves() {
             assert_eq!(answer, Heartbeat::Extended, "clock {ahead} s ahead, rate {rate}");
         }
 
-        let taken = take_over(&contender, &key, "b", ttl).await;
-        contender.release(&taken, None).await.unwrap();
-    }
+        take_over(&contender, &key, "b", ttl).await;
+    };
+
+    tokio::join!(contend(0, 0.995), contend(3600, 1.0), contend(3600, 1.005));
 }
 
 // S1.f7
@@ -228,7 +229,7 @@ async fn a_released_key_is_obtained_at_once() {
 async fn a_heartbeat_that_fails_once_does_not_end_the_lease() {
     let (server, _) = world().await;
     let proxy = server.proxy().await;
-    let ttl = Duration::from_millis(900);
+    let ttl = Duration::from_secs(10);
     let locker = Locker::new(DynamoDbStore::new(client_of(proxy.address()), TABLE))
         .with_options(LeaseOptions::new(ttl).unwrap());
     let key = fresh_key("job");
@@ -295,14 +296,11 @@ async fn a_server_that_says_nothing_is_given_up_in_time() {
     let proxy = server.proxy().await;
     let store = hasty(&proxy);
     proxy.next(Fault::LoseRequest);
-    let clock = BootClock::new();
-    let since = clock.now();
 
-    let error = store.holder(&fresh_key("job")).await.unwrap_err();
+    let error = soon(store.holder(&fresh_key("job"))).await.unwrap_err();
 
     assert_eq!(error.kind(), StoreErrorKind::Unavailable);
     assert!(error.is_retryable());
-    assert!(clock.now().since(since) < Duration::from_secs(3));
 }
 
 // S3.f8

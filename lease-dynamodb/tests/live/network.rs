@@ -218,7 +218,7 @@ async fn a_late_duplicate_of_an_obtain_does_not_take_what_was_released() {
 async fn a_late_obtain_after_anothers_release_holds_for_a_ttl_with_nobody_behind_it() {
     let (_server, direct, proxy, store) = behind_a_proxy().await;
     let key = fresh_key("job");
-    let ttl = Duration::from_millis(300);
+    let ttl = Duration::from_secs(3);
 
     let mut held_back = proxy.hold_next_with(UPDATE);
     let late = claim(&key, "a", ttl);
@@ -252,7 +252,7 @@ async fn an_attempt_that_was_given_up_leaves_no_lease_behind() {
 #[tokio::test]
 async fn a_slow_network_shortens_what_the_holder_trusts_and_not_what_it_has() {
     let (_server, direct, proxy, _) = behind_a_proxy().await;
-    let ttl = Duration::from_secs(2);
+    let ttl = LONG;
     let slow = DynamoDbStore::new(lease_tests::dynamodb::client_of(proxy.address()), TABLE);
     let locker = Locker::new(slow).with_options(LeaseOptions::new(ttl).unwrap());
     let key = fresh_key("job");

@@ -1,12 +1,17 @@
 //! When a lease whose holder is gone goes to another.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
 use aws_sdk_dynamodb::Client;
-use lease_core::{BootClock, Clock, LeaseOptions, LockStore, Locker, Obtained};
+use lease_core::{
+    BootClock, Clock, LeaseKey, LeaseOptions, LockStore, Locker, Obtained, SkewedClock,
+};
 use lease_dynamodb::{DynamoDbStore, TimeMode};
-use lease_tests::claims::{claim, fresh_key, granted, held, obtain, soon, take_over};
-use lease_tests::dynamodb::{Count, client_of, config_of};
+use lease_tests::claims::{claim, fresh_key, granted, held, obtain};
+use lease_tests::dynamodb::{Count, Server, ServerClock, client_of, config_of};
+use lease_tests::proxy::Proxy;
 
 use crate::world::{LONG, TABLE, item, world};
 
@@ -51,78 +56,109 @@ async fn a_process_that_was_idle_for_long_is_as_quick() {
     assert!(requests <= 3, "{requests}");
 }
 
+/// By observation, it would go over a ttl after the first sight.
 #[tokio::test]
 async fn by_dynamodbs_time_it_goes_over_within_the_margin_and_the_intervals_width() {
-    let (_server, store) = world().await;
-    let ttl = Duration::from_millis(500);
+    let (server, store) = world().await;
+    let contender = Contender::of(&server, TimeMode::default()).await;
     let key = fresh_key("job");
-    let clock = BootClock::new();
-    let locker = Locker::new(store.clone()).with_options(LeaseOptions::new(ttl).unwrap());
-    let since = clock.now();
-    obtain(&store, &key, "dead", Duration::from_secs(3)).await;
+    obtain(&store, &key, "dead", TTL).await;
+    contender.store.holder(&key).await.unwrap();
 
-    let lease = soon(locker.wait_until_obtained(&key)).await.unwrap();
+    contender.pass(300);
+    held(contender.ask(&key).await);
+    contender.pass(290);
+    held(contender.ask(&key).await);
 
-    let after = clock.now().since(since);
-    assert!(after >= Duration::from_secs(3), "{after:?}");
-    // By observation it would be 3.03 s after the first sight, by time up to 3 + 2 + 2 s.
-    assert!(after <= Duration::from_millis(3600), "{after:?}");
-    lease.release().await.unwrap();
+    contender.pass(15);
+    granted(contender.ask(&key).await);
 }
 
+/// Each attempt is of a process of its own, which knows the time and has watched nobody.
 #[tokio::test]
 async fn who_has_not_watched_waits_for_dynamodbs_time_alone() {
     let (server, store) = world().await;
-    let ttl = Duration::from_secs(2);
     let key = fresh_key("job");
     let clock = BootClock::new();
-    let since = clock.now();
-    obtain(&store, &key, "dead", ttl).await;
-    // Never asks twice: every attempt is a process of its own that knows the time.
-    let grant = soon(async {
-        loop {
-            let fresh = DynamoDbStore::new(server.client(), TABLE);
-            match fresh.obtain(&claim(&key, "b", ttl)).await.unwrap() {
-                Obtained::Granted(grant, _) => return grant,
-                Obtained::Held(_) => tokio::time::sleep(Duration::from_millis(20)).await,
-            }
+    // The interval that a lease ends in is a second wide at most, and so is the contender's: so at this
+    // time it is held for certain, unless the machine stood still meanwhile.
+    loop {
+        let since = clock.now();
+        let dead = obtain(&store, &key, "dead", TTL).await;
+        let fresh = Contender::of(&server, TimeMode::default()).await;
+        fresh.pass(600);
+        let answer = fresh.ask(&key).await;
+        if clock.now().since(since) < Duration::from_secs(1) {
+            held(answer);
+            break;
         }
-    })
-    .await;
+        store.release(&dead, None).await.unwrap();
+        if let Obtained::Granted(grant, _) = answer {
+            fresh.store.release(&grant, None).await.unwrap();
+        }
+    }
 
-    // ttl, the holder's width and ours (a second each at most, and round trips), the margin.
-    let after = clock.now().since(since);
+    let fresh = Contender::of(&server, TimeMode::default()).await;
+    fresh.pass(605);
+    let (grant, _) = granted(fresh.ask(&key).await);
+
     assert_eq!(grant.lessee.as_str(), "b");
-    assert!(after >= ttl + Duration::from_secs(2), "{after:?}");
-    assert!(after <= ttl + Duration::from_millis(4_500), "{after:?}");
 }
 
 #[tokio::test]
 async fn who_watches_takes_over_one_ttl_after_the_first_sight() {
     let (server, store) = world().await;
-    let ttl = Duration::from_millis(800);
+    let watcher = Contender::of(&server, TimeMode::ObservationOnly).await;
     let key = fresh_key("job");
-    obtain(&store, &key, "dead", ttl).await;
-    let watcher = DynamoDbStore::builder(server.client(), TABLE)
-        .with_time_mode(TimeMode::ObservationOnly)
-        .build()
-        .unwrap();
-    let clock = BootClock::new();
+    obtain(&store, &key, "dead", TTL).await;
 
-    let since = clock.now();
-    held(watcher.obtain(&claim(&key, "b", ttl)).await.unwrap());
-    take_over(&watcher, &key, "b", ttl).await;
+    held(watcher.ask(&key).await);
+    watcher.pass(590);
+    held(watcher.ask(&key).await);
 
-    let after = clock.now().since(since);
-    assert!(after >= ttl, "{after:?}");
-    // 1 % for the clocks' rates, a poll of 20 ms, and round trips on a busy machine.
-    assert!(after <= ttl + Duration::from_millis(400), "{after:?}");
+    // 1 % for the clocks' rates.
+    watcher.pass(17);
+    granted(watcher.ask(&key).await);
 }
+
+/// A store whose clock, and whose server's, advance by leaps: what a request takes does not matter.
+struct Contender {
+    store: DynamoDbStore,
+    clock: Arc<SkewedClock>,
+    date: ServerClock,
+    passed: AtomicI64,
+    _proxy: Proxy,
+}
+
+impl Contender {
+    async fn of(server: &Server, mode: TimeMode) -> Self {
+        let (proxy, date) = server.at_another_time().await;
+        let clock = Arc::new(SkewedClock::new(Duration::ZERO, 1.0));
+        let store = DynamoDbStore::builder(client_of(proxy.address()), TABLE)
+            .with_time_mode(mode)
+            .with_clock(Arc::clone(&clock) as Arc<dyn Clock>)
+            .build()
+            .unwrap();
+        Self { store, clock, date, passed: AtomicI64::new(0), _proxy: proxy }
+    }
+
+    fn pass(&self, seconds: u32) {
+        self.clock.leap(Duration::from_secs(seconds.into()));
+        let before = self.passed.fetch_add(seconds.into(), Ordering::Relaxed);
+        self.date.set(before + i64::from(seconds));
+    }
+
+    async fn ask(&self, key: &LeaseKey) -> Obtained {
+        self.store.obtain(&claim(key, "b", TTL)).await.unwrap()
+    }
+}
+
+const TTL: Duration = Duration::from_mins(10);
 
 #[tokio::test]
 async fn who_watches_is_never_quicker_than_the_heartbeats() {
     let (server, store) = world().await;
-    let ttl = Duration::from_millis(600);
+    let ttl = Duration::from_secs(5);
     let key = fresh_key("job");
     let watcher = DynamoDbStore::builder(server.client(), TABLE)
         .with_time_mode(TimeMode::ObservationOnly)
@@ -131,7 +167,7 @@ async fn who_watches_is_never_quicker_than_the_heartbeats() {
     let locker = Locker::new(store).with_options(LeaseOptions::new(ttl).unwrap());
     let lease = locker.obtain(&key).await.unwrap().lease().unwrap();
 
-    for _ in 0..60 {
+    for _ in 0..30 {
         held(watcher.obtain(&claim(&key, "b", ttl)).await.unwrap());
         tokio::time::sleep(ttl / 20).await;
     }

@@ -36,10 +36,11 @@ pub(crate) fn builder(server: &Server, client: &Client) -> DynamoDbStoreBuilder 
     if server.knows_ttl() { builder } else { builder.without_purging() }
 }
 
-/// A store behind `proxy` that gives up soon, and has asked nothing yet.
+/// A store behind `proxy` that gives up a request in seconds, and has asked nothing yet. A server on a
+/// busy machine answers sooner.
 pub(crate) fn hasty(proxy: &Proxy) -> DynamoDbStore {
     DynamoDbStore::builder(client_of(proxy.address()), TABLE)
-        .with_request_timeout(Duration::from_millis(300))
+        .with_request_timeout(Duration::from_secs(5))
         .build()
         .unwrap()
 }

@@ -14,7 +14,8 @@ async fn after_a_stop_in_good_order_nothing_is_read_twice_and_no_child_is_left()
     let place = Place::of_shards(4, command).await;
     let producer = place.stream.produce();
     let first = place.start("first");
-    place.until("100 are read", &[&first], |notes| notes.distinct() >= 100).await;
+    let all_read = |notes: &Notes| notes.readers().len() == 4 && notes.distinct() >= 100;
+    place.until("100 are read, of all shards", &[&first], all_read).await;
     first.signal(Signal::TERM);
     let mut first = first;
     assert!(first.ended().await.success(), "{}", first.log());

@@ -113,7 +113,7 @@ async fn kill(kills: u64) {
             sleep(Duration::from_millis(20)).await;
         }
     };
-    timeout(Duration::from_secs(30), drained).await.expect("what is pending is sent");
+    timeout(Duration::from_mins(5), drained).await.expect("what is pending is sent");
     drop(last);
     let arrived = judge(&scene.server).await;
 

@@ -30,9 +30,9 @@ impl Process {
                 tokio::time::sleep(Duration::from_millis(20)).await;
             }
         };
-        tokio::time::timeout(Duration::from_mins(1), listening)
+        tokio::time::timeout(Duration::from_mins(5), listening)
             .await
-            .expect("the server listens within a minute");
+            .expect("the server listens within five minutes");
         process
     }
 }

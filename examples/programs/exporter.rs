@@ -146,7 +146,7 @@ async fn a_scheduler_outlives_an_outage_of_its_store_and_says_so() {
 
     assert!(told.contains("did not answer"), "{told}");
     drop(scheduler.stdin.take());
-    let ended = timeout(A_MINUTE, scheduler.wait()).await.expect("it ends").expect("it was ours");
+    let ended = timeout(LIMIT, scheduler.wait()).await.expect("it ends").expect("it was ours");
     assert_eq!(ended.code(), Some(0));
 }
 
@@ -162,7 +162,7 @@ async fn until_told(lines: &mut Lines<BufReader<ChildStdout>>, words: &str) -> S
         }
         None
     };
-    let found = timeout(A_MINUTE, found).await.ok().flatten();
+    let found = timeout(LIMIT, found).await.ok().flatten();
     assert!(found.is_some(), "{words:?} is not told, but {told:?}");
     found.expect("it was looked at")
 }
@@ -187,7 +187,7 @@ async fn exported_to(server: &kinesis::Server, words: &[&str]) -> Output {
         ("AWS_SECRET_ACCESS_KEY", "test"),
     ]);
     command.env("AWS_ENDPOINT_URL_KINESIS", format!("http://{}", server.address()));
-    let output = timeout(A_MINUTE, command.output()).await.expect("it ends");
+    let output = timeout(LIMIT, command.output()).await.expect("it ends");
     output.expect("the example starts")
 }
 
@@ -296,4 +296,5 @@ fn exporter_refuses_bad_input_in_one_sentence() {
     }
 }
 
-const A_MINUTE: Duration = Duration::from_mins(1);
+/// For machines that have much else to do.
+const LIMIT: Duration = Duration::from_mins(5);

@@ -94,7 +94,8 @@ async fn what_cannot_be_sent_is_set_aside_on_a_full_server() {
 #[tokio::test(flavor = "multi_thread")]
 async fn buckets_and_jobs_of_a_full_server_are_worked_off() {
     let Some(server) = server(&LITTLE_MEMORY) else { return };
-    let link = RedisLink::connect(&server.url()).await.unwrap();
+    let link =
+        RedisLink::connect_with_timeout(&server.url(), Duration::from_mins(1)).await.unwrap();
     let second = BucketOptions::new(Duration::from_secs(1)).unwrap();
     let buckets = RedisBuckets::new(link.clone(), "seconds", second.with_margin(Duration::ZERO));
     let queue = RedisQueue::new(link, "orders", Duration::from_secs(30));

@@ -59,7 +59,10 @@ async fn a_hung_minority_is_not_waited_for() {
         return;
     }
     let servers = independent(5);
-    let store = quorum(&servers).await;
+    // Longer than all rounds take on a busy machine: to wait once for a hung node takes as long.
+    let limit = Duration::from_mins(2);
+    let builder = RedisQuorum::builder(urls(&servers)).without_quarantine().with_timeout(limit);
+    let store = builder.connect().await.unwrap();
     servers[0].hang();
     servers[3].hang();
     let clock = BootClock::new();
@@ -74,7 +77,7 @@ async fn a_hung_minority_is_not_waited_for() {
     }
 
     let took = clock.now().since(began);
-    assert!(took < TIMEOUT, "{took:?} for 20 rounds");
+    assert!(took < limit, "{took:?} for 20 rounds");
 }
 
 #[tokio::test]
@@ -191,9 +194,16 @@ async fn a_former_holder_does_not_come_back_after_others_held_and_freed_the_key(
     }
     let servers = independent(3);
     let store = quorum(&servers).await;
-    let mut short = claim("a");
-    short.ttl = Duration::from_millis(50);
-    let Obtained::Granted(former, _) = store.obtain(&short).await.unwrap() else { panic!() };
+    // A busy machine may answer too late for so short a ttl.
+    let former = eventually("granted", async || {
+        let mut short = claim("a");
+        short.ttl = Duration::from_millis(50);
+        match store.obtain(&short).await {
+            Ok(Obtained::Granted(grant, _)) => Some(grant),
+            _ => None,
+        }
+    })
+    .await;
     let next = eventually("granted", async || match store.obtain(&claim("b")).await {
         Ok(Obtained::Granted(grant, _)) => Some(grant),
         _ => None,

@@ -4,11 +4,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use lease_core::{Beat, BootClock, Clock, Heartbeat, LockStore, LossCause, Obtained};
+use lease_core::{Beat, Heartbeat, LockStore, LossCause, Obtained};
 use lease_tests::claims::{self, soon};
 use tokio::task::JoinSet;
 
-use super::{Both, TIMEOUT};
+use super::Both;
 use crate::setting::{
     TTL, eventually, has_it, key, locker, obtain, obtain_for, obtain_in_the_end, text,
 };
@@ -21,14 +21,10 @@ async fn heartbeats_and_releases_are_given_up_in_time() {
     for store in both.each() {
         let grant = obtain(&*store, "a").await;
         both.hang();
-        let clock = BootClock::new();
-        let began = clock.now();
 
-        let beat = store.heartbeat(&grant, Beat::new(1)).await.unwrap_err();
-        let release = store.release(&grant, None).await.unwrap_err();
+        let beat = soon(store.heartbeat(&grant, Beat::new(1))).await.unwrap_err();
+        let release = soon(store.release(&grant, None)).await.unwrap_err();
 
-        let took = clock.now().since(began);
-        assert!(took < TIMEOUT * 4, "{took:?}");
         assert!(beat.is_retryable() && release.is_retryable());
         both.go_on();
         eventually("it answers again", async || store.holder(&key()).await.ok()).await;

@@ -161,7 +161,7 @@ async fn a_heartbeat_of_a_former_holder_extends_nothing() {
     let Some(both) = Both::start().await else { return };
     for store in both.each() {
         let brief = obtain_for(&*store, "a", Duration::from_millis(50)).await;
-        let longer = Duration::from_secs(10);
+        let longer = Duration::from_secs(30);
         let next = obtain_for(&*store, "b", longer).await;
         let mut former = brief;
         former.ttl = TTL;

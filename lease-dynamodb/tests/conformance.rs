@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use lease_core::conformance::Fixture;
+use lease_core::conformance::{Fixture, Reopened};
 use lease_dynamodb::{Column, DynamoDbStore, DynamoDbStoreBuilder, TimeMode};
 use lease_tests::dynamodb::Server;
 use lease_tests::promises::broken_of_both;
@@ -38,6 +38,15 @@ impl Fixture for Dynoxide {
         store.ensure_table().await.unwrap();
         store
     }
+
+    async fn another(&self, _store: &DynamoDbStore) -> DynamoDbStore {
+        self.store().await
+    }
+
+    async fn reopen(&self, store: DynamoDbStore) -> Reopened<DynamoDbStore> {
+        drop(store);
+        Reopened::Intact(self.store().await)
+    }
 }
 
 lease_core::conformance!(dynoxide(|builder| builder));
@@ -66,10 +75,9 @@ fn every_promise_is_kept_on_columns_of_other_names() {
 }
 
 /// A table of its own for each promise, on a server that all of them share.
-#[derive(Clone)]
 struct Shared {
     server: Arc<Server>,
-    tables: Arc<Mutex<Vec<String>>>,
+    table: String,
 }
 
 #[async_trait]
@@ -77,19 +85,22 @@ impl Fixture for Shared {
     type Store = DynamoDbStore;
 
     async fn store(&self) -> DynamoDbStore {
-        let table = {
-            let mut tables = self.tables.lock().unwrap();
-            let table = format!("{}-{}", self.server.table("leases"), tables.len());
-            tables.push(table.clone());
-            table
-        };
-        let mut builder = patient(&self.server, table);
+        let mut builder = patient(&self.server, self.table.as_str());
         if !self.server.knows_ttl() {
             builder = builder.without_purging();
         }
         let store = builder.build().unwrap();
         store.ensure_table().await.unwrap();
         store
+    }
+
+    async fn another(&self, _store: &DynamoDbStore) -> DynamoDbStore {
+        self.store().await
+    }
+
+    async fn reopen(&self, store: DynamoDbStore) -> Reopened<DynamoDbStore> {
+        drop(store);
+        Reopened::Intact(self.store().await)
     }
 }
 
@@ -98,15 +109,21 @@ fn every_promise_is_kept_on_every_other_server() {
     let runtime = Runtime::new().unwrap();
     for server in runtime.block_on(Server::others()) {
         let name = server.name;
-        let shared = Shared { server: Arc::new(server), tables: Arc::default() };
+        let server = Arc::new(server);
+        let tables = Mutex::new(Vec::new());
 
-        let mut broken = broken_of_both(|| shared.clone());
+        let mut broken = broken_of_both(|| {
+            let mut tables = tables.lock().unwrap();
+            let table = format!("{}-{}", server.table("leases"), tables.len());
+            tables.push(table.clone());
+            Shared { server: Arc::clone(&server), table }
+        });
 
-        if !shared.server.compares_documents() {
+        if !server.compares_documents() {
             broken.retain(|promise| *promise != "every_type_of_attribute_can_be_expected");
         }
-        for table in shared.tables.lock().unwrap().drain(..) {
-            let request = shared.server.client().delete_table().table_name(table);
+        for table in tables.into_inner().unwrap() {
+            let request = server.client().delete_table().table_name(table);
             runtime.block_on(request.send()).unwrap();
         }
         assert!(broken.is_empty(), "on {name}: {broken:?}");

@@ -1,7 +1,10 @@
 //! The memory store keeps every promise of both traits.
 
+use std::thread::sleep;
+use std::time::Duration;
+
 use async_trait::async_trait;
-use lease_core::conformance::Fixture;
+use lease_core::conformance::{Fixture, Reopened};
 use lease_memory::MemoryStore;
 
 struct Memory;
@@ -11,7 +14,19 @@ impl Fixture for Memory {
     type Store = MemoryStore;
 
     async fn store(&self) -> MemoryStore {
-        MemoryStore::counting_from_one()
+        MemoryStore::new()
+    }
+
+    /// Clones share their leases, and nothing else does.
+    async fn another(&self, store: &MemoryStore) -> MemoryStore {
+        store.clone()
+    }
+
+    async fn reopen(&self, store: MemoryStore) -> Reopened<MemoryStore> {
+        drop(store);
+        // Tokens start from the time: a process takes longer than this to start.
+        sleep(Duration::from_millis(1));
+        Reopened::Empty(MemoryStore::new())
     }
 
     fn time_may_be_paused(&self) -> bool {

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use lease_core::conformance::{Fixture, lock_promises};
+use lease_core::conformance::{Fixture, Reopened, lock_promises};
 use lease_core::{LockStore, StoreError};
 use lease_redis::{RedisQuorum, RedisStore};
 use lease_tests::claims::soon;
@@ -21,10 +21,16 @@ type Open<S> = fn(&[String], String) -> Opening<S>;
 type Opening<S> = std::pin::Pin<Box<dyn Future<Output = Result<S, StoreError>> + Send>>;
 
 /// The servers are shared by all promises; each has a prefix of its own on them.
-#[derive(Clone)]
 struct Shared<S: 'static> {
     urls: Vec<String>,
     open: Open<S>,
+    prefix: String,
+}
+
+fn shared<S: LockStore>(urls: &[String], open: Open<S>) -> Shared<S> {
+    static PREFIXES: AtomicU64 = AtomicU64::new(0);
+    let prefix = format!("promise-{}:", PREFIXES.fetch_add(1, Ordering::Relaxed));
+    Shared { urls: urls.to_vec(), open, prefix }
 }
 
 #[async_trait]
@@ -32,18 +38,25 @@ impl<S: LockStore> Fixture for Shared<S> {
     type Store = S;
 
     async fn store(&self) -> S {
-        static STORES: AtomicU64 = AtomicU64::new(0);
-        let prefix = format!("promise-{}:", STORES.fetch_add(1, Ordering::Relaxed));
         // Connecting through Sentinels has time-outs of the client's own.
         soon(async {
             loop {
-                match (self.open)(&self.urls, prefix.clone()).await {
+                match (self.open)(&self.urls, self.prefix.clone()).await {
                     Err(error) if error.is_retryable() => sleep(Duration::from_millis(25)).await,
                     opened => return opened.unwrap(),
                 }
             }
         })
         .await
+    }
+
+    async fn another(&self, _store: &S) -> S {
+        self.store().await
+    }
+
+    async fn reopen(&self, store: S) -> Reopened<S> {
+        drop(store);
+        Reopened::Intact(self.store().await)
     }
 }
 
@@ -79,7 +92,7 @@ fn every_promise_is_kept_on_one_server() {
     }
     let server = RedisServer::start();
 
-    keeps_both(vec![server.url()], on_one_server);
+    keeps_both(&[server.url()], on_one_server);
 }
 
 #[test]
@@ -89,8 +102,8 @@ fn every_promise_is_kept_behind_sentinels() {
     }
     let servers = RedisSentinel::start();
 
-    keeps_both(servers.urls(), behind_sentinels);
-    keeps_both(servers.urls(), behind_sentinels_with_a_replica);
+    keeps_both(&servers.urls(), behind_sentinels);
+    keeps_both(&servers.urls(), behind_sentinels_with_a_replica);
 }
 
 #[test]
@@ -100,7 +113,7 @@ fn every_promise_is_kept_on_a_cluster_of_three_masters() {
     }
     let cluster = RedisCluster::start(0);
 
-    keeps_both(cluster.urls(), on_a_cluster);
+    keeps_both(&cluster.urls(), on_a_cluster);
 }
 
 #[test]
@@ -118,18 +131,15 @@ fn keeps_locks_on_a_quorum_of(count: usize) {
         return;
     }
     let servers = independent(count);
-    let urls = servers.iter().map(RedisServer::url).collect();
-    let fixture = Shared { urls, open: on_a_quorum };
+    let urls: Vec<_> = servers.iter().map(RedisServer::url).collect();
 
-    let broken = broken(lock_promises(), || fixture.clone());
+    let broken = broken(lock_promises(), || shared(&urls, on_a_quorum));
 
     assert!(broken.is_empty(), "{broken:?}");
 }
 
-fn keeps_both(urls: Vec<String>, open: Open<RedisStore>) {
-    let fixture = Shared { urls, open };
-
-    let broken = broken_of_both(|| fixture.clone());
+fn keeps_both(urls: &[String], open: Open<RedisStore>) {
+    let broken = broken_of_both(|| shared(urls, open));
 
     assert!(broken.is_empty(), "{broken:?}");
 }

@@ -1,10 +1,14 @@
 //! What every promise is told with: a store, lessees, and time that passes.
 
 use std::fmt;
+use std::future::Future;
+use std::panic::Location;
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::clock::{BootClock, Clock, Moment};
-use crate::conformance::{Faulty, Fixture};
+use crate::conformance::race::Race;
+use crate::conformance::{Faulty, Fixture, Reopened};
 use crate::grant::{Beat, Claim, Grant, Heartbeat, Holder, Obtained};
 use crate::key::{LeaseKey, Lessee};
 use crate::locker::Locker;
@@ -46,6 +50,11 @@ impl<F: Fixture> Case<F> {
         self.claim_of(&self.key(), lessee)
     }
 
+    /// A claim that outlasts every promise, however slow the store.
+    pub(crate) fn long_claim(&self, key: &LeaseKey, lessee: &str) -> Claim {
+        Claim { ttl: self.fixture.long_ttl(), ..self.claim_of(key, lessee) }
+    }
+
     pub(crate) fn claim_of(&self, key: &LeaseKey, lessee: &str) -> Claim {
         let lessee = Lessee::new(lessee).expect("a lessee");
         Claim::new(key.clone(), lessee, Nonce::random(), self.ttl)
@@ -61,33 +70,130 @@ impl<F: Fixture> Case<F> {
         match self.ask(claim).await {
             Obtained::Granted(grant, _) => grant,
             Obtained::Held(holder) => {
-                panic!("{} was not granted to {}: held by {holder:?}", claim.key, claim.lessee)
+                panic!(
+                    "the store should grant {}, which is free, to {}, but it answered Held: \
+                     {holder:?}",
+                    claim.key, claim.lessee
+                )
             }
         }
     }
 
     pub(crate) async fn ask(&self, claim: &Claim) -> Obtained {
-        self.store.obtain(claim).await.expect("an answer to a claim")
+        self.store.obtain(claim).await.expect("the store should answer a claim")
     }
 
     pub(crate) async fn heartbeat(&self, grant: &Grant, beat: u64) -> Heartbeat {
-        self.store.heartbeat(grant, Beat::new(beat)).await.expect("an answer to a heartbeat")
+        self.store
+            .heartbeat(grant, Beat::new(beat))
+            .await
+            .expect("the store should answer a heartbeat")
     }
 
     pub(crate) async fn release(&self, grant: &Grant) {
-        self.store.release(grant, None).await.expect("an answer to a release");
+        self.store.release(grant, None).await.expect("the store should answer a release");
     }
 
     pub(crate) async fn adopt(&self, grant: &Grant, claim: &Claim) -> Obtained {
-        self.store.adopt(grant, claim).await.expect("an answer to an adoption")
+        self.store.adopt(grant, claim).await.expect("the store should answer an adoption")
+    }
+
+    /// Has `claim` adopt `grant`, which must stand.
+    pub(crate) async fn adopted(&self, grant: &Grant, claim: &Claim) -> Grant {
+        expect_granted(self.adopt(grant, claim).await, "the adoption of a grant that stands")
     }
 
     pub(crate) async fn holder(&self) -> Option<Holder> {
-        self.store.holder(&self.key()).await.expect("who holds the key")
+        self.store.holder(&self.key()).await.expect("the store should say who holds a key")
     }
 
     pub(crate) async fn lessee_of_holder(&self) -> Option<Lessee> {
         self.holder().await.map(|holder| holder.lessee)
+    }
+
+    /// Fails unless the store says that nobody holds the usual key.
+    #[track_caller]
+    pub(crate) fn has_no_holder(&self, after: &str) -> impl Future<Output = ()> {
+        let caller = Location::caller();
+        async move {
+            let holder = self.holder().await;
+            assert!(
+                holder.is_none(),
+                "`holder` should be None after {after} ({caller}): {holder:?}"
+            );
+        }
+    }
+
+    /// Fails unless the store says that `lessee` holds the usual key.
+    #[track_caller]
+    pub(crate) fn has_holder(&self, lessee: &Lessee, why: &str) -> impl Future<Output = ()> {
+        let caller = Location::caller();
+        async move {
+            let holder = self.lessee_of_holder().await;
+            assert_eq!(
+                holder.as_ref(),
+                Some(lessee),
+                "`holder` should name {lessee}: {why} ({caller})"
+            );
+        }
+    }
+
+    pub(crate) async fn holder_of(&self, key: &LeaseKey) -> Option<Holder> {
+        self.store.holder(key).await.expect("the store should say who holds a key")
+    }
+
+    /// The store, and another handle on its data. No fault befalls their requests.
+    pub(crate) async fn two_handles(&self) -> (Arc<F::Store>, Arc<F::Store>) {
+        let first = self.store.inner();
+        let second = Arc::new(self.fixture.another(&first).await);
+        (first, second)
+    }
+
+    /// Races to run, each with its number. Paused time stands still while threads run, so a store
+    /// that sleeps would sleep for ever: its requests alternate on one task alone.
+    pub(crate) fn races(&self) -> impl Iterator<Item = (usize, Race)> + use<F> {
+        let alternating = std::iter::repeat_n(Race::Alternating, 32);
+        let on_threads = if self.fixture.time_may_be_paused() { 0 } else { 32 };
+        alternating.chain(std::iter::repeat_n(Race::OnThreads, on_threads)).enumerate()
+    }
+
+    /// The case after its store was closed and opened again; `None` where the store keeps nothing,
+    /// as its fixture says and as is checked here.
+    pub(crate) async fn reopened(self) -> Option<Self> {
+        let (case, is_empty) = self.reopen().await;
+        if !is_empty {
+            return Some(case);
+        }
+        expect_granted(
+            case.ask(&case.claim("after-reopening")).await,
+            "any key after it was reopened `Empty`, as the fixture says, or the fixture should \
+             say `Intact`",
+        );
+        None
+    }
+
+    /// The case after its store was closed and opened again, whatever it has kept.
+    pub(crate) async fn reopened_or_empty(self) -> Self {
+        self.reopen().await.0
+    }
+
+    async fn reopen(self) -> (Self, bool) {
+        let Self { fixture, store, ttl } = self;
+        let mut open = store.inner();
+        drop(store);
+        // The task of an answered request may hold the store for a moment longer.
+        let open = loop {
+            match Arc::try_unwrap(open) {
+                Ok(open) => break open,
+                Err(shared) => open = shared,
+            }
+            tokio::task::yield_now().await;
+        };
+        let (store, is_empty) = match fixture.reopen(open).await {
+            Reopened::Intact(store) => (store, false),
+            Reopened::Empty(store) => (store, true),
+        };
+        (Self { fixture, store: Faulty::new(store), ttl }, is_empty)
     }
 
     pub(crate) async fn pass(&self, time: Duration) {
@@ -102,14 +208,17 @@ impl<F: Fixture> Case<F> {
     /// Asks again and again until the usual key is granted; tells the grant, and when it was
     /// answered. The store may ask for some time beyond the ttl, but not for ever.
     pub(crate) async fn taken_over(&self, lessee: &str) -> (Grant, Moment) {
-        let claim = self.claim(lessee);
+        self.taken_over_by(&self.claim(lessee)).await
+    }
+
+    pub(crate) async fn taken_over_by(&self, claim: &Claim) -> (Grant, Moment) {
         for _ in 0..80 {
-            if let Obtained::Granted(grant, _) = self.ask(&claim).await {
+            if let Obtained::Granted(grant, _) = self.ask(claim).await {
                 return (grant, self.now());
             }
             self.pass(self.ttl / 16).await;
         }
-        panic!("{} was not granted within five ttls", claim.key);
+        panic!("the store should grant {} within five ttls after its lease ran out", claim.key);
     }
 
     /// Asks again and again for two keys until both are granted; tells when each was.
@@ -135,16 +244,24 @@ impl<F: Fixture> Case<F> {
             }
             self.pass(self.ttl / 16).await;
         }
-        panic!("not granted within ten ttls: {keys:?}, {taken:?}");
+        panic!(
+            "the store should grant both keys within ten ttls after their leases ran out: \
+             {keys:?}, {taken:?}"
+        );
     }
 
     /// Fails if `touched` lasted longer than `left_alone`, which was granted at the same time.
     pub(crate) async fn not_extended(&self, touched: &LeaseKey, left_alone: &LeaseKey) {
+        let key = touched;
         let [touched, left_alone] = self.both_taken_over([touched, left_alone]).await;
         // As much as is certain: a machine may stand still between two questions.
         let refused = touched.refused;
         let longer = refused.map_or(Duration::ZERO, |at| at.since(left_alone.granted));
-        assert!(longer < self.ttl / 4, "it lasted {longer:?} longer");
+        assert!(
+            longer < self.ttl / 4,
+            "{key} was held for {longer:?} longer than a lease of the same time that was left alone: \
+             the store should not extend it"
+        );
     }
 
     /// Fails if somebody was granted the key less than a ttl after `since`.
@@ -155,7 +272,11 @@ impl<F: Fixture> Case<F> {
     pub(crate) fn not_before(&self, taken: Moment, since: Moment, ttl: Duration) {
         let least = ttl.saturating_sub(self.store.grain());
         let after = taken.since(since);
-        assert!(after >= least, "taken {after:?} after it was granted for {ttl:?}");
+        assert!(
+            after >= least,
+            "the key was granted again {after:?} after a grant for {ttl:?}: the store should wait \
+             for the ttl"
+        );
     }
 
     /// A locker on the store behind the network, with the usual ttl.
@@ -187,22 +308,26 @@ pub(crate) fn name(key: &str) -> LeaseKey {
     LeaseKey::new(key).expect("a valid key")
 }
 
-/// The grant, where one was expected.
+/// The grant, where the store should grant `what`.
 #[expect(clippy::panic, reason = "a promise is broken by panicking")]
 #[track_caller]
-pub(crate) fn expect_granted(obtained: Obtained) -> Grant {
+pub(crate) fn expect_granted(obtained: Obtained, what: &str) -> Grant {
     match obtained {
         Obtained::Granted(grant, _) => grant,
-        Obtained::Held(holder) => panic!("expected a grant, but the key is held by {holder:?}"),
+        Obtained::Held(holder) => {
+            panic!("the store should grant {what}, but it answered Held: {holder:?}")
+        }
     }
 }
 
-/// The holder, where one was expected.
+/// The holder, where the store should refuse `what`.
 #[expect(clippy::panic, reason = "a promise is broken by panicking")]
 #[track_caller]
-pub(crate) fn expect_held(obtained: Obtained) -> Holder {
+pub(crate) fn expect_held(obtained: Obtained, what: &str) -> Holder {
     match obtained {
         Obtained::Held(holder) => holder,
-        Obtained::Granted(grant, _) => panic!("granted, although the key is held: {grant:?}"),
+        Obtained::Granted(grant, _) => {
+            panic!("the store should refuse {what}, but it granted {grant:?}")
+        }
     }
 }

@@ -5,7 +5,7 @@
 //!
 //! ```
 //! use async_trait::async_trait;
-//! use lease_core::conformance::Fixture;
+//! use lease_core::conformance::{Fixture, Reopened};
 //! use lease_memory::MemoryStore; // yours
 //!
 //! struct Fresh;
@@ -17,11 +17,51 @@
 //!     async fn store(&self) -> MemoryStore {
 //!         MemoryStore::new()
 //!     }
+//!
+//!     /// Leases in memory are shared by clones, and by nothing else.
+//!     async fn another(&self, store: &MemoryStore) -> MemoryStore {
+//!         store.clone()
+//!     }
+//!
+//!     /// They end with the process.
+//!     async fn reopen(&self, store: MemoryStore) -> Reopened<MemoryStore> {
+//!         drop(store);
+//!         Reopened::Empty(MemoryStore::new())
+//!     }
 //! }
 //!
 //! lease_core::conformance!(Fresh);
 //! lease_core::table_conformance!(Fresh); // if it is a `LeaseTable`, too
 //! # fn main() {}
+//! ```
+//!
+//! A store whose data other processes can reach opens them again, by what the fixture keeps. It
+//! returns no clone: a lock or a cache inside the process would hide that the check and the write
+//! are not one step.
+//!
+//! ```ignore
+//! /// Leases in a file; each test has a fixture, and so a file, of its own.
+//! struct OnFile {
+//!     directory: tempfile::TempDir,
+//! }
+//!
+//! #[async_trait]
+//! impl Fixture for OnFile {
+//!     type Store = FileStore;
+//!
+//!     async fn store(&self) -> FileStore {
+//!         FileStore::open(self.directory.path().join("leases")).await.unwrap()
+//!     }
+//!
+//!     async fn another(&self, _store: &FileStore) -> FileStore {
+//!         self.store().await // the same file, through a connection of its own
+//!     }
+//!
+//!     async fn reopen(&self, store: FileStore) -> Reopened<FileStore> {
+//!         drop(store); // or its `close`, if it has one
+//!         Reopened::Intact(self.store().await)
+//!     }
+//! }
 //! ```
 //!
 //! Each promise is a sentence, and fails by that sentence. The kit proves itself as well:
@@ -33,10 +73,12 @@ mod faulty;
 mod ledger;
 #[doc(hidden)]
 pub mod promises;
+mod race;
 mod run;
 mod seeds;
 mod shared_store;
 mod simulation;
+mod table_case;
 mod trial;
 mod verdict;
 mod weather;
@@ -72,6 +114,17 @@ pub trait Fixture: Send + Sync + Sized + 'static {
     /// has one of its own.
     async fn store(&self) -> Self::Store;
 
+    /// A second handle on the data of `store`, as another process would open it.
+    ///
+    /// Both handles are used at once, from several threads. Only a store whose data cannot leave
+    /// the process returns a clone that shares them.
+    async fn another(&self, store: &Self::Store) -> Self::Store;
+
+    /// Closes `store`, and opens its data again as a process does that starts anew.
+    ///
+    /// A store whose data end with the process returns [`Reopened::Empty`].
+    async fn reopen(&self, store: Self::Store) -> Reopened<Self::Store>;
+
     /// Lets `time` pass for the stores. By default it is waited for.
     async fn pass(&self, time: Duration) {
         tokio::time::sleep(time).await;
@@ -85,10 +138,29 @@ pub trait Fixture: Send + Sync + Sized + 'static {
         Duration::from_secs(2)
     }
 
+    /// The ttl of leases and reservations that must outlast a promise, however slow the store.
+    ///
+    /// By default an hour. Choose a shorter one for a store that refuses that.
+    fn long_ttl(&self) -> Duration {
+        Duration::from_secs(3600)
+    }
+
     /// Whether the store's time is tokio's, and may be paused. By default it may not.
     fn time_may_be_paused(&self) -> bool {
         false
     }
+}
+
+/// A store after it was closed and opened again: see [`Fixture::reopen`].
+///
+/// Either way, the tokens that it grants must be larger than all before.
+#[derive(Debug)]
+#[expect(clippy::exhaustive_enums, reason = "data outlive their process or they do not")]
+pub enum Reopened<S> {
+    /// It must have kept everything.
+    Intact(S),
+    /// Its data ended with the process: it must have no lease.
+    Empty(S),
 }
 
 /// One promise, for those who run them by hand.
@@ -148,12 +220,15 @@ macro_rules! __lock_promises {
             heartbeats::a_heartbeat_does_not_revive_what_has_expired
             heartbeats::a_heartbeat_after_release_is_lost
             heartbeats::a_heartbeat_by_a_former_holder_is_lost
+            heartbeats::heartbeats_count_from_each_grant
+            heartbeats::heartbeats_count_from_each_adoption
             heartbeats::many_heartbeats_are_each_answered_once
             releasing::a_released_key_is_free_at_once
             releasing::a_release_by_a_former_holder_changes_nothing
             releasing::a_second_release_is_harmless
             releasing::a_released_nonce_is_not_granted_again
             releasing::a_reserved_key_is_granted_to_nobody_for_its_time
+            releasing::reserved_key_has_no_holder
             releasing::a_watch_wakes_on_release
             adopting::a_grant_is_adopted
             adopting::an_adoption_lasts_for_its_own_ttl
@@ -162,6 +237,20 @@ macro_rules! __lock_promises {
             adopting::an_adopted_grant_is_lost_to_its_former_holder
             adopting::a_released_grant_is_not_adopted
             adopting::an_expired_grant_is_not_adopted
+            handles::claims_through_two_handles_grant_one
+            handles::adoptions_through_two_handles_grant_one
+            handles::release_through_second_handle_is_final
+            handles::grant_is_seen_through_second_handle
+            handles::tokens_grow_across_handles
+            handles::released_nonce_is_refused_through_second_handle
+            handles::late_heartbeat_through_second_handle_is_overtaken
+            handles::takeover_through_second_handle_ends_first_grant
+            handles::watch_wakes_on_release_through_second_handle
+            reopening::held_key_stays_held_after_reopening
+            reopening::tokens_grow_after_reopening
+            reopening::released_nonce_is_refused_after_reopening
+            reopening::reserved_key_stays_reserved_after_reopening
+            reopening::late_heartbeat_is_overtaken_after_reopening
             keeping::a_lost_reply_to_an_obtain_is_recognised
             keeping::a_lost_reply_to_a_release_is_no_error
             keeping::one_failed_heartbeat_is_no_loss
@@ -191,24 +280,30 @@ macro_rules! __table_promises {
             table::attributes_are_told_to_who_obtains
             table::attributes_are_told_to_who_adopts
             table::every_type_of_attribute_is_read_back
-            table::an_update_changes_what_it_names_and_nothing_else
-            table::an_update_by_a_former_holder_changes_nothing
-            table::an_update_under_an_earlier_token_changes_nothing
-            table::an_update_after_expiry_changes_nothing
-            table::an_update_does_not_extend
-            table::an_update_that_expects_another_value_changes_nothing
-            table::every_type_of_attribute_can_be_expected
-            table::an_absent_attribute_can_be_expected
-            table::a_late_update_does_not_undo_a_newer_one
-            table::a_lost_grant_is_told_before_what_was_unexpected
+            updating::an_update_changes_what_it_names_and_nothing_else
+            updating::an_update_by_a_former_holder_changes_nothing
+            updating::an_update_under_an_earlier_token_changes_nothing
+            updating::an_update_after_expiry_changes_nothing
+            updating::an_update_does_not_extend
+            updating::an_update_that_expects_another_value_changes_nothing
+            updating::every_type_of_attribute_can_be_expected
+            updating::an_absent_attribute_can_be_expected
+            updating::a_late_update_does_not_undo_a_newer_one
+            updating::a_lost_grant_is_told_before_what_was_unexpected
             table::a_list_has_every_record_of_its_prefix
-            table::a_transferred_key_is_free_for_one_lessee_alone
-            table::a_transferred_key_is_free_for_anybody_in_the_end
-            table::a_transfer_by_a_former_holder_changes_nothing
-            table::a_watch_wakes_on_transfer
-            table::a_deleted_record_is_gone
-            table::a_deleted_record_remembers_its_token
-            table::a_delete_by_a_former_holder_changes_nothing
+            transferring::a_transferred_key_is_free_for_one_lessee_alone
+            transferring::transferred_key_has_no_holder
+            transferring::a_transferred_key_is_free_for_anybody_in_the_end
+            transferring::a_transfer_by_a_former_holder_changes_nothing
+            transferring::a_watch_wakes_on_transfer
+            transferring::a_deleted_record_is_gone
+            transferring::a_deleted_record_remembers_its_token
+            transferring::a_delete_by_a_former_holder_changes_nothing
+            table_handles::creates_through_two_handles_make_one_record
+            table_handles::updates_through_two_handles_apply_one
+            table_handles::eviction_through_second_handle_ends_lease
+            reopening::attributes_are_read_back_after_reopening
+            reopening::evicted_lease_stays_evicted_after_reopening
             evicting::an_evicted_lease_is_lost_at_its_next_heartbeat
             evicting::an_evicted_lease_runs_out_and_not_before
             evicting::an_evicted_grant_is_not_adopted

@@ -6,7 +6,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use futures_util::StreamExt;
 use futures_util::stream::BoxStream;
-use lease_core::conformance::Fixture;
+use lease_core::conformance::{Fixture, Reopened};
 use lease_core::{
     Attributes, Beat, Change, Claim, FencingToken, Freed, Grant, Heartbeat, Holder, LeaseKey,
     LeaseRecord, LeaseTable, Lessee, LockStore, Obtained, StoreError, Value, Written,
@@ -27,7 +27,7 @@ const NOT_KEPT: [&str; 1] = [
 
 #[test]
 fn every_promise_but_those_named_is_kept() {
-    let server = || Dynoxide { server: OnceCell::new() };
+    let server = || Dynoxide { server: OnceCell::new(), ours: Arc::new(MemoryStore::new()) };
 
     let mut broken = broken_of_both(server);
     broken.sort_unstable();
@@ -38,6 +38,8 @@ fn every_promise_but_those_named_is_kept() {
 /// A server in this process, of its own for each promise.
 struct Dynoxide {
     server: OnceCell<Server>,
+    /// The leases that are no rows of KCL's.
+    ours: Arc<dyn LeaseTable>,
 }
 
 #[async_trait]
@@ -46,8 +48,7 @@ impl Fixture for Dynoxide {
 
     async fn store(&self) -> OnRows {
         let server = self.server.get_or_init(Server::dynoxide).await;
-        let ours = Arc::new(MemoryStore::new());
-        let table = KclTable::builder(server.client(), "kit", ours)
+        let table = KclTable::builder(server.client(), "kit", Arc::clone(&self.ours))
             .with_failover_time(self.ttl())
             // How fast the server is on a machine that has much else to do, is no promise.
             .with_request_timeout(Duration::from_secs(30))
@@ -55,6 +56,15 @@ impl Fixture for Dynoxide {
             .unwrap();
         table.ensure_table().await.unwrap();
         OnRows(table)
+    }
+
+    async fn another(&self, _store: &OnRows) -> OnRows {
+        self.store().await
+    }
+
+    async fn reopen(&self, store: OnRows) -> Reopened<OnRows> {
+        drop(store);
+        Reopened::Intact(self.store().await)
     }
 }
 

@@ -12,7 +12,7 @@ use lease_core::{
 };
 use uuid::Uuid;
 
-use crate::saboteur::{Sabotage, Sabotaged, now};
+use crate::saboteur::{KeptFor, Sabotage, Sabotaged, first_token, now};
 
 #[async_trait]
 impl LockStore for Sabotaged {
@@ -49,10 +49,10 @@ impl LockStore for Sabotaged {
                 }
                 if let Some(known) = known {
                     if self.is(Sabotage::ForgetsTheToken) && known.released {
-                        grant = claim.granted(first());
+                        grant = claim.granted(first_token());
                     }
                     if self.is(Sabotage::ForgetsTheTokenOnExpiry) && !known.ended {
-                        grant = claim.granted(first());
+                        grant = claim.granted(first_token());
                     }
                 }
                 self.learn(&grant, token);
@@ -71,7 +71,22 @@ impl LockStore for Sabotaged {
             usual.ttl = known.grant.ttl;
             return self.store.heartbeat(&usual, beat).await;
         }
+        let known = self.known(&grant.key).filter(|known| known.grant.nonce == grant.nonce);
+        if let Some(last) = known.as_ref().and_then(|known| known.beat)
+            && last >= beat
+            && self.is(if known.is_some_and(|known| known.adopted.is_some()) {
+                Sabotage::AdoptionKeepsTheBeat
+            } else {
+                Sabotage::GrantKeepsTheBeat
+            })
+        {
+            return Ok(Heartbeat::Overtaken);
+        }
         match self.store.heartbeat(&self.as_granted(grant), beat).await? {
+            Heartbeat::Extended => {
+                self.amend(&grant.key, |known| known.beat = Some(beat));
+                Ok(Heartbeat::Extended)
+            }
             Heartbeat::Overtaken if self.is(Sabotage::LateHeartbeatShortens) && shorter => {
                 self.store.heartbeat(grant, self.high_beat()).await?;
                 Ok(Heartbeat::Overtaken)
@@ -102,6 +117,9 @@ impl LockStore for Sabotaged {
         self.amend(&grant.key, |known| {
             known.released |= known.grant.nonce == grant.nonce;
             known.ended |= known.released;
+            if known.released && reserved.is_some() {
+                known.kept_for = Some(KeptFor::Later);
+            }
         });
         let reserved = reserved.filter(|_| !self.is(Sabotage::IgnoresReservations));
         self.store.release(grant, reserved).await
@@ -158,6 +176,16 @@ impl LockStore for Sabotaged {
             let left = Some(Duration::ZERO);
             return Ok(Some(Holder::new(known.grant.lessee, known.grant.token, left)));
         }
+        if let (None, Some(known)) = (&holder, self.known(key))
+            && known.kept_for.is_some_and(|kept_for| {
+                self.is(match kept_for {
+                    KeptFor::Later => Sabotage::TellsOfReservations,
+                    KeptFor::OneLessee => Sabotage::TellsOfTransfers,
+                })
+            })
+        {
+            return Ok(Some(Holder::new(known.grant.lessee, known.grant.token, None)));
+        }
         Ok(holder)
     }
 
@@ -179,8 +207,4 @@ impl LockStore for Sabotaged {
             }
         }))
     }
-}
-
-fn first() -> FencingToken {
-    FencingToken::new(1).unwrap()
 }

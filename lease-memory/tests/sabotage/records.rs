@@ -11,7 +11,7 @@ use lease_core::{
 };
 use uuid::Uuid;
 
-use crate::saboteur::{Sabotage, Sabotaged};
+use crate::saboteur::{KeptFor, Sabotage, Sabotaged};
 
 #[async_trait]
 impl LeaseTable for Sabotaged {
@@ -107,7 +107,10 @@ impl LeaseTable for Sabotaged {
         to: &Lessee,
         reserved: Duration,
     ) -> Result<Written, StoreError> {
-        self.amend(&grant.key, |known| known.ended = true);
+        self.amend(&grant.key, |known| {
+            known.ended = true;
+            known.kept_for = Some(KeptFor::OneLessee);
+        });
         if self.is(Sabotage::TransfersInSilence) {
             self.silent.store(true, Ordering::SeqCst);
         }

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
-use lease_core::conformance::Fixture;
+use lease_core::conformance::{Fixture, Reopened};
 use lease_core::{Beat, Change, Claim, FencingToken, Grant, LeaseKey, Nonce};
 use lease_memory::MemoryStore;
 use uuid::Uuid;
@@ -50,16 +50,21 @@ pub(crate) enum Sabotage {
     TellsTheUnexpectedFirst,
     TransfersInSilence,
     BatchHasAnEnd,
+    GrantKeepsTheBeat,
+    AdoptionKeepsTheBeat,
+    TellsOfReservations,
+    TellsOfTransfers,
 }
 
-#[derive(Debug)]
+/// Clones share the store, and what is remembered of it.
+#[derive(Debug, Clone)]
 pub(crate) struct Sabotaged {
     pub(crate) store: MemoryStore,
     pub(crate) sabotage: Sabotage,
-    known: Mutex<HashMap<LeaseKey, Known>>,
+    known: Arc<Mutex<HashMap<LeaseKey, Known>>>,
     /// The changes that were applied.
-    pub(crate) applied: Mutex<Vec<Change>>,
-    beats: AtomicU64,
+    pub(crate) applied: Arc<Mutex<Vec<Change>>>,
+    beats: Arc<AtomicU64>,
     pub(crate) silent: Arc<AtomicBool>,
 }
 
@@ -76,6 +81,16 @@ pub(crate) struct Known {
     /// Whether it ended otherwise than by expiry.
     pub(crate) ended: bool,
     pub(crate) adopted: Option<Nonce>,
+    /// The last heartbeat that was applied to the key, whatever its grant.
+    pub(crate) beat: Option<Beat>,
+    pub(crate) kept_for: Option<KeptFor>,
+}
+
+/// For what a key that nobody holds is kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum KeptFor {
+    Later,
+    OneLessee,
 }
 
 #[async_trait]
@@ -86,11 +101,20 @@ impl Fixture for Sabotage {
         Sabotaged {
             store: MemoryStore::counting_from_one(),
             sabotage: *self,
-            known: Mutex::default(),
-            applied: Mutex::default(),
-            beats: AtomicU64::default(),
+            known: Arc::default(),
+            applied: Arc::default(),
+            beats: Arc::default(),
             silent: Arc::default(),
         }
+    }
+
+    async fn another(&self, store: &Sabotaged) -> Sabotaged {
+        store.clone()
+    }
+
+    /// The memory store outlives its handles, as a server does.
+    async fn reopen(&self, store: Sabotaged) -> Reopened<Sabotaged> {
+        Reopened::Intact(store)
     }
 
     fn time_may_be_paused(&self) -> bool {
@@ -115,6 +139,8 @@ impl Sabotaged {
             released: false,
             ended: false,
             adopted: None,
+            beat: self.known(&grant.key).and_then(|known| known.beat),
+            kept_for: None,
         };
         self.known.lock().unwrap().insert(grant.key.clone(), known);
     }
@@ -143,6 +169,10 @@ impl Sabotaged {
         let nonce = Nonce::new(Uuid::from_u128(!claim.nonce.get().as_u128()));
         Claim::new(claim.key.clone(), claim.lessee.clone(), nonce, claim.ttl)
     }
+}
+
+pub(crate) fn first_token() -> FencingToken {
+    FencingToken::new(1).unwrap()
 }
 
 pub(crate) fn now() -> tokio::time::Instant {

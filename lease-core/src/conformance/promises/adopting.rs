@@ -1,17 +1,17 @@
 //! How a grant goes from one holder to the next.
 
 use crate::conformance::Fixture;
-use crate::conformance::case::{Case, expect_granted, expect_held};
+use crate::conformance::case::{Case, expect_held};
 use crate::grant::Heartbeat;
 
 /// Whoever has a grant may adopt it, and then holds the key.
 pub async fn a_grant_is_adopted<F: Fixture>(case: Case<F>) {
     let handed = case.granted("a").await;
 
-    let adopted = expect_granted(case.adopt(&handed, &case.claim("b")).await);
+    let adopted = case.adopted(&handed, &case.claim("b")).await;
 
-    assert_eq!(adopted.lessee.as_str(), "b");
-    assert_eq!(case.lessee_of_holder().await, Some(adopted.lessee));
+    assert_eq!(adopted.lessee.as_str(), "b", "an adoption should grant the claim of its lessee");
+    case.has_holder(&adopted.lessee, "it adopted the grant").await;
 }
 
 /// Who adopts has a ttl from then on, not what was left.
@@ -20,7 +20,7 @@ pub async fn an_adoption_lasts_for_its_own_ttl<F: Fixture>(case: Case<F>) {
     case.pass(case.ttl / 2).await;
 
     let since = case.now();
-    expect_granted(case.adopt(&handed, &case.claim("b")).await);
+    case.adopted(&handed, &case.claim("b")).await;
     case.pass(case.ttl / 4).await;
 
     let (_, taken) = case.taken_over("c").await;
@@ -30,33 +30,39 @@ pub async fn an_adoption_lasts_for_its_own_ttl<F: Fixture>(case: Case<F>) {
 /// A grant is adopted once; the second to try is told who has it.
 pub async fn a_grant_is_adopted_at_most_once<F: Fixture>(case: Case<F>) {
     let handed = case.granted("a").await;
-    let first = expect_granted(case.adopt(&handed, &case.claim("b")).await);
+    let first = case.adopted(&handed, &case.claim("b")).await;
 
-    let holder = expect_held(case.adopt(&handed, &case.claim("c")).await);
+    let holder = expect_held(
+        case.adopt(&handed, &case.claim("c")).await,
+        "a second adoption of the same grant",
+    );
 
-    assert_eq!(holder.lessee, first.lessee);
+    assert_eq!(holder.lessee, first.lessee, "a refused adoption should tell who has the key");
 }
 
 /// An adoption whose reply was lost is answered again with what it got.
 pub async fn a_repeated_adoption_is_the_same_grant<F: Fixture>(case: Case<F>) {
     let handed = case.granted("a").await;
     let claim = case.claim("b");
-    let first = expect_granted(case.adopt(&handed, &claim).await);
+    let first = case.adopted(&handed, &claim).await;
 
-    let second = expect_granted(case.adopt(&handed, &claim).await);
+    let second = case.adopted(&handed, &claim).await;
 
-    assert_eq!(first, second);
+    assert_eq!(second, first, "the store should answer a repeated adoption with the same grant");
 }
 
 /// Who handed a grant over no longer keeps it alive.
 pub async fn an_adopted_grant_is_lost_to_its_former_holder<F: Fixture>(case: Case<F>) {
     let handed = case.granted("a").await;
-    let adopted = expect_granted(case.adopt(&handed, &case.claim("b")).await);
+    let adopted = case.adopted(&handed, &case.claim("b")).await;
 
     let answer = case.heartbeat(&handed, 1).await;
 
-    assert!(matches!(answer, Heartbeat::Lost(_)), "{answer:?}");
-    assert_eq!(case.lessee_of_holder().await, Some(adopted.lessee));
+    assert!(
+        matches!(answer, Heartbeat::Lost(_)),
+        "the store should report a grant that was adopted as lost to its former holder: {answer:?}"
+    );
+    case.has_holder(&adopted.lessee, "it adopted the grant").await;
 }
 
 /// A grant that was released is not adopted.
@@ -64,9 +70,12 @@ pub async fn a_released_grant_is_not_adopted<F: Fixture>(case: Case<F>) {
     let handed = case.granted("a").await;
     case.release(&handed).await;
 
-    drop(expect_held(case.adopt(&handed, &case.claim("b")).await));
+    drop(expect_held(
+        case.adopt(&handed, &case.claim("b")).await,
+        "the adoption of a grant that was released",
+    ));
 
-    assert_eq!(case.holder().await, None);
+    case.has_no_holder("a release, whatever was tried then").await;
 }
 
 /// A grant that ran out is not adopted: somebody else may have it by now.
@@ -74,5 +83,8 @@ pub async fn an_expired_grant_is_not_adopted<F: Fixture>(case: Case<F>) {
     let handed = case.granted("a").await;
     case.pass(case.ttl * 4).await;
 
-    drop(expect_held(case.adopt(&handed, &case.claim("b")).await));
+    drop(expect_held(
+        case.adopt(&handed, &case.claim("b")).await,
+        "the adoption of a grant that has run out",
+    ));
 }

@@ -17,9 +17,13 @@ pub async fn an_evicted_lease_is_lost_at_its_next_heartbeat<F: Fixture<Store: Le
 
     let evicted = case.store.evict(&grant.key, grant.token).await;
 
-    assert!(matches!(evicted, Ok(true)), "{evicted:?}");
+    assert!(matches!(evicted, Ok(true)), "the store should evict a grant that stands: {evicted:?}");
     let answer = case.heartbeat(&grant, 1).await;
-    assert_eq!(answer, Heartbeat::Lost(LossCause::Revoked));
+    assert_eq!(
+        answer,
+        Heartbeat::Lost(LossCause::Revoked),
+        "the store should report an evicted grant as revoked at its next heartbeat"
+    );
 }
 
 /// Who is evicted may still be at work: the key is free when its ttl has passed, not before.
@@ -30,7 +34,7 @@ pub async fn an_evicted_lease_runs_out_and_not_before<F: Fixture<Store: LeaseTab
     let since = case.now();
     let grant = case.granted("a").await;
     let evicted = case.store.evict(&grant.key, grant.token).await;
-    assert!(evicted.is_ok(), "{evicted:?}");
+    assert!(evicted.is_ok(), "the store should answer an eviction: {evicted:?}");
     case.pass(case.ttl / 2).await;
     // Does not extend it either.
     case.heartbeat(&grant, 1).await;
@@ -38,16 +42,23 @@ pub async fn an_evicted_lease_runs_out_and_not_before<F: Fixture<Store: LeaseTab
     let (next, taken) = case.taken_over("b").await;
 
     case.not_before_ttl(taken, since);
-    assert_eq!(case.heartbeat(&next, 1).await, Heartbeat::Extended, "the mark was not removed");
+    assert_eq!(
+        case.heartbeat(&next, 1).await,
+        Heartbeat::Extended,
+        "the store should remove the mark of an eviction with the next grant"
+    );
 }
 
 /// A grant that was ended from outside does not go on by being handed over.
 pub async fn an_evicted_grant_is_not_adopted<F: Fixture<Store: LeaseTable>>(case: Case<F>) {
     let grant = case.granted("a").await;
     let evicted = case.store.evict(&grant.key, grant.token).await;
-    assert!(matches!(evicted, Ok(true)), "{evicted:?}");
+    assert!(matches!(evicted, Ok(true)), "the store should evict a grant that stands: {evicted:?}");
 
-    drop(expect_held(case.adopt(&grant, &case.claim("b")).await));
+    drop(expect_held(
+        case.adopt(&grant, &case.claim("b")).await,
+        "the adoption of a grant that was evicted",
+    ));
 }
 
 /// An eviction of another grant than the one that stands hits nobody.
@@ -60,6 +71,13 @@ pub async fn an_eviction_by_another_token_changes_nothing<F: Fixture<Store: Leas
 
     let evicted = case.store.evict(&grant.key, other).await;
 
-    assert!(matches!(evicted, Ok(false)), "{evicted:?}");
-    assert_eq!(case.heartbeat(&grant, 1).await, Heartbeat::Extended);
+    assert!(
+        matches!(evicted, Ok(false)),
+        "the store should refuse to evict by a token that is not the grant's: {evicted:?}"
+    );
+    assert_eq!(
+        case.heartbeat(&grant, 1).await,
+        Heartbeat::Extended,
+        "a refused eviction should leave the grant alone"
+    );
 }

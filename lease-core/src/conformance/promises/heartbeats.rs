@@ -4,7 +4,7 @@ use futures_util::StreamExt;
 
 use crate::conformance::Fixture;
 use crate::conformance::case::{Case, name};
-use crate::grant::{Beat, Claim, Heartbeat};
+use crate::grant::{Beat, Heartbeat};
 use crate::lost::LossCause;
 use crate::store::LockStore;
 
@@ -14,7 +14,7 @@ pub async fn a_heartbeat_extends<F: Fixture>(case: Case<F>) {
     case.pass(case.ttl / 2).await;
 
     let since = case.now();
-    assert_eq!(case.heartbeat(&grant, 1).await, Heartbeat::Extended);
+    assert_eq!(case.heartbeat(&grant, 1).await, Heartbeat::Extended, "{EXTEND}");
 
     let (_, taken) = case.taken_over("b").await;
     case.not_before_ttl(taken, since);
@@ -30,15 +30,21 @@ pub async fn a_heartbeat_lasts_as_long_as_its_own_ttl<F: Fixture>(case: Case<F>)
     shorter.ttl = case.ttl / 2;
 
     let since = case.now();
-    assert_eq!(case.heartbeat(&longer, 1).await, Heartbeat::Extended);
-    assert_eq!(case.heartbeat(&shorter, 1).await, Heartbeat::Extended);
+    assert_eq!(case.heartbeat(&longer, 1).await, Heartbeat::Extended, "{EXTEND}");
+    assert_eq!(case.heartbeat(&shorter, 1).await, Heartbeat::Extended, "{EXTEND}");
 
     case.pass(case.ttl / 4).await;
 
     let [long, short] = case.both_taken_over([&key, &other]).await;
     case.not_before(long.granted, since, longer.ttl);
     let between = long.granted.since(short.granted);
-    assert!(between > case.ttl * 2, "the shorter one ended only {between:?} before the longer");
+    assert!(
+        between > case.ttl * 2,
+        "a lease that was extended for {:?} ended only {between:?} before one that was extended \
+         for {:?}: the store should extend by the heartbeat's own ttl",
+        shorter.ttl,
+        longer.ttl
+    );
 }
 
 /// A heartbeat that arrives after a later one takes nothing from what the later one gave.
@@ -64,8 +70,48 @@ pub async fn a_late_heartbeat_is_overtaken<F: Fixture>(case: Case<F>) {
     for late in [1, 2] {
         let answer = case.heartbeat(&grant, late).await;
         // To answer a loss or an extension would each be believed.
-        assert_eq!(answer, Heartbeat::Overtaken, "heartbeat {late} after 2");
+        assert_eq!(
+            answer,
+            Heartbeat::Overtaken,
+            "heartbeat {late} arrived after heartbeat 2: the store should neither extend the \
+             lease nor report it lost"
+        );
     }
+}
+
+/// Heartbeats are counted anew within each grant, however many an earlier grant of the key had.
+pub async fn heartbeats_count_from_each_grant<F: Fixture>(case: Case<F>) {
+    let former = case.granted("a").await;
+    assert_eq!(case.heartbeat(&former, MANY).await, Heartbeat::Extended, "{EXTEND}");
+    case.release(&former).await;
+    let grant = case.granted("b").await;
+
+    let answer = case.heartbeat(&grant, 1).await;
+
+    assert_eq!(
+        answer,
+        Heartbeat::Extended,
+        "heartbeat 1 of a new grant came after heartbeat {MANY} of the grant before: the store \
+         should set the number of the last heartbeat back with each grant, or the new holder loses \
+         its lease"
+    );
+}
+
+/// Heartbeats are counted anew by the lessee that adopts a grant.
+pub async fn heartbeats_count_from_each_adoption<F: Fixture>(case: Case<F>) {
+    let handed = case.granted("a").await;
+    assert_eq!(case.heartbeat(&handed, MANY).await, Heartbeat::Extended, "{EXTEND}");
+    let adopted = case.adopted(&handed, &case.claim("b")).await;
+
+    let answer = case.heartbeat(&adopted, 1).await;
+
+    assert_eq!(
+        answer,
+        Heartbeat::Extended,
+        "heartbeat 1 after an adoption came after heartbeat {MANY} before it: the store should set \
+         the number of the last heartbeat back with each adoption, or the new holder loses its \
+         lease"
+    );
 }
 
 /// A grant that ran out does not come back by its own heartbeat, however late.
@@ -76,7 +122,12 @@ pub async fn a_heartbeat_does_not_revive_what_has_expired<F: Fixture>(case: Case
 
     let answer = case.heartbeat(&grant, 1).await;
 
-    assert_eq!(answer, Heartbeat::Lost(LossCause::Expired));
+    assert_eq!(
+        answer,
+        Heartbeat::Lost(LossCause::Expired),
+        "the store should report a grant that has run out as expired, also where nobody has taken \
+         the key"
+    );
 }
 
 /// A heartbeat after its own release is lost, and does not take the key again.
@@ -86,8 +137,11 @@ pub async fn a_heartbeat_after_release_is_lost<F: Fixture>(case: Case<F>) {
 
     let answer = case.heartbeat(&grant, 1).await;
 
-    assert!(matches!(answer, Heartbeat::Lost(_)), "{answer:?}");
-    assert_eq!(case.holder().await, None);
+    assert!(
+        matches!(answer, Heartbeat::Lost(_)),
+        "the store should report a grant that was released as lost: {answer:?}"
+    );
+    case.has_no_holder("a release and a heartbeat that came later").await;
 }
 
 /// A heartbeat by a former holder is lost, and leaves the key to its holder.
@@ -98,8 +152,12 @@ pub async fn a_heartbeat_by_a_former_holder_is_lost<F: Fixture>(case: Case<F>) {
 
     let answer = case.heartbeat(&former, 1).await;
 
-    assert_eq!(answer, Heartbeat::Lost(LossCause::Superseded));
-    assert_eq!(case.lessee_of_holder().await, Some(current.lessee));
+    assert_eq!(
+        answer,
+        Heartbeat::Lost(LossCause::Superseded),
+        "the store should report a grant as superseded once its key was granted to another lessee"
+    );
+    case.has_holder(&current.lessee, "it obtained the key after the lease ran out").await;
 }
 
 /// Of many heartbeats sent together, each is answered once, and for itself.
@@ -108,8 +166,7 @@ pub async fn many_heartbeats_are_each_answered_once<F: Fixture>(case: Case<F>) {
     for number in 0..300 {
         let key = name(&format!("conformance/many-{number}"));
         // None of them is to run out before the last is there, however slow the store.
-        let claim = Claim { ttl: case.ttl * 20, ..case.claim_of(&key, "a") };
-        let grant = case.obtain(&claim).await;
+        let grant = case.obtain(&case.long_claim(&key, "a")).await;
         if number % 3 == 0 {
             case.release(&grant).await;
         }
@@ -121,9 +178,18 @@ pub async fn many_heartbeats_are_each_answered_once<F: Fixture>(case: Case<F>) {
 
     let mut places: Vec<_> = answers.iter().map(|(place, _)| *place).collect();
     places.sort_unstable();
-    assert_eq!(places, (0..300).collect::<Vec<_>>(), "the places that were answered");
+    assert_eq!(places, (0..300).collect::<Vec<_>>(), "the store should answer each of 300 once");
     for (place, answer) in answers {
         let extended = matches!(answer, Ok(Heartbeat::Extended));
-        assert_eq!(extended, place % 3 != 0, "heartbeat {place}: {answer:?}");
+        let released = place % 3 == 0;
+        assert_eq!(
+            extended, !released,
+            "the store should extend exactly the grants that were not released: heartbeat {place} \
+             (released: {released}) was answered {answer:?}"
+        );
     }
 }
+
+/// More heartbeats than a lease of 30 s has in a week.
+const MANY: u64 = 100_000;
+const EXTEND: &str = "the store should extend a grant that stands";

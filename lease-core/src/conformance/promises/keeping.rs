@@ -20,8 +20,12 @@ pub async fn a_lost_reply_to_an_obtain_is_recognised<F: Fixture>(case: Case<F>) 
     let since = case.now();
     let lease = obtained(&case, &locker).await;
 
-    assert!(case.now().since(since) < case.ttl, "it waited for its own lease to run out");
-    assert!(lease.is_held());
+    assert!(
+        case.now().since(since) < case.ttl,
+        "the locker waited for its own lease to run out: the store should answer a repeated claim \
+         with the grant it has"
+    );
+    assert!(lease.is_held(), "the lease should be held: its claim was granted");
 }
 
 /// A release that was applied, but whose reply was lost, is a release.
@@ -31,8 +35,11 @@ pub async fn a_lost_reply_to_a_release_is_no_error<F: Fixture>(case: Case<F>) {
 
     let released = soon(&case, lease.release()).await;
 
-    assert!(matches!(released, Ok(Released::Freed)), "{released:?}");
-    assert_eq!(case.holder().await, None);
+    assert!(
+        matches!(released, Ok(Released::Freed)),
+        "the store should accept a second release of the same grant: {released:?}"
+    );
+    case.has_no_holder("a release whose reply was lost").await;
 }
 
 /// One heartbeat that fails is a risk, not a loss; the next one ends the risk.
@@ -44,7 +51,11 @@ pub async fn one_failed_heartbeat_is_no_loss<F: Fixture>(case: Case<F>) {
     let risk = soon(&case, state.wait_for(|state| *state == LeaseState::AtRisk)).await.is_ok();
     let held = soon(&case, state.wait_for(|state| *state == LeaseState::Held)).await.is_ok();
 
-    assert!(risk && held && lease.is_held());
+    assert!(
+        risk && held && lease.is_held(),
+        "the store should extend the lease by the heartbeat after one that failed: at risk \
+         {risk}, held again {held}"
+    );
 }
 
 /// A store that takes every heartbeat and never answers: the loss is told in time.
@@ -75,11 +86,16 @@ async fn loss_comes_first<F: Fixture>(case: Case<F>, fault: Fault) {
     };
     let ((cause, told), (successor, taken)) = tokio::join!(told, taken);
 
-    assert_eq!(cause, LossCause::Expired);
-    assert!(!lease.is_held());
-    assert!(told <= taken, "taken over {:?} before the loss was told", told.since(taken));
+    assert_eq!(cause, LossCause::Expired, "no heartbeat was answered: the lease should expire");
+    assert!(!lease.is_held(), "a lease that was reported lost should not be held");
+    assert!(
+        told <= taken,
+        "the key was granted to another lessee {:?} before the loss was reported: the store \
+         should not grant it before the ttl has passed",
+        told.since(taken)
+    );
     case.not_before_ttl(taken, since - case.ttl / 2);
-    assert!(successor.is_ok(), "{successor:?}");
+    assert!(successor.is_ok(), "the store should grant a key that ran out: {successor:?}");
 }
 
 /// An attempt that is dropped while it is on its way leaves the key free.
@@ -89,10 +105,10 @@ pub async fn a_dropped_attempt_leaves_the_key_free<F: Fixture>(case: Case<F>) {
 
     let key = case.key();
     let given_up = timeout(case.ttl / 20, locker.obtain(&key)).await;
-    assert!(given_up.is_err(), "answered before it could be given up");
+    assert!(given_up.is_err(), "the reply is delayed: the attempt should not have ended");
     soon(&case, locker.close()).await;
 
-    assert_eq!(case.holder().await, None);
+    case.has_no_holder("an attempt that was dropped, and the end of its locker").await;
 }
 
 /// A lease that is dropped leaves the key free.
@@ -103,7 +119,7 @@ pub async fn a_dropped_lease_leaves_the_key_free<F: Fixture>(case: Case<F>) {
     drop(lease);
     soon(&case, locker.close()).await;
 
-    assert_eq!(case.holder().await, None);
+    case.has_no_holder("a lease was dropped, and its locker has ended").await;
 }
 
 /// Obtain, heartbeat and release that each arrive twice do what they do once.
@@ -114,13 +130,16 @@ pub async fn a_doubled_request_changes_nothing<F: Fixture>(case: Case<F>) {
     }
     let lease = obtained(&case, &case.locker()).await;
     case.pass(case.ttl * 3 / 2).await;
-    assert!(lease.is_held());
+    assert!(lease.is_held(), "the store should extend a lease whose heartbeats arrive twice");
 
     let released = lease.release().await;
     case.pass(Duration::from_millis(50)).await;
 
-    assert!(matches!(released, Ok(Released::Freed)), "{released:?}");
-    assert_eq!(case.holder().await, None);
+    assert!(
+        matches!(released, Ok(Released::Freed)),
+        "the store should accept a release that arrives twice: {released:?}"
+    );
+    case.has_no_holder("requests that each arrived twice").await;
 }
 
 /// A lease lasts for as long as its holder keeps it, whatever its ttl.
@@ -129,8 +148,8 @@ pub async fn a_lease_outlives_its_ttl_while_it_is_kept<F: Fixture>(case: Case<F>
 
     case.pass(case.ttl * 3).await;
 
-    assert!(lease.is_held());
-    assert_eq!(case.lessee_of_holder().await.as_ref(), Some(lease.lessee()));
+    assert!(lease.is_held(), "the store should extend a lease as long as heartbeats come");
+    case.has_holder(lease.lessee(), "its lease is kept by heartbeats").await;
 }
 
 /// Who waits for a key obtains it once it is released.
@@ -145,8 +164,14 @@ pub async fn a_waiter_obtains_what_is_released<F: Fixture>(case: Case<F>) {
     };
     let (waited, released) = tokio::join!(soon(&case, waiter.wait_until_obtained(&key)), release);
 
-    assert!(waited.is_ok_and(|lease| lease.is_held()));
-    assert!(matches!(released, Ok(Released::Freed)), "{released:?}");
+    assert!(
+        waited.is_ok_and(|lease| lease.is_held()),
+        "the store should grant a released key to the lessee that waits for it"
+    );
+    assert!(
+        matches!(released, Ok(Released::Freed)),
+        "the store should accept the release of a grant that stands: {released:?}"
+    );
 }
 
 /// A lease that was handed over goes on where it is resumed.
@@ -159,8 +184,11 @@ pub async fn a_handed_over_lease_is_resumed<F: Fixture>(case: Case<F>) {
     let to = case.sound_locker();
     let resumed = to.resume(handed).await;
 
-    assert!(matches!(&resumed, Ok(Some(lease)) if lease.is_held()), "{resumed:?}");
-    assert_eq!(case.lessee_of_holder().await.as_ref(), Some(to.lessee()));
+    assert!(
+        matches!(&resumed, Ok(Some(lease)) if lease.is_held()),
+        "the store should let a lease that was handed over be adopted: {resumed:?}"
+    );
+    case.has_holder(to.lessee(), "it resumed the lease").await;
 }
 
 async fn obtained<F: Fixture>(case: &Case<F>, locker: &Locker) -> Lease {
@@ -174,5 +202,5 @@ async fn obtained<F: Fixture>(case: &Case<F>, locker: &Locker) -> Lease {
 /// What must complete, within a bound that no sound store comes near.
 #[expect(clippy::expect_used, reason = "a promise is broken by panicking")]
 async fn soon<F: Fixture, T>(case: &Case<F>, what: impl Future<Output = T>) -> T {
-    timeout(case.ttl * 20, what).await.expect("done within 20 ttls")
+    timeout(case.ttl * 20, what).await.expect("the store should let this end within 20 ttls")
 }

@@ -3,8 +3,13 @@
 pub mod adopting;
 pub mod evicting;
 pub mod granting;
+pub mod handles;
 pub mod heartbeats;
 pub mod keeping;
 pub mod releasing;
+pub mod reopening;
 pub mod table;
+pub mod table_handles;
 pub mod tokens;
+pub mod transferring;
+pub mod updating;

@@ -3,8 +3,7 @@
 use std::time::Duration;
 
 use crate::conformance::Fixture;
-use crate::conformance::case::{Case, expect_held};
-use crate::grant::Obtained;
+use crate::conformance::case::{Case, expect_granted, expect_held};
 use crate::store::LockStore;
 
 /// A released key is granted to the next who asks.
@@ -24,7 +23,7 @@ pub async fn a_release_by_a_former_holder_changes_nothing<F: Fixture>(case: Case
 
     case.release(&former).await;
 
-    assert_eq!(case.lessee_of_holder().await, Some(current.lessee));
+    case.has_holder(&current.lessee, "a former holder's release should change nothing").await;
 }
 
 /// A release that is sent twice is harmless.
@@ -34,7 +33,7 @@ pub async fn a_second_release_is_harmless<F: Fixture>(case: Case<F>) {
 
     case.release(&grant).await;
 
-    assert_eq!(case.holder().await, None);
+    case.has_no_holder("two releases").await;
 }
 
 /// A claim that arrives again after its grant was released does not take the key.
@@ -43,9 +42,9 @@ pub async fn a_released_nonce_is_not_granted_again<F: Fixture>(case: Case<F>) {
     let grant = case.obtain(&claim).await;
     case.release(&grant).await;
 
-    drop(expect_held(case.ask(&claim).await));
+    drop(expect_held(case.ask(&claim).await, "a claim whose own grant was released"));
 
-    assert_eq!(case.holder().await, None);
+    case.has_no_holder("a release, and its claim once more").await;
 }
 
 /// A key that was released for later is granted to nobody before, and to anybody then.
@@ -53,11 +52,21 @@ pub async fn a_reserved_key_is_granted_to_nobody_for_its_time<F: Fixture>(case: 
     let grant = case.granted("a").await;
     let since = case.now();
     let released = case.store.release(&grant, Some(case.ttl)).await;
-    assert!(released.is_ok(), "{released:?}");
+    assert!(released.is_ok(), "the store should answer a release: {released:?}");
 
     let (_, taken) = case.taken_over("a").await;
 
     case.not_before_ttl(taken, since);
+}
+
+/// A key that is reserved is not granted, and yet nobody holds it.
+pub async fn reserved_key_has_no_holder<F: Fixture>(case: Case<F>) {
+    let grant = case.granted("a").await;
+    let released = case.store.release(&grant, Some(case.fixture.long_ttl())).await;
+    assert!(released.is_ok(), "the store should answer a release: {released:?}");
+    drop(expect_held(case.ask(&case.claim("b")).await, "a claim of a reserved key"));
+
+    case.has_no_holder("a release that reserved the key: nobody holds it").await;
 }
 
 /// A watch that was registered before a release wakes. Stores that cannot wake say so.
@@ -73,7 +82,11 @@ pub async fn a_watch_wakes_on_release<F: Fixture>(case: Case<F>) {
     case.release(&grant).await;
 
     let woken = tokio::time::timeout(Duration::from_secs(60), freed).await;
-    assert!(woken.is_ok(), "not woken within a minute of the release");
+    assert!(
+        woken.is_ok(),
+        "a watch did not wake within a minute of the release: the store should wake it, or return \
+         one that `can_wake` denies"
+    );
     // A watch says that it is worth asking.
-    assert!(matches!(case.ask(&case.claim("b")).await, Obtained::Granted(..)));
+    drop(expect_granted(case.ask(&case.claim("b")).await, "a key whose release woke a watch"));
 }

@@ -1,0 +1,136 @@
+//! What a store remembers when it is closed and opened again.
+//!
+//! A store that keeps nothing, since its data ends with the process, says so by
+//! [`Reopened::Empty`](crate::conformance::Reopened::Empty). It must then be empty indeed, and its
+//! tokens must grow all the same.
+
+use crate::attributes::Change;
+use crate::conformance::Fixture;
+use crate::conformance::case::{Case, expect_granted, expect_held};
+use crate::conformance::promises::table::colours;
+use crate::grant::{Heartbeat, Written};
+use crate::lost::LossCause;
+use crate::store::LockStore;
+use crate::table::LeaseTable;
+
+/// A lease outlives the process that opened the store for its holder.
+pub async fn held_key_stays_held_after_reopening<F: Fixture>(case: Case<F>) {
+    let claim = case.long_claim(&case.key(), "a");
+    let grant = case.obtain(&claim).await;
+
+    let Some(case) = case.reopened().await else { return };
+
+    drop(expect_held(
+        case.ask(&case.claim("b")).await,
+        "a claim of a key that was held when the store was closed",
+    ));
+    let again = expect_granted(
+        case.ask(&claim).await,
+        "the same claim again, whose reply may have been lost, as the same grant",
+    );
+    assert_eq!(again, grant, "a repeated claim should be answered with the grant it has");
+    let answer = case.heartbeat(&grant, 1).await;
+    assert_eq!(
+        answer,
+        Heartbeat::Extended,
+        "the store should extend a grant that it made before it was closed"
+    );
+}
+
+/// The first token after reopening is larger than the last one before.
+pub async fn tokens_grow_after_reopening<F: Fixture>(case: Case<F>) {
+    let grant = case.granted("a").await;
+    case.release(&grant).await;
+
+    let case = case.reopened_or_empty().await;
+
+    let next = case.granted("b").await;
+    assert!(
+        next.token > grant.token,
+        "the token after {} was {}: the store should keep its counter over a restart, or start \
+         from the time in microseconds since 1970",
+        grant.token,
+        next.token
+    );
+}
+
+/// A claim that was granted and released before is a late duplicate after reopening, too.
+pub async fn released_nonce_is_refused_after_reopening<F: Fixture>(case: Case<F>) {
+    let claim = case.claim("a");
+    let grant = case.obtain(&claim).await;
+    case.release(&grant).await;
+
+    let Some(case) = case.reopened().await else { return };
+
+    drop(expect_held(
+        case.ask(&claim).await,
+        "a claim whose grant was released before the store was closed: it should keep the nonce",
+    ));
+}
+
+/// A reservation lasts while nobody has the store open.
+pub async fn reserved_key_stays_reserved_after_reopening<F: Fixture>(case: Case<F>) {
+    let grant = case.granted("a").await;
+    let released = case.store.release(&grant, Some(case.fixture.long_ttl())).await;
+    assert!(released.is_ok(), "the store should answer a release: {released:?}");
+
+    let Some(case) = case.reopened().await else { return };
+
+    drop(expect_held(
+        case.ask(&case.claim("b")).await,
+        "a claim of a key that was reserved before the store was closed",
+    ));
+}
+
+/// A heartbeat that was overtaken before the store was closed is overtaken after.
+pub async fn late_heartbeat_is_overtaken_after_reopening<F: Fixture>(case: Case<F>) {
+    let grant = case.obtain(&case.long_claim(&case.key(), "a")).await;
+    case.heartbeat(&grant, 2).await;
+
+    let Some(case) = case.reopened().await else { return };
+
+    assert_eq!(
+        case.heartbeat(&grant, 1).await,
+        Heartbeat::Overtaken,
+        "the store should keep the number of a grant's last heartbeat, 2, over a restart"
+    );
+}
+
+/// Attributes last, and their holder may go on changing them.
+pub async fn attributes_are_read_back_after_reopening<F: Fixture<Store: LeaseTable>>(
+    case: Case<F>,
+) {
+    case.created(&colours()).await;
+    let grant = case.obtain(&case.long_claim(&case.key(), "a")).await;
+    let change = Change::new().set("sky", "grey");
+    let written = case.written(case.store.update(&grant, &change)).await;
+    assert_eq!(written, Written::Applied, "the store should apply an update of its holder");
+
+    let Some(case) = case.reopened().await else { return };
+
+    let mut expected = colours();
+    change.apply(&mut expected);
+    assert_eq!(
+        case.attributes().await,
+        expected,
+        "the store should keep attributes over a restart"
+    );
+}
+
+/// An eviction holds although the store was reopened before the holder's next heartbeat.
+pub async fn evicted_lease_stays_evicted_after_reopening<F: Fixture<Store: LeaseTable>>(
+    case: Case<F>,
+) {
+    case.created(&colours()).await;
+    let grant = case.obtain(&case.long_claim(&case.key(), "a")).await;
+    let evicted = case.store.evict(&grant.key, grant.token).await;
+    assert!(matches!(evicted, Ok(true)), "the store should evict a grant that stands: {evicted:?}");
+
+    let Some(case) = case.reopened().await else { return };
+
+    assert_eq!(
+        case.heartbeat(&grant, 1).await,
+        Heartbeat::Lost(LossCause::Revoked),
+        "the store should keep the mark of an eviction over a restart"
+    );
+}

@@ -1,0 +1,83 @@
+//! What holds of records for several handles on the same data.
+
+use std::sync::Arc;
+
+use crate::attributes::{Attributes, Change};
+use crate::conformance::Fixture;
+use crate::conformance::case::{Case, name};
+use crate::conformance::race::at_once;
+use crate::grant::{Beat, Heartbeat, Written};
+use crate::lost::LossCause;
+use crate::store::LockStore;
+use crate::table::LeaseTable;
+
+/// Of two creations that arrive at once through two handles, one makes the record.
+pub async fn creates_through_two_handles_make_one_record<F: Fixture<Store: LeaseTable>>(
+    case: Case<F>,
+) {
+    let (first, second) = case.two_handles().await;
+    for (round, race) in case.races() {
+        let key = name(&format!("conformance/creates-{round}"));
+
+        let create = |store: &Arc<F::Store>| {
+            let (store, key) = (Arc::clone(store), key.clone());
+            async move { store.create(&key, &Attributes::new()).await }
+        };
+        let (one, other) = at_once(race, create(&first), create(&second)).await;
+
+        assert!(
+            matches!((&one, &other), (Ok(true), Ok(false)) | (Ok(false), Ok(true))),
+            "of two creations at once, through two handles, one should make the record and the \
+             other find it: {one:?}, {other:?}"
+        );
+    }
+}
+
+/// Of two updates that expect the same value and arrive at once through two handles, one is
+/// applied.
+pub async fn updates_through_two_handles_apply_one<F: Fixture<Store: LeaseTable>>(case: Case<F>) {
+    let (first, second) = case.two_handles().await;
+    for (round, race) in case.races() {
+        let key = name(&format!("conformance/updates-{round}"));
+        let grant = case.obtain(&case.long_claim(&key, "a")).await;
+
+        let update = |store: &Arc<F::Store>, value: &str| {
+            let (store, grant) = (Arc::clone(store), grant.clone());
+            let change = Change::new().expecting_none("sky").set("sky", value);
+            async move { store.update(&grant, &change).await }
+        };
+        let (one, other) = at_once(race, update(&first, "1"), update(&second, "2")).await;
+
+        let (Ok(one), Ok(other)) = (&one, &other) else {
+            unreachable!("the store should answer updates: {one:?}, {other:?}")
+        };
+        let applied = [one, other].into_iter().filter(|written| **written == Written::Applied);
+        assert_eq!(
+            applied.count(),
+            1,
+            "of two updates at once, through two handles, that expect the same value, one should \
+             be applied and the other be Unexpected: {one:?}, {other:?}"
+        );
+    }
+}
+
+/// An eviction through one handle ends the lease that another handle keeps.
+pub async fn eviction_through_second_handle_ends_lease<F: Fixture<Store: LeaseTable>>(
+    case: Case<F>,
+) {
+    let (first, second) = case.two_handles().await;
+    let grant = case.obtain(&case.long_claim(&case.key(), "a")).await;
+    let evicted = second.evict(&grant.key, grant.token).await;
+    assert!(
+        matches!(evicted, Ok(true)),
+        "the second handle should evict a grant of the first: {evicted:?}"
+    );
+
+    let answer = first.heartbeat(&grant, Beat::new(1)).await;
+
+    assert!(
+        matches!(answer, Ok(Heartbeat::Lost(LossCause::Revoked))),
+        "the holder should learn of an eviction through another handle at its next heartbeat: \
+         {answer:?}"
+    );
+}

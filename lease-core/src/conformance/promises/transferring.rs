@@ -1,0 +1,154 @@
+//! Grants that end with their record: transferred to one lessee, or deleted.
+
+use std::time::Duration;
+
+use futures_util::StreamExt;
+
+use crate::attributes::Attributes;
+use crate::conformance::Fixture;
+use crate::conformance::case::{Case, expect_held};
+use crate::conformance::promises::table::{CREATE, REFUSED, SUPERSEDED, colours};
+use crate::grant::{Heartbeat, Written};
+use crate::lost::LossCause;
+use crate::store::LockStore;
+use crate::table::LeaseTable;
+
+/// A key that was transferred is free for the one it was transferred to.
+pub async fn a_transferred_key_is_free_for_one_lessee_alone<F: Fixture<Store: LeaseTable>>(
+    case: Case<F>,
+) {
+    case.created(&colours()).await;
+    let grant = case.granted("a").await;
+
+    let written = case.transferred(&grant, case.ttl * 4).await;
+
+    assert_eq!(written, Written::Applied, "the store should transfer a grant that stands");
+    for other in ["a", "c"] {
+        drop(expect_held(
+            case.ask(&case.claim(other)).await,
+            "a claim of a key that was transferred to another lessee",
+        ));
+    }
+    let next = case.granted("b").await;
+    assert!(
+        next.token > grant.token,
+        "the token after {} was {}: the store should grant a larger one each time",
+        grant.token,
+        next.token
+    );
+}
+
+/// A key that waits for one lessee is not held by it yet, nor by the lessee before.
+pub async fn transferred_key_has_no_holder<F: Fixture<Store: LeaseTable>>(case: Case<F>) {
+    case.created(&colours()).await;
+    let grant = case.granted("a").await;
+    let written = case.transferred(&grant, case.fixture.long_ttl()).await;
+    assert_eq!(written, Written::Applied, "the store should transfer a grant that stands");
+
+    case.has_no_holder("a transfer that nobody has taken up: nobody holds it").await;
+}
+
+/// A key that nobody takes up is anybody's once its reservation has passed.
+pub async fn a_transferred_key_is_free_for_anybody_in_the_end<F: Fixture<Store: LeaseTable>>(
+    case: Case<F>,
+) {
+    case.created(&colours()).await;
+    let grant = case.granted("a").await;
+    let since = case.now();
+    let _ = case.transferred(&grant, case.ttl).await;
+
+    let (_, taken) = case.taken_over("c").await;
+
+    case.not_before_ttl(taken, since);
+}
+
+/// A former holder cannot transfer the key.
+pub async fn a_transfer_by_a_former_holder_changes_nothing<F: Fixture<Store: LeaseTable>>(
+    case: Case<F>,
+) {
+    case.created(&colours()).await;
+    let former = case.granted("a").await;
+    case.release(&former).await;
+    let current = case.granted("c").await;
+
+    let written = case.transferred(&former, case.ttl).await;
+
+    assert_eq!(written, Written::Lost(LossCause::Superseded), "{SUPERSEDED}");
+    case.has_holder(&current.lessee, REFUSED).await;
+}
+
+/// A watch wakes when the key is transferred: it may be for who watches.
+pub async fn a_watch_wakes_on_transfer<F: Fixture<Store: LeaseTable>>(case: Case<F>) {
+    let grant = case.granted("a").await;
+    let Ok(freed) = case.store.watch(&grant.key).await else { return };
+    if !freed.can_wake() {
+        return;
+    }
+
+    let _ = case.transferred(&grant, case.ttl).await;
+
+    let woken = tokio::time::timeout(Duration::from_secs(60), freed).await;
+    assert!(
+        woken.is_ok(),
+        "a watch did not wake within a minute of the transfer: the store should wake it, or \
+         return one that `can_wake` denies"
+    );
+}
+
+/// A deleted record is not read, not listed, and may be created again.
+pub async fn a_deleted_record_is_gone<F: Fixture<Store: LeaseTable>>(case: Case<F>) {
+    case.created(&colours()).await;
+    let grant = case.granted("a").await;
+
+    let written = case.written(case.store.delete(&grant)).await;
+
+    assert_eq!(written, Written::Applied, "the store should delete under a grant that stands");
+    case.has_no_record("a delete").await;
+    case.has_no_holder("a delete").await;
+    let listed = case.store.list("").collect::<Vec<_>>().await;
+    assert!(listed.is_empty(), "the store should not list a deleted record: {listed:?}");
+    assert!(case.created(&Attributes::new()).await, "{CREATE}");
+    case.attributes_are(&Attributes::new(), "a deleted record's should not come back").await;
+}
+
+/// A grant after a delete still carries a larger token, and the old grant stays lost.
+pub async fn a_deleted_record_remembers_its_token<F: Fixture<Store: LeaseTable>>(case: Case<F>) {
+    case.created(&colours()).await;
+    let claim = case.claim("a");
+    let grant = case.obtain(&claim).await;
+    let _ = case.written(case.store.delete(&grant)).await;
+
+    drop(expect_held(
+        case.ask(&claim).await,
+        "a claim whose record was deleted under its own grant: it should keep the nonce",
+    ));
+    let next = case.granted("b").await;
+
+    assert!(
+        next.token > grant.token,
+        "the token after {} was {}: the store should keep the counter of a deleted record",
+        grant.token,
+        next.token
+    );
+    let answer = case.heartbeat(&grant, 1).await;
+    assert!(
+        matches!(answer, Heartbeat::Lost(_)),
+        "the store should report a grant whose record was deleted as lost: {answer:?}"
+    );
+}
+
+/// A former holder cannot delete the record.
+pub async fn a_delete_by_a_former_holder_changes_nothing<F: Fixture<Store: LeaseTable>>(
+    case: Case<F>,
+) {
+    case.created(&colours()).await;
+    let former = case.granted("a").await;
+    case.release(&former).await;
+    let current = case.granted("b").await;
+
+    let written = case.written(case.store.delete(&former)).await;
+
+    assert_eq!(written, Written::Lost(LossCause::Superseded), "{SUPERSEDED}");
+    case.attributes_are(&colours(), REFUSED).await;
+    case.has_holder(&current.lessee, REFUSED).await;
+}

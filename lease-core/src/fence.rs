@@ -6,10 +6,25 @@
 //!
 //! In this process, that is a [`Gate`]. Elsewhere, it is one condition on the write.
 //!
-//! SQL, where a row that is not updated means that the write was refused:
+//! SQL, where the count of rows tells: one was written, or none, since the token is stale. The column
+//! is a `BIGINT`, as a token has up to 53 bits. A row without a token, and no row at all, were never
+//! written under one. `PostgreSQL` and `SQLite`:
 //!
 //! ```sql
-//! UPDATE report SET body = :body, token = :token WHERE id = :id AND token <= :token
+//! CREATE TABLE report (id TEXT PRIMARY KEY, body TEXT, token BIGINT)
+//! ```
+//!
+//! ```sql
+//! INSERT INTO report (id, body, token) VALUES (:id, :body, :token)
+//! ON CONFLICT (id) DO UPDATE SET body = excluded.body, token = excluded.token
+//! WHERE report.token IS NULL OR report.token <= excluded.token
+//! ```
+//!
+//! Where the row must be there before, as in any dialect of SQL:
+//!
+//! ```sql
+//! UPDATE report SET body = :body, token = :token
+//! WHERE id = :id AND (token IS NULL OR token <= :token)
 //! ```
 //!
 //! `DynamoDB`, as the condition of an `UpdateItem`:

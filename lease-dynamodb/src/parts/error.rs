@@ -181,7 +181,7 @@ fn service_advice(
             "a column has another type than leases need: correct the item, or name other columns"
                 .to_owned(),
         ),
-        "ValidationException" if message.contains("does not match the schema") => (
+        "ValidationException" if OTHER_KEY.iter().any(|text| message.contains(text)) => (
             StoreErrorKind::Misconfigured,
             format!("the table has another key than {}: {}", table.key, table.advice.other_key),
         ),
@@ -193,6 +193,15 @@ fn service_advice(
         _ => (StoreErrorKind::Misconfigured, format!("refused ({code}): {message}")),
     }
 }
+
+/// How `DynamoDB` says that a request does not name the table's key as its schema does: by the names
+/// and the number of its parts, and by their types. Which text it is depends on the operation.
+const OTHER_KEY: [&str; 4] = [
+    "does not match the schema",
+    "One of the required keys was not given a value",
+    "Type mismatch for key",
+    "The number of conditions on the keys is invalid",
+];
 
 #[cfg(test)]
 mod tests {
@@ -246,7 +255,16 @@ mod tests {
 
         assert!(said("AccessDeniedException", "").contains("dynamodb:UpdateItem"));
         assert!(said("ResourceNotFoundException", "").ends_with("region: make it"));
-        let other = "The provided key element does not match the schema";
-        assert!(said("ValidationException", other).ends_with("than lease_key: use another"));
+        for other in [
+            "The provided key element does not match the schema",
+            "One or more parameter values were not valid: One of the required keys was not given a value",
+            "One or more parameter values were not valid: Type mismatch for key lease_key expected: \
+             N actual: S",
+            "The number of conditions on the keys is invalid",
+        ] {
+            let advice = said("ValidationException", other);
+            assert!(advice.ends_with("than lease_key: use another"), "{other}: {advice}");
+            assert_eq!(told("ValidationException", other, false).0, StoreErrorKind::Misconfigured);
+        }
     }
 }

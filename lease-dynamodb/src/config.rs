@@ -61,6 +61,7 @@ pub(crate) struct Settings {
     pub(crate) timing: Timing,
     pub(crate) retention: Option<Duration>,
     pub(crate) existing_only: bool,
+    pub(crate) lock_client_items: bool,
     pub(crate) consistent_listing: bool,
     pub(crate) observations: usize,
 }
@@ -77,6 +78,7 @@ impl DynamoDbStoreBuilder {
                 timing: Timing::default(),
                 retention: Some(Duration::from_hours(7 * 24)),
                 existing_only: false,
+                lock_client_items: false,
                 consistent_listing: false,
                 observations: 10_000,
             },
@@ -142,6 +144,19 @@ impl DynamoDbStoreBuilder {
     pub fn only_existing_rows(mut self) -> Self {
         self.settings.existing_only = true;
         self.settings.retention = None;
+        self
+    }
+
+    /// Leases items that carry columns of Amazon's `DynamoDB` lock client (`recordVersionNumber`,
+    /// `isReleased`), too. By default they are refused: that client does not heed this store's
+    /// leases.
+    ///
+    /// For a table that moves from one to the other. This store does not take such an item while
+    /// the lock client renews it. The lock client takes one of this store's after its own
+    /// `leaseDuration`, and at once where `isReleased` is on it: then both hold the key. Stop every
+    /// lock client of a key before this store leases it.
+    pub fn with_lock_client_items(mut self) -> Self {
+        self.settings.lock_client_items = true;
         self
     }
 

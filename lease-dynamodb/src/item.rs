@@ -8,6 +8,7 @@ use lease_core::{
 };
 
 use crate::column::{Column, Columns};
+use crate::foreign::{Digest, Foreign, lock_client_columns, lock_client_ttl};
 use crate::parts::{RawItem, corrupt, from_dynamodb};
 use crate::time::Timestamp;
 
@@ -29,18 +30,25 @@ pub(crate) struct Item {
     pub(crate) deleted: bool,
     pub(crate) lasting: bool,
     pub(crate) attributes: Attributes,
+    /// The whole item, where its holder may be another program.
+    pub(crate) foreign: Option<Foreign>,
 }
 
-/// What changes with every grant, heartbeat and release.
+/// What changes with every grant, heartbeat and release; of an item that another program may have
+/// written, everything.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Sight {
     pub(crate) lessee: Option<Lessee>,
     pub(crate) token: Option<FencingToken>,
     pub(crate) beat: Option<Beat>,
+    pub(crate) foreign: Option<Digest>,
 }
 
 impl Item {
     pub(crate) fn read(key: &str, mut raw: RawItem, columns: &Columns) -> Result<Self, StoreError> {
+        let whole =
+            may_be_foreign(&raw, columns).then(|| Foreign::of(&raw, columns.name(Column::Key)));
+        let their_ttl = lock_client_ttl(&raw, columns);
         let mut fields = Fields { key, raw: &mut raw, columns };
         drop(fields.take(Column::Key));
         drop(fields.take(Column::PurgeAt));
@@ -54,7 +62,7 @@ impl Item {
                 None => fields.checked_token(0)?,
             },
             beat: fields.number(Column::Beat)?.map(Beat::new),
-            ttl: fields.number(Column::TtlMs)?.map(Duration::from_millis),
+            ttl: fields.number(Column::TtlMs)?.map(Duration::from_millis).max(their_ttl),
             expires_at: fields.number(Column::ExpiresAt)?.map(Timestamp::from_millis),
             offered_to: fields.lessee(Column::OfferedTo)?,
             reserved_until: fields.number(Column::ReservedUntil)?.map(Timestamp::from_millis),
@@ -63,7 +71,9 @@ impl Item {
             deleted: fields.mark(Column::Deleted),
             lasting: fields.mark(Column::Lasting),
             attributes: Attributes::new(),
+            foreign: None,
         };
+        let foreign = whole.filter(|_| item.lessee.is_some());
         let attributes = raw
             .into_iter()
             .map(|(name, value)| match from_dynamodb(value) {
@@ -71,7 +81,7 @@ impl Item {
                 Err(unreadable) => Err(corrupt(key, &name, unreadable)),
             })
             .collect::<Result<_, _>>()?;
-        Ok(Self { attributes, ..item })
+        Ok(Self { attributes, foreign, ..item })
     }
 
     /// Whether it shows `grant` itself, and no late duplicate of its claim.
@@ -84,7 +94,12 @@ impl Item {
     }
 
     pub(crate) fn sight(&self) -> Sight {
-        Sight { lessee: self.lessee.clone(), token: self.token, beat: self.beat }
+        Sight {
+            lessee: self.lessee.clone(),
+            token: self.token,
+            beat: self.beat,
+            foreign: self.foreign.as_ref().map(|foreign| foreign.digest),
+        }
     }
 
     /// The record, where readers may see one; `holder` as judged by the caller.
@@ -95,6 +110,15 @@ impl Item {
     ) -> Option<LeaseRecord> {
         (!self.deleted).then(|| LeaseRecord::new(key, holder, self.token, self.attributes))
     }
+}
+
+/// Whether another program may have written `raw`. An item of ours that its lock client took over
+/// keeps our token and beat, which then stand still.
+fn may_be_foreign(raw: &RawItem, columns: &Columns) -> bool {
+    let lacks = |column| !raw.contains_key(columns.name(column));
+    lacks(Column::Token)
+        || lacks(Column::Beat)
+        || lock_client_columns(columns).any(|name| raw.contains_key(name))
 }
 
 /// The key that `raw` is kept under.

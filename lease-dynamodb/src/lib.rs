@@ -4,6 +4,7 @@
 mod column;
 mod config;
 mod dated;
+mod foreign;
 #[cfg(feature = "fuzzing")]
 #[doc(hidden)]
 pub mod fuzzing;

@@ -15,13 +15,14 @@ use tracing::debug;
 use crate::column::Column;
 use crate::config::{DynamoDbStoreBuilder, Settings};
 use crate::dated::Dated;
+use crate::foreign::{lock_client_columns, of_lock_client};
 use crate::item::{Item, Sight};
 use crate::parts::{
-    Advice, Expression, Observations, Outcome, RawItem, Requests, Show, Table, Watched, told,
+    Advice, Expression, Observations, Outcome, RawItem, Requests, Show, Table, told,
 };
 use crate::standing::Standing;
 use crate::time::{Now, ServerTime};
-use crate::write::{self, Purge};
+use crate::write::{self, Gone, Purge};
 
 /// Keeps leases in a DynamoDB table. Clones share what they have learned of DynamoDB's time.
 ///
@@ -91,11 +92,19 @@ impl DynamoDbStore {
         key: &LeaseKey,
         refused: Option<RawItem>,
     ) -> Result<Option<Item>, StoreError> {
-        let raw = match refused {
-            Some(raw) => Some(raw),
-            None => self.shared.requests.get(key.as_str()).await?,
-        };
+        let raw = self.raw(key, refused).await?;
         raw.map(|raw| self.item(key, raw)).transpose()
+    }
+
+    async fn raw(
+        &self,
+        key: &LeaseKey,
+        refused: Option<RawItem>,
+    ) -> Result<Option<RawItem>, StoreError> {
+        match refused {
+            Some(raw) => Ok(Some(raw)),
+            None => self.shared.requests.get(key.as_str()).await,
+        }
     }
 
     pub(crate) fn item(&self, key: &LeaseKey, raw: RawItem) -> Result<Item, StoreError> {
@@ -123,12 +132,44 @@ impl DynamoDbStore {
         }
     }
 
-    /// A sight of the key that has lasted for the holder's whole ttl.
-    fn gone(&self, claim: &Claim) -> Option<Watched<Sight>> {
+    /// What was seen of the key, where that has lasted for the holder's whole ttl. `item` was
+    /// received just now, if at all; without it, what another program wrote is not known well
+    /// enough.
+    fn gone(&self, claim: &Claim, item: Option<&Item>) -> Option<Gone> {
         let watched = self.shared.observations.recall(claim.key.as_str())?;
+        let foreign = match item {
+            Some(item) if item.sight() == watched.sight => item.foreign.clone(),
+            _ if watched.sight.foreign.is_none() => None,
+            _ => return None,
+        };
         let patience = self.shared.time.surely(watched.ttl.unwrap_or(claim.ttl));
         let over = self.moment().since(watched.since) >= patience;
-        over.then_some(watched)
+        over.then_some(Gone { sight: watched.sight, foreign })
+    }
+
+    /// Reads the item before it is written, where it was lately seen held or reserved: a read costs
+    /// a fifth of a write that is refused. What another program may have written is always read.
+    async fn look(&self, claim: &Claim) -> Result<Option<Item>, StoreError> {
+        let Some(watched) = self.shared.observations.recall(claim.key.as_str()) else {
+            return Ok(None);
+        };
+        let lately = self.moment().since(watched.last) < watched.ttl.unwrap_or(claim.ttl);
+        if !lately && watched.sight.foreign.is_none() {
+            return Ok(None);
+        }
+        let raw = self.shared.requests.get(claim.key.as_str()).await?;
+        raw.map(|raw| self.item_to_lease(&claim.key, raw)).transpose()
+    }
+
+    /// The item, unless Amazon's lock client has written it and that is not allowed for.
+    fn item_to_lease(&self, key: &LeaseKey, raw: RawItem) -> Result<Item, StoreError> {
+        let shared = &self.shared;
+        let theirs = lock_client_columns(&shared.settings.columns)
+            .find(|name| !shared.settings.lock_client_items && raw.contains_key(*name));
+        match theirs {
+            Some(column) => Err(of_lock_client(key, shared.requests.table(), column)),
+            None => self.item(key, raw),
+        }
     }
 
     fn moment(&self) -> Moment {
@@ -164,7 +205,18 @@ impl DynamoDbStore {
         Obtained::Granted(grant, item.attributes)
     }
 
-    /// Says who has the key, where `item` refused a claim; `None` where the claim may have it.
+    /// What `item` says to a claim; `None` where the claim may have the key.
+    async fn answer(&self, claim: &Claim, item: &Item) -> Option<Obtained> {
+        let holder = self.refusal(claim, item)?;
+        let own = item.carries(claim.nonce) && item.lessee.as_ref() == Some(&claim.lessee);
+        if own && holder.expires_in != Some(Duration::ZERO) {
+            // Granted before, and the answer lost.
+            return Some(self.granted(claim, item.clone()).await);
+        }
+        Some(Obtained::Held(holder))
+    }
+
+    /// Says who has the key, where `item` refuses a claim; `None` where the claim may have it.
     fn refusal(&self, claim: &Claim, item: &Item) -> Option<Holder> {
         match self.standing(&claim.key, item, Some(claim.ttl)) {
             Standing::Held(holder) => Some(holder),
@@ -183,22 +235,31 @@ impl DynamoDbStore {
 impl LockStore for DynamoDbStore {
     async fn obtain(&self, claim: &Claim) -> Result<Obtained, StoreError> {
         let shared = &self.shared;
-        let mut purge = Purge::AsMarked;
+        let mut seen = self.look(claim).await?;
         let mut last_try = false;
         loop {
-            let gone = self.gone(claim);
+            if let Some(item) = &seen
+                && let Some(answer) = self.answer(claim, item).await
+            {
+                return Ok(answer);
+            }
+            let purge = match &seen {
+                // Not one of ours: it is the operator's, and lasts.
+                Some(item) if item.token.is_none() => Purge::Never,
+                _ => Purge::AsMarked,
+            };
+            let gone = self.gone(claim, seen.as_ref());
             let write = write::obtain(claim, &shared.settings, self.now(), gone.as_ref(), purge);
-            let outcome = self.write(&claim.key, write, Show::Item).await?;
-            let shown = match outcome {
+            let refused = match self.write(&claim.key, write, Show::Item).await? {
                 Outcome::Applied(raw) => {
                     let item = self.item(&claim.key, raw)?;
                     return Ok(self.granted(claim, item).await);
                 }
-                Outcome::Refused(shown) => shown,
+                Outcome::Refused(shown) => self.raw(&claim.key, shown).await?,
             };
 
-            let item = self.shown(&claim.key, shown).await?;
-            if shared.settings.existing_only && item.as_ref().is_none_or(|item| item.deleted) {
+            seen = refused.map(|raw| self.item_to_lease(&claim.key, raw)).transpose()?;
+            if shared.settings.existing_only && seen.as_ref().is_none_or(|item| item.deleted) {
                 return Err(told(
                     StoreErrorKind::Misconfigured,
                     format!(
@@ -209,33 +270,17 @@ impl LockStore for DynamoDbStore {
                     ),
                 ));
             }
-            // An item that others removed meanwhile: the next try makes it.
-            let Some(item) = item else {
-                if last_try {
+            if last_try {
+                let Some(item) = seen else {
                     return Err(changes_too_fast(claim));
-                }
-                last_try = true;
-                continue;
-            };
-            let own = item.carries(claim.nonce) && item.lessee.as_ref() == Some(&claim.lessee);
-            match self.refusal(claim, &item) {
-                // Granted before, and the answer lost.
-                Some(holder) if own && holder.expires_in != Some(Duration::ZERO) => {
-                    return Ok(self.granted(claim, item).await);
-                }
-                Some(holder) => return Ok(Obtained::Held(holder)),
-                None if last_try => {
-                    return Ok(Obtained::Held(kept(claim, &item, Some(Duration::ZERO))));
-                }
-                // This answer has told the time, or shown an item that is not one of ours: with
-                // that known, the key can be had.
-                None => {
-                    if item.token.is_none() {
-                        purge = Purge::Never;
-                    }
-                    last_try = true;
-                }
+                };
+                let answer = self.answer(claim, &item).await;
+                let left = Some(Duration::ZERO);
+                return Ok(answer.unwrap_or_else(|| Obtained::Held(kept(claim, &item, left))));
             }
+            // This answer has told the time, shown an item that is not one of ours, or shown none,
+            // since it was removed meanwhile: with that known, the key may be free.
+            last_try = true;
         }
     }
 

@@ -5,8 +5,9 @@ use std::time::Duration;
 use lease_core::{Beat, Claim, FencingToken, Grant, Lessee, micros_since_1970};
 
 use crate::config::{Settings, TimeMode};
+use crate::foreign::{Foreign, lock_client_columns};
 use crate::item::Sight;
-use crate::parts::{Expression, Watched};
+use crate::parts::Expression;
 use crate::time::Now;
 
 /// What stands in `purge_at` of an item that the table's TTL must leave alone: it ignores
@@ -30,7 +31,7 @@ pub(crate) fn obtain(
     claim: &Claim,
     settings: &Settings,
     now: Option<Now>,
-    gone: Option<&Watched<Sight>>,
+    gone: Option<&Gone>,
     purge: Purge,
 ) -> Expression {
     let mut write = Expression::default();
@@ -50,8 +51,8 @@ pub(crate) fn obtain(
          AND ({unreserved})"
     )];
     // (b) It was watched for the holder's whole ttl, and has not changed since.
-    if let Some(watched) = gone {
-        takeable.push(unchanged(&mut write, watched));
+    if let Some(gone) = gone {
+        takeable.push(unchanged(&mut write, gone));
     }
     // (c) DynamoDB's own time says that the holder's is over.
     if let (TimeMode::ServerTimeAndObservation, Some(now)) = (settings.time_mode, now) {
@@ -65,6 +66,11 @@ pub(crate) fn obtain(
     write.condition("(attribute_not_exists(#nonce) OR #nonce <> :nonce)");
     write.value("max_token", FencingToken::MAX.get());
     write.condition("(attribute_not_exists(#token) OR #token < :max_token)");
+    if !settings.lock_client_items {
+        for name in lock_client_columns(&settings.columns) {
+            write.expect_payload(name, [None]);
+        }
+    }
     if settings.existing_only {
         write.condition("attribute_exists(#lease_key) AND attribute_not_exists(#deleted)");
     }
@@ -329,9 +335,17 @@ fn over_before(settings: &Settings, now: Now) -> u64 {
     now.lowest.minus(settings.margin).as_millis_down()
 }
 
+/// An item that stayed as it is for its holder's whole ttl.
+#[derive(Debug)]
+pub(crate) struct Gone {
+    pub(crate) sight: Sight,
+    /// All its columns, where another program may write them.
+    pub(crate) foreign: Option<Foreign>,
+}
+
 /// That an item is as it was watched. Absent columns compare as absent.
-fn unchanged(write: &mut Expression, watched: &Watched<Sight>) -> String {
-    let sight = &watched.sight;
+fn unchanged(write: &mut Expression, gone: &Gone) -> String {
+    let sight = &gone.sight;
     let lessee = match &sight.lessee {
         Some(lessee) => {
             write.value("seen_lessee", lessee.as_str());
@@ -353,5 +367,10 @@ fn unchanged(write: &mut Expression, watched: &Watched<Sight>) -> String {
         }
         None => "attribute_not_exists(#beat)",
     };
-    format!("{lessee} AND {token} AND {beat}")
+    let mut condition = format!("{lessee} AND {token} AND {beat}");
+    for (name, value) in gone.foreign.iter().flat_map(|foreign| &foreign.columns) {
+        condition.push_str(" AND ");
+        condition.push_str(&write.payload_is(name, value.clone()));
+    }
+    condition
 }

@@ -97,6 +97,13 @@ impl Expression {
         }
     }
 
+    /// The condition that an attribute has this value, to be part of a larger condition.
+    pub fn payload_is(&mut self, name: &str, value: AttributeValue) -> String {
+        let number = self.payload(name);
+        self.values.push((format!("seen{number}").into(), value));
+        format!("#payload{number} = :seen{number}")
+    }
+
     fn payload(&mut self, name: &str) -> usize {
         let next = self.payload.len();
         *self.payload.entry(name.to_owned()).or_insert(next)

@@ -17,6 +17,8 @@ pub struct Watched<S> {
     /// The receipt of the answer that first showed it. Its writer counts from before it wrote,
     /// which was earlier still.
     pub since: Moment,
+    /// The receipt of the last answer that showed it.
+    pub last: Moment,
 }
 
 /// The sights of many keys, kept across attempts.
@@ -26,13 +28,7 @@ pub struct Watched<S> {
 #[derive(Debug)]
 pub struct Observations<S> {
     most: usize,
-    seen: Mutex<HashMap<String, Seen<S>>>,
-}
-
-#[derive(Debug)]
-struct Seen<S> {
-    watched: Watched<S>,
-    last: Moment,
+    seen: Mutex<HashMap<String, Watched<S>>>,
 }
 
 impl<S: Clone + PartialEq> Observations<S> {
@@ -43,23 +39,22 @@ impl<S: Clone + PartialEq> Observations<S> {
 
     /// What was seen of `key` last.
     pub fn recall(&self, key: &str) -> Option<Watched<S>> {
-        self.seen().get(key).map(|seen| seen.watched.clone())
+        self.seen().get(key).cloned()
     }
 
     /// Remembers what an answer showed, that was received `now`; says since when it is so.
     pub fn see(&self, key: &str, sight: S, ttl: Option<Duration>, now: Moment) -> Moment {
         let mut seen = self.seen();
         if let Some(known) = seen.get_mut(key)
-            && known.watched.sight == sight
+            && known.sight == sight
         {
             known.last = known.last.max(now);
-            return known.watched.since;
+            return known.since;
         }
         if seen.len() >= self.most && !seen.contains_key(key) {
             forget_half(&mut seen);
         }
-        let watched = Watched { sight, ttl, since: now };
-        seen.insert(key.to_owned(), Seen { watched, last: now });
+        seen.insert(key.to_owned(), Watched { sight, ttl, since: now, last: now });
         now
     }
 
@@ -68,13 +63,13 @@ impl<S: Clone + PartialEq> Observations<S> {
         self.seen().remove(key);
     }
 
-    fn seen(&self) -> MutexGuard<'_, HashMap<String, Seen<S>>> {
+    fn seen(&self) -> MutexGuard<'_, HashMap<String, Watched<S>>> {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// Half at a time, so that a full map costs little per key.
-fn forget_half<S>(seen: &mut HashMap<String, Seen<S>>) {
+fn forget_half<S>(seen: &mut HashMap<String, Watched<S>>) {
     let mut ages: Vec<Moment> = seen.values().map(|seen| seen.last).collect();
     let middle = ages.len() / 2;
     let (_, &mut median, _) = ages.select_nth_unstable(middle);

@@ -52,7 +52,9 @@ async fn of_64_contenders_one_wins_each_of_200_rounds() {
         let winner = winners.remove(0);
         assert!(winner.token > last, "round {round}");
         last = winner.token;
-        assert_eq!(count.take(), CONTENDERS, "requests in round {round}");
+        // A look and a write for each contender that looked before the winner wrote.
+        let requests = count.take();
+        assert!((CONTENDERS..=CONTENDERS * 2).contains(&requests), "round {round}: {requests}");
         stores[0].release(&winner, None).await.unwrap();
         count.take();
     }

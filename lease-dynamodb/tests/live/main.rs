@@ -9,6 +9,7 @@ mod adopting;
 mod contention;
 mod errors;
 mod faults;
+mod lock_client;
 mod network;
 mod purging;
 mod requests;

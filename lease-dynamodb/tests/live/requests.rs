@@ -7,7 +7,7 @@ use futures_util::StreamExt;
 use lease_core::{Attributes, Beat, Change, LeaseTable, LockStore, Written};
 use lease_dynamodb::DynamoDbStore;
 use lease_tests::claims::{claim, fresh_key, granted, held, obtain};
-use lease_tests::dynamodb::{Count, Server};
+use lease_tests::dynamodb::{Count, Server, client_of};
 
 use crate::world::{LONG, TABLE, put, ready, s};
 
@@ -108,4 +108,62 @@ async fn an_item_made_by_hand_costs_one_request_more_once() {
 
     obtain(&store, &key, "a", LONG).await;
     assert_eq!(count.take(), 1);
+}
+
+/// A refused write costs as much as one that is applied; a read of a small item a fifth.
+#[tokio::test]
+async fn waiters_read_while_key_is_held_and_write_once_it_is_free() {
+    let (server, _, _, store) = counted().await;
+    let proxy = server.proxy().await;
+    let key = fresh_key("job");
+    let waiters: Vec<_> =
+        (0..8).map(|_| DynamoDbStore::new(client_of(proxy.address()), TABLE)).collect();
+    let mut grant = obtain(&store, &key, "holder", LONG).await;
+    for waiter in &waiters {
+        held(waiter.obtain(&claim(&key, "waiter", LONG)).await.unwrap());
+    }
+    let requests = || {
+        let count =
+            |operation: &str| proxy.requests_with(&format!("DynamoDB_20120810.{operation}"));
+        (count("UpdateItem"), count("GetItem"))
+    };
+    let (writes_before, reads_before) = requests();
+
+    for hand_over in 0..8 {
+        for waiter in waiters.iter().cycle().take(24) {
+            held(waiter.obtain(&claim(&key, "waiter", LONG)).await.unwrap());
+        }
+        store.release(&grant, None).await.unwrap();
+        let next = &waiters[hand_over];
+        grant = granted(next.obtain(&claim(&key, "waiter", LONG)).await.unwrap()).0;
+        for waiter in waiters.iter().filter(|waiter| !std::ptr::eq(*waiter, next)) {
+            held(waiter.obtain(&claim(&key, "waiter", LONG)).await.unwrap());
+        }
+        held(next.obtain(&claim(&key, "other", LONG)).await.unwrap());
+    }
+
+    let (writes, reads) = requests();
+    // One write takes the key; the former winner has not seen it held by another, and writes once.
+    assert_eq!(writes - writes_before, 8 * 2, "writes in 8 hand-overs among 8 waiters");
+    assert_eq!(reads - reads_before, 8 * (24 + 1 + 7), "reads in 8 hand-overs among 8 waiters");
+}
+
+#[tokio::test]
+async fn take_over_by_observation_costs_one_read_more() {
+    let (server, _, _, store) = counted().await;
+    let (count, config) = Count::of(server.config());
+    let client = Client::from_conf(config.build());
+    let watcher = DynamoDbStore::builder(client, TABLE)
+        .with_time_mode(lease_dynamodb::TimeMode::ObservationOnly)
+        .build()
+        .unwrap();
+    let (key, ttl) = (fresh_key("job"), std::time::Duration::from_millis(300));
+    obtain(&store, &key, "dead", ttl).await;
+    held(watcher.obtain(&claim(&key, "b", ttl)).await.unwrap());
+    count.take();
+
+    tokio::time::sleep(ttl * 2).await;
+    granted(watcher.obtain(&claim(&key, "b", ttl)).await.unwrap());
+
+    assert!(count.take() <= 2, "a look at most, and a write");
 }

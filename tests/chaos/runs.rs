@@ -92,6 +92,31 @@ fn run_single(store: &str, faults: &[&str], sabotage: &[&str]) -> Option<Ended> 
     Some(end_of(command(&[&single[..], &faults, sabotage].concat())))
 }
 
+impl Ended {
+    fn made_progress(&self) {
+        assert_eq!(self.code, Some(0));
+        assert_eq!(self.count("violations"), 0);
+        assert_eq!(self.count("breaches"), 0);
+        assert!(self.count("hand-offs") >= 3, "hardly anything happened");
+    }
+}
+
+#[test]
+fn sentinel_store_makes_progress_during_faults() {
+    let faults = ["hang-first", "kill-master", "fill-memory"];
+    let Some(ended) = run_single("sentinel", &faults, &[]) else { return };
+
+    ended.made_progress();
+}
+
+#[test]
+fn cluster_store_makes_progress_during_faults() {
+    let faults = ["hang-first", "migrate-slot", "kill-connections"];
+    let Some(ended) = run_single("cluster", &faults, &[]) else { return };
+
+    ended.made_progress();
+}
+
 #[test]
 fn clients_that_know_one_hung_host_are_found() {
     let one_host = ["--sabotage", "one-host"];

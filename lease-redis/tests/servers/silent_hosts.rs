@@ -2,9 +2,9 @@
 //!
 //! The stores have their default time-outs, since those decide how soon a silent host is passed over.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use lease_core::{Lease, LeaseKey, Locker};
+use lease_core::{BootClock, Clock, Lease, LeaseKey, LockStore, Locker};
 use lease_redis::RedisStore;
 use lease_tests::claims::soon;
 use lease_tests::redis::{RedisCluster, RedisSentinel, RedisServer, available};
@@ -52,7 +52,7 @@ async fn silent_sentinel_delays_neither_connections_nor_watches() {
 
         let locker = locker(store.clone(), TTL);
         let lease = obtained(&locker, &key("job")).await;
-        let freed = lease_core::LockStore::watch(&store, &key("job")).await;
+        let freed = store.watch(&key("job")).await;
         let freed = freed.unwrap_or_else(|error| panic!("{}", text(&error)));
         lease.release().await.unwrap();
         soon(freed).await;
@@ -82,7 +82,7 @@ async fn silent_master_behind_sentinels_is_replaced_by_the_promoted_one() {
     if !available() {
         return;
     }
-    let servers = RedisSentinel::that_promotes();
+    let (servers, clock) = (RedisSentinel::that_promotes(), BootClock::new());
     let connect = || RedisStore::sentinel(servers.urls(), RedisSentinel::MASTER).connect();
     let running = locker(connect().await.unwrap(), TTL);
     drop(obtained(&running, &key("before")).await);
@@ -95,10 +95,10 @@ async fn silent_master_behind_sentinels_is_replaced_by_the_promoted_one() {
     let waiting = obtained(&running, &job);
     let promoted = async {
         until_async("a replica is promoted", || servers.servers[1..].iter().any(is_master)).await;
-        Instant::now()
+        clock.now()
     };
     let (lease, promoted) = tokio::join!(waiting, promoted);
-    println!("granted {:?} after the promotion", promoted.elapsed());
+    println!("granted {:?} after the promotion", clock.now().since(promoted));
     drop(lease);
     let new = eventually("a new process connects", async || connect().await.ok()).await;
     drop(obtained(&locker(new, TTL), &key("other")).await);
@@ -125,11 +125,12 @@ async fn silent_master_of_a_cluster_costs_no_lease_on_other_shards() {
 
     masters[0].hang();
 
+    let clock = BootClock::new();
     let replicas = || cluster.nodes.iter().filter(|node| node.port() != masters[0].port());
     let promoted = async {
         let answers = |node: &RedisServer| !node.command(&get(&on_silent)).starts_with("MOVED");
         until_async("a replica is promoted", || replicas().any(answers)).await;
-        Instant::now()
+        clock.now()
     };
     let connected = async {
         let connecting = RedisStore::cluster(cluster.urls()).connect();
@@ -145,10 +146,10 @@ async fn silent_master_of_a_cluster_costs_no_lease_on_other_shards() {
     };
     let waiting = async {
         let lease = obtained(&running, &on_silent).await;
-        (lease, Instant::now())
+        (lease, clock.now())
     };
     let ((lease, granted), promoted, ..) = tokio::join!(waiting, promoted, connected, kept);
-    println!("granted {:?} after the promotion", granted.saturating_duration_since(promoted));
+    println!("granted {:?} after the promotion", granted.since(promoted));
     assert!(leases.iter().all(|(lease, _)| lease.is_held()));
 
     // Who waits on the shard is woken by a release there.
@@ -185,9 +186,8 @@ async fn silent_replica_of_a_cluster_costs_nothing() {
 
 /// A key in a slot of `master`.
 pub(crate) fn key_on(master: &RedisServer, name: &str) -> LeaseKey {
-    let keys = (0..).map(|number| key(&format!("{name}-{number}")));
-    let is_here = |key: &LeaseKey| !master.command(&get(key)).starts_with("MOVED");
-    keys.filter(is_here).next().unwrap()
+    let mut keys = (0..1_000).map(|number| key(&format!("{name}-{number}")));
+    keys.find(|key| !master.command(&get(key)).starts_with("MOVED")).unwrap()
 }
 
 fn get(key: &LeaseKey) -> String {

@@ -33,9 +33,10 @@ impl Moving {
             let answer = cluster.nodes[0].command(&format!("HGET lease:{{{key}}} token"));
             !answer.starts_with("MOVED")
         };
-        let first = (0..).map(key).find(here).unwrap();
-        let same = (0..).map(key).filter(|key| slot_of(key) == slot_of(&first));
-        let keys = same.take(count).collect();
+        let mut all = (0..1_000_000).map(key);
+        let first = all.find(here).unwrap();
+        let same = all.filter(|key| slot_of(key) == slot_of(&first)).take(count - 1);
+        let keys = std::iter::once(first.clone()).chain(same.collect::<Vec<_>>()).collect();
         let slot = cluster.nodes[0].command(&format!("CLUSTER KEYSLOT {first}")).parse().unwrap();
         let store = RedisStore::cluster(cluster.urls()).with_timeout(PATIENT);
         let store = store.connect().await.unwrap();

@@ -32,7 +32,9 @@ pub(crate) async fn ready(server: &Server, client: &Client) -> DynamoDbStore {
 }
 
 pub(crate) fn builder(server: &Server, client: &Client) -> DynamoDbStoreBuilder {
-    let builder = DynamoDbStore::builder(client.clone(), server.table(TABLE));
+    // No test that uses it is about answers that are late.
+    let builder = DynamoDbStore::builder(client.clone(), server.table(TABLE))
+        .with_request_timeout(Duration::from_mins(1));
     if server.knows_ttl() { builder } else { builder.without_purging() }
 }
 

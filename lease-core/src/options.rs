@@ -72,6 +72,21 @@ impl LeaseOptions {
         }
     }
 
+    /// The same options for leases that last for `ttl`. A grace that is longer than a quarter of it is
+    /// cut to that.
+    ///
+    /// # Errors
+    ///
+    /// If `ttl` is not [`MIN_TTL`](Self::MIN_TTL) to [`MAX_TTL`](Self::MAX_TTL), or too short for that
+    /// many heartbeats.
+    pub fn with_ttl(mut self, ttl: Duration) -> Result<Self, InvalidInput> {
+        Self::check_range("ttl", ttl)?;
+        self.ttl = ttl;
+        self.grace = self.grace.min(ttl / 4);
+        let count = self.heartbeats_per_ttl;
+        self.with_heartbeats_per_ttl(count)
+    }
+
     /// Sends `count` heartbeats per ttl: 3 to 100, and no closer than 10 ms. Defaults to 3, so that
     /// two may fail.
     ///
@@ -229,6 +244,26 @@ mod tests {
         assert!(options().with_clock_rate_error(-0.1).is_err());
         assert!(options().with_grace(Duration::from_secs(8)).is_err());
         assert!(options().with_poll_interval(Duration::ZERO).is_err());
+    }
+
+    #[test]
+    fn another_ttl_keeps_the_other_options() {
+        let options =
+            || LeaseOptions::default().with_poll_interval(Duration::from_secs(7)).unwrap();
+
+        let short = options().with_ttl(Duration::from_secs(10)).unwrap();
+        assert_eq!(
+            (short.ttl(), short.poll_interval()),
+            (Duration::from_secs(10), Duration::from_secs(7))
+        );
+        assert_eq!(
+            short.grace(),
+            Duration::from_millis(2500),
+            "a quarter of the ttl, no longer 3 s"
+        );
+        assert!(options().with_ttl(Duration::ZERO).is_err());
+        let often = options().with_heartbeats_per_ttl(100).unwrap();
+        assert!(often.with_ttl(Duration::from_millis(900)).is_err(), "heartbeats 9 ms apart");
     }
 
     #[test]

@@ -40,9 +40,11 @@ pub struct Job {
     pub(crate) work: Arc<dyn Work>,
     pub(crate) schedule: Schedule,
     pub(crate) missed: Missed,
-    pub(crate) options: Option<LeaseOptions>,
+    pub(crate) ttl: Option<Duration>,
+    pub(crate) timeout: Option<Duration>,
     pub(crate) at_least: Duration,
     pub(crate) attempts: u32,
+    pub(crate) backoff: Backoff,
     pub(crate) only_if: Box<dyn Fn() -> bool + Send + Sync>,
     pub(crate) switch: Option<Arc<dyn Switch>>,
 }
@@ -176,9 +178,11 @@ impl Job {
             work: Arc::new(work),
             schedule: Schedule::on_demand(),
             missed: Missed::default(),
-            options: None,
+            ttl: None,
+            timeout: None,
             at_least: Duration::ZERO,
             attempts: 1,
+            backoff: Backoff::default(),
             only_if: Box::new(|| true),
             switch: None,
         }
@@ -210,13 +214,33 @@ impl Job {
     }
 
     /// The ttl of its lease: how long nobody else can begin after the machine it ran on has died. A
-    /// body may take longer, since heartbeats are sent while it runs. By default the locker's.
+    /// body may take longer, since heartbeats are sent while it runs; [`timeout`](Self::timeout) limits
+    /// it. By default the locker's. The locker's other options stay as they are.
     ///
     /// # Errors
     ///
-    /// Where it is not [`LeaseOptions::MIN_TTL`] to [`LeaseOptions::MAX_TTL`].
+    /// If it is not [`LeaseOptions::MIN_TTL`] to [`LeaseOptions::MAX_TTL`].
     pub fn at_most(mut self, ttl: Duration) -> Result<Self, InvalidInput> {
-        self.options = Some(LeaseOptions::new(ttl)?);
+        let _in_range = LeaseOptions::new(ttl)?;
+        self.ttl = Some(ttl);
+        Ok(self)
+    }
+
+    /// Drops a body that is not done within `timeout`: the run has [timed
+    /// out](crate::Outcome::TimedOut), which counts as a failure, and its lease is released. By
+    /// default there is no time-out.
+    ///
+    /// A body that hangs keeps its lease, and so keeps the job from running on every machine. The
+    /// scheduler warns when a run takes longer than the time to its next tick.
+    ///
+    /// # Errors
+    ///
+    /// If it is zero.
+    pub fn timeout(mut self, timeout: Duration) -> Result<Self, InvalidInput> {
+        if timeout.is_zero() {
+            return Err(InvalidInput::new(format!("the time-out of {} is zero", self.name)));
+        }
+        self.timeout = Some(timeout);
         Ok(self)
     }
 
@@ -241,14 +265,40 @@ impl Job {
         Ok(self)
     }
 
-    /// Begins a tick up to `attempts` times, while it is due, until its body has finished. By
-    /// default once, so that a tick is begun at most once, whatever becomes of who runs it: a body
-    /// that has failed or broken off half-way has done one knows not what.
+    /// Begins a tick up to `attempts` times until its body has finished. By default once: a body that
+    /// has failed half-way may have done anything.
+    ///
+    /// Attempts count from the first start. [`Missed::SkipAfter`] limits how late the first attempt may
+    /// begin; the others follow however long the first took, until the next tick is due. After a
+    /// failure or a time-out the next attempt waits for the [backoff](Self::backoff); after the machine
+    /// died, for the lease to expire.
     ///
     /// Only for a body that may be done again. Zero counts as one.
     pub fn attempts(mut self, attempts: u32) -> Self {
         self.attempts = attempts.max(1);
         self
+    }
+
+    /// Waits for `first` before the second attempt at a tick, and for twice as long before each
+    /// further one, up to `longest`. By default 1 s, up to a minute: most failures are short, and a
+    /// long one should not be met with sixty attempts a minute.
+    ///
+    /// The lease is reserved meanwhile, so that the pause is kept by every machine, whatever its
+    /// clock says. A pause ends when the next tick is due.
+    ///
+    /// # Errors
+    ///
+    /// If `first` is longer than `longest`, or `longest` than [`LeaseOptions::MAX_RESERVATION`].
+    pub fn backoff(mut self, first: Duration, longest: Duration) -> Result<Self, InvalidInput> {
+        if first > longest || longest > LeaseOptions::MAX_RESERVATION {
+            return Err(InvalidInput::new(format!(
+                "backoff {first:?} to {longest:?} of {} is out of range: the first pause is not \
+                 longer than the longest, and that is up to seven days",
+                self.name
+            )));
+        }
+        self.backoff = Backoff { first, longest };
+        Ok(self)
     }
 
     /// Runs it only where `condition` holds, asked on this machine before each run: in production,
@@ -276,6 +326,27 @@ impl fmt::Debug for Job {
             .field("name", &self.name)
             .field("schedule", &self.schedule)
             .finish_non_exhaustive()
+    }
+}
+
+/// The pauses between attempts.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Backoff {
+    first: Duration,
+    longest: Duration,
+}
+
+impl Backoff {
+    /// The pause after the attempt of this number, from 1.
+    pub(crate) fn after(self, attempt: u32) -> Duration {
+        let doubled = 2_u32.saturating_pow(attempt.saturating_sub(1));
+        self.first.saturating_mul(doubled).min(self.longest)
+    }
+}
+
+impl Default for Backoff {
+    fn default() -> Self {
+        Self { first: Duration::from_secs(1), longest: Duration::from_secs(60) }
     }
 }
 

@@ -8,9 +8,14 @@ use jiff::Timestamp;
 use lease_core::{FencingToken, Holder, LeaseKey, LossCause, Lost, StoreError};
 use tracing::{debug, info, warn};
 
+use crate::history::PastRun;
 use crate::job::JobError;
+use crate::schedule::MissedTicks;
 
 /// A run of a job on this machine, from the moment it was due to its end; or why there was none.
+///
+/// Two outcomes concern the whole fleet, and one machine tells of them: [`Outcome::Missed`] and
+/// [`Outcome::Died`].
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Run {
@@ -50,8 +55,16 @@ pub enum Outcome {
     Finished,
     /// The body answered with an error, panicked, or was not done when its grace was over.
     Failed(JobError),
+    /// The body was dropped at the job's [time-out](crate::Job::timeout), which is this long.
+    TimedOut(Duration),
     /// The lease was lost: the body was dropped before anybody else could begin.
     Lost(Lost),
+    /// Nobody began these ticks in time. The machine that writes them into the history tells of them,
+    /// once for the fleet.
+    Missed(MissedTicks),
+    /// The lease of this run ended before its end was written: its process died, or lost the lease or
+    /// the store. The machine that obtains the lease next writes it into the history, and tells of it.
+    Died(PastRun),
     /// There was no run on this machine.
     Skipped(Skip),
     /// There is to be no run.
@@ -87,7 +100,8 @@ pub enum DisabledBy {
 /// Is told what came of each run, to count it.
 ///
 /// Called from the jobs' tasks: keep it short, and do not block. It is told once of each body that
-/// ran; and for each tick that was not run on this machine, once of each reason.
+/// ran; and for each tick that was not run on this machine, once of each reason. Of missed ticks and
+/// of runs that died, one machine of the fleet is told, once.
 ///
 /// # Examples
 ///
@@ -120,12 +134,16 @@ impl JobMetrics for Uncounted {
 }
 
 impl Outcome {
-    /// One word for it: `finished`, `failed`, `lost`, `skipped` or `disabled`.
+    /// A name for it: `finished`, `failed`, `timed out`, `lost`, `missed`, `died`, `skipped` or
+    /// `disabled`.
     pub fn name(&self) -> &'static str {
         match self {
             Self::Finished => "finished",
             Self::Failed(_) => "failed",
+            Self::TimedOut(_) => "timed out",
             Self::Lost(_) => "lost",
+            Self::Missed(_) => "missed",
+            Self::Died(_) => "died",
             Self::Skipped(_) => "skipped",
             Self::Disabled(_) => "disabled",
         }
@@ -137,7 +155,12 @@ impl Outcome {
             Self::Failed(error) => Some(&**error),
             Self::Lost(lost) => Some(lost),
             Self::Skipped(Skip::Unknown(error)) => Some(error),
-            Self::Finished | Self::Skipped(_) | Self::Disabled(_) => None,
+            Self::Finished
+            | Self::TimedOut(_)
+            | Self::Missed(_)
+            | Self::Died(_)
+            | Self::Skipped(_)
+            | Self::Disabled(_) => None,
         }
     }
 }
@@ -148,7 +171,10 @@ impl fmt::Display for Outcome {
         match self {
             Self::Finished => Ok(()),
             Self::Failed(error) => write!(f, ": {error}"),
+            Self::TimedOut(limit) => write!(f, ": not done within {limit:?}"),
             Self::Lost(lost) => write!(f, ": {lost}"),
+            Self::Missed(ticks) => write!(f, ": {ticks}"),
+            Self::Died(run) => write!(f, ": {} under token {}", run.by, run.token),
             Self::Skipped(skip) => write!(f, ": {skip}"),
             Self::Disabled(DisabledBy::OnlyIf) => f.write_str(": not in this place"),
             Self::Disabled(DisabledBy::Switch) => f.write_str(": it is switched off"),
@@ -184,7 +210,15 @@ impl Run {
             (Some(body), _) => warn!(
                 %job, %scheduled, token = %body.token, attempt = body.attempt,
                 latency = ?body.latency, run_time = ?body.run_time, outcome = name,
-                note = body.note, error, "job has run in vain"
+                note = body.note, error, why = %outcome, "job failed"
+            ),
+            (None, Outcome::Missed(ticks)) => warn!(
+                %job, first = %ticks.first, last = %ticks.last, count = ticks.count,
+                outcome = name, "job missed ticks"
+            ),
+            (None, Outcome::Died(run)) => warn!(
+                %job, %scheduled, token = %run.token, attempt = run.attempt, by = run.by,
+                began = %run.began, outcome = name, "job died: its lease ended before its run did"
             ),
             (None, Outcome::Skipped(Skip::Unknown(_) | Skip::LostBefore(_))) => warn!(
                 %job, %scheduled, outcome = name, error, why = %outcome,

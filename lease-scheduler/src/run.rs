@@ -1,12 +1,14 @@
-//! One run of a job: from the question whether it may, to the lease given back.
+//! One run of a job: from the question whether it may, to the release of its lease.
 
 use std::any::Any;
+use std::convert::Infallible;
+use std::future::pending;
 use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use futures_util::FutureExt;
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use lease_core::{
     Attempt, BootClock, Change, Clock, Lease, LeaseTable, Locker, StoreError, StoreErrorKind,
     Written, within,
@@ -18,9 +20,11 @@ use tracing::warn;
 
 use crate::clock::WallClock;
 use crate::error::sentence;
-use crate::history::{Beginning, Ending, Standing};
+use crate::history::{Ending, PastRun};
 use crate::job::{Job, JobContext, JobError, LONGEST_NOTE};
 use crate::outcome::{BodyRun, DisabledBy, JobMetrics, Outcome, Run, Skip};
+use crate::schedule::MissedTicks;
+use crate::standing::{Beginning, Standing};
 
 /// A job on this machine, and all that running it takes.
 #[derive(Debug)]
@@ -43,22 +47,64 @@ struct Held {
 }
 
 impl Runner {
-    /// Runs the job once, if it may be run; for its `tick`, or because somebody asks for it now.
+    /// Runs the job once because somebody asks for it now, if it may be run.
     ///
     /// Dropped on the way, it leaves a lease that is released.
-    pub(crate) async fn run(&self, tick: Option<Timestamp>) -> Run {
-        let scheduled = tick.unwrap_or_else(|| self.wall.now());
+    pub(crate) async fn run_now(&self) -> Run {
+        let now = self.wall.now();
+        self.run(now, None, now).await
+    }
+
+    /// Runs the job for `tick`, if it may be run. Ticks count from `since` on, if the record does not
+    /// say otherwise.
+    pub(crate) async fn run_tick(&self, tick: Timestamp, since: Timestamp) -> Run {
+        self.run(tick, Some(tick), since).await
+    }
+
+    async fn run(&self, scheduled: Timestamp, tick: Option<Timestamp>, since: Timestamp) -> Run {
         let (body, outcome) = match self.obtain(tick).await {
-            Ok(held) => self.run_under(held, scheduled, tick).await,
+            Ok(held) => self.run_under(held, scheduled, tick, since).await,
             Err(outcome) => (None, outcome),
         };
         Run { job: self.job.name.clone(), scheduled, body, outcome }
+    }
+
+    /// The tick to be run at `now`, if all up to `settled` are; or the `unfinished` one, if no later
+    /// tick has come.
+    pub(crate) fn due(
+        &self,
+        settled: Timestamp,
+        unfinished: Option<Timestamp>,
+        now: Timestamp,
+    ) -> Option<Timestamp> {
+        let schedule = &self.job.schedule;
+        schedule.due(settled, now, self.job.missed).or_else(|| {
+            let is_last = |tick: &Timestamp| schedule.next(*tick).is_none_or(|next| next > now);
+            unfinished.filter(|tick| *tick <= now).filter(is_last)
+        })
+    }
+
+    /// The pause after a failed attempt at `tick`, which ends with the next tick.
+    pub(crate) fn pause_after(&self, attempt: u32, tick: Timestamp) -> Duration {
+        let next = self.job.schedule.next(tick);
+        let left = next.map_or(SignedDuration::MAX, |next| next.duration_since(self.wall.now()));
+        let left = Duration::try_from(left).unwrap_or_default();
+        self.job.backoff.after(attempt).min(left)
     }
 
     /// A run that did not come about.
     pub(crate) fn without(&self, scheduled: Timestamp, skip: Skip) -> Run {
         let outcome = Outcome::Skipped(skip);
         Run { job: self.job.name.clone(), scheduled, body: None, outcome }
+    }
+
+    /// Tells of missed ticks, and of a run that died, once they are in the history.
+    pub(crate) fn tell_of(&self, missed: Option<MissedTicks>, died: Option<PastRun>) {
+        let died = died.map(|run| (run.scheduled, Outcome::Died(run)));
+        let missed = missed.map(|ticks| (ticks.last, Outcome::Missed(ticks)));
+        for (scheduled, outcome) in died.into_iter().chain(missed) {
+            self.tell(&Run { job: self.job.name.clone(), scheduled, body: None, outcome });
+        }
     }
 
     /// Tells everybody what came of a run.
@@ -81,12 +127,9 @@ impl Runner {
         if !(self.job.only_if)() {
             return Err(Outcome::Disabled(DisabledBy::OnlyIf));
         }
-        if let Some(switch) = &self.job.switch {
-            let limit = self.locker.options().request_timeout();
-            // Not to know is not to run: who has switched it off relies on that.
-            if !within(limit, switch.is_on()).await.map_err(unknown)? {
-                return Err(Outcome::Disabled(DisabledBy::Switch));
-            }
+        // If the switch cannot be read, nothing runs.
+        if !self.is_on().await.map_err(unknown)? {
+            return Err(Outcome::Disabled(DisabledBy::Switch));
         }
         self.check_stopping()?;
         let lease = match self.locker.obtain(&self.job.name).await.map_err(unknown)? {
@@ -105,6 +148,11 @@ impl Runner {
         Ok(Held { lease, standing })
     }
 
+    pub(crate) async fn is_on(&self) -> Result<bool, StoreError> {
+        let Some(switch) = &self.job.switch else { return Ok(true) };
+        within(self.locker.options().request_timeout(), switch.is_on()).await
+    }
+
     fn check_stopping(&self) -> Result<(), Outcome> {
         if self.stopping.is_cancelled() {
             return Err(Outcome::Skipped(Skip::Stopping));
@@ -117,6 +165,7 @@ impl Runner {
         Held { lease, mut standing }: Held,
         scheduled: Timestamp,
         tick: Option<Timestamp>,
+        since: Timestamp,
     ) -> (Option<BodyRun>, Outcome) {
         let clock = BootClock::new();
         let obtained = clock.now();
@@ -127,15 +176,27 @@ impl Runner {
             cancelled: lease.cancelled_on_loss(),
             note: Arc::default(),
         };
-        let beginning = Beginning { context: &context, tick, now: self.wall.now() };
+        let died = standing.running();
+        let missed = tick.and_then(|tick| {
+            let before = tick.checked_sub(SignedDuration::from_nanos(1)).ok()?;
+            self.job.schedule.ticks_between(self.accounted(&standing, since), before)
+        });
+        let beginning = Beginning {
+            context: &context,
+            tick,
+            missed: missed.as_ref(),
+            schedule: &self.job.schedule.words(),
+            now: self.wall.now(),
+        };
         let mark = standing.begin(&beginning);
         if let Err(skip) = self.mark(&lease, &mark).await {
             drop(lease.release().await);
             return (None, Outcome::Skipped(skip));
         }
+        self.tell_of(missed, died);
 
         let (began, start) = (self.wall.now(), clock.now());
-        let outcome = self.run_body(&lease, context.clone()).await;
+        let outcome = self.run_body(&lease, context.clone(), tick).await;
         let run_time = clock.now().since(start);
 
         let note = context.note.lock().unwrap_or_else(PoisonError::into_inner).clone();
@@ -146,7 +207,12 @@ impl Runner {
                 warn!(%job, why = %skip, "the end of a run could not be written to its history");
             }
             let kept = self.job.at_least.saturating_sub(clock.now().since(obtained));
-            // Where the store does not know, the ttl will do; the locker has logged it.
+            // No machine can begin the next attempt while the key is reserved, whatever its clock says.
+            let kept = match tick.filter(|_| self.may_try_again(&outcome, context.attempt)) {
+                Some(tick) => kept.max(self.pause_after(context.attempt, tick)),
+                None => kept,
+            };
+            // If the store does not answer, the ttl will do; the locker has logged it.
             drop(match kept {
                 Duration::ZERO => lease.release().await,
                 kept => lease.release_reserved(kept).await,
@@ -163,10 +229,32 @@ impl Runner {
         (Some(body), outcome)
     }
 
-    /// The body is dropped when this returns, however that is, and before the lease is given back.
-    async fn run_body(&self, lease: &Lease, context: JobContext) -> Outcome {
+    /// Whether a failed attempt is followed by another.
+    pub(crate) fn may_try_again(&self, outcome: &Outcome, attempt: u32) -> bool {
+        let has_failed = matches!(outcome, Outcome::Failed(_) | Outcome::TimedOut(_));
+        has_failed && attempt < self.job.attempts
+    }
+
+    /// Drops the body when it returns, and before the lease is released.
+    async fn run_body(
+        &self,
+        lease: &Lease,
+        context: JobContext,
+        tick: Option<Timestamp>,
+    ) -> Outcome {
         let cancelled = context.cancelled.clone();
-        let body = AssertUnwindSafe(async { self.job.work.run(context).await }).catch_unwind();
+        let overdue = self.warn_when_overdue(&context, tick);
+        let of_body = context.clone();
+        let body = AssertUnwindSafe(async { self.job.work.run(of_body).await }).catch_unwind();
+        let timeout = async {
+            match self.job.timeout {
+                Some(limit) => {
+                    sleep(limit).await;
+                    limit
+                }
+                None => pending().await,
+            }
+        };
         let grace_is_over = async {
             self.stopping.cancelled().await;
             cancelled.cancel();
@@ -176,19 +264,38 @@ impl Runner {
             select! {
                 // What is done is done, also at the last moment.
                 biased;
-                ended = body => Some(ended),
-                () = grace_is_over => None,
+                ended = body => match ended {
+                    Ok(Ok(())) => Outcome::Finished,
+                    Ok(Err(error)) => Outcome::Failed(error),
+                    Err(panic) => Outcome::Failed(panicked(&*panic)),
+                },
+                () = grace_is_over => Outcome::Failed(JobError::from(format!(
+                    "the scheduler stopped, and the body was not done within {:?}",
+                    self.grace
+                ))),
+                limit = timeout => Outcome::TimedOut(limit),
+                never = overdue => match never {},
             }
         };
-        match lease.run_until_lost(limited).await {
-            Err(lost) => Outcome::Lost(lost),
-            Ok(Some(Ok(Ok(())))) => Outcome::Finished,
-            Ok(Some(Ok(Err(error)))) => Outcome::Failed(error),
-            Ok(Some(Err(panic))) => Outcome::Failed(panicked(&*panic)),
-            Ok(None) => Outcome::Failed(JobError::from(format!(
-                "the scheduler stopped, and the body was not done within {:?}",
-                self.grace
-            ))),
+        lease.run_until_lost(limited).await.unwrap_or_else(Outcome::Lost)
+    }
+
+    /// Warns of a body that runs for longer than the time to its next tick, and again each time that it
+    /// has run for twice as long.
+    async fn warn_when_overdue(&self, context: &JobContext, tick: Option<Timestamp>) -> Infallible {
+        let period = tick.and_then(|tick| {
+            let next = self.job.schedule.next(tick)?;
+            Duration::try_from(next.duration_since(tick)).ok()
+        });
+        let Some(period) = period else { return pending().await };
+        let (mut pause, mut age) = (period, period);
+        loop {
+            sleep(self.wall.timer_for(pause)).await;
+            let (job, scheduled, token) = (&self.job.name, context.scheduled, context.token());
+            warn!(%job, %scheduled, %token, ?age, ?period, "job runs for longer than its period: \
+                its ticks are missed meanwhile");
+            pause = age;
+            age = age.saturating_mul(2);
         }
     }
 
@@ -212,7 +319,7 @@ impl Runner {
     }
 
     /// Repeats `change` until it is known what came of it, while that is worth it.
-    async fn write(&self, lease: &Lease, change: &Change) -> Result<Marked, Skip> {
+    pub(crate) async fn write(&self, lease: &Lease, change: &Change) -> Result<Marked, Skip> {
         let options = self.locker.options();
         let mut tries = 0;
         loop {
@@ -231,7 +338,7 @@ impl Runner {
     }
 }
 
-enum Marked {
+pub(crate) enum Marked {
     AsExpected,
     Unexpected,
 }
@@ -249,7 +356,12 @@ fn written_ending(outcome: &Outcome, note: &str) -> Option<(Ending, String)> {
             let whole = if note.is_empty() { sentence } else { format!("{note}: {sentence}") };
             Some((Ending::Failed, whole.chars().take(LONGEST_NOTE).collect()))
         }
-        Outcome::Lost(_) | Outcome::Skipped(_) | Outcome::Disabled(_) => None,
+        Outcome::TimedOut(_) => Some((Ending::TimedOut, note.to_owned())),
+        Outcome::Lost(_)
+        | Outcome::Missed(_)
+        | Outcome::Died(_)
+        | Outcome::Skipped(_)
+        | Outcome::Disabled(_) => None,
     }
 }
 

@@ -10,8 +10,10 @@ use lease_core::{InvalidInput, LeaseKey};
 use siphasher::sip::SipHasher13;
 
 use self::cron::CronTimes;
+pub use self::missed::MissedTicks;
 
 mod cron;
+mod missed;
 
 /// When a job is to run: its ticks.
 ///
@@ -216,6 +218,18 @@ impl Schedule {
             *last = end;
         }
         self
+    }
+
+    /// The schedule in words that stay the same from one version of this crate to the next.
+    pub(crate) fn words(&self) -> String {
+        match &self.0 {
+            When::Cron { times, .. } => format!("{} in {}", times.expression(), times.zone()),
+            When::Every { interval, jitter, .. } => {
+                format!("every {} ns, jitter {} ns", interval.as_nanos(), jitter.as_nanos())
+            }
+            When::Once(at) => format!("once at {at}"),
+            When::OnDemand => "on demand".to_owned(),
+        }
     }
 
     /// Whether it has no ticks of its own.

@@ -12,6 +12,7 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use crate::account::MarkReset;
 use crate::clock::{SystemWallClock, WallClock};
 use crate::history::PastRun;
 use crate::job::Job;
@@ -157,7 +158,8 @@ impl SchedulerBuilder {
     ///
     /// # Errors
     ///
-    /// Where two jobs have one name.
+    /// If two jobs have one name, or a job's [ttl](Job::at_most) is too short for the locker's
+    /// heartbeats.
     pub fn build(self) -> Result<Scheduler, InvalidInput> {
         let stopping = CancellationToken::new();
         let mut runners = BTreeMap::new();
@@ -165,8 +167,11 @@ impl SchedulerBuilder {
             let name = job.name.clone();
             let locker = self.locker.clone();
             let runner = Runner {
-                locker: match &job.options {
-                    Some(options) => locker.with_options(options.clone()),
+                locker: match job.ttl {
+                    Some(ttl) => {
+                        let options = locker.options().clone().with_ttl(ttl)?;
+                        locker.with_options(options)
+                    }
                     None => locker,
                 },
                 job,
@@ -203,7 +208,7 @@ impl SchedulerHandle {
     /// Safe: dropped, it drops the body where it stands, and gives back its lease.
     pub async fn run_now(&self, name: &str) -> Result<Run, InvalidInput> {
         let runner = self.runner(name)?;
-        let run = self.shared.asked_for.track_future(runner.run(None)).await;
+        let run = self.shared.asked_for.track_future(runner.run_now()).await;
         runner.tell(&run);
         Ok(run)
     }
@@ -219,8 +224,31 @@ impl SchedulerHandle {
         Ok(runner.job.schedule.next(runner.wall.now()))
     }
 
+    /// Forgets marks that a clock that was ahead has left for the job called `name`: ticks after now,
+    /// by this machine's clock, are run again. Ticks up to now do not count.
+    ///
+    /// Set the clocks right first, and call this on a machine whose clock is right. All schedulers
+    /// notice within a minute. If no mark is ahead of this clock, nothing is changed.
+    ///
+    /// # Errors
+    ///
+    /// If the outcome is unknown. No job of that name is of kind
+    /// [`Refused`](StoreErrorKind::Refused).
+    ///
+    /// # Cancel safety
+    ///
+    /// Safe: the lease is released. Whether the mark was reset is unknown then.
+    pub async fn reset_mark(&self, name: &str) -> Result<MarkReset, StoreError> {
+        let runner = self.runner(name);
+        let runner = runner.map_err(|error| StoreError::new(StoreErrorKind::Refused, error))?;
+        runner.reset_mark().await
+    }
+
     /// The last runs of the job called `name`, on whichever machine, the last one first: up to ten,
     /// and the one that runs now.
+    ///
+    /// A run without an end is [`Running`](crate::Ending::Running) if the store says that its lease is
+    /// held, and has [`Died`](crate::Ending::Died) otherwise.
     ///
     /// # Errors
     ///
@@ -233,7 +261,7 @@ impl SchedulerHandle {
     pub async fn history(&self, name: &str) -> Result<Vec<PastRun>, StoreError> {
         let runner = self.runner(name);
         let runner = runner.map_err(|error| StoreError::new(StoreErrorKind::Refused, error))?;
-        Ok(runner.standing().await?.past_runs())
+        runner.past_runs().await
     }
 
     /// The last run of the job called `name`; `None` where there was none. It may still go on.

@@ -6,8 +6,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use lease_core::{
-    Change, LeaseKey, LeaseOptions, LeaseTable, Locker, StoreError, StoreErrorKind, Value, Written,
-    within,
+    Change, LeaseKey, LeaseTable, Locker, StoreError, StoreErrorKind, Value, Written, within,
 };
 
 /// Says whether a fleet is to work at all.
@@ -84,9 +83,13 @@ pub struct TableSwitch {
 impl TableSwitch {
     /// A switch on the record of `key`, which must be nothing else's, in `table`; `locker` leases
     /// from the same table.
-    #[expect(clippy::expect_used, clippy::missing_panics_doc, reason = "the ttl is in range")]
+    #[expect(
+        clippy::expect_used,
+        clippy::missing_panics_doc,
+        reason = "the ttl is in range, and long enough for a hundred heartbeats"
+    )]
     pub fn new(key: LeaseKey, locker: &Locker, table: impl LeaseTable) -> Self {
-        let options = LeaseOptions::new(TURNING).expect("a ttl");
+        let options = locker.options().clone().with_ttl(TURNING).expect("a ttl");
         let locker = locker.clone().with_options(options);
         Self { key, locker, table: Arc::new(table), at_first: false }
     }
@@ -183,3 +186,25 @@ const ON: &str = "on";
 const TURNING: Duration = Duration::from_secs(5);
 
 const MOST_TRIES: u32 = 3;
+
+#[cfg(test)]
+mod tests {
+    use lease_core::LeaseOptions;
+    use lease_memory::MemoryStore;
+
+    use super::*;
+
+    #[test]
+    fn leases_of_a_switch_keep_the_lockers_options() {
+        let minute = Duration::from_secs(60);
+        let options = LeaseOptions::new(minute).unwrap();
+        let options = options.with_poll_interval(minute).unwrap();
+        let options = options.with_heartbeats_per_ttl(100).unwrap();
+        let store = MemoryStore::new();
+        let locker = Locker::new(store.clone()).with_options(options.clone());
+
+        let switch = TableSwitch::new("switch".parse().unwrap(), &locker, store);
+
+        assert_eq!(switch.locker.options(), &options.with_ttl(TURNING).unwrap());
+    }
+}

@@ -1,4 +1,4 @@
-//! One job's clockwork on one machine: waits for ticks, and sees to each of them.
+//! The ticks of one job on one machine: waits for them, and sees to each.
 
 use std::mem::{Discriminant, discriminant};
 use std::sync::Arc;
@@ -10,38 +10,53 @@ use tokio::select;
 use tokio::time::sleep;
 use tracing::warn;
 
-use crate::history::{Standing, first_seen};
 use crate::outcome::{Outcome, Run, Skip};
 use crate::run::Runner;
+use crate::standing::{Standing, first_seen};
 
 /// Runs a job's ticks until its scheduler stops.
 ///
-/// A tick stays due here until its mark is seen in the table, or its time is over. To find the key
-/// held is no reason to let go of it: the holder may be somebody whose clock is behind, and who still
-/// runs the tick before; or somebody who dies before he has marked it.
+/// A tick stays due here until its mark is seen in the table, or its time is over. A held key is no
+/// reason to forget it: the holder's clock may be behind, and it still runs the tick before; or the
+/// holder dies before it has marked the tick.
 pub(crate) struct Ticking {
     runner: Arc<Runner>,
-    /// The last moment whose ticks are of no interest any more, as far as is known here.
+    /// Since when this machine sees to ticks.
+    here: Timestamp,
+    /// The last moment whose ticks need no run, as far as is known here.
     settled: Timestamp,
+    /// The last moment whose ticks were begun or are in the history as missed, as far as is known here.
+    accounted: Timestamp,
+    /// A tick whose body has failed and may be begun again.
+    unfinished: Option<Timestamp>,
+    /// The last tick whose body has finished here.
+    finished: Option<Timestamp>,
+    /// Whether a run was seen whose end was not: its machine may have died.
+    is_watching: bool,
     is_known_to_the_table: bool,
     /// A run that did not come about, and may yet.
     pending: Option<Run>,
-    /// Of which tick what was told last.
+    /// The tick and the outcome that were told last.
     told: Option<(Timestamp, Kind)>,
-    /// Whether it was told already that the mark is far ahead.
-    is_warned: bool,
+    /// When a mark that is ahead was warned of.
+    warned: Option<Timestamp>,
 }
 
 impl Ticking {
     pub(crate) fn new(runner: Arc<Runner>) -> Self {
-        let settled = runner.wall.now();
+        let here = runner.wall.now();
         Self {
             runner,
-            settled,
+            here,
+            settled: here,
+            accounted: here,
+            unfinished: None,
+            finished: None,
+            is_watching: false,
             is_known_to_the_table: false,
             pending: None,
             told: None,
-            is_warned: false,
+            warned: None,
         }
     }
 
@@ -58,25 +73,19 @@ impl Ticking {
         self.give_up(None);
     }
 
-    /// Sees to the tick that is due, if one is, and says how long to wait before the next look.
+    /// Sees to the tick that is due, if one is. Returns the time until the next look.
     async fn tick(&mut self) -> Duration {
         if !self.is_known_to_the_table {
             self.introduce().await;
         }
-        let (job, wall) = (&self.runner.job, &self.runner.wall);
-        let now = wall.now();
-        if !self.is_warned && self.settled.duration_since(now) > FAR_AHEAD {
-            // Nobody runs anything until then, and nothing else says so: no tick is due meanwhile.
-            self.is_warned = true;
-            let (job, mark) = (&job.name, &self.settled);
-            warn!(%job, %mark, "a tick far ahead of this clock is marked as run: all until then are \
-                skipped, by everybody; to run them, delete the record of this job");
+        if self.is_ahead() {
+            self.look_at_mark().await;
         }
-        let due = job.schedule.due(self.settled, now, job.missed);
+        let due = self.runner.due(self.settled, self.unfinished, self.runner.wall.now());
         self.give_up(due);
         match due {
             Some(tick) => self.see_to(tick).await,
-            None => self.until_next(),
+            None => self.account().await,
         }
     }
 
@@ -90,19 +99,67 @@ impl Ticking {
         wall.timer_for(left.min(LONGEST_PAUSE)).min(LONGEST_PAUSE)
     }
 
-    /// Lets the table know of a job that was never run, so that ticks can be missed from now on.
+    /// Writes a job that was never run into the table, so that its ticks can be missed from now on.
     async fn introduce(&mut self) {
         let limit = self.runner.locker.options().request_timeout();
-        let name = &self.runner.job.name;
-        let attributes = first_seen(self.settled);
+        let (name, schedule) = (&self.runner.job.name, self.runner.job.schedule.words());
+        let attributes = first_seen(self.here, &schedule);
         let created = self.runner.table.create(name, &attributes);
         if within(limit, created).await.is_err() {
             return; // and is tried again at the next look
         }
         if let Ok(standing) = self.runner.standing().await {
             self.is_known_to_the_table = true;
-            self.settled = standing.begins(self.settled, self.runner.job.attempts);
+            if standing.is_of_another(&schedule) {
+                self.runner.change_schedule(self.here).await;
+                self.is_watching = standing.running().is_some();
+                return;
+            }
+            self.learn_anew(&standing);
             self.warn_if_never(&standing);
+        }
+    }
+
+    /// Takes over what the record says.
+    fn learn_anew(&mut self, standing: &Standing) {
+        let first_seen = standing.first_seen(self.here);
+        self.settled = standing.begins(self.here, self.runner.job.attempts);
+        self.accounted = standing.accounted().unwrap_or(first_seen);
+        self.finished = None;
+        self.learn(standing);
+    }
+
+    /// Takes over what the record says beyond what was known. A store that has fallen back behind it
+    /// does not make a tick due again here.
+    fn learn(&mut self, standing: &Standing) {
+        let attempts = self.runner.job.attempts;
+        self.settled = self.settled.max(standing.begins(self.settled, attempts));
+        self.accounted = self.accounted.max(standing.accounted().unwrap_or(self.accounted));
+        self.unfinished = standing.unfinished(attempts).filter(|tick| Some(*tick) > self.finished);
+        self.is_watching = standing.running().is_some();
+    }
+
+    /// Whether the last settled tick is ahead of this clock.
+    fn is_ahead(&self) -> bool {
+        let ahead = self.settled.duration_since(self.runner.wall.now());
+        ahead > self.runner.tolerance()
+    }
+
+    /// Reads the mark again, which may have been reset, and warns of one that is still ahead: no tick
+    /// is due until then, and nothing else says so.
+    async fn look_at_mark(&mut self) {
+        let Ok(standing) = self.runner.standing().await else { return };
+        self.learn_anew(&standing);
+        let now = self.runner.wall.now();
+        let is_warned = self.warned.is_some_and(|warned| {
+            (warned..warned.saturating_add(BETWEEN_WARNINGS).unwrap_or(now)).contains(&now)
+        });
+        if self.is_ahead() && !is_warned {
+            self.warned = Some(now);
+            let (job, mark) = (&self.runner.job.name, &self.settled);
+            let ahead = mark.duration_since(now);
+            warn!(%job, %mark, %ahead, "a tick ahead of this clock is marked as run: no tick until \
+                then is run; set the clocks right, and call SchedulerHandle::reset_mark");
         }
     }
 
@@ -122,40 +179,91 @@ impl Ticking {
 
     async fn see_to(&mut self, tick: Timestamp) -> Duration {
         let runner = Arc::clone(&self.runner);
-        // First a look that costs little: mostly somebody else was faster.
+        // First a look that costs little: mostly another machine was faster.
         let run = match runner.standing().await {
-            Ok(standing) => match standing.settled(runner.job.attempts) {
-                Some(settled) if tick <= settled => runner.without(tick, Skip::AlreadyRan(settled)),
-                _ => runner.run(Some(tick)).await,
-            },
+            Ok(standing) => {
+                self.learn(&standing);
+                match standing.settled(runner.job.attempts) {
+                    Some(settled) if tick <= settled => {
+                        runner.without(tick, Skip::AlreadyRan(settled))
+                    }
+                    _ => runner.run_tick(tick, self.here).await,
+                }
+            }
             Err(error) => runner.without(tick, Skip::Unknown(error)),
         };
+        let mut pause = runner.locker.options().poll_interval();
         match &run.outcome {
-            Outcome::Finished => self.settle(tick),
-            Outcome::Failed(_) | Outcome::Lost(_) => {
-                if run.body.as_ref().is_some_and(|body| body.attempt >= runner.job.attempts) {
+            Outcome::Finished => {
+                self.finished = Some(tick);
+                self.settle(tick);
+            }
+            Outcome::Failed(_) | Outcome::TimedOut(_) | Outcome::Lost(_) => {
+                let attempt = run.body.as_ref().map_or(0, |body| body.attempt);
+                if attempt >= runner.job.attempts {
                     self.settle(tick);
+                } else {
+                    (self.unfinished, self.accounted) = (Some(tick), self.accounted.max(tick));
+                    if runner.may_try_again(&run.outcome, attempt) {
+                        pause = runner.wall.timer_for(runner.pause_after(attempt, tick));
+                    }
                 }
             }
             Outcome::Skipped(Skip::AlreadyRan(settled)) => self.settle(*settled),
             Outcome::Skipped(Skip::Held(_)) => {
                 self.pending = Some(run);
-                return runner.locker.options().poll_interval();
+                return if self.unfinished == Some(tick) { self.watch_pause() } else { pause };
             }
-            Outcome::Skipped(_) => (),
+            Outcome::Skipped(_) | Outcome::Missed(_) | Outcome::Died(_) => (),
             Outcome::Disabled(_) => {
                 self.tell(&run);
                 return self.until_next();
             }
         }
         self.tell(&run);
-        if self.settled >= tick { Duration::ZERO } else { runner.locker.options().poll_interval() }
+        if self.settled >= tick { Duration::ZERO } else { pause }
     }
 
-    /// Whoever ran it may be ahead of us: the clock is not asked.
+    /// The machine that ran it may be ahead of this one: the clock is not asked.
     fn settle(&mut self, settled: Timestamp) {
         self.settled = self.settled.max(settled);
+        self.accounted = self.accounted.max(settled);
         self.pending = None;
+    }
+
+    /// With no tick due: sees to it that runs that died and ticks that nobody began are written into
+    /// the history, by this machine or another. Returns the time until the next look.
+    async fn account(&mut self) -> Duration {
+        if !self.is_watching && !self.has_missed() {
+            return self.until_next();
+        }
+        if let Ok(standing) = self.runner.standing().await {
+            self.learn(&standing);
+            let now = self.runner.wall.now();
+            if self.runner.due(self.settled, self.unfinished, now).is_some() {
+                return Duration::ZERO;
+            }
+            if !self.is_watching && !self.has_missed() {
+                return self.until_next();
+            }
+            if self.runner.account(self.here).await {
+                self.is_watching = false;
+                self.accounted = self.accounted.max(now);
+                return self.until_next();
+            }
+        }
+        self.until_next().min(self.watch_pause())
+    }
+
+    fn has_missed(&self) -> bool {
+        let next = self.runner.job.schedule.next(self.accounted);
+        next.is_some_and(|tick| tick <= self.runner.wall.now())
+    }
+
+    /// How often a lease is looked at that may expire.
+    fn watch_pause(&self) -> Duration {
+        let options = self.runner.locker.options();
+        options.heartbeat_period().max(options.poll_interval())
     }
 
     /// Tells of the run that was pending, unless it still is.
@@ -187,5 +295,5 @@ fn kind(outcome: &Outcome) -> Kind {
 
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 
-/// Clocks that are set right by the network are not so far apart, and somebody has to know.
-const FAR_AHEAD: SignedDuration = SignedDuration::from_hours(24);
+/// A scheduler that runs nothing keeps saying so.
+const BETWEEN_WARNINGS: SignedDuration = SignedDuration::from_hours(1);

@@ -205,5 +205,5 @@ async fn a_tick_whose_machine_died_is_not_begun_again_and_the_next_one_is() {
     assert_eq!((begun[0].1, begun[1].1), ("dies", "heir"));
     assert_eq!(begun[1].0.duration_since(begun[0].0).as_secs(), 15, "the next tick, no other");
     let history = heir.handle.history("tick").await.unwrap();
-    assert_eq!(history[1].ending, Ending::BrokenOff);
+    assert!(history.iter().any(|run| run.ending == Ending::Died), "{history:?}");
 }

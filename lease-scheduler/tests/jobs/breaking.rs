@@ -81,7 +81,7 @@ async fn a_tick_whose_body_broke_off_is_not_begun_again_and_the_history_says_so(
     let runs = b.handle.history("job").await.unwrap();
     let seen: Vec<_> =
         runs.iter().map(|run| (run.by.as_str(), run.ending, run.ended.is_some())).collect();
-    assert_eq!(seen, [("b", Ending::Finished, true), ("a", Ending::BrokenOff, false)]);
+    assert_eq!(seen, [("b", Ending::Finished, true), ("a", Ending::Died, false)]);
     assert_eq!(world.log.ticks().len(), 2);
 }
 

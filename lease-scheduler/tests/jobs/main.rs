@@ -9,9 +9,13 @@
 mod ahead;
 mod asking;
 mod breaking;
+mod dying;
 mod ending;
 mod fleets;
 mod forgetful;
+mod missing;
+mod retrying;
 mod ticking;
+mod timing_out;
 mod warnings;
 mod world;

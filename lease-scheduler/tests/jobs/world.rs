@@ -11,7 +11,7 @@ use lease_core::conformance::{Fault, Faulty};
 use lease_core::{BootClock, Clock, FencingToken, LeaseKey, LeaseTable, Locker, Moment};
 use lease_memory::MemoryStore;
 use lease_scheduler::{
-    Job, JobContext, JobMetrics, JobResult, Outcome, Run, Scheduler, SchedulerBuilder,
+    Job, JobContext, JobMetrics, JobResult, MissedTicks, Outcome, Run, Scheduler, SchedulerBuilder,
     SchedulerHandle, SkewedWallClock, Skip,
 };
 use tokio::task::JoinHandle;
@@ -41,7 +41,7 @@ pub(crate) struct Machine {
 
 /// What a machine's metrics were told.
 #[derive(Debug, Default)]
-pub(crate) struct Told(Mutex<Vec<(Timestamp, String)>>);
+pub(crate) struct Told(Mutex<Vec<(Timestamp, String)>>, Mutex<Vec<MissedTicks>>);
 
 /// What bodies did, on all machines.
 #[derive(Debug, Clone, Default)]
@@ -143,6 +143,11 @@ impl Told {
         self.0.lock().unwrap().iter().map(|(_, words)| words.clone()).collect()
     }
 
+    /// Of which missed ticks it was told.
+    pub(crate) fn missed(&self) -> Vec<MissedTicks> {
+        self.1.lock().unwrap().clone()
+    }
+
     /// How often each kind of outcome was told.
     pub(crate) fn counts(&self) -> BTreeMap<String, usize> {
         let mut counts = BTreeMap::new();
@@ -160,6 +165,10 @@ impl JobMetrics for Told {
         let words = match &run.outcome {
             Outcome::Skipped(Skip::AlreadyRan(_)) => "skipped: already ran".to_owned(),
             Outcome::Skipped(Skip::Held(holder)) => format!("skipped: held by {}", holder.lessee),
+            Outcome::Missed(ticks) => {
+                self.1.lock().unwrap().push(*ticks);
+                format!("missed: {}", ticks.count)
+            }
             outcome => outcome.to_string(),
         };
         self.0.lock().unwrap().push((run.scheduled, words));

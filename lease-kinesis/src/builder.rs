@@ -206,7 +206,7 @@ impl WorkerBuilder {
     /// batch [failed](crate::Outcome::Failed) `failures` times in a row without a checkpoint. A new
     /// processor then begins at the checkpoint, on this worker or another.
     ///
-    /// By default 30: with the default backoff, the shard is given up after 22 minutes. A database
+    /// By default 30: with the default backoff, the shard is given up after 23 minutes. A database
     /// that fails over or a deployment takes less; a fault that lasts longer may be of this machine or
     /// of the processor's state. `None` retries for ever.
     pub fn with_max_failures(mut self, failures: impl Into<Option<u32>>) -> Self {

@@ -149,8 +149,9 @@ impl Lease {
     /// The grant itself: for writes to a [`LeaseTable`](crate::LeaseTable).
     ///
     /// After a [`transfer`](crate::LeaseTable::transfer) or a
-    /// [`delete`](crate::LeaseTable::delete) under it, drop the lease: it does not know yet that it
-    /// has ended, and would learn so by a heartbeat.
+    /// [`delete`](crate::LeaseTable::delete) under it, drop the lease at once, and end its work before:
+    /// [`is_held`](Self::is_held) says so until the next heartbeat, while another lessee may have
+    /// the key already.
     pub fn grant(&self) -> &Grant {
         &self.hold.grant
     }
@@ -179,7 +180,9 @@ impl Lease {
 
     /// Completes once the lease is lost, before anybody else can obtain the key.
     ///
-    /// A process that was paused finds it complete at its first poll.
+    /// A process that was paused finds it complete at its first poll. After the machine was suspended,
+    /// that comes within a second of waking, or at once where something else wakes the task: timers
+    /// stand still meanwhile.
     ///
     /// # Cancel safety
     ///
@@ -189,7 +192,7 @@ impl Lease {
     }
 
     async fn until_lost(&self) -> Lost {
-        let recheck = self.settings.options.heartbeat_period();
+        let recheck = self.settings.options.heartbeat_period().min(RECHECK);
         loop {
             let mut ended = pin!(self.hold.ended.notified());
             ended.as_mut().enable();
@@ -216,7 +219,8 @@ impl Lease {
     ///
     /// # Errors
     ///
-    /// Where the lease was lost before `work` completed.
+    /// Where the lease was lost before `work` completed, also within its last poll: the output is then
+    /// dropped.
     ///
     /// # Cancel safety
     ///
@@ -226,7 +230,8 @@ impl Lease {
             // Loss first: no step of the work is taken after it.
             biased;
             lost = self.lost() => Err(lost),
-            output = work => Ok(output),
+            // The deadline may have passed within its last poll.
+            output = work => if self.is_held() { Ok(output) } else { Err(self.loss()) },
         }
     }
 
@@ -418,3 +423,6 @@ impl fmt::Debug for Lease {
             .finish_non_exhaustive()
     }
 }
+
+/// The longest time without a look at the clock while a loss is waited for.
+const RECHECK: Duration = Duration::from_secs(1);

@@ -1,7 +1,7 @@
 //! What a lease and its heartbeater share: one word says whether it is held.
 
 use std::fmt;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -39,6 +39,7 @@ pub(crate) struct Hold {
     /// whoever sees the deadline pass and whoever extends it agree on which came first.
     word: AtomicU64,
     beats: AtomicU64,
+    is_at_risk: AtomicBool,
     /// Wakes `lost()`.
     pub(crate) ended: Notify,
     signals: Mutex<Signals>,
@@ -53,8 +54,6 @@ pub(crate) enum Ending {
 
 #[derive(Default)]
 struct Signals {
-    /// Held or at risk, as was told last.
-    risk: Option<LeaseState>,
     winding_down: bool,
     // Made when first asked for: most leases never are, and there may be 100,000.
     state: Option<watch::Sender<LeaseState>>,
@@ -78,6 +77,7 @@ impl Hold {
             clock,
             word: AtomicU64::new(word_of(deadline)),
             beats: AtomicU64::new(Beat::GRANTED.get()),
+            is_at_risk: AtomicBool::new(false),
             ended: Notify::new(),
             signals: Mutex::default(),
         }
@@ -163,9 +163,6 @@ impl Hold {
         }
         let (work, turn) = {
             let mut signals = self.signals();
-            if let Some(state) = &signals.state {
-                state.send_replace(ending.into());
-            }
             signals.winding_down = true;
             // After a loss, the next waiter of this process may try. After a release, it
             // waits until the store has been told: the turn goes along.
@@ -175,7 +172,8 @@ impl Hold {
             };
             (signals.work.take(), turn)
         };
-        // Both run code of others' making: not under the lock.
+        // All of them run wakers, which may call this hold: not under the lock.
+        self.publish();
         if let Some(work) = work {
             work.cancel();
         }
@@ -197,40 +195,49 @@ impl Hold {
 
     /// A heartbeat failed or is late.
     pub(crate) fn put_at_risk(&self) {
-        self.tell_risk(LeaseState::AtRisk);
+        self.set_at_risk(true);
     }
 
     /// One has succeeded since.
     pub(crate) fn take_out_of_risk(&self) {
-        self.tell_risk(LeaseState::Held);
+        self.set_at_risk(false);
     }
 
-    fn tell_risk(&self, risk: LeaseState) {
-        let mut signals = self.signals();
-        if signals.risk == Some(risk) {
-            return;
+    fn set_at_risk(&self, is_at_risk: bool) {
+        if self.is_at_risk.swap(is_at_risk, Ordering::SeqCst) != is_at_risk {
+            self.publish();
         }
-        signals.risk = Some(risk);
-        // The word decides; an ending that comes meanwhile finds this lock and overwrites it.
-        let still_held = ending_of(self.word.load(Ordering::SeqCst)).is_none();
-        if let (Some(state), true) = (&signals.state, still_held) {
-            state.send_replace(risk);
+    }
+
+    /// Passes the state on to whoever follows it. Wakers run here: never under the lock.
+    fn publish(&self) {
+        let Some(state) = self.signals().state.clone() else { return };
+        // Looked up under the channel's own lock: of two that publish, the later has the later state.
+        state.send_if_modified(|published| {
+            let current = self.noticed_state();
+            std::mem::replace(published, current) != current
+        });
+    }
+
+    /// The state as far as anybody has noticed. Only looks.
+    fn noticed_state(&self) -> LeaseState {
+        match ending_of(self.word.load(Ordering::SeqCst)) {
+            Some(ending) => ending.into(),
+            None if self.is_at_risk.load(Ordering::SeqCst) => LeaseState::AtRisk,
+            None => LeaseState::Held,
         }
     }
 
     pub(crate) fn state(&self) -> watch::Receiver<LeaseState> {
-        let ending = self.ending();
-        let mut signals = self.signals();
-        let now = match ending {
-            Some(ending) => ending.into(),
-            None => signals.risk.unwrap_or(LeaseState::Held),
+        // A passed deadline ends the lease here.
+        self.ending();
+        let receiver = {
+            let mut signals = self.signals();
+            let new = || watch::Sender::new(self.noticed_state());
+            signals.state.get_or_insert_with(new).subscribe()
         };
-        let state = signals.state.get_or_insert_with(|| watch::Sender::new(now));
-        let receiver = state.subscribe();
-        // An ending between the look at the word and the lock found no sender to tell.
-        if let Some(ending) = ending_of(self.word.load(Ordering::SeqCst)) {
-            state.send_replace(ending.into());
-        }
+        // An ending between the look at the word and the lock found no sender.
+        self.publish();
         receiver
     }
 
@@ -342,6 +349,11 @@ fn ending_of(word: u64) -> Option<Ending> {
 
 #[cfg(test)]
 mod tests {
+    use std::pin::pin;
+    use std::sync::mpsc;
+    use std::task::{Context, Wake, Waker};
+    use std::thread;
+
     use super::*;
     use crate::clock::SkewedClock;
     use crate::grant::Claim;
@@ -418,6 +430,41 @@ mod tests {
         hold.extend(clock.now(), clock.now()).unwrap();
 
         assert_eq!(hold.deadline(), before);
+    }
+
+    /// Looks at the state whenever it is woken.
+    struct Looks(Arc<Hold>);
+
+    impl Wake for Looks {
+        fn wake(self: Arc<Self>) {
+            drop(self.0.state());
+        }
+    }
+
+    #[test]
+    fn waker_may_look_at_the_state() {
+        let (done, is_done) = mpsc::channel();
+        thread::spawn(move || {
+            let hold = Arc::new(hold().0);
+            let waker = Waker::from(Arc::new(Looks(Arc::clone(&hold))));
+            let mut context = Context::from_waker(&waker);
+            let mut state = hold.state();
+            {
+                let mut changed = pin!(state.changed());
+                assert!(changed.as_mut().poll(&mut context).is_pending());
+                hold.put_at_risk();
+            }
+            state.mark_unchanged();
+            {
+                let mut changed = pin!(state.changed());
+                assert!(changed.as_mut().poll(&mut context).is_pending());
+                hold.end(Ending::Released);
+            }
+            done.send(()).unwrap();
+        });
+
+        // A deadlock would last for ever.
+        is_done.recv_timeout(MINUTE).unwrap();
     }
 
     #[test]

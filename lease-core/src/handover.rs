@@ -26,8 +26,8 @@ use crate::token::FencingToken;
 /// assert!(refused.to_string().starts_with("hand-over cannot be read"));
 /// ```
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(transparent)]
 pub struct HandOver {
-    #[serde(flatten)]
     grant: Grant,
 }
 

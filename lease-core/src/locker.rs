@@ -1,6 +1,6 @@
 //! The handle that users hold.
 
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex as StdMutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use futures_util::StreamExt;
@@ -18,7 +18,7 @@ use crate::handover::HandOver;
 use crate::home::{Home, Runtime, runtime_has_ended};
 use crate::key::{LeaseKey, Lessee};
 use crate::lease::Lease;
-use crate::metrics::Metrics;
+use crate::metrics::{Guarded, Metrics};
 use crate::options::LeaseOptions;
 use crate::outstanding::Outstanding;
 use crate::queue::Queue;
@@ -50,8 +50,8 @@ use crate::watchdog::Watchdog;
 /// # Errors
 ///
 /// That somebody else holds the key is never an error. A [`StoreError`] says that the outcome
-/// is unknown. A locker whose runtime has ended answers
-/// [`Misconfigured`](StoreErrorKind::Misconfigured).
+/// is unknown. A locker whose runtime has ended starts another heartbeater on the runtime of the next
+/// call; one that was given a runtime answers [`Misconfigured`](StoreErrorKind::Misconfigured).
 ///
 /// # Panics
 ///
@@ -67,7 +67,8 @@ pub struct Locker {
 /// What clones share.
 #[derive(Debug, Default)]
 struct Household {
-    home: OnceLock<Home>,
+    /// The last that was started; another is, once its runtime has ended.
+    home: StdMutex<Option<Home>>,
     queue: Arc<Queue>,
     outstanding: Outstanding,
     /// What callers do themselves, as long as they poll it.
@@ -164,7 +165,7 @@ impl Locker {
     /// A locker that tells `metrics` what happens, with a heartbeater of its own.
     #[must_use]
     pub fn with_metrics(self, metrics: Arc<dyn Metrics>) -> Self {
-        self.with(|settings| settings.metrics = metrics)
+        self.with(|settings| settings.metrics = Arc::new(Guarded(metrics)))
     }
 
     /// A locker that reads lease time from `clock`: for tests.
@@ -258,7 +259,8 @@ impl Locker {
     /// Waiters of one locker stand in line for a key, in the order in which they came, and the
     /// first of them contends with other processes. It is woken by a release, where the store
     /// can; otherwise it asks again when the holder's lease runs out, and every
-    /// [`poll_interval`](LeaseOptions::poll_interval). Between lockers there is no order: whoever
+    /// [`poll_interval`](LeaseOptions::poll_interval). When a lease runs out, waiters of all processes ask
+    /// again within the next 20 ms, once each. Between lockers there is no order: whoever
     /// releases and asks again may well be first. A task that waits for a key which it holds
     /// itself waits for ever.
     ///
@@ -391,10 +393,10 @@ impl Locker {
     ///
     /// Safe: it only waits.
     pub async fn close(&self) {
-        match self.household.home.get() {
-            Some(home) => home.with_timers(self.until_closed()).await,
-            // Nothing was begun.
-            None => (),
+        let home = self.last_home().clone();
+        // Where there is none, nothing was begun.
+        if let Some(home) = home {
+            home.with_timers(self.until_closed()).await;
         }
     }
 
@@ -417,7 +419,7 @@ impl Locker {
 
     async fn wait(&self, keys: &[LeaseKey]) -> Result<Lease, StoreError> {
         let start = self.settings.clock.now();
-        let home = self.home()?.clone();
+        let home = self.home()?;
         let keys: Vec<_> = self.shuffled(keys).into_iter().cloned().collect();
         let (settings, household) = (Arc::clone(&self.settings), Arc::clone(&self.household));
         let contest = {
@@ -438,23 +440,27 @@ impl Locker {
     }
 
     async fn attempt(&self, ask: Ask) -> Result<Attempt, StoreError> {
-        attempt(&self.settings, self.home()?, &self.household.unsettled, ask).await
+        attempt(&self.settings, &self.home()?, &self.household.unsettled, ask).await
     }
 
-    fn home(&self) -> Result<&Home, StoreError> {
-        let home = if let Some(home) = self.household.home.get() {
-            home
-        } else {
-            let Household { outstanding, undertakings, .. } = &*self.household;
-            let (outstanding, undertakings) = (outstanding.clone(), undertakings.clone());
-            let home = Home::start(&self.settings, &self.runtime, outstanding, undertakings)?;
-            // Of two that come at once, the second's heartbeater ends as it is dropped here.
-            self.household.home.get_or_init(|| home)
-        };
+    fn home(&self) -> Result<Home, StoreError> {
+        let mut last = self.last_home();
+        if let Some(home) = last.as_ref().filter(|home| !home.is_gone()) {
+            return Ok(home.clone());
+        }
+        let Household { outstanding, undertakings, .. } = &*self.household;
+        let (outstanding, undertakings) = (outstanding.clone(), undertakings.clone());
+        let home = Home::start(&self.settings, &self.runtime, outstanding, undertakings)?;
+        *last = Some(home.clone());
+        // It was given a runtime that has ended.
         if home.is_gone() {
             return Err(runtime_has_ended());
         }
         Ok(home)
+    }
+
+    fn last_home(&self) -> MutexGuard<'_, Option<Home>> {
+        self.household.home.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn count(&self, lease: &Lease, start: Moment) {

@@ -1,16 +1,19 @@
 //! What a locker counts, for whatever counts in the application.
 
 use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
 use std::time::Duration;
+
+use tracing::error;
 
 use crate::key::LeaseKey;
 use crate::lost::LossCause;
 
 /// Is told what happens to leases, to count it.
 ///
-/// Methods are called from the locker's tasks: keep them short, and do not block. One that panics
-/// takes the heartbeater with it, and all leases of its locker are lost. Each does
-/// nothing by default. The margin left at each heartbeat is the best early warning there is: it
+/// Methods are called from the locker's tasks: keep them short, and do not block. A panic is logged,
+/// and changes nothing else. Each does nothing by default. The margin left at each heartbeat is the best early warning there is: it
 /// shrinks long before the first lease is lost.
 ///
 /// # Examples
@@ -62,3 +65,39 @@ pub trait Metrics: fmt::Debug + Send + Sync + 'static {
 pub(crate) struct Uncounted;
 
 impl Metrics for Uncounted {}
+
+/// Metrics of the application's, whose panics end no task of the locker.
+#[derive(Debug)]
+pub(crate) struct Guarded(pub(crate) Arc<dyn Metrics>);
+
+impl Guarded {
+    fn count(&self, call: &'static str, count: impl FnOnce(&dyn Metrics)) {
+        if catch_unwind(AssertUnwindSafe(|| count(&*self.0))).is_err() {
+            error!(call, "metrics panicked");
+        }
+    }
+}
+
+// A call that is not forwarded would count nothing.
+#[deny(clippy::missing_trait_methods)]
+impl Metrics for Guarded {
+    fn obtained(&self, key: &LeaseKey, waited: Duration) {
+        self.count("obtained", |metrics| metrics.obtained(key, waited));
+    }
+
+    fn heartbeat(&self, key: &LeaseKey, latency: Duration, margin: Duration) {
+        self.count("heartbeat", |metrics| metrics.heartbeat(key, latency, margin));
+    }
+
+    fn heartbeat_failed(&self, key: &LeaseKey, margin: Duration) {
+        self.count("heartbeat_failed", |metrics| metrics.heartbeat_failed(key, margin));
+    }
+
+    fn released(&self, key: &LeaseKey, held: Duration) {
+        self.count("released", |metrics| metrics.released(key, held));
+    }
+
+    fn lost(&self, key: &LeaseKey, held: Duration, cause: LossCause) {
+        self.count("lost", |metrics| metrics.lost(key, held, cause));
+    }
+}

@@ -14,10 +14,10 @@ fn a_locker_outside_a_runtime_says_so() {
 }
 
 #[test]
-fn a_locker_whose_runtime_has_ended_says_so_and_a_lease_dropped_then_is_silent() {
+fn locker_whose_given_runtime_has_ended_says_so_and_a_lease_dropped_then_is_silent() {
     let store = MemoryStore::new();
-    let locker = Locker::new(store);
     let first = tokio::runtime::Runtime::new().unwrap();
+    let locker = Locker::new(store).with_runtime(first.handle().clone());
     let lease = first.block_on(obtained(&locker, "job"));
     drop(first);
 
@@ -34,6 +34,26 @@ fn a_locker_whose_runtime_has_ended_says_so_and_a_lease_dropped_then_is_silent()
         }
         locker.close().await;
     });
+}
+
+#[test]
+fn locker_whose_runtime_has_ended_goes_on_with_the_next_one() {
+    let locker = Locker::new(MemoryStore::new());
+    let first = tokio::runtime::Runtime::new().unwrap();
+    let lease = first.block_on(obtained(&locker, "job"));
+    drop(first);
+    assert!(!lease.is_held(), "nobody keeps it any more");
+
+    let second = tokio::runtime::Runtime::new().unwrap();
+    let released = second.block_on(async {
+        assert!(
+            locker.obtain(&key("job")).await.unwrap().lease().is_none(),
+            "its ttl has not passed"
+        );
+        obtained(&locker, "other").await.release().await
+    });
+
+    assert_eq!(released.unwrap(), Released::Freed);
 }
 
 #[test]

@@ -5,6 +5,7 @@
 mod late_ends;
 mod neighbours;
 mod own_thread;
+mod promises;
 mod silence;
 
 use lease_core::{Lease, LeaseKey, Locker};

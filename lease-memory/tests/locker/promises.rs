@@ -1,0 +1,88 @@
+//! What the documentation of leases, hand-overs and metrics promises.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use lease_core::{Clock, HandOver, Handed, LeaseKey, Locker, LossCause, Metrics, SkewedClock};
+use lease_memory::MemoryStore;
+use tokio::time::sleep;
+
+use crate::{key, obtained};
+
+#[tokio::test(start_paused = true)]
+async fn work_that_completes_after_the_deadline_within_a_poll_is_lost() {
+    let clock = Arc::new(SkewedClock::new(Duration::ZERO, 1.0));
+    let locker = Locker::new(MemoryStore::new()).with_clock(Arc::clone(&clock) as Arc<dyn Clock>);
+    let lease = obtained(&locker, "job").await;
+
+    let outcome = lease.run_until_lost(async { clock.leap(lease.remaining()) }).await;
+
+    assert_eq!(outcome.unwrap_err().cause, LossCause::Expired);
+}
+
+#[tokio::test(start_paused = true)]
+async fn loss_shows_within_a_second_after_a_suspend() {
+    let clock = Arc::new(SkewedClock::new(Duration::ZERO, 1.0));
+    let heartbeater = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+    let locker = Locker::new(MemoryStore::new())
+        .with_clock(Arc::clone(&clock) as Arc<dyn Clock>)
+        .with_runtime(heartbeater.handle().clone());
+    // Driven for the grant only: nothing but the lease's own timer tells the loss.
+    let lease = std::thread::scope(|scope| {
+        scope.spawn(|| heartbeater.block_on(obtained(&locker, "job"))).join().unwrap()
+    });
+    let lost = async {
+        lease.lost().await;
+        clock.now()
+    };
+    let (noticed, over) = tokio::join!(lost, async {
+        sleep(Duration::from_millis(10)).await;
+        clock.leap(locker.options().ttl());
+        clock.now()
+    });
+
+    assert!(noticed.since(over) <= Duration::from_secs(1), "{:?}", noticed.since(over));
+    // Not within this runtime.
+    std::thread::spawn(move || drop(heartbeater)).join().unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn hand_over_travels_in_a_format_without_field_names() {
+    let store = MemoryStore::new();
+    let lease = obtained(&Locker::new(store.clone()), "job").await;
+    let Handed::Over(handed) = lease.hand_over(Duration::from_secs(10)).await.unwrap() else {
+        panic!("the lease was held")
+    };
+
+    let bytes = postcard::to_stdvec(&handed).unwrap();
+    let received: HandOver = postcard::from_bytes(&bytes).unwrap();
+
+    assert_eq!(received, handed);
+    assert_eq!(handed.to_string().parse::<HandOver>().unwrap(), handed);
+    assert!(handed.to_string().starts_with(r#"{"key":"job","#), "{handed}");
+    assert!(Locker::new(store).resume(received).await.unwrap().is_some());
+}
+
+#[derive(Debug)]
+struct Panicking;
+
+impl Metrics for Panicking {
+    fn obtained(&self, _key: &LeaseKey, _waited: Duration) {
+        panic!("a bug of the application");
+    }
+
+    fn heartbeat(&self, _key: &LeaseKey, _latency: Duration, _margin: Duration) {
+        panic!("a bug of the application");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn metrics_that_panic_cost_no_lease() {
+    let locker = Locker::new(MemoryStore::new()).with_metrics(Arc::new(Panicking));
+    let lease = obtained(&locker, "job").await;
+
+    sleep(locker.options().ttl() * 2).await;
+
+    assert!(lease.is_held());
+    assert!(locker.obtain(&key("other")).await.unwrap().lease().is_some());
+}

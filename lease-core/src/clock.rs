@@ -76,6 +76,10 @@ pub trait Clock: fmt::Debug + Send + Sync + 'static {
 /// tokio's clock stands still while Linux is suspended, as `Instant` does; a lease does not.
 /// So the time between `CLOCK_MONOTONIC` and `CLOCK_BOOTTIME` is added. In a test whose
 /// time is paused, it is paused too.
+///
+/// On macOS the time in which the machine sleeps is not counted: after it has slept for longer than a ttl,
+/// [`Lease::is_held`](crate::Lease::is_held) is wrong until the next heartbeat is answered. Use fencing
+/// tokens there, or keep the machine awake. On Windows, `Instant` counts it.
 #[derive(Debug, Clone, Copy, Default)]
 #[non_exhaustive]
 pub struct BootClock;

@@ -29,7 +29,7 @@ async fn listed(table: &Faulty<MemoryStore>) -> (usize, bool) {
 #[tokio::test(start_paused = true)]
 async fn a_list_fails_breaks_off_half_way_and_hangs_as_told() {
     let table = table().await;
-    let hour = Duration::from_hours(1);
+    let hour = Duration::from_secs(3600);
 
     assert_eq!(listed(&table).await, (4, true));
     table.next(Call::Read, Fault::Fail);

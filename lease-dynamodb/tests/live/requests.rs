@@ -5,7 +5,7 @@ use std::time::Duration;
 use aws_sdk_dynamodb::Client;
 use futures_util::StreamExt;
 use lease_core::{Attributes, Beat, Change, LeaseTable, LockStore, Written};
-use lease_dynamodb::DynamoDbStore;
+use lease_dynamodb::{DynamoDbStore, TimeMode};
 use lease_tests::claims::{claim, fresh_key, granted, held, obtain};
 use lease_tests::dynamodb::{Count, Server, client_of};
 
@@ -129,12 +129,11 @@ async fn waiters_read_while_key_is_held_and_write_once_it_is_free() {
     };
     let (writes_before, reads_before) = requests();
 
-    for hand_over in 0..8 {
+    for next in &waiters {
         for waiter in waiters.iter().cycle().take(24) {
             held(waiter.obtain(&claim(&key, "waiter", LONG)).await.unwrap());
         }
         store.release(&grant, None).await.unwrap();
-        let next = &waiters[hand_over];
         grant = granted(next.obtain(&claim(&key, "waiter", LONG)).await.unwrap()).0;
         for waiter in waiters.iter().filter(|waiter| !std::ptr::eq(*waiter, next)) {
             held(waiter.obtain(&claim(&key, "waiter", LONG)).await.unwrap());
@@ -154,10 +153,10 @@ async fn take_over_by_observation_costs_one_read_more() {
     let (count, config) = Count::of(server.config());
     let client = Client::from_conf(config.build());
     let watcher = DynamoDbStore::builder(client, TABLE)
-        .with_time_mode(lease_dynamodb::TimeMode::ObservationOnly)
+        .with_time_mode(TimeMode::ObservationOnly)
         .build()
         .unwrap();
-    let (key, ttl) = (fresh_key("job"), std::time::Duration::from_millis(300));
+    let (key, ttl) = (fresh_key("job"), Duration::from_millis(300));
     obtain(&store, &key, "dead", ttl).await;
     held(watcher.obtain(&claim(&key, "b", ttl)).await.unwrap());
     count.take();

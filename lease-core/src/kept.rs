@@ -30,9 +30,18 @@ pub(crate) struct Kept {
     pub(crate) failures: u32,
     /// For a slot, with its heartbeat.
     pub(crate) is_waiting: bool,
-    is_at_risk: bool,
+    risk: Risk,
     is_winding_down: bool,
-    is_held_back: bool,
+}
+
+/// Whether the lease may be lost soon.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Risk {
+    None,
+    /// The last heartbeat failed or is late.
+    Heartbeat,
+    /// The application is silent: no heartbeat is sent.
+    HeldBack,
 }
 
 impl Kept {
@@ -45,9 +54,8 @@ impl Kept {
             next,
             failures: 0,
             is_waiting: false,
-            is_at_risk: false,
+            risk: Risk::None,
             is_winding_down: false,
-            is_held_back: false,
         }
     }
 
@@ -77,7 +85,9 @@ impl Kept {
     pub(crate) fn put_at_risk(&mut self, settings: &Settings, now: Moment, why: &str) {
         let margin = self.hold.deadline().map_or(Duration::ZERO, |at| at.since(now));
         settings.metrics.heartbeat_failed(&self.hold.grant.key, margin);
-        self.is_at_risk = true;
+        if self.risk == Risk::None {
+            self.risk = Risk::Heartbeat;
+        }
         self.hold.put_at_risk();
         let grant = &self.hold.grant;
         debug!(
@@ -91,7 +101,7 @@ impl Kept {
     pub(crate) fn hold_back(&mut self, settings: &Settings, now: Moment, silence: Duration) {
         self.next = now + settings.options.heartbeat_period() / 8;
         self.is_waiting = false;
-        if !std::mem::replace(&mut self.is_held_back, true) {
+        if std::mem::replace(&mut self.risk, Risk::HeldBack) != Risk::HeldBack {
             let grant = &self.hold.grant;
             warn!(
                 key = %grant.key, lessee = %grant.lessee, token = %grant.token, ?silence,
@@ -104,9 +114,7 @@ impl Kept {
     /// A heartbeat has succeeded.
     pub(crate) fn take_out_of_risk(&mut self) {
         self.failures = 0;
-        self.is_held_back = false;
-        if self.is_at_risk {
-            self.is_at_risk = false;
+        if std::mem::replace(&mut self.risk, Risk::None) != Risk::None {
             self.hold.take_out_of_risk();
         }
     }

@@ -38,10 +38,10 @@ async fn main() {
     if !is_measuring() {
         return;
     }
-    in_memory().await;
+    Box::pin(in_memory()).await;
     let server = RedisServer::start();
-    on_redis(&server).await;
-    memory_of_many(&server).await;
+    Box::pin(on_redis(&server)).await;
+    Box::pin(memory_of_many(&server)).await;
 }
 
 /// Takes everything, and keeps nothing.

@@ -66,6 +66,7 @@ async fn hand_over_travels_in_a_format_without_field_names() {
 #[derive(Debug)]
 struct Panicking;
 
+#[expect(clippy::panic, reason = "the fault under test")]
 impl Metrics for Panicking {
     fn obtained(&self, _key: &LeaseKey, _waited: Duration) {
         panic!("a bug of the application");

@@ -14,7 +14,7 @@ use crate::setting::{
 };
 
 /// Of each node. No round comes near it, so that waiting for it would show.
-const TIMEOUT: Duration = Duration::from_mins(2);
+const TIMEOUT: Duration = Duration::from_secs(2 * 60);
 
 /// What is said of a node that does not answer: on the connection that is there, and, after a
 /// long silence, of the attempt to make another.

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use lease_scheduler::export::{Bucket, BucketStore, Fenced, Intake, PutIn, StopCause};
+use lease_scheduler::export::{Bucket, BucketStore, Entry, Fenced, Intake, PutIn, StopCause};
 
-use crate::world::{MINUTE, Minutes, World, everywhere_with_buckets, token};
+use crate::world::{MINUTE, Minutes, World, everywhere_with_buckets, read_all, token};
 
 everywhere_with_buckets! {
     where_nothing_was_put_no_bucket_is_closed
@@ -28,6 +28,7 @@ everywhere_with_buckets! {
     what_was_stopped_at_the_cap_already_is_no_other
     what_an_operator_stopped_stays_stopped_when_it_is_drained
     only_what_is_stopped_is_cleared
+    large_bucket_is_read_in_pieces_each_entry_once
 }
 
 const MARGIN: Duration = Duration::from_secs(10);
@@ -130,7 +131,7 @@ async fn a_key_that_is_put_again_has_its_latest_value(_: World, minutes: Minutes
     let gone = minutes.buckets.put(&[("c", None), ("d", Some(""))]).await.unwrap();
     assert_eq!(gone, PutIn::Bucket(bucket));
 
-    let read = minutes.buckets.read(bucket).await.unwrap();
+    let read = read_all(&*minutes.buckets, bucket).await;
 
     let read: Vec<_> =
         read.iter().map(|entry| (entry.key.as_str(), entry.value.as_deref())).collect();
@@ -163,7 +164,7 @@ async fn removing_the_first_one_leaves_the_others(_: World, mut minutes: Minutes
     assert_eq!(remove(&minutes, &buckets[..1]).await, 1);
 
     assert_eq!(all(&minutes).await, buckets[1..]);
-    assert_eq!(minutes.buckets.read(buckets[0]).await.unwrap(), []);
+    assert_eq!(read_all(&*minutes.buckets, buckets[0]).await, []);
 }
 
 async fn removing_one_in_the_middle_leaves_the_others(_: World, mut minutes: Minutes) {
@@ -201,7 +202,7 @@ async fn a_bucket_that_was_not_read_is_not_removed_with_an_earlier_one(
 
     assert_eq!(remove(&minutes, &[buckets[2], buckets[0]]).await, 2);
 
-    let entries = minutes.buckets.read(buckets[1]).await.unwrap();
+    let entries = read_all(&*minutes.buckets, buckets[1]).await;
     assert_eq!(entries.len(), 1);
 }
 
@@ -296,6 +297,35 @@ async fn only_what_is_stopped_is_cleared(_: World, mut minutes: Minutes) {
     assert_eq!(all(&minutes).await, []);
 }
 
+async fn large_bucket_is_read_in_pieces_each_entry_once(_: World, minutes: Minutes) {
+    let value = "x".repeat(10_000);
+    let keys: Vec<_> = (0..1_000).map(|number| format!("key-{number:04}")).collect();
+    let changes: Vec<_> = keys.iter().map(|key| (key.as_str(), Some(value.as_str()))).collect();
+    let PutIn::Bucket(bucket) = minutes.buckets.put(&changes).await.unwrap() else {
+        panic!("it is open")
+    };
+
+    let (mut read, mut from) = (Vec::new(), None);
+    loop {
+        let piece = minutes.buckets.read(bucket, from.as_deref(), 1_000_000).await.unwrap();
+        let bytes: usize = piece.entries.iter().map(Entry::bytes).sum();
+        assert!(bytes <= 1_000_000 + 32 * 11_000, "{bytes} bytes in a piece");
+        let of_piece: Vec<_> = piece.entries.into_iter().map(|entry| entry.key).collect();
+        let removed: Vec<_> = of_piece.iter().map(String::as_str).collect();
+        // What was read may be removed before the next piece is read.
+        let done = minutes.buckets.remove_keys(token(1), bucket, &removed).await.unwrap();
+        assert_eq!(done, Fenced::Done(of_piece.len() as u64));
+        read.extend(of_piece);
+        from = piece.next;
+        if from.is_none() {
+            break;
+        }
+    }
+
+    read.sort_unstable();
+    assert_eq!(read, keys);
+}
+
 /// In memory no clock goes back.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_was_told_to_be_closed_takes_nothing_more_when_the_clock_goes_back() {
@@ -303,7 +333,7 @@ async fn what_was_told_to_be_closed_takes_nothing_more_when_the_clock_goes_back(
     let bucket = put(&minutes, "a", "1").await;
     minutes.pass(MINUTE + MARGIN).await;
     assert_eq!(minutes.buckets.closed(60).await.unwrap(), [bucket]);
-    assert_eq!(minutes.buckets.read(bucket).await.unwrap().len(), 1);
+    assert_eq!(read_all(&*minutes.buckets, bucket).await.len(), 1);
 
     minutes.go_back(MINUTE + MARGIN);
     let late = put(&minutes, "b", "2").await;

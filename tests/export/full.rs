@@ -14,7 +14,7 @@ use lease_scheduler::{RedisLink, TableSwitch};
 use lease_tests::redis::{RedisServer, available};
 use serde_json::Value;
 
-use crate::world::{event, token};
+use crate::world::{event, read_all, token};
 
 async fn buffer_on(server: &RedisServer) -> RedisBuffer {
     let link = RedisLink::connect_with_timeout(&server.url(), Duration::from_mins(1)).await;
@@ -113,7 +113,7 @@ async fn buckets_and_jobs_of_a_full_server_are_worked_off() {
     while buckets.closed(9).await.unwrap() != [bucket] {
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
-    assert_eq!(buckets.read(bucket).await.unwrap().len(), 2);
+    assert_eq!(read_all(&buckets, bucket).await.len(), 2);
     assert_eq!(buckets.remove_keys(token(1), bucket, &["b"]).await.unwrap(), Fenced::Done(1));
     assert_eq!(buckets.remove(token(2), &[bucket]).await.unwrap(), Fenced::Done(1));
     assert_eq!(buckets.marker().await.unwrap(), Some(bucket));

@@ -7,9 +7,9 @@ use lease_core::{FencingToken, LeaseKey, LeaseOptions, LeaseTable, Locker, micro
 use lease_memory::MemoryStore;
 use lease_redis::RedisStore;
 use lease_scheduler::export::{
-    Appended, BucketOptions, BucketStore, Capacity, Event, EventBuffer, Exported, Exporter, Intake,
-    Limits, MemoryBuckets, MemoryBuffer, MemorySink, Parts, RedisBuckets, RedisBuffer, Retries,
-    Scheduled, Sink, StopCause, Worked,
+    Appended, Bucket, BucketOptions, BucketStore, Capacity, Entry, Event, EventBuffer, Exported,
+    Exporter, Intake, Limits, MemoryBuckets, MemoryBuffer, MemorySink, Parts, RedisBuckets,
+    RedisBuffer, Retries, Scheduled, Sink, StopCause, Worked,
 };
 use lease_scheduler::queue::{JobQueue, MemoryQueue, RedisQueue};
 use lease_scheduler::{RedisLink, TableSwitch};
@@ -292,6 +292,13 @@ pub(crate) use everywhere_with_buckets;
 /// Buckets of a minute that close after ten more seconds, five of them at most.
 pub(crate) fn minutes() -> BucketOptions {
     BucketOptions::new(MINUTE).unwrap().with_cap(5).unwrap()
+}
+
+/// All entries of a bucket.
+pub(crate) async fn read_all(buckets: &dyn BucketStore, bucket: Bucket) -> Vec<Entry> {
+    let piece = buckets.read(bucket, None, usize::MAX / 2).await.unwrap();
+    assert_eq!(piece.next, None, "it is the last");
+    piece.entries
 }
 
 pub(crate) fn event(number: u64) -> Event {

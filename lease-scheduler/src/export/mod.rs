@@ -29,7 +29,7 @@ mod source;
 pub use batch::{Batch, Packed, Packer, Record};
 #[cfg(feature = "redis")]
 pub use bucket::RedisBuckets;
-pub use bucket::{Bucket, BucketOptions, BucketStore, Entry, MemoryBuckets, PutIn};
+pub use bucket::{Bucket, BucketOptions, BucketStore, Entry, MemoryBuckets, Piece, PutIn};
 #[cfg(feature = "redis")]
 pub use buffer::RedisBuffer;
 pub use buffer::{

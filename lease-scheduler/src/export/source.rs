@@ -1,8 +1,9 @@
 //! Where an exporter collects from: closed buckets, through a pipeline, into the buffer.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, VecDeque};
 use std::error::Error;
 use std::iter::Peekable;
+use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::vec::IntoIter;
 
@@ -10,8 +11,8 @@ use lease_core::FencingToken;
 use tokio::task::yield_now;
 use tracing::{info, warn};
 
-use crate::error::{ServiceError, ServiceErrorKind};
-use crate::export::bucket::{Bucket, BucketStore, Entry};
+use crate::error::ServiceError;
+use crate::export::bucket::{Bucket, BucketStore, Entry, Piece};
 use crate::export::buffer::{Appended, EventBuffer, Fenced, Intake, StopCause};
 use crate::export::event::Event;
 use crate::export::pipeline::{Judgement, Pipeline};
@@ -34,25 +35,34 @@ pub(crate) struct Poured {
     pub(crate) error: Option<ServiceError>,
 }
 
-/// What was read.
-struct Contents {
-    judged: Vec<(Bucket, Judged)>,
-    /// The first that could not be read, and why.
+/// The closed buckets of one job, on their way through memory.
+struct Reading {
+    /// Buckets that are not read to their end yet, oldest first, and where to go on.
+    waiting: VecDeque<(Bucket, Option<String>)>,
+    /// The first bucket that could not be read, and why.
     unread: Option<(Bucket, ServiceError)>,
 }
 
+/// A piece of a bucket, and what is to become of its entries.
+struct JudgedPiece {
+    bucket: Bucket,
+    entries: Judged,
+    is_last: bool,
+}
+
 impl BucketSource {
-    /// Reads `buckets`, up to 60 at a time: what the earlier exporter read per run. All of them are
-    /// in memory then.
+    /// Reads up to 60 of `buckets` per job, as the earlier exporter did per run. Up to 8 MiB of
+    /// entries are in memory at a time, by [`Entry::bytes`], and a few entries more.
     pub fn new(buckets: Arc<dyn BucketStore>, pipeline: Pipeline) -> Self {
         Self { buckets, pipeline, most: 60 }
     }
 
-    /// Reads up to `most` buckets at a time, the oldest. One that cannot be read is among them, each
-    /// time: where it is so many, nothing else is collected until somebody has seen to them.
+    /// Reads up to `most` buckets per job, the oldest; at least one. A bucket that cannot be read is
+    /// among them, each time: if there are `most` such buckets, nothing else is collected until an
+    /// operator removes them.
     #[must_use]
     pub fn with_most(mut self, most: usize) -> Self {
-        self.most = most;
+        self.most = most.max(1);
         self
     }
 
@@ -61,9 +71,10 @@ impl BucketSource {
         &self.buckets
     }
 
-    /// Appends what is closed to `buffer`, then removes exactly that. Where a key is in several of
-    /// the buckets, the latest value counts of which an event can be made. Within one bucket it is the
-    /// last that was put, good or bad: a good one before it is gone by then.
+    /// Appends what is closed to `buffer`, then removes exactly that. If a key is in several of
+    /// the buckets that are in memory together, the latest value counts of which an event can be made.
+    /// Values that are not in memory together are sent one after the other, the latest last. Within one
+    /// bucket the last value counts that was put, good or bad: a good one before it is gone by then.
     ///
     /// A crash in between leaves a bucket, or a part of one, that is poured again: the same events,
     /// with the same ids, and no more of them than are moved at once.
@@ -89,13 +100,39 @@ impl BucketSource {
         buffer: &dyn EventBuffer,
         poured: &mut Poured,
     ) -> Result<Fenced<()>, ServiceError> {
-        let Contents { judged, unread } = self.read().await?;
-        let (first_unread, error) = unread.unzip();
-        poured.error = error;
+        let waiting = self.buckets.closed(self.most).await?.into_iter();
+        let mut reading =
+            Reading { waiting: waiting.map(|bucket| (bucket, None)).collect(), unread: None };
+        let ended = loop {
+            let pieces = self.judge(self.read(&mut reading).await).await;
+            if pieces.is_empty() {
+                break Ok(Fenced::Done(()));
+            }
+            let first_unread = reading.unread.as_ref().map(|(bucket, _)| *bucket);
+            match self.pour_pieces(token, buffer, poured, pieces, first_unread).await {
+                Ok(Fenced::Done(ControlFlow::Continue(()))) => (),
+                Ok(Fenced::Done(ControlFlow::Break(()))) => break Ok(Fenced::Done(())),
+                Ok(Fenced::Stale { largest }) => break Ok(Fenced::Stale { largest }),
+                Err(error) => break Err(error),
+            }
+        };
+        poured.error = reading.unread.map(|(_, error)| error);
+        ended
+    }
+
+    /// Moves `pieces` into `buffer`; breaks off where that has no room.
+    async fn pour_pieces(
+        &self,
+        token: FencingToken,
+        buffer: &dyn EventBuffer,
+        poured: &mut Poured,
+        pieces: Vec<JudgedPiece>,
+        first_unread: Option<Bucket>,
+    ) -> Result<Fenced<ControlFlow<()>>, ServiceError> {
         let capacity = usize::try_from(buffer.capacity().events()).unwrap_or(usize::MAX);
         // One bucket after the other, so that little is repeated where there is no room for all. A
         // key that was left out here is in a later bucket, which is still there.
-        for (bucket, entries) in judged {
+        for JudgedPiece { bucket, entries, is_last: is_last_piece } in pieces {
             // Nobody would come back to a bucket behind the marker.
             let is_marked = first_unread.is_none_or(|unread| bucket < unread);
             let mut rest = entries.into_iter().peekable();
@@ -110,7 +147,7 @@ impl BucketSource {
                         Appended::Kept { .. } => (),
                         Appended::Full | Appended::Stopped(_) => {
                             self.stop().await?;
-                            return Ok(Fenced::Done(()));
+                            return Ok(Fenced::Done(ControlFlow::Break(())));
                         }
                     }
                 }
@@ -119,7 +156,7 @@ impl BucketSource {
                 let made = self.pipeline.make(others);
                 poured.filtered += made.filtered;
                 poured.bad += made.bad;
-                let removed = if is_last && is_marked {
+                let removed = if is_last && is_last_piece && is_marked {
                     self.buckets.remove(token, &[bucket]).await?
                 } else {
                     let keys: Vec<_> = keys.iter().map(String::as_str).collect();
@@ -133,37 +170,49 @@ impl BucketSource {
                 }
             }
         }
-        Ok(Fenced::Done(()))
+        Ok(Fenced::Done(ControlFlow::Continue(())))
     }
 
-    /// What is closed, oldest first, and what is to become of it.
-    async fn read(&self) -> Result<Contents, ServiceError> {
-        let (mut contents, mut unread, mut unanswered) = (Vec::new(), None, 0);
-        for bucket in self.buckets.closed(self.most).await? {
-            match self.buckets.read(bucket).await {
-                Ok(entries) => {
-                    unanswered = 0;
-                    contents.push((bucket, entries));
-                }
-                Err(error) => {
-                    let cause: &(dyn Error + 'static) = &error;
-                    warn!(%bucket, error = cause, "a bucket cannot be read, and is passed over");
-                    let is_answer = error.kind() == ServiceErrorKind::Corrupt;
-                    unanswered = if is_answer { 0 } else { unanswered + 1 };
-                    unread.get_or_insert((bucket, error));
-                    if unanswered == MOST_UNANSWERED {
+    /// Reads the next pieces, oldest first, as many as are in memory together; none at the end.
+    ///
+    /// A bucket that does not answer is passed over, unless the whole store does not answer: then each
+    /// of the others would cost its own time-out.
+    async fn read(&self, reading: &mut Reading) -> Vec<(Bucket, Piece)> {
+        let (mut pieces, mut left) = (Vec::new(), READ_BYTES);
+        while left > 0
+            && let Some((bucket, from)) = reading.waiting.pop_front()
+        {
+            match self.buckets.read(bucket, from.as_deref(), left).await {
+                Ok(piece) => {
+                    left = left.saturating_sub(piece.entries.iter().map(Entry::bytes).sum());
+                    let next = piece.next.clone();
+                    pieces.push((bucket, piece));
+                    if next.is_some() {
+                        reading.waiting.push_front((bucket, next));
                         break;
                     }
                 }
+                Err(error) => {
+                    warn!(%bucket, error = &error as &dyn Error, "bucket skipped: it cannot be read");
+                    if error.is_retryable() && self.buckets.marker().await.is_err() {
+                        reading.waiting.clear();
+                    }
+                    reading.unread.get_or_insert((bucket, error));
+                }
             }
         }
+        pieces
+    }
+
+    /// Judges the entries of `pieces`, the newest first, since those replace older ones.
+    async fn judge(&self, pieces: Vec<(Bucket, Piece)>) -> Vec<JudgedPiece> {
         let (mut judged, mut replaced) = (Vec::new(), BTreeSet::new());
         let mut unbroken = 0;
-        for (bucket, entries) in contents.into_iter().rev() {
-            let mut of_bucket = Vec::new();
+        for (bucket, Piece { entries, next }) in pieces.into_iter().rev() {
+            let mut of_piece = Vec::new();
             for entry in entries {
                 unbroken +=
-                    ENTRY_BYTES + entry.key.len() + entry.value.as_ref().map_or(0, String::len);
+                    PARSED_BYTES + entry.key.len() + entry.value.as_ref().map_or(0, String::len);
                 if unbroken > UNBROKEN_BYTES {
                     unbroken = 0;
                     // Whoever keeps the lease alive may have no other thread than this one.
@@ -179,12 +228,12 @@ impl BucketSource {
                 if matches!(judgement, Judgement::Event(_)) {
                     replaced.insert(entry.key.clone());
                 }
-                of_bucket.push((entry, judgement));
+                of_piece.push((entry, judgement));
             }
-            judged.push((bucket, of_bucket));
+            judged.push(JudgedPiece { bucket, entries: of_piece, is_last: next.is_none() });
         }
         judged.reverse();
-        Ok(Contents { judged, unread })
+        judged
     }
 
     /// There is no room behind the buckets: nothing more is to be collected until there is.
@@ -241,13 +290,13 @@ const EVENTS_AT_ONCE: usize = 1000;
 /// applied all the same; then what it has is appended again with each try.
 const BYTES_AT_ONCE: usize = 4 * 1024 * 1024;
 
-/// After how many buckets in a row of which the store could not say no more are asked for: it is away,
-/// and what was read can still be poured.
-const MOST_UNANSWERED: u32 = 2;
+/// How much of the buckets is in memory at a time: twice what is moved at once, so that many small
+/// buckets are read together, and a key that is in several of them is sent once.
+const READ_BYTES: usize = 8 * 1024 * 1024;
 
 /// After how much to parse others get their turn: milliseconds, where a lease lasts 100 ms or more.
 const UNBROKEN_BYTES: usize = 64 * 1024;
 
 /// What an entry counts for beside its text, since a parser has work with the shortest: so that no
 /// more than 256 are judged in a row.
-const ENTRY_BYTES: usize = 256;
+const PARSED_BYTES: usize = 256;

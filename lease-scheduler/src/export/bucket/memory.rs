@@ -8,7 +8,7 @@ use async_trait::async_trait;
 use lease_core::{BootClock, Clock, FencingToken, Moment, micros_since_1970};
 
 use crate::error::ServiceError;
-use crate::export::bucket::{AT_FIRST, Bucket, BucketOptions, BucketStore, Entry, PutIn};
+use crate::export::bucket::{AT_FIRST, Bucket, BucketOptions, BucketStore, Entry, Piece, PutIn};
 use crate::export::buffer::gate::Gate;
 use crate::export::buffer::{Fenced, Intake, StopCause};
 
@@ -88,10 +88,25 @@ impl BucketStore for MemoryBuckets {
         Ok(closed)
     }
 
-    async fn read(&self, bucket: Bucket) -> Result<Vec<Entry>, ServiceError> {
+    async fn read(
+        &self,
+        bucket: Bucket,
+        from: Option<&str>,
+        bytes: usize,
+    ) -> Result<Piece, ServiceError> {
         let kept = self.kept();
-        let entries = kept.buckets.get(&bucket).into_iter().flatten();
-        Ok(entries.map(|(key, value)| Entry::new(bucket, key.clone(), value.clone())).collect())
+        let start = from.map_or(Bound::Unbounded, Bound::Included);
+        let of_bucket = kept.buckets.get(&bucket).into_iter();
+        let mut rest = of_bucket.flat_map(|of| of.range::<str, _>((start, Bound::Unbounded)));
+        let (mut entries, mut length) = (Vec::new(), 0);
+        while length < bytes.max(1)
+            && let Some((key, value)) = rest.next()
+        {
+            let entry = Entry::new(bucket, key.clone(), value.clone());
+            length += entry.bytes();
+            entries.push(entry);
+        }
+        Ok(Piece::new(entries, rest.next().map(|(key, _)| key.clone())))
     }
 
     async fn remove(

@@ -22,7 +22,7 @@ pub use redis::RedisBuckets;
 /// Collects the latest value of each key, in one bucket per interval of time.
 ///
 /// A bucket is *closed* once its interval and a margin have passed: nothing is put into it any more.
-/// So it is read whole, and what was read is exactly what may be removed. The intake is stopped
+/// So what was read is exactly what may be removed. The intake is stopped
 /// until somebody [opens](Self::set_intake) it: nothing is collected for nobody.
 ///
 /// # To ensure correctness
@@ -53,12 +53,22 @@ pub trait BucketStore: fmt::Debug + Send + Sync + 'static {
     /// Where the store could not say.
     async fn closed(&self, most: usize) -> Result<Vec<Bucket>, ServiceError>;
 
-    /// Reads a bucket: its keys, in order, with their values.
+    /// Reads a piece of a closed bucket: the first, or the one that starts at `from`, the
+    /// [`next`](Piece::next) of the piece before it. The entries of a piece are in the order of their
+    /// keys; pieces are in any order.
+    ///
+    /// A piece ends once its entries have `bytes` bytes by [`Entry::bytes`], or a few entries later.
+    /// Entries of earlier pieces may be removed before the next piece is read.
     ///
     /// # Errors
     ///
     /// Where the store could not say.
-    async fn read(&self, bucket: Bucket) -> Result<Vec<Entry>, ServiceError>;
+    async fn read(
+        &self,
+        bucket: Bucket,
+        from: Option<&str>,
+        bytes: usize,
+    ) -> Result<Piece, ServiceError>;
 
     /// Removes exactly `buckets`, and moves the marker to the last of them if it is before that.
     /// Says how many were there.
@@ -139,6 +149,16 @@ pub struct Entry {
     pub key: String,
     /// To what; `None` where that could not be read.
     pub value: Option<String>,
+}
+
+/// A part of a bucket.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Piece {
+    /// Its entries, in the order of their keys.
+    pub entries: Vec<Entry>,
+    /// Where the next piece starts, in the store's own words; `None` after the last one.
+    pub next: Option<String>,
 }
 
 /// What became of changes.
@@ -250,6 +270,20 @@ impl Entry {
     pub fn new(bucket: Bucket, key: String, value: Option<String>) -> Self {
         Self { bucket, key, value }
     }
+
+    /// Its size in a [piece](Piece): that of its key and its value, and 100 bytes, about what it takes
+    /// in memory beside them.
+    pub fn bytes(&self) -> usize {
+        ENTRY_BYTES + self.key.len() + self.value.as_ref().map_or(0, String::len)
+    }
+}
+
+impl Piece {
+    /// A piece of `entries`, followed by the one that starts at `next`: for those who write stores.
+    pub fn new(mut entries: Vec<Entry>, next: Option<String>) -> Self {
+        entries.sort_unstable_by(|one, other| one.key.cmp(&other.key));
+        Self { entries, next }
+    }
 }
 
 // A forwarded trait must not fall back to a default by accident.
@@ -264,8 +298,13 @@ impl<T: BucketStore + ?Sized> BucketStore for Arc<T> {
         (**self).closed(most).await
     }
 
-    async fn read(&self, bucket: Bucket) -> Result<Vec<Entry>, ServiceError> {
-        (**self).read(bucket).await
+    async fn read(
+        &self,
+        bucket: Bucket,
+        from: Option<&str>,
+        bytes: usize,
+    ) -> Result<Piece, ServiceError> {
+        (**self).read(bucket, from, bytes).await
     }
 
     async fn remove(
@@ -308,6 +347,8 @@ impl<T: BucketStore + ?Sized> BucketStore for Arc<T> {
         (**self).clear().await
     }
 }
+
+const ENTRY_BYTES: usize = 100;
 
 /// Nobody would send what is collected before export was enabled.
 const AT_FIRST: Intake = Intake::Stopped(StopCause::Operator);

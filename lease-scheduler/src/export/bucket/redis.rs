@@ -9,7 +9,9 @@ use redis::Value;
 use tracing::warn;
 
 use crate::error::ServiceError;
-use crate::export::bucket::{AT_FIRST, Bucket, BucketOptions, BucketStore, Entry, PutIn};
+use crate::export::bucket::{
+    AT_FIRST, Bucket, BucketOptions, BucketStore, ENTRY_BYTES, Entry, Piece, PutIn,
+};
 use crate::export::buffer::redis_words::{intake, stale, stopped, word};
 use crate::export::buffer::{Fenced, Intake};
 use crate::export::event::beginning;
@@ -92,15 +94,20 @@ impl BucketStore for RedisBuckets {
         Ok(closed.into_iter().map(Bucket).collect())
     }
 
-    async fn read(&self, bucket: Bucket) -> Result<Vec<Entry>, ServiceError> {
-        let mut command = redis::cmd("HGETALL");
-        let hash = self.in_bucket(bucket);
-        let found = self.link.command(SERVICE, command.arg(&hash)).await;
-        let found: Vec<(Vec<u8>, Vec<u8>)> = found.map_err(|error| error.about(&hash))?;
-        let mut entries: Vec<_> =
-            found.into_iter().map(|(key, value)| entry(bucket, key, value)).collect();
-        entries.sort_unstable_by(|one, other| one.key.cmp(&other.key));
-        Ok(entries)
+    async fn read(
+        &self,
+        bucket: Bucket,
+        from: Option<&str>,
+        bytes: usize,
+    ) -> Result<Piece, ServiceError> {
+        let (name, bytes, beside) =
+            (bucket.to_string(), bytes.to_string(), ENTRY_BYTES.to_string());
+        let arguments = [&name, from.unwrap_or(SCAN_ENDS), &bytes, &beside].map(str::as_bytes);
+        let found = self.run(&READ, &arguments).await;
+        let (next, found): (String, Vec<(Vec<u8>, Vec<u8>)>) =
+            found.map_err(|error| error.about(&self.in_bucket(bucket)))?;
+        let entries = found.into_iter().map(|(key, value)| entry(bucket, key, value)).collect();
+        Ok(Piece::new(entries, Some(next).filter(|next| next != SCAN_ENDS)))
     }
 
     async fn remove(
@@ -176,6 +183,7 @@ fn lossy(error: &FromUtf8Error) -> String {
 
 script!(PUT "../buffer/scripts/gate.lua" "scripts/put.lua");
 script!(CLOSED "scripts/closed.lua");
+script!(READ "scripts/read.lua");
 script!(REMOVE "../buffer/scripts/fence.lua" "scripts/remove.lua");
 script!(REMOVE_KEYS "../buffer/scripts/fence.lua" "scripts/remove_keys.lua");
 script!(LIST "scripts/list.lua");
@@ -183,3 +191,6 @@ script!(INTAKE "../buffer/scripts/intake.lua");
 script!(CLEAR "scripts/clear.lua");
 
 const SERVICE: &str = "bucket store";
+
+/// Redis starts and ends a scan with this cursor.
+const SCAN_ENDS: &str = "0";

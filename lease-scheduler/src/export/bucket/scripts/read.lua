@@ -1,0 +1,23 @@
+-- Reads a piece of a bucket.
+-- KEYS: index, state, what buckets' names begin with.
+-- ARGV: bucket, cursor, after how many bytes the piece ends, how many an entry has beside its text.
+-- Answers the next cursor, which is 0 after the last piece, and keys and values in turn.
+local hash, cursor, left, beside = KEYS[3] .. ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
+local found, largest = {}, 1
+local wanted = 8
+repeat
+    -- A scan returns values whose length nobody knows before: so a few at a time, and no more than
+    -- fit if all are as long as the largest so far.
+    local scanned = redis.call('HSCAN', hash, cursor, 'COUNT', wanted)
+    cursor = scanned[1]
+    for place = 1, #scanned[2], 2 do
+        local key, value = scanned[2][place], scanned[2][place + 1]
+        local bytes = #key + #value + beside
+        largest = math.max(largest, bytes)
+        left = left - bytes
+        table.insert(found, key)
+        table.insert(found, value)
+    end
+    wanted = math.max(1, math.min(32, math.floor(left / largest)))
+until cursor == '0' or left <= 0
+return { cursor, found }

@@ -79,6 +79,10 @@ impl EventBuffer for Stepped<Arc<dyn EventBuffer>> {
         self.0.set_intake(intake).await
     }
 
+    async fn resume_intake(&self) -> Result<bool, ServiceError> {
+        self.0.resume_intake().await
+    }
+
     async fn clear(&self) -> Result<Option<u64>, ServiceError> {
         self.0.clear().await
     }

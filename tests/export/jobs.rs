@@ -31,6 +31,7 @@ everywhere! {
     an_export_that_takes_long_keeps_its_lease_and_its_job
     an_export_that_lost_its_lease_stops_and_its_job_comes_again
     workers_stop_after_the_job_at_hand
+    workers_stop_within_their_grace_while_the_sink_hangs
 }
 
 async fn schedule(world: &World) {
@@ -396,6 +397,30 @@ async fn an_export_that_lost_its_lease_stops_and_its_job_comes_again(world: Worl
     assert!(matches!(error, ExportError::Overtaken { .. }), "{error:?}");
     assert_eq!(exporter.num_pending_events().await.unwrap(), 3, "a former holder removes nothing");
     assert_eq!(world.queue().count().await.unwrap(), 1);
+}
+
+async fn workers_stop_within_their_grace_while_the_sink_hangs(world: World) {
+    let exporter = world.enabled().await.with_put_limit(Duration::from_hours(1)).unwrap();
+    let exporter = exporter.with_stop_grace(Duration::from_millis(100));
+    world.append(1).await;
+    world.sink.respond([Response::Hang]);
+    schedule(&world).await;
+    let stop = CancellationToken::new();
+
+    let working = timeout(Duration::from_mins(10), exporter.run_jobs(&stop));
+    let stopping = async {
+        while world.sink.requests().is_empty() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        stop.cancel();
+    };
+    let (stopped, ()) = tokio::join!(working, stopping);
+
+    assert!(stopped.is_ok(), "it hangs for an hour");
+    let lease = world.locker().wait_until_obtained(&key()).await.unwrap();
+    lease.release().await.unwrap();
+    assert_eq!(world.queue().count().await.unwrap(), 1, "the job comes again");
+    assert_eq!(exporter.num_pending_events().await.unwrap(), 1);
 }
 
 async fn workers_stop_after_the_job_at_hand(world: World) {

@@ -14,6 +14,7 @@ mod buffers;
 mod collecting;
 mod dropped;
 mod exporting;
+mod failing;
 mod flushing;
 mod foreign;
 mod full;

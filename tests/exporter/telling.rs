@@ -104,6 +104,10 @@ impl<T: EventBuffer> EventBuffer for Telling<T> {
         self.inner.set_intake(intake).await
     }
 
+    async fn resume_intake(&self) -> Result<bool, ServiceError> {
+        self.inner.resume_intake().await
+    }
+
     async fn clear(&self) -> Result<Option<u64>, ServiceError> {
         self.inner.clear().await
     }

@@ -34,6 +34,13 @@ pub enum Unsendable {
         /// How many bytes a record of the sink takes, with a line break and what names it.
         most: usize,
     },
+    /// The sink did not take it in so many exports in which it took others, the last time in a record
+    /// of its own.
+    #[error("it failed in {exports} exports that sent others")]
+    Failed {
+        /// In how many exports.
+        exports: u32,
+    },
     /// The sink refused requests that had nothing else in them, before and after it took others.
     #[error("it was refused")]
     Refused(#[source] ServiceError),

@@ -46,7 +46,10 @@ pub struct Exported {
     pub too_large: u64,
     /// How many events the sink refused for good, each alone, and once more after it took others.
     pub refused: u64,
-    /// How many of those two kinds went to the [dead letters](crate::export::DeadLetters), and are
+    /// How many events the sink did not take in [so many
+    /// exports](crate::export::Exporter::with_most_failures) that sent others.
+    pub given_up: u64,
+    /// How many of those three kinds went to the [dead letters](crate::export::DeadLetters), and are
     /// pending no more.
     pub buried: u64,
     /// How many of them were [set aside](crate::export::EventBuffer::set_aside) in the buffer, since

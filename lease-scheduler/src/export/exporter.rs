@@ -15,6 +15,7 @@ use crate::export::buffer::{EventBuffer, Intake};
 use crate::export::dead_letters::DeadLetters;
 use crate::export::error::ExportError;
 use crate::export::exported::{Exported, Flushed, JobFinished, Scheduled};
+use crate::export::failures::Failures;
 use crate::export::job::ExportJob;
 use crate::export::sending::Sending;
 use crate::export::sink::{Retries, Sink};
@@ -82,6 +83,9 @@ pub struct Exporter {
     pub(crate) dead_letters: Option<Arc<dyn DeadLetters>>,
     pub(crate) retries: Retries,
     pub(crate) put_limit: Duration,
+    pub(crate) most_failures: u32,
+    pub(crate) failures: Arc<Failures>,
+    pub(crate) stop_grace: Duration,
     least_per_job: u64,
     pub(crate) events_at_once: usize,
     hand_over_wait: Duration,
@@ -116,6 +120,9 @@ impl Exporter {
             dead_letters: None,
             retries: Retries::default(),
             put_limit: Duration::from_secs(30),
+            most_failures: 60,
+            failures: Arc::default(),
+            stop_grace: Duration::from_secs(30),
             least_per_job: 1,
             events_at_once: 5_000,
             hand_over_wait: Duration::from_secs(6 * 60),
@@ -164,6 +171,27 @@ impl Exporter {
         }
         self.put_limit = limit;
         Ok(self)
+    }
+
+    /// Gives up an event that the sink did not take in `exports` exports in which it took others, 1 or
+    /// more: it goes the way of events that [cannot be sent](Self::with_dead_letters). Before that it is
+    /// sent once more, in a record of its own. By default 60: an hour, if a job is scheduled each minute,
+    /// which is longer than a shard is throttled.
+    ///
+    /// Each process counts the exports that it has run itself.
+    #[must_use]
+    pub fn with_most_failures(mut self, exports: u32) -> Self {
+        self.most_failures = exports.max(1);
+        self
+    }
+
+    /// Lets the job at hand go on for `grace` when [`run_jobs`](Self::run_jobs) is stopped. By default
+    /// 30 s, as a scheduler's. A job that is dropped then is delivered again, to another worker, and its
+    /// lease is released.
+    #[must_use]
+    pub fn with_stop_grace(mut self, grace: Duration) -> Self {
+        self.stop_grace = grace;
+        self
     }
 
     /// Lets a job send nothing where fewer than `events` are pending; a flush always sends, and so does
@@ -392,6 +420,7 @@ impl Exporter {
             failed = exported.failed,
             too_large = exported.too_large,
             refused = exported.refused,
+            given_up = exported.given_up,
             buried = exported.buried,
             set_aside = exported.set_aside,
             collected = exported.collected,

@@ -168,8 +168,24 @@ impl Exporter {
     }
 
     /// Works on jobs, one after the other, until `stop` is cancelled, and then to the end of the
-    /// one at hand. Errors are logged, and followed by a pause.
+    /// one at hand, for the [grace](Self::with_stop_grace) at most. Errors are logged, and followed by a
+    /// pause.
     pub async fn run_jobs(&self, stop: &CancellationToken) {
+        let grace_is_over = async {
+            stop.cancelled().await;
+            sleep(self.stop_grace).await;
+        };
+        select! {
+            biased;
+            () = self.run_jobs_until(stop) => (),
+            () = grace_is_over => {
+                let (key, grace) = (&self.key, self.stop_grace);
+                warn!(%key, ?grace, "export job dropped: it did not end within the grace");
+            }
+        }
+    }
+
+    async fn run_jobs_until(&self, stop: &CancellationToken) {
         while !stop.is_cancelled() {
             // Not cancelled while it waits: a job that was taken for nobody would be out of sight.
             match self.run_next_job(TAKE_FOR).await {

@@ -107,6 +107,11 @@ impl Limits {
         self.records_per_batch
     }
 
+    /// The same limits, with one event per record.
+    pub(crate) fn with_single_events(self) -> Self {
+        Self { events_per_record: 1, ..self }
+    }
+
     /// What a record's name adds to its size.
     pub(crate) fn key_bytes(&self, id: &EventId) -> usize {
         match self.key {

@@ -18,6 +18,7 @@ mod error;
 mod event;
 mod exported;
 mod exporter;
+mod failures;
 mod job;
 mod limits;
 mod operator;

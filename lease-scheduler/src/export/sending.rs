@@ -5,14 +5,15 @@ use std::ops::ControlFlow;
 use lease_core::FencingToken;
 use tracing::warn;
 
-use crate::error::ServiceErrorKind;
+use crate::error::{ServiceError, ServiceErrorKind};
 use crate::export::batch::{Batch, Packed, Packer, Record};
-use crate::export::buffer::{Most, Pending, Position};
+use crate::export::buffer::{Intake, Most, Pending, Position, StopCause};
 use crate::export::dead_letters::Unsendable;
 use crate::export::error::ExportError;
 use crate::export::event::Event;
 use crate::export::exported::Exported;
 use crate::export::exporter::Exporter;
+use crate::export::failures::MOST_COUNTED;
 use crate::export::sink::{Delivered, Door, Refused, Retries, Search};
 
 pub(crate) struct Sending<'a> {
@@ -24,6 +25,10 @@ pub(crate) struct Sending<'a> {
     /// Events that were refused alone, while it is not known yet whether that was because of them, or
     /// whether it would be again.
     suspects: Vec<Refused>,
+    /// Events that the sink did not take, up to as many as are counted.
+    failed: Vec<Position>,
+    /// Events that have failed in as many exports as they may, up to one request.
+    last_tries: Vec<Pending>,
 }
 
 /// What the sink said of some records.
@@ -32,11 +37,20 @@ struct Answered {
     /// It refuses whatever is sent to it.
     is_shut: bool,
     refused: Vec<Refused>,
+    failed: Vec<Record>,
 }
 
 impl<'a> Sending<'a> {
     pub(crate) fn new(exporter: &'a Exporter, token: FencingToken) -> Self {
-        Self { exporter, token, exported: Exported::default(), in_vain: 0, suspects: Vec::new() }
+        Self {
+            exporter,
+            token,
+            exported: Exported::default(),
+            in_vain: 0,
+            suspects: Vec::new(),
+            failed: Vec::new(),
+            last_tries: Vec::new(),
+        }
     }
 
     /// Sends up to `limit` of what is pending now, oldest first, or all of it.
@@ -60,6 +74,14 @@ impl<'a> Sending<'a> {
             after = Some(last.position());
             unread = unread.saturating_sub(read.len() as u64);
             for pending in read {
+                let failures = self.exporter.failures.of(pending.position());
+                if failures >= self.exporter.most_failures
+                    && self.last_tries.len() < limits.records_per_batch()
+                {
+                    left = left.saturating_sub(1);
+                    self.last_tries.push(pending);
+                    continue;
+                }
                 let packed = packer.push(pending);
                 // What cannot be sent does not count.
                 left = left.saturating_sub(u64::from(!matches!(packed, Packed::TooLarge(_))));
@@ -67,7 +89,7 @@ impl<'a> Sending<'a> {
                     Packed::Kept => (),
                     Packed::Full(batch) => {
                         if self.send(batch).await?.is_break() {
-                            return Ok(self.end());
+                            return Ok(self.end().await);
                         }
                     }
                     Packed::TooLarge(pending) => {
@@ -82,18 +104,84 @@ impl<'a> Sending<'a> {
         }
         if let Some(batch) = packer.finish() {
             // It is the last, whatever becomes of it.
-            let _going_on = self.send(batch).await?;
+            if self.send(batch).await?.is_break() {
+                return Ok(self.end().await);
+            }
         }
-        Ok(self.end())
+        self.try_for_the_last_time().await?;
+        Ok(self.end().await)
+    }
+
+    /// Sends each event that has failed as often as it may in a record of its own, and puts it away if
+    /// that fails, too, while the sink takes others.
+    async fn try_for_the_last_time(&mut self) -> Result<(), ExportError> {
+        let mut packer = Packer::new(self.exporter.parts.sink.limits().with_single_events());
+        let mut batches = Vec::new();
+        for pending in std::mem::take(&mut self.last_tries) {
+            if let Packed::Full(batch) = packer.push(pending) {
+                batches.push(batch);
+            }
+        }
+        batches.extend(packer.finish());
+        let (mut failed, counted) = (Vec::new(), self.failed.len());
+        for batch in batches {
+            let retries = self.exporter.retries;
+            let answered = self.deliver(batch.into_records(), retries, Search::Brief).await?;
+            self.suspects.extend(answered.refused);
+            failed.extend(answered.failed);
+            if answered.is_shut {
+                return Ok(());
+            }
+        }
+        if self.exported.sent == 0 {
+            return Ok(());
+        }
+        self.failed.truncate(counted);
+        for pending in failed.iter().flat_map(Record::pending) {
+            let position = pending.position();
+            let exports = self.exporter.failures.of(position).saturating_add(1);
+            self.exported.given_up += 1;
+            self.exported.failed = self.exported.failed.saturating_sub(1);
+            self.put_away(position, pending.event(), &Unsendable::Failed { exports }).await?;
+        }
+        Ok(())
     }
 
     /// Of what is suspect still, nobody knows whether the sink would have taken anything in its place.
-    fn end(mut self) -> Exported {
-        for Refused { error, .. } in self.suspects {
+    async fn end(mut self) -> Exported {
+        for Refused { error, .. } in std::mem::take(&mut self.suspects) {
             self.exported.failed += 1;
             self.exported.sink_error.get_or_insert(error);
         }
+        if self.exported.sent > 0 {
+            self.exporter.failures.count(&self.failed);
+        }
+        if self.exported.failed > 0
+            && let Err(error) = self.resume_intake().await
+        {
+            let (key, cause): (_, &(dyn std::error::Error + 'static)) =
+                (&self.exporter.key, &error);
+            warn!(%key, error = cause, "whether a paused buffer can be opened is not known");
+        }
         self.exported
+    }
+
+    /// Opens a paused buffer if nothing is left in it but a few events that the sink has not taken just
+    /// now. Otherwise one that it never takes would keep the buffer closed; and only if others come in
+    /// can the sink show that it takes those.
+    async fn resume_intake(&self) -> Result<(), ServiceError> {
+        let (key, buffer) = (&self.exporter.key, &self.exporter.parts.buffer);
+        let paused = Intake::Stopped(StopCause::Emergency);
+        if buffer.state().await?.intake != paused {
+            return Ok(());
+        }
+        let (pending, capacity) = (buffer.pending().await?, buffer.capacity().events());
+        let few = (capacity / 10).max(1);
+        let is_tried = pending <= self.exported.failed;
+        if is_tried && pending <= few && pending < capacity && buffer.resume_intake().await? {
+            warn!(%key, pending, "paused buffer opened: the sink takes none of the events left in it");
+        }
+        Ok(())
     }
 
     /// Sends a batch; ends the export where the sink refuses whatever is sent to it.
@@ -148,19 +236,22 @@ impl<'a> Sending<'a> {
         let Delivered { taken, failed, refused, error } = delivered;
         let taken: Vec<_> = taken.iter().flat_map(Record::positions).collect();
         if !taken.is_empty() {
+            self.exporter.failures.forget(&taken);
             let removed = parts.buffer.remove(token, &taken).await?;
             ExportError::unless_overtaken(token, removed)?;
         }
-        let failed = failed.iter().map(|record| record.positions().count() as u64);
+        let positions: Vec<_> = failed.iter().flat_map(Record::positions).collect();
+        self.exported.failed += positions.len() as u64;
+        let counted = MOST_COUNTED.saturating_sub(self.failed.len());
+        self.failed.extend(positions.into_iter().take(counted));
         self.exported.sent += taken.len() as u64;
-        self.exported.failed += failed.sum::<u64>();
         let is_shut = error.as_ref().is_some_and(|error| error.kind() == ServiceErrorKind::Refused);
         if let Some(error) = error {
             let cause: &(dyn std::error::Error + 'static) = &error;
             warn!(%key, %token, error = cause, "a request to the sink failed");
             self.exported.sink_error = Some(error);
         }
-        Ok(Answered { has_taken: !taken.is_empty(), is_shut, refused })
+        Ok(Answered { has_taken: !taken.is_empty(), is_shut, refused, failed })
     }
 
     /// Takes an event that the sink will never take out of the way of the others.
@@ -179,6 +270,7 @@ impl<'a> Sending<'a> {
             },
             None => parts.buffer.set_aside(token, &[position]).await,
         };
+        self.exporter.failures.forget(&[position]);
         match put_away {
             Ok(put_away) => ExportError::unless_overtaken(token, put_away)?,
             Err(error) => {

@@ -32,6 +32,15 @@ impl Gate {
         }
     }
 
+    /// Opens an intake that was stopped for lack of room, and says whether it was.
+    pub(crate) fn resume(&mut self) -> bool {
+        let is_paused = self.intake == Intake::Stopped(StopCause::Emergency);
+        if is_paused {
+            self.intake = Intake::Open;
+        }
+        is_paused
+    }
+
     /// Opens or stops the intake, and says how it was. A stop for lack of room leaves one that is
     /// stopped as it is.
     pub(crate) fn set(&mut self, intake: Intake) -> Intake {

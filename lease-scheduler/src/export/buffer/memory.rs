@@ -11,7 +11,7 @@ use crate::error::ServiceError;
 use crate::export::buffer::gate::Gate;
 use crate::export::buffer::{
     Appended, BufferState, Capacity, EventBuffer, Fenced, Intake, Most, Overflow, Pending,
-    Position, StopCause,
+    Position, StopCause, no_room_aside,
 };
 use crate::export::event::Event;
 
@@ -140,12 +140,21 @@ impl EventBuffer for MemoryBuffer {
         token: FencingToken,
         positions: &[Position],
     ) -> Result<Fenced<u64>, ServiceError> {
-        Ok(self.kept().fenced(token, |kept| {
+        let capacity = self.capacity.events;
+        let moved = self.kept().fenced(token, |kept| {
+            let there = positions.iter().filter(|position| kept.events.contains_key(position));
+            if kept.aside.len() as u64 + there.count() as u64 > capacity {
+                return None;
+            }
             let events = positions.iter().filter_map(|position| kept.events.remove(position));
             let before = kept.aside.len();
             kept.aside.extend(events);
-            (kept.aside.len() - before) as u64
-        }))
+            Some((kept.aside.len() - before) as u64)
+        });
+        Ok(match moved {
+            Fenced::Done(moved) => Fenced::Done(moved.ok_or_else(|| no_room_aside(capacity))?),
+            Fenced::Stale { largest } => Fenced::Stale { largest },
+        })
     }
 
     async fn clear_aside(&self) -> Result<u64, ServiceError> {
@@ -164,6 +173,10 @@ impl EventBuffer for MemoryBuffer {
 
     async fn set_intake(&self, intake: Intake) -> Result<Intake, ServiceError> {
         Ok(self.kept().gate.set(intake))
+    }
+
+    async fn resume_intake(&self) -> Result<bool, ServiceError> {
+        Ok(self.kept().gate.resume())
     }
 
     async fn clear(&self) -> Result<Option<u64>, ServiceError> {

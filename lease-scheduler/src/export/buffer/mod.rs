@@ -6,7 +6,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use lease_core::{FencingToken, InvalidInput};
 
-use crate::error::ServiceError;
+use crate::error::{ServiceError, ServiceErrorKind};
 use crate::export::event::Event;
 
 pub(crate) mod gate;
@@ -70,11 +70,12 @@ pub trait EventBuffer: fmt::Debug + Send + Sync + 'static {
 
     /// Moves the events at `positions` to where nobody reads them, since nobody will ever take them;
     /// says how many were still there. They are pending no more, and kept until they are
-    /// [cleared](Self::clear_aside).
+    /// [cleared](Self::clear_aside). As many are kept as the [`Capacity`] has events.
     ///
     /// # Errors
     ///
-    /// Where the outcome is unknown. Set the same aside again: that is harmless.
+    /// If there is no room for them: then all of them stay pending. Or if the outcome is unknown: set the
+    /// same aside again, that is harmless.
     async fn set_aside(
         &self,
         token: FencingToken,
@@ -109,6 +110,14 @@ pub trait EventBuffer: fmt::Debug + Send + Sync + 'static {
     ///
     /// Where the outcome is unknown.
     async fn set_intake(&self, intake: Intake) -> Result<Intake, ServiceError>;
+
+    /// Opens the intake if it was stopped for lack of room; leaves an operator's stop as it is. Says
+    /// whether it was opened.
+    ///
+    /// # Errors
+    ///
+    /// Where the outcome is unknown.
+    async fn resume_intake(&self) -> Result<bool, ServiceError>;
 
     /// Removes everything, if the intake is stopped; says how many there were, and `None` where it
     /// is open.
@@ -294,6 +303,15 @@ impl Most {
     }
 }
 
+/// Why events are not set aside.
+pub(crate) fn no_room_aside(capacity: u64) -> ServiceError {
+    let sentence = format!(
+        "it keeps no more than {capacity} events that are set aside: look at them, and delete them with \
+         Operator::delete_aside"
+    );
+    ServiceError::new("event buffer", ServiceErrorKind::Refused, sentence)
+}
+
 // A forwarded trait must not fall back to a default by accident.
 #[deny(clippy::missing_trait_methods)]
 #[async_trait]
@@ -341,6 +359,10 @@ impl<T: EventBuffer + ?Sized> EventBuffer for Arc<T> {
 
     async fn set_intake(&self, intake: Intake) -> Result<Intake, ServiceError> {
         (**self).set_intake(intake).await
+    }
+
+    async fn resume_intake(&self) -> Result<bool, ServiceError> {
+        (**self).resume_intake().await
     }
 
     async fn clear(&self) -> Result<Option<u64>, ServiceError> {

@@ -5,10 +5,11 @@ use lease_core::FencingToken;
 use redis::Value;
 use tracing::warn;
 
-use crate::error::ServiceError;
+use crate::error::{ServiceError, ServiceErrorKind};
 use crate::export::buffer::redis_words::{intake, stale, stopped, word};
 use crate::export::buffer::{
-    Appended, BufferState, Capacity, EventBuffer, Fenced, Intake, Most, Overflow, Pending, Position,
+    Appended, BufferState, Capacity, EventBuffer, Fenced, Intake, Most, Overflow, Pending,
+    Position, no_room_aside,
 };
 use crate::export::event::{Event, EventId, beginning};
 use crate::redis::{RedisLink, key, script, unreadable};
@@ -118,10 +119,19 @@ impl EventBuffer for RedisBuffer {
                 warn!(%position, text, "what is no event is set aside");
                 foreign.push(position);
             }
-            if !foreign.is_empty()
-                && let Fenced::Stale { largest } = self.set_aside(token, &foreign).await?
-            {
-                return Ok(Fenced::Stale { largest });
+            if !foreign.is_empty() {
+                match self.set_aside(token, &foreign).await {
+                    Ok(Fenced::Done(_)) => (),
+                    Ok(Fenced::Stale { largest }) => return Ok(Fenced::Stale { largest }),
+                    // It stays where it is, and keeps no event back.
+                    Err(error) if error.kind() == ServiceErrorKind::Refused => {
+                        warn!(
+                            error = &error as &dyn std::error::Error,
+                            "foreign entry not set aside"
+                        );
+                    }
+                    Err(error) => return Err(error),
+                }
             }
             match last {
                 // Nothing is the end: what is behind that which was set aside has to be looked for.
@@ -144,7 +154,17 @@ impl EventBuffer for RedisBuffer {
         token: FencingToken,
         positions: &[Position],
     ) -> Result<Fenced<u64>, ServiceError> {
-        self.run_on(&SET_ASIDE, token, positions).await
+        let (token, capacity) = (token.to_string(), self.capacity.events.to_string());
+        let positions: Vec<_> = positions.iter().map(ToString::to_string).collect();
+        let mut arguments = vec![token.as_bytes(), capacity.as_bytes()];
+        arguments.extend(positions.iter().map(String::as_bytes));
+        match self.run(&SET_ASIDE, &arguments).await? {
+            Value::Int(count) => {
+                let moved = u64::try_from(count);
+                Ok(Fenced::Done(moved.map_err(|_negative| no_room_aside(self.capacity.events))?))
+            }
+            other => stale(&other),
+        }
     }
 
     async fn clear_aside(&self) -> Result<u64, ServiceError> {
@@ -172,6 +192,10 @@ impl EventBuffer for RedisBuffer {
     async fn set_intake(&self, to: Intake) -> Result<Intake, ServiceError> {
         let words = [word(to).as_bytes(), word(AT_FIRST).as_bytes()];
         intake(&self.run(&INTAKE, &words).await?, AT_FIRST)
+    }
+
+    async fn resume_intake(&self) -> Result<bool, ServiceError> {
+        Ok(self.run(&RESUME, &[]).await? == Value::Int(1))
     }
 
     async fn clear(&self) -> Result<Option<u64>, ServiceError> {
@@ -221,6 +245,7 @@ script!(READ "scripts/fence.lua" "scripts/read.lua");
 script!(REMOVE "scripts/fence.lua" "scripts/remove.lua");
 script!(SET_ASIDE "scripts/fence.lua" "scripts/set_aside.lua");
 script!(INTAKE "scripts/intake.lua");
+script!(RESUME "scripts/resume.lua");
 script!(CLEAR "scripts/clear.lua");
 script!(CLEAR_ASIDE "scripts/clear_aside.lua");
 

@@ -4,10 +4,10 @@
 -- Answers the next cursor, which is 0 after the last piece, and keys and values in turn.
 local hash, cursor, left, beside = KEYS[3] .. ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
 local found, largest = {}, 1
-local wanted = 8
+local wanted = 1
 repeat
-    -- A scan returns values whose length nobody knows before: so a few at a time, and no more than
-    -- fit if all are as long as the largest so far.
+    -- A scan returns values whose length nobody knows before. So it asks for half of what fits if all
+    -- are as long as the largest so far: a table that is being resized returns twice as many.
     local scanned = redis.call('HSCAN', hash, cursor, 'COUNT', wanted)
     cursor = scanned[1]
     for place = 1, #scanned[2], 2 do
@@ -18,6 +18,6 @@ repeat
         table.insert(found, key)
         table.insert(found, value)
     end
-    wanted = math.max(1, math.min(32, math.floor(left / largest)))
+    wanted = math.max(1, math.min(32, math.floor(left / largest / 2)))
 until cursor == '0' or left <= 0
 return { cursor, found }

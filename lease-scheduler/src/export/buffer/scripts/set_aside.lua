@@ -1,8 +1,12 @@
 -- Moves exactly the named entries to where nobody reads.
--- KEYS: stream, state, aside. ARGV: token, positions.
--- Answers how many were there.
+-- KEYS: stream, state, aside. ARGV: token, how many are kept aside at most, positions.
+-- Answers how many were there; -1, and moves none, where there is no room for all.
+local kept = redis.call('XLEN', KEYS[3])
+if kept + #ARGV - 2 > tonumber(ARGV[2]) then
+    return -1
+end
 local moved = 0
-for place = 2, #ARGV do
+for place = 3, #ARGV do
     local entry = redis.call('XRANGE', KEYS[1], ARGV[place], ARGV[place])[1]
     if entry then
         -- First, since a full server lets nothing else be first.

@@ -62,7 +62,7 @@ impl Runner {
         let attempts = self.job.attempts;
         let (settled, unfinished) =
             (standing.begins(since, attempts), standing.unfinished(attempts));
-        if self.due(settled, unfinished, now).is_some() {
+        if self.due(settled, unfinished, now, self.job.missed).is_some() {
             return None;
         }
         self.job.schedule.ticks_between(self.accounted(standing, since), now)

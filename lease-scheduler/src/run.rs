@@ -10,8 +10,8 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use jiff::{SignedDuration, Timestamp};
 use lease_core::{
-    Attempt, BootClock, Change, Clock, Lease, LeaseTable, Locker, StoreError, StoreErrorKind,
-    Written, within,
+    Attempt, BootClock, Change, Clock, Grant, Lease, LeaseTable, Locker, StoreError,
+    StoreErrorKind, Written, within,
 };
 use tokio::select;
 use tokio::time::sleep;
@@ -23,8 +23,13 @@ use crate::error::sentence;
 use crate::history::{Ending, PastRun};
 use crate::job::{Job, JobContext, JobError, LONGEST_NOTE};
 use crate::outcome::{BodyRun, DisabledBy, JobMetrics, Outcome, Run, Skip};
-use crate::schedule::MissedTicks;
+use crate::schedule::{Missed, MissedTicks};
 use crate::standing::{Beginning, Standing};
+
+tokio::task_local! {
+    /// The grant of the job whose body this task runs.
+    pub(crate) static RUNNING: Grant;
+}
 
 /// A job on this machine, and all that running it takes.
 #[derive(Debug)]
@@ -76,9 +81,10 @@ impl Runner {
         settled: Timestamp,
         unfinished: Option<Timestamp>,
         now: Timestamp,
+        missed: Missed,
     ) -> Option<Timestamp> {
         let schedule = &self.job.schedule;
-        schedule.due(settled, now, self.job.missed).or_else(|| {
+        schedule.due(settled, now, missed).or_else(|| {
             let is_last = |tick: &Timestamp| schedule.next(*tick).is_none_or(|next| next > now);
             unfinished.filter(|tick| *tick <= now).filter(is_last)
         })
@@ -245,7 +251,9 @@ impl Runner {
         let cancelled = context.cancelled.clone();
         let overdue = self.warn_when_overdue(&context, tick);
         let of_body = context.clone();
-        let body = AssertUnwindSafe(async { self.job.work.run(of_body).await }).catch_unwind();
+        let body = async { self.job.work.run(of_body).await };
+        let body = RUNNING.scope(context.grant.clone(), body);
+        let body = AssertUnwindSafe(body).catch_unwind();
         let timeout = async {
             match self.job.timeout {
                 Some(limit) => {

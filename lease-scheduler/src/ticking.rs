@@ -5,13 +5,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
-use lease_core::within;
+use lease_core::{BootClock, Clock, Moment, within};
 use tokio::select;
 use tokio::time::sleep;
 use tracing::warn;
 
 use crate::outcome::{Outcome, Run, Skip};
 use crate::run::Runner;
+use crate::schedule::Missed;
 use crate::standing::{Standing, first_seen};
 
 /// Runs a job's ticks until its scheduler stops.
@@ -40,6 +41,18 @@ pub(crate) struct Ticking {
     told: Option<(Timestamp, Kind)>,
     /// When a mark that is ahead was warned of.
     warned: Option<Timestamp>,
+    clock: BootClock,
+    /// The last look at the clocks.
+    looked: Option<Look>,
+    /// The last look before the wall clock stepped forward.
+    before_step: Option<Look>,
+}
+
+/// What both clocks showed.
+#[derive(Debug, Clone, Copy)]
+struct Look {
+    wall: Timestamp,
+    moment: Moment,
 }
 
 impl Ticking {
@@ -57,6 +70,9 @@ impl Ticking {
             pending: None,
             told: None,
             warned: None,
+            clock: BootClock::new(),
+            looked: None,
+            before_step: None,
         }
     }
 
@@ -81,7 +97,8 @@ impl Ticking {
         if self.is_ahead() {
             self.look_at_mark().await;
         }
-        let due = self.runner.due(self.settled, self.unfinished, self.runner.wall.now());
+        self.look_at_clocks();
+        let due = self.due();
         self.give_up(due);
         match due {
             Some(tick) => self.see_to(tick).await,
@@ -89,14 +106,62 @@ impl Ticking {
         }
     }
 
-    /// The time until the next tick, or a minute: the clock may be set meanwhile.
+    fn due(&self) -> Option<Timestamp> {
+        let now = self.runner.wall.now();
+        self.runner.due(self.settled, self.unfinished, now, self.missed(now))
+    }
+
+    /// Notes whether the wall clock has stepped forward since the last look.
+    fn look_at_clocks(&mut self) {
+        let wall = &self.runner.wall;
+        let look = Look { wall: wall.now(), moment: self.clock.now() };
+        let Some(last) = self.looked.replace(look) else { return };
+        let shown = Duration::try_from(look.wall.duration_since(last.wall)).unwrap_or_default();
+        let gone = look.moment.since(last.moment);
+        if wall.timer_for(shown) > gone + SHORTEST_STEP && !self.has_stepped() {
+            self.before_step = Some(last);
+        }
+    }
+
+    /// Whether the wall clock stepped forward so short a time ago that a tick it stepped over may begin.
+    fn has_stepped(&self) -> bool {
+        match (self.before_step, self.runner.job.missed) {
+            (Some(before), Missed::SkipAfter(length)) => {
+                // A look may come as late as a tick may begin.
+                let since = self.clock.now().since(before.moment);
+                since <= self.runner.wall.timer_for(length.saturating_mul(2))
+            }
+            _ => false,
+        }
+    }
+
+    /// How late a tick may begin by a clock that shows `now`.
+    ///
+    /// A step of the clock makes a tick late that was not due a moment before. If the step is less than
+    /// a minute, the tick is run.
+    fn missed(&self, now: Timestamp) -> Missed {
+        match (self.runner.job.missed, self.before_step) {
+            (Missed::SkipAfter(length), Some(before)) if self.has_stepped() => {
+                let since = Duration::try_from(now.duration_since(before.wall)).unwrap_or_default();
+                Missed::SkipAfter(length.max(since.min(LONGEST_PAUSE)))
+            }
+            (missed, _) => missed,
+        }
+    }
+
+    /// The time until the next tick; at most a minute, and as long as a tick may begin late: the clock
+    /// may be set meanwhile.
     fn until_next(&self) -> Duration {
         let (job, wall) = (&self.runner.job, &self.runner.wall);
         let now = wall.now();
         let next = job.schedule.next(self.settled.max(now));
         let left = next.map_or(SignedDuration::MAX, |next| next.duration_since(now));
         let left = Duration::try_from(left).unwrap_or_default();
-        wall.timer_for(left.min(LONGEST_PAUSE)).min(LONGEST_PAUSE)
+        let longest = match job.missed {
+            Missed::SkipAfter(length) => length.min(LONGEST_PAUSE),
+            Missed::CatchUpOnce => LONGEST_PAUSE,
+        };
+        wall.timer_for(left.min(longest)).min(longest)
     }
 
     /// Writes a job that was never run into the table, so that its ticks can be missed from now on.
@@ -240,7 +305,7 @@ impl Ticking {
         if let Ok(standing) = self.runner.standing().await {
             self.learn(&standing);
             let now = self.runner.wall.now();
-            if self.runner.due(self.settled, self.unfinished, now).is_some() {
+            if self.due().is_some() {
                 return Duration::ZERO;
             }
             if !self.is_watching && !self.has_missed() {
@@ -294,6 +359,9 @@ fn kind(outcome: &Outcome) -> Kind {
 }
 
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
+
+/// More than a clock's drift comes to from one look to the next.
+const SHORTEST_STEP: Duration = Duration::from_millis(100);
 
 /// A scheduler that runs nothing keeps saying so.
 const BETWEEN_WARNINGS: SignedDuration = SignedDuration::from_hours(1);

@@ -76,6 +76,7 @@ async fn all_buckets_are_closed_once_their_time_is_over(_: World, mut minutes: M
     minutes.pass(MINUTE + MARGIN).await;
 
     assert_eq!(minutes.buckets.closed(60).await.unwrap(), buckets);
+    assert_eq!(minutes.buckets.closed(usize::MAX).await.unwrap(), buckets);
 }
 
 async fn the_bucket_of_this_moment_is_open(_: World, mut minutes: Minutes) {

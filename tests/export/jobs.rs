@@ -3,11 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use lease_core::{FencingToken, Handed};
-use lease_scheduler::ServiceError;
+use lease_core::{FencingToken, Handed, StoreError};
 use lease_scheduler::export::{
-    ExportError, Limits, Put, Record, Response, Scheduled, Sink, Worked,
+    ExportError, Exporter, Limits, Parts, Put, Record, Response, Scheduled, Sink, Worked,
 };
+use lease_scheduler::{ServiceError, Switch};
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
@@ -28,6 +28,7 @@ everywhere! {
     a_backlog_does_not_keep_back_the_job_that_has_the_lease
     a_job_that_export_was_disabled_for_is_removed
     what_is_no_job_does_not_block_the_queue
+    job_of_another_exporter_goes_back_to_the_queue
     an_export_that_takes_long_keeps_its_lease_and_its_job
     an_export_that_lost_its_lease_stops_and_its_job_comes_again
     workers_stop_after_the_job_at_hand
@@ -313,6 +314,42 @@ async fn what_is_no_job_does_not_block_the_queue(world: World) {
     assert!(matches!(first, Worked::Unreadable(_)), "{first:?}");
     assert!(matches!(second, Worked::Done(..)), "{second:?}");
     assert_eq!(world.queue().count().await.unwrap(), 0);
+}
+
+async fn job_of_another_exporter_goes_back_to_the_queue(world: World) {
+    let exporter = world.enabled().await;
+    world.append(1).await;
+    schedule(&world).await;
+    let handed = world.locker().holder(&key()).await.unwrap().unwrap();
+    let other = Exporter::new(
+        world.locker(),
+        "other".parse().unwrap(),
+        Parts {
+            switch: Arc::new(NoSwitch),
+            queue: world.queue(),
+            buffer: world.buffer(),
+            sink: Arc::new(world.sink.clone()),
+        },
+    );
+
+    let worked = other.run_next_job(Duration::ZERO).await.unwrap();
+
+    assert!(matches!(&worked, Worked::Foreign(_, of) if *of == key()), "{worked:?}");
+    assert_eq!(world.sink.requests(), [0; 0]);
+    assert_eq!(world.locker().holder(&key()).await.unwrap().unwrap().token, handed.token);
+    let again = exporter.run_next_job(Duration::from_secs(30)).await.unwrap();
+    assert!(matches!(&again, Worked::Done(_, exported) if exported.sent == 1), "{again:?}");
+}
+
+/// A switch that is always on.
+#[derive(Debug)]
+struct NoSwitch;
+
+#[async_trait::async_trait]
+impl Switch for NoSwitch {
+    async fn is_on(&self) -> Result<bool, StoreError> {
+        Ok(true)
+    }
 }
 
 /// A sink that takes its time.

@@ -1,6 +1,6 @@
 //! Why an export ended before its end.
 
-use lease_core::{FencingToken, Lost, StoreError};
+use lease_core::{FencingToken, LeaseKey, Lost, StoreError};
 use thiserror::Error;
 
 use crate::error::ServiceError;
@@ -24,6 +24,15 @@ pub enum ExportError {
     /// The lease was lost: somebody else may go on. What was on its way to the sink may arrive.
     #[error("export was stopped in time")]
     Lost(#[source] Lost),
+    /// The job that runs this export has the exporter's key as its name, and so its lease.
+    #[error(
+        "export cannot obtain its lease, since the job {key} that runs it has the same key: give the \
+         exporter a key of its own"
+    )]
+    KeyOfJob {
+        /// The key of both.
+        key: LeaseKey,
+    },
     /// Another exporter was granted the lease, and has begun.
     #[error("export was overtaken: token {token} is stale, {largest} was seen")]
     Overtaken {
@@ -41,6 +50,7 @@ impl ExportError {
         match self {
             Self::Lease(error) | Self::Switch(error) => error.is_retryable(),
             Self::Service(error) => error.is_retryable(),
+            Self::KeyOfJob { .. } => false,
             Self::Lost(_) | Self::Overtaken { .. } => true,
         }
     }

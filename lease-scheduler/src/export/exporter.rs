@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lease_core::{
-    Attempt, BootClock, Clock, FencingToken, HandOver, Handed, InvalidInput, Lease, LeaseKey,
-    LeaseOptions, Locker, Released, StoreError,
+    Attempt, BootClock, Clock, FencingToken, Grant, HandOver, Handed, Holder, InvalidInput, Lease,
+    LeaseKey, LeaseOptions, Locker, Released, StoreError,
 };
 use tracing::{info, warn};
 
@@ -21,6 +21,7 @@ use crate::export::sending::Sending;
 use crate::export::sink::{Retries, Sink};
 use crate::export::source::{BucketSource, Poured};
 use crate::queue::JobQueue;
+use crate::run::RUNNING;
 use crate::switch::Switch;
 
 /// Sends pending events to a sink, one exporter at a time, each event at least once.
@@ -109,7 +110,8 @@ pub struct Parts {
 impl Exporter {
     /// An exporter of `parts`, under the lease `key`.
     ///
-    /// Give all processes the same `key`. How long the lease lasts without a heartbeat, and so how
+    /// Give all processes the same `key`, and no [job](crate::Job) the same name: a job that runs the
+    /// exporter would hold its lease. How long the lease lasts without a heartbeat, and so how
     /// long nothing is exported after a crash, is the `locker`'s option.
     pub fn new(locker: Locker, key: LeaseKey, parts: Parts) -> Self {
         Self {
@@ -293,7 +295,7 @@ impl Exporter {
         }
         let lease = match self.locker.obtain(&self.key).await.map_err(ExportError::Lease)? {
             Attempt::Obtained(lease) => lease,
-            Attempt::Held(holder) => return Ok(Scheduled::Held(holder)),
+            Attempt::Held(holder) => return Ok(Scheduled::Held(self.held_elsewhere(holder)?)),
         };
         let exporter = self.clone();
         // A hand-over that is dropped on its way would keep the key for nobody.
@@ -305,6 +307,15 @@ impl Exporter {
                 Err(_cancelled) => std::future::pending().await,
             },
         }
+    }
+
+    /// Refuses a key that is held by the job in whose body this runs: it would be held each time.
+    fn held_elsewhere(&self, holder: Holder) -> Result<Holder, ExportError> {
+        let is_own = |grant: &Grant| grant.key == self.key && grant.token == holder.token;
+        if RUNNING.try_with(is_own).unwrap_or(false) {
+            return Err(ExportError::KeyOfJob { key: self.key.clone() });
+        }
+        Ok(holder)
     }
 
     async fn enqueue(&self, lease: Lease) -> Result<Scheduled, ExportError> {
@@ -385,7 +396,7 @@ impl Exporter {
                     self.export_under(lease, Sending::new(self, token).send_pending(limit)).await?;
                 Ok(Flushed::Done(exported))
             }
-            Attempt::Held(holder) => Ok(Flushed::Held(holder)),
+            Attempt::Held(holder) => Ok(Flushed::Held(self.held_elsewhere(holder)?)),
         }
     }
 

@@ -50,6 +50,8 @@ pub enum Worked {
     Disabled(JobId),
     /// What was in the queue is no job of an exporter's: it was removed, and its text reported.
     Unreadable(JobId),
+    /// The job is of an exporter with another key: it is back in the queue.
+    Foreign(JobId, LeaseKey),
 }
 
 impl fmt::Display for Worked {
@@ -68,6 +70,9 @@ impl fmt::Display for Worked {
             }
             Self::Disabled(id) => write!(f, "job {id} was not run: export is disabled"),
             Self::Unreadable(id) => write!(f, "job {id} cannot be read"),
+            Self::Foreign(id, key) => {
+                write!(f, "job {id} is back in the queue: it is of the exporter {key}")
+            }
         }
     }
 }
@@ -101,6 +106,12 @@ impl Exporter {
                 return Ok(Worked::Unreadable(id));
             }
         };
+        if job.hand_over.key() != &self.key {
+            let of = job.hand_over.key().clone();
+            warn!(key = %self.key, %id, %of, "job of another exporter: each needs a queue of its own");
+            self.parts.queue.give_back(&delivery, returned_for(&delivery)).await?;
+            return Ok(Worked::Foreign(id, of));
+        }
         let worked = self.work_on(&delivery, job).await;
         if worked.is_err()
             && let Err(error) = self.parts.queue.give_back(&delivery, returned_for(&delivery)).await

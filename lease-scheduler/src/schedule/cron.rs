@@ -143,6 +143,8 @@ impl CronTimes {
     }
 
     fn next_civil(&self, civil: DateTime, inclusive: bool) -> Option<DateTime> {
+        #[cfg(test)]
+        SEARCHES.with(|searches| searches.set(searches.get() + 1));
         self.cron.find_next_occurrence(&civil, inclusive).ok()
     }
 
@@ -169,6 +171,12 @@ impl CronTimes {
     fn just_before(&self, gap_end: Timestamp) -> DateTime {
         self.zone.to_datetime(gap_end).saturating_sub(SignedDuration::from_secs(1))
     }
+}
+
+#[cfg(test)]
+thread_local! {
+    /// How many searches this thread has made.
+    pub(super) static SEARCHES: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
 }
 
 /// Whether the expression names a day since 1970.

@@ -292,6 +292,20 @@ fn schedules() -> impl Strategy<Value = Schedule> {
     prop_oneof![3 => crons, 1 => intervals]
 }
 
+/// A search for a date that never comes takes seconds.
+#[test]
+fn impossible_date_is_refused_without_a_search() {
+    let searches = || cron::SEARCHES.with(std::cell::Cell::get);
+
+    for expression in ["0 0 30 2 *", "0 0 31 4,6,9,11 *", "0 0 31 2 * 2027"] {
+        Schedule::cron(expression, "UTC").unwrap_err();
+    }
+    assert_eq!(searches(), 0);
+
+    Schedule::cron("0 0 29 2 *", "UTC").unwrap();
+    assert!(searches() > 0, "a date that comes is searched for");
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(2_000))]
 

@@ -200,10 +200,12 @@ impl BucketOptions {
     }
 
     /// Closes a bucket `margin` after its interval, in whole seconds, rounded up; 10 s by default,
-    /// as the earlier exporter did: by then, requests that were on their way have arrived.
+    /// as the earlier exporter did: by then, requests that were on their way have arrived. A longer
+    /// one than [`Bucket::MAX`] has seconds counts as that.
     #[must_use]
     pub fn with_margin(mut self, margin: Duration) -> Self {
-        self.margin = margin.as_secs() + u64::from(margin.subsec_nanos() > 0);
+        let seconds = margin.as_secs().saturating_add(u64::from(margin.subsec_nanos() > 0));
+        self.margin = seconds.min(Bucket::MAX.0);
         self
     }
 
@@ -366,6 +368,17 @@ mod tests {
         for seconds in [1, 5, 10, 60] {
             assert!(BucketOptions::new(Duration::from_secs(seconds)).is_ok());
         }
+    }
+
+    #[tokio::test]
+    async fn buckets_with_the_longest_margin_never_close() {
+        let options = BucketOptions::default().with_margin(Duration::MAX);
+        let buckets = MemoryBuckets::new(options);
+        buckets.set_intake(Intake::Open).await.unwrap();
+        let put_in = buckets.put(&[("a", Some("1"))]).await.unwrap();
+        assert!(matches!(put_in, PutIn::Bucket(_)), "{put_in:?}");
+
+        assert_eq!(buckets.closed(usize::MAX).await.unwrap(), []);
     }
 
     #[test]

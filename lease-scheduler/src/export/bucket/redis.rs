@@ -89,7 +89,8 @@ impl BucketStore for RedisBuckets {
 
     async fn closed(&self, most: usize) -> Result<Vec<Bucket>, ServiceError> {
         let age = (self.options.interval + self.options.margin).to_string();
-        let most = most.to_string();
+        // Redis counts in signed numbers.
+        let most = i64::try_from(most).unwrap_or(i64::MAX).to_string();
         let closed: Vec<u64> = self.run(&CLOSED, &[age.as_bytes(), most.as_bytes()]).await?;
         Ok(closed.into_iter().map(Bucket).collect())
     }

@@ -83,8 +83,8 @@ pub(crate) async fn attempt(
     }
     let earlier = unsettled.take(ask.key(), ask.adopted());
     let taken_over = earlier.as_ref().map(|earlier| Arc::clone(&earlier.clearing));
-    // One that is half over is left to run out. With an older one, a simulated quorum of five granted a
-    // key twice (seed 1509457733000013).
+    // An older claim is left to run out. Some votes of a quorum for it may have run out before others came,
+    // and another claim may have been granted a larger token in between. A heartbeat would not show that.
     let earlier = earlier.filter(|earlier| now.since(earlier.first_sent) < ttl / 2);
     let Unsettled { claim, first_sent, beat, .. } = match earlier {
         Some(earlier) => earlier,

@@ -120,11 +120,9 @@ impl Ledger {
     pub fn granted(&self, grant: &Grant) {
         let granted = Granted { at: self.now(), nonce: grant.nonce, token: grant.token };
         let mut pages = self.pages();
-        let grants = pages.grants.entry(grant.key.clone()).or_default();
-        if grants.iter().any(|earlier| earlier.is_of(grant)) {
+        if !pages.add(&grant.key, granted) {
             return;
         }
-        grants.push(granted);
         let what = format!("{} granted to {} under token {}", grant.key, grant.lessee, grant.token);
         pages.events.push(Event { at: granted.at, what });
     }
@@ -255,10 +253,27 @@ impl Ledger {
 }
 
 impl Pages {
+    /// Adds a grant of `key`; `false` for a repeated answer.
+    ///
+    /// A claim whose votes ran out may be granted again under its token, after votes for another. That
+    /// is a grant of its own.
+    fn add(&mut self, key: &LeaseKey, granted: Granted) -> bool {
+        let grants = self.grants.entry(key.clone()).or_default();
+        let mut of_claim = grants.iter().rev().take_while(|earlier| earlier.nonce == granted.nonce);
+        let is_new = !of_claim.any(|earlier| earlier.token == granted.token);
+        if is_new {
+            grants.push(granted);
+        }
+        is_new
+    }
+
     /// To which other claim the key of `tenure` went next.
     fn successor(&self, tenure: &Tenure) -> Option<Granted> {
         let grants = self.grants.get(&tenure.grant.key)?;
-        let own = grants.iter().position(|granted| granted.is_of(&tenure.grant))?;
+        let is_own = |granted: &Granted| granted.is_of(&tenure.grant);
+        // The last one that the holder can have heard of: a tenure begins after its grant.
+        let was_heard = |granted: &Granted| is_own(granted) && granted.at <= tenure.obtained_at;
+        let own = grants.iter().rposition(was_heard).or_else(|| grants.iter().position(is_own))?;
         let mut later = grants.iter().skip(own + 1);
         later.find(|granted| granted.nonce != tenure.grant.nonce).copied()
     }
@@ -366,5 +381,73 @@ impl fmt::Display for Event {
 impl fmt::Debug for Ledger {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Ledger").finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::grant::Claim;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    fn grant(lessee: &str) -> Grant {
+        let (key, lessee) = ("key".parse().unwrap(), lessee.parse().unwrap());
+        let claim = Claim::new(key, lessee, Nonce::random(), SECOND);
+        claim.granted(FencingToken::new(5).unwrap())
+    }
+
+    /// Holds from `obtained_at` for two seconds.
+    fn tenure(grant: &Grant, obtained_at: Duration) -> Tenure {
+        Tenure {
+            grant: grant.clone(),
+            obtained_at,
+            claims_until: obtained_at + SECOND * 2,
+            ended: None,
+            told: None,
+            ran_after: None,
+            killed: false,
+        }
+    }
+
+    /// Grants to one, to another, and to the first again, a second apart; says what was new.
+    fn granted_in_turn(pages: &mut Pages, grants: [&Grant; 3]) -> [bool; 3] {
+        let mut at = Duration::ZERO;
+        grants.map(|Grant { key, nonce, token, .. }| {
+            at += SECOND;
+            pages.add(key, Granted { at, nonce: *nonce, token: *token })
+        })
+    }
+
+    #[test]
+    fn claim_granted_again_after_another_is_judged_by_its_last_grant() {
+        let (first, other) = (grant("first"), grant("other"));
+        let mut pages = Pages::default();
+
+        assert_eq!(granted_in_turn(&mut pages, [&first, &other, &first]), [true; 3]);
+        let late = tenure(&first, SECOND * 3);
+
+        assert_eq!(pages.held_too_long(&late), None);
+    }
+
+    #[test]
+    fn holder_of_the_first_grant_is_found_beside_its_successor() {
+        let (first, other) = (grant("first"), grant("other"));
+        let mut pages = Pages::default();
+        granted_in_turn(&mut pages, [&first, &other, &first]);
+
+        let early = pages.held_too_long(&tenure(&first, SECOND * 3 / 2));
+        let between = pages.held_too_long(&tenure(&other, SECOND * 5 / 2));
+
+        assert_eq!(early.map(|violation| violation.at), Some(SECOND * 2));
+        assert_eq!(between.map(|violation| violation.at), Some(SECOND * 3));
+    }
+
+    #[test]
+    fn repeated_answer_is_no_new_grant() {
+        let first = grant("first");
+        let mut pages = Pages::default();
+
+        assert_eq!(granted_in_turn(&mut pages, [&first; 3]), [true, false, false]);
     }
 }

@@ -21,12 +21,14 @@ use crate::alarm::Alarm;
 use crate::batch::{Answer, Answered, Batch, Sent};
 use crate::clock::{Moment, sleep_until};
 use crate::error::StoreError;
+use crate::expiry::Observations;
 use crate::grant::Heartbeat;
 use crate::hold::{Ending, Hold};
 use crate::inbox::{Command, Inbox};
 use crate::kept::{Kept, Leases};
 use crate::lost::LossCause;
 use crate::options::LeaseOptions;
+use crate::release::Release;
 use crate::retry::Pauses;
 use crate::settings::Settings;
 use crate::timetable::Timetable;
@@ -44,6 +46,12 @@ pub(crate) struct Heartbeater {
     /// The places of those whose heartbeat is due while all slots are taken, in the order in which
     /// they came.
     waiting: VecDeque<usize>,
+    /// Releases of dropped leases that wait for a slot, in the order in which they came.
+    releases: VecDeque<Release>,
+    /// Releases that may be on their way and not yet slow. Not the heartbeats' slots: neither kind of
+    /// request can starve the other.
+    release_slots: Arc<Semaphore>,
+    observed: Observations,
     /// How late this turn came for what was due: others keep the runtime busy.
     late: Duration,
 }
@@ -61,6 +69,9 @@ impl Heartbeater {
             due,
             slots: Arc::new(Semaphore::new(BATCHES_IN_FLIGHT)),
             waiting: VecDeque::new(),
+            releases: VecDeque::new(),
+            release_slots: Arc::new(Semaphore::new(RELEASES_IN_FLIGHT)),
+            observed: Observations::default(),
             late: Duration::ZERO,
         }
     }
@@ -70,7 +81,9 @@ impl Heartbeater {
         let mut commands = Vec::new();
         let mut answers = Vec::new();
         let mut alarm = pin!(Alarm::default());
-        loop {
+        let mut is_open = true;
+        // The last locker may be gone before its last releases are sent.
+        while is_open || !self.releases.is_empty() {
             let settings = Arc::clone(&self.settings);
             let earliest = self.due.first();
             let (looks_at, is_inbox_empty) = self.inbox.next_look(earliest);
@@ -81,14 +94,15 @@ impl Heartbeater {
                 () = alarm.as_mut().ring_at(looks_at, &settings) => (),
                 _ = self.answers.recv_many(&mut answers, BATCH) => (),
                 () = one_of(&self.slots), if !self.waiting.is_empty() => (),
+                () = one_of(&self.release_slots), if !self.releases.is_empty() => (),
                 () = ready(()), if !is_inbox_empty => (),
-                is_open = self.inbox.rung() => {
-                    if !is_open {
-                        return;
-                    }
-                }
+                is_rung = self.inbox.rung(), if is_open => is_open = is_rung,
             }
-            self.late = looks_at.map_or(Duration::ZERO, |at| settings.clock.now().since(at));
+            let now = settings.clock.now();
+            self.late = looks_at.map_or(Duration::ZERO, |at| now.since(at));
+            if self.late > settings.options.heartbeat_period() / 64 {
+                self.observed.polled_late(now, self.late, settings.options.ttl());
+            }
             // Behind busy tasks a heartbeat is due at every turn, and the alarm always wins. No more
             // than are there now: a store that answers without end must not outrun the deadlines.
             for _ in 0..self.answers.len() {
@@ -101,6 +115,7 @@ impl Heartbeater {
             }
             // An inbox that is never empty leaves others their turn.
             consume_budget().await;
+            self.send_releases();
             let has_waited = self.look_at_waiting();
             if self.look_at_due() || has_waited {
                 // The batches just spawned run before more are made.
@@ -115,7 +130,7 @@ impl Heartbeater {
             Command::Leave(hold) => self.stop(hold.id),
             Command::Release(release) => {
                 self.stop(release.hold.id);
-                tokio::spawn(release.deliver(Arc::clone(&self.settings)));
+                self.releases.push_back(release);
             }
         }
     }
@@ -134,6 +149,16 @@ impl Heartbeater {
     fn stop(&mut self, id: u64) {
         if let Some(place) = self.leases.place_of(id) {
             self.part_with(place);
+        }
+    }
+
+    /// Sends releases, and no more at once than there are slots for.
+    fn send_releases(&mut self) {
+        while !self.releases.is_empty() {
+            let Ok(slot) = Arc::clone(&self.release_slots).try_acquire_owned() else { return };
+            if let Some(release) = self.releases.pop_front() {
+                tokio::spawn(release.deliver_in(slot, Arc::clone(&self.settings)));
+            }
         }
     }
 
@@ -224,6 +249,7 @@ impl Heartbeater {
             let Some(beat) = kept.hold.next_beat() else { return self.part_with(place) };
             kept.beat = beat;
             kept.sent = Some(now);
+            kept.unconfirmed.get_or_insert(now);
             kept.is_waiting = false;
             batch.add(Sent { place, id: kept.id, beat }, kept.hold.grant.clone());
         }
@@ -235,6 +261,9 @@ impl Heartbeater {
             return;
         }
         let now = self.settings.clock.now();
+        if answers.iter().any(|answer| answer.heartbeat.is_ok()) {
+            self.observed.store_answered(now);
+        }
         let places = answers.iter().map(|answer| answer.to.place);
         self.due.have_at_hand(places.clone());
         let deadlines = self.leases.deadlines(places);
@@ -257,6 +286,7 @@ impl Heartbeater {
             return;
         };
         if let Ok(Heartbeat::Lost(cause)) = heartbeat {
+            kept.is_lost_at_store = true;
             kept.hold.end(Ending::Lost(cause));
             return self.part_with(to.place);
         }
@@ -297,6 +327,7 @@ impl Heartbeater {
                     "heartbeat failed"
                 );
                 kept.put_at_risk(settings, now, "heartbeat failed");
+                kept.error = Some(error);
             }
         }
         self.due.set(to.place, kept.look_again(now, &settings.options));
@@ -336,10 +367,14 @@ impl Heartbeater {
         self.due.clear(place);
         if let Some(Ending::Lost(cause)) = kept.hold.ending() {
             let (grant, metrics) = (&kept.hold.grant, &self.settings.metrics);
-            let held = self.settings.clock.now().since(kept.hold.granted_at);
-            metrics.lost(&grant.key, held, cause);
+            let now = self.settings.clock.now();
+            metrics.lost(&grant.key, now.since(kept.hold.granted_at), cause);
+            let is_expired = cause == LossCause::Expired;
+            let reason = is_expired.then(|| self.observed.reason_for_expiry(&kept, now));
+            let error = kept.error.as_ref().map(|error| error as &(dyn Error + 'static));
             warn!(
                 key = %grant.key, lessee = %grant.lessee, token = %grant.token, %cause,
+                reason = reason.map(tracing::field::display), error,
                 "lease lost"
             );
         }
@@ -398,3 +433,5 @@ const FIRST_SPREAD: f64 = 0.5;
 const BATCH: usize = 256;
 /// Batches on their way at most, not counting slow ones: 4,096 heartbeats.
 const BATCHES_IN_FLIGHT: usize = 16;
+/// Releases of dropped leases on their way at most, not counting slow ones.
+const RELEASES_IN_FLIGHT: usize = 1024;

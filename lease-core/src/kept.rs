@@ -12,6 +12,7 @@ use slab::Slab;
 use tracing::{debug, warn};
 
 use crate::clock::Moment;
+use crate::error::StoreError;
 use crate::grant::Beat;
 use crate::hold::Hold;
 use crate::options::LeaseOptions;
@@ -27,6 +28,12 @@ pub(crate) struct Kept {
     pub(crate) sent: Option<Moment>,
     /// When the next one is to be sent.
     pub(crate) next: Moment,
+    /// When the first heartbeat was sent since the last one that succeeded.
+    pub(crate) unconfirmed: Option<Moment>,
+    /// Of the last heartbeat that failed since then.
+    pub(crate) error: Option<StoreError>,
+    /// The store answered that the lease is lost.
+    pub(crate) is_lost_at_store: bool,
     pub(crate) failures: u32,
     /// For a slot, with its heartbeat.
     pub(crate) is_waiting: bool,
@@ -40,8 +47,8 @@ enum Risk {
     None,
     /// The last heartbeat failed or is late.
     Heartbeat,
-    /// The application is silent: no heartbeat is sent.
-    HeldBack,
+    /// The application has been silent for this long: no heartbeat is sent.
+    HeldBack(Duration),
 }
 
 impl Kept {
@@ -52,6 +59,9 @@ impl Kept {
             beat: Beat::GRANTED,
             sent: None,
             next,
+            unconfirmed: None,
+            error: None,
+            is_lost_at_store: false,
             failures: 0,
             is_waiting: false,
             risk: Risk::None,
@@ -101,7 +111,8 @@ impl Kept {
     pub(crate) fn hold_back(&mut self, settings: &Settings, now: Moment, silence: Duration) {
         self.next = now + settings.options.heartbeat_period() / 8;
         self.is_waiting = false;
-        if std::mem::replace(&mut self.risk, Risk::HeldBack) != Risk::HeldBack {
+        let risk = std::mem::replace(&mut self.risk, Risk::HeldBack(silence));
+        if !matches!(risk, Risk::HeldBack(_)) {
             let grant = &self.hold.grant;
             warn!(
                 key = %grant.key, lessee = %grant.lessee, token = %grant.token, ?silence,
@@ -111,9 +122,19 @@ impl Kept {
         }
     }
 
+    /// For how long the application has been silent, if heartbeats are held back for that.
+    pub(crate) fn silence(&self) -> Option<Duration> {
+        match self.risk {
+            Risk::HeldBack(silence) => Some(silence),
+            Risk::None | Risk::Heartbeat => None,
+        }
+    }
+
     /// A heartbeat has succeeded.
     pub(crate) fn take_out_of_risk(&mut self) {
         self.failures = 0;
+        self.unconfirmed = None;
+        self.error = None;
         if std::mem::replace(&mut self.risk, Risk::None) != Risk::None {
             self.hold.take_out_of_risk();
         }

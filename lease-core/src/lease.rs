@@ -250,6 +250,11 @@ impl Lease {
     /// The lease is no longer held from the first poll on. A store that does not answer is
     /// asked again until it does, or until the ttl has passed.
     ///
+    /// A task on the locker's runtime sends the request. A `current_thread` runtime runs tasks only within
+    /// its `block_on`: a call from elsewhere does not return before then, without a limit, since a limit
+    /// needs a timer, which the caller's runtime may not have. The key is free when its ttl has passed. A
+    /// locker [on its own thread](crate::Locker::on_own_thread) does not depend on the caller's runtime.
+    ///
     /// # Errors
     ///
     /// Where it is unknown whether the key is free yet: it will be when its ttl has passed.

@@ -9,6 +9,7 @@ mod clock;
 #[cfg(feature = "conformance")]
 pub mod conformance;
 mod error;
+mod expiry;
 pub mod fence;
 mod grant;
 mod handover;

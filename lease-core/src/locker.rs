@@ -389,6 +389,11 @@ impl Locker {
     /// store out of reach it takes two ttls at most: one to find out whether a key was granted, one
     /// to give it back. What was not released by then is free by itself. The locker can be used on.
     ///
+    /// Tasks on this locker's runtime send the releases. A `current_thread` runtime runs tasks only within
+    /// its `block_on`: a call from elsewhere does not return before then. It has no limit, since a limit
+    /// needs a timer, which the caller's runtime may not have. A locker
+    /// [on its own thread](Self::on_own_thread) does not depend on the caller's runtime.
+    ///
     /// # Cancel safety
     ///
     /// Safe: it only waits.

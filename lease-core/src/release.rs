@@ -1,9 +1,12 @@
 //! A lease on its way back.
 
 use std::error::Error;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::select;
+use tokio::sync::OwnedSemaphorePermit;
 use tracing::{debug, warn};
 
 use crate::clock::sleep_until;
@@ -25,6 +28,23 @@ pub(crate) struct Release {
 }
 
 impl Release {
+    /// Delivers the release, and gives `slot` to another once this one is slow.
+    pub(crate) async fn deliver_in(self, slot: OwnedSemaphorePermit, settings: Arc<Settings>) {
+        let (clock, period) = (Arc::clone(&settings.clock), settings.options.heartbeat_period());
+        let mut slow = pin!(sleep_until(&*clock, clock.now() + period / 16, period));
+        let mut delivered = pin!(self.deliver(settings));
+        let mut slot = Some(slot);
+        loop {
+            select! {
+                // The answer first: a release that is answered needs no timer.
+                biased;
+                // The answer is in the log.
+                _ = &mut delivered => return,
+                () = &mut slow, if slot.is_some() => slot = None,
+            }
+        }
+    }
+
     /// Gives a lease back, and goes on trying until the store has surely freed it by itself.
     pub(crate) async fn deliver(self, settings: Arc<Settings>) -> Result<(), StoreError> {
         let Self { hold, reserved, reach, errand: _errand } = self;

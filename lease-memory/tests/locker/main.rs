@@ -2,10 +2,12 @@
 
 #![expect(clippy::unwrap_used, reason = "a test")]
 
+mod dropped;
 mod late_ends;
 mod neighbours;
 mod own_thread;
 mod promises;
+mod reasons;
 mod silence;
 
 use lease_core::{Lease, LeaseKey, Locker};

@@ -1,0 +1,185 @@
+//! Why a lease expired, as far as its heartbeater can see: for the log.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::time::Duration;
+
+use crate::clock::Moment;
+use crate::kept::Kept;
+
+/// What a heartbeater observed of its runtime and of its store.
+#[derive(Debug, Default)]
+pub(crate) struct Observations {
+    /// When the heartbeater was polled late, and how late. Of the last ttl.
+    late_polls: VecDeque<(Moment, Duration)>,
+    /// When the store last answered a heartbeat.
+    store_answered: Option<Moment>,
+}
+
+/// What kept heartbeats from being confirmed in time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ExpiryReason {
+    /// The application has not called `Locker::alive` for this long.
+    ApplicationSilent(Duration),
+    /// The runtime did not poll the heartbeater for this long when heartbeats were due.
+    NotPolled(Duration),
+    /// The store answered that the ttl has passed.
+    ExpiredAtStore,
+    /// This lease's heartbeats were not confirmed for this long, others were.
+    StoreSlow(Duration),
+    /// No heartbeat was confirmed for this long.
+    StoreOutOfReach(Duration),
+    /// Slow heartbeats of other leases took all slots.
+    NoSlot,
+    /// The heartbeat was not sent in time, for no reason that shows here.
+    NotSent,
+}
+
+impl Observations {
+    /// The heartbeater was polled at `now`, `late` after something was due.
+    ///
+    /// Lateness counts from a 64th of a heartbeat period on: few entries fit into one ttl.
+    pub(crate) fn polled_late(&mut self, now: Moment, late: Duration, ttl: Duration) {
+        while self.late_polls.front().is_some_and(|(at, _)| now.since(*at) > ttl) {
+            self.late_polls.pop_front();
+        }
+        self.late_polls.push_back((now, late));
+    }
+
+    pub(crate) fn store_answered(&mut self, now: Moment) {
+        self.store_answered = Some(now);
+    }
+
+    /// Why `kept` has expired by `now`.
+    pub(crate) fn reason_for_expiry(&self, kept: &Kept, now: Moment) -> ExpiryReason {
+        if let Some(silence) = kept.silence() {
+            return ExpiryReason::ApplicationSilent(silence);
+        }
+        let ttl = kept.hold.grant.ttl;
+        let of_last_ttl = self.late_polls.iter().filter(|(at, _)| now.since(*at) <= ttl);
+        let not_polled = of_last_ttl.map(|(_, late)| *late).sum::<Duration>();
+        let unconfirmed = kept.unconfirmed.map(|since| now.since(since));
+        // The larger part of the time: an answer cannot be read either while the runtime is blocked.
+        if not_polled * 2 >= unconfirmed.unwrap_or(ttl) {
+            return ExpiryReason::NotPolled(not_polled);
+        }
+        match unconfirmed {
+            _ if kept.is_lost_at_store => ExpiryReason::ExpiredAtStore,
+            Some(length) if self.store_answered > kept.unconfirmed => {
+                ExpiryReason::StoreSlow(length)
+            }
+            Some(length) => ExpiryReason::StoreOutOfReach(length),
+            None if kept.is_waiting => ExpiryReason::NoSlot,
+            None => ExpiryReason::NotSent,
+        }
+    }
+}
+
+impl fmt::Display for ExpiryReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::ApplicationSilent(length) => write!(
+                f,
+                "the application did not call Locker::alive for {} ms",
+                length.as_millis()
+            ),
+            Self::NotPolled(length) => write!(
+                f,
+                "the runtime did not poll the heartbeater for {} ms: its threads are blocked, or \
+                 the process stood still",
+                length.as_millis()
+            ),
+            Self::ExpiredAtStore => f.write_str("the store answered that the ttl has passed"),
+            Self::StoreSlow(length) => write!(
+                f,
+                "the store is slow: it confirmed no heartbeat of this lease for {} ms, but others",
+                length.as_millis()
+            ),
+            Self::StoreOutOfReach(length) => write!(
+                f,
+                "the store is out of reach: it confirmed no heartbeat for {} ms",
+                length.as_millis()
+            ),
+            Self::NoSlot => f.write_str(
+                "the store is slow: unanswered heartbeats of other leases took all slots",
+            ),
+            Self::NotSent => f.write_str("no heartbeat was sent in time"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::clock::BootClock;
+    use crate::grant::Claim;
+    use crate::hold::Hold;
+    use crate::nonce::Nonce;
+    use crate::token::FencingToken;
+
+    const SECOND: Duration = Duration::from_secs(1);
+    const TTL: Duration = Duration::from_secs(30);
+    const START: Moment = Moment::from_nanos(1_000_000_000_000);
+
+    fn kept() -> Kept {
+        let (key, lessee) = ("key".parse().unwrap(), "lessee".parse().unwrap());
+        let claim = Claim::new(key, lessee, Nonce::random(), TTL);
+        let grant = claim.granted(FencingToken::new(1).unwrap());
+        let hold = Hold::new(0, grant, Arc::new(BootClock::new()), START, START + TTL);
+        Kept::new(Arc::new(hold), START)
+    }
+
+    #[test]
+    fn late_polls_for_most_of_the_time_are_the_reason() {
+        let mut observed = Observations::default();
+        for second in [11, 16] {
+            observed.polled_late(START + SECOND * second, SECOND * 5, TTL);
+        }
+        let mut kept = kept();
+        kept.unconfirmed = Some(START + SECOND * 10);
+
+        let reason = observed.reason_for_expiry(&kept, START + TTL);
+
+        assert_eq!(reason, ExpiryReason::NotPolled(SECOND * 10));
+    }
+
+    #[test]
+    fn late_polls_of_an_earlier_ttl_are_no_reason() {
+        let mut observed = Observations::default();
+        observed.polled_late(START, TTL, TTL);
+        let now = START + TTL + SECOND;
+
+        assert_eq!(observed.reason_for_expiry(&kept(), now), ExpiryReason::NotSent);
+        observed.polled_late(now, SECOND, TTL);
+        assert_eq!(observed.late_polls.len(), 1);
+    }
+
+    #[test]
+    fn store_that_answers_other_heartbeats_is_slow() {
+        let mut observed = Observations::default();
+        let mut kept = kept();
+        kept.unconfirmed = Some(START + SECOND * 10);
+        let now = START + TTL;
+
+        observed.store_answered(START + SECOND * 9);
+        let silent = observed.reason_for_expiry(&kept, now);
+        observed.store_answered(START + SECOND * 11);
+        let slow = observed.reason_for_expiry(&kept, now);
+
+        assert_eq!(silent, ExpiryReason::StoreOutOfReach(SECOND * 20));
+        assert_eq!(slow, ExpiryReason::StoreSlow(SECOND * 20));
+    }
+
+    #[test]
+    fn expiry_that_the_store_reports_is_named() {
+        let mut kept = kept();
+        kept.unconfirmed = Some(START);
+        kept.is_lost_at_store = true;
+
+        let reason = Observations::default().reason_for_expiry(&kept, START + TTL);
+
+        assert_eq!(reason, ExpiryReason::ExpiredAtStore);
+    }
+}

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use lease_scheduler::export::{Bucket, BucketStore, Entry, Fenced, Intake, PutIn, StopCause};
 
+use crate::warnings::Warnings;
 use crate::world::{MINUTE, Minutes, World, everywhere_with_buckets, read_all, token};
 
 everywhere_with_buckets! {
@@ -251,8 +252,15 @@ async fn at_its_cap_it_takes_nothing_until_it_is_drained(_: World, mut minutes: 
     assert_eq!(put(&minutes, "b", "1").await, buckets[4]);
     minutes.pass(MINUTE).await;
 
-    let put_in = minutes.buckets.put(&[("a", Some("1"))]).await.unwrap();
-    assert_eq!(put_in, PutIn::Stopped(EMERGENCY));
+    let (warnings, listening) = Warnings::listen();
+    for _ in 0..2 {
+        let put_in = minutes.buckets.put(&[("a", Some("1"))]).await.unwrap();
+        assert_eq!(put_in, PutIn::Stopped(EMERGENCY));
+    }
+    drop(listening);
+    let lines = warnings.lines();
+    assert_eq!(lines.len(), 1, "one stop: {lines:?}");
+    assert!(lines[0].contains("their cap is reached cap=5"), "{lines:?}");
     assert_eq!(minutes.buckets.intake().await.unwrap(), Intake::Stopped(EMERGENCY));
 
     assert_eq!(remove(&minutes, &buckets[..4]).await, 4);
@@ -270,8 +278,11 @@ async fn what_was_stopped_at_the_cap_already_is_no_other(_: World, mut minutes: 
     let stopped = Intake::Stopped(StopCause::Operator);
     assert_eq!(minutes.buckets.set_intake(stopped).await.unwrap(), Intake::Open);
 
+    let (warnings, listening) = Warnings::listen();
     let put_in = minutes.buckets.put(&[("a", Some("1"))]).await.unwrap();
+    drop(listening);
 
+    assert_eq!(warnings.lines(), [String::new(); 0]);
     assert_eq!(put_in, PutIn::Stopped(StopCause::Operator));
     let emergency = Intake::Stopped(EMERGENCY);
     assert_eq!(minutes.buckets.set_intake(emergency).await.unwrap(), stopped);

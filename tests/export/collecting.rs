@@ -10,7 +10,10 @@ use lease_scheduler::export::{
 };
 use serde_json::{Map, Value};
 
-use crate::world::{MINUTE, Minutes, World, event, everywhere_with_buckets, read_all, run};
+use crate::warnings::Warnings;
+use crate::world::{
+    MINUTE, Minutes, World, event, everywhere_with_buckets, minutes, read_all, run,
+};
 
 everywhere_with_buckets! {
     a_job_sends_what_is_closed_and_removes_exactly_that
@@ -47,6 +50,12 @@ pub(crate) async fn put(minutes: &Minutes, changes: &[(&str, Option<&str>)]) -> 
         PutIn::Bucket(bucket) => bucket.seconds(),
         stopped @ PutIn::Stopped(_) => panic!("{stopped:?}"),
     }
+}
+
+/// The warnings of a stop for lack of room.
+fn stops(warnings: &Warnings) -> Vec<String> {
+    let is_stop = |line: &String| line.contains("nothing in until");
+    warnings.lines().into_iter().filter(is_stop).collect()
 }
 
 /// What arrived, by id; a repetition has to be the same.
@@ -161,6 +170,38 @@ async fn contents_of_many_buckets_are_unique(world: World, mut minutes: Minutes)
     assert_eq!((own.len(), values.len()), (20, 24));
 }
 
+/// Twenty buckets in one job, each with a key of its own and one that all have.
+async fn many_buckets_of_one_job_have_unique_contents(world: World, mut minutes: Minutes) {
+    let exporter = exporter(&world, &minutes).await;
+    for number in 0..20 {
+        put(&minutes, &[(&format!("key-{number:02}"), Some("1")), ("all", Some("1"))]).await;
+        minutes.pass(MINUTE).await;
+    }
+    minutes.pass(CLOSED).await;
+
+    let exported = run(&exporter).await;
+
+    assert_eq!((exported.collected, exported.sent), (21, 21));
+    let values = values(&world);
+    let keys: BTreeSet<_> = values.iter().map(|(key, _)| key.clone()).collect();
+    assert_eq!((keys.len(), values.len()), (21, 21));
+    assert_eq!(minutes.buckets.list(Bucket::MIN..=Bucket::MAX).await.unwrap(), []);
+}
+
+#[tokio::test(start_paused = true)]
+async fn many_buckets_of_one_job_have_unique_contents_in_memory() {
+    let minutes = Minutes::in_memory(minutes().with_cap(30).unwrap()).await;
+    many_buckets_of_one_job_have_unique_contents(World::in_memory(), minutes).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn many_buckets_of_one_job_have_unique_contents_on_redis() {
+    let minutes = Minutes::on_redis(minutes().with_cap(30).unwrap()).await;
+    if let (Some(world), Some(minutes)) = (World::on_redis().await, minutes) {
+        many_buckets_of_one_job_have_unique_contents(world, minutes).await;
+    }
+}
+
 async fn a_crash_before_the_buckets_are_removed_makes_the_same_events_again(
     world: World,
     mut minutes: Minutes,
@@ -187,9 +228,16 @@ async fn a_full_buffer_stops_the_buckets_and_loses_nothing(world: World, mut min
     world.append(2).await;
     put(&minutes, &[("a", Some("1")), ("b", Some("2"))]).await;
     minutes.pass(CLOSED).await;
+    let (warnings, listening) = Warnings::listen();
 
     let exported = run(&exporter).await;
+    drop(listening);
 
+    // The buffer says that it is full, and the source that it stops the buckets.
+    let lines = stops(&warnings);
+    assert_eq!(lines.len(), 2, "{lines:?}");
+    assert!(lines[0].contains("event buffer takes nothing in until it is drained"), "{lines:?}");
+    assert!(lines[1].contains("buckets take nothing in until they are drained"), "{lines:?}");
     // What was pending is still sent.
     assert_eq!((exported.collected, exported.sent), (0, 2));
     let emergency = Intake::Stopped(StopCause::Emergency);
@@ -218,9 +266,12 @@ async fn a_full_buffer_leaves_buckets_alone_that_were_stopped_before(
 
     let scheduled = exporter.schedule_job().await.unwrap();
     assert!(matches!(scheduled, Scheduled::Enqueued(_)), "{scheduled:?}");
+    let (warnings, listening) = Warnings::listen();
     let worked = exporter.run_next_job(Duration::ZERO).await.unwrap();
+    drop(listening);
 
     assert!(matches!(worked, Worked::Done(..)), "{worked:?}");
+    assert_eq!(stops(&warnings), [String::new(); 0], "they were stopped before");
     assert_eq!(minutes.buckets.intake().await.unwrap(), stopped);
 }
 

@@ -25,5 +25,6 @@ mod pouring;
 mod queues;
 mod refusing;
 mod sending;
+mod warnings;
 mod wire;
 mod world;

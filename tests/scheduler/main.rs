@@ -7,6 +7,7 @@
 )]
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -105,6 +106,35 @@ async fn a_job_runs_where_it_is_switched_on_and_free_and_tells_what_it_came_to()
     let off = a.handle.run_now("export").await.unwrap();
     assert!(matches!(off.outcome, Outcome::Disabled(DisabledBy::Switch)), "{off:?}");
     assert_eq!(c.handle.history("export").await.unwrap().len(), 1);
+}
+
+#[tokio::test]
+async fn job_runs_only_while_enabled_and_in_production() {
+    if !available() {
+        return;
+    }
+    let server = RedisServer::start();
+    let (is_production, runs) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
+    let machine = start(&server, "a", SignedDuration::ZERO, |store| {
+        let (is_production, runs) = (Arc::clone(&is_production), Arc::clone(&runs));
+        let job = Job::new("import".parse().unwrap(), move |_job| {
+            runs.fetch_add(1, Ordering::SeqCst);
+            async { Ok(()) }
+        });
+        job.with_switch(switch(store)).only_if(move || is_production.load(Ordering::SeqCst))
+    })
+    .await;
+    let outcome = async || machine.handle.run_now("import").await.unwrap().outcome;
+
+    assert!(matches!(outcome().await, Outcome::Disabled(DisabledBy::OnlyIf)));
+    switch(&machine.store).turn_on().await.unwrap();
+    assert!(matches!(outcome().await, Outcome::Disabled(DisabledBy::OnlyIf)));
+    is_production.store(true, Ordering::SeqCst);
+    assert!(matches!(outcome().await, Outcome::Finished));
+    switch(&machine.store).turn_off().await.unwrap();
+    assert!(matches!(outcome().await, Outcome::Disabled(DisabledBy::Switch)));
+
+    assert_eq!(runs.load(Ordering::SeqCst), 1);
 }
 
 #[tokio::test]

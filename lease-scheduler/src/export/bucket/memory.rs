@@ -66,6 +66,7 @@ impl BucketStore for MemoryBuckets {
         let is_new = !kept.buckets.contains_key(&bucket);
         if is_new && kept.buckets.len() as u64 >= self.options.cap {
             kept.gate.set(Intake::Stopped(StopCause::Emergency));
+            self.options.warn_of_stop();
             return Ok(PutIn::Stopped(StopCause::Emergency));
         }
         let entries = kept.buckets.entry(bucket).or_default();

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use lease_core::{FencingToken, InvalidInput};
+use tracing::warn;
 
 use crate::error::ServiceError;
 use crate::export::buffer::{Fenced, Intake, StopCause};
@@ -221,6 +222,14 @@ impl BucketOptions {
         }
         self.cap = cap;
         Ok(self)
+    }
+
+    /// Logs that the intake was stopped just now, since there are as many buckets as there may be.
+    pub(crate) fn warn_of_stop(&self) {
+        warn!(
+            cap = self.cap,
+            "buckets take nothing in until they are drained: their cap is reached"
+        );
     }
 
     /// How long a bucket's interval is.

@@ -13,7 +13,7 @@ use crate::export::bucket::{
     AT_FIRST, Bucket, BucketOptions, BucketStore, ENTRY_BYTES, Entry, Piece, PutIn,
 };
 use crate::export::buffer::redis_words::{intake, stale, stopped, word};
-use crate::export::buffer::{Fenced, Intake};
+use crate::export::buffer::{Fenced, Intake, StopCause};
 use crate::export::event::beginning;
 use crate::redis::{RedisLink, key, script};
 
@@ -83,6 +83,10 @@ impl BucketStore for RedisBuckets {
         let answer: Value = self.run(&PUT, &arguments).await?;
         match &answer {
             Value::Int(seconds) => Ok(PutIn::Bucket(Bucket(u64::try_from(*seconds).unwrap_or(0)))),
+            Value::BulkString(text) if text == b"full" => {
+                self.options.warn_of_stop();
+                Ok(PutIn::Stopped(StopCause::Emergency))
+            }
             other => Ok(PutIn::Stopped(stopped(other)?)),
         }
     }

@@ -81,6 +81,7 @@ impl EventBuffer for MemoryBuffer {
                 Overflow::Refuse => return Ok(Appended::Full),
                 Overflow::Pause => {
                     kept.gate.set(Intake::Stopped(StopCause::Emergency));
+                    self.capacity.warn_of_pause();
                     return Ok(Appended::Stopped(StopCause::Emergency));
                 }
                 // More at once than there is ever room for would drop itself.

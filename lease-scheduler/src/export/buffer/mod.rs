@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use lease_core::{FencingToken, InvalidInput};
+use tracing::warn;
 
 use crate::error::{ServiceError, ServiceErrorKind};
 use crate::export::event::Event;
@@ -251,6 +252,14 @@ impl Capacity {
             return Err(InvalidInput::new("a capacity of 0 events keeps nothing: at least 1"));
         }
         Ok(Self { events, overflow })
+    }
+
+    /// Logs that the intake was stopped just now.
+    pub(crate) fn warn_of_pause(self) {
+        warn!(
+            capacity = self.events,
+            "event buffer takes nothing in until it is drained: it is full"
+        );
     }
 
     /// How many events are kept.

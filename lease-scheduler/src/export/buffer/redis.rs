@@ -9,7 +9,7 @@ use crate::error::{ServiceError, ServiceErrorKind};
 use crate::export::buffer::redis_words::{intake, stale, stopped, word};
 use crate::export::buffer::{
     Appended, BufferState, Capacity, EventBuffer, Fenced, Intake, Most, Overflow, Pending,
-    Position, no_room_aside,
+    Position, StopCause, no_room_aside,
 };
 use crate::export::event::{Event, EventId, beginning};
 use crate::redis::{RedisLink, key, script, unreadable};
@@ -87,6 +87,10 @@ impl EventBuffer for RedisBuffer {
                 Ok(Appended::Kept { dropped: u64::try_from(*dropped).unwrap_or(0) })
             }
             Value::BulkString(text) if text == b"full" => Ok(Appended::Full),
+            Value::BulkString(text) if text == b"paused" => {
+                self.capacity.warn_of_pause();
+                Ok(Appended::Stopped(StopCause::Emergency))
+            }
             other => Ok(Appended::Stopped(stopped(other)?)),
         }
     }

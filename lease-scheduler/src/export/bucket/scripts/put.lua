@@ -1,6 +1,6 @@
 -- Puts changes into the bucket of this moment. KEYS: index, state, what buckets' names begin with.
 -- ARGV: interval, how many buckets there may be, keys and values in turn.
--- Answers the bucket, or why there is none.
+-- Answers the bucket, or why there is none: full, if this has stopped the intake for lack of room.
 local count = redis.call('ZCARD', KEYS[1])
 local why = stopped(KEYS[2], count, 'stopped')
 if why then
@@ -16,7 +16,7 @@ for _, last in ipairs({ 'marker', 'sealed' }) do
 end
 if count >= tonumber(ARGV[2]) and not redis.call('ZSCORE', KEYS[1], bucket) then
     redis.call('HSET', KEYS[2], 'intake', 'emergency')
-    return 'emergency'
+    return 'full'
 end
 redis.call('ZADD', KEYS[1], bucket, bucket)
 for place = 3, #ARGV, 2 do

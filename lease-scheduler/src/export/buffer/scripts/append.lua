@@ -1,6 +1,6 @@
 -- Appends events, all or none.
 -- KEYS: stream, state. ARGV: capacity, what to do at it, ids and lines in turn.
--- Answers how many were dropped for it, or why none is kept.
+-- Answers how many were dropped for it, or why none is kept: paused, if this has stopped the intake.
 local pending = redis.call('XLEN', KEYS[1])
 local why = stopped(KEYS[2], pending, 'open')
 if why then
@@ -13,7 +13,7 @@ local dropped = 0
 if excess > 0 then
     if ARGV[2] == 'pause' then
         redis.call('HSET', KEYS[2], 'intake', 'emergency')
-        return 'emergency'
+        return 'paused'
     end
     if ARGV[2] == 'refuse' or count > capacity then
         return 'full'

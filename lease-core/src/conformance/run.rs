@@ -8,7 +8,7 @@ use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
 use super::ledger::Ledger;
-use super::trial::{Clocks, Contender, Model, Newcomer, Trial, World};
+use super::trial::{Clocks, Contender, Faults, Model, Newcomer, Trial, World};
 use super::verdict::Verdict;
 use super::weather::{Silence, Weather};
 use super::witness::{Notices, Witness};
@@ -127,7 +127,7 @@ where
         let ttl = self.plan.options.ttl();
         let mut next = self.part_of(ttl);
         while self.simulation.now() < self.plan.length {
-            if self.simulation.now() >= next {
+            if self.plan.faults == Faults::Random && self.simulation.now() >= next {
                 self.strike();
                 next = self.simulation.now() + self.part_of(ttl * 2);
             }

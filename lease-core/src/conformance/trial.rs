@@ -35,6 +35,7 @@ pub struct Trial {
     pub(super) length: Duration,
     pub(super) clock_rates: f64,
     pub(super) clocks: Clocks,
+    pub(super) faults: Faults,
     pub(super) patience: u32,
 }
 
@@ -43,6 +44,13 @@ pub struct Trial {
 pub(super) enum Clocks {
     GoOn,
     Stop,
+}
+
+/// Which faults contenders and servers meet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Faults {
+    Random,
+    None,
 }
 
 /// What contenders share: one store, or the servers that make up one.
@@ -115,6 +123,7 @@ impl Trial {
             length: ttl * 8,
             clock_rates: 0.005,
             clocks: Clocks::GoOn,
+            faults: Faults::Random,
             patience: 100,
         }
     }
@@ -150,6 +159,12 @@ impl Trial {
     /// Lets the clocks of contenders stop while their machine is suspended: another control.
     pub fn with_clocks_that_stop(mut self) -> Self {
         self.clocks = Clocks::Stop;
+        self
+    }
+
+    /// Injects no fault: for measurements. Faults of the model's own still happen.
+    pub fn without_faults(mut self) -> Self {
+        self.faults = Faults::None;
         self
     }
 

@@ -12,6 +12,8 @@ use crate::lock::{Asked, Pulse, Rival, Vote};
 #[derive(Debug)]
 pub(crate) struct Ballot {
     nodes: usize,
+    /// By place, whether the node answered or failed.
+    heard: Vec<bool>,
     /// Who granted it, and what they counted to.
     pub(crate) granted: Vec<(usize, FencingToken)>,
     pub(crate) rivals: Vec<(usize, Rival)>,
@@ -37,6 +39,7 @@ impl Ballot {
     pub(crate) fn new(nodes: usize) -> Self {
         Self {
             nodes,
+            heard: vec![false; nodes],
             granted: Vec::new(),
             rivals: Vec::new(),
             faults: Vec::new(),
@@ -47,6 +50,9 @@ impl Ballot {
     }
 
     pub(crate) fn add(&mut self, node: usize, vote: Result<Vote, Fault>) {
+        if let Some(heard) = self.heard.get_mut(node) {
+            *heard = true;
+        }
         match vote {
             Ok(Vote::Granted(token, attributes, asked)) => {
                 self.granted.push((node, token));
@@ -84,6 +90,20 @@ impl Ballot {
     /// Nodes that have not answered yet.
     pub(crate) fn missing(&self) -> usize {
         self.nodes - self.answered() - self.faults.len()
+    }
+
+    /// The places of the nodes that have not answered yet.
+    pub(crate) fn missing_places(&self) -> impl Iterator<Item = usize> {
+        let places = self.heard.iter().enumerate();
+        places.filter_map(|(place, heard)| (!heard).then_some(place))
+    }
+
+    /// How many of the nodes that have not answered have to grant the claim, where a majority has
+    /// answered and does not agree. `None` where nothing but these nodes' answers decides.
+    pub(crate) fn needed_of_missing(&self) -> Option<usize> {
+        let quorum = majority(self.nodes);
+        let contended = !self.rivals.is_empty() && self.answered() >= quorum;
+        contended.then(|| quorum.saturating_sub(self.granted.len()))
     }
 
     /// Nodes that said yes or no.
@@ -128,12 +148,13 @@ impl Ballot {
         self.holder_of(self.strongest()?.0)
     }
 
-    /// Whether `nonce` goes first among those that split the votes. All agree on it who see the
-    /// same nodes held, and only ever give way to a larger nonce: so they do not go round in
-    /// circles.
+    /// Whether the claim of `nonce` keeps its votes among those that split the nodes: it has the most
+    /// votes, and of several that have as many, the largest nonce. Claims that see the same nodes held
+    /// agree on it, so one of them does.
     pub(crate) fn goes_first(&self, nonce: &str) -> bool {
-        !self.granted.is_empty()
-            && self.rivals.iter().all(|(_, rival)| rival.nonce.as_str() <= nonce)
+        let own = (self.granted.len(), nonce);
+        let strongest = self.strongest().map(|(rival, votes)| (votes, rival));
+        !self.granted.is_empty() && strongest.is_none_or(|rival| rival < own)
     }
 
     /// When so many nodes are free that a majority may be obtained.

@@ -6,6 +6,7 @@ mod ballot;
 mod cluster;
 mod config;
 mod connection;
+mod contention;
 mod diagnose;
 #[cfg(feature = "simulation")]
 mod dial;

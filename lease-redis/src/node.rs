@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, Shared};
-use lease_core::{BootClock, Clock, Moment};
+use lease_core::{BootClock, Clock, Moment, StoreErrorKind};
 use redis::{Cmd, RedisError, Value};
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
@@ -52,11 +52,24 @@ pub(crate) struct Check {
 pub(crate) type Admit = Box<dyn Fn(&str) -> Result<(), Fault> + Send + Sync>;
 
 /// The connection, or the way to it.
+#[derive(Default)]
 struct Slot {
     opening: Option<Opening>,
     opened: u64,
     /// When the first request was sent since the last answer came.
     silent_since: Option<Moment>,
+    /// Since when the node has owed an answer. A connection that is made again is no answer.
+    owes_since: Option<Moment>,
+    /// Requests that wait for an answer.
+    outstanding: usize,
+    /// The moving average of how long answers take.
+    usual: Duration,
+}
+
+impl Slot {
+    fn patience(&self) -> Duration {
+        self.usual.saturating_mul(2).max(LEAST_PATIENCE)
+    }
 }
 
 /// Many wait for it, and whoever waits drives it on; so a caller that gives up takes nothing
@@ -82,7 +95,7 @@ impl Node {
             watches,
             connector,
             check: Arc::new(check),
-            slot: Mutex::new(Slot { opening: None, opened: 0, silent_since: None }),
+            slot: Mutex::default(),
             unanswered: Semaphore::new(MOST_UNANSWERED),
             time: Arc::default(),
             clock,
@@ -115,6 +128,22 @@ impl Node {
 
     pub(crate) fn now(&self) -> Moment {
         self.clock.now()
+    }
+
+    /// When the node counts as silent: once it has owed an answer for twice as long as answers
+    /// usually take. `None` while it owes none.
+    pub(crate) fn silent_at(&self) -> Option<Moment> {
+        let slot = self.slot();
+        Some(slot.owes_since? + slot.patience())
+    }
+
+    pub(crate) fn is_silent(&self) -> bool {
+        self.silent_at().is_some_and(|at| at <= self.now())
+    }
+
+    /// How long the node may owe an answer before it counts as silent.
+    pub(crate) fn patience(&self) -> Duration {
+        self.slot().patience()
     }
 
     /// Connects, and says what is wrong with the server.
@@ -258,10 +287,10 @@ impl Node {
         limit: Duration,
         call: impl Future<Output = Result<T, Fault>>,
     ) -> Result<T, Fault> {
-        self.slot().silent_since.get_or_insert_with(|| self.clock.now());
+        let pending = Pending::new(self);
         match timeout(limit, call).await {
             Ok(answer) => {
-                self.slot().silent_since = None;
+                pending.answered(&answer);
                 answer
             }
             Err(_elapsed) => {
@@ -345,6 +374,40 @@ impl Node {
     }
 }
 
+/// A request that waits for an answer of `node`.
+struct Pending<'a> {
+    node: &'a Node,
+    sent: Moment,
+}
+
+impl<'a> Pending<'a> {
+    fn new(node: &'a Node) -> Self {
+        let sent = node.clock.now();
+        let mut slot = node.slot();
+        slot.outstanding += 1;
+        slot.silent_since.get_or_insert(sent);
+        slot.owes_since.get_or_insert(sent);
+        Self { node, sent }
+    }
+
+    fn answered<T>(self, answer: &Result<T, Fault>) {
+        let now = self.node.clock.now();
+        let mut slot = self.node.slot();
+        slot.silent_since = None;
+        // The node may be out of reach: then it has not answered.
+        if !answer.as_ref().is_err_and(|fault| fault.kind == StoreErrorKind::Unavailable) {
+            slot.usual = (slot.usual * 7 + now.since(self.sent)) / 8;
+            slot.owes_since = (slot.outstanding > 1).then_some(now);
+        }
+    }
+}
+
+impl Drop for Pending<'_> {
+    fn drop(&mut self) {
+        self.node.slot().outstanding -= 1;
+    }
+}
+
 impl fmt::Debug for Node {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Node").field(&self.name).finish()
@@ -373,3 +436,6 @@ const MOST_UNANSWERED: usize = 1024;
 const LEAST_TO_LOOK: Duration = Duration::from_secs(10);
 
 const LEAST_SILENCE: Duration = Duration::from_secs(2);
+
+/// A node that owes an answer for less counts as one that answers, however fast it usually is.
+pub(crate) const LEAST_PATIENCE: Duration = Duration::from_millis(20);

@@ -1,6 +1,7 @@
 //! Asking several nodes at once, and not waiting for those that do not matter any more.
 
 use std::future::Future;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -8,10 +9,12 @@ use std::time::Duration;
 use futures_util::future::BoxFuture;
 use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt, StreamExt};
-use lease_core::{Claim, Clock, Moment};
+use lease_core::{Claim, Clock, LeaseKey, Moment};
 use tokio::sync::Semaphore;
+use tokio::time::timeout;
 
-use crate::ballot::majority;
+use crate::ballot::{Ballot, majority};
+use crate::contention::Contention;
 use crate::error::Fault;
 use crate::lock::Vote;
 use crate::node::Node;
@@ -34,12 +37,16 @@ pub(crate) struct Nodes {
     pub(crate) last_round: AtomicU64,
     pub(crate) clock_rate_error: f64,
     pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) contention: Contention,
     /// One permit for each request whose slow nodes are still on their way.
     pub(crate) background: Arc<Semaphore>,
 }
 
 /// What each node has still to say.
-pub(crate) type Answers<T> = FuturesUnordered<BoxFuture<'static, (usize, T)>>;
+pub(crate) type Answers<T> = FuturesUnordered<Answer<T>>;
+
+/// The place of a node, and its answer.
+pub(crate) type Answer<T> = BoxFuture<'static, (usize, T)>;
 
 impl Nodes {
     pub(crate) fn count(&self) -> usize {
@@ -60,6 +67,45 @@ impl Nodes {
             async move { (place, answer.await) }.boxed()
         });
         asked.collect()
+    }
+
+    /// All nodes, in an order that depends on `key` and is the same for all clients whose URLs have the
+    /// same hosts. Clients that disagree lose speed only.
+    pub(crate) fn in_order_of(&self, key: &LeaseKey) -> Vec<(usize, &Arc<Node>)> {
+        let mut nodes: Vec<_> = self.all.iter().enumerate().collect();
+        nodes.sort_by_cached_key(|(_, node)| {
+            let mut hasher = DefaultHasher::new();
+            (key, &node.name).hash(&mut hasher);
+            hasher.finish()
+        });
+        nodes
+    }
+
+    /// The next answer to what `ballot` counts. `None` once all have come, after `limit`, or as soon as
+    /// too many of the nodes that have not answered are silent for the others to decide.
+    pub(crate) async fn next_answer<T>(
+        &self,
+        ballot: &Ballot,
+        answers: &mut Answers<T>,
+        needed: Option<usize>,
+        limit: Duration,
+    ) -> Option<(usize, T)> {
+        let limit = match needed {
+            Some(needed) => limit.min(self.silence_of(ballot, needed)),
+            None => limit,
+        };
+        timeout(limit, answers.next()).await.ok().flatten()
+    }
+
+    /// How long until fewer than `needed` of the nodes that have not answered are still expected to.
+    fn silence_of(&self, ballot: &Ballot, needed: usize) -> Duration {
+        let missing = ballot.missing_places().filter_map(|place| self.all.get(place));
+        // A node that owes no answer has yet to be asked.
+        let mut silent_in: Vec<_> = missing
+            .map(|node| node.silent_at().map_or(Duration::MAX, |at| at.since(node.now())))
+            .collect();
+        silent_in.sort_unstable_by(|one, other| other.cmp(one));
+        silent_in.get(needed.saturating_sub(1)).copied().unwrap_or(Duration::ZERO)
     }
 
     /// Lets the answers that nobody waits for come in, and `then` see to each. Whether they do

@@ -10,7 +10,7 @@ use lease_core::{
     Beat, Claim, Freed, Grant, Heartbeat, Holder, LeaseKey, LockStore, Obtained, StoreError,
 };
 use tokio::select;
-use tokio::time::{sleep, timeout};
+use tokio::time::sleep;
 
 use crate::ballot::Ballot;
 use crate::election::{Election, Outcome, PATIENCE};
@@ -136,9 +136,9 @@ impl LockStore for RedisQuorum {
             // Once it is known who has it, its token is agreed upon in a moment: then no node
             // that hangs is waited for.
             let patience = if ballot.holder().is_some() { PATIENCE } else { Duration::MAX };
-            let Ok(Some((place, answer))) = timeout(patience, answers.next()).await else {
-                break;
-            };
+            let needed = ballot.needed_of_missing().map(|_| 1);
+            let answer = self.nodes.next_answer(&ballot, &mut answers, needed, patience).await;
+            let Some((place, answer)) = answer else { break };
             ballot.add(place, answer.map(|rival| rival.map_or(Vote::Gone, Vote::Held)));
             if ballot.holder().is_some() && ballot.holder_is_agreed() {
                 break;

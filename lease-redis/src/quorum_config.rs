@@ -10,6 +10,7 @@ use futures_util::stream::FuturesUnordered;
 use lease_core::{BootClock, Clock, LeaseOptions, StoreError, StoreErrorKind};
 use tokio::sync::Semaphore;
 
+use crate::contention::Contention;
 use crate::diagnose::Eviction;
 use crate::error::Fault;
 use crate::node::{Admit, Check, Node};
@@ -179,6 +180,7 @@ impl RedisQuorumBuilder {
             last_round: AtomicU64::new(0),
             clock_rate_error: self.clock_rate_error,
             clock: self.clock,
+            contention: Contention::default(),
             background: Arc::new(Semaphore::new(MOST_IN_BACKGROUND)),
         }))
     }

@@ -45,6 +45,20 @@ pub(crate) struct Plan {
     pub(crate) mishaps: &'static [(&'static str, Fault)],
     pub(crate) clocks: Clocks,
     pub(crate) ttl: Duration,
+    /// So many servers hang from [`HANG_AT`](Self::HANG_AT) on, for ever.
+    pub(crate) hung: usize,
+    pub(crate) skies: Skies,
+}
+
+impl Plan {
+    pub(crate) const HANG_AT: Duration = Duration::from_millis(300);
+}
+
+/// Whether requests meet faults on their way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Skies {
+    Clear,
+    Rough,
 }
 
 /// What the clocks of servers do.
@@ -122,6 +136,9 @@ impl Fleet {
     pub(crate) fn dialer(&mut self, weather: Weather) -> Dialer {
         let process = self.processes;
         self.processes += 1;
+        if self.plan.skies == Skies::Clear {
+            weather.clear();
+        }
         let (longest_silence, mishaps) = (self.plan.ttl * 2, self.plan.mishaps);
         let (world, servers) = (self.world.clone(), self.servers.clone());
         let connections = Arc::clone(&self.connections);
@@ -196,6 +213,9 @@ impl Fleet {
     /// Ends what is over.
     pub(crate) fn step(&mut self) {
         let now = self.world.ledger.now();
+        if now >= Plan::HANG_AT {
+            self.servers.iter().take(self.plan.hung).for_each(|server| server.hang());
+        }
         self.end(|until| until <= now);
     }
 

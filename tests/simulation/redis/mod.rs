@@ -10,6 +10,7 @@
 
 mod chance;
 mod clerk;
+mod contention;
 mod controls;
 mod fleet;
 mod lua;
@@ -31,7 +32,7 @@ use lease_core::{Change, Lease, LeaseOptions, LeaseTable};
 use lease_redis::{RedisQuorum, RedisQuorumBuilder, RedisStore};
 
 use crate::job::{Mail, Write, contend};
-use fleet::{Clocks, Plan, Strike};
+use fleet::{Clocks, Plan, Skies, Strike};
 use model::Servers;
 use scripts::Edition;
 
@@ -106,6 +107,8 @@ fn sound(servers: usize) -> Plan {
         mishaps: &[],
         clocks: Clocks::GoOn,
         ttl: TTL,
+        hung: 0,
+        skies: Skies::Rough,
     }
 }
 

@@ -1,0 +1,139 @@
+//! How fast a quorum's key goes round among contenders, with a minority of its nodes hung.
+#![expect(clippy::unwrap_used, clippy::print_stdout, reason = "a measurement that reports")]
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use lease_core::{
+    BootClock, Claim, Clock, LeaseKey, LeaseOptions, Lessee, LockStore, Locker, Nonce, Obtained,
+};
+use lease_redis::RedisQuorum;
+use lease_tests::redis::{RedisServer, available, independent};
+use tokio::task::JoinSet;
+use tokio::time::sleep;
+
+/// Prints the grants a second of each setting, with all nodes healthy and with some hung, in turns.
+///
+/// `cargo test --release -p lease-redis --all-features --test contention -- --ignored --nocapture`
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "a measurement: it needs a machine that is not busy"]
+async fn hung_minority_costs_contenders_this_much() {
+    if !available() {
+        return;
+    }
+    println!(
+        "| nodes | hung | contenders | healthy/s | hung/s | ratio |\n|--:|--:|--:|--:|--:|--:|"
+    );
+    for (nodes, hung) in [(3, 1), (5, 1), (5, 2)] {
+        for contenders in [2, 5, 20] {
+            let servers = independent(nodes);
+            let fleet = Fleet::waiting(&servers, contenders).await;
+            let (mut healthy, mut with_hung) = (0.0, 0.0);
+            for _ in 0..TURNS {
+                healthy += fleet.rate().await;
+                servers[..hung].iter().for_each(RedisServer::hang);
+                with_hung += fleet.rate().await;
+                servers[..hung].iter().for_each(RedisServer::go_on);
+            }
+            let (healthy, with_hung) = (healthy / f64::from(TURNS), with_hung / f64::from(TURNS));
+            let ratio = with_hung / healthy;
+            println!(
+                "| {nodes} | {hung} | {contenders} | {healthy:.0} | {with_hung:.0} | {ratio:.2} |"
+            );
+        }
+    }
+}
+
+/// Prints the grants a second of tasks that call `obtain` in a loop.
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "a measurement: it needs a machine that is not busy"]
+async fn direct_contenders_are_granted_at_these_rates() {
+    if !available() {
+        return;
+    }
+    println!("| nodes | contenders | grants/s |\n|--:|--:|--:|");
+    for contenders in [2, 5, 20, 50] {
+        let servers = independent(5);
+        let fleet = Fleet::direct(&servers, contenders).await;
+        println!("| 5 | {contenders} | {:.0} |", fleet.rate().await);
+    }
+}
+
+/// Contenders for one key, each with connections of its own, as processes have.
+struct Fleet {
+    grants: Arc<AtomicU64>,
+    _tasks: JoinSet<()>,
+}
+
+impl Fleet {
+    /// Wait until they obtain the key, and release it at once.
+    async fn waiting(servers: &[RedisServer], contenders: usize) -> Self {
+        Self::of(servers, contenders, async |store, grants| {
+            let locker = Locker::new(store).with_options(LeaseOptions::new(TTL).unwrap());
+            loop {
+                let Ok(lease) = locker.wait_until_obtained(&key()).await else { continue };
+                grants.fetch_add(1, Ordering::Relaxed);
+                drop(lease.release().await);
+            }
+        })
+        .await
+    }
+
+    /// Call `obtain` again and again.
+    async fn direct(servers: &[RedisServer], contenders: usize) -> Self {
+        Self::of(servers, contenders, async |store, grants| {
+            loop {
+                let lessee = Lessee::new("direct").unwrap();
+                let claim = Claim::new(key(), lessee, Nonce::random(), TTL);
+                if let Ok(Obtained::Granted(grant, _)) = store.obtain(&claim).await {
+                    grants.fetch_add(1, Ordering::Relaxed);
+                    drop(store.release(&grant, None).await);
+                }
+            }
+        })
+        .await
+    }
+
+    async fn of<F>(
+        servers: &[RedisServer],
+        contenders: usize,
+        contend: impl Fn(RedisQuorum, Arc<AtomicU64>) -> F,
+    ) -> Self
+    where
+        F: Future<Output = ()> + Send + 'static,
+    {
+        let grants = Arc::new(AtomicU64::new(0));
+        let mut tasks = JoinSet::new();
+        for _ in 0..contenders {
+            let urls = servers.iter().map(RedisServer::url);
+            let store = RedisQuorum::builder(urls).without_quarantine().connect().await.unwrap();
+            tasks.spawn(contend(store, Arc::clone(&grants)));
+        }
+        Self { grants, _tasks: tasks }
+    }
+
+    /// Grants a second, once what changed has taken effect.
+    async fn rate(&self) -> f64 {
+        sleep(SETTLING).await;
+        let clock = BootClock::new();
+        let (began, before) = (clock.now(), self.grants.load(Ordering::Relaxed));
+        sleep(TURN).await;
+        let granted = self.grants.load(Ordering::Relaxed) - before;
+        #[expect(clippy::cast_precision_loss, reason = "thousands")]
+        let granted = granted as f64;
+        granted / clock.now().since(began).as_secs_f64()
+    }
+}
+
+fn key() -> LeaseKey {
+    "contended".parse().unwrap()
+}
+
+const TTL: Duration = Duration::from_secs(30);
+
+const TURNS: u32 = 2;
+
+const TURN: Duration = Duration::from_secs(3);
+
+const SETTLING: Duration = Duration::from_secs(1);

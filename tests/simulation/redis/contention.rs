@@ -1,0 +1,106 @@
+//! How fast a quorum's key goes round among contenders while a minority of its nodes hangs: by the
+//! world's time, so that no figure depends on the machine.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use lease_core::conformance::Contender;
+use lease_core::{LeaseKey, LeaseOptions};
+use lease_redis::RedisQuorum;
+
+use super::fleet::{Plan, Skies};
+use super::model::Servers;
+use super::scripts::Edition;
+use super::{quarantined, sound, trial};
+
+/// A client that waits for the timeout of a hung node makes less than a tenth of the grants.
+#[test]
+fn hung_node_of_three_keeps_half_of_the_rate() {
+    let rows = measured(&[(3, 1)], &[2, 5], 1);
+    assert!(rows.iter().all(|row| row.ratio >= 0.5), "{rows:#?}");
+}
+
+/// `cargo test -p lease-tests --test simulation -- --ignored --nocapture hung_minority`
+#[test]
+#[ignore = "minutes: the full size"]
+fn hung_minority_keeps_half_of_the_rate() {
+    let rows = measured(&[(3, 1), (5, 1), (5, 2)], &[2, 5, 20], 2);
+    assert!(rows.iter().all(|row| row.ratio >= 0.5), "{rows:#?}");
+}
+
+#[derive(Debug)]
+#[expect(dead_code, reason = "printed where a test fails")]
+struct Row {
+    servers: usize,
+    hung: usize,
+    contenders: usize,
+    ratio: f64,
+}
+
+fn measured(quorums: &[(usize, usize)], contenders: &[usize], seeds: u64) -> Vec<Row> {
+    println!("| nodes | hung | contenders | healthy | hung | ratio |\n|--:|--:|--:|--:|--:|--:|");
+    let mut rows = Vec::new();
+    for (servers, hung) in quorums.iter().copied() {
+        for contenders in contenders.iter().copied() {
+            let granted = |hung| -> u64 {
+                (0..seeds).map(|seed| grants(seed, servers, hung, contenders)).sum()
+            };
+            let (healthy, with_hung) = (granted(0), granted(hung));
+            #[expect(clippy::cast_precision_loss, reason = "thousands")]
+            let ratio = with_hung as f64 / healthy as f64;
+            println!(
+                "| {servers} | {hung} | {contenders} | {healthy} | {with_hung} | {ratio:.2} |"
+            );
+            rows.push(Row { servers, hung, contenders, ratio });
+        }
+    }
+    rows
+}
+
+/// How many grants there are in a second and a half, of which no node answers late but those that hang.
+fn grants(seed: u64, servers: usize, hung: usize, contenders: usize) -> u64 {
+    let plan = Plan {
+        edition: Edition::default(),
+        strikes: &[],
+        hung,
+        skies: Skies::Clear,
+        ..sound(servers)
+    };
+    let grants = Arc::new(AtomicU64::new(0));
+    let counted = Arc::clone(&grants);
+    let options = LeaseOptions::new(Duration::from_secs(2)).unwrap();
+    let verdict = trial(seed)
+        .with_options(options)
+        .with_contenders(contenders)
+        .with_length(BEGIN + LENGTH)
+        .without_faults()
+        .run(
+            |world| {
+                Servers::of_a_quorum(world, plan, |builder| {
+                    quarantined(builder).without_quarantine()
+                })
+            },
+            move |contender| contend(contender, Arc::clone(&counted)),
+        );
+    assert!(verdict.violations.is_empty(), "{}", verdict.report(60));
+    grants.load(Ordering::Relaxed)
+}
+
+/// Obtains the key and releases it at once, again and again.
+async fn contend(contender: Contender<RedisQuorum>, grants: Arc<AtomicU64>) {
+    let key: LeaseKey = "shared".parse().unwrap();
+    loop {
+        let Ok(lease) = contender.locker.wait_until_obtained(&key).await else { continue };
+        contender.witness.watch(&lease);
+        if (BEGIN..BEGIN + LENGTH).contains(&contender.witness.ledger().now()) {
+            grants.fetch_add(1, Ordering::Relaxed);
+        }
+        drop(lease.release().await);
+    }
+}
+
+/// Nodes hang from [`Plan::HANG_AT`] on; a moment later, contenders know which.
+const BEGIN: Duration = Duration::from_millis(600);
+
+const LENGTH: Duration = Duration::from_millis(1500);

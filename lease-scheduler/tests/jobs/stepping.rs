@@ -1,7 +1,5 @@
 //! Clocks that are set forward over a tick.
 
-use std::time::Duration;
-
 use jiff::SignedDuration;
 use lease_scheduler::{Job, Missed, Schedule};
 use tokio::time::sleep;
@@ -10,21 +8,21 @@ use crate::world::{World, key, secs};
 
 #[tokio::test(start_paused = true)]
 async fn tick_that_a_clock_steps_over_is_run() {
-    for before in [1, 5, 30] {
+    for before in [secs(1), secs(5), secs(30)] {
         let world = World::new();
         let job = Job::new(key("export"), world.log.body("a", secs(1)))
             .on(Schedule::cron("* * * * *", "UTC").unwrap())
             .missed(Missed::SkipAfter(secs(2)))
             .unwrap();
         let machine = world.start("a", [job]);
-        sleep(Duration::from_secs(60 - before)).await;
+        sleep(secs(60) - before).await;
 
         // The clock shows nine seconds after the tick.
-        machine.wall.step(SignedDuration::from_secs(before as i64 + 9));
+        machine.wall.step(SignedDuration::try_from(before + secs(9)).unwrap());
         sleep(secs(10)).await;
 
-        assert_eq!(world.log.count(), 1, "{before} s before the tick");
-        assert_eq!(machine.told.missed(), [], "{before} s before the tick");
+        assert_eq!(world.log.count(), 1, "{before:?} before the tick");
+        assert_eq!(machine.told.missed(), [], "{before:?} before the tick");
         machine.stop().await;
     }
 }

@@ -19,8 +19,9 @@ use tracing::debug;
 
 use crate::cluster::Cluster;
 use crate::error::{Fault, is_no_script};
+use crate::failover::MasterWatch;
 use crate::request::{Asking, Request};
-use crate::sentinels::{Sentinels, ToMaster};
+use crate::sentinels::{Master, Sentinels, ToMaster};
 
 /// Makes connections to one logical server.
 pub(crate) enum Connector {
@@ -58,6 +59,8 @@ pub(crate) enum MasterPool {
 #[derive(Clone)]
 pub(crate) enum Link {
     Direct(MultiplexedConnection),
+    /// To a master that Sentinels may replace.
+    Master(MultiplexedConnection, MasterWatch),
     Cluster(ClusterConnection),
     #[cfg(feature = "simulation")]
     Dialed(Arc<crate::dial::Dialed>),
@@ -91,7 +94,10 @@ impl Lent {
     where
         C: Deref<Target = MultiplexedConnection> + Send + 'static,
     {
-        let mut copy = lent.clone();
+        Self::of(lent.clone(), lent, patience)
+    }
+
+    fn of(mut copy: MultiplexedConnection, lent: impl Send + 'static, patience: Duration) -> Self {
         copy.set_response_timeout(patience);
         Self { copy, _lent: Box::new(lent) }
     }
@@ -124,9 +130,12 @@ impl Connector {
             Self::Standalone { pool, .. } => {
                 deadpool_redis::Connection::take(pool.get().await.map_err(refused)?)
             }
-            Self::Sentinel { pool: MasterPool::Own(pool), .. } => {
+            Self::Sentinel { pool: MasterPool::Own(pool), sentinels } => {
                 let lent = pool.get().await;
-                Object::take(lent.map_err(|error| Fault::from_pool(server, error, identity))?)
+                let lent = lent.map_err(|error| Fault::from_pool(server, error, identity))?;
+                let Master { mut connection, epoch, .. } = Object::take(lent);
+                connection.set_response_timeout(patience);
+                return Ok(Link::Master(connection, MasterWatch::start(sentinels, epoch)));
             }
             Self::Sentinel { pool: MasterPool::Given(pool), .. } => {
                 sentinel::Connection::take(pool.get().await.map_err(refused)?)
@@ -161,10 +170,8 @@ impl Connector {
             }
             Self::Sentinel { pool: MasterPool::Own(pool), .. } => {
                 let lent = pool.get().await;
-                Lent::with(
-                    lent.map_err(|error| Fault::from_pool(server, error, identity))?,
-                    patience,
-                )
+                let lent = lent.map_err(|error| Fault::from_pool(server, error, identity))?;
+                Lent::of(lent.connection.clone(), lent, patience)
             }
             Self::Sentinel { pool: MasterPool::Given(pool), .. } => {
                 Lent::with(pool.get().await.map_err(refused)?, patience)
@@ -206,6 +213,11 @@ impl Connector {
 }
 
 impl Link {
+    /// Whether Sentinels have replaced the master at the other end.
+    pub(crate) fn is_replaced(&self) -> bool {
+        matches!(self, Self::Master(_, watch) if watch.is_replaced())
+    }
+
     /// One request in one round trip, unless the server has to be sent the script in full.
     pub(crate) async fn ask(&self, request: Request<'_>, asking: Asking) -> RedisResult<Value> {
         let (then, script) = (request.then(), request.script());
@@ -254,7 +266,9 @@ impl Link {
 
     pub(crate) async fn query(&self, command: &Cmd) -> RedisResult<Value> {
         let value = match self {
-            Self::Direct(connection) => connection.clone().req_packed_command(command).await?,
+            Self::Direct(connection) | Self::Master(connection, _) => {
+                connection.clone().req_packed_command(command).await?
+            }
             Self::Cluster(connection) => connection.clone().req_packed_command(command).await?,
             #[cfg(feature = "simulation")]
             Self::Dialed(dialed) => dialed.connection.clone().req_packed_command(command).await?,
@@ -265,7 +279,7 @@ impl Link {
     async fn query_all(&self, commands: &Pipeline) -> RedisResult<Vec<Value>> {
         let count = commands.len();
         match self {
-            Self::Direct(connection) => {
+            Self::Direct(connection) | Self::Master(connection, _) => {
                 connection.clone().req_packed_commands(commands, 0, count).await
             }
             Self::Cluster(connection) => {

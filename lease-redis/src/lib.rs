@@ -12,6 +12,7 @@ mod diagnose;
 mod dial;
 mod election;
 mod error;
+mod failover;
 #[cfg(feature = "fuzzing")]
 #[doc(hidden)]
 pub mod fuzzing;

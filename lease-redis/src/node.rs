@@ -301,6 +301,17 @@ impl Node {
     }
 
     async fn link(&self) -> Result<(Link, u64), Fault> {
+        loop {
+            let (link, opened) = self.any_link().await?;
+            if !link.is_replaced() {
+                return Ok((link, opened));
+            }
+            warn!(server = %self.name, "master replaced: connection given up");
+            self.close(opened);
+        }
+    }
+
+    async fn any_link(&self) -> Result<(Link, u64), Fault> {
         let (opening, opened) = {
             let mut slot = self.slot();
             if slot.opening.is_none() {

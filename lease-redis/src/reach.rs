@@ -18,7 +18,7 @@ use crate::diagnose::Eviction;
 use crate::error::Fault;
 use crate::key_space::KeySpace;
 use crate::node::{Check, Limits, Node};
-use crate::sentinels::{Sentinels, ToMaster};
+use crate::sentinels::{Latest, Sentinels, ToMaster};
 
 /// What a store and each node of a quorum have in common.
 #[derive(Clone)]
@@ -128,7 +128,8 @@ impl Common {
         let all = infos.into_iter().map(without_database).collect();
         let login = login.map_or_else(|| of_first.clone(), |login| login.on(of_first.db()));
         let config = self.connection_config();
-        let sentinels = Sentinels { master: master.to_owned(), all, login, config };
+        let latest = Latest::default();
+        let sentinels = Sentinels { master: master.to_owned(), all, login, config, latest };
         let sentinels = Arc::new(sentinels);
         let pool = if let Some(pool) = pool {
             MasterPool::Given(pool)

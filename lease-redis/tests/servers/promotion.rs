@@ -1,6 +1,6 @@
 //! Replicas that are promoted.
 
-use lease_core::{Beat, LockStore, StoreErrorKind};
+use lease_core::{Beat, Heartbeat, LeaseKey, LockStore, StoreErrorKind};
 use lease_redis::RedisStore;
 use lease_tests::claims;
 use lease_tests::redis::{PATIENT, RedisSentinel, RedisServer, available, until};
@@ -40,6 +40,42 @@ async fn a_replica_without_the_last_lease_lets_a_key_be_held_twice_under_growing
     servers.servers[1..].iter().for_each(RedisServer::go_on);
 
     held_twice(&store, &grant).await;
+}
+
+/// Row "an operator runs `SENTINEL FAILOVER`": the former master accepts writes until Sentinel demotes
+/// it, here for ever, since it refuses that.
+#[tokio::test]
+async fn store_follows_a_failover_while_the_former_master_accepts_writes() {
+    if !available() {
+        return;
+    }
+    let servers = RedisSentinel::that_promotes();
+    let store = RedisStore::sentinel(servers.urls(), RedisSentinel::MASTER);
+    let store = store.with_timeout(PATIENT).connect().await.unwrap();
+    let grant = obtain(&store, "a").await;
+    let [former, replicas @ ..] = servers.servers.as_slice() else { panic!("no master") };
+    until("both replicas have the lease", || replicas.iter().all(has_it));
+    former.command("ACL SETUSER default -slaveof -replicaof");
+
+    let failover = format!("SENTINEL FAILOVER {}", RedisSentinel::MASTER);
+    assert_eq!(servers.sentinels[0].command(&failover), "OK");
+
+    let mut count = 0;
+    eventually("the promoted server grants", async || {
+        count += 1;
+        let key: LeaseKey = format!("key-{count}").parse().unwrap();
+        let claim = claims::claim(&key, "a", TTL);
+        store.obtain(&claim).await.ok()?;
+        let is_at = |server: &RedisServer| {
+            server.command("ROLE").starts_with("master")
+                && server.command(&format!("EXISTS lease:{{{key}}}")) == "1"
+        };
+        replicas.iter().any(is_at).then_some(())
+    })
+    .await;
+    assert!(former.command("ROLE").starts_with("master"), "it was demoted");
+    let extended = store.heartbeat(&grant, Beat::new(1)).await;
+    assert!(matches!(extended, Ok(Heartbeat::Extended)), "{extended:?}");
 }
 
 /// RSN: a grant was given if any replica had it; one of two was promoted that had not.

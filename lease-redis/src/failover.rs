@@ -1,0 +1,109 @@
+//! Follows failovers: a connection to a master ends in use when a Sentinel announces another master.
+//!
+//! After a failover on command, the former master accepts writes until Sentinel demotes it, about 10 s
+//! later. Without this, clients that are connected would stay on it for that time.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use futures_util::StreamExt;
+use redis::aio::PubSubStream;
+use redis::{Client, ConnectionInfo, RedisResult};
+use tokio::task::JoinSet;
+use tokio::time::{sleep, timeout};
+use tracing::debug;
+
+use crate::sentinels::{Epoch, Sentinels};
+
+/// Whether the master at the other end of a connection was replaced. Its tasks end with the last clone.
+#[derive(Clone)]
+pub(crate) struct MasterWatch {
+    replaced: Arc<AtomicBool>,
+    _tasks: Arc<JoinSet<()>>,
+}
+
+impl MasterWatch {
+    /// Watches the master of `epoch` through all Sentinels. The first to announce another decides.
+    pub(crate) fn start(sentinels: &Arc<Sentinels>, epoch: Epoch) -> Self {
+        let replaced = Arc::new(AtomicBool::new(false));
+        let mut tasks = JoinSet::new();
+        for index in 0..sentinels.all.len() {
+            let (sentinels, replaced) = (Arc::clone(sentinels), Arc::clone(&replaced));
+            tasks.spawn(async move {
+                if let Some(sentinel) = sentinels.all.get(index) {
+                    sentinels.wait_for_another(sentinel, epoch).await;
+                }
+                replaced.store(true, Ordering::Release);
+            });
+        }
+        Self { replaced, _tasks: Arc::new(tasks) }
+    }
+
+    pub(crate) fn is_replaced(&self) -> bool {
+        self.replaced.load(Ordering::Acquire)
+    }
+}
+
+impl Sentinels {
+    /// Completes when `sentinel` names a master of a later epoch.
+    async fn wait_for_another(&self, sentinel: &ConnectionInfo, epoch: Epoch) {
+        loop {
+            let mut announced = match self.subscribe(sentinel).await {
+                Ok(announced) => Some(announced),
+                Err(error) => {
+                    debug!(sentinel = %sentinel.addr(), %error, "Sentinel not subscribed to");
+                    None
+                }
+            };
+            // Asked after subscribing, so that no failover falls in between.
+            while let Ok(latest) = self.epoch_at(sentinel).await {
+                if latest > epoch {
+                    debug!(master = self.master, ?epoch, ?latest, "master replaced");
+                    return;
+                }
+                let Some(announced) = &mut announced else { break };
+                if self.announcement(announced).await.is_none() {
+                    break;
+                }
+            }
+            sleep(RECONNECT).await;
+        }
+    }
+
+    async fn subscribe(&self, sentinel: &ConnectionInfo) -> RedisResult<PubSubStream> {
+        let client = Client::open(sentinel.clone())?;
+        let subscribed = timeout(SUBSCRIBE_LIMIT, async {
+            let (mut sink, announced) = client.get_async_pubsub().await?.split();
+            sink.subscribe(SWITCH).await?;
+            RedisResult::Ok(announced)
+        });
+        subscribed.await.unwrap_or_else(|elapsed| Err(std::io::Error::from(elapsed).into()))
+    }
+
+    /// Completes with an announcement for this master, or when it is time to ask again: a connection to
+    /// a host that is gone without a word announces nothing. `None` where the connection has ended.
+    async fn announcement(&self, announced: &mut PubSubStream) -> Option<()> {
+        let named = async {
+            loop {
+                // The master's name, its former address and its new one.
+                let message: String = announced.next().await?.get_payload().ok()?;
+                if message.split(' ').next() == Some(self.master.as_str()) {
+                    return Some(());
+                }
+            }
+        };
+        timeout(ASK_AGAIN, named).await.unwrap_or(Some(()))
+    }
+}
+
+/// The channel on which a Sentinel announces a new master:
+/// <https://redis.io/docs/latest/operate/oss_and_stack/management/sentinel/#pubsub-messages>
+const SWITCH: &str = "+switch-master";
+
+const SUBSCRIBE_LIMIT: Duration = Duration::from_secs(10);
+
+/// A Sentinel is asked for the epoch as often as it sends hello messages to the others, five times over.
+const ASK_AGAIN: Duration = Duration::from_secs(10);
+
+const RECONNECT: Duration = Duration::from_secs(1);

@@ -87,7 +87,9 @@ impl Sentinels {
         }
         let epoch = epoch_of(master);
         if !self.latest.admits(epoch) {
-            return Err(Fault::unavailable(format!("{name} does not know of the last failover yet")));
+            return Err(Fault::unavailable(format!(
+                "{name} does not know of the last failover yet"
+            )));
         }
         let port = master.get("port").and_then(|port| port.parse().ok());
         let (Some(host), Some(port)) = (master.get("ip"), port) else {
@@ -167,7 +169,8 @@ impl Manager for ToMaster {
         if !self.0.latest.admits(master.epoch) {
             return Err(RecycleError::message("the master was replaced"));
         }
-        let answer: RedisResult<Value> = redis::cmd("PING").query_async(&mut master.connection).await;
+        let answer: RedisResult<Value> =
+            redis::cmd("PING").query_async(&mut master.connection).await;
         match answer {
             Ok(_) => Ok(()),
             Err(error) => Err(RecycleError::Backend(Fault::from_redis(&self.0.master, &error))),

@@ -169,7 +169,8 @@ async fn the_rights_of_the_readme_suffice_behind_sentinels() {
     let started = RedisSentinel::start();
     allow(&started.servers, &["+role"]);
     // The Sentinels have users of their own.
-    let user = "ACL SETUSER onlookers on >another +@connection +role +sentinel|masters";
+    let user = "ACL SETUSER onlookers on >another +@connection +role +sentinel|masters +subscribe \
+                &+switch-master";
     let urls = started.sentinels.iter().map(|sentinel| {
         assert_eq!(sentinel.command(user), "OK");
         sentinel.url().replace("//", "//onlookers:another@")

@@ -83,9 +83,6 @@ pub(crate) async fn attempt(
     }
     let earlier = unsettled.take(ask.key(), ask.adopted());
     let taken_over = earlier.as_ref().map(|earlier| Arc::clone(&earlier.clearing));
-    // An older claim is left to run out. Some votes of a quorum for it may have run out before others came,
-    // and another claim may have been granted a larger token in between. A heartbeat would not show that.
-    let earlier = earlier.filter(|earlier| now.since(earlier.first_sent) < ttl / 2);
     let Unsettled { claim, first_sent, beat, .. } = match earlier {
         Some(earlier) => earlier,
         None => Unsettled {
@@ -138,7 +135,7 @@ impl Attempting {
         if let Some(earlier) = self.taken_over.take() {
             earlier.take_over().await;
         }
-        let error = match self.ask_and_confirm().await {
+        let error = match self.free_and_ask().await {
             Ok(settled) => return self.answer(settled),
             Err(error) => error,
         };
@@ -219,6 +216,30 @@ impl Attempting {
                 "attempt without an answer"
             );
         })
+    }
+
+    /// Asks for the key; under a new nonce where the claim is old.
+    ///
+    /// Requests for an old claim may lie in a socket: a grant of it would be nobody's for a ttl. So it is
+    /// released before the new claim is sent. It is not used: some votes of a quorum for it may have run
+    /// out before others came, and another claim may have been granted a larger token in between. A
+    /// heartbeat would not show that.
+    async fn free_and_ask(&mut self) -> Result<Settled, StoreError> {
+        let settings = Arc::clone(&self.settings);
+        let is_old = self.began.since(self.first_sent) >= self.claim.ttl / 2;
+        if is_old {
+            // An adoption uses up the hand-over: the old one is left to run out.
+            if matches!(self.ask, Ask::Obtain(_))
+                && let Obtained::Granted(grant, _) = self.ask().await?
+            {
+                let limit = settings.options.request_timeout();
+                within(limit, settings.store.release(&grant, None)).await?;
+            }
+            self.claim.nonce = settings.random.nonce()?;
+            self.first_sent = settings.clock.now();
+            self.beat = Beat::GRANTED;
+        }
+        self.ask_and_confirm().await
     }
 
     /// Asks for the key, and for a heartbeat if too little may be left of what was granted.

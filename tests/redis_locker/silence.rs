@@ -40,7 +40,6 @@ async fn free_key_is_granted_after(silence: Duration, waiters: usize) {
 }
 
 #[tokio::test]
-#[ignore = "open: a claim keeps its nonce for half a ttl only, and takes 10 s"]
 async fn free_key_is_granted_to_one_waiter_after_a_silence_of_most_of_a_ttl() {
     if available() {
         free_key_is_granted_after(TTL * 9 / 10, 1).await;
@@ -48,7 +47,6 @@ async fn free_key_is_granted_to_one_waiter_after_a_silence_of_most_of_a_ttl() {
 }
 
 #[tokio::test]
-#[ignore = "open: a claim keeps its nonce for half a ttl only, and takes 10 s"]
 async fn free_key_is_granted_to_one_waiter_after_a_silence_longer_than_a_ttl() {
     if available() {
         free_key_is_granted_after(TTL * 3 / 2, 1).await;
@@ -56,7 +54,6 @@ async fn free_key_is_granted_to_one_waiter_after_a_silence_longer_than_a_ttl() {
 }
 
 #[tokio::test]
-#[ignore = "open: a claim keeps its nonce for half a ttl only, and takes 10 s"]
 async fn free_key_is_granted_to_one_of_two_waiters_after_a_silence_of_most_of_a_ttl() {
     if available() {
         free_key_is_granted_after(TTL * 9 / 10, 2).await;

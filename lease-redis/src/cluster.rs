@@ -95,6 +95,7 @@ impl Cluster {
         let mut ask = None;
         let mut left = limit;
         let mut refusals = 0;
+        let mut last_refusal = None;
         loop {
             let (master, asking) = match ask.take() {
                 Some(master) => (master, Asking::Yes),
@@ -106,7 +107,8 @@ impl Cluster {
                 Err(fault) => {
                     // Silent, gone, or a replica by now: another may have its slots.
                     self.refresh_later(Some(&master.address));
-                    return Err(fault);
+                    // Little time was left: the refusals before say more.
+                    return Err(last_refusal.unwrap_or(fault));
                 }
             };
             let fault = Fault::from_node_of_cluster(&master.node.name, &error);
@@ -123,6 +125,7 @@ impl Cluster {
             if left.is_zero() {
                 return Err(fault);
             }
+            last_refusal = Some(fault);
         }
     }
 

@@ -94,7 +94,7 @@ async fn in_memory() {
     let (mut ours, mut packing) = (Vec::new(), Vec::new());
     for _ in 0..RUNS {
         append(&buffer, &events).await;
-        ours.push(timed(flush(&exporter, EVENTS)).await);
+        ours.push(timed(Box::pin(flush(&exporter, EVENTS))).await);
         packing.push(timed(async { pack(&events) }).await);
     }
     row("flush from memory", median(ours), "packing alone", median(packing));
@@ -130,7 +130,7 @@ async fn on_redis(server: &RedisServer) {
     let [mut appends, mut flushes, mut bare_appends, mut bare_flushes] = [const { Vec::new() }; 4];
     for _ in 0..RUNS {
         appends.push(timed(append(&buffer, &events)).await);
-        flushes.push(timed(flush(&exporter, EVENTS)).await);
+        flushes.push(timed(Box::pin(flush(&exporter, EVENTS))).await);
         bare_appends.push(timed(bare_append(&mut bare, &events)).await);
         bare_flushes.push(timed(bare_read_and_remove(&mut bare)).await);
     }
@@ -179,7 +179,7 @@ async fn memory_of_many(server: &RedisServer) {
     // From here on the peak is that of the export.
     std::fs::write("/proc/self/clear_refs", "5").unwrap();
     let before = status("VmRSS");
-    let seconds = timed(flush(&exporter, count)).await;
+    let seconds = timed(Box::pin(flush(&exporter, count))).await;
     println!(
         "{count} pending events exported in {seconds:.1} s: {before} MiB resident before, {} MiB \
          at the peak",

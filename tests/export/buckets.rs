@@ -282,7 +282,7 @@ async fn what_was_stopped_at_the_cap_already_is_no_other(_: World, mut minutes: 
     let put_in = minutes.buckets.put(&[("a", Some("1"))]).await.unwrap();
     drop(listening);
 
-    assert_eq!(warnings.lines(), [String::new(); 0]);
+    assert_eq!(warnings.lines(), Vec::<String>::new());
     assert_eq!(put_in, PutIn::Stopped(StopCause::Operator));
     let emergency = Intake::Stopped(EMERGENCY);
     assert_eq!(minutes.buckets.set_intake(emergency).await.unwrap(), stopped);

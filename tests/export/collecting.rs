@@ -271,7 +271,7 @@ async fn a_full_buffer_leaves_buckets_alone_that_were_stopped_before(
     drop(listening);
 
     assert!(matches!(worked, Worked::Done(..)), "{worked:?}");
-    assert_eq!(stops(&warnings), [String::new(); 0], "they were stopped before");
+    assert_eq!(stops(&warnings), Vec::<String>::new(), "they were stopped before");
     assert_eq!(minutes.buckets.intake().await.unwrap(), stopped);
 }
 

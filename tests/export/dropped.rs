@@ -132,7 +132,7 @@ async fn an_export_that_ends_at_any_step_loses_nothing_and_leaves_the_count_righ
         let exporter =
             world.exporter_of(world.queue(), Arc::clone(&buffer) as _, Arc::clone(&sink) as _);
 
-        let ended = dropped_after(exporter.flush(None), polls).await;
+        let ended = dropped_after(Box::pin(exporter.flush(None)), polls).await;
 
         // Dropped, it gives back its lease.
         drop(exporter);

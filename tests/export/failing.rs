@@ -7,7 +7,7 @@ use async_trait::async_trait;
 use lease_core::FencingToken;
 use lease_scheduler::export::{
     Appended, Capacity, EventBuffer, EventId, Exported, Exporter, Fenced, Flushed, Intake, Limits,
-    MemorySink, Most, Overflow, Put, Record, Sink, StopCause,
+    MemorySink, Most, Overflow, Pending, Put, Record, Sink, StopCause,
 };
 use lease_scheduler::{ServiceError, ServiceErrorKind};
 
@@ -168,7 +168,7 @@ async fn events_set_aside_are_bounded_by_the_capacity(world: World) {
     let set_all_aside = async || {
         let read = buffer.read(token(1), None, Most::new(9, 1 << 20)).await.unwrap();
         let Fenced::Done(read) = read else { panic!("{read:?}") };
-        let positions: Vec<_> = read.iter().map(|pending| pending.position()).collect();
+        let positions: Vec<_> = read.iter().map(Pending::position).collect();
         buffer.set_aside(token(1), &positions).await
     };
     let _kept = append(&world, [1, 2]).await;

@@ -103,7 +103,7 @@ const SWITCH: &str = "+switch-master";
 
 const SUBSCRIBE_LIMIT: Duration = Duration::from_secs(10);
 
-/// A Sentinel is asked for the epoch as often as it sends hello messages to the others, five times over.
+/// Five times the period at which Sentinels tell each other of a new master (2 s).
 const ASK_AGAIN: Duration = Duration::from_secs(10);
 
 const RECONNECT: Duration = Duration::from_secs(1);

@@ -57,7 +57,7 @@ fn write_report(
     writeln!(
         text,
         "{} worker processes shared {} keys with a ttl of {:?}. Each key guards a counter behind a\n\
-         gate that refuses old tokens. Whoever holds a key counts, and ends its lease in another\n\
+         gate that refuses old tokens. The holder of a key counts, and ends its lease in another\n\
          way each time: released, dropped, handed over, abandoned, released before its last write\n\
          is sent, with a crash, or with its thread blocked. Meanwhile a nemesis does what is in\n\
          the second table, which also says what the store's documentation says of it.\n",

@@ -149,7 +149,7 @@ impl<F: Fixture> Case<F> {
         (first, second)
     }
 
-    /// Races to run, each with its number. Paused time stands still while threads run, so a store
+    /// Races to run, each with its number. Paused time does not advance while threads run, so a store
     /// that sleeps would sleep for ever: its requests alternate on one task alone.
     pub(crate) fn races(&self) -> impl Iterator<Item = (usize, Race)> + use<F> {
         let alternating = std::iter::repeat_n(Race::Alternating, 32);

@@ -191,7 +191,7 @@ pub async fn a_late_update_does_not_undo_a_newer_one<F: Fixture<Store: LeaseTabl
     .await;
 }
 
-/// Who has lost its grant is told so, whatever it expected.
+/// An update under a lost grant returns `Lost`, whatever it expected.
 pub async fn a_lost_grant_is_told_before_what_was_unexpected<F: Fixture<Store: LeaseTable>>(
     case: Case<F>,
 ) {

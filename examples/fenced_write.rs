@@ -1,7 +1,7 @@
-//! A holder is paused for longer than its lease lasts; its late write is refused by the gate.
+//! A holder is paused for longer than its ttl. The gate refuses its late write.
 //!
-//! No lease can prevent such a write: between looking at the clock and writing, a process may be
-//! paused for an hour. So the token goes along, and what is written to refuses the old one.
+//! No lease can prevent such a write: a process may be paused for an hour between checking the clock
+//! and writing. So each write carries the fencing token, and the receiver refuses an old token.
 
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -10,12 +10,12 @@ use std::time::Duration;
 
 use lease_core::fence::Gate;
 use lease_core::{FencingToken, LeaseKey, LeaseOptions, Lessee, Locker};
-use lease_examples::{Failure, Timeline, end, open, show};
+use lease_examples::{Failure, Timeline, exit, print_line, stores::open};
 use tokio::{runtime, select};
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> ExitCode {
-    end("fenced_write", run().await)
+    exit("fenced_write", run().await)
 }
 
 async fn run() -> Result<ExitCode, Failure> {
@@ -28,34 +28,34 @@ async fn run() -> Result<ExitCode, Failure> {
     let token = lease.token();
     office.write("former", token, "draft");
 
-    office.tell("former", token, "PAUSED, with its next write in hand");
+    office.print("former", token, "PAUSED before its next write");
     let successor = {
         let office = Arc::clone(&office);
         thread::spawn(move || take_over(&office))
     };
-    // The pause: this thread stands still, and with it everything on its runtime, heartbeats
-    // included, until the successor has come and gone.
+    // The pause: `join` blocks this thread, and with it the runtime and the heartbeats, until the
+    // successor has finished.
     successor.join().map_err(|_panic| "the successor panicked")??;
 
-    let told_at_once = select! {
+    let lost = select! {
         biased;
         lost = lease.lost() => Some(lost),
-        // Ready at the first poll: what comes later than that, comes too late.
+        // Ready at the first poll. `lost()` must be ready by then, too.
         () = async {} => None,
     };
-    office.tell("former", token, "goes on");
-    office.tell("former", token, format_args!("is_held(): {}", lease.is_held()));
-    match &told_at_once {
-        Some(lost) => office.tell("former", token, format_args!("lost(): {lost}")),
-        None => office.tell("former", token, "lost() did not complete at its first poll"),
+    office.print("former", token, "resumes");
+    office.print("former", token, format_args!("is_held(): {}", lease.is_held()));
+    match &lost {
+        Some(lost) => office.print("former", token, format_args!("lost(): {lost}")),
+        None => office.print("former", token, "lost() did not complete at its first poll"),
     }
 
-    office.tell("former", token, "ignores both, and writes all the same");
+    office.print("former", token, "ignores both, and writes");
     let accepted = office.write("former", token, "draft, again");
-    Ok(office.verdict(!lease.is_held() && told_at_once.is_some() && !accepted))
+    Ok(office.verdict(!lease.is_held() && lost.is_some() && !accepted))
 }
 
-/// What another process does meanwhile: it obtains the lease once that has run out, and writes.
+/// Runs the successor: it waits until the lease has expired, obtains it, and writes.
 fn take_over(office: &Office) -> Result<(), Failure> {
     let runtime = runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
@@ -69,7 +69,7 @@ fn take_over(office: &Office) -> Result<(), Failure> {
 
 struct Office {
     key: LeaseKey,
-    /// Stands for a file or a table row: it outlives who writes it, and knows only tokens.
+    /// Stands for a file or a table row: it outlives its writers, and compares tokens.
     report: Gate<String>,
     timeline: Timeline,
 }
@@ -82,29 +82,29 @@ impl Office {
         Ok(locker)
     }
 
-    /// Replaces the report; says whether the gate let the write through.
-    fn write(&self, who: &str, token: FencingToken, text: &str) -> bool {
+    /// Replaces the report. Returns true if the gate accepted the write.
+    fn write(&self, name: &str, token: FencingToken, text: &str) -> bool {
         let written = self.report.write(token, |report| text.clone_into(report));
         match &written {
-            Ok(()) => self.tell(who, token, format_args!("wrote {text:?}")),
-            Err(stale) => self.tell(who, token, format_args!("REFUSED by the gate: {stale}")),
+            Ok(()) => self.print(name, token, format_args!("wrote {text:?}")),
+            Err(stale) => self.print(name, token, format_args!("REFUSED by the gate: {stale}")),
         }
         written.is_ok()
     }
 
-    fn tell(&self, who: &str, token: FencingToken, what: impl std::fmt::Display) {
-        self.timeline.tell(who, Some(token), what);
+    fn print(&self, name: &str, token: FencingToken, event: impl std::fmt::Display) {
+        self.timeline.print(name, Some(token), event);
     }
 
     fn verdict(&self, as_promised: bool) -> ExitCode {
         let report = self.report.read(String::clone);
         if as_promised && report == "final report" {
-            show(format_args!(
+            print_line(format_args!(
                 "\nverdict: the report reads {report:?}; the late write changed nothing"
             ));
             ExitCode::SUCCESS
         } else {
-            show(format_args!("\nverdict: FAILED: the report reads {report:?}"));
+            print_line(format_args!("\nverdict: FAILED: the report reads {report:?}"));
             ExitCode::FAILURE
         }
     }

@@ -1,6 +1,7 @@
-//! A processor in Rust under Amazon's `MultiLangDaemon`, or any other that speaks its protocol.
+//! A record processor in Rust for Amazon's `MultiLangDaemon`, or any daemon with its protocol.
 //!
-//! The daemon starts one process of this for each shard that it holds, by its properties:
+//! The daemon starts this program once for each shard that it holds. Its properties file names the
+//! program:
 //!
 //! ```text
 //! executableName = /opt/app/multilang_child
@@ -8,9 +9,9 @@
 //! applicationName = count-per-key
 //! ```
 //!
-//! It reads the daemon's messages on stdin and writes its own on stdout, one JSON object per line:
-//! nothing else may be printed there. What is counted, it says on stderr, which the daemon shows in
-//! its log. To see it without a daemon, type what one would say:
+//! The program reads the daemon's messages on stdin and answers on stdout, one JSON object per line.
+//! Nothing else may be printed on stdout. The counts go to stderr, which the daemon copies to its
+//! log. To try the program without a daemon, type the daemon's messages:
 //!
 //! ```text
 //! {"action":"initialize","shardId":"shardId-0","sequenceNumber":"TRIM_HORIZON","subSequenceNumber":0}
@@ -23,8 +24,8 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use lease_kinesis::multilang::child;
 use lease_kinesis::{Batch, Checkpointer, Outcome, RecordProcessor, ShardContext};
+use lease_multilang::child;
 
 /// Counts the records of each partition key.
 struct Counts {
@@ -51,5 +52,5 @@ async fn main() -> ExitCode {
     let counts =
         |shard: &ShardContext| Counts { shard: shard.shard.to_string(), of: BTreeMap::new() };
     let ended = child::run(counts).await;
-    lease_examples::end("multilang_child", ended.map(|_how| ExitCode::SUCCESS).map_err(Into::into))
+    lease_examples::exit("multilang_child", ended.map(|_how| ExitCode::SUCCESS).map_err(Into::into))
 }

@@ -1,7 +1,8 @@
-//! A nightly job on three machines: which of them ran it, what the others say, when it is next due.
+//! A nightly job on three machines: the machine that ran it, the result on the others, and the next
+//! due time.
 //!
-//! Time is tokio's, and paused: nights pass as fast as the program can await them. On a machine of
-//! yours, leave the clock and `start_paused` away.
+//! The example uses tokio's paused time, so that four nights pass in milliseconds. In an application,
+//! leave out `start_paused` and `with_wall_clock`.
 
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -10,7 +11,7 @@ use std::time::Duration;
 use clap::Parser;
 use jiff::{SignedDuration, Timestamp};
 use lease_core::Locker;
-use lease_examples::{Failure, end, show};
+use lease_examples::{Failure, exit, print_line};
 use lease_memory::MemoryStore;
 use lease_scheduler::{
     Job, JobContext, JobMetrics, JobResult, Run, Schedule, Scheduler, SchedulerHandle,
@@ -19,23 +20,23 @@ use lease_scheduler::{
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
-/// Runs a job each night on one of three machines, and shows what became of four nights.
+/// Runs a job each night on one of three machines, and prints the results of four nights.
 #[derive(Debug, Clone, Parser)]
 struct Arguments {
-    /// When it runs: minute, hour, day of the month, month, day of the week.
+    /// The schedule: minute, hour, day of the month, month, day of the week.
     #[arg(long, default_value = "30 2 * * *", value_name = "EXPRESSION")]
     cron: String,
-    /// By which clock, as the IANA database calls it.
+    /// The time zone of the schedule, by its IANA name.
     #[arg(long, default_value = "Europe/Berlin")]
     zone: String,
-    /// How often it runs instead, in seconds.
+    /// An interval in seconds, instead of a cron expression.
     #[arg(long, value_name = "SECONDS", allow_negative_numbers = true, conflicts_with = "cron")]
     every: Option<f64>,
 }
 
 #[tokio::main(flavor = "current_thread", start_paused = true)]
 async fn main() -> ExitCode {
-    end("nightly_job", run(Arguments::parse()).await)
+    exit("nightly_job", run(Arguments::parse()).await)
 }
 
 async fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
@@ -53,7 +54,7 @@ async fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
 
     for _night in 0..4 {
         sleep(Duration::from_hours(24)).await;
-        look(&handles, &arguments.zone).await?;
+        report_status(&handles, &arguments.zone).await?;
     }
     for handle in &handles {
         handle.stop();
@@ -71,7 +72,7 @@ fn schedule(arguments: &Arguments) -> Result<Schedule, Failure> {
     Ok(Schedule::every(interval)?)
 }
 
-/// One of three that are set up alike, but for their clocks.
+/// Sets up one machine. The machines differ in their clocks only.
 fn machine(
     name: &'static str,
     now: Timestamp,
@@ -80,8 +81,8 @@ fn machine(
 ) -> Result<Scheduler, Failure> {
     let nightly = Job::new("nightly-report".parse()?, report)
         .on(schedule)
-        .at_most(Duration::from_secs(30))? // how long nobody else can begin after a crash
-        .at_least(Duration::from_mins(2))?; // how long nobody else can begin after a short run
+        .lease_ttl(Duration::from_secs(30))? // no other machine can start for so long after a crash
+        .min_hold(Duration::from_mins(2))?; // nor for so long after the start of a short run
 
     let locker = Locker::new(store.clone()).with_lessee(name.parse()?);
     let scheduler = Scheduler::builder(locker, store.clone())
@@ -93,7 +94,7 @@ fn machine(
 }
 
 async fn report(job: JobContext) -> JobResult {
-    sleep(Duration::from_secs(45)).await; // longer than the lease lasts by itself
+    sleep(Duration::from_secs(45)).await; // longer than the ttl: heartbeats extend the lease
     if job.scheduled().as_second() / 86_400 % 3 == 0 {
         return Err("the printer is out of paper".into());
     }
@@ -101,19 +102,19 @@ async fn report(job: JobContext) -> JobResult {
     Ok(())
 }
 
-async fn look(handles: &[SchedulerHandle], zone: &str) -> Result<(), Failure> {
+async fn report_status(handles: &[SchedulerHandle], zone: &str) -> Result<(), Failure> {
     let [handle, ..] = handles else { return Ok(()) };
     if let Some(run) = handle.last_run("nightly-report").await? {
-        show(format_args!("  last run: {:?} by {}, {:?}", run.ending, run.by, run.note));
+        print_line(format_args!("  last run: {:?} by {}, {:?}", run.ending, run.by, run.note));
     }
     match handle.next_due("nightly-report")? {
-        Some(next) => show(format_args!("  next due: {}\n", next.in_tz(zone)?)),
-        None => show("  next due: never\n"),
+        Some(next) => print_line(format_args!("  next due: {}\n", next.in_tz(zone)?)),
+        None => print_line("  next due: never\n"),
     }
     Ok(())
 }
 
-/// Prints what comes of runs, where others would count them.
+/// Prints the result of each run. An application would count them.
 #[derive(Debug)]
 struct Machine {
     name: &'static str,
@@ -124,6 +125,6 @@ impl JobMetrics for Machine {
         let took = run.body.as_ref().map(|body| {
             format!(", {:?} late, in {:?}, under token {}", body.latency, body.run_time, body.token)
         });
-        show(format_args!("{:<6} {}{}", self.name, run.outcome, took.unwrap_or_default()));
+        print_line(format_args!("{:<6} {}{}", self.name, run.outcome, took.unwrap_or_default()));
     }
 }

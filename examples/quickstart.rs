@@ -1,5 +1,5 @@
-//! The shortest program that does everything right: it is the one in the README.
-#![expect(clippy::print_stdout, reason = "this is what the example shows")]
+//! The program of the README: obtain a lease, write under its token, release it.
+#![expect(clippy::print_stdout, reason = "the example shows its result")]
 
 use lease_core::{Locker, fence::Gate};
 use lease_memory::MemoryStore;
@@ -11,7 +11,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
 
     let lease = locker.wait_until_obtained(&"payroll".parse()?).await?;
     let pay = async { ledger.write(lease.token(), |paid| paid.push("Ada Lovelace")) };
-    lease.run_until_lost(pay).await??; // stopped when the lease is lost, refused when it is late
+    lease.run_until_lost(pay).await??; // cancelled if the lease is lost, refused if it is late
     lease.release().await?;
 
     println!("paid: {:?}", ledger.into_inner());

@@ -1,22 +1,22 @@
-//! A job of yours under faults that no test machine has: processes that stop for seconds, machines
-//! that are suspended, clocks that disagree, requests that come late, twice or never.
+//! A job under simulated faults: paused processes, suspended machines, skewed clocks, and requests
+//! that arrive late, twice or never.
 //!
-//! `cargo run --release -p lease-examples --example simulated_job` runs a careful job through 2,000
-//! seeds in virtual time. With `-- --careless` it runs one that neither stops when its lease is
-//! lost nor shows its token, and prints the first seed in which something is paid twice, with all
-//! that led to it.
+//! The example runs a correct job through 2,000 seeds in virtual time. With `-- --careless` the job
+//! does not stop when its lease is lost, and sends no fencing token. Then the example prints the
+//! first seed in which an invoice is paid twice, with all events that led to it.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use lease_core::conformance::{Contender, Seeds, SharedStore, Trial};
+use lease_core::conformance::{Contender, SeedRange, SharedStore, Trial};
 use lease_core::fence::Gate;
-use lease_core::{FencingToken, Lease, LockStore};
-use lease_examples::show;
+use lease_core::store::LockStore;
+use lease_core::{FencingToken, Lease};
+use lease_examples::print_line;
 use lease_memory::MemoryStore;
 use tokio::time::sleep;
 
-/// Which invoices were paid, in order.
+/// The invoices that were paid, in order.
 type Book = Arc<Gate<Vec<usize>>>;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -29,22 +29,22 @@ fn main() {
     let careless = std::env::args().any(|argument| argument == "--careless");
     let manner = if careless { Manner::Careless } else { Manner::Careful };
 
-    let survey = Seeds::fresh(2000).all_hold(|seed| {
+    let survey = SeedRange::fresh(2000).all_hold(|seed| {
         let book = Book::default();
         Trial::new(seed).run(
             |world| SharedStore::new(world, MemoryStore::new()),
             move |contender| pay(contender, Arc::clone(&book), manner),
         )
     });
-    show(survey);
+    print_line(survey);
 }
 
-/// The job: whoever has the lease pays the next invoices, one after the other.
+/// The job: the holder of the lease pays the next invoices, one after the other.
 async fn pay<S: LockStore>(contender: Contender<S>, book: Book, manner: Manner) {
     let Ok(key) = "payroll".parse() else { return };
     loop {
         let Ok(lease) = contender.locker.wait_until_obtained(&key).await else { continue };
-        // From here on the trial sees when the lease ends, and when it says so.
+        // From now on the trial compares the lease's true end with the end that it reports.
         contender.witness.watch(&lease);
         let work = pay_some(&contender, &book, &lease, manner);
         match manner {
@@ -69,15 +69,15 @@ async fn pay_some<S: LockStore>(
             Manner::Careful => lease.token(),
             Manner::Careless => FencingToken::MAX,
         };
-        // Refused, if somebody has shown a larger token meanwhile.
+        // Refused if the book has seen a larger token.
         let paid = book.write(token, |book| {
             let before = book.contains(&next);
             book.push(next);
             before
         });
         if paid == Ok(true) {
-            let who = lease.lessee();
-            contender.witness.ledger().violated(format!("{who} paid invoice {next} again"));
+            let lessee = lease.lessee();
+            contender.witness.ledger().violated(format!("{lessee} paid invoice {next} again"));
         }
     }
 }

@@ -1,7 +1,8 @@
-//! Several workers, one job: one worker is killed, another takes over, nothing is done twice.
+//! Several workers share one job. One worker is killed, another takes over, and every payment is
+//! made exactly once.
 //!
-//! Each worker lives on a thread and a runtime of its own, as it would in a process of its own.
-//! Killing one drops its runtime: its heartbeats stop, and its lease is not released.
+//! Each worker has its own thread and tokio runtime, as it would have its own process. Killing a
+//! worker drops its runtime: its heartbeats stop, and its lease is not released.
 
 use std::future::pending;
 use std::path::PathBuf;
@@ -14,43 +15,44 @@ use clap::Parser;
 use lease_core::fence::{Gate, Stale};
 use lease_core::{FencingToken, LeaseKey, LeaseOptions, Lessee, Locker};
 use lease_examples::payroll::{self, Ledger, Payment};
-use lease_examples::{Failure, Timeline, end, open, show};
+use lease_examples::{Failure, Timeline, exit, print_line, stores::open};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 use tokio::{runtime, select};
 
-/// Pays everybody once, although a worker is killed half-way.
+/// Pays every employee once, although one worker is killed halfway.
 #[derive(Debug, Parser)]
 struct Arguments {
-    /// Where leases are kept.
+    /// The store of the leases: memory; redis://HOST:PORT with the feature redis;
+    /// dynamodb://HOST:PORT/TABLE with the feature dynamodb.
     #[arg(long, default_value = "memory")]
     store: String,
-    /// Whom to pay: a CSV file of employees and amounts. A payroll of 24 comes along.
+    /// A CSV file of employees and amounts. Without it, a built-in payroll of 24 is used.
     #[arg(long, value_name = "FILE")]
     items: Option<PathBuf>,
-    /// How many workers there are.
+    /// The number of workers, 2 to 100.
     #[arg(long, default_value_t = 3, value_name = "NUMBER")]
     workers: usize,
-    /// How long a lease lasts without a heartbeat, in seconds.
+    /// The ttl of a lease, in seconds.
     #[arg(long, default_value_t = 2.0, value_name = "SECONDS", allow_negative_numbers = true)]
     ttl: f64,
 }
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> ExitCode {
-    end("singleton_job", run(Arguments::parse()).await)
+    exit("singleton_job", run(Arguments::parse()).await)
 }
 
 async fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
-    if !(2..=MOST_WORKERS).contains(&arguments.workers) {
+    if !(2..=MAX_WORKERS).contains(&arguments.workers) {
         return Err(Failure::from(format!(
-            "{} workers are out of range: 2 to {MOST_WORKERS}, since one is killed and another \
+            "{} workers are out of range: 2 to {MAX_WORKERS}, since one is killed and another \
              takes over",
             arguments.workers
         )));
     }
-    // Opened once here, so that a wrong address is told before anything starts.
+    // Opened once here, so that a wrong address is reported before any worker starts.
     open(&arguments.store).await?;
     let job = Arc::new(Job::new(&arguments)?);
 
@@ -60,7 +62,7 @@ async fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
         processes.spawn_blocking(move || process(job, format!("worker-{number}"), None));
     }
     while let Some(ended) = processes.join_next().await {
-        // Whoever waits for a worker that failed would wait for ever.
+        // If a worker fails, the others stop: some may be waiting for it.
         let ended = ended?.inspect_err(|_failure| job.stop())?;
         if let Ended::Killed { name, unsent } = ended {
             let job = Arc::clone(&job);
@@ -70,7 +72,7 @@ async fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
     Ok(job.verdict())
 }
 
-/// Runs a worker as a process of its own: nothing that it started outlives this.
+/// Runs a worker as if in its own process: dropping the runtime ends every task of the worker.
 fn process(job: Arc<Job>, name: String, unsent: Option<Write>) -> Result<Ended, Failure> {
     let runtime = runtime::Builder::new_current_thread().enable_all().build()?;
     let (kill, mut killed) = mpsc::channel(1);
@@ -79,8 +81,7 @@ fn process(job: Arc<Job>, name: String, unsent: Option<Write>) -> Result<Ended, 
     runtime.block_on(async {
         select! {
             biased;
-            // The runtime is dropped with everything on it: whoever holds the lease has no time
-            // to release it, and nobody sends its heartbeats any more.
+            // Returning drops the runtime, and with it the lease's heartbeats and its release.
             Some(unsent) = killed.recv() => Ok(Ended::Killed { name, unsent }),
             done = work => done?.map(|()| Ended::Done),
         }
@@ -93,26 +94,26 @@ enum Ended {
     Killed { name: String, unsent: Write },
 }
 
-/// A payment on its way to the ledger.
+/// A write that is not yet in the ledger.
 #[derive(Debug, Clone, Copy)]
 struct Write {
     payment: usize,
     token: FencingToken,
 }
 
-/// What all workers know of.
+/// The state that all workers share.
 struct Job {
     key: LeaseKey,
     store: String,
     options: LeaseOptions,
     payments: Vec<Payment>,
-    /// How long one payment takes.
+    /// The duration of one payment.
     pace: Duration,
-    /// Stands for the database: outside of all workers, and knows only tokens.
+    /// Stands for the database: it outlives the workers and compares tokens.
     ledger: Gate<Ledger>,
     refused: AtomicUsize,
-    somebody_was_killed: AtomicBool,
-    /// Everybody is paid, or a worker failed.
+    has_killed: AtomicBool,
+    /// Set when all payments are made, or a worker has failed.
     stopped: watch::Sender<bool>,
     timeline: Timeline,
 }
@@ -127,20 +128,19 @@ impl Job {
             key: "payroll".parse()?,
             store: arguments.store.clone(),
             options: LeaseOptions::new(ttl)?,
-            pace: LONGEST_PACE.min(Duration::from_secs(3) / count),
+            pace: MAX_PACE.min(Duration::from_secs(3) / count),
             payments,
             ledger: Gate::default(),
             refused: AtomicUsize::new(0),
-            somebody_was_killed: AtomicBool::new(false),
+            has_killed: AtomicBool::new(false),
             stopped: watch::Sender::new(false),
             timeline: Timeline::start(),
         })
     }
 
-    /// Whether whoever makes `payment` is to be killed first: the first to come so far.
+    /// Returns true once, for the first worker that reaches 40 % of the payments.
     fn kills_at(&self, payment: usize) -> bool {
-        payment == self.payments.len() * 2 / 5
-            && !self.somebody_was_killed.swap(true, Ordering::SeqCst)
+        payment == self.payments.len() * 2 / 5 && !self.has_killed.swap(true, Ordering::SeqCst)
     }
 
     fn stop(&self) {
@@ -148,11 +148,11 @@ impl Job {
     }
 
     async fn is_stopped(&self) {
-        // The sender is `self`: it outlives this.
+        // `wait_for` cannot fail: `self` owns the sender.
         drop(self.stopped.subscribe().wait_for(|stopped| *stopped).await);
     }
 
-    /// Completes when somebody has written under a larger token than `token`.
+    /// Completes when the ledger has seen a token larger than `token`.
     async fn is_taken_over(&self, token: FencingToken) {
         while self.ledger.largest() <= Some(token) {
             sleep(Duration::from_millis(20)).await;
@@ -163,19 +163,19 @@ impl Job {
         let count = self.payments.len();
         let (wrong, shares) = self.ledger.read(|ledger| (ledger.wrong(count), ledger.shares()));
         let refused = self.refused.load(Ordering::SeqCst);
-        show("");
+        print_line("");
         for (token, share) in &shares {
-            show(format_args!("token {token}: {share} payments accepted"));
+            print_line(format_args!("token {token}: {share} payments accepted"));
         }
         for payment in wrong.iter().filter_map(|number| self.payments.get(*number)) {
-            show(format_args!("not accepted exactly once: {payment}"));
+            print_line(format_args!("not accepted exactly once: {payment}"));
         }
         let (verdict, code) = if wrong.is_empty() && refused > 0 {
             ("each payment was accepted exactly once", ExitCode::SUCCESS)
         } else {
             ("FAILED", ExitCode::FAILURE)
         };
-        show(format_args!(
+        print_line(format_args!(
             "verdict: {verdict}; payments: {count}, wrong: {}, late writes refused: {refused}",
             wrong.len()
         ));
@@ -186,7 +186,7 @@ impl Job {
 struct Worker {
     name: String,
     job: Arc<Job>,
-    /// What a former life did not get to write.
+    /// The write that this worker had not sent when it was killed.
     unsent: Option<Write>,
     kill: mpsc::Sender<Write>,
 }
@@ -203,45 +203,45 @@ impl Worker {
         loop {
             let lease = select! {
                 biased;
-                // Leaving the line is safe at any time: a future that waits may be dropped.
+                // Dropping the waiting future is safe at any time.
                 () = job.is_stopped() => break,
                 lease = locker.wait_until_obtained(&job.key) => lease?,
             };
             let token = lease.token();
-            self.tell(token, "obtained the lease");
+            self.print(token, "obtained the lease");
             match lease.run_until_lost(self.pay(token)).await {
                 Ok(Ok(())) => {
-                    // First, so that nobody who waits obtains it for nothing.
+                    // Before the release, so that no waiting worker obtains the lease again.
                     job.stop();
                     lease.release().await?;
-                    self.tell(token, "released the lease: everybody is paid");
+                    self.print(token, "released the lease: all payments are made");
                     break;
                 }
-                Ok(Err(stale)) => self.tell(token, stale),
-                Err(lost) => self.tell(token, lost),
+                Ok(Err(stale)) => self.print(token, stale),
+                Err(lost) => self.print(token, lost),
             }
         }
         locker.close().await;
         Ok(())
     }
 
-    /// Makes all payments that were not made yet.
+    /// Makes all payments that are not in the ledger yet.
     async fn pay(&self, token: FencingToken) -> Result<(), Stale> {
-        // A write, not a read: from here on the gate refuses our predecessor, so what we find
-        // in the ledger stays true.
+        // A write, not a read: from now on the gate refuses the previous holder, so the position
+        // in the ledger cannot change.
         let next = self.job.ledger.write(token, |ledger| ledger.next())?;
         if next > 0 {
-            self.tell(token, format_args!("takes over: {next} payments were made"));
+            self.print(token, format_args!("continues after {next} payments"));
         }
         for (number, payment) in self.job.payments.iter().enumerate().skip(next) {
             sleep(self.job.pace).await;
             let write = Write { payment: number, token };
             if self.job.kills_at(number) {
-                self.tell(token, "KILLED with a payment in its hands");
+                self.print(token, "KILLED before it sends the next payment");
                 self.die(write).await;
             }
             self.write(write)?;
-            self.tell(token, format_args!("paid {payment}"));
+            self.print(token, format_args!("paid {payment}"));
         }
         Ok(())
     }
@@ -250,32 +250,32 @@ impl Worker {
         self.job.ledger.write(token, |ledger| ledger.accept(payment, token))
     }
 
-    /// Sends what it could not send before it was killed, as a program does that keeps a journal
-    /// and trusts it.
+    /// Sends the write that was pending when the worker was killed, as a program does that replays
+    /// a journal.
     async fn write_late(&self, write: Write) {
         select! {
             biased;
             () = self.job.is_taken_over(write.token) => (),
             () = self.job.is_stopped() => return,
         }
-        self.tell(write.token, "restarted, sends the payment it had in hand");
+        self.print(write.token, "restarted, sends its pending payment");
         if let Err(stale) = self.write(write) {
             self.job.refused.fetch_add(1, Ordering::SeqCst);
-            self.tell(write.token, format_args!("REFUSED by the gate: {stale}"));
+            self.print(write.token, format_args!("REFUSED by the ledger: {stale}"));
         }
     }
 
-    /// Has this process killed, and waits for that.
+    /// Asks the process to kill this worker, and never returns.
     async fn die(&self, unsent: Write) {
         let _ = self.kill.send(unsent).await;
         pending::<()>().await;
     }
 
-    fn tell(&self, token: FencingToken, what: impl std::fmt::Display) {
-        self.job.timeline.tell(&self.name, Some(token), what);
+    fn print(&self, token: FencingToken, event: impl std::fmt::Display) {
+        self.job.timeline.print(&self.name, Some(token), event);
     }
 }
 
-const MOST_WORKERS: usize = 100;
-/// Slow enough for the eye to follow.
-const LONGEST_PACE: Duration = Duration::from_millis(120);
+const MAX_WORKERS: usize = 100;
+/// Slow enough to read along.
+const MAX_PACE: Duration = Duration::from_millis(120);

@@ -1,7 +1,7 @@
-//! How an application tests its own code: leases in memory, and time that the test moves.
+//! Tests of an application: leases in memory, and time that the test controls.
 //!
-//! The application comes first, and does not know that it is tested. The tests at the end run
-//! hours in milliseconds: `cargo test -p lease-examples --example unit_test`.
+//! The application comes first; it contains no test code. The tests at the end run hours in
+//! milliseconds: `cargo test -p lease-examples --example unit_test`.
 
 use std::error::Error;
 use std::sync::Arc;
@@ -9,24 +9,24 @@ use std::time::Duration;
 
 use lease_core::fence::{Gate, Stale};
 use lease_core::{FencingToken, LeaseKey, Locker, Lost};
-use lease_examples::show;
+use lease_examples::print_line;
 use lease_memory::MemoryStore;
 use tokio::time::sleep;
 
-/// Writes the nightly report on one of several machines, whichever gets to it.
+/// Writes the nightly report. Several machines try; one obtains the lease and writes.
 struct NightlyReport {
     locker: Locker,
     archive: Arc<Gate<Vec<String>>>,
 }
 
-/// What became of tonight's report.
+/// The result of one night on one machine.
 #[derive(Debug, PartialEq)]
 enum Night {
-    /// This machine wrote it, or the rest of it.
+    /// This machine wrote the report, or the rest of it.
     Written,
-    /// Another machine had written it.
+    /// Another machine had written the report before.
     WrittenBefore,
-    /// The lease was lost half-way: another machine goes on.
+    /// The lease was lost: another machine continues the report.
     Interrupted(Lost),
 }
 
@@ -46,11 +46,11 @@ impl NightlyReport {
     }
 
     async fn write(&self, token: FencingToken) -> Result<Night, Stale> {
-        let there = self.archive.write(token, |pages| pages.len())?;
-        if there == CHAPTERS.len() {
+        let written = self.archive.write(token, |pages| pages.len())?;
+        if written == CHAPTERS.len() {
             return Ok(Night::WrittenBefore);
         }
-        for chapter in CHAPTERS.iter().skip(there) {
+        for chapter in CHAPTERS.iter().skip(written) {
             sleep(TIME_PER_CHAPTER).await;
             let page = format!("{chapter}, by {}", self.locker.lessee());
             self.archive.write(token, |pages| pages.push(page))?;
@@ -68,8 +68,8 @@ async fn main() -> Result<(), Box<dyn Error + Send + Sync>> {
     let archive = Arc::default();
     let report = NightlyReport::new(Locker::new(MemoryStore::new()), &archive);
     let night = report.run().await?;
-    show(format_args!("{night:?}: {:?}", archive.read(Vec::clone)));
-    show("tests: cargo test -p lease-examples --example unit_test");
+    print_line(format_args!("{night:?}: {:?}", archive.read(Vec::clone)));
+    print_line("tests: cargo test -p lease-examples --example unit_test");
     Ok(())
 }
 
@@ -79,18 +79,19 @@ const TIME_PER_CHAPTER: Duration =
 
 #[cfg(test)]
 mod tests {
-    use lease_core::{BootClock, Clock, LeaseTable, Lessee, LossCause};
+    use lease_core::store::{BootClock, Clock, LeaseTable};
+    use lease_core::{Lessee, LossCause};
     use tokio::task::JoinSet;
 
     use super::*;
 
-    /// A machine with a locker of its own on the store that all share.
+    /// Returns the locker of one machine, on the store that all machines share.
     fn machine(name: &str, store: &MemoryStore) -> Locker {
         Locker::new(store.clone()).with_lessee(Lessee::new(name).unwrap())
     }
 
     #[tokio::test(start_paused = true)]
-    async fn another_machine_takes_over_after_a_crash() {
+    async fn crashed_machine_is_replaced_within_a_ttl() {
         let (store, archive, clock) = (MemoryStore::new(), Arc::default(), BootClock::new());
         let first = machine("first", &store);
         let second = NightlyReport::new(machine("second", &store), &archive);
@@ -110,7 +111,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn it_stops_when_the_lease_is_lost() {
+    async fn report_stops_when_the_lease_is_lost() {
         let (store, archive) = (MemoryStore::new(), Arc::default());
         let report = NightlyReport::new(machine("first", &store), &archive);
         let (locker, key) = (machine("operator", &store), report_key().unwrap());
@@ -121,7 +122,7 @@ mod tests {
         assert!(store.evict(&key, holder.token).await.unwrap());
 
         let Night::Interrupted(lost) = running.await.unwrap().unwrap() else {
-            panic!("it went on");
+            panic!("the report was finished without a lease");
         };
         assert_eq!(lost.cause, LossCause::Revoked);
         sleep(TIME_PER_CHAPTER * 3).await;
@@ -129,7 +130,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn nobody_writes_it_twice() {
+    async fn five_machines_write_one_report() {
         let (store, archive) = (MemoryStore::new(), Arc::default());
 
         let mut machines = JoinSet::new();
@@ -145,13 +146,13 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_cancelled_run_gives_the_lease_back_at_once() {
+    async fn cancelled_run_releases_the_lease_at_once() {
         let (store, archive) = (MemoryStore::new(), Arc::default());
         let locker = machine("first", &store);
         let report = NightlyReport::new(locker.clone(), &archive);
 
         let running = tokio::time::timeout(TIME_PER_CHAPTER / 2, report.run()).await;
-        assert!(running.is_err(), "it was to be cancelled in the first chapter");
+        assert!(running.is_err(), "the run ended before it was cancelled");
         locker.close().await;
 
         assert_eq!(locker.holder(&report_key().unwrap()).await.unwrap(), None);

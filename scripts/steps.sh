@@ -1,4 +1,4 @@
-# Runs steps and tells how long each took. Sourced by the scripts that have steps.
+# Runs steps and prints how long each took. Sourced by the scripts that have steps.
 # shellcheck shell=bash
 
 times=()
@@ -12,17 +12,17 @@ step() {
         times+=("$(printf '%5d s  %s' $((SECONDS - began)) "$name")")
     else
         times+=("$(printf '%5d s  %s: FAILED' $((SECONDS - began)) "$name")")
-        tell_times
+        print_times
         return 1
     fi
 }
 
-tell_times() {
+print_times() {
     printf '\n'
     printf '%s\n' "${times[@]}"
 }
 
-# missing COMMAND...: whether it does not run.
+# missing COMMAND...: succeeds if the command fails.
 missing() {
     ! "$@" >/dev/null 2>&1
 }

@@ -1,21 +1,21 @@
-//! Cores that do not fall asleep, and who runs on which.
+//! Keeps cores awake, and assigns servers and clients to cores.
 //!
-//! A core that has nothing to do is put to sleep, by the kernel or by whatever the machine is a guest
-//! of, and takes longer to wake than a whole request on loopback: what is measured then is mostly how
-//! long the last wait was. So each core has something to do that gives way to all else.
+//! The kernel or the hypervisor puts an idle core to sleep. Waking it takes longer than a whole request
+//! on loopback, so the result would depend mostly on the length of the last wait. Therefore each core
+//! runs a loop at idle priority.
 
 use std::num::NonZero;
 use std::process::{Child, Command};
 use std::sync::LazyLock;
 use std::{io, thread};
 
-/// Keeps all cores awake for as long as it is there.
+/// Keeps all cores awake until it is dropped.
 pub(crate) struct Awake(Vec<Child>);
 
 impl Awake {
-    /// With util-linux' `chrt`, which a Debian machine has.
+    /// Starts the loops with `chrt` of util-linux, which Debian has.
     pub(crate) fn all_cores() -> io::Result<Self> {
-        // It ends by itself where this process is killed.
+        // The loop ends by itself if this process is killed.
         let spin =
             "while [ -d /proc/$PPID ]; do i=0; while [ $i -lt 9999 ]; do i=$((i+1)); done; done";
         let mut awake = Self(Vec::new());
@@ -27,14 +27,14 @@ impl Awake {
     }
 }
 
-/// Servers have the last core, and this process has the others, as long as this is there.
+/// Runs servers on the last core, and this process on the others, until it is dropped.
 ///
-/// Who is woken on the core of whoever wakes it, is there at once, and on another core only after
-/// longer than a request takes; where the kernel has put them is chance, and stays so for seconds.
-pub(crate) struct Apart(());
+/// A task that is woken on the waking task's core runs at once. On another core, it takes longer than
+/// a request. The kernel's choice is random, and remains for seconds.
+pub(crate) struct SeparateCores(());
 
-impl Apart {
-    /// Starts servers.
+impl SeparateCores {
+    /// Starts servers on the last core.
     pub(crate) async fn start<S>(servers: impl Future<Output = S>) -> (S, Self) {
         let last = *CORES - 1;
         if last == 0 {
@@ -47,27 +47,27 @@ impl Apart {
     }
 }
 
-impl Drop for Apart {
+impl Drop for SeparateCores {
     fn drop(&mut self) {
         run_on(&format!("0-{}", *CORES - 1));
     }
 }
 
-/// With util-linux' `taskset`; what this process starts from here on runs there, too.
+/// Moves this process and its later children to `cores`, with `taskset` of util-linux.
 fn run_on(cores: &str) {
     let process = std::process::id().to_string();
     let done = Command::new("taskset").args(["-a", "-p", "-c", cores, &process]).output().unwrap();
     assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
 }
 
-/// As many as this process had when it began.
+/// The number of cores at the start of this process.
 static CORES: LazyLock<usize> =
     LazyLock::new(|| thread::available_parallelism().map_or(1, NonZero::get));
 
 impl Drop for Awake {
     fn drop(&mut self) {
         for spinning in &mut self.0 {
-            // It may have ended by itself.
+            // An error means that the loop has already ended.
             let _ = spinning.kill();
             let _ = spinning.wait();
         }

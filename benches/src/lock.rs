@@ -1,19 +1,19 @@
-//! What all locks have in common, as far as a benchmark goes.
+//! The interface of all locks in the benchmark.
 
 use async_trait::async_trait;
 
-/// A library, or the bare commands, on some servers.
+/// A library, or bare commands, on some servers.
 #[async_trait]
 pub(crate) trait Lock: Send + Sync + 'static {
     fn name(&self) -> &'static str;
 
-    /// Takes `key`, once it is free; `None` where the library gives up.
+    /// Takes `key` when it is free. Returns `None` if the library gives up.
     async fn take(&self, key: &str) -> Option<Box<dyn Held>>;
 }
 
-/// A key that was taken.
+/// A held key.
 #[async_trait]
 pub(crate) trait Held: Send {
-    /// Frees it, and waits until that is done.
+    /// Frees the key, and waits for the answer.
     async fn free(self: Box<Self>);
 }

@@ -1,8 +1,8 @@
-//! What the figures are of: the machine, and the versions.
+//! The machine, the versions, and the processor time.
 
 use std::process::Command;
 
-/// One line about the machine and the servers.
+/// Describes the machine and the servers in one line.
 pub(crate) fn described() -> String {
     let cores = std::thread::available_parallelism().map_or(0, usize::from);
     let kernel = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
@@ -13,17 +13,17 @@ pub(crate) fn described() -> String {
     format!(
         "{cores} cores of {processor}, Linux {}; {}; dynoxide 3.2.0; {}",
         kernel.trim(),
-        said_by("redis-server", "--version"),
-        said_by("rustc", "--version"),
+        output_of("redis-server", "--version"),
+        output_of("rustc", "--version"),
     )
 }
 
-/// Today, as the system has it.
+/// Returns the system's date.
 pub(crate) fn today() -> String {
-    said_by("date", "+%Y-%m-%d")
+    output_of("date", "+%Y-%m-%d")
 }
 
-/// Processor time of this process so far, in seconds, on all cores.
+/// Returns the processor time of this process on all cores, in seconds.
 pub(crate) fn processor_time() -> f64 {
     // proc(5), schedstat: the first field is time on a processor, in nanoseconds.
     let tasks = std::fs::read_dir("/proc/self/task").into_iter().flatten().flatten();
@@ -34,9 +34,9 @@ pub(crate) fn processor_time() -> f64 {
     nanos.sum::<f64>() / 1e9
 }
 
-fn said_by(program: &str, argument: &str) -> String {
-    let said = Command::new(program).arg(argument).output();
-    let said = said.map(|said| String::from_utf8_lossy(&said.stdout).into_owned());
-    let said = said.unwrap_or_else(|error| format!("{program}: {error}"));
-    said.lines().next().unwrap_or_default().split(" sha=").next().unwrap_or_default().to_owned()
+fn output_of(program: &str, argument: &str) -> String {
+    let output = Command::new(program).arg(argument).output();
+    let text = output.map(|output| String::from_utf8_lossy(&output.stdout).into_owned());
+    let text = text.unwrap_or_else(|error| format!("{program}: {error}"));
+    text.lines().next().unwrap_or_default().split(" sha=").next().unwrap_or_default().to_owned()
 }

@@ -1,54 +1,54 @@
-//! This library beside the crates that one would pick instead, and beside the bare commands, on the
-//! same servers in one run: `cargo run --release`, in this folder.
+//! Compares this library with similar crates and with bare commands, on the same servers in one run:
+//! `cargo run --release`, in this folder.
 //!
-//! All is compared by ratios within a round: absolute times are the machine's.
+//! All results are ratios within a round, since absolute times depend on the machine.
 #![expect(
     clippy::unwrap_used,
     clippy::print_stdout,
-    reason = "a benchmark that cannot go on ends, and prints what it found"
+    reason = "a failed step ends the benchmark, which prints its results"
 )]
 
-mod awake;
+mod cores;
 mod lock;
 mod locks;
 mod machine;
 mod race;
 mod report;
 mod scenarios;
-mod served;
+mod server_process;
 
 use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Parser;
 
-use crate::awake::Awake;
+use crate::cores::Awake;
 use crate::report::Report;
 
-/// Of all leases and locks.
+/// The ttl of all leases and locks.
 const TTL: Duration = Duration::from_secs(10);
 
-/// No call takes as long, unless its server hangs.
-const PATIENCE: Duration = Duration::from_secs(20);
+/// The time limit of a call. Only a call to a hung server takes as long.
+const CALL_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// Measures this library beside its peers, and prints tables.
+/// Compares this library with similar crates, and prints tables
 #[derive(Parser)]
 struct Arguments {
-    /// Which scenarios; all, if none is named
+    /// The scenarios to run; all, if none is named
     scenarios: Vec<String>,
-    /// How often each contestant has its turn
+    /// The number of rounds
     #[arg(long, default_value_t = 7, value_parser = clap::value_parser!(u16).range(1..=1000))]
     rounds: u16,
-    /// Names the scenarios
+    /// Lists the scenarios
     #[arg(long)]
     list: bool,
-    /// Writes the tables into this file, between its marks, and the plots beside it
+    /// Writes the tables into this file, between its marks, and the plots into plots/ beside it
     #[arg(long, value_name = "README.md")]
     write: Option<PathBuf>,
-    /// Is the server of another one of these
+    /// Runs as the server of another process of this program
     #[arg(long, hide = true)]
     serve_dynamodb: bool,
-    /// Holds many leases for another one of these
+    /// Holds many leases for another process of this program
     #[arg(long, hide = true)]
     hold: Option<String>,
 }
@@ -57,7 +57,7 @@ struct Arguments {
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let arguments = Arguments::parse();
     if arguments.serve_dynamodb {
-        served::serve().await;
+        server_process::serve().await;
         return Ok(());
     }
     if let Some(task) = arguments.hold {
@@ -72,14 +72,14 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     }
     let chosen = scenarios::named(&arguments.scenarios)?;
     let _awake = Awake::all_cores()?;
-    let mut report = Report::begin();
+    let mut report = Report::new();
     println!("{}", report.head());
     for scenario in chosen {
         for table in scenario.run(arguments.rounds.into()).await {
             println!("{}", table.markdown());
             report.add(table);
         }
-        // Each time, so that what was measured is there, whatever becomes of the rest.
+        // After each scenario, so that a later failure loses no results.
         if let Some(path) = &arguments.write {
             report.write(path)?;
         }

@@ -1,25 +1,24 @@
-//! Contestants that take turns, so that all have the same neighbours on the machine.
+//! Contestants take turns, so that other load on the machine affects all equally.
 
 use std::pin::Pin;
 
-/// What one round of a contestant comes to: larger is better, or smaller, as the scenario has it.
-/// `None` where it did not get to the end.
+/// The value of one round of a contestant. `None` if the round did not finish.
 type Round<'a> = Pin<Box<dyn Future<Output = Option<f64>> + 'a>>;
 
-/// Contestants, of which the first is what the others are measured by.
+/// Contestants. The first is the baseline of the ratios.
 #[derive(Default)]
 pub(crate) struct Race<'a> {
     contestants: Vec<(String, Box<dyn FnMut() -> Round<'a> + 'a>)>,
 }
 
-/// How a contestant did.
-pub(crate) struct Standing {
+/// The results of a contestant.
+pub(crate) struct Score {
     pub(crate) name: String,
-    /// Of each round.
+    /// The value of each round.
     pub(crate) values: Vec<f64>,
-    /// To the first contestant's in the same round.
+    /// The ratio to the first contestant's value in the same round.
     pub(crate) ratios: Vec<f64>,
-    /// Rounds without an end.
+    /// The number of rounds that did not finish.
     pub(crate) failed: usize,
 }
 
@@ -31,36 +30,36 @@ impl<'a> Race<'a> {
         self.contestants.push((name.to_owned(), Box::new(move || Box::pin(round()))));
     }
 
-    /// Runs `rounds` of each, in turns; a first round is for warming up, and does not count.
-    pub(crate) async fn run(mut self, rounds: usize) -> Vec<Standing> {
+    /// Runs `rounds` rounds of all contestants in turns, after an extra round that warms up.
+    pub(crate) async fn run(mut self, rounds: usize) -> Vec<Score> {
         let names = self.contestants.iter().map(|(name, _)| name.clone());
-        let mut standings: Vec<_> = names
-            .map(|name| Standing { name, values: Vec::new(), ratios: Vec::new(), failed: 0 })
+        let mut scores: Vec<_> = names
+            .map(|name| Score { name, values: Vec::new(), ratios: Vec::new(), failed: 0 })
             .collect();
         for round in 0..=rounds {
             let mut floor = None;
-            for (place, (_, contestant)) in self.contestants.iter_mut().enumerate() {
+            for (index, (_, contestant)) in self.contestants.iter_mut().enumerate() {
                 let value = contestant().await;
-                if place == 0 {
+                if index == 0 {
                     floor = value;
                 }
-                let Some(standing) = standings.get_mut(place).filter(|_| round > 0) else {
+                let Some(score) = scores.get_mut(index).filter(|_| round > 0) else {
                     continue;
                 };
                 match value {
                     Some(value) => {
-                        standing.values.push(value);
-                        standing.ratios.extend(floor.map(|floor| value / floor));
+                        score.values.push(value);
+                        score.ratios.extend(floor.map(|floor| value / floor));
                     }
-                    None => standing.failed += 1,
+                    None => score.failed += 1,
                 }
             }
         }
-        standings
+        scores
     }
 }
 
-/// The middle, and the quarters below and above.
+/// The median and the quartiles.
 pub(crate) struct Spread {
     pub(crate) low: f64,
     pub(crate) median: f64,
@@ -68,7 +67,7 @@ pub(crate) struct Spread {
 }
 
 impl Spread {
-    /// `None` of nothing.
+    /// Returns `None` if `values` is empty.
     pub(crate) fn of(values: &[f64]) -> Option<Self> {
         let mut sorted = values.to_vec();
         sorted.sort_by(f64::total_cmp);

@@ -1,4 +1,4 @@
-//! Tables and plots of what was measured.
+//! Tables and plots of the results.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -7,23 +7,23 @@ use std::{fs, io};
 use plotters::prelude::*;
 
 use crate::machine;
-use crate::race::{Spread, Standing};
+use crate::race::{Score, Spread};
 
-/// Whether more is better.
+/// Whether larger or smaller values are better.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Better {
     More,
     Less,
 }
 
-/// What came of one scenario.
+/// The results of one scenario.
 pub(crate) struct Table {
-    /// The name of its plot's file.
+    /// The file name of the plot, without its extension.
     pub(crate) name: String,
     pub(crate) title: String,
     pub(crate) unit: &'static str,
     pub(crate) better: Better,
-    pub(crate) standings: Vec<Standing>,
+    pub(crate) scores: Vec<Score>,
 }
 
 /// All tables of a run.
@@ -41,26 +41,26 @@ impl Table {
         let unit = self.unit;
         let mut text =
             format!("### {}\n\n| | {unit}, {better} | ratio |\n|---|--:|--:|\n", self.title);
-        for standing in &self.standings {
-            let (value, ratio) = (Spread::of(&standing.values), Spread::of(&standing.ratios));
+        for score in &self.scores {
+            let (value, ratio) = (Spread::of(&score.values), Spread::of(&score.ratios));
             let value = value.map_or_else(|| "never".to_owned(), |it| number(it.median));
             let ratio = ratio.map_or_else(String::new, |it| {
                 format!("{:.2} ({:.2} to {:.2})", it.median, it.low, it.high)
             });
-            let failed = match standing.failed {
+            let failed = match score.failed {
                 0 => String::new(),
-                failed => format!("; {failed} rounds came to no end"),
+                failed => format!("; {failed} rounds did not finish"),
             };
-            // Writing to a text cannot fail.
-            let _ = writeln!(text, "| {} | {value} | {ratio}{failed} |", standing.name);
+            // Writing to a string cannot fail.
+            let _ = writeln!(text, "| {} | {value} | {ratio}{failed} |", score.name);
         }
         text
     }
 
-    /// A bar for each contestant: its ratio, and the quarters around it.
+    /// Draws a bar per contestant: the median of its ratio, with the quartiles.
     fn plot(&self, path: &Path) -> Result<(), Box<dyn std::error::Error>> {
         let bars: Vec<_> =
-            self.standings.iter().filter_map(|it| Some((it, Spread::of(&it.ratios)?))).collect();
+            self.scores.iter().filter_map(|it| Some((it, Spread::of(&it.ratios)?))).collect();
         let height = 60 + 30 * u32::try_from(bars.len())?;
         let most = bars.iter().map(|(_, ratio)| ratio.high).fold(1.0, f64::max) * 1.05;
         let area = SVGBackend::new(path, (760, height)).into_drawing_area();
@@ -78,9 +78,9 @@ impl Table {
             .x_desc("ratio to the first")
             .y_label_formatter(&|at| match at {
                 SegmentValue::CenterOf(row) => {
-                    // The first is on top.
-                    let place = usize::try_from(rows - 1 - row).unwrap_or(usize::MAX);
-                    bars.get(place).map_or_else(String::new, |(it, _)| it.name.clone())
+                    // The first contestant is at the top.
+                    let index = usize::try_from(rows - 1 - row).unwrap_or(usize::MAX);
+                    bars.get(index).map_or_else(String::new, |(it, _)| it.name.clone())
                 }
                 _ => String::new(),
             })
@@ -105,7 +105,7 @@ impl Table {
 }
 
 impl Report {
-    pub(crate) fn begin() -> Self {
+    pub(crate) fn new() -> Self {
         let (today, machine) = (machine::today(), machine::described());
         Self { head: format!("{today}, {machine}."), tables: Vec::new() }
     }
@@ -118,7 +118,7 @@ impl Report {
         self.tables.push(table);
     }
 
-    /// Puts the tables between the marks of `path`, and the plots into `plots/` beside it.
+    /// Writes the tables between the marks in `path`, and the plots into `plots/` beside it.
     pub(crate) fn write(&self, path: &Path) -> Result<(), Box<dyn std::error::Error>> {
         let text = fs::read_to_string(path)?;
         let parts = text.split_once(BEGIN).and_then(|(before, rest)| {
@@ -156,4 +156,4 @@ fn number(value: f64) -> String {
 }
 
 const BEGIN: &str = "<!-- measured -->";
-const END: &str = "<!-- end of what was measured -->";
+const END: &str = "<!-- end of measured -->";

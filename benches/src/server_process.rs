@@ -1,4 +1,4 @@
-//! A DynamoDB in a process of its own: in this one, its work would count as its clients'.
+//! A DynamoDB server in another process: in this process, its work would count as the clients' work.
 
 use std::env;
 use std::io::{BufRead, BufReader, Read};
@@ -6,10 +6,10 @@ use std::net::SocketAddr;
 use std::process::{Child, Command, Stdio};
 
 use aws_sdk_dynamodb::Client;
-use lease_tests::dynamodb::{Server, client_of};
+use lease_test_servers::dynamodb::{Server, client_of};
 use tokio::task::spawn_blocking;
 
-/// This program once more, which serves until this is dropped.
+/// A second process of this program that serves until this handle is dropped.
 pub(crate) struct DynamoDb {
     process: Child,
     address: SocketAddr,
@@ -39,17 +39,17 @@ impl DynamoDb {
 
 impl Drop for DynamoDb {
     fn drop(&mut self) {
-        // It may have ended by itself.
+        // An error means that the process has already ended.
         let _ = self.process.kill();
         let _ = self.process.wait();
     }
 }
 
-/// What that process does, until nobody is there any more who started it.
+/// Serves until the parent process closes standard input.
 pub(crate) async fn serve() {
     let server = Server::dynoxide().await;
     println!("{}", server.address());
     let until_closed = || std::io::stdin().read_to_end(&mut Vec::new());
-    // However it ends, it is over.
+    // An error ends the server, too.
     drop(spawn_blocking(until_closed).await);
 }

@@ -1,8 +1,8 @@
-//! Several schedulers export the events of a file; one of them is killed while it sends, another goes
-//! on, and everything arrives.
+//! Several schedulers export the events of a file. One of them is killed while it sends, another
+//! continues, and every event arrives.
 //!
-//! On memory, each scheduler lives on a thread and a runtime of its own; on Redis, in a process of
-//! its own, which is killed for real. The other commands are an operator's.
+//! On memory, each scheduler has its own thread and runtime. On Redis, each is a process, and is killed
+//! with SIGKILL. The subcommands are those of an operator.
 
 mod schedulers;
 
@@ -15,28 +15,28 @@ use clap::{Parser, Subcommand};
 use lease_examples::counts;
 use lease_examples::export_parts::{open, open_sink};
 use lease_examples::orders::{FileDeadLetters, FileSink, Orders, compare, read};
-use lease_examples::{Failure, Timeline, end, show};
-use lease_scheduler::export::{
-    Appended, Deleted, Event, Exported, Exporter, Flushed, Intake, Operator, PutIn, Scheduled,
-    StopCause, Worked,
+use lease_examples::{Failure, Timeline, exit, print_line};
+use lease_export::{
+    Appended, Deleted, Event, Exported, Exporter, Flushed, Intake, Operator, PutIn, Refusal,
+    Scheduled, StopCause, Worked,
 };
 use tokio::select;
 use tokio::sync::mpsc;
 use tokio::time::sleep;
 
-use crate::schedulers::{Scheduler, be_scheduler};
+use crate::schedulers::{Scheduler, run_scheduler};
 
-/// Exports the events of a file, although a scheduler is killed while it sends; or does what an
-/// operator says.
+/// Exports the events of a file, although a scheduler is killed while it sends; or runs an operator's
+/// command.
 #[derive(Debug, Clone, Parser)]
 struct Arguments {
-    /// Where leases, jobs and events are kept: memory, or redis://HOST:PORT.
+    /// The store of leases, jobs and events: memory, or redis://HOST:PORT.
     #[arg(long, default_value = "memory", global = true)]
     store: String,
-    /// Where events go: kinesis:NAME or firehose:NAME in AWS, by default a file that is compared.
-    #[arg(long, value_name = "PLACE", global = true)]
+    /// A sink in AWS: kinesis:NAME or firehose:NAME. Without it, events go to a file.
+    #[arg(long, value_name = "ADDRESS", global = true)]
     sink: Option<String>,
-    /// How long a lease lasts without a heartbeat, in seconds.
+    /// The ttl of a lease, in seconds.
     #[arg(
         long,
         default_value_t = 1.0,
@@ -45,57 +45,57 @@ struct Arguments {
         global = true
     )]
     ttl: f64,
-    /// One event per line, as JSON. A file of 240 orders comes along.
+    /// A file with one JSON event per line. Without it, 240 built-in orders are used.
     #[arg(long, value_name = "FILE")]
     events: Option<PathBuf>,
-    /// How many schedulers there are.
+    /// The number of schedulers, 2 to 20.
     #[arg(long, default_value_t = 3, value_name = "NUMBER")]
     schedulers: usize,
     #[command(subcommand)]
-    order: Option<Order>,
+    command: Option<Command>,
 }
 
-/// What an operator orders.
+/// The commands of an operator.
 #[derive(Debug, Clone, Subcommand)]
-enum Order {
+enum Command {
     /// Enables export.
     Enable,
     /// Disables export, unless the intake is open.
     Disable,
-    /// Puts a count into the bucket of this second, unless the intake is stopped.
+    /// Puts a count into the current bucket, unless the intake is stopped.
     Put {
-        /// What is counted: ITEM/PERIOD, such as tea/hour.
+        /// The key: ITEM/PERIOD, such as tea/hour.
         key: String,
-        /// How many. What is no count is left out when it is to be sent, and told then.
+        /// The count. An export drops and reports a value that is not a count.
         #[arg(allow_negative_numbers = true)]
         count: String,
     },
-    /// Lists the buckets that wait.
+    /// Lists the buckets that are not exported yet.
     List,
-    /// Schedules a job, and works on it: it collects what is closed, and sends all that is pending.
+    /// Schedules a job and runs it: it collects closed buckets and sends all pending events.
     Send,
     /// Opens the intake, unless export is disabled.
     Open,
     /// Stops the intake.
     Stop,
-    /// Tells how many events are pending.
+    /// Prints the number of pending events.
     Pending,
-    /// Sends pending events now: all, or up to so many.
+    /// Sends pending events now.
     Flush {
-        /// How many.
+        /// The maximum number of events. Without it, all are sent.
         #[arg(value_parser = limit, allow_negative_numbers = true)]
         limit: Option<u64>,
     },
-    /// Tells whether the intake is open, and whether it was stopped for lack of room.
+    /// Prints whether the intake is open, and whether a full buffer or full buckets stopped it.
     Emergency,
-    /// Stops the intake, and removes everything that waits, in buckets and in the buffer.
+    /// Stops the intake, and deletes all buckets and pending events.
     Delete,
-    /// One scheduler, until its standard input ends.
+    /// Runs one scheduler until its standard input ends.
     #[command(hide = true)]
     Scheduler {
-        /// What it is called.
+        /// The scheduler's name.
         name: String,
-        /// Where events arrive.
+        /// The file of the sink.
         file: PathBuf,
     },
 }
@@ -103,76 +103,82 @@ enum Order {
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> ExitCode {
     let arguments = Arguments::parse();
-    let outcome = match arguments.order.clone() {
+    let outcome = match arguments.command.clone() {
         None => run(arguments).await,
-        Some(Order::Scheduler { name, file }) => be_scheduler(arguments, name, file).await,
-        Some(order) => obey(arguments, order).await,
+        Some(Command::Scheduler { name, file }) => run_scheduler(arguments, name, file).await,
+        Some(command) => operate(arguments, command).await,
     };
-    end("exporter", outcome)
+    exit("exporter", outcome)
 }
 
-/// Carries out one order.
-async fn obey(arguments: Arguments, order: Order) -> Result<ExitCode, Failure> {
-    let tell: Tell = Arc::new(show);
-    let exporter = exporter(&arguments, "operator", Path::new("exported.ndjson"), tell).await?;
+/// Runs one command of an operator.
+async fn operate(arguments: Arguments, command: Command) -> Result<ExitCode, Failure> {
+    let print: Print = Arc::new(print_line);
+    let exporter = exporter(&arguments, "operator", Path::new("exported.ndjson"), print).await?;
     let operator = Operator::new(&exporter);
-    let refused = |answer: Result<(), lease_scheduler::export::Refusal>, done: &str| match answer {
-        Ok(()) => (done.to_owned(), ExitCode::SUCCESS),
-        Err(refusal) => (format!("refused: {refusal}"), ExitCode::FAILURE),
-    };
-    let done = |text: String| (text, ExitCode::SUCCESS);
-    let (told, code) = match order {
-        Order::Enable => {
+    let (line, code) = match command {
+        Command::Enable => {
             operator.enable().await?;
-            done("export is enabled".to_owned())
+            done("export is enabled")
         }
-        Order::Disable => refused(operator.disable().await?, "export is disabled"),
-        Order::Put { key, count } => {
-            let buckets = exporter.buckets().ok_or("there are no buckets")?;
-            match buckets.put(&[(key.as_str(), Some(count.as_str()))]).await? {
-                PutIn::Bucket(bucket) => done(format!("{key} is in bucket {}", bucket.time_gen())),
-                PutIn::Stopped(_) => {
-                    (format!("refused: {key}, the intake is stopped"), ExitCode::FAILURE)
-                }
-            }
-        }
-        Order::List => {
+        Command::Disable => unless_refused(operator.disable().await?, "export is disabled"),
+        Command::Put { key, count } => put(&exporter, &key, &count).await?,
+        Command::List => {
             let buckets = operator.list().await?;
             for (bucket, keys) in &buckets {
-                show(format_args!("bucket {}: {keys} keys", bucket.time_gen()));
+                print_line(format_args!("bucket {}: {keys} keys", bucket.time_gen()));
             }
-            done(format!("{} buckets wait", buckets.len()))
+            done(format!("{} buckets", buckets.len()))
         }
-        Order::Send => done(send(&exporter).await?),
-        Order::Open => refused(operator.open_intake().await?, "the intake is open"),
-        Order::Stop => {
+        Command::Send => done(send(&exporter).await?),
+        Command::Open => unless_refused(operator.open_intake().await?, "the intake is open"),
+        Command::Stop => {
             operator.stop_intake().await?;
-            done("the intake is stopped".to_owned())
+            done("the intake is stopped")
         }
-        Order::Pending => done(format!("{} events are pending", operator.pending().await?)),
-        Order::Flush { limit } => match operator.flush(limit).await? {
+        Command::Pending => done(format!("{} events are pending", operator.pending().await?)),
+        Command::Flush { limit } => match operator.flush(limit).await? {
             Flushed::Done(exported) => sent(&exported),
             Flushed::Held(holder) => nothing_sent(&format!("{} exports", holder.lessee)),
             _ => nothing_sent("export is disabled"),
         },
-        Order::Emergency => done(match operator.intake().await? {
+        Command::Emergency => done(match operator.intake().await? {
             Intake::Stopped(StopCause::Operator) if operator.is_emergency().await? => {
-                "the intake is stopped by an operator, and the buffer for lack of room".to_owned()
+                "the intake is stopped by an operator, and the buffer is full".to_owned()
             }
             Intake::Open => "the intake is open".to_owned(),
             Intake::Stopped(cause) => format!("the intake is stopped: {cause:?}"),
         }),
-        Order::Delete => match operator.delete().await? {
+        Command::Delete => match operator.delete().await? {
             Deleted::Done(count) => done(format!("{count} buckets and events were deleted")),
             Deleted::Held(holder) => {
-                let stopped = "the intake is stopped, and nothing was deleted";
+                let stopped = "the intake is stopped, but nothing was deleted";
                 (format!("refused: {stopped}: {} has the lease", holder.lessee), ExitCode::FAILURE)
             }
         },
-        Order::Scheduler { .. } => return Err("a scheduler is no order of an operator's".into()),
+        Command::Scheduler { .. } => return Err("`scheduler` is not an operator's command".into()),
     };
-    show(told);
+    print_line(line);
     Ok(code)
+}
+
+fn done(line: impl Into<String>) -> (String, ExitCode) {
+    (line.into(), ExitCode::SUCCESS)
+}
+
+fn unless_refused(answer: Result<(), Refusal>, line: &str) -> (String, ExitCode) {
+    match answer {
+        Ok(()) => done(line),
+        Err(refusal) => (format!("refused: {refusal}"), ExitCode::FAILURE),
+    }
+}
+
+async fn put(exporter: &Exporter, key: &str, count: &str) -> Result<(String, ExitCode), Failure> {
+    let buckets = exporter.buckets().ok_or("there are no buckets")?;
+    Ok(match buckets.put(&[(key, Some(count))]).await? {
+        PutIn::Bucket(bucket) => done(format!("{key} is in bucket {}", bucket.time_gen())),
+        PutIn::Stopped(_) => (format!("refused: {key}, the intake is stopped"), ExitCode::FAILURE),
+    })
 }
 
 fn sent(exported: &Exported) -> (String, ExitCode) {
@@ -187,13 +193,13 @@ fn sent(exported: &Exported) -> (String, ExitCode) {
     }
 }
 
-fn nothing_sent(why: &str) -> (String, ExitCode) {
-    (format!("0 events were sent: {why}"), ExitCode::FAILURE)
+fn nothing_sent(reason: &str) -> (String, ExitCode) {
+    (format!("0 events were sent: {reason}"), ExitCode::FAILURE)
 }
 
-/// What a cron job does on one machine, and a worker on another.
+/// Schedules a job, as a cron job does, and runs it, as a worker on another machine does.
 async fn send(exporter: &Exporter) -> Result<String, Failure> {
-    let ours = match exporter.schedule_job().await? {
+    let scheduled = match exporter.schedule_job().await? {
         Scheduled::Enqueued(id) => id,
         Scheduled::Held(holder) => return Ok(format!("no job: {} exports", holder.lessee)),
         _ => return Ok("no job: export is disabled".to_owned()),
@@ -201,101 +207,113 @@ async fn send(exporter: &Exporter) -> Result<String, Failure> {
     loop {
         let worked = exporter.run_next_job(PACE).await?;
         match &worked {
-            Worked::Done(id, exported) if *id == ours => {
+            Worked::Done(id, exported) if *id == scheduled => {
                 return Ok(format!(
-                    "{worked}, {} came from buckets, {} were left out, {} failed",
+                    "{worked}, {} came from buckets, {} were dropped, {} failed",
                     exported.collected, exported.bad, exported.failed
                 ));
             }
-            Worked::Idle => return Ok(format!("job {ours} is worked on elsewhere")),
-            // One that was left behind by somebody who was killed: it comes again after ours.
-            _ => show(worked),
+            Worked::Idle => return Ok(format!("job {scheduled} runs in another process")),
+            // The job of a killed process, which the queue delivers again.
+            _ => print_line(worked),
         }
     }
 }
 
+/// Exports all events with several schedulers, and kills one of them.
 async fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
-    if !(2..=MOST_SCHEDULERS).contains(&arguments.schedulers) {
-        let range = format!("2 to {MOST_SCHEDULERS}, since one is killed and another goes on");
+    if !(2..=MAX_SCHEDULERS).contains(&arguments.schedulers) {
+        let range = format!("2 to {MAX_SCHEDULERS}, since one is killed and another continues");
         return Err(format!("{} schedulers are out of range: {range}", arguments.schedulers).into());
     }
     let orders = read(arguments.events.as_deref())?;
-    let events = &orders.events;
     let file = std::env::temp_dir().join(format!("exported-{}.ndjson", std::process::id()));
-    let unheard: Tell = Arc::new(drop);
-    let exporter = exporter(&arguments, "producer", &file, unheard).await?;
+    let silent: Print = Arc::new(drop);
+    let exporter = exporter(&arguments, "producer", &file, silent).await?;
     let pending = exporter.num_pending_events().await?;
     if pending > 0 {
-        return Err(format!("{pending} events are pending already: flush them").into());
+        return Err(format!("{pending} events are already pending: flush them first").into());
     }
     exporter.enable().await?;
 
-    let (told, mut heard) = mpsc::unbounded_channel();
+    let (output, lines) = mpsc::unbounded_channel();
     let mut fleet = Vec::new();
     for number in 1..=arguments.schedulers {
-        fleet.push(Scheduler::start(&arguments, format!("scheduler-{number}"), &file, &told)?);
+        fleet.push(Scheduler::start(&arguments, format!("scheduler-{number}"), &file, &output)?);
     }
-    drop(told);
-    let timeline = Timeline::start();
-    for refused in &orders.refused {
-        timeline.tell("producer", None, format_args!("leaves out {refused}"));
-    }
-    let mut producing = Box::pin(produce(&exporter, events));
-    let mut sends = 0;
-    let mut is_produced = false;
-    loop {
-        select! {
-            biased;
-            Some((name, line)) = heard.recv() => {
-                timeline.tell(&name, None, &line);
-                sends += u32::from(line.contains("sends"));
-                // At once: what it has sent, it has not removed yet.
-                if sends == KILLED_AT
-                    && line.contains("sends")
-                    && let Some(place) = fleet.iter().position(|it| it.name == name)
-                {
-                    fleet.swap_remove(place).kill().await;
-                    timeline.tell(&name, None, "KILLED while it sends");
-                }
-            }
-            produced = &mut producing, if !is_produced => {
-                produced?;
-                is_produced = true;
-                timeline.tell("producer", None, format_args!("{} events appended", events.len()));
-            }
-            () = sleep(GLANCE) => {
-                let pending = exporter.num_pending_events().await?;
-                if is_produced && pending == 0 {
-                    break;
-                }
-                if heard.is_closed() {
-                    return Err(format!("no scheduler is left, {pending} events are pending").into());
-                }
-            }
-        }
-    }
+    drop(output);
+    let fleet = export(&exporter, &orders, fleet, lines).await?;
     for scheduler in fleet {
         scheduler.stop().await?;
     }
     verdict(&arguments, &orders, &file)
 }
 
+/// Appends all events, prints the schedulers' output, and kills the scheduler that sends the fourth
+/// request. Returns the other schedulers when no event is pending.
+async fn export(
+    exporter: &Exporter,
+    orders: &Orders,
+    mut fleet: Vec<Scheduler>,
+    mut lines: mpsc::UnboundedReceiver<(String, String)>,
+) -> Result<Vec<Scheduler>, Failure> {
+    let timeline = Timeline::start();
+    for refused in &orders.refused {
+        timeline.print("producer", None, format_args!("drops {refused}"));
+    }
+    let mut producing = Box::pin(produce(exporter, &orders.events));
+    let mut requests = 0;
+    let mut is_produced = false;
+    loop {
+        select! {
+            biased;
+            Some((name, line)) = lines.recv() => {
+                timeline.print(&name, None, &line);
+                requests += u32::from(line.contains("sends"));
+                // Killed at once: it has not yet removed the events that it has sent.
+                if requests == KILLED_AT
+                    && line.contains("sends")
+                    && let Some(index) = fleet.iter().position(|it| it.name == name)
+                {
+                    fleet.swap_remove(index).kill().await;
+                    timeline.print(&name, None, "KILLED while it sends");
+                }
+            }
+            produced = &mut producing, if !is_produced => {
+                produced?;
+                is_produced = true;
+                let count = orders.events.len();
+                timeline.print("producer", None, format_args!("{count} events appended"));
+            }
+            () = sleep(POLL) => {
+                let pending = exporter.num_pending_events().await?;
+                if is_produced && pending == 0 {
+                    return Ok(fleet);
+                }
+                if lines.is_closed() {
+                    return Err(format!("no scheduler is left, {pending} events are pending").into());
+                }
+            }
+        }
+    }
+}
+
 fn verdict(arguments: &Arguments, orders: &Orders, file: &Path) -> Result<ExitCode, Failure> {
-    let too_large = beside(file);
+    let too_large = dead_letters_of(file);
     let arrivals = compare(&orders.events, file, &too_large)?;
     drop(std::fs::remove_file(file));
-    let left_out = match (orders.refused.len(), arrivals.too_large) {
+    let dropped = match (orders.refused.len(), arrivals.too_large) {
         (0, 0) => String::new(),
-        (refused, 0) => format!("; left out: {refused} that are no events"),
+        (refused, 0) => format!("; dropped: {refused} that are not events"),
         (refused, large) => format!(
-            "; left out: {refused} that are no events, {large} that are too large, in {}",
+            "; dropped: {refused} that are not events, {large} that are too large, in {}",
             too_large.display()
         ),
     };
-    let complete = if left_out.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE };
+    let complete = if dropped.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE };
     if let Some(sink) = &arguments.sink {
-        let taken = orders.events.len() - arrivals.too_large;
-        show(format_args!("verdict: {taken} events were taken by {sink}{left_out}"));
+        let accepted = orders.events.len() - arrivals.too_large;
+        print_line(format_args!("verdict: {sink} accepted {accepted} events{dropped}"));
         return Ok(complete);
     }
     let (verdict, code) = if arrivals.missing == 0 && arrivals.foreign == 0 {
@@ -303,45 +321,45 @@ fn verdict(arguments: &Arguments, orders: &Orders, file: &Path) -> Result<ExitCo
     } else {
         ("FAILED", ExitCode::FAILURE)
     };
-    show(format_args!(
-        "verdict: {verdict}; arrived: {}, missing: {}, again: {}{left_out}",
-        arrivals.arrived, arrivals.missing, arrivals.again
+    print_line(format_args!(
+        "verdict: {verdict}; arrived: {}, missing: {}, repeated: {}{dropped}",
+        arrivals.arrived, arrivals.missing, arrivals.repeated
     ));
     Ok(code)
 }
 
-/// Events come a few at a time.
+/// Appends events, ten at a time.
 async fn produce(exporter: &Exporter, events: &[Event]) -> Result<(), Failure> {
-    for some in events.chunks(10) {
-        match exporter.buffer().append(some).await? {
+    for chunk in events.chunks(10) {
+        match exporter.buffer().append(chunk).await? {
             Appended::Kept { .. } => sleep(PACE / 2).await,
-            other => return Err(format!("the buffer takes nothing in: {other:?}").into()),
+            other => return Err(format!("the buffer refused events: {other:?}").into()),
         }
     }
     Ok(())
 }
 
-type Tell = Arc<dyn Fn(String) + Send + Sync>;
+type Print = Arc<dyn Fn(String) + Send + Sync>;
 
-/// The exporter of one process, `who`, which sends to `file` unless told otherwise.
+/// Makes the exporter of process `name`. It sends to `file`, unless the arguments name a sink.
 async fn exporter(
     arguments: &Arguments,
-    who: &str,
+    name: &str,
     file: &Path,
-    tell: Tell,
+    print: Print,
 ) -> Result<Exporter, Failure> {
-    let dead_letters = FileDeadLetters::new(beside(file), Arc::clone(&tell));
+    let dead_letters = FileDeadLetters::new(dead_letters_of(file), Arc::clone(&print));
     let sink = match &arguments.sink {
-        Some(place) => open_sink(place)?,
-        None => Arc::new(FileSink::new(file.to_owned(), PACE, Arc::clone(&tell))),
+        Some(address) => open_sink(address)?,
+        None => Arc::new(FileSink::new(file.to_owned(), PACE, Arc::clone(&print))),
     };
-    let pipeline = counts::pipeline(tell);
-    let exporter = open(&arguments.store, who, ttl(arguments)?, sink, pipeline).await?;
+    let pipeline = counts::pipeline(print);
+    let exporter = open(&arguments.store, name, ttl(arguments)?, sink, pipeline).await?;
     Ok(exporter.with_dead_letters(Arc::new(dead_letters)))
 }
 
-/// Where events are that the sink will never take.
-fn beside(file: &Path) -> PathBuf {
+/// Returns the file of the events that the sink will never accept.
+fn dead_letters_of(file: &Path) -> PathBuf {
     file.with_extension("too-large.ndjson")
 }
 
@@ -354,8 +372,8 @@ fn ttl(arguments: &Arguments) -> Result<Duration, Failure> {
         .map_err(|_no_length| format!("ttl {:?} is not a length in seconds", arguments.ttl).into())
 }
 
-const MOST_SCHEDULERS: usize = 20;
-/// At which request the scheduler that makes it is killed.
+const MAX_SCHEDULERS: usize = 20;
+/// The number of the request whose scheduler is killed.
 const KILLED_AT: u32 = 4;
 const PACE: Duration = Duration::from_millis(40);
-const GLANCE: Duration = Duration::from_millis(50);
+const POLL: Duration = Duration::from_millis(50);

@@ -1,4 +1,4 @@
-//! The schedulers of the exporter's fleet: threads, or processes, that can be killed.
+//! Schedulers that can be killed: threads on memory, processes on Redis.
 
 use std::path::{Path, PathBuf};
 use std::process::{ExitCode, Stdio};
@@ -6,9 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 use std::{io, thread};
 
-use lease_examples::{Failure, sentence, show};
-use lease_scheduler::ServiceError;
-use lease_scheduler::export::{ExportError, Exporter, Worked};
+use lease_examples::{Failure, print_line, sentence};
+use lease_export::{ExportError, Exporter, ServiceError, Worked};
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::{Child, Command};
 use tokio::runtime::Builder;
@@ -18,19 +17,21 @@ use tokio::task::spawn_blocking;
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
-use crate::{Arguments, PACE, Tell, exporter};
+use crate::{Arguments, PACE, Print, exporter};
 
-/// Schedules jobs, and works on them, until told to stop, or until the sink refuses for good.
-async fn schedule(exporter: Exporter, stop: CancellationToken, tell: Tell) -> Result<(), Failure> {
+/// Schedules jobs and runs them until `stop` is cancelled, or until an error that cannot be retried.
+async fn schedule(
+    exporter: Exporter,
+    stop: CancellationToken,
+    print: Print,
+) -> Result<(), Failure> {
     while !stop.is_cancelled() {
         match schedule_once(&exporter).await {
             Ok(Some(error)) if !error.is_retryable() => return Err(error.into()),
-            Ok(Some(error)) => tell(format!("tries again: {}", sentence(&error))),
+            Ok(Some(error)) => print(format!("retries: {}", sentence(&error))),
             Ok(None) => (),
-            // A server that is away for a moment ends no scheduler.
-            Err(error) if error.is_retryable() => {
-                tell(format!("tries again: {}", sentence(&error)));
-            }
+            // A short outage of the server does not end the scheduler.
+            Err(error) if error.is_retryable() => print(format!("retries: {}", sentence(&error))),
             Err(error) => return Err(error.into()),
         }
         sleep(PACE).await;
@@ -38,9 +39,9 @@ async fn schedule(exporter: Exporter, stop: CancellationToken, tell: Tell) -> Re
     Ok(())
 }
 
-/// Answers what the sink said, where it did not take a request.
+/// Schedules and runs one job. Returns the sink's error, if the sink refused a request.
 async fn schedule_once(exporter: &Exporter) -> Result<Option<ServiceError>, ExportError> {
-    // That it is held is an answer: somebody exports already.
+    // If the lease is held, another process exports: that is an answer, not an error.
     drop(exporter.schedule_job().await?);
     match exporter.run_next_job(PACE).await? {
         Worked::Done(_, exported) => Ok(exported.sink_error),
@@ -48,73 +49,75 @@ async fn schedule_once(exporter: &Exporter) -> Result<Option<ServiceError>, Expo
     }
 }
 
-/// A scheduler that can be killed: a thread, or a process.
+/// A scheduler that can be killed.
 pub(crate) struct Scheduler {
     pub(crate) name: String,
-    life: Life,
+    process: Process,
 }
 
-enum Life {
+enum Process {
     Thread { kill: oneshot::Sender<()>, stop: CancellationToken, ended: oneshot::Receiver<()> },
-    Process(Box<Child>),
+    Child(Box<Child>),
 }
 
 impl Scheduler {
+    /// Starts a scheduler. It sends its output, with its name, to `output`.
     pub(crate) fn start(
         arguments: &Arguments,
         name: String,
         file: &Path,
-        told: &mpsc::UnboundedSender<(String, String)>,
+        output: &mpsc::UnboundedSender<(String, String)>,
     ) -> Result<Self, Failure> {
-        let life = if arguments.store == "memory" {
-            Self::thread(arguments, &name, file, told.clone())?
+        let process = if arguments.store == "memory" {
+            Self::thread(arguments, &name, file, output.clone())?
         } else {
-            Self::process(arguments, &name, file, told.clone())?
+            Self::child(arguments, &name, file, output.clone())?
         };
-        Ok(Self { name, life })
+        Ok(Self { name, process })
     }
 
-    /// Nothing that it started outlives its runtime.
+    /// Runs a scheduler on its own thread. Dropping the runtime ends all of its tasks.
     fn thread(
         arguments: &Arguments,
         name: &str,
         file: &Path,
-        told: mpsc::UnboundedSender<(String, String)>,
-    ) -> Result<Life, Failure> {
+        output: mpsc::UnboundedSender<(String, String)>,
+    ) -> Result<Process, Failure> {
         let (kill, killed) = oneshot::channel();
         let (end, ended) = oneshot::channel();
         let stop = CancellationToken::new();
-        let (who, stopped) = (name.to_owned(), stop.clone());
-        let from = name.to_owned();
-        let tell: Tell = Arc::new(move |line| drop(told.send((from.clone(), line))));
+        let (name, stopped) = (name.to_owned(), stop.clone());
+        let source = name.clone();
+        let print: Print = Arc::new(move |line| drop(output.send((source.clone(), line))));
         let (arguments, file) = (arguments.clone(), file.to_owned());
         let runtime = Builder::new_current_thread().enable_all().build()?;
         drop(spawn_blocking(move || {
             runtime.block_on(async {
                 let working = async {
-                    let exporter = exporter(&arguments, &who, &file, Arc::clone(&tell)).await?;
-                    schedule(exporter, stopped, Arc::clone(&tell)).await
+                    let exporter = exporter(&arguments, &name, &file, Arc::clone(&print)).await?;
+                    schedule(exporter, stopped, Arc::clone(&print)).await
                 };
                 select! {
                     biased;
                     _ = killed => (),
                     ended = working => if let Err(failure) = ended {
-                        tell(format!("ends: {}", sentence(&*failure)));
+                        print(format!("ends: {}", sentence(&*failure)));
                     },
                 }
             });
             drop(runtime);
             let _ = end.send(());
         }));
-        Ok(Life::Thread { kill, stop, ended })
+        Ok(Process::Thread { kill, stop, ended })
     }
 
-    fn process(
+    /// Runs a scheduler in a child process.
+    fn child(
         arguments: &Arguments,
         name: &str,
         file: &Path,
-        told: mpsc::UnboundedSender<(String, String)>,
-    ) -> Result<Life, Failure> {
+        output: mpsc::UnboundedSender<(String, String)>,
+    ) -> Result<Process, Failure> {
         let mut command = Command::new(std::env::current_exe()?);
         command.args(["--store", &arguments.store, "--ttl", &arguments.ttl.to_string()]);
         if let Some(sink) = &arguments.sink {
@@ -123,66 +126,66 @@ impl Scheduler {
         command.args(["scheduler", name]).arg(file);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).kill_on_drop(true);
         let mut child = command.spawn()?;
-        let stdout = child.stdout.take().ok_or("a scheduler without output")?;
+        let stdout = child.stdout.take().ok_or("the child has no stdout")?;
         let name = name.to_owned();
         drop(tokio::spawn(async move {
             let mut lines = BufReader::new(stdout).lines();
             while let Ok(Some(line)) = lines.next_line().await {
-                drop(told.send((name.clone(), line)));
+                drop(output.send((name.clone(), line)));
             }
         }));
-        Ok(Life::Process(Box::new(child)))
+        Ok(Process::Child(Box::new(child)))
     }
 
-    /// Ends it with whatever it has in hand.
+    /// Kills the scheduler in the middle of its work.
     pub(crate) async fn kill(self) {
-        match self.life {
-            Life::Thread { kill, ended, .. } => {
+        match self.process {
+            Process::Thread { kill, ended, .. } => {
                 let _ = kill.send(());
                 let _ = ended.await;
             }
             // SIGKILL.
-            Life::Process(mut child) => drop(child.kill().await),
+            Process::Child(mut child) => drop(child.kill().await),
         }
     }
 
-    /// Lets it end the job at hand.
+    /// Lets the scheduler finish its job, then ends it.
     pub(crate) async fn stop(self) -> Result<(), Failure> {
-        match self.life {
-            Life::Thread { stop, ended, .. } => {
+        match self.process {
+            Process::Thread { stop, ended, .. } => {
                 stop.cancel();
-                let _ = timeout(PATIENCE, ended).await;
+                let _ = timeout(STOP_TIMEOUT, ended).await;
             }
-            Life::Process(mut child) => {
+            Process::Child(mut child) => {
                 drop(child.stdin.take());
-                drop(timeout(PATIENCE, child.wait()).await);
+                drop(timeout(STOP_TIMEOUT, child.wait()).await);
             }
         }
         Ok(())
     }
 }
 
-/// The life of a scheduler in a process of its own.
-pub(crate) async fn be_scheduler(
+/// Runs the scheduler of a child process.
+pub(crate) async fn run_scheduler(
     arguments: Arguments,
     name: String,
     file: PathBuf,
 ) -> Result<ExitCode, Failure> {
-    let tell: Tell = Arc::new(show);
-    let exporter = exporter(&arguments, &name, &file, Arc::clone(&tell)).await?;
+    let print: Print = Arc::new(print_line);
+    let exporter = exporter(&arguments, &name, &file, Arc::clone(&print)).await?;
     let stop = CancellationToken::new();
-    let told = stop.clone();
-    // Ends with the process that started us. On a thread that nobody waits for: a runtime would wait
-    // for the read, also where this scheduler has ended by itself.
+    let stopped = stop.clone();
+    // Stdin ends with the parent process. A plain thread reads it: tokio's runtime would wait for
+    // the read, even after the scheduler has ended.
     drop(thread::spawn(move || {
         drop(io::copy(&mut io::stdin(), &mut io::sink()));
-        told.cancel();
+        stopped.cancel();
     }));
-    if let Err(failure) = schedule(exporter, stop, Arc::clone(&tell)).await {
-        tell(format!("ends: {}", sentence(&*failure)));
+    if let Err(failure) = schedule(exporter, stop, Arc::clone(&print)).await {
+        print(format!("ends: {}", sentence(&*failure)));
         return Ok(ExitCode::FAILURE);
     }
     Ok(ExitCode::SUCCESS)
 }
 
-const PATIENCE: Duration = Duration::from_secs(10);
+const STOP_TIMEOUT: Duration = Duration::from_secs(10);

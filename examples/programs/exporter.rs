@@ -1,4 +1,4 @@
-//! `exporter`: schedulers of which one is killed, and an operator.
+//! The example `exporter`: a killed scheduler, and the commands of an operator.
 
 #[cfg(feature = "aws")]
 use std::process::Output;
@@ -8,8 +8,8 @@ use std::time::Duration;
 use lease_core::Locker;
 use lease_redis::RedisStore;
 #[cfg(feature = "aws")]
-use lease_tests::kinesis;
-use lease_tests::redis;
+use lease_test_servers::kinesis;
+use lease_test_servers::redis;
 use tokio::io::{AsyncBufReadExt, BufReader, Lines};
 use tokio::process::{ChildStdout, Command};
 use tokio::task::spawn_blocking;
@@ -18,22 +18,25 @@ use tokio::time::timeout;
 use crate::{Ended, file_with, program, refused_in_one_sentence, run};
 
 #[test]
-fn a_scheduler_is_killed_while_it_sends_and_every_event_arrives() {
-    everything_arrived(&run("exporter", &[]));
+fn every_event_arrives_although_a_scheduler_is_killed() {
+    assert_all_arrived(&run("exporter", &[]));
 }
 
-fn everything_arrived(ended: &Ended) {
+fn assert_all_arrived(ended: &Ended) {
     assert_eq!(ended.code, Some(0), "{ended:?}");
-    let verdict = "verdict: every event arrived; arrived: 240, missing: 0, again: ";
+    let verdict = "verdict: every event arrived; arrived: 240, missing: 0, repeated: ";
     assert!(ended.last_line().starts_with(verdict), "{ended:?}");
     let killed = ended.stdout.find("KILLED while it sends").expect("a scheduler is killed");
-    assert!(ended.stdout[killed..].contains("sends 15 events"), "another goes on: {ended:?}");
-    // What it had sent, it had not removed.
-    assert!(!ended.last_line().ends_with("again: 0"), "{ended:?}");
+    assert!(
+        ended.stdout[killed..].contains("sends 15 events"),
+        "another scheduler sends: {ended:?}"
+    );
+    // The killed scheduler had not removed the events that it had sent.
+    assert!(!ended.last_line().ends_with("repeated: 0"), "{ended:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn events_on_redis_arrive_as_on_memory_and_an_operator_is_guarded() {
+async fn events_on_redis_arrive_and_operator_commands_are_checked() {
     if !redis::available() {
         return;
     }
@@ -41,9 +44,9 @@ async fn events_on_redis_arrive_as_on_memory_and_an_operator_is_guarded() {
     let store = server.url();
     let url = store.clone();
     let ended = spawn_blocking(move || run("exporter", &["--store", &url])).await;
-    everything_arrived(&ended.expect("the program was run"));
+    assert_all_arrived(&ended.expect("the program was run"));
 
-    let orders = [
+    let commands = [
         ("pending", "0 events are pending", 0),
         ("emergency", "the intake is stopped: Operator", 0),
         ("put tea/hour 3", "refused: tea/hour, the intake is stopped", 1),
@@ -64,39 +67,38 @@ async fn events_on_redis_arrive_as_on_memory_and_an_operator_is_guarded() {
         ("open", "the intake is open", 0),
         ("flush 7", "0 events were sent", 0),
     ];
-    for (order, told, code) in orders {
-        let ended = ordered(&store, order).await;
-        assert_eq!(ended.code, Some(code), "{order}: {ended:?}");
-        assert!(ended.last_line().starts_with(told), "{order}: {ended:?}");
+    for (command, line, code) in commands {
+        let ended = operate(&store, command).await;
+        assert_eq!(ended.code, Some(code), "{command}: {ended:?}");
+        assert!(ended.last_line().starts_with(line), "{command}: {ended:?}");
     }
 
-    // Once its seconds are over, what was put is sent, but for what is no count, which is told.
-    let mut told = String::new();
-    while ordered(&store, "list").await.last_line() != "0 buckets wait" {
-        let ended = ordered(&store, "send").await;
+    // Once the bucket is closed, its counts are sent. Other values are dropped and reported.
+    let mut output = String::new();
+    while operate(&store, "list").await.last_line() != "0 buckets" {
+        let ended = operate(&store, "send").await;
         assert_eq!(ended.code, Some(0), "{ended:?}");
-        told.push_str(&ended.stdout);
+        output.push_str(&ended.stdout);
     }
-    assert!(told.contains(" 1 came from buckets"), "{told}");
-    for why in [
-        "leaves out tea/fortnight, Some(\"3\"): it cannot be parsed: period \"fortnight\" is not \
-         known",
-        "leaves out tea/day, Some(\"-3\"): it cannot be parsed: \"-3\" is no count",
+    assert!(output.contains(" 1 came from buckets"), "{output}");
+    for reason in [
+        "drops tea/fortnight, Some(\"3\"): it cannot be parsed: period \"fortnight\" is not one of",
+        "drops tea/day, Some(\"-3\"): it cannot be parsed: \"-3\" is not a count",
     ] {
-        assert!(told.contains(why), "{why} in {told}");
+        assert!(output.contains(reason), "{reason} in {output}");
     }
-    assert!(!told.contains("tea/week"), "{told}");
+    assert!(!output.contains("tea/week"), "{output}");
 
-    ordered(&store, "put tea/day 1").await;
-    assert_eq!(ordered(&store, "list").await.last_line(), "1 buckets wait");
-    assert_eq!(ordered(&store, "delete").await.last_line(), "1 buckets and events were deleted");
-    assert_eq!(ordered(&store, "list").await.last_line(), "0 buckets wait");
-    let emergency = ordered(&store, "emergency").await;
+    operate(&store, "put tea/day 1").await;
+    assert_eq!(operate(&store, "list").await.last_line(), "1 buckets");
+    assert_eq!(operate(&store, "delete").await.last_line(), "1 buckets and events were deleted");
+    assert_eq!(operate(&store, "list").await.last_line(), "0 buckets");
+    let emergency = operate(&store, "emergency").await;
     assert_eq!(emergency.last_line(), "the intake is stopped: Operator");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nothing_is_deleted_while_somebody_exports_and_that_is_told() {
+async fn delete_is_refused_while_a_process_exports() {
     if !redis::available() {
         return;
     }
@@ -104,29 +106,29 @@ async fn nothing_is_deleted_while_somebody_exports_and_that_is_told() {
     let store = RedisStore::connect(&server.url()).await.expect("a store");
     let locker = Locker::new(store).with_lessee("scheduler-7".parse().expect("a lessee"));
     let key = "orders/export".parse().expect("a key");
-    for order in ["enable", "open", "put tea/hour 3"] {
-        assert_eq!(ordered(&server.url(), order).await.code, Some(0), "{order}");
+    for command in ["enable", "open", "put tea/hour 3"] {
+        assert_eq!(operate(&server.url(), command).await.code, Some(0), "{command}");
     }
-    let lease = locker.obtain(&key).await.expect("an answer").lease().expect("it is free");
+    let lease = locker.obtain(&key).await.expect("an answer").into_lease().expect("it is free");
 
-    let refused = ordered(&server.url(), "delete").await;
+    let refused = operate(&server.url(), "delete").await;
 
-    let told = "refused: the intake is stopped, and nothing was deleted: scheduler-7 has the lease";
-    assert_eq!((refused.last_line(), refused.code), (told, Some(1)), "{refused:?}");
-    assert_eq!(ordered(&server.url(), "list").await.last_line(), "1 buckets wait");
-    lease.release().await.expect("it is given back");
-    let deleted = ordered(&server.url(), "delete").await;
+    let line = "refused: the intake is stopped, but nothing was deleted: scheduler-7 has the lease";
+    assert_eq!((refused.last_line(), refused.code), (line, Some(1)), "{refused:?}");
+    assert_eq!(operate(&server.url(), "list").await.last_line(), "1 buckets");
+    lease.release().await.expect("a release");
+    let deleted = operate(&server.url(), "delete").await;
     assert_eq!(deleted.last_line(), "1 buckets and events were deleted", "{deleted:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_scheduler_outlives_an_outage_of_its_store_and_says_so() {
+async fn scheduler_survives_and_reports_an_outage_of_its_store() {
     if !redis::available() {
         return;
     }
     let mut server = redis::RedisServer::with_append_only_file();
-    for order in ["enable", "open"] {
-        assert_eq!(ordered(&server.url(), order).await.code, Some(0), "{order}");
+    for command in ["enable", "open"] {
+        assert_eq!(operate(&server.url(), command).await.code, Some(0), "{command}");
     }
     let file = file_with("after-an-outage", "");
     let mut command = Command::new(program("exporter"));
@@ -135,51 +137,52 @@ async fn a_scheduler_outlives_an_outage_of_its_store_and_says_so() {
     let mut scheduler = command.spawn().expect("the example starts");
     let mut lines = BufReader::new(scheduler.stdout.take().expect("a pipe")).lines();
 
-    // What it sends, it can only have connected for.
-    assert_eq!(ordered(&server.url(), "put tea/hour 3").await.code, Some(0));
-    until_told(&mut lines, "sends 1 events").await;
+    // A sent event shows that the scheduler has connected.
+    assert_eq!(operate(&server.url(), "put tea/hour 3").await.code, Some(0));
+    until_printed(&mut lines, "sends 1 events").await;
     server.kill();
-    let told = until_told(&mut lines, "tries again: ").await;
+    let retry = until_printed(&mut lines, "retries: ").await;
     server.start_again();
-    assert_eq!(ordered(&server.url(), "put tea/hour 4").await.code, Some(0));
-    until_told(&mut lines, "sends 1 events").await;
+    assert_eq!(operate(&server.url(), "put tea/hour 4").await.code, Some(0));
+    until_printed(&mut lines, "sends 1 events").await;
 
-    assert!(told.contains("did not answer"), "{told}");
+    assert!(retry.contains("did not answer"), "{retry}");
     drop(scheduler.stdin.take());
-    let ended = timeout(LIMIT, scheduler.wait()).await.expect("it ends").expect("it was ours");
+    let ended = timeout(LIMIT, scheduler.wait()).await.expect("it ends").expect("a child");
     assert_eq!(ended.code(), Some(0));
 }
 
-/// The first line that has `words` in it.
-async fn until_told(lines: &mut Lines<BufReader<ChildStdout>>, words: &str) -> String {
-    let mut told = Vec::new();
+/// Returns the first line that contains `words`.
+async fn until_printed(lines: &mut Lines<BufReader<ChildStdout>>, words: &str) -> String {
+    let mut printed = Vec::new();
     let found = async {
         while let Some(line) = lines.next_line().await.expect("examples print UTF-8") {
             if line.contains(words) {
                 return Some(line);
             }
-            told.push(line);
+            printed.push(line);
         }
         None
     };
     let found = timeout(LIMIT, found).await.ok().flatten();
-    assert!(found.is_some(), "{words:?} is not told, but {told:?}");
-    found.expect("it was looked at")
+    assert!(found.is_some(), "{words:?} is not in {printed:?}");
+    found.expect("checked above")
 }
 
-async fn ordered(store: &str, order: &str) -> Ended {
-    let (store, order) = (store.to_owned(), order.to_owned());
+/// Runs one command of an operator.
+async fn operate(store: &str, command: &str) -> Ended {
+    let (store, command) = (store.to_owned(), command.to_owned());
     let program = move || {
         let mut words = vec!["--store", store.as_str()];
-        words.extend(order.split(' '));
+        words.extend(command.split(' '));
         run("exporter", &words)
     };
     spawn_blocking(program).await.expect("the program was run")
 }
 
-/// Not AWS, but the way there is the same.
+/// Runs the example with a server in place of AWS.
 #[cfg(feature = "aws")]
-async fn exported_to(server: &kinesis::Server, words: &[&str]) -> Output {
+async fn export_to(server: &kinesis::Server, words: &[&str]) -> Output {
     let mut command = Command::new(program("exporter"));
     command.args(words).kill_on_drop(true).envs([
         ("AWS_REGION", "us-east-1"),
@@ -193,27 +196,27 @@ async fn exported_to(server: &kinesis::Server, words: &[&str]) -> Output {
 
 #[cfg(feature = "aws")]
 #[tokio::test(flavor = "multi_thread")]
-async fn events_arrive_in_a_stream_on_a_server() {
+async fn events_arrive_in_a_kinesis_stream() {
     let server = kinesis::Server::ferrokinesis().await;
     server.create_stream("orders", 2).await;
 
-    let output = exported_to(&server, &["--sink", "kinesis:orders"]).await;
+    let output = export_to(&server, &["--sink", "kinesis:orders"]).await;
 
     let stdout = String::from_utf8(output.stdout).expect("examples print UTF-8");
     assert_eq!(output.status.code(), Some(0), "{stdout}");
-    let verdict = "verdict: 240 events were taken by kinesis:orders";
+    let verdict = "verdict: kinesis:orders accepted 240 events";
     assert_eq!(stdout.lines().last(), Some(verdict), "{stdout}");
 }
 
 #[cfg(feature = "aws")]
 #[tokio::test(flavor = "multi_thread")]
-async fn a_stream_that_is_not_there_ends_the_program_and_says_so() {
+async fn missing_stream_ends_the_program_with_an_error() {
     let server = kinesis::Server::ferrokinesis().await;
     let redis = redis::available().then(redis::RedisServer::start);
     let url = redis.as_ref().map(redis::RedisServer::url);
     let sink = ["--sink", "kinesis:nowhere"];
     for store in ["memory"].into_iter().chain(url.as_deref()) {
-        let output = exported_to(&server, &[&sink[..], &["--store", store]].concat()).await;
+        let output = export_to(&server, &[&sink[..], &["--store", store]].concat()).await;
 
         let stdout = String::from_utf8(output.stdout).expect("examples print UTF-8");
         let stderr = String::from_utf8(output.stderr).expect("examples print UTF-8");
@@ -224,37 +227,37 @@ async fn a_stream_that_is_not_there_ends_the_program_and_says_so() {
 
     let Some(url) = url else { return };
     let words = [&sink[..], &["--store", &url, "flush"]].concat();
-    let output = exported_to(&server, &words).await;
+    let output = export_to(&server, &words).await;
     let stdout = String::from_utf8(output.stdout).expect("examples print UTF-8");
-    let told = "0 events were sent, others stay pending: sink refused the request: ";
-    assert!(stdout.lines().last().is_some_and(|last| last.starts_with(told)), "{stdout}");
+    let line = "0 events were sent, others stay pending: sink refused the request: ";
+    assert!(stdout.lines().last().is_some_and(|last| last.starts_with(line)), "{stdout}");
     assert_eq!(output.status.code(), Some(1), "{stdout}");
 }
 
 #[test]
-fn what_is_no_event_or_too_large_is_told_and_counted_and_keeps_nothing_back() {
+fn bad_and_too_large_lines_are_reported_and_others_arrive() {
     let large = "x".repeat(2 * 1024 * 1024);
     let text = format!("{{\"order\":1}}\n{{\"order\":\n\"{large}\"\n\n{{\"order\":4}}\n");
     let events = file_with("some-events", &text);
 
     let ended = run("exporter", &["--events", &events]);
 
-    let verdict = "verdict: every event arrived; arrived: 2, missing: 0, again: 0; left out: \
-                   1 that are no events, 1 that are too large, in ";
-    let buried = ended.last_line().strip_prefix(verdict).expect("a verdict");
-    assert_eq!(std::fs::read_to_string(buried).ok(), Some(format!("\"{large}\"\n")));
-    drop(std::fs::remove_file(buried));
-    for told in [
+    let verdict = "verdict: every event arrived; arrived: 2, missing: 0, repeated: 0; dropped: \
+                   1 that are not events, 1 that are too large, in ";
+    let dead_letters = ended.last_line().strip_prefix(verdict).expect("a verdict");
+    assert_eq!(std::fs::read_to_string(dead_letters).ok(), Some(format!("\"{large}\"\n")));
+    drop(std::fs::remove_file(dead_letters));
+    for line in [
         "event line-2 is not JSON, EOF while parsing a value at line 1 column 9: \"{\\\"order\\\":\"",
-        "line-3 is not sent: it has 2097154 bytes, a record takes 1048576 with what names it: it is in ",
+        "line-3 is not sent: it has 2097154 bytes, a record takes 1048576 with what names it: moved to ",
     ] {
-        assert!(ended.stdout.contains(told), "{told} in {}", ended.stdout);
+        assert!(ended.stdout.contains(line), "{line} in {}", ended.stdout);
     }
     assert_eq!(ended.code, Some(1));
 }
 
 #[test]
-fn equal_lines_are_as_many_events_and_bytes_that_are_no_text_keep_nothing_back() {
+fn equal_lines_are_separate_events_and_non_utf8_is_dropped() {
     let events = file_with("equal-events", "{\"order\":1}\n{\"order\":\"?\"}\n{\"order\":1}\n");
     let text = std::fs::read(&events).expect("the file is there");
     let bytes: Vec<_> = text.iter().map(|byte| if *byte == b'?' { 0xff } else { *byte }).collect();
@@ -262,8 +265,8 @@ fn equal_lines_are_as_many_events_and_bytes_that_are_no_text_keep_nothing_back()
 
     let ended = run("exporter", &["--events", &events]);
 
-    let verdict = "verdict: every event arrived; arrived: 2, missing: 0, again: 0; left out: \
-                   1 that are no events";
+    let verdict = "verdict: every event arrived; arrived: 2, missing: 0, repeated: 0; dropped: \
+                   1 that are not events";
     assert_eq!(ended.last_line(), verdict, "{ended:?}");
     let why = "line 2 is not UTF-8: \"{\\\"order\\\":\\\"\u{fffd}\\\"}\"";
     assert!(ended.stdout.contains(why), "{ended:?}");
@@ -280,7 +283,7 @@ fn exporter_refuses_bad_input_in_one_sentence() {
         (&["--ttl", "0"], "ttl 0ns is out of range: a ttl is 100 ms to a day"),
         (&["--store", "postgres://x"], "store \"postgres://x\" is not known"),
         (&["--events", "nowhere.ndjson"], "nowhere.ndjson cannot be read: "),
-        (&["--events", &empty], "has no events in it"),
+        (&["--events", &empty], "has no events"),
         (&["--events", &malformed], "no line is an event: "),
         (&["--sink", "kafka:x"], "sink \"kafka:x\" is not known"),
         (&["--sink", "kinesis:x"], needs),
@@ -291,10 +294,10 @@ fn exporter_refuses_bad_input_in_one_sentence() {
     for limit in ["-1", "many"] {
         let ended = run("exporter", &["flush", limit]);
         assert_eq!(ended.code, Some(2), "{ended:?}");
-        let told = format!("invalid value '{limit}' for '[LIMIT]': a limit is a number of events");
-        assert!(ended.stderr.contains(&told), "{ended:?}");
+        let line = format!("invalid value '{limit}' for '[LIMIT]': a limit is a number of events");
+        assert!(ended.stderr.contains(&line), "{ended:?}");
     }
 }
 
-/// For machines that have much else to do.
+/// Long, for busy machines.
 const LIMIT: Duration = Duration::from_mins(5);

@@ -1,10 +1,9 @@
-//! Runs the examples as their readers do, and looks at how they end.
+//! Runs every example as a program, and checks its output and exit code.
 //!
-//! They are found beside this test: `cargo test` builds the examples of a package along with its
-//! tests (of `unit_test` it builds the tests instead, and runs them). Running them through a
-//! second cargo would build their dependencies once more, with other features than those of a
-//! test of the whole workspace; calling them as functions would not see what reaches the
-//! terminal, nor the exit code.
+//! `cargo test` builds the examples of a package beside its tests, and this test finds them there. For
+//! `unit_test`, cargo builds and runs the tests instead. A second cargo would build the dependencies
+//! again, with other features. A function call would show neither the terminal's output nor the exit
+//! code.
 #![expect(clippy::expect_used, reason = "a test may fail")]
 
 mod exporter;
@@ -13,11 +12,11 @@ mod shards;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use lease_tests::dynamodb::Server;
-use lease_tests::redis;
+use lease_test_servers::dynamodb::Server;
+use lease_test_servers::redis;
 use tokio::task::spawn_blocking;
 
-/// What a program left behind.
+/// The result of a program.
 #[derive(Debug)]
 struct Ended {
     code: Option<i32>,
@@ -29,14 +28,14 @@ fn program(example: &str) -> PathBuf {
     let test = std::env::current_exe().expect("a test has a path");
     let target = test.parent().and_then(Path::parent);
     let program = target.expect("tests are in target/*/deps").join("examples").join(example);
-    let built = "it is built by `cargo test -p lease-examples`, beside the tests";
-    assert!(program.exists(), "{} is not there: {built}", program.display());
+    let hint = "`cargo test -p lease-examples --all-features` builds it";
+    assert!(program.exists(), "{} does not exist: {hint}", program.display());
     program
 }
 
 fn run(example: &str, arguments: &[&str]) -> Ended {
     let mut command = Command::new(program(example));
-    // What they write without being told where, is not left in the sources.
+    // Files that an example writes must not end up in the sources.
     command.args(arguments).current_dir(env!("CARGO_TARGET_TMPDIR"));
     let output = command.output().expect("the example starts");
     Ended {
@@ -46,7 +45,7 @@ fn run(example: &str, arguments: &[&str]) -> Ended {
     }
 }
 
-/// A file of this test run, which the next run overwrites.
+/// Writes a file that the next test run overwrites.
 fn file_with(name: &str, text: &str) -> String {
     let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}.csv"));
     std::fs::write(&path, text).expect("the folder for tests can be written");
@@ -68,7 +67,7 @@ fn quickstart_pays() {
 }
 
 #[test]
-fn a_nightly_job_runs_once_a_night_on_three_machines() {
+fn nightly_job_runs_once_a_night_on_three_machines() {
     let ended = run("nightly_job", &[]);
 
     assert_eq!(ended.code, Some(0), "{ended:?}");
@@ -76,12 +75,12 @@ fn a_nightly_job_runs_once_a_night_on_three_machines() {
     assert_eq!(count(" under token "), 4, "{}", ended.stdout);
     assert_eq!(count(" skipped: "), 8, "{}", ended.stdout);
     assert_eq!(count("next due: "), 4, "{}", ended.stdout);
-    // The night without half past two.
+    // In this night, the clocks skip half past two.
     assert!(ended.stdout.contains("2026-03-29T03:00:00+02:00"), "{}", ended.stdout);
 }
 
 #[test]
-fn a_job_whose_year_is_over_says_that_it_is_due_never() {
+fn job_of_a_past_year_is_never_due() {
     let ended = run("nightly_job", &["--cron", "0 0 0 1 1 * 2001"]);
 
     assert_eq!(ended.code, Some(0), "{ended:?}");
@@ -89,7 +88,7 @@ fn a_job_whose_year_is_over_says_that_it_is_due_never() {
 }
 
 #[test]
-fn the_readme_shows_the_quickstart() {
+fn readme_shows_the_quickstart() {
     let (_about, code) = include_str!("../quickstart.rs")
         .split_once("\n\n")
         .expect("the code comes after a blank line");
@@ -98,7 +97,7 @@ fn the_readme_shows_the_quickstart() {
 }
 
 #[test]
-fn a_killed_worker_is_succeeded_and_everybody_is_paid_once() {
+fn killed_worker_is_replaced_and_payments_are_made_once() {
     let ended = run("singleton_job", &[]);
 
     assert_eq!(ended.code, Some(0), "{ended:?}");
@@ -108,13 +107,13 @@ fn a_killed_worker_is_succeeded_and_everybody_is_paid_once() {
          payments: 24, wrong: 0, late writes refused: 1"
     );
     let killed = ended.stdout.find("KILLED").expect("a worker is killed");
-    let takes_over = ended.stdout.find("takes over").expect("another goes on");
+    let takes_over = ended.stdout.find("continues after").expect("another takes over");
     let refused = ended.stdout.find("is stale").expect("its late write is refused");
     assert!(killed < takes_over && takes_over < refused, "{ended:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_job_on_redis_ends_as_on_memory() {
+async fn job_on_redis_ends_as_on_memory() {
     if !redis::available() {
         return;
     }
@@ -131,7 +130,7 @@ async fn a_job_on_redis_ends_as_on_memory() {
 }
 
 #[tokio::test]
-async fn a_job_on_dynamodb_ends_as_on_memory() {
+async fn job_on_dynamodb_ends_as_on_memory() {
     let server = Server::dynoxide().await;
     let store = format!("dynamodb://{}/leases", server.address());
 
@@ -143,7 +142,7 @@ async fn a_job_on_dynamodb_ends_as_on_memory() {
 }
 
 #[test]
-fn one_payment_two_workers_and_a_short_ttl_are_enough() {
+fn one_payment_needs_two_workers_and_a_short_ttl() {
     let file = file_with("one", "Ada Lovelace,4815.00\n");
 
     let ended = run("singleton_job", &["--items", &file, "--workers", "2", "--ttl", "0.5"]);
@@ -153,7 +152,7 @@ fn one_payment_two_workers_and_a_short_ttl_are_enough() {
 }
 
 #[test]
-fn a_reader_who_leaves_early_causes_no_panic() {
+fn closed_pipe_causes_no_panic() {
     let output = Command::new("bash")
         .args(["-c", "\"$0\" --ttl 0.5 | head -n 1"])
         .arg(program("singleton_job"))
@@ -164,7 +163,7 @@ fn a_reader_who_leaves_early_causes_no_panic() {
 }
 
 #[test]
-fn a_paused_holder_is_refused() {
+fn paused_holder_is_refused() {
     let ended = run("fenced_write", &[]);
 
     assert_eq!(ended.code, Some(0), "{ended:?}");
@@ -172,8 +171,8 @@ fn a_paused_holder_is_refused() {
         ended.last_line(),
         "verdict: the report reads \"final report\"; the late write changed nothing"
     );
-    for told in ["is_held(): false", "lost(): lease on report", "token 1 is stale"] {
-        assert!(ended.stdout.contains(told), "{told}: {ended:?}");
+    for line in ["is_held(): false", "lost(): lease on report", "token 1 is stale"] {
+        assert!(ended.stdout.contains(line), "{line}: {ended:?}");
     }
 }
 
@@ -199,12 +198,12 @@ fn nightly_job_refuses_bad_input_in_one_sentence() {
 }
 
 #[test]
-fn bad_input_is_refused_in_one_sentence() {
+fn singleton_job_refuses_bad_input_in_one_sentence() {
     let empty = file_with("empty", "");
     let malformed = file_with("malformed", "employee,amount\nAda,1.00\nAlan\n");
     let cases: [(&[&str], &str); 10] = [
         (&["--items", "nowhere.csv"], "nowhere.csv cannot be read: "),
-        (&["--items", &empty], "has no payments in it"),
+        (&["--items", &empty], "has no payments"),
         (&["--items", &malformed], "line 3: \"Alan\" is not a payment"),
         (&["--workers", "0"], "0 workers are out of range: 2 to 100"),
         (&["--workers", "1000000"], "1000000 workers are out of range"),
@@ -224,10 +223,10 @@ fn refused_in_one_sentence(example: &str, cases: &[(&[&str], &str)]) {
 
         assert_eq!(ended.code, Some(2), "{arguments:?}: {ended:?}");
         assert_eq!(ended.stdout, "", "{arguments:?}");
-        // Where an option is not understood, it is followed by the way to the others.
-        let told = ended.stderr.split("\n\nUsage:").next().unwrap_or_default();
-        let told = told.split("\n\nFor more").next().unwrap_or_default().trim_end();
-        assert_eq!(told.lines().count(), 1, "{arguments:?}: {ended:?}");
-        assert!(told.contains(sentence), "{arguments:?}: {ended:?}");
+        // After a bad option, clap prints a hint to the usage.
+        let message = ended.stderr.split("\n\nUsage:").next().unwrap_or_default();
+        let message = message.split("\n\nFor more").next().unwrap_or_default().trim_end();
+        assert_eq!(message.lines().count(), 1, "{arguments:?}: {ended:?}");
+        assert!(message.contains(sentence), "{arguments:?}: {ended:?}");
     }
 }

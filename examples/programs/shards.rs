@@ -1,14 +1,14 @@
-//! `shards`: a stream whose readers come and go.
+//! The example `shards`: workers that join, die and stop.
 
 #[cfg(unix)]
 use std::io::{BufRead, BufReader};
 #[cfg(unix)]
 use std::process::{Command, Stdio};
 
-use lease_tests::dynamodb::Server;
+use lease_test_servers::dynamodb::Server;
 #[cfg(all(unix, feature = "aws"))]
-use lease_tests::kinesis;
-use lease_tests::redis;
+use lease_test_servers::kinesis;
+use lease_test_servers::redis;
 use tokio::task::spawn_blocking;
 
 #[cfg(unix)]
@@ -16,65 +16,65 @@ use crate::program;
 use crate::{Ended, refused_in_one_sentence, run};
 
 #[test]
-fn all_shards_are_read_in_order_by_workers_that_come_and_go() {
+fn records_are_processed_in_order_while_workers_change() {
     let ended = run("shards", &[]);
 
-    is_proved(&ended);
-    let told = [
+    assert_verdict(&ended);
+    let lines = [
         "3 workers share 12 shards",
         "worker-4 joins",
         "4 workers share 12 shards",
         "worker-2 is KILLED",
         "are merged into 14",
-        "worker-1 has handed over everything",
+        "worker-1 has handed over all shards",
         "2 workers share 12 shards",
     ];
-    let places: Vec<_> = told.iter().filter_map(|text| ended.stdout.find(text)).collect();
-    assert!(places.len() == told.len() && places.is_sorted(), "{places:?}: {ended:?}");
+    let positions: Vec<_> = lines.iter().filter_map(|text| ended.stdout.find(text)).collect();
+    assert!(positions.len() == lines.len() && positions.is_sorted(), "{positions:?}: {ended:?}");
     assert!(!ended.stdout.contains('\x1b'), "no terminal, no control characters: {ended:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn shards_are_read_on_servers_as_on_memory() {
+async fn shards_are_shared_on_redis_and_dynamodb() {
     let dynamodb = Server::dynoxide().await;
     let redis = redis::available().then(redis::RedisServer::start);
     let mut stores = vec![format!("dynamodb://{}/leases", dynamodb.address())];
     stores.extend(redis.iter().map(|server| format!("redis://{}", server.address())));
 
-    // At once, since they take their time.
+    // Side by side, since each run takes several seconds.
     let start = |store: String| spawn_blocking(move || run("shards", &["--store", &store]));
     let runs: Vec<_> = stores.into_iter().map(start).collect();
 
     for ended in runs {
-        is_proved(&ended.await.expect("the program was run"));
+        assert_verdict(&ended.await.expect("the program was run"));
     }
 }
 
 #[test]
-fn two_workers_two_shards_and_a_short_ttl_are_enough() {
-    is_proved(&run("shards", &["--workers", "2", "--shards", "2", "--ttl", "0.5"]));
+fn two_workers_share_two_shards_with_a_short_ttl() {
+    assert_verdict(&run("shards", &["--workers", "2", "--shards", "2", "--ttl", "0.5"]));
 }
 
 #[test]
-fn more_workers_than_shards_end_as_well() {
+fn more_workers_than_shards_process_every_record() {
     let ended = run("shards", &["--workers", "20", "--shards", "3", "--ttl", "0.5"]);
 
-    is_proved(&ended);
-    for told in ["21 workers share 3 shards", "is KILLED", "worker-1 has handed over everything"] {
-        assert!(ended.stdout.contains(told), "{told}: {ended:?}");
+    assert_verdict(&ended);
+    for line in ["21 workers share 3 shards", "is KILLED", "worker-1 has handed over all shards"] {
+        assert!(ended.stdout.contains(line), "{line}: {ended:?}");
     }
 }
 
-fn is_proved(ended: &Ended) {
+fn assert_verdict(ended: &Ended) {
     assert_eq!(ended.code, Some(0), "{ended:?}");
     let verdict = ended.last_line();
-    assert!(verdict.starts_with("verdict: every record was worked on, in order; "), "{ended:?}");
+    assert!(verdict.starts_with("verdict: every record was processed, in order; "), "{ended:?}");
     assert!(verdict.contains("missing: 0, partition keys out of order: 0"), "{ended:?}");
 }
 
-/// Runs `shards` until it has told `text`, then ends it as a supervisor would.
+/// Runs `shards` until it has printed `text`, then sends SIGTERM.
 #[cfg(unix)]
-fn stopped_when_told(command: &mut Command, text: &str) -> Ended {
+fn stop_when_printed(command: &mut Command, text: &str) -> Ended {
     let mut program = command.stdout(Stdio::piped()).spawn().expect("the example starts");
     let mut lines = BufReader::new(program.stdout.take().expect("a pipe")).lines();
     let mut stdout = String::new();
@@ -94,20 +94,20 @@ fn stopped_when_told(command: &mut Command, text: &str) -> Ended {
 
 #[cfg(unix)]
 #[test]
-fn a_run_that_is_stopped_half_way_hands_over_and_proves_nothing() {
+fn stopped_run_hands_over_and_has_no_verdict() {
     let mut command = Command::new(program("shards"));
 
-    let ended = stopped_when_told(&mut command, "3 workers share 12 shards");
+    let ended = stop_when_printed(&mut command, "3 workers share 12 shards");
 
     assert_eq!(ended.code, Some(1), "{ended:?}");
     assert!(ended.stdout.contains("all workers have stopped"), "{ended:?}");
-    assert_eq!(ended.last_line(), "verdict: none, since this was stopped half-way");
+    assert_eq!(ended.last_line(), "verdict: none, since the run was stopped");
 }
 
-/// Not AWS, but the way there is the same.
+/// A server in place of AWS.
 #[cfg(all(unix, feature = "aws"))]
 #[tokio::test(flavor = "multi_thread")]
-async fn a_stream_on_a_server_is_read_until_told_to_stop() {
+async fn kinesis_stream_is_read_until_sigterm() {
     let server = kinesis::Server::ferrokinesis().await;
     server.create_stream("orders", 4).await;
     let mut command = Command::new(program("shards"));
@@ -118,7 +118,7 @@ async fn a_stream_on_a_server_is_read_until_told_to_stop() {
     ]);
     command.env("AWS_ENDPOINT_URL_KINESIS", format!("http://{}", server.address()));
 
-    let ended = spawn_blocking(move || stopped_when_told(&mut command, "have changed hands")).await;
+    let ended = spawn_blocking(move || stop_when_printed(&mut command, "have changed hands")).await;
 
     let ended = ended.expect("the program was run");
     assert_eq!(ended.code, Some(0), "{ended:?}");
@@ -157,9 +157,9 @@ fn shards_refuses_bad_input_in_one_sentence() {
             &["--stream", "orders", "--shards", "3"],
             "'--stream <NAME>' cannot be used with '--shards <NUMBER>'",
         ),
-        (&["--store", "postgres://x"], "store \"postgres://x\" is not known: it is \"memory\""),
-        (&["--store", "dynamodb://h:1"], "names no table: it is \"dynamodb://HOST:PORT/TABLE\""),
-        (&["--store", ""], "store \"\" is not known: it is \"memory\""),
+        (&["--store", "postgres://x"], "store \"postgres://x\" is not known: use \"memory\""),
+        (&["--store", "dynamodb://h:1"], "has no table name: use \"dynamodb://HOST:PORT/TABLE\""),
+        (&["--store", ""], "store \"\" is not known: use \"memory\""),
         (&["--store", "redis://a:1,b:1,c:1"], "is a quorum, which keeps no records"),
     ];
 

@@ -1,4 +1,4 @@
-//! All workers, and what they live through together.
+//! All workers, and the events of the example.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,10 +14,10 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::task::{JoinHandle, spawn_blocking};
 use tokio::time::{sleep, timeout};
 
-use crate::telling::short;
-use crate::worker::{Clerk, Ended, Ends, Plan, Stream, process};
+use crate::table::short;
+use crate::worker::{EndSignals, Ended, Plan, Processor, Stream, process};
 
-/// All workers, and what they do together.
+/// All workers of one application.
 pub(crate) struct Fleet {
     pub(crate) plan: Arc<Plan>,
     pub(crate) deliveries: Deliveries,
@@ -28,11 +28,11 @@ pub(crate) struct Fleet {
 /// A worker that was started.
 pub(crate) struct Started {
     pub(crate) handle: WorkerHandle,
-    /// Whether its next batch is its last.
-    doomed: Arc<AtomicBool>,
+    /// Kills the worker before its next checkpoint.
+    is_doomed: Arc<AtomicBool>,
     ended: JoinHandle<Result<Ended, Failure>>,
-    /// Where this is dropped, nobody waits for the worker any more.
-    _wanted: oneshot::Sender<()>,
+    /// Dropping this ends the worker's thread.
+    _fleet: oneshot::Sender<()>,
 }
 
 impl Fleet {
@@ -43,8 +43,9 @@ impl Fleet {
         Self { plan, deliveries, workers: BTreeMap::new(), screen }
     }
 
-    /// All that can happen to workers and their stream.
-    pub(crate) async fn live_through(
+    /// Starts workers, adds one, kills one, reshards the stream, and stops one. Waits after each step
+    /// until the shards are shared evenly.
+    pub(crate) async fn run_all_events(
         &mut self,
         workers: usize,
         stream: &SimStream,
@@ -52,36 +53,37 @@ impl Fleet {
         for number in 1..=workers {
             self.start(number).await?;
         }
-        self.tell(format_args!("{workers} workers begin"));
+        self.print(format_args!("{workers} workers start"));
         self.until_shared(stream).await?;
 
         self.start(workers + 1).await?;
-        self.tell(format_args!("worker-{} joins", workers + 1));
+        self.print(format_args!("worker-{} joins", workers + 1));
         self.until_shared(stream).await?;
 
-        let doomed = self.somebody_at_work()?;
-        self.kill(&doomed).await?;
+        let victim = self.busy_worker()?;
+        self.kill(&victim).await?;
         self.until_shared(stream).await?;
 
-        self.reshape(stream)?;
+        self.reshard(stream)?;
         self.until_shared(stream).await?;
 
-        self.tell("worker-1 is told to stop");
+        self.print("worker-1 is asked to stop");
         self.stop("worker-1").await?;
         self.until_shared(stream).await
     }
 
-    pub(crate) async fn look_on(&mut self, workers: usize) -> Result<(), Failure> {
+    /// Starts workers, and prints each change of shards until the future is dropped.
+    pub(crate) async fn watch(&mut self, workers: usize) -> Result<(), Failure> {
         for number in 1..=workers {
             self.start(number).await?;
         }
-        self.tell(format_args!("{workers} workers begin"));
+        self.print(format_args!("{workers} workers start"));
         let mut before = self.readers();
         loop {
-            self.look().await?;
+            self.poll().await?;
             let now = self.readers();
             if now != before {
-                self.tell("shards have changed hands");
+                self.print("shards have changed hands");
                 before = now;
             }
         }
@@ -89,39 +91,39 @@ impl Fleet {
 
     async fn start(&mut self, number: usize) -> Result<(), Failure> {
         let name = format!("worker-{number}");
-        let (told, handle) = oneshot::channel();
+        let (started, handle) = oneshot::channel();
         let (kill, killed) = mpsc::channel(1);
-        let doomed = Arc::new(AtomicBool::new(false));
+        let is_doomed = Arc::new(AtomicBool::new(false));
         let is_endless = !matches!(self.plan.stream, Stream::Simulated(_));
         let deliveries = (!is_endless).then(|| self.deliveries.clone());
-        let clerk = Clerk { deliveries, doomed: Arc::clone(&doomed), kill };
+        let processor = Processor { deliveries, is_doomed: Arc::clone(&is_doomed), kill };
         let (plan, worker) = (Arc::clone(&self.plan), name.clone());
-        let (wanted, unwanted) = oneshot::channel();
-        let ends = Ends { killed, unwanted };
-        let ended = spawn_blocking(move || process(&plan, &worker, clerk, told, ends));
-        // It could not begin, and says why.
+        let (fleet, fleet_dropped) = oneshot::channel();
+        let signals = EndSignals { killed, fleet_dropped };
+        let ended = spawn_blocking(move || process(&plan, &worker, processor, started, signals));
+        // If the worker could not start, the thread returns the reason.
         let Ok(handle) = handle.await else { return ended.await?.map(|_ended| ()) };
-        self.workers.insert(name, Started { handle, doomed, ended, _wanted: wanted });
+        self.workers.insert(name, Started { handle, is_doomed, ended, _fleet: fleet });
         Ok(())
     }
 
-    /// The first worker that reads a shard and is not to be told to stop later. Where there are more
-    /// workers than shards, some have nothing in their hands with which they could be killed.
-    fn somebody_at_work(&self) -> Result<String, Failure> {
+    /// Returns the first worker that reads a shard, except worker-1, which stops later. If there are more
+    /// workers than shards, some read none.
+    fn busy_worker(&self) -> Result<String, Failure> {
         let readers = self.readers().into_iter();
-        let at_work = readers.filter(|(name, shards)| name != "worker-1" && !shards.is_empty());
-        let first = at_work.map(|(name, _)| name).min_by_key(|name| (name.len(), name.clone()));
-        Ok(first.ok_or("nobody reads a shard but worker-1")?)
+        let busy = readers.filter(|(name, shards)| name != "worker-1" && !shards.is_empty());
+        let first = busy.map(|(name, _)| name).min_by_key(|name| (name.len(), name.clone()));
+        Ok(first.ok_or("no worker but worker-1 reads a shard")?)
     }
 
-    /// Has a worker killed with a batch in its hands.
+    /// Kills a worker between a batch and its checkpoint.
     async fn kill(&mut self, name: &str) -> Result<(), Failure> {
         if let Some(worker) = self.workers.get(name) {
-            worker.doomed.store(true, Ordering::SeqCst);
+            worker.is_doomed.store(true, Ordering::SeqCst);
         }
-        if let Ended::Killed { in_hand } = self.until_ended(name).await? {
-            self.tell(format_args!(
-                "{name} is KILLED: {in_hand} records that it has just worked on are not checkpointed"
+        if let Ended::Killed { unsaved } = self.until_ended(name).await? {
+            self.print(format_args!(
+                "{name} is KILLED: its last {unsaved} records have no checkpoint"
             ));
         }
         Ok(())
@@ -132,7 +134,7 @@ impl Fleet {
             worker.handle.stop();
         }
         self.until_ended(name).await?;
-        self.tell(format_args!("{name} has handed over everything"));
+        self.print(format_args!("{name} has handed over all shards"));
         Ok(())
     }
 
@@ -143,7 +145,7 @@ impl Fleet {
         while let Some(name) = self.workers.keys().next().cloned() {
             self.until_ended(&name).await?;
         }
-        self.tell("all workers have stopped");
+        self.print("all workers have stopped");
         Ok(())
     }
 
@@ -151,7 +153,7 @@ impl Fleet {
         let is_running = |fleet: &Self| {
             fleet.workers.get(name).is_some_and(|worker| !worker.ended.is_finished())
         };
-        for _ in 0..MOST_LOOKS {
+        for _ in 0..MAX_POLLS {
             if !is_running(self) {
                 break;
             }
@@ -164,7 +166,7 @@ impl Fleet {
     }
 
     /// Splits the first shard, and merges the last two.
-    fn reshape(&mut self, stream: &SimStream) -> Result<(), Failure> {
+    fn reshard(&mut self, stream: &SimStream) -> Result<(), Failure> {
         let open = by_hash_key(stream.open_shards());
         let [first, ..] = &*open else { return Err("no shard is open".into()) };
         let middle = first.hash_keys.first() / 2 + first.hash_keys.last() / 2;
@@ -174,14 +176,14 @@ impl Fleet {
         let merged = stream.merge(&one.id, &other.id)?;
         let [first, low, high] = [&first.id, &low, &high].map(short);
         let [one, other, merged] = [&one.id, &other.id, &merged].map(short);
-        self.tell(format_args!(
+        self.print(format_args!(
             "shard {first} is split into {low} and {high}; {one} and {other} are merged into {merged}"
         ));
         Ok(())
     }
 
-    /// Waits until all open shards are read, by workers that have equal shares; then reads for a
-    /// while.
+    /// Waits until all open shards are read and the shares differ by one at most. Then reads for two
+    /// seconds.
     async fn until_shared(&mut self, stream: &SimStream) -> Result<(), Failure> {
         let mut open: Vec<_> = stream.open_shards().into_iter().map(|shard| shard.id).collect();
         open.sort();
@@ -195,33 +197,42 @@ impl Fleet {
         };
         self.until("shards are not shared", is_shared).await?;
         let (workers, shards) = (self.workers.len(), open.len());
-        self.tell(format_args!("{workers} workers share {shards} shards"));
-        for _ in 0..A_WHILE {
-            self.look().await?;
+        self.print(format_args!("{workers} workers share {shards} shards"));
+        for _ in 0..PAUSE {
+            self.poll().await?;
         }
         Ok(())
     }
 
-    pub(crate) async fn until_all_is_read(&mut self, stream: &SimStream) -> Result<(), Failure> {
+    pub(crate) async fn until_all_are_processed(
+        &mut self,
+        stream: &SimStream,
+    ) -> Result<(), Failure> {
         let put = stream.everything_put().len();
-        self.until("not everything is read", |fleet| fleet.deliveries.count() >= put).await?;
-        self.tell(format_args!("all of {put} records were worked on"));
+        self.until("some records are not processed", |fleet| fleet.deliveries.count() >= put)
+            .await?;
+        self.print(format_args!("all {put} records were processed"));
         Ok(())
     }
 
-    async fn until(&mut self, not: &str, so: impl Fn(&Self) -> bool) -> Result<(), Failure> {
-        let most = MOST_LOOKS + looks_in(self.plan.options.ttl() * 10);
-        for _ in 0..most {
-            if so(self) {
+    /// Polls until `condition` holds. `otherwise` describes the failure.
+    async fn until(
+        &mut self,
+        otherwise: &str,
+        condition: impl Fn(&Self) -> bool,
+    ) -> Result<(), Failure> {
+        let polls = MAX_POLLS + polls_in(self.plan.options.ttl() * 10);
+        for _ in 0..polls {
+            if condition(self) {
                 return Ok(());
             }
-            self.look().await?;
+            self.poll().await?;
         }
-        Err(format!("{not} within {:?}", BETWEEN_LOOKS * most).into())
+        Err(format!("{otherwise} within {:?}", POLL_INTERVAL * polls).into())
     }
 
-    /// Shows how things stand a moment later; an error where a worker has ended that should not.
-    async fn look(&mut self) -> Result<(), Failure> {
+    /// Redraws the table after a poll interval. Fails if a worker has ended by itself.
+    async fn poll(&mut self) -> Result<(), Failure> {
         self.refresh().await;
         let ended = self.workers.iter().find(|(_, worker)| worker.ended.is_finished());
         if let Some(name) = ended.map(|(name, _)| name.clone()) {
@@ -232,11 +243,11 @@ impl Fleet {
     }
 
     async fn refresh(&mut self) {
-        sleep(BETWEEN_LOOKS).await;
-        self.show();
+        sleep(POLL_INTERVAL).await;
+        self.redraw();
     }
 
-    /// Who reads which shards.
+    /// Returns the shards that each worker reads.
     fn readers(&self) -> BTreeMap<String, Vec<ShardId>> {
         let shards = |worker: &Started| {
             worker.handle.status().shards.into_iter().map(|status| status.shard).collect()
@@ -250,14 +261,14 @@ fn by_hash_key(mut shards: Vec<Shard>) -> Vec<Shard> {
     shards
 }
 
-fn looks_in(time: Duration) -> u32 {
-    u32::try_from(time.as_millis() / BETWEEN_LOOKS.as_millis()).unwrap_or(u32::MAX)
+fn polls_in(time: Duration) -> u32 {
+    u32::try_from(time.as_millis() / POLL_INTERVAL.as_millis()).unwrap_or(u32::MAX)
 }
 
-const BETWEEN_LOOKS: Duration = Duration::from_millis(100);
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
-/// In looks: for the eye to follow.
-const A_WHILE: u32 = 18;
+/// In polls: long enough to read along.
+const PAUSE: u32 = 18;
 
-/// A minute: longer than anything takes that comes about at all, but for leases that run out.
-const MOST_LOOKS: u32 = 600;
+/// In polls: one minute. Every step takes less, apart from the expiry of leases.
+const MAX_POLLS: u32 = 600;

@@ -1,9 +1,9 @@
-//! Workers share the shards of a stream, while they come and go and the stream is reshaped: every
-//! record is worked on, in the order of its partition key.
+//! Workers share the shards of a stream while workers join, die and stop, and shards are split and
+//! merged. Every record is processed, in the order of its partition key.
 
 mod fleet;
 mod options;
-mod telling;
+mod table;
 mod worker;
 
 use std::process::ExitCode;
@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use clap::Parser;
 use lease_core::LeaseOptions;
-use lease_examples::{Failure, end, open_table};
+use lease_examples::{Failure, exit, stores::open_table};
 use lease_kinesis::SimStream;
 use tokio::select;
 use tokio::time::sleep;
@@ -23,26 +23,25 @@ use self::worker::Stream;
 /// split and merged.
 #[derive(Debug, Parser)]
 struct Arguments {
-    /// Where it is kept who reads which shard, and how far.
+    /// The store of leases and checkpoints: memory, redis://HOST:PORT or dynamodb://HOST:PORT/TABLE.
     #[arg(long, default_value = "memory")]
     store: String,
-    /// Reads this stream in AWS, by its name or its ARN, instead of a simulated one, until it is
-    /// told to stop.
+    /// A stream in AWS, by name or ARN, instead of a simulated one. Reads it until Ctrl-C.
     #[arg(long, value_name = "NAME", value_parser = options::stream)]
     stream: Option<String>,
-    /// How many workers begin, of 2 to 20.
+    /// The number of workers at the start, 2 to 20.
     #[arg(
         long, default_value = "3", value_name = "NUMBER", value_parser = options::workers,
         allow_negative_numbers = true
     )]
     workers: usize,
-    /// How many shards the simulated stream begins with, of 2 to 200.
+    /// The number of shards of the simulated stream, 2 to 200.
     #[arg(
         long, default_value = "12", value_name = "NUMBER", value_parser = options::shards,
         allow_negative_numbers = true, conflicts_with = "stream"
     )]
     shards: u16,
-    /// How long a lease lasts without a heartbeat, in seconds: 0.1 to 86400.
+    /// The ttl of a lease, in seconds: 0.1 to 86400.
     #[arg(
         long, default_value = "2", value_name = "SECONDS", value_parser = options::leases,
         allow_negative_numbers = true
@@ -52,12 +51,12 @@ struct Arguments {
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> ExitCode {
-    end("shards", run(Arguments::parse()).await)
+    exit("shards", run(Arguments::parse()).await)
 }
 
 async fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
     let Arguments { store, stream, workers, shards, ttl: options } = arguments;
-    // Opened once here, so that a wrong address is told before anything starts.
+    // Opened once here, so that a wrong address is reported before any worker starts.
     open_table(&store).await?;
 
     if let Some(stream) = stream {
@@ -66,44 +65,44 @@ async fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
     }
     let stream = SimStream::new(shards);
     let fleet = Fleet::new(store, options, Stream::Simulated(stream.clone()));
-    prove(fleet, workers, stream).await
+    check(fleet, workers, stream).await
 }
 
-/// Reads a stream that others write to.
+/// Reads a stream that other programs write to.
 async fn read(mut fleet: Fleet, workers: usize) -> Result<ExitCode, Failure> {
     select! {
         biased;
-        () = told_to_stop() => fleet.tell("told to stop: everything is handed over"),
-        ended = fleet.look_on(workers) => ended?,
+        () = stop_signal() => fleet.print("stop signal: hands over all shards"),
+        ended = fleet.watch(workers) => ended?,
     }
     fleet.stop_all().await?;
     Ok(ExitCode::SUCCESS)
 }
 
-/// Does everything to a simulated stream and its readers, and holds what was read against what was
-/// put.
-async fn prove(mut fleet: Fleet, workers: usize, stream: SimStream) -> Result<ExitCode, Failure> {
-    let producer = tokio::spawn(put_all_the_time(stream.clone()));
+/// Runs all events of the example on a simulated stream, and compares the processed records with the
+/// stream's.
+async fn check(mut fleet: Fleet, workers: usize, stream: SimStream) -> Result<ExitCode, Failure> {
+    let producer = tokio::spawn(produce(stream.clone()));
     select! {
         biased;
-        () = told_to_stop() => {
-            fleet.tell("told to stop: everything is handed over");
+        () = stop_signal() => {
+            fleet.print("stop signal: hands over all shards");
             fleet.stop_all().await?;
-            fleet.screen.end("verdict: none, since this was stopped half-way");
+            fleet.screen.end("verdict: none, since the run was stopped");
             return Ok(ExitCode::FAILURE);
         }
-        ended = fleet.live_through(workers, &stream) => ended?,
+        ended = fleet.run_all_events(workers, &stream) => ended?,
     }
     producer.abort();
     drop(producer.await);
-    fleet.until_all_is_read(&stream).await?;
+    fleet.until_all_are_processed(&stream).await?;
     fleet.stop_all().await?;
     let verdict = fleet.deliveries.verdict(&stream.put_by_partition_key());
     fleet.screen.end(verdict);
     Ok(if verdict.is_right() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-async fn put_all_the_time(stream: SimStream) {
+async fn produce(stream: SimStream) {
     for number in 0_u32.. {
         stream.put(&format!("customer {}", number % 150), number.to_string());
         if number % 5 == 0 {
@@ -112,8 +111,8 @@ async fn put_all_the_time(stream: SimStream) {
     }
 }
 
-/// Completes at Ctrl-C; and where a supervisor ends the program.
-async fn told_to_stop() {
+/// Completes at Ctrl-C or SIGTERM.
+async fn stop_signal() {
     let interrupted = async {
         if tokio::signal::ctrl_c().await.is_err() {
             std::future::pending::<()>().await;

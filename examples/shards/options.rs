@@ -1,4 +1,4 @@
-//! What may be asked for on the command line: what is wrong is told with what is allowed.
+//! Parsers of the command line. Each error names the allowed values.
 
 use std::ops::RangeInclusive;
 use std::str::FromStr;
@@ -24,7 +24,7 @@ fn number<N: FromStr + PartialOrd + std::fmt::Display>(
     number.ok_or_else(|| format!("a number from {first} to {last}, {reason}"))
 }
 
-/// A ttl.
+/// Parses a ttl.
 pub(crate) fn leases(text: &str) -> Result<LeaseOptions, String> {
     let seconds = text.parse().ok();
     let ttl = seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
@@ -32,8 +32,9 @@ pub(crate) fn leases(text: &str) -> Result<LeaseOptions, String> {
     options.ok_or_else(|| "a number of seconds from 0.1 to 86400, which is a day".to_owned())
 }
 
-/// A name as [Kinesis takes it](https://docs.aws.amazon.com/kinesis/latest/APIReference/API_CreateStream.html),
-/// or an ARN that ends in one.
+/// Parses a stream's name, by the rules of
+/// [`CreateStream`](https://docs.aws.amazon.com/kinesis/latest/APIReference/API_CreateStream.html), or its
+/// ARN.
 pub(crate) fn stream(text: &str) -> Result<String, String> {
     let name = match text.strip_prefix("arn:") {
         Some(rest) => rest.split_once(":stream/").map_or("", |(_, name)| name),

@@ -1,4 +1,4 @@
-//! What is told of a fleet: each event in a line, and below them how things stand.
+//! Prints the events of a fleet, and a table of its workers below them.
 
 use std::fmt;
 
@@ -7,14 +7,16 @@ use lease_kinesis::{ShardId, ShardStatus, Status};
 use crate::fleet::Fleet;
 
 impl Fleet {
-    pub(crate) fn tell(&mut self, what: impl fmt::Display) {
+    /// Prints `event`, and the table.
+    pub(crate) fn print(&mut self, event: impl fmt::Display) {
         let table = self.table();
-        self.screen.tell(what, &table);
+        self.screen.print(event, &table);
     }
 
-    pub(crate) fn show(&mut self) {
+    /// Redraws the table.
+    pub(crate) fn redraw(&mut self) {
         let table = self.table();
-        self.screen.show(&table);
+        self.screen.redraw(&table);
     }
 
     fn table(&self) -> Vec<String> {
@@ -30,7 +32,7 @@ fn row(name: &str, Status { shards, counters, .. }: &Status) -> String {
         .to_owned()
 }
 
-/// `shardId-000000000012` as 12.
+/// Shortens `shardId-000000000012` to 12.
 pub(crate) fn short(shard: &ShardId) -> &str {
     let number = shard.as_str().trim_start_matches("shardId-");
     let short = number.trim_start_matches('0');

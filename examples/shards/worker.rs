@@ -1,5 +1,6 @@
-//! One worker of the fleet. Each lives on a thread and a runtime of its own, as it would in a process
-//! of its own. Killing one drops its runtime: nothing is handed over, and its leases run out.
+//! One worker of the fleet, on its own thread and runtime, as if in its own process.
+//!
+//! Killing a worker drops its runtime: it hands over no shard, and its leases expire.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -8,7 +9,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use async_trait::async_trait;
 use lease_core::LeaseOptions;
 use lease_examples::deliveries::Deliveries;
-use lease_examples::{Failure, open_table};
+use lease_examples::{Failure, stores::open_table};
 use lease_kinesis::{
     Batch, Checkpointer, InitialPosition, Outcome, RecordProcessor, ShardContext, SimStream,
     Worker, WorkerBuilder, WorkerHandle,
@@ -17,7 +18,7 @@ use tokio::runtime::Builder;
 use tokio::select;
 use tokio::sync::{mpsc, oneshot};
 
-/// What each worker is made of.
+/// The settings that all workers share.
 pub(crate) struct Plan {
     pub(crate) application: String,
     pub(crate) store: String,
@@ -34,44 +35,44 @@ pub(crate) enum Stream {
 /// How a worker ended.
 pub(crate) enum Ended {
     Stopped,
-    Killed { in_hand: usize },
+    Killed { unsaved: usize },
 }
 
-/// What ends a process whatever its worker does.
-pub(crate) struct Ends {
-    /// With so many records in hand.
+/// Signals that end a process from outside.
+pub(crate) struct EndSignals {
+    /// Kills the worker. The value is the number of records without a checkpoint.
     pub(crate) killed: mpsc::Receiver<usize>,
-    /// Whoever started it has failed.
-    pub(crate) unwanted: oneshot::Receiver<()>,
+    /// Completes when the fleet is dropped, after a failure.
+    pub(crate) fleet_dropped: oneshot::Receiver<()>,
 }
 
-/// Runs a worker as a process of its own: nothing that it started outlives this.
+/// Runs a worker as if in its own process: dropping the runtime ends every task of the worker.
 pub(crate) fn process(
     plan: &Plan,
     name: &str,
-    clerk: Clerk,
-    told: oneshot::Sender<WorkerHandle>,
-    mut ends: Ends,
+    processor: Processor,
+    started: oneshot::Sender<WorkerHandle>,
+    mut signals: EndSignals,
 ) -> Result<Ended, Failure> {
     let runtime = Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
-        let worker = plan.worker(name, clerk).await?;
-        drop(told.send(worker.handle()));
+        let worker = plan.worker(name, processor).await?;
+        drop(started.send(worker.handle()));
         let run = tokio::spawn(worker.run());
         select! {
             biased;
-            // The runtime is dropped with everything on it: there is no time to hand over.
-            Some(in_hand) = ends.killed.recv() => Ok(Ended::Killed { in_hand }),
-            _ = ends.unwanted => Err("the fleet is no more".into()),
+            // Returning drops the runtime: the worker cannot hand over.
+            Some(unsaved) = signals.killed.recv() => Ok(Ended::Killed { unsaved }),
+            _ = signals.fleet_dropped => Err("the fleet has failed".into()),
             ended = run => Ok(ended?.map(|()| Ended::Stopped)?),
         }
     })
 }
 
 impl Plan {
-    async fn worker(&self, name: &str, clerk: Clerk) -> Result<Worker, Failure> {
+    async fn worker(&self, name: &str, processor: Processor) -> Result<Worker, Failure> {
         let table = open_table(&self.store).await?;
-        let factory = move |_: &ShardContext| clerk.clone();
+        let factory = move |_: &ShardContext| processor.clone();
         let application = &*self.application;
         let builder = match &self.stream {
             Stream::Simulated(stream) => {
@@ -79,7 +80,7 @@ impl Plan {
                 builder.with_name(name.parse()?)
             }
             #[cfg(feature = "aws")]
-            // Other processes may have workers of the same number: each has a name by itself.
+            // Other processes may have workers of the same number, so each keeps its default name.
             Stream::InAws(stream) => {
                 let stream = lease_examples::kinesis::open(stream)?;
                 Worker::builder(application, table, stream, factory)
@@ -92,7 +93,7 @@ impl Plan {
         builder
             .with_options(self.options.clone())
             .with_initial_position(InitialPosition::TrimHorizon)
-            // So that the table lives.
+            // So that the table changes often.
             .with_idle_pause(Duration::from_millis(200))
     }
 }
@@ -100,24 +101,24 @@ impl Plan {
 impl Stream {
     #[cfg(feature = "aws")]
     pub(crate) fn in_aws(stream: &str) -> Result<Self, Failure> {
-        // Opened once here, so that what is missing is told before anything starts.
+        // Opened once here, so that a missing variable is reported before any worker starts.
         lease_examples::kinesis::open(stream)?;
         Ok(Self::InAws(stream.to_owned()))
     }
 
     #[cfg(not(feature = "aws"))]
     pub(crate) fn in_aws(stream: &str) -> Result<Self, Failure> {
-        Err(format!("stream {stream} is in AWS: run with `--features aws`").into())
+        Err(format!("stream {stream} is in AWS: build with `--features aws`").into())
     }
 
-    /// Under which name the workers are together.
+    /// Returns the application's name. Workers with the same name share the stream.
     pub(crate) fn application(&self) -> String {
         match self {
-            // A simulated stream begins anew in each run, and so does what reads it.
+            // Each run has a new simulated stream, so it needs new rows.
             Self::Simulated(_) => {
                 format!("simulated-{}-{}", std::process::id(), millis_since_1970())
             }
-            // Of an ARN, the name.
+            // The name at the end of an ARN.
             #[cfg(feature = "aws")]
             Self::InAws(stream) => {
                 format!("shards-{}", stream.rsplit('/').next().unwrap_or_default())
@@ -126,22 +127,23 @@ impl Stream {
     }
 }
 
-/// Works on records.
+/// Records every delivery, then checkpoints.
 #[derive(Clone)]
-pub(crate) struct Clerk {
-    /// None of a stream that does not end: there is not memory enough.
+pub(crate) struct Processor {
+    /// `None` for a stream without an end: memory is limited.
     pub(crate) deliveries: Option<Deliveries>,
-    pub(crate) doomed: Arc<AtomicBool>,
+    /// Set to kill the worker before its next checkpoint.
+    pub(crate) is_doomed: Arc<AtomicBool>,
     pub(crate) kill: mpsc::Sender<usize>,
 }
 
 #[async_trait]
-impl RecordProcessor for Clerk {
+impl RecordProcessor for Processor {
     async fn process_records(&mut self, batch: &Batch, checkpointer: &Checkpointer) -> Outcome {
         if let Some(deliveries) = &self.deliveries {
-            batch.records.iter().for_each(|record| deliveries.note(record));
+            batch.records.iter().for_each(|record| deliveries.add(record));
         }
-        if self.doomed.load(Ordering::SeqCst) {
+        if self.is_doomed.load(Ordering::SeqCst) {
             let _ = self.kill.send(batch.records.len()).await;
             std::future::pending::<()>().await;
         }

@@ -1,4 +1,4 @@
-//! What the workers of `shards` were given, held against what was put.
+//! The records that the workers of `shards` processed, compared with the records of the stream.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use lease_kinesis::{RawRecord, Record};
 
-/// All records that were worked on, as often as they were. Clones share them.
+/// All processed records, with repetitions. Clones share one set.
 #[derive(Debug, Clone, Default)]
 pub struct Deliveries {
     by_key: Arc<Mutex<ByKey>>,
@@ -16,49 +16,49 @@ type ByKey = BTreeMap<Arc<str>, Delivered>;
 
 #[derive(Debug, Default)]
 struct Delivered {
-    /// Each once, in the order in which it was given first.
+    /// Each record once, in the order of its first delivery.
     first: Vec<Vec<u8>>,
     known: BTreeSet<Vec<u8>>,
-    again: usize,
+    replayed: usize,
 }
 
-/// What came of holding the one against the other.
+/// The result of the comparison.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Verdict {
-    /// Records that were put.
+    /// The number of records in the stream.
     pub put: usize,
-    /// Those of them that nobody worked on.
+    /// The number of records that no worker processed.
     pub missing: usize,
-    /// Partition keys whose records were worked on in another order than they were put in.
+    /// The number of partition keys whose records were processed out of order.
     pub out_of_order: usize,
-    /// How often a record was worked on again.
+    /// The number of repeated deliveries.
     pub replayed: usize,
 }
 
 impl Deliveries {
-    /// Notes that `record` was worked on. No two records have the same data.
-    pub fn note(&self, record: &Record) {
+    /// Adds a processed record. Each record of the stream has different data.
+    pub fn add(&self, record: &Record) {
         let mut by_key = self.lock();
         let delivered = by_key.entry(Arc::clone(&record.partition_key)).or_default();
         if delivered.known.insert(record.data.to_vec()) {
             delivered.first.push(record.data.to_vec());
         } else {
-            delivered.again += 1;
+            delivered.replayed += 1;
         }
     }
 
-    /// How many different records were worked on.
+    /// Returns the number of different records processed.
     pub fn count(&self) -> usize {
         self.lock().values().map(|delivered| delivered.first.len()).sum()
     }
 
-    /// How often a record was worked on again.
+    /// Returns the number of repeated deliveries.
     pub fn replayed(&self) -> usize {
-        self.lock().values().map(|delivered| delivered.again).sum()
+        self.lock().values().map(|delivered| delivered.replayed).sum()
     }
 
-    /// Holds this against what was put, by partition key.
+    /// Compares the processed records with `put`, the stream's records by partition key.
     pub fn verdict(&self, put: &BTreeMap<Arc<str>, Vec<RawRecord>>) -> Verdict {
         let mut verdict = Verdict { replayed: self.replayed(), ..Verdict::default() };
         let (none, by_key) = (Delivered::default(), self.lock());
@@ -80,7 +80,7 @@ impl Deliveries {
 }
 
 impl Verdict {
-    /// Whether everything was worked on, in order.
+    /// Returns true if every record was processed, in order.
     pub fn is_right(self) -> bool {
         self.missing == 0 && self.out_of_order == 0
     }
@@ -90,7 +90,7 @@ impl fmt::Display for Verdict {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { put, missing, out_of_order, replayed } = self;
         let verdict =
-            if self.is_right() { "every record was worked on, in order" } else { "FAILED" };
+            if self.is_right() { "every record was processed, in order" } else { "FAILED" };
         write!(
             f,
             "verdict: {verdict}; records: {put}, missing: {missing}, partition keys out of order: \
@@ -105,22 +105,21 @@ mod tests {
 
     use super::*;
 
-    /// What is said of four records, two for each of two customers, where those of these places
-    /// were worked on.
-    fn verdict_on(worked: &[usize]) -> Verdict {
+    /// Compares a stream of four records, two for each of two customers, with the processed ones.
+    fn verdict_on(processed: &[usize]) -> Verdict {
         let (stream, deliveries) = (SimStream::new(1), Deliveries::default());
         let put =
-            stream.put_all((0..4).map(|place| (format!("{}", place % 2), format!("{place}"))));
-        for place in worked {
-            let RawRecord { sequence, partition_key, data, .. } = put[*place].record.clone();
+            stream.put_all((0..4).map(|index| (format!("{}", index % 2), format!("{index}"))));
+        for index in processed {
+            let RawRecord { sequence, partition_key, data, .. } = put[*index].record.clone();
             let number = RecordNumber { sequence, sub_sequence: 0 };
-            deliveries.note(&Record::new(number, partition_key, data));
+            deliveries.add(&Record::new(number, partition_key, data));
         }
         deliveries.verdict(&stream.put_by_partition_key())
     }
 
     #[tokio::test(start_paused = true)]
-    async fn customers_may_overtake_each_other() {
+    async fn order_between_customers_is_free() {
         let verdict = verdict_on(&[1, 3, 0, 2]);
 
         assert_eq!(verdict, Verdict { put: 4, ..Verdict::default() });
@@ -128,7 +127,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_replay_is_counted_and_right() {
+    async fn replay_is_counted_and_allowed() {
         let verdict = verdict_on(&[0, 1, 2, 0, 2, 3]);
 
         assert_eq!(verdict, Verdict { put: 4, replayed: 2, ..Verdict::default() });
@@ -136,9 +135,9 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_is_missing_or_out_of_order_is_wrong() {
-        for (worked, missing, out_of_order) in [(&[0, 1, 3][..], 1, 0), (&[2, 0, 1, 3], 0, 1)] {
-            let verdict = verdict_on(worked);
+    async fn missing_or_unordered_records_fail() {
+        for (processed, missing, out_of_order) in [(&[0, 1, 3][..], 1, 0), (&[2, 0, 1, 3], 0, 1)] {
+            let verdict = verdict_on(processed);
 
             assert_eq!((verdict.missing, verdict.out_of_order), (missing, out_of_order));
             assert!(!verdict.is_right());

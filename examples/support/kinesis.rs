@@ -1,7 +1,7 @@
-//! A stream in AWS, reached by what the environment says.
+//! Opens streams in AWS with credentials from the environment.
 //!
-//! A program that finds its credentials in more places than the environment takes its client from
-//! `aws-config`; the source is made of it in the same way.
+//! `aws-config` finds credentials in more places, such as profiles and instance roles.
+//! `KinesisSource::new` takes its client in the same way.
 
 use aws_sdk_kinesis::config::{BehaviorVersion, Credentials, Region};
 use aws_sdk_kinesis::{Client, Config};
@@ -10,18 +10,17 @@ use lease_kinesis::KinesisSource;
 
 use crate::Failure;
 
-/// Opens `stream`: its name, or its ARN. `AWS_REGION`, `AWS_ACCESS_KEY_ID`,
-/// `AWS_SECRET_ACCESS_KEY` and, where there is one, `AWS_SESSION_TOKEN` say by whose leave; and
-/// `AWS_ENDPOINT_URL_KINESIS` that it is elsewhere.
+/// Opens `stream`, a name or an ARN. The environment must have `AWS_REGION`, `AWS_ACCESS_KEY_ID` and
+/// `AWS_SECRET_ACCESS_KEY`; it may have `AWS_SESSION_TOKEN` and `AWS_ENDPOINT_URL_KINESIS`.
 ///
 /// # Errors
 ///
-/// Where one of them is missing.
+/// If a required variable is missing.
 pub fn open(stream: &str) -> Result<KinesisSource, Failure> {
     Ok(KinesisSource::new(&client()?, stream))
 }
 
-/// A client of Kinesis, by what the environment says.
+/// Makes a Kinesis client from the environment.
 pub(crate) fn client() -> Result<Client, Failure> {
     let key = variable("AWS_ACCESS_KEY_ID")?;
     let (secret, session) =
@@ -38,7 +37,7 @@ pub(crate) fn client() -> Result<Client, Failure> {
     Ok(Client::from_conf(config.build()))
 }
 
-/// The same for Firehose; `AWS_ENDPOINT_URL_FIREHOSE` says that it is elsewhere.
+/// Makes a Firehose client from the environment, which may have `AWS_ENDPOINT_URL_FIREHOSE`.
 pub(crate) fn firehose_client() -> Result<aws_sdk_firehose::Client, Failure> {
     use aws_sdk_firehose::config::{BehaviorVersion, Credentials, Region};
 
@@ -59,7 +58,6 @@ pub(crate) fn firehose_client() -> Result<aws_sdk_firehose::Client, Failure> {
 
 fn variable(name: &str) -> Result<String, Failure> {
     let wanted = "AWS_REGION, AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY";
-    std::env::var(name).map_err(|_missing| {
-        format!("{name} is not set: to read a stream in AWS, set {wanted}").into()
-    })
+    std::env::var(name)
+        .map_err(|_missing| format!("{name} is not set: a stream in AWS needs {wanted}").into())
 }

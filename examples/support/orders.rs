@@ -1,4 +1,4 @@
-//! The events of `exporter`: orders from a file, and the file in which they arrive.
+//! The events of `exporter`: orders from a file, a sink that appends to a file, and a comparison.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -10,31 +10,31 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use lease_core::{FencingToken, InvalidInput};
-use lease_scheduler::export::{DeadLetters, Event, Limits, Put, Record, Sink, Unsendable};
-use lease_scheduler::{ServiceError, ServiceErrorKind};
+use lease_export::{DeadLetters, Event, Limits, Put, Record, Sink, Unsendable};
+use lease_export::{ServiceError, ServiceErrorKind};
 
 use crate::sentence;
 
-/// What a file of events has in it.
+/// The contents of a file of events.
 #[derive(Debug, Default)]
 #[non_exhaustive]
 pub struct Orders {
-    /// Its events, in order.
+    /// The events, in order.
     pub events: Vec<Event>,
-    /// What is wrong with each line that is none, with its text.
+    /// One error per line that is not an event, with the line's text.
     pub refused: Vec<InvalidInput>,
 }
 
-/// Reads one event per line from `file`, or orders of our own where none is given. A line that is no
-/// event does not keep back the others.
+/// Reads one event per line from `file`, or the built-in orders if `file` is `None`. A bad line does not
+/// affect the others.
 ///
 /// # Errors
 ///
-/// Where `file` cannot be read, or has no events in it.
+/// If `file` cannot be read, or has no events.
 pub fn read(file: Option<&Path>) -> Result<Orders, InvalidInput> {
     let (name, bytes) = match file {
-        // Part of the program, so that it runs wherever it is started.
-        None => ("orders.ndjson".to_owned(), include_bytes!("orders.ndjson").to_vec()),
+        // Compiled in, so that the example runs from any folder.
+        None => ("orders.ndjson".to_owned(), include_bytes!("../data/orders.ndjson").to_vec()),
         Some(file) => {
             let bytes = std::fs::read(file).map_err(|error| {
                 InvalidInput::new(format!("{} cannot be read: {error}", file.display()))
@@ -53,7 +53,7 @@ pub fn read(file: Option<&Path>) -> Result<Orders, InvalidInput> {
         }
     }
     match (orders.events.as_slice(), orders.refused.as_slice()) {
-        ([], []) => Err(InvalidInput::new(format!("{name} has no events in it"))),
+        ([], []) => Err(InvalidInput::new(format!("{name} has no events"))),
         ([], [first, ..]) => Err(InvalidInput::new(format!("no line is an event: {first}"))),
         _ => Ok(orders),
     }
@@ -68,19 +68,19 @@ fn event(number: u32, line: &[u8]) -> Result<Event, InvalidInput> {
     Event::from_line(format!("line-{number}").parse()?, text)
 }
 
-/// Sends to a file, slowly enough for the eye to follow, and tells of it.
+/// A sink that appends to a file, slowly enough to read along, and prints each request.
 ///
-/// Each write is one line of the file: records are in it as they came.
+/// The file has one event per line, in the order of arrival.
 pub struct FileSink {
     file: PathBuf,
     pace: Duration,
-    tell: Arc<dyn Fn(String) + Send + Sync>,
+    print: Arc<dyn Fn(String) + Send + Sync>,
 }
 
 impl FileSink {
-    /// Appends to `file`, one request per `pace`, and tells each by `tell`.
-    pub fn new(file: PathBuf, pace: Duration, tell: Arc<dyn Fn(String) + Send + Sync>) -> Self {
-        Self { file, pace, tell }
+    /// Creates a sink that appends to `file`, one request per `pace`, and prints each by `print`.
+    pub fn new(file: PathBuf, pace: Duration, print: Arc<dyn Fn(String) + Send + Sync>) -> Self {
+        Self { file, pace, print }
     }
 }
 
@@ -93,7 +93,7 @@ impl fmt::Debug for FileSink {
 #[async_trait]
 impl Sink for FileSink {
     fn limits(&self) -> Limits {
-        // Small, so that there is something to see.
+        // Small, so that the example makes several requests.
         let limits = Limits::KINESIS.with_events_per_record(5);
         let limits = limits.and_then(|limits| limits.with_records_per_batch(3));
         limits.unwrap_or(Limits::KINESIS)
@@ -104,23 +104,23 @@ impl Sink for FileSink {
         let data: Vec<u8> = records.iter().flat_map(Record::data).copied().collect();
         append(&self.file, &data)
             .map_err(|error| ServiceError::new("sink", ServiceErrorKind::Unavailable, error))?;
-        // Between what has arrived and what is known to have.
-        (self.tell)(format!("token {token}  sends {count} events"));
+        // Killed here, an exporter has sent events that it has not removed yet.
+        (self.print)(format!("token {token}  sends {count} events"));
         tokio::time::sleep(self.pace).await;
         Ok(vec![Put::Taken; records.len()])
     }
 }
 
-/// Keeps events that the sink will never take in a file, for somebody to look at, and tells of each.
+/// Dead letters in a file: the events that the sink will never accept. Prints each.
 pub struct FileDeadLetters {
     file: PathBuf,
-    tell: Arc<dyn Fn(String) + Send + Sync>,
+    print: Arc<dyn Fn(String) + Send + Sync>,
 }
 
 impl FileDeadLetters {
-    /// Appends to `file`, and tells each by `tell`.
-    pub fn new(file: PathBuf, tell: Arc<dyn Fn(String) + Send + Sync>) -> Self {
-        Self { file, tell }
+    /// Creates dead letters that are appended to `file` and printed by `print`.
+    pub fn new(file: PathBuf, print: Arc<dyn Fn(String) + Send + Sync>) -> Self {
+        Self { file, print }
     }
 }
 
@@ -137,7 +137,7 @@ impl DeadLetters for FileDeadLetters {
             ServiceError::new("dead letters", ServiceErrorKind::Unavailable, error)
         })?;
         let (id, why, file) = (event.id(), sentence(why), self.file.display());
-        (self.tell)(format!("{id} is not sent: {why}: it is in {file}"));
+        (self.print)(format!("{id} is not sent: {why}: moved to {file}"));
         Ok(())
     }
 }
@@ -146,28 +146,28 @@ fn append(file: &Path, data: &[u8]) -> std::io::Result<()> {
     std::fs::OpenOptions::new().create(true).append(true).open(file)?.write_all(data)
 }
 
-/// What came of holding what arrived against what was appended.
+/// The result of comparing the sink's file with the appended events.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Arrivals {
-    /// Events that were appended and arrived.
+    /// The number of events that arrived.
     pub arrived: usize,
-    /// Events that were appended and fit into no record.
+    /// The number of events that are too large for a record.
     pub too_large: usize,
-    /// Events that were appended, and are neither here nor there.
+    /// The number of events that did not arrive and are no dead letters.
     pub missing: usize,
-    /// How often one arrived again.
-    pub again: usize,
-    /// Lines that nobody appended.
+    /// The number of repeated arrivals.
+    pub repeated: usize,
+    /// The number of lines that are no appended event.
     pub foreign: usize,
 }
 
-/// Holds the lines of `file`, and those of `too_large`, against `events`. Of equal events, as many
-/// have to arrive as there are.
+/// Compares the lines of `file` and of `too_large` with `events`. Equal events must arrive as often as they
+/// were appended.
 ///
 /// # Errors
 ///
-/// Where one of the files is there, but cannot be read.
+/// If one of the files exists but cannot be read.
 pub fn compare(events: &[Event], file: &Path, too_large: &Path) -> std::io::Result<Arrivals> {
     let mut expected: BTreeMap<&str, usize> = BTreeMap::new();
     for event in events {
@@ -175,7 +175,7 @@ pub fn compare(events: &[Event], file: &Path, too_large: &Path) -> std::io::Resu
     }
     let mut arrivals = Arrivals::default();
     for line in lines(too_large)?.lines() {
-        // A crash may have buried it twice.
+        // A crash may have dead-lettered it twice.
         arrivals.too_large += expected.remove(line).unwrap_or(0);
     }
     let mut arrived: BTreeMap<&str, usize> = BTreeMap::new();
@@ -190,14 +190,14 @@ pub fn compare(events: &[Event], file: &Path, too_large: &Path) -> std::io::Resu
         };
         let first = count.min(*expected);
         arrivals.arrived += first;
-        arrivals.again += count - first;
+        arrivals.repeated += count - first;
         *expected -= first;
     }
     arrivals.missing = expected.into_values().sum();
     Ok(arrivals)
 }
 
-/// A file that is not there has no lines: nothing arrived in it.
+/// Reads `file`. A missing file has no lines.
 fn lines(file: &Path) -> std::io::Result<String> {
     match std::fs::read_to_string(file) {
         Err(error) if error.kind() == NotFound => Ok(String::new()),

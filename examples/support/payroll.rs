@@ -1,4 +1,4 @@
-//! The work of `singleton_job`: who is to be paid, and who has been.
+//! The work of `singleton_job`: a list of payments, and a ledger of the payments made.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -6,25 +6,25 @@ use std::path::Path;
 
 use lease_core::{FencingToken, InvalidInput};
 
-/// Somebody who is to be paid.
+/// A payment to one employee.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Payment {
-    /// Who.
+    /// The employee's name.
     pub employee: String,
-    /// How much, in cents.
+    /// The amount, in cents.
     pub cents: u64,
 }
 
-/// Reads payments from `file`, or this month's own where none is given.
+/// Reads payments from `file`, or the built-in payroll if `file` is `None`.
 ///
 /// # Errors
 ///
-/// Where `file` cannot be read, has no payments in it, or has a line that is none.
+/// If `file` cannot be read, has no payments, or has a line that is not a payment.
 pub fn read(file: Option<&Path>) -> Result<Vec<Payment>, InvalidInput> {
     let Some(file) = file else {
-        // Part of the program, so that it runs wherever it is started.
-        return parse("payroll.csv", include_str!("payroll.csv"));
+        // Compiled in, so that the example runs from any folder.
+        return parse("payroll.csv", include_str!("../data/payroll.csv"));
     };
     let name = file.display();
     let text = std::fs::read_to_string(file)
@@ -47,7 +47,7 @@ fn parse(file: &str, text: &str) -> Result<Vec<Payment>, InvalidInput> {
         payments.push(payment);
     }
     if payments.is_empty() {
-        return Err(InvalidInput::new(format!("{file} has no payments in it")));
+        return Err(InvalidInput::new(format!("{file} has no payments")));
     }
     Ok(payments)
 }
@@ -76,24 +76,24 @@ impl fmt::Display for Payment {
     }
 }
 
-/// Which payments were accepted: what the gate guards.
+/// The payments made so far. A [`Gate`](lease_core::fence::Gate) guards it.
 #[derive(Debug, Default)]
 pub struct Ledger {
     accepted: Vec<(usize, FencingToken)>,
 }
 
 impl Ledger {
-    /// The first payment that is still to be made.
+    /// Returns the number of the first payment that is not made yet.
     pub fn next(&self) -> usize {
         self.accepted.last().map_or(0, |(last, _)| last + 1)
     }
 
-    /// Writes down that `payment` was made, under `token`.
+    /// Records that `payment` was made under `token`.
     pub fn accept(&mut self, payment: usize, token: FencingToken) {
         self.accepted.push((payment, token));
     }
 
-    /// How many payments were accepted under which token.
+    /// Returns the number of payments made under each token.
     pub fn shares(&self) -> BTreeMap<FencingToken, usize> {
         let mut shares = BTreeMap::new();
         for (_, token) in &self.accepted {
@@ -102,7 +102,7 @@ impl Ledger {
         shares
     }
 
-    /// Those of `count` payments that were not accepted exactly once.
+    /// Returns the payments, of `count`, that were not made exactly once.
     pub fn wrong(&self, count: usize) -> Vec<usize> {
         let times = |payment| self.accepted.iter().filter(|(p, _)| *p == payment).count();
         (0..count).filter(|payment| times(*payment) != 1).collect()
@@ -116,7 +116,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_payroll_that_comes_along_is_read() {
+    fn built_in_payroll_is_read() {
         let payments = read(None).unwrap();
 
         assert_eq!(payments.len(), 24);
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bad_line_is_refused_with_its_number() {
+    fn bad_line_is_refused_with_its_number() {
         let refused = |text: &str| parse("pay.csv", text).unwrap_err().to_string();
 
         for bad in ["Ada", "Ada,", ",1.00", "Ada,-1", "Ada,1.5", "Ada,1e3", "Ada,+1.00"] {
@@ -134,12 +134,12 @@ mod tests {
             assert!(refused(&text).starts_with(&start), "{bad}");
         }
         assert!(refused("Ada,99999999999999999999").starts_with("pay.csv, line 1: "));
-        assert_eq!(refused(""), "pay.csv has no payments in it");
-        assert_eq!(refused(HEADER), "pay.csv has no payments in it");
+        assert_eq!(refused(""), "pay.csv has no payments");
+        assert_eq!(refused(HEADER), "pay.csv has no payments");
     }
 
     #[test]
-    fn a_payment_made_twice_or_never_is_found() {
+    fn payment_made_twice_or_never_is_found() {
         let token = FencingToken::new(1).unwrap();
         let mut ledger = Ledger::default();
         for payment in [0, 1, 1, 3] {

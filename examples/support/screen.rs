@@ -1,22 +1,23 @@
-//! A table that stays below what is told; where nobody looks on, it is told along.
+//! Prints events, with a table of the current state below them. On a terminal, the table is redrawn in
+//! place; elsewhere, it is printed after each event.
 
 use std::fmt;
 use std::io::{IsTerminal, Write};
 
-use lease_core::{BootClock, Clock, Moment};
+use lease_core::store::{BootClock, Clock, Moment};
 
-/// Where a program tells what happens, and shows how things stand.
+/// Prints events and the current state.
 pub struct Screen {
     out: Box<dyn Write + Send>,
     is_terminal: bool,
-    /// How many lines the table has that is shown now.
-    shown: usize,
+    /// The number of table lines on the screen now.
+    table_lines: usize,
     clock: BootClock,
     start: Moment,
 }
 
 impl Screen {
-    /// Standard output, from now on.
+    /// Creates a screen on standard output. Its time starts now.
     pub fn start() -> Self {
         let out = std::io::stdout();
         let is_dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
@@ -27,33 +28,33 @@ impl Screen {
     fn on(out: Box<dyn Write + Send>, is_terminal: bool) -> Self {
         let clock = BootClock::new();
         let start = clock.now();
-        Self { out, is_terminal, shown: 0, clock, start }
+        Self { out, is_terminal, table_lines: 0, clock, start }
     }
 
-    /// Tells that `what` happened, and shows how things stand then.
-    pub fn tell(&mut self, what: impl fmt::Display, table: &[String]) {
+    /// Prints `event` with its time, and the table after it.
+    pub fn print(&mut self, event: impl fmt::Display, table: &[String]) {
         let elapsed = self.clock.now().since(self.start).as_secs_f64();
-        self.write(&format!("{elapsed:7.3} s  {what}\n"), table);
+        self.write(&format!("{elapsed:7.3} s  {event}\n"), table);
     }
 
-    /// Shows how things stand, where somebody looks on.
-    pub fn show(&mut self, table: &[String]) {
+    /// Redraws the table. Does nothing if the output is not a terminal.
+    pub fn redraw(&mut self, table: &[String]) {
         if self.is_terminal {
             self.write("", table);
         }
     }
 
-    /// Tells `line`, with nothing below it.
+    /// Prints `line`, without a table below it.
     pub fn end(&mut self, line: impl fmt::Display) {
         self.write(&format!("\n{line}\n"), &[]);
     }
 
-    fn write(&mut self, told: &str, table: &[String]) {
+    fn write(&mut self, event: &str, table: &[String]) {
         let mut text = String::new();
-        if self.is_terminal && self.shown > 0 {
-            text = format!("\x1b[{}F\x1b[J", self.shown);
+        if self.is_terminal && self.table_lines > 0 {
+            text = format!("\x1b[{}F\x1b[J", self.table_lines);
         }
-        text += told;
+        text += event;
         if self.is_terminal && !table.is_empty() {
             text += NO_WRAP;
         }
@@ -64,8 +65,8 @@ impl Screen {
         if self.is_terminal && !table.is_empty() {
             text += WRAP;
         }
-        self.shown = table.len();
-        // Unlike with `print!`, nothing panics where the reader has gone, as `head` does.
+        self.table_lines = table.len();
+        // `print!` would panic if the reader has closed the pipe, as `head` does.
         drop(self.out.write_all(text.as_bytes()).and_then(|()| self.out.flush()));
     }
 }
@@ -76,7 +77,7 @@ impl fmt::Debug for Screen {
     }
 }
 
-/// A line that is too long is cut: wrapped, it would be more lines than are taken back.
+/// Cuts long lines. A wrapped line would take more lines than `table_lines` counts.
 const NO_WRAP: &str = "\x1b[?7l";
 
 const WRAP: &str = "\x1b[?7h";
@@ -88,9 +89,9 @@ mod tests {
     use super::*;
 
     #[derive(Clone, Default)]
-    struct Paper(Arc<Mutex<Vec<u8>>>);
+    struct Buffer(Arc<Mutex<Vec<u8>>>);
 
-    impl Write for Paper {
+    impl Write for Buffer {
         fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
             self.0.lock().unwrap().write(bytes)
         }
@@ -100,19 +101,19 @@ mod tests {
         }
     }
 
-    /// What is written where something is shown, told, and ended with.
+    /// Returns the bytes that a redraw, an event and an end write.
     fn written(is_terminal: bool) -> String {
-        let paper = Paper::default();
-        let mut screen = Screen::on(Box::new(paper.clone()), is_terminal);
-        screen.show(&["before".to_owned()]);
+        let buffer = Buffer::default();
+        let mut screen = Screen::on(Box::new(buffer.clone()), is_terminal);
+        screen.redraw(&["before".to_owned()]);
         screen.write("it happened\n", &["after".to_owned()]);
         screen.end("over");
-        let written = paper.0.lock().unwrap().clone();
+        let written = buffer.0.lock().unwrap().clone();
         String::from_utf8(written).unwrap()
     }
 
     #[test]
-    fn on_a_terminal_the_table_is_taken_back_first() {
+    fn terminal_shows_event_in_place_of_table() {
         let before = "\x1b[?7lbefore\n\x1b[?7h";
         let after = "\x1b[1F\x1b[Jit happened\n\x1b[?7lafter\n\x1b[?7h";
         let over = "\x1b[1F\x1b[J\nover\n";
@@ -121,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn elsewhere_it_is_told_along_without_control_characters() {
+    fn pipe_gets_no_control_characters() {
         assert_eq!(written(false), "it happened\nafter\n\nover\n");
     }
 }

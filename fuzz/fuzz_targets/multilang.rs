@@ -1,6 +1,6 @@
 #![no_main]
 
-use lease_kinesis::multilang::{FromChild, Generation, ToChild};
+use lease_multilang::protocol::{FromChild, Generation, ToChild};
 
 libfuzzer_sys::fuzz_target!(|line: &str| {
     for generation in [Generation::G0, Generation::G1, Generation::G2] {

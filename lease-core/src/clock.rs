@@ -1,4 +1,4 @@
-//! Lease time: the one room in which a clock is read.
+//! Lease time. No other module reads a clock.
 
 use std::fmt;
 use std::future::{Future, poll_fn};
@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::Poll;
 use std::time::Duration;
 
-/// A point in lease time. Only differences mean anything, and only within one clock.
+/// A point in lease time. Only the difference of two moments of one clock has a meaning.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Moment(u64);
 
@@ -55,12 +55,12 @@ impl fmt::Debug for Moment {
     }
 }
 
-/// Tells lease time, by which a holder judges its own lease.
+/// Reads lease time. A holder compares the deadline of its lease with it.
 ///
-/// Leave it alone outside of tests: the default is right. Tests replace it by clocks that run
-/// fast, slow, or jump; see [`SkewedClock`].
+/// Replace the default only in tests. Tests replace it by clocks that run
+/// fast, slow, or jump: `conformance::SkewedClock`.
 pub trait Clock: fmt::Debug + Send + Sync + 'static {
-    /// The time now. Never goes back, and goes on while the machine is suspended.
+    /// The time now. Never goes back, and advances while the machine is suspended.
     fn now(&self) -> Moment;
 
     /// How long tokio's timer must run for this clock to advance by `length`.
@@ -73,8 +73,8 @@ pub trait Clock: fmt::Debug + Send + Sync + 'static {
 
 /// The clock of this machine: tokio's, plus the time that the machine was suspended.
 ///
-/// tokio's clock stands still while Linux is suspended, as `Instant` does; a lease does not.
-/// So the time between `CLOCK_MONOTONIC` and `CLOCK_BOOTTIME` is added. In a test whose
+/// tokio's clock stops while Linux is suspended, as `Instant` does, but a lease does not.
+/// So the difference between `CLOCK_MONOTONIC` and `CLOCK_BOOTTIME` is added. In a test whose
 /// time is paused, it is paused too.
 ///
 /// On macOS the time in which the machine sleeps is not counted: after it has slept for longer than a ttl,
@@ -99,8 +99,7 @@ impl Clock for BootClock {
 
 /// A clock that starts elsewhere and runs at another rate, for tests.
 ///
-/// Goes by tokio's time alone: what it sleeps through is what a test lets it
-/// [leap](SkewedClock::leap).
+/// Follows tokio's time alone. For a suspended machine, a test lets it [leap](SkewedClock::leap).
 ///
 /// # Examples
 ///
@@ -108,13 +107,15 @@ impl Clock for BootClock {
 ///
 /// ```
 /// use std::time::Duration;
-/// use lease_core::{Clock, SkewedClock};
+/// use lease_core::conformance::SkewedClock;
+/// use lease_core::store::Clock;
 ///
 /// let clock = SkewedClock::new(Duration::from_secs(3600), 1.005);
 /// let before = clock.now();
 /// clock.leap(Duration::from_secs(60)); // the machine slept for a minute
 /// assert!(clock.now().since(before) >= Duration::from_secs(60));
 /// ```
+#[cfg(feature = "conformance")]
 #[derive(Debug)]
 pub struct SkewedClock {
     born: Moment,
@@ -122,13 +123,14 @@ pub struct SkewedClock {
     rate: f64,
 }
 
+#[cfg(feature = "conformance")]
 impl SkewedClock {
     /// A clock that is `ahead` now and from here on runs at `rate` (1.0 is right, 1.01 is 1 %
     /// fast).
     ///
     /// # Panics
     ///
-    /// Where `rate` is not 0.01 to 100.
+    /// If `rate` is not 0.01 to 100.
     pub fn new(ahead: Duration, rate: f64) -> Self {
         assert!((0.01..=100.0).contains(&rate), "a clock's rate is 0.01 to 100, not {rate}");
         let ahead = (Moment(0) + ahead).0;
@@ -140,11 +142,12 @@ impl SkewedClock {
         let nanos = (Moment(0) + length).0;
         let ahead = &self.ahead;
         let add = |ahead: u64| Some(ahead.saturating_add(nanos));
-        // It always has something to put back, so it does not fail.
+        // `add` always returns a value, so this does not fail.
         let _ = ahead.fetch_update(Ordering::SeqCst, Ordering::SeqCst, add);
     }
 }
 
+#[cfg(feature = "conformance")]
 impl Clock for SkewedClock {
     fn now(&self) -> Moment {
         let run = awake().since(self.born).mul_f64(self.rate);
@@ -157,11 +160,11 @@ impl Clock for SkewedClock {
     }
 }
 
-/// Completes once `clock` has reached `moment`, however often it is polled before.
+/// Completes once `clock` has reached `moment`.
 ///
-/// Each poll looks at the clock, so a paused or suspended process learns of a passed moment at
-/// its first poll; and the timer never runs for longer than `recheck`, since it stands still
-/// while the machine is suspended.
+/// Each poll checks the clock, so that a process that was paused or suspended notices a passed moment at
+/// its first poll. The timer never runs for longer than `recheck`, since it stops while the machine is
+/// suspended.
 pub(crate) async fn sleep_until(clock: &dyn Clock, moment: Moment, recheck: Duration) {
     loop {
         let left = moment.since(clock.now());
@@ -178,16 +181,16 @@ pub(crate) async fn sleep_until(clock: &dyn Clock, moment: Moment, recheck: Dura
     }
 }
 
-/// The wall clock in microseconds since 1970: where a store of this process starts to count
-/// tokens. Never used to judge a lease.
+/// The wall clock in microseconds since 1970: the first token of a store in this process. Never compared
+/// with a deadline.
 pub fn micros_since_1970() -> u64 {
-    #[expect(clippy::disallowed_methods, reason = "the one room in which a clock is read")]
+    #[expect(clippy::disallowed_methods, reason = "the one module that reads a clock")]
     let since_1970 = std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default();
     u64::try_from(since_1970.as_micros()).unwrap_or(u64::MAX)
 }
 
-/// By tokio's time alone. In a paused test it stands exactly still, which the time that a machine
-/// was suspended does not: each look at it is a few microseconds nearer to the truth.
+/// The time since this process started, by tokio's clock alone. With paused time it is exactly constant,
+/// unlike the measured time of a suspension, which changes by a few microseconds at each look.
 pub(crate) fn awake() -> Moment {
     let (start, now) = (process_start(), tokio_now());
     // A day ahead, so that no deadline falls before the beginning. A paused time may lie before
@@ -197,13 +200,13 @@ pub(crate) fn awake() -> Moment {
 }
 
 fn tokio_now() -> tokio::time::Instant {
-    #[expect(clippy::disallowed_methods, reason = "the one room in which a clock is read")]
+    #[expect(clippy::disallowed_methods, reason = "the one module that reads a clock")]
     tokio::time::Instant::now()
 }
 
 fn process_start() -> tokio::time::Instant {
     static START: OnceLock<std::time::Instant> = OnceLock::new();
-    #[expect(clippy::disallowed_methods, reason = "the one room in which a clock is read")]
+    #[expect(clippy::disallowed_methods, reason = "the one module that reads a clock")]
     let start = *START.get_or_init(std::time::Instant::now);
     start.into()
 }
@@ -220,14 +223,14 @@ fn suspended() -> Duration {
         let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
         seconds * 1_000_000_000 + u64::try_from(time.tv_nsec).unwrap_or(0)
     };
-    // Boot time is read first, so being interrupted between the two makes the difference too
-    // small, never too large; and since it only ever grows, the largest seen is the best known.
+    // Boot time is read first: an interruption between the two reads makes the difference too small,
+    // never too large. The true difference only grows, so the largest one seen is the best estimate.
     let boot = nanos(ClockId::Boottime);
     let seen = boot.saturating_sub(nanos(ClockId::Monotonic));
     Duration::from_nanos(LONGEST_SEEN.fetch_max(seen, Ordering::Relaxed).max(seen))
 }
 
-/// Elsewhere it is not known (macOS), or `Instant` counts it already (Windows).
+/// Other systems do not report it (macOS), or `Instant` includes it (Windows).
 #[cfg(not(any(target_os = "linux", target_os = "android")))]
 fn suspended() -> Duration {
     Duration::ZERO

@@ -1,13 +1,13 @@
-//! What a store could not say.
+//! The error of a request whose outcome is unknown.
 
 use std::error::Error;
 use std::fmt;
 
 use thiserror::Error;
 
-/// The outcome is unknown: the store could not be asked, or did not answer.
+/// The outcome of a request is unknown: the store could not be reached, or did not answer.
 ///
-/// What a store *did* answer (granted, held, extended, lost) is never an error. The text of an
+/// An answer of a store (granted, held, extended, lost) is never an error. The text of an
 /// error is one level of a sentence, outermost first; follow
 /// [`source`](std::error::Error::source) for the rest. Texts may change between versions,
 /// kinds do not.
@@ -18,19 +18,18 @@ pub struct StoreError {
     source: Box<dyn Error + Send + Sync>,
 }
 
-/// Why a store could not say.
+/// Why the outcome is unknown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum StoreErrorKind {
-    /// What the store keeps for the key cannot be read: somebody else wrote there.
+    /// The store's record of the key cannot be read: another program wrote there.
     Corrupt,
-    /// The store refuses these credentials, or this operation to them.
+    /// The store refuses these credentials, or denies them this operation.
     Denied,
     /// The set-up is wrong: a missing table, a claim that the store cannot keep, a locker
     /// whose runtime has ended.
     Misconfigured,
-    /// What was asked cannot be done, and was not sent: the source says which value breaks which
-    /// rule.
+    /// The request is invalid and was not sent. The source names the value and the rule that it breaks.
     Refused,
     /// The store asks for fewer requests.
     Throttled,
@@ -44,14 +43,14 @@ impl StoreError {
         Self { kind, source: source.into() }
     }
 
-    /// Why the store could not say.
+    /// Why the outcome is unknown.
     pub fn kind(&self) -> StoreErrorKind {
         self.kind
     }
 
-    /// Whether asking again may help, without anybody mending anything.
+    /// Whether a retry may help, without an operator's repair.
     ///
-    /// Judged by the store when it makes the error: nobody has to search its text.
+    /// The store decides this when it makes the error, so that no caller has to search its text.
     pub fn is_retryable(&self) -> bool {
         match self.kind {
             StoreErrorKind::Throttled | StoreErrorKind::Unavailable => true,
@@ -81,7 +80,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_error_reads_aloud_each_level_once() {
+    fn each_level_of_error_has_its_own_text() {
         let error = StoreError::new(StoreErrorKind::Unavailable, "connection reset");
 
         assert_eq!(error.to_string(), "lock store did not answer");

@@ -1,14 +1,14 @@
-//! The other half of a fencing token: what refuses the writes of former holders.
+//! The receiver's half of a fencing token: refusing the writes of former holders.
 //!
-//! A lease cannot stop a process that was paused in the middle of a write and goes on an hour
-//! later. What is written to can: it keeps the largest token it has seen, and refuses smaller
-//! ones. The check and the write must be one atomic step, or a newer write may come in between.
+//! A lease cannot stop a process that was paused in the middle of a write and continues an hour later. The
+//! receiver of the write can: it keeps the largest token it has seen, and refuses smaller ones. The check
+//! and the write must be one atomic step, or a newer write may come in between.
 //!
-//! In this process, that is a [`Gate`]. Elsewhere, it is one condition on the write.
+//! In this process, use a [`Gate`]. Elsewhere, add one condition to the write.
 //!
-//! SQL, where the count of rows tells: one was written, or none, since the token is stale. The column
-//! is a `BIGINT`, as a token has up to 53 bits. A row without a token, and no row at all, were never
-//! written under one. `PostgreSQL` and `SQLite`:
+//! SQL: the statement writes one row, or none if the token is stale. The column is a `BIGINT`, since a
+//! token has up to 53 bits. An absent row and a row without a token are written under any token.
+//! `PostgreSQL` and `SQLite`:
 //!
 //! ```sql
 //! CREATE TABLE report (id TEXT PRIMARY KEY, body TEXT, token BIGINT)
@@ -20,7 +20,7 @@
 //! WHERE report.token IS NULL OR report.token <= excluded.token
 //! ```
 //!
-//! Where the row must be there before, as in any dialect of SQL:
+//! In any dialect of SQL, for rows that exist:
 //!
 //! ```sql
 //! UPDATE report SET body = :body, token = :token
@@ -34,7 +34,7 @@
 //! ConditionExpression: attribute_not_exists(#token) OR #token <= :token
 //! ```
 //!
-//! Redis, as a script that answers 0 where the write was refused:
+//! Redis, as a script that returns 0 if the write was refused:
 //!
 //! ```lua
 //! local largest = tonumber(redis.call('HGET', KEYS[1], 'token') or 0)
@@ -49,7 +49,7 @@ use thiserror::Error;
 
 use crate::token::FencingToken;
 
-/// Guards data in this process: lets through a token that is at least the largest seen.
+/// Guards data in this process: accepts a write whose token is at least the largest seen.
 ///
 /// # Examples
 ///
@@ -91,20 +91,19 @@ pub struct Stale {
 }
 
 impl<T> Gate<T> {
-    /// Guards `data`; any token may be the first.
+    /// Guards `data`. The first token may be any.
     pub fn new(data: T) -> Self {
         Self { guarded: Mutex::new(Guarded { largest: None, data }) }
     }
 
     /// Runs `write` on the data if `token` is at least the largest seen, and remembers it.
     ///
-    /// Nobody else writes meanwhile, so `write` must not call the gate again: it would wait for
-    /// itself. Where `write` panics, the data stays as it left it, and
-    /// later writes go on.
+    /// `write` runs under a lock, so it must not call the gate again: that would deadlock. If `write`
+    /// panics, the data stays as it left it, and later writes still work.
     ///
     /// # Errors
     ///
-    /// Where a larger token was seen; `write` was not run.
+    /// If a larger token was seen before. `write` is not run then.
     pub fn write<R>(
         &self,
         token: FencingToken,
@@ -120,12 +119,12 @@ impl<T> Gate<T> {
         Ok(write(&mut guarded.data))
     }
 
-    /// Looks at the data, without a token.
+    /// Reads the data, without a token.
     pub fn read<R>(&self, read: impl FnOnce(&T) -> R) -> R {
         read(&self.guarded().data)
     }
 
-    /// The largest token seen, if any was.
+    /// The largest token seen; `None` before the first write.
     pub fn largest(&self) -> Option<FencingToken> {
         self.guarded().largest
     }

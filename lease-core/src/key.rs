@@ -1,4 +1,4 @@
-//! What a lease is for, and who asks for it: two names, checked where they are made.
+//! The names of a lease: its key and its lessee. Each is checked where it is made.
 
 use std::borrow::Borrow;
 use std::fmt;
@@ -9,11 +9,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::invalid::InvalidInput;
 
-/// Names the thing that one lessee at a time may have: a job, a shard, a file.
+/// Names what one lessee at a time may hold: a job, a shard, a file.
 ///
 /// 1 to [1,024](LeaseKey::MAX_BYTES) bytes of UTF-8 without control characters. `DynamoDB`
-/// allows hash keys of 2,048 bytes and Redis far longer ones, so a prefix of the store's own
-/// always fits in front.
+/// allows hash keys of 2,048 bytes and Redis far longer ones, so that a store can always add a prefix.
 ///
 /// Cloning is cheap: the text is shared.
 ///
@@ -34,12 +33,12 @@ use crate::invalid::InvalidInput;
 #[serde(try_from = "Arc<str>", into = "Arc<str>")]
 pub struct LeaseKey(Arc<str>);
 
-/// Names who asks for leases: usually one process.
+/// Names a client that asks for leases, usually one process.
 ///
 /// 1 to [1,024](Lessee::MAX_BYTES) bytes of UTF-8 without control characters. Two processes
-/// may carry the same name without harm: what tells grants apart is the
-/// [`Nonce`](crate::Nonce), the lessee is for people to read. Only a
-/// [`transfer`](crate::LeaseTable::transfer) goes by the name.
+/// may have the same name without harm: stores tell grants apart by the
+/// [`Nonce`](crate::store::Nonce), and the lessee is for people to read. Only a
+/// [`transfer`](crate::Lease::transfer) uses the name.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "Arc<str>", into = "Arc<str>")]
 pub struct Lessee(Arc<str>);
@@ -52,7 +51,7 @@ impl LeaseKey {
     ///
     /// # Errors
     ///
-    /// Where `key` is empty, longer than [`MAX_BYTES`](Self::MAX_BYTES), or has a control
+    /// If `key` is empty, longer than [`MAX_BYTES`](Self::MAX_BYTES), or has a control
     /// character in it.
     pub fn new(key: impl Into<Arc<str>>) -> Result<Self, InvalidInput> {
         checked_name("lease key", key.into(), Self::MAX_BYTES).map(Self)
@@ -72,13 +71,13 @@ impl Lessee {
     ///
     /// # Errors
     ///
-    /// Where `name` is empty, longer than [`MAX_BYTES`](Self::MAX_BYTES), or has a control
+    /// If `name` is empty, longer than [`MAX_BYTES`](Self::MAX_BYTES), or has a control
     /// character in it.
     pub fn new(name: impl Into<Arc<str>>) -> Result<Self, InvalidInput> {
         checked_name("lessee", name.into(), Self::MAX_BYTES).map(Self)
     }
 
-    /// `host-pid-8hex`: says where to look, and differs from every other process.
+    /// `host-pid-8hex`: names the machine and the process, and is unique.
     pub(crate) fn of_this_process(salt: u32) -> Self {
         let host: String = gethostname::gethostname()
             .to_string_lossy()
@@ -172,7 +171,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_bad_key_is_refused_with_its_value_and_the_rule() {
+    fn invalid_key_is_refused_with_its_rule() {
         let refused = |key: &str| LeaseKey::new(key).unwrap_err().to_string();
         let rule = "a lease key is 1 to 1024 bytes without control characters";
 
@@ -190,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bad_lessee_is_refused() {
+    fn invalid_lessee_is_refused() {
         assert_eq!(
             Lessee::new("").unwrap_err().to_string(),
             "lessee \"\" is empty: a lessee is 1 to 1024 bytes without control characters",
@@ -198,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_read_from_elsewhere_is_checked_too() {
+    fn deserialized_key_is_checked() {
         assert!(serde_json::from_str::<LeaseKey>("\"a\"").is_ok());
         assert!(serde_json::from_str::<LeaseKey>("\"\"").is_err());
     }

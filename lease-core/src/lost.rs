@@ -1,4 +1,4 @@
-//! How a lease ends too soon.
+//! The loss of a lease, and its cause.
 
 use std::fmt;
 
@@ -7,7 +7,7 @@ use thiserror::Error;
 use crate::key::LeaseKey;
 use crate::token::FencingToken;
 
-/// A lease was lost while it was wanted.
+/// A lease was lost before its holder released it.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error("lease on {key} with token {token} was lost: {cause}")]
 #[non_exhaustive]
@@ -16,7 +16,7 @@ pub struct Lost {
     pub key: LeaseKey,
     /// The token of the lost grant.
     pub token: FencingToken,
-    /// How it was lost.
+    /// How the lease was lost.
     pub cause: LossCause,
 }
 
@@ -32,11 +32,11 @@ impl Lost {
 pub enum LossCause {
     /// No heartbeat succeeded in time.
     Expired,
-    /// It was ended from outside: evicted, or released or deleted elsewhere.
+    /// It was ended from outside: evicted by an operator, or released or deleted elsewhere.
     Revoked,
-    /// The key was granted to somebody else.
+    /// The key was granted to another claim.
     Superseded,
-    /// Nobody keeps it alive any more: it was abandoned, or its locker's runtime has ended.
+    /// It gets no more heartbeats: it was abandoned, or its locker's runtime has ended.
     Abandoned,
 }
 

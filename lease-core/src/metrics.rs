@@ -1,4 +1,4 @@
-//! What a locker counts, for whatever counts in the application.
+//! The events that a locker reports, for the application's metrics.
 
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -10,11 +10,11 @@ use tracing::error;
 use crate::key::LeaseKey;
 use crate::lost::LossCause;
 
-/// Is told what happens to leases, to count it.
+/// Receives the events of leases, to count them.
 ///
-/// Methods are called from the locker's tasks: keep them short, and do not block. A panic is logged,
-/// and changes nothing else. Each does nothing by default. The margin left at each heartbeat is the best early warning there is: it
-/// shrinks long before the first lease is lost.
+/// The locker's tasks call these methods: keep them short, and do not block. The locker logs a panic, and
+/// continues. Each method does nothing by default. The margin left at each heartbeat is the earliest
+/// warning: it shrinks long before the first lease is lost.
 ///
 /// # Examples
 ///
@@ -39,7 +39,7 @@ pub trait Metrics: fmt::Debug + Send + Sync + 'static {
     }
 
     /// A heartbeat succeeded after `latency`; when its answer came, `margin` was left until the
-    /// deadline, of the ttl that [`LeaseOptions::trusted`](crate::LeaseOptions::trusted) tells.
+    /// deadline, of the ttl that [`LeaseOptions::trusted`](crate::LeaseOptions::trusted) returns.
     fn heartbeat(&self, key: &LeaseKey, latency: Duration, margin: Duration) {
         let _ = (key, latency, margin);
     }
@@ -49,7 +49,9 @@ pub trait Metrics: fmt::Debug + Send + Sync + 'static {
         let _ = (key, margin);
     }
 
-    /// A lease was given back or handed over after `held`.
+    /// A lease was released, transferred, deleted or handed over after `held`.
+    ///
+    /// Also called for a grant whose caller was gone, without a call of [`obtained`](Self::obtained) before.
     fn released(&self, key: &LeaseKey, held: Duration) {
         let _ = (key, held);
     }
@@ -66,7 +68,7 @@ pub(crate) struct Uncounted;
 
 impl Metrics for Uncounted {}
 
-/// Metrics of the application's, whose panics end no task of the locker.
+/// The application's metrics. A panic in them ends no task of the locker.
 #[derive(Debug)]
 pub(crate) struct Guarded(pub(crate) Arc<dyn Metrics>);
 

@@ -1,4 +1,4 @@
-//! How leases are kept: lengths that cannot contradict each other.
+//! The options of leases, which cannot contradict each other.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use crate::invalid::InvalidInput;
 
 /// How long leases last and how they are kept alive.
 ///
-/// Each setter checks its value against the ttl, and says which rule it broke.
+/// Each setter checks its value against the ttl. Its error names the rule that the value breaks.
 ///
 /// # Examples
 ///
@@ -35,7 +35,7 @@ pub struct LeaseOptions {
 }
 
 impl LeaseOptions {
-    /// The shortest ttl: below it, ordinary delays of a network or a scheduler are losses.
+    /// The shortest ttl. With a shorter one, ordinary delays of a network or a scheduler would be losses.
     pub const MIN_TTL: Duration = Duration::from_millis(100);
     /// The longest ttl: a day. Stores remember tokens for seven.
     pub const MAX_TTL: Duration = Duration::from_secs(86_400);
@@ -45,18 +45,18 @@ impl LeaseOptions {
 
     const MIN_PERIOD: Duration = Duration::from_millis(10);
 
-    /// How late a timer may fire and a loss still be told in time: tokio's timers count whole
-    /// milliseconds, rounded up, and waking a task takes a moment.
+    /// How late a timer may fire with a loss still reported in time: tokio's timers count whole milliseconds,
+    /// rounded up, and waking a task takes a moment.
     const NOTICE: Duration = Duration::from_millis(2);
 
     /// Leases that last for `ttl` without a heartbeat.
     ///
-    /// A crashed holder keeps its key for up to this long; a holder cut off from the store
-    /// works on for almost as long.
+    /// The key of a crashed holder is free after this time at the latest. A holder that cannot reach the
+    /// store continues to work for almost as long.
     ///
     /// # Errors
     ///
-    /// Where `ttl` is not [`MIN_TTL`](Self::MIN_TTL) to [`MAX_TTL`](Self::MAX_TTL).
+    /// If `ttl` is not [`MIN_TTL`](Self::MIN_TTL) to [`MAX_TTL`](Self::MAX_TTL).
     pub fn new(ttl: Duration) -> Result<Self, InvalidInput> {
         Self::check_range("ttl", ttl)?;
         Ok(Self::of(ttl))
@@ -72,8 +72,8 @@ impl LeaseOptions {
         }
     }
 
-    /// The same options for leases that last for `ttl`. A grace that is longer than a quarter of it is
-    /// cut to that.
+    /// The same options for leases that last for `ttl`. A grace that is longer than a quarter of
+    /// the ttl is shortened to that.
     ///
     /// # Errors
     ///
@@ -92,7 +92,7 @@ impl LeaseOptions {
     ///
     /// # Errors
     ///
-    /// Where `count` is out of range, or too large for the ttl.
+    /// If `count` is out of range, or too large for the ttl.
     pub fn with_heartbeats_per_ttl(mut self, count: u32) -> Result<Self, InvalidInput> {
         if !(3..=100).contains(&count) {
             return Err(InvalidInput::new(format!(
@@ -112,11 +112,11 @@ impl LeaseOptions {
     /// Assumes that the rates of any two clocks differ by at most `error`: 0 to 0.1. Defaults
     /// to 0.01, that is 1 %, far above what clocks of real machines do (NTP slews by 0.05 %).
     ///
-    /// Every lease ends this part of its ttl before the store may free it.
+    /// Every lease ends by this part of its ttl before the store may free the key.
     ///
     /// # Errors
     ///
-    /// Where `error` is out of range.
+    /// If `error` is out of range.
     pub fn with_clock_rate_error(mut self, error: f64) -> Result<Self, InvalidInput> {
         if !(0.0..=0.1).contains(&error) {
             return Err(InvalidInput::new(format!(
@@ -134,7 +134,7 @@ impl LeaseOptions {
     ///
     /// # Errors
     ///
-    /// Where `grace` is longer than a quarter of the ttl.
+    /// If `grace` is longer than a quarter of the ttl.
     pub fn with_grace(mut self, grace: Duration) -> Result<Self, InvalidInput> {
         if grace > self.ttl / 4 {
             return Err(InvalidInput::new(format!(
@@ -146,12 +146,12 @@ impl LeaseOptions {
         Ok(self)
     }
 
-    /// Asks a store that cannot wake waiters again after `interval`, more or less by half: 1 ms
-    /// to an hour. Defaults to 1 s.
+    /// Polls a store that cannot wake waiters every `interval`, more or less by half: 1 ms to an hour.
+    /// Defaults to 1 s.
     ///
     /// # Errors
     ///
-    /// Where `interval` is out of range.
+    /// If `interval` is out of range.
     pub fn with_poll_interval(mut self, interval: Duration) -> Result<Self, InvalidInput> {
         let range = Duration::from_millis(1)..=Duration::from_secs(3600);
         if !range.contains(&interval) {
@@ -184,22 +184,22 @@ impl LeaseOptions {
         self.grace
     }
 
-    /// How often a store that cannot wake waiters is asked again.
+    /// How often waiters poll a store that cannot wake them.
     pub fn poll_interval(&self) -> Duration {
         self.poll_interval
     }
 
-    /// How long a holder may trust a ttl that began no earlier than its request:
-    /// `ttl · (1 − ρ) − δ`, with ρ the clock rate error and δ the store's grain and 2 ms for
-    /// timers. It is the allowance for clocks of Gray and Cheriton, "Leases: an efficient
-    /// fault-tolerant mechanism for distributed file cache consistency" (1989), as a rate.
+    /// How long a holder may trust a ttl that the store counts from the request or later:
+    /// `ttl · (1 − ρ) − δ`. ρ is the clock rate error, and δ is the store's grain plus 2 ms for timers.
+    /// This is the clock allowance of Gray and Cheriton, "Leases: an efficient fault-tolerant mechanism for
+    /// distributed file cache consistency" (1989), as a rate.
     pub fn trusted(&self, ttl: Duration, grain: Duration) -> Duration {
         let off =
             ttl.mul_f64(self.clock_rate_error).saturating_add(grain).saturating_add(Self::NOTICE);
         ttl.saturating_sub(off)
     }
 
-    /// Whether `length`, which is called `what`, may be a lease's ttl.
+    /// Checks that `length`, which the error calls `what`, may be a lease's ttl.
     pub(crate) fn check_range(what: &str, length: Duration) -> Result<(), InvalidInput> {
         if (Self::MIN_TTL..=Self::MAX_TTL).contains(&length) {
             return Ok(());
@@ -211,8 +211,8 @@ impl LeaseOptions {
 }
 
 impl Default for LeaseOptions {
-    /// 30 s: long enough to sit out a restart of the store, short enough to wait for when a
-    /// holder has crashed.
+    /// 30 s: long enough to survive a restart of the store, short enough to wait for after a crash of the
+    /// holder.
     fn default() -> Self {
         Self::of(Duration::from_secs(30))
     }
@@ -223,7 +223,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bad_values_are_refused_with_the_rule() {
+    fn invalid_value_is_refused_with_its_rule() {
         let options = LeaseOptions::default;
         let refused = |result: Result<LeaseOptions, InvalidInput>| result.unwrap_err().to_string();
 
@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn another_ttl_keeps_the_other_options() {
+    fn other_ttl_keeps_other_options() {
         let options =
             || LeaseOptions::default().with_poll_interval(Duration::from_secs(7)).unwrap();
 
@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lease_is_trusted_for_less_than_its_ttl() {
+    fn lease_is_trusted_for_less_than_its_ttl() {
         let options = LeaseOptions::default();
 
         let safe = options.trusted(Duration::from_secs(30), Duration::from_millis(1));

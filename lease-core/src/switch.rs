@@ -4,10 +4,9 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::store::{LeaseTable, within};
+use crate::{Change, LeaseKey, LeaseOptions, Locker, StoreError, StoreErrorKind, Value, Written};
 use async_trait::async_trait;
-use lease_core::{
-    Change, LeaseKey, LeaseTable, Locker, StoreError, StoreErrorKind, Value, Written, within,
-};
 
 /// Says whether a fleet is to work at all.
 ///
@@ -56,9 +55,8 @@ pub trait Switch: fmt::Debug + Send + Sync + 'static {
 /// # Examples
 ///
 /// ```
-/// use lease_core::Locker;
+/// use lease_core::{Locker, Switch, TableSwitch};
 /// use lease_memory::MemoryStore;
-/// use lease_scheduler::{Switch, TableSwitch};
 ///
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -83,14 +81,8 @@ pub struct TableSwitch {
 impl TableSwitch {
     /// A switch on the record of `key`, which must be nothing else's, in `table`; `locker` leases
     /// from the same table.
-    #[expect(
-        clippy::expect_used,
-        clippy::missing_panics_doc,
-        reason = "the ttl is in range, and long enough for a hundred heartbeats"
-    )]
     pub fn new(key: LeaseKey, locker: &Locker, table: impl LeaseTable) -> Self {
-        let options = locker.options().clone().with_ttl(TURNING).expect("a ttl");
-        let locker = locker.clone().with_options(options);
+        let locker = locker.clone().with_options(turning(locker.options()));
         Self { key, locker, table: Arc::new(table), at_first: false }
     }
 
@@ -176,6 +168,15 @@ impl<S: Switch + ?Sized> Switch for Arc<S> {
     }
 }
 
+/// The options of the lease under which a switch is turned: those of the locker, with a short ttl.
+#[expect(
+    clippy::expect_used,
+    reason = "the ttl is in range, and long enough for a hundred heartbeats"
+)]
+fn turning(options: &LeaseOptions) -> LeaseOptions {
+    options.clone().with_ttl(TURNING).expect("a ttl")
+}
+
 fn turned_elsewhere() -> StoreError {
     StoreError::new(StoreErrorKind::Refused, "this switch is turned elsewhere")
 }
@@ -189,22 +190,20 @@ const MOST_TRIES: u32 = 3;
 
 #[cfg(test)]
 mod tests {
-    use lease_core::LeaseOptions;
-    use lease_memory::MemoryStore;
-
     use super::*;
 
     #[test]
-    fn leases_of_a_switch_keep_the_lockers_options() {
+    fn switch_lease_keeps_options_of_locker() {
         let minute = Duration::from_secs(60);
         let options = LeaseOptions::new(minute).unwrap();
         let options = options.with_poll_interval(minute).unwrap();
         let options = options.with_heartbeats_per_ttl(100).unwrap();
-        let store = MemoryStore::new();
-        let locker = Locker::new(store.clone()).with_options(options.clone());
 
-        let switch = TableSwitch::new("switch".parse().unwrap(), &locker, store);
+        let turning = turning(&options);
 
-        assert_eq!(switch.locker.options(), &options.with_ttl(TURNING).unwrap());
+        assert_eq!(turning.ttl(), TURNING);
+        // A short ttl bounds the grace.
+        let restored = turning.with_ttl(minute).unwrap().with_grace(options.grace()).unwrap();
+        assert_eq!(restored, options);
     }
 }

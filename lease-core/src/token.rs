@@ -1,4 +1,4 @@
-//! The number that orders all grants of a key.
+//! The fencing token: the number that orders all grants of a key.
 
 use std::fmt;
 
@@ -8,14 +8,13 @@ use crate::invalid::InvalidInput;
 
 /// Orders all grants of a key: every grant carries a larger token than every earlier one.
 ///
-/// Send it along with each write that the lease guards, and let whatever receives the write
-/// refuse a token smaller than the largest it has seen: see [`fence`](crate::fence). That
-/// makes a former holder harmless, even one that was paused for an hour and does not know it
-/// yet.
+/// Send the token along with each write that the lease guards, and let the receiver refuse a token that is
+/// smaller than the largest it has seen: see [`fence`](crate::fence). That makes a former holder harmless,
+/// even one that was paused for an hour and does not know it yet.
 ///
 /// Tokens are below 2⁵³, so they survive JSON, JavaScript and Lua, whose numbers are doubles.
-/// They grow, but not by one: where a counter is new or was lost, it starts from the store's
-/// time in microseconds since 1970.
+/// They grow, but not by one: a counter that is new or was lost starts from the store's time in
+/// microseconds since 1970.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "u64", into = "u64")]
 pub struct FencingToken(u64);
@@ -24,11 +23,11 @@ impl FencingToken {
     /// The largest token: 2⁵³ − 1.
     pub const MAX: Self = Self((1 << 53) - 1);
 
-    /// Wraps a number that a store keeps.
+    /// Wraps a number from a store.
     ///
     /// # Errors
     ///
-    /// Where `number` is larger than [`MAX`](Self::MAX).
+    /// If `number` is larger than [`MAX`](Self::MAX).
     pub fn new(number: u64) -> Result<Self, InvalidInput> {
         if number > Self::MAX.0 {
             return Err(InvalidInput::new(format!(

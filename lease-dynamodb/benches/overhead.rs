@@ -1,11 +1,10 @@
-//! What the store adds to bare conditional writes: as ratios, since all go to one server in turns,
-//! and so have the same neighbours on the machine.
+//! Compares the store with bare conditional writes. Reports ratios: all variants take turns on one
+//! server, so other load on the machine affects them equally.
 //!
-//! - *same*: the very writes of the protocol, written out by hand. The ratio to it is what this
-//!   crate itself costs.
-//! - *smallest*: the least that could be called a lock, without expiry, late duplicates, purging
-//!   or transfers. The ratio to it is what the protocol costs as well, on a server in this process,
-//!   where there is no network to hide it.
+//! - *same*: the same writes, written by hand. The ratio shows the cost of this crate.
+//! - *smallest*: the smallest possible lock, without expiry, detection of late duplicates, purging
+//!   or transfers. The ratio adds the cost of the protocol. The server runs in this process, so no
+//!   network hides the difference.
 //!
 //! ```sh
 //! cargo bench -p lease-dynamodb
@@ -13,21 +12,22 @@
 #![expect(
     clippy::unwrap_used,
     clippy::print_stdout,
-    reason = "a benchmark that cannot go on fails, and prints what it measured"
+    reason = "a failed step fails the benchmark, which prints its results"
 )]
 
 use std::time::Duration;
 
 use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::types::{AttributeValue, ReturnValue, ReturnValuesOnConditionCheckFailure};
-use lease_core::{BootClock, Clock, LeaseKey, LockStore};
+use lease_core::LeaseKey;
+use lease_core::store::{BootClock, Clock, LockStore};
 use lease_dynamodb::DynamoDbStore;
-use lease_tests::claims::{claim, fresh_key, fresh_nonce, granted};
-use lease_tests::dynamodb::{Count, Server};
+use lease_test_servers::claims::{claim, fresh_key, fresh_nonce, granted};
+use lease_test_servers::dynamodb::{Count, Server};
 
 const ROUNDS: usize = 60;
 const CYCLES: u32 = 100;
-/// Of one round: an obtain and a release in each cycle.
+/// The requests of one round: an obtain and a release per cycle.
 const REQUESTS: usize = 200;
 const TTL: Duration = Duration::from_secs(30);
 
@@ -50,7 +50,7 @@ async fn main() {
         assert_eq!(count.take(), REQUESTS, "requests");
         let store = timed(async || store_cycle(&store, &keys[2]).await).await;
         assert_eq!(count.take(), REQUESTS, "requests");
-        // The first rounds warm up all of them, and the server.
+        // The first rounds warm up all variants and the server.
         if round >= ROUNDS / 6 {
             to_same.push(store / same);
             to_smallest.push(store / smallest);
@@ -68,7 +68,7 @@ async fn main() {
     println!("store to smallest: {:.3}", median(&mut to_smallest));
 }
 
-/// Seconds per cycle.
+/// Returns the seconds per cycle.
 async fn timed(cycle: impl AsyncFn()) -> f64 {
     let clock = BootClock::new();
     let start = clock.now();
@@ -83,7 +83,7 @@ async fn store_cycle(store: &DynamoDbStore, key: &LeaseKey) {
     store.release(&grant, None).await.unwrap();
 }
 
-/// What one would write by hand: take the key if it is free, and count; free it if it is ours.
+/// The smallest lock: takes the key if it is free and counts a token, then frees it.
 async fn smallest_cycle(client: &Client, key: &LeaseKey) {
     let nonce = AttributeValue::S(fresh_nonce().to_string());
     client
@@ -114,12 +114,12 @@ async fn smallest_cycle(client: &Client, key: &LeaseKey) {
         .unwrap();
 }
 
-/// What the store sends, written out.
+/// The writes that the store sends.
 async fn same_cycle(client: &Client, key: &LeaseKey) {
     let s = |text: &str| AttributeValue::S(text.to_owned());
     let n = |number: u64| AttributeValue::N(number.to_string());
     let nonce = fresh_nonce().to_string();
-    let now = lease_core::micros_since_1970();
+    let now = lease_core::store::micros_since_1970();
     let columns = [
         "lease_key",
         "lessee",

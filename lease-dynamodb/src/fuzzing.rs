@@ -1,14 +1,14 @@
-//! What fuzzers call: the reader of what a table holds. Not for other use.
+//! The entry point for fuzzers: parses arbitrary items. Not for other use.
 
 use aws_sdk_dynamodb::primitives::Blob;
 use aws_sdk_dynamodb::types::AttributeValue;
 use serde_json::Value as Json;
 
-use crate::column::Columns;
-use crate::item::{Item, key_of};
-use crate::parts::{RawItem, from_dynamodb, to_dynamodb};
+use lease_aws::table_client::{RawItem, from_dynamodb, to_dynamodb};
 
-/// Reads `bytes` as an item in `DynamoDB`'s JSON, as any program may have written it.
+use crate::items::{Columns, Item, key_of};
+
+/// Parses `bytes` as an item in DynamoDB's JSON, as any program may have written it.
 pub fn item(bytes: &[u8]) {
     let Ok(Json::Object(fields)) = serde_json::from_slice(bytes) else { return };
     let raw: Option<RawItem> =
@@ -17,13 +17,13 @@ pub fn item(bytes: &[u8]) {
     let columns = Columns::default();
     drop(key_of(&raw, &columns));
     for value in raw.values() {
-        same_again(value);
+        assert_round_trip(value);
     }
     drop(Item::read("fuzzed", raw, &columns));
 }
 
-/// What can be read and written is read as the same.
-fn same_again(value: &AttributeValue) {
+/// Checks that a value survives both conversions.
+fn assert_round_trip(value: &AttributeValue) {
     let Ok(read) = from_dynamodb(value.clone()) else { return };
     if let Ok(written) = to_dynamodb(&read) {
         assert_eq!(from_dynamodb(written), Ok(read));

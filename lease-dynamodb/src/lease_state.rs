@@ -1,69 +1,75 @@
-//! How a lease stands, judged by DynamoDB's time and by what was seen of it.
+//! The state of a lease, by DynamoDB's time and by observation.
 
 use std::time::Duration;
 
-use lease_core::{Holder, LeaseKey, Moment};
+use lease_aws::table_client::Observations;
+use lease_core::store::Moment;
+use lease_core::{Holder, LeaseKey};
 
-use crate::config::{Settings, TimeMode};
-use crate::item::{Item, Sight};
-use crate::parts::Observations;
-use crate::time::{Now, ServerTime};
+use crate::items::{Item, Observed};
+use crate::settings::{Settings, TimeMode};
+use crate::time::{ServerNow, ServerTime};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Standing {
-    /// Nobody has the key, and nobody is to have it before others.
+pub(crate) enum LeaseState {
+    /// No holder and no reservation.
     Free,
-    /// Nobody has the key, but for this long it is kept: for somebody, or by whoever had it.
+    /// No holder. The key is reserved for this long, for one lessee or after a release.
     Reserved(Option<Duration>),
     Held(Holder),
-    /// The holder's time is over; the next claim takes the key.
-    Over(Holder),
+    /// The lease expired; the next claim takes the key.
+    Expired(Holder),
 }
 
-impl Standing {
-    /// Judges `item`, which was received `now`. Where it has no ttl of its own, as those of other
-    /// programs, it is watched for `else_ttl`.
+impl LeaseState {
+    /// Determines the state from `item`, which was received at `now`. An item without a ttl, as
+    /// other programs write it, must be unchanged for `default_ttl`.
     pub(crate) fn of(
         key: &LeaseKey,
         item: &Item,
-        else_ttl: Option<Duration>,
+        default_ttl: Option<Duration>,
         settings: &Settings,
         time: &ServerTime,
-        observations: &Observations<Sight>,
+        observations: &Observations<Observed>,
         now: Moment,
     ) -> Self {
         if item.lessee.is_none() && item.reserved_until.is_none() {
             observations.forget(key.as_str());
             return Self::Free;
         }
-        let since = observations.see(key.as_str(), item.sight(), item.ttl, now);
-        let watched =
-            item.ttl.or(else_ttl).map(|ttl| time.surely(ttl).saturating_sub(now.since(since)));
+        let since = observations.observe(key.as_str(), item.observed(), item.ttl, now);
+        let ttl = item.ttl.or(default_ttl);
+        let by_observation = ttl.map(|ttl| time.with_skew(ttl).saturating_sub(now.since(since)));
         let server_now = time.now();
 
         let Some(lessee) = &item.lessee else {
-            // A reservation is a promise about schedules, not about exclusion: whatever the
-            // mode, DynamoDB's time is good enough for it, and without a margin.
-            let told = server_now.zip(item.reserved_until);
-            let left = told.map(|(now, until)| until.since(now.lowest));
-            let left = shorter(left, watched);
+            // A reservation is a promise about schedules, not about exclusion. So DynamoDB's time
+            // is good enough in both modes, and without a margin.
+            let by_time = server_now.zip(item.reserved_until);
+            let by_time = by_time.map(|(now, until)| until.since(now.lowest));
+            let left = shorter(by_time, by_observation);
             return if left == Some(Duration::ZERO) { Self::Free } else { Self::Reserved(left) };
         };
-        let told = match settings.time_mode {
-            TimeMode::ServerTimeAndObservation => left_by_time(item, settings, server_now),
+        let by_time = match settings.time_mode {
+            TimeMode::ServerTimeAndObservation => time_left(item, settings, server_now),
             TimeMode::ObservationOnly => None,
         };
-        let left = shorter(told, watched);
+        let left = shorter(by_time, by_observation);
         let holder = Holder::new(lessee.clone(), item.token_or_zero, left);
-        if left == Some(Duration::ZERO) { Self::Over(holder) } else { Self::Held(holder) }
+        if left == Some(Duration::ZERO) { Self::Expired(holder) } else { Self::Held(holder) }
     }
 }
 
-/// Until when nobody else may take the lease, by DynamoDB's time.
-fn left_by_time(item: &Item, settings: &Settings, now: Option<Now>) -> Option<Duration> {
+/// Returns how long no contender may take the lease by DynamoDB's time.
+///
+/// Amazon's lock client does not write `expires_at`: its items have the value of an earlier grant.
+fn time_left(item: &Item, settings: &Settings, now: Option<ServerNow>) -> Option<Duration> {
+    if item.foreign.as_ref().is_some_and(|foreign| foreign.is_of_lock_client) {
+        return None;
+    }
     let free_at = item.expires_at?.plus(settings.margin);
     let left = free_at.since(now?.lowest);
-    // The lower line runs slower than our clock: it takes this much longer to get there.
+    // The lower bound runs slower than this machine's clock, by the rate error.
     Some(left.div_f64(1.0 - settings.timing.clock_rate_error))
 }
 

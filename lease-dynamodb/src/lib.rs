@@ -1,23 +1,21 @@
 #![doc = include_str!("../README.md")]
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
-mod column;
 mod config;
-mod dated;
-mod foreign;
 #[cfg(feature = "fuzzing")]
+#[cfg_attr(docsrs, doc(cfg(feature = "fuzzing")))]
 #[doc(hidden)]
 pub mod fuzzing;
-mod item;
-#[doc(hidden)]
-pub mod parts;
+mod items;
+mod lease_state;
 mod schema;
-mod standing;
+mod settings;
 mod store;
 mod table;
 mod time;
 mod write;
 
-pub use column::Column;
-pub use config::{DynamoDbStoreBuilder, TimeMode};
+pub use config::DynamoDbStoreBuilder;
+pub use items::Column;
+pub use settings::TimeMode;
 pub use store::DynamoDbStore;

@@ -1,32 +1,32 @@
-//! The table itself, and what purges it.
+//! Creates the table, and enables its TTL.
 
 use aws_sdk_dynamodb::error::{ProvideErrorMetadata, SdkError};
 use aws_sdk_dynamodb::types::{TimeToLiveSpecification, TimeToLiveStatus};
 use lease_core::{StoreError, StoreErrorKind};
 
-use crate::column::Column;
-use crate::parts::told;
+use lease_aws::table_client::store_error;
+
+use crate::items::Column;
 use crate::store::DynamoDbStore;
 
 impl DynamoDbStore {
-    /// Makes the table if there is none, billed on demand, and waits until it can be used; turns
-    /// on its TTL, so that old items are purged.
+    /// Creates the table if it does not exist, billed on demand, and waits until it is active. Then
+    /// enables its TTL, which purges old items.
     ///
-    /// May be called at every start, by many processes at once. Needs the actions
-    /// `dynamodb:DescribeTable`, `CreateTable`, `DescribeTimeToLive` and `UpdateTimeToLive`;
-    /// without purging, the last two are not needed.
+    /// Call it at every start; many processes may call it at once. It needs the actions
+    /// `dynamodb:DescribeTable`, `CreateTable`, `DescribeTimeToLive` and `UpdateTimeToLive`. A store
+    /// without purging does not need the last two.
     ///
     /// # Errors
     ///
-    /// Where a table of that name has another key, or its TTL goes by another column: the error
-    /// says what was found. Where DynamoDB could not be asked. Where the table is not active
-    /// after five minutes.
+    /// If the table has another key, or its TTL another column: the error names what was found. If
+    /// a request fails, or the table is not active after five minutes.
     ///
     /// # Cancel safety
     ///
-    /// May be dropped at any time, and called again.
+    /// The caller may drop the future at any time, and call again.
     pub async fn ensure_table(&self) -> Result<(), StoreError> {
-        self.shared.requests.ensure_table(self.shared.time.clock()).await?;
+        self.shared.table.ensure_table(self.shared.time.clock()).await?;
         match self.shared.settings.retention {
             Some(_) => self.ensure_ttl().await,
             None => Ok(()),
@@ -34,8 +34,8 @@ impl DynamoDbStore {
     }
 
     async fn ensure_ttl(&self) -> Result<(), StoreError> {
-        let requests = &self.shared.requests;
-        if self.purges().await? {
+        let table = &self.shared.table;
+        if self.has_ttl().await? {
             return Ok(());
         }
         let column = self.shared.settings.columns.name(Column::PurgeAt);
@@ -44,33 +44,34 @@ impl DynamoDbStore {
             .enabled(true)
             .build()
             .map_err(|error| StoreError::new(StoreErrorKind::Misconfigured, error))?;
-        let request = requests
-            .client()
+        let request = table
+            .sdk()
             .update_time_to_live()
-            .table_name(requests.table())
+            .table_name(table.name())
             .time_to_live_specification(specification);
-        match requests.within("UpdateTimeToLive", request.send()).await? {
+        match table.with_time_limit("UpdateTimeToLive", request.send()).await? {
             Ok(_) => Ok(()),
-            // Refused as a change too soon after another, or as no change: somebody else did it.
+            // DynamoDB refuses a change soon after another, and one without effect: another
+            // process enabled the TTL.
             Err(SdkError::ServiceError(service))
                 if matches!(
                     service.err().code(),
                     Some("ValidationException" | "ResourceInUseException")
-                ) && self.purges().await? =>
+                ) && self.has_ttl().await? =>
             {
                 Ok(())
             }
-            Err(error) => Err(requests.failed("UpdateTimeToLive", error)),
+            Err(error) => Err(table.request_error("UpdateTimeToLive", error)),
         }
     }
 
-    /// Whether the table's TTL goes by our column already.
-    async fn purges(&self) -> Result<bool, StoreError> {
-        let requests = &self.shared.requests;
-        let request = requests.client().describe_time_to_live().table_name(requests.table());
-        let found = match requests.within("DescribeTimeToLive", request.send()).await? {
+    /// Whether the table's TTL uses the column `purge_at`.
+    async fn has_ttl(&self) -> Result<bool, StoreError> {
+        let table = &self.shared.table;
+        let request = table.sdk().describe_time_to_live().table_name(table.name());
+        let found = match table.with_time_limit("DescribeTimeToLive", request.send()).await? {
             Ok(answer) => answer.time_to_live_description,
-            Err(error) => return Err(requests.failed("DescribeTimeToLive", error)),
+            Err(error) => return Err(table.request_error("DescribeTimeToLive", error)),
         };
         let enabled = found.filter(|found| {
             matches!(
@@ -85,12 +86,12 @@ impl DynamoDbStore {
         if found.attribute_name() == Some(column) {
             return Ok(true);
         }
-        Err(told(
+        Err(store_error(
             StoreErrorKind::Misconfigured,
             format!(
-                "the TTL of table {} goes by {:?}, and leases need {column:?}: build the store \
+                "the TTL of table {} uses column {:?} instead of {column:?}: build the store \
                  `without_purging()`, or name that column with `with_column(Column::PurgeAt, …)`",
-                requests.table(),
+                table.name(),
                 found.attribute_name().unwrap_or_default()
             ),
         ))

@@ -1,4 +1,4 @@
-//! The store: each lock operation one conditional write.
+//! The store: one conditional write per lock operation.
 
 use std::fmt;
 use std::sync::Arc;
@@ -6,104 +6,116 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use aws_sdk_dynamodb::Client;
-use lease_core::{
-    Beat, Claim, Grant, Heartbeat, Holder, LeaseKey, LockStore, LossCause, Moment, Obtained,
-    StoreError, StoreErrorKind,
+use lease_aws::table_client::{
+    Advice, Expression, Observations, Payload, RawItem, ReturnItem, Table, TableClient,
+    WriteOutcome, store_error,
 };
+use lease_core::store::{Beat, Claim, Grant, Heartbeat, LockStore, Moment, Obtained};
+use lease_core::{Holder, LeaseKey, LossCause, StoreError, StoreErrorKind};
 use tracing::debug;
 
-use crate::column::Column;
-use crate::config::{DynamoDbStoreBuilder, Settings};
-use crate::dated::Dated;
-use crate::foreign::{lock_client_columns, of_lock_client};
-use crate::item::{Item, Sight};
-use crate::parts::{
-    Advice, Expression, Observations, Outcome, RawItem, Requests, Show, Table, told,
+use crate::items::{
+    Column, Item, Observed, lock_client_columns, lock_client_error, to_payload,
+    too_many_columns_error,
 };
-use crate::standing::Standing;
-use crate::time::{Now, ServerTime};
-use crate::write::{self, Gone, Purge};
+use crate::lease_state::LeaseState;
+use crate::settings::Settings;
+use crate::time::{DateInterceptor, ServerNow, ServerTime};
+use crate::write::{self, Purge, StaleItem};
 
-/// Keeps leases in a DynamoDB table. Clones share what they have learned of DynamoDB's time.
+/// Stores leases in a DynamoDB table. Clones share the connections and the knowledge of DynamoDB's
+/// time.
 ///
-/// Each operation is one conditional write to one item. See the [crate's](crate) page for the
-/// table's layout, what it costs, and what happens when something fails.
+/// Each operation is one conditional write to one item. The [crate's page](crate) documents the
+/// table's layout, the costs, and the behaviour under faults.
+///
+/// # Examples
+///
+/// ```
+/// use std::time::Duration;
+///
+/// use lease_core::{LeaseOptions, Locker};
+/// use lease_dynamodb::DynamoDbStore;
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let server = lease_test_servers::dynamodb::Server::dynoxide().await;
+/// # let client = server.client();
+/// let store = DynamoDbStore::builder(client, "leases")
+///     .with_request_timeout(Duration::from_secs(2))
+///     .build()?;
+/// store.ensure_table().await?;
+///
+/// let locker = Locker::new(store);
+/// let lease = locker.wait_until_obtained(&"payroll/2026-11".parse()?).await?;
+/// println!("obtained with token {}", lease.token());
+/// lease.release().await?;
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone)]
 pub struct DynamoDbStore {
     pub(crate) shared: Arc<Shared>,
 }
 
 pub(crate) struct Shared {
-    pub(crate) requests: Requests,
+    pub(crate) table: TableClient,
     pub(crate) settings: Settings,
     pub(crate) time: Arc<ServerTime>,
-    pub(crate) observations: Observations<Sight>,
+    pub(crate) observations: Observations<Observed>,
 }
 
 impl DynamoDbStore {
-    /// Leases in `table`, with every default.
-    ///
-    /// Sends nothing: the table is asked for with the first operation, or by
-    /// [`ensure_table`](Self::ensure_table). The client's connections, credentials and retries
-    /// are used as they are.
-    pub fn new(client: Client, table: impl Into<String>) -> Self {
-        DynamoDbStoreBuilder::new(client, table.into()).build_unchecked()
-    }
-
-    /// Sets up a store: column names, time, limits.
-    pub fn builder(client: Client, table: impl Into<String>) -> DynamoDbStoreBuilder {
-        DynamoDbStoreBuilder::new(client, table.into())
-    }
-
     pub(crate) fn with(client: &Client, settings: Settings) -> Self {
         let timing = &settings.timing;
         let time = Arc::new(ServerTime::new(Arc::clone(&timing.clock), timing.clock_rate_error));
-        // The user's own client, connections included, and besides an ear for dates.
-        let dated = Dated(Arc::clone(&time));
-        let client = Client::from_conf(client.config().to_builder().interceptor(dated).build());
+        // The user's client with its connections, and an interceptor that reads dates.
+        let interceptor = DateInterceptor(Arc::clone(&time));
+        let config = client.config().to_builder().interceptor(interceptor).build();
         let table = Table {
             name: settings.table.clone(),
             key: settings.columns.name(Column::Key).to_owned(),
             advice: ADVICE,
         };
-        let requests = Requests::new(client, table, timing.request_timeout);
+        let table = TableClient::new(Client::from_conf(config), table, timing.request_timeout);
         let observations = Observations::new(settings.observations);
-        Self { shared: Arc::new(Shared { requests, settings, time, observations }) }
+        Self { shared: Arc::new(Shared { table, settings, time, observations }) }
     }
 
     pub(crate) async fn write(
         &self,
         key: &LeaseKey,
         write: Expression,
-        show: Show,
-    ) -> Result<Outcome, StoreError> {
-        let write = write.written(|placeholder| self.shared.settings.columns.behind(placeholder));
-        self.shared.requests.update(key.as_str(), write, show).await
+        returned: ReturnItem,
+    ) -> Result<WriteOutcome, StoreError> {
+        let columns = &self.shared.settings.columns;
+        let write = write.render(|placeholder| columns.of_placeholder(placeholder));
+        self.shared.table.update(key.as_str(), write, returned).await
     }
 
-    pub(crate) fn now(&self) -> Option<Now> {
+    pub(crate) fn now(&self) -> Option<ServerNow> {
         self.shared.time.now()
     }
 
-    /// The item as a refused write showed it; read where the answer did not show it, since
-    /// some servers other than AWS never do.
-    pub(crate) async fn shown(
+    /// Returns the item that a write was refused on. Reads it if the answer did not contain it:
+    /// some servers other than AWS never return it.
+    pub(crate) async fn refused_item(
         &self,
         key: &LeaseKey,
         refused: Option<RawItem>,
     ) -> Result<Option<Item>, StoreError> {
-        let raw = self.raw(key, refused).await?;
+        let raw = self.refused_raw(key, refused).await?;
         raw.map(|raw| self.item(key, raw)).transpose()
     }
 
-    async fn raw(
+    async fn refused_raw(
         &self,
         key: &LeaseKey,
         refused: Option<RawItem>,
     ) -> Result<Option<RawItem>, StoreError> {
         match refused {
             Some(raw) => Ok(Some(raw)),
-            None => self.shared.requests.get(key.as_str()).await,
+            None => self.shared.table.get(key.as_str()).await,
         }
     }
 
@@ -111,13 +123,13 @@ impl DynamoDbStore {
         Item::read(key.as_str(), raw, &self.shared.settings.columns)
     }
 
-    /// How `item`, which was received just now, stands.
-    fn standing(&self, key: &LeaseKey, item: &Item, else_ttl: Option<Duration>) -> Standing {
+    /// Returns the state of an item that was received just now.
+    fn state(&self, key: &LeaseKey, item: &Item, default_ttl: Option<Duration>) -> LeaseState {
         let shared = &self.shared;
-        Standing::of(
+        LeaseState::of(
             key,
             item,
-            else_ttl,
+            default_ttl,
             &shared.settings,
             &shared.time,
             &shared.observations,
@@ -126,107 +138,123 @@ impl DynamoDbStore {
     }
 
     pub(crate) fn holder_of(&self, key: &LeaseKey, item: &Item) -> Option<Holder> {
-        match self.standing(key, item, None) {
-            Standing::Held(holder) => Some(holder),
-            Standing::Free | Standing::Reserved(_) | Standing::Over(_) => None,
+        match self.state(key, item, None) {
+            LeaseState::Held(holder) => Some(holder),
+            LeaseState::Free | LeaseState::Reserved(_) | LeaseState::Expired(_) => None,
         }
     }
 
-    /// What was seen of the key, where that has lasted for the holder's whole ttl. `item` was
-    /// received just now, if at all; without it, what another program wrote is not known well
-    /// enough.
-    fn gone(&self, claim: &Claim, item: Option<&Item>) -> Option<Gone> {
-        let watched = self.shared.observations.recall(claim.key.as_str())?;
-        let foreign = match item {
-            Some(item) if item.sight() == watched.sight => item.foreign.clone(),
-            _ if watched.sight.foreign.is_none() => None,
-            _ => return None,
-        };
-        let patience = self.shared.time.surely(watched.ttl.unwrap_or(claim.ttl));
-        let over = self.moment().since(watched.since) >= patience;
-        over.then_some(Gone { sight: watched.sight, foreign })
-    }
-
-    /// Reads the item before it is written, where it was lately seen held or reserved: a read costs
-    /// a fifth of a write that is refused. What another program may have written is always read.
-    async fn look(&self, claim: &Claim) -> Result<Option<Item>, StoreError> {
-        let Some(watched) = self.shared.observations.recall(claim.key.as_str()) else {
-            return Ok(None);
-        };
-        let lately = self.moment().since(watched.last) < watched.ttl.unwrap_or(claim.ttl);
-        if !lately && watched.sight.foreign.is_none() {
-            return Ok(None);
-        }
-        let raw = self.shared.requests.get(claim.key.as_str()).await?;
-        raw.map(|raw| self.item_to_lease(&claim.key, raw)).transpose()
-    }
-
-    /// The item, unless Amazon's lock client has written it and that is not allowed for.
-    fn item_to_lease(&self, key: &LeaseKey, raw: RawItem) -> Result<Item, StoreError> {
+    /// Returns the observed item of the key if it is unchanged for the holder's whole ttl.
+    ///
+    /// `item` is the item that was received just now, if the caller has one. The store compares an
+    /// item of another program by all its columns, which only `item` contains. Fails if such an
+    /// item has too many columns.
+    fn stale_item(
+        &self,
+        claim: &Claim,
+        item: Option<&Item>,
+    ) -> Result<Option<StaleItem>, StoreError> {
         let shared = &self.shared;
-        let theirs = lock_client_columns(&shared.settings.columns)
+        let Some(observation) = shared.observations.get(claim.key.as_str()) else {
+            return Ok(None);
+        };
+        let foreign = match item {
+            Some(item) if item.observed() == observation.state => item.foreign.clone(),
+            _ if observation.state.foreign.is_none() => None,
+            _ => return Ok(None),
+        };
+        let required = shared.time.with_skew(observation.ttl.unwrap_or(claim.ttl));
+        if self.moment().since(observation.since) < required {
+            return Ok(None);
+        }
+        if let Some(foreign) = &foreign
+            && foreign.proof(&shared.settings.columns).is_none()
+        {
+            return Err(too_many_columns_error(&claim.key, shared.table.name(), foreign));
+        }
+        Ok(Some(StaleItem { observed: observation.state, foreign }))
+    }
+
+    /// Reads the item before a write if it was recently held or reserved: a read costs a fifth of a
+    /// refused write. Always reads an item that another program may have written.
+    async fn read_before_write(&self, claim: &Claim) -> Result<Option<Item>, StoreError> {
+        let Some(observation) = self.shared.observations.get(claim.key.as_str()) else {
+            return Ok(None);
+        };
+        let recently = self.moment().since(observation.last) < observation.ttl.unwrap_or(claim.ttl);
+        if !recently && observation.state.foreign.is_none() {
+            return Ok(None);
+        }
+        let raw = self.shared.table.get(claim.key.as_str()).await?;
+        raw.map(|raw| self.leasable_item(&claim.key, raw)).transpose()
+    }
+
+    /// Parses an item to lease. Fails if Amazon's lock client wrote it and the store refuses such
+    /// items.
+    fn leasable_item(&self, key: &LeaseKey, raw: RawItem) -> Result<Item, StoreError> {
+        let shared = &self.shared;
+        let lock_client_column = lock_client_columns(&shared.settings.columns)
             .find(|name| !shared.settings.lock_client_items && raw.contains_key(*name));
-        match theirs {
-            Some(column) => Err(of_lock_client(key, shared.requests.table(), column)),
+        match lock_client_column {
+            Some(column) => Err(lock_client_error(key, shared.table.name(), column)),
             None => self.item(key, raw),
         }
+    }
+
+    fn claim_payload(&self, claim: &Claim) -> Result<Payload, StoreError> {
+        let attributes = claim.attributes.iter().map(|(name, value)| (name.as_str(), value));
+        to_payload(&claim.key, attributes, &self.shared.settings.columns)
     }
 
     fn moment(&self) -> Moment {
         self.shared.time.clock().now()
     }
 
-    /// Answers a grant that `item` shows; sets what its write could not know.
+    /// Returns the grant that `item` contains. Adds to the item what the write could not know.
     async fn granted(&self, claim: &Claim, item: Item) -> Obtained {
         let shared = &self.shared;
         shared.observations.forget(claim.key.as_str());
         let grant = claim.granted(item.token_or_zero);
         let now = self.now();
-        let undated = item.expires_at.is_none() && now.is_some();
-        let unmarked =
+        let lacks_expiry = item.expires_at.is_none() && now.is_some();
+        let lacks_mark =
             shared.settings.retention.is_some() && !item.lasting && !item.attributes.is_empty();
-        if undated || unmarked {
-            let purge = if unmarked { Purge::Never } else { Purge::AsMarked };
-            let amended = self
-                .write(
-                    &claim.key,
-                    write::amend(&grant, &shared.settings, now, purge),
-                    Show::Nothing,
-                )
-                .await;
-            // The grant stands without it: the first heartbeat tells the time as well.
-            if let Err(error) = amended {
+        if lacks_expiry || lacks_mark {
+            let purge = if lacks_mark { Purge::Never } else { Purge::AsMarked };
+            let write = write::complete_grant(&grant, &shared.settings, now, purge);
+            // The grant is valid without this write: the first heartbeat sets the expiry, too.
+            if let Err(error) = self.write(&claim.key, write, ReturnItem::Never).await {
                 debug!(
                     key = %claim.key, error = &error as &dyn std::error::Error,
-                    "a grant could not be amended"
+                    "second write of a grant failed"
                 );
             }
         }
         Obtained::Granted(grant, item.attributes)
     }
 
-    /// What `item` says to a claim; `None` where the claim may have the key.
+    /// Returns the answer to a claim, as far as `item` decides it. `None` if the claim may take the key.
     async fn answer(&self, claim: &Claim, item: &Item) -> Option<Obtained> {
         let holder = self.refusal(claim, item)?;
-        let own = item.carries(claim.nonce) && item.lessee.as_ref() == Some(&claim.lessee);
+        let own = item.has_nonce(claim.nonce) && item.lessee.as_ref() == Some(&claim.lessee);
         if own && holder.expires_in != Some(Duration::ZERO) {
-            // Granted before, and the answer lost.
+            // An earlier request was granted, and its answer lost.
             return Some(self.granted(claim, item.clone()).await);
         }
         Some(Obtained::Held(holder))
     }
 
-    /// Says who has the key, where `item` refuses a claim; `None` where the claim may have it.
+    /// Returns the holder because of which a claim fails. `None` if the claim may take the key.
     fn refusal(&self, claim: &Claim, item: &Item) -> Option<Holder> {
-        match self.standing(&claim.key, item, Some(claim.ttl)) {
-            Standing::Held(holder) => Some(holder),
-            // The claim's own grant has run out: a duplicate that nobody waits for.
-            Standing::Over(holder) => item.carries(claim.nonce).then_some(holder),
-            Standing::Free => {
-                item.carries(claim.nonce).then(|| kept(claim, item, Some(Duration::ZERO)))
+        match self.state(&claim.key, item, Some(claim.ttl)) {
+            LeaseState::Held(holder) => Some(holder),
+            // An item with the claim's nonce: a duplicate whose own grant has expired.
+            LeaseState::Expired(holder) => item.has_nonce(claim.nonce).then_some(holder),
+            LeaseState::Free => {
+                item.has_nonce(claim.nonce).then(|| last_holder(claim, item, Some(Duration::ZERO)))
             }
-            Standing::Reserved(_) if item.offered_to.as_ref() == Some(&claim.lessee) => None,
-            Standing::Reserved(left) => Some(kept(claim, item, left)),
+            LeaseState::Reserved(_) if item.offered_to.as_ref() == Some(&claim.lessee) => None,
+            LeaseState::Reserved(left) => Some(last_holder(claim, item, left)),
         }
     }
 }
@@ -235,8 +263,9 @@ impl DynamoDbStore {
 impl LockStore for DynamoDbStore {
     async fn obtain(&self, claim: &Claim) -> Result<Obtained, StoreError> {
         let shared = &self.shared;
-        let mut seen = self.look(claim).await?;
-        let mut last_try = false;
+        let payload = self.claim_payload(claim)?;
+        let mut seen = self.read_before_write(claim).await?;
+        let mut last_attempt = false;
         loop {
             if let Some(item) = &seen
                 && let Some(answer) = self.answer(claim, item).await
@@ -244,43 +273,38 @@ impl LockStore for DynamoDbStore {
                 return Ok(answer);
             }
             let purge = match &seen {
-                // Not one of ours: it is the operator's, and lasts.
+                // The operator or another program made the item.
                 Some(item) if item.token.is_none() => Purge::Never,
                 _ => Purge::AsMarked,
             };
-            let gone = self.gone(claim, seen.as_ref());
-            let write = write::obtain(claim, &shared.settings, self.now(), gone.as_ref(), purge);
-            let refused = match self.write(&claim.key, write, Show::Item).await? {
-                Outcome::Applied(raw) => {
+            let stale = self.stale_item(claim, seen.as_ref())?;
+            let (payload, now) = (payload.clone(), self.now());
+            let write = write::obtain(claim, payload, &shared.settings, now, stale.as_ref(), purge);
+            let refused = match self.write(&claim.key, write, ReturnItem::Always).await? {
+                WriteOutcome::Applied(raw) => {
                     let item = self.item(&claim.key, raw)?;
                     return Ok(self.granted(claim, item).await);
                 }
-                Outcome::Refused(shown) => self.raw(&claim.key, shown).await?,
+                WriteOutcome::Refused(refused) => self.refused_raw(&claim.key, refused).await?,
             };
 
-            seen = refused.map(|raw| self.item_to_lease(&claim.key, raw)).transpose()?;
+            seen = refused.map(|raw| self.leasable_item(&claim.key, raw)).transpose()?;
             if shared.settings.existing_only && seen.as_ref().is_none_or(|item| item.deleted) {
-                return Err(told(
-                    StoreErrorKind::Misconfigured,
-                    format!(
-                        "there is no item {:?} in table {}, and this store leases existing ones \
-                         only: create it, or correct the key",
-                        claim.key.as_str(),
-                        shared.requests.table()
-                    ),
-                ));
+                return Err(missing_item(claim, shared.table.name()));
             }
-            if last_try {
+            if last_attempt {
                 let Some(item) = seen else {
                     return Err(changes_too_fast(claim));
                 };
                 let answer = self.answer(claim, &item).await;
                 let left = Some(Duration::ZERO);
-                return Ok(answer.unwrap_or_else(|| Obtained::Held(kept(claim, &item, left))));
+                return Ok(
+                    answer.unwrap_or_else(|| Obtained::Held(last_holder(claim, &item, left)))
+                );
             }
-            // This answer has told the time, shown an item that is not one of ours, or shown none,
-            // since it was removed meanwhile: with that known, the key may be free.
-            last_try = true;
+            // The answer contained DynamoDB's time and the current item, or no item if it was
+            // removed. With this knowledge, the next write may take the key.
+            last_attempt = true;
         }
     }
 
@@ -290,17 +314,17 @@ impl LockStore for DynamoDbStore {
             .write(
                 &grant.key,
                 write::heartbeat(grant, beat, &shared.settings, self.now()),
-                Show::RefusedItem,
+                ReturnItem::IfRefused,
             )
             .await?;
-        let Outcome::Refused(shown) = outcome else {
+        let WriteOutcome::Refused(refused) = outcome else {
             return Ok(Heartbeat::Extended);
         };
-        let Some(item) = self.shown(&grant.key, shown).await? else {
+        let Some(item) = self.refused_item(&grant.key, refused).await? else {
             return Ok(Heartbeat::Lost(LossCause::Expired));
         };
         let overtaken = item.beat.is_some_and(|last| last >= beat);
-        Ok(if self.stands(grant, &item) && overtaken && !item.evicted {
+        Ok(if self.is_current(grant, &item) && overtaken && !item.evicted {
             Heartbeat::Overtaken
         } else {
             Heartbeat::Lost(why_lost(grant, Some(&item)))
@@ -309,62 +333,62 @@ impl LockStore for DynamoDbStore {
 
     async fn release(&self, grant: &Grant, reserved: Option<Duration>) -> Result<(), StoreError> {
         let shared = &self.shared;
-        // Refused: it was released before, or is somebody else's. Either way nothing changed.
+        // A refused release changes nothing: the key was released before, or has another holder.
         self.write(
             &grant.key,
             write::release(grant, &shared.settings, self.now(), reserved),
-            Show::Nothing,
+            ReturnItem::Never,
         )
         .await?;
         Ok(())
     }
 
     async fn adopt(&self, grant: &Grant, claim: &Claim) -> Result<Obtained, StoreError> {
-        let shared = &self.shared;
-        let outcome = self
-            .write(&grant.key, write::adopt(grant, claim, &shared.settings, self.now()), Show::Item)
-            .await?;
-        let shown = match outcome {
-            Outcome::Applied(raw) => {
+        let payload = self.claim_payload(claim)?;
+        let write = write::adopt(grant, claim, payload, &self.shared.settings, self.now());
+        let refused = match self.write(&grant.key, write, ReturnItem::Always).await? {
+            WriteOutcome::Applied(raw) => {
                 let item = self.item(&claim.key, raw)?;
                 return Ok(self.granted(claim, item).await);
             }
-            Outcome::Refused(shown) => shown,
+            WriteOutcome::Refused(refused) => refused,
         };
-        let gone = Holder::new(grant.lessee.clone(), grant.token, Some(Duration::ZERO));
-        let Some(item) = self.shown(&claim.key, shown).await? else {
-            return Ok(Obtained::Held(gone));
+        let former = Holder::new(grant.lessee.clone(), grant.token, Some(Duration::ZERO));
+        let Some(item) = self.refused_item(&claim.key, refused).await? else {
+            return Ok(Obtained::Held(former));
         };
         match self.holder_of(&claim.key, &item) {
-            // Adopted before, and the answer lost.
-            Some(_) if item.carries(claim.nonce) => Ok(self.granted(claim, item).await),
+            // An earlier request adopted the grant, and its answer was lost.
+            Some(_) if item.has_nonce(claim.nonce) => Ok(self.granted(claim, item).await),
             Some(holder) => Ok(Obtained::Held(holder)),
-            None => Ok(Obtained::Held(gone)),
+            None => Ok(Obtained::Held(former)),
         }
     }
 
     async fn holder(&self, key: &LeaseKey) -> Result<Option<Holder>, StoreError> {
-        let Some(raw) = self.shared.requests.get(key.as_str()).await? else {
+        let Some(raw) = self.shared.table.get(key.as_str()).await? else {
             return Ok(None);
         };
         let item = self.item(key, raw)?;
         Ok(self.holder_of(key, &item))
     }
 
-    /// Expiries are kept in whole milliseconds.
+    /// Expiries are stored in whole milliseconds.
     fn grain(&self) -> Duration {
         Duration::from_millis(1)
     }
 }
 
 impl DynamoDbStore {
-    /// Whether `item` shows that `grant` still has the key.
-    pub(crate) fn stands(&self, grant: &Grant, item: &Item) -> bool {
-        item.shows(grant) && item.lessee.as_ref() == Some(&grant.lessee) && !self.over(item)
+    /// Whether `grant` is current according to `item`.
+    pub(crate) fn is_current(&self, grant: &Grant, item: &Item) -> bool {
+        item.has_grant(grant)
+            && item.lessee.as_ref() == Some(&grant.lessee)
+            && !self.has_expired(item)
     }
 
-    /// Whether the time of `item`'s holder is surely over by DynamoDB's time.
-    fn over(&self, item: &Item) -> bool {
+    /// Whether the lease of `item` has certainly expired in DynamoDB's time.
+    fn has_expired(&self, item: &Item) -> bool {
         match (item.expires_at, self.now()) {
             (Some(expires_at), Some(now)) => {
                 expires_at.plus(self.shared.settings.margin) <= now.lowest
@@ -374,12 +398,12 @@ impl DynamoDbStore {
     }
 }
 
-/// How `grant` was lost, as far as the item tells.
+/// Returns the cause of a loss, as far as the item shows it.
 pub(crate) fn why_lost(grant: &Grant, item: Option<&Item>) -> LossCause {
     let Some(item) = item else {
         return LossCause::Expired;
     };
-    if item.shows(grant) {
+    if item.has_grant(grant) {
         if item.evicted || item.lessee.as_ref() != Some(&grant.lessee) {
             LossCause::Revoked
         } else {
@@ -392,8 +416,8 @@ pub(crate) fn why_lost(grant: &Grant, item: Option<&Item>) -> LossCause {
     }
 }
 
-/// Who keeps a key that nobody holds: for whom it is kept, or who had it last.
-fn kept(claim: &Claim, item: &Item, left: Option<Duration>) -> Holder {
+/// Returns the holder to report for a key without one: its next lessee, or its last one.
+fn last_holder(claim: &Claim, item: &Item, left: Option<Duration>) -> Holder {
     let lessee = item
         .lessee
         .as_ref()
@@ -403,22 +427,33 @@ fn kept(claim: &Claim, item: &Item, left: Option<Duration>) -> Holder {
     Holder::new(lessee.clone(), item.token_or_zero, left)
 }
 
+fn missing_item(claim: &Claim, table: &str) -> StoreError {
+    store_error(
+        StoreErrorKind::Misconfigured,
+        format!(
+            "item {:?} does not exist in table {table}, and the store leases existing items only: \
+             create it, or correct the key",
+            claim.key.as_str()
+        ),
+    )
+}
+
 fn changes_too_fast(claim: &Claim) -> StoreError {
-    told(
+    store_error(
         StoreErrorKind::Unavailable,
-        format!("item {:?} is removed as fast as it is made", claim.key.as_str()),
+        format!("item {:?} was removed between two requests", claim.key.as_str()),
     )
 }
 
 const ADVICE: Advice = Advice {
-    missing: "make it with `DynamoDbStore::ensure_table()`",
+    missing: "create it with `DynamoDbStore::ensure_table()`",
     other_key: "name the key column with `with_column(Column::Key, …)`, or use another table",
 };
 
 impl fmt::Debug for DynamoDbStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("DynamoDbStore")
-            .field("table", &self.shared.requests.table())
+            .field("table", &self.shared.table.name())
             .finish_non_exhaustive()
     }
 }

@@ -1,28 +1,23 @@
-//! The table: attributes, listing, and what an operator does.
+//! The table: attributes, listing, and the operations of an operator.
 
 use std::time::Duration;
 
 use async_trait::async_trait;
-use aws_sdk_dynamodb::types::AttributeValue;
 use futures_util::StreamExt;
 use futures_util::stream::{self, BoxStream};
-use lease_core::{
-    Attributes, Change, FencingToken, Grant, LeaseKey, LeaseRecord, LeaseTable, Lessee, StoreError,
-    StoreErrorKind, Value, Written,
-};
+use lease_core::store::{Grant, LeaseRecord, LeaseTable};
+use lease_core::{Attributes, Change, FencingToken, LeaseKey, Lessee, StoreError, Written};
 
-use crate::column::Column;
-use crate::item::{Item, key_of};
-use crate::parts::{
-    Expression, IntoValue, MAX_ITEM_BYTES, Outcome, RawItem, Show, bytes_of, to_dynamodb, told,
-};
+use lease_aws::table_client::{IntoValue, RawItem, ReturnItem, WriteOutcome};
+
+use crate::items::{Column, Item, check_name, key_of, to_attribute_value, to_payload};
 use crate::store::{DynamoDbStore, why_lost};
 use crate::write;
 
 #[async_trait]
 impl LeaseTable for DynamoDbStore {
     async fn read(&self, key: &LeaseKey) -> Result<Option<LeaseRecord>, StoreError> {
-        let Some(raw) = self.shared.requests.get(key.as_str()).await? else {
+        let Some(raw) = self.shared.table.get(key.as_str()).await? else {
             return Ok(None);
         };
         self.record(key.clone(), raw)
@@ -37,13 +32,13 @@ impl LeaseTable for DynamoDbStore {
                     return None;
                 };
                 let consistent = self.shared.settings.consistent_listing;
-                match self.shared.requests.scan(&prefix, start, consistent).await {
+                match self.shared.table.scan(&prefix, start, consistent).await {
                     Ok(page) => {
-                        let next = page.next.map_or(Next::Nothing, |key| Next::Page(Some(key)));
+                        let next = page.next.map_or(Next::End, |key| Next::Page(Some(key)));
                         Some((self.records(page.items), next))
                     }
-                    // Where the page after this one begins is not known: the stream ends.
-                    Err(error) => Some((vec![Err(error)], Next::Nothing)),
+                    // The start of the next page is unknown: the stream ends.
+                    Err(error) => Some((vec![Err(error)], Next::End)),
                 }
             }
         });
@@ -53,29 +48,31 @@ impl LeaseTable for DynamoDbStore {
     async fn create(&self, key: &LeaseKey, attributes: &Attributes) -> Result<bool, StoreError> {
         let settings = &self.shared.settings;
         let mut write = write::create(settings);
-        self.set_all(key, &mut write, attributes.iter().map(|(n, v)| (n.as_str(), v)))?;
-        let outcome = self.write(key, write, Show::Nothing).await?;
-        Ok(matches!(outcome, Outcome::Applied(_)))
+        let attributes = attributes.iter().map(|(name, value)| (name.as_str(), value));
+        write.set_all_payload(to_payload(key, attributes, &settings.columns)?);
+        let outcome = self.write(key, write, ReturnItem::Never).await?;
+        Ok(matches!(outcome, WriteOutcome::Applied(_)))
     }
 
     async fn update(&self, grant: &Grant, change: &Change) -> Result<Written, StoreError> {
         let settings = &self.shared.settings;
-        let mut write = write::standing(grant, settings, self.now());
-        self.set_all(&grant.key, &mut write, change.assigned())?;
+        let columns = &settings.columns;
+        let mut write = write::require_grant(grant, settings, self.now());
+        write.set_all_payload(to_payload(&grant.key, change.assigned(), columns)?);
         for name in change.removed() {
-            self.refuse_reserved(name)?;
+            check_name(name, columns)?;
             write.remove_payload(name);
         }
         for (name, value) in change.expected() {
-            self.refuse_reserved(name)?;
-            let value = value.map(|value| as_sent(name, value)).transpose()?;
+            check_name(name, columns)?;
+            let value = value.map(|value| to_attribute_value(name, value)).transpose()?;
             write.expect_payload(name, [value]);
         }
-        write::last(&mut write, settings);
-        match self.write(&grant.key, write, Show::RefusedItem).await? {
-            Outcome::Applied(_) => Ok(Written::Applied),
-            Outcome::Refused(shown) => {
-                let item = self.shown(&grant.key, shown).await?;
+        write::never_purge(&mut write, settings);
+        match self.write(&grant.key, write, ReturnItem::IfRefused).await? {
+            WriteOutcome::Applied(_) => Ok(Written::Applied),
+            WriteOutcome::Refused(refused) => {
+                let item = self.refused_item(&grant.key, refused).await?;
                 Ok(self.why_not_updated(grant, change, item.as_ref()))
             }
         }
@@ -88,7 +85,7 @@ impl LeaseTable for DynamoDbStore {
         reserved: Duration,
     ) -> Result<Written, StoreError> {
         let write = write::transfer(grant, to, &self.shared.settings, self.now(), reserved);
-        let outcome = self.write(&grant.key, write, Show::RefusedItem).await?;
+        let outcome = self.write(&grant.key, write, ReturnItem::IfRefused).await?;
         self.ended(grant, outcome, |item| item.offered_to.as_ref() == Some(to)).await
     }
 
@@ -96,8 +93,7 @@ impl LeaseTable for DynamoDbStore {
         let shared = &self.shared;
         let (settings, columns) = (&shared.settings, &shared.settings.columns);
         let now = self.now();
-        let standing = write::standing(grant, settings, now);
-        // What is put replaces the whole item: every attribute goes, whatever its name.
+        // PutItem replaces the whole item, and so removes every attribute.
         let mut tombstone = RawItem::new();
         let mut keep = |column, value| tombstone.insert(columns.name(column).to_owned(), value);
         keep(Column::Nonce, grant.nonce.into_value());
@@ -107,49 +103,57 @@ impl LeaseTable for DynamoDbStore {
         if let Some(purge_at) = write::purge_at(settings, now, grant.ttl) {
             keep(Column::PurgeAt, purge_at.into_value());
         }
-        let standing = standing.written(|placeholder| columns.behind(placeholder));
-        let outcome = shared.requests.put(grant.key.as_str(), tombstone, standing).await?;
+        let condition = write::require_grant(grant, settings, now);
+        let condition = condition.render(|placeholder| columns.of_placeholder(placeholder));
+        let outcome = shared.table.put(grant.key.as_str(), tombstone, condition).await?;
         self.ended(grant, outcome, |item| item.deleted).await
     }
 
     async fn evict(&self, key: &LeaseKey, token: FencingToken) -> Result<bool, StoreError> {
         let write = write::evict(token, &self.shared.settings, self.now());
-        let outcome = self.write(key, write, Show::Nothing).await?;
-        Ok(matches!(outcome, Outcome::Applied(_)))
+        let outcome = self.write(key, write, ReturnItem::Never).await?;
+        Ok(matches!(outcome, WriteOutcome::Applied(_)))
     }
 }
 
-/// What a listing does next.
+/// The next step of a listing.
 enum Next {
-    /// Reads the page that begins after this key, or the first one.
+    /// Read the page that begins after this key, or the first page.
     Page(Option<RawItem>),
-    Nothing,
+    End,
 }
 
 impl DynamoDbStore {
-    /// What became of a write that ends `grant`. An item that shows its effect was written by an
-    /// earlier try of the SDK, whose answer was lost.
+    /// Returns the answer to a write that ends `grant`. If the write was refused on an item that
+    /// `shows_effect`, an earlier attempt of the SDK was applied, and its answer lost.
     async fn ended(
         &self,
         grant: &Grant,
-        outcome: Outcome,
+        outcome: WriteOutcome,
         shows_effect: impl Fn(&Item) -> bool,
     ) -> Result<Written, StoreError> {
-        let Outcome::Refused(shown) = outcome else {
+        let WriteOutcome::Refused(refused) = outcome else {
             return Ok(Written::Applied);
         };
-        let item = self.shown(&grant.key, shown).await?;
-        let is_ours = item.as_ref().is_some_and(|item| {
-            item.shows(grant) && item.former.as_ref() == Some(&grant.lessee) && shows_effect(item)
+        let item = self.refused_item(&grant.key, refused).await?;
+        let was_applied = item.as_ref().is_some_and(|item| {
+            item.has_grant(grant)
+                && item.former.as_ref() == Some(&grant.lessee)
+                && shows_effect(item)
         });
-        Ok(if is_ours { Written::Applied } else { Written::Lost(why_lost(grant, item.as_ref())) })
+        Ok(if was_applied {
+            Written::Applied
+        } else {
+            Written::Lost(why_lost(grant, item.as_ref()))
+        })
     }
 
-    /// A refused update hit a lost grant or an unexpected attribute. Grants do not come back, so
-    /// one that stands in an item that was read later stood then: it was an attribute.
+    /// Returns why an update was refused: the grant is lost, or an attribute is unexpected. A lost
+    /// grant is never current again. So a grant that is current in the item that was read later was
+    /// current at the write, and an attribute was the cause.
     fn why_not_updated(&self, grant: &Grant, change: &Change, item: Option<&Item>) -> Written {
         match item {
-            Some(item) if change.expected().next().is_some() && self.stands(grant, item) => {
+            Some(item) if change.expected().next().is_some() && self.is_current(grant, item) => {
                 Written::Unexpected
             }
             item => Written::Lost(why_lost(grant, item)),
@@ -159,10 +163,10 @@ impl DynamoDbStore {
     fn record(&self, key: LeaseKey, raw: RawItem) -> Result<Option<LeaseRecord>, StoreError> {
         let item = self.item(&key, raw)?;
         let holder = self.holder_of(&key, &item);
-        Ok(item.record(key, holder))
+        Ok(item.into_record(key, holder))
     }
 
-    /// The records of one page; an item that cannot be read is an error of its own.
+    /// Returns the records of one page. Each corrupt item is an error of its own.
     fn records(&self, items: Vec<RawItem>) -> Vec<Result<LeaseRecord, StoreError>> {
         let columns = &self.shared.settings.columns;
         items
@@ -172,45 +176,4 @@ impl DynamoDbStore {
             })
             .collect()
     }
-
-    fn set_all<'a>(
-        &self,
-        key: &LeaseKey,
-        write: &mut Expression,
-        attributes: impl Iterator<Item = (&'a str, &'a Value)>,
-    ) -> Result<(), StoreError> {
-        let mut bytes = key.as_str().len();
-        for (name, value) in attributes {
-            self.refuse_reserved(name)?;
-            bytes += bytes_of(name, value);
-            write.set_payload(name, as_sent(name, value)?);
-        }
-        if bytes > MAX_ITEM_BYTES {
-            return Err(told(
-                StoreErrorKind::Refused,
-                format!(
-                    "attributes of {bytes} bytes do not fit into item {:?}: DynamoDB keeps items \
-                     of up to 400 KB",
-                    key.as_str()
-                ),
-            ));
-        }
-        Ok(())
-    }
-
-    fn refuse_reserved(&self, name: &str) -> Result<(), StoreError> {
-        if name.is_empty() || self.shared.settings.columns.reserves(name) {
-            return Err(told(
-                StoreErrorKind::Refused,
-                format!("attribute {name:?} is a column of the lease itself: choose another name"),
-            ));
-        }
-        Ok(())
-    }
-}
-
-fn as_sent(name: &str, value: &Value) -> Result<AttributeValue, StoreError> {
-    to_dynamodb(value).map_err(|refused| {
-        told(StoreErrorKind::Refused, format!("attribute {name:?} is {refused}"))
-    })
 }

@@ -1,68 +1,53 @@
-//! The conditional writes: what each requires and what it changes.
+//! The conditional writes of the store: what each requires and what it changes.
 
 use std::time::Duration;
 
-use lease_core::{Beat, Claim, FencingToken, Grant, Lessee, micros_since_1970};
+use lease_aws::table_client::{Expression, Payload};
+use lease_core::store::{Beat, Claim, Grant, micros_since_1970};
+use lease_core::{FencingToken, Lessee};
 
-use crate::config::{Settings, TimeMode};
-use crate::foreign::{Foreign, lock_client_columns};
-use crate::item::Sight;
-use crate::parts::Expression;
-use crate::time::Now;
+use crate::items::{ForeignItem, Observed, lock_client_columns};
+use crate::settings::{Settings, TimeMode};
+use crate::time::ServerNow;
 
-/// What stands in `purge_at` of an item that the table's TTL must leave alone: it ignores
-/// whatever is not a number.
+/// The value of `purge_at` on an item that the table's TTL must not purge. The TTL ignores values
+/// that are not numbers.
 pub(crate) const NEVER: &str = "never";
 
-/// A time that never comes: the end of a reservation that was made without knowing the time.
+/// The end of a reservation that was written without knowledge of DynamoDB's time: never.
 const NO_TIME: u64 = (1 << 53) - 1;
 
-/// Whether the table's TTL may purge an item that is about to be written.
+/// Whether the table's TTL may purge an item after a write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Purge {
-    /// As the item says, where it is one of ours; otherwise refuse.
+    /// As the item says, if this crate wrote it. Otherwise DynamoDB refuses the write.
     AsMarked,
-    /// Never, whatever the item says: it is not one of ours, or carries attributes.
+    /// Never: another program made the item, or it has attributes.
     Never,
 }
 
-/// Takes a free key, or one whose holder is gone: the three ways of the protocol.
+impl Purge {
+    /// Returns `Never` if the grant sets attributes.
+    fn after_grant(self, claim: &Claim) -> Self {
+        if claim.attributes.is_empty() { self } else { Self::Never }
+    }
+}
+
+/// Takes a key that is free or whose lease has expired. `payload` contains the attributes of the
+/// claim.
 pub(crate) fn obtain(
     claim: &Claim,
+    payload: Payload,
     settings: &Settings,
-    now: Option<Now>,
-    gone: Option<&Gone>,
+    now: Option<ServerNow>,
+    stale: Option<&StaleItem>,
     purge: Purge,
 ) -> Expression {
     let mut write = Expression::default();
-
-    // (a) Nobody has it, and it is kept for nobody else.
-    let mut unreserved =
-        "attribute_not_exists(#reserved_until) OR #offered_to = :lessee".to_owned();
-    if let Some(now) = now {
-        write.value("passed", now.lowest.as_millis_down());
-        unreserved.push_str(" OR #reserved_until <= :passed");
-    }
-    // Other programs write an owner of nobody as NULL, or as a text before every real one.
-    write.value("null", "NULL");
-    write.value("blank", " ");
-    let mut takeable = vec![format!(
-        "(attribute_not_exists(#lessee) OR attribute_type(#lessee, :null) OR #lessee < :blank) \
-         AND ({unreserved})"
-    )];
-    // (b) It was watched for the holder's whole ttl, and has not changed since.
-    if let Some(gone) = gone {
-        takeable.push(unchanged(&mut write, gone));
-    }
-    // (c) DynamoDB's own time says that the holder's is over.
-    if let (TimeMode::ServerTimeAndObservation, Some(now)) = (settings.time_mode, now) {
-        write.value("over", over_before(settings, now));
-        takeable.push("#expires_at <= :over".to_owned());
-    }
-    // One pair of parentheses: DynamoDB refuses redundant ones.
-    write.condition(format!("({})", takeable.join(" OR ")));
-    // The nonce of this very claim is there already: it was granted before, and may have been
-    // released since. Whatever came of it, this is a duplicate.
+    let purge = purge.after_grant(claim);
+    may_obtain(&mut write, settings, now, stale);
+    // An item with the nonce of this claim was granted to it before, and perhaps released since. So
+    // this request is a duplicate.
     write.condition("(attribute_not_exists(#nonce) OR #nonce <> :nonce)");
     write.value("max_token", FencingToken::MAX.get());
     write.condition("(attribute_not_exists(#token) OR #token < :max_token)");
@@ -81,15 +66,58 @@ pub(crate) fn obtain(
         );
     }
     grant(&mut write, claim, settings, now, purge);
+    write.set_all_payload(payload);
     write
 }
 
-/// Makes `claim` the holder of `handed`, while that stands and nobody has adopted it.
+/// Requires that a contender may take the key, in one of three ways.
+fn may_obtain(
+    write: &mut Expression,
+    settings: &Settings,
+    now: Option<ServerNow>,
+    stale: Option<&StaleItem>,
+) {
+    // (a) The key has no holder, and no reservation for another lessee.
+    let mut unreserved =
+        "attribute_not_exists(#reserved_until) OR #offered_to = :lessee".to_owned();
+    if let Some(now) = now {
+        write.value("passed", now.lowest.as_millis_down());
+        unreserved.push_str(" OR #reserved_until <= :passed");
+    }
+    // Other programs write an absent owner as NULL, or as a string that sorts before every lessee.
+    write.value("null", "NULL");
+    write.value("blank", " ");
+    let mut ways = vec![format!(
+        "(attribute_not_exists(#lessee) OR attribute_type(#lessee, :null) OR #lessee < :blank) \
+         AND ({unreserved})"
+    )];
+    // (b) The item was observed for the holder's whole ttl, and is still unchanged.
+    if let Some(stale) = stale {
+        ways.push(unchanged(write, stale, settings));
+    }
+    // (c) The lease expired in DynamoDB's own time.
+    if let (TimeMode::ServerTimeAndObservation, Some(now)) = (settings.time_mode, now) {
+        write.value("over", expired_before(settings, now));
+        let mut expired = "#expires_at <= :over".to_owned();
+        // The lock client does not write `expires_at`: its items have an earlier grant's value.
+        for name in lock_client_columns(&settings.columns).filter(|_| settings.lock_client_items) {
+            expired.push_str(" AND ");
+            expired.push_str(&write.payload_is_absent(name));
+        }
+        ways.push(expired);
+    }
+    // One pair of parentheses: DynamoDB refuses redundant ones.
+    write.condition(format!("({})", ways.join(" OR ")));
+}
+
+/// Makes the lessee of `claim` the holder of the grant `handed`, if the grant is current and no
+/// process has adopted it. `payload` contains the attributes of the claim.
 pub(crate) fn adopt(
     handed: &Grant,
     claim: &Claim,
+    payload: Payload,
     settings: &Settings,
-    now: Option<Now>,
+    now: Option<ServerNow>,
 ) -> Expression {
     let mut write = Expression::default();
     write.value("handed", handed.nonce);
@@ -97,24 +125,25 @@ pub(crate) fn adopt(
     write.value("former_token", handed.token.get());
     write.condition("#nonce = :handed AND #lessee = :former_lessee AND #token = :former_token");
     write.condition("attribute_not_exists(#evicted)");
-    not_over(&mut write, settings, now);
-    grant(&mut write, claim, settings, now, Purge::AsMarked);
+    not_expired(&mut write, settings, now);
+    grant(&mut write, claim, settings, now, Purge::AsMarked.after_grant(claim));
+    write.set_all_payload(payload);
     write
 }
 
-/// Keeps a grant alive. There is no look at the time but to refuse what is surely over.
+/// Extends a grant, unless its lease has certainly expired.
 ///
-/// Refusing is always safe: whoever holds a lease stops before its ttl has passed, and this
-/// comes a margin later at the least. So it can only hit a heartbeat that was on its way for too
-/// long, or one whose sender does not know yet that it has lost.
+/// The refusal is always safe: a holder stops before the ttl has passed, and the condition waits
+/// for a margin after it. So DynamoDB refuses only a heartbeat that was delayed for too long, or
+/// one whose sender does not know yet that it has lost the lease.
 pub(crate) fn heartbeat(
     grant: &Grant,
     beat: Beat,
     settings: &Settings,
-    now: Option<Now>,
+    now: Option<ServerNow>,
 ) -> Expression {
     let mut write = held_by(grant);
-    not_over(&mut write, settings, now);
+    not_expired(&mut write, settings, now);
     write.value("beat", beat.get());
     write.condition("attribute_not_exists(#evicted)");
     write.condition("(attribute_not_exists(#beat) OR #beat < :beat)");
@@ -124,12 +153,12 @@ pub(crate) fn heartbeat(
     write
 }
 
-/// Sets what could not be known when a grant was written: DynamoDB's time, and that the item
-/// carries attributes. Only before the first heartbeat, which would be newer.
-pub(crate) fn amend(
+/// Adds to a grant what its write could not know: DynamoDB's time, and that the item has
+/// attributes. Applies only before the first heartbeat, which is newer.
+pub(crate) fn complete_grant(
     grant: &Grant,
     settings: &Settings,
-    now: Option<Now>,
+    now: Option<ServerNow>,
     purge: Purge,
 ) -> Expression {
     let mut write = held_by(grant);
@@ -141,17 +170,17 @@ pub(crate) fn amend(
 
 /// Frees the key of a grant.
 ///
-/// Without a reservation also where its time is over: what nobody has is not worth keeping.
+/// A release without a reservation applies to an expired lease, too.
 pub(crate) fn release(
     grant: &Grant,
     settings: &Settings,
-    now: Option<Now>,
+    now: Option<ServerNow>,
     reserved: Option<Duration>,
 ) -> Expression {
     let mut write = held_by(grant);
-    vacate(&mut write);
+    clear_holder(&mut write);
     if let Some(reserved) = reserved {
-        not_over(&mut write, settings, now);
+        not_expired(&mut write, settings, now);
         reserve(&mut write, reserved, settings, now);
     }
     write
@@ -162,73 +191,82 @@ pub(crate) fn transfer(
     grant: &Grant,
     to: &Lessee,
     settings: &Settings,
-    now: Option<Now>,
+    now: Option<ServerNow>,
     reserved: Duration,
 ) -> Expression {
     let mut write = held_by(grant);
-    not_over(&mut write, settings, now);
-    vacate(&mut write);
+    not_expired(&mut write, settings, now);
+    clear_holder(&mut write);
     reserve(&mut write, reserved, settings, now);
     write.set(["#offered_to = :offered_to"]);
     write.value("offered_to", to.as_str());
     write
 }
 
-/// That a grant stands: for the writes that change attributes.
-pub(crate) fn standing(grant: &Grant, settings: &Settings, now: Option<Now>) -> Expression {
+/// Requires that a grant is current: for writes that change attributes.
+pub(crate) fn require_grant(
+    grant: &Grant,
+    settings: &Settings,
+    now: Option<ServerNow>,
+) -> Expression {
     let mut write = held_by(grant);
-    not_over(&mut write, settings, now);
+    not_expired(&mut write, settings, now);
     write
 }
 
-/// Marks the grant with `token` as ended from outside.
-pub(crate) fn evict(token: FencingToken, settings: &Settings, now: Option<Now>) -> Expression {
+/// Marks the grant with `token` as evicted by an operator.
+pub(crate) fn evict(
+    token: FencingToken,
+    settings: &Settings,
+    now: Option<ServerNow>,
+) -> Expression {
     let mut write = Expression::default();
     write.value("token", token.get());
-    // Other programs write an owner of nobody as NULL, or as a text before every real one.
+    // Other programs write an absent owner as NULL, or as a string that sorts before every lessee.
     write.value("null", "NULL");
     write.value("blank", " ");
     write.condition("#token = :token AND attribute_exists(#lessee)");
     write.condition("NOT attribute_type(#lessee, :null) AND #lessee >= :blank");
-    not_over(&mut write, settings, now);
+    not_expired(&mut write, settings, now);
     write.set(["#evicted = :true"]);
     write.value("true", true);
     write
 }
 
-/// Makes an item that lasts, where there is none or only a tombstone.
+/// Creates a lasting item, if the key has no item or only a tombstone.
 pub(crate) fn create(settings: &Settings) -> Expression {
     let mut write = Expression::default();
     write.condition("(attribute_not_exists(#lease_key) OR attribute_exists(#deleted))");
     write.remove(["#deleted"]);
-    // At least one column is set, since an update that sets nothing need not make an item.
+    // Sets at least one column: an update that sets nothing need not create an item.
     write.set(["#beat = :granted"]);
     write.value("granted", Beat::GRANTED.get());
-    last(&mut write, settings);
+    never_purge(&mut write, settings);
     write
 }
 
-/// Keeps the table's TTL away from an item.
-pub(crate) fn last(write: &mut Expression, settings: &Settings) {
+/// Excludes an item from the table's TTL.
+pub(crate) fn never_purge(write: &mut Expression, settings: &Settings) {
     if settings.retention.is_some() {
         write.set(["#lasting = :never", "#purge_at = :never"]);
         write.value("never", NEVER);
     } else {
-        // Another store of the table may purge, and have marked the item.
+        // Another store of the table may purge, and may have marked the item.
         write.remove(["#purge_at"]);
     }
 }
 
-/// When an item that is written now may be purged, in seconds since 1970.
+/// Returns the time from which the TTL may purge an item that is written now, in seconds since 1970.
 ///
-/// Without DynamoDB's time there is no saying: an item with an old `purge_at` could be purged
-/// under its holder's feet.
-pub(crate) fn purge_at(settings: &Settings, now: Option<Now>, ttl: Duration) -> Option<u64> {
+/// `None` without DynamoDB's time: the TTL could purge an item with too early a `purge_at` while its
+/// lease is held.
+pub(crate) fn purge_at(settings: &Settings, now: Option<ServerNow>, ttl: Duration) -> Option<u64> {
     let expires_at = now?.highest.plus(ttl);
     Some(expires_at.plus(settings.retention?).as_seconds())
 }
 
-/// By token, too: a late duplicate of a claim may have been granted the key again.
+/// Requires that a grant is the last one. The nonce is not enough: DynamoDB may have granted the key
+/// to a late duplicate of the same claim.
 fn held_by(grant: &Grant) -> Expression {
     let mut write = Expression::default();
     write.value("token", grant.token.get());
@@ -238,19 +276,19 @@ fn held_by(grant: &Grant) -> Expression {
     write
 }
 
-/// Everything that a fresh grant sets.
+/// Sets the columns of a new grant.
 fn grant(
     write: &mut Expression,
     claim: &Claim,
     settings: &Settings,
-    now: Option<Now>,
+    now: Option<ServerNow>,
     purge: Purge,
 ) {
     write.set([
         "#lessee = :lessee",
         "#nonce = :nonce",
-        // One more than the last; where there is none, it starts from the time, so it is larger
-        // than those of an item that was purged before.
+        // One more than the last token. Without a last token it starts from the time, and so
+        // exceeds the tokens of an item that was purged.
         "#token = if_not_exists(#token, :start) + :one",
         "#beat = :granted",
         "#ttl_ms = :ttl_ms",
@@ -266,14 +304,14 @@ fn grant(
     expire(write, claim.ttl, settings, now, purge);
 }
 
-/// Lets the lease last for `ttl` from now, by DynamoDB's time where it is known.
+/// Sets the expiry to `ttl` from now in DynamoDB's time, if it is known.
 ///
-/// Counted from the latest that now can be: a contender who judges by the earliest comes later.
+/// Counts from the upper bound of the time. Contenders use the lower bound, which is later.
 fn expire(
     write: &mut Expression,
     ttl: Duration,
     settings: &Settings,
-    now: Option<Now>,
+    now: Option<ServerNow>,
     purge: Purge,
 ) {
     match now {
@@ -281,14 +319,14 @@ fn expire(
             write.set(["#expires_at = :expires_at"]);
             write.value("expires_at", now.highest.plus(ttl).as_millis_up());
         }
-        // An earlier grant's would be too early. Contenders go by observation meanwhile.
+        // An earlier grant's expiry would be too early. Contenders use observation meanwhile.
         None => write.remove(["#expires_at"]),
     }
     if settings.retention.is_none() {
-        return last(write, settings);
+        return never_purge(write, settings);
     }
     match (purge, purge_at(settings, now, ttl)) {
-        (Purge::Never, _) => last(write, settings),
+        (Purge::Never, _) => never_purge(write, settings),
         (Purge::AsMarked, Some(purge_at)) => {
             write.set(["#purge_at = if_not_exists(#lasting, :purge_at)"]);
             write.value("purge_at", purge_at);
@@ -297,14 +335,19 @@ fn expire(
     }
 }
 
-/// Frees the key. The nonce stays, so that a late duplicate of what was released is known.
-fn vacate(write: &mut Expression) {
+/// Removes the holder. Keeps the nonce, which detects late duplicates of the released claim.
+fn clear_holder(write: &mut Expression) {
     write.set(["#former = :lessee"]);
     write.remove(["#lessee", "#expires_at", "#evicted"]);
 }
 
-/// Keeps a free key for `reserved`, and its item for longer than that.
-fn reserve(write: &mut Expression, reserved: Duration, settings: &Settings, now: Option<Now>) {
+/// Reserves a free key for `reserved`, and keeps its item for longer.
+fn reserve(
+    write: &mut Expression,
+    reserved: Duration,
+    settings: &Settings,
+    now: Option<ServerNow>,
+) {
     match purge_at(settings, now, reserved) {
         Some(purge_at) => {
             write.set(["#purge_at = if_not_exists(#lasting, :purge_at)"]);
@@ -315,52 +358,53 @@ fn reserve(write: &mut Expression, reserved: Duration, settings: &Settings, now:
     let until = now.map_or(NO_TIME, |now| now.highest.plus(reserved).as_millis_up());
     write.set([
         "#reserved_until = :reserved_until",
-        // So long must it be watched by whoever cannot tell the time.
+        // A contender that does not know DynamoDB's time observes the item for this long.
         "#ttl_ms = :reserved_ms",
     ]);
     write.value("reserved_until", until);
     write.value("reserved_ms", reserved);
 }
 
-/// That a lease is not surely over.
-fn not_over(write: &mut Expression, settings: &Settings, now: Option<Now>) {
+/// Requires that a lease has not certainly expired.
+fn not_expired(write: &mut Expression, settings: &Settings, now: Option<ServerNow>) {
     if let Some(now) = now {
-        write.value("over", over_before(settings, now));
+        write.value("over", expired_before(settings, now));
         write.condition("(attribute_not_exists(#expires_at) OR #expires_at > :over)");
     }
 }
 
-/// What expired by then is over: even by the earliest that now can be, a margin ago.
-fn over_before(settings: &Settings, now: Now) -> u64 {
+/// Returns the latest expiry of leases that have certainly expired: the lower bound of the time, less
+/// the margin.
+fn expired_before(settings: &Settings, now: ServerNow) -> u64 {
     now.lowest.minus(settings.margin).as_millis_down()
 }
 
-/// An item that stayed as it is for its holder's whole ttl.
+/// An item that was observed unchanged for its holder's whole ttl.
 #[derive(Debug)]
-pub(crate) struct Gone {
-    pub(crate) sight: Sight,
-    /// All its columns, where another program may write them.
-    pub(crate) foreign: Option<Foreign>,
+pub(crate) struct StaleItem {
+    pub(crate) observed: Observed,
+    /// The whole item, if another program may write it. It has a [proof](ForeignItem::proof).
+    pub(crate) foreign: Option<ForeignItem>,
 }
 
-/// That an item is as it was watched. Absent columns compare as absent.
-fn unchanged(write: &mut Expression, gone: &Gone) -> String {
-    let sight = &gone.sight;
-    let lessee = match &sight.lessee {
+/// Requires that an item is as observed. A column that was absent must be absent.
+fn unchanged(write: &mut Expression, stale: &StaleItem, settings: &Settings) -> String {
+    let observed = &stale.observed;
+    let lessee = match &observed.lessee {
         Some(lessee) => {
             write.value("seen_lessee", lessee.as_str());
             "#lessee = :seen_lessee"
         }
         None => "attribute_not_exists(#lessee)",
     };
-    let token = match sight.token {
+    let token = match observed.token {
         Some(token) => {
             write.value("seen_token", token.get());
             "#token = :seen_token"
         }
         None => "attribute_not_exists(#token)",
     };
-    let beat = match sight.beat {
+    let beat = match observed.beat {
         Some(beat) => {
             write.value("seen_beat", beat.get());
             "#beat = :seen_beat"
@@ -368,9 +412,13 @@ fn unchanged(write: &mut Expression, gone: &Gone) -> String {
         None => "attribute_not_exists(#beat)",
     };
     let mut condition = format!("{lessee} AND {token} AND {beat}");
-    for (name, value) in gone.foreign.iter().flat_map(|foreign| &foreign.columns) {
+    let proof = stale.foreign.as_ref().and_then(|foreign| foreign.proof(&settings.columns));
+    for (name, value) in proof.into_iter().flatten() {
         condition.push_str(" AND ");
         condition.push_str(&write.payload_is(name, value.clone()));
     }
     condition
 }
+
+#[cfg(test)]
+mod tests;

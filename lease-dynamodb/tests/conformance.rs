@@ -1,5 +1,5 @@
 //! The store keeps every promise of both traits, on live servers.
-#![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+#![expect(clippy::unwrap_used, reason = "a failed step fails the test")]
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -7,23 +7,23 @@ use std::time::Duration;
 use async_trait::async_trait;
 use lease_core::conformance::{Fixture, Reopened};
 use lease_dynamodb::{Column, DynamoDbStore, DynamoDbStoreBuilder, TimeMode};
-use lease_tests::dynamodb::Server;
-use lease_tests::promises::broken_of_both;
+use lease_test_servers::dynamodb::Server;
+use lease_test_servers::promises::broken_of_both;
 use tokio::runtime::Runtime;
 use tokio::sync::OnceCell;
 
-/// A server in this process, of its own for each promise.
+/// Each promise has its own server in this process.
 struct Dynoxide {
     server: OnceCell<Server>,
-    set_up: fn(DynamoDbStoreBuilder) -> DynamoDbStoreBuilder,
+    configure: fn(DynamoDbStoreBuilder) -> DynamoDbStoreBuilder,
 }
 
-fn dynoxide(set_up: fn(DynamoDbStoreBuilder) -> DynamoDbStoreBuilder) -> Dynoxide {
-    Dynoxide { server: OnceCell::new(), set_up }
+fn dynoxide(configure: fn(DynamoDbStoreBuilder) -> DynamoDbStoreBuilder) -> Dynoxide {
+    Dynoxide { server: OnceCell::new(), configure }
 }
 
-/// How fast a server is on a machine that has much else to do, is no promise.
-fn patient(server: &Server, table: impl Into<String>) -> DynamoDbStoreBuilder {
+/// The store does not promise how fast a server on a busy machine answers.
+fn with_long_timeout(server: &Server, table: impl Into<String>) -> DynamoDbStoreBuilder {
     DynamoDbStore::builder(server.client(), table).with_request_timeout(Duration::from_mins(1))
 }
 
@@ -33,8 +33,8 @@ impl Fixture for Dynoxide {
 
     async fn store(&self) -> DynamoDbStore {
         let server = self.server.get_or_init(Server::dynoxide).await;
-        let builder = patient(server, "leases");
-        let store = (self.set_up)(builder).build().unwrap();
+        let builder = with_long_timeout(server, "leases");
+        let store = (self.configure)(builder).build().unwrap();
         store.ensure_table().await.unwrap();
         store
     }
@@ -53,14 +53,14 @@ lease_core::conformance!(dynoxide(|builder| builder));
 lease_core::table_conformance!(dynoxide(|builder| builder));
 
 #[test]
-fn every_promise_is_kept_by_observation_alone() {
+fn observation_alone_keeps_every_promise() {
     let broken = broken_of_both(|| dynoxide(|it| it.with_time_mode(TimeMode::ObservationOnly)));
 
     assert!(broken.is_empty(), "{broken:?}");
 }
 
 #[test]
-fn every_promise_is_kept_on_columns_of_other_names() {
+fn renamed_columns_keep_every_promise() {
     let broken = broken_of_both(|| {
         dynoxide(|builder| {
             builder
@@ -74,7 +74,7 @@ fn every_promise_is_kept_on_columns_of_other_names() {
     assert!(broken.is_empty(), "{broken:?}");
 }
 
-/// A table of its own for each promise, on a server that all of them share.
+/// Each promise has its own table on a shared server.
 struct Shared {
     server: Arc<Server>,
     table: String,
@@ -85,7 +85,7 @@ impl Fixture for Shared {
     type Store = DynamoDbStore;
 
     async fn store(&self) -> DynamoDbStore {
-        let mut builder = patient(&self.server, self.table.as_str());
+        let mut builder = with_long_timeout(&self.server, self.table.as_str());
         if !self.server.knows_ttl() {
             builder = builder.without_purging();
         }
@@ -105,7 +105,7 @@ impl Fixture for Shared {
 }
 
 #[test]
-fn every_promise_is_kept_on_every_other_server() {
+fn other_servers_keep_every_promise() {
     let runtime = Runtime::new().unwrap();
     for server in runtime.block_on(Server::others()) {
         let name = server.name;

@@ -2,7 +2,7 @@
 //! 600,000 pending events take.
 //!
 //! Each ratio is of medians of runs that take turns. It starts its own server:
-//! `cargo bench -p lease-tests --bench export`.
+//! `cargo bench -p lease-export --features redis --bench export`.
 #![expect(
     clippy::unwrap_used,
     clippy::panic,
@@ -15,17 +15,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use lease_core::{FencingToken, LeaseTable, Locker};
+use lease_core::store::LeaseTable;
+use lease_core::{FencingToken, Locker};
+use lease_export::queue::MemoryQueue;
+use lease_export::{
+    Appended, Capacity, Event, EventBuffer, Exporter, Limits, MemoryBuffer, Packed, Packer, Parts,
+    Pending, Position, Put, Record, RedisBuffer, RedisLink, ServiceError, Sink, TableSwitch,
+};
 use lease_memory::MemoryStore;
 use lease_redis::RedisStore;
-use lease_scheduler::export::{
-    Appended, Capacity, Event, EventBuffer, Exporter, Limits, MemoryBuffer, Packed, Packer, Parts,
-    Pending, Position, Put, Record, RedisBuffer, Sink,
-};
-use lease_scheduler::queue::MemoryQueue;
-use lease_scheduler::{RedisLink, ServiceError, TableSwitch};
-use lease_tests::measure::{is_measuring, median, timed};
-use lease_tests::redis::RedisServer;
+use lease_test_servers::measure::{is_measuring, median, timed};
+use lease_test_servers::redis::RedisServer;
 use redis::aio::MultiplexedConnection;
 use serde_json::json;
 
@@ -74,7 +74,7 @@ fn exporter(store: Arc<dyn LeaseTable>, buffer: Arc<dyn EventBuffer>) -> Exporte
     let switch = TableSwitch::new("switch".parse().unwrap(), &locker, store).on_at_first();
     let parts = Parts {
         switch: Arc::new(switch),
-        queue: Arc::new(MemoryQueue::new(Duration::from_mins(1))),
+        queue: Arc::new(MemoryQueue::new(Duration::from_secs(60))),
         buffer,
         sink: Arc::new(Nowhere),
     };

@@ -1,8 +1,8 @@
 //! Packing: events into records, records into batches. Decides; sends nothing.
 
-use crate::export::buffer::{Pending, Position};
-use crate::export::event::{Event, EventId};
-use crate::export::limits::Limits;
+use crate::buffer::{Pending, Position};
+use crate::event::{Event, EventId};
+use crate::limits::Limits;
 
 /// Packs events into batches, in order, as full as the limits allow.
 ///
@@ -14,7 +14,7 @@ use crate::export::limits::Limits;
 /// # Examples
 ///
 /// ```
-/// use lease_scheduler::export::{Event, Limits, Packed, Packer, Pending, Position};
+/// use lease_export::{Event, Limits, Packed, Packer, Pending, Position};
 /// use serde_json::json;
 ///
 /// let mut packer = Packer::new(Limits::KINESIS);

@@ -7,9 +7,9 @@ use async_trait::async_trait;
 use serde_json::Value;
 use thiserror::Error;
 
+use crate::buffer::{Appended, EventBuffer};
 use crate::error::{ServiceError, ServiceErrorKind, sentence};
-use crate::export::buffer::{Appended, EventBuffer};
-use crate::export::event::Event;
+use crate::event::Event;
 
 /// Takes events that the sink will never take.
 #[async_trait]

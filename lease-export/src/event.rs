@@ -12,14 +12,14 @@ use serde_json::Value;
 ///
 /// An event may arrive more than once, but always with the same id and the same line. Put the id
 /// into the line too where the receiver is to recognise repetitions:
-/// [`Pipeline`](crate::export::Pipeline) does.
+/// [`Pipeline`](crate::Pipeline) does.
 ///
 /// Cloning is cheap: the text is shared.
 ///
 /// # Examples
 ///
 /// ```
-/// use lease_scheduler::export::Event;
+/// use lease_export::Event;
 /// use serde_json::json;
 ///
 /// let event = Event::new("order-7".parse()?, &json!({ "order": 7, "note": "two\nlines" }))?;
@@ -44,7 +44,7 @@ impl Event {
     /// The longest line, in bytes: 10 MiB, the largest record that any sink takes.
     ///
     /// What is larger than a record of the sink at hand, but not than this, can be kept, and goes
-    /// to the [dead letters](crate::export::DeadLetters).
+    /// to the [dead letters](crate::DeadLetters).
     pub const MAX_BYTES: usize = 10 * 1024 * 1024;
 
     /// An event that is `body`, written as one line.

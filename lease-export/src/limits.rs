@@ -2,7 +2,7 @@
 
 use lease_core::InvalidInput;
 
-use crate::export::event::EventId;
+use crate::event::EventId;
 
 /// How much a sink takes at once: all of these limits hold together.
 ///

@@ -1,15 +1,15 @@
-//! How a KCL table is set up: what has a default, and what is refused.
+//! The builder of a KCL table: its settings, their defaults and ranges.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use aws_sdk_dynamodb::Client;
-use lease_core::{Clock, InvalidInput, LeaseTable};
-use lease_dynamodb::parts::Timing;
+use lease_aws::table_client::Timing;
+use lease_core::InvalidInput;
+use lease_core::store::{Clock, LeaseTable};
+use lease_kinesis::{Application, InitialPosition, InvalidText};
 
-use super::store::{KclTable, Settings};
-use crate::names::Application;
-use crate::position::InitialPosition;
+use crate::store::{KclTable, Settings};
 
 /// Sets up a [`KclTable`].
 #[derive(Debug, Clone)]
@@ -23,16 +23,15 @@ pub struct KclTableBuilder {
 }
 
 impl KclTable {
-    /// The table of the KCL `application`, called like it, with every default; all rows but those
-    /// of shards are in `ours`.
+    /// Uses the lease table of the KCL `application`, which has the same name, with every default. The
+    /// store `ours` keeps all rows that are not of shards.
     ///
-    /// Sends nothing: the table is asked for with the first operation, or by
-    /// [`ensure_table`](Self::ensure_table). The client's connections, credentials and retries are
-    /// used as they are.
+    /// Sends nothing: the first operation, or [`ensure_table`](Self::ensure_table), sends the first request.
+    /// Uses the client's connections, credentials and retries unchanged.
     ///
     /// # Errors
     ///
-    /// Where the application's name is none: 1 to 256 letters, digits, `_`, `.` and `-`.
+    /// If the application's name is not 1 to 256 letters, digits, `_`, `.` and `-`.
     pub fn new(
         client: Client,
         application: impl Into<String>,
@@ -41,7 +40,7 @@ impl KclTable {
         Self::builder(client, application, ours).build()
     }
 
-    /// Sets up a table: its name, KCL's settings, time.
+    /// Sets up a table: its name, KCL's settings, its clock.
     pub fn builder(
         client: Client,
         application: impl Into<String>,
@@ -62,72 +61,77 @@ impl KclTableBuilder {
         Self { client, application, table: None, ours, settings }
     }
 
-    /// Names the table; by default it is called like the application, as in KCL.
+    /// Sets the table's name. Defaults to the application's name, as in KCL.
     pub fn with_table(mut self, table: impl Into<String>) -> Self {
         self.table = Some(table.into());
         self
     }
 
-    /// Takes a worker of KCL for gone whose lease has not changed for `failover`: KCL's own
-    /// `failoverTimeMillis`, by default 10 s.
+    /// Takes a lease of a KCL worker over if it has not changed for `failover`, KCL's
+    /// `failoverTimeMillis`. Defaults to 10 s, as in KCL.
     ///
-    /// It must be what the workers of KCL have, and no shorter than the ttl of the workers here:
-    /// they do not know of that, and go by theirs.
+    /// Set the value that the KCL workers have. It must not be shorter than the ttl of the workers here: KCL
+    /// workers do not know that ttl, and take a lease over after their own failover time.
     pub fn with_failover_time(mut self, failover: Duration) -> Self {
         self.settings.failover = failover;
         self
     }
 
-    /// Where shards begin that nobody has read, as the workers of KCL have it in their settings:
-    /// by default with what arrives from now on. KCL writes `AT_TIMESTAMP` without the time.
+    /// Sets the start position of shards that no worker has read, as in the settings of the KCL workers.
+    ///
+    /// Defaults to the newest record. KCL writes `AT_TIMESTAMP` without the time, so this must supply it.
     pub fn with_initial_position(mut self, initial: InitialPosition) -> Self {
         self.settings.initial = initial;
         self
     }
 
-    /// Assumes that the rates of this machine's clock and of any other differ by at most `error`:
-    /// 0 to 0.1. Defaults to 0.01, as
+    /// Assumes that the rates of this machine's clock and of any other differ by at most `error`, 0 to 0.1.
+    ///
+    /// Defaults to 0.01, as
     /// [`LeaseOptions`](lease_core::LeaseOptions::with_clock_rate_error) does.
     pub fn with_clock_rate_error(mut self, error: f64) -> Self {
         self.settings.timing.clock_rate_error = error;
         self
     }
 
-    /// Waits for each answer no longer than `limit`, the SDK's retries included. Defaults to 3 s:
-    /// below the heartbeat period of any lease of 10 s and more.
+    /// Waits for each answer no longer than `limit`, including the SDK's retries.
+    ///
+    /// Defaults to 3 s, below the heartbeat period of a lease of 10 s.
     pub fn with_request_timeout(mut self, limit: Duration) -> Self {
         self.settings.timing.request_timeout = limit;
         self
     }
 
-    /// Lists rows with strongly consistent reads, at twice the cost. Off by default: a stale list costs
-    /// a claim that is refused, since each row is read consistently before it is taken.
+    /// Lists rows with strongly consistent reads, at twice the cost.
+    ///
+    /// Off by default: each row is read consistently before it is taken, so a stale list only costs a
+    /// refused claim.
     pub fn with_consistent_listing(mut self) -> Self {
         self.settings.consistent_listing = true;
         self
     }
 
-    /// Reads lease time from `clock`: for tests.
+    /// Reads lease time from `clock`, for tests.
     pub fn with_clock(mut self, clock: Arc<dyn Clock>) -> Self {
         self.settings.timing.clock = clock;
         self
     }
 
-    /// The table. Sends nothing.
+    /// Builds the table. Sends nothing.
     ///
     /// # Errors
     ///
-    /// Where a value is out of range, or the application's name is none.
+    /// If a value is out of range, or the application's name is invalid.
     pub fn build(self) -> Result<KclTable, InvalidInput> {
         let settings = self.settings;
         let application: Application = self
             .application
             .parse()
-            .map_err(|bad: crate::InvalidText| InvalidInput::new(bad.to_string()))?;
-        settings.timing.check()?;
+            .map_err(|invalid: InvalidText| InvalidInput::new(invalid.to_string()))?;
+        settings.timing.validate()?;
         if settings.failover.is_zero() {
             return Err(InvalidInput::new(
-                "failover time 0s: every worker would be taken for gone",
+                "failover time 0s: every lease would be taken over at once",
             ));
         }
         let table = self.table.unwrap_or_else(|| application.as_str().to_owned());

@@ -1,22 +1,22 @@
-//! Rows as each version of KCL writes them, in files.
+//! Reads rows as each version of KCL writes them. The rows are in files.
 //!
-//! Typed from the sources: `DynamoDBLeaseSerializer`, `DynamoDBMultiStreamLeaseSerializer` and, for
-//! what 3.5 keeps beside leases, the entities of `coordinator` and `worker/metricstats`.
+//! They are typed from the sources: `DynamoDBLeaseSerializer`, `DynamoDBMultiStreamLeaseSerializer` and, for
+//! the other rows of 3.5, the entities of `coordinator` and `worker/metricstats`.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use aws_sdk_dynamodb::primitives::Blob;
 use aws_sdk_dynamodb::types::AttributeValue;
-use lease_core::{Claim, FencingToken, LeaseRecord, Nonce, StoreErrorKind};
-use lease_dynamodb::parts::RawItem;
+use lease_aws::table_client::RawItem;
+use lease_core::store::{Claim, LeaseRecord, Nonce};
+use lease_core::{FencingToken, StoreErrorKind};
+use lease_kinesis::extension::shard_row::ShardRow;
+use lease_kinesis::{Application, InitialPosition, Position, RecordNumber, ShardId};
 use serde_json::Value as Json;
 
-use super::row::{Row, key_of};
-use super::write;
-use crate::names::{Application, RowName};
-use crate::position::{InitialPosition, Position};
-use crate::row::ShardRow;
+use crate::row::{Row, key_of};
+use crate::write;
 
 const KCL_1: &str = include_str!("golden/kcl-1.json");
 const KCL_2: &str = include_str!("golden/kcl-2.json");
@@ -58,16 +58,15 @@ fn read(raw: &RawItem) -> Option<Row> {
     Row::read(&key, raw.clone(), InitialPosition::Latest).unwrap()
 }
 
-/// What a worker makes of every lease in `file`.
+/// Every lease in `file`, as a worker reads it.
 fn shards(file: &str) -> BTreeMap<String, ShardRow> {
     let application: Application = "orders".parse().unwrap();
     let rows = rows(file).into_iter().filter_map(|raw| Some((raw.clone(), read(&raw)?)));
     rows.map(|(raw, row)| {
         let lease_key = key_of(&raw).unwrap().to_owned();
         let key = format!("{}{lease_key}", application.shards_prefix()).parse().unwrap();
-        let Some(RowName::Shard(name)) = application.row(&key) else { panic!("{key}") };
         let record = LeaseRecord::new(key, None, row.token(), row.attributes);
-        (lease_key, ShardRow::read(name, record).unwrap())
+        (lease_key, ShardRow::from_record(&application, record).unwrap().unwrap())
     })
     .collect()
 }
@@ -81,11 +80,11 @@ fn owner(file: &str, lease_key: &str) -> (Option<String>, Option<String>) {
 
 fn number(digits: &str, sub_sequence: u64) -> Position {
     let sequence = digits.parse().unwrap();
-    Position::Record(crate::position::RecordNumber { sequence, sub_sequence })
+    Position::Record(RecordNumber { sequence, sub_sequence })
 }
 
 #[test]
-fn rows_of_kcl_1_are_understood() {
+fn rows_of_kcl_1_are_read() {
     let shards = shards(KCL_1);
 
     let first = &shards["shardId-000000000000"];
@@ -93,7 +92,7 @@ fn rows_of_kcl_1_are_understood() {
     let second = &shards["shardId-000000000001"];
     let digits = "49590338271490256608559692540925702759324208523137515618";
     assert_eq!(second.checkpoint, number(digits, 3));
-    let parents: Vec<_> = second.parents.iter().map(crate::shard::ShardId::as_str).collect();
+    let parents: Vec<_> = second.parents.iter().map(ShardId::as_str).collect();
     assert_eq!(parents, ["shardId-000000000000"]);
     assert_eq!(second.switches, 2);
     assert_eq!(owner(KCL_1, "shardId-000000000001").0.as_deref(), Some("host-1:5e8d"));
@@ -101,7 +100,7 @@ fn rows_of_kcl_1_are_understood() {
 }
 
 #[test]
-fn rows_of_kcl_2_are_understood() {
+fn rows_of_kcl_2_are_read() {
     let shards = shards(KCL_2);
 
     let merged = &shards["shardId-000000000003"];
@@ -113,12 +112,12 @@ fn rows_of_kcl_2_are_understood() {
     assert_eq!(shards["shardId-000000000004"].checkpoint, Position::Latest);
 }
 
-fn merged_child() -> std::collections::BTreeSet<crate::shard::ShardId> {
+fn merged_child() -> std::collections::BTreeSet<ShardId> {
     ["shardId-000000000003".parse().unwrap()].into()
 }
 
 #[test]
-fn rows_of_several_streams_are_understood() {
+fn rows_of_several_streams_are_read() {
     let shards = shards(KCL_2_STREAMS);
 
     let row = &shards["123456789012:clicks:1700000000:shardId-000000000001"];
@@ -128,7 +127,7 @@ fn rows_of_several_streams_are_understood() {
 }
 
 #[test]
-fn who_works_on_a_shard_that_kcl_3_hands_over_is_told_from_who_will() {
+fn kcl_3_hand_over_has_an_owner_and_a_processor() {
     assert_eq!(shards(KCL_3).len(), 2);
 
     let (next, current) = owner(KCL_3, "shardId-000000000001");
@@ -139,13 +138,13 @@ fn who_works_on_a_shard_that_kcl_3_hands_over_is_told_from_who_will() {
 
 /// With KCL 3's own condition for an assignment: owner and processor as they were seen.
 #[test]
-fn what_a_stopped_fleet_of_kcl_3_left_amid_a_hand_over_is_taken_from_both() {
+fn unfinished_hand_over_of_kcl_3_is_taken_from_both() {
     let raw = rows(KCL_3).into_iter().find(|raw| key_of(raw) == Some("shardId-000000000001"));
     let seen = read(&raw.unwrap()).unwrap();
     let key = "orders/shards/shardId-000000000001".parse().unwrap();
     let claim = Claim::new(key, "ours".parse().unwrap(), Nonce::random(), Duration::from_secs(10));
 
-    let taken = write::obtain(&claim, FencingToken::new(1).unwrap(), &seen).written(write::column);
+    let taken = write::obtain(&claim, FencingToken::new(1).unwrap(), &seen).render(write::column);
 
     assert_eq!(
         taken.condition,
@@ -159,7 +158,7 @@ fn what_a_stopped_fleet_of_kcl_3_left_amid_a_hand_over_is_taken_from_both() {
 }
 
 #[test]
-fn of_what_kcl_3_5_keeps_only_leases_are_leases() {
+fn only_leases_of_kcl_3_5_are_read_as_leases() {
     assert_eq!(rows(KCL_3_5).len(), 8);
 
     let shards = shards(KCL_3_5);
@@ -168,7 +167,7 @@ fn of_what_kcl_3_5_keeps_only_leases_are_leases() {
 }
 
 #[test]
-fn a_word_of_kcl_without_its_time_is_taken_as_its_workers_take_it() {
+fn at_timestamp_without_time_is_read_as_kcl_reads_it() {
     let raw = |word: &str, at: Option<u64>| {
         let mut raw = rows(KCL_1).remove(0);
         raw.insert("checkpoint".to_owned(), AttributeValue::S(word.to_owned()));
@@ -181,7 +180,8 @@ fn a_word_of_kcl_without_its_time_is_taken_as_its_workers_take_it() {
     let position = |raw: RawItem, initial: InitialPosition| {
         let row = Row::read("shard", raw, initial).unwrap().unwrap();
         let key = "orders/shards/shard".parse().unwrap();
-        crate::row::position(&LeaseRecord::new(key, None, None, row.attributes))
+        let record = LeaseRecord::new(key, None, None, row.attributes);
+        ShardRow::from_record(&"orders".parse().unwrap(), record).map(|row| row.unwrap().checkpoint)
     };
     let latest = InitialPosition::Latest;
 
@@ -190,13 +190,13 @@ fn a_word_of_kcl_without_its_time_is_taken_as_its_workers_take_it() {
     let at = InitialPosition::AtTimestamp(9);
     assert_eq!(position(raw("AT_TIMESTAMP", None), at).unwrap(), Position::AtTimestamp(9));
     assert_eq!(position(raw("AT_TIMESTAMP", Some(7)), at).unwrap(), Position::AtTimestamp(7));
-    assert!(position(raw("AT_TIMESTAMP", None), latest).is_err(), "nobody knows which");
-    // Left behind by what was there before the first checkpoint.
+    assert!(position(raw("AT_TIMESTAMP", None), latest).is_err(), "the time is unknown");
+    // The time remains from before the first checkpoint.
     assert_eq!(position(raw("5", Some(7)), latest).unwrap(), number("5", 0));
 }
 
 #[test]
-fn the_last_word_on_a_row_is_ours_until_kcl_has_moved_its_counter() {
+fn row_is_ours_until_kcl_increments_its_counter() {
     let n = |number: u64| AttributeValue::N(number.to_string());
     let mut raw = rows(KCL_1).remove(1);
     raw.insert("leaseCounter".to_owned(), n(12));
@@ -220,12 +220,12 @@ fn the_last_word_on_a_row_is_ours_until_kcl_has_moved_its_counter() {
     for others in [stolen, handed_over] {
         assert!(!others.is_ours() && !others.evicted());
         assert_eq!((others.ttl(), others.reserved()), (None, None));
-        assert_eq!(others.token().map(FencingToken::get), Some(7), "tokens go on");
+        assert_eq!(others.token().map(FencingToken::get), Some(7), "tokens continue");
     }
 }
 
 #[test]
-fn what_no_version_of_kcl_writes_is_named() {
+fn invalid_attribute_is_named_in_the_error() {
     for (name, value) in [
         ("leaseCounter", None),
         ("leaseCounter", Some(AttributeValue::S("7".to_owned()))),

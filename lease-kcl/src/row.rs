@@ -1,164 +1,167 @@
-//! A row of a KCL table: what KCL keeps there, and what this crate keeps beside it.
+//! A row of a KCL table: KCL's attributes, and those that this crate adds.
 
 use std::fmt;
 use std::time::Duration;
 
 use aws_sdk_dynamodb::types::AttributeValue;
-use lease_core::{Attributes, FencingToken, Grant, Lessee, Nonce, StoreError, Value};
-use lease_dynamodb::parts::{RawItem, corrupt, from_dynamodb};
+use lease_aws::table_client::{RawItem, corrupt_column, from_dynamodb};
+use lease_core::store::{Grant, Nonce};
+use lease_core::{Attributes, FencingToken, Lessee, StoreError, Value};
+use lease_kinesis::InitialPosition;
+use lease_kinesis::extension::shard_row::{AT_TIMESTAMP, CHECKPOINT, LATEST, OWNER, TIMESTAMP};
 
-use super::sight::{Life, Sight};
-use crate::position::InitialPosition;
-use crate::row::{AT_TIMESTAMP, CHECKPOINT, LATEST, OWNER, TIMESTAMP};
+use crate::liveness::{Liveness, LivenessSign};
 
-/// The lease of a shard, as a row has it.
+/// The lease of a shard, read from its row.
 #[derive(Debug, Clone)]
-pub(super) struct Row {
-    /// Whose it is; while KCL 3 hands it over, who will have it.
-    pub(super) owner: Option<Lessee>,
-    /// Who works on it until the hand-over of KCL 3 is done.
-    pub(super) processor: Option<Lessee>,
+pub(crate) struct Row {
+    /// The owner. While KCL 3 hands the lease over, its next owner.
+    pub(crate) owner: Option<Lessee>,
+    /// The worker that processes the shard until the hand-over of KCL 3 is done.
+    pub(crate) processor: Option<Lessee>,
     counter: u64,
-    /// What this crate has written there, if it ever did.
+    /// This crate's own attributes, if it has ever written to the row.
     mark: Option<Mark>,
-    pub(super) attributes: Attributes,
+    pub(crate) attributes: Attributes,
 }
 
-/// What this crate writes on a row beside KCL's own attributes.
+/// The attributes that this crate adds to a row.
 ///
-/// KCL ignores attributes that it does not know, and changes rows by updates that name theirs, so
-/// these stay until the row is deleted. They may be outdated therefore: each write of ours notes the
-/// counter that it leaves, every write of KCL that changes an owner moves the counter on, and only
-/// while both are equal is the last word on the row ours.
+/// KCL ignores attributes that it does not know, and its updates name only its own. So these stay until the
+/// row is deleted, and may be outdated. Each write of this crate stores the counter that it leaves. Every
+/// write of KCL that changes an owner increments the counter. While both counters are equal, this crate
+/// wrote last.
 #[derive(Debug, Clone)]
 struct Mark {
-    /// Kept after the release, so that late duplicates are known.
+    /// Kept after the release, to recognise late duplicates.
     nonce: String,
     token: FencingToken,
     beat: u64,
     ttl: Duration,
-    /// `leaseCounter` as our last write left it.
+    /// `leaseCounter` after our last write.
     counter: u64,
-    /// Nobody has it, and it is kept for so long: for its owner, or where there is none, for later.
+    /// The lease is free, and reserved for this time: for its owner, or for no worker if it has none.
     reserved: Option<Duration>,
-    /// Who gave it back last.
+    /// The lessee that released it last.
     former: Option<Lessee>,
     evicted: bool,
 }
 
 impl Row {
-    /// Reads the row called `lease_key`; `None` where it is not a lease. Since 3.5, KCL keeps rows
-    /// of workers, streams and its leader in the same table.
+    /// Reads the row with the key `lease_key`; `None` if it is not a lease. Since 3.5, KCL keeps rows of
+    /// workers, streams and its leader in the same table.
     ///
     /// # Errors
     ///
-    /// Where it is a lease that no version of KCL would write.
-    pub(super) fn read(
+    /// If it is a lease that no version of KCL writes.
+    pub(crate) fn read(
         lease_key: &str,
         mut raw: RawItem,
         initial: InitialPosition,
     ) -> Result<Option<Self>, StoreError> {
         let mut fields = Fields { lease_key, raw: &mut raw };
-        // Absent in rows of earlier versions, which have leases only.
+        // Rows of earlier versions do not have it, and are all leases.
         if fields.text(ENTITY)?.is_some_and(|entity| entity != "LEASE") {
             return Ok(None);
         }
         fields.raw.remove(LEASE_KEY);
         let counter = fields.number(COUNTER)?;
-        let counter = counter.ok_or_else(|| corrupt(lease_key, COUNTER, "absent"))?;
+        let counter = counter.ok_or_else(|| corrupt_column(lease_key, COUNTER, "absent"))?;
         let owner = fields.lessee(OWNER)?;
         let processor = fields.lessee(PROCESSOR)?;
         let mark = fields.mark()?;
         let others = raw.into_iter();
-        // What this version does not know is another program's, and left as it is.
+        // Unknown attributes belong to other programs, and stay unchanged.
         let mut attributes: Attributes =
             others.filter_map(|(name, value)| Some((name, from_dynamodb(value).ok()?))).collect();
-        tell_the_time(&mut attributes, initial);
+        complete_start_time(&mut attributes, initial);
         Ok(Some(Self { owner, processor, counter, mark, attributes }))
     }
 
-    /// Whether this crate wrote last to it, of all who write who owns it.
-    pub(super) fn is_ours(&self) -> bool {
+    /// Whether this crate wrote last, of all writers that change an owner.
+    pub(crate) fn is_ours(&self) -> bool {
         self.processor.is_none() && self.mark.as_ref().is_some_and(|m| m.counter == self.counter)
     }
 
-    /// For how long it is kept, where its holder gave it back for somebody or for later.
-    pub(super) fn reserved(&self) -> Option<Duration> {
+    /// The time for which the last holder reserved it when it released it.
+    pub(crate) fn reserved(&self) -> Option<Duration> {
         self.mark.as_ref().filter(|_| self.is_ours())?.reserved
     }
 
-    /// How long a grant of ours lasts without a heartbeat.
-    pub(super) fn ttl(&self) -> Option<Duration> {
+    /// The ttl of our grant.
+    pub(crate) fn ttl(&self) -> Option<Duration> {
         self.mark.as_ref().filter(|_| self.is_ours()).map(|mark| mark.ttl)
     }
 
-    pub(super) fn evicted(&self) -> bool {
+    pub(crate) fn evicted(&self) -> bool {
         self.is_ours() && self.mark.as_ref().is_some_and(|mark| mark.evicted)
     }
 
-    pub(super) fn beat(&self) -> u64 {
+    pub(crate) fn beat(&self) -> u64 {
         self.mark.as_ref().map_or(0, |mark| mark.beat)
     }
 
-    pub(super) fn counter(&self) -> u64 {
+    pub(crate) fn counter(&self) -> u64 {
         self.counter
     }
 
     /// The token of our last grant; `None` before the first.
-    pub(super) fn token(&self) -> Option<FencingToken> {
+    pub(crate) fn token(&self) -> Option<FencingToken> {
         self.mark.as_ref().map(|mark| mark.token)
     }
 
-    /// That token, or zero: workers of KCL have none.
-    pub(super) fn token_or_zero(&self) -> FencingToken {
+    /// That token, or zero for a lease that only KCL has held.
+    pub(crate) fn token_or_zero(&self) -> FencingToken {
         self.token().unwrap_or_else(no_token)
     }
 
-    pub(super) fn nonce(&self) -> Option<&str> {
+    pub(crate) fn nonce(&self) -> Option<&str> {
         self.mark.as_ref().map(|mark| mark.nonce.as_str())
     }
 
-    pub(super) fn former(&self) -> Option<&Lessee> {
+    pub(crate) fn former(&self) -> Option<&Lessee> {
         self.mark.as_ref()?.former.as_ref()
     }
 
     /// Whether our last grant was that of a claim with `nonce`.
-    pub(super) fn carries(&self, nonce: Nonce) -> bool {
+    pub(crate) fn carries(&self, nonce: Nonce) -> bool {
         self.nonce() == Some(nonce.to_string().as_str())
     }
 
     /// Whether our last grant was `grant`.
-    pub(super) fn shows(&self, grant: &Grant) -> bool {
+    pub(crate) fn shows(&self, grant: &Grant) -> bool {
         self.carries(grant.nonce) && self.token() == Some(grant.token)
     }
 
-    /// Whether `grant` has it, as far as its ttl has not run out.
-    pub(super) fn is_held_by(&self, grant: &Grant) -> bool {
+    /// Whether `grant` holds it, unless its ttl has expired.
+    pub(crate) fn is_held_by(&self, grant: &Grant) -> bool {
         self.is_ours()
             && self.shows(grant)
             && self.reserved().is_none()
             && self.owner.as_ref() == Some(&grant.lessee)
     }
 
-    /// What must not change for as long as its owner is taken for gone.
-    pub(super) fn sight(&self) -> Sight {
-        let life = match &self.mark {
-            Some(mark) if self.is_ours() => Life::OfGrant {
+    /// What the owner changes as long as it lives.
+    pub(crate) fn liveness(&self) -> Liveness {
+        let sign = match &self.mark {
+            Some(mark) if self.is_ours() => LivenessSign::Heartbeat {
                 nonce: mark.nonce.clone(),
                 token: mark.token,
                 beat: mark.beat,
                 reserved: mark.reserved.is_some(),
             },
-            _ => Life::OfKcl { counter: self.counter },
+            _ => LivenessSign::KclCounter(self.counter),
         };
-        Sight { owner: self.owner.clone(), life }
+        Liveness { owner: self.owner.clone(), sign }
     }
 }
 
-/// KCL does not write the time that it begins at: it is in the settings of its workers. This crate
-/// writes it beside KCL's word, and beside `LATEST`, too: so that what arrives between the first
-/// start and the first checkpoint is not skipped.
-fn tell_the_time(attributes: &mut Attributes, initial: InitialPosition) {
+/// Adds or corrects the start time of a shard.
+///
+/// KCL does not write the time: its workers have it in their settings. This crate writes it beside KCL's
+/// word. It also writes it beside `LATEST`, so that a restart does not skip the records between the first
+/// start and the first checkpoint.
+fn complete_start_time(attributes: &mut Attributes, initial: InitialPosition) {
     match (attributes.get(CHECKPOINT).and_then(Value::as_text), attributes.get(TIMESTAMP)) {
         (Some(LATEST), Some(_)) => {
             attributes.insert(CHECKPOINT.to_owned(), AT_TIMESTAMP.into());
@@ -172,23 +175,23 @@ fn tell_the_time(attributes: &mut Attributes, initial: InitialPosition) {
     }
 }
 
-/// The key of the lease that `raw` is the row of; in rows of others, their own.
-pub(super) fn key_of(raw: &RawItem) -> Option<&str> {
+/// The key of a row: of a lease, or of another entity of KCL 3.5.
+pub(crate) fn key_of(raw: &RawItem) -> Option<&str> {
     raw.get(LEASE_KEY)?.as_s().ok().map(String::as_str)
 }
 
-/// Zero: of what no grant was made.
-pub(super) fn no_token() -> FencingToken {
-    // Zero is in range; what is not, would be larger than all.
+/// Zero, the token of a lease without a grant.
+pub(crate) fn no_token() -> FencingToken {
+    // Zero is in range, so the alternative is never used.
     FencingToken::new(0).unwrap_or(FencingToken::MAX)
 }
 
-/// Whether an attribute is the lease's own, and no user's.
-pub(super) fn is_reserved(name: &str) -> bool {
+/// Whether an attribute belongs to the lease itself, not to a user.
+pub(crate) fn is_reserved(name: &str) -> bool {
     RESERVED.contains(&name)
 }
 
-/// Takes the lease's own attributes out of a row.
+/// Removes the lease's own attributes from a row.
 struct Fields<'a> {
     lease_key: &'a str,
     raw: &'a mut RawItem,
@@ -201,7 +204,7 @@ impl Fields<'_> {
         let mark = Mark {
             nonce: nonce.clone().unwrap_or_default(),
             token: FencingToken::new(token.unwrap_or(0))
-                .map_err(|refused| corrupt(self.lease_key, TOKEN, refused))?,
+                .map_err(|refused| corrupt_column(self.lease_key, TOKEN, refused))?,
             beat: self.number(BEAT)?.unwrap_or(0),
             ttl: Duration::from_millis(self.number(TTL)?.unwrap_or(0)),
             counter: self.number(LAST_COUNTER)?.unwrap_or(0),
@@ -217,7 +220,7 @@ impl Fields<'_> {
             None | Some(AttributeValue::Null(_)) => Ok(None),
             Some(AttributeValue::S(text)) if text.is_empty() => Ok(None),
             Some(AttributeValue::S(text)) => Ok(Some(text)),
-            Some(other) => Err(self.corrupt(name, format_args!("not a text: {other:?}"))),
+            Some(other) => Err(self.corrupt(name, format_args!("not a string: {other:?}"))),
         }
     }
 
@@ -239,12 +242,12 @@ impl Fields<'_> {
     }
 
     fn corrupt(&self, name: &str, found: impl fmt::Display) -> StoreError {
-        corrupt(self.lease_key, name, found)
+        corrupt_column(self.lease_key, name, found)
     }
 }
 
-pub(super) const LEASE_KEY: &str = "leaseKey";
-pub(super) const COUNTER: &str = "leaseCounter";
+pub(crate) const LEASE_KEY: &str = "leaseKey";
+pub(crate) const COUNTER: &str = "leaseCounter";
 const PROCESSOR: &str = "checkpointOwner";
 const ENTITY: &str = "entityType";
 const NONCE: &str = "grantNonce";

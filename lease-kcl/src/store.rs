@@ -1,4 +1,4 @@
-//! The store: each lock operation on a shard's row one conditional write.
+//! The store: each lock operation on a shard's row is one conditional write.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -7,70 +7,89 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use aws_sdk_dynamodb::Client;
+use lease_aws::table_client::{
+    Advice, Expression, Observations, RawItem, ReturnItem, Table, TableClient, Timing,
+    WriteOutcome, corrupt_column, store_error,
+};
+use lease_core::store::{
+    Beat, Claim, Freed, Grant, Heartbeat, LeaseTable, LockStore, Moment, Obtained,
+    micros_since_1970,
+};
 use lease_core::{
-    Beat, Claim, FencingToken, Freed, Grant, Heartbeat, Holder, LeaseKey, LeaseTable, Lessee,
-    LockStore, LossCause, Moment, Obtained, StoreError, StoreErrorKind, micros_since_1970,
+    Change, FencingToken, Holder, LeaseKey, Lessee, LossCause, StoreError, StoreErrorKind,
 };
-use lease_dynamodb::parts::{
-    Advice, Expression, Observations, Outcome, RawItem, Requests, Show, Table, Timing, corrupt,
-    told,
-};
+use lease_kinesis::{Application, InitialPosition};
 
-use super::row::{COUNTER, LEASE_KEY, Row, no_token};
-use super::sight::{Life, Sight};
-use super::write;
-use crate::names::Application;
-use crate::position::InitialPosition;
+use crate::liveness::{Liveness, LivenessSign};
+use crate::row::{COUNTER, LEASE_KEY, Row, no_token};
+use crate::write;
 
-/// A lease table of the Kinesis Client Library, for [workers](crate::Worker) of this crate to read
-/// from beside workers of KCL, before them or after them.
+/// Keeps leases in a lease table of the Kinesis Client Library (KCL).
 ///
-/// Shards' rows are KCL's own. All other rows of an application (those of its workers) lie in
-/// another table, since KCL takes every row of its own for a lease.
+/// [Workers](lease_kinesis::Worker) use it before, after or beside workers of KCL. The rows of shards are
+/// KCL's own. All other rows of an application, those of its workers, are in another store, since KCL takes
+/// every row of its table for a lease.
 ///
-/// Every operation on a row is one conditional write, and what is taken is read first. See
-/// [the crate's page](crate#kcl-tables) for what happens when something fails. Clones are the same
-/// table.
+/// Every operation on a row is one conditional write; a claim reads the row first. See
+/// [the crate's page](crate#what-happens-when-something-fails) for faults. Clones share one table.
+///
+/// # Examples
+///
+/// ```no_run
+/// use std::sync::Arc;
+///
+/// use lease_core::store::LeaseTable;
+/// use lease_kcl::KclTable;
+///
+/// # async fn open(
+/// #     client: aws_sdk_dynamodb::Client,
+/// #     workers: Arc<dyn LeaseTable>,
+/// # ) -> Result<(), Box<dyn std::error::Error>> {
+/// let table = KclTable::new(client, "payments", workers)?;
+/// table.ensure_table().await?;
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone)]
 pub struct KclTable {
-    pub(super) shared: Arc<Shared>,
+    pub(crate) shared: Arc<Shared>,
 }
 
-pub(super) struct Shared {
-    pub(super) requests: Requests,
-    /// What the keys of shards' rows begin with, before KCL's own key.
-    pub(super) shards: String,
-    pub(super) ours: Arc<dyn LeaseTable>,
-    pub(super) settings: Settings,
-    observations: Observations<Sight>,
-    /// Whose leases may be taken though they live: once each.
+pub(crate) struct Shared {
+    pub(crate) requests: TableClient,
+    /// The prefix of the lease keys of shards. KCL's own key follows it.
+    pub(crate) shards: String,
+    pub(crate) ours: Arc<dyn LeaseTable>,
+    pub(crate) settings: Settings,
+    observations: Observations<Liveness>,
+    /// The leases to take from live owners, once each.
     to_steal: Mutex<BTreeMap<LeaseKey, Lessee>>,
 }
 
-/// What the builder sets.
+/// The settings of the builder.
 #[derive(Debug, Clone)]
-pub(super) struct Settings {
-    pub(super) failover: Duration,
-    pub(super) initial: InitialPosition,
-    pub(super) timing: Timing,
-    pub(super) consistent_listing: bool,
+pub(crate) struct Settings {
+    pub(crate) failover: Duration,
+    pub(crate) initial: InitialPosition,
+    pub(crate) timing: Timing,
+    pub(crate) consistent_listing: bool,
 }
 
-/// How a row stands.
+/// The state of a lease.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Standing {
-    /// Nobody has it, and it is kept for nobody.
+pub(crate) enum LeaseState {
+    /// The lease is free.
     Free,
-    /// Nobody has it, and it is kept for so long: for its owner, or where there is none, for later.
+    /// The lease is free, and reserved for this time: for its owner, or for no worker if it has none.
     Reserved(Duration),
-    /// A grant of ours, or a worker of KCL, has it.
+    /// A grant of this crate or a KCL worker holds it.
     Held(Holder),
-    /// The holder's time is over; the next claim takes it.
-    Over(Holder),
+    /// Its ttl or failover time is over. The next claim takes it.
+    Expired(Holder),
 }
 
 impl KclTable {
-    pub(super) fn with(
+    pub(crate) fn with(
         client: Client,
         table: String,
         application: &Application,
@@ -78,70 +97,71 @@ impl KclTable {
         settings: Settings,
     ) -> Self {
         let table = Table { name: table, key: LEASE_KEY.to_owned(), advice: ADVICE };
-        let requests = Requests::new(client, table, settings.timing.request_timeout);
+        let requests = TableClient::new(client, table, settings.timing.request_timeout);
         let shared = Shared {
             requests,
             shards: application.shards_prefix(),
             ours,
             settings,
-            observations: Observations::new(MOST_SEEN),
+            observations: Observations::new(MAX_OBSERVATIONS),
             to_steal: Mutex::default(),
         };
         Self { shared: Arc::new(shared) }
     }
 
-    /// How long a lease of KCL must stand still until its worker is taken for gone.
+    /// The time without a change after which a lease of KCL expires.
     pub(crate) fn failover_time(&self) -> Duration {
         self.shared.settings.failover
     }
 
-    /// Lets the next claim of `key` take it from `owner`, a worker of KCL, though that one lives: as
-    /// workers of KCL 1 and 2 do among themselves.
+    /// Lets the next claim of `key` take it from `owner`, a live KCL worker, as workers of KCL 1 and 2 take
+    /// leases from each other.
     pub(crate) fn steal(&self, key: &LeaseKey, owner: &Lessee) {
         self.to_steal().insert(key.clone(), owner.clone());
     }
 
-    /// KCL's key of the row; `None` where it is none of a shard, and ours.
+    /// Returns KCL's key of the row; `None` if the row is not a shard's and is in our own store.
     ///
     /// # Errors
     ///
-    /// Where it is a shard's of another application: it would be looked for in the wrong place.
-    pub(super) fn lease_key<'a>(&self, key: &'a LeaseKey) -> Result<Option<&'a str>, StoreError> {
+    /// If it is a shard's key of another application, which this table does not have.
+    pub(crate) fn lease_key<'a>(&self, key: &'a LeaseKey) -> Result<Option<&'a str>, StoreError> {
         if let Some(lease_key) = key.as_str().strip_prefix(&self.shared.shards) {
             return Ok(Some(lease_key));
         }
         let mut parts = key.as_str().splitn(3, '/');
         if let (Some(_), Some("shards"), Some(_)) = (parts.next(), parts.next(), parts.next()) {
-            let (table, shards) = (self.shared.requests.table(), &self.shared.shards);
-            let text = format!("{key} is no key of table {table}, where they begin with {shards}");
-            return Err(told(StoreErrorKind::Misconfigured, text));
+            let (table, shards) = (self.shared.requests.name(), &self.shared.shards);
+            let text =
+                format!("{key} is not a key of table {table}, whose keys start with {shards}");
+            return Err(store_error(StoreErrorKind::Misconfigured, text));
         }
         Ok(None)
     }
 
-    pub(super) async fn write(
+    pub(crate) async fn write(
         &self,
         lease_key: &str,
         write: Expression,
-        show: Show,
-    ) -> Result<Outcome, StoreError> {
-        self.shared.requests.update(lease_key, write.written(write::column), show).await
+        returned: ReturnItem,
+    ) -> Result<WriteOutcome, StoreError> {
+        self.shared.requests.update(lease_key, write.render(write::column), returned).await
     }
 
-    pub(super) async fn row(&self, lease_key: &str) -> Result<Option<Row>, StoreError> {
+    pub(crate) async fn row(&self, lease_key: &str) -> Result<Option<Row>, StoreError> {
         match self.shared.requests.get(lease_key).await? {
             Some(raw) => self.read(lease_key, raw),
             None => Ok(None),
         }
     }
 
-    pub(super) fn read(&self, lease_key: &str, raw: RawItem) -> Result<Option<Row>, StoreError> {
+    pub(crate) fn read(&self, lease_key: &str, raw: RawItem) -> Result<Option<Row>, StoreError> {
         Row::read(lease_key, raw, self.shared.settings.initial)
     }
 
-    /// The row as a refused write showed it; read where the answer did not show it, since some
-    /// servers other than AWS never do.
-    pub(super) async fn shown(
+    /// Returns the row that a refused write returned. Reads it if the answer did not have it: some servers
+    /// other than AWS never return it.
+    pub(crate) async fn row_after_refusal(
         &self,
         lease_key: &str,
         refused: Option<RawItem>,
@@ -152,88 +172,94 @@ impl KclTable {
         }
     }
 
-    /// How `row`, which was received just now, stands.
-    pub(super) fn standing(&self, lease_key: &str, row: &Row) -> Standing {
+    /// Returns the state of the lease in `row`, which was received just now.
+    pub(crate) fn state(&self, lease_key: &str, row: &Row) -> LeaseState {
         let shared = &self.shared;
         let token = row.token_or_zero();
         let left = |ttl: Duration| {
-            let since = shared.observations.see(lease_key, row.sight(), Some(ttl), self.now());
-            self.surely(ttl).saturating_sub(self.now().since(since))
+            let since =
+                shared.observations.observe(lease_key, row.liveness(), Some(ttl), self.now());
+            self.with_margin(ttl).saturating_sub(self.now().since(since))
         };
         if let Some(reserved) = row.reserved() {
             let left = left(reserved);
-            return if left.is_zero() { Standing::Free } else { Standing::Reserved(left) };
+            return if left.is_zero() { LeaseState::Free } else { LeaseState::Reserved(left) };
         }
-        // While KCL 3 hands it over, its processor moves the counter. Where that stands still, the
-        // processor has died before it was done, and KCL 3, too, then assigns the lease anew.
+        // While KCL 3 hands it over, its processor increments the counter. If it stops, the processor has
+        // died before it was done. KCL 3, too, then assigns the lease again.
         let Some(owner) = row.processor.as_ref().or(row.owner.as_ref()) else {
             shared.observations.forget(lease_key);
-            return Standing::Free;
+            return LeaseState::Free;
         };
         let left = left(row.ttl().unwrap_or(shared.settings.failover));
         let holder = Holder::new(owner.clone(), token, Some(left));
-        if left.is_zero() { Standing::Over(holder) } else { Standing::Held(holder) }
+        if left.is_zero() { LeaseState::Expired(holder) } else { LeaseState::Held(holder) }
     }
 
-    pub(super) fn holder_of(&self, lease_key: &str, row: &Row) -> Option<Holder> {
-        match self.standing(lease_key, row) {
-            Standing::Held(holder) => Some(holder),
-            Standing::Free | Standing::Reserved(_) | Standing::Over(_) => None,
+    pub(crate) fn holder_of(&self, lease_key: &str, row: &Row) -> Option<Holder> {
+        match self.state(lease_key, row) {
+            LeaseState::Held(holder) => Some(holder),
+            LeaseState::Free | LeaseState::Reserved(_) | LeaseState::Expired(_) => None,
         }
     }
 
-    /// Whether a claim may take `row` now; otherwise who has it, or for whom it is kept.
+    /// Returns `None` if a claim may take `row` now; otherwise the lessee that holds it or has it reserved.
     fn refusal(&self, claim: &Claim, lease_key: &str, row: &Row) -> Option<Holder> {
-        let standing = self.standing(lease_key, row);
-        // It was granted before, and given back or taken since: a duplicate that nobody waits for.
+        let state = self.state(lease_key, row);
+        // It was granted before, and released or taken since: this is a late duplicate.
         if row.carries(claim.nonce) {
-            return Some(match standing {
-                Standing::Held(holder) | Standing::Over(holder) => holder,
-                Standing::Reserved(left) => kept(claim, row, left),
-                Standing::Free => kept(claim, row, Duration::ZERO),
+            return Some(match state {
+                LeaseState::Held(holder) | LeaseState::Expired(holder) => holder,
+                LeaseState::Reserved(left) => reserved_holder(claim, row, left),
+                LeaseState::Free => reserved_holder(claim, row, Duration::ZERO),
             });
         }
-        match standing {
-            Standing::Free | Standing::Over(_) => None,
-            Standing::Reserved(_) if row.owner.as_ref() == Some(&claim.lessee) => None,
-            Standing::Reserved(left) => Some(kept(claim, row, left)),
-            Standing::Held(_) if row.processor.is_none() && self.steals(claim, row) => None,
-            Standing::Held(holder) => Some(holder),
+        match state {
+            LeaseState::Free | LeaseState::Expired(_) => None,
+            LeaseState::Reserved(_) if row.owner.as_ref() == Some(&claim.lessee) => None,
+            LeaseState::Reserved(left) => Some(reserved_holder(claim, row, left)),
+            LeaseState::Held(_) if row.processor.is_none() && self.steals(claim, row) => None,
+            LeaseState::Held(holder) => Some(holder),
         }
     }
 
-    /// Whether a lease that KCL has written may be stolen. One that has the claim's own name on it may
-    /// not: KCL 3's leader assigns so, and so does a worker of KCL renew that is called as we are.
+    /// Whether the claim may steal a lease that KCL has written. It may not steal one under its own name:
+    /// the leader of KCL 3 assigns leases this way, and a KCL worker of the same name renews this way.
     fn steals(&self, claim: &Claim, row: &Row) -> bool {
         !row.is_ours() && self.to_steal().get(&claim.key) == row.owner.as_ref()
     }
 
-    /// What the owner of a grant knows of it: that it has run out, though nobody took it.
+    /// Whether this process has observed that `grant` expired, although no worker has taken it.
     ///
-    /// Whatever was applied of its heartbeats, it has had no answer, so its own count has ended
-    /// before. Nothing is revived by a request that comes so late.
-    pub(super) fn has_run_out(&self, lease_key: &str, grant: &Grant) -> bool {
-        let Some(watched) = self.shared.observations.recall(lease_key) else { return false };
+    /// The owner had no answer to a later heartbeat, so its own deadline has passed before. A late request
+    /// does not revive the grant.
+    pub(crate) fn has_expired(&self, lease_key: &str, grant: &Grant) -> bool {
+        let Some(watched) = self.shared.observations.get(lease_key) else { return false };
         let nonce = grant.nonce.to_string();
         let is_its_own = matches!(
-            &watched.sight.life,
-            Life::OfGrant { nonce: of, token, reserved: false, .. }
+            &watched.state.sign,
+            LivenessSign::Heartbeat { nonce: of, token, reserved: false, .. }
                 if *of == nonce && *token == grant.token
         );
         is_its_own
-            && self.now().since(watched.since) >= self.surely(watched.ttl.unwrap_or(grant.ttl))
+            && self.now().since(watched.since) >= self.with_margin(watched.ttl.unwrap_or(grant.ttl))
     }
 
-    /// Remembers a sign of life of `grant`'s own.
-    fn saw(&self, lease_key: &str, grant: &Grant, beat: Beat) {
+    /// Records a heartbeat of `grant`.
+    fn observe_heartbeat(&self, lease_key: &str, grant: &Grant, beat: Beat) {
         let nonce = grant.nonce.to_string();
-        let life = Life::OfGrant { nonce, token: grant.token, beat: beat.get(), reserved: false };
-        let sight = Sight { owner: Some(grant.lessee.clone()), life };
-        self.shared.observations.see(lease_key, sight, Some(grant.ttl), self.now());
+        let sign = LivenessSign::Heartbeat {
+            nonce,
+            token: grant.token,
+            beat: beat.get(),
+            reserved: false,
+        };
+        let liveness = Liveness { owner: Some(grant.lessee.clone()), sign };
+        self.shared.observations.observe(lease_key, liveness, Some(grant.ttl), self.now());
     }
 
-    /// So long that a clock as fast as any has passed `ttl` by one as slow as any.
-    fn surely(&self, ttl: Duration) -> Duration {
+    /// `ttl` plus the margin for clock rates: measured on the fastest clock, `ttl` has passed on the slowest.
+    fn with_margin(&self, ttl: Duration) -> Duration {
         ttl.mul_f64(1.0 + self.shared.settings.timing.clock_rate_error)
     }
 
@@ -246,14 +272,17 @@ impl KclTable {
     }
 
     async fn take(&self, claim: &Claim, lease_key: &str) -> Result<Obtained, StoreError> {
+        let attributes = Change::from(claim.attributes.clone());
+        // Before anything is sent: an attribute that cannot be set is always refused.
+        drop(self.changing(Expression::default(), &attributes)?);
         let mut shown = self.row(lease_key).await?;
         let mut tries = 0;
         loop {
-            // Rows are made by who knows of the shard: KCL would not understand an empty one.
-            let Some(row) = shown else { return Ok(Obtained::Held(nobody(claim))) };
-            // Granted before, and the answer lost.
+            // Only the shard sync creates rows: KCL could not read one without a checkpoint.
+            let Some(row) = shown else { return Ok(Obtained::Held(missing_holder(claim))) };
+            // Granted before, and the answer was lost.
             if row.is_held_by(&claim.granted(row.token_or_zero()))
-                && let Standing::Held(_) = self.standing(lease_key, &row)
+                && let LeaseState::Held(_) = self.state(lease_key, &row)
             {
                 let grant = claim.granted(row.token_or_zero());
                 return Ok(Obtained::Granted(grant, row.attributes));
@@ -262,24 +291,25 @@ impl KclTable {
                 return Ok(Obtained::Held(holder));
             }
             if tries == 2 {
-                return Ok(Obtained::Held(kept(claim, &row, Duration::ZERO)));
+                return Ok(Obtained::Held(reserved_holder(claim, &row, Duration::ZERO)));
             }
             tries += 1;
-            // Where the row had none yet, from the time: so it is larger than those of a row that
-            // was deleted before.
+            // The first token is the time, so it is larger than those of a row that was deleted before.
             let next = row.token().map_or_else(micros_since_1970, |last| last.get() + 1);
             let token = FencingToken::new(next)
-                .map_err(|refused| corrupt(lease_key, "grantToken", refused))?;
-            let write = write::obtain(claim, token, &row);
-            match self.write(lease_key, write, Show::Item).await? {
-                Outcome::Applied(raw) => {
+                .map_err(|refused| corrupt_column(lease_key, "grantToken", refused))?;
+            let write = self.changing(write::obtain(claim, token, &row), &attributes)?;
+            match self.write(lease_key, write, ReturnItem::Always).await? {
+                WriteOutcome::Applied(raw) => {
                     let grant = claim.granted(token);
-                    self.saw(lease_key, &grant, Beat::GRANTED);
+                    self.observe_heartbeat(lease_key, &grant, Beat::GRANTED);
                     let row = self.read(lease_key, raw)?;
                     let attributes = row.map(|row| row.attributes).unwrap_or_default();
                     return Ok(Obtained::Granted(grant, attributes));
                 }
-                Outcome::Refused(raw) => shown = self.shown(lease_key, raw).await?,
+                WriteOutcome::Refused(raw) => {
+                    shown = self.row_after_refusal(lease_key, raw).await?;
+                }
             }
         }
     }
@@ -292,7 +322,7 @@ impl LockStore for KclTable {
             return self.shared.ours.obtain(claim).await;
         };
         let obtained = self.take(claim, lease_key).await;
-        // What has come about or not is for the next look to decide upon.
+        // Whether it was granted or not, the next tick decides again.
         self.to_steal().remove(&claim.key);
         obtained
     }
@@ -301,18 +331,18 @@ impl LockStore for KclTable {
         let Some(lease_key) = self.lease_key(&grant.key)? else {
             return self.shared.ours.heartbeat(grant, beat).await;
         };
-        if self.has_run_out(lease_key, grant) {
+        if self.has_expired(lease_key, grant) {
             return Ok(Heartbeat::Lost(LossCause::Expired));
         }
         let write = write::heartbeat(grant, beat);
-        let refused = match self.write(lease_key, write, Show::RefusedItem).await? {
-            Outcome::Applied(_) => {
-                self.saw(lease_key, grant, beat);
+        let refused = match self.write(lease_key, write, ReturnItem::IfRefused).await? {
+            WriteOutcome::Applied(_) => {
+                self.observe_heartbeat(lease_key, grant, beat);
                 return Ok(Heartbeat::Extended);
             }
-            Outcome::Refused(raw) => raw,
+            WriteOutcome::Refused(raw) => raw,
         };
-        let Some(row) = self.shown(lease_key, refused).await? else {
+        let Some(row) = self.row_after_refusal(lease_key, refused).await? else {
             return Ok(Heartbeat::Lost(LossCause::Expired));
         };
         let is_late = row.is_held_by(grant) && !row.evicted() && row.beat() >= beat.get();
@@ -327,8 +357,8 @@ impl LockStore for KclTable {
         let Some(lease_key) = self.lease_key(&grant.key)? else {
             return self.shared.ours.release(grant, reserved).await;
         };
-        // Refused: it was released before, or is somebody else's. Either way nothing changed.
-        self.write(lease_key, write::release(grant, reserved), Show::Nothing).await?;
+        // If it was refused, it was released before, or another worker holds it. Nothing changed.
+        self.write(lease_key, write::release(grant, reserved), ReturnItem::Never).await?;
         Ok(())
     }
 
@@ -337,24 +367,25 @@ impl LockStore for KclTable {
             return self.shared.ours.adopt(grant, claim).await;
         };
         let gone = Holder::new(grant.lessee.clone(), grant.token, Some(Duration::ZERO));
-        if self.has_run_out(lease_key, grant) {
+        if self.has_expired(lease_key, grant) {
             return Ok(Obtained::Held(gone));
         }
-        let write = write::adopt(grant, claim);
-        let shown = match self.write(lease_key, write, Show::Item).await? {
-            Outcome::Applied(raw) => {
+        let attributes = Change::from(claim.attributes.clone());
+        let write = self.changing(write::adopt(grant, claim), &attributes)?;
+        let shown = match self.write(lease_key, write, ReturnItem::Always).await? {
+            WriteOutcome::Applied(raw) => {
                 let row = self.read(lease_key, raw)?;
-                let row = row.ok_or_else(|| corrupt(lease_key, COUNTER, "absent"))?;
+                let row = row.ok_or_else(|| corrupt_column(lease_key, COUNTER, "absent"))?;
                 let grant = claim.granted(row.token_or_zero());
-                self.saw(lease_key, &grant, Beat::GRANTED);
+                self.observe_heartbeat(lease_key, &grant, Beat::GRANTED);
                 return Ok(Obtained::Granted(grant, row.attributes));
             }
-            Outcome::Refused(raw) => self.shown(lease_key, raw).await?,
+            WriteOutcome::Refused(raw) => self.row_after_refusal(lease_key, raw).await?,
         };
         let Some(row) = shown else { return Ok(Obtained::Held(gone)) };
         let adopted = claim.granted(row.token_or_zero());
         match self.holder_of(lease_key, &row) {
-            // Adopted before, and the answer lost.
+            // Adopted before, and the answer was lost.
             Some(_) if row.is_held_by(&adopted) => Ok(Obtained::Granted(adopted, row.attributes)),
             Some(holder) => Ok(Obtained::Held(holder)),
             None => Ok(Obtained::Held(gone)),
@@ -376,24 +407,23 @@ impl LockStore for KclTable {
         }
     }
 
-    /// Ttls are kept in whole milliseconds.
+    /// Rows have ttls in whole milliseconds.
     fn grain(&self) -> Duration {
         self.shared.ours.grain().max(Duration::from_millis(1))
     }
 }
 
-/// In words that hold for who names the table in code, and for who does in a daemon's properties.
+/// Valid for a table name in code and for one in a daemon's properties.
 const ADVICE: Advice = Advice {
     missing: "make it, or correct its name",
     other_key: "it is another program's, so correct the name",
 };
 
-/// Of how many rows it is remembered what was seen: about twice the shards that a stream may have by
-/// default.
-const MOST_SEEN: usize = 20_000;
+/// The most rows to remember: about twice the default limit of shards per stream.
+const MAX_OBSERVATIONS: usize = 20_000;
 
-/// How `grant` was lost, as far as the row tells.
-pub(super) fn why_lost(grant: &Grant, row: Option<&Row>) -> LossCause {
+/// Returns why `grant` was lost, as far as the row shows it.
+pub(crate) fn why_lost(grant: &Grant, row: Option<&Row>) -> LossCause {
     let Some(row) = row else { return LossCause::Expired };
     let is_anothers = row.shows(grant) && !row.is_ours() || row.token() > Some(grant.token);
     if is_anothers {
@@ -405,21 +435,21 @@ pub(super) fn why_lost(grant: &Grant, row: Option<&Row>) -> LossCause {
     }
 }
 
-/// Who keeps a row that nobody has: for whom it is kept, or who had it last.
-fn kept(claim: &Claim, row: &Row, left: Duration) -> Holder {
+/// The holder to report for a free lease: the one that it is reserved for, or the last one.
+fn reserved_holder(claim: &Claim, row: &Row, left: Duration) -> Holder {
     let lessee = row.owner.as_ref().or_else(|| row.former()).unwrap_or(&claim.lessee);
     Holder::new(lessee.clone(), row.token_or_zero(), Some(left))
 }
 
-/// Who has what is not there.
-fn nobody(claim: &Claim) -> Holder {
+/// The holder to report for a missing row.
+fn missing_holder(claim: &Claim) -> Holder {
     Holder::new(claim.lessee.clone(), no_token(), Some(Duration::ZERO))
 }
 
 impl fmt::Debug for KclTable {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("KclTable")
-            .field("table", &self.shared.requests.table())
+            .field("table", &self.shared.requests.name())
             .finish_non_exhaustive()
     }
 }

@@ -1,4 +1,4 @@
-//! The table: attributes, listing, and what an operator does.
+//! The table operations: attributes, listing, deletion and eviction.
 
 use std::time::Duration;
 
@@ -6,23 +6,25 @@ use async_trait::async_trait;
 use aws_sdk_dynamodb::types::AttributeValue;
 use futures_util::StreamExt;
 use futures_util::stream::{self, BoxStream};
+use lease_aws::table_client::{
+    Expression, IntoValue, RawItem, ReturnItem, WriteOutcome, corrupt_column, store_error,
+    to_dynamodb,
+};
+use lease_core::store::{Grant, LeaseRecord, LeaseTable};
 use lease_core::{
-    Attributes, Change, FencingToken, Grant, LeaseKey, LeaseRecord, LeaseTable, Lessee, LossCause,
-    StoreError, StoreErrorKind, Value, Written,
+    Attributes, Change, FencingToken, LeaseKey, Lessee, LossCause, StoreError, StoreErrorKind,
+    Value, Written,
 };
-use lease_dynamodb::parts::{
-    Expression, IntoValue, Outcome, RawItem, Show, corrupt, to_dynamodb, told,
-};
+use lease_kinesis::InitialPosition;
+use lease_kinesis::extension::shard_row::{AT_TIMESTAMP, CHECKPOINT, LATEST, OWNER, TIMESTAMP};
 
-use super::row::{COUNTER, LEASE_KEY, Row, is_reserved, key_of};
-use super::store::{KclTable, why_lost};
-use super::write;
-use crate::position::InitialPosition;
-use crate::row::{AT_TIMESTAMP, CHECKPOINT, LATEST, OWNER, TIMESTAMP};
+use crate::row::{COUNTER, LEASE_KEY, Row, is_reserved, key_of};
+use crate::store::{KclTable, why_lost};
+use crate::write;
 
 #[async_trait]
 impl LeaseTable for KclTable {
-    /// Reads a row. One that a worker of KCL has shows `leaseOwner` beside its attributes.
+    /// Reads a row. If a KCL worker holds it, the attributes include `leaseOwner`.
     async fn read(&self, key: &LeaseKey) -> Result<Option<LeaseRecord>, StoreError> {
         let Some(lease_key) = self.lease_key(key)? else {
             return self.shared.ours.read(key).await;
@@ -49,7 +51,7 @@ impl LeaseTable for KclTable {
                         let next = page.next.map_or(Next::Nothing, |key| Next::Page(Some(key)));
                         Some((self.records(page.items), next))
                     }
-                    // Where the page after this one begins is not known: the stream ends.
+                    // The start of the next page is unknown, so the stream ends.
                     Err(error) => Some((vec![Err(error)], Next::Nothing)),
                 }
             }
@@ -62,22 +64,23 @@ impl LeaseTable for KclTable {
             return self.shared.ours.create(key, attributes).await;
         };
         if !attributes.contains_key(CHECKPOINT) {
-            let text = format!("row {lease_key:?} without a checkpoint would stop workers of KCL");
-            return Err(told(StoreErrorKind::Refused, text));
+            let text =
+                format!("row {lease_key:?} has no checkpoint, which would stop workers of KCL");
+            return Err(store_error(StoreErrorKind::Refused, text));
         }
         let mut row = RawItem::from([(COUNTER.to_owned(), 0_u64.into_value())]);
-        // KCL reads several streams by these, and not by the key.
+        // With several streams, KCL reads these attributes, not the key.
         if let Some((stream, shard)) = lease_key.rsplit_once(':') {
             row.insert("streamName".to_owned(), stream.into_value());
             row.insert("shardId".to_owned(), shard.into_value());
         }
         for (name, value) in attributes {
             refuse_reserved(name)?;
-            row.insert(name.clone(), self.as_sent(name, value)?);
+            row.insert(name.clone(), self.to_stored(name, value)?);
         }
-        let write = write::create().written(write::column);
+        let write = write::create().render(write::column);
         let outcome = self.shared.requests.put(lease_key, row, write).await?;
-        Ok(matches!(outcome, Outcome::Applied(_)))
+        Ok(matches!(outcome, WriteOutcome::Applied(_)))
     }
 
     async fn update(&self, grant: &Grant, change: &Change) -> Result<Written, StoreError> {
@@ -85,14 +88,14 @@ impl LeaseTable for KclTable {
             return self.shared.ours.update(grant, change).await;
         };
         let write = self.changing(write::update(grant), change)?;
-        if self.has_run_out(lease_key, grant) {
+        if self.has_expired(lease_key, grant) {
             return Ok(Written::Lost(LossCause::Expired));
         }
-        match self.write(lease_key, write, Show::RefusedItem).await? {
-            Outcome::Applied(_) => Ok(Written::Applied),
-            Outcome::Refused(raw) => {
-                // Grants do not come back: one that stands now, stood when the write was refused.
-                let row = self.shown(lease_key, raw).await?;
+        match self.write(lease_key, write, ReturnItem::IfRefused).await? {
+            WriteOutcome::Applied(_) => Ok(Written::Applied),
+            WriteOutcome::Refused(raw) => {
+                // A lost grant never becomes valid again: if it is valid now, it was so at the refusal.
+                let row = self.row_after_refusal(lease_key, raw).await?;
                 Ok(match &row {
                     Some(row) if row.is_held_by(grant) => Written::Unexpected,
                     row => Written::Lost(why_lost(grant, row.as_ref())),
@@ -110,15 +113,17 @@ impl LeaseTable for KclTable {
         let Some(lease_key) = self.lease_key(&grant.key)? else {
             return self.shared.ours.transfer(grant, to, reserved).await;
         };
-        if self.has_run_out(lease_key, grant) {
+        if self.has_expired(lease_key, grant) {
             return Ok(Written::Lost(LossCause::Expired));
         }
         let write = write::transfer(grant, to, reserved);
-        let Outcome::Refused(raw) = self.write(lease_key, write, Show::RefusedItem).await? else {
+        let WriteOutcome::Refused(raw) =
+            self.write(lease_key, write, ReturnItem::IfRefused).await?
+        else {
             return Ok(Written::Applied);
         };
-        let row = self.shown(lease_key, raw).await?;
-        // Written by an earlier try of the SDK, whose answer was lost.
+        let row = self.row_after_refusal(lease_key, raw).await?;
+        // An earlier attempt of the SDK wrote it, and the answer was lost.
         let is_done = row.as_ref().is_some_and(|row| {
             row.shows(grant)
                 && row.reserved().is_some()
@@ -128,18 +133,19 @@ impl LeaseTable for KclTable {
         Ok(if is_done { Written::Applied } else { Written::Lost(why_lost(grant, row.as_ref())) })
     }
 
-    /// Removes the row. Nothing of it is kept, since KCL would take that for a lease: a later row of
-    /// the key begins with a token from the time of day.
+    /// Removes the row without a tombstone, which KCL would take for a lease. A later row of the key starts
+    /// with a token from the time of day.
     async fn delete(&self, grant: &Grant) -> Result<Written, StoreError> {
         let Some(lease_key) = self.lease_key(&grant.key)? else {
             return self.shared.ours.delete(grant).await;
         };
-        let condition = write::delete(grant).written(write::column);
-        let Outcome::Refused(raw) = self.shared.requests.delete(lease_key, condition).await? else {
+        let condition = write::delete(grant).render(write::column);
+        let WriteOutcome::Refused(raw) = self.shared.requests.delete(lease_key, condition).await?
+        else {
             return Ok(Written::Applied);
         };
-        let row = self.shown(lease_key, raw).await?;
-        // What is not there was removed by an earlier try, or by somebody else who was to.
+        let row = self.row_after_refusal(lease_key, raw).await?;
+        // A missing row: an earlier attempt, or another process, has removed it.
         Ok(row.map_or(Written::Applied, |row| Written::Lost(why_lost(grant, Some(&row)))))
     }
 
@@ -147,14 +153,14 @@ impl LeaseTable for KclTable {
         let Some(lease_key) = self.lease_key(key)? else {
             return self.shared.ours.evict(key, token).await;
         };
-        let outcome = self.write(lease_key, write::evict(token), Show::Nothing).await?;
-        Ok(matches!(outcome, Outcome::Applied(_)))
+        let outcome = self.write(lease_key, write::evict(token), ReturnItem::Never).await?;
+        Ok(matches!(outcome, WriteOutcome::Applied(_)))
     }
 }
 
-/// What a listing does next.
+/// The next step of a listing.
 enum Next {
-    /// Reads the page that begins after this key, or the first one.
+    /// Reads the page after this key, or the first page.
     Page(Option<RawItem>),
     Nothing,
 }
@@ -165,7 +171,7 @@ impl KclTable {
             let lease_key = key_of(&raw).unwrap_or_default().to_owned();
             let Some(row) = self.read(&lease_key, raw)? else { return Ok(None) };
             let key = LeaseKey::new(format!("{}{lease_key}", self.shared.shards))
-                .map_err(|refused| corrupt(&lease_key, LEASE_KEY, refused))?;
+                .map_err(|refused| corrupt_column(&lease_key, LEASE_KEY, refused))?;
             Ok(Some(self.record(key, &lease_key, row)))
         });
         records.filter_map(Result::transpose).collect()
@@ -181,10 +187,14 @@ impl KclTable {
     }
 
     /// Adds `change` to a write.
-    fn changing(&self, mut write: Expression, change: &Change) -> Result<Expression, StoreError> {
+    pub(crate) fn changing(
+        &self,
+        mut write: Expression,
+        change: &Change,
+    ) -> Result<Expression, StoreError> {
         for (name, value) in change.assigned() {
             refuse_reserved(name)?;
-            write.set_payload(name, self.as_sent(name, value)?);
+            write.set_payload(name, self.to_stored(name, value)?);
         }
         for name in change.removed() {
             refuse_reserved(name)?;
@@ -192,9 +202,9 @@ impl KclTable {
         }
         for (name, value) in change.expected() {
             refuse_reserved(name)?;
-            write.expect_payload(name, self.as_kept(name, value)?);
+            write.expect_payload(name, self.stored_as(name, value)?);
         }
-        // KCL commits what it had prepared, or forgets it, with every checkpoint.
+        // As in KCL, every checkpoint commits or discards a prepared one.
         if change.assigned().any(|(name, _)| name == CHECKPOINT) {
             for name in PENDING {
                 let is_named = change.assigned().any(|(assigned, _)| assigned == name)
@@ -207,20 +217,19 @@ impl KclTable {
         Ok(write)
     }
 
-    /// A value as it is kept: where workers of KCL begin with what arrives from now on, they know no
-    /// other word for that.
-    fn as_sent(&self, name: &str, value: &Value) -> Result<AttributeValue, StoreError> {
+    /// Returns the value to write. KCL workers that start at the newest record know only `LATEST`.
+    fn to_stored(&self, name: &str, value: &Value) -> Result<AttributeValue, StoreError> {
         let is_for_times = matches!(self.shared.settings.initial, InitialPosition::AtTimestamp(_));
         if name == CHECKPOINT && value.as_text() == Some(AT_TIMESTAMP) && !is_for_times {
             return Ok(LATEST.into_value());
         }
         to_dynamodb(value).map_err(|refused| {
-            told(StoreErrorKind::Refused, format!("attribute {name:?} is {refused}"))
+            store_error(StoreErrorKind::Refused, format!("attribute {name:?} is {refused}"))
         })
     }
 
-    /// All that may be kept where a reader is shown `value`.
-    fn as_kept(
+    /// Returns the stored values that a reader sees as `value`.
+    fn stored_as(
         &self,
         name: &str,
         value: Option<&Value>,
@@ -229,7 +238,7 @@ impl KclTable {
         if name == CHECKPOINT && value.as_text() == Some(AT_TIMESTAMP) {
             return Ok([AT_TIMESTAMP, LATEST].map(|word| Some(word.into_value())).into());
         }
-        let mut kept = vec![Some(self.as_sent(name, value)?)];
+        let mut kept = vec![Some(self.to_stored(name, value)?)];
         if let InitialPosition::AtTimestamp(at) = self.shared.settings.initial
             && name == TIMESTAMP
             && *value == Value::from(at)
@@ -242,12 +251,12 @@ impl KclTable {
 
 fn refuse_reserved(name: &str) -> Result<(), StoreError> {
     if name.is_empty() || is_reserved(name) {
-        let text = format!("attribute {name:?} is of the lease itself: choose another name");
-        return Err(told(StoreErrorKind::Refused, text));
+        let text = format!("attribute {name:?} belongs to the lease itself: choose another name");
+        return Err(store_error(StoreErrorKind::Refused, text));
     }
     Ok(())
 }
 
-/// A checkpoint of KCL that was prepared and not committed.
+/// The attributes of a checkpoint that KCL has prepared and not committed.
 const PENDING: [&str; 3] =
     ["pendingCheckpoint", "pendingCheckpointSubSequenceNumber", "pendingCheckpointState"];

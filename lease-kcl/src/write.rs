@@ -1,25 +1,26 @@
-//! The conditional writes to a KCL table: what each requires and what it changes.
+//! The conditional writes to a KCL table: their conditions and changes.
 //!
-//! Every one of them moves `leaseCounter` on, as KCL's own do, so that a worker of KCL which has
-//! seen the row before is refused; and notes it in `grantCounter`. What stands under a grant of ours
-//! requires that both are equal: then nobody else has written an owner since, not even the same one.
+//! Every write increments `leaseCounter`, as KCL's own writes do, so that a KCL worker with an older view of
+//! the row is refused. It also stores the counter in `grantCounter`. A write under a grant of ours requires
+//! that both are equal: then no other writer has changed the owner since, not even to the same one.
 
 use std::time::Duration;
 
-use lease_core::{Beat, Claim, FencingToken, Grant, Lessee};
-use lease_dynamodb::parts::Expression;
+use lease_aws::table_client::Expression;
+use lease_core::store::{Beat, Claim, Grant};
+use lease_core::{FencingToken, Lessee};
 
-use super::row::{Row, is_reserved};
+use crate::row::{Row, is_reserved};
 
-/// That there is no row yet.
-pub(super) fn create() -> Expression {
+/// Requires that there is no row yet.
+pub(crate) fn create() -> Expression {
     let mut write = Expression::default();
     write.condition("attribute_not_exists(#leaseKey)");
     write
 }
 
-/// Takes a row that is as `seen`.
-pub(super) fn obtain(claim: &Claim, token: FencingToken, seen: &Row) -> Expression {
+/// Takes a row if it is unchanged since `seen`.
+pub(crate) fn obtain(claim: &Claim, token: FencingToken, seen: &Row) -> Expression {
     let mut write = Expression::default();
     write.value("seenCounter", seen.counter());
     write.condition("#leaseCounter = :seenCounter");
@@ -30,7 +31,7 @@ pub(super) fn obtain(claim: &Claim, token: FencingToken, seen: &Row) -> Expressi
         }
         None => write.condition("attribute_not_exists(#leaseOwner)"),
     }
-    // A row that was deleted and made again may have the same counter.
+    // A row that was deleted and created again may have the same counter.
     match seen.nonce() {
         Some(nonce) => {
             write.value("seenNonce", nonce);
@@ -39,7 +40,7 @@ pub(super) fn obtain(claim: &Claim, token: FencingToken, seen: &Row) -> Expressi
         None => write.condition("attribute_not_exists(#grantNonce)"),
     }
     match &seen.processor {
-        // It died while KCL 3 had it hand over: with it, the hand-over is over.
+        // It died during a hand-over of KCL 3. The write ends the hand-over.
         Some(processor) => {
             write.value("seenProcessor", processor.as_str());
             write.condition("#checkpointOwner = :seenProcessor");
@@ -53,8 +54,8 @@ pub(super) fn obtain(claim: &Claim, token: FencingToken, seen: &Row) -> Expressi
     write
 }
 
-/// Makes `claim` the holder of `handed`, while that stands and nobody has adopted it.
-pub(super) fn adopt(handed: &Grant, claim: &Claim) -> Expression {
+/// Makes `claim` the holder of `handed`, if that grant is valid and not yet adopted.
+pub(crate) fn adopt(handed: &Grant, claim: &Claim) -> Expression {
     let mut write = held_by(handed);
     write.condition("attribute_not_exists(#grantEvicted)");
     grant(&mut write, claim);
@@ -63,9 +64,9 @@ pub(super) fn adopt(handed: &Grant, claim: &Claim) -> Expression {
     write
 }
 
-/// Keeps a grant alive.
-pub(super) fn heartbeat(grant: &Grant, beat: Beat) -> Expression {
-    let mut write = standing(grant);
+/// Extends a grant.
+pub(crate) fn heartbeat(grant: &Grant, beat: Beat) -> Expression {
+    let mut write = under(grant);
     write.condition("attribute_not_exists(#grantEvicted)");
     write.condition("#grantBeat < :beat");
     write.set(["#grantBeat = :beat", "#grantTtlMs = :ttl"]);
@@ -74,11 +75,11 @@ pub(super) fn heartbeat(grant: &Grant, beat: Beat) -> Expression {
     write
 }
 
-/// Frees the row of a grant, for later where it is `reserved`.
+/// Releases a grant; `reserved` keeps the lease free for that time.
 ///
-/// It has no owner then: whatever is reserved, a worker of KCL takes it at its next look.
-pub(super) fn release(grant: &Grant, reserved: Option<Duration>) -> Expression {
-    let mut write = standing(grant);
+/// The row has no owner then. A KCL worker takes it when it next lists the table, although it is reserved.
+pub(crate) fn release(grant: &Grant, reserved: Option<Duration>) -> Expression {
+    let mut write = under(grant);
     write.set(["#grantFormer = :owner"]);
     write.remove(["#leaseOwner", "#grantEvicted"]);
     if let Some(reserved) = reserved {
@@ -87,12 +88,12 @@ pub(super) fn release(grant: &Grant, reserved: Option<Duration>) -> Expression {
     write
 }
 
-/// Frees the row of a grant for one lessee.
+/// Releases a grant for one lessee.
 ///
-/// It is written as that one's own, which KCL understands: a row without an owner its workers take
-/// at their next look, whatever their share; one that nobody renews, when it has run out.
-pub(super) fn transfer(grant: &Grant, to: &Lessee, reserved: Duration) -> Expression {
-    let mut write = standing(grant);
+/// Writes that lessee as the owner, which KCL respects. KCL workers take a row without an owner when they
+/// next list the table, whatever their share, and a row with an owner only after it has expired.
+pub(crate) fn transfer(grant: &Grant, to: &Lessee, reserved: Duration) -> Expression {
+    let mut write = under(grant);
     write.set(["#grantFormer = :owner", "#leaseOwner = :to"]);
     write.value("to", to.as_str());
     write.remove(["#grantEvicted"]);
@@ -101,17 +102,17 @@ pub(super) fn transfer(grant: &Grant, to: &Lessee, reserved: Duration) -> Expres
 }
 
 /// Changes attributes under a grant.
-pub(super) fn update(grant: &Grant) -> Expression {
-    standing(grant)
+pub(crate) fn update(grant: &Grant) -> Expression {
+    under(grant)
 }
 
-/// That a grant stands, for a delete.
-pub(super) fn delete(grant: &Grant) -> Expression {
+/// Requires a valid grant, for a delete.
+pub(crate) fn delete(grant: &Grant) -> Expression {
     held_by(grant)
 }
 
-/// Marks the grant with `token` as ended from outside. It is no sign of life.
-pub(super) fn evict(token: FencingToken) -> Expression {
+/// Marks the grant with `token` as evicted. This does not extend it.
+pub(crate) fn evict(token: FencingToken) -> Expression {
     let mut write = Expression::default();
     write.value("token", token.get());
     write.condition("#grantToken = :token AND attribute_exists(#leaseOwner)");
@@ -121,14 +122,15 @@ pub(super) fn evict(token: FencingToken) -> Expression {
     write
 }
 
-/// Moves the counter on, if `grant` stands.
-fn standing(grant: &Grant) -> Expression {
+/// Increments the counter, if `grant` is valid.
+fn under(grant: &Grant) -> Expression {
     let mut write = held_by(grant);
     count(&mut write, 1);
     write
 }
 
-/// By token, too: a late duplicate of a claim may have been granted the row again.
+/// Requires that `grant` holds the row. The token is part of it: a late duplicate of a claim may have been
+/// granted the row again.
 fn held_by(grant: &Grant) -> Expression {
     let mut write = Expression::default();
     write.value("owner", grant.lessee.as_str());
@@ -139,18 +141,17 @@ fn held_by(grant: &Grant) -> Expression {
     write
 }
 
-/// That the last word on the row is a grant of ours, which was not given back.
+/// Requires that a grant of ours wrote last, and was not released.
 fn is_granted(write: &mut Expression) {
     write.condition("#leaseCounter = #grantCounter");
     write.condition("attribute_not_exists(#checkpointOwner)");
     write.condition("attribute_not_exists(#grantReservedMs)");
 }
 
-/// Everything that a fresh grant sets, but its token.
+/// Sets the attributes of a new grant, except its token.
 fn grant(write: &mut Expression, claim: &Claim) {
-    // By two: where its own name stands there with the next counter, a worker of KCL takes a renewal
-    // that was refused for one that was done (`DynamoDBLeaseRefresher.renewLease`), and one may be
-    // called as we are.
+    // By two: if a refused renewal finds its own name with the next counter, a KCL worker counts it as
+    // successful (`DynamoDBLeaseRefresher.renewLease`). A KCL worker may have our name.
     count(write, 2);
     write.set([
         "#leaseOwner = :lessee",
@@ -175,7 +176,7 @@ fn reserve(write: &mut Expression, reserved: Duration) {
     write.value("reserved", reserved);
 }
 
-/// The column behind a placeholder, which is called like it.
-pub(super) fn column(placeholder: &str) -> Option<String> {
+/// The column of a placeholder, which has the same name.
+pub(crate) fn column(placeholder: &str) -> Option<String> {
     is_reserved(placeholder).then(|| placeholder.to_owned())
 }

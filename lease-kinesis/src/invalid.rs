@@ -1,8 +1,8 @@
-//! Text that is not what it should be.
+//! The error for text that does not parse.
 
 use thiserror::Error;
 
-/// A text cannot be what it was given as.
+/// Reports a text that does not parse as the named type.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error("{what} {text:?} is not valid: {rule}")]
 pub struct InvalidText {
@@ -13,7 +13,7 @@ pub struct InvalidText {
 
 impl InvalidText {
     pub(crate) fn new(what: &'static str, text: &str, rule: &'static str) -> Self {
-        // Enough to find it by; it may be anything, of any length.
+        // 40 characters identify the text. It may be of any length.
         Self { what, text: text.chars().take(40).collect(), rule }
     }
 }

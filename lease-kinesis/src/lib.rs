@@ -1,59 +1,44 @@
 #![doc = include_str!("../README.md")]
+#![cfg_attr(docsrs, feature(doc_cfg))]
 
-mod aggregate;
-mod board;
-mod builder;
+#[cfg(test)]
+mod captured_log;
 mod checkpoint;
-mod decide;
-mod expected;
-mod fleet;
+pub mod extension;
 mod invalid;
-#[cfg(feature = "kcl")]
-mod kcl;
-mod lifecycle;
-#[cfg(feature = "multilang")]
-pub mod multilang;
+mod log_throttle;
 mod names;
 mod plan;
 mod position;
 mod processor;
-mod reader;
 mod record;
-mod repeats;
-mod resting;
-mod row;
-mod running;
 mod settings;
 mod shard;
-mod shard_task;
-mod snapshot;
 mod source;
-mod sync;
+mod status;
+mod table;
 mod time;
-#[cfg(test)]
-mod told;
 mod worker;
 
-pub use crate::board::{Counters, ShardStatus, Status};
-pub use crate::builder::{InvalidSetup, WorkerBuilder};
 pub use crate::checkpoint::{CheckpointError, Checkpointed, Checkpointer};
 pub use crate::invalid::InvalidText;
-#[cfg(feature = "kcl")]
-pub use crate::kcl::{KclTable, KclTableBuilder};
 pub use crate::names::{Application, StreamId};
-pub use crate::plan::{Member, Standing, plan};
+pub use crate::plan::{Member, MemberState, plan};
 pub use crate::position::{InitialPosition, Position, RecordNumber, SequenceNumber};
 pub use crate::processor::{
     NeedsRestart, Outcome, ProcessorError, ProcessorFactory, RecordProcessor, ShardContext,
 };
-pub use crate::reader::Retrieval;
 pub use crate::record::{Batch, Record};
 pub use crate::settings::Checkpoints;
 pub use crate::shard::{HashKeyRange, Shard, ShardId, hash_key_of};
 #[cfg(feature = "aws")]
+#[cfg_attr(docsrs, doc(cfg(feature = "aws")))]
 pub use crate::source::KinesisSource;
+pub use crate::source::reader::Retrieval;
 pub use crate::source::{
     Faults, Fetched, RawRecord, ReadFrom, ShardIterator, SimRecord, SimStream, Source, SourceError,
     SourceErrorKind,
 };
+pub use crate::status::{Counters, ShardStatus, Status};
+pub use crate::worker::builder::{InvalidSetup, WorkerBuilder};
 pub use crate::worker::{Worker, WorkerError, WorkerHandle};

@@ -1,4 +1,4 @@
-//! The keys of an application's rows: those of its workers, and those of its shards.
+//! Names of applications and streams, and the keys of an application's rows.
 
 use std::fmt;
 use std::str::FromStr;
@@ -9,46 +9,45 @@ use lease_core::{LeaseKey, Lessee};
 use crate::invalid::InvalidText;
 use crate::shard::ShardId;
 
-/// Names an application: all workers with this name, on one table, read the same streams together.
+/// Names an application. All workers of one application on one table share its streams.
 ///
-/// 1 to [256](Self::MAX_CHARS) letters, digits, `_`, `.` and `-`. Several applications share a
-/// table without knowing of each other.
+/// Has 1 to [256](Self::MAX_CHARS) letters, digits, `_`, `.` and `-`. Several applications can
+/// share a table without affecting each other.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Application(Arc<str>);
 
-/// Which stream, for a worker that reads several: the account, the name, and when it was created,
-/// in seconds since 1970.
+/// Identifies a stream for a worker that reads several: the account, the name, and the creation
+/// time in seconds since 1970.
 ///
-/// Written `account:name:created`, as in the Kinesis Client Library's keys for several streams:
-/// one that was deleted and made again is another.
+/// Written `account:name:created`, as in the Kinesis Client Library's keys for several streams. A
+/// stream that was deleted and created again has another id.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct StreamId(Arc<str>);
 
-/// A shard of one of an application's streams.
+/// Identifies a shard of one of an application's streams.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub(crate) struct ShardName {
-    /// `None` where the application has one stream.
+    /// `None` if the application has one stream.
     pub(crate) stream: Option<StreamId>,
     pub(crate) shard: ShardId,
 }
 
 impl Application {
-    /// The longest name.
+    /// The maximum length of a name.
     pub const MAX_CHARS: usize = 256;
 
-    /// The name's text.
+    /// Returns the name as text.
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// What the keys of all of its rows begin with.
+    /// Returns the common prefix of the keys of all rows.
     pub(crate) fn prefix(&self) -> String {
         format!("{}/", self.0)
     }
 
-    /// What the keys of the rows of shards begin with.
-    #[cfg(feature = "kcl")]
-    pub(crate) fn shards_prefix(&self) -> String {
+    /// Returns the prefix of the lease keys of all shards: `APPLICATION/shards/`.
+    pub fn shards_prefix(&self) -> String {
         format!("{}{SHARDS}", self.prefix())
     }
 
@@ -65,8 +64,8 @@ impl Application {
         LeaseKey::new(key).expect("a key")
     }
 
-    /// Where it is written when a stream was first begun with. Nobody holds it, and no tick looks at
-    /// it.
+    /// Returns the key of the row that stores when a stream was first started. No worker holds it,
+    /// and no tick lists it.
     #[expect(clippy::expect_used, reason = "the parts are valid, and short")]
     pub(crate) fn start(&self, stream: Option<&StreamId>) -> LeaseKey {
         let key = match stream {
@@ -76,7 +75,7 @@ impl Application {
         LeaseKey::new(key).expect("a key")
     }
 
-    /// What `key` is a row of; `None` where it is none that this version knows.
+    /// Parses `key`. Returns `None` for a row that this version does not know.
     pub(crate) fn row(&self, key: &LeaseKey) -> Option<RowName> {
         let rest = key.as_str().strip_prefix(self.as_str())?.strip_prefix('/')?;
         if let Some(worker) = rest.strip_prefix(WORKERS) {
@@ -91,7 +90,7 @@ impl Application {
     }
 }
 
-/// What a row is about.
+/// The subject of a row.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum RowName {
     Worker(Lessee),
@@ -180,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn a_shard_is_found_by_its_key() {
+    fn shard_key_parses_to_shard() {
         let name = shard(None, "shardId-000000000001");
 
         let key = application().shard(&name);
@@ -190,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn of_several_streams_a_shard_is_called_as_in_the_kinesis_client_library() {
+    fn shard_key_of_several_streams_is_as_in_kcl() {
         let name = shard(Some("123456789012:clicks:1700000000"), "shardId-000000000001");
 
         let key = application().shard(&name);
@@ -201,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn a_worker_is_found_by_its_key_whatever_is_in_its_name() {
+    fn worker_key_parses_for_any_name() {
         for name in ["worker-1", "host/1:2", "workers/shards/é"] {
             let name = Lessee::new(name).unwrap();
 
@@ -212,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn where_a_start_is_written_is_no_row_of_a_worker_or_a_shard() {
+    fn start_key_is_no_worker_or_shard_row() {
         let clicks = "123456789012:clicks:1700000000".parse().unwrap();
         let (one, several) = (application().start(None), application().start(Some(&clicks)));
 
@@ -222,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn what_another_has_in_the_table_is_no_row() {
+    fn keys_of_others_parse_to_no_row() {
         for key in [
             "orders",
             "orders/",
@@ -243,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_of_some_characters_only_and_not_longer_than_they_may_be() {
+    fn names_outside_of_their_rules_are_rejected() {
         for good in ["a", "A.b_c-9", &"x".repeat(Application::MAX_CHARS)] {
             assert_eq!(good.parse::<Application>().unwrap().as_str(), good);
         }
@@ -260,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn the_longest_names_together_are_a_key() {
+    fn longest_names_form_a_valid_key() {
         let part = "1".repeat(128);
         let longest = format!("{part}:{part}:{part}");
         let application: Application = "x".repeat(Application::MAX_CHARS).parse().unwrap();
@@ -271,7 +270,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn every_shard_is_found_by_its_key(
+        fn every_shard_key_parses_to_its_shard(
             application in "[a-zA-Z0-9_.-]{1,40}",
             stream in prop::option::of("[0-9]{1,12}:[a-zA-Z0-9_.-]{1,40}:[0-9]{1,10}"),
             id in "[a-zA-Z0-9_.-]{1,40}",
@@ -283,7 +282,7 @@ mod tests {
         }
 
         #[test]
-        fn any_key_is_a_row_or_none(key in "orders/(shards|workers)?/?[a-z0-9:/ -]{0,20}") {
+        fn any_key_parses_to_its_row_or_none(key in "orders/(shards|workers)?/?[a-z0-9:/ -]{0,20}") {
             if let Some(RowName::Shard(name)) = row(&key) {
                 let found = application().shard(&name);
                 prop_assert_eq!(found.as_str(), key);

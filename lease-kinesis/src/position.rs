@@ -1,4 +1,4 @@
-//! Where in a shard something is: a record's number, or a place that has no number yet.
+//! Positions in a shard: record numbers, and the positions that have no record number.
 
 use std::cmp::Ordering;
 use std::fmt;
@@ -7,11 +7,11 @@ use std::sync::Arc;
 
 use crate::invalid::InvalidText;
 
-/// A number that Kinesis gave to a record: larger than that of every earlier record of its shard.
+/// The number that Kinesis assigns to a record. It grows with each record of a shard.
 ///
-/// Up to [129](Self::MAX_DIGITS) decimal digits, as the
-/// [API reference](https://docs.aws.amazon.com/kinesis/latest/APIReference/API_Record.html) has it,
-/// compared as an integer. Cloning is cheap: the digits are shared.
+/// Has up to [129](Self::MAX_DIGITS) decimal digits, as the [API
+/// reference](https://docs.aws.amazon.com/kinesis/latest/APIReference/API_Record.html) says, and
+/// compares as an integer. Clones share the digits.
 ///
 /// # Examples
 ///
@@ -26,62 +26,64 @@ use crate::invalid::InvalidText;
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct SequenceNumber(Arc<str>);
 
-/// How far a shard has been read: up to and with a record, or to one of the places that have no
+/// States how far a shard has been read: up to and including a record, or to a position without a
 /// record.
 ///
-/// The order is that of the Kinesis Client Library: a time, the oldest record, the newest one,
-/// each record by its numbers, the end.
+/// Positions order as in the Kinesis Client Library: times, the oldest record, the newest record,
+/// records by their numbers, the end of the shard.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-#[expect(clippy::exhaustive_enums, reason = "the places that Kinesis knows")]
+#[expect(clippy::exhaustive_enums, reason = "the positions that Kinesis knows")]
 pub enum Position {
-    /// Nothing has been read; to begin with the first record that arrived at this time or later,
-    /// in milliseconds since 1970.
+    /// Nothing has been read. Reading starts with the first record that arrived at this time or
+    /// later, in milliseconds since 1970.
     AtTimestamp(u64),
-    /// Nothing has been read; to begin with the oldest record that is kept.
+    /// Nothing has been read. Reading starts with the oldest record that the stream retains.
     TrimHorizon,
-    /// Nothing has been read; to begin with the next record that arrives. Only in tables that other
-    /// libraries wrote: a restart would skip what arrived meanwhile.
+    /// Nothing has been read. Reading starts with the next record that arrives. Occurs only in
+    /// tables that other libraries wrote: after a restart, it would skip records.
     Latest,
-    /// Read up to and with this record.
+    /// All records up to and including this one have been read.
     Record(RecordNumber),
-    /// Read to the end of a shard that is closed.
+    /// A closed shard has been read to its end.
     ShardEnd,
 }
 
-/// Which record: its number, and its place within an aggregate.
+/// Identifies a record by its sequence number and its index within an aggregate.
 ///
-/// Several records that a producer put into one
+/// The records that a producer aggregated into one
 /// ([KPL](https://github.com/awslabs/amazon-kinesis-producer/blob/master/aggregation-format.md))
-/// share a sequence number, and are counted from 0.
+/// share a sequence number. Their index starts at 0.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[expect(clippy::exhaustive_structs, reason = "two numbers, as in each record and each row")]
 pub struct RecordNumber {
-    /// The number that Kinesis gave.
+    /// The number that Kinesis assigned.
     pub sequence: SequenceNumber,
-    /// The place within an aggregate; 0 for a record that is none.
+    /// The index within an aggregate; 0 for a record that is not part of one.
     pub sub_sequence: u64,
 }
 
-/// Where to begin with shards that nobody has read yet.
+/// Selects where reading starts in shards that no worker has read yet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-#[expect(clippy::exhaustive_enums, reason = "the places that Kinesis knows")]
+#[expect(clippy::exhaustive_enums, reason = "the positions that Kinesis knows")]
 pub enum InitialPosition {
-    /// With what arrives from now on: *now* is when the first worker begins with the stream, which
-    /// is written down, so that neither a restart nor whoever goes on with a start that died half
-    /// way skips anything. The default, as in the Kinesis Client Library.
+    /// Starts with the records that arrive from now on. *Now* is the moment at which the first
+    /// worker starts on the stream. The table stores that moment, so a restart skips no record, and
+    /// neither does a worker that completes another's interrupted start. This is the default, as in
+    /// the Kinesis Client Library.
     #[default]
     Latest,
-    /// With the oldest record that is kept.
+    /// Starts with the oldest record that the stream retains.
     TrimHorizon,
-    /// With the first record that arrived at this time or later, in milliseconds since 1970.
+    /// Starts with the first record that arrived at this time or later, in milliseconds since 1970.
     AtTimestamp(u64),
 }
 
 impl InitialPosition {
-    /// Whether a row of which nothing was read was made for another start than this, `now`
-    /// milliseconds after 1970.
+    /// Reports whether an unread row was created for another initial position than this one. `now`
+    /// is in milliseconds since 1970.
     ///
-    /// The time of a row may be of a start at [`Latest`](Self::Latest); only that it has come yet.
+    /// A row may hold the time at which a stream started at [`Latest`](Self::Latest). Such a time
+    /// must not be in the future.
     pub(crate) fn is_overruled_by(self, row: &Position, now: u64) -> bool {
         let Position::AtTimestamp(at) = row else { return false };
         match self {
@@ -93,10 +95,10 @@ impl InitialPosition {
 }
 
 impl SequenceNumber {
-    /// The most digits that Kinesis documents.
+    /// The largest number of digits that Kinesis documents.
     pub const MAX_DIGITS: usize = 129;
 
-    /// The digits, without leading zeros.
+    /// Returns the digits, without leading zeros.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -141,7 +143,7 @@ impl fmt::Debug for SequenceNumber {
 }
 
 impl RecordNumber {
-    /// The record with this number, that is not in an aggregate.
+    /// Creates the number of a record that is not part of an aggregate.
     pub fn new(sequence: SequenceNumber) -> Self {
         Self { sequence, sub_sequence: 0 }
     }
@@ -164,7 +166,7 @@ impl fmt::Debug for RecordNumber {
 }
 
 impl fmt::Display for Position {
-    /// As in the Kinesis Client Library, whose word for a time does not tell it.
+    /// Uses the words of the Kinesis Client Library, and adds the time, which its word lacks.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::AtTimestamp(at) => write!(f, "AT_TIMESTAMP {at}"),
@@ -182,7 +184,7 @@ impl From<RecordNumber> for Position {
     }
 }
 
-/// Of two workers, generously, in milliseconds.
+/// A generous limit for the clock difference of two workers, in milliseconds.
 const CLOCKS_APART: u64 = 60 * 60 * 1000;
 
 #[cfg(test)]
@@ -202,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn positions_are_in_the_order_in_which_they_are_passed() {
+    fn positions_order_from_times_to_shard_end() {
         let longest = "9".repeat(SequenceNumber::MAX_DIGITS);
         let in_order = [
             Position::AtTimestamp(0),
@@ -223,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn a_row_of_another_start_is_told_from_one_of_this() {
+    fn row_of_another_initial_position_is_recognized() {
         let (now, at) = (1_700_000_000_000, Position::AtTimestamp(1_600_000_000_000));
         let overruled =
             |initial: InitialPosition, row: &Position| initial.is_overruled_by(row, now);
@@ -231,7 +233,7 @@ mod tests {
         assert!(overruled(InitialPosition::AtTimestamp(1_500_000_000_000), &at));
         assert!(!overruled(InitialPosition::AtTimestamp(1_600_000_000_000), &at));
         assert!(overruled(InitialPosition::TrimHorizon, &at));
-        assert!(!overruled(InitialPosition::Latest, &at), "it may be of the first start");
+        assert!(!overruled(InitialPosition::Latest, &at), "it may be the time of the first start");
         let never = Position::AtTimestamp(1_636_609_142_000_000);
         assert!(overruled(InitialPosition::Latest, &never));
         for read in [record("7", 0), Position::TrimHorizon, Position::ShardEnd] {
@@ -240,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn leading_zeros_are_no_part_of_a_number() {
+    fn leading_zeros_are_ignored() {
         assert_eq!(sequence("007"), sequence("7"));
         assert_eq!(sequence("007").as_str(), "7");
         assert_eq!(sequence("000").as_str(), "0");
@@ -248,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn a_number_has_1_to_129_digits_and_nothing_else() {
+    fn sequence_number_has_1_to_129_digits() {
         assert_eq!(sequence(&"1".repeat(129)).as_str().len(), 129);
         for bad in ["", "-1", "+1", "1 ", "1e3", "٣", "LATEST", &"1".repeat(130)] {
             assert!(bad.parse::<SequenceNumber>().is_err(), "{bad:?}");
@@ -256,12 +258,12 @@ mod tests {
     }
 
     #[test]
-    fn a_record_in_an_aggregate_says_its_place() {
+    fn record_number_displays_index_in_aggregate() {
         assert_eq!(record("7", 0).to_string(), "7");
         assert_eq!(record("7", 2).to_string(), "7+2");
     }
 
-    /// As in school: the shorter is filled up with zeros, and the first digit that differs decides.
+    /// Compares digit by digit, after padding both numbers with zeros.
     fn compared(one: &str, other: &str) -> Ordering {
         format!("{one:0>129}").cmp(&format!("{other:0>129}"))
     }
@@ -281,7 +283,7 @@ mod tests {
         }
 
         #[test]
-        fn what_is_told_is_read_as_the_same(text in "[0-9]{1,129}") {
+        fn displayed_number_parses_to_same_number(text in "[0-9]{1,129}") {
             prop_assert_eq!(sequence(&sequence(&text).to_string()), sequence(&text));
         }
     }

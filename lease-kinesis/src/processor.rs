@@ -1,4 +1,4 @@
-//! The contract with the user's code: what it is told, and what it may answer.
+//! The interface of the user's code: the record processor, its factory and its outcomes.
 
 use std::time::Duration;
 
@@ -12,62 +12,64 @@ use crate::position::Position;
 use crate::record::Batch;
 use crate::shard::ShardId;
 
-/// Works on the records of one shard, while its lease is held.
+/// Processes the records of one shard while the worker holds its lease.
 ///
-/// One is made for each shard that a worker obtains. Its calls come one at a time, in this order:
-/// `initialize`; `process_records`, any number of times; at most one of `lease_lost`, `shard_ended`
-/// and `shutdown_requested`; then it is dropped. Only where `shard_ended` has failed may it be called
-/// again, or one of the others come after it. Its [`Checkpointer`] ends with it.
+/// The worker creates one processor for each shard that it obtains. It calls the processor's
+/// methods one at a time, in this order: `initialize`; `process_records`, any number of times; at
+/// most one of `lease_lost`, `shard_ended` and `shutdown_requested`. Then it drops the processor.
+/// Only after a failed `shard_ended` may it call that again, or one of the other two. The
+/// [`Checkpointer`] ends with its processor.
 ///
-/// At the loss of the lease, whatever call is running is dropped at its next await, before another
-/// worker can obtain the shard; then `lease_lost` is called. What was begun and cannot be stopped
-/// is to be refused where it arrives, by [the token](ShardContext::token).
+/// If the lease is lost, the worker drops the running call at its next await, before another worker
+/// can obtain the shard. Then it calls `lease_lost`. Work that cannot be stopped should be refused
+/// at its destination, by [the token](ShardContext::token).
 #[async_trait]
 pub trait RecordProcessor: Send {
-    /// Prepares for the records that come after [`ShardContext::position`].
+    /// Prepares for the records after [`ShardContext::position`].
     ///
-    /// Dropped at its next await where the shard is to be handed over meanwhile: then nothing else
-    /// is called, since nothing has begun.
+    /// If the worker is to hand over the shard meanwhile, it drops this call at its next await. It
+    /// then calls no other method.
     ///
     /// # Errors
     ///
-    /// Where it cannot: it is tried again later, with a new processor.
+    /// After an error, the worker retries later with a new processor.
     async fn initialize(&mut self, shard: &ShardContext) -> Result<(), ProcessorError> {
         let _ = shard;
         Ok(())
     }
 
-    /// Works on one batch, and says how to go on.
+    /// Processes one batch and returns how to continue.
     ///
-    /// May be given records again that follow the last checkpoint: after a failure, and after another
-    /// worker had read them.
+    /// Records after the last checkpoint may be delivered again: after a failure, or after another
+    /// worker has read them.
     async fn process_records(&mut self, batch: &Batch, checkpointer: &Checkpointer) -> Outcome;
 
-    /// The shard is another worker's, or soon will be. Nothing can be checkpointed.
+    /// Called when another worker has obtained the shard, or soon will. Checkpoints are refused.
     async fn lease_lost(&mut self) {}
 
-    /// All records of a shard that was closed have been worked on. Must checkpoint the end: until
-    /// then, nobody reads what the shard was split or merged into.
+    /// Called when all records of a closed shard have been processed. Must checkpoint the end:
+    /// until then, no worker reads the shards that it was split or merged into.
     ///
-    /// The default does.
+    /// The default implementation checkpoints the end.
     ///
     /// # Errors
     ///
-    /// Where it must be called again, after a while; or another processor, where the error is a
-    /// [`NeedsRestart`]. If it answers `Ok` and the checkpoint is owed, the worker writes that
-    /// without calling it again.
+    /// After an error, the worker calls this again after a backoff. If the error is a
+    /// [`NeedsRestart`], it calls another processor. If this returns `Ok` and the checkpoint is
+    /// pending, the worker writes it without another call.
     async fn shard_ended(&mut self, checkpointer: &Checkpointer) -> Result<(), ProcessorError> {
         checkpointer.checkpoint().await?;
         Ok(())
     }
 
-    /// The worker stops, or hands this shard to another: the last chance to checkpoint.
+    /// Called when the worker stops, or hands over this shard. It is the last chance to checkpoint.
     ///
-    /// The default checkpoints all that was delivered, so that no record is delivered twice.
+    /// The default implementation checkpoints all delivered records, so that none is delivered
+    /// twice.
     ///
     /// # Errors
     ///
-    /// Are told in the log; the shard is given up all the same.
+    /// The worker logs an error, and gives the shard up nevertheless.
     async fn shutdown_requested(
         &mut self,
         checkpointer: &Checkpointer,
@@ -77,74 +79,89 @@ pub trait RecordProcessor: Send {
     }
 }
 
-/// Makes a processor for each shard that a worker obtains.
+/// Creates a processor for each shard that a worker obtains.
 ///
-/// A closure is one: `|shard: &ShardContext| MyProcessor::new(shard.shard.clone())`.
+/// A closure is a factory: `|shard: &ShardContext| MyProcessor::new(shard.shard.clone())`.
 pub trait ProcessorFactory: Send + Sync + 'static {
-    /// A processor for `shard`.
+    /// Creates a processor for `shard`.
     fn processor(&self, shard: &ShardContext) -> Box<dyn RecordProcessor>;
 }
 
-/// What a processor may want to know of its shard.
+/// Describes a shard to its processor.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct ShardContext {
-    /// Which shard.
+    /// The shard.
     pub shard: ShardId,
-    /// How far it has been read, by whichever worker.
+    /// How far any worker has read the shard.
     pub position: Position,
-    /// Orders all who ever read this shard: larger than that of every earlier reader. For
-    /// [whoever is written to](lease_core::fence), to refuse those that came before.
+    /// The fencing token of the lease: larger than the token of every earlier reader of this shard.
+    /// [The destination of writes](lease_core::fence) can refuse smaller tokens by it.
     ///
-    /// `None` under another's daemon, by the MultiLang protocol, which has none: there is then
-    /// nothing to refuse a late write by.
+    /// `None` in a child of a MultiLang daemon: that protocol has no token, so late writes cannot
+    /// be refused by one.
     pub token: Option<FencingToken>,
-    /// Cancelled shortly before the lease is lost, and when it or the processor ends in any way: for
-    /// what the processor started elsewhere, so that none of it works beside its successor.
+    /// Cancelled shortly before the lease is lost, and when the lease or the processor ends in any
+    /// way. Stop with it what the processor started elsewhere, so that nothing runs beside the next
+    /// processor.
     pub cancellation: CancellationToken,
 }
 
-/// How a processor wants to go on after a batch.
+impl ShardContext {
+    /// Creates the context of a processor that a program calls itself, without a [`Worker`](crate::Worker).
+    pub fn new(
+        shard: ShardId,
+        position: Position,
+        token: Option<FencingToken>,
+        cancellation: CancellationToken,
+    ) -> Self {
+        Self { shard, position, token, cancellation }
+    }
+}
+
+/// Tells the worker how to continue after a batch.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Outcome {
-    /// With the next batch.
+    /// Continues with the next batch.
     Continue,
-    /// With the same batch, after this time: with all of it that follows the last checkpoint that
-    /// the processor asked for.
+    /// Delivers the batch again after this time, without the records up to the last checkpoint that
+    /// the processor requested.
     Retry(Duration),
-    /// With the same batch, after a time that grows with each failure in a row: with all of it that
-    /// follows the last checkpoint that the processor asked for. If nothing follows, with the next
-    /// batch. After [so many failures](crate::WorkerBuilder::with_max_failures) in a row without a
-    /// checkpoint, the shard is given up as for `StopShard`. If the error is a [`NeedsRestart`],
-    /// with another processor.
+    /// Delivers the batch again after a backoff that grows with each consecutive failure, without
+    /// the records up to the last checkpoint that the processor requested. If no record is left,
+    /// continues with the next batch. After [the maximum
+    /// number](crate::WorkerBuilder::with_max_failures) of consecutive failures without a
+    /// checkpoint, the worker gives the shard up as for `StopShard`. If the error is a
+    /// [`NeedsRestart`], another processor receives the records.
     Failed(ProcessorError),
-    /// With the next batch, although this one was not worked on: it is told in the log, and
-    /// counted. What should become of its records is the processor's business, before.
+    /// Continues with the next batch, although this one was not processed. The worker logs and
+    /// counts the skip. The processor must save the records first, if they are to be kept.
     Skip,
-    /// Not on this worker for now: the shard is given up for a while that grows with each time in
-    /// a row, and is then read from its checkpoint by whoever is to have it.
+    /// Gives the shard up for a time that grows with each consecutive stop. Then the worker that
+    /// the plan names reads it from its checkpoint.
     StopShard(ProcessorError),
-    /// Not at all: the worker hands over everything and ends.
+    /// Hands over all shards and ends the worker.
     StopWorker(ProcessorError),
 }
 
-/// What went wrong in a processor: any error, so that `?` works.
+/// The error of a processor: any error, so that `?` works.
 pub type ProcessorError = Box<dyn std::error::Error + Send + Sync>;
 
-/// The error of a processor that is of no use any more: another one is made, after a time that
-/// grows with each that does not get to a checkpoint, and begins at the last.
+/// An error that makes the worker replace the processor. The worker creates another one after a
+/// backoff that grows with each processor that reaches no checkpoint. The new processor starts at
+/// the last checkpoint.
 #[derive(Debug, Error)]
-#[error("the processor is of no use any more")]
+#[error("the processor must be replaced")]
 pub struct NeedsRestart(#[source] ProcessorError);
 
 impl NeedsRestart {
-    /// For this reason.
+    /// Wraps the reason for the restart.
     pub fn new(cause: impl Into<ProcessorError>) -> Self {
         Self(cause.into())
     }
 
-    /// The reason in `error`, where it is one of these; `error` again where it is not.
+    /// Returns the reason if `error` is a `NeedsRestart`, or `error` itself as the `Err`.
     pub(crate) fn cause(error: ProcessorError) -> Result<ProcessorError, ProcessorError> {
         error.downcast::<Self>().map(|needs| needs.0)
     }
@@ -160,14 +177,14 @@ where
     }
 }
 
-/// An owed checkpoint is the worker's business: the processor goes on.
+/// The worker writes a pending checkpoint, so the processor continues.
 impl<E: Into<ProcessorError>> From<Result<Checkpointed, E>> for Outcome {
     fn from(result: Result<Checkpointed, E>) -> Self {
         result.map(drop).into()
     }
 }
 
-/// So that a processor can use `?` inside, and answer what came of it.
+/// Lets a processor use `?` inside and return the result.
 impl<E: Into<ProcessorError>> From<Result<(), E>> for Outcome {
     fn from(result: Result<(), E>) -> Self {
         match result {

@@ -1,4 +1,4 @@
-//! What a processor is given: records, one at a time or out of an aggregate.
+//! Records and batches, as a processor receives them.
 
 use std::fmt;
 use std::sync::Arc;
@@ -8,62 +8,62 @@ use bytes::Bytes;
 
 use crate::position::{Position, RecordNumber};
 
-/// A record as its producer meant it.
+/// A record as its producer wrote it: a plain record, or one record of an aggregate.
 #[derive(Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Record {
-    /// Which record it is: to be checkpointed by.
+    /// Identifies the record, for checkpoints.
     pub number: RecordNumber,
-    /// What the producer ordered its records by.
+    /// The partition key that the producer chose.
     pub partition_key: Arc<str>,
-    /// What the producer put.
+    /// The data that the producer wrote.
     pub data: Bytes,
-    /// When it arrived, in milliseconds since 1970, where that is told.
+    /// The arrival time in milliseconds since 1970, if the stream reports it.
     pub arrived: Option<u64>,
 }
 
-/// Records of one shard, in order.
+/// Records of one shard, in their order in the shard.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct Batch {
-    /// At least one, unless the worker was set up to deliver empty batches too.
+    /// The records: at least one, unless the worker delivers empty batches too.
     pub records: Vec<Record>,
-    /// How far the last of them is behind the newest record of the shard; `None` where that is not
-    /// told.
+    /// How far the last record is behind the newest record of the shard; `None` if the stream does
+    /// not report it.
     pub behind: Option<Duration>,
-    /// How often these records were given to a processor before: more than 0 after a failure. What
-    /// the processor had checkpointed of the batch is not among them any more.
+    /// How often these records were delivered before: more than 0 after a failure. A later attempt
+    /// omits the records that the processor has checkpointed.
     pub attempt: u32,
 }
 
 impl Record {
-    /// A record, as a test may want one.
+    /// Creates a record without an arrival time, for tests.
     pub fn new(number: RecordNumber, partition_key: impl Into<Arc<str>>, data: Bytes) -> Self {
         Self { number, partition_key: partition_key.into(), data, arrived: None }
     }
 }
 
 impl Batch {
-    /// The first try of these records.
+    /// Creates a batch for the first delivery of these records.
     pub fn new(records: Vec<Record>, behind: impl Into<Option<Duration>>) -> Self {
         Self { records, behind: behind.into(), attempt: 0 }
     }
 
-    /// Removes the records up to and with `position`. Returns their number.
-    pub(crate) fn drop_until(&mut self, position: &Position) -> usize {
+    /// Removes the records up to and including `position`. Returns how many it removed.
+    pub fn drop_until(&mut self, position: &Position) -> usize {
         let before = self.records.len();
         self.records.retain(|record| Position::Record(record.number.clone()) > *position);
         before - self.records.len()
     }
 
-    /// The number of its last record.
+    /// Returns the number of the last record.
     pub fn last(&self) -> Option<&RecordNumber> {
         self.records.last().map(|record| &record.number)
     }
 }
 
 impl fmt::Debug for Record {
-    /// Without its data: that may be secret, and long.
+    /// Omits the data, which may be secret or long.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Record")
             .field("number", &self.number)

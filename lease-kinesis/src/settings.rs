@@ -1,16 +1,17 @@
-//! How a worker is set up: what its tasks share.
+//! The settings that all tasks of a worker share.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use lease_core::{LeaseOptions, LeaseTable};
+use lease_core::LeaseOptions;
+use lease_core::store::LeaseTable;
 
 use crate::names::Application;
 use crate::position::InitialPosition;
 use crate::processor::ProcessorFactory;
-use crate::reader::{Pace, Retrieval};
+use crate::source::reader::{Pace, Retrieval};
 
-/// What every task of a worker goes by.
+/// The settings of a worker.
 pub(crate) struct Settings {
     pub(crate) application: Application,
     pub(crate) table: Arc<dyn LeaseTable>,
@@ -23,12 +24,12 @@ pub(crate) struct Settings {
     pub(crate) empty_batches: bool,
     pub(crate) batch_limit: Option<Duration>,
     pub(crate) restarts: Option<u32>,
-    /// Of one batch, in a row.
+    /// The maximum number of consecutive failures of one batch.
     pub(crate) failures: Option<u32>,
     pub(crate) first_backoff: Duration,
     pub(crate) last_backoff: Duration,
     pub(crate) grace: Duration,
-    /// From one look to the next of a worker that does not count yet.
+    /// The time from one listing to the next while some workers do not count yet.
     pub(crate) settling: Duration,
     pub(crate) most_hand_overs: Option<usize>,
     pub(crate) sync_interval: Duration,
@@ -36,32 +37,32 @@ pub(crate) struct Settings {
     pub(crate) wall_clock: Arc<dyn Fn() -> u64 + Send + Sync>,
 }
 
-/// Who decides when a checkpoint is made.
+/// Selects who decides when to checkpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[expect(clippy::exhaustive_enums, reason = "the processor decides or the worker does")]
 pub enum Checkpoints {
-    /// The processor, which calls its [`Checkpointer`](crate::Checkpointer).
+    /// The processor decides, and calls its [`Checkpointer`](crate::Checkpointer).
     #[default]
     ByProcessor,
-    /// The worker: between two batches, once the last checkpoint is older than this and more was
-    /// processed since; and before the shard is given up.
+    /// The worker checkpoints between two batches, once the last checkpoint is older than this and
+    /// further records were processed. It also checkpoints before it gives the shard up.
     Every(Duration),
 }
 
 impl Settings {
-    /// From one look at the table to the next: a third of the ttl, so that a change is seen before
-    /// a lease could run out that was obtained at the last look.
+    /// Returns the time from one listing of the table to the next: a third of the ttl. So a worker
+    /// sees a change before a lease can expire that was obtained after the last listing.
     pub(crate) fn tick(&self) -> Duration {
         self.options.ttl() / 3
     }
 
-    /// For how long a shard that was handed over is kept for its next worker, which sees it at its
-    /// next tick: a ttl, as for a worker that died.
+    /// Returns how long a shard that was handed over is reserved for its next worker: a ttl, as for
+    /// a worker that crashed. The next worker sees the shard at its next tick.
     pub(crate) fn reserved(&self) -> Duration {
         self.options.ttl()
     }
 
-    /// The pause after so many failures in a row: doubled each time.
+    /// Returns the pause after this number of consecutive failures. It doubles each time.
     pub(crate) fn backoff(&self, failures: u32) -> Duration {
         let doublings = failures.saturating_sub(1).min(20);
         self.first_backoff.saturating_mul(1 << doublings).min(self.last_backoff)
@@ -69,7 +70,7 @@ impl Settings {
 }
 
 impl Checkpoints {
-    /// Whether the worker makes one, this long after the last.
+    /// Reports whether the worker is to checkpoint this long after the last checkpoint.
     pub(crate) fn is_due(self, since: Duration) -> bool {
         match self {
             Self::ByProcessor => false,

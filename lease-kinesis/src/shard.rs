@@ -1,4 +1,4 @@
-//! What a stream consists of: shards, where they came from, which partition keys are theirs.
+//! Shards: their ids, their parents and their hash keys.
 
 use std::fmt;
 use std::str::FromStr;
@@ -11,29 +11,30 @@ use crate::position::SequenceNumber;
 
 /// Names a shard of a stream: `shardId-000000000000`.
 ///
-/// 1 to [128](Self::MAX_CHARS) letters, digits, `_`, `.` and `-`, as the
-/// [API reference](https://docs.aws.amazon.com/kinesis/latest/APIReference/API_Shard.html) has it.
+/// Has 1 to [128](Self::MAX_CHARS) letters, digits, `_`, `.` and `-`, as the
+/// [API reference](https://docs.aws.amazon.com/kinesis/latest/APIReference/API_Shard.html) says.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ShardId(Arc<str>);
 
-/// A shard as a stream lists it.
+/// Describes a shard as a stream lists it.
 #[derive(Clone, PartialEq, Eq, Debug)]
-#[expect(clippy::exhaustive_structs, reason = "those who write a source make these")]
+#[expect(clippy::exhaustive_structs, reason = "implementations of a source create these")]
 pub struct Shard {
-    /// Its name.
+    /// The shard's name.
     pub id: ShardId,
-    /// What it was split from, or both that it was merged from; none for a shard of the first hour.
+    /// The shard that it was split from, or the two that it was merged from; empty for an initial
+    /// shard.
     pub parents: Vec<ShardId>,
-    /// Which records are its own.
+    /// The hash keys of the shard's records.
     pub hash_keys: HashKeyRange,
-    /// The number below which it has no record.
+    /// The lower bound of the shard's sequence numbers.
     pub begins: SequenceNumber,
-    /// The number above which it has no record; `None` while it is open.
+    /// The upper bound of the shard's sequence numbers; `None` while the shard is open.
     pub ends: Option<SequenceNumber>,
 }
 
-/// The hash keys of a shard's records: a record's own is the MD5 of its partition key, unless its
-/// producer gave another. Both ends are included.
+/// A range of hash keys, including both ends. The hash key of a record is the MD5 of its partition
+/// key, unless its producer set an explicit hash key.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct HashKeyRange {
     first: u128,
@@ -41,10 +42,10 @@ pub struct HashKeyRange {
 }
 
 impl ShardId {
-    /// The longest name.
+    /// The maximum length of a name.
     pub const MAX_CHARS: usize = 128;
 
-    /// The name's text.
+    /// Returns the name as text.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -76,25 +77,26 @@ impl fmt::Debug for ShardId {
 }
 
 impl HashKeyRange {
-    /// All that there are: 2¹²⁸.
+    /// All 2¹²⁸ hash keys.
     pub const ALL: Self = Self { first: 0, last: u128::MAX };
 
-    /// From `first` to `last`, both included; `None` where they are the wrong way round.
+    /// Creates the range from `first` to `last`, including both. Returns `None` if `first` exceeds
+    /// `last`.
     pub fn new(first: u128, last: u128) -> Option<Self> {
         (first <= last).then_some(Self { first, last })
     }
 
-    /// The lowest.
+    /// Returns the lowest hash key.
     pub fn first(self) -> u128 {
         self.first
     }
 
-    /// The highest.
+    /// Returns the highest hash key.
     pub fn last(self) -> u128 {
         self.last
     }
 
-    /// Whether a record with this hash key is one of these.
+    /// Reports whether the range includes `hash_key`.
     pub fn contains(self, hash_key: u128) -> bool {
         (self.first..=self.last).contains(&hash_key)
     }
@@ -106,13 +108,13 @@ impl fmt::Debug for HashKeyRange {
     }
 }
 
-/// The hash key of a record whose producer gave none.
+/// Computes the hash key of a record whose producer set no explicit hash key.
 pub fn hash_key_of(partition_key: &str) -> u128 {
     u128::from_be_bytes(Md5::digest(partition_key.as_bytes()).into())
 }
 
 impl Shard {
-    /// Whether records still arrive.
+    /// Reports whether the shard still accepts records.
     pub fn is_open(&self) -> bool {
         self.ends.is_none()
     }

@@ -1,4 +1,5 @@
-//! What a worker has, and how it gets on: kept up by its tasks, for whoever asks.
+//! The status of a worker. Its tasks update the registry, and
+//! [`WorkerHandle::status`](crate::WorkerHandle::status) reads it.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -10,91 +11,91 @@ use tokio::time::Instant;
 use crate::names::StreamId;
 use crate::position::Position;
 use crate::record::Batch;
-use crate::row::ShardRow;
 use crate::shard::ShardId;
+use crate::table::row::ShardRow;
 use crate::time::now;
 
-/// How a worker gets on.
+/// The status of a worker.
 #[derive(Debug, Clone, Default)]
 #[non_exhaustive]
 pub struct Status {
-    /// What it reads now.
+    /// The shards that the worker reads now.
     pub shards: Vec<ShardStatus>,
-    /// What happened since it began.
+    /// What has happened since the worker started.
     pub counters: Counters,
 }
 
-/// How the reading of one shard gets on.
+/// The status of one shard that a worker reads.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct ShardStatus {
-    /// Which stream; `None` where the application has one.
+    /// The stream; `None` if the application has one stream.
     pub stream: Option<StreamId>,
-    /// Which shard.
+    /// The shard.
     pub shard: ShardId,
-    /// Under which token it is read.
+    /// The fencing token of the worker's lease.
     pub token: FencingToken,
-    /// How far it is checkpointed.
+    /// The last checkpoint.
     pub checkpoint: Position,
-    /// How long ago it was.
+    /// The age of the last checkpoint.
     pub checkpoint_age: Duration,
-    /// How far the last read was behind the newest record; and the time since, where the stream has
-    /// not been read for 10 s.
+    /// How far the last read was behind the newest record, plus the time since that read if it is
+    /// 10 s or more.
     pub behind: Duration,
 }
 
-/// What happened to a worker since it began.
+/// Counts what has happened since a worker started.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Counters {
-    /// Shards that it obtained.
+    /// Shards that the worker obtained.
     pub obtained: u64,
-    /// Shards that it handed over to another worker.
+    /// Shards that the worker handed over to another.
     pub handed_over: u64,
-    /// Shards whose lease it lost.
+    /// Shards whose lease the worker lost.
     pub lost: u64,
-    /// Shards that it read to their end.
+    /// Shards that the worker read to their end.
     pub ended: u64,
-    /// Records that were worked on.
+    /// Records that were processed.
     pub records: u64,
-    /// Records that were delivered again, since the batch had failed or the processor was made
-    /// anew. What another worker had delivered and not checkpointed is known to nobody.
+    /// Records that were delivered again after a failed batch or a restarted processor. Excludes
+    /// records that another worker had delivered and not checkpointed, which no worker can count.
     pub replayed: u64,
     /// Records of batches that a processor skipped.
     pub skipped: u64,
     /// Batches that failed.
     pub failed_batches: u64,
-    /// Processors that had to be made anew.
+    /// Processors that were replaced after a failure.
     pub restarts: u64,
-    /// Looks at the table.
+    /// Listings of the table.
     pub ticks: u64,
-    /// Rows that were read by those.
+    /// Rows that those listings read.
     pub rows_read: u64,
 }
 
-/// Where the tasks of a worker write.
+/// The registry that a worker's tasks update.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Board {
-    lines: Arc<Mutex<Lines>>,
+pub(crate) struct StatusRegistry {
+    state: Arc<Mutex<State>>,
 }
 
 #[derive(Debug, Default)]
-struct Lines {
-    shards: BTreeMap<LeaseKey, Line>,
+struct State {
+    shards: BTreeMap<LeaseKey, TrackedShard>,
     counters: Counters,
 }
 
 #[derive(Debug)]
-struct Line {
+struct TrackedShard {
     status: ShardStatus,
     checkpointed: Instant,
     read: Instant,
 }
 
-/// The line of one shard, which goes with it.
+/// The shard of one shard, which goes with it.
 #[derive(Debug, Clone)]
-pub(crate) struct Entry {
-    board: Board,
+pub(crate) struct StatusEntry {
+    registry: StatusRegistry,
     key: LeaseKey,
 }
 
@@ -111,63 +112,63 @@ impl ShardStatus {
     }
 }
 
-impl Board {
+impl StatusRegistry {
     pub(crate) fn status(&self) -> Status {
-        let lines = self.lines();
-        let aged = |line: &Line| {
-            let unread = line.read.elapsed();
-            let more = if unread < READ_LATELY { Duration::ZERO } else { unread };
+        let state = self.state();
+        let aged = |shard: &TrackedShard| {
+            let unread = shard.read.elapsed();
+            let more = if unread < RECENT_READ { Duration::ZERO } else { unread };
             ShardStatus {
-                checkpoint_age: line.checkpointed.elapsed(),
-                behind: line.status.behind + more,
-                ..line.status.clone()
+                checkpoint_age: shard.checkpointed.elapsed(),
+                behind: shard.status.behind + more,
+                ..shard.status.clone()
             }
         };
-        Status { shards: lines.shards.values().map(aged).collect(), counters: lines.counters }
+        Status { shards: state.shards.values().map(aged).collect(), counters: state.counters }
     }
 
     pub(crate) fn ticked(&self, rows: usize) {
-        let counters = &mut self.lines().counters;
+        let counters = &mut self.state().counters;
         counters.ticks += 1;
         counters.rows_read += count(rows);
     }
 
-    /// A shard was obtained.
-    pub(crate) fn enter(&self, key: LeaseKey, status: ShardStatus) -> Entry {
-        let mut lines = self.lines();
-        lines.counters.obtained += 1;
-        lines.shards.insert(key.clone(), Line { status, checkpointed: now(), read: now() });
-        Entry { board: self.clone(), key }
+    /// Adds an obtained shard.
+    pub(crate) fn insert(&self, key: LeaseKey, status: ShardStatus) -> StatusEntry {
+        let mut state = self.state();
+        state.counters.obtained += 1;
+        state.shards.insert(key.clone(), TrackedShard { status, checkpointed: now(), read: now() });
+        StatusEntry { registry: self.clone(), key }
     }
 
-    /// A shard is read no longer.
-    pub(crate) fn leave(&self, key: &LeaseKey) {
-        self.lines().shards.remove(key);
+    /// Removes a shard that the worker no longer reads.
+    pub(crate) fn remove(&self, key: &LeaseKey) {
+        self.state().shards.remove(key);
     }
 
-    fn lines(&self) -> MutexGuard<'_, Lines> {
-        self.lines.lock().unwrap_or_else(PoisonError::into_inner)
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Entry {
+impl StatusEntry {
     pub(crate) fn behind(&self, behind: Duration) {
-        self.line(|line| {
-            line.status.behind = behind;
-            line.read = now();
+        self.shard(|shard| {
+            shard.status.behind = behind;
+            shard.read = now();
         });
     }
 
     pub(crate) fn checkpointed(&self, position: &Position) {
-        self.line(|line| {
-            line.status.checkpoint = position.clone();
-            line.checkpointed = now();
+        self.shard(|shard| {
+            shard.status.checkpoint = position.clone();
+            shard.checkpointed = now();
         });
     }
 
     pub(crate) fn since_checkpoint(&self) -> Duration {
-        let lines = self.board.lines();
-        lines.shards.get(&self.key).map_or(Duration::ZERO, |line| line.checkpointed.elapsed())
+        let state = self.registry.state();
+        state.shards.get(&self.key).map_or(Duration::ZERO, |shard| shard.checkpointed.elapsed())
     }
 
     pub(crate) fn worked(&self, records: usize) {
@@ -178,7 +179,7 @@ impl Entry {
         self.count(|counters| counters.skipped += count(batch.records.len()));
     }
 
-    /// A batch is to be delivered again.
+    /// Counts a batch that is to be delivered again.
     pub(crate) fn failed(&self, batch: &Batch) {
         self.count(|counters| {
             counters.failed_batches += 1;
@@ -202,14 +203,14 @@ impl Entry {
         self.count(|counters| counters.ended += 1);
     }
 
-    fn line(&self, change: impl FnOnce(&mut Line)) {
-        if let Some(line) = self.board.lines().shards.get_mut(&self.key) {
-            change(line);
+    fn shard(&self, change: impl FnOnce(&mut TrackedShard)) {
+        if let Some(shard) = self.registry.state().shards.get_mut(&self.key) {
+            change(shard);
         }
     }
 
     fn count(&self, change: impl FnOnce(&mut Counters)) {
-        change(&mut self.board.lines().counters);
+        change(&mut self.registry.state().counters);
     }
 }
 
@@ -217,5 +218,5 @@ fn count(length: usize) -> u64 {
     u64::try_from(length).unwrap_or(u64::MAX)
 }
 
-/// A stream that pushes does so each five seconds, also where there is nothing new.
-const READ_LATELY: Duration = Duration::from_secs(10);
+/// Longer than the five seconds between two pushes of a stream without new records.
+const RECENT_READ: Duration = Duration::from_secs(10);

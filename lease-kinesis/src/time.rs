@@ -1,9 +1,9 @@
-//! The time by which a worker looks, reads and waits: no lease depends on it.
+//! The clock for ticks, reads and pauses. No lease depends on it.
 
 use tokio::time::Instant;
 
-/// By tokio's clock, which stands still in a paused test. Lease time is read in lease-core alone.
-#[expect(clippy::disallowed_methods, reason = "when to look again; no lease depends on it")]
+/// Reads tokio's clock, which tests can pause. Only lease-core reads lease time.
+#[expect(clippy::disallowed_methods, reason = "for ticks and pauses; no lease depends on it")]
 pub(crate) fn now() -> Instant {
     Instant::now()
 }

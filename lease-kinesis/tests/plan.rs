@@ -1,10 +1,10 @@
-//! What every plan is, whatever the placement that it starts from.
+//! Properties of every plan, from any placement.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use lease_core::{LeaseKey, Lessee};
-use lease_kinesis::{Member, Standing, plan};
+use lease_kinesis::{Member, MemberState, plan};
 use proptest::prelude::*;
 use proptest::sample::Index;
 
@@ -22,7 +22,7 @@ fn members(count: usize) -> Vec<Member> {
     (0..count).map(|number| Member::new(name(number))).collect()
 }
 
-/// Any number of keys; each is free, a member's, or somebody's who is gone.
+/// Any number of keys. Each is free, or held by a member, or by a worker that has gone.
 fn placement() -> impl Strategy<Value = (Held, Vec<Member>)> {
     (1..10_usize, prop::collection::vec(any::<Option<Index>>(), 0..41)).prop_map(
         |(count, holders)| {
@@ -42,8 +42,8 @@ fn moves(held: &Held, planned: &BTreeMap<LeaseKey, Lessee>) -> usize {
     planned.iter().filter(|(key, holder)| held[*key].as_ref() != Some(holder)).count()
 }
 
-/// What no plan can do with fewer: whoever has more than its quota gives the rest away, and what
-/// nobody has goes to somebody. The larger quotas go to who has most.
+/// The minimum number of moves: members above their quota give the rest away, and free keys are
+/// assigned. The larger quotas go to the members that hold most.
 fn fewest_moves(held: &Held, members: &[Member]) -> usize {
     let has =
         |member: &Member| held.values().flatten().filter(|name| **name == member.name).count();
@@ -54,7 +54,7 @@ fn fewest_moves(held: &Held, members: &[Member]) -> usize {
     held.len() - has.iter().enumerate().map(|(rank, has)| quota(rank).min(*has)).sum::<usize>()
 }
 
-fn taken(planned: BTreeMap<LeaseKey, Lessee>) -> Held {
+fn applied(planned: BTreeMap<LeaseKey, Lessee>) -> Held {
     planned.into_iter().map(|(key, holder)| (key, Some(holder))).collect()
 }
 
@@ -62,7 +62,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(20_000))]
 
     #[test]
-    fn a_plan_is_balanced_with_the_fewest_moves_and_stays((held, members) in placement()) {
+    fn plan_is_balanced_stable_and_has_fewest_moves((held, members) in placement()) {
         let planned = plan(&held, &members);
 
         prop_assert_eq!(planned.len(), held.len());
@@ -70,11 +70,11 @@ proptest! {
         let spread = counts.iter().max().unwrap() - counts.iter().min().unwrap();
         prop_assert!(spread <= 1, "{:?}", counts);
         prop_assert_eq!(moves(&held, &planned), fewest_moves(&held, &members));
-        prop_assert_eq!(plan(&taken(planned.clone()), &members), planned);
+        prop_assert_eq!(plan(&applied(planned.clone()), &members), planned);
     }
 
     #[test]
-    fn a_plan_is_the_same_in_whatever_order_workers_are_seen((held, members) in placement()) {
+    fn plan_does_not_depend_on_order_of_workers((held, members) in placement()) {
         let mut others: Vec<_> = members.iter().rev().cloned().collect();
         let half = others.len() / 2;
         others.rotate_left(half);
@@ -83,7 +83,7 @@ proptest! {
     }
 
     #[test]
-    fn who_may_have_no_more_gets_no_more(
+    fn members_stay_within_their_limits(
         (held, mut members) in placement(),
         most in prop::collection::vec(prop::option::of(0..8_usize), 10),
     ) {
@@ -99,16 +99,16 @@ proptest! {
         }
         let room: usize = members.iter().map(|member| member.most.unwrap_or(held.len())).sum();
         prop_assert_eq!(planned.len(), held.len().min(room));
-        // Whoever has fewer than another by two or more, has as many as it may.
+        // A member with two fewer than another has reached its limit.
         let largest = counts.iter().max().unwrap();
         for (member, count) in members.iter().zip(&counts) {
             prop_assert!(count + 1 >= *largest || member.most == Some(*count), "{:?}", counts);
         }
-        prop_assert_eq!(plan(&taken(planned.clone()), &members), planned);
+        prop_assert_eq!(plan(&applied(planned.clone()), &members), planned);
     }
 
     #[test]
-    fn shares_are_as_the_weights_are(
+    fn shares_follow_the_weights(
         (held, mut members) in placement(),
         weights in prop::collection::vec(1..20_u16, 10),
     ) {
@@ -123,29 +123,29 @@ proptest! {
             let share = held.len() * usize::from(member.weight) / all;
             prop_assert!(count == share || count == share + 1, "{} of {}", count, share);
         }
-        prop_assert_eq!(plan(&taken(planned.clone()), &members), planned);
+        prop_assert_eq!(plan(&applied(planned.clone()), &members), planned);
     }
 
     #[test]
-    fn a_rolling_deployment_moves_each_key_once(keys in 1..60_usize, count in 1..8_usize) {
+    fn rolling_deployment_moves_each_key_once(keys in 1..60_usize, count in 1..8_usize) {
         let old = members(count);
         let held: Held = (0..keys).map(|number| (key(number), None)).collect();
-        let mut held = taken(plan(&held, &old));
+        let mut held = applied(plan(&held, &old));
         let mut fleet = old.clone();
         let mut moved = 0;
-        for place in 0..count {
-            let mut newcomer = Member::new(name(100 + place));
-            newcomer.replaces = Some(name(place));
+        for index in 0..count {
+            let mut newcomer = Member::new(name(100 + index));
+            newcomer.replaces = Some(name(index));
             fleet.push(newcomer);
-            prop_assert_eq!(moves(&held, &plan(&held, &fleet)), 0, "it waits for its turn");
-            fleet[place].standing = Standing::Leaving;
+            prop_assert_eq!(moves(&held, &plan(&held, &fleet)), 0, "a replacement waits for its predecessor");
+            fleet[index].state = MemberState::Leaving;
             let planned = plan(&held, &fleet);
             moved += moves(&held, &planned);
-            held = taken(planned);
+            held = applied(planned);
         }
         for member in &old {
             fleet.retain(|other| other.name != member.name);
-            prop_assert_eq!(moves(&held, &plan(&held, &fleet)), 0, "nothing moves for who has gone");
+            prop_assert_eq!(moves(&held, &plan(&held, &fleet)), 0, "nothing moves when a worker has gone");
         }
 
         prop_assert_eq!(moved, keys);
@@ -153,17 +153,17 @@ proptest! {
 }
 
 #[test]
-fn nobody_there_is_no_plan() {
+fn plan_without_members_is_empty() {
     let held = Held::from([(key(1), Some(name(1))), (key(2), None)]);
 
     assert!(plan(&held, &[]).is_empty());
     let mut leaving = Member::new(name(1));
-    leaving.standing = Standing::Leaving;
+    leaving.state = MemberState::Leaving;
     assert!(plan(&held, &[leaving]).is_empty());
 }
 
 #[test]
-fn of_two_who_would_replace_one_the_first_by_name_does() {
+fn first_replacement_by_name_takes_over() {
     let held: Held = (0..10).map(|number| (key(number), Some(name(0)))).collect();
     let mut heirs = [Member::new(name(1)), Member::new(name(2))];
     for heir in &mut heirs {
@@ -178,7 +178,7 @@ fn of_two_who_would_replace_one_the_first_by_name_does() {
 }
 
 #[test]
-fn a_plan_is_the_same_in_every_version() {
+fn plan_is_the_same_in_every_version() {
     let held: Held = (0..4).map(|number| (key(number), None)).collect();
 
     let planned = plan(&held, &members(2));

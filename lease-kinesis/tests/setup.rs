@@ -1,4 +1,4 @@
-//! What a worker is not set up with, and what is said of it.
+//! Tests of invalid worker settings, and of a store that is unavailable at the start.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 use std::time::Duration;
@@ -25,12 +25,12 @@ fn worker(application: &str) -> WorkerBuilder {
     Worker::builder(application, MemoryStore::new(), SimStream::new(1), factory)
 }
 
-fn refusal(builder: WorkerBuilder) -> String {
+fn error_text(builder: WorkerBuilder) -> String {
     builder.build().unwrap_err().to_string()
 }
 
 #[tokio::test]
-async fn bad_input_is_refused_in_a_sentence_before_anything_is_sent() {
+async fn invalid_setting_is_rejected_with_a_sentence() {
     let name = "a".parse().unwrap();
     let good = || worker("shop");
     for (builder, sentence) in [
@@ -61,26 +61,26 @@ async fn bad_input_is_refused_in_a_sentence_before_anything_is_sent() {
         ),
         (good().with_name("a".parse().unwrap()).replacing(name), "no worker replaces itself"),
     ] {
-        let refusal = refusal(builder);
-        assert!(refusal.starts_with("worker not set up: "), "{refusal}");
-        assert!(refusal.contains(sentence), "{refusal}");
+        let error_text = error_text(builder);
+        assert!(error_text.starts_with("worker not set up: "), "{error_text}");
+        assert!(error_text.contains(sentence), "{error_text}");
     }
 }
 
 #[tokio::test]
-async fn no_stream_is_refused_and_a_bad_stream_id_too() {
+async fn missing_stream_and_invalid_stream_id_are_rejected() {
     let none: Vec<(StreamId, std::sync::Arc<dyn Source>)> = Vec::new();
     let factory = |_: &ShardContext| Idle;
     let builder = Worker::builder_of_streams("shop", MemoryStore::new(), none, factory);
 
-    assert!(refusal(builder).contains("name one at least"));
-    let refusal = "orders".parse::<StreamId>().unwrap_err().to_string();
-    assert_eq!(refusal, "stream id \"orders\" is not valid: it is account:name:created");
+    assert!(error_text(builder).contains("name one at least"));
+    let error_text = "orders".parse::<StreamId>().unwrap_err().to_string();
+    assert_eq!(error_text, "stream id \"orders\" is not valid: it is account:name:created");
 }
 
-/// A store that is away is waited for: only what people have to mend ends a worker.
+/// Only an error that needs an operator ends a worker.
 #[tokio::test(start_paused = true)]
-async fn a_store_that_is_away_at_first_is_waited_for() {
+async fn worker_waits_for_store_unavailable_at_start() {
     let store = Faulty::new(MemoryStore::new());
     for call in [Call::Obtain, Call::Read, Call::Write] {
         store.every(call, Fault::Fail);

@@ -1,4 +1,4 @@
-//! The stream in memory keeps the rules of the real one.
+//! Tests of the simulated stream against the rules of Kinesis.
 #![expect(clippy::indexing_slicing, clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 use std::time::Duration;
@@ -40,7 +40,7 @@ fn ids(shards: &[Shard]) -> Vec<ShardId> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn shards_have_all_hash_keys_between_them() {
+async fn shards_cover_all_hash_keys() {
     for count in [1, 2, 3, 7, 1000] {
         let shards = SimStream::new(count).shards().await.unwrap();
 
@@ -54,7 +54,7 @@ async fn shards_have_all_hash_keys_between_them() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_record_goes_where_its_hash_key_says() {
+async fn record_goes_to_shard_of_its_hash_key() {
     let stream = SimStream::new(2);
     let shards = ids(&stream.open_shards());
 
@@ -67,7 +67,7 @@ async fn a_record_goes_where_its_hash_key_says() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn reading_begins_where_it_is_told_to() {
+async fn reading_starts_at_requested_position() {
     let stream = SimStream::new(1);
     let shard = first(&stream);
     stream.put("key", "1");
@@ -91,7 +91,7 @@ async fn reading_begins_where_it_is_told_to() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn places_that_a_shard_does_not_have_are_refused() {
+async fn positions_outside_of_shard_are_refused() {
     let stream = SimStream::new(2);
     let shards = ids(&stream.open_shards());
     stream.split(&shards[0], 1 << 126).unwrap();
@@ -111,7 +111,7 @@ async fn places_that_a_shard_does_not_have_are_refused() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_split_shard_ends_and_its_children_go_on() {
+async fn split_shard_ends_and_children_continue() {
     let stream = SimStream::new(1);
     let parent = first(&stream);
     let before = stream.put_with_hash_key("key", HALF, "before");
@@ -138,7 +138,7 @@ async fn a_split_shard_ends_and_its_children_go_on() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_merged_shard_has_both_parents() {
+async fn merged_shard_has_both_parents() {
     let stream = SimStream::new(3);
     let shards = ids(&stream.open_shards());
     assert_eq!(kind(stream.merge(&shards[0], &shards[2])), SourceErrorKind::Refused);
@@ -157,9 +157,9 @@ async fn a_merged_shard_has_both_parents() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn children_may_be_untold_and_listed_late() {
+async fn children_can_be_unreported_and_listed_late() {
     let lag = Duration::from_secs(3);
-    let stream = SimStream::new(1).without_children_told().with_late_listing(lag);
+    let stream = SimStream::new(1).without_reported_children().with_late_listing(lag);
     let parent = first(&stream);
 
     let (low, high) = stream.split(&parent, HALF).unwrap();
@@ -174,7 +174,7 @@ async fn children_may_be_untold_and_listed_late() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_old_is_trimmed_and_then_its_closed_shard() {
+async fn old_records_then_closed_shard_are_trimmed() {
     let stream = SimStream::new(1);
     let parent = first(&stream);
     stream.put("key", "old");
@@ -194,13 +194,13 @@ async fn what_is_old_is_trimmed_and_then_its_closed_shard() {
     let answer = stream.iterator(&parent, &ReadFrom::TrimHorizon).await;
     assert_eq!(kind(answer), SourceErrorKind::NoSuchShard);
     assert!(!ids(&stream.shards().await.unwrap()).contains(&parent));
-    // An open shard stays, though it is as old, and as empty.
+    // An open shard stays although it is as old and as empty.
     assert!(read(&stream, &low, ReadFrom::TrimHorizon).await.next.is_some());
-    assert_eq!(stream.put_by_partition_key()["key"].len(), 2, "trimmed, but not forgotten");
+    assert_eq!(stream.put_by_partition_key()["key"].len(), 2, "trimmed records are still counted");
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_iterator_lives_for_five_minutes() {
+async fn iterator_expires_after_five_minutes() {
     let stream = SimStream::new(1);
     let shard = first(&stream);
     let iterator = oldest(&stream, &shard).await;
@@ -216,7 +216,7 @@ async fn an_iterator_lives_for_five_minutes() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_shard_is_read_five_times_a_second() {
+async fn shard_allows_five_fetches_a_second() {
     let stream = SimStream::new(2);
     let shards = ids(&stream.open_shards());
     let iterator = oldest(&stream, &shards[0]).await;
@@ -233,7 +233,7 @@ async fn a_shard_is_read_five_times_a_second() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_large_answer_is_paid_off_at_two_megabytes_a_second() {
+async fn large_answer_delays_next_fetch_at_two_megabytes_a_second() {
     let stream = SimStream::new(1);
     let shard = first(&stream);
     stream.put_all((0..12).map(|_| ("key", vec![0; 1024 * KIB])));
@@ -253,7 +253,7 @@ async fn a_large_answer_is_paid_off_at_two_megabytes_a_second() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_answer_has_as_many_records_as_asked_for() {
+async fn answer_has_at_most_requested_records() {
     let stream = SimStream::new(1);
     let shard = first(&stream);
     stream.put_all((0..10_005).map(|number| ("key", number.to_string())));
@@ -268,7 +268,7 @@ async fn an_answer_has_as_many_records_as_asked_for() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn how_far_a_reader_is_behind_is_told() {
+async fn fetch_reports_how_far_reader_is_behind() {
     let stream = SimStream::new(1);
     let shard = first(&stream);
     stream.put_all([("key", "1"), ("key", "2")]);
@@ -283,7 +283,7 @@ async fn how_far_a_reader_is_behind_is_told() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn records_are_pushed_as_they_arrive() {
+async fn subscription_pushes_records_as_they_arrive() {
     let stream = SimStream::new(1);
     let shard = first(&stream);
     stream.put("key", "before");
@@ -309,7 +309,7 @@ async fn records_are_pushed_as_they_arrive() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_quiet_subscription_says_so_and_ends_after_five_minutes() {
+async fn subscription_without_records_pushes_and_ends() {
     let stream = SimStream::new(1);
     let shard = first(&stream);
     let begun = stream.wall_clock();
@@ -323,7 +323,7 @@ async fn a_quiet_subscription_says_so_and_ends_after_five_minutes() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_later_subscription_takes_over() {
+async fn later_subscription_replaces_earlier_one() {
     let stream = SimStream::new(1);
     let shard = first(&stream);
     let mut earlier = stream.subscribe(&shard, &ReadFrom::Latest).await.unwrap();
@@ -343,7 +343,7 @@ async fn a_later_subscription_takes_over() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn pushes_have_a_pace() {
+async fn pushes_are_limited_to_two_megabytes_a_second() {
     let stream = SimStream::new(1);
     let shard = first(&stream);
     stream.put_all((0..16).map(|_| ("key", vec![0; 1024 * KIB - 3])));
@@ -358,8 +358,8 @@ async fn pushes_have_a_pace() {
     assert_eq!(stream.wall_clock() - begun, 8_000);
 }
 
-/// What a reader meets on a bad day.
-async fn met(seed: u64) -> Vec<String> {
+/// Returns the answers of 100 fetches with faults.
+async fn answers(seed: u64) -> Vec<String> {
     let stream = SimStream::new(1);
     let shard = first(&stream);
     let faults =
@@ -368,29 +368,29 @@ async fn met(seed: u64) -> Vec<String> {
     let iterator = oldest(&stream, &shard).await;
     stream.put("key", "1");
 
-    let mut met = Vec::new();
+    let mut answers = Vec::new();
     for _ in 0..100 {
         let answer = reader.fetch(&iterator, 10).await;
         let answer = answer.map(|fetched| fetched.records.len()).map_err(|error| error.kind());
-        met.push(format!("{} {answer:?}", reader.wall_clock()));
+        answers.push(format!("{} {answer:?}", reader.wall_clock()));
         sleep(Duration::from_millis(200)).await;
     }
-    met
+    answers
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_same_seed_meets_the_same_faults() {
-    let one = met(7).await;
+async fn same_seed_causes_same_faults() {
+    let one = answers(7).await;
 
-    assert_eq!(one, met(7).await);
-    assert_ne!(one, met(8).await);
+    assert_eq!(one, answers(7).await);
+    assert_ne!(one, answers(8).await);
     for expected in ["Ok(0)", "Ok(1)", "Err(Throttled)", "Err(Unavailable)"] {
-        assert!(one.iter().any(|met| met.ends_with(expected)), "{expected}: {one:#?}");
+        assert!(one.iter().any(|answers| answers.ends_with(expected)), "{expected}: {one:#?}");
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn faults_are_on_the_way_of_one_handle() {
+async fn faults_affect_one_handle_and_its_clones() {
     let stream = SimStream::new(1);
     let cut_off = stream.with_faults(1, Faults { unavailable: 1.0, ..Faults::default() });
     let clone = cut_off.clone();
@@ -403,7 +403,7 @@ async fn faults_are_on_the_way_of_one_handle() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_shard_takes_a_thousand_records_in_any_second() {
+async fn shard_accepts_1000_records_a_second() {
     let stream = SimStream::new(2);
     let [one, other] = [0, 1].map(|shard: usize| {
         let hash_keys = stream.open_shards()[shard].hash_keys;
@@ -420,7 +420,7 @@ async fn a_shard_takes_a_thousand_records_in_any_second() {
 
     assert_eq!(kind(stream.try_put(&one, "too many")), SourceErrorKind::Throttled);
     assert!(stream.try_put(&other, "into another shard").is_ok());
-    assert_eq!(stream.everything_put().len(), 1_001, "what is refused is not put");
+    assert_eq!(stream.everything_put().len(), 1_001, "refused records are not written");
     sleep(Duration::from_millis(500)).await;
     for number in 0..600 {
         stream.try_put(&one, number.to_string()).unwrap();
@@ -429,7 +429,7 @@ async fn a_shard_takes_a_thousand_records_in_any_second() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_shard_takes_a_megabyte_in_any_second_with_its_partition_keys() {
+async fn shard_accepts_1_megabyte_a_second_with_partition_keys() {
     let stream = SimStream::new(1);
     let half = vec![0; 512 * KIB - "key".len()];
     stream.try_put("key", half.clone()).unwrap();

@@ -1,10 +1,10 @@
-//! What 100,000 held leases cost: memory above the store's own records, and heartbeats in time.
+//! Measures 100,000 held leases: the locker's memory per lease, and punctual heartbeats.
 //!
-//! Memory is counted by the allocator, twice: once with every key claimed directly from a store,
-//! and once through a locker. The difference is the locker's: the guards, what the heartbeater
-//! keeps, and what it has in its hands. Key texts are shared, and made before either count.
+//! The allocator counts the memory twice: with every key claimed directly from a store, and through
+//! a locker. The difference is the locker's part: the guards, the heartbeater's entries, and its
+//! queues. Both share the texts of the keys, which are allocated before.
 #![expect(clippy::unwrap_used, reason = "a bench may fail")]
-#![expect(clippy::print_stdout, reason = "this is what it is for")]
+#![expect(clippy::print_stdout, reason = "the output of the bench")]
 
 use std::alloc::System;
 use std::process::ExitCode;
@@ -12,9 +12,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-use lease_core::{
-    Claim, LeaseKey, LeaseOptions, Lessee, LockStore, Locker, LossCause, Metrics, Nonce,
-};
+use lease_core::store::{Claim, LockStore, Nonce};
+use lease_core::{LeaseKey, LeaseOptions, Lessee, Locker, LossCause, Metrics};
 use lease_memory::MemoryStore;
 use stats_alloc::{INSTRUMENTED_SYSTEM, StatsAlloc};
 use uuid::Uuid;
@@ -37,7 +36,7 @@ async fn main() -> ExitCode {
     let before = bytes();
     let mut leases = Vec::with_capacity(LEASES);
     for key in &keys {
-        leases.push(locker.obtain(key).await.unwrap().lease().unwrap());
+        leases.push(locker.obtain(key).await.unwrap().into_lease().unwrap());
     }
     let obtained = bytes() - before - store_alone;
 
@@ -73,7 +72,7 @@ async fn main() -> ExitCode {
     }
 }
 
-/// How much a store alone keeps for `keys`, all held.
+/// Returns the bytes that a store alone allocates for `keys`, all held.
 async fn bytes_of_claims(keys: &[LeaseKey]) -> usize {
     let lessee = Lessee::new("holder").unwrap();
     let before = bytes();
@@ -86,7 +85,7 @@ async fn bytes_of_claims(keys: &[LeaseKey]) -> usize {
     bytes() - before
 }
 
-/// Counts heartbeats, and which of them came late.
+/// Counts heartbeats, and late ones.
 #[derive(Debug)]
 struct Heard {
     period: Duration,
@@ -114,14 +113,14 @@ impl Heard {
 
 impl Metrics for Heard {
     fn heartbeat(&self, _key: &LeaseKey, latency: Duration, margin: Duration) {
-        // The margin is what was left when the answer came, of what the heartbeat before it
-        // gave: 1 % less than the ttl, for clocks, and 2 ms less, for timers.
+        // The margin is the time left at the answer. The heartbeat before it gave the ttl, less
+        // 1 % for clocks and 2 ms for timers.
         let given = TTL.mul_f64(0.99).saturating_sub(Duration::from_millis(2));
         let interval = given.saturating_sub(margin + latency);
         self.longest_interval_us.fetch_max(micros(interval), Relaxed);
         self.least_margin_us.fetch_min(micros(margin), Relaxed);
         self.heartbeats.fetch_add(1, Relaxed);
-        // A hundredth of a period is the scheduler's.
+        // A hundredth of a period is allowed for the scheduler.
         if interval > self.period + self.period / 100 {
             self.late.fetch_add(1, Relaxed);
         }
@@ -140,17 +139,17 @@ fn micros(length: Duration) -> u64 {
     u64::try_from(length.as_micros()).unwrap_or(u64::MAX)
 }
 
-/// Bytes allocated and not yet freed.
+/// Returns the bytes that are allocated and not yet freed.
 fn bytes() -> usize {
     let stats = ALLOCATOR.stats();
     stats.bytes_allocated - stats.bytes_deallocated
 }
 
-/// Processor time of this process so far, on all cores; zero where that is not Linux.
+/// Returns the processor time of this process on all cores; zero on systems other than Linux.
 fn cpu() -> Duration {
     let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
-    // proc(5): utime and stime are fields 14 and 15, in hundredths of a second; the second field
-    // is a name in brackets that may have spaces in it.
+    // proc(5): utime and stime are fields 14 and 15, in hundredths of a second. The second field
+    // is a name in brackets, which may contain spaces.
     let after_name = stat.rsplit(") ").next().unwrap_or_default();
     let ticks = after_name.split(' ').skip(11).take(2);
     let hundredths: u64 = ticks.filter_map(|field| field.parse::<u64>().ok()).sum();
@@ -159,7 +158,7 @@ fn cpu() -> Duration {
 
 const LEASES: usize = 100_000;
 const TTL: Duration = Duration::from_secs(6);
-/// How many heartbeat periods to look on for.
+/// The number of heartbeat periods to measure.
 const PERIODS: u32 = 5;
-/// The aim, above the store's own record.
+/// The limit per lease, above the store's own record.
 const MOST_BYTES: usize = 1536;

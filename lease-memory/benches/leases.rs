@@ -1,4 +1,4 @@
-//! What a lease costs where the store costs next to nothing: the locker's own part.
+//! Measures the locker's part of a lease, on a store that costs almost nothing.
 #![expect(clippy::unwrap_used, reason = "a bench may fail")]
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
@@ -8,7 +8,7 @@ use lease_memory::MemoryStore;
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::Mutex;
 
-/// One obtained and given back, and nobody else there.
+/// Obtains and releases one lease without contention.
 fn uncontended(criterion: &mut Criterion) {
     let runtime = runtime();
     let mut group = criterion.benchmark_group("uncontended");
@@ -16,7 +16,7 @@ fn uncontended(criterion: &mut Criterion) {
     let (locker, key) = (Locker::new(MemoryStore::new()), key());
     group.bench_function("lease", |bencher| {
         bencher.to_async(&runtime).iter(async || {
-            let lease = locker.obtain(&key).await.unwrap().lease().unwrap();
+            let lease = locker.obtain(&key).await.unwrap().into_lease().unwrap();
             lease.release().await.unwrap()
         });
     });
@@ -28,20 +28,20 @@ fn uncontended(criterion: &mut Criterion) {
     group.finish();
 }
 
-/// Everybody waits for one key, and each gets it once: the time from one to the next.
+/// All tasks wait for one key, and each obtains it once. Measures the time between two grants.
 fn hand_off(criterion: &mut Criterion) {
     let runtime = runtime();
     let mut group = criterion.benchmark_group("hand-off, 64 waiters");
     group.throughput(Throughput::Elements(WAITERS));
 
-    // They stand in line within the locker: the store sees one of them at a time.
+    // Waiters of one locker queue. Only the first sends requests.
     let (locker, key) = (Locker::new(MemoryStore::new()), key());
     let clones: Vec<_> = (0..WAITERS).map(|_| locker.clone()).collect();
     group.bench_function("one locker", |bencher| {
         bencher.to_async(&runtime).iter(|| everybody(&clones, &key));
     });
 
-    // As 64 processes would: a release wakes them all, and one of them gets the key.
+    // As in 64 processes: a release wakes all waiters, and one obtains the key.
     let store = MemoryStore::new();
     let lockers: Vec<_> = (0..WAITERS).map(|_| Locker::new(store.clone())).collect();
     group.bench_function("64 lockers", |bencher| {
@@ -65,7 +65,7 @@ async fn everybody(lockers: &[Locker], key: &LeaseKey) {
         let lease = locker.wait_until_obtained(key).await.unwrap();
         lease.release().await.unwrap();
     }));
-    // `join!` polls in order: all are in line when the first is released.
+    // `join!` polls in order: all waiters are queued when the first lease is released.
     tokio::join!(waiters, async { first.release().await.unwrap() });
 }
 

@@ -2,7 +2,7 @@
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod record;
-mod shelf;
+mod records;
 mod store;
 mod watch;
 

@@ -1,26 +1,26 @@
-//! One key's record: who has it, who had it, and what else is on it. Decides; keeps no time.
+//! The record of one key: its grant, its last release, its attributes.
+//!
+//! A record decides what a request does. The caller supplies the time.
 
 use std::time::Duration;
 
-use lease_core::{
-    Attributes, Beat, Claim, FencingToken, Grant, Heartbeat, Holder, LeaseKey, LeaseRecord, Lessee,
-    LossCause, Moment, Nonce,
-};
+use lease_core::store::{Beat, Claim, Grant, Heartbeat, LeaseRecord, Moment, Nonce};
+use lease_core::{Attributes, FencingToken, Holder, LeaseKey, Lessee, LossCause};
 
 #[derive(Debug, Default)]
 pub(crate) struct Record {
-    /// Of the last grant.
+    /// The token of the last grant.
     pub(crate) token: Option<FencingToken>,
-    pub(crate) tenure: Option<Tenure>,
-    former: Option<Former>,
+    pub(crate) grant: Option<CurrentGrant>,
+    released: Option<ReleasedGrant>,
     reservation: Option<Reservation>,
     pub(crate) attributes: Attributes,
-    pub(crate) existence: Existence,
+    pub(crate) lifetime: Lifetime,
 }
 
-/// A grant that stands, until it expires.
+/// A grant that was not released. It may have expired.
 #[derive(Debug)]
-pub(crate) struct Tenure {
+pub(crate) struct CurrentGrant {
     pub(crate) lessee: Lessee,
     pub(crate) nonce: Nonce,
     pub(crate) ttl: Duration,
@@ -29,84 +29,88 @@ pub(crate) struct Tenure {
     pub(crate) evicted: bool,
 }
 
-/// The last grant that was given back: its nonce is not granted again.
+/// The last grant that was released. The store does not grant its nonce again.
 #[derive(Debug)]
-struct Former {
+struct ReleasedGrant {
     lessee: Lessee,
     nonce: Nonce,
     ttl: Duration,
     at: Moment,
 }
 
-/// Keeps the key from being granted, but for one lessee.
+/// Reserves the key, for one lessee if `only` is set.
 #[derive(Debug)]
 struct Reservation {
     only: Option<Lessee>,
     until: Moment,
 }
 
-/// Why the record is there.
+/// How long the store keeps the record.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Existence {
-    /// Because the key is leased, or was a moment ago.
+pub(crate) enum Lifetime {
+    /// Until some time after the lease has ended.
     #[default]
-    Passing,
-    /// Because it was created or carries attributes: it stays until it is deleted.
+    Temporary,
+    /// Until it is deleted, since it was created or has attributes.
     Lasting,
-    /// It was deleted; only its token and nonce are remembered.
+    /// As `Temporary`. It was deleted: the store keeps only its token and nonce.
     Deleted,
 }
 
-/// Whether a claim may have the key.
+/// The decision on a claim.
 #[derive(Debug)]
-pub(crate) enum Verdict {
+pub(crate) enum Decision {
     Free,
-    /// The claim was granted before.
+    /// An earlier request of the same claim was granted.
     AlreadyGranted(FencingToken),
     Held(Holder),
 }
 
 impl Record {
-    pub(crate) fn judge(&self, claim: &Claim, now: Moment) -> Verdict {
+    pub(crate) fn decide(&self, claim: &Claim, now: Moment) -> Decision {
         let Some(token) = self.token else {
-            return Verdict::Free;
+            return Decision::Free;
         };
-        match &self.tenure {
-            Some(tenure) if tenure.nonce == claim.nonce && tenure.stands(now) => {
-                return Verdict::AlreadyGranted(token);
+        match &self.grant {
+            Some(current) if current.nonce == claim.nonce && current.is_valid(now) => {
+                return Decision::AlreadyGranted(token);
             }
-            // Granted before, and run out since: a duplicate that nobody waits for.
-            Some(tenure) if tenure.nonce == claim.nonce || tenure.stands(now) => {
-                return Verdict::Held(tenure.holder(token, now));
+            // A grant with the claim's nonce: a duplicate whose own grant has expired.
+            Some(current) if current.nonce == claim.nonce || current.is_valid(now) => {
+                return Decision::Held(current.holder(token, now));
             }
             _ => (),
         }
-        if let Some(former) = &self.former
-            && former.nonce == claim.nonce
+        if let Some(released) = &self.released
+            && released.nonce == claim.nonce
         {
-            let holder = Holder::new(former.lessee.clone(), token, Some(Duration::ZERO));
-            return Verdict::Held(holder);
+            let holder = Holder::new(released.lessee.clone(), token, Some(Duration::ZERO));
+            return Decision::Held(holder);
         }
         match &self.reservation {
             Some(reserved)
                 if reserved.until > now && reserved.only.as_ref() != Some(&claim.lessee) =>
             {
-                let former = self.former.as_ref().map(|former| &former.lessee);
+                let former = self.released.as_ref().map(|released| &released.lessee);
                 let lessee = reserved.only.as_ref().or(former).unwrap_or(&claim.lessee);
                 let left = reserved.until.since(now);
-                Verdict::Held(Holder::new(lessee.clone(), token, Some(left)))
+                Decision::Held(Holder::new(lessee.clone(), token, Some(left)))
             }
-            _ => Verdict::Free,
+            _ => Decision::Free,
         }
     }
 
     pub(crate) fn grant(&mut self, claim: &Claim, token: FencingToken, now: Moment) {
         self.token = Some(token);
         self.reservation = None;
-        if self.existence == Existence::Deleted {
-            self.existence = Existence::Passing;
+        if self.lifetime == Lifetime::Deleted {
+            self.lifetime = Lifetime::Temporary;
         }
-        self.tenure = Some(Tenure {
+        if !claim.attributes.is_empty() {
+            self.attributes.extend(claim.attributes.clone());
+            self.lifetime = Lifetime::Lasting;
+        }
+        self.grant = Some(CurrentGrant {
             lessee: claim.lessee.clone(),
             nonce: claim.nonce,
             ttl: claim.ttl,
@@ -118,18 +122,18 @@ impl Record {
 
     pub(crate) fn heartbeat(&mut self, grant: &Grant, beat: Beat, now: Moment) -> Heartbeat {
         let cause = self.why_lost(grant);
-        match &mut self.tenure {
-            Some(tenure) if tenure.is_of(grant, self.token) => {
-                if !tenure.stands(now) {
+        match &mut self.grant {
+            Some(current) if current.is_of(grant, self.token) => {
+                if !current.is_valid(now) {
                     Heartbeat::Lost(LossCause::Expired)
-                } else if tenure.evicted {
+                } else if current.evicted {
                     Heartbeat::Lost(LossCause::Revoked)
-                } else if beat <= tenure.beat {
+                } else if beat <= current.beat {
                     Heartbeat::Overtaken
                 } else {
-                    tenure.beat = beat;
-                    tenure.ttl = grant.ttl;
-                    tenure.expires = now + grant.ttl;
+                    current.beat = beat;
+                    current.ttl = grant.ttl;
+                    current.expires = now + grant.ttl;
                     Heartbeat::Extended
                 }
             }
@@ -137,17 +141,17 @@ impl Record {
         }
     }
 
-    /// The standing tenure of `grant`, or how it was lost.
-    pub(crate) fn tenure_of(
+    /// Returns the current grant if it is `grant`, or the cause of its loss.
+    pub(crate) fn current_grant(
         &mut self,
         grant: &Grant,
         now: Moment,
-    ) -> Result<&mut Tenure, LossCause> {
+    ) -> Result<&mut CurrentGrant, LossCause> {
         let cause = self.why_lost(grant);
-        match &mut self.tenure {
-            Some(tenure) if tenure.is_of(grant, self.token) => {
-                if tenure.stands(now) {
-                    Ok(tenure)
+        match &mut self.grant {
+            Some(current) if current.is_of(grant, self.token) => {
+                if current.is_valid(now) {
+                    Ok(current)
                 } else {
                     Err(LossCause::Expired)
                 }
@@ -156,16 +160,16 @@ impl Record {
         }
     }
 
-    /// Ends the tenure of `grant` and remembers it; says whether it stood.
-    pub(crate) fn vacate(&mut self, grant: &Grant, now: Moment) -> bool {
+    /// Releases `grant`. Returns whether it was current.
+    pub(crate) fn release(&mut self, grant: &Grant, now: Moment) -> bool {
         let token = self.token;
-        let Some(tenure) = self.tenure.take_if(|tenure| tenure.is_of(grant, token)) else {
+        let Some(current) = self.grant.take_if(|current| current.is_of(grant, token)) else {
             return false;
         };
-        let stood = tenure.stands(now);
-        let Tenure { lessee, nonce, ttl, .. } = tenure;
-        self.former = Some(Former { lessee, nonce, ttl, at: now });
-        stood
+        let was_current = current.is_valid(now);
+        let CurrentGrant { lessee, nonce, ttl, .. } = current;
+        self.released = Some(ReleasedGrant { lessee, nonce, ttl, at: now });
+        was_current
     }
 
     pub(crate) fn reserve(&mut self, only: Option<Lessee>, until: Moment) {
@@ -173,36 +177,36 @@ impl Record {
     }
 
     pub(crate) fn holder(&self, now: Moment) -> Option<Holder> {
-        let tenure = self.tenure.as_ref().filter(|tenure| tenure.stands(now))?;
-        Some(tenure.holder(self.token?, now))
+        let current = self.grant.as_ref().filter(|current| current.is_valid(now))?;
+        Some(current.holder(self.token?, now))
     }
 
-    /// The record as readers see it, if they do.
-    pub(crate) fn seen(&self, key: &LeaseKey, now: Moment) -> Option<LeaseRecord> {
-        (self.existence != Existence::Deleted).then(|| {
+    /// Returns the public record, unless it is deleted.
+    pub(crate) fn to_lease_record(&self, key: &LeaseKey, now: Moment) -> Option<LeaseRecord> {
+        (self.lifetime != Lifetime::Deleted).then(|| {
             LeaseRecord::new(key.clone(), self.holder(now), self.token, self.attributes.clone())
         })
     }
 
-    /// When the record may be dropped, if nothing else happens to it; `None` where it stays.
+    /// Returns the time from which the store may remove the record; `None` if never.
     ///
-    /// A released nonce is remembered for another ttl, and for ten seconds at least: late
-    /// duplicates are not later than that within one process.
-    pub(crate) fn fades(&self) -> Option<Moment> {
-        const AT_LEAST: Duration = Duration::from_secs(10);
-        if self.existence == Existence::Lasting {
+    /// The store remembers a released nonce for another ttl, and for at least ten seconds. Within
+    /// one process, a duplicate does not arrive later.
+    pub(crate) fn removable_at(&self) -> Option<Moment> {
+        const SHORTEST: Duration = Duration::from_secs(10);
+        if self.lifetime == Lifetime::Lasting {
             return None;
         }
-        let tenure = self.tenure.as_ref().map(|t| t.expires + t.ttl.max(AT_LEAST));
-        let former = self.former.as_ref().map(|f| f.at + f.ttl.max(AT_LEAST));
+        let granted = self.grant.as_ref().map(|grant| grant.expires + grant.ttl.max(SHORTEST));
+        let released = self.released.as_ref().map(|grant| grant.at + grant.ttl.max(SHORTEST));
         let reserved = self.reservation.as_ref().map(|reserved| reserved.until);
-        Some(tenure.max(former).max(reserved).unwrap_or_else(|| Moment::from_nanos(0)))
+        Some(granted.max(released).max(reserved).unwrap_or_else(|| Moment::from_nanos(0)))
     }
 
     fn why_lost(&self, grant: &Grant) -> LossCause {
         if self.token > Some(grant.token) {
             LossCause::Superseded
-        } else if self.former.as_ref().is_some_and(|former| former.nonce == grant.nonce) {
+        } else if self.released.as_ref().is_some_and(|released| released.nonce == grant.nonce) {
             LossCause::Revoked
         } else {
             LossCause::Expired
@@ -210,12 +214,12 @@ impl Record {
     }
 }
 
-impl Tenure {
-    fn stands(&self, now: Moment) -> bool {
+impl CurrentGrant {
+    fn is_valid(&self, now: Moment) -> bool {
         now < self.expires
     }
 
-    /// By token, too: a late duplicate of a claim may have been granted the key again.
+    /// Compares the token, too: the store may have granted the key to a late duplicate of the claim.
     fn is_of(&self, grant: &Grant, token: Option<FencingToken>) -> bool {
         self.nonce == grant.nonce && token == Some(grant.token)
     }

@@ -1,21 +1,22 @@
-//! Who waits for which key to be freed.
+//! Notifies waiters when a key becomes free.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use lease_core::{Freed, LeaseKey};
+use lease_core::LeaseKey;
+use lease_core::store::Freed;
 use tokio::sync::oneshot;
 
 #[derive(Debug, Default, Clone)]
-pub(crate) struct Watches(Arc<Mutex<Waiting>>);
+pub(crate) struct Watches(Arc<Mutex<Waiters>>);
 
 #[derive(Debug, Default)]
-struct Waiting {
+struct Waiters {
     last_id: u64,
-    keys: HashMap<LeaseKey, Vec<(u64, oneshot::Sender<()>)>>,
+    by_key: HashMap<LeaseKey, Vec<(u64, oneshot::Sender<()>)>>,
 }
 
-/// Takes its watch off the list when dropped.
+/// Removes its waiter when dropped.
 struct Watch {
     watches: Watches,
     key: LeaseKey,
@@ -24,39 +25,39 @@ struct Watch {
 
 impl Watches {
     pub(crate) fn watch(&self, key: &LeaseKey) -> Freed {
-        let (wake, woken) = oneshot::channel();
-        let mut waiting = self.waiting();
-        waiting.last_id += 1;
-        let id = waiting.last_id;
-        waiting.keys.entry(key.clone()).or_default().push((id, wake));
+        let (notify, notified) = oneshot::channel();
+        let mut waiters = self.lock();
+        waiters.last_id += 1;
+        let id = waiters.last_id;
+        waiters.by_key.entry(key.clone()).or_default().push((id, notify));
         let watch = Watch { watches: self.clone(), key: key.clone(), id };
         Freed::when(async move {
-            // Whether it was woken or dropped by the store: time to look again.
-            drop(woken.await);
+            // An error means that the store was dropped. The waiter tries again in both cases.
+            drop(notified.await);
             drop(watch);
         })
     }
 
-    pub(crate) fn wake(&self, key: &LeaseKey) {
-        let woken = self.waiting().keys.remove(key);
-        for (_, wake) in woken.into_iter().flatten() {
-            // Who no longer waits needs no waking.
-            let _ = wake.send(());
+    pub(crate) fn notify(&self, key: &LeaseKey) {
+        let waiters = self.lock().by_key.remove(key);
+        for (_, notify) in waiters.into_iter().flatten() {
+            // An error means that the waiter was dropped.
+            let _ = notify.send(());
         }
     }
 
-    fn waiting(&self) -> MutexGuard<'_, Waiting> {
+    fn lock(&self) -> MutexGuard<'_, Waiters> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Drop for Watch {
     fn drop(&mut self) {
-        let mut waiting = self.watches.waiting();
-        if let Some(watches) = waiting.keys.get_mut(&self.key) {
+        let mut waiters = self.watches.lock();
+        if let Some(watches) = waiters.by_key.get_mut(&self.key) {
             watches.retain(|(id, _)| *id != self.id);
             if watches.is_empty() {
-                waiting.keys.remove(&self.key);
+                waiters.by_key.remove(&self.key);
             }
         }
     }
@@ -67,15 +68,15 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_watch_leaves_nothing_behind() {
+    async fn ended_watches_leave_no_waiter() {
         let watches = Watches::default();
         let key: LeaseKey = "job".parse().unwrap();
 
         drop(watches.watch(&key));
-        let woken = watches.watch(&key);
-        watches.wake(&key);
-        woken.await;
+        let freed = watches.watch(&key);
+        watches.notify(&key);
+        freed.await;
 
-        assert!(watches.waiting().keys.is_empty());
+        assert!(watches.lock().by_key.is_empty());
     }
 }

@@ -17,14 +17,14 @@ impl Fixture for Memory {
         MemoryStore::new()
     }
 
-    /// Clones share their leases, and nothing else does.
+    /// Only clones share leases.
     async fn another(&self, store: &MemoryStore) -> MemoryStore {
         store.clone()
     }
 
     async fn reopen(&self, store: MemoryStore) -> Reopened<MemoryStore> {
         drop(store);
-        // Tokens start from the time: a process takes longer than this to start.
+        // Tokens start from the time. A process needs longer than this to start.
         sleep(Duration::from_millis(1));
         Reopened::Empty(MemoryStore::new())
     }

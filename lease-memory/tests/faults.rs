@@ -1,11 +1,12 @@
-//! What befalls a list of records, as told.
+//! `Faulty` injects faults into lists.
 #![expect(clippy::unwrap_used, reason = "a test")]
 
 use std::time::Duration;
 
 use futures_util::StreamExt;
+use lease_core::Attributes;
 use lease_core::conformance::{Call, Fault, Faulty};
-use lease_core::{Attributes, LeaseTable};
+use lease_core::store::LeaseTable;
 use lease_memory::MemoryStore;
 use tokio::time::{Instant, timeout};
 
@@ -19,7 +20,7 @@ async fn table() -> Faulty<MemoryStore> {
     table
 }
 
-/// How many records come, and whether all that came did.
+/// Returns the number of records, and whether the list had no error.
 async fn listed(table: &Faulty<MemoryStore>) -> (usize, bool) {
     let listed: Vec<_> = table.list("row/").collect().await;
     let records = listed.iter().filter(|record| record.is_ok()).count();
@@ -27,7 +28,7 @@ async fn listed(table: &Faulty<MemoryStore>) -> (usize, bool) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_list_fails_breaks_off_half_way_and_hangs_as_told() {
+async fn list_fails_breaks_off_and_hangs_as_configured() {
     let table = table().await;
     let hour = Duration::from_secs(3600);
 
@@ -47,7 +48,7 @@ async fn a_list_fails_breaks_off_half_way_and_hangs_as_told() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_list_takes_as_long_as_any_request() {
+async fn list_has_latency_of_one_request() {
     let latency = Duration::from_millis(30);
     let table = table().await.with_latency(latency);
     #[expect(clippy::disallowed_methods, reason = "no lease depends on it")]

@@ -1,4 +1,4 @@
-//! Processes that are forked from one claim under different nonces.
+//! Forked processes claim under different nonces.
 #![expect(clippy::unwrap_used, reason = "a test")]
 
 use std::io::{Read, Write, pipe};
@@ -9,7 +9,7 @@ use lease_core::Locker;
 use lease_memory::MemoryStore;
 use tokio::runtime::Builder;
 
-/// The nonce under which a child process obtains a key with its copy of `locker`.
+/// Returns the nonce under which a child process obtains a key with its copy of `locker`.
 fn nonce_of_child(locker: &Locker) -> String {
     let (mut reader, mut writer) = pipe().unwrap();
     match fork().unwrap() {
@@ -35,6 +35,6 @@ fn main() {
 
     let (one, other) = (nonce_of_child(&locker), nonce_of_child(&locker));
 
-    assert_eq!(one.len(), 36, "no child told its nonce");
-    assert_ne!(one, other, "a store takes the second claim for a repetition of the first");
+    assert_eq!(one.len(), 36, "the child should write its nonce");
+    assert_ne!(one, other, "a store would take the second claim for a repetition of the first");
 }

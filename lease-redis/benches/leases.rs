@@ -1,14 +1,14 @@
-//! What a lease costs beside the bare scripts, and what missing servers cost a quorum.
+//! Measures leases against the bare scripts, and a quorum with missing servers.
 //!
-//! Each row is the median of runs that take turns with what it is compared to. It starts its own
-//! servers: `cargo bench -p lease-redis`.
+//! Each row is the median of runs that alternate with runs of the bare scripts. The benchmark starts its own
+//! servers: `cargo bench -p lease-redis --features simulation`.
 #![expect(
     clippy::unwrap_used,
     clippy::panic,
     clippy::print_stdout,
     clippy::indexing_slicing,
     clippy::cast_precision_loss,
-    reason = "a benchmark that cannot go on ends, and prints what it found"
+    reason = "a failed setup ends the benchmark, which prints its results"
 )]
 
 use std::sync::Arc;
@@ -16,13 +16,12 @@ use std::time::Duration;
 
 use futures_util::StreamExt;
 use futures_util::future::join_all;
-use lease_core::{
-    Beat, BootClock, Claim, Clock, Grant, LeaseKey, Lessee, LockStore, Locker, Nonce, Obtained,
-};
+use lease_core::store::{Beat, BootClock, Claim, Clock, Grant, LockStore, Nonce, Obtained};
+use lease_core::{LeaseKey, Lessee, Locker};
 use lease_redis::{RedisQuorum, RedisStore};
-use lease_tests::latency::Latency;
-use lease_tests::measure::{is_measuring, median, timed};
-use lease_tests::redis::{RedisServer, independent};
+use lease_test_servers::measure::{is_measuring, median, timed};
+use lease_test_servers::proxy::Link;
+use lease_test_servers::redis::{RedisServer, independent};
 use redis::Script;
 use redis::aio::MultiplexedConnection;
 use tokio::sync::mpsc;
@@ -83,27 +82,27 @@ async fn uncontended(tasks: usize) {
     );
 }
 
-/// What becomes of the nodes that a quorum does without.
+/// The fault of a quorum's missing nodes.
 #[derive(Debug, Clone, Copy)]
 enum Missing {
-    /// They accept connections, and answer nothing.
+    /// The nodes accept connections and answer nothing.
     Hung,
-    /// They are gone, and what is in front of them closes connections.
+    /// The nodes are gone, and their proxies close connections.
     Killed,
-    /// So is what was in front of them: connecting is refused.
+    /// The nodes and their proxies are gone: connections are refused.
     Refused,
 }
 
-/// Behind 5 ms of network: obtain and heartbeat, all five up, then one and two missing, beside
-/// one script sent to all and awaited on three.
+/// Over a network of 5 ms: obtain and heartbeat with all five nodes, then with one and two missing,
+/// compared to one script that is sent to all nodes and awaited on three.
 async fn quorum_without(missing: Missing) {
     let mut servers = independent(5);
     let mut ways = Vec::new();
     for server in &servers {
-        ways.push(Latency::start(server.address(), Duration::from_millis(5)).await.unwrap());
+        ways.push(Link::with_latency(server.address(), Duration::from_millis(5)).await.unwrap());
     }
     let urls: Vec<_> = ways.iter().map(|way| format!("redis://{}", way.address())).collect();
-    let quorum = RedisQuorum::builder(urls.clone()).without_quarantine().connect().await.unwrap();
+    let quorum = RedisQuorum::builder(urls.clone()).without_rejoin_delay().connect().await.unwrap();
     let mut bare = Vec::new();
     for url in &urls {
         bare.push(Bare::connect(url).await);
@@ -131,7 +130,7 @@ async fn quorum_without(missing: Missing) {
             quorum.release(&grant, None).await.unwrap();
 
             let began = clock.now();
-            // Dropped with those that hang; those that are gone have nobody to ask.
+            // Requests to hung nodes are dropped with the set. Nodes that are gone are skipped.
             let mut asked = JoinSet::new();
             let there = if matches!(missing, Missing::Hung) { 0 } else { count };
             let key = format!("{{{}}}", Nonce::random());
@@ -155,11 +154,11 @@ async fn quorum_without(missing: Missing) {
     servers[..2].iter().for_each(RedisServer::go_on);
 }
 
-/// One server at 10 ms; eight waiters, each with connections of its own.
+/// One server over 10 ms; eight waiters, each with its own connections.
 async fn hand_off() {
     const ROUND_TRIP: Duration = Duration::from_millis(10);
     let server = RedisServer::start();
-    let way = Latency::start(server.address(), ROUND_TRIP).await.unwrap();
+    let way = Link::with_latency(server.address(), ROUND_TRIP).await.unwrap();
     let url = format!("redis://{}", way.address());
     let clock = Arc::new(BootClock::new());
     let (obtained, mut turns) = mpsc::unbounded_channel();
@@ -206,7 +205,7 @@ fn calls(server: &RedisServer) -> u64 {
     calls.unwrap_or(0)
 }
 
-/// 10,000 leases, ten heartbeats each, beside the same scripts, pipelined by hand.
+/// 10,000 leases, compared to the same scripts in a pipeline.
 async fn heartbeats() {
     let server = RedisServer::start();
     let store = RedisStore::connect(&server.url()).await.unwrap();
@@ -314,7 +313,7 @@ async fn obtain(store: &impl LockStore, key: &str) -> Grant {
     }
 }
 
-/// What the threads of this process have used, in seconds.
+/// The processor time of this process's threads, in seconds.
 fn processor_time() -> f64 {
     let mut nanos = 0.0;
     for task in std::fs::read_dir("/proc/self/task").into_iter().flatten().flatten() {

@@ -1,4 +1,4 @@
-//! What Redis' errors mean: the only place that judges whether asking again may help.
+//! Maps Redis' errors to error kinds with advice. Only this file decides whether a retry may help.
 
 use std::error::Error;
 use std::fmt;
@@ -8,17 +8,17 @@ use deadpool::managed::{PoolError, TimeoutType};
 use lease_core::{StoreError, StoreErrorKind};
 use redis::{ErrorKind, RedisError, ServerErrorKind};
 
-/// Why a server gave no answer, in a sentence that names it and says what to do.
+/// Why a request failed: a sentence with the server's name and advice.
 ///
-/// The driver's own text is part of the sentence, not its source: its errors print their sources
-/// themselves, and each level is to be read once.
+/// The driver's text is part of the sentence, not its source. The driver's errors print their own sources,
+/// so a source would appear twice.
 #[derive(Debug, Clone)]
-pub(crate) struct Fault {
+pub(crate) struct ServerFault {
     pub(crate) kind: StoreErrorKind,
     sentence: String,
 }
 
-impl Fault {
+impl ServerFault {
     pub(crate) fn new(kind: StoreErrorKind, sentence: impl Into<String>) -> Self {
         Self { kind, sentence: sentence.into() }
     }
@@ -35,19 +35,19 @@ impl Fault {
         Self::new(StoreErrorKind::Corrupt, sentence)
     }
 
-    /// `server` did not answer in time. The request may still be applied.
+    /// `server` did not answer in time. It may still apply the request.
     pub(crate) fn late(server: &str, limit: Duration) -> Self {
         Self::unavailable(format!("{server} did not answer within {limit:?}"))
     }
 
-    /// What `server` said instead of an answer.
+    /// An error that `server` or the driver returned.
     pub(crate) fn from_redis(server: &str, error: &RedisError) -> Self {
-        let (kind, advice) = judge(error);
+        let (kind, advice) = classify(error);
         let text = error.to_string();
         Self::new(kind, format!("{server}: {}{advice}", text.trim_end_matches(['.', ':', ' '])))
     }
 
-    /// Why no connection to `server` was made.
+    /// An error while connecting to `server`.
     pub(crate) fn from_connecting(server: &str, error: &RedisError) -> Self {
         match error.kind() {
             ErrorKind::Parse | ErrorKind::UnexpectedReturnType => Self::misconfigured(format!(
@@ -57,22 +57,22 @@ impl Fault {
         }
     }
 
-    /// None of several servers helped, each for its own reason. That passes unless each has to be
-    /// corrected: then it says so.
+    /// The errors of several servers, of which one would have sufficed. The whole is transient unless none of
+    /// the errors is.
     pub(crate) fn of_all(what: &str, faults: &[Self]) -> Self {
         let reasons: Vec<_> = faults.iter().map(ToString::to_string).collect();
-        let passes = faults.iter().find(|fault| fault.passes()).or_else(|| faults.first());
-        let kind = passes.map_or(StoreErrorKind::Unavailable, |fault| fault.kind);
+        let transient = faults.iter().find(|fault| fault.is_transient()).or_else(|| faults.first());
+        let kind = transient.map_or(StoreErrorKind::Unavailable, |fault| fault.kind);
         Self::new(kind, format!("{what}: {}", reasons.join("; ")))
     }
 
-    /// Whether asking again may help, without anybody correcting anything.
-    pub(crate) fn passes(&self) -> bool {
+    /// Whether a retry may succeed although nothing was corrected.
+    pub(crate) fn is_transient(&self) -> bool {
         matches!(self.kind, StoreErrorKind::Unavailable | StoreErrorKind::Throttled)
     }
 
-    /// What a node of a Cluster said instead of an answer, where it leads elsewhere, too: the client
-    /// has followed that for as long as it may.
+    /// An error that a node of a Cluster returned. A redirection is unavailable here: the client has followed
+    /// redirections until its time limit.
     pub(crate) fn from_node_of_cluster(server: &str, error: &RedisError) -> Self {
         use ServerErrorKind::{Ask, ClusterDown, MasterDown, Moved, TryAgain};
 
@@ -86,65 +86,66 @@ impl Fault {
         }
     }
 
-    /// What a Sentinel said instead of an answer.
+    /// An error that a Sentinel returned.
     pub(crate) fn from_sentinel(server: &str, error: &RedisError) -> Self {
         match error.code() {
             Some("ERR") => Self::misconfigured(format!(
-                "{server} is no Sentinel ({error}): name the Sentinels, or connect to a server by \
+                "{server} is no Sentinel ({error}): give the Sentinels' URLs, or connect to a server with \
                  `RedisStore::connect`"
             )),
             _ => Self::from_redis(server, error),
         }
     }
 
-    /// Why a pool lent no connection to `server`.
+    /// An error of a pool of connections to `server`.
     pub(crate) fn from_pool<E>(
         server: &str,
         error: PoolError<E>,
         refused: impl FnOnce(E) -> Self,
     ) -> Self {
-        let why = match error {
+        let reason = match error {
             PoolError::Backend(error) => return refused(error),
-            PoolError::Timeout(TimeoutType::Wait) => "every connection of the pool is in use",
-            PoolError::Timeout(_) => "no connection was made in time: is the host up?",
+            PoolError::Timeout(TimeoutType::Wait) => "all connections of the pool are in use",
+            PoolError::Timeout(_) => {
+                "the pool opened no connection in time: check that the host is up"
+            }
             PoolError::Closed => {
                 return Self::misconfigured(format!("{server}: the pool is closed"));
             }
             PoolError::NoRuntimeSpecified => {
-                let sentence =
-                    format!("{server}: the pool has limits, but no runtime to time them");
+                let sentence = format!("{server}: the pool has time limits, but no runtime");
                 return Self::misconfigured(sentence);
             }
             PoolError::PostCreateHook(_) => {
                 return Self::misconfigured(format!("{server}: a hook of the pool failed"));
             }
         };
-        Self::unavailable(format!("{server}: {why}"))
+        Self::unavailable(format!("{server}: {reason}"))
     }
 }
 
-impl fmt::Display for Fault {
+impl fmt::Display for ServerFault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.sentence)
     }
 }
 
-impl Error for Fault {}
+impl Error for ServerFault {}
 
-impl From<Fault> for StoreError {
-    fn from(fault: Fault) -> Self {
+impl From<ServerFault> for StoreError {
+    fn from(fault: ServerFault) -> Self {
         Self::new(fault.kind, fault)
     }
 }
 
-/// Whether the connection that `error` came over is of no more use: it broke, or it leads to a
-/// server that is not the master any more.
+/// Whether to close the connection that returned `error`: it is broken, or its server is no longer the
+/// master.
 pub(crate) fn breaks_connection(error: &RedisError) -> bool {
     error.is_unrecoverable_error()
         || error.is_connection_dropped()
         || error.is_io_error()
         || matches!(error.kind(), ErrorKind::Server(ServerErrorKind::ReadOnly))
-        // As Redis 6.2 wraps it, where a script meets it.
+        // Redis 6.2 wraps the error of a command in a script.
         || error.to_string().contains("READONLY")
 }
 
@@ -152,13 +153,13 @@ pub(crate) fn is_no_script(error: &RedisError) -> bool {
     error.kind() == ErrorKind::Server(ServerErrorKind::NoScript)
 }
 
-/// What an error within a script's answer means, where the script went on with other keys.
-pub(crate) fn from_script(server: &str, text: &str) -> Fault {
-    let (kind, advice) = judge_text(text).unwrap_or((StoreErrorKind::Unavailable, ""));
-    Fault::new(kind, format!("{server}: {text}{advice}"))
+/// An error that a script returned for one of its keys.
+pub(crate) fn from_script(server: &str, text: &str) -> ServerFault {
+    let (kind, advice) = classify_text(text).unwrap_or((StoreErrorKind::Unavailable, ""));
+    ServerFault::new(kind, format!("{server}: {text}{advice}"))
 }
 
-fn judge(error: &RedisError) -> (StoreErrorKind, &'static str) {
+fn classify(error: &RedisError) -> (StoreErrorKind, &'static str) {
     use StoreErrorKind::{Corrupt, Denied, Misconfigured, Unavailable};
 
     match error.kind() {
@@ -166,62 +167,63 @@ fn judge(error: &RedisError) -> (StoreErrorKind, &'static str) {
         ErrorKind::AuthenticationFailed => (Denied, ": check the user name and the password"),
         ErrorKind::InvalidClientConfig | ErrorKind::RESP3NotSupported => (Misconfigured, ""),
         ErrorKind::MasterNameNotFoundBySentinel => {
-            (Misconfigured, ": check the master's name, and that these are Sentinels")
+            (Misconfigured, ": check the master's name, and that the URLs lead to Sentinels")
         }
-        ErrorKind::EmptySentinelList => (Misconfigured, ": name at least one Sentinel"),
+        ErrorKind::EmptySentinelList => (Misconfigured, ": give the URL of at least one Sentinel"),
         ErrorKind::Server(ServerErrorKind::NoPerm) => (Denied, ALLOW),
         ErrorKind::Server(ServerErrorKind::Moved | ServerErrorKind::CrossSlot) => {
-            (Misconfigured, ": this is a Cluster; connect to it by `RedisStore::cluster`")
+            (Misconfigured, ": this is a Cluster; connect to it with `RedisStore::cluster`")
         }
         ErrorKind::Server(ServerErrorKind::ResponseError) | ErrorKind::Extension => {
-            judge_text(&error.to_string()).unwrap_or((Unavailable, ""))
+            classify_text(&error.to_string()).unwrap_or((Unavailable, ""))
         }
-        // Everything else passes: it broke off, loads, fails over, or has to be found again.
+        // Everything else is transient: the connection broke, or the server is loading or failing over.
         _ => (Unavailable, ""),
     }
 }
 
-/// The errors that the driver knows only by their text.
-fn judge_text(text: &str) -> Option<(StoreErrorKind, &'static str)> {
+/// Classifies the errors that the driver does not distinguish, by their text.
+fn classify_text(text: &str) -> Option<(StoreErrorKind, &'static str)> {
     use StoreErrorKind::{Corrupt, Denied, Misconfigured, Throttled};
 
-    let says = |part: &str| text.contains(part);
-    if says("WRONGTYPE") {
-        return Some((Corrupt, ": somebody else writes under this prefix"));
+    let has = |part: &str| text.contains(part);
+    if has("WRONGTYPE") {
+        return Some((Corrupt, ": another program writes keys with this prefix"));
     }
-    if says("NOAUTH") || says("WRONGPASS") || says("invalid password") {
+    if has("NOAUTH") || has("WRONGPASS") || has("invalid password") {
         return Some((Denied, ": check the user name and the password"));
     }
-    if says("NOPERM") || says("ACL failure") || says("no permissions") {
+    if has("NOPERM") || has("ACL failure") || has("no permissions") {
         return Some((Denied, ALLOW));
     }
-    if says("unknown command") || says("disabled command") {
+    if has("unknown command") || has("disabled command") {
         return Some((Misconfigured, ": leases need EVAL and EVALSHA"));
     }
-    if says("MOVED ") || says("CROSSSLOT") {
+    if has("MOVED ") || has("CROSSSLOT") {
         return Some((
             Misconfigured,
-            ": this is a Cluster; connect to it by `RedisStore::cluster`",
+            ": this is a Cluster; connect to it with `RedisStore::cluster`",
         ));
     }
-    if says("DB index is out of range") {
+    if has("DB index is out of range") {
         return Some((Misconfigured, ": correct the database in the URL"));
     }
-    if says("cluster support disabled") {
+    if has("cluster support disabled") {
         return Some((
             Misconfigured,
-            ": this is no Cluster; connect to it by `RedisStore::connect`",
+            ": this is no Cluster; connect to it with `RedisStore::connect`",
         ));
     }
-    // It has answered, and nothing was written: fewer requests, or more memory, will help.
-    if says("OOM") {
-        let advice = ": raise maxmemory, or free memory; leases that are held are kept meanwhile";
+    // The server has written nothing. Fewer requests or more memory will help.
+    if has("OOM") {
+        let advice = ": raise maxmemory, or free memory; held leases can still be extended";
         return Some((Throttled, advice));
     }
-    if says("max number of clients") {
+    if has("max number of clients") {
         return Some((Throttled, ""));
     }
     None
 }
 
-const ALLOW: &str = ": allow the user what the section \"Access rights\" of lease-redis lists";
+const ALLOW: &str =
+    ": grant the user the rights in the section \"Access rights\" of lease-redis' README";

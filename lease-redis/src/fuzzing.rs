@@ -1,23 +1,23 @@
-//! What fuzzers call: each reader of what servers answer and users write. Not for other use.
+//! Entry points for fuzzers: the parsers of servers' answers and of URLs. For no other use.
 
 use std::sync::LazyLock;
 
 use redis::Value;
 
-use crate::diagnose::Eviction;
-use crate::node::{Check, Node};
-use crate::reach::Common;
-use crate::value::{read_attributes, write};
+use crate::connection::diagnose::Eviction;
+use crate::connection::node::{Check, Node};
+use crate::connection::settings::ConnectionSettings;
+use crate::scripts::attributes::{read_attributes, write};
 
-/// Reads `bytes` as a server's answer to each script.
+/// Parses `bytes` as a server's answer to each script.
 pub fn reply(bytes: &[u8]) {
     let Ok(value) = redis::parse_redis_value(bytes) else { return };
-    drop(NOWHERE.read_vote("fuzzed", &value));
-    drop(NOWHERE.read_record(&value));
+    drop(NODE.read_vote("fuzzed", &value));
+    drop(NODE.read_record(&value));
     attributes(&value);
 }
 
-/// What can be read is written such that it is read as the same.
+/// Asserts that attributes that were parsed are written so that they parse to the same value.
 fn attributes(value: &Value) {
     let Some(Some(attributes)) = read_attributes(value) else { return };
     for value in attributes.values() {
@@ -30,17 +30,17 @@ fn attributes(value: &Value) {
     }
 }
 
-/// Reads `bytes` as the URL of a server, of a Sentinel and of a Cluster's node. What is refused
-/// is not repeated: it may carry a password.
+/// Parses `bytes` as the URL of a server, of a Sentinel and of a Cluster's node. Asserts that no error
+/// contains the password.
 pub fn url(bytes: &[u8]) {
     let Ok(url) = std::str::from_utf8(bytes) else { return };
-    let (common, urls) = (Common::default(), [url.to_owned()]);
+    let (settings, urls) = (ConnectionSettings::default(), [url.to_owned()]);
     let refusals = [
-        common.standalone(url, None).err(),
-        common.sentinel(&urls, "master", None, None).err(),
-        common.cluster(&urls, None).err(),
+        settings.standalone(url, None).err(),
+        settings.sentinel(&urls, "master", None, None).err(),
+        settings.cluster(&urls, None).err(),
     ];
-    // A socket's path has none.
+    // The path of a socket has no password.
     let network = url.split_once("://").filter(|(scheme, _)| scheme.starts_with("redis"));
     let user = network.and_then(|(_, rest)| rest.rsplit_once('@')).map(|(user, _)| user);
     let password = user.and_then(|user| user.split_once(':')).map(|(_, password)| password);
@@ -51,11 +51,11 @@ pub fn url(bytes: &[u8]) {
     }
 }
 
-/// A node that is never connected to.
-static NOWHERE: LazyLock<Node> = LazyLock::new(|| {
-    let common = Common::default();
-    #[expect(clippy::expect_used, reason = "a URL that is known to be right")]
-    let (name, connector) = common.standalone("redis://nowhere", None).expect("a connector");
-    let check = Check { eviction: Eviction::Refused, admit: Box::new(|_| Ok(())) };
-    common.node(name, connector, check)
+/// A node without a connection.
+static NODE: LazyLock<Node> = LazyLock::new(|| {
+    let settings = ConnectionSettings::default();
+    #[expect(clippy::expect_used, reason = "the URL is valid")]
+    let (name, connector) = settings.standalone("redis://nowhere", None).expect("a connector");
+    let check = Check { eviction: Eviction::Refused, admission: None };
+    settings.node(name, connector, check)
 });

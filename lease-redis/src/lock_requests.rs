@@ -1,67 +1,62 @@
-//! What one server says to each request of a lock: scripts called, replies read.
+//! The requests of a lock to one server: the calls of its scripts, and the parsing of their replies.
 
 use std::time::Duration;
 
-use lease_core::{
-    Attributes, Beat, Claim, FencingToken, Grant, Heartbeat, Holder, LeaseKey, Lessee, LossCause,
-};
+use lease_core::store::{Beat, Claim, Grant, Heartbeat};
+use lease_core::{Attributes, FencingToken, Holder, LeaseKey, Lessee, LossCause};
 use redis::Value;
 
-use crate::connection::Role;
-use crate::error::{Fault, from_script};
-use crate::key_space::Name;
-use crate::node::{Node, Queue};
-use crate::request::Request;
-use crate::script::{self, Call, text};
-use crate::value::read_attributes;
+use crate::connection::connector::Role;
+use crate::connection::node::{Node, Permit};
+use crate::connection::request::Request;
+use crate::error::{ServerFault, from_script};
+use crate::scripts::attributes::read_attributes;
+use crate::scripts::key_space::KeyName;
+use crate::scripts::{self, Call, millis, text};
 
-/// What a server says to a claim.
+/// A server's reply to a claim.
 #[derive(Debug)]
 pub(crate) enum Vote {
-    Granted(FencingToken, Attributes, Asked),
-    Held(Rival),
-    /// The grant that was to be adopted is not there, nor another.
+    Granted(FencingToken, Attributes, GrantKind),
+    Held(HolderOnServer),
+    /// The grant to adopt does not exist, and the key is free.
     Gone,
-    /// The server has not been up for long enough to vote.
-    Restarted {
-        up: Duration,
-    },
 }
 
-/// Whether the claim that is granted was granted before.
+/// Whether the server has granted the same claim before.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Asked {
-    First,
-    Again,
+pub(crate) enum GrantKind {
+    New,
+    Repeated,
 }
 
 /// Who holds a key on one server.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Rival {
+pub(crate) struct HolderOnServer {
     pub(crate) holder: Holder,
-    /// Empty where the key is only reserved.
+    /// Empty if the key is only reserved.
     pub(crate) nonce: String,
 }
 
-/// What a server says to a heartbeat.
+/// A server's reply to a heartbeat.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Pulse {
+pub(crate) enum HeartbeatReply {
     Extended,
     Overtaken,
-    /// The grant is not there, and nothing says why.
+    /// The grant does not exist, for no known reason.
     Missing,
     Revoked,
     Superseded,
 }
 
-impl From<Pulse> for Heartbeat {
-    fn from(pulse: Pulse) -> Self {
-        match pulse {
-            Pulse::Extended => Self::Extended,
-            Pulse::Overtaken => Self::Overtaken,
-            Pulse::Missing => Self::Lost(LossCause::Expired),
-            Pulse::Revoked => Self::Lost(LossCause::Revoked),
-            Pulse::Superseded => Self::Lost(LossCause::Superseded),
+impl From<HeartbeatReply> for Heartbeat {
+    fn from(reply: HeartbeatReply) -> Self {
+        match reply {
+            HeartbeatReply::Extended => Self::Extended,
+            HeartbeatReply::Overtaken => Self::Overtaken,
+            HeartbeatReply::Missing => Self::Lost(LossCause::Expired),
+            HeartbeatReply::Revoked => Self::Lost(LossCause::Revoked),
+            HeartbeatReply::Superseded => Self::Lost(LossCause::Superseded),
         }
     }
 }
@@ -69,45 +64,45 @@ impl From<Pulse> for Heartbeat {
 /// The round of votes in which a claim is made.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Round {
-    /// From 1, and larger than that of every earlier round: what takes back an earlier round does
-    /// not touch this one. 0 on one server, which holds no vote.
+    /// At least 1, and larger than that of every earlier round, so that the withdrawal of an earlier round
+    /// does not affect this one. 0 on one server, which does not vote.
     pub(crate) number: u64,
-    /// A node that has not been up for as long keeps from voting.
-    pub(crate) least_uptime: Duration,
-    /// The time of most nodes, in microseconds since 1970, as far as it is known, or 0. Where nodes
-    /// count from their time, they count from this, so that they agree.
+    /// The median time of the nodes, in microseconds since 1970, or 0 if it is unknown. Nodes that start
+    /// counting from a time start from this one, so that they agree.
     pub(crate) proposed_time: u64,
 }
 
 impl Round {
-    pub(crate) const NONE: Self =
-        Self { number: 0, least_uptime: Duration::ZERO, proposed_time: 0 };
+    pub(crate) const NONE: Self = Self { number: 0, proposed_time: 0 };
 }
 
-/// Whether a server is asked for itself, or as one of several.
+/// Whether a server is used alone or as a node of a quorum.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Standing {
-    Alone,
-    OneOfSeveral,
+pub(crate) enum Deployment {
+    Single,
+    Quorum,
 }
 
 impl Node {
     pub(crate) fn obtain_call(&self, claim: &Claim, round: Round) -> Call {
-        let call = script::OBTAIN
-            .on(self.keys_of_lock(&claim.key))
-            .text(claim.nonce)
-            .arg(claim.lessee.as_str())
-            .number(millis(claim.ttl))
-            .number(millis(self.retention))
-            .number(round.number);
+        let call = scripts::OBTAIN.on(self.keys_of_lock(&claim.key));
+        let call = self.obtain_arguments(call, claim).number(round.number);
         if round.number == Round::NONE.number {
             return call;
         }
-        call.number(round.least_uptime.as_secs()).number(round.proposed_time)
+        call.number(round.proposed_time).after(self.rejoin_delay())
     }
 
-    /// In a Cluster, a lock is one key: a script with two is refused while their slot moves.
-    fn keys_of_lock<'a>(&'a self, key: &'a LeaseKey) -> Vec<Name<'a>> {
+    /// The arguments of every obtain, before the number of the round.
+    pub(crate) fn obtain_arguments(&self, call: Call, claim: &Claim) -> Call {
+        call.text(claim.nonce)
+            .arg(claim.lessee.as_str())
+            .number(millis(claim.ttl))
+            .number(millis(self.retention))
+    }
+
+    /// In a Cluster, a lock uses one key: a script with two keys is refused while their slot moves.
+    fn keys_of_lock<'a>(&'a self, key: &'a LeaseKey) -> Vec<KeyName<'a>> {
         match self.role() {
             Role::Cluster => vec![self.keys.lease(key)],
             Role::Standalone | Role::Sentinel => {
@@ -117,9 +112,19 @@ impl Node {
     }
 
     pub(crate) fn adopt_call(&self, grant: &Grant, claim: &Claim, round: Round) -> Call {
-        script::ADOPT
-            .on(self.keys_of_lock(&grant.key))
-            .text(grant.nonce)
+        let call = scripts::ADOPT.on(self.keys_of_lock(&grant.key));
+        self.adopt_arguments(call, grant, claim, round)
+    }
+
+    /// The arguments of every adoption.
+    pub(crate) fn adopt_arguments(
+        &self,
+        call: Call,
+        grant: &Grant,
+        claim: &Claim,
+        round: Round,
+    ) -> Call {
+        call.text(grant.nonce)
             .text(claim.nonce)
             .arg(claim.lessee.as_str())
             .number(millis(claim.ttl))
@@ -132,25 +137,28 @@ impl Node {
         &self,
         grant: &Grant,
         reserved: Option<Duration>,
-        standing: Standing,
+        deployment: Deployment,
     ) -> Call {
         let key = &grant.key;
-        script::RELEASE
+        scripts::RELEASE
             .on([self.keys.lease(key)])
             .text(grant.nonce)
             .number(grant.token.get())
             .arg(reserved.map_or_else(String::new, |length| millis(length).to_string()))
             .number(millis(self.retention))
-            .number(u64::from(standing == Standing::OneOfSeveral))
+            .number(u64::from(deployment == Deployment::Quorum))
             .arg(self.publish())
             .arg(self.keys.channel(key))
     }
 
-    /// Sends the heartbeats of many grants in one script, or, in a Cluster, in one for each: its
-    /// keys are in different slots.
-    pub(crate) async fn heartbeat(&self, beats: &[(Grant, Beat)]) -> Vec<Result<Pulse, Fault>> {
+    /// Sends the heartbeats of many grants in one script. In a Cluster, the caller passes one grant, since
+    /// the keys' slots differ.
+    pub(crate) async fn heartbeat(
+        &self,
+        beats: &[(Grant, Beat)],
+    ) -> Vec<Result<HeartbeatReply, ServerFault>> {
         let keys = beats.iter().map(|(grant, _)| self.keys.lease(&grant.key));
-        let mut call = script::HEARTBEAT.on(keys).number(millis(self.retention));
+        let mut call = scripts::HEARTBEAT.on(keys).number(millis(self.retention));
         for (grant, beat) in beats {
             call = call
                 .text(grant.nonce)
@@ -160,30 +168,34 @@ impl Node {
         }
         match self.call_at_once(&call).await {
             Ok(Value::Array(answers)) if answers.len() == beats.len() => {
-                answers.iter().map(|answer| self.read_pulse(answer)).collect()
+                answers.iter().map(|answer| self.read_heartbeat_reply(answer)).collect()
             }
             Ok(_) => vec![Err(self.unreadable("heartbeat")); beats.len()],
             Err(fault) => vec![Err(fault); beats.len()],
         }
     }
 
-    pub(crate) async fn raise(&self, claim: &Claim, token: FencingToken) -> Result<bool, Fault> {
-        let call = script::RAISE
+    pub(crate) async fn raise(
+        &self,
+        claim: &Claim,
+        token: FencingToken,
+    ) -> Result<bool, ServerFault> {
+        let call = scripts::RAISE
             .on([self.keys.lease(&claim.key)])
             .text(claim.nonce)
             .number(token.get())
             .number(millis(self.retention));
-        self.says_yes(&call).await
+        self.call_bool(&call).await
     }
 
-    /// Only on a node that has been up for `least_uptime`.
-    pub(crate) async fn put_back(
+    /// Restores a grant that the node has forgotten, if the node's run has lasted for `min_run`.
+    pub(crate) async fn restore(
         &self,
         grant: &Grant,
         beat: Beat,
-        least_uptime: Duration,
-    ) -> Result<bool, Fault> {
-        let call = script::PUT_BACK
+        min_run: Duration,
+    ) -> Result<bool, ServerFault> {
+        let call = scripts::RESTORE
             .on([self.keys.lease(&grant.key)])
             .text(grant.nonce)
             .arg(grant.lessee.as_str())
@@ -191,62 +203,69 @@ impl Node {
             .number(beat.get())
             .number(millis(grant.ttl))
             .number(millis(self.retention))
-            .number(least_uptime.as_secs());
-        self.says_yes(&call).await
+            .after(min_run);
+        self.call_bool(&call).await
     }
 
-    /// Takes back a vote that was given in `round` or before.
-    pub(crate) async fn withdraw(&self, claim: &Claim, round: u64) -> Result<bool, Fault> {
-        let call = script::WITHDRAW
+    /// Withdraws a vote that was given in `round` or before.
+    pub(crate) async fn withdraw(&self, claim: &Claim, round: u64) -> Result<bool, ServerFault> {
+        let call = scripts::WITHDRAW
             .on([self.keys.lease(&claim.key)])
             .text(claim.nonce)
             .number(round)
             .arg(self.publish())
             .arg(self.keys.channel(&claim.key));
-        self.says_yes(&call).await
+        self.call_bool(&call).await
     }
 
-    pub(crate) async fn holder(&self, key: &LeaseKey) -> Result<Option<Rival>, Fault> {
-        let answer = self.call(&script::HOLDER.on([self.keys.lease(key)])).await?;
+    pub(crate) async fn holder(
+        &self,
+        key: &LeaseKey,
+    ) -> Result<Option<HolderOnServer>, ServerFault> {
+        let answer = self.call(&scripts::HOLDER.on([self.keys.lease(key)])).await?;
         match self.read_vote("holder", &answer)? {
             Vote::Held(rival) => Ok(Some(rival)),
             _ => Ok(None),
         }
     }
 
-    pub(crate) async fn vote(&self, call: &Call) -> Result<Vote, Fault> {
-        let asked = self.now();
+    pub(crate) async fn vote(&self, call: &Call) -> Result<Vote, ServerFault> {
+        let sent = self.now();
         let answer = self.call(call).await?;
         if let Some(micros) = read_time(&answer) {
-            self.told_time(asked, micros);
+            self.record_time(sent, micros);
         }
         self.read_vote(call.name(), &answer)
     }
 
-    /// Runs a script that grants on one logical server.
-    pub(crate) async fn vote_alone(&self, call: &Call, key: &LeaseKey) -> Result<Vote, Fault> {
+    /// Runs a script that grants a key on one logical server.
+    pub(crate) async fn vote_single(
+        &self,
+        call: &Call,
+        key: &LeaseKey,
+    ) -> Result<Vote, ServerFault> {
         if self.role() != Role::Cluster {
             return self.vote(call).await;
         }
-        // Read after the grant, on its connection: from then on, only its holder changes them.
+        // Read after the grant on the same connection: from then on, only the holder changes them.
         let mut read = redis::cmd("HGETALL");
         read.arg(self.keys.attributes(key).to_string());
-        let answers = self.ask(Request::ScriptThen(call, &read), Queue::InLine).await?;
+        let answers = self.send(Request::ScriptThen(call, &read), Permit::Required).await?;
         let Value::Array(answers) = answers else { return Err(self.unreadable(call.name())) };
         let [answer, found] = &answers[..] else { return Err(self.unreadable(call.name())) };
-        let Vote::Granted(token, _, asked) = self.read_vote(call.name(), answer)? else {
+        let Vote::Granted(token, _, kind) = self.read_vote(call.name(), answer)? else {
             return self.read_vote(call.name(), answer);
         };
         let found = match found {
-            // They may be on another node just now.
+            // While the slot moves, they may be on another node.
             Value::Nil | Value::ServerError(_) => &self.command(&read).await?,
             found => found,
         };
         let attributes = read_attributes(found).ok_or_else(|| self.unreadable(call.name()))?;
-        Ok(Vote::Granted(token, attributes.unwrap_or_default(), asked))
+        Ok(Vote::Granted(token, attributes.unwrap_or_default(), kind))
     }
 
-    pub(crate) async fn says_yes(&self, call: &Call) -> Result<bool, Fault> {
+    pub(crate) async fn call_bool(&self, call: &Call) -> Result<bool, ServerFault> {
         match self.call_at_once(call).await? {
             Value::Int(0) => Ok(false),
             Value::Int(_) => Ok(true),
@@ -254,53 +273,52 @@ impl Node {
         }
     }
 
-    /// Reads `{'granted' or 'again', token, attributes}`, `{'held', lessee, token, milliseconds, nonce}`,
-    /// `{'restarted', seconds}` or `{'free'}`. A node of a quorum tells its time after what it grants.
-    pub(crate) fn read_vote(&self, script: &str, answer: &Value) -> Result<Vote, Fault> {
+    /// Parses `{'granted' or 'again', token, attributes}`, `{'held', lessee, token, milliseconds, nonce}`
+    /// or `{'free'}`. A quorum's node appends its time to a grant.
+    pub(crate) fn read_vote(&self, script: &str, answer: &Value) -> Result<Vote, ServerFault> {
         let unreadable = || self.unreadable(script);
         let Value::Array(items) = answer else { return Err(unreadable()) };
-        let word = |place: usize| items.get(place).and_then(text).ok_or_else(unreadable);
-        let number = |place: usize| word(place)?.parse::<u64>().map_err(|_| unreadable());
-        let token = |place: usize| FencingToken::new(number(place)?).map_err(|_| unreadable());
+        let word = |index: usize| items.get(index).and_then(text).ok_or_else(unreadable);
+        let number = |index: usize| word(index)?.parse::<u64>().map_err(|_| unreadable());
+        let token = |index: usize| FencingToken::new(number(index)?).map_err(|_| unreadable());
         match word(0)?.as_str() {
             word @ ("granted" | "again") => {
                 let attributes = items.get(2).ok_or_else(unreadable)?;
                 let attributes = read_attributes(attributes).ok_or_else(unreadable)?;
-                let asked = if word == "again" { Asked::Again } else { Asked::First };
-                Ok(Vote::Granted(token(1)?, attributes.unwrap_or_default(), asked))
+                let kind = if word == "again" { GrantKind::Repeated } else { GrantKind::New };
+                Ok(Vote::Granted(token(1)?, attributes.unwrap_or_default(), kind))
             }
             "held" => {
                 let lessee = Lessee::new(word(1)?).map_err(|_| unreadable())?;
-                // Below zero: it has just expired.
+                // Negative if the holder has just expired.
                 let left = word(3)?.parse::<i64>().map_err(|_| unreadable())?;
                 let left = Duration::from_millis(u64::try_from(left).unwrap_or(0));
                 let holder = Holder::new(lessee, token(2)?, Some(left));
-                Ok(Vote::Held(Rival { holder, nonce: word(4)? }))
+                Ok(Vote::Held(HolderOnServer { holder, nonce: word(4)? }))
             }
-            "restarted" => Ok(Vote::Restarted { up: Duration::from_secs(number(1)?) }),
             "free" => Ok(Vote::Gone),
             _ => Err(unreadable()),
         }
     }
 
-    fn read_pulse(&self, answer: &Value) -> Result<Pulse, Fault> {
+    fn read_heartbeat_reply(&self, answer: &Value) -> Result<HeartbeatReply, ServerFault> {
         let unreadable = || self.unreadable("heartbeat");
-        let why_not = match answer {
-            Value::Int(1) => return Ok(Pulse::Extended),
-            Value::BulkString(why_not) => &why_not[..],
+        let reason = match answer {
+            Value::Int(1) => return Ok(HeartbeatReply::Extended),
+            Value::BulkString(reason) => &reason[..],
             _ => return Err(unreadable()),
         };
-        match why_not {
-            b"overtaken" => Ok(Pulse::Overtaken),
-            b"expired" => Ok(Pulse::Missing),
-            b"revoked" => Ok(Pulse::Revoked),
-            b"superseded" => Ok(Pulse::Superseded),
+        match reason {
+            b"overtaken" => Ok(HeartbeatReply::Overtaken),
+            b"expired" => Ok(HeartbeatReply::Missing),
+            b"revoked" => Ok(HeartbeatReply::Revoked),
+            b"superseded" => Ok(HeartbeatReply::Superseded),
             [b'!', error @ ..] => Err(from_script(&self.name, &String::from_utf8_lossy(error))),
             _ => Err(unreadable()),
         }
     }
 
-    /// How a script publishes: in a Cluster, to the nodes of one slot.
+    /// The command by which a script publishes: in a Cluster, to the nodes of one shard.
     pub(crate) fn publish(&self) -> &'static str {
         match self.role() {
             Role::Cluster => "SPUBLISH",
@@ -308,16 +326,16 @@ impl Node {
         }
     }
 
-    pub(crate) fn unreadable(&self, script: &str) -> Fault {
-        Fault::corrupt(format!(
-            "{}: the script {script} found something that is no lease: somebody else writes under \
+    pub(crate) fn unreadable(&self, script: &str) -> ServerFault {
+        ServerFault::corrupt(format!(
+            "{}: the script {script} found data that is no lease: another program writes keys with \
              this prefix",
             self.name
         ))
     }
 }
 
-/// The time that a node of a quorum tells with what it grants.
+/// The time that a quorum's node returns with a grant.
 fn read_time(answer: &Value) -> Option<u64> {
     match answer {
         Value::Array(items) => match &**items {
@@ -328,14 +346,17 @@ fn read_time(answer: &Value) -> Option<u64> {
     }
 }
 
-/// Whole milliseconds, rounded up: a lease never ends before its ttl has passed.
-pub(crate) fn millis(length: Duration) -> u64 {
-    let millis = length.as_nanos().div_ceil(1_000_000);
-    // Redis refuses expiries that overflow when added to the time: a million years suffice.
-    u64::try_from(millis).unwrap_or(u64::MAX).clamp(1, 31_536_000_000_000_000)
+/// The holder to report if the grant to adopt is gone and the key is free.
+pub(crate) fn expired_holder(grant: &Grant) -> Holder {
+    Holder::new(grant.lessee.clone(), grant.token, Some(Duration::ZERO))
 }
 
-/// As a script takes them: in turn, with their number told before.
-pub(crate) fn count(items: usize) -> u64 {
-    u64::try_from(items).unwrap_or(u64::MAX)
-}
+/// The resolution of expiries in Redis.
+pub(crate) const GRAIN: Duration = Duration::from_millis(1);
+
+/// The number of heartbeats in one script: few enough that the script blocks the server for less than a
+/// millisecond.
+pub(crate) const BATCH: usize = 64;
+
+/// As many batches as a locker sends at the same time at most.
+pub(crate) const BATCHES_AT_ONCE: usize = 64;

@@ -1,4 +1,4 @@
-//! Both stores keep every promise, on every kind of server that they are made for.
+//! Runs the promises of lease-core on both stores, on every supported kind of server.
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test that cannot go on fails")]
 
 use std::future::Future;
@@ -6,12 +6,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use lease_core::StoreError;
 use lease_core::conformance::{Fixture, Reopened, lock_promises};
-use lease_core::{LockStore, StoreError};
+use lease_core::store::LockStore;
 use lease_redis::{RedisQuorum, RedisStore};
-use lease_tests::claims::soon;
-use lease_tests::promises::{broken, broken_of_both};
-use lease_tests::redis::{
+use lease_test_servers::claims::soon;
+use lease_test_servers::promises::{broken, broken_of_both};
+use lease_test_servers::redis::{
     PATIENT, RedisCluster, RedisSentinel, RedisServer, available, independent,
 };
 use tokio::time::sleep;
@@ -20,7 +21,7 @@ use tokio::time::sleep;
 type Open<S> = fn(&[String], String) -> Opening<S>;
 type Opening<S> = std::pin::Pin<Box<dyn Future<Output = Result<S, StoreError>> + Send>>;
 
-/// The servers are shared by all promises; each has a prefix of its own on them.
+/// Servers that all promises share. Each promise uses a prefix of its own.
 struct Shared<S: 'static> {
     urls: Vec<String>,
     open: Open<S>,
@@ -38,7 +39,7 @@ impl<S: LockStore> Fixture for Shared<S> {
     type Store = S;
 
     async fn store(&self) -> S {
-        // Connecting through Sentinels has time-outs of the client's own.
+        // Connecting through Sentinels may time out on a busy machine.
         soon(async {
             loop {
                 match (self.open)(&self.urls, self.prefix.clone()).await {
@@ -81,7 +82,7 @@ fn on_a_cluster(urls: &[String], prefix: String) -> Opening<RedisStore> {
 }
 
 fn on_a_quorum(urls: &[String], prefix: String) -> Opening<RedisQuorum> {
-    let builder = RedisQuorum::builder(urls).without_quarantine();
+    let builder = RedisQuorum::builder(urls).without_rejoin_delay();
     Box::pin(builder.with_timeout(PATIENT).with_prefix(prefix).connect())
 }
 
@@ -107,7 +108,7 @@ fn every_promise_is_kept_behind_sentinels() {
 }
 
 #[test]
-fn every_promise_is_kept_on_a_cluster_of_three_masters() {
+fn every_promise_is_kept_on_a_cluster() {
     if !available() {
         return;
     }
@@ -117,12 +118,12 @@ fn every_promise_is_kept_on_a_cluster_of_three_masters() {
 }
 
 #[test]
-fn every_promise_of_a_lock_is_kept_by_a_quorum_of_three() {
+fn lock_promises_are_kept_by_a_quorum_of_three() {
     keeps_locks_on_a_quorum_of(3);
 }
 
 #[test]
-fn every_promise_of_a_lock_is_kept_by_a_quorum_of_five() {
+fn lock_promises_are_kept_by_a_quorum_of_five() {
     keeps_locks_on_a_quorum_of(5);
 }
 

@@ -1,24 +1,23 @@
-//! How fast a quorum's key goes round among contenders, with a minority of its nodes hung.
-#![expect(clippy::unwrap_used, clippy::print_stdout, reason = "a measurement that reports")]
+//! Measures how often contenders obtain a quorum's key, with and without hung nodes.
+#![expect(clippy::unwrap_used, clippy::print_stdout, reason = "a measurement prints its results")]
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use lease_core::{
-    BootClock, Claim, Clock, LeaseKey, LeaseOptions, Lessee, LockStore, Locker, Nonce, Obtained,
-};
+use lease_core::store::{BootClock, Claim, Clock, LockStore, Nonce, Obtained};
+use lease_core::{LeaseKey, LeaseOptions, Lessee, Locker};
 use lease_redis::RedisQuorum;
-use lease_tests::redis::{RedisServer, available, independent};
+use lease_test_servers::redis::{RedisServer, available, independent};
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
-/// Prints the grants a second of each setting, with all nodes healthy and with some hung, in turns.
+/// Prints the grants per second of each setting, with all nodes healthy and with some hung, in turns.
 ///
 /// `cargo test --release -p lease-redis --all-features --test contention -- --ignored --nocapture`
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "a measurement: it needs a machine that is not busy"]
-async fn hung_minority_costs_contenders_this_much() {
+#[ignore = "a measurement: it needs an idle machine"]
+async fn rates_of_waiting_contenders_with_a_hung_minority() {
     if !available() {
         return;
     }
@@ -45,10 +44,10 @@ async fn hung_minority_costs_contenders_this_much() {
     }
 }
 
-/// Prints the grants a second of tasks that call `obtain` in a loop.
+/// Prints the grants per second of tasks that call `obtain` in a loop.
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "a measurement: it needs a machine that is not busy"]
-async fn direct_contenders_are_granted_at_these_rates() {
+#[ignore = "a measurement: it needs an idle machine"]
+async fn rates_of_contenders_that_call_obtain_in_a_loop() {
     if !available() {
         return;
     }
@@ -60,14 +59,14 @@ async fn direct_contenders_are_granted_at_these_rates() {
     }
 }
 
-/// Contenders for one key, each with connections of its own, as processes have.
+/// Contenders for one key. Each has its own connections, like a process.
 struct Fleet {
     grants: Arc<AtomicU64>,
     _tasks: JoinSet<()>,
 }
 
 impl Fleet {
-    /// Wait until they obtain the key, and release it at once.
+    /// Contenders that wait for the key and release it at once.
     async fn waiting(servers: &[RedisServer], contenders: usize) -> Self {
         Self::of(servers, contenders, async |store, grants| {
             let locker = Locker::new(store).with_options(LeaseOptions::new(TTL).unwrap());
@@ -80,7 +79,7 @@ impl Fleet {
         .await
     }
 
-    /// Call `obtain` again and again.
+    /// Contenders that call `obtain` in a loop.
     async fn direct(servers: &[RedisServer], contenders: usize) -> Self {
         Self::of(servers, contenders, async |store, grants| {
             loop {
@@ -107,20 +106,20 @@ impl Fleet {
         let mut tasks = JoinSet::new();
         for _ in 0..contenders {
             let urls = servers.iter().map(RedisServer::url);
-            let store = RedisQuorum::builder(urls).without_quarantine().connect().await.unwrap();
+            let store = RedisQuorum::builder(urls).without_rejoin_delay().connect().await.unwrap();
             tasks.spawn(contend(store, Arc::clone(&grants)));
         }
         Self { grants, _tasks: tasks }
     }
 
-    /// Grants a second, once what changed has taken effect.
+    /// The grants per second, after a change has taken effect.
     async fn rate(&self) -> f64 {
         sleep(SETTLING).await;
         let clock = BootClock::new();
         let (began, before) = (clock.now(), self.grants.load(Ordering::Relaxed));
         sleep(TURN).await;
         let granted = self.grants.load(Ordering::Relaxed) - before;
-        #[expect(clippy::cast_precision_loss, reason = "thousands")]
+        #[expect(clippy::cast_precision_loss, reason = "the count is in the thousands")]
         let granted = granted as f64;
         granted / clock.now().since(began).as_secs_f64()
     }

@@ -1,15 +1,16 @@
-//! One logical server: the rows that locks were ported from, and what befalls servers.
-#![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+//! `RedisStore` on one logical server: locking, and faults of the server.
+#![expect(clippy::unwrap_used, reason = "a failed setup fails the test")]
 
 use std::time::Duration;
 
 use futures_util::{FutureExt, StreamExt};
-use lease_core::{
-    Beat, Claim, Grant, Heartbeat, LeaseKey, Lessee, LockStore, Nonce, Obtained, StoreErrorKind,
-};
+use lease_core::store::{Beat, Claim, Grant, Heartbeat, LockStore, Nonce, Obtained};
+use lease_core::{LeaseKey, Lessee, StoreErrorKind};
 use lease_redis::{RedisStore, RedisStoreBuilder};
-use lease_tests::claims::eventually;
-use lease_tests::redis::{PATIENT, RedisCluster, RedisSentinel, RedisServer, available, until};
+use lease_test_servers::claims::eventually;
+use lease_test_servers::redis::{
+    PATIENT, RedisCluster, RedisSentinel, RedisServer, available, until,
+};
 
 const TTL: Duration = Duration::from_secs(30);
 
@@ -33,7 +34,7 @@ async fn granted(store: &RedisStore) -> Option<Grant> {
 }
 
 #[tokio::test]
-async fn a_lock_is_told_held_refused_bounded_and_freed() {
+async fn lock_reports_its_holder_and_refuses_a_second_claim() {
     if !available() {
         return;
     }
@@ -44,15 +45,15 @@ async fn a_lock_is_told_held_refused_bounded_and_freed() {
     let grant = granted(&store).await.unwrap();
     let holder = store.holder(&key()).await.unwrap().unwrap();
 
-    assert_eq!(holder.token, grant.token, "a lock answers who holds it");
-    assert!(holder.expires_in.unwrap() <= TTL, "its ttl is at most what was asked for");
-    assert!(granted(&store).await.is_none(), "a second lock is refused");
+    assert_eq!(holder.token, grant.token, "the holder has another token");
+    assert!(holder.expires_in.unwrap() <= TTL, "the lease is longer than its ttl");
+    assert!(granted(&store).await.is_none(), "a second claim was granted");
     store.release(&grant, None).await.unwrap();
-    assert!(granted(&store).await.is_some(), "an unlocked key is locked again");
+    assert!(granted(&store).await.is_some(), "a released key was not granted");
 }
 
 #[tokio::test]
-async fn tokens_grow_whatever_befalls_the_server() {
+async fn tokens_grow_over_faults_of_the_server() {
     if !available() {
         return;
     }
@@ -61,8 +62,8 @@ async fn tokens_grow_whatever_befalls_the_server() {
     let mut last = granted(&store).await.unwrap();
     store.release(&last, None).await.unwrap();
 
-    for trouble in ["SCRIPT FLUSH", "CLIENT KILL TYPE normal", "FLUSHALL", "restart", "empty"] {
-        match trouble {
+    for fault in ["SCRIPT FLUSH", "CLIENT KILL TYPE normal", "FLUSHALL", "restart", "empty"] {
+        match fault {
             "restart" => server.restart(),
             "empty" => server.restart_empty(),
             command => drop(server.command(command)),
@@ -70,14 +71,14 @@ async fn tokens_grow_whatever_befalls_the_server() {
 
         let next = eventually("granted", async || granted(&store).await).await;
 
-        assert!(next.token > last.token, "{trouble}: {} after {}", next.token, last.token);
+        assert!(next.token > last.token, "{fault}: {} after {}", next.token, last.token);
         store.release(&next, None).await.unwrap();
         last = next;
     }
 }
 
 #[tokio::test]
-async fn a_lease_outlives_a_restart_of_a_server_that_writes_everything() {
+async fn lease_survives_a_restart_with_a_synced_log() {
     if !available() {
         return;
     }
@@ -147,7 +148,7 @@ async fn tokens_grow_over_a_failover_in_a_cluster() {
 }
 
 #[tokio::test]
-async fn a_watch_wakes_when_its_connection_breaks_and_then_hears_again() {
+async fn watch_ends_with_its_connection_and_can_be_renewed() {
     if !available() {
         return;
     }
@@ -165,7 +166,7 @@ async fn a_watch_wakes_when_its_connection_breaks_and_then_hears_again() {
 }
 
 #[tokio::test]
-async fn one_lease_that_cannot_be_read_fails_alone() {
+async fn unreadable_lease_fails_alone_in_a_batch() {
     if !available() {
         return;
     }
@@ -191,9 +192,9 @@ async fn one_lease_that_cannot_be_read_fails_alone() {
     }
 }
 
-/// Whoever asks may keep a future and do something else.
+/// A caller may keep the future of a claim without polling it.
 #[tokio::test]
-async fn attempts_that_stand_still_keep_back_no_heartbeat() {
+async fn unpolled_claims_delay_no_heartbeat() {
     if !available() {
         return;
     }
@@ -211,9 +212,9 @@ async fn attempts_that_stand_still_keep_back_no_heartbeat() {
     tokio::time::timeout(TTL, store.release(&grant, None)).await.unwrap().unwrap();
 }
 
-/// Each has a connection of its own while it waits for replicas, of which there is none any more.
+/// Each claim uses its own connection while it waits for replicas. The only replica is gone.
 #[tokio::test]
-async fn attempts_that_stand_still_keep_no_connection_that_others_need() {
+async fn unpolled_claims_block_no_pooled_connection() {
     if !available() {
         return;
     }
@@ -228,17 +229,17 @@ async fn attempts_that_stand_still_keep_no_connection_that_others_need() {
 
     eventually("a connection is lent", async || {
         let mut other = claim();
-        // Another each time: what was given up as late may still be granted.
+        // Another key each time: a claim that timed out may still be granted.
         other.key = LeaseKey::new(other.nonce.to_string()).unwrap();
         let refused = store.obtain(&other).await.unwrap_err();
-        let why = std::error::Error::source(&refused).unwrap().to_string();
-        why.contains("0 replicas have the grant").then_some(())
+        let reason = std::error::Error::source(&refused).unwrap().to_string();
+        reason.contains("0 replicas have the grant").then_some(())
     })
     .await;
 }
 
 #[tokio::test]
-async fn a_server_that_hangs_is_given_up_in_time_and_used_again_when_it_goes_on() {
+async fn hung_server_times_out_and_is_used_again_later() {
     if !available() {
         return;
     }
@@ -255,21 +256,21 @@ async fn a_server_that_hangs_is_given_up_in_time_and_used_again_when_it_goes_on(
 }
 
 #[tokio::test]
-async fn tokens_grow_while_a_servers_clock_steps_and_leases_end_early() {
+async fn tokens_grow_when_a_clock_step_ends_leases_early() {
     let Some(server) = RedisServer::with_clock() else { return };
     let store = patient(RedisStore::builder(server.url())).await;
     let former = granted(&store).await.unwrap();
     assert!(granted(&store).await.is_none());
 
     server.set_clock("+120");
-    let next = eventually("free before its time", async || granted(&store).await).await;
+    let next = eventually("expired early", async || granted(&store).await).await;
 
     assert!(next.token > former.token, "{} after {}", next.token, former.token);
     let beat = store.heartbeat(&former, Beat::new(1)).await.unwrap();
     assert_eq!(beat, Heartbeat::Lost(lease_core::LossCause::Superseded));
     store.release(&next, None).await.unwrap();
 
-    // Back by more than an hour: the counter goes on, whatever the time is.
+    // Back by more than an hour: the counter does not depend on the time.
     server.set_clock("-3600");
     let last = eventually("granted", async || granted(&store).await).await;
     assert!(last.token > next.token, "{} after {}", last.token, next.token);

@@ -1,20 +1,20 @@
-//! What a quorum does while its servers hang, die, restart and forget.
-#![expect(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on fails")]
+//! `RedisQuorum` while its servers hang, die, restart and forget.
+#![expect(clippy::unwrap_used, clippy::panic, reason = "a failed setup fails the test")]
 
 use std::time::Duration;
 
 use futures_util::StreamExt;
-use lease_core::{
-    Beat, BootClock, Claim, Clock, Grant, Heartbeat, LeaseKey, Lessee, LockStore, LossCause, Nonce,
-    Obtained, StoreError, StoreErrorKind,
+use lease_core::store::{
+    Beat, BootClock, Claim, Clock, Grant, Heartbeat, LockStore, Nonce, Obtained,
 };
+use lease_core::{LeaseKey, Lessee, LossCause, StoreError, StoreErrorKind};
 use lease_redis::RedisQuorum;
-use lease_tests::claims::eventually;
-use lease_tests::redis::{RedisServer, available, independent};
+use lease_test_servers::claims::eventually;
+use lease_test_servers::redis::{RedisServer, available, independent};
 
 const TTL: Duration = Duration::from_secs(30);
 
-/// Longer than any of these tests should take, so that waiting for it shows.
+/// Longer than each test should take, so that a wait for it shows.
 const TIMEOUT: Duration = Duration::from_secs(8);
 
 fn urls(servers: &[RedisServer]) -> Vec<String> {
@@ -22,7 +22,7 @@ fn urls(servers: &[RedisServer]) -> Vec<String> {
 }
 
 async fn quorum(servers: &[RedisServer]) -> RedisQuorum {
-    let builder = RedisQuorum::builder(urls(servers)).without_quarantine();
+    let builder = RedisQuorum::builder(urls(servers)).without_rejoin_delay();
     builder.with_timeout(TIMEOUT).connect().await.unwrap()
 }
 
@@ -41,11 +41,11 @@ async fn granted(store: &RedisQuorum, lessee: &str) -> Grant {
     }
 }
 
-/// A grant to `a` that every server has heard of: a quorum answers once a majority has.
+/// A grant to `a` that has arrived at every server. A quorum returns it once a majority has it.
 async fn granted_on_all(store: &RedisQuorum, servers: &[RedisServer]) -> Grant {
     let grant = granted(store, "a").await;
     let has_it = |server: &RedisServer| server.lease_left("job").is_some();
-    eventually("all have it", async || servers.iter().all(has_it).then_some(())).await;
+    eventually("granted on all servers", async || servers.iter().all(has_it).then_some(())).await;
     grant
 }
 
@@ -54,14 +54,14 @@ fn text(error: &StoreError) -> String {
 }
 
 #[tokio::test]
-async fn a_hung_minority_is_not_waited_for() {
+async fn hung_minority_causes_no_wait() {
     if !available() {
         return;
     }
     let servers = independent(5);
-    // Longer than all rounds take on a busy machine: to wait once for a hung node takes as long.
+    // Longer than all rounds take, also on a busy machine, so that one wait for a hung node shows.
     let limit = Duration::from_mins(2);
-    let builder = RedisQuorum::builder(urls(&servers)).without_quarantine().with_timeout(limit);
+    let builder = RedisQuorum::builder(urls(&servers)).without_rejoin_delay().with_timeout(limit);
     let store = builder.connect().await.unwrap();
     servers[0].hang();
     servers[3].hang();
@@ -81,7 +81,7 @@ async fn a_hung_minority_is_not_waited_for() {
 }
 
 #[tokio::test]
-async fn a_dead_minority_is_not_waited_for() {
+async fn dead_minority_causes_no_wait() {
     if !available() {
         return;
     }
@@ -98,13 +98,13 @@ async fn a_dead_minority_is_not_waited_for() {
 }
 
 #[tokio::test]
-async fn without_a_majority_the_error_comes_in_time_and_it_recovers_by_itself() {
+async fn missing_majority_is_reported_in_time_and_recovers() {
     if !available() {
         return;
     }
     let servers = independent(5);
     let limit = Duration::from_secs(2);
-    let builder = RedisQuorum::builder(urls(&servers)).without_quarantine().with_timeout(limit);
+    let builder = RedisQuorum::builder(urls(&servers)).without_rejoin_delay().with_timeout(limit);
     let store = builder.connect().await.unwrap();
     for server in &servers[..3] {
         server.hang();
@@ -117,9 +117,9 @@ async fn without_a_majority_the_error_comes_in_time_and_it_recovers_by_itself() 
     let took = clock.now().since(began);
     assert!(took < limit * 10, "{took:?}");
     assert_eq!(refused.kind(), StoreErrorKind::Unavailable);
-    let said = text(&refused);
-    assert!(said.contains("2 of 5 nodes took part, and 3 are needed"), "{said}");
-    assert!(said.contains("did not answer within 2s"), "{said}");
+    let message = text(&refused);
+    assert!(message.contains("2 of 5 nodes took part, and 3 are needed"), "{message}");
+    assert!(message.contains("did not answer within 2s"), "{message}");
 
     for server in &servers[..3] {
         server.go_on();
@@ -132,7 +132,7 @@ async fn without_a_majority_the_error_comes_in_time_and_it_recovers_by_itself() 
 }
 
 #[tokio::test]
-async fn a_heartbeat_counts_over_all_nodes_and_takes_nothing_away() {
+async fn failed_heartbeat_frees_no_key() {
     if !available() {
         return;
     }
@@ -152,7 +152,7 @@ async fn a_heartbeat_counts_over_all_nodes_and_takes_nothing_away() {
 }
 
 #[tokio::test]
-async fn a_node_that_forgot_a_grant_is_given_it_back() {
+async fn forgotten_grant_is_restored_by_a_heartbeat() {
     if !available() {
         return;
     }
@@ -164,15 +164,15 @@ async fn a_node_that_forgot_a_grant_is_given_it_back() {
     let beat = store.heartbeat(&grant, Beat::new(1)).await.unwrap();
 
     assert_eq!(beat, Heartbeat::Extended);
-    eventually("put back", async || (servers[1].lease_left("job").is_some()).then_some(())).await;
-    // From now on it counts.
+    eventually("restored", async || (servers[1].lease_left("job").is_some()).then_some(())).await;
+    // From now on, the restored grant counts.
     servers[0].hang();
     let beat = store.heartbeat(&grant, Beat::new(2)).await.unwrap();
     assert_eq!(beat, Heartbeat::Extended);
 }
 
 #[tokio::test]
-async fn what_a_majority_forgot_is_not_counted_in_the_round_that_puts_it_back() {
+async fn restored_grant_does_not_count_in_its_own_round() {
     if !available() {
         return;
     }
@@ -188,13 +188,13 @@ async fn what_a_majority_forgot_is_not_counted_in_the_round_that_puts_it_back() 
 }
 
 #[tokio::test]
-async fn a_former_holder_does_not_come_back_after_others_held_and_freed_the_key() {
+async fn former_holder_stays_superseded_after_a_release() {
     if !available() {
         return;
     }
     let servers = independent(3);
     let store = quorum(&servers).await;
-    // A busy machine may answer too late for so short a ttl.
+    // On a busy machine, answers may come too late for such a short ttl.
     let former = eventually("granted", async || {
         let mut short = claim("a");
         short.ttl = Duration::from_millis(50);
@@ -218,43 +218,43 @@ async fn a_former_holder_does_not_come_back_after_others_held_and_freed_the_key(
 }
 
 #[tokio::test]
-async fn a_claim_that_is_refused_leaves_nothing_behind() {
+async fn refused_claim_leaves_no_vote_behind() {
     if !available() {
         return;
     }
     let servers = independent(3);
     let store = quorum(&servers).await;
     let grant = granted_on_all(&store, &servers).await;
-    // Its holder is on a majority; the third is free for whoever asks.
+    // The holder keeps a majority. On the third server, the key is free.
     servers[2].command("FLUSHALL");
 
     let refused = store.obtain(&claim("b")).await.unwrap();
 
     assert!(matches!(refused, Obtained::Held(holder) if holder.lessee == grant.lessee));
-    eventually("taken back", async || (servers[2].lease_left("job").is_none()).then_some(())).await;
+    eventually("withdrawn", async || (servers[2].lease_left("job").is_none()).then_some(())).await;
 }
 
-/// It had heard of a round that was taken back, and not of the one that was granted.
+/// One node received only an earlier, withdrawn round of the claim.
 #[tokio::test]
-async fn what_takes_back_a_round_leaves_what_was_extended() {
+async fn heartbeat_protects_a_grant_from_all_withdrawals() {
     if !available() {
         return;
     }
     let servers = independent(3);
     let store = quorum(&servers).await;
     let grant = granted_on_all(&store, &servers).await;
-    servers[2].command("HSET lease:{job} ask 0");
+    servers[2].command("HSET lease:{job} round 0");
 
     store.heartbeat(&grant, Beat::new(1)).await.unwrap();
 
-    eventually("safe from all rounds", async || {
-        (servers[2].command("HGET lease:{job} ask") == "9007199254740991").then_some(())
+    eventually("protected from all withdrawals", async || {
+        (servers[2].command("HGET lease:{job} round") == "9007199254740991").then_some(())
     })
     .await;
 }
 
 #[tokio::test]
-async fn what_a_hung_node_hears_late_is_cleaned_up() {
+async fn late_claims_on_a_hung_node_are_released() {
     if !available() {
         return;
     }
@@ -268,11 +268,11 @@ async fn what_a_hung_node_hears_late_is_cleaned_up() {
 
     servers[1].go_on();
 
-    eventually("clean", async || (servers[1].lease_left("job").is_none()).then_some(())).await;
+    eventually("released", async || (servers[1].lease_left("job").is_none()).then_some(())).await;
 }
 
 #[tokio::test]
-async fn a_node_that_restarted_keeps_from_voting_for_the_longest_ttl() {
+async fn restarted_node_does_not_vote_for_max_ttl() {
     if !available() {
         return;
     }
@@ -288,15 +288,15 @@ async fn a_node_that_restarted_keeps_from_voting_for_the_longest_ttl() {
 
     let mut early = claim("b");
     early.ttl = max_ttl;
-    let said = eventually("connected again", async || {
-        let said = text(&store.obtain(&early).await.unwrap_err());
-        (said.matches("votes again in").count() == 2).then_some(said)
+    let message = eventually("connected again", async || {
+        let message = text(&store.obtain(&early).await.unwrap_err());
+        (message.matches("votes again in").count() == 2).then_some(message)
     })
     .await;
 
     assert!(
-        said.contains(&format!("redis at 127.0.0.1:{} restarted", servers[0].port())),
-        "{said}"
+        message.contains(&format!("redis at 127.0.0.1:{} restarted", servers[0].port())),
+        "{message}"
     );
     eventually("voting again", async || match store.obtain(&early).await {
         Ok(Obtained::Granted(..)) => Some(()),
@@ -306,7 +306,7 @@ async fn a_node_that_restarted_keeps_from_voting_for_the_longest_ttl() {
 }
 
 #[tokio::test]
-async fn a_ttl_longer_than_the_quarantine_is_refused() {
+async fn ttl_above_the_rejoin_delay_is_refused() {
     if !available() {
         return;
     }
@@ -318,11 +318,11 @@ async fn a_ttl_longer_than_the_quarantine_is_refused() {
     let refused = store.obtain(&long).await.unwrap_err();
 
     assert_eq!(refused.kind(), StoreErrorKind::Misconfigured);
-    assert!(text(&refused).contains("a ttl of 61s is longer than the 60s"), "{}", text(&refused));
+    assert!(text(&refused).contains("the ttl 61s is longer than the 60s"), "{}", text(&refused));
 }
 
 #[tokio::test]
-async fn tokens_grow_whatever_befalls_the_servers() {
+async fn tokens_grow_over_faults_of_the_servers() {
     if !available() {
         return;
     }
@@ -335,8 +335,8 @@ async fn tokens_grow_whatever_befalls_the_servers() {
     let mut last = granted(&store, "a").await;
     store.release(&last, None).await.unwrap();
 
-    for trouble in 0..6 {
-        match trouble {
+    for fault in 0..6 {
+        match fault {
             0 => servers.iter().for_each(|server| drop(server.command("SCRIPT FLUSH"))),
             1 => servers.iter().for_each(|server| drop(server.command("CLIENT KILL TYPE normal"))),
             2 => servers.iter().for_each(|server| drop(server.command("FLUSHALL"))),
@@ -351,14 +351,14 @@ async fn tokens_grow_whatever_befalls_the_servers() {
         })
         .await;
 
-        assert!(next.token > last.token, "trouble {trouble}: {} after {}", next.token, last.token);
+        assert!(next.token > last.token, "fault {fault}: {} after {}", next.token, last.token);
         store.release(&next, None).await.unwrap();
         last = next;
     }
 }
 
 #[tokio::test]
-async fn one_lease_that_cannot_be_read_fails_alone() {
+async fn unreadable_lease_fails_alone_in_a_batch() {
     if !available() {
         return;
     }
@@ -389,7 +389,7 @@ async fn one_lease_that_cannot_be_read_fails_alone() {
 }
 
 #[tokio::test]
-async fn a_watch_wakes_once_a_majority_is_free() {
+async fn watch_wakes_once_a_majority_is_free() {
     if !available() {
         return;
     }

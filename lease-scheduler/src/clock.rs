@@ -1,35 +1,35 @@
-//! The time of day: the one room in which a wall clock is read.
+//! The time of day. This is the only file that reads a wall clock.
 
 use std::fmt;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
-use lease_core::{BootClock, Clock, Moment};
+use lease_core::store::{BootClock, Clock, Moment};
 
-/// Tells the time of day, by which ticks come due. No lease is judged by it.
+/// Reads the time of day, by which ticks come due. Leases do not depend on it.
 ///
-/// It may be wrong, step and drift. Whoever is ahead is the first to find a tick due, and nobody
-/// runs a tick again.
+/// The clock may be wrong, step and drift. The machine whose clock is ahead starts a tick first, and no
+/// other machine starts that tick again.
 pub trait WallClock: fmt::Debug + Send + Sync + 'static {
-    /// The time now.
+    /// Returns the current time.
     fn now(&self) -> Timestamp;
 
-    /// How long tokio's timer must run for this clock to advance by `length`.
+    /// Returns how long tokio's timer must run for this clock to advance by `length`.
     ///
-    /// A clock whose rate is not tokio's overrides this.
+    /// A clock that runs at another rate than tokio's timer overrides this.
     fn timer_for(&self, length: Duration) -> Duration {
         length
     }
 }
 
-/// The clock of this machine.
+/// Reads the clock of this machine.
 #[derive(Debug, Clone, Copy, Default)]
 #[non_exhaustive]
 pub struct SystemWallClock;
 
 impl SystemWallClock {
-    /// The clock of this machine.
+    /// Creates the clock.
     pub fn new() -> Self {
         Self
     }
@@ -41,9 +41,9 @@ impl WallClock for SystemWallClock {
     }
 }
 
-/// A clock that goes by tokio's time, from where and at what rate a test says.
+/// A clock for tests: it follows tokio's time, from a given start and at a given rate.
 ///
-/// In a test whose time is paused, it passes as fast as the test can await it.
+/// If the test pauses tokio's time, this clock advances with it.
 ///
 /// # Examples
 ///
@@ -55,32 +55,31 @@ impl WallClock for SystemWallClock {
 ///
 /// let three: Timestamp = "2026-11-21T03:00:00Z".parse()?;
 /// let clock = SkewedWallClock::new(three + SignedDuration::from_mins(1), 1.001);
-/// clock.step(SignedDuration::from_hours(-1)); // somebody has set it right, as he thinks
+/// clock.step(SignedDuration::from_hours(-1)); // an operator sets it back by an hour
 /// assert!(clock.now() < three);
 /// # Ok::<_, lease_scheduler::jiff::Error>(())
 /// ```
 #[derive(Debug)]
 pub struct SkewedWallClock {
     start: Timestamp,
-    born: Moment,
+    created: Moment,
     rate: f64,
     /// In nanoseconds.
     stepped: AtomicI64,
 }
 
 impl SkewedWallClock {
-    /// A clock that says `start` now, and from here on runs at `rate` (1.0 is right, 1.01 is 1 %
-    /// fast).
+    /// Creates a clock that shows `start` now and runs at `rate`: 1.0 is exact, 1.01 is 1 % fast.
     ///
     /// # Panics
     ///
-    /// Where `rate` is not 0.01 to 100,000: so fast that a year passes in five minutes.
+    /// If `rate` is not 0.01 to 100,000. At the largest rate, a year passes in five minutes.
     pub fn new(start: Timestamp, rate: f64) -> Self {
         assert!((0.01..=100_000.0).contains(&rate), "a clock's rate is 0.01 to 100,000: {rate}");
-        Self { start, born: BootClock::new().now(), rate, stepped: AtomicI64::new(0) }
+        Self { start, created: BootClock::new().now(), rate, stepped: AtomicI64::new(0) }
     }
 
-    /// Sets it forward by `length`, or back.
+    /// Sets the clock forward by `length`, or back if `length` is negative.
     pub fn step(&self, length: SignedDuration) {
         let nanos = i64::try_from(length.as_nanos()).unwrap_or(i64::MAX);
         self.stepped.fetch_add(nanos, Ordering::SeqCst);
@@ -89,7 +88,7 @@ impl SkewedWallClock {
 
 impl WallClock for SkewedWallClock {
     fn now(&self) -> Timestamp {
-        let run = BootClock::new().now().since(self.born).mul_f64(self.rate);
+        let run = BootClock::new().now().since(self.created).mul_f64(self.rate);
         let stepped = SignedDuration::from_nanos(self.stepped.load(Ordering::SeqCst));
         let gone = SignedDuration::try_from(run).unwrap_or(SignedDuration::MAX);
         self.start.saturating_add(gone.saturating_add(stepped)).unwrap_or(Timestamp::MAX)

@@ -1,27 +1,28 @@
-//! Past runs of a job, as the record of its lease has them.
+//! Past runs of a job: how they are written to the record of its lease, and read again.
 
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
-use lease_core::{FencingToken, Grant, Value};
+use lease_core::store::Grant;
+use lease_core::{FencingToken, Value};
 
 use crate::schedule::MissedTicks;
 
-/// A run that the record of a job's lease tells of, on whichever machine it was.
+/// Describes a past run of a job, on any machine, as the record of the job's lease has it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PastRun {
-    /// When it was to run. The last of several ticks that were missed.
+    /// Its tick, or the time at which it was requested. For missed ticks: the last of them.
     pub scheduled: Timestamp,
-    /// Which attempt at its tick it was, from 1; 0 for ticks that were missed.
+    /// The number of the attempt at its tick, from 1; 0 for missed ticks.
     pub attempt: u32,
-    /// When it began, by the clock of the machine that ran it. For missed ticks: when a machine noticed.
+    /// When it started, by the clock of its machine. For missed ticks: when a machine noticed.
     pub began: Timestamp,
-    /// When it ended, by the same clock. `None` while it runs, and if its machine died.
+    /// When it ended, by the same clock; `None` while it runs, and if its machine died.
     pub ended: Option<Timestamp>,
-    /// How it ended.
+    /// How the run ended.
     pub ending: Ending,
-    /// The lessee that ran it, or that noticed the missed ticks.
+    /// The lessee that ran the job, or that noticed the missed ticks.
     pub by: String,
     /// The token of that lessee's lease.
     pub token: FencingToken,
@@ -29,21 +30,21 @@ pub struct PastRun {
     pub note: String,
 }
 
-/// How a run ended, as far as the record tells.
+/// How a run ended, by the job's record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Ending {
-    /// It has not ended: the store says that its lease is held.
+    /// It still runs: by the store, its lease is held.
     Running,
     /// The body returned `Ok`.
     Finished,
     /// The body failed.
     Failed,
-    /// The body was dropped at the job's [time-out](crate::Job::timeout).
+    /// The body was dropped at the job's [timeout](crate::Job::timeout).
     TimedOut,
     /// Its lease ended before its end was written: its process died, or lost the lease or the store.
     Died,
-    /// No run: nobody began these ticks in time.
+    /// The ticks were missed: no machine started them in time.
     Missed,
 }
 
@@ -60,7 +61,7 @@ impl Ending {
     }
 }
 
-/// A run as it is written when it begins.
+/// Returns the entry of a run that starts.
 pub(crate) fn begun(grant: &Grant, scheduled: Timestamp, attempt: u32, now: Timestamp) -> Value {
     Value::Map(BTreeMap::from([
         ("scheduled".to_owned(), text(scheduled)),
@@ -71,7 +72,7 @@ pub(crate) fn begun(grant: &Grant, scheduled: Timestamp, attempt: u32, now: Time
     ]))
 }
 
-/// The same run with its end; `None` for `now` if nobody knows when that was.
+/// Returns the entry of the run with its end. `now` is `None` if the time of the end is unknown.
 pub(crate) fn ended(run: Value, ending: Ending, note: &str, now: Option<Timestamp>) -> Value {
     let Value::Map(mut run) = run else { return run };
     run.insert("ending".to_owned(), ending.name().into());
@@ -84,23 +85,23 @@ pub(crate) fn ended(run: Value, ending: Ending, note: &str, now: Option<Timestam
     Value::Map(run)
 }
 
-/// Ticks that nobody began, as the machine of `grant` has noticed.
+/// Returns the entry of ticks that no machine started. The holder of `grant` has noticed them.
 pub(crate) fn missed(grant: &Grant, ticks: &MissedTicks, now: Timestamp) -> Value {
     ended(begun(grant, ticks.last, 0, now), Ending::Missed, &ticks.to_string(), Some(now))
 }
 
-/// A run as it was written; `None` if it cannot be read.
+/// Reads an entry; `None` if it is not readable.
 pub(crate) fn past_run(value: &Value) -> Option<PastRun> {
     let Value::Map(run) = value else { return None };
-    let words = |name: &str| run.get(name).and_then(Value::as_text);
-    let moment = |name: &str| words(name)?.parse().ok();
+    let field = |name: &str| run.get(name).and_then(Value::as_text);
+    let time = |name: &str| field(name)?.parse().ok();
     let token = run.get("token").and_then(Value::as_i64)?;
     Some(PastRun {
-        scheduled: moment("scheduled")?,
+        scheduled: time("scheduled")?,
         attempt: run.get("attempt").and_then(Value::as_i64)?.try_into().ok()?,
-        began: moment("began")?,
-        ended: moment("ended"),
-        ending: match words("ending") {
+        began: time("began")?,
+        ended: time("ended"),
+        ending: match field("ending") {
             Some("finished") => Ending::Finished,
             Some("failed") => Ending::Failed,
             Some("timed out") => Ending::TimedOut,
@@ -108,13 +109,13 @@ pub(crate) fn past_run(value: &Value) -> Option<PastRun> {
             Some(_) => Ending::Died,
             None => Ending::Running,
         },
-        by: words("by")?.to_owned(),
+        by: field("by")?.to_owned(),
         token: FencingToken::new(token.try_into().ok()?).ok()?,
-        note: words("note").unwrap_or_default().to_owned(),
+        note: field("note").unwrap_or_default().to_owned(),
     })
 }
 
-/// A time as people write it, since people look at records: to the nanosecond, and without a loss.
+/// Writes a time to the nanosecond, as text: operators read records.
 pub(crate) fn text(time: Timestamp) -> Value {
     Value::from(time.to_string())
 }

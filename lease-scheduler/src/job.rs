@@ -1,4 +1,4 @@
-//! A piece of work with a name, and all that is to be known of how to run it.
+//! A job: a named piece of work, when it runs, and under which limits.
 
 use std::error::Error;
 use std::fmt;
@@ -8,28 +8,31 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use jiff::Timestamp;
-use lease_core::{FencingToken, Grant, InvalidInput, LeaseKey, LeaseOptions};
+use lease_core::store::Grant;
+use lease_core::{FencingToken, InvalidInput, LeaseKey, LeaseOptions, Switch};
 use tokio_util::sync::CancellationToken;
 
-use crate::schedule::{Missed, Schedule};
-use crate::switch::Switch;
+use crate::schedule::{Misfire, Schedule};
 
-/// A piece of work that runs once, somewhere: its name is the key of its lease.
+/// Describes a piece of work that one machine of a fleet runs at a time. Its name is the key of its lease.
 ///
 /// # Examples
 ///
 /// ```
 /// use std::time::Duration;
-/// use lease_scheduler::{Job, Missed, Schedule};
+/// use lease_scheduler::{Job, Misfire, Schedule};
 ///
 /// let nightly = Job::new("nightly-report".parse()?, |job| async move {
-///     job.note("17 reports"); // for whoever reads the history
+///     job.note("17 reports"); // for the history
 ///     Ok(())
 /// })
 /// .on(Schedule::cron("0 3 * * *", "Europe/Berlin")?)
-/// .missed(Missed::CatchUpOnce)?
-/// .at_most(Duration::from_secs(60))?
-/// .at_least(Duration::from_secs(300))?
+/// .misfire(Misfire::CatchUpOnce)?
+/// .timeout(Duration::from_secs(3600))?
+/// .attempts(3)
+/// .backoff(Duration::from_secs(5), Duration::from_secs(60))?
+/// .lease_ttl(Duration::from_secs(60))?
+/// .min_hold(Duration::from_secs(300))?
 /// .only_if(|| std::env::var_os("PRODUCTION").is_some());
 /// # drop(nightly);
 /// # Ok::<_, lease_core::InvalidInput>(())
@@ -39,27 +42,27 @@ pub struct Job {
     pub(crate) name: LeaseKey,
     pub(crate) work: Arc<dyn Work>,
     pub(crate) schedule: Schedule,
-    pub(crate) missed: Missed,
-    pub(crate) ttl: Option<Duration>,
+    pub(crate) misfire: Misfire,
+    pub(crate) lease_ttl: Option<Duration>,
     pub(crate) timeout: Option<Duration>,
-    pub(crate) at_least: Duration,
+    pub(crate) min_hold: Duration,
     pub(crate) attempts: u32,
     pub(crate) backoff: Backoff,
     pub(crate) only_if: Box<dyn Fn() -> bool + Send + Sync>,
     pub(crate) switch: Option<Arc<dyn Switch>>,
 }
 
-/// Why a body did not do what it was to do: any error, or a text.
+/// Why a body failed: any error, or a text.
 pub type JobError = Box<dyn Error + Send + Sync>;
 
-/// What a body answers.
+/// What a body returns.
 pub type JobResult = Result<(), JobError>;
 
-/// A job's body, as a type of your own; mostly an async function of a [`JobContext`] will do.
+/// Does a job's work, as a type of your own. An async function of a [`JobContext`] is usually enough.
 ///
-/// It is dropped at whichever await it stands when its lease is lost, when its scheduler is dropped,
-/// and when it is not done within the grace of a scheduler that stops. Then, and after a panic, the
-/// lease is given back all the same.
+/// The scheduler drops a body at its current await in four cases: the lease is lost, the scheduler is
+/// dropped, the job's [timeout](Job::timeout) is over, or the grace of a stopping scheduler is over. In
+/// each case, and after a panic, the lease is released.
 ///
 /// # Examples
 ///
@@ -89,7 +92,7 @@ pub trait Work: Send + Sync + 'static {
     ///
     /// # Errors
     ///
-    /// Where it could not: the run has then failed, and its lease is given back.
+    /// If the work failed. The run then counts as failed, and its lease is released.
     async fn run(&self, job: JobContext) -> JobResult;
 }
 
@@ -107,7 +110,7 @@ where
     }
 }
 
-/// What a body is told of its run.
+/// Gives a body the data of its run.
 #[derive(Debug, Clone)]
 pub struct JobContext {
     pub(crate) grant: Grant,
@@ -118,42 +121,42 @@ pub struct JobContext {
 }
 
 impl JobContext {
-    /// The name of the job.
+    /// Returns the name of the job.
     pub fn name(&self) -> &LeaseKey {
         &self.grant.key
     }
 
-    /// The token of its lease. Send it along with every write, so that what you write to can refuse
-    /// older ones: see [`lease_core::fence`].
+    /// Returns the token of the job's lease. Send it with every write, so that the receiver can refuse
+    /// older tokens: see [`lease_core::fence`].
     pub fn token(&self) -> FencingToken {
         self.grant.token
     }
 
-    /// The grant of its lease, for writes to the job's own record in the table. The names that this
-    /// crate uses there begin with `job_`.
+    /// Returns the grant of the job's lease, for writes to the job's own record in the table. This crate
+    /// uses attributes whose names begin with `job_`.
     pub fn grant(&self) -> &Grant {
         &self.grant
     }
 
-    /// When this run was to be: the same for each attempt at a tick, whoever makes it. The time of
-    /// the call, where it was asked for by hand.
+    /// Returns the tick of this run: the same time for each attempt, on each machine. For a run on
+    /// demand, it is the time of the call.
     pub fn scheduled(&self) -> Timestamp {
         self.scheduled
     }
 
-    /// Which attempt at its tick this is, from 1.
+    /// Returns the number of this attempt at its tick, from 1.
     pub fn attempt(&self) -> u32 {
         self.attempt
     }
 
-    /// Is cancelled when there is little time left: the scheduler stops, or the lease is about to be
-    /// lost. Wind down then, or be dropped.
+    /// Returns a token that is cancelled when little time is left: the scheduler stops, or the lease is
+    /// about to be lost. A body that does not end soon after is dropped.
     pub fn cancelled(&self) -> &CancellationToken {
         &self.cancelled
     }
 
-    /// Keeps `note` with the run, for its history: what it came to, in a few words. Replaces an
-    /// earlier one; cut off after 200 characters.
+    /// Stores `note` with the run in its history: the result, in a few words. Replaces an earlier note.
+    /// Characters after the first 200 are cut off.
     pub fn note(&self, note: impl Into<String>) {
         let cut = note.into().chars().take(LONGEST_NOTE).collect();
         *self.note.lock().unwrap_or_else(PoisonError::into_inner) = cut;
@@ -161,8 +164,8 @@ impl JobContext {
 }
 
 impl Job {
-    /// A job whose body is an async function. It runs when it is asked to, until it is given a
-    /// [schedule](Self::on).
+    /// Creates a job whose body is an async function. Without a [schedule](Self::on), it runs on demand
+    /// only: [`run_now`](crate::SchedulerHandle::run_now).
     pub fn new<F, Body>(name: LeaseKey, body: F) -> Self
     where
         F: Fn(JobContext) -> Body + Send + Sync + 'static,
@@ -171,16 +174,16 @@ impl Job {
         Self::of(name, Function(body))
     }
 
-    /// A job whose body is a type of your own.
+    /// Creates a job whose body is a type of your own.
     pub fn of(name: LeaseKey, work: impl Work) -> Self {
         Self {
             name,
             work: Arc::new(work),
             schedule: Schedule::on_demand(),
-            missed: Missed::default(),
-            ttl: None,
+            misfire: Misfire::default(),
+            lease_ttl: None,
             timeout: None,
-            at_least: Duration::ZERO,
+            min_hold: Duration::ZERO,
             attempts: 1,
             backoff: Backoff::default(),
             only_if: Box::new(|| true),
@@ -188,103 +191,105 @@ impl Job {
         }
     }
 
-    /// Runs it on `schedule`. All machines must be given the same.
+    /// Runs the job on `schedule`. All machines must have the same schedule.
     pub fn on(mut self, schedule: Schedule) -> Self {
-        self.schedule = schedule.of(&self.name);
+        self.schedule = schedule.for_job(&self.name);
         self
     }
 
-    /// Says what becomes of ticks that nobody could run in time: by default they may begin a minute
-    /// late.
+    /// Sets what happens to ticks that no machine could run on time. By default a tick may start up to
+    /// a minute late.
     ///
     /// # Errors
     ///
-    /// Where they may begin less than a second late: that is less than timers and networks are.
-    pub fn missed(mut self, missed: Missed) -> Result<Self, InvalidInput> {
-        if let Missed::SkipAfter(length) = missed
+    /// If a tick may start less than a second late: timers and networks are not that exact.
+    pub fn misfire(mut self, misfire: Misfire) -> Result<Self, InvalidInput> {
+        if let Misfire::StartWithin(length) = misfire
             && length < Duration::from_secs(1)
         {
             return Err(InvalidInput::new(format!(
-                "a tick of {} may begin {length:?} late: it must be a second at least",
+                "a tick of {} may start {length:?} late: the least is a second",
                 self.name
             )));
         }
-        self.missed = missed;
+        self.misfire = misfire;
         Ok(self)
     }
 
-    /// The ttl of its lease: how long nobody else can begin after the machine it ran on has died. A
-    /// body may take longer, since heartbeats are sent while it runs; [`timeout`](Self::timeout) limits
-    /// it. By default the locker's. The locker's other options stay as they are.
+    /// Sets the ttl of the job's lease: how long no other machine can start after the holder's machine
+    /// has died. By default the locker's ttl. The locker's other options stay as they are.
+    ///
+    /// A body may run for longer than the ttl, since heartbeats extend the lease.
+    /// [`timeout`](Self::timeout) limits the body.
     ///
     /// # Errors
     ///
-    /// If it is not [`LeaseOptions::MIN_TTL`] to [`LeaseOptions::MAX_TTL`].
-    pub fn at_most(mut self, ttl: Duration) -> Result<Self, InvalidInput> {
+    /// If `ttl` is not [`LeaseOptions::MIN_TTL`] to [`LeaseOptions::MAX_TTL`].
+    pub fn lease_ttl(mut self, ttl: Duration) -> Result<Self, InvalidInput> {
         let _in_range = LeaseOptions::new(ttl)?;
-        self.ttl = Some(ttl);
+        self.lease_ttl = Some(ttl);
         Ok(self)
     }
 
-    /// Drops a body that is not done within `timeout`: the run has [timed
+    /// Drops a body that runs for longer than `timeout`. The run has then [timed
     /// out](crate::Outcome::TimedOut), which counts as a failure, and its lease is released. By
-    /// default there is no time-out.
+    /// default the job has no timeout.
     ///
-    /// A body that hangs keeps its lease, and so keeps the job from running on every machine. The
+    /// Without a timeout, a body that hangs holds its lease, and the job runs on no machine. The
     /// scheduler warns when a run takes longer than the time to its next tick.
     ///
     /// # Errors
     ///
-    /// If it is zero.
+    /// If `timeout` is zero.
     pub fn timeout(mut self, timeout: Duration) -> Result<Self, InvalidInput> {
         if timeout.is_zero() {
-            return Err(InvalidInput::new(format!("the time-out of {} is zero", self.name)));
+            return Err(InvalidInput::new(format!("the timeout of {} is zero", self.name)));
         }
         self.timeout = Some(timeout);
         Ok(self)
     }
 
-    /// Keeps its lease from everybody until it is this old, however short the body was: so that a
-    /// machine whose clock is behind does not run right after another. By default not at all.
+    /// Keeps the key unavailable until `length` after the grant, however short the body was. By default
+    /// the key is free when the run ends.
     ///
-    /// Ticks do not need it, since none is run twice. It is counted from the grant, and left out
-    /// where the lease was lost or the scheduler was dropped.
+    /// It limits how often [runs on demand](crate::SchedulerHandle::run_now) follow each other. Ticks do
+    /// not need it, since no tick is run twice. It does not apply if the lease was lost or the scheduler
+    /// was dropped.
     ///
     /// # Errors
     ///
-    /// Where it is more than [`LeaseOptions::MAX_RESERVATION`], seven days.
-    pub fn at_least(mut self, length: Duration) -> Result<Self, InvalidInput> {
+    /// If `length` is more than [`LeaseOptions::MAX_RESERVATION`], seven days.
+    pub fn min_hold(mut self, length: Duration) -> Result<Self, InvalidInput> {
         let longest = LeaseOptions::MAX_RESERVATION;
         if length > longest {
             return Err(InvalidInput::new(format!(
-                "{} is to be kept for at least {length:?}: seven days are the most",
+                "the minimum hold of {}, {length:?}, is out of range: at most seven days",
                 self.name
             )));
         }
-        self.at_least = length;
+        self.min_hold = length;
         Ok(self)
     }
 
-    /// Begins a tick up to `attempts` times until its body has finished. By default once: a body that
-    /// has failed half-way may have done anything.
+    /// Starts a tick up to `attempts` times, until its body has finished. By default once, since a body
+    /// may not be safe to repeat. Zero counts as one.
     ///
-    /// Attempts count from the first start. [`Missed::SkipAfter`] limits how late the first attempt may
-    /// begin; the others follow however long the first took, until the next tick is due. After a
-    /// failure or a time-out the next attempt waits for the [backoff](Self::backoff); after the machine
-    /// died, for the lease to expire.
-    ///
-    /// Only for a body that may be done again. Zero counts as one.
+    /// [`Misfire::StartWithin`] limits how late the first attempt may start. The other attempts follow,
+    /// however long the first one took, until the next tick is due. After a failure or a timeout the
+    /// next attempt waits for the [backoff](Self::backoff); after the death of the machine, for the
+    /// lease to expire.
     pub fn attempts(mut self, attempts: u32) -> Self {
         self.attempts = attempts.max(1);
         self
     }
 
-    /// Waits for `first` before the second attempt at a tick, and for twice as long before each
-    /// further one, up to `longest`. By default 1 s, up to a minute: most failures are short, and a
-    /// long one should not be met with sixty attempts a minute.
+    /// Sets the pauses between attempts at a tick: `first` before the second attempt, then twice as long
+    /// each time, up to `longest`. By default 1 s, up to a minute: most failures are short, and a
+    /// long outage should not cause sixty attempts a minute. Zero starts the next attempt at once.
     ///
-    /// The lease is reserved meanwhile, so that the pause is kept by every machine, whatever its
-    /// clock says. A pause ends when the next tick is due.
+    /// The key is reserved during a pause. So every machine waits, whatever its clock shows, and
+    /// [`run_now`](crate::SchedulerHandle::run_now) finds the key held. A pause ends when the next tick is
+    /// due.
     ///
     /// # Errors
     ///
@@ -292,8 +297,8 @@ impl Job {
     pub fn backoff(mut self, first: Duration, longest: Duration) -> Result<Self, InvalidInput> {
         if first > longest || longest > LeaseOptions::MAX_RESERVATION {
             return Err(InvalidInput::new(format!(
-                "backoff {first:?} to {longest:?} of {} is out of range: the first pause is not \
-                 longer than the longest, and that is up to seven days",
+                "backoff {first:?} to {longest:?} of {} is out of range: the first pause is at most \
+                 the longest, and the longest is at most seven days",
                 self.name
             )));
         }
@@ -301,20 +306,20 @@ impl Job {
         Ok(self)
     }
 
-    /// Runs it only where `condition` holds, asked on this machine before each run: in production,
-    /// say. One that panics ends the scheduler.
+    /// Runs the job only on machines where `condition` returns true: in production, for example. The
+    /// scheduler calls it before each run. A condition that panics ends the scheduler.
     pub fn only_if(mut self, condition: impl Fn() -> bool + Send + Sync + 'static) -> Self {
         self.only_if = Box::new(condition);
         self
     }
 
-    /// Runs it only while `switch` is on, asked before each run.
+    /// Runs the job only while `switch` is on. The scheduler asks it before each run.
     pub fn with_switch(mut self, switch: impl Switch) -> Self {
         self.switch = Some(Arc::new(switch));
         self
     }
 
-    /// Its name.
+    /// Returns the job's name.
     pub fn name(&self) -> &LeaseKey {
         &self.name
     }
@@ -337,7 +342,7 @@ pub(crate) struct Backoff {
 }
 
 impl Backoff {
-    /// The pause after the attempt of this number, from 1.
+    /// Returns the pause after an attempt. Attempts are numbered from 1.
     pub(crate) fn after(self, attempt: u32) -> Duration {
         let doubled = 2_u32.saturating_pow(attempt.saturating_sub(1));
         self.first.saturating_mul(doubled).min(self.longest)

@@ -1,48 +1,54 @@
-//! The state of a job, as the record of its lease has it.
+//! The state of a job in the record of its lease: what is read from it, and every change to it.
 
 use jiff::{SignedDuration, Timestamp};
-use lease_core::{Attributes, Change, FencingToken, Grant, StoreError, StoreErrorKind, Value};
+use lease_core::store::Grant;
+use lease_core::{Attributes, Change, FencingToken, StoreError, StoreErrorKind, Value};
 
 use crate::history::{self, Ending, PastRun, past_run, text};
 use crate::job::JobContext;
+use crate::outcome::Skip;
 use crate::schedule::MissedTicks;
 
-/// The state of a job, as the record of its lease has it.
+/// The state of a job, as read from the record of its lease.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Standing {
+pub(crate) struct JobRecord {
     /// When the job was first seen, by the clock of the machine that saw it.
     since: Option<Timestamp>,
-    /// Ticks up to this one do not count: a change of the schedule, or an operator, says so.
+    /// Ticks up to this time do not count, since the schedule was changed or an operator reset the mark.
     from: Option<Timestamp>,
-    /// The last tick that was begun.
+    /// The mark: the last tick that was started.
     tick: Option<Timestamp>,
-    /// How often that tick was begun.
+    /// How often that tick was started.
     attempt: u32,
-    /// Whether that tick's body has finished.
+    /// Whether the body of that tick has finished.
     is_done: bool,
-    /// The last tick that the history tells of as missed.
+    /// The last tick that the history has as missed.
     missed: Option<Timestamp>,
-    /// The schedule, in words.
+    /// The stored text of the schedule.
     schedule: Option<String>,
+    /// The run whose end is not written.
     running: Option<Value>,
     history: Vec<Value>,
 }
 
-/// A body that is about to begin.
-pub(crate) struct Beginning<'a> {
+/// A run that is about to start.
+pub(crate) struct RunStart<'a> {
     pub(crate) context: &'a JobContext,
-    /// `None` if somebody asked for the run: it uses up no tick.
+    /// `None` for a run on demand: it uses up no tick.
     pub(crate) tick: Option<Timestamp>,
-    /// Ticks before this one that nobody began.
+    /// Earlier ticks that no machine started.
     pub(crate) missed: Option<&'a MissedTicks>,
     pub(crate) schedule: &'a str,
     pub(crate) now: Timestamp,
 }
 
-impl Standing {
+impl JobRecord {
     /// Reads the attributes of a record.
     ///
-    /// What decides whether a tick is run must be readable, or none is. The history may be lost.
+    /// # Errors
+    ///
+    /// If an attribute that decides whether a tick may run cannot be read: then no tick runs. An
+    /// unreadable history is ignored.
     pub(crate) fn read(attributes: &Attributes) -> Result<Self, StoreError> {
         let attempt = attributes.get(ATTEMPT).map_or(Ok(0), |value| {
             let count = value.as_i64().and_then(|count| u32::try_from(count).ok());
@@ -64,67 +70,79 @@ impl Standing {
         })
     }
 
-    /// The last moment whose ticks are settled, if each may be begun `attempts` times; `None` if none
-    /// was begun yet.
+    /// Returns the time up to which no tick may be started any more, if each may be started `attempts`
+    /// times; `None` if no tick was started yet.
     pub(crate) fn settled(&self, attempts: u32) -> Option<Timestamp> {
-        let begun = self.tick.and_then(|tick| match self.unfinished(attempts) {
-            Some(tick) => tick.checked_sub(JUST_BEFORE).ok(),
-            None => Some(tick),
-        });
-        begun.max(self.from)
+        self.started(attempts).max(self.from)
     }
 
-    /// The tick that was begun last, if its body has not finished and may be begun again.
+    /// Returns the time up to which no tick may be started, since that tick or a later one was.
+    fn started(&self, attempts: u32) -> Option<Timestamp> {
+        self.tick.and_then(|tick| match self.unfinished(attempts) {
+            Some(tick) => tick.checked_sub(JUST_BEFORE).ok(),
+            None => Some(tick),
+        })
+    }
+
+    /// Returns why `tick` may not be started, if each may be started `attempts` times; `None` if it may.
+    pub(crate) fn skip(&self, tick: Timestamp, attempts: u32) -> Option<Skip> {
+        let reaches = |to: &Timestamp| tick <= *to;
+        let started = self.started(attempts).filter(reaches).map(Skip::AlreadyRan);
+        started.or_else(|| self.from.filter(reaches).map(Skip::NotCounted))
+    }
+
+    /// Returns the tick that was started last, if its body has not finished and may be started again.
     pub(crate) fn unfinished(&self, attempts: u32) -> Option<Timestamp> {
         let is_open = !self.is_done && self.attempt < attempts;
         self.tick.filter(|tick| is_open && Some(*tick) > self.from)
     }
 
-    /// The last moment whose ticks were begun or are in the history as missed.
+    /// Returns the time up to which each tick was started, or is in the history as missed.
     pub(crate) fn accounted(&self) -> Option<Timestamp> {
         self.tick.max(self.missed).max(self.from)
     }
 
-    /// From which moment on ticks count for a machine that is there since `here`, if each may be begun
-    /// `attempts` times.
+    /// Returns the time after which ticks may be started by a machine that started at `machine_start`, if
+    /// each may be started `attempts` times.
+    pub(crate) fn counts_from(&self, machine_start: Timestamp, attempts: u32) -> Timestamp {
+        self.settled(attempts).unwrap_or_else(|| self.first_seen(machine_start))
+    }
+
+    /// Returns when the job was first seen, or `machine_start` if that is earlier.
     ///
-    /// The time at which the job was first seen can make that earlier, and never later: a clock may
-    /// have been ahead then, and nobody has run what was due meanwhile.
-    pub(crate) fn begins(&self, here: Timestamp, attempts: u32) -> Timestamp {
-        self.settled(attempts).unwrap_or_else(|| self.first_seen(here))
+    /// Never later: the clock of the machine that first saw the job may have been ahead, and no machine
+    /// has run the ticks in between.
+    pub(crate) fn first_seen(&self, machine_start: Timestamp) -> Timestamp {
+        self.since.map_or(machine_start, |since| since.min(machine_start))
     }
 
-    /// When the job was first seen, if a machine has seen it since `here`.
-    pub(crate) fn first_seen(&self, here: Timestamp) -> Timestamp {
-        self.since.map_or(here, |since| since.min(here))
+    /// Whether the record was written for another schedule.
+    pub(crate) fn has_other_schedule(&self, schedule: &str) -> bool {
+        self.schedule.as_deref().is_some_and(|stored| stored != schedule)
     }
 
-    /// Whether the record is that of another schedule.
-    pub(crate) fn is_of_another(&self, schedule: &str) -> bool {
-        self.schedule.as_deref().is_some_and(|of| of != schedule)
-    }
-
-    /// Which attempt at `tick` the next one is.
+    /// Returns the number of the next attempt at `tick`.
     pub(crate) fn next_attempt(&self, tick: Option<Timestamp>) -> u32 {
         if tick.is_some() && tick == self.tick { self.attempt.saturating_add(1) } else { 1 }
     }
 
-    /// The run whose end is not written.
+    /// Returns the run whose end is not written.
     pub(crate) fn running(&self) -> Option<PastRun> {
         self.running.as_ref().and_then(past_run)
     }
 
-    /// Whether the run under `token` is the one that has begun last.
+    /// Whether the run under `token` is the one that started last and whose end is not written.
     pub(crate) fn is_running(&self, token: FencingToken) -> bool {
         self.running().is_some_and(|run| run.token == token)
     }
 
-    /// Marks that a body begins; for a tick: that nobody else is to begin it.
+    /// Returns the change that marks the start of a run. For a tick, it also stops every other machine
+    /// from starting that tick.
     ///
-    /// Expects what was read. The grant alone would do in a table that keeps its promises; so a tick is
-    /// not begun twice even in one that has granted its key twice.
-    pub(crate) fn begin(&mut self, beginning: &Beginning<'_>) -> Change {
-        let Beginning { context, tick, missed, schedule, now } = beginning;
+    /// The change expects the mark that was read. In a correct table the grant alone would be enough;
+    /// with the expectation, no tick starts twice even in a table that has granted its key twice.
+    pub(crate) fn start(&mut self, start: &RunStart<'_>) -> Change {
+        let RunStart { context, tick, missed, schedule, now } = start;
         let mut change = expecting(Change::new(), TICK, self.tick.map(text));
         change = expecting(change, ATTEMPT, (self.attempt > 0).then(|| self.attempt.into()));
         if let Some(tick) = tick {
@@ -136,9 +154,9 @@ impl Standing {
         if self.schedule.as_deref() != Some(*schedule) {
             change = change.set(SCHEDULE, *schedule);
         }
-        let is_dead = self.bury();
+        let is_dead = self.end_dead_run();
         if let Some(ticks) = missed {
-            self.remember(history::missed(&context.grant, ticks, *now));
+            self.push_history(history::missed(&context.grant, ticks, *now));
         }
         if is_dead || missed.is_some() {
             change = change.set(HISTORY, Value::List(self.history.clone()));
@@ -148,7 +166,7 @@ impl Standing {
         change.set(RUNNING, running)
     }
 
-    /// Writes the end of the body that began last.
+    /// Returns the change that writes the end of the run that started last.
     pub(crate) fn end(
         &mut self,
         tick: Option<Timestamp>,
@@ -161,24 +179,24 @@ impl Standing {
             change = change.set(DONE, true);
         }
         if let Some(run) = self.running.take() {
-            self.remember(history::ended(run, ending, note, Some(now)));
+            self.push_history(history::ended(run, ending, note, Some(now)));
         }
         change.set(HISTORY, Value::List(self.history.clone()))
     }
 
-    /// Writes, under `grant`, what no run will: that the last run died, which ticks were missed, and up
-    /// to which tick that is known.
-    pub(crate) fn account(
+    /// Returns the change that writes what no run writes: that the last run died, and which ticks were
+    /// missed. `passed` are ticks that were not started, also while the job was disabled.
+    pub(crate) fn reconcile(
         &mut self,
         grant: &Grant,
         missed: Option<&MissedTicks>,
         passed: Option<&MissedTicks>,
         now: Timestamp,
     ) -> Change {
-        let _is_dead = self.bury();
+        let _is_dead = self.end_dead_run();
         let mut change = Change::new().remove(RUNNING);
         if let Some(ticks) = missed {
-            self.remember(history::missed(grant, ticks, now));
+            self.push_history(history::missed(grant, ticks, now));
         }
         if let Some(ticks) = passed {
             change = change.set(MISSED, text(ticks.last));
@@ -186,39 +204,40 @@ impl Standing {
         change.set(HISTORY, Value::List(self.history.clone()))
     }
 
-    /// Puts the run whose end is not written into the history, once its lease has ended.
-    fn bury(&mut self) -> bool {
+    /// Moves the run whose end is not written to the history, as died. Returns whether there was one.
+    fn end_dead_run(&mut self) -> bool {
         let Some(run) = self.running.take() else { return false };
-        self.remember(history::ended(run, Ending::Died, "", None));
+        self.push_history(history::ended(run, Ending::Died, "", None));
         true
     }
 
-    fn remember(&mut self, run: Value) {
+    fn push_history(&mut self, run: Value) {
         self.history.push(run);
         let surplus = self.history.len().saturating_sub(LONGEST_HISTORY);
         self.history.drain(..surplus);
     }
 
-    /// All runs in the history, the last one first.
+    /// Returns all runs, the latest first.
     pub(crate) fn past_runs(&self) -> Vec<PastRun> {
         self.history.iter().chain(&self.running).rev().filter_map(past_run).collect()
     }
 }
 
-/// The record of a job that nobody has run yet, first seen at `now`.
+/// Returns the record of a job that has not run yet and is first seen at `now`.
 pub(crate) fn first_seen(now: Timestamp, schedule: &str) -> Attributes {
     Attributes::from([(SINCE.to_owned(), text(now)), (SCHEDULE.to_owned(), schedule.into())])
 }
 
-/// Ticks up to `now` do not count, begun or not; later ones do, also those that are marked as run.
-pub(crate) fn restart(now: Timestamp, schedule: &str) -> Change {
+/// Returns the change that resets the mark: ticks up to `now` do not count, and all later ticks do, also
+/// those that the mark had covered.
+pub(crate) fn reset(now: Timestamp, schedule: &str) -> Change {
     let change = Change::new().remove(TICK).remove(ATTEMPT).remove(DONE).remove(MISSED);
     change.set(FROM, text(now)).set(SCHEDULE, schedule)
 }
 
-/// Ticks up to `now` do not count under a schedule that has changed.
-pub(crate) fn changed(now: Timestamp, schedule: &str) -> Change {
-    Change::new().set(FROM, text(now)).set(SCHEDULE, schedule)
+/// Returns the change that stores a new schedule: ticks up to `from` do not count.
+pub(crate) fn change_schedule(from: Timestamp, schedule: &str) -> Change {
+    Change::new().set(FROM, text(from)).set(SCHEDULE, schedule)
 }
 
 fn expecting(change: Change, name: &str, value: Option<Value>) -> Change {
@@ -235,8 +254,8 @@ fn time(attributes: &Attributes, name: &str) -> Result<Option<Timestamp>, StoreE
 }
 
 fn unreadable(name: &str, value: &Value) -> StoreError {
-    let sentence = format!("attribute {name:?} of a job cannot be read: {value:?}");
-    StoreError::new(StoreErrorKind::Corrupt, sentence)
+    let text = format!("attribute {name:?} of a job cannot be read: {value:?}");
+    StoreError::new(StoreErrorKind::Corrupt, text)
 }
 
 const SINCE: &str = "job_since";
@@ -249,7 +268,7 @@ const SCHEDULE: &str = "job_schedule";
 const RUNNING: &str = "job_running";
 const HISTORY: &str = "job_history";
 
-/// About 2 kB, which is written at each end: two of DynamoDB's units.
+/// Ten runs take about 2 kB, which the end of each run writes: two of DynamoDB's write units.
 const LONGEST_HISTORY: usize = 10;
 
 const JUST_BEFORE: SignedDuration = SignedDuration::from_nanos(1);
@@ -259,7 +278,8 @@ mod tests {
     use std::sync::Arc;
     use std::time::Duration;
 
-    use lease_core::{Claim, Lessee, Nonce};
+    use lease_core::Lessee;
+    use lease_core::store::{Claim, Nonce};
     use tokio_util::sync::CancellationToken;
 
     use super::*;
@@ -280,22 +300,22 @@ mod tests {
         }
     }
 
-    /// What a table would have to let through that has granted its key twice.
+    /// A table that has granted its key twice receives two such changes.
     #[test]
-    fn of_two_marks_that_were_made_from_one_look_the_second_does_not_fit() {
+    fn second_mark_from_the_same_read_is_rejected() {
         let tick = at("2026-11-21T03:00:00Z");
         for found in [Attributes::new(), first_seen(tick, "hourly")] {
             let mut attributes = found.clone();
             let changes = [1, 2].map(|token| {
                 let context = context(token, tick);
-                let beginning = Beginning {
+                let start = RunStart {
                     context: &context,
                     tick: Some(tick),
                     missed: None,
                     schedule: "hourly",
                     now: tick,
                 };
-                Standing::read(&found).unwrap().begin(&beginning)
+                JobRecord::read(&found).unwrap().start(&start)
             });
 
             assert!(changes[0].fits(&attributes));
@@ -305,11 +325,11 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read_again() {
+    fn written_record_is_read_back() {
         let (tick, end) = (at("2026-11-21T03:00:00Z"), at("2026-11-21T03:00:07.5Z"));
-        let (mut attributes, mut standing) = (Attributes::new(), Standing::default());
+        let (mut attributes, mut record) = (Attributes::new(), JobRecord::default());
         let context = context(7, tick);
-        let beginning = Beginning {
+        let start = RunStart {
             context: &context,
             tick: Some(tick),
             missed: None,
@@ -317,15 +337,15 @@ mod tests {
             now: tick,
         };
 
-        standing.begin(&beginning).apply(&mut attributes);
-        let begun = Standing::read(&attributes).unwrap();
-        assert!(begun.is_running(context.token()));
-        assert_eq!(begun.settled(1), Some(tick));
-        assert!(begun.settled(2) < Some(tick), "it may be begun again");
-        assert_eq!(begun.next_attempt(Some(tick)), 2);
+        record.start(&start).apply(&mut attributes);
+        let started = JobRecord::read(&attributes).unwrap();
+        assert!(started.is_running(context.token()));
+        assert_eq!(started.settled(1), Some(tick));
+        assert!(started.settled(2) < Some(tick), "it may be started again");
+        assert_eq!(started.next_attempt(Some(tick)), 2);
 
-        standing.end(Some(tick), Ending::Finished, "17 reports", end).apply(&mut attributes);
-        let ended = Standing::read(&attributes).unwrap();
+        record.end(Some(tick), Ending::Finished, "17 reports", end).apply(&mut attributes);
+        let ended = JobRecord::read(&attributes).unwrap();
         assert_eq!(ended.settled(2), Some(tick));
         let run = &ended.past_runs()[0];
         assert_eq!(

@@ -1,4 +1,4 @@
-//! What came of a run, and who is told.
+//! The outcome of a run, its log line and its metrics.
 
 use std::error::Error;
 use std::fmt;
@@ -12,82 +12,85 @@ use crate::history::PastRun;
 use crate::job::JobError;
 use crate::schedule::MissedTicks;
 
-/// A run of a job on this machine, from the moment it was due to its end; or why there was none.
+/// Reports a run of a job on this machine, or why the job did not run.
 ///
-/// Two outcomes concern the whole fleet, and one machine tells of them: [`Outcome::Missed`] and
+/// Two outcomes concern the whole fleet, and one machine reports them: [`Outcome::Missed`] and
 /// [`Outcome::Died`].
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Run {
-    /// Which job.
+    /// The name of the job.
     pub job: LeaseKey,
-    /// When it was to run: its tick, or when it was asked for.
+    /// Its tick; for a run on demand, the time of the call.
     pub scheduled: Timestamp,
-    /// Its body's beginning and length; `None` where it did not begin.
+    /// When the body started and how long it ran; `None` if it did not start.
     pub body: Option<BodyRun>,
-    /// What came of it.
+    /// How the run ended, or why there was none.
     pub outcome: Outcome,
 }
 
-/// How a job's body ran.
+/// Reports how a job's body ran.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct BodyRun {
-    /// Under which token of its key.
+    /// The fencing token of its lease.
     pub token: FencingToken,
-    /// Which attempt at its tick it was, from 1.
+    /// The number of the attempt at its tick, from 1.
     pub attempt: u32,
-    /// When it began, by this machine's clock.
+    /// When it started, by this machine's clock.
     pub began: Timestamp,
-    /// How long after it was scheduled that was: zero where the clock was set back meanwhile.
+    /// The time from its tick to its start; zero if the clock was set back meanwhile.
     pub latency: Duration,
-    /// How long it ran.
+    /// How long the body ran.
     pub run_time: Duration,
-    /// What it has [noted](crate::JobContext::note); empty where that is nothing.
+    /// The body's [note](crate::JobContext::note); empty if it left none.
     pub note: String,
 }
 
-/// What came of a run.
+/// How a run ended, or why there was none.
 #[derive(Debug)]
-#[expect(clippy::exhaustive_enums, reason = "match on each: these are all the ways to end")]
+#[expect(clippy::exhaustive_enums, reason = "match on each: a run ends in no other way")]
 pub enum Outcome {
-    /// The body came to its end.
+    /// The body returned `Ok`.
     Finished,
-    /// The body answered with an error, panicked, or was not done when its grace was over.
+    /// The body returned an error, panicked, or still ran when the grace of a stopping scheduler was
+    /// over.
     Failed(JobError),
-    /// The body was dropped at the job's [time-out](crate::Job::timeout), which is this long.
+    /// The body was dropped at the job's [timeout](crate::Job::timeout), which is this long.
     TimedOut(Duration),
-    /// The lease was lost: the body was dropped before anybody else could begin.
+    /// The lease was lost. The body was dropped before another machine could start.
     Lost(Lost),
-    /// Nobody began these ticks in time. The machine that writes them into the history tells of them,
-    /// once for the fleet.
+    /// No machine started these ticks in time. The machine that writes them to the history reports
+    /// them, once for the fleet.
     Missed(MissedTicks),
-    /// The lease of this run ended before its end was written: its process died, or lost the lease or
-    /// the store. The machine that obtains the lease next writes it into the history, and tells of it.
+    /// The lease of this run ended before the run's end was written: its process died, or lost the lease
+    /// or the store. The next holder of the lease writes this to the history, and reports it.
     Died(PastRun),
-    /// There was no run on this machine.
+    /// The job did not run on this machine.
     Skipped(Skip),
-    /// There is to be no run.
+    /// The job is disabled.
     Disabled(DisabledBy),
 }
 
-/// Why there was no run on this machine.
+/// Why the job did not run on this machine.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Skip {
-    /// Somebody else has the lease, or had it so shortly ago that it is kept from all.
+    /// Another lessee holds the key, or the key is still reserved after its last run.
     Held(Holder),
-    /// This tick was run before, or a later one was: which.
+    /// This tick, or a later one, was started before. The value is the last one that was started.
     AlreadyRan(Timestamp),
-    /// It is not known whether it may run: the table, or the switch, could not say.
+    /// Ticks up to this time do not count: the schedule was changed, or an operator reset the mark.
+    NotCounted(Timestamp),
+    /// The table or the switch could not be read, so the job may not run.
     Unknown(StoreError),
-    /// The lease was lost before the body began.
+    /// The lease was lost before the body started.
     LostBefore(LossCause),
-    /// This scheduler has been told to stop.
+    /// This scheduler is stopping.
     Stopping,
 }
 
-/// What says that there is to be no run.
+/// What disables a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum DisabledBy {
@@ -97,11 +100,11 @@ pub enum DisabledBy {
     Switch,
 }
 
-/// Is told what came of each run, to count it.
+/// Receives the outcome of each run, so that a program can count outcomes.
 ///
-/// Called from the jobs' tasks: keep it short, and do not block. It is told once of each body that
-/// ran; and for each tick that was not run on this machine, once of each reason. Of missed ticks and
-/// of runs that died, one machine of the fleet is told, once.
+/// The scheduler calls it from the jobs' tasks: keep it short, and do not block. It is called once for
+/// each body that ran. For a tick that did not run on this machine, it is called once for each reason. For
+/// missed ticks and for a run that died, one machine of the fleet calls it, once.
 ///
 /// # Examples
 ///
@@ -121,20 +124,20 @@ pub enum DisabledBy {
 /// }
 /// ```
 pub trait JobMetrics: fmt::Debug + Send + Sync + 'static {
-    /// A run has ended, or there was none.
+    /// Receives a run that has ended, or that did not take place.
     fn ended(&self, run: &Run);
 }
 
-/// Counts nothing.
+/// Ignores outcomes.
 #[derive(Debug)]
-pub(crate) struct Uncounted;
+pub(crate) struct NoMetrics;
 
-impl JobMetrics for Uncounted {
+impl JobMetrics for NoMetrics {
     fn ended(&self, _run: &Run) {}
 }
 
 impl Outcome {
-    /// A name for it: `finished`, `failed`, `timed out`, `lost`, `missed`, `died`, `skipped` or
+    /// Returns its name: `finished`, `failed`, `timed out`, `lost`, `missed`, `died`, `skipped` or
     /// `disabled`.
     pub fn name(&self) -> &'static str {
         match self {
@@ -149,7 +152,7 @@ impl Outcome {
         }
     }
 
-    /// What went wrong, where something did.
+    /// Returns the error of a run that failed or could not take place.
     fn error(&self) -> Option<&(dyn Error + 'static)> {
         match self {
             Self::Failed(error) => Some(&**error),
@@ -171,12 +174,14 @@ impl fmt::Display for Outcome {
         match self {
             Self::Finished => Ok(()),
             Self::Failed(error) => write!(f, ": {error}"),
-            Self::TimedOut(limit) => write!(f, ": not done within {limit:?}"),
+            Self::TimedOut(limit) => write!(f, ": still running after {limit:?}"),
             Self::Lost(lost) => write!(f, ": {lost}"),
             Self::Missed(ticks) => write!(f, ": {ticks}"),
             Self::Died(run) => write!(f, ": {} under token {}", run.by, run.token),
             Self::Skipped(skip) => write!(f, ": {skip}"),
-            Self::Disabled(DisabledBy::OnlyIf) => f.write_str(": not in this place"),
+            Self::Disabled(DisabledBy::OnlyIf) => {
+                f.write_str(": its condition does not hold on this machine")
+            }
             Self::Disabled(DisabledBy::Switch) => f.write_str(": it is switched off"),
         }
     }
@@ -186,18 +191,24 @@ impl fmt::Display for Skip {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Held(holder) => {
-                write!(f, "{} has it, under token {}", holder.lessee, holder.token)
+                write!(f, "{} holds the lease, under token {}", holder.lessee, holder.token)
             }
-            Self::AlreadyRan(tick) => write!(f, "{tick} was run"),
+            Self::AlreadyRan(tick) => write!(f, "{tick} was started before"),
+            Self::NotCounted(from) => {
+                write!(
+                    f,
+                    "ticks up to {from} do not count: the schedule was changed, or the mark reset"
+                )
+            }
             Self::Unknown(error) => write!(f, "{error}"),
             Self::LostBefore(cause) => write!(f, "the lease was lost: {cause}"),
-            Self::Stopping => f.write_str("the scheduler stops"),
+            Self::Stopping => f.write_str("the scheduler is stopping"),
         }
     }
 }
 
 impl Run {
-    /// Tells whoever reads logs.
+    /// Logs the run.
     pub(crate) fn log(&self) {
         let Self { job, scheduled, body, outcome } = self;
         let (name, error) = (outcome.name(), outcome.error());
@@ -205,7 +216,7 @@ impl Run {
             (Some(body), Outcome::Finished) => info!(
                 %job, %scheduled, token = %body.token, attempt = body.attempt,
                 latency = ?body.latency, run_time = ?body.run_time, outcome = name,
-                note = body.note, "job has run"
+                note = body.note, "job finished"
             ),
             (Some(body), _) => warn!(
                 %job, %scheduled, token = %body.token, attempt = body.attempt,
@@ -218,11 +229,11 @@ impl Run {
             ),
             (None, Outcome::Died(run)) => warn!(
                 %job, %scheduled, token = %run.token, attempt = run.attempt, by = run.by,
-                began = %run.began, outcome = name, "job died: its lease ended before its run did"
+                began = %run.began, outcome = name, "job died: its lease ended before its run"
             ),
             (None, Outcome::Skipped(Skip::Unknown(_) | Skip::LostBefore(_))) => warn!(
                 %job, %scheduled, outcome = name, error, why = %outcome,
-                "job not run: it is not known whether it may"
+                "job not run: its lease, record or switch could not be read"
             ),
             (None, _) => {
                 debug!(%job, %scheduled, outcome = name, why = %outcome, "job not run here");

@@ -1,33 +1,34 @@
-//! What no run writes: runs that died, ticks that nobody began, and marks that an operator resets.
+//! Writes to a job's record that no run makes: runs that died, missed ticks, a changed schedule, and a
+//! mark that an operator resets.
 
 use jiff::{SignedDuration, Timestamp};
 use lease_core::{Attempt, Holder, Lease, StoreError, StoreErrorKind};
 
 use crate::history::{Ending, PastRun};
+use crate::job_record::{self, JobRecord};
 use crate::outcome::Skip;
 use crate::run::{Marked, Runner};
 use crate::schedule::MissedTicks;
-use crate::standing::{self, Standing};
 
-/// What [`SchedulerHandle::reset_mark`](crate::SchedulerHandle::reset_mark) has done.
+/// Reports what [`SchedulerHandle::reset_mark`](crate::SchedulerHandle::reset_mark) did.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub enum MarkReset {
-    /// Ticks from now on are run again; up to this mark they were not.
+    /// The mark was removed. It was at this time; ticks from now on run again.
     Reset(Timestamp),
-    /// No tick after now was marked as run.
+    /// The mark was not ahead of this machine's clock, so nothing changed.
     NotAhead,
-    /// The job runs, or its key is reserved: stop the job, or ask again later.
+    /// The job runs, or its key is reserved: stop the job, or try again later.
     Held(Holder),
 }
 
 impl Runner {
-    /// Writes into the history that the last run died, and which ticks nobody began. Whether nothing
-    /// is left to be written.
+    /// Writes to the history that the last run died, and which ticks no machine started. Returns false if
+    /// this must be tried again.
     ///
-    /// The run has died if its lease can be obtained. While the job is switched off, its ticks are not
-    /// missed: they are passed over.
-    pub(crate) async fn account(&self, since: Timestamp) -> bool {
+    /// The run has died if its lease can be obtained. Ticks that pass while the job is disabled are not
+    /// missed.
+    pub(crate) async fn reconcile(&self, since: Timestamp) -> bool {
         if !(self.job.only_if)() {
             return true;
         }
@@ -35,54 +36,55 @@ impl Runner {
         let Ok(Attempt::Obtained(lease)) = self.locker.obtain(&self.job.name).await else {
             return false;
         };
-        let is_done = self.account_under(&lease, since, is_on).await;
+        let is_done = self.reconcile_under(&lease, since, is_on).await;
         drop(lease.release().await);
         is_done
     }
 
-    async fn account_under(&self, lease: &Lease, since: Timestamp, is_on: bool) -> bool {
-        // A record that cannot be read is warned of where a tick is due.
-        let Ok(mut standing) = Standing::read(lease.attributes()) else { return true };
+    async fn reconcile_under(&self, lease: &Lease, since: Timestamp, is_on: bool) -> bool {
+        // The next due tick logs a record that cannot be read.
+        let Ok(mut record) = JobRecord::read(lease.attributes()) else { return true };
         let now = self.wall.now();
-        let (died, passed) = (standing.running(), self.missed(&standing, since, now));
+        let (died, passed) = (record.running(), self.missed(&record, since, now));
         if died.is_none() && passed.is_none() {
             return true;
         }
         let missed = passed.filter(|_| is_on);
-        let change = standing.account(lease.grant(), missed.as_ref(), passed.as_ref(), now);
+        let change = record.reconcile(lease.grant(), missed.as_ref(), passed.as_ref(), now);
         let is_written = matches!(self.write(lease, &change).await, Ok(Marked::AsExpected));
         if is_written {
-            self.tell_of(missed, died);
+            self.report_missed_and_died(missed, died);
         }
         is_written
     }
 
-    /// The ticks up to `now` that nobody began, if none is due any more.
-    fn missed(&self, standing: &Standing, since: Timestamp, now: Timestamp) -> Option<MissedTicks> {
+    /// Returns the ticks up to `now` that no machine started, unless one of them is still due.
+    fn missed(&self, record: &JobRecord, since: Timestamp, now: Timestamp) -> Option<MissedTicks> {
         let attempts = self.job.attempts;
         let (settled, unfinished) =
-            (standing.begins(since, attempts), standing.unfinished(attempts));
-        if self.due(settled, unfinished, now, self.job.missed).is_some() {
+            (record.counts_from(since, attempts), record.unfinished(attempts));
+        if self.due(settled, unfinished, now, self.job.misfire).is_some() {
             return None;
         }
-        self.job.schedule.ticks_between(self.accounted(standing, since), now)
+        self.job.schedule.ticks_between(self.accounted(record, since), now)
     }
 
-    /// The last moment whose ticks were begun or are in the history as missed, if ticks count from
-    /// `since` on where the record does not say.
-    pub(crate) fn accounted(&self, standing: &Standing, since: Timestamp) -> Timestamp {
-        let accounted = standing.accounted();
-        if standing.is_of_another(&self.job.schedule.words()) {
+    /// Returns the time up to which each tick was started, or is in the history as missed. A record
+    /// without such a tick counts from `since` on, or from when the job was first seen.
+    pub(crate) fn accounted(&self, record: &JobRecord, since: Timestamp) -> Timestamp {
+        let accounted = record.accounted();
+        if record.has_other_schedule(&self.job.schedule.stored_text()) {
             return accounted.map_or(since, |accounted| accounted.max(since));
         }
-        accounted.unwrap_or_else(|| standing.first_seen(since))
+        accounted.unwrap_or_else(|| record.first_seen(since))
     }
 
-    /// Writes the schedule onto a record that has another: ticks before now were not of this one.
-    pub(crate) async fn change_schedule(&self, now: Timestamp) {
+    /// Writes the schedule to a record that has another one: ticks up to `from` do not count.
+    pub(crate) async fn change_schedule(&self, from: Timestamp) {
         if let Ok(Attempt::Obtained(lease)) = self.locker.obtain(&self.job.name).await {
-            // If it cannot be written, the first run does.
-            drop(self.write(&lease, &standing::changed(now, &self.job.schedule.words())).await);
+            // If this fails, the first run writes the schedule.
+            let change = job_record::change_schedule(from, &self.job.schedule.stored_text());
+            drop(self.write(&lease, &change).await);
             drop(lease.release().await);
         }
     }
@@ -98,31 +100,31 @@ impl Runner {
     }
 
     async fn reset_under(&self, lease: &Lease) -> Result<MarkReset, StoreError> {
-        let (standing, now) = (Standing::read(lease.attributes())?, self.wall.now());
-        let Some(mark) = standing.accounted().filter(|mark| *mark > now) else {
+        let (record, now) = (JobRecord::read(lease.attributes())?, self.wall.now());
+        let Some(mark) = record.accounted().filter(|mark| *mark > now) else {
             return Ok(MarkReset::NotAhead);
         };
-        match self.write(lease, &standing::restart(now, &self.job.schedule.words())).await {
+        match self.write(lease, &job_record::reset(now, &self.job.schedule.stored_text())).await {
             Ok(_) => Ok(MarkReset::Reset(mark)),
             Err(Skip::Unknown(error)) => Err(error),
             Err(skip) => Err(StoreError::new(StoreErrorKind::Unavailable, skip.to_string())),
         }
     }
 
-    /// The runs in the history, the last one first. One without an end runs only if the store says
-    /// that its lease is held.
+    /// Returns the runs in the history, the latest first. A run without an end still runs only if its
+    /// lease is held.
     pub(crate) async fn past_runs(&self) -> Result<Vec<PastRun>, StoreError> {
-        let mut standing = self.standing().await?;
+        let mut record = self.read_record().await?;
         let mut has_died = false;
-        if let Some(run) = standing.running() {
+        if let Some(run) = record.running() {
             let holder = self.locker.holder(&self.job.name).await?;
             if holder.is_none_or(|holder| holder.token != run.token) {
-                // It may have ended between the two looks.
-                standing = self.standing().await?;
-                has_died = standing.is_running(run.token);
+                // The run may have ended between the two reads.
+                record = self.read_record().await?;
+                has_died = record.is_running(run.token);
             }
         }
-        let mut runs = standing.past_runs();
+        let mut runs = record.past_runs();
         if let Some(run) = runs.first_mut().filter(|run| run.ending == Ending::Running && has_died)
         {
             run.ending = Ending::Died;
@@ -130,7 +132,7 @@ impl Runner {
         Ok(runs)
     }
 
-    /// How far a mark may be ahead of this clock before it is warned of.
+    /// Returns how far a mark may be ahead of this clock without a warning.
     pub(crate) fn tolerance(&self) -> SignedDuration {
         SignedDuration::try_from(self.locker.options().poll_interval())
             .unwrap_or(SignedDuration::MAX)

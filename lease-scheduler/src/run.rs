@@ -1,7 +1,8 @@
-//! One run of a job: from the question whether it may, to the release of its lease.
+//! One run of a job: checks whether it may run, obtains its lease, runs its body, writes its end.
 
 use std::any::Any;
 use std::convert::Infallible;
+use std::error::Error;
 use std::future::pending;
 use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, PoisonError};
@@ -9,9 +10,9 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use jiff::{SignedDuration, Timestamp};
+use lease_core::store::{BootClock, Clock, LeaseTable, within, work_under};
 use lease_core::{
-    Attempt, BootClock, Change, Clock, Grant, Lease, LeaseTable, Locker, StoreError,
-    StoreErrorKind, Written, within,
+    Attempt, Change, Lease, Locker, Reservation, StoreError, StoreErrorKind, Written,
 };
 use tokio::select;
 use tokio::time::sleep;
@@ -19,19 +20,13 @@ use tokio_util::sync::CancellationToken;
 use tracing::warn;
 
 use crate::clock::WallClock;
-use crate::error::sentence;
 use crate::history::{Ending, PastRun};
 use crate::job::{Job, JobContext, JobError, LONGEST_NOTE};
+use crate::job_record::{JobRecord, RunStart};
 use crate::outcome::{BodyRun, DisabledBy, JobMetrics, Outcome, Run, Skip};
-use crate::schedule::{Missed, MissedTicks};
-use crate::standing::{Beginning, Standing};
+use crate::schedule::{Misfire, MissedTicks};
 
-tokio::task_local! {
-    /// The grant of the job whose body this task runs.
-    pub(crate) static RUNNING: Grant;
-}
-
-/// A job on this machine, and all that running it takes.
+/// Runs one job on this machine.
 #[derive(Debug)]
 pub(crate) struct Runner {
     pub(crate) job: Job,
@@ -39,58 +34,59 @@ pub(crate) struct Runner {
     pub(crate) table: Arc<dyn LeaseTable>,
     pub(crate) wall: Arc<dyn WallClock>,
     pub(crate) metrics: Arc<dyn JobMetrics>,
-    /// Cancelled when the scheduler is to stop.
+    /// Cancelled when the scheduler stops.
     pub(crate) stopping: CancellationToken,
-    /// How long a body may go on then.
+    /// How long a body may still run then.
     pub(crate) grace: Duration,
 }
 
-/// A lease that was obtained, and its record as it was then.
-struct Held {
+/// A job whose lease was obtained, and its record at that time.
+struct HeldJob {
     lease: Lease,
-    standing: Standing,
+    record: JobRecord,
 }
 
 impl Runner {
-    /// Runs the job once because somebody asks for it now, if it may be run.
+    /// Runs the job once on demand, if it may run.
     ///
-    /// Dropped on the way, it leaves a lease that is released.
+    /// # Cancel safety
+    ///
+    /// Safe: dropping this future drops the body and releases the lease.
     pub(crate) async fn run_now(&self) -> Run {
         let now = self.wall.now();
         self.run(now, None, now).await
     }
 
-    /// Runs the job for `tick`, if it may be run. Ticks count from `since` on, if the record does not
-    /// say otherwise.
+    /// Runs the job for `tick`, if it may run. A record without a mark counts ticks from `since` on.
     pub(crate) async fn run_tick(&self, tick: Timestamp, since: Timestamp) -> Run {
         self.run(tick, Some(tick), since).await
     }
 
     async fn run(&self, scheduled: Timestamp, tick: Option<Timestamp>, since: Timestamp) -> Run {
         let (body, outcome) = match self.obtain(tick).await {
-            Ok(held) => self.run_under(held, scheduled, tick, since).await,
+            Ok(held) => self.run_held(held, scheduled, tick, since).await,
             Err(outcome) => (None, outcome),
         };
         Run { job: self.job.name.clone(), scheduled, body, outcome }
     }
 
-    /// The tick to be run at `now`, if all up to `settled` are; or the `unfinished` one, if no later
-    /// tick has come.
+    /// Returns the tick to run at `now`, if all ticks up to `settled` are done; or the `unfinished` one,
+    /// if no later tick is due.
     pub(crate) fn due(
         &self,
         settled: Timestamp,
         unfinished: Option<Timestamp>,
         now: Timestamp,
-        missed: Missed,
+        misfire: Misfire,
     ) -> Option<Timestamp> {
         let schedule = &self.job.schedule;
-        schedule.due(settled, now, missed).or_else(|| {
+        schedule.due(settled, now, misfire).or_else(|| {
             let is_last = |tick: &Timestamp| schedule.next(*tick).is_none_or(|next| next > now);
             unfinished.filter(|tick| *tick <= now).filter(is_last)
         })
     }
 
-    /// The pause after a failed attempt at `tick`, which ends with the next tick.
+    /// Returns the pause after a failed attempt at `tick`. It ends at the latest with the next tick.
     pub(crate) fn pause_after(&self, attempt: u32, tick: Timestamp) -> Duration {
         let next = self.job.schedule.next(tick);
         let left = next.map_or(SignedDuration::MAX, |next| next.duration_since(self.wall.now()));
@@ -98,38 +94,42 @@ impl Runner {
         self.job.backoff.after(attempt).min(left)
     }
 
-    /// A run that did not come about.
-    pub(crate) fn without(&self, scheduled: Timestamp, skip: Skip) -> Run {
+    /// Returns a run that was skipped.
+    pub(crate) fn skipped(&self, scheduled: Timestamp, skip: Skip) -> Run {
         let outcome = Outcome::Skipped(skip);
         Run { job: self.job.name.clone(), scheduled, body: None, outcome }
     }
 
-    /// Tells of missed ticks, and of a run that died, once they are in the history.
-    pub(crate) fn tell_of(&self, missed: Option<MissedTicks>, died: Option<PastRun>) {
+    /// Reports missed ticks and a run that died. Called after both were written to the history.
+    pub(crate) fn report_missed_and_died(
+        &self,
+        missed: Option<MissedTicks>,
+        died: Option<PastRun>,
+    ) {
         let died = died.map(|run| (run.scheduled, Outcome::Died(run)));
         let missed = missed.map(|ticks| (ticks.last, Outcome::Missed(ticks)));
         for (scheduled, outcome) in died.into_iter().chain(missed) {
-            self.tell(&Run { job: self.job.name.clone(), scheduled, body: None, outcome });
+            self.report(&Run { job: self.job.name.clone(), scheduled, body: None, outcome });
         }
     }
 
-    /// Tells everybody what came of a run.
-    pub(crate) fn tell(&self, run: &Run) {
+    /// Logs a run and reports it to the metrics.
+    pub(crate) fn report(&self, run: &Run) {
         run.log();
         self.metrics.ended(run);
     }
 
-    /// Reads where the job stands.
-    pub(crate) async fn standing(&self) -> Result<Standing, StoreError> {
+    /// Reads the job's record.
+    pub(crate) async fn read_record(&self) -> Result<JobRecord, StoreError> {
         let limit = self.locker.options().request_timeout();
         match within(limit, self.table.read(&self.job.name)).await? {
-            Some(record) => Standing::read(&record.attributes),
-            None => Ok(Standing::default()),
+            Some(record) => JobRecord::read(&record.attributes),
+            None => Ok(JobRecord::default()),
         }
     }
 
-    /// Asks whatever has a say, the lease last.
-    async fn obtain(&self, tick: Option<Timestamp>) -> Result<Held, Outcome> {
+    /// Checks the condition and the switch, then obtains the lease.
+    async fn obtain(&self, tick: Option<Timestamp>) -> Result<HeldJob, Outcome> {
         if !(self.job.only_if)() {
             return Err(Outcome::Disabled(DisabledBy::OnlyIf));
         }
@@ -142,16 +142,14 @@ impl Runner {
             Attempt::Obtained(lease) => lease,
             Attempt::Held(holder) => return Err(Outcome::Skipped(Skip::Held(holder))),
         };
-        // As it was when the key was granted: whoever has marked a tick has done so before.
-        let standing = Standing::read(lease.attributes()).map_err(unknown)?;
-        if let (Some(tick), Some(settled)) = (tick, standing.settled(self.job.attempts))
-            && tick <= settled
-        {
-            return Err(Outcome::Skipped(Skip::AlreadyRan(settled)));
+        // The attributes are those at the grant. Earlier holders wrote their marks before it.
+        let record = JobRecord::read(lease.attributes()).map_err(unknown)?;
+        if let Some(skip) = tick.and_then(|tick| record.skip(tick, self.job.attempts)) {
+            return Err(Outcome::Skipped(skip));
         }
-        // The last moment at which nothing is lost by it: once a tick is marked, it is to be run.
+        // The last check: once a tick is marked, it must run.
         self.check_stopping()?;
-        Ok(Held { lease, standing })
+        Ok(HeldJob { lease, record })
     }
 
     pub(crate) async fn is_on(&self) -> Result<bool, StoreError> {
@@ -166,9 +164,9 @@ impl Runner {
         Ok(())
     }
 
-    async fn run_under(
+    async fn run_held(
         &self,
-        Held { lease, mut standing }: Held,
+        HeldJob { lease, mut record }: HeldJob,
         scheduled: Timestamp,
         tick: Option<Timestamp>,
         since: Timestamp,
@@ -178,50 +176,50 @@ impl Runner {
         let context = JobContext {
             grant: lease.grant().clone(),
             scheduled,
-            attempt: standing.next_attempt(tick),
+            attempt: record.next_attempt(tick),
             cancelled: lease.cancelled_on_loss(),
             note: Arc::default(),
         };
-        let died = standing.running();
+        let died = record.running();
         let missed = tick.and_then(|tick| {
             let before = tick.checked_sub(SignedDuration::from_nanos(1)).ok()?;
-            self.job.schedule.ticks_between(self.accounted(&standing, since), before)
+            self.job.schedule.ticks_between(self.accounted(&record, since), before)
         });
-        let beginning = Beginning {
+        let start = RunStart {
             context: &context,
             tick,
             missed: missed.as_ref(),
-            schedule: &self.job.schedule.words(),
+            schedule: &self.job.schedule.stored_text(),
             now: self.wall.now(),
         };
-        let mark = standing.begin(&beginning);
+        let mark = record.start(&start);
         if let Err(skip) = self.mark(&lease, &mark).await {
             drop(lease.release().await);
             return (None, Outcome::Skipped(skip));
         }
-        self.tell_of(missed, died);
+        self.report_missed_and_died(missed, died);
 
-        let (began, start) = (self.wall.now(), clock.now());
+        let (began, began_at) = (self.wall.now(), clock.now());
         let outcome = self.run_body(&lease, context.clone(), tick).await;
-        let run_time = clock.now().since(start);
+        let run_time = clock.now().since(began_at);
 
         let note = context.note.lock().unwrap_or_else(PoisonError::into_inner).clone();
         if let Some((ending, note)) = written_ending(&outcome, &note) {
-            let change = standing.end(tick, ending, &note, self.wall.now());
+            let change = record.end(tick, ending, &note, self.wall.now());
             if let Err(skip) = self.write(&lease, &change).await {
                 let job = &self.job.name;
-                warn!(%job, why = %skip, "the end of a run could not be written to its history");
+                warn!(%job, why = %skip, "end of run not written to the history");
             }
-            let kept = self.job.at_least.saturating_sub(clock.now().since(obtained));
-            // No machine can begin the next attempt while the key is reserved, whatever its clock says.
-            let kept = match tick.filter(|_| self.may_try_again(&outcome, context.attempt)) {
-                Some(tick) => kept.max(self.pause_after(context.attempt, tick)),
-                None => kept,
+            let hold = self.job.min_hold.saturating_sub(clock.now().since(obtained));
+            // While the key is reserved, no machine can start the next attempt, whatever its clock shows.
+            let hold = match tick.filter(|_| self.may_try_again(&outcome, context.attempt)) {
+                Some(tick) => hold.max(self.pause_after(context.attempt, tick)),
+                None => hold,
             };
-            // If the store does not answer, the ttl will do; the locker has logged it.
-            drop(match kept {
+            // If the store does not answer, the lease expires; the locker has logged the error.
+            drop(match hold {
                 Duration::ZERO => lease.release().await,
-                kept => lease.release_reserved(kept).await,
+                hold => lease.release_reserved(Reservation::clamped(hold)).await,
             });
         }
         let body = BodyRun {
@@ -235,13 +233,14 @@ impl Runner {
         (Some(body), outcome)
     }
 
-    /// Whether a failed attempt is followed by another.
+    /// Whether another attempt may follow this outcome.
     pub(crate) fn may_try_again(&self, outcome: &Outcome, attempt: u32) -> bool {
         let has_failed = matches!(outcome, Outcome::Failed(_) | Outcome::TimedOut(_));
         has_failed && attempt < self.job.attempts
     }
 
-    /// Drops the body when it returns, and before the lease is released.
+    /// Runs the body until it ends, or until the lease, its timeout or its grace is over. The body is
+    /// dropped before this returns, and so before the lease is released.
     async fn run_body(
         &self,
         lease: &Lease,
@@ -250,9 +249,9 @@ impl Runner {
     ) -> Outcome {
         let cancelled = context.cancelled.clone();
         let overdue = self.warn_when_overdue(&context, tick);
-        let of_body = context.clone();
-        let body = async { self.job.work.run(of_body).await };
-        let body = RUNNING.scope(context.grant.clone(), body);
+        let body_context = context.clone();
+        let body = async { self.job.work.run(body_context).await };
+        let body = work_under(context.grant.clone(), body);
         let body = AssertUnwindSafe(body).catch_unwind();
         let timeout = async {
             match self.job.timeout {
@@ -270,15 +269,15 @@ impl Runner {
         };
         let limited = async {
             select! {
-                // What is done is done, also at the last moment.
+                // The body first: a body that ends exactly at its timeout has not timed out.
                 biased;
                 ended = body => match ended {
                     Ok(Ok(())) => Outcome::Finished,
                     Ok(Err(error)) => Outcome::Failed(error),
-                    Err(panic) => Outcome::Failed(panicked(&*panic)),
+                    Err(panic) => Outcome::Failed(panic_error(&*panic)),
                 },
                 () = grace_is_over => Outcome::Failed(JobError::from(format!(
-                    "the scheduler stopped, and the body was not done within {:?}",
+                    "the scheduler stopped, and the body still ran after {:?}",
                     self.grace
                 ))),
                 limit = timeout => Outcome::TimedOut(limit),
@@ -288,8 +287,8 @@ impl Runner {
         lease.run_until_lost(limited).await.unwrap_or_else(Outcome::Lost)
     }
 
-    /// Warns of a body that runs for longer than the time to its next tick, and again each time that it
-    /// has run for twice as long.
+    /// Warns if the body runs for longer than the time to its next tick, and again each time that the run
+    /// time has doubled.
     async fn warn_when_overdue(&self, context: &JobContext, tick: Option<Timestamp>) -> Infallible {
         let period = tick.and_then(|tick| {
             let next = self.job.schedule.next(tick)?;
@@ -301,32 +300,32 @@ impl Runner {
             sleep(self.wall.timer_for(pause)).await;
             let (job, scheduled, token) = (&self.job.name, context.scheduled, context.token());
             warn!(%job, %scheduled, %token, ?age, ?period, "job runs for longer than its period: \
-                its ticks are missed meanwhile");
+                its ticks are missed until it ends");
             pause = age;
             age = age.saturating_mul(2);
         }
     }
 
-    /// Writes the mark without which no body begins.
+    /// Writes the mark. A body starts only after this has succeeded.
     async fn mark(&self, lease: &Lease, change: &Change) -> Result<(), Skip> {
         let written = match self.write(lease, change).await {
             Ok(Marked::AsExpected) => return Ok(()),
             Err(lost @ Skip::LostBefore(_)) => return Err(lost),
             unclear => unclear,
         };
-        // It may be our own that is there: a request whose answer was lost, and its repetition. To
-        // go by the answers alone would use up a tick for nobody.
-        let standing = self.standing().await.map_err(Skip::Unknown)?;
-        if standing.is_running(lease.token()) && lease.is_held() {
+        // The mark may be our own: the first update was applied, its answer was lost, and the repeated
+        // update found the mark. Without this read, the tick would be used up without a run.
+        let record = self.read_record().await.map_err(Skip::Unknown)?;
+        if record.is_running(lease.token()) && lease.is_held() {
             return Ok(());
         }
         let _unexpected = written?;
-        let sentence = "somebody without a lease has written to the record of this job";
-        let error = StoreError::new(StoreErrorKind::Corrupt, sentence);
-        Err(standing.settled(1).map_or(Skip::Unknown(error), Skip::AlreadyRan))
+        let text = "the record of this job was changed by a writer without the lease";
+        let error = StoreError::new(StoreErrorKind::Corrupt, text);
+        Err(record.settled(1).map_or(Skip::Unknown(error), Skip::AlreadyRan))
     }
 
-    /// Repeats `change` until it is known what came of it, while that is worth it.
+    /// Writes `change`. Repeats it while its outcome is unknown and the lease is held, up to three times.
     pub(crate) async fn write(&self, lease: &Lease, change: &Change) -> Result<Marked, Skip> {
         let options = self.locker.options();
         let mut tries = 0;
@@ -355,13 +354,13 @@ fn unknown(error: StoreError) -> Outcome {
     Outcome::Skipped(Skip::Unknown(error))
 }
 
-/// What is written of an outcome; `None` where nothing can be, since the lease was lost.
+/// Returns what the history gets of an outcome; `None` if nothing can be written without the lease.
 fn written_ending(outcome: &Outcome, note: &str) -> Option<(Ending, String)> {
     match outcome {
         Outcome::Finished => Some((Ending::Finished, note.to_owned())),
         Outcome::Failed(error) => {
-            let sentence = sentence(&**error);
-            let whole = if note.is_empty() { sentence } else { format!("{note}: {sentence}") };
+            let text = error_chain(&**error);
+            let whole = if note.is_empty() { text } else { format!("{note}: {text}") };
             Some((Ending::Failed, whole.chars().take(LONGEST_NOTE).collect()))
         }
         Outcome::TimedOut(_) => Some((Ending::TimedOut, note.to_owned())),
@@ -373,10 +372,17 @@ fn written_ending(outcome: &Outcome, note: &str) -> Option<(Ending, String)> {
     }
 }
 
-fn panicked(panic: &(dyn Any + Send)) -> JobError {
+/// Joins the texts of an error and its sources, outermost first.
+fn error_chain(error: &(dyn Error + 'static)) -> String {
+    let levels = std::iter::successors(Some(error), |&error| error.source());
+    levels.map(ToString::to_string).collect::<Vec<_>>().join(": ")
+}
+
+/// Returns the error of a body that panicked.
+fn panic_error(panic: &(dyn Any + Send)) -> JobError {
     let text = panic.downcast_ref::<&str>().copied();
     let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
-    JobError::from(format!("the body panicked: {}", text.unwrap_or("without a word")))
+    JobError::from(format!("the body panicked: {}", text.unwrap_or("no message")))
 }
 
 const MOST_TRIES: u32 = 3;

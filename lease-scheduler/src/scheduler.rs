@@ -1,4 +1,4 @@
-//! All jobs of a process: begun, asked for, and stopped together.
+//! The scheduler: starts, requests and stops all jobs of a process.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -7,42 +7,53 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use lease_core::{InvalidInput, LeaseKey, LeaseTable, Locker, StoreError, StoreErrorKind};
+use lease_core::store::LeaseTable;
+use lease_core::{InvalidInput, LeaseKey, Locker, StoreError, StoreErrorKind};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::account::MarkReset;
 use crate::clock::{SystemWallClock, WallClock};
 use crate::history::PastRun;
 use crate::job::Job;
-use crate::outcome::{JobMetrics, Run, Uncounted};
+use crate::outcome::{JobMetrics, NoMetrics, Run};
+use crate::reconcile::MarkReset;
 use crate::run::Runner;
-use crate::ticking::Ticking;
+use crate::tick_loop::TickLoop;
 
-/// Runs jobs: in each process the same ones, and each run in one of them.
+/// Runs jobs on schedule: every process has the same jobs, and each tick runs in one process.
 ///
 /// # Examples
 ///
-/// ```no_run
-/// use lease_core::{LeaseTable, Locker};
+/// Any store with a [`LeaseTable`] will do, such as `RedisStore` or `DynamoDbStore`:
+///
+/// ```
+/// use std::time::Duration;
+/// use lease_core::Locker;
+/// use lease_memory::MemoryStore;
 /// use lease_scheduler::{Job, Schedule, Scheduler};
 ///
-/// # async fn run(table: impl LeaseTable + Clone) -> Result<(), Box<dyn std::error::Error>> {
-/// let nightly = Job::new("nightly-report".parse()?, |_job| async { Ok(()) })
-///     .on(Schedule::cron("0 3 * * *", "Europe/Berlin")?);
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let cleaning = Job::new("cleaning".parse()?, |job| async move {
+///     job.note("3 files removed"); // for the history
+///     Ok(())
+/// })
+/// .on(Schedule::every(Duration::from_millis(100))?);
 ///
-/// let locker = Locker::new(table.clone());
-/// let scheduler = Scheduler::builder(locker, table).with_job(nightly).build()?;
+/// let store = MemoryStore::new();
+/// let locker = Locker::new(store.clone());
+/// let scheduler = Scheduler::builder(locker, store).with_job(cleaning).build()?;
 /// let handle = scheduler.handle();
-/// tokio::spawn(async move {
-///     told_to_stop().await; // by a signal, say
-///     handle.stop(); // what runs may come to its end
-/// });
-/// scheduler.run().await;
+/// let running = tokio::spawn(scheduler.run());
+///
+/// while handle.last_run("cleaning").await?.is_none() {
+///     tokio::time::sleep(Duration::from_millis(20)).await;
+/// }
+/// handle.stop(); // running bodies have 30 s to end
+/// running.await?;
 /// # Ok(())
 /// # }
-/// # async fn told_to_stop() {}
 /// ```
 #[derive(Debug)]
 #[must_use = "a scheduler does nothing until it runs"]
@@ -61,7 +72,8 @@ pub struct SchedulerBuilder {
     metrics: Arc<dyn JobMetrics>,
 }
 
-/// Asks a [`Scheduler`] for runs, and tells it to stop. Clones are of the same scheduler.
+/// Requests runs from a [`Scheduler`], reads histories, and stops the scheduler. Clones control the same
+/// scheduler.
 #[derive(Debug, Clone)]
 pub struct SchedulerHandle {
     shared: Arc<Shared>,
@@ -71,12 +83,12 @@ pub struct SchedulerHandle {
 struct Shared {
     runners: BTreeMap<LeaseKey, Arc<Runner>>,
     stopping: CancellationToken,
-    /// Runs that were asked for, in tasks that are not ours.
-    asked_for: TaskTracker,
+    /// Runs on demand, in tasks of their callers.
+    on_demand: TaskTracker,
 }
 
 impl Scheduler {
-    /// Sets up a scheduler on `locker` and `table`, which must be of the same store.
+    /// Returns a builder of a scheduler on `locker` and `table`, which must belong to the same store.
     pub fn builder(locker: Locker, table: impl LeaseTable) -> SchedulerBuilder {
         SchedulerBuilder {
             locker,
@@ -84,33 +96,33 @@ impl Scheduler {
             jobs: Vec::new(),
             grace: Duration::from_secs(30),
             wall: Arc::new(SystemWallClock::new()),
-            metrics: Arc::new(Uncounted),
+            metrics: Arc::new(NoMetrics),
         }
     }
 
-    /// A handle on it, which also works while it does not run yet.
+    /// Returns a handle. It also works before the scheduler runs.
     pub fn handle(&self) -> SchedulerHandle {
         SchedulerHandle { shared: Arc::clone(&self.shared) }
     }
 
-    /// Runs jobs as they come due, until a handle says [`stop`](SchedulerHandle::stop). Then nothing
-    /// new is begun, bodies get their grace, and their leases are given back.
+    /// Runs jobs as they come due, until a handle calls [`stop`](SchedulerHandle::stop). It then starts no
+    /// further run, gives bodies their grace, and releases their leases.
     ///
     /// # Cancel safety
     ///
-    /// Safe: dropped, it drops the bodies of scheduled jobs where they stand, and gives back their
-    /// leases. The ticks that they were begun for are not begun again, unless
-    /// [more attempts](Job::attempts) are allowed.
+    /// Safe. If this future is dropped, the bodies of scheduled jobs are dropped at their current await,
+    /// and their leases are released. Their ticks are not started again, unless [more
+    /// attempts](Job::attempts) are allowed.
     ///
     /// # Panics
     ///
-    /// Where a job's [condition](Job::only_if) or the [metrics](JobMetrics) panic. A body that
-    /// panics has failed, and nothing else.
+    /// If a job's [condition](Job::only_if) or the [metrics](JobMetrics) panic. A body that panics only
+    /// counts as failed.
     pub async fn run(self) {
-        let Shared { runners, stopping, asked_for } = &*self.shared;
+        let Shared { runners, stopping, on_demand } = &*self.shared;
         let mut tasks = JoinSet::new();
         for runner in runners.values().filter(|runner| !runner.job.schedule.is_on_demand()) {
-            tasks.spawn(Ticking::new(Arc::clone(runner)).run());
+            tasks.spawn(TickLoop::new(Arc::clone(runner)).run());
         }
         while let Some(ended) = tasks.join_next().await {
             if let Err(error) = ended
@@ -120,8 +132,8 @@ impl Scheduler {
             }
         }
         stopping.cancelled().await;
-        asked_for.close();
-        asked_for.wait().await;
+        on_demand.close();
+        on_demand.wait().await;
         for runner in runners.values() {
             runner.locker.close().await;
         }
@@ -129,14 +141,14 @@ impl Scheduler {
 }
 
 impl SchedulerBuilder {
-    /// Adds a job. Give all processes the same jobs.
+    /// Adds a job. All processes must have the same jobs.
     pub fn with_job(mut self, job: Job) -> Self {
         self.jobs.push(job);
         self
     }
 
-    /// Gives bodies `grace` to come to their end, once the scheduler is to stop. By default 30 s, as
-    /// long as Kubernetes gives a pod.
+    /// Sets how long bodies may still run once the scheduler stops. By default 30 s, the time that
+    /// Kubernetes gives a pod.
     pub fn with_grace(mut self, grace: Duration) -> Self {
         self.grace = grace;
         self
@@ -148,17 +160,17 @@ impl SchedulerBuilder {
         self
     }
 
-    /// Tells `metrics` what comes of runs.
+    /// Reports the outcome of each run to `metrics`.
     pub fn with_metrics(mut self, metrics: Arc<dyn JobMetrics>) -> Self {
         self.metrics = metrics;
         self
     }
 
-    /// The scheduler, which begins with [`run`](Scheduler::run).
+    /// Builds the scheduler. It starts with [`run`](Scheduler::run).
     ///
     /// # Errors
     ///
-    /// If two jobs have one name, or a job's [ttl](Job::at_most) is too short for the locker's
+    /// If two jobs have the same name, or a job's [ttl](Job::lease_ttl) is too short for the locker's
     /// heartbeats.
     pub fn build(self) -> Result<Scheduler, InvalidInput> {
         let stopping = CancellationToken::new();
@@ -167,7 +179,7 @@ impl SchedulerBuilder {
             let name = job.name.clone();
             let locker = self.locker.clone();
             let runner = Runner {
-                locker: match job.ttl {
+                locker: match job.lease_ttl {
                     Some(ttl) => {
                         let options = locker.options().clone().with_ttl(ttl)?;
                         locker.with_options(options)
@@ -182,77 +194,93 @@ impl SchedulerBuilder {
                 grace: self.grace,
             };
             if runners.insert(name.clone(), Arc::new(runner)).is_some() {
-                return Err(InvalidInput::new(format!("two jobs are called {name}")));
+                return Err(InvalidInput::new(format!("two jobs have the name {name}")));
             }
         }
-        let asked_for = TaskTracker::new();
-        Ok(Scheduler { shared: Arc::new(Shared { runners, stopping, asked_for }) })
+        let on_demand = TaskTracker::new();
+        Ok(Scheduler { shared: Arc::new(Shared { runners, stopping, on_demand }) })
     }
 }
 
 impl SchedulerHandle {
-    /// Tells the scheduler to stop; [`run`](Scheduler::run) returns when it has.
+    /// Stops the scheduler; [`run`](Scheduler::run) returns when it has stopped.
     pub fn stop(&self) {
         self.shared.stopping.cancel();
     }
 
-    /// Runs the job called `name` now, on this machine, if nobody else does and it is not switched
-    /// off; tells what came of it. Uses up no tick, and is not kept from running by one that was run.
+    /// Runs the job `name` now, on this machine, unless its key is held or it is disabled. Returns the
+    /// outcome. Such a run uses up no tick, and does not depend on the job's schedule.
     ///
     /// # Errors
     ///
-    /// Where no job is called `name`.
+    /// If no job has the name `name`.
     ///
     /// # Cancel safety
     ///
-    /// Safe: dropped, it drops the body where it stands, and gives back its lease.
+    /// Safe. If this future is dropped, the body is dropped at its current await, and its lease is
+    /// released.
     pub async fn run_now(&self, name: &str) -> Result<Run, InvalidInput> {
         let runner = self.runner(name)?;
-        let run = self.shared.asked_for.track_future(runner.run_now()).await;
-        runner.tell(&run);
+        let run = self.shared.on_demand.track_future(runner.run_now()).await;
+        runner.report(&run);
         Ok(run)
     }
 
-    /// When the job called `name` is next to be run, by this machine's clock; `None` where it is not
-    /// to be, unless somebody asks for it.
+    /// Returns the next tick of the job `name` by this machine's clock; `None` if it has no further tick.
     ///
     /// # Errors
     ///
-    /// Where no job is called `name`.
+    /// If no job has the name `name`.
     pub fn next_due(&self, name: &str) -> Result<Option<Timestamp>, InvalidInput> {
         let runner = self.runner(name)?;
         Ok(runner.job.schedule.next(runner.wall.now()))
     }
 
-    /// Forgets marks that a clock that was ahead has left for the job called `name`: ticks after now,
-    /// by this machine's clock, are run again. Ticks up to now do not count.
+    /// Removes the mark that a machine with a clock ahead has left for the job `name`. Ticks after now, by
+    /// this machine's clock, run again. Ticks up to now do not count.
     ///
     /// Set the clocks right first, and call this on a machine whose clock is right. All schedulers
-    /// notice within a minute. If no mark is ahead of this clock, nothing is changed.
+    /// notice within a minute. If the mark is not ahead of this clock, nothing changes.
     ///
     /// # Errors
     ///
-    /// If the outcome is unknown. No job of that name is of kind
+    /// If the outcome is unknown. If no job has that name, the kind is
     /// [`Refused`](StoreErrorKind::Refused).
     ///
     /// # Cancel safety
     ///
-    /// Safe: the lease is released. Whether the mark was reset is unknown then.
+    /// Safe: the lease is released. The mark may or may not be reset then.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use lease_scheduler::{MarkReset, SchedulerHandle};
+    ///
+    /// async fn repair(handle: &SchedulerHandle) -> Result<(), lease_core::StoreError> {
+    ///     match handle.reset_mark("nightly-report").await? {
+    ///         MarkReset::Reset(mark) => println!("ticks up to {mark} run again"),
+    ///         MarkReset::NotAhead => println!("no clock was ahead"),
+    ///         MarkReset::Held(holder) => println!("{} runs the job", holder.lessee),
+    ///         _ => (),
+    ///     }
+    ///     Ok(())
+    /// }
+    /// ```
     pub async fn reset_mark(&self, name: &str) -> Result<MarkReset, StoreError> {
         let runner = self.runner(name);
         let runner = runner.map_err(|error| StoreError::new(StoreErrorKind::Refused, error))?;
         runner.reset_mark().await
     }
 
-    /// The last runs of the job called `name`, on whichever machine, the last one first: up to ten,
-    /// and the one that runs now.
+    /// Returns the last runs of the job `name` on all machines, the latest first: up to ten, and the
+    /// current run.
     ///
-    /// A run without an end is [`Running`](crate::Ending::Running) if the store says that its lease is
-    /// held, and has [`Died`](crate::Ending::Died) otherwise.
+    /// A run without an end is [`Running`](crate::Ending::Running) if its lease is held by the store's
+    /// answer; otherwise it has [`Died`](crate::Ending::Died).
     ///
     /// # Errors
     ///
-    /// Where the table could not say. No job of that name is of kind
+    /// If the table does not answer, or the record cannot be read. If no job has that name, the kind is
     /// [`Refused`](StoreErrorKind::Refused).
     ///
     /// # Cancel safety
@@ -264,7 +292,7 @@ impl SchedulerHandle {
         runner.past_runs().await
     }
 
-    /// The last run of the job called `name`; `None` where there was none. It may still go on.
+    /// Returns the last run of the job `name`, which may still run; `None` if the job never ran.
     ///
     /// # Errors
     ///
@@ -279,7 +307,7 @@ impl SchedulerHandle {
 
     fn runner(&self, name: &str) -> Result<&Runner, InvalidInput> {
         let runner = self.shared.runners.get(name).map(|runner| &**runner);
-        runner.ok_or_else(|| InvalidInput::new(format!("no job is called {name:?}")))
+        runner.ok_or_else(|| InvalidInput::new(format!("no job has the name {name:?}")))
     }
 }
 

@@ -1,77 +1,79 @@
-//! The ticks of one job on one machine: waits for them, and sees to each.
+//! Waits for the ticks of one job on one machine, and runs each of them.
 
 use std::mem::{Discriminant, discriminant};
 use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
-use lease_core::{BootClock, Clock, Moment, within};
+use lease_core::store::{BootClock, Clock, Moment, within};
 use tokio::select;
 use tokio::time::sleep;
 use tracing::warn;
 
+use crate::job_record::{JobRecord, first_seen};
 use crate::outcome::{Outcome, Run, Skip};
 use crate::run::Runner;
-use crate::schedule::Missed;
-use crate::standing::{Standing, first_seen};
+use crate::schedule::Misfire;
 
 /// Runs a job's ticks until its scheduler stops.
 ///
-/// A tick stays due here until its mark is seen in the table, or its time is over. A held key is no
-/// reason to forget it: the holder's clock may be behind, and it still runs the tick before; or the
-/// holder dies before it has marked the tick.
-pub(crate) struct Ticking {
+/// A tick stays due until its mark is in the table, or its time is over. A held key does not change that:
+/// the holder's clock may be behind, so that it still runs the tick before; or the holder dies before it
+/// has marked the tick.
+pub(crate) struct TickLoop {
     runner: Arc<Runner>,
-    /// Since when this machine sees to ticks.
-    here: Timestamp,
-    /// The last moment whose ticks need no run, as far as is known here.
+    /// When this loop started.
+    started: Timestamp,
+    /// The time up to which ticks need no run, as far as this machine knows.
     settled: Timestamp,
-    /// The last moment whose ticks were begun or are in the history as missed, as far as is known here.
+    /// The time up to which ticks were started or are in the history as missed, as far as this machine
+    /// knows.
     accounted: Timestamp,
-    /// A tick whose body has failed and may be begun again.
+    /// A tick whose body has failed and may be started again.
     unfinished: Option<Timestamp>,
-    /// The last tick whose body has finished here.
+    /// The last tick whose body has finished on this machine.
     finished: Option<Timestamp>,
-    /// Whether a run was seen whose end was not: its machine may have died.
+    /// Whether the record had a run without an end: its machine may have died.
     is_watching: bool,
-    is_known_to_the_table: bool,
-    /// A run that did not come about, and may yet.
+    /// Whether the table has a record of the job.
+    is_registered: bool,
+    /// A tick whose key was held. It may still run on this machine.
     pending: Option<Run>,
-    /// The tick and the outcome that were told last.
-    told: Option<(Timestamp, Kind)>,
-    /// When a mark that is ahead was warned of.
-    warned: Option<Timestamp>,
+    /// The tick and the outcome that were reported last.
+    reported: Option<(Timestamp, Kind)>,
+    /// When the last warning of a mark ahead was logged.
+    warned_at: Option<Timestamp>,
     clock: BootClock,
-    /// The last look at the clocks.
-    looked: Option<Look>,
-    /// The last look before the wall clock stepped forward.
-    before_step: Option<Look>,
+    /// The last reading of the clocks.
+    last_reading: Option<ClockReading>,
+    /// The last reading before the wall clock stepped forward.
+    before_step: Option<ClockReading>,
 }
 
-/// What both clocks showed.
+/// The time by both clocks.
 #[derive(Debug, Clone, Copy)]
-struct Look {
+struct ClockReading {
     wall: Timestamp,
     moment: Moment,
 }
 
-impl Ticking {
+impl TickLoop {
     pub(crate) fn new(runner: Arc<Runner>) -> Self {
-        let here = runner.wall.now();
+        let started = runner.wall.now();
         Self {
             runner,
-            here,
-            settled: here,
-            accounted: here,
+            started,
+            settled: started,
+            accounted: started,
             unfinished: None,
             finished: None,
             is_watching: false,
-            is_known_to_the_table: false,
+            is_registered: false,
             pending: None,
-            told: None,
-            warned: None,
+            reported: None,
+            warned_at: None,
             clock: BootClock::new(),
-            looked: None,
+            last_reading: None,
             before_step: None,
         }
     }
@@ -86,48 +88,48 @@ impl Ticking {
                 () = sleep(pause) => (),
             }
         }
-        self.give_up(None);
+        self.report_pending(None);
     }
 
-    /// Sees to the tick that is due, if one is. Returns the time until the next look.
+    /// Runs the tick that is due, if any. Returns the pause until the next call.
     async fn tick(&mut self) -> Duration {
-        if !self.is_known_to_the_table {
-            self.introduce().await;
+        if !self.is_registered {
+            self.register().await;
         }
         if self.is_ahead() {
-            self.look_at_mark().await;
+            self.check_mark().await;
         }
-        self.look_at_clocks();
+        self.read_clocks();
         let due = self.due();
-        self.give_up(due);
+        self.report_pending(due);
         match due {
-            Some(tick) => self.see_to(tick).await,
-            None => self.account().await,
+            Some(tick) => self.handle_tick(tick).await,
+            None => self.reconcile().await,
         }
     }
 
     fn due(&self) -> Option<Timestamp> {
         let now = self.runner.wall.now();
-        self.runner.due(self.settled, self.unfinished, now, self.missed(now))
+        self.runner.due(self.settled, self.unfinished, now, self.misfire(now))
     }
 
-    /// Notes whether the wall clock has stepped forward since the last look.
-    fn look_at_clocks(&mut self) {
+    /// Reads both clocks, and detects whether the wall clock has stepped forward since the last reading.
+    fn read_clocks(&mut self) {
         let wall = &self.runner.wall;
-        let look = Look { wall: wall.now(), moment: self.clock.now() };
-        let Some(last) = self.looked.replace(look) else { return };
-        let shown = Duration::try_from(look.wall.duration_since(last.wall)).unwrap_or_default();
-        let gone = look.moment.since(last.moment);
-        if wall.timer_for(shown) > gone + SHORTEST_STEP && !self.has_stepped() {
+        let reading = ClockReading { wall: wall.now(), moment: self.clock.now() };
+        let Some(last) = self.last_reading.replace(reading) else { return };
+        let shown = Duration::try_from(reading.wall.duration_since(last.wall)).unwrap_or_default();
+        let elapsed = reading.moment.since(last.moment);
+        if wall.timer_for(shown) > elapsed + SHORTEST_STEP && !self.has_stepped() {
             self.before_step = Some(last);
         }
     }
 
-    /// Whether the wall clock stepped forward so short a time ago that a tick it stepped over may begin.
+    /// Whether the wall clock stepped forward so recently that a tick which it stepped over may start.
     fn has_stepped(&self) -> bool {
-        match (self.before_step, self.runner.job.missed) {
-            (Some(before), Missed::SkipAfter(length)) => {
-                // A look may come as late as a tick may begin.
+        match (self.before_step, self.runner.job.misfire) {
+            (Some(before), Misfire::StartWithin(length)) => {
+                // Twice, since a reading may come as late as a tick may start.
                 let since = self.clock.now().since(before.moment);
                 since <= self.runner.wall.timer_for(length.saturating_mul(2))
             }
@@ -135,73 +137,78 @@ impl Ticking {
         }
     }
 
-    /// How late a tick may begin by a clock that shows `now`.
+    /// Returns how late a tick may start, by a clock that shows `now`.
     ///
-    /// A step of the clock makes a tick late that was not due a moment before. If the step is less than
-    /// a minute, the tick is run.
-    fn missed(&self, now: Timestamp) -> Missed {
-        match (self.runner.job.missed, self.before_step) {
-            (Missed::SkipAfter(length), Some(before)) if self.has_stepped() => {
+    /// A step of the clock makes a tick late at once that was not due before. If the step is shorter than
+    /// a minute, the tick still runs.
+    fn misfire(&self, now: Timestamp) -> Misfire {
+        match (self.runner.job.misfire, self.before_step) {
+            (Misfire::StartWithin(length), Some(before)) if self.has_stepped() => {
                 let since = Duration::try_from(now.duration_since(before.wall)).unwrap_or_default();
-                Missed::SkipAfter(length.max(since.min(LONGEST_PAUSE)))
+                Misfire::StartWithin(length.max(since.min(LONGEST_PAUSE)))
             }
-            (missed, _) => missed,
+            (misfire, _) => misfire,
         }
     }
 
-    /// The time until the next tick; at most a minute, and as long as a tick may begin late: the clock
-    /// may be set meanwhile.
+    /// Returns the time until the next tick, but at most a minute, and at most as long as a tick may start
+    /// late: the clock may be set in that time.
     fn until_next(&self) -> Duration {
         let (job, wall) = (&self.runner.job, &self.runner.wall);
         let now = wall.now();
         let next = job.schedule.next(self.settled.max(now));
         let left = next.map_or(SignedDuration::MAX, |next| next.duration_since(now));
         let left = Duration::try_from(left).unwrap_or_default();
-        let longest = match job.missed {
-            Missed::SkipAfter(length) => length.min(LONGEST_PAUSE),
-            Missed::CatchUpOnce => LONGEST_PAUSE,
+        let longest = match job.misfire {
+            Misfire::StartWithin(length) => length.min(LONGEST_PAUSE),
+            Misfire::CatchUpOnce => LONGEST_PAUSE,
         };
         wall.timer_for(left.min(longest)).min(longest)
     }
 
-    /// Writes a job that was never run into the table, so that its ticks can be missed from now on.
-    async fn introduce(&mut self) {
+    /// Creates the job's record, if the table has none, so that its ticks can be missed from now on. Then
+    /// reads the record.
+    async fn register(&mut self) {
         let limit = self.runner.locker.options().request_timeout();
-        let (name, schedule) = (&self.runner.job.name, self.runner.job.schedule.words());
-        let attributes = first_seen(self.here, &schedule);
+        let (name, schedule) = (&self.runner.job.name, self.runner.job.schedule.stored_text());
+        let attributes = first_seen(self.started, &schedule);
         let created = self.runner.table.create(name, &attributes);
         if within(limit, created).await.is_err() {
-            return; // and is tried again at the next look
+            return; // the next call tries again
         }
-        if let Ok(standing) = self.runner.standing().await {
-            self.is_known_to_the_table = true;
-            if standing.is_of_another(&schedule) {
-                self.runner.change_schedule(self.here).await;
-                self.is_watching = standing.running().is_some();
+        if let Ok(record) = self.runner.read_record().await {
+            self.is_registered = true;
+            if record.has_other_schedule(&schedule) {
+                // This clock may be ahead of the others: ticks of the last poll interval still count.
+                let tolerance = self.runner.tolerance();
+                self.started = self.started.saturating_sub(tolerance).unwrap_or(self.started);
+                (self.settled, self.accounted) = (self.started, self.started);
+                self.runner.change_schedule(self.started).await;
+                self.is_watching = record.running().is_some();
                 return;
             }
-            self.learn_anew(&standing);
-            self.warn_if_never(&standing);
+            self.reset_from(&record);
+            self.warn_if_no_tick_left(&record);
         }
     }
 
-    /// Takes over what the record says.
-    fn learn_anew(&mut self, standing: &Standing) {
-        let first_seen = standing.first_seen(self.here);
-        self.settled = standing.begins(self.here, self.runner.job.attempts);
-        self.accounted = standing.accounted().unwrap_or(first_seen);
+    /// Replaces the state of this loop by that of the record.
+    fn reset_from(&mut self, record: &JobRecord) {
+        let first_seen = record.first_seen(self.started);
+        self.settled = record.counts_from(self.started, self.runner.job.attempts);
+        self.accounted = record.accounted().unwrap_or(first_seen);
         self.finished = None;
-        self.learn(standing);
+        self.update_from(record);
     }
 
-    /// Takes over what the record says beyond what was known. A store that has fallen back behind it
-    /// does not make a tick due again here.
-    fn learn(&mut self, standing: &Standing) {
+    /// Adds what is new in the record. If the store fails over to an older state, no tick becomes due
+    /// again on this machine.
+    fn update_from(&mut self, record: &JobRecord) {
         let attempts = self.runner.job.attempts;
-        self.settled = self.settled.max(standing.begins(self.settled, attempts));
-        self.accounted = self.accounted.max(standing.accounted().unwrap_or(self.accounted));
-        self.unfinished = standing.unfinished(attempts).filter(|tick| Some(*tick) > self.finished);
-        self.is_watching = standing.running().is_some();
+        self.settled = self.settled.max(record.counts_from(self.settled, attempts));
+        self.accounted = self.accounted.max(record.accounted().unwrap_or(self.accounted));
+        self.unfinished = record.unfinished(attempts).filter(|tick| Some(*tick) > self.finished);
+        self.is_watching = record.running().is_some();
     }
 
     /// Whether the last settled tick is ahead of this clock.
@@ -210,52 +217,50 @@ impl Ticking {
         ahead > self.runner.tolerance()
     }
 
-    /// Reads the mark again, which may have been reset, and warns of one that is still ahead: no tick
-    /// is due until then, and nothing else says so.
-    async fn look_at_mark(&mut self) {
-        let Ok(standing) = self.runner.standing().await else { return };
-        self.learn_anew(&standing);
+    /// Reads the mark again, since an operator may have reset it. Warns if it is still ahead of this clock:
+    /// no tick is due until then, and no other log line shows it.
+    async fn check_mark(&mut self) {
+        let Ok(record) = self.runner.read_record().await else { return };
+        self.reset_from(&record);
         let now = self.runner.wall.now();
-        let is_warned = self.warned.is_some_and(|warned| {
-            (warned..warned.saturating_add(BETWEEN_WARNINGS).unwrap_or(now)).contains(&now)
+        let is_warned = self.warned_at.is_some_and(|warned_at| {
+            (warned_at..warned_at.saturating_add(BETWEEN_WARNINGS).unwrap_or(now)).contains(&now)
         });
         if self.is_ahead() && !is_warned {
-            self.warned = Some(now);
+            self.warned_at = Some(now);
             let (job, mark) = (&self.runner.job.name, &self.settled);
             let ahead = mark.duration_since(now);
-            warn!(%job, %mark, %ahead, "a tick ahead of this clock is marked as run: no tick until \
-                then is run; set the clocks right, and call SchedulerHandle::reset_mark");
+            warn!(%job, %mark, %ahead, "a tick ahead of this clock is marked as run: no tick runs \
+                until then; set the clocks right, and call SchedulerHandle::reset_mark");
         }
     }
 
-    /// Warns of a job that nobody has run, and nobody will: its year was mistyped, say.
+    /// Warns of a job that never ran and has no further tick: its year may be mistyped.
     ///
-    /// It is no error, since a program is also started again after its last tick.
-    fn warn_if_never(&self, standing: &Standing) {
+    /// It is no error, since a program may also restart after the last tick of a job.
+    fn warn_if_no_tick_left(&self, record: &JobRecord) {
         let (job, now) = (&self.runner.job, self.runner.wall.now());
-        let is_run = standing.settled(job.attempts).is_some();
-        let is_due = job.schedule.due(self.settled, now, job.missed).is_some();
+        let is_run = record.settled(job.attempts).is_some();
+        let is_due = job.schedule.due(self.settled, now, job.misfire).is_some();
         if !is_run && !is_due && job.schedule.next(now).is_none() {
             let (job, schedule) = (&job.name, &job.schedule);
-            warn!(%job, ?schedule, "a schedule has no tick any more, and none was ever run: \
-                the job runs only when somebody asks for it");
+            warn!(%job, ?schedule, "schedule has no further tick, and none was ever run: the \
+                job runs only on demand");
         }
     }
 
-    async fn see_to(&mut self, tick: Timestamp) -> Duration {
+    async fn handle_tick(&mut self, tick: Timestamp) -> Duration {
         let runner = Arc::clone(&self.runner);
-        // First a look that costs little: mostly another machine was faster.
-        let run = match runner.standing().await {
-            Ok(standing) => {
-                self.learn(&standing);
-                match standing.settled(runner.job.attempts) {
-                    Some(settled) if tick <= settled => {
-                        runner.without(tick, Skip::AlreadyRan(settled))
-                    }
-                    _ => runner.run_tick(tick, self.here).await,
+        // A read first, since it is cheap: usually another machine was faster.
+        let run = match runner.read_record().await {
+            Ok(record) => {
+                self.update_from(&record);
+                match record.skip(tick, runner.job.attempts) {
+                    Some(skip) => runner.skipped(tick, skip),
+                    None => runner.run_tick(tick, self.started).await,
                 }
             }
-            Err(error) => runner.without(tick, Skip::Unknown(error)),
+            Err(error) => runner.skipped(tick, Skip::Unknown(error)),
         };
         let mut pause = runner.locker.options().poll_interval();
         match &run.outcome {
@@ -274,36 +279,39 @@ impl Ticking {
                     }
                 }
             }
-            Outcome::Skipped(Skip::AlreadyRan(settled)) => self.settle(*settled),
+            Outcome::Skipped(Skip::AlreadyRan(settled) | Skip::NotCounted(settled)) => {
+                self.settle(*settled);
+            }
             Outcome::Skipped(Skip::Held(_)) => {
                 self.pending = Some(run);
                 return if self.unfinished == Some(tick) { self.watch_pause() } else { pause };
             }
             Outcome::Skipped(_) | Outcome::Missed(_) | Outcome::Died(_) => (),
             Outcome::Disabled(_) => {
-                self.tell(&run);
+                self.report(&run);
                 return self.until_next();
             }
         }
-        self.tell(&run);
+        self.report(&run);
         if self.settled >= tick { Duration::ZERO } else { pause }
     }
 
-    /// The machine that ran it may be ahead of this one: the clock is not asked.
+    /// Notes that ticks up to `settled` need no run. This clock does not matter, since the machine that ran
+    /// the tick may be ahead of it.
     fn settle(&mut self, settled: Timestamp) {
         self.settled = self.settled.max(settled);
         self.accounted = self.accounted.max(settled);
         self.pending = None;
     }
 
-    /// With no tick due: sees to it that runs that died and ticks that nobody began are written into
-    /// the history, by this machine or another. Returns the time until the next look.
-    async fn account(&mut self) -> Duration {
+    /// Writes runs that died and missed ticks to the history, unless another machine has. Called while no
+    /// tick is due. Returns the pause until the next call.
+    async fn reconcile(&mut self) -> Duration {
         if !self.is_watching && !self.has_missed() {
             return self.until_next();
         }
-        if let Ok(standing) = self.runner.standing().await {
-            self.learn(&standing);
+        if let Ok(record) = self.runner.read_record().await {
+            self.update_from(&record);
             let now = self.runner.wall.now();
             if self.due().is_some() {
                 return Duration::ZERO;
@@ -311,7 +319,7 @@ impl Ticking {
             if !self.is_watching && !self.has_missed() {
                 return self.until_next();
             }
-            if self.runner.account(self.here).await {
+            if self.runner.reconcile(self.started).await {
                 self.is_watching = false;
                 self.accounted = self.accounted.max(now);
                 return self.until_next();
@@ -325,26 +333,26 @@ impl Ticking {
         next.is_some_and(|tick| tick <= self.runner.wall.now())
     }
 
-    /// How often a lease is looked at that may expire.
+    /// Returns the pause between two checks of a lease that may expire.
     fn watch_pause(&self) -> Duration {
         let options = self.runner.locker.options();
         options.heartbeat_period().max(options.poll_interval())
     }
 
-    /// Tells of the run that was pending, unless it still is.
-    fn give_up(&mut self, due: Option<Timestamp>) {
+    /// Reports the pending run, unless its tick is still due.
+    fn report_pending(&mut self, due: Option<Timestamp>) {
         if let Some(run) = self.pending.take_if(|run| due != Some(run.scheduled)) {
-            self.tell(&run);
+            self.report(&run);
         }
     }
 
-    /// Tells of a run; of one that did not come about only once for each reason.
-    fn tell(&mut self, run: &Run) {
+    /// Reports a run. A tick that did not run is reported only once for each reason.
+    fn report(&mut self, run: &Run) {
         let kind = Some((run.scheduled, kind(&run.outcome)));
-        if run.body.is_some() || self.told != kind {
-            self.runner.tell(run);
+        if run.body.is_some() || self.reported != kind {
+            self.runner.report(run);
         }
-        self.told = kind;
+        self.reported = kind;
     }
 }
 
@@ -360,8 +368,8 @@ fn kind(outcome: &Outcome) -> Kind {
 
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 
-/// More than a clock's drift comes to from one look to the next.
+/// More than a clock drifts between two readings.
 const SHORTEST_STEP: Duration = Duration::from_millis(100);
 
-/// A scheduler that runs nothing keeps saying so.
+/// A scheduler that runs nothing because of its clock repeats its warning.
 const BETWEEN_WARNINGS: SignedDuration = SignedDuration::from_hours(1);

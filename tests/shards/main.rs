@@ -15,7 +15,7 @@ mod stream;
 mod table;
 
 use lease_kinesis::Retrieval;
-use lease_tests::redis;
+use lease_test_servers::redis;
 
 use self::fleet::Fleet;
 use self::stream::Stream;

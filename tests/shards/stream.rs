@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 
 use aws_sdk_kinesis::Client;
 use lease_kinesis::{KinesisSource, Shard, Source};
-use lease_tests::kinesis::Server;
+use lease_test_servers::kinesis::Server;
 
 use crate::producer::Producer;
 

@@ -3,12 +3,12 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use lease_core::LeaseTable;
+use lease_core::store::LeaseTable;
 use lease_dynamodb::DynamoDbStore;
 use lease_memory::MemoryStore;
 use lease_redis::RedisStore;
-use lease_tests::dynamodb::{self, Server};
-use lease_tests::redis::{PATIENT, RedisServer};
+use lease_test_servers::dynamodb::{self, Server};
+use lease_test_servers::redis::{PATIENT, RedisServer};
 
 /// A table, and what it runs on.
 pub(crate) struct Table {

@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use lease_core::conformance::Contender;
-use lease_core::{HandOver, Handed, Lease, LeaseKey, LockStore};
+use lease_core::store::LockStore;
+use lease_core::{HandOver, Handed, Lease, LeaseKey, Ttl};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
@@ -42,7 +43,7 @@ pub(crate) async fn contend<S: LockStore>(contender: Contender<S>, mail: Mail, w
             0 | 1 => drop(lease.release().await),
             2 => {
                 let wait = ttl / 2 + part_of(&mut random, ttl * 2);
-                if let Ok(Handed::Over(handed)) = lease.hand_over(wait).await {
+                if let Ok(Handed::Over(handed)) = lease.hand_over(Ttl::clamped(wait)).await {
                     mail.lock().unwrap().push(handed);
                 }
             }

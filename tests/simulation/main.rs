@@ -2,7 +2,7 @@
 //!
 //! Time is virtual, so thousands of trials take seconds. Each run tries seeds that were never
 //! tried before; one that fails is printed with the command that runs it again. At full size:
-//! `LEASE_SEEDS=100000 cargo test --release -p lease-tests --test simulation -- --nocapture`.
+//! `LEASE_SEEDS=100000 cargo test --release -p lease-simulation-tests --test simulation -- --nocapture`.
 
 #![expect(
     clippy::unwrap_used,

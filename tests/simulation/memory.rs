@@ -5,22 +5,25 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
-use lease_core::conformance::{Contender, Faulty, Noted, Seeds, SharedStore, Trial, Verdict};
-use lease_core::{Change, Lease, LeaseOptions, LeaseTable};
+use lease_core::conformance::{
+    Contender, Faulty, RecordingStore, SeedRange, SharedStore, Trial, Verdict,
+};
+use lease_core::store::LeaseTable;
+use lease_core::{Change, Lease, LeaseOptions};
 use lease_memory::MemoryStore;
 
 use crate::job::{Mail, contend};
 
-type Store = Faulty<Arc<Noted<MemoryStore>>>;
+type Store = Faulty<Arc<RecordingStore<MemoryStore>>>;
 
 #[test]
 fn memory_keeps_its_promises() {
-    let survey = Seeds::fresh(2000).all_hold(|seed| run(Trial::new(seed)));
+    let survey = SeedRange::fresh(500).all_hold(|seed| run(Trial::new(seed)));
 
     println!("memory: {survey}");
     let count = usize::try_from(survey.seeds.end - survey.seeds.start).unwrap();
     assert!(
-        count < 100 || survey.with_losers_told * 2 > count,
+        count < 100 || survey.with_notified_losers * 2 > count,
         "too few trials show that a loss is told"
     );
 }
@@ -36,7 +39,7 @@ fn a_seed_is_a_run_to_the_last_event() {
 #[test]
 fn clocks_that_break_the_assumption_are_found() {
     let found =
-        Seeds::first(200).find_violation(|seed| run(Trial::new(seed).with_clock_rates(0.1)));
+        SeedRange::first(200).find_violation(|seed| run(Trial::new(seed).with_clock_rates(0.1)));
     report("clocks 10 % off", found);
 }
 
@@ -49,8 +52,8 @@ fn a_deadline_without_its_margin_is_found() {
         run(Trial::new(seed).with_options(options).with_clock_rates(0.05))
     };
 
-    Seeds::first(200).all_hold(|seed| trial(seed, 0.1));
-    let found = Seeds::first(200).find_violation(|seed| trial(seed, 0.0));
+    SeedRange::first(200).all_hold(|seed| trial(seed, 0.1));
+    let found = SeedRange::first(200).find_violation(|seed| trial(seed, 0.0));
     report("no margin", found);
 }
 
@@ -58,7 +61,7 @@ fn a_deadline_without_its_margin_is_found() {
 #[test]
 fn clocks_that_stop_in_a_suspended_machine_are_found() {
     let found =
-        Seeds::first(200).find_violation(|seed| run(Trial::new(seed).with_clocks_that_stop()));
+        SeedRange::first(200).find_violation(|seed| run(Trial::new(seed).with_clocks_that_stop()));
     report("clocks that stop", found);
 }
 

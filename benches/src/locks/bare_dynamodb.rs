@@ -1,4 +1,4 @@
-//! The floor on DynamoDB: a conditional `PutItem` and a conditional `DeleteItem`, by the same client.
+//! The baseline on DynamoDB: a conditional `PutItem` and a conditional `DeleteItem`, by the same client.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -20,7 +20,7 @@ struct BareHeld {
     value: u64,
 }
 
-/// Makes a table whose items are known by the text `key`.
+/// Creates a table whose hash key is the string `key`.
 pub(crate) async fn make_table(client: &Client, name: &str, key: &str) {
     let definition = AttributeDefinition::builder()
         .attribute_name(key)
@@ -91,7 +91,7 @@ const TABLE: &str = "bare";
 
 static NEXT: AtomicU64 = AtomicU64::new(0);
 
-/// Asks again every 50 ms, as long as the key is another's.
+/// Polls every 50 ms while the key is held.
 pub(crate) struct Polling(pub(crate) BareDynamoDb);
 
 #[async_trait]

@@ -1,4 +1,4 @@
-//! The floor on Redis: `SET NX PX` and a scripted compare-and-delete, over one multiplexed
+//! The baseline on Redis: `SET NX PX` and a scripted compare-and-delete, over one multiplexed
 //! connection to each server.
 
 use std::sync::Arc;
@@ -12,9 +12,9 @@ use redis::{RedisResult, Script, Value};
 use tokio::sync::Mutex;
 
 use crate::lock::{Held, Lock};
-use crate::{PATIENCE, TTL};
+use crate::{CALL_TIMEOUT, TTL};
 
-/// On one server; or on several, where an answer counts once a majority has given it.
+/// A lock on one server, or on a majority of several servers.
 #[derive(Clone)]
 pub(crate) struct Bare {
     connections: Vec<MultiplexedConnection>,
@@ -36,29 +36,28 @@ impl Bare {
         for url in urls {
             let client = redis::Client::open(url.as_str()).unwrap();
             let mut connection = client.get_multiplexed_async_connection().await.unwrap();
-            connection.set_response_timeout(PATIENCE);
+            connection.set_response_timeout(CALL_TIMEOUT);
             free.load_async(&mut connection).await.unwrap();
             connections.push(connection);
         }
         Self { connections, free: Arc::new(free) }
     }
 
-    /// Whether a majority said yes. What the others say is heard in the background, by nobody.
-    async fn ask<F>(&self, ask: impl Fn(MultiplexedConnection) -> F) -> bool
+    /// Whether a majority agrees. A task reads and ignores the other answers.
+    async fn majority<F>(&self, request: impl Fn(MultiplexedConnection) -> F) -> bool
     where
         F: Future<Output = RedisResult<bool>> + Send + 'static,
     {
         let majority = self.connections.len() / 2 + 1;
         let (mut yes, mut answers) = (0, FuturesUnordered::new());
         for connection in &self.connections {
-            let answer = ask(connection.clone());
-            answers.push(answer);
+            answers.push(request(connection.clone()));
         }
         while let Some(answer) = answers.next().await {
             yes += usize::from(answer.unwrap_or(false));
             if yes >= majority {
                 if !answers.is_empty() {
-                    // Sent, and not taken back.
+                    // These requests were sent already.
                     tokio::spawn(async move { while answers.next().await.is_some() {} });
                 }
                 return true;
@@ -77,7 +76,7 @@ impl Lock for Bare {
     async fn take(&self, key: &str) -> Option<Box<dyn Held>> {
         let (key, value) = (key.to_owned(), NEXT.fetch_add(1, Ordering::Relaxed));
         let millis = u64::try_from(TTL.as_millis()).unwrap();
-        let taken = self.ask(|mut connection| {
+        let taken = self.majority(|mut connection| {
             let mut set = redis::cmd("SET");
             set.arg(&key).arg(value).arg("NX").arg("PX").arg(millis);
             async move { Ok(set.query_async::<Value>(&mut connection).await? == Value::Okay) }
@@ -92,7 +91,7 @@ impl Lock for Bare {
 impl Held for BareHeld {
     async fn free(self: Box<Self>) {
         let Self { lock, key, value } = *self;
-        lock.ask(|mut connection| {
+        lock.majority(|mut connection| {
             let (script, key) = (Arc::clone(&lock.free), key.clone());
             async move { script.key(key).arg(value).invoke_async(&mut connection).await }
         })
@@ -100,38 +99,38 @@ impl Held for BareHeld {
     }
 }
 
-/// The floor of handing over: the key is an element of a list, which who waits is given by the
-/// server. Whoever has it and dies takes it along.
-pub(crate) struct Passed {
-    /// Blocks as long as it waits.
+/// The baseline of hand-offs: the key is an element of a list, and the server passes it to a waiter
+/// (`BLPOP`). A holder that dies takes the key along.
+pub(crate) struct BlockingList {
+    /// Blocked while it waits.
     waiting: Mutex<MultiplexedConnection>,
     giving: MultiplexedConnection,
 }
 
-struct PassedHeld {
+struct BlockingListHeld {
     giving: MultiplexedConnection,
     key: String,
 }
 
-impl Passed {
+impl BlockingList {
     pub(crate) async fn connect(url: &str) -> Self {
         let client = redis::Client::open(url).unwrap();
         let mut waiting = client.get_multiplexed_async_connection().await.unwrap();
-        waiting.set_response_timeout(PATIENCE * 4);
+        waiting.set_response_timeout(CALL_TIMEOUT * 4);
         let giving = client.get_multiplexed_async_connection().await.unwrap();
         Self { waiting: Mutex::new(waiting), giving }
     }
 }
 
 #[async_trait]
-impl Lock for Passed {
+impl Lock for BlockingList {
     fn name(&self) -> &'static str {
         "bare BLPOP"
     }
 
     async fn take(&self, key: &str) -> Option<Box<dyn Held>> {
         let mut waiting = self.waiting.lock().await;
-        // Who is first makes the one element.
+        // The first contender creates the element.
         let mut first = redis::cmd("SET");
         let made = first.arg(format!("{key}:made")).arg(1).arg("NX");
         let mut giving = self.giving.clone();
@@ -139,12 +138,12 @@ impl Lock for Passed {
             let mut pop = redis::cmd("BLPOP");
             pop.arg(key).arg(0).query_async::<Value>(&mut *waiting).await.ok()?;
         }
-        Some(Box::new(PassedHeld { giving, key: key.to_owned() }))
+        Some(Box::new(BlockingListHeld { giving, key: key.to_owned() }))
     }
 }
 
 #[async_trait]
-impl Held for PassedHeld {
+impl Held for BlockingListHeld {
     async fn free(mut self: Box<Self>) {
         let mut push = redis::cmd("RPUSH");
         push.arg(&self.key).arg(1).query_async::<Value>(&mut self.giving).await.unwrap();

@@ -1,4 +1,4 @@
-//! The crate `dynamodb_lock`, whose client is for one key.
+//! The crate `dynamodb_lock`, which has one client per key.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,7 +24,7 @@ struct DynamoDbLockHeld {
 }
 
 impl DynamoDbLock {
-    /// Its table is made once, with `client`; it sends with its own.
+    /// Creates the table with `client`. The crate uses its own client.
     pub(crate) async fn make_table(client: &aws_sdk_dynamodb::Client) {
         make_table(client, TABLE, "key").await;
     }
@@ -63,7 +63,7 @@ impl Lock for DynamoDbLock {
 #[async_trait]
 impl Held for DynamoDbLockHeld {
     async fn free(self: Box<Self>) {
-        assert!(self.client.release_lock(&self.item).await.unwrap(), "it was ours");
+        assert!(self.client.release_lock(&self.item).await.unwrap(), "the lock should be held");
     }
 }
 

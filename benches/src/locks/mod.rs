@@ -1,4 +1,4 @@
-//! The floor, this library and its peers, each as a [`Lock`](crate::lock::Lock).
+//! The baselines, this library and similar crates, each as a [`Lock`](crate::lock::Lock).
 
 pub(crate) mod bare_dynamodb;
 pub(crate) mod bare_redis;

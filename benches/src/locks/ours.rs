@@ -1,15 +1,13 @@
-//! This library: the store alone, and with the locker that users have.
+//! This library: the store alone, and a locker.
 
 use async_trait::async_trait;
-use lease_core::{
-    Attempt, Claim, Grant, Lease, LeaseKey, LeaseOptions, Lessee, LockStore, Locker, Nonce,
-    Obtained,
-};
+use lease_core::store::{Claim, Grant, LockStore, Nonce, Obtained};
+use lease_core::{Attempt, Lease, LeaseKey, LeaseOptions, Lessee, Locker};
 
 use crate::TTL;
 use crate::lock::{Held, Lock};
 
-/// The store's own calls: no heartbeats, and nobody waits.
+/// The store's calls, without heartbeats and waiting.
 pub(crate) struct Store<S>(pub(crate) S);
 
 struct StoreHeld<S> {
@@ -38,12 +36,12 @@ impl<S: LockStore + Clone> Lock for Store<S> {
 #[async_trait]
 impl<S: LockStore> Held for StoreHeld<S> {
     async fn free(self: Box<Self>) {
-        // A lease that is not freed shows in what comes next.
+        // A lease that was not released makes the next cycle fail.
         drop(self.store.release(&self.grant, None).await);
     }
 }
 
-/// With heartbeats, the loss told in time, and waiting that is woken.
+/// A locker: heartbeats, detection of losses, and notified waiting.
 pub(crate) struct WithLocker(Locker);
 
 impl WithLocker {
@@ -60,7 +58,7 @@ impl Lock for WithLocker {
 
     async fn take(&self, key: &str) -> Option<Box<dyn Held>> {
         let key = LeaseKey::new(key).unwrap();
-        // At once where it is free, as most are.
+        // Most keys are free.
         let lease = match self.0.obtain(&key).await {
             Ok(Attempt::Obtained(lease)) => lease,
             Ok(Attempt::Held(_)) => self.0.wait_until_obtained(&key).await.ok()?,

@@ -1,5 +1,4 @@
-//! The crate `redlock`, which blocks: each call is on a thread of its own, as its async users have
-//! to have it.
+//! The crate `redlock`, which blocks: each call runs on a blocking thread, as async users need it.
 
 use std::sync::Arc;
 

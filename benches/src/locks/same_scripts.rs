@@ -1,4 +1,4 @@
-//! This library's own scripts on one Redis, called bare: what its client costs is the rest.
+//! This library's scripts on one Redis, called directly. The difference is the client's cost.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -47,7 +47,7 @@ impl Lock for SameScripts {
         let nonce = format!("{:032x}", NEXT.fetch_add(1, Ordering::Relaxed));
         let mut call = self.obtain.key(&key);
         call.key(format!("{key}:attributes"));
-        // A round and an age are asked for by quorums alone.
+        // Only quorums use a round and an age.
         call.arg(&nonce).arg("bench").arg(millis(TTL)).arg(RETENTION).arg(0).arg(0);
         let answer = call
             .invoke_async::<(String, u64, redis::Value)>(&mut self.connection.clone())

@@ -1,15 +1,15 @@
-//! How long a key is nobody's whose holder has died.
+//! The time until the key of a dead holder is obtained.
 
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use lease_core::{BootClock, Clock};
+use lease_core::store::{BootClock, Clock};
 use lease_dynamodb::DynamoDbStore;
 use lease_redis::RedisStore;
-use lease_tests::dynamodb::client_of;
-use lease_tests::redis::RedisServer;
+use lease_test_servers::dynamodb::client_of;
+use lease_test_servers::redis::RedisServer;
 use tokio::time::{sleep, timeout};
 
 use crate::TTL;
@@ -19,11 +19,11 @@ use crate::locks::dynamodb_lock::DynamoDbLock;
 use crate::locks::ours::WithLocker;
 use crate::locks::redlock::Redlock;
 use crate::locks::rslock::Rslock;
-use crate::race::Standing;
+use crate::race::Score;
 use crate::report::{Better, Table};
-use crate::served::DynamoDb;
+use crate::server_process::DynamoDb;
 
-/// Makes a lock on the server of that address, as a process of its own has it: holder or waiter.
+/// Creates a lock on the server at an address, as in another process: holder or waiter.
 type Make =
     fn(std::net::SocketAddr, &'static str) -> Pin<Box<dyn Future<Output = Arc<dyn Lock>> + Send>>;
 
@@ -65,7 +65,7 @@ const ON_DYNAMODB: [Make; 3] = [
     },
 ];
 
-/// All of them at the same time, and once: they wait, and do nothing else.
+/// Runs all contestants once, at the same time: they only wait.
 pub(crate) async fn of_a_holder() -> Vec<Table> {
     let redis = RedisServer::start();
     let dynamodb = DynamoDb::start();
@@ -73,13 +73,13 @@ pub(crate) async fn of_a_holder() -> Vec<Table> {
     DynamoDbStore::new(client.clone(), "leases").ensure_table().await.unwrap();
     DynamoDbLease::make_table(&client).await;
     DynamoDbLock::make_table(&client).await;
-    let places =
+    let servers =
         [("Redis", redis.address(), ON_REDIS), ("DynamoDB", dynamodb.address(), ON_DYNAMODB)];
     let whens = [
-        ("watched", "by one that waits already", Duration::ZERO),
-        ("unwatched", "by one that comes 15 s later", Duration::from_secs(15)),
+        ("watched", "by a waiter", Duration::ZERO),
+        ("unwatched", "by a contender that arrives 15 s later", Duration::from_secs(15)),
     ];
-    let tables = places.into_iter().flat_map(|place| whens.map(|when| (place, when)));
+    let tables = servers.into_iter().flat_map(|server| whens.map(|when| (server, when)));
     let tables = tables.map(|((place, address, contestants), (name, when, dead_for))| async move {
         let all = contestants.map(|make| async move {
             let label = make(address, "label").await.name();
@@ -87,29 +87,27 @@ pub(crate) async fn of_a_holder() -> Vec<Table> {
         });
         Table {
             name: format!("crash-{}-{name}", place.to_lowercase()),
-            title: format!(
-                "A key with a ttl of 10 s, whose holder died, is taken on {place} {when}"
-            ),
+            title: format!("The key of a dead holder is obtained on {place} {when}, ttl 10 s"),
             unit: "s",
             better: Better::Less,
-            standings: beside_the_first(&join_all(all).await),
+            scores: relative_to_first(&join_all(all).await),
         }
     });
     join_all(tables).await
 }
 
-fn beside_the_first(took: &[(&'static str, Option<f64>)]) -> Vec<Standing> {
+fn relative_to_first(took: &[(&'static str, Option<f64>)]) -> Vec<Score> {
     let first = took.first().and_then(|(_, first)| *first);
-    let standings = took.iter().map(|(name, seconds)| Standing {
+    let scores = took.iter().map(|(name, seconds)| Score {
         name: (*name).to_owned(),
         values: seconds.iter().copied().collect(),
         ratios: seconds.iter().zip(first).map(|(seconds, first)| seconds / first).collect(),
         failed: usize::from(seconds.is_none()),
     });
-    standings.collect()
+    scores.collect()
 }
 
-/// Seconds that somebody waits for a key whose holder has died.
+/// Returns the seconds that a contender waits for the key of a dead holder.
 async fn taken_over(
     make: Make,
     address: std::net::SocketAddr,
@@ -118,7 +116,7 @@ async fn taken_over(
 ) -> Option<f64> {
     let clock = BootClock::new();
     let held = key.clone();
-    // A runtime that ends at once: no release, no heartbeat, no word.
+    // The runtime ends at once, without a release or another heartbeat.
     let died = std::thread::spawn(move || {
         let runtime = tokio::runtime::Runtime::new().unwrap();
         runtime.block_on(async {
@@ -130,7 +128,7 @@ async fn taken_over(
     });
     tokio::task::spawn_blocking(move || died.join().unwrap()).await.unwrap();
     sleep(dead_for).await;
-    let began = clock.now();
+    let start = clock.now();
     let lock = make(address, "waiter").await;
     let waited = timeout(TTL * 9, async {
         loop {
@@ -140,7 +138,7 @@ async fn taken_over(
         }
     });
     let held = waited.await.ok()?;
-    let took = clock.now().since(began).as_secs_f64();
+    let took = clock.now().since(start).as_secs_f64();
     held.free().await;
     Some(took)
 }

@@ -1,4 +1,4 @@
-//! A key that nobody else wants is taken and freed.
+//! A key without contention is taken and freed.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -7,16 +7,16 @@ use std::time::Duration;
 
 use aws_sdk_dynamodb::Client;
 use futures_util::future::join_all;
-use lease_core::{BootClock, Clock};
+use lease_core::store::{BootClock, Clock};
 use lease_dynamodb::DynamoDbStore;
 use lease_redis::{RedisQuorum, RedisStore};
-use lease_tests::dynamodb::client_of;
-use lease_tests::latency::Latency;
-use lease_tests::redis::{RedisServer, independent};
+use lease_test_servers::dynamodb::client_of;
+use lease_test_servers::proxy::Link;
+use lease_test_servers::redis::{RedisServer, independent};
 use tokio::time::timeout;
 
-use crate::PATIENCE;
-use crate::awake::Apart;
+use crate::CALL_TIMEOUT;
+use crate::cores::SeparateCores;
 use crate::lock::Lock;
 use crate::locks::bare_dynamodb::BareDynamoDb;
 use crate::locks::bare_redis::Bare;
@@ -26,12 +26,12 @@ use crate::locks::ours::{Store, WithLocker};
 use crate::locks::redlock::Redlock;
 use crate::locks::rslock::Rslock;
 use crate::locks::same_scripts::SameScripts;
-use crate::race::{Race, Spread, Standing};
+use crate::race::{Race, Score, Spread};
 use crate::report::{Better, Table};
-use crate::served::DynamoDb;
+use crate::server_process::DynamoDb;
 
 pub(crate) async fn on_redis(rounds: usize) -> Vec<Table> {
-    let (server, _apart) = Apart::start(async { RedisServer::start() }).await;
+    let (server, _apart) = SeparateCores::start(async { RedisServer::start() }).await;
     let urls = [server.url()];
     let store = RedisStore::connect(&server.url()).await.unwrap();
     let locks: Vec<Arc<dyn Lock>> = vec![
@@ -46,20 +46,20 @@ pub(crate) async fn on_redis(rounds: usize) -> Vec<Table> {
 }
 
 pub(crate) async fn on_a_quorum(rounds: usize) -> Vec<Table> {
-    let (servers, _apart) = Apart::start(async { independent(5) }).await;
+    let (servers, _apart) = SeparateCores::start(async { independent(5) }).await;
     let urls: Vec<_> = servers.iter().map(RedisServer::url).collect();
     per_second("quorum", "5 Redis", &quorums(&urls).await, rounds, 2_000).await
 }
 
 pub(crate) async fn on_dynamodb(rounds: usize) -> Vec<Table> {
-    let (server, _apart) = Apart::start(async { DynamoDb::start() }).await;
+    let (server, _apart) = SeparateCores::start(async { DynamoDb::start() }).await;
     let locks = on_table(&server.client(), server.address()).await;
     per_second("dynamodb", "DynamoDB", &locks, rounds, 1_000).await
 }
 
 pub(crate) async fn on_dynamodb_from_afar(rounds: usize) -> Vec<Table> {
     let server = DynamoDb::start();
-    let way = Latency::start(server.address(), FAR).await.unwrap();
+    let way = Link::with_latency(server.address(), FAR).await.unwrap();
     let locks = on_table(&server.client(), way.address()).await;
     let mut race = Race::default();
     for lock in &locks {
@@ -70,11 +70,11 @@ pub(crate) async fn on_dynamodb_from_afar(rounds: usize) -> Vec<Table> {
         title: "A free key is taken on DynamoDB at 5 ms".to_owned(),
         unit: "ms, median",
         better: Better::Less,
-        standings: race.run(rounds).await,
+        scores: race.run(rounds).await,
     }]
 }
 
-/// Everybody on one server at `address`, whose tables are made with `client`.
+/// Creates all locks on the server at `address`. Creates their tables with `client`.
 async fn on_table(client: &Client, address: SocketAddr) -> Vec<Arc<dyn Lock>> {
     DynamoDbStore::new(client.clone(), "leases").ensure_table().await.unwrap();
     BareDynamoDb::make_table(client).await;
@@ -92,7 +92,7 @@ async fn on_table(client: &Client, address: SocketAddr) -> Vec<Arc<dyn Lock>> {
 }
 
 async fn quorums(urls: &[String]) -> Vec<Arc<dyn Lock>> {
-    let quorum = RedisQuorum::builder(urls.to_vec()).without_quarantine().connect().await.unwrap();
+    let quorum = RedisQuorum::builder(urls.to_vec()).without_rejoin_delay().connect().await.unwrap();
     vec![
         Arc::new(Bare::connect(urls).await),
         Arc::new(Store(quorum.clone())),
@@ -104,7 +104,7 @@ async fn quorums(urls: &[String]) -> Vec<Arc<dyn Lock>> {
 
 async fn per_second(
     name: &str,
-    place: &str,
+    server: &str,
     locks: &[Arc<dyn Lock>],
     rounds: usize,
     cycles: usize,
@@ -118,10 +118,10 @@ async fn per_second(
         let of = if tasks == 1 { "1 task" } else { "64 tasks" };
         tables.push(Table {
             name: format!("{name}-{tasks}"),
-            title: format!("A free key is taken and freed on {place}, by {of}"),
+            title: format!("A free key is taken and freed on {server}, by {of}"),
             unit: "per second",
             better: Better::More,
-            standings: race.run(rounds).await,
+            scores: race.run(rounds).await,
         });
     }
     tables
@@ -129,7 +129,7 @@ async fn per_second(
 
 async fn cycles_per_second(lock: Arc<dyn Lock>, tasks: usize, cycles: usize) -> Option<f64> {
     let clock = BootClock::new();
-    let began = clock.now();
+    let start = clock.now();
     let of_each = cycles / tasks;
     let all = (0..tasks).map(|task| {
         let lock = Arc::clone(&lock);
@@ -140,20 +140,20 @@ async fn cycles_per_second(lock: Arc<dyn Lock>, tasks: usize, cycles: usize) -> 
             Some(())
         })
     });
-    let all = timeout(PATIENCE, join_all(all)).await.ok()?;
+    let all = timeout(CALL_TIMEOUT, join_all(all)).await.ok()?;
     let done = all.into_iter().filter(|done| matches!(done, Ok(Some(())))).count();
     let count = u32::try_from(of_each * tasks).unwrap();
-    let took = clock.now().since(began).as_secs_f64();
+    let took = clock.now().since(start).as_secs_f64();
     (done == tasks).then(|| f64::from(count) / took)
 }
 
-/// What becomes of one of five.
+/// The state of one of five servers.
 #[derive(Clone, Copy)]
 enum Missing {
     None,
-    /// It accepts connections, and answers nothing.
+    /// The server accepts connections, and sends no answers.
     Hung,
-    /// It is gone, and what is in front of it closes connections.
+    /// The server is gone, and the proxy before it closes connections.
     Dead,
 }
 
@@ -161,7 +161,7 @@ pub(crate) async fn with_one_missing(rounds: usize) -> Vec<Table> {
     let mut tables = Vec::new();
     for missing in [Missing::None, Missing::Hung, Missing::Dead] {
         let (name, state) = match missing {
-            Missing::None => ("all", "all there"),
+            Missing::None => ("all", "all up"),
             Missing::Hung => ("hung", "one of them hung"),
             Missing::Dead => ("dead", "one of them dead"),
         };
@@ -170,35 +170,35 @@ pub(crate) async fn with_one_missing(rounds: usize) -> Vec<Table> {
             title: format!("A free key is taken on 5 Redis at 5 ms, {state}"),
             unit: "ms, median",
             better: Better::Less,
-            standings: latencies(missing, Keys::Used, rounds).await,
+            scores: latencies(missing, Keys::Used, rounds).await,
         });
     }
     tables.push(Table {
         name: "missing-new".to_owned(),
-        title: "A key that nobody has taken before is taken on 5 Redis at 5 ms".to_owned(),
+        title: "A new key is taken on 5 Redis at 5 ms".to_owned(),
         unit: "ms, median",
         better: Better::Less,
-        standings: latencies(Missing::None, Keys::New, rounds).await,
+        scores: latencies(Missing::None, Keys::New, rounds).await,
     });
     tables
 }
 
-/// Whether a key was taken before.
+/// Whether the key existed before.
 #[derive(Clone, Copy)]
 enum Keys {
     New,
     Used,
 }
 
-async fn latencies(missing: Missing, keys: Keys, rounds: usize) -> Vec<Standing> {
+async fn latencies(missing: Missing, keys: Keys, rounds: usize) -> Vec<Score> {
     let mut servers = independent(5);
     let mut ways = Vec::new();
     for server in &servers {
-        ways.push(Latency::start(server.address(), FAR).await.unwrap());
+        ways.push(Link::with_latency(server.address(), FAR).await.unwrap());
     }
     let urls: Vec<_> = ways.iter().map(|way| format!("redis://{}", way.address())).collect();
     let locks = quorums(&urls).await;
-    // All have their connections.
+    // Opens all connections.
     for lock in &locks {
         if let Some(held) = lock.take("warm").await {
             held.free().await;
@@ -213,36 +213,36 @@ async fn latencies(missing: Missing, keys: Keys, rounds: usize) -> Vec<Standing>
     for lock in &locks {
         race.enter(lock.name(), move || median_latency(Arc::clone(lock), keys));
     }
-    let standings = race.run(rounds).await;
+    let scores = race.run(rounds).await;
     servers[0].go_on();
-    standings
+    scores
 }
 
 static NEXT: AtomicU64 = AtomicU64::new(0);
 
-/// A round trip between machines.
+/// The round trip between machines.
 const FAR: Duration = Duration::from_millis(5);
 
-/// Milliseconds until a key is taken.
+/// Returns the median time to take a key, in milliseconds.
 async fn median_latency(lock: Arc<dyn Lock>, keys: Keys) -> Option<f64> {
     let clock = BootClock::new();
     let mut taken = Vec::new();
     let new_key = || format!("key-{}", NEXT.fetch_add(1, Ordering::Relaxed));
     let cycles = async {
-        // Another in each round: what came to no end may still have the last one.
+        // Another key in each round: an unfinished call may still hold the last one.
         let mut key = new_key();
         lock.take(&key).await?.free().await;
         for _ in 0..10 {
             if matches!(keys, Keys::New) {
                 key = new_key();
             }
-            let began = clock.now();
+            let start = clock.now();
             let held = lock.take(&key).await?;
-            taken.push(clock.now().since(began).as_secs_f64() * 1e3);
+            taken.push(clock.now().since(start).as_secs_f64() * 1e3);
             held.free().await;
         }
         Some(())
     };
-    timeout(PATIENCE, cycles).await.ok()??;
+    timeout(CALL_TIMEOUT, cycles).await.ok()??;
     Some(Spread::of(&taken)?.median)
 }

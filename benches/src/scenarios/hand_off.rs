@@ -1,31 +1,31 @@
-//! A key goes from its holder to one of those who wait for it.
+//! A key passes from its holder to one of the waiters.
 
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use lease_core::{BootClock, Clock};
+use lease_core::store::{BootClock, Clock};
 use lease_dynamodb::DynamoDbStore;
 use lease_redis::RedisStore;
-use lease_tests::latency::Latency;
-use lease_tests::redis::RedisServer;
+use lease_test_servers::proxy::Link;
+use lease_test_servers::redis::RedisServer;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
 use super::requests::requests;
-use crate::PATIENCE;
+use crate::CALL_TIMEOUT;
 use crate::lock::Lock;
 use crate::locks::bare_dynamodb::{BareDynamoDb, Polling};
-use crate::locks::bare_redis::Passed;
+use crate::locks::bare_redis::BlockingList;
 use crate::locks::dynamodb_lease::DynamoDbLease;
 use crate::locks::dynamodb_lock::DynamoDbLock;
 use crate::locks::ours::WithLocker;
 use crate::locks::redlock::Redlock;
 use crate::locks::rslock::Rslock;
-use crate::race::{Race, Spread, Standing};
+use crate::race::{Race, Score, Spread};
 use crate::report::{Better, Table};
-use crate::served::DynamoDb;
+use crate::server_process::DynamoDb;
 
 pub(crate) async fn between_waiters(rounds: usize) -> Vec<Table> {
     let mut tables = Vec::new();
@@ -36,11 +36,11 @@ pub(crate) async fn between_waiters(rounds: usize) -> Vec<Table> {
     tables
 }
 
-/// Makes a lock with connections of its own, as another process has them.
+/// Creates a lock with its own connections, as in another process.
 type Make = fn(String) -> Pin<Box<dyn Future<Output = Arc<dyn Lock>>>>;
 
 const ON_REDIS: [Make; 4] = [
-    |url| Box::pin(async move { Arc::new(Passed::connect(&url).await) as Arc<dyn Lock> }),
+    |url| Box::pin(async move { Arc::new(BlockingList::connect(&url).await) as Arc<dyn Lock> }),
     |url| {
         Box::pin(async move {
             Arc::new(WithLocker::new(RedisStore::connect(&url).await.unwrap())) as Arc<dyn Lock>
@@ -52,26 +52,27 @@ const ON_REDIS: [Make; 4] = [
 
 async fn on_redis(waiters: usize, rounds: usize) -> [Table; 2] {
     let server = RedisServer::start();
-    let way = Latency::start(server.address(), ROUND_TRIP).await.unwrap();
+    let way = Link::with_latency(server.address(), ROUND_TRIP).await.unwrap();
     let url = format!("redis://{}", way.address());
     let mut race = Race::default();
-    let mut asked: Vec<Standing> = Vec::new();
-    let (told, mut heard) = mpsc::unbounded_channel();
+    let mut request_scores: Vec<Score> = Vec::new();
+    let (counts, mut received_counts) = mpsc::unbounded_channel();
     let server = Arc::new(server);
     for make in ON_REDIS {
         let name = make(url.clone()).await.name();
-        asked.push(Standing {
+        request_scores.push(Score {
             name: name.to_owned(),
             values: Vec::new(),
             ratios: Vec::new(),
             failed: 0,
         });
-        let (told, server, url, mut round) = (told.clone(), Arc::clone(&server), url.clone(), 0);
+        let (counts, server, url, mut round) =
+            (counts.clone(), Arc::clone(&server), url.clone(), 0);
         race.enter(name, move || {
             round += 1;
-            let (server, told, url) = (Arc::clone(&server), told.clone(), url.clone());
+            let (server, counts, url) = (Arc::clone(&server), counts.clone(), url.clone());
             async move {
-                // New ones each time: of the round before, some still wait on their connections.
+                // New locks in each round: some locks of the last round still wait.
                 let mut locks = Vec::new();
                 for _ in 0..waiters {
                     locks.push(make(url.clone()).await);
@@ -79,36 +80,36 @@ async fn on_redis(waiters: usize, rounds: usize) -> [Table; 2] {
                 let before = requests(&server);
                 let median = median_gap(&locks, &format!("{name}-{round}")).await;
                 let each = (requests(&server) - before) / f64::from(HAND_OFFS);
-                told.send((name, median.map(|_| each))).unwrap();
+                counts.send((name, median.map(|_| each))).unwrap();
                 median
             }
         });
     }
-    let standings = race.run(rounds).await;
-    drop(told);
-    while let Some((name, each)) = heard.recv().await {
-        let standing = asked.iter_mut().find(|it| it.name == name).unwrap();
-        standing.values.extend(each);
+    let scores = race.run(rounds).await;
+    drop(counts);
+    while let Some((name, each)) = received_counts.recv().await {
+        let score = request_scores.iter_mut().find(|it| it.name == name).unwrap();
+        score.values.extend(each);
     }
-    let floor = Spread::of(&asked[0].values).map_or(1.0, |spread| spread.median);
-    for standing in &mut asked {
-        standing.ratios = standing.values.iter().map(|value| value / floor).collect();
+    let floor = Spread::of(&request_scores[0].values).map_or(1.0, |spread| spread.median);
+    for score in &mut request_scores {
+        score.ratios = score.values.iter().map(|value| value / floor).collect();
     }
-    let title = format!("{waiters} wait on Redis at {} ms", ROUND_TRIP.as_millis());
+    let title = format!("{waiters} waiters on Redis at {} ms", ROUND_TRIP.as_millis());
     [
         Table {
             name: format!("hand-off-{waiters}"),
-            title: format!("{title}: until one of them has the key after its release"),
+            title: format!("{title}: from a release to the next grant"),
             unit: "ms, median",
             better: Better::Less,
-            standings,
+            scores,
         },
         Table {
             name: format!("hand-off-{waiters}-requests"),
-            title: format!("{title} sent so many commands for each hand-off"),
+            title: format!("{title}: commands per hand-off"),
             unit: "requests",
             better: Better::Less,
-            standings: asked,
+            scores: request_scores,
         },
     ]
 }
@@ -126,7 +127,7 @@ async fn on_dynamodb(rounds: usize) -> Table {
     let mut contestants: Vec<Vec<Arc<dyn Lock>>> = vec![vec![bare; 8]];
     let (mut ours, mut leases, mut locks) = (Vec::new(), Vec::new(), Vec::new());
     for waiter in 0..8 {
-        // Each as in a process of its own.
+        // Each waiter has its own lock, as in another process.
         ours.push(Arc::new(WithLocker::new(store.clone())) as Arc<dyn Lock>);
         leases.push(Arc::new(DynamoDbLease::with_table(server.client()).await) as Arc<dyn Lock>);
         let owner = format!("waiter-{waiter}");
@@ -144,14 +145,14 @@ async fn on_dynamodb(rounds: usize) -> Table {
     }
     Table {
         name: "hand-off-dynamodb".to_owned(),
-        title: "8 wait on DynamoDB, who have the key after its release".to_owned(),
+        title: "8 waiters on DynamoDB: from a release to the next grant".to_owned(),
         unit: "ms, median",
         better: Better::Less,
-        standings: race.run(rounds.min(3)).await,
+        scores: race.run(rounds.min(3)).await,
     }
 }
 
-/// Milliseconds from a release to the next who has the key, of some hand-offs.
+/// Returns the median time from a release to the next grant, in milliseconds.
 async fn median_gap(locks: &[Arc<dyn Lock>], key: &str) -> Option<f64> {
     let clock = Arc::new(BootClock::new());
     let (held, mut turns) = mpsc::unbounded_channel();
@@ -163,7 +164,7 @@ async fn median_gap(locks: &[Arc<dyn Lock>], key: &str) -> Option<f64> {
             loop {
                 let Some(taken) = lock.take(&key).await else { continue };
                 let since = clock.now();
-                // Long enough for all others to be waiting again.
+                // Long enough for all others to wait again.
                 sleep(HELD_FOR).await;
                 let until = clock.now();
                 if held.send((since, until)).is_err() {
@@ -183,7 +184,7 @@ async fn median_gap(locks: &[Arc<dyn Lock>], key: &str) -> Option<f64> {
         }
         Some(Spread::of(&gaps)?.median)
     };
-    timeout(PATIENCE * 4, gaps).await.ok()?
+    timeout(CALL_TIMEOUT * 4, gaps).await.ok()?
 }
 
 const ROUND_TRIP: Duration = Duration::from_millis(10);

@@ -1,4 +1,4 @@
-//! Many leases in one process: what their heartbeats cost, and how much each of them keeps.
+//! Many leases in one process: processor time of the heartbeats, and memory per lease.
 
 use std::alloc::System;
 use std::env;
@@ -10,7 +10,7 @@ use futures_util::StreamExt;
 use futures_util::stream;
 use lease_core::{LeaseKey, LeaseOptions, Locker};
 use lease_redis::RedisStore;
-use lease_tests::redis::RedisServer;
+use lease_test_servers::redis::RedisServer;
 use redis::Script;
 use rslock::LockManager;
 use stats_alloc::{INSTRUMENTED_SYSTEM, StatsAlloc};
@@ -19,15 +19,15 @@ use tokio::time::{interval, sleep};
 
 use crate::TTL;
 use crate::machine::processor_time;
-use crate::race::Standing;
+use crate::race::Score;
 use crate::report::{Better, Table};
 
 #[global_allocator]
 static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
 
-/// What many leases cost.
+/// The cost of many leases.
 struct Cost {
-    /// Processor time of the client for each of a thousand heartbeats, in milliseconds.
+    /// Processor time of the client per 1,000 heartbeats, in milliseconds.
     each_thousand: f64,
     bytes: f64,
 }
@@ -35,20 +35,20 @@ struct Cost {
 pub(crate) fn in_one_process(rounds: usize) -> Vec<Table> {
     let mut tables = Vec::new();
     for leases in [10_000, 100_000] {
-        // A task for each, as its users have to write it: minutes for more.
+        // rslock needs a task per lease, and minutes for more leases.
         let contestants = if leases == 10_000 { &CONTESTANTS[..] } else { &CONTESTANTS[..2] };
         let mut costs: Vec<Vec<Cost>> = Vec::new();
         for _ in 0..rounds.min(3) {
             let round = contestants.iter().map(|(short, _)| in_a_process(short, leases));
             costs.push(round.collect());
         }
-        let standings = |of: fn(&Cost) -> f64| {
+        let scores = |of: fn(&Cost) -> f64| {
             let names = contestants.iter().map(|(_, name)| *name).enumerate();
             names
-                .map(|(place, name)| Standing {
+                .map(|(index, name)| Score {
                     name: name.to_owned(),
-                    values: costs.iter().map(|round| of(&round[place])).collect(),
-                    ratios: costs.iter().map(|round| of(&round[place]) / of(&round[0])).collect(),
+                    values: costs.iter().map(|round| of(&round[index])).collect(),
+                    ratios: costs.iter().map(|round| of(&round[index]) / of(&round[0])).collect(),
                     failed: 0,
                 })
                 .collect()
@@ -58,14 +58,14 @@ pub(crate) fn in_one_process(rounds: usize) -> Vec<Table> {
             title: format!("{leases} leases in one process: processor time for 1,000 heartbeats"),
             unit: "ms",
             better: Better::Less,
-            standings: standings(|cost| cost.each_thousand),
+            scores: scores(|cost| cost.each_thousand),
         });
         tables.push(Table {
             name: format!("held-{leases}-bytes"),
-            title: format!("{leases} leases in one process: memory for each"),
+            title: format!("{leases} leases in one process: memory per lease"),
             unit: "bytes",
             better: Better::Less,
-            standings: standings(|cost| cost.bytes),
+            scores: scores(|cost| cost.bytes),
         });
     }
     tables
@@ -74,19 +74,19 @@ pub(crate) fn in_one_process(rounds: usize) -> Vec<Table> {
 const CONTESTANTS: [(&str, &str); 3] = [
     ("bare", "bare pipelined scripts"),
     ("ours", "this library"),
-    ("rslock", "rslock 0.10.0, a task for each"),
+    ("rslock", "rslock 0.10.0, a task per lease"),
 ];
 
-/// In a process of its own, in which nothing else is kept, nor given back meanwhile.
+/// Measures in another process, in which no other code allocates or frees memory.
 fn in_a_process(contestant: &str, leases: u32) -> Cost {
     let task = format!("{contestant} {leases}");
     let done = Command::new(env::current_exe().unwrap()).args(["--hold", &task]).output().unwrap();
-    let said = String::from_utf8(done.stdout).unwrap();
-    let (each_thousand, bytes) = said.trim().split_once(' ').unwrap();
+    let text = String::from_utf8(done.stdout).unwrap();
+    let (each_thousand, bytes) = text.trim().split_once(' ').unwrap();
     Cost { each_thousand: each_thousand.parse().unwrap(), bytes: bytes.parse().unwrap() }
 }
 
-/// What that process does: a contestant, and how many leases it holds; answers what that cost.
+/// Runs in the other process: `task` is a contestant and its number of leases. Returns the cost.
 pub(crate) async fn hold(task: &str) -> String {
     let (contestant, leases) = task.split_once(' ').unwrap();
     let leases = leases.parse().unwrap();
@@ -145,17 +145,17 @@ async fn ours(leases: u32) -> Cost {
     let keys = (0..leases).map(|number| LeaseKey::new(format!("key-{number}")).unwrap());
     let obtained = stream::iter(keys).map(|key| {
         let locker = &locker;
-        async move { locker.obtain(&key).await.unwrap().lease().unwrap() }
+        async move { locker.obtain(&key).await.unwrap().into_lease().unwrap() }
     });
     let held: Vec<_> = obtained.buffer_unordered(AT_ONCE).collect().await;
-    // Until the heartbeats are spread.
+    // Waits until the heartbeats are spread.
     sleep(PERIOD).await;
     let kept = bytes() - before;
     let cpu = processor_time();
     sleep(PERIOD * PERIODS).await;
     let cpu = processor_time() - cpu;
     assert!(held.iter().all(lease_core::Lease::is_held));
-    // Not released one by one.
+    // Prevents a release of each lease.
     drop(server);
     cost(leases, cpu, kept)
 }
@@ -168,7 +168,7 @@ async fn rslock(leases: u32) -> Cost {
     for number in 0..leases {
         let locks = Arc::clone(&locks);
         let key = format!("key-{number}");
-        // Spread, so that they do not all come at one moment.
+        // Spreads the heartbeats over the period.
         let offset = PERIOD * number / leases;
         let mut lock = locks.lock(key.as_str(), TTL * 6).await.unwrap();
         tasks.spawn(async move {
@@ -193,7 +193,7 @@ fn cost(leases: u32, cpu: f64, kept: usize) -> Cost {
     Cost { each_thousand: cpu * 1e6 / heartbeats, bytes: kept / f64::from(leases) }
 }
 
-/// Bytes allocated and not yet freed.
+/// Returns the bytes that are allocated and not yet freed.
 fn bytes() -> usize {
     let stats = ALLOCATOR.stats();
     stats.bytes_allocated - stats.bytes_deallocated
@@ -203,7 +203,7 @@ fn millis(length: Duration) -> u64 {
     u64::try_from(length.as_millis()).unwrap()
 }
 
-/// As this library has it by default.
+/// The default of this library.
 const PERIOD: Duration = Duration::from_nanos(3_333_333_333);
 
 const PERIODS: u32 = 3;

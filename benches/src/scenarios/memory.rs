@@ -1,9 +1,10 @@
-//! The store in memory, beside a Mutex.
+//! The store in memory, compared with a mutex.
 
 use std::sync::Arc;
 
 use futures_util::future::join_all;
-use lease_core::{BootClock, Claim, Clock, LeaseKey, Lessee, LockStore, Nonce, Obtained};
+use lease_core::store::{BootClock, Claim, Clock, LockStore, Nonce, Obtained};
+use lease_core::{LeaseKey, Lessee};
 use lease_memory::MemoryStore;
 use tokio::sync::Mutex;
 
@@ -30,7 +31,7 @@ pub(crate) async fn beside_a_mutex(rounds: usize) -> Vec<Table> {
                 let store = store.clone();
                 async move {
                     let lessee = Lessee::new("bench").unwrap();
-                    // Held by another task: asked again, as a Mutex asks by itself.
+                    // Tries again while another task holds the key, as a mutex does by itself.
                     loop {
                         let key = LeaseKey::new("key").unwrap();
                         let claim = Claim::new(key, lessee.clone(), Nonce::random(), TTL);
@@ -49,7 +50,7 @@ pub(crate) async fn beside_a_mutex(rounds: usize) -> Vec<Table> {
             title: format!("One key in memory is taken and freed by {of}"),
             unit: "ns",
             better: Better::Less,
-            standings: race.run(rounds).await,
+            scores: race.run(rounds).await,
         });
     }
     tables
@@ -61,7 +62,7 @@ where
 {
     const CYCLES: u32 = 200_000;
     let clock = BootClock::new();
-    let began = clock.now();
+    let start = clock.now();
     let all = (0..tasks).map(|_| {
         let work = work.clone();
         tokio::spawn(async move {
@@ -71,5 +72,5 @@ where
         })
     });
     join_all(all).await;
-    Some(clock.now().since(began).as_secs_f64() * 1e9 / f64::from(CYCLES))
+    Some(clock.now().since(start).as_secs_f64() * 1e9 / f64::from(CYCLES))
 }

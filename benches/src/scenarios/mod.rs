@@ -1,4 +1,4 @@
-//! What is measured.
+//! The scenarios.
 
 mod crash;
 mod cycles;
@@ -40,7 +40,7 @@ pub(crate) const ALL: &[Scenario] = &[
     },
     Scenario {
         name: "missing",
-        what: "a key is taken on 5 Redis at 5 ms, all there; one hung; one dead",
+        what: "a key is taken on 5 Redis at 5 ms, all up; one hung; one dead",
         run: |rounds| Box::pin(cycles::with_one_missing(rounds)),
     },
     Scenario {
@@ -55,36 +55,39 @@ pub(crate) const ALL: &[Scenario] = &[
     },
     Scenario {
         name: "requests",
-        what: "requests for each operation",
+        what: "requests per operation",
         run: |_| Box::pin(requests::of_each()),
     },
     Scenario {
         name: "hand-off",
-        what: "a key goes from its holder to one of 8 or 64 who wait, on Redis at 10 ms, on DynamoDB",
+        what: "a key passes to one of 8 or 64 waiters, on Redis at 10 ms, on DynamoDB",
         run: |rounds| Box::pin(hand_off::between_waiters(rounds)),
     },
     Scenario {
         name: "crash",
-        what: "how long a key is nobody's whose holder has died",
+        what: "time until the key of a dead holder is obtained",
         run: |_| Box::pin(crash::of_a_holder()),
     },
     Scenario {
         name: "held",
-        what: "10,000 and 100,000 leases in one process: processor time, bytes for each",
+        what: "10,000 and 100,000 leases in one process: processor time, bytes per lease",
         run: |rounds| Box::pin(async move { held::in_one_process(rounds) }),
     },
     Scenario {
         name: "memory",
-        what: "the store in memory beside tokio's Mutex",
+        what: "the store in memory compared with tokio's Mutex",
         run: |rounds| Box::pin(memory::beside_a_mutex(rounds)),
     },
 ];
 
-/// Those of these names, in the order of [`ALL`]; all, where there are none.
+/// Returns the scenarios of these names, in the order of [`ALL`]; all, if `names` is empty.
 pub(crate) fn named(names: &[String]) -> Result<Vec<&'static Scenario>, String> {
     if let Some(unknown) = names.iter().find(|name| ALL.iter().all(|it| it.name != **name)) {
         let known: Vec<_> = ALL.iter().map(|scenario| scenario.name).collect();
-        return Err(format!("no scenario is called {unknown:?}: there are {}", known.join(", ")));
+        return Err(format!(
+            "unknown scenario {unknown:?}: the scenarios are {}",
+            known.join(", ")
+        ));
     }
     let chosen =
         |scenario: &&Scenario| names.is_empty() || names.iter().any(|name| name == scenario.name);

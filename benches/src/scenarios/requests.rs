@@ -1,11 +1,11 @@
-//! How many requests an operation takes.
+//! The number of requests per operation.
 
 use std::sync::Arc;
 
 use lease_dynamodb::DynamoDbStore;
 use lease_redis::RedisStore;
-use lease_tests::dynamodb::{Count, Server};
-use lease_tests::redis::RedisServer;
+use lease_test_servers::dynamodb::{Count, Server};
+use lease_test_servers::redis::RedisServer;
 
 use crate::lock::Lock;
 use crate::locks::bare_dynamodb::BareDynamoDb;
@@ -14,14 +14,14 @@ use crate::locks::dynamodb_lease::DynamoDbLease;
 use crate::locks::ours::WithLocker;
 use crate::locks::redlock::Redlock;
 use crate::locks::rslock::Rslock;
-use crate::race::Standing;
+use crate::race::Score;
 use crate::report::{Better, Table};
 
 pub(crate) async fn of_each() -> Vec<Table> {
     vec![on_redis().await, on_dynamodb().await]
 }
 
-/// Requests that the server was sent: not what its scripts call, none of which calls one of these.
+/// Returns the number of requests to the server. Its scripts call none of these commands.
 pub(crate) fn requests(server: &RedisServer) -> f64 {
     const SENT: [&str; 9] = [
         "set",
@@ -53,7 +53,7 @@ async fn on_redis() -> Table {
         Arc::new(Rslock::new(&urls)),
         Arc::new(Redlock::new(&urls)),
     ];
-    let mut standings = Vec::new();
+    let mut scores = Vec::new();
     for lock in locks {
         lock.take("warm").await.unwrap().free().await;
         let before = requests(&server);
@@ -61,9 +61,9 @@ async fn on_redis() -> Table {
             lock.take("key").await.unwrap().free().await;
         }
         let each = (requests(&server) - before) / f64::from(CYCLES);
-        standings.push((lock.name(), each));
+        scores.push((lock.name(), each));
     }
-    table("requests-redis", "Requests to Redis for a key that is taken and freed", &standings)
+    table("requests-redis", "Requests to Redis per obtain and release", &scores)
 }
 
 async fn on_dynamodb() -> Table {
@@ -79,21 +79,21 @@ async fn on_dynamodb() -> Table {
         Arc::new(WithLocker::new(store)),
         Arc::new(DynamoDbLease::with_table(client).await),
     ];
-    let mut standings = Vec::new();
+    let mut scores = Vec::new();
     for lock in locks {
         count.take();
         for _ in 0..CYCLES {
             lock.take("key").await.unwrap().free().await;
         }
         let requests = u32::try_from(count.take()).unwrap();
-        standings.push((lock.name(), f64::from(requests) / f64::from(CYCLES)));
+        scores.push((lock.name(), f64::from(requests) / f64::from(CYCLES)));
     }
-    table("requests-dynamodb", "Requests to DynamoDB for a key that is taken and freed", &standings)
+    table("requests-dynamodb", "Requests to DynamoDB per obtain and release", &scores)
 }
 
 fn table(name: &str, title: &str, counted: &[(&str, f64)]) -> Table {
     let floor = counted.first().map_or(1.0, |(_, first)| *first);
-    let standings = counted.iter().map(|(name, each)| Standing {
+    let scores = counted.iter().map(|(name, each)| Score {
         name: (*name).to_owned(),
         values: vec![*each],
         ratios: vec![each / floor],
@@ -104,7 +104,7 @@ fn table(name: &str, title: &str, counted: &[(&str, f64)]) -> Table {
         title: title.to_owned(),
         unit: "requests",
         better: Better::Less,
-        standings: standings.collect(),
+        scores: scores.collect(),
     }
 }
 

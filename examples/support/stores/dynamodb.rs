@@ -1,7 +1,7 @@
-//! A store in a DynamoDB on this machine or network, such as `dynalite` or DynamoDB Local.
+//! Opens a store in a DynamoDB server on this machine or network: `dynalite` or DynamoDB Local.
 //!
-//! On AWS, a client takes its region and credentials from `aws-config`, and speaks TLS; the store
-//! is made of it in the same way.
+//! On AWS, `aws-config` supplies the client's region and credentials, and the client uses TLS.
+//! `DynamoDbStore::new` takes such a client in the same way.
 
 use aws_sdk_dynamodb::config::{BehaviorVersion, Credentials, Region};
 use aws_sdk_dynamodb::{Client, Config};
@@ -9,12 +9,15 @@ use lease_dynamodb::DynamoDbStore;
 
 use crate::Failure;
 
-/// Opens the table at `place`, which reads `HOST:PORT/TABLE`, and makes it if it is not there.
-pub(crate) async fn open(place: &str) -> Result<DynamoDbStore, Failure> {
-    let Some((host, table)) = place.split_once('/').filter(|(_, table)| !table.is_empty()) else {
-        return Err(Failure::from(format!(
-            "store \"dynamodb://{place}\" names no table: it is \"dynamodb://HOST:PORT/TABLE\""
-        )));
+/// Opens the table at `location`, `HOST:PORT/TABLE`. Creates the table if it does not exist.
+pub(crate) async fn open(location: &str) -> Result<DynamoDbStore, Failure> {
+    let Some((host, table)) = location.split_once('/').filter(|(_, table)| !table.is_empty())
+    else {
+        return Err(format!(
+            "store \"dynamodb://{location}\" has no table name: use \
+             \"dynamodb://HOST:PORT/TABLE\""
+        )
+        .into());
     };
     let config = Config::builder()
         .behavior_version(BehaviorVersion::latest())

@@ -1,4 +1,4 @@
-//! Requests to one table: each within its time limit, each answer told from the others.
+//! Sends requests to one table, each with a time limit.
 
 use std::collections::HashMap;
 use std::future::Future;
@@ -16,81 +16,83 @@ use aws_sdk_dynamodb::types::{
 };
 use lease_core::StoreError;
 
-use super::error::{Advice, failed, timed_out};
-use super::expression::{IntoValue, Written};
+use super::error::{request_error, timed_out};
+use super::expression::{IntoValue, RenderedExpression};
+use super::table::Table;
 
-/// An item as DynamoDB sends it.
+/// An item in DynamoDB's types.
 pub type RawItem = HashMap<String, AttributeValue>;
 
 /// Sends requests to one table.
 #[derive(Debug)]
-pub struct Requests {
-    pub(super) client: Client,
+pub struct TableClient {
+    pub(super) sdk: Client,
     pub(super) table: Table,
     limit: Duration,
 }
 
-/// A table whose items are told apart by a text.
+/// The outcome of a conditional write.
 #[derive(Debug)]
-#[expect(clippy::exhaustive_structs, reason = "for the tables of this repository")]
-pub struct Table {
-    pub name: String,
-    /// The column of that text.
-    pub key: String,
-    pub advice: Advice,
-}
-
-/// What became of a conditional write.
-#[derive(Debug)]
-#[expect(clippy::exhaustive_enums, reason = "a condition is fulfilled or it is not")]
-pub enum Outcome {
-    /// The item after the write, where it was asked for.
+#[expect(clippy::exhaustive_enums, reason = "a condition is true or false")]
+pub enum WriteOutcome {
+    /// DynamoDB applied the write. Contains the new item, if the request asked for it.
     Applied(RawItem),
-    /// The item that did not fulfil the condition, where it was asked for and there is one.
+    /// The condition was false. Contains the item, if the request asked for it and the item exists.
     Refused(Option<RawItem>),
 }
 
-/// What the answer to a write shall show: large items cost time on the way.
+/// Whether the answer to a write contains the item. Large items make answers slow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[expect(clippy::exhaustive_enums, reason = "for the tables of this repository")]
-pub enum Show {
-    Nothing,
-    RefusedItem,
-    Item,
+#[expect(clippy::exhaustive_enums, reason = "for the crates of this repository")]
+pub enum ReturnItem {
+    /// Never.
+    Never,
+    /// If the condition was false: the current item.
+    IfRefused,
+    /// Always: the new item, or the current item if the condition was false.
+    Always,
 }
 
-/// One page of a listing, and where the next one begins.
+/// One page of a listing.
 #[derive(Debug)]
-#[expect(clippy::exhaustive_structs, reason = "for the tables of this repository")]
+#[expect(clippy::exhaustive_structs, reason = "for the crates of this repository")]
 pub struct Page {
+    /// The items of the page.
     pub items: Vec<RawItem>,
+    /// The start of the next page; `None` after the last page.
     pub next: Option<RawItem>,
 }
 
-impl Requests {
-    /// Waits for each answer no longer than `limit`, the SDK's retries included.
-    pub fn new(client: Client, table: Table, limit: Duration) -> Self {
-        Self { client, table, limit }
+impl TableClient {
+    /// Creates a client that waits for each answer for at most `limit`, the SDK's retries included.
+    pub fn new(sdk: Client, table: Table, limit: Duration) -> Self {
+        Self { sdk, table, limit }
     }
 
-    pub fn client(&self) -> &Client {
-        &self.client
+    /// Returns the SDK's client.
+    pub fn sdk(&self) -> &Client {
+        &self.sdk
     }
 
-    pub fn table(&self) -> &str {
+    /// Returns the table's name.
+    pub fn name(&self) -> &str {
         &self.table.name
     }
 
-    /// Changes an item, or makes it.
+    /// Changes an item, or creates it.
+    ///
+    /// # Errors
+    ///
+    /// If the outcome of the write is unknown, or DynamoDB rejects the request.
     pub async fn update(
         &self,
         key: &str,
-        write: Written,
-        show: Show,
-    ) -> Result<Outcome, StoreError> {
-        let Written { update, condition, names, values } = write;
+        write: RenderedExpression,
+        returned: ReturnItem,
+    ) -> Result<WriteOutcome, StoreError> {
+        let RenderedExpression { update, condition, names, values } = write;
         let request = self
-            .client
+            .sdk
             .update_item()
             .table_name(&self.table.name)
             .key(&self.table.key, key.into_value())
@@ -98,51 +100,64 @@ impl Requests {
             .condition_expression(condition)
             .set_expression_attribute_names(Some(names))
             .set_expression_attribute_values(Some(values))
-            // Nothing is shown where nothing is said.
-            .set_return_values(match show {
-                Show::Item => Some(ReturnValue::AllNew),
-                Show::Nothing | Show::RefusedItem => None,
+            // The default of both parameters is NONE.
+            .set_return_values(match returned {
+                ReturnItem::Always => Some(ReturnValue::AllNew),
+                ReturnItem::Never | ReturnItem::IfRefused => None,
             })
-            .set_return_values_on_condition_check_failure(match show {
-                Show::Nothing => None,
-                Show::RefusedItem | Show::Item => Some(OnRefusal::AllOld),
+            .set_return_values_on_condition_check_failure(match returned {
+                ReturnItem::Never => None,
+                ReturnItem::IfRefused | ReturnItem::Always => Some(OnRefusal::AllOld),
             });
-        let answer = self.within("UpdateItem", request.send()).await?;
+        let answer = self.with_time_limit("UpdateItem", request.send()).await?;
         self.outcome("UpdateItem", answer.map(|answer| answer.attributes), |error| match error {
             UpdateItemError::ConditionalCheckFailedException(refusal) => Some(refusal),
             _ => None,
         })
     }
 
-    /// Replaces the whole item, or makes it. What `condition` would change is left out.
+    /// Replaces the whole item, or creates it. Uses only the condition of `condition`, not its
+    /// update.
+    ///
+    /// # Errors
+    ///
+    /// If the outcome of the write is unknown, or DynamoDB rejects the request.
     pub async fn put(
         &self,
         key: &str,
         mut item: RawItem,
-        condition: Written,
-    ) -> Result<Outcome, StoreError> {
+        condition: RenderedExpression,
+    ) -> Result<WriteOutcome, StoreError> {
         item.insert(self.table.key.clone(), key.into_value());
         let request = self
-            .client
+            .sdk
             .put_item()
             .table_name(&self.table.name)
             .set_item(Some(item))
             .condition_expression(condition.condition)
             .set_expression_attribute_names(Some(condition.names))
-            // Of none, an empty map would be refused.
+            // DynamoDB refuses an empty map.
             .set_expression_attribute_values(Some(condition.values).filter(|v| !v.is_empty()))
             .return_values_on_condition_check_failure(OnRefusal::AllOld);
-        let answer = self.within("PutItem", request.send()).await?;
+        let answer = self.with_time_limit("PutItem", request.send()).await?;
         self.outcome("PutItem", answer.map(|_| None), |error| match error {
             PutItemError::ConditionalCheckFailedException(refusal) => Some(refusal),
             _ => None,
         })
     }
 
-    /// Removes an item. What `condition` would change is left out.
-    pub async fn delete(&self, key: &str, condition: Written) -> Result<Outcome, StoreError> {
+    /// Deletes an item. Uses only the condition of `condition`, not its update.
+    ///
+    /// # Errors
+    ///
+    /// If the outcome of the write is unknown, or DynamoDB rejects the request.
+    pub async fn delete(
+        &self,
+        key: &str,
+        condition: RenderedExpression,
+    ) -> Result<WriteOutcome, StoreError> {
         let request = self
-            .client
+            .sdk
             .delete_item()
             .table_name(&self.table.name)
             .key(&self.table.key, key.into_value())
@@ -150,28 +165,36 @@ impl Requests {
             .set_expression_attribute_names(Some(condition.names))
             .set_expression_attribute_values(Some(condition.values))
             .return_values_on_condition_check_failure(OnRefusal::AllOld);
-        let answer = self.within("DeleteItem", request.send()).await?;
+        let answer = self.with_time_limit("DeleteItem", request.send()).await?;
         self.outcome("DeleteItem", answer.map(|_| None), |error| match error {
             DeleteItemError::ConditionalCheckFailedException(refusal) => Some(refusal),
             _ => None,
         })
     }
 
-    /// Reads an item, strongly consistent.
+    /// Reads an item with strong consistency.
+    ///
+    /// # Errors
+    ///
+    /// If no answer arrives in time, or DynamoDB rejects the request.
     pub async fn get(&self, key: &str) -> Result<Option<RawItem>, StoreError> {
         let request = self
-            .client
+            .sdk
             .get_item()
             .table_name(&self.table.name)
             .key(&self.table.key, key.into_value())
             .consistent_read(true);
-        match self.within("GetItem", request.send()).await? {
+        match self.with_time_limit("GetItem", request.send()).await? {
             Ok(answer) => Ok(answer.item),
-            Err(error) => Err(self.failed("GetItem", error)),
+            Err(error) => Err(self.request_error("GetItem", error)),
         }
     }
 
-    /// Reads the page of all items that begins at `start`.
+    /// Reads one page of the items whose keys begin with `prefix`. `None` is the first page.
+    ///
+    /// # Errors
+    ///
+    /// If no answer arrives in time, or DynamoDB rejects the request.
     pub async fn scan(
         &self,
         prefix: &str,
@@ -179,7 +202,7 @@ impl Requests {
         consistent: bool,
     ) -> Result<Page, StoreError> {
         let mut request = self
-            .client
+            .sdk
             .scan()
             .table_name(&self.table.name)
             .consistent_read(consistent)
@@ -190,51 +213,59 @@ impl Requests {
                 .expression_attribute_names("#key", &self.table.key)
                 .expression_attribute_values(":prefix", prefix.into_value());
         }
-        match self.within("Scan", request.send()).await? {
+        match self.with_time_limit("Scan", request.send()).await? {
             Ok(answer) => Ok(Page {
                 items: answer.items.unwrap_or_default(),
                 next: answer.last_evaluated_key.filter(|key| !key.is_empty()),
             }),
-            Err(error) => Err(self.failed("Scan", error)),
+            Err(error) => Err(self.request_error("Scan", error)),
         }
     }
 
-    /// Waits for an answer for as long as the table may.
-    pub async fn within<T, E: ProvideErrorMetadata>(
+    /// Waits for the answer to `request` within the client's time limit.
+    ///
+    /// # Errors
+    ///
+    /// If no answer arrives in time.
+    pub async fn with_time_limit<T, E: ProvideErrorMetadata>(
         &self,
         operation: &'static str,
         request: impl Future<Output = Result<T, SdkError<E, HttpResponse>>> + Send,
     ) -> Result<Result<T, SdkError<E, HttpResponse>>, StoreError> {
-        // On the heap: the SDK's futures are large, and they lie within ours.
+        // On the heap: the SDK's futures are large, and would make the callers' futures large.
         match tokio::time::timeout(self.limit, Box::pin(request)).await {
             Ok(answer) => Ok(answer),
             Err(_elapsed) => Err(timed_out(operation, &self.table.name, self.limit)),
         }
     }
 
-    /// What is told of an answer that is an error.
-    pub fn failed<E>(&self, operation: &'static str, error: SdkError<E, HttpResponse>) -> StoreError
+    /// Turns an error of the SDK into the store's error.
+    pub fn request_error<E>(
+        &self,
+        operation: &'static str,
+        error: SdkError<E, HttpResponse>,
+    ) -> StoreError
     where
         E: ProvideErrorMetadata + std::error::Error + Send + Sync + 'static,
     {
-        failed(operation, &self.table, error)
+        request_error(operation, &self.table, error)
     }
 
-    /// Tells a refusal, which is an answer, from an error.
+    /// Separates a false condition, which is an answer, from an error.
     fn outcome<E>(
         &self,
         operation: &'static str,
         answer: Result<Option<RawItem>, SdkError<E, HttpResponse>>,
         refusal: impl FnOnce(&E) -> Option<&Refusal>,
-    ) -> Result<Outcome, StoreError>
+    ) -> Result<WriteOutcome, StoreError>
     where
         E: ProvideErrorMetadata + std::error::Error + Send + Sync + 'static,
     {
         match answer {
-            Ok(item) => Ok(Outcome::Applied(item.unwrap_or_default())),
+            Ok(item) => Ok(WriteOutcome::Applied(item.unwrap_or_default())),
             Err(error) => match error.as_service_error().and_then(refusal) {
-                Some(refusal) => Ok(Outcome::Refused(refusal.item.clone())),
-                None => Err(self.failed(operation, error)),
+                Some(refusal) => Ok(WriteOutcome::Refused(refusal.item.clone())),
+                None => Err(self.request_error(operation, error)),
             },
         }
     }

@@ -1,4 +1,4 @@
-//! What went wrong, whether asking again may help, and what to do about it: judged here alone.
+//! Errors of a table: whether a retry may help, and the remedy.
 
 use std::error::Error;
 use std::fmt;
@@ -8,39 +8,11 @@ use aws_sdk_dynamodb::config::http::HttpResponse;
 use aws_sdk_dynamodb::error::{ProvideErrorMetadata, SdkError};
 use lease_core::{StoreError, StoreErrorKind};
 
-use super::request::Table;
+use super::table::Table;
+use crate::sdk_error::{RequestError, RequestFailure};
 
-/// A request that brought no answer: which one it was, and what to do.
-#[derive(Debug)]
-struct Failed {
-    sentence: String,
-    source: Option<Box<dyn Error + Send + Sync>>,
-}
-
-impl fmt::Display for Failed {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.sentence)
-    }
-}
-
-impl Error for Failed {
-    fn source(&self) -> Option<&(dyn Error + 'static)> {
-        self.source.as_deref().map(|source| source as &(dyn Error + 'static))
-    }
-}
-
-/// What is to be done about a table that is not as leases need it: whoever it was made for knows.
-#[derive(Debug, Clone, Copy)]
-#[expect(clippy::exhaustive_structs, reason = "for the tables of this repository")]
-pub struct Advice {
-    /// Where there is none.
-    pub missing: &'static str,
-    /// Where its key is another.
-    pub other_key: &'static str,
-}
-
-/// The error of `operation` on `table`.
-pub(super) fn failed<E>(
+/// Turns an error of the SDK into the store's error.
+pub(super) fn request_error<E>(
     operation: &'static str,
     table: &Table,
     error: SdkError<E, HttpResponse>,
@@ -48,82 +20,65 @@ pub(super) fn failed<E>(
 where
     E: ProvideErrorMetadata + Error + Send + Sync + 'static,
 {
-    let (kind, advice) = match &error {
-        SdkError::TimeoutError(_) => (StoreErrorKind::Unavailable, "no answer in time".to_owned()),
-        SdkError::DispatchFailure(failure) if failure.is_other() || failure.is_user() => {
-            dispatch_advice(&error)
-        }
-        SdkError::DispatchFailure(_) => (StoreErrorKind::Unavailable, "not reached".to_owned()),
-        SdkError::ResponseError(_) => {
-            (StoreErrorKind::Unavailable, "an answer that cannot be read".to_owned())
-        }
-        SdkError::ServiceError(service) => service_advice(
-            operation,
-            table,
-            service.err().code().unwrap_or_default(),
-            service.err().message().unwrap_or_default(),
-            service.raw().status().is_server_error(),
-        ),
-        // A client without a region, an endpoint or an HTTP client; and whatever comes later.
-        _ => (
-            StoreErrorKind::Misconfigured,
-            "the request could not be made: check the client's region, endpoint and HTTP client"
-                .to_owned(),
-        ),
+    let server_fault = match &error {
+        SdkError::ServiceError(service) => service.raw().status().is_server_error(),
+        _ => false,
     };
-    let sentence = format!("{operation} on table {}: {advice}", table.name);
-    StoreError::new(kind, Failed { sentence, source: Some(Box::new(error)) })
+    let (kind, advice) = advice(operation, table, RequestFailure::of(&error), server_fault);
+    let message = format!("{operation} on table {}: {advice}", table.name);
+    StoreError::new(kind, RequestError::with_source(message, error))
 }
 
-/// No answer to `operation` within the store's own time limit, retries included.
+/// Reports that `operation` had no answer within the store's own time limit.
 pub(super) fn timed_out(operation: &'static str, table: &str, limit: Duration) -> StoreError {
-    told(
+    store_error(
         StoreErrorKind::Unavailable,
         format!("{operation} on table {table}: no answer within {limit:?}"),
     )
 }
 
-/// An error that is found without an answer of DynamoDB.
-pub fn told(kind: StoreErrorKind, sentence: impl Into<String>) -> StoreError {
-    StoreError::new(kind, Failed { sentence: sentence.into(), source: None })
+/// Reports an error that was found without an answer of DynamoDB.
+pub fn store_error(kind: StoreErrorKind, message: impl Into<String>) -> StoreError {
+    StoreError::new(kind, RequestError::new(message))
 }
 
-/// An item that cannot be read. Of what was found, which may be 400 KB, the beginning is told.
-pub fn corrupt(key: &str, column: &str, found: impl fmt::Display) -> StoreError {
+/// Reports a column that cannot be read.
+///
+/// An item may have 400 KB: the message contains the first 200 characters of `found`.
+pub fn corrupt_column(key: &str, column: &str, found: impl fmt::Display) -> StoreError {
     let mut found = found.to_string();
-    if let Some((end, _)) = found.char_indices().nth(LONGEST_TOLD) {
+    if let Some((end, _)) = found.char_indices().nth(LONGEST_VALUE) {
         found.truncate(end);
         found.push_str(" and more");
     }
-    told(StoreErrorKind::Corrupt, format!("column {column:?} of item {key:?} is {found}"))
+    store_error(StoreErrorKind::Corrupt, format!("column {column:?} of item {key:?} is {found}"))
 }
 
-/// In characters.
-const LONGEST_TOLD: usize = 200;
+/// The longest part of a value in a message, in characters.
+const LONGEST_VALUE: usize = 200;
 
-/// The SDK reports missing credentials as a failed dispatch, and by its text alone. Credentials
-/// that could not be fetched this time are another matter: asking again may help.
-fn dispatch_advice(error: &(dyn Error + 'static)) -> (StoreErrorKind, String) {
-    let mut level = Some(error);
-    while let Some(cause) = level {
-        let text = cause.to_string();
-        if [
-            "was not enabled",
-            "not properly configured",
-            "no providers in chain",
-            "identity resolver",
-        ]
-        .iter()
-        .any(|missing| text.contains(missing))
-        {
-            return (
-                StoreErrorKind::Misconfigured,
-                "no credentials: give the client a credentials provider".to_owned(),
-            );
+fn advice(
+    operation: &'static str,
+    table: &Table,
+    failure: RequestFailure<'_>,
+    server_fault: bool,
+) -> (StoreErrorKind, String) {
+    match failure {
+        RequestFailure::TimedOut
+        | RequestFailure::NotReached
+        | RequestFailure::UnreadableAnswer => (StoreErrorKind::Unavailable, failure.to_string()),
+        RequestFailure::NoCredentials | RequestFailure::NotBuilt => {
+            (StoreErrorKind::Misconfigured, failure.to_string())
         }
-        level = cause.source();
+        RequestFailure::CredentialsRefused(_) => (StoreErrorKind::Denied, failure.to_string()),
+        RequestFailure::Throttled { code, .. } => (
+            StoreErrorKind::Throttled,
+            format!("throttled ({code}): give the table more capacity, or bill it on demand"),
+        ),
+        RequestFailure::Service { code, message } => {
+            service_advice(operation, table, code, message, server_fault)
+        }
     }
-    (StoreErrorKind::Unavailable, "not reached".to_owned())
 }
 
 fn service_advice(
@@ -134,42 +89,21 @@ fn service_advice(
     server_fault: bool,
 ) -> (StoreErrorKind, String) {
     match code {
-        "ProvisionedThroughputExceededException"
-        | "RequestLimitExceeded"
-        | "ThrottlingException"
-        | "Throttling"
-        | "TooManyRequestsException"
-        | "LimitExceededException" => (
-            StoreErrorKind::Throttled,
-            format!("throttled ({code}): give the table more capacity, or bill it on demand"),
-        ),
         "AccessDeniedException" => (
             StoreErrorKind::Denied,
             format!("access denied: allow the action dynamodb:{operation} on this table"),
         ),
-        "UnrecognizedClientException"
-        | "InvalidSignatureException"
-        | "IncompleteSignatureException"
-        | "IncompleteSignature"
-        | "MissingAuthenticationTokenException"
-        | "MissingAuthenticationToken"
-        | "InvalidClientTokenId"
-        | "ExpiredTokenException"
-        | "ExpiredToken" => (
-            StoreErrorKind::Denied,
-            format!("credentials refused ({code}): check them, and this machine's clock"),
-        ),
         "ResourceNotFoundException" => (
             StoreErrorKind::Misconfigured,
             format!(
-                "there is no table {} in this account and region: {}",
+                "table {} does not exist in this account and region: {}",
                 table.name, table.advice.missing
             ),
         ),
         "ValidationException" if message.contains("Expression size") => (
             StoreErrorKind::Refused,
-            "too many attributes for one write, whose expression may have 4 KB: create the item \
-             with fewer than 100, and update the rest"
+            "too many attributes for one write: an expression has at most 4 KB. Create the item \
+             with fewer than 100 attributes, and update the rest"
                 .to_owned(),
         ),
         "ValidationException" if message.contains("exceeded the maximum allowed size") => (
@@ -185,17 +119,18 @@ fn service_advice(
             StoreErrorKind::Misconfigured,
             format!("the table has another key than {}: {}", table.key, table.advice.other_key),
         ),
-        // Two writes at once, one of them another program's transaction or another region's.
+        // The other write is another program's transaction, or another region's write.
         "TransactionConflictException" | "ReplicatedWriteConflictException" => {
-            (StoreErrorKind::Unavailable, format!("another write came between ({code})"))
+            (StoreErrorKind::Unavailable, format!("conflict with another write ({code})"))
         }
         _ if server_fault => (StoreErrorKind::Unavailable, format!("DynamoDB failed ({code})")),
-        _ => (StoreErrorKind::Misconfigured, format!("refused ({code}): {message}")),
+        _ => (StoreErrorKind::Misconfigured, RequestFailure::Service { code, message }.to_string()),
     }
 }
 
-/// How `DynamoDB` says that a request does not name the table's key as its schema does: by the names
-/// and the number of its parts, and by their types. Which text it is depends on the operation.
+/// Parts of the texts by which DynamoDB refuses a key that does not match the table's schema.
+///
+/// The key differs in name, in number or in type of its parts. The text depends on the operation.
 const OTHER_KEY: [&str; 4] = [
     "does not match the schema",
     "One of the required keys was not given a value",
@@ -206,16 +141,18 @@ const OTHER_KEY: [&str; 4] = [
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::table_client::table::Advice;
 
-    fn told(code: &str, message: &str, server_fault: bool) -> (StoreErrorKind, String) {
-        let advice = Advice { missing: "make it", other_key: "use another" };
+    fn advice_on(code: &str, message: &str, server_fault: bool) -> (StoreErrorKind, String) {
+        let remedies = Advice { missing: "make it", other_key: "use another" };
         let (name, key) = ("leases".to_owned(), "lease_key".to_owned());
-        let table = Table { name, key, advice };
-        service_advice("UpdateItem", &table, code, message, server_fault)
+        let table = Table { name, key, advice: remedies };
+        let failure = RequestFailure::of_service(code, message);
+        advice("UpdateItem", &table, failure, server_fault)
     }
 
     #[test]
-    fn each_refusal_has_its_kind() {
+    fn each_error_code_has_its_kind() {
         let size = "Item size to update has exceeded the maximum allowed size";
         for (code, message, server_fault, expected) in [
             ("ThrottlingException", "", false, StoreErrorKind::Throttled),
@@ -235,26 +172,27 @@ mod tests {
             ("SomethingNew", "", true, StoreErrorKind::Unavailable),
             ("SomethingNew", "", false, StoreErrorKind::Misconfigured),
         ] {
-            assert_eq!(told(code, message, server_fault).0, expected, "{code}");
+            assert_eq!(advice_on(code, message, server_fault).0, expected, "{code}");
         }
     }
 
     #[test]
-    fn of_what_cannot_be_read_the_beginning_is_told() {
-        let told = |found: &str| corrupt("a", "token", found).source().unwrap().to_string();
+    fn corrupt_value_is_cut_after_200_characters() {
+        let message =
+            |found: &str| corrupt_column("a", "token", found).source().unwrap().to_string();
 
-        assert_eq!(told("12.5, not a whole number").matches("12.5, not a whole").count(), 1);
-        let long = told(&format!("not a number: {}", "ß".repeat(100_000)));
+        assert_eq!(message("12.5, not a whole number").matches("12.5, not a whole").count(), 1);
+        let long = message(&format!("not a number: {}", "ß".repeat(100_000)));
         assert!(long.contains("\"token\" of item \"a\" is not a number: ß"), "{long}");
         assert!(long.ends_with("ß and more") && long.chars().count() < 250, "{long}");
     }
 
     #[test]
-    fn what_to_do_is_said() {
-        let said = |code, message| told(code, message, false).1;
+    fn error_names_the_remedy() {
+        let text = |code, message| advice_on(code, message, false).1;
 
-        assert!(said("AccessDeniedException", "").contains("dynamodb:UpdateItem"));
-        assert!(said("ResourceNotFoundException", "").ends_with("region: make it"));
+        assert!(text("AccessDeniedException", "").contains("dynamodb:UpdateItem"));
+        assert!(text("ResourceNotFoundException", "").ends_with("region: make it"));
         for other in [
             "The provided key element does not match the schema",
             "One or more parameter values were not valid: One of the required keys was not given a value",
@@ -262,9 +200,9 @@ mod tests {
              N actual: S",
             "The number of conditions on the keys is invalid",
         ] {
-            let advice = said("ValidationException", other);
+            let (kind, advice) = advice_on("ValidationException", other, false);
             assert!(advice.ends_with("than lease_key: use another"), "{other}: {advice}");
-            assert_eq!(told("ValidationException", other, false).0, StoreErrorKind::Misconfigured);
+            assert_eq!(kind, StoreErrorKind::Misconfigured);
         }
     }
 }

@@ -1,47 +1,54 @@
-//! The text of one conditional write, with its names and values.
+//! The expression of one conditional write, with its names and values.
 //!
-//! Every column goes in by a placeholder (`#lessee`), never by its name, so no name can clash
-//! with a reserved word or be mistaken for syntax.
+//! Expressions contain placeholders (`#lessee`), never names of columns. So no name can clash with
+//! a reserved word of DynamoDB, or be parsed as syntax.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
 use std::time::Duration;
 
 use aws_sdk_dynamodb::types::AttributeValue;
-use lease_core::Nonce;
+use lease_core::store::Nonce;
 
-/// What a write requires and what it changes.
+/// The user's attributes, in DynamoDB's types.
+pub type Payload = Vec<(String, AttributeValue)>;
+
+/// Builds a conditional write: what it requires and what it changes.
 #[derive(Debug, Default)]
 pub struct Expression {
     set: Vec<&'static str>,
     remove: Vec<&'static str>,
-    /// All of them must hold.
+    /// All must be true.
     conditions: Vec<Cow<'static, str>>,
-    /// Attributes of the user's, each with the number of its placeholder.
+    /// The placeholder's number of each attribute of the user.
     payload: HashMap<String, usize>,
     payload_set: Vec<String>,
     payload_remove: Vec<String>,
-    /// What each placeholder stands for, where one was said twice the later.
+    /// The value of each placeholder. A later value replaces an earlier one.
     values: Vec<(Cow<'static, str>, AttributeValue)>,
 }
 
-/// An expression as DynamoDB reads it.
+/// An expression as a request contains it.
 #[derive(Debug)]
-#[expect(clippy::exhaustive_structs, reason = "for the tables of this repository")]
-pub struct Written {
+#[expect(clippy::exhaustive_structs, reason = "for the crates of this repository")]
+pub struct RenderedExpression {
+    /// The update expression; empty if the write changes nothing.
     pub update: String,
+    /// The condition expression.
     pub condition: String,
+    /// The column of each placeholder that begins with `#`.
     pub names: HashMap<String, String>,
+    /// The value of each placeholder that begins with `:`.
     pub values: HashMap<String, AttributeValue>,
 }
 
 impl Expression {
-    /// Says what `:placeholder` stands for.
+    /// Sets the value of `:placeholder`.
     pub fn value(&mut self, placeholder: &'static str, value: impl IntoValue) {
         self.values.push((placeholder.into(), value.into_value()));
     }
 
-    /// Requires one more thing.
+    /// Adds a condition.
     pub fn condition(&mut self, condition: impl Into<Cow<'static, str>>) {
         self.conditions.push(condition.into());
     }
@@ -56,23 +63,30 @@ impl Expression {
         self.remove.extend(placeholders);
     }
 
-    /// Sets an attribute of the user's.
+    /// Sets an attribute of the user.
     pub fn set_payload(&mut self, name: &str, value: AttributeValue) {
         let number = self.payload(name);
         self.payload_set.push(format!("#payload{number} = :payload{number}"));
         self.values.push((format!("payload{number}").into(), value));
     }
 
-    /// Removes an attribute of the user's.
+    /// Sets attributes of the user.
+    pub fn set_all_payload(&mut self, payload: impl IntoIterator<Item = (String, AttributeValue)>) {
+        for (name, value) in payload {
+            self.set_payload(&name, value);
+        }
+    }
+
+    /// Removes an attribute of the user.
     pub fn remove_payload(&mut self, name: &str) {
         let number = self.payload(name);
         self.payload_remove.push(format!("#payload{number}"));
     }
 
-    /// Requires that an attribute of the user's is one of `values`, or absent where they have a
-    /// `None`.
+    /// Requires that an attribute of the user has one of `values`. `None` stands for an absent
+    /// attribute.
     ///
-    /// `=` compares values of every type, numbers by their size.
+    /// `=` compares values of every type, and numbers by their size.
     /// <https://docs.aws.amazon.com/amazondynamodb/latest/APIReference/API_Condition.html>
     pub fn expect_payload(
         &mut self,
@@ -89,19 +103,23 @@ impl Expression {
             cases.push(format!("#payload{number} = :expected{number}_{place}"));
             self.values.push((format!("expected{number}_{place}").into(), value));
         }
-        // One pair of parentheses where there is something in it to part: DynamoDB refuses
-        // redundant ones.
+        // DynamoDB refuses redundant parentheses.
         match cases.as_slice() {
             [only] => self.condition(only.clone()),
             _ => self.condition(format!("({})", cases.join(" OR "))),
         }
     }
 
-    /// The condition that an attribute has this value, to be part of a larger condition.
+    /// Returns the condition that an attribute has this value, as part of a larger condition.
     pub fn payload_is(&mut self, name: &str, value: AttributeValue) -> String {
         let number = self.payload(name);
         self.values.push((format!("seen{number}").into(), value));
         format!("#payload{number} = :seen{number}")
+    }
+
+    /// Returns the condition that an attribute is absent, as part of a larger condition.
+    pub fn payload_is_absent(&mut self, name: &str) -> String {
+        format!("attribute_not_exists(#payload{})", self.payload(name))
     }
 
     fn payload(&mut self, name: &str) -> usize {
@@ -109,8 +127,8 @@ impl Expression {
         *self.payload.entry(name.to_owned()).or_insert(next)
     }
 
-    /// The whole, where `behind` tells the column behind each placeholder.
-    pub fn written(self, behind: impl Fn(&str) -> Option<String>) -> Written {
+    /// Renders the expression. `column` returns the name of a placeholder's column.
+    pub fn render(self, column: impl Fn(&str) -> Option<String>) -> RenderedExpression {
         let payload_set = self.payload_set.iter().map(String::as_str);
         let payload_remove = self.payload_remove.iter().map(String::as_str);
         let mut update = String::with_capacity(512);
@@ -118,31 +136,32 @@ impl Expression {
         clause(&mut update, " REMOVE ", self.remove.iter().copied().chain(payload_remove));
         let condition = self.conditions.join(" AND ");
         let payload = self.payload.into_iter();
-        let mut names: HashMap<String, String> = HashMap::with_capacity(MANY + payload.len());
+        let mut names: HashMap<String, String> =
+            HashMap::with_capacity(USUAL_COLUMNS + payload.len());
         names.extend(payload.map(|(name, number)| (format!("#payload{number}"), name)));
         for text in [&update, &condition] {
-            gather_names(text, &behind, &mut names);
+            collect_names(text, &column, &mut names);
         }
         let values = self.values.into_iter();
         let values = values.map(|(placeholder, value)| ([":", &placeholder].concat(), value));
-        Written { update, condition, names, values: values.collect() }
+        RenderedExpression { update, condition, names, values: values.collect() }
     }
 }
 
-/// Adds `terms` to an update, if there are any, after the `word` that says what becomes of them.
-fn clause(update: &mut String, word: &str, terms: impl Iterator<Item: AsRef<str>>) {
-    let mut before = word;
+/// Adds a clause of `terms` to an update, if `terms` is not empty.
+fn clause(update: &mut String, keyword: &str, terms: impl Iterator<Item: AsRef<str>>) {
+    let mut separator = keyword;
     for term in terms {
-        update.push_str(before);
+        update.push_str(separator);
         update.push_str(term.as_ref());
-        before = ", ";
+        separator = ", ";
     }
 }
 
-/// Adds the column behind each placeholder in `text`: DynamoDB refuses one that is not used.
-fn gather_names(
+/// Adds the column of each placeholder in `text`. DynamoDB refuses names that no expression uses.
+fn collect_names(
     text: &str,
-    behind: impl Fn(&str) -> Option<String>,
+    column: impl Fn(&str) -> Option<String>,
     names: &mut HashMap<String, String>,
 ) {
     for (start, _) in text.match_indices('#') {
@@ -150,19 +169,19 @@ fn gather_names(
         let is_part = |c: char| c.is_ascii_alphanumeric() || c == '_';
         let length = from.chars().skip(1).take_while(|c| is_part(*c)).count();
         let (name, _) = from.split_at(1 + length);
-        // Most are there already: a column stands in several places.
+        // Expressions name most columns several times.
         if names.contains_key(name) {
             continue;
         }
-        if let Some(column) = name.strip_prefix('#').and_then(&behind) {
+        if let Some(column) = name.strip_prefix('#').and_then(&column) {
             names.insert(name.to_owned(), column);
         }
     }
 }
 
-/// A value that a placeholder stands for.
+/// Converts into a value of DynamoDB.
 pub trait IntoValue {
-    /// As DynamoDB keeps it.
+    /// Converts into DynamoDB's type.
     fn into_value(self) -> AttributeValue;
 }
 
@@ -190,22 +209,22 @@ impl IntoValue for Nonce {
     }
 }
 
-/// Whole milliseconds, rounded up: a lease may last longer, never shorter.
+/// Whole milliseconds, rounded up: a lease may last longer, but never shorter.
 impl IntoValue for Duration {
     fn into_value(self) -> AttributeValue {
         u64::try_from(self.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX).into_value()
     }
 }
 
-/// As many columns as most writes name.
-const MANY: usize = 14;
+/// The number of columns that most writes name.
+const USUAL_COLUMNS: usize = 14;
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn each_placeholder_is_written_with_what_is_behind_it_and_no_other() {
+    fn used_placeholders_are_rendered_with_name_and_value() {
         let mut write = Expression::default();
         write.set(["#beat = :beat", "#ttl_ms = :ttl_ms"]);
         write.remove(["#evicted"]);
@@ -214,10 +233,10 @@ mod tests {
         write.value("beat", 1);
         write.value("ttl_ms", 2);
 
-        let written = write.written(|placeholder| Some(placeholder.to_uppercase()));
+        let rendered = write.render(|placeholder| Some(placeholder.to_uppercase()));
 
         assert_eq!(
-            written.update,
+            rendered.update,
             "SET #beat = :beat, #ttl_ms = :ttl_ms, #payload0 = :payload0 REMOVE #evicted"
         );
         let names = [
@@ -226,12 +245,12 @@ mod tests {
             ("#evicted", "EVICTED"),
             ("#payload0", "note"),
         ];
-        assert_eq!(written.names, names.map(|(n, c)| (n.to_owned(), c.to_owned())).into());
+        assert_eq!(rendered.names, names.map(|(n, c)| (n.to_owned(), c.to_owned())).into());
         let values = [
             (":beat", 1u64.into_value()),
             (":ttl_ms", 2u64.into_value()),
             (":payload0", "hello".into_value()),
         ];
-        assert_eq!(written.values, values.map(|(p, v)| (p.to_owned(), v)).into());
+        assert_eq!(rendered.values, values.map(|(p, v)| (p.to_owned(), v)).into());
     }
 }

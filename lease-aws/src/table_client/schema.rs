@@ -1,4 +1,4 @@
-//! The table itself: made if there is none, checked if there is.
+//! Creates the table if it does not exist, and checks its key if it does.
 
 use std::time::Duration;
 
@@ -7,25 +7,36 @@ use aws_sdk_dynamodb::types::{
     AttributeDefinition, BillingMode, KeySchemaElement, KeyType, ScalarAttributeType,
     TableDescription, TableStatus,
 };
-use lease_core::{Clock, StoreError, StoreErrorKind};
+use lease_core::store::Clock;
+use lease_core::{StoreError, StoreErrorKind};
 
-use super::error::told;
-use super::request::Requests;
+use super::client::TableClient;
+use super::error::store_error;
 
-/// How long a table may take to become active: AWS needs some ten seconds.
-const PATIENCE: Duration = Duration::from_mins(5);
+/// The longest time until a new table is active. AWS needs some ten seconds.
+const ACTIVATION_TIMEOUT: Duration = Duration::from_mins(5);
 
-/// Between two looks at a table that is being made, doubled with each: DynamoDB tells nobody when it is
-/// done. Local servers are at once; at AWS, the last pause is the most that is waited for nothing.
+/// The pause between two polls of a table that is being created. It doubles with each poll.
+///
+/// DynamoDB does not notify its clients. Local servers create a table at once. At AWS, the longest
+/// pause bounds the time that is lost.
 const FIRST_PAUSE: Duration = Duration::from_millis(10);
 const LONGEST_PAUSE: Duration = Duration::from_millis(500);
 
-impl Requests {
-    /// Makes the table if there is none, billed on demand, and waits until it can be used.
+impl TableClient {
+    /// Creates the table if it does not exist, billed on demand, and waits until it is active.
     ///
-    /// May be called by many processes at once, dropped at any time, and called again.
+    /// Many processes may call this at once.
+    ///
+    /// # Errors
+    ///
+    /// If the table has another key, if it is not active after five minutes, or if a request fails.
+    ///
+    /// # Cancel safety
+    ///
+    /// The caller may drop the future at any time, and call again.
     pub async fn ensure_table(&self, clock: &dyn Clock) -> Result<(), StoreError> {
-        let gives_up = clock.now() + PATIENCE;
+        let deadline = clock.now() + ACTIVATION_TIMEOUT;
         let mut pause = FIRST_PAUSE;
         loop {
             match self.describe().await? {
@@ -38,9 +49,10 @@ impl Requests {
                     }
                 }
             }
-            if clock.now() > gives_up {
-                let text = format!("table {} is not active after {PATIENCE:?}", self.table.name);
-                return Err(told(StoreErrorKind::Unavailable, text));
+            if clock.now() > deadline {
+                let text =
+                    format!("table {} is not active after {ACTIVATION_TIMEOUT:?}", self.table.name);
+                return Err(store_error(StoreErrorKind::Unavailable, text));
             }
             tokio::time::sleep(pause).await;
             pause = LONGEST_PAUSE.min(pause * 2);
@@ -48,15 +60,15 @@ impl Requests {
     }
 
     async fn describe(&self) -> Result<Option<TableDescription>, StoreError> {
-        let request = self.client.describe_table().table_name(&self.table.name);
-        match self.within("DescribeTable", request.send()).await? {
+        let request = self.sdk.describe_table().table_name(&self.table.name);
+        match self.with_time_limit("DescribeTable", request.send()).await? {
             Ok(answer) => Ok(answer.table),
             Err(SdkError::ServiceError(service))
                 if service.err().is_resource_not_found_exception() =>
             {
                 Ok(None)
             }
-            Err(error) => Err(self.failed("DescribeTable", error)),
+            Err(error) => Err(self.request_error("DescribeTable", error)),
         }
     }
 
@@ -69,25 +81,25 @@ impl Requests {
         let hash_key =
             KeySchemaElement::builder().attribute_name(key).key_type(KeyType::Hash).build();
         let (Ok(attribute), Ok(hash_key)) = (attribute, hash_key) else {
-            let text = "the key column could not be described";
-            return Err(told(StoreErrorKind::Misconfigured, text));
+            let text = "the SDK refused the schema of the key column";
+            return Err(store_error(StoreErrorKind::Misconfigured, text));
         };
         let request = self
-            .client
+            .sdk
             .create_table()
             .table_name(&self.table.name)
             .attribute_definitions(attribute)
             .key_schema(hash_key)
             .billing_mode(BillingMode::PayPerRequest);
-        match self.within("CreateTable", request.send()).await? {
+        match self.with_time_limit("CreateTable", request.send()).await? {
             Ok(_) => Ok(()),
-            // Another process was faster; its table is checked like any other.
+            // Another process created the table first. The next poll checks its key.
             Err(SdkError::ServiceError(service))
                 if service.err().is_resource_in_use_exception() =>
             {
                 Ok(())
             }
-            Err(error) => Err(self.failed("CreateTable", error)),
+            Err(error) => Err(self.request_error("CreateTable", error)),
         }
     }
 
@@ -107,10 +119,10 @@ impl Requests {
             return Ok(());
         }
         let text = format!(
-            "table {} has the key ({described}), and leases need ({needed}): {}",
+            "table {} has the key ({described}) instead of ({needed}): {}",
             self.table.name, self.table.advice.other_key
         );
-        Err(told(StoreErrorKind::Misconfigured, text))
+        Err(store_error(StoreErrorKind::Misconfigured, text))
     }
 }
 

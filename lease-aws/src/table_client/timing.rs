@@ -1,19 +1,21 @@
-//! How long things take, and whose clock says so.
+//! Time limits and the clock.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use lease_core::{BootClock, Clock, InvalidInput};
+use lease_core::InvalidInput;
+use lease_core::store::{BootClock, Clock};
 
 /// The times of a table that do not depend on its rows.
 #[derive(Debug, Clone)]
-#[expect(clippy::exhaustive_structs, reason = "for the tables of this repository")]
+#[expect(clippy::exhaustive_structs, reason = "for the crates of this repository")]
 pub struct Timing {
-    /// By how much the rates of this machine's clock and of any other differ, as a part of the rate.
+    /// The largest difference between the rates of this machine's clock and of any other: 0 to
+    /// 0.1, as a part of the rate.
     pub clock_rate_error: f64,
-    /// How long an answer may take, the SDK's retries included.
+    /// The longest time to wait for an answer, the SDK's retries included.
     pub request_timeout: Duration,
-    /// Where lease time is read.
+    /// The clock that measures lease time.
     pub clock: Arc<dyn Clock>,
 }
 
@@ -28,8 +30,12 @@ impl Default for Timing {
 }
 
 impl Timing {
-    /// Refuses what is out of range.
-    pub fn check(&self) -> Result<(), InvalidInput> {
+    /// Checks the ranges.
+    ///
+    /// # Errors
+    ///
+    /// If the clock rate error is not within 0 to 0.1, or the request timeout is zero.
+    pub fn validate(&self) -> Result<(), InvalidInput> {
         let error = self.clock_rate_error;
         if !(0.0..=0.1).contains(&error) {
             let text = format!(

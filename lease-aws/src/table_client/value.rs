@@ -1,16 +1,20 @@
-//! Attributes of a record as DynamoDB's types, and back; and how large they are.
+//! Converts attributes into DynamoDB's types and back, and computes their sizes.
 
 use aws_sdk_dynamodb::primitives::Blob;
 use aws_sdk_dynamodb::types::AttributeValue;
 use lease_core::{InvalidInput, Number, Value};
 
-/// The largest item, names and values together.
+/// The largest size of an item, in bytes: names and values together.
 /// <https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/Constraints.html>
 pub const MAX_ITEM_BYTES: usize = 400 * 1024;
 
-/// The attribute as it is sent; refused where DynamoDB keeps none such.
+/// Converts an attribute into DynamoDB's type.
+///
+/// # Errors
+///
+/// If DynamoDB has no such value: an empty set, or a type that this version does not know.
 pub fn to_dynamodb(value: &Value) -> Result<AttributeValue, InvalidInput> {
-    let empty_set = || InvalidInput::new("an empty set: DynamoDB keeps none");
+    let empty_set = || InvalidInput::new("an empty set, which DynamoDB does not store");
     Ok(match value {
         Value::Text(text) => AttributeValue::S(text.clone()),
         Value::Number(number) => AttributeValue::N(number.to_string()),
@@ -38,13 +42,17 @@ pub fn to_dynamodb(value: &Value) -> Result<AttributeValue, InvalidInput> {
         }
         other => {
             return Err(InvalidInput::new(format!(
-                "{other:?}, for which this version of lease-dynamodb knows no type"
+                "{other:?}, of a type that this version of lease-aws does not know"
             )));
         }
     })
 }
 
-/// The attribute as it was kept; refused where it is of a type that is not known.
+/// Converts a stored attribute.
+///
+/// # Errors
+///
+/// If a number cannot be parsed, or the type is one that this version does not know.
 pub fn from_dynamodb(value: AttributeValue) -> Result<Value, InvalidInput> {
     let number = |text: String| text.parse::<Number>();
     Ok(match value {
@@ -71,38 +79,38 @@ pub fn from_dynamodb(value: AttributeValue) -> Result<Value, InvalidInput> {
         }
         _ => {
             return Err(InvalidInput::new(
-                "of a type that this version of lease-dynamodb does not know",
+                "of a type that this version of lease-aws does not know",
             ));
         }
     })
 }
 
-/// The bytes that DynamoDB counts for one attribute, as its documentation states them.
+/// Returns the size in bytes of one attribute, as DynamoDB's documentation defines it.
 /// <https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/CapacityUnitCalculations.html>
-pub fn bytes_of(name: &str, value: &Value) -> usize {
-    name.len() + bytes_of_value(value)
+pub fn attribute_bytes(name: &str, value: &Value) -> usize {
+    name.len() + value_bytes(value)
 }
 
-fn bytes_of_value(value: &Value) -> usize {
+fn value_bytes(value: &Value) -> usize {
     match value {
         Value::Text(text) => text.len(),
-        Value::Number(number) => bytes_of_number(number),
+        Value::Number(number) => number_bytes(number),
         Value::Bytes(bytes) => bytes.len(),
         // Three bytes for a list or a map, and one for each element in it.
-        Value::List(values) => 3 + values.iter().map(|v| 1 + bytes_of_value(v)).sum::<usize>(),
+        Value::List(values) => 3 + values.iter().map(|v| 1 + value_bytes(v)).sum::<usize>(),
         Value::Map(values) => {
-            3 + values.iter().map(|(name, value)| 1 + bytes_of(name, value)).sum::<usize>()
+            3 + values.iter().map(|(name, value)| 1 + attribute_bytes(name, value)).sum::<usize>()
         }
         Value::TextSet(texts) => texts.iter().map(String::len).sum(),
-        Value::NumberSet(numbers) => numbers.iter().map(bytes_of_number).sum(),
+        Value::NumberSet(numbers) => numbers.iter().map(number_bytes).sum(),
         Value::BytesSet(blobs) => blobs.iter().map(Vec::len).sum(),
-        // True, false, NULL, and whatever comes later.
+        // Booleans, NULL, and types of later versions.
         _ => 1,
     }
 }
 
-/// About one byte for two digits, and one more.
-fn bytes_of_number(number: &Number) -> usize {
+/// DynamoDB documents about one byte per two digits, and one byte more.
+fn number_bytes(number: &Number) -> usize {
     let digits = number.as_str().bytes().filter(u8::is_ascii_digit).count();
     digits.div_ceil(2) + 1
 }
@@ -114,7 +122,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_type_comes_back_as_it_was() {
+    fn every_type_survives_both_conversions() {
         let number: Number = "-12345678901234567890123456789012345678".parse().unwrap();
         let all = BTreeMap::from([
             ("text".to_owned(), Value::from("é")),
@@ -134,14 +142,14 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_set_is_refused_before_it_is_sent() {
+    fn empty_set_is_refused() {
         assert!(to_dynamodb(&Value::TextSet(BTreeSet::new())).is_err());
         assert!(to_dynamodb(&Value::List(vec![Value::BytesSet(BTreeSet::new())])).is_err());
     }
 
     #[test]
-    fn sizes_are_counted_as_documented() {
-        assert_eq!(bytes_of("name", &Value::from("12345")), 9);
-        assert_eq!(bytes_of("n", &Value::List(vec![Value::Null, Value::Bool(true)])), 8);
+    fn sizes_are_those_of_the_documentation() {
+        assert_eq!(attribute_bytes("name", &Value::from("12345")), 9);
+        assert_eq!(attribute_bytes("n", &Value::List(vec![Value::Null, Value::Bool(true)])), 8);
     }
 }

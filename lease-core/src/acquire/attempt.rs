@@ -2,22 +2,21 @@
 
 use std::error::Error;
 use std::sync::Arc;
-use std::time::Duration;
 
 use tracing::{Instrument, Span, debug};
 
-use crate::attributes::Attributes;
+use crate::acquire::unsettled::{ClaimCleanup, UnsettledClaim, UnsettledClaims};
 use crate::clock::Moment;
 use crate::error::{StoreError, StoreErrorKind};
-use crate::grant::{Beat, Claim, Grant, Heartbeat, Holder, Obtained};
-use crate::home::Home;
 use crate::key::LeaseKey;
 use crate::lease::{GrantedLease, Lease};
-use crate::nonce::Nonce;
-use crate::outstanding::Errand;
-use crate::retry::{Pauses, within};
+use crate::runtime::locker_runtime::LockerRuntime;
+use crate::runtime::requests_in_flight::RequestGuard;
 use crate::settings::Settings;
-use crate::unsettled::{Clearing, Unsettled, UnsettledClaims};
+use crate::settings::backoff::{Pauses, within};
+use crate::store::attributes::Attributes;
+use crate::store::grant::{Beat, Claim, Grant, Heartbeat, Holder, Obtained};
+use crate::store::nonce::Nonce;
 
 /// What an attempt to obtain a key came to.
 #[derive(Debug)]
@@ -32,7 +31,8 @@ pub enum Attempt {
 
 impl Attempt {
     /// The lease, if the key was obtained.
-    pub fn lease(self) -> Option<Lease> {
+    #[must_use = "dropping a lease releases it: bind it to a name, since `let _ =` drops it"]
+    pub fn into_lease(self) -> Option<Lease> {
         match self {
             Self::Obtained(lease) => Some(lease),
             Self::Held(_) => None,
@@ -41,12 +41,12 @@ impl Attempt {
 }
 
 /// What is asked of the store.
-pub(crate) enum Ask {
+pub(crate) enum Request {
     Obtain(LeaseKey),
     Adopt(Grant),
 }
 
-impl Ask {
+impl Request {
     fn key(&self) -> &LeaseKey {
         match self {
             Self::Obtain(key) => key,
@@ -65,13 +65,13 @@ impl Ask {
 
 /// Makes one attempt. May be dropped at any time: what is granted meanwhile is released.
 ///
-/// An attempt whose outcome stayed unclear goes on with the next one: the same claim is made
-/// again, so that a key which was granted without our knowing is recognised as ours.
+/// After an attempt whose outcome is unknown, the next one repeats its claim: if the store granted that
+/// claim, it answers with the same grant.
 pub(crate) async fn attempt(
     settings: &Arc<Settings>,
-    home: &Home,
+    runtime: &LockerRuntime,
     unsettled: &Arc<UnsettledClaims>,
-    ask: Ask,
+    ask: Request,
 ) -> Result<Attempt, StoreError> {
     let now = settings.clock.now();
     let ttl = settings.options.ttl();
@@ -83,15 +83,16 @@ pub(crate) async fn attempt(
     }
     let earlier = unsettled.take(ask.key(), ask.adopted());
     let taken_over = earlier.as_ref().map(|earlier| Arc::clone(&earlier.clearing));
-    let Unsettled { claim, first_sent, beat, .. } = match earlier {
+    let UnsettledClaim { claim, first_sent, beat, .. } = match earlier {
         Some(earlier) => earlier,
-        None => Unsettled {
+        None => UnsettledClaim {
             claim: Claim::new(
                 ask.key().clone(),
                 settings.lessee.clone(),
                 settings.random.nonce()?,
                 ttl,
-            ),
+            )
+            .with_attributes(settings.attributes.clone()),
             first_sent: now,
             beat: Beat::GRANTED,
             adopts: ask.adopted(),
@@ -99,9 +100,9 @@ pub(crate) async fn attempt(
         },
     };
 
-    let attempting = Attempting {
+    let attempting = PendingAttempt {
         settings: Arc::clone(settings),
-        home: home.clone(),
+        runtime: runtime.clone(),
         unsettled: Arc::clone(unsettled),
         ask,
         claim,
@@ -111,26 +112,26 @@ pub(crate) async fn attempt(
         taken_over,
         clearing: Arc::default(),
     };
-    home.see_through(attempting.settle().instrument(Span::current())).await
+    runtime.run_to_end(attempting.settle().instrument(Span::current())).await
 }
 
-struct Attempting {
+struct PendingAttempt {
     settings: Arc<Settings>,
-    home: Home,
+    runtime: LockerRuntime,
     unsettled: Arc<UnsettledClaims>,
-    ask: Ask,
+    ask: Request,
     claim: Claim,
     first_sent: Moment,
     /// When the caller's attempt began.
     began: Moment,
     /// The number of the last heartbeat that was sent under the claim.
     beat: Beat,
-    /// Who cleared up after an earlier attempt.
-    taken_over: Option<Arc<Clearing>>,
-    clearing: Arc<Clearing>,
+    /// Clears up after the earlier attempt whose claim this one repeats.
+    taken_over: Option<Arc<ClaimCleanup>>,
+    clearing: Arc<ClaimCleanup>,
 }
 
-impl Attempting {
+impl PendingAttempt {
     async fn settle(mut self) -> Result<Attempt, StoreError> {
         if let Some(earlier) = self.taken_over.take() {
             earlier.take_over().await;
@@ -140,16 +141,16 @@ impl Attempting {
             Err(error) => error,
         };
         if error.is_retryable() {
-            // Before the caller hears: it may ask again at once, and goes on with this claim.
-            self.unsettled.put(Unsettled {
+            // Before the caller gets the error: it may ask again at once, and repeats this claim.
+            self.unsettled.put(UnsettledClaim {
                 claim: self.claim.clone(),
                 first_sent: self.first_sent,
                 beat: self.beat,
                 adopts: self.ask.adopted(),
                 clearing: Arc::clone(&self.clearing),
             });
-            let (home, errand) = (self.home.clone(), self.home.errand());
-            home.run(self.clear_up(errand).instrument(Span::current()));
+            let (runtime, guard) = (self.runtime.clone(), self.runtime.request_guard());
+            runtime.spawn(self.clear_up(guard).instrument(Span::current()));
         }
         Err(error)
     }
@@ -160,17 +161,17 @@ impl Attempting {
     /// To know that, the key may have to be granted, and is then released: only that makes the
     /// store refuse what may still be on its way. An adoption is not repeated by itself: it would
     /// use up the hand-over, which the caller may want to resume again.
-    async fn clear_up(self, _errand: Errand) {
+    async fn clear_up(self, _guard: RequestGuard) {
         let settings = Arc::clone(&self.settings);
         let clearing = Arc::clone(&self.clearing);
         let gives_up = self.began + self.claim.ttl;
         let limit = settings.options.request_timeout();
         let mut pauses = Pauses::new(&settings.options, &settings.random);
-        // Whoever asks again has this long to do so.
+        // The caller has this long to repeat its attempt.
         let patience = (settings.options.heartbeat_period() / 4).min(Pauses::LONGEST);
         let mut next = settings.clock.now() + patience;
         loop {
-            let repeats = matches!(self.ask, Ask::Obtain(_)) && next < gives_up;
+            let repeats = matches!(self.ask, Request::Obtain(_)) && next < gives_up;
             let moment = if repeats { next } else { gives_up };
             let slept = clearing.sleep_until(&*settings.clock, moment, limit).await;
             if slept.is_none() {
@@ -186,9 +187,9 @@ impl Attempting {
             let Some(answer) = clearing.unless_taken_over(self.ask()).await else { return };
             match answer {
                 Ok(obtained) => {
-                    // Unless somebody has taken over meanwhile, who then has the same answer.
+                    // Not if another attempt has taken over meanwhile: it gets the same answer.
                     if self.unsettled.remove(&self.claim) {
-                        // A lease for nobody: it is released.
+                        // Nobody waits for this lease: dropping it releases the key.
                         let now = settings.clock.now();
                         drop(self.answer(Settled::from(obtained, now)));
                     }
@@ -207,8 +208,8 @@ impl Attempting {
         let store = &self.settings.store;
         let limit = self.settings.options.request_timeout();
         let answer = match &self.ask {
-            Ask::Obtain(_) => within(limit, store.obtain(&self.claim)).await,
-            Ask::Adopt(grant) => within(limit, store.adopt(grant, &self.claim)).await,
+            Request::Obtain(_) => within(limit, store.obtain(&self.claim)).await,
+            Request::Adopt(grant) => within(limit, store.adopt(grant, &self.claim)).await,
         };
         answer.inspect_err(|error| {
             debug!(
@@ -218,18 +219,18 @@ impl Attempting {
         })
     }
 
-    /// Asks for the key; under a new nonce where the claim is old.
+    /// Asks for the key, under a new nonce if the claim is older than half a ttl.
     ///
-    /// Requests for an old claim may lie in a socket: a grant of it would be nobody's for a ttl. So it is
-    /// released before the new claim is sent. It is not used: some votes of a quorum for it may have run
-    /// out before others came, and another claim may have been granted a larger token in between. A
-    /// heartbeat would not show that.
+    /// Requests for an old claim may still lie in a socket. If one is granted late, the key is held for a
+    /// ttl without a holder. So the old claim is released before the new one is sent. The old claim never
+    /// becomes a lease: some of its votes in a quorum may expire before others arrive, and another claim
+    /// may be granted a larger token in between. A heartbeat would not show that.
     async fn free_and_ask(&mut self) -> Result<Settled, StoreError> {
         let settings = Arc::clone(&self.settings);
         let is_old = self.began.since(self.first_sent) >= self.claim.ttl / 2;
         if is_old {
             // An adoption uses up the hand-over: the old one is left to run out.
-            if matches!(self.ask, Ask::Obtain(_))
+            if matches!(self.ask, Request::Obtain(_))
                 && let Obtained::Granted(grant, _) = self.ask().await?
             {
                 let limit = settings.options.request_timeout();
@@ -244,8 +245,10 @@ impl Attempting {
 
     /// Asks for the key, and for a heartbeat if too little may be left of what was granted.
     ///
-    /// The grant may be that of the first request, which may have been served then or just now. A heartbeat
-    /// tells that it stands, and lasts for a ttl from before the heartbeat was sent.
+    /// The grant may be that of the first request, so it lasts for a ttl from before that one. The
+    /// heartbeat extends it only if it is answered within that time, as any heartbeat. A later answer proves
+    /// only that the store knows the nonce: another claim may have been granted a larger token and released
+    /// since, and a duplicate of this claim may have been granted after it.
     async fn ask_and_confirm(&mut self) -> Result<Settled, StoreError> {
         let obtained = self.ask().await?;
         let (settings, asked) = (Arc::clone(&self.settings), self.first_sent);
@@ -253,13 +256,18 @@ impl Attempting {
         let Obtained::Granted(grant, attributes) = obtained else {
             return Ok(Settled::from(obtained, asked));
         };
-        if sent.since(asked) < grant.ttl / 2 {
+        let deadline = asked + settings.trusted(grant.ttl);
+        if sent.since(asked) < grant.ttl / 2 || sent >= deadline {
             return Ok(Settled::Granted(grant, attributes, asked));
         }
         self.beat = self.beat.next();
         let limit = settings.options.request_timeout();
         match within(limit, settings.store.heartbeat(&grant, self.beat)).await? {
-            Heartbeat::Extended => Ok(Settled::Granted(grant, attributes, sent)),
+            Heartbeat::Extended if settings.clock.now() < deadline => {
+                Ok(Settled::Granted(grant, attributes, sent))
+            }
+            // Released, since its deadline has passed.
+            Heartbeat::Extended => Ok(Settled::Granted(grant, attributes, asked)),
             Heartbeat::Overtaken => {
                 Err(StoreError::new(StoreErrorKind::Unavailable, "overtaken by a later heartbeat"))
             }
@@ -275,26 +283,30 @@ impl Attempting {
             Settled::Held(holder) => return Ok(Attempt::Held(holder)),
             Settled::TooLate => return Err(too_late),
         };
-        let deadline = sure_from + self.settings.trusted(grant.ttl);
-        let lease = Lease::new(
-            &self.settings,
-            &self.home,
-            GrantedLease { grant, attributes, granted_at: sure_from, deadline, beat: self.beat },
-        );
-        if lease.remaining() == Duration::ZERO {
-            // Dropped here, and so released.
+        let now = self.settings.clock.now();
+        if now >= sure_from + self.settings.trusted(grant.ttl) {
+            // Dropped as if it was granted now: the key is released, and no loss is counted.
+            drop(self.lease(grant, attributes, now));
             return Err(too_late);
         }
-        Ok(Attempt::Obtained(lease))
+        Ok(Attempt::Obtained(self.lease(grant, attributes, sure_from)))
+    }
+
+    /// A lease on `grant`, which lasts for a ttl from `sure_from` on at least.
+    fn lease(&self, grant: Grant, attributes: Attributes, sure_from: Moment) -> Lease {
+        let deadline = sure_from + self.settings.trusted(grant.ttl);
+        let beat = self.beat;
+        let granted = GrantedLease { grant, attributes, granted_at: sure_from, deadline, beat };
+        Lease::new(&self.settings, &self.runtime, granted)
     }
 }
 
-/// What the store has said for sure.
+/// The store's answer to an attempt.
 enum Settled {
-    /// Granted, and for a ttl from this moment on at least.
+    /// Granted for a ttl from this moment on, at least.
     Granted(Grant, Attributes, Moment),
     Held(Holder),
-    /// Granted, and run out since.
+    /// Granted, and expired since.
     TooLate,
 }
 

@@ -9,18 +9,18 @@ use tokio::select;
 use tokio_util::sync::CancellationToken;
 
 use crate::clock::{Clock, Moment, sleep_until};
-use crate::grant::{Beat, Claim};
 use crate::key::LeaseKey;
-use crate::nonce::Nonce;
+use crate::store::grant::{Beat, Claim};
+use crate::store::nonce::Nonce;
 
 /// The claims of each key, the latest last. Two tasks that fail at one key leave one each.
 #[derive(Debug, Default)]
 pub(crate) struct UnsettledClaims {
-    claims: Mutex<HashMap<LeaseKey, Vec<Unsettled>>>,
+    claims: Mutex<HashMap<LeaseKey, Vec<UnsettledClaim>>>,
 }
 
 #[derive(Debug)]
-pub(crate) struct Unsettled {
+pub(crate) struct UnsettledClaim {
     pub(crate) claim: Claim,
     /// When it was sent for the first time: what it may have been granted lasts from then.
     pub(crate) first_sent: Moment,
@@ -28,26 +28,26 @@ pub(crate) struct Unsettled {
     pub(crate) beat: Beat,
     /// The grant that it was to adopt, if any.
     pub(crate) adopts: Option<Nonce>,
-    /// Whoever clears up after it.
-    pub(crate) clearing: Arc<Clearing>,
+    /// Clears up after it.
+    pub(crate) clearing: Arc<ClaimCleanup>,
 }
 
-/// Asks for an unsettled claim, until it is taken over.
+/// Repeats an unsettled claim until another attempt takes it over.
 ///
-/// One at a time: a request that fails may take back what it was granted, and with it what
-/// another request for the same claim has just been told.
+/// One request at a time: a request that fails may withdraw its grant, which the store may just have
+/// returned to another request for the same claim.
 #[derive(Debug, Default)]
-pub(crate) struct Clearing {
+pub(crate) struct ClaimCleanup {
     taken_over: CancellationToken,
     asking: tokio::sync::Mutex<()>,
 }
 
-impl Clearing {
+impl ClaimCleanup {
     /// Runs `request`; `None` where the claim was taken over before it was answered.
     pub(crate) async fn unless_taken_over<F: Future>(&self, request: F) -> Option<F::Output> {
         let _asking = self.asking.lock().await;
         select! {
-            // Whoever has taken over does not wait for an answer.
+            // The attempt that takes over does not wait for an answer.
             biased;
             () = self.taken_over.cancelled() => None,
             answer = request => Some(answer),
@@ -68,7 +68,7 @@ impl Clearing {
         }
     }
 
-    /// Completes once nothing is asked here any more.
+    /// Ends the repetitions, and completes once none of their requests is in flight.
     pub(crate) async fn take_over(&self) {
         self.taken_over.cancel();
         drop(self.asking.lock().await);
@@ -76,12 +76,12 @@ impl Clearing {
 }
 
 impl UnsettledClaims {
-    pub(crate) fn put(&self, unsettled: Unsettled) {
+    pub(crate) fn put(&self, unsettled: UnsettledClaim) {
         self.claims().entry(unsettled.claim.key.clone()).or_default().push(unsettled);
     }
 
     /// Takes over the latest claim of `key` that asked for the same.
-    pub(crate) fn take(&self, key: &LeaseKey, adopts: Option<Nonce>) -> Option<Unsettled> {
+    pub(crate) fn take(&self, key: &LeaseKey, adopts: Option<Nonce>) -> Option<UnsettledClaim> {
         self.take_latest(key, |unsettled| unsettled.adopts == adopts)
     }
 
@@ -99,8 +99,8 @@ impl UnsettledClaims {
     fn take_latest(
         &self,
         key: &LeaseKey,
-        is_meant: impl Fn(&Unsettled) -> bool,
-    ) -> Option<Unsettled> {
+        is_meant: impl Fn(&UnsettledClaim) -> bool,
+    ) -> Option<UnsettledClaim> {
         let mut claims = self.claims();
         let of_key = claims.get_mut(key)?;
         let place = of_key.iter().rposition(is_meant)?;
@@ -111,7 +111,7 @@ impl UnsettledClaims {
         Some(taken)
     }
 
-    fn claims(&self) -> MutexGuard<'_, HashMap<LeaseKey, Vec<Unsettled>>> {
+    fn claims(&self) -> MutexGuard<'_, HashMap<LeaseKey, Vec<UnsettledClaim>>> {
         self.claims.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -8,19 +8,19 @@ use tokio::select;
 use tokio::sync::Mutex;
 use tracing::debug;
 
-use crate::attempt::{Ask, Attempt, attempt};
+use crate::acquire::attempt::{Attempt, Request, attempt};
+use crate::acquire::queue::Queue;
+use crate::acquire::unsettled::UnsettledClaims;
 use crate::clock::sleep_until;
 use crate::error::StoreError;
-use crate::grant::Holder;
-use crate::home::Home;
 use crate::key::LeaseKey;
 use crate::lease::Lease;
-use crate::queue::Queue;
-use crate::retry::{Pauses, within};
+use crate::runtime::locker_runtime::LockerRuntime;
 use crate::settings::Settings;
-use crate::store::Freed;
+use crate::settings::backoff::{Pauses, within};
+use crate::store::grant::Holder;
+use crate::store::lock_store::Freed;
 use crate::token::FencingToken;
-use crate::unsettled::UnsettledClaims;
 
 /// Waits for `key`, for as long as it takes.
 ///
@@ -28,7 +28,7 @@ use crate::unsettled::UnsettledClaims;
 /// one attempts, the others hold still, and once it has obtained its key they are dropped.
 pub(crate) async fn contend(
     settings: &Arc<Settings>,
-    home: &Home,
+    runtime: &LockerRuntime,
     queue: &Arc<Queue>,
     unsettled: &Arc<UnsettledClaims>,
     key: &LeaseKey,
@@ -36,7 +36,7 @@ pub(crate) async fn contend(
 ) -> Result<Lease, StoreError> {
     let turn = queue.turn(key).await;
     let mut pauses = Pauses::new(&settings.options, &settings.random);
-    let mut haste = Haste::default();
+    let mut haste = WakeBackoff::default();
     let mut watch = None;
     loop {
         // Watched first, and attempted then: a release in between wakes the watch.
@@ -46,7 +46,7 @@ pub(crate) async fn contend(
         };
         let alone = one_at_a_time.lock().await;
         let began = settings.clock.now();
-        let outcome = attempt(settings, home, unsettled, Ask::Obtain(key.clone())).await;
+        let outcome = attempt(settings, runtime, unsettled, Request::Obtain(key.clone())).await;
         match outcome {
             Ok(Attempt::Obtained(lease)) => {
                 lease.keep_turn(turn);
@@ -101,17 +101,17 @@ async fn wait_for_change(settings: &Settings, mut freed: Freed, holder: &Holder)
     }
 }
 
-/// Keeps a waiter from asking without end where its store wakes it for nothing.
+/// Makes a waiter back off if its store wakes it although the key is still held.
 ///
-/// To lose a race for a key that changes hands quickly is no such thing: there, each refusal
-/// tells of another grant.
+/// Losing a race for a key that changes hands quickly does not count: each refusal then names another
+/// grant.
 #[derive(Debug, Default)]
-struct Haste {
+struct WakeBackoff {
     token: Option<FencingToken>,
     in_vain: u32,
 }
 
-impl Haste {
+impl WakeBackoff {
     fn pause_after(
         &mut self,
         waited: Duration,

@@ -68,39 +68,29 @@
 //! lease-memory's tests break a sound store in one way at a time, and see exactly the promise
 //! fail that was broken.
 
-mod case;
-mod faulty;
-mod ledger;
-#[doc(hidden)]
-pub mod promises;
-mod race;
-mod run;
-mod seeds;
-mod shared_store;
-mod simulation;
-mod table_case;
+mod kit;
 mod trial;
-mod verdict;
-mod weather;
-mod witness;
 
 use std::future::Future;
 use std::time::Duration;
 
 use async_trait::async_trait;
 
-pub use case::Case;
-pub use faulty::{Call, Fault, Faulty};
-pub use ledger::{Event, Figures, Ledger, Violation};
-pub use seeds::{Seeds, Survey};
-pub use shared_store::{Noted, SharedStore};
-pub use simulation::{ProcessId, Simulation, WorldTime};
-pub use trial::{Contender, Model, Newcomer, Trial, World};
-pub use verdict::Verdict;
-pub use weather::{Silence, Weather};
-pub use witness::Witness;
+pub use kit::case::Case;
+pub use kit::faulty::{Call, Fault, Faulty};
+#[doc(hidden)]
+pub use kit::promises;
+pub use trial::ledger::{Event, Figures, Ledger, Violation};
+pub use trial::network_faults::{NetworkFaults, Silence};
+pub use trial::plan::{ClientContext, Contender, Model, ModelContext, Trial};
+pub use trial::seed_range::{SeedRange, Survey};
+pub use trial::shared_store::{RecordingStore, SharedStore};
+pub use trial::simulation::{ProcessId, Simulation, WorldTime};
+pub use trial::verdict::Verdict;
+pub use trial::witness::Witness;
 
-use crate::store::LockStore;
+pub use crate::clock::SkewedClock;
+use crate::store::lock_store::LockStore;
 
 /// Makes the stores that promises are tested on, and lets their time pass.
 #[async_trait]
@@ -169,7 +159,7 @@ pub struct Promise<F> {
     /// The sentence that it fails by.
     pub name: &'static str,
     /// Runs it, and panics if it is broken.
-    pub hold: fn(F),
+    pub check: fn(F),
 }
 
 impl<F> std::fmt::Debug for Promise<F> {
@@ -183,7 +173,7 @@ impl<F> std::fmt::Debug for Promise<F> {
 /// # Panics
 ///
 /// Where the promise is broken.
-pub fn hold<F: Fixture, P: Future<Output = ()>>(fixture: F, promise: impl FnOnce(Case<F>) -> P) {
+pub fn check<F: Fixture, P: Future<Output = ()>>(fixture: F, promise: impl FnOnce(Case<F>) -> P) {
     #[expect(clippy::expect_used, reason = "a test without a runtime has failed")]
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -193,50 +183,51 @@ pub fn hold<F: Fixture, P: Future<Output = ()>>(fixture: F, promise: impl FnOnce
     runtime.block_on(async { promise(Case::new(fixture).await).await });
 }
 
-/// Calls `$then!` with `$with` and every promise of a [`LockStore`](crate::LockStore).
+/// Calls `$then!` with `$with` and every promise of a [`LockStore`](crate::store::LockStore).
 #[doc(hidden)]
 #[macro_export]
 macro_rules! __lock_promises {
     ($then:path, $($with:tt)*) => {
         $then! {
             [$($with)*]
-            granting::a_free_key_is_granted
-            granting::a_held_key_is_granted_to_nobody_else
-            granting::one_lessee_is_not_granted_a_key_twice
-            granting::a_repeated_claim_is_the_same_grant
-            granting::a_repeated_claim_does_not_extend
-            granting::an_expired_key_is_granted_again
-            granting::a_held_key_tells_its_holder
-            granting::an_expired_key_has_no_holder
-            granting::a_free_key_has_no_holder
+            granting::free_key_is_granted
+            granting::held_key_is_granted_to_nobody_else
+            granting::lessee_is_not_granted_a_key_twice
+            granting::repeated_claim_is_the_same_grant
+            granting::repeated_claim_does_not_extend
+            granting::expired_key_is_granted_again
+            granting::held_key_shows_its_holder
+            granting::expired_key_has_no_holder
+            granting::free_key_has_no_holder
             granting::keys_do_not_disturb_each_other
-            tokens::tokens_grow_over_releases
-            tokens::tokens_grow_over_expiry
-            tokens::tokens_grow_over_adoption
-            heartbeats::a_heartbeat_extends
-            heartbeats::a_heartbeat_lasts_as_long_as_its_own_ttl
-            heartbeats::a_late_heartbeat_does_not_shorten
-            heartbeats::a_late_heartbeat_is_overtaken
-            heartbeats::a_heartbeat_does_not_revive_what_has_expired
-            heartbeats::a_heartbeat_after_release_is_lost
-            heartbeats::a_heartbeat_by_a_former_holder_is_lost
+            granting::attributes_of_claim_are_set_or_refused
+            granting::tokens_grow_over_releases
+            granting::tokens_grow_over_expiry
+            granting::tokens_grow_over_adoption
+            heartbeats::heartbeat_extends
+            heartbeats::heartbeat_lasts_as_long_as_its_own_ttl
+            heartbeats::late_heartbeat_does_not_shorten
+            heartbeats::late_heartbeat_is_overtaken
+            heartbeats::heartbeat_does_not_revive_expired_lease
+            heartbeats::heartbeat_after_release_is_lost
+            heartbeats::heartbeat_by_former_holder_is_lost
             heartbeats::heartbeats_count_from_each_grant
             heartbeats::heartbeats_count_from_each_adoption
             heartbeats::many_heartbeats_are_each_answered_once
-            releasing::a_released_key_is_free_at_once
-            releasing::a_release_by_a_former_holder_changes_nothing
-            releasing::a_second_release_is_harmless
-            releasing::a_released_nonce_is_not_granted_again
-            releasing::a_reserved_key_is_granted_to_nobody_for_its_time
+            releasing::released_key_is_free_at_once
+            releasing::release_by_former_holder_changes_nothing
+            releasing::second_release_is_harmless
+            releasing::released_nonce_is_not_granted_again
+            releasing::reserved_key_is_granted_to_nobody_for_its_time
             releasing::reserved_key_has_no_holder
-            releasing::a_watch_wakes_on_release
-            adopting::a_grant_is_adopted
-            adopting::an_adoption_lasts_for_its_own_ttl
-            adopting::a_grant_is_adopted_at_most_once
-            adopting::a_repeated_adoption_is_the_same_grant
-            adopting::an_adopted_grant_is_lost_to_its_former_holder
-            adopting::a_released_grant_is_not_adopted
-            adopting::an_expired_grant_is_not_adopted
+            releasing::watch_wakes_on_release
+            adopting::grant_is_adopted
+            adopting::adoption_lasts_for_its_own_ttl
+            adopting::grant_is_adopted_at_most_once
+            adopting::repeated_adoption_is_the_same_grant
+            adopting::adopted_grant_is_lost_to_its_former_holder
+            adopting::released_grant_is_not_adopted
+            adopting::expired_grant_is_not_adopted
             handles::claims_through_two_handles_grant_one
             handles::adoptions_through_two_handles_grant_one
             handles::release_through_second_handle_is_final
@@ -251,63 +242,70 @@ macro_rules! __lock_promises {
             reopening::released_nonce_is_refused_after_reopening
             reopening::reserved_key_stays_reserved_after_reopening
             reopening::late_heartbeat_is_overtaken_after_reopening
-            keeping::a_lost_reply_to_an_obtain_is_recognised
-            keeping::a_lost_reply_to_a_release_is_no_error
+            keeping::lost_reply_to_obtain_is_recognised
+            keeping::lost_reply_to_release_is_no_error
             keeping::one_failed_heartbeat_is_no_loss
-            keeping::a_hanging_store_does_not_delay_the_loss
-            keeping::a_failing_store_does_not_delay_the_loss
-            keeping::a_dropped_attempt_leaves_the_key_free
-            keeping::a_dropped_lease_leaves_the_key_free
-            keeping::a_doubled_request_changes_nothing
-            keeping::a_lease_outlives_its_ttl_while_it_is_kept
-            keeping::a_waiter_obtains_what_is_released
-            keeping::a_handed_over_lease_is_resumed
+            keeping::hanging_store_does_not_delay_loss
+            keeping::failing_store_does_not_delay_loss
+            keeping::dropped_attempt_leaves_key_free
+            keeping::dropped_lease_leaves_key_free
+            keeping::doubled_request_changes_nothing
+            keeping::lease_outlives_its_ttl_with_heartbeats
+            keeping::waiter_obtains_released_key
+            keeping::handed_over_lease_is_resumed
         }
     };
 }
 
-/// Calls `$then!` with `$with` and every promise of a [`LeaseTable`](crate::LeaseTable).
+/// Calls `$then!` with `$with` and every promise of a [`LeaseTable`](crate::store::LeaseTable).
 #[doc(hidden)]
 #[macro_export]
 macro_rules! __table_promises {
     ($then:path, $($with:tt)*) => {
         $then! {
             [$($with)*]
-            table::a_created_record_is_read_back
-            table::a_record_is_created_once
-            table::a_held_record_shows_its_holder
+            table::created_record_is_read_back
+            table::record_is_created_once
+            table::held_record_shows_its_holder
             table::attributes_survive_a_lease
-            table::attributes_are_told_to_who_obtains
-            table::attributes_are_told_to_who_adopts
+            table::obtain_returns_attributes
+            table::adoption_returns_attributes
             table::every_type_of_attribute_is_read_back
-            updating::an_update_changes_what_it_names_and_nothing_else
-            updating::an_update_by_a_former_holder_changes_nothing
-            updating::an_update_under_an_earlier_token_changes_nothing
-            updating::an_update_after_expiry_changes_nothing
-            updating::an_update_does_not_extend
-            updating::an_update_that_expects_another_value_changes_nothing
+            claiming::attributes_of_claim_are_set_with_grant
+            claiming::record_lasts_after_claim_with_attributes
+            claiming::refused_claim_sets_no_attributes
+            claiming::repeated_claim_does_not_undo_update
+            claiming::attributes_of_adopting_claim_are_set_with_grant
+            claiming::refused_adoption_sets_no_attributes
+            claiming::repeated_adoption_does_not_undo_update
+            updating::update_changes_only_the_named_attributes
+            updating::update_by_former_holder_changes_nothing
+            updating::update_under_an_earlier_token_changes_nothing
+            updating::update_after_expiry_changes_nothing
+            updating::update_does_not_extend
+            updating::update_that_expects_another_value_changes_nothing
             updating::every_type_of_attribute_can_be_expected
-            updating::an_absent_attribute_can_be_expected
-            updating::a_late_update_does_not_undo_a_newer_one
-            updating::a_lost_grant_is_told_before_what_was_unexpected
-            table::a_list_has_every_record_of_its_prefix
-            transferring::a_transferred_key_is_free_for_one_lessee_alone
+            updating::absent_attribute_can_be_expected
+            updating::late_update_does_not_undo_a_newer_one
+            updating::lost_grant_is_reported_before_unexpected_value
+            table::list_has_every_record_of_its_prefix
+            transferring::transferred_key_is_free_for_one_lessee_alone
             transferring::transferred_key_has_no_holder
-            transferring::a_transferred_key_is_free_for_anybody_in_the_end
-            transferring::a_transfer_by_a_former_holder_changes_nothing
-            transferring::a_watch_wakes_on_transfer
-            transferring::a_deleted_record_is_gone
-            transferring::a_deleted_record_remembers_its_token
-            transferring::a_delete_by_a_former_holder_changes_nothing
+            transferring::transferred_key_is_free_for_anybody_after_reservation
+            transferring::transfer_by_former_holder_changes_nothing
+            transferring::watch_wakes_on_transfer
+            transferring::deleted_record_is_gone
+            transferring::deleted_record_remembers_its_token
+            transferring::delete_by_former_holder_changes_nothing
             table_handles::creates_through_two_handles_make_one_record
             table_handles::updates_through_two_handles_apply_one
             table_handles::eviction_through_second_handle_ends_lease
             reopening::attributes_are_read_back_after_reopening
             reopening::evicted_lease_stays_evicted_after_reopening
-            evicting::an_evicted_lease_is_lost_at_its_next_heartbeat
-            evicting::an_evicted_lease_runs_out_and_not_before
-            evicting::an_evicted_grant_is_not_adopted
-            evicting::an_eviction_by_another_token_changes_nothing
+            evicting::evicted_lease_is_lost_at_its_next_heartbeat
+            evicting::evicted_lease_expires_by_its_ttl
+            evicting::evicted_grant_is_not_adopted
+            evicting::eviction_by_another_token_changes_nothing
         }
     };
 }
@@ -320,7 +318,7 @@ macro_rules! __promise_tests {
         $(
             #[test]
             fn $name() {
-                $crate::conformance::hold($fixture, $crate::conformance::promises::$room::$name);
+                $crate::conformance::check($fixture, $crate::conformance::promises::$room::$name);
             }
         )*
     };
@@ -333,7 +331,7 @@ macro_rules! __promise_list {
         vec![$(
             $crate::conformance::Promise::<$fixture> {
                 name: stringify!($name),
-                hold: |fixture| $crate::conformance::hold(
+                check: |fixture| $crate::conformance::check(
                     fixture,
                     $crate::conformance::promises::$room::$name,
                 ),
@@ -342,7 +340,7 @@ macro_rules! __promise_list {
     };
 }
 
-/// Makes one test for each promise of a [`LockStore`](crate::LockStore), on the
+/// Makes one test for each promise of a [`LockStore`](crate::store::LockStore), on the
 /// [`Fixture`] that the expression makes.
 ///
 /// Use it once per module.
@@ -353,7 +351,7 @@ macro_rules! conformance {
     };
 }
 
-/// Makes one test for each promise of a [`LeaseTable`](crate::LeaseTable), on the
+/// Makes one test for each promise of a [`LeaseTable`](crate::store::LeaseTable), on the
 /// [`Fixture`] that the expression makes.
 ///
 /// Use it once per module, beside [`conformance!`](crate::conformance!).
@@ -369,10 +367,10 @@ pub fn lock_promises<F: Fixture>() -> Vec<Promise<F>> {
     crate::__lock_promises! { crate::__promise_list, F }
 }
 
-/// Every promise of a [`LeaseTable`](crate::LeaseTable).
+/// Every promise of a [`LeaseTable`](crate::store::LeaseTable).
 pub fn table_promises<F: Fixture>() -> Vec<Promise<F>>
 where
-    F::Store: crate::LeaseTable,
+    F::Store: crate::store::lease_table::LeaseTable,
 {
     crate::__table_promises! { crate::__promise_list, F }
 }

@@ -1,36 +1,42 @@
-//! Heartbeats of one moment, on their way to the store together.
+//! Heartbeats that are sent to the store together.
 
 use futures_util::StreamExt;
 use tokio::sync::mpsc;
 
 use crate::error::{StoreError, StoreErrorKind};
-use crate::grant::{Beat, Grant, Heartbeat};
 use crate::settings::Settings;
+use crate::store::grant::{Beat, Grant, Heartbeat};
 
-/// What the store said to one heartbeat.
+/// The store's answer to one heartbeat.
 pub(crate) struct Answer {
     pub(crate) to: Sent,
     pub(crate) heartbeat: Result<Heartbeat, StoreError>,
 }
 
-/// A heartbeat that was sent: of which lease, where that is kept, and which of its heartbeats.
+/// A heartbeat that was sent.
 #[derive(Clone, Copy)]
 pub(crate) struct Sent {
-    pub(crate) place: usize,
+    /// The index of the lease's entry.
+    pub(crate) index: usize,
+    /// The id of the lease.
     pub(crate) id: u64,
     pub(crate) beat: Beat,
 }
 
-/// Where answers are told, as many together as came together.
-pub(crate) type Answered = mpsc::UnboundedSender<Vec<Answer>>;
+/// Where a batch sends its answers: as many together as came together.
+pub(crate) type AnswerSender = mpsc::UnboundedSender<Vec<Answer>>;
 
-/// Heartbeats of one moment, on their way to the store together.
+/// Heartbeats that are sent at the same time.
 pub(crate) struct Batch {
     sent: Vec<Sent>,
     beats: Vec<(Grant, Beat)>,
 }
 
 impl Batch {
+    pub(crate) fn with_capacity(count: usize) -> Self {
+        Self { sent: Vec::with_capacity(count), beats: Vec::with_capacity(count) }
+    }
+
     pub(crate) fn add(&mut self, sent: Sent, grant: Grant) {
         self.sent.push(sent);
         self.beats.push((grant, sent.beat));
@@ -40,32 +46,27 @@ impl Batch {
         self.sent.len()
     }
 
-    pub(crate) fn with_capacity(count: usize) -> Self {
-        Self { sent: Vec::with_capacity(count), beats: Vec::with_capacity(count) }
-    }
-
-    /// Sends all heartbeats and passes on the answers as they come; completes when each lease
-    /// has had one.
-    pub(crate) async fn deliver(self, settings: &Settings, answered: &Answered) {
+    /// Sends all heartbeats and passes each answer on when it comes. Completes when each lease has one.
+    pub(crate) async fn send(self, settings: &Settings, answered: &AnswerSender) {
         let mut unanswered: Vec<_> = self.sent.into_iter().map(Some).collect();
         let answers = settings.store.heartbeat_all(&self.beats);
         let mut answers = answers.ready_chunks(self.beats.len().max(1));
         while let Some(some) = answers.next().await {
-            let told = some.into_iter().filter_map(|(place, heartbeat)| {
-                let to = unanswered.get_mut(place)?.take()?;
+            let some = some.into_iter().filter_map(|(index, heartbeat)| {
+                let to = unanswered.get_mut(index)?.take()?;
                 Some(Answer { to, heartbeat })
             });
-            // Nobody listens any more: every lease is gone.
-            drop(answered.send(told.collect()));
+            // Fails if the heartbeater has ended, and then no lease needs the answers.
+            drop(answered.send(some.collect()));
         }
-        let missing: Vec<_> = unanswered.into_iter().flatten().map(unheard).collect();
+        let missing: Vec<_> = unanswered.into_iter().flatten().map(without_answer).collect();
         if !missing.is_empty() {
             drop(answered.send(missing));
         }
     }
 }
 
-fn unheard(to: Sent) -> Answer {
+fn without_answer(to: Sent) -> Answer {
     let error = StoreError::new(StoreErrorKind::Unavailable, "heartbeat was not answered");
     Answer { to, heartbeat: Err(error) }
 }

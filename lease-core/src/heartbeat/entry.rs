@@ -1,7 +1,7 @@
-//! The leases that a heartbeater keeps alive, side by side in memory.
+//! The heartbeater's records of the leases that it keeps alive.
 //!
-//! All of them are looked at in every period, in an order that is nobody's: what is looked at lies
-//! together, and is found by its place, without a search.
+//! The heartbeater looks at every lease in each period, in no particular order. So the entries lie side by
+//! side in memory, and each is found by its index, without a search.
 
 use std::collections::HashMap;
 use std::hint::black_box;
@@ -13,29 +13,29 @@ use tracing::{debug, warn};
 
 use crate::clock::Moment;
 use crate::error::StoreError;
-use crate::grant::Beat;
-use crate::hold::Hold;
+use crate::heartbeat::lease_cell::LeaseCell;
 use crate::options::LeaseOptions;
 use crate::settings::Settings;
+use crate::store::grant::Beat;
 
-/// A lease that is kept alive.
-pub(crate) struct Kept {
-    pub(crate) hold: Arc<Hold>,
+/// The heartbeats of one lease.
+pub(crate) struct HeartbeatEntry {
+    pub(crate) cell: Arc<LeaseCell>,
     pub(crate) id: u64,
     /// The number of the last heartbeat that was sent.
     pub(crate) beat: Beat,
-    /// When it was sent, while it is unanswered.
+    /// When that heartbeat was sent, while it is unanswered.
     pub(crate) sent: Option<Moment>,
-    /// When the next one is to be sent.
+    /// When the next heartbeat is due.
     pub(crate) next: Moment,
     /// When the first heartbeat was sent since the last one that succeeded.
     pub(crate) unconfirmed: Option<Moment>,
-    /// Of the last heartbeat that failed since then.
+    /// The error of the last heartbeat that failed since then.
     pub(crate) error: Option<StoreError>,
     /// The store answered that the lease is lost.
     pub(crate) is_lost_at_store: bool,
     pub(crate) failures: u32,
-    /// For a slot, with its heartbeat.
+    /// The heartbeat is due and waits for a slot.
     pub(crate) is_waiting: bool,
     risk: Risk,
     is_winding_down: bool,
@@ -47,15 +47,15 @@ enum Risk {
     None,
     /// The last heartbeat failed or is late.
     Heartbeat,
-    /// The application has been silent for this long: no heartbeat is sent.
-    HeldBack(Duration),
+    /// The watchdog stopped the heartbeats: the application had been silent for this long.
+    Watchdog(Duration),
 }
 
-impl Kept {
-    pub(crate) fn new(hold: Arc<Hold>, next: Moment) -> Self {
+impl HeartbeatEntry {
+    pub(crate) fn new(cell: Arc<LeaseCell>, next: Moment) -> Self {
         Self {
-            id: hold.id,
-            hold,
+            id: cell.id,
+            cell,
             beat: Beat::GRANTED,
             sent: None,
             next,
@@ -69,12 +69,12 @@ impl Kept {
         }
     }
 
-    /// When to look at it again, whatever happens to it next.
-    pub(crate) fn look_again(&self, now: Moment, options: &LeaseOptions) -> Moment {
-        let deadline = self.hold.deadline().unwrap_or(now);
+    /// When the heartbeater must look at this lease again, if nothing happens before.
+    pub(crate) fn next_look(&self, now: Moment, options: &LeaseOptions) -> Moment {
+        let deadline = self.cell.deadline().unwrap_or(now);
         let moment = match self.sent {
             Some(sent) => sent + options.request_timeout(),
-            // Its turn comes with a slot.
+            // A free slot triggers the look.
             None if self.is_waiting => deadline,
             None => self.next,
         };
@@ -88,32 +88,33 @@ impl Kept {
     pub(crate) fn wind_down(&mut self) {
         if !self.is_winding_down {
             self.is_winding_down = true;
-            self.hold.wind_down();
+            self.cell.wind_down();
         }
     }
 
+    /// Counts and logs a heartbeat that failed or is late.
     pub(crate) fn put_at_risk(&mut self, settings: &Settings, now: Moment, why: &str) {
-        let margin = self.hold.deadline().map_or(Duration::ZERO, |at| at.since(now));
-        settings.metrics.heartbeat_failed(&self.hold.grant.key, margin);
+        let margin = self.cell.deadline().map_or(Duration::ZERO, |at| at.since(now));
+        settings.metrics.heartbeat_failed(&self.cell.grant.key, margin);
         if self.risk == Risk::None {
             self.risk = Risk::Heartbeat;
         }
-        self.hold.put_at_risk();
-        let grant = &self.hold.grant;
+        self.cell.put_at_risk();
+        let grant = &self.cell.grant;
         debug!(
             key = %grant.key, lessee = %grant.lessee, token = %grant.token, ?margin,
             "lease at risk: {why}"
         );
     }
 
-    /// Sends no heartbeat, since the application has not said for `silence` that it is alive. Looks
-    /// again soon: it may say so in time.
+    /// Stops the heartbeats, since the application has not called `Locker::alive` for `silence`. The next
+    /// look comes soon, since the application may still call it in time.
     pub(crate) fn hold_back(&mut self, settings: &Settings, now: Moment, silence: Duration) {
         self.next = now + settings.options.heartbeat_period() / 8;
         self.is_waiting = false;
-        let risk = std::mem::replace(&mut self.risk, Risk::HeldBack(silence));
-        if !matches!(risk, Risk::HeldBack(_)) {
-            let grant = &self.hold.grant;
+        let risk = std::mem::replace(&mut self.risk, Risk::Watchdog(silence));
+        if !matches!(risk, Risk::Watchdog(_)) {
+            let grant = &self.cell.grant;
             warn!(
                 key = %grant.key, lessee = %grant.lessee, token = %grant.token, ?silence,
                 "heartbeats stopped: the application does not call Locker::alive"
@@ -122,77 +123,78 @@ impl Kept {
         }
     }
 
-    /// For how long the application has been silent, if heartbeats are held back for that.
+    /// How long the application had been silent when the watchdog stopped the heartbeats; `None` if it
+    /// has not.
     pub(crate) fn silence(&self) -> Option<Duration> {
         match self.risk {
-            Risk::HeldBack(silence) => Some(silence),
+            Risk::Watchdog(silence) => Some(silence),
             Risk::None | Risk::Heartbeat => None,
         }
     }
 
-    /// A heartbeat has succeeded.
+    /// Records that a heartbeat has succeeded.
     pub(crate) fn take_out_of_risk(&mut self) {
         self.failures = 0;
         self.unconfirmed = None;
         self.error = None;
         if std::mem::replace(&mut self.risk, Risk::None) != Risk::None {
-            self.hold.take_out_of_risk();
+            self.cell.take_out_of_risk();
         }
     }
 }
 
-/// Leases, each in a place of its own. A place is used again once its lease has gone.
+/// The entries of all leases, by index. An index is reused once its lease is removed.
 #[derive(Default)]
-pub(crate) struct Leases {
-    places: Slab<Kept>,
+pub(crate) struct HeartbeatEntries {
+    entries: Slab<HeartbeatEntry>,
     by_id: HashMap<u64, usize>,
 }
 
-impl Leases {
-    pub(crate) fn insert(&mut self, kept: Kept) -> usize {
-        let id = kept.id;
-        let place = self.places.insert(kept);
-        self.by_id.insert(id, place);
-        place
+impl HeartbeatEntries {
+    pub(crate) fn insert(&mut self, entry: HeartbeatEntry) -> usize {
+        let id = entry.id;
+        let index = self.entries.insert(entry);
+        self.by_id.insert(id, index);
+        index
     }
 
-    /// What is at `place`, whoever it is.
-    pub(crate) fn at(&mut self, place: usize) -> Option<&mut Kept> {
-        self.places.get_mut(place)
+    /// The entry at `index`, of whichever lease is there now.
+    pub(crate) fn at(&mut self, index: usize) -> Option<&mut HeartbeatEntry> {
+        self.entries.get_mut(index)
     }
 
-    /// The deadlines of the leases at `places`, but of those that have ended.
+    /// The deadlines of the leases at `indices`; `None` for a lease that has ended.
     ///
-    /// They are all over the memory, and to wait for it takes longest here. Nothing else is done with
-    /// one before the next is asked for: so the processor waits for many at the same time, and
-    /// whoever asks has them all at hand.
-    pub(crate) fn deadlines(&self, places: impl Iterator<Item = usize>) -> Vec<Option<Moment>> {
-        let deadline = |place| {
-            let hold = &self.places.get(place)?.hold;
-            // Fetched for the command that is written next.
-            black_box(hold.grant.key.as_str().as_bytes().first().copied());
-            hold.deadline()
+    /// The cells are scattered in memory, and most of the time here is spent waiting for it. The loop does
+    /// nothing else with one cell before it asks for the next. So the processor waits for many cells at the
+    /// same time, and all of them are in its cache afterwards.
+    pub(crate) fn deadlines(&self, indices: impl Iterator<Item = usize>) -> Vec<Option<Moment>> {
+        let deadline = |index| {
+            let cell = &self.entries.get(index)?.cell;
+            // Prefetched for the heartbeat that is built next.
+            black_box(cell.grant.key.as_str().as_bytes().first().copied());
+            cell.deadline()
         };
-        places.map(deadline).collect()
+        indices.map(deadline).collect()
     }
 
-    /// The lease `id`, if it is still at `place`: another one may have come there since.
-    pub(crate) fn still_at(&mut self, place: usize, id: u64) -> Option<&mut Kept> {
-        self.at(place).filter(|kept| kept.id == id)
+    /// The entry of lease `id`, if it is still at `index`: another lease may be there now.
+    pub(crate) fn still_at(&mut self, index: usize, id: u64) -> Option<&mut HeartbeatEntry> {
+        self.at(index).filter(|entry| entry.id == id)
     }
 
-    pub(crate) fn place_of(&self, id: u64) -> Option<usize> {
+    pub(crate) fn index_of(&self, id: u64) -> Option<usize> {
         self.by_id.get(&id).copied()
     }
 
-    pub(crate) fn remove(&mut self, place: usize) -> Option<Kept> {
-        let kept = self.places.try_remove(place)?;
-        self.by_id.remove(&kept.id);
-        Some(kept)
+    pub(crate) fn remove(&mut self, index: usize) -> Option<HeartbeatEntry> {
+        let entry = self.entries.try_remove(index)?;
+        self.by_id.remove(&entry.id);
+        Some(entry)
     }
 
-    pub(crate) fn iter(&self) -> impl Iterator<Item = &Kept> {
-        self.places.iter().map(|(_, kept)| kept)
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &HeartbeatEntry> {
+        self.entries.iter().map(|(_, entry)| entry)
     }
 }
 
@@ -200,33 +202,36 @@ impl Leases {
 mod tests {
     use super::*;
     use crate::clock::{BootClock, Clock};
-    use crate::grant::Claim;
-    use crate::nonce::Nonce;
+    use crate::store::grant::Claim;
+    use crate::store::nonce::Nonce;
     use crate::token::FencingToken;
 
-    fn kept(id: u64) -> Kept {
+    fn entry(id: u64) -> HeartbeatEntry {
         let ttl = Duration::from_secs(60);
         let (key, lessee) = ("key".parse().unwrap(), "lessee".parse().unwrap());
         let claim = Claim::new(key, lessee, Nonce::random(), ttl);
         let (clock, grant) = (BootClock::new(), claim.granted(FencingToken::new(1).unwrap()));
         let now = clock.now();
-        Kept::new(Arc::new(Hold::new(id, grant, Arc::new(clock), now, now + ttl)), now)
+        HeartbeatEntry::new(
+            Arc::new(LeaseCell::new(id, grant, Arc::new(clock), now, now + ttl)),
+            now,
+        )
     }
 
     #[test]
-    fn a_place_is_used_again_and_its_former_lease_is_not_there() {
-        let mut leases = Leases::default();
-        let first = leases.insert(kept(1));
-        let second = leases.insert(kept(2));
+    fn reused_index_does_not_return_former_lease() {
+        let mut entries = HeartbeatEntries::default();
+        let first = entries.insert(entry(1));
+        let second = entries.insert(entry(2));
         assert_ne!(first, second);
 
-        assert_eq!(leases.remove(first).map(|kept| kept.id), Some(1));
-        assert_eq!(leases.insert(kept(3)), first);
+        assert_eq!(entries.remove(first).map(|entry| entry.id), Some(1));
+        assert_eq!(entries.insert(entry(3)), first);
 
-        assert!(leases.still_at(first, 1).is_none());
-        assert!(leases.still_at(first, 3).is_some());
-        assert_eq!((leases.place_of(1), leases.place_of(3)), (None, Some(first)));
-        assert_eq!(leases.iter().count(), 2);
-        assert!(leases.at(7).is_none() && leases.remove(7).is_none());
+        assert!(entries.still_at(first, 1).is_none());
+        assert!(entries.still_at(first, 3).is_some());
+        assert_eq!((entries.index_of(1), entries.index_of(3)), (None, Some(first)));
+        assert_eq!(entries.iter().count(), 2);
+        assert!(entries.at(7).is_none() && entries.remove(7).is_none());
     }
 }

@@ -1,22 +1,22 @@
-//! Why a lease expired, as far as its heartbeater can see: for the log.
+//! Finds the reason for an expired lease, for the log.
 
 use std::collections::VecDeque;
 use std::fmt;
 use std::time::Duration;
 
 use crate::clock::Moment;
-use crate::kept::Kept;
+use crate::heartbeat::entry::HeartbeatEntry;
 
-/// What a heartbeater observed of its runtime and of its store.
+/// What a heartbeater observed of its runtime and of its store, as evidence.
 #[derive(Debug, Default)]
 pub(crate) struct Observations {
-    /// When the heartbeater was polled late, and how late. Of the last ttl.
+    /// When the runtime polled the heartbeater late during the last ttl, and how late.
     late_polls: VecDeque<(Moment, Duration)>,
     /// When the store last answered a heartbeat.
     store_answered: Option<Moment>,
 }
 
-/// What kept heartbeats from being confirmed in time.
+/// Why heartbeats were not confirmed in time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ExpiryReason {
     /// The application has not called `Locker::alive` for this long.
@@ -31,14 +31,14 @@ pub(crate) enum ExpiryReason {
     StoreOutOfReach(Duration),
     /// Slow heartbeats of other leases took all slots.
     NoSlot,
-    /// The heartbeat was not sent in time, for no reason that shows here.
+    /// The heartbeat was not sent in time, for an unknown reason.
     NotSent,
 }
 
 impl Observations {
-    /// The heartbeater was polled at `now`, `late` after something was due.
+    /// Records that the runtime polled the heartbeater at `now`, `late` after something was due.
     ///
-    /// Lateness counts from a 64th of a heartbeat period on: few entries fit into one ttl.
+    /// Callers report lateness from a 64th of a heartbeat period on, so few records fit into one ttl.
     pub(crate) fn polled_late(&mut self, now: Moment, late: Duration, ttl: Duration) {
         while self.late_polls.front().is_some_and(|(at, _)| now.since(*at) > ttl) {
             self.late_polls.pop_front();
@@ -46,30 +46,31 @@ impl Observations {
         self.late_polls.push_back((now, late));
     }
 
+    /// Records that the store answered a heartbeat at `now`.
     pub(crate) fn store_answered(&mut self, now: Moment) {
         self.store_answered = Some(now);
     }
 
-    /// Why `kept` has expired by `now`.
-    pub(crate) fn reason_for_expiry(&self, kept: &Kept, now: Moment) -> ExpiryReason {
-        if let Some(silence) = kept.silence() {
+    /// Why `entry` has expired by `now`.
+    pub(crate) fn reason_for_expiry(&self, entry: &HeartbeatEntry, now: Moment) -> ExpiryReason {
+        if let Some(silence) = entry.silence() {
             return ExpiryReason::ApplicationSilent(silence);
         }
-        let ttl = kept.hold.grant.ttl;
+        let ttl = entry.cell.grant.ttl;
         let of_last_ttl = self.late_polls.iter().filter(|(at, _)| now.since(*at) <= ttl);
         let not_polled = of_last_ttl.map(|(_, late)| *late).sum::<Duration>();
-        let unconfirmed = kept.unconfirmed.map(|since| now.since(since));
-        // The larger part of the time: an answer cannot be read either while the runtime is blocked.
+        let unconfirmed = entry.unconfirmed.map(|since| now.since(since));
+        // For most of the time: answers cannot be read either while the runtime is blocked.
         if not_polled * 2 >= unconfirmed.unwrap_or(ttl) {
             return ExpiryReason::NotPolled(not_polled);
         }
         match unconfirmed {
-            _ if kept.is_lost_at_store => ExpiryReason::ExpiredAtStore,
-            Some(length) if self.store_answered > kept.unconfirmed => {
+            _ if entry.is_lost_at_store => ExpiryReason::ExpiredAtStore,
+            Some(length) if self.store_answered > entry.unconfirmed => {
                 ExpiryReason::StoreSlow(length)
             }
             Some(length) => ExpiryReason::StoreOutOfReach(length),
-            None if kept.is_waiting => ExpiryReason::NoSlot,
+            None if entry.is_waiting => ExpiryReason::NoSlot,
             None => ExpiryReason::NotSent,
         }
     }
@@ -86,13 +87,14 @@ impl fmt::Display for ExpiryReason {
             Self::NotPolled(length) => write!(
                 f,
                 "the runtime did not poll the heartbeater for {} ms: its threads are blocked, or \
-                 the process stood still",
+                 the process was paused",
                 length.as_millis()
             ),
             Self::ExpiredAtStore => f.write_str("the store answered that the ttl has passed"),
             Self::StoreSlow(length) => write!(
                 f,
-                "the store is slow: it confirmed no heartbeat of this lease for {} ms, but others",
+                "the store is slow: it confirmed heartbeats of other leases, but none of this \
+                 lease for {} ms",
                 length.as_millis()
             ),
             Self::StoreOutOfReach(length) => write!(
@@ -114,21 +116,21 @@ mod tests {
 
     use super::*;
     use crate::clock::BootClock;
-    use crate::grant::Claim;
-    use crate::hold::Hold;
-    use crate::nonce::Nonce;
+    use crate::heartbeat::lease_cell::LeaseCell;
+    use crate::store::grant::Claim;
+    use crate::store::nonce::Nonce;
     use crate::token::FencingToken;
 
     const SECOND: Duration = Duration::from_secs(1);
     const TTL: Duration = Duration::from_secs(30);
     const START: Moment = Moment::from_nanos(1_000_000_000_000);
 
-    fn kept() -> Kept {
+    fn entry() -> HeartbeatEntry {
         let (key, lessee) = ("key".parse().unwrap(), "lessee".parse().unwrap());
         let claim = Claim::new(key, lessee, Nonce::random(), TTL);
         let grant = claim.granted(FencingToken::new(1).unwrap());
-        let hold = Hold::new(0, grant, Arc::new(BootClock::new()), START, START + TTL);
-        Kept::new(Arc::new(hold), START)
+        let cell = LeaseCell::new(0, grant, Arc::new(BootClock::new()), START, START + TTL);
+        HeartbeatEntry::new(Arc::new(cell), START)
     }
 
     #[test]
@@ -137,10 +139,10 @@ mod tests {
         for second in [11, 16] {
             observed.polled_late(START + SECOND * second, SECOND * 5, TTL);
         }
-        let mut kept = kept();
-        kept.unconfirmed = Some(START + SECOND * 10);
+        let mut entry = entry();
+        entry.unconfirmed = Some(START + SECOND * 10);
 
-        let reason = observed.reason_for_expiry(&kept, START + TTL);
+        let reason = observed.reason_for_expiry(&entry, START + TTL);
 
         assert_eq!(reason, ExpiryReason::NotPolled(SECOND * 10));
     }
@@ -151,7 +153,7 @@ mod tests {
         observed.polled_late(START, TTL, TTL);
         let now = START + TTL + SECOND;
 
-        assert_eq!(observed.reason_for_expiry(&kept(), now), ExpiryReason::NotSent);
+        assert_eq!(observed.reason_for_expiry(&entry(), now), ExpiryReason::NotSent);
         observed.polled_late(now, SECOND, TTL);
         assert_eq!(observed.late_polls.len(), 1);
     }
@@ -159,26 +161,36 @@ mod tests {
     #[test]
     fn store_that_answers_other_heartbeats_is_slow() {
         let mut observed = Observations::default();
-        let mut kept = kept();
-        kept.unconfirmed = Some(START + SECOND * 10);
+        let mut entry = entry();
+        entry.unconfirmed = Some(START + SECOND * 10);
         let now = START + TTL;
 
         observed.store_answered(START + SECOND * 9);
-        let silent = observed.reason_for_expiry(&kept, now);
+        let silent = observed.reason_for_expiry(&entry, now);
         observed.store_answered(START + SECOND * 11);
-        let slow = observed.reason_for_expiry(&kept, now);
+        let slow = observed.reason_for_expiry(&entry, now);
 
         assert_eq!(silent, ExpiryReason::StoreOutOfReach(SECOND * 20));
         assert_eq!(slow, ExpiryReason::StoreSlow(SECOND * 20));
     }
 
     #[test]
-    fn expiry_that_the_store_reports_is_named() {
-        let mut kept = kept();
-        kept.unconfirmed = Some(START);
-        kept.is_lost_at_store = true;
+    fn heartbeat_that_waits_for_a_slot_is_named() {
+        let mut entry = entry();
+        entry.is_waiting = true;
 
-        let reason = Observations::default().reason_for_expiry(&kept, START + TTL);
+        let reason = Observations::default().reason_for_expiry(&entry, START + TTL);
+
+        assert_eq!(reason, ExpiryReason::NoSlot);
+    }
+
+    #[test]
+    fn expiry_that_the_store_reports_is_named() {
+        let mut entry = entry();
+        entry.unconfirmed = Some(START);
+        entry.is_lost_at_store = true;
+
+        let reason = Observations::default().reason_for_expiry(&entry, START + TTL);
 
         assert_eq!(reason, ExpiryReason::ExpiredAtStore);
     }

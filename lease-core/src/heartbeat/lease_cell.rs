@@ -1,4 +1,4 @@
-//! What a lease and its heartbeater share: one word says whether it is held.
+//! The state that a lease shares with its heartbeater. One atomic word says whether the lease is held.
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -9,34 +9,36 @@ use tokio::sync::Notify;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
+use crate::acquire::queue::Turn;
 use crate::clock::{Clock, Moment};
-use crate::grant::{Beat, Grant};
 use crate::lost::LossCause;
-use crate::queue::Turn;
+use crate::store::grant::{Beat, Grant};
 
-/// Where a lease stands.
+/// Whether a lease is held.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum LeaseState {
     /// Held, and the last heartbeat succeeded.
     Held,
-    /// Still held, but the last heartbeat failed, or took longer than a
-    /// [request may](crate::LeaseOptions::request_timeout). Time is left; nothing is lost yet. A single one that hangs is sent again at once, and may not show.
+    /// Still held, but the last heartbeat failed, or took longer than the
+    /// [request timeout](crate::LeaseOptions::request_timeout). The lease is lost only if no heartbeat
+    /// succeeds before the deadline. A single heartbeat that hangs is repeated at once, and may not show.
     AtRisk,
-    /// Lost: others may have it.
+    /// Lost: another lessee may have the key.
     Lost(LossCause),
-    /// Given back or handed over by its holder.
+    /// Released, transferred or handed over by its holder.
     Released,
 }
 
-pub(crate) struct Hold {
-    /// Tells it from the other leases of its heartbeater.
+/// One lease, as its `Lease` and the heartbeater see it.
+pub(crate) struct LeaseCell {
+    /// Unique among the leases of one heartbeater.
     pub(crate) id: u64,
     pub(crate) grant: Grant,
     pub(crate) granted_at: Moment,
     clock: Arc<dyn Clock>,
-    /// The deadline in nanoseconds of lease time, or how the lease ended. One word, so that
-    /// whoever sees the deadline pass and whoever extends it agree on which came first.
+    /// The deadline in nanoseconds of lease time, or how the lease ended. One atomic word orders an
+    /// extension and the end of the lease.
     word: AtomicU64,
     beats: AtomicU64,
     is_at_risk: AtomicBool,
@@ -45,7 +47,7 @@ pub(crate) struct Hold {
     signals: Mutex<Signals>,
 }
 
-/// How a lease ended: by loss, or by its holder's will.
+/// How a lease ended: by its holder, or by a loss.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Ending {
     Released,
@@ -55,14 +57,14 @@ pub(crate) enum Ending {
 #[derive(Default)]
 struct Signals {
     winding_down: bool,
-    // Made when first asked for: most leases never are, and there may be 100,000.
+    // Created on the first call: most leases need neither, and there may be 100,000 leases.
     state: Option<watch::Sender<LeaseState>>,
     work: Option<CancellationToken>,
-    /// The place at the head of this process' queue for the key.
+    /// The turn in this locker's queue for the key.
     turn: Option<Turn>,
 }
 
-impl Hold {
+impl LeaseCell {
     pub(crate) fn new(
         id: u64,
         grant: Grant,
@@ -83,8 +85,8 @@ impl Hold {
         }
     }
 
-    /// How the lease ended, if it has. Looks at the clock: a deadline that has passed ends the
-    /// lease here and now, whatever the heartbeater is doing.
+    /// How the lease ended; `None` while it is held. Checks the clock, and ends the lease if its deadline has
+    /// passed, whatever the heartbeater is doing.
     pub(crate) fn ending(&self) -> Option<Ending> {
         loop {
             let word = self.word.load(Ordering::SeqCst);
@@ -98,26 +100,27 @@ impl Hold {
         }
     }
 
-    /// How the lease ended, if anybody has noticed. Only looks.
+    /// How the lease ended, without a look at the clock. Changes nothing.
     #[cfg(feature = "conformance")]
     pub(crate) fn noticed_ending(&self) -> Option<Ending> {
         ending_of(self.word.load(Ordering::SeqCst))
     }
 
+    /// The deadline; `None` once the lease has ended. Changes nothing.
     pub(crate) fn deadline(&self) -> Option<Moment> {
         let word = self.word.load(Ordering::SeqCst);
         ending_of(word).is_none().then(|| Moment::from_nanos(word))
     }
 
-    /// Only looks: unlike `ending`, it ends nothing.
+    /// The time until the deadline. Unlike `ending`, changes nothing.
     pub(crate) fn remaining(&self) -> Duration {
         self.deadline().map_or(Duration::ZERO, |at| at.since(self.clock.now()))
     }
 
-    /// Moves the deadline, unless the lease has ended by `now`: what ended stays ended.
+    /// Moves the deadline, unless the lease has ended by `now`.
     ///
-    /// `now` may be a moment ago. Where the deadline has passed since, and nobody has seen it, the lease
-    /// goes on: the store has extended it before it answered. The new deadline is judged by the next look.
+    /// `now` may be a moment ago. If the deadline has passed since then, and no call has noticed that, the
+    /// lease stays held: the store extended it before it answered. The next look checks the new deadline.
     pub(crate) fn extend(&self, deadline: Moment, now: Moment) -> Result<(), Ending> {
         loop {
             let word = self.word.load(Ordering::SeqCst);
@@ -135,10 +138,11 @@ impl Hold {
         }
     }
 
-    /// Ends the lease, if it has not ended; says how it ended.
+    /// Ends the lease, unless it has ended before. Returns how it ended.
     ///
-    /// A passed deadline has ended it before: its holder cannot release what others may have. What the
-    /// store says of a loss tells more than the clock.
+    /// A lease whose deadline has passed counts as expired, since its holder cannot release a key that
+    /// another lessee may have. If the store reported a loss, its cause replaces the expiry: it is more
+    /// precise.
     pub(crate) fn end(&self, ending: Ending) -> Ending {
         loop {
             let word = self.word.load(Ordering::SeqCst);
@@ -164,15 +168,15 @@ impl Hold {
         let (work, turn) = {
             let mut signals = self.signals();
             signals.winding_down = true;
-            // After a loss, the next waiter of this process may try. After a release, it
-            // waits until the store has been told: the turn goes along.
+            // After a loss, the next waiter of this locker may try. After a release, it waits for the
+            // store's answer: the release takes the turn.
             let turn = match ending {
                 Ending::Lost(_) => signals.turn.take(),
                 Ending::Released => None,
             };
             (signals.work.take(), turn)
         };
-        // All of them run wakers, which may call this hold: not under the lock.
+        // Each of these runs wakers, which may call this cell: never under the lock.
         self.publish();
         if let Some(work) = work {
             work.cancel();
@@ -193,12 +197,12 @@ impl Hold {
         }
     }
 
-    /// A heartbeat failed or is late.
+    /// Records that a heartbeat failed or is late.
     pub(crate) fn put_at_risk(&self) {
         self.set_at_risk(true);
     }
 
-    /// One has succeeded since.
+    /// Records that a heartbeat has succeeded since.
     pub(crate) fn take_out_of_risk(&self) {
         self.set_at_risk(false);
     }
@@ -209,17 +213,17 @@ impl Hold {
         }
     }
 
-    /// Passes the state on to whoever follows it. Wakers run here: never under the lock.
+    /// Publishes the state to its receivers. This runs their wakers: never call it under the lock.
     fn publish(&self) {
         let Some(state) = self.signals().state.clone() else { return };
-        // Looked up under the channel's own lock: of two that publish, the later has the later state.
+        // Read under the channel's own lock, so that the last of two calls publishes the last state.
         state.send_if_modified(|published| {
             let current = self.noticed_state();
             std::mem::replace(published, current) != current
         });
     }
 
-    /// The state as far as anybody has noticed. Only looks.
+    /// The state without a look at the clock.
     fn noticed_state(&self) -> LeaseState {
         match ending_of(self.word.load(Ordering::SeqCst)) {
             Some(ending) => ending.into(),
@@ -236,7 +240,7 @@ impl Hold {
             let new = || watch::Sender::new(self.noticed_state());
             signals.state.get_or_insert_with(new).subscribe()
         };
-        // An ending between the look at the word and the lock found no sender.
+        // If the lease ended since `noticed_state`, `end_from` may have found no sender.
         self.publish();
         receiver
     }
@@ -252,12 +256,12 @@ impl Hold {
         signals.work.get_or_insert_with(CancellationToken::new).child_token()
     }
 
-    /// The turn in the queue, for whoever ends it.
+    /// Takes the turn out, to pass it on or to end it.
     pub(crate) fn take_turn(&self) -> Option<Turn> {
         self.signals().turn.take()
     }
 
-    /// Keeps the turn until the lease ends; a lease that has ended lets it go at once.
+    /// Keeps the turn until the lease ends. Drops it at once if the lease was lost before.
     pub(crate) fn keep_turn(&self, turn: Turn) {
         self.signals().turn = Some(turn);
         if let Some(Ending::Lost(_)) = self.ending() {
@@ -265,20 +269,19 @@ impl Hold {
         }
     }
 
-    /// Numbers the next heartbeat after `beat`.
+    /// Continues the numbers of heartbeats after `beat`.
     pub(crate) fn continue_beats(&self, beat: Beat) {
         self.beats.fetch_max(beat.get(), Ordering::SeqCst);
     }
 
-    /// The number of the next heartbeat, larger than that of every one before; `None` once the
-    /// last one has its number.
+    /// The number of the next heartbeat, larger than every earlier number; `None` after `last_beat`.
     pub(crate) fn next_beat(&self) -> Option<Beat> {
         let next = |beats: u64| (beats & LAST == 0).then(|| beats + 1);
         let before = self.beats.fetch_update(Ordering::SeqCst, Ordering::SeqCst, next).ok()?;
         Some(Beat::new(before).next())
     }
 
-    /// The number of the last heartbeat, or of its repetition: no other comes after it.
+    /// The number of the last heartbeat, or of its repetition. `next_beat` returns none after it.
     pub(crate) fn last_beat(&self) -> Beat {
         self.beats.fetch_or(LAST, Ordering::SeqCst);
         Beat::new(self.beats.fetch_add(1, Ordering::SeqCst) & !LAST).next()
@@ -293,6 +296,16 @@ impl Hold {
     }
 }
 
+impl Ending {
+    /// The cause of the loss; for a lease that its holder ended, as of one that has expired.
+    pub(crate) fn cause(self) -> LossCause {
+        match self {
+            Self::Lost(cause) => cause,
+            Self::Released => LossCause::Expired,
+        }
+    }
+}
+
 impl From<Ending> for LeaseState {
     fn from(ending: Ending) -> Self {
         match ending {
@@ -302,9 +315,9 @@ impl From<Ending> for LeaseState {
     }
 }
 
-impl fmt::Debug for Hold {
+impl fmt::Debug for LeaseCell {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Hold")
+        f.debug_struct("LeaseCell")
             .field("key", &self.grant.key)
             .field("lessee", &self.grant.lessee)
             .field("token", &self.grant.token)
@@ -313,9 +326,10 @@ impl fmt::Debug for Hold {
     }
 }
 
-// No deadline is this early: clocks begin a day before the process does, or at least a ttl.
-/// Marks the number of heartbeats when no more may be sent.
+/// Marks the number of heartbeats once the last one has its number.
 const LAST: u64 = 1 << 63;
+
+// The words of a lease that has ended. No deadline is this early: clocks begin a day before the process.
 const RELEASED: u64 = 0;
 const EXPIRED: u64 = 1;
 const REVOKED: u64 = 2;
@@ -356,109 +370,109 @@ mod tests {
 
     use super::*;
     use crate::clock::SkewedClock;
-    use crate::grant::Claim;
-    use crate::nonce::Nonce;
+    use crate::store::grant::Claim;
+    use crate::store::nonce::Nonce;
     use crate::token::FencingToken;
 
     const MINUTE: Duration = Duration::from_secs(60);
 
-    fn hold() -> (Hold, Arc<SkewedClock>) {
+    fn cell() -> (LeaseCell, Arc<SkewedClock>) {
         let clock = Arc::new(SkewedClock::new(Duration::ZERO, 1.0));
         let (key, lessee) = ("key".parse().unwrap(), "lessee".parse().unwrap());
         let claim = Claim::new(key, lessee, Nonce::random(), MINUTE);
         let grant = claim.granted(FencingToken::new(1).unwrap());
         let now = clock.now();
         let shared = Arc::clone(&clock) as Arc<dyn Clock>;
-        (Hold::new(0, grant, shared, now, now + MINUTE), clock)
+        (LeaseCell::new(0, grant, shared, now, now + MINUTE), clock)
     }
 
     #[test]
-    fn what_has_ended_is_not_extended() {
-        let (hold, clock) = hold();
-        hold.end(Ending::Lost(LossCause::Revoked));
+    fn ended_lease_is_not_extended() {
+        let (cell, clock) = cell();
+        cell.end(Ending::Lost(LossCause::Revoked));
 
-        let extended = hold.extend(clock.now() + MINUTE * 2, clock.now());
+        let extended = cell.extend(clock.now() + MINUTE * 2, clock.now());
 
         assert_eq!(extended, Err(Ending::Lost(LossCause::Revoked)));
-        assert_eq!(hold.ending(), Some(Ending::Lost(LossCause::Revoked)));
+        assert_eq!(cell.ending(), Some(Ending::Lost(LossCause::Revoked)));
     }
 
     #[test]
-    fn a_deadline_that_has_passed_is_not_moved() {
-        let (hold, clock) = hold();
+    fn passed_deadline_is_not_extended() {
+        let (cell, clock) = cell();
         clock.leap(MINUTE);
 
-        let extended = hold.extend(clock.now() + MINUTE, clock.now());
+        let extended = cell.extend(clock.now() + MINUTE, clock.now());
 
         assert_eq!(extended, Err(Ending::Lost(LossCause::Expired)));
     }
 
     #[test]
-    fn the_first_ending_stays() {
-        let (hold, _clock) = hold();
-        hold.end(Ending::Released);
-        hold.end(Ending::Lost(LossCause::Superseded));
+    fn first_ending_counts() {
+        let (cell, _clock) = cell();
+        cell.end(Ending::Released);
+        cell.end(Ending::Lost(LossCause::Superseded));
 
-        assert_eq!(hold.ending(), Some(Ending::Released));
+        assert_eq!(cell.ending(), Some(Ending::Released));
     }
 
     #[test]
     fn lease_is_not_released_after_its_deadline() {
         for ending in [Ending::Released, Ending::Lost(LossCause::Abandoned)] {
-            let (hold, clock) = hold();
+            let (cell, clock) = cell();
             clock.leap(MINUTE);
 
-            assert_eq!(hold.end(ending), Ending::Lost(LossCause::Expired));
+            assert_eq!(cell.end(ending), Ending::Lost(LossCause::Expired));
         }
     }
 
     #[test]
-    fn stores_cause_of_a_loss_is_kept_after_the_deadline() {
-        let (hold, clock) = hold();
+    fn cause_from_store_replaces_expiry() {
+        let (cell, clock) = cell();
         clock.leap(MINUTE);
 
-        let ended = hold.end(Ending::Lost(LossCause::Superseded));
+        let ended = cell.end(Ending::Lost(LossCause::Superseded));
 
         assert_eq!(ended, Ending::Lost(LossCause::Superseded));
     }
 
     #[test]
-    fn an_extension_never_shortens() {
-        let (hold, clock) = hold();
-        let before = hold.deadline();
+    fn extension_never_shortens_lease() {
+        let (cell, clock) = cell();
+        let before = cell.deadline();
 
-        hold.extend(clock.now(), clock.now()).unwrap();
+        cell.extend(clock.now(), clock.now()).unwrap();
 
-        assert_eq!(hold.deadline(), before);
+        assert_eq!(cell.deadline(), before);
     }
 
-    /// Looks at the state whenever it is woken.
-    struct Looks(Arc<Hold>);
+    /// Reads the state whenever it is woken.
+    struct ReadsState(Arc<LeaseCell>);
 
-    impl Wake for Looks {
+    impl Wake for ReadsState {
         fn wake(self: Arc<Self>) {
             drop(self.0.state());
         }
     }
 
     #[test]
-    fn waker_may_look_at_the_state() {
+    fn waker_may_read_state() {
         let (done, is_done) = mpsc::channel();
         thread::spawn(move || {
-            let hold = Arc::new(hold().0);
-            let waker = Waker::from(Arc::new(Looks(Arc::clone(&hold))));
+            let cell = Arc::new(cell().0);
+            let waker = Waker::from(Arc::new(ReadsState(Arc::clone(&cell))));
             let mut context = Context::from_waker(&waker);
-            let mut state = hold.state();
+            let mut state = cell.state();
             {
                 let mut changed = pin!(state.changed());
                 assert!(changed.as_mut().poll(&mut context).is_pending());
-                hold.put_at_risk();
+                cell.put_at_risk();
             }
             state.mark_unchanged();
             {
                 let mut changed = pin!(state.changed());
                 assert!(changed.as_mut().poll(&mut context).is_pending());
-                hold.end(Ending::Released);
+                cell.end(Ending::Released);
             }
             done.send(()).unwrap();
         });
@@ -469,11 +483,11 @@ mod tests {
 
     #[test]
     fn no_heartbeat_comes_after_the_last() {
-        let (hold, _clock) = hold();
-        assert_eq!(hold.next_beat(), Some(Beat::new(1)));
+        let (cell, _clock) = cell();
+        assert_eq!(cell.next_beat(), Some(Beat::new(1)));
 
-        assert_eq!(hold.last_beat(), Beat::new(2));
-        assert_eq!(hold.next_beat(), None);
-        assert_eq!(hold.last_beat(), Beat::new(3));
+        assert_eq!(cell.last_beat(), Beat::new(2));
+        assert_eq!(cell.next_beat(), None);
+        assert_eq!(cell.last_beat(), Beat::new(3));
     }
 }

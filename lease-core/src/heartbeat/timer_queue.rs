@@ -1,4 +1,4 @@
-//! When to look at which of many things again.
+//! When the heartbeater looks at each lease next.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
@@ -7,37 +7,37 @@ use std::time::Duration;
 
 use crate::clock::Moment;
 
-/// The moment of each place, and which is the earliest.
+/// The next moment of each index, and the earliest of all moments.
 ///
-/// In a calendar: what is due in a while lies in the slot of its time, in no order, and is put in
-/// order when that time comes. A moment that has changed stays where it was written until then, and
-/// is passed over: so nothing is ever searched for.
-pub(crate) struct Timetable {
-    /// By place; `NEVER` where there is none. An entry that says otherwise is passed over.
+/// A calendar queue: an entry that is due later lies in the slot of its time, unordered, and is sorted when
+/// that slot opens. Setting another moment leaves the old entry in place and skips it later, so that no
+/// operation searches for an entry.
+pub(crate) struct TimerQueue {
+    /// By index; `NEVER` where there is none. An entry with another moment is outdated and is skipped.
     moments: Vec<Moment>,
-    /// Up to the end of the slot `opened`, the earliest first.
+    /// The entries up to the end of `open_slot`, the earliest first.
     near: BinaryHeap<Entry>,
-    /// Far ahead where little is put down: what comes before it is then in one heap for a while.
-    opened: u64,
-    /// By slot, all after `opened`.
+    /// May be far ahead if there are few entries. Entries before it then share one heap for a while.
+    open_slot: u64,
+    /// The entries of each slot after `open_slot`.
     far: BTreeMap<u64, Vec<Entry>>,
     /// The length of a slot in nanoseconds.
     slot: u64,
     entries: usize,
-    /// So many may there be before those that are passed over are swept out.
+    /// The number of entries above which outdated entries are removed.
     room: usize,
 }
 
-/// When, and which place: the earliest is the greatest.
+/// A moment and an index, ordered so that the earliest is the greatest.
 type Entry = Reverse<(Moment, usize)>;
 
-impl Timetable {
+impl TimerQueue {
     /// For moments that are up to some hundred times `slot` ahead.
     pub(crate) fn new(slot: Duration) -> Self {
         Self {
             moments: Vec::new(),
             near: BinaryHeap::new(),
-            opened: 0,
+            open_slot: 0,
             far: BTreeMap::new(),
             slot: u64::try_from(slot.as_nanos()).unwrap_or(u64::MAX).max(1),
             entries: 0,
@@ -45,12 +45,12 @@ impl Timetable {
         }
     }
 
-    /// Puts `place` down for `moment`, and for no other.
-    pub(crate) fn set(&mut self, place: usize, moment: Moment) {
-        if self.moments.len() <= place {
-            self.moments.resize(place + 1, NEVER);
+    /// Sets the moment of `index`, which replaces an earlier one.
+    pub(crate) fn set(&mut self, index: usize, moment: Moment) {
+        if self.moments.len() <= index {
+            self.moments.resize(index + 1, NEVER);
         }
-        let Some(known) = self.moments.get_mut(place) else { return };
+        let Some(known) = self.moments.get_mut(index) else { return };
         if *known == moment {
             return;
         }
@@ -60,23 +60,23 @@ impl Timetable {
         }
         self.entries += 1;
         let slot = moment.as_nanos() / self.slot;
-        if slot <= self.opened {
-            self.near.push(Reverse((moment, place)));
+        if slot <= self.open_slot {
+            self.near.push(Reverse((moment, index)));
         } else {
-            self.far.entry(slot).or_default().push(Reverse((moment, place)));
+            self.far.entry(slot).or_default().push(Reverse((moment, index)));
         }
     }
 
-    /// Looks up `places`, all before any of them is set: so the processor waits for the memory of many
-    /// at the same time.
-    pub(crate) fn have_at_hand(&self, places: impl Iterator<Item = usize>) {
-        for place in places {
-            black_box(self.moments.get(place).copied());
+    /// Reads the moments of `indices` before any of them is set, so that the processor waits for the memory
+    /// of many at the same time.
+    pub(crate) fn prefetch(&self, indices: impl Iterator<Item = usize>) {
+        for index in indices {
+            black_box(self.moments.get(index).copied());
         }
     }
 
-    pub(crate) fn clear(&mut self, place: usize) {
-        if let Some(known) = self.moments.get_mut(place) {
+    pub(crate) fn clear(&mut self, index: usize) {
+        if let Some(known) = self.moments.get_mut(index) {
             *known = NEVER;
         }
     }
@@ -85,34 +85,33 @@ impl Timetable {
     pub(crate) fn first(&mut self) -> Option<Moment> {
         loop {
             while let Some(&entry) = self.near.peek() {
-                if self.is_meant(entry) {
+                if self.is_current(entry) {
                     return Some(entry.0.0);
                 }
                 self.near.pop();
                 self.entries -= 1;
             }
             let (slot, entries) = self.far.pop_first()?;
-            self.opened = slot;
+            self.open_slot = slot;
             self.near = entries.into();
         }
     }
 
-    /// Takes the places that are due at `horizon`, those of one slot in no order: they have no moment
-    /// any more.
+    /// Removes and returns the indices that are due at `horizon`; those of one slot in no order.
     pub(crate) fn take(&mut self, horizon: Moment) -> Vec<usize> {
         let mut due = Vec::new();
         while self.first().is_some_and(|moment| moment <= horizon) {
-            // A slot is due as a whole, or nearly so: to take one after the other would sort it.
+            // Nearly all of a slot is due at the same time. Popping one entry after the other would sort them.
             let mut later = std::mem::take(&mut self.near).into_vec();
             self.entries -= later.len();
             later.retain(|&entry| {
-                let (Reverse((moment, place)), is_meant) = (entry, self.is_meant(entry));
-                let is_due = is_meant && moment <= horizon;
+                let (Reverse((moment, index)), is_current) = (entry, self.is_current(entry));
+                let is_due = is_current && moment <= horizon;
                 if is_due {
-                    due.push(place);
-                    self.clear(place);
+                    due.push(index);
+                    self.clear(index);
                 }
-                is_meant && !is_due
+                is_current && !is_due
             });
             self.entries += later.len();
             self.near = later.into();
@@ -120,18 +119,19 @@ impl Timetable {
         due
     }
 
-    fn is_meant(&self, Reverse((moment, place)): Entry) -> bool {
-        self.moments.get(place) == Some(&moment)
+    fn is_current(&self, Reverse((moment, index)): Entry) -> bool {
+        self.moments.get(index) == Some(&moment)
     }
 
-    /// What came and went long before its time would else be here until then. Of the entries for a
-    /// moment that is meant, all stay: a place that came back to one again and again would fill it.
+    /// Removes outdated entries, which would otherwise stay until their moment comes.
+    ///
+    /// Duplicates stay: an index that is set back to one moment again and again would fill the queue.
     fn sweep(&mut self) {
         let moments = &self.moments;
-        let is_meant = |Reverse((moment, place)): &Entry| moments.get(*place) == Some(moment);
-        self.near.retain(is_meant);
+        let is_current = |Reverse((moment, index)): &Entry| moments.get(*index) == Some(moment);
+        self.near.retain(is_current);
         self.far.retain(|_, entries| {
-            entries.retain(is_meant);
+            entries.retain(is_current);
             entries.shrink_to(2 * entries.len());
             !entries.is_empty()
         });
@@ -140,7 +140,7 @@ impl Timetable {
     }
 }
 
-/// No clock comes as far: it is 584 years after its beginning.
+/// 584 years after the beginning of a clock, which no clock reaches.
 const NEVER: Moment = Moment::from_nanos(u64::MAX);
 
 const LEAST_ROOM: usize = 1024;
@@ -155,73 +155,73 @@ mod tests {
         Moment::from_nanos(0) + Duration::from_millis(millis)
     }
 
-    fn taken(timetable: &mut Timetable, horizon: Moment) -> Vec<usize> {
-        let mut taken = timetable.take(horizon);
+    fn taken(queue: &mut TimerQueue, horizon: Moment) -> Vec<usize> {
+        let mut taken = queue.take(horizon);
         taken.sort_unstable();
         taken
     }
 
     #[test]
-    fn what_is_due_is_taken_and_nothing_that_is_later() {
-        let mut timetable = Timetable::new(SLOT);
-        for (place, moment) in [(0, 25), (1, 7), (2, 1000), (3, 3), (4, 26)] {
-            timetable.set(place, at(moment));
+    fn due_indices_are_taken_and_later_ones_stay() {
+        let mut queue = TimerQueue::new(SLOT);
+        for (index, moment) in [(0, 25), (1, 7), (2, 1000), (3, 3), (4, 26)] {
+            queue.set(index, at(moment));
         }
 
-        assert_eq!(timetable.first(), Some(at(3)));
-        assert_eq!(taken(&mut timetable, at(25)), [0, 1, 3]);
-        assert_eq!(timetable.first(), Some(at(26)));
+        assert_eq!(queue.first(), Some(at(3)));
+        assert_eq!(taken(&mut queue, at(25)), [0, 1, 3]);
+        assert_eq!(queue.first(), Some(at(26)));
         // In a slot that is open already, and in one before.
-        timetable.set(5, at(24));
-        timetable.set(6, at(2));
-        assert_eq!(taken(&mut timetable, at(1000)), [2, 4, 5, 6]);
-        assert_eq!(timetable.first(), None);
+        queue.set(5, at(24));
+        queue.set(6, at(2));
+        assert_eq!(taken(&mut queue, at(1000)), [2, 4, 5, 6]);
+        assert_eq!(queue.first(), None);
     }
 
     #[test]
-    fn a_place_has_the_moment_that_it_was_given_last() {
-        let mut timetable = Timetable::new(SLOT);
+    fn last_moment_of_index_counts() {
+        let mut queue = TimerQueue::new(SLOT);
         for (first, last) in [(5, 500), (500, 5), (5, 6), (500, 501)] {
-            timetable.set(0, at(first));
-            timetable.set(0, at(last));
+            queue.set(0, at(first));
+            queue.set(0, at(last));
 
-            assert_eq!(timetable.first(), Some(at(last)));
-            assert_eq!(taken(&mut timetable, at(1000)), [0]);
+            assert_eq!(queue.first(), Some(at(last)));
+            assert_eq!(taken(&mut queue, at(1000)), [0]);
         }
     }
 
     #[test]
-    fn what_comes_back_to_a_moment_is_taken_once() {
-        let mut timetable = Timetable::new(SLOT);
+    fn index_set_twice_to_one_moment_is_taken_once() {
+        let mut queue = TimerQueue::new(SLOT);
         for moment in [5, 500, 5, 5] {
-            timetable.set(0, at(moment));
+            queue.set(0, at(moment));
         }
 
-        assert_eq!(taken(&mut timetable, at(1000)), [0]);
+        assert_eq!(taken(&mut queue, at(1000)), [0]);
     }
 
     #[test]
-    fn what_is_cleared_is_not_taken() {
-        let mut timetable = Timetable::new(SLOT);
-        timetable.set(0, at(5));
-        timetable.set(1, at(500));
-        timetable.clear(0);
-        timetable.clear(1);
-        timetable.clear(7);
+    fn cleared_index_is_not_taken() {
+        let mut queue = TimerQueue::new(SLOT);
+        queue.set(0, at(5));
+        queue.set(1, at(500));
+        queue.clear(0);
+        queue.clear(1);
+        queue.clear(7);
 
-        assert_eq!(timetable.first(), None);
+        assert_eq!(queue.first(), None);
     }
 
     #[test]
-    fn what_comes_and_goes_leaves_nothing_behind() {
-        let mut timetable = Timetable::new(SLOT);
+    fn outdated_entries_are_removed() {
+        let mut queue = TimerQueue::new(SLOT);
         let (last, ten) = (1_000_000, LEAST_ROOM * 10);
         for round in 0..last {
-            timetable.set(round % 10, at(60_000 + u64::try_from(round).unwrap()));
-            assert!(timetable.entries <= LEAST_ROOM, "after {round} rounds");
+            queue.set(round % 10, at(60_000 + u64::try_from(round).unwrap()));
+            assert!(queue.entries <= LEAST_ROOM, "after {round} rounds");
         }
 
-        assert_eq!(taken(&mut timetable, at(u64::MAX)).len(), 10);
-        assert!(timetable.near.capacity() < ten && timetable.far.is_empty());
+        assert_eq!(taken(&mut queue, at(u64::MAX)).len(), 10);
+        assert!(queue.near.capacity() < ten && queue.far.is_empty());
     }
 }

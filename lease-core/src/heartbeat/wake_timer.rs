@@ -1,4 +1,4 @@
-//! When the heartbeater looks up next.
+//! The timer of the heartbeater.
 
 use std::future::{Future, pending, poll_fn};
 use std::pin::Pin;
@@ -10,42 +10,46 @@ use tokio::time::Sleep;
 use crate::clock::Moment;
 use crate::settings::Settings;
 
-/// A timer that is set anew only when it would ring too late.
+/// A timer that is reset only if it would fire too late.
 #[derive(Default)]
-pub(crate) struct Alarm {
+pub(crate) struct WakeTimer {
     timer: Option<Pin<Box<Sleep>>>,
     set_for: Option<Moment>,
 }
 
-impl Alarm {
-    /// Completes at `moment`, or a little earlier for nothing; never, where there is none.
-    pub(crate) async fn ring_at(self: Pin<&mut Self>, moment: Option<Moment>, settings: &Settings) {
+impl WakeTimer {
+    /// Completes at `moment`, or sometimes earlier; never, without a `moment`.
+    pub(crate) async fn wait_until(
+        self: Pin<&mut Self>,
+        moment: Option<Moment>,
+        settings: &Settings,
+    ) {
         let Some(moment) = moment else {
             return pending().await;
         };
-        let alarm = self.get_mut();
+        let this = self.get_mut();
         let now = settings.clock.now();
         if moment <= now {
             return;
         }
-        if alarm.set_for.is_none_or(|set_for| set_for > moment || set_for <= now) {
-            // tokio's timers stand still while the machine is suspended: look up now and then.
+        if this.set_for.is_none_or(|set_for| set_for > moment || set_for <= now) {
+            // tokio's timers stop while the machine is suspended: check the clock now and then.
             let wait = moment.since(now).min(RECHECK);
-            let ring = settings.clock.timer_for(wait);
-            alarm.set_for = Some(now + wait);
-            alarm.timer = Some(Box::pin(tokio::time::sleep(ring)));
+            let length = settings.clock.timer_for(wait);
+            this.set_for = Some(now + wait);
+            this.timer = Some(Box::pin(tokio::time::sleep(length)));
         }
-        poll_fn(|context| match &mut alarm.timer {
+        poll_fn(|context| match &mut this.timer {
             Some(timer) if settings.clock.now() < moment => timer.as_mut().poll(context),
             _ => Poll::Ready(()),
         })
         .await;
-        if settings.clock.now() >= moment || alarm.has_rung() {
-            alarm.set_for = None;
+        if settings.clock.now() >= moment || this.has_fired() {
+            this.set_for = None;
         }
     }
 
-    fn has_rung(&self) -> bool {
+    fn has_fired(&self) -> bool {
         self.timer.as_ref().is_none_or(|timer| timer.is_elapsed())
     }
 }

@@ -1,21 +1,20 @@
-//! A lease on its way to another process.
+//! A lease that is handed over to another process.
 
 use std::fmt;
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-use crate::grant::Grant;
 use crate::invalid::InvalidInput;
 use crate::key::LeaseKey;
+use crate::store::grant::Grant;
 use crate::token::FencingToken;
 
 /// A lease that was handed over and not yet resumed: text that may travel in a queue.
 ///
-/// Made by [`Lease::hand_over`](crate::Lease::hand_over), taken up by
-/// [`Locker::resume`](crate::Locker::resume), at most once. Its text form is JSON; it also
-/// implements serde's traits, to be part of a larger message. Whoever has the text can take
-/// the lease: treat it as you treat the job it belongs to.
+/// [`Lease::hand_over`](crate::Lease::hand_over) makes it, and [`Locker::resume`](crate::Locker::resume)
+/// resumes it, at most once. Its text form is JSON. It also implements serde's traits, to be part of a
+/// larger message. The text is enough to take the lease: protect it like the job that it belongs to.
 ///
 /// # Examples
 ///
@@ -36,12 +35,12 @@ impl HandOver {
         Self { grant }
     }
 
-    /// What is handed over.
+    /// The key that is handed over.
     pub fn key(&self) -> &LeaseKey {
         &self.grant.key
     }
 
-    /// The token under which it was held; whoever resumes gets a larger one.
+    /// The token of the former holder. The process that resumes gets a larger one.
     pub fn token(&self) -> FencingToken {
         self.grant.token
     }

@@ -1,35 +1,33 @@
 //! The handle that users hold.
 
+mod setup;
+
 use std::sync::{Arc, Mutex as StdMutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
-use tokio::runtime::Handle;
 use tokio::select;
 use tokio::sync::Mutex;
 use tracing::{Instrument, Span, debug_span};
 
-use crate::attempt::{Ask, Attempt, attempt};
-use crate::clock::{Clock, Moment, sleep_until};
+use crate::acquire::attempt::{Attempt, Request, attempt};
+use crate::acquire::queue::Queue;
+use crate::acquire::unsettled::UnsettledClaims;
+use crate::acquire::waiting::contend;
+use crate::clock::{Moment, sleep_until};
 use crate::error::{StoreError, StoreErrorKind};
-use crate::grant::Holder;
-use crate::handover::HandOver;
-use crate::home::{Home, Runtime, runtime_has_ended};
 use crate::key::{LeaseKey, Lessee};
 use crate::lease::Lease;
-use crate::metrics::{Guarded, Metrics};
+use crate::lease::hand_over::HandOver;
 use crate::options::LeaseOptions;
-use crate::outstanding::Outstanding;
-use crate::queue::Queue;
-use crate::random::Random;
-use crate::retry::within;
+use crate::runtime::locker_runtime::{LockerRuntime, Runtime, runtime_has_ended};
+use crate::runtime::own_thread::OwnThread;
+use crate::runtime::requests_in_flight::RequestsInFlight;
 use crate::settings::Settings;
-use crate::store::LockStore;
-use crate::thread::OwnThread;
-use crate::unsettled::UnsettledClaims;
-use crate::waiting::contend;
-use crate::watchdog::Watchdog;
+use crate::settings::backoff::within;
+use crate::store::grant::Holder;
+use crate::store::lock_store::LockStore;
 
 /// Obtains leases from a store and keeps them alive.
 ///
@@ -39,13 +37,12 @@ use crate::watchdog::Watchdog;
 ///
 /// # Cancel safety
 ///
-/// Any of these futures may be dropped at any time. What was granted meanwhile is released, by
-/// a task that goes on until the store has answered or the ttl has passed;
-/// [`close`](Self::close) waits for it. Dropping a waiting future loses its place in the queue.
-/// One that is neither polled nor dropped stands still: it keeps its place in the queue, and a key
-/// that was granted to it is free again after a ttl. (On another runtime than the locker's it goes
-/// on by itself, and its lease is kept alive until it is polled or dropped.)
-/// For a timeout, wrap the call into `tokio::time::timeout`.
+/// Any of these futures may be dropped at any time. A task then releases what was granted meanwhile. It
+/// runs until the store has answered or the ttl has passed, and [`close`](Self::close) waits for it.
+/// Dropping a waiting future loses its place in the queue. A future that is neither polled nor dropped
+/// makes no progress: it keeps its place in the queue, and a key that was granted to it is free again
+/// after a ttl. (On another runtime than the locker's, a task runs it, and heartbeats extend its lease
+/// until it is polled or dropped.) For a timeout, wrap the call into `tokio::time::timeout`.
 ///
 /// # Errors
 ///
@@ -55,24 +52,23 @@ use crate::watchdog::Watchdog;
 ///
 /// # Panics
 ///
-/// Where it waits outside a tokio runtime, or in one that was built without timers
-/// (`enable_time`).
+/// In a tokio runtime that was built without timers (`enable_time`).
 #[derive(Debug, Clone)]
 pub struct Locker {
     settings: Arc<Settings>,
     runtime: Runtime,
-    household: Arc<Household>,
+    shared: Arc<Shared>,
 }
 
 /// What clones share.
 #[derive(Debug, Default)]
-struct Household {
+struct Shared {
     /// The last that was started; another is, once its runtime has ended.
-    home: StdMutex<Option<Home>>,
+    runtime: StdMutex<Option<LockerRuntime>>,
     queue: Arc<Queue>,
-    outstanding: Outstanding,
+    in_tasks: RequestsInFlight,
     /// What callers do themselves, as long as they poll it.
-    undertakings: Outstanding,
+    in_callers: RequestsInFlight,
     unsettled: Arc<UnsettledClaims>,
 }
 
@@ -86,14 +82,18 @@ impl Locker {
     ///
     /// The thread runs the heartbeats and drives the connections that `connect` opens. So leases are
     /// kept alive although the application blocks every thread of its runtime for longer than a ttl. Use
-    /// it where work computes for long between awaits, or calls what blocks, and cannot be moved to
+    /// it where work computes for long between awaits, or makes blocking calls, and cannot be moved to
     /// `spawn_blocking`. It costs one thread with about 80 KiB of memory, and each call goes to that
     /// thread and back.
     ///
-    /// Work that is stuck keeps its keys, too: see [`with_watchdog`](Self::with_watchdog).
+    /// On a shared runtime, a busy tokio worker polls timers and sockets once in up to 244 polls of tasks.
+    /// So leases are kept beside tasks whose polls take up to a thousandth of the ttl each. Use a thread
+    /// of their own also where polls are longer on every worker.
     ///
-    /// The thread ends after the last clone of the locker, the last lease and the last release that is on
-    /// its way. A clone of the store that the application uses on its own runtime may open connections
+    /// Stuck work then keeps its keys: see [`with_watchdog`](Self::with_watchdog).
+    ///
+    /// The thread ends once the last clone of the locker, the last lease and the last release in flight
+    /// are gone. A clone of the store that the application uses on its own runtime may open connections
     /// there: connect another store for that.
     ///
     /// # Errors
@@ -141,7 +141,7 @@ impl Locker {
     }
 
     fn from(settings: Settings, runtime: Runtime) -> Self {
-        Self { settings: Arc::new(settings), runtime, household: Arc::default() }
+        Self { settings: Arc::new(settings), runtime, shared: Arc::default() }
     }
 
     fn with(&self, set: impl FnOnce(&mut Settings)) -> Self {
@@ -150,65 +150,9 @@ impl Locker {
         Self::from(settings, self.runtime.clone())
     }
 
-    /// A locker for `lessee`, with a heartbeater of its own.
-    #[must_use]
-    pub fn with_lessee(self, lessee: Lessee) -> Self {
-        self.with(|settings| settings.lessee = lessee)
-    }
-
-    /// A locker with `options`, with a heartbeater of its own.
-    #[must_use]
-    pub fn with_options(self, options: LeaseOptions) -> Self {
-        self.with(|settings| settings.options = options)
-    }
-
-    /// A locker that tells `metrics` what happens, with a heartbeater of its own.
-    #[must_use]
-    pub fn with_metrics(self, metrics: Arc<dyn Metrics>) -> Self {
-        self.with(|settings| settings.metrics = Arc::new(Guarded(metrics)))
-    }
-
-    /// A locker that reads lease time from `clock`: for tests.
-    #[must_use]
-    pub fn with_clock(self, clock: Arc<dyn Clock>) -> Self {
-        self.with(|settings| settings.clock = clock)
-    }
-
-    /// A locker whose nonces, jitter and shuffles all follow from `seed`: for tests. Two
-    /// lockers with one seed on one store take each other's leases for their own.
-    #[must_use]
-    pub fn with_seed(self, seed: u64) -> Self {
-        self.with(|settings| settings.random = Arc::new(Random::from_seed(seed)))
-    }
-
-    /// A locker whose heartbeater lives on `runtime`.
+    /// Reports that the application makes progress, for [`with_watchdog`](Self::with_watchdog).
     ///
-    /// Requests are made there, too. The store's connections stay on the runtime on which the store was
-    /// connected: where the application blocks that one, no heartbeat is answered. To have both on a
-    /// thread that the application does not use, see [`on_own_thread`](Self::on_own_thread).
-    #[must_use]
-    pub fn with_runtime(self, runtime: Handle) -> Self {
-        Self::from(Settings::clone(&self.settings), Runtime::Given(runtime))
-    }
-
-    /// Stops heartbeats while the application has not called [`alive`](Self::alive) for `limit`, so
-    /// that work which is stuck does not keep its keys for ever. Off by default.
-    ///
-    /// Leases then run out as if the store were out of reach, and the log says why. Heartbeats go on with
-    /// the next call, for what has not run out by then. Counts from this call on. Lockers that are
-    /// made from this one share the limit: a call to `alive` of any counts for all.
-    #[must_use]
-    pub fn with_watchdog(self, limit: Duration) -> Self {
-        self.with(|settings| {
-            let watchdog = Watchdog::new(limit, settings.clock.now());
-            settings.watchdog = Some(Arc::new(watchdog));
-        })
-    }
-
-    /// Says that the application is alive, for [`with_watchdog`](Self::with_watchdog).
-    ///
-    /// Cheap, and needs no runtime. Call it where work makes progress, and not from a task that only
-    /// does this.
+    /// Cheap, and needs no runtime. Call it from the work itself, not from a task that does nothing else.
     pub fn alive(&self) {
         if let Some(watchdog) = &self.settings.watchdog {
             watchdog.alive(self.settings.clock.now());
@@ -227,10 +171,9 @@ impl Locker {
 
     /// Makes one attempt to obtain `key`.
     ///
-    /// The store is asked once. If its answer is lost or unclear, that is the error, and the next
-    /// attempt of this locker at the key goes on with the same claim. If none is made, a task
-    /// finds out whether the key was granted, and releases it; it asks again for that, so the key
-    /// may be held by nobody for a moment.
+    /// The locker sends one request. If the answer is lost or unclear, this returns an error, and the
+    /// next attempt of this locker at the key continues the same claim. If no attempt follows, a task
+    /// repeats the claim and releases the key. The key may then be held for a moment without a lease.
     ///
     /// # Errors
     ///
@@ -244,7 +187,7 @@ impl Locker {
         let span = self.span("obtain", key);
         async {
             let start = self.settings.clock.now();
-            let attempt = self.attempt(Ask::Obtain(key.clone())).await?;
+            let attempt = self.attempt(Request::Obtain(key.clone())).await?;
             if let Attempt::Obtained(lease) = &attempt {
                 self.count(lease, start);
             }
@@ -256,13 +199,12 @@ impl Locker {
 
     /// Waits until `key` is obtained, for as long as it takes.
     ///
-    /// Waiters of one locker stand in line for a key, in the order in which they came, and the
-    /// first of them contends with other processes. It is woken by a release, where the store
-    /// can; otherwise it asks again when the holder's lease runs out, and every
-    /// [`poll_interval`](LeaseOptions::poll_interval). When a lease runs out, waiters of all processes ask
-    /// again within the next 20 ms, once each. Between lockers there is no order: whoever
-    /// releases and asks again may well be first. A task that waits for a key which it holds
-    /// itself waits for ever.
+    /// Waiters of one locker queue for a key in the order of their calls, and the first of them contends
+    /// with other processes. A release wakes it, if the store can notify. Otherwise it retries when the
+    /// holder's lease expires, and every [`poll_interval`](LeaseOptions::poll_interval). When a lease
+    /// expires, the waiters of all processes retry within the next 20 ms, once each. Between lockers there
+    /// is no order: a process that releases the key and asks again may be first. A task that waits for a
+    /// key that it holds itself waits for ever.
     ///
     /// # Errors
     ///
@@ -294,7 +236,7 @@ impl Locker {
         let mut unknown = None;
         for key in self.shuffled(keys) {
             let span = self.span("obtain_any", key);
-            match self.attempt(Ask::Obtain(key.clone())).instrument(span).await {
+            match self.attempt(Request::Obtain(key.clone())).instrument(span).await {
                 Ok(Attempt::Obtained(lease)) => {
                     self.count(&lease, start);
                     return Ok(Some(lease));
@@ -351,7 +293,7 @@ impl Locker {
     pub async fn resume(&self, handed: HandOver) -> Result<Option<Lease>, StoreError> {
         let span = self.span("resume", handed.key());
         let start = self.settings.clock.now();
-        match self.attempt(Ask::Adopt(handed.into_grant())).instrument(span).await? {
+        match self.attempt(Request::Adopt(handed.into_grant())).instrument(span).await? {
             Attempt::Obtained(lease) => {
                 self.count(&lease, start);
                 Ok(Some(lease))
@@ -360,9 +302,9 @@ impl Locker {
         }
     }
 
-    /// Tells who holds `key`; `None` where nobody does, also while it is reserved.
+    /// Returns the holder of `key`; `None` if the key has no holder, also while it is reserved.
     ///
-    /// Old news when it arrives: obtain the key to be sure.
+    /// The answer may be outdated when it arrives: obtain the key to be sure.
     ///
     /// # Errors
     ///
@@ -378,7 +320,7 @@ impl Locker {
             let limit = settings.options.request_timeout();
             within(limit, settings.store.holder(&key)).await
         };
-        self.home()?.run_until_dropped(ask).await
+        self.locker_runtime()?.run_until_dropped(ask).await
     }
 
     /// Waits until everything that was dropped so far has been released: for the end of `main`.
@@ -398,74 +340,73 @@ impl Locker {
     ///
     /// Safe: it only waits.
     pub async fn close(&self) {
-        let home = self.last_home().clone();
+        let runtime = self.last_runtime().clone();
         // Where there is none, nothing was begun.
-        if let Some(home) = home {
-            home.with_timers(self.until_closed()).await;
+        if let Some(runtime) = runtime {
+            runtime.with_timers(self.until_closed()).await;
         }
     }
 
     async fn until_closed(&self) {
-        let Household { outstanding, undertakings, .. } = &*self.household;
+        let Shared { in_tasks, in_callers, .. } = &*self.shared;
         let (clock, limit) = (&*self.settings.clock, self.settings.options.request_timeout());
         select! {
             biased;
-            () = undertakings.done() => (),
-            // One that goes on for longer is kept by somebody who does not poll it, and who may be
-            // waiting for this.
+            () = in_callers.ended() => (),
+            // A caller that keeps an attempt without polling it may be waiting for this call.
             () = sleep_until(clock, clock.now() + limit, limit) => (),
         }
-        // Attempts first; then what clears up after those that came to nothing; then the releases of
-        // what either was granted, for nobody.
+        // First the attempts, then the tasks that settle unclear claims, then the releases of leases that
+        // either was granted without a caller.
         for _each in 0..3 {
-            outstanding.done().await;
+            in_tasks.ended().await;
         }
     }
 
     async fn wait(&self, keys: &[LeaseKey]) -> Result<Lease, StoreError> {
         let start = self.settings.clock.now();
-        let home = self.home()?;
+        let runtime = self.locker_runtime()?;
         let keys: Vec<_> = self.shuffled(keys).into_iter().cloned().collect();
-        let (settings, household) = (Arc::clone(&self.settings), Arc::clone(&self.household));
+        let (settings, shared) = (Arc::clone(&self.settings), Arc::clone(&self.shared));
         let contest = {
-            let home = home.clone();
+            let runtime = runtime.clone();
             async move {
                 let one_at_a_time = Mutex::new(());
-                let Household { queue, unsettled, .. } = &*household;
+                let Shared { queue, unsettled, .. } = &*shared;
                 let mut contenders: FuturesUnordered<_> = keys
                     .iter()
-                    .map(|key| contend(&settings, &home, queue, unsettled, key, &one_at_a_time))
+                    .map(|key| contend(&settings, &runtime, queue, unsettled, key, &one_at_a_time))
                     .collect();
                 contenders.next().await.unwrap_or_else(|| Err(runtime_has_ended()))
             }
         };
-        let lease = home.run_until_dropped(contest.instrument(Span::current())).await?;
+        let lease = runtime.run_until_dropped(contest.instrument(Span::current())).await?;
         self.count(&lease, start);
         Ok(lease)
     }
 
-    async fn attempt(&self, ask: Ask) -> Result<Attempt, StoreError> {
-        attempt(&self.settings, &self.home()?, &self.household.unsettled, ask).await
+    async fn attempt(&self, ask: Request) -> Result<Attempt, StoreError> {
+        attempt(&self.settings, &self.locker_runtime()?, &self.shared.unsettled, ask).await
     }
 
-    fn home(&self) -> Result<Home, StoreError> {
-        let mut last = self.last_home();
-        if let Some(home) = last.as_ref().filter(|home| !home.is_gone()) {
-            return Ok(home.clone());
+    fn locker_runtime(&self) -> Result<LockerRuntime, StoreError> {
+        let mut last = self.last_runtime();
+        if let Some(runtime) = last.as_ref().filter(|runtime| !runtime.has_ended()) {
+            return Ok(runtime.clone());
         }
-        let Household { outstanding, undertakings, .. } = &*self.household;
-        let (outstanding, undertakings) = (outstanding.clone(), undertakings.clone());
-        let home = Home::start(&self.settings, &self.runtime, outstanding, undertakings)?;
-        *last = Some(home.clone());
+        let Shared { in_tasks, in_callers, .. } = &*self.shared;
+        let (in_tasks, in_callers) = (in_tasks.clone(), in_callers.clone());
+        let runtime = LockerRuntime::start(&self.settings, &self.runtime, in_tasks, in_callers)?;
+        *last = Some(runtime.clone());
         // It was given a runtime that has ended.
-        if home.is_gone() {
+        if runtime.has_ended() {
             return Err(runtime_has_ended());
         }
-        Ok(home)
+        Ok(runtime)
     }
 
-    fn last_home(&self) -> MutexGuard<'_, Option<Home>> {
-        self.household.home.lock().unwrap_or_else(PoisonError::into_inner)
+    fn last_runtime(&self) -> MutexGuard<'_, Option<LockerRuntime>> {
+        self.shared.runtime.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn count(&self, lease: &Lease, start: Moment) {

@@ -1,4 +1,4 @@
-//! Where a locker's tasks live: a runtime, and the heartbeater on it.
+//! The tokio runtime of a locker, and the heartbeater that runs on it.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -9,42 +9,45 @@ use tokio_util::context::TokioContext;
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::error::{StoreError, StoreErrorKind};
-use crate::heartbeat::{Heartbeater, first_look};
-use crate::inbox::{Command, Teller, inbox};
-use crate::outstanding::{Errand, Outstanding};
+use crate::heartbeat::command_queue::{Command, CommandSender, command_queue};
+use crate::heartbeat::heartbeater::{Heartbeater, first_look};
+use crate::runtime::detach_on_drop::{DetachOnDrop, Work};
+use crate::runtime::own_thread::{OwnThread, ThreadGuard};
+use crate::runtime::requests_in_flight::{RequestGuard, RequestsInFlight};
 use crate::settings::Settings;
-use crate::thread::{OwnThread, ThreadGuard};
-use crate::undertaking::Undertaking;
 
-/// Where a locker's tasks are to run.
+/// Which runtime a locker uses.
 #[derive(Debug, Clone, Default)]
 pub(crate) enum Runtime {
-    /// On the runtime on which the locker first obtains something.
+    /// The runtime of the call that first obtains something.
     #[default]
     Callers,
-    /// On this one.
+    /// The runtime that `Locker::with_runtime` was given.
     Given(Handle),
-    /// On a thread of the locker's own.
+    /// A runtime on a thread of the locker's own.
     Thread(OwnThread),
 }
 
+/// A runtime with a heartbeater on it. Clones share both.
 #[derive(Debug, Clone)]
-pub(crate) struct Home {
+pub(crate) struct LockerRuntime {
     runtime: Handle,
-    heartbeater: Teller,
-    outstanding: Outstanding,
-    undertakings: Outstanding,
+    heartbeater: CommandSender,
+    /// Requests that run in tasks of this runtime.
+    in_tasks: RequestsInFlight,
+    /// Requests that callers run on their own tasks, for as long as they poll them.
+    in_callers: RequestsInFlight,
     leases: Arc<AtomicU64>,
     thread: Option<ThreadGuard>,
 }
 
-impl Home {
+impl LockerRuntime {
     /// Starts a heartbeater on `runtime`.
     pub(crate) fn start(
         settings: &Arc<Settings>,
         runtime: &Runtime,
-        outstanding: Outstanding,
-        undertakings: Outstanding,
+        in_tasks: RequestsInFlight,
+        in_callers: RequestsInFlight,
     ) -> Result<Self, StoreError> {
         let (runtime, thread) = match runtime {
             Runtime::Thread(OwnThread { runtime, guard }) => (runtime.clone(), Some(guard.clone())),
@@ -55,30 +58,34 @@ impl Home {
                 (current, None)
             }
         };
-        let (heartbeater, inbox) = inbox(first_look(&settings.options));
-        runtime.spawn(Heartbeater::new(Arc::clone(settings), inbox).run());
-        Ok(Self { runtime, heartbeater, outstanding, undertakings, leases: Arc::default(), thread })
+        let (heartbeater, commands) = command_queue(first_look(&settings.options));
+        runtime.spawn(Heartbeater::new(Arc::clone(settings), commands).run());
+        Ok(Self { runtime, heartbeater, in_tasks, in_callers, leases: Arc::default(), thread })
     }
 
+    /// The id of the next lease, unique within this heartbeater.
     pub(crate) fn next_lease(&self) -> u64 {
         self.leases.fetch_add(1, Ordering::Relaxed)
     }
 
-    pub(crate) fn errand(&self) -> Errand {
-        self.outstanding.errand(self.thread.clone())
+    /// Counts a request that a task runs, until the guard is dropped.
+    pub(crate) fn request_guard(&self) -> RequestGuard {
+        self.in_tasks.guard(self.thread.clone())
     }
 
-    pub(crate) fn tell(&self, command: Command) {
-        self.heartbeater.tell(command);
+    /// Sends `command` to the heartbeater.
+    pub(crate) fn send(&self, command: Command) {
+        self.heartbeater.send(command);
     }
 
-    pub(crate) fn is_gone(&self) -> bool {
+    /// Whether the runtime, and with it the heartbeater, has ended.
+    pub(crate) fn has_ended(&self) -> bool {
         self.heartbeater.is_closed()
     }
 
     /// Why a task of this locker was dropped before it answered.
     pub(crate) fn why_unanswered(&self) -> StoreError {
-        if self.is_gone() {
+        if self.has_ended() {
             return runtime_has_ended();
         }
         StoreError::new(
@@ -88,13 +95,14 @@ impl Home {
         )
     }
 
-    /// Runs `errand` to its end, whoever waits for it.
-    pub(crate) fn run(&self, errand: impl Future<Output = ()> + Send + 'static) {
-        self.runtime.spawn(errand);
+    /// Spawns `task`, which runs to its end.
+    pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+        self.runtime.spawn(task);
     }
 
-    /// What `work` answers, which a task does to its end, whoever waits for this or polls it.
-    pub(crate) async fn answer_of_task<T: Send + 'static>(
+    /// Runs `work` in a spawned task and returns its output. The task runs to its end, also if this
+    /// future is dropped or not polled.
+    pub(crate) async fn run_in_task<T: Send + 'static>(
         &self,
         work: impl Future<Output = Result<T, StoreError>> + Send + 'static,
     ) -> Result<T, StoreError> {
@@ -104,7 +112,8 @@ impl Home {
 
     /// Runs `work` on this locker's runtime, and drops it with this future.
     ///
-    /// On any other runtime a task does: the store's connections are this runtime's.
+    /// For a caller on another runtime, a spawned task runs `work`: this runtime drives the store's
+    /// connections.
     pub(crate) async fn run_until_dropped<T: Send + 'static>(
         &self,
         work: impl Future<Output = Result<T, StoreError>> + Send + 'static,
@@ -116,8 +125,45 @@ impl Home {
         task.await.unwrap_or_else(|_dropped| Err(self.why_unanswered()))
     }
 
-    /// Runs `future`, whose timers are the caller's runtime's: this one may be held up. Outside of any
-    /// runtime they are this one's.
+    /// Runs `work` on this locker's runtime to its end, also if this future is dropped.
+    ///
+    /// A caller on this runtime polls `work` itself. For a caller on another runtime, a spawned task
+    /// runs `work` from the beginning: the timers of `work` belong to this runtime, and the other
+    /// runtime may be blocked.
+    pub(crate) async fn run_to_end<T: Send + 'static>(
+        &self,
+        work: impl Future<Output = Result<T, StoreError>> + Send + 'static,
+    ) -> Result<T, StoreError> {
+        if self.is_current() {
+            // Dropped after `DetachOnDrop` has counted its task, so that `close` misses neither.
+            let _in_caller = self.in_callers.guard(self.thread.clone());
+            let output = DetachOnDrop::new(work, |rest| self.detach(rest)).await;
+            return output.unwrap_or_else(|_panic| Err(self.why_unanswered()));
+        }
+        let guard = self.request_guard();
+        let work = async move {
+            let answer = work.await;
+            drop(guard);
+            answer
+        };
+        self.run_in_task(work).await
+    }
+
+    fn detach<F>(&self, rest: Work<F>)
+    where
+        F: Future + Send + 'static,
+        F::Output: Send,
+    {
+        let guard = self.request_guard();
+        self.spawn(async move {
+            // The caller is gone. Dropping its answer releases a lease that it contains.
+            drop(rest.await);
+            drop(guard);
+        });
+    }
+
+    /// Runs `future` with the timers of the caller's runtime, since this one may be blocked. Outside of any
+    /// runtime, it runs with the timers of this one.
     pub(crate) async fn with_timers<F: Future>(&self, future: F) -> F::Output {
         match Handle::try_current() {
             Ok(_here) => future.await,
@@ -128,31 +174,9 @@ impl Home {
     fn is_current(&self) -> bool {
         Handle::try_current().is_ok_and(|here| here.id() == self.runtime.id())
     }
-
-    /// What `work` answers, which is done to its end also where this is dropped.
-    ///
-    /// On any other runtime than this locker's it is a task from the beginning: its timers are its
-    /// runtime's, and whoever has a runtime of its own for its leases does so because the other may
-    /// be held up.
-    pub(crate) async fn see_through<T: Send + 'static>(
-        &self,
-        work: impl Future<Output = Result<T, StoreError>> + Send + 'static,
-    ) -> Result<T, StoreError> {
-        if self.is_current() {
-            let under_way = self.undertakings.errand(self.thread.clone());
-            return Undertaking::new(self, work, under_way).await;
-        }
-        let errand = self.errand();
-        let work = async move {
-            let answer = work.await;
-            drop(errand);
-            answer
-        };
-        self.answer_of_task(work).await
-    }
 }
 
-/// What a caller is told whose locker's runtime is no more.
+/// The error of a locker whose runtime has ended.
 pub(crate) fn runtime_has_ended() -> StoreError {
     StoreError::new(
         StoreErrorKind::Misconfigured,

@@ -1,4 +1,4 @@
-//! A thread for one locker: it runs the heartbeats and drives the store's connections.
+//! A thread for one locker: it sends the heartbeats and drives the store's connections.
 
 use std::convert::Infallible;
 use std::thread;
@@ -16,7 +16,7 @@ pub(crate) struct OwnThread {
     pub(crate) guard: ThreadGuard,
 }
 
-/// Keeps the thread running. Dropping the last one only signals.
+/// Keeps the thread running. Dropping the last guard signals the thread to end, and does not wait.
 #[derive(Debug, Clone)]
 pub(crate) struct ThreadGuard {
     _open: mpsc::Sender<Infallible>,
@@ -57,17 +57,17 @@ fn run<S, E>(
         OwnThread { runtime: runtime.handle().clone(), guard: ThreadGuard { _open: open } };
     runtime.block_on(async {
         let store = select! {
-            // A caller that has gone waits for no connection.
+            // Without a caller, the connection is not needed.
             biased;
             () = started.closed() => return,
             store = connect() => store,
         };
-        // The guard goes with the answer, and is dropped with it: after an error, the thread ends.
+        // The answer carries the guard. After an error, or without a receiver, the thread ends.
         drop(started.send(store.map(|store| (thread, store))));
         // Nothing is ever sent: completes once the last guard has been dropped.
         let _ = closed.recv().await;
     });
-    // Does not wait for blocking work, such as the look-up of a name that hangs.
+    // Does not wait for blocking work, such as a name look-up that hangs.
     runtime.shutdown_background();
 }
 

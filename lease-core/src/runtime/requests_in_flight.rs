@@ -1,4 +1,4 @@
-//! What is still on its way to the store, so that `close` can wait for it.
+//! Counts requests in flight, so that `Locker::close` can wait for them.
 
 use std::collections::BTreeSet;
 use std::pin::pin;
@@ -6,67 +6,67 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::Notify;
 
-use crate::thread::ThreadGuard;
+use crate::runtime::own_thread::ThreadGuard;
 
 #[derive(Debug, Default, Clone)]
-pub(crate) struct Outstanding(Arc<Errands>);
+pub(crate) struct RequestsInFlight(Arc<Shared>);
 
 #[derive(Debug, Default)]
-struct Errands {
+struct Shared {
     numbers: Mutex<Numbers>,
-    one_is_done: Notify,
+    one_has_ended: Notify,
 }
 
 #[derive(Debug, Default)]
 struct Numbers {
     next: u64,
-    on_their_way: BTreeSet<u64>,
+    in_flight: BTreeSet<u64>,
 }
 
-/// Something on its way; done when dropped, on whichever path.
+/// Counts one request, until it is dropped on whichever path.
 #[derive(Debug)]
-pub(crate) struct Errand {
-    errands: Arc<Errands>,
+pub(crate) struct RequestGuard {
+    shared: Arc<Shared>,
     number: u64,
-    /// What is on its way runs on this thread.
+    /// The thread that the request runs on.
     _thread: Option<ThreadGuard>,
 }
 
-impl Outstanding {
-    /// Something on its way, which keeps `thread` running.
-    pub(crate) fn errand(&self, thread: Option<ThreadGuard>) -> Errand {
+impl RequestsInFlight {
+    /// Counts a request, which keeps `thread` running.
+    pub(crate) fn guard(&self, thread: Option<ThreadGuard>) -> RequestGuard {
         let mut numbers = self.0.numbers();
         let number = numbers.next;
         numbers.next += 1;
-        numbers.on_their_way.insert(number);
-        Errand { errands: Arc::clone(&self.0), number, _thread: thread }
+        numbers.in_flight.insert(number);
+        RequestGuard { shared: Arc::clone(&self.0), number, _thread: thread }
     }
 
-    /// Completes once everything that is on its way now has arrived, whatever sets out
-    /// meanwhile.
-    pub(crate) async fn done(&self) {
+    /// Completes once every request that is in flight now has ended. Does not wait for requests that
+    /// start meanwhile.
+    pub(crate) async fn ended(&self) {
         let until = self.0.numbers().next;
         loop {
-            let mut one_is_done = pin!(self.0.one_is_done.notified());
-            // Listening before looking, so that the last errand is not missed.
-            one_is_done.as_mut().enable();
-            if self.0.numbers().on_their_way.first().is_none_or(|first| *first >= until) {
+            let mut one_has_ended = pin!(self.0.one_has_ended.notified());
+            // Registered before the check, so that the end of the last request is not missed.
+            one_has_ended.as_mut().enable();
+            if self.0.numbers().in_flight.first().is_none_or(|first| *first >= until) {
                 return;
             }
-            one_is_done.await;
+            one_has_ended.await;
         }
     }
 }
 
-impl Errands {
+impl Shared {
     fn numbers(&self) -> MutexGuard<'_, Numbers> {
         self.numbers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Drop for Errand {
+impl Drop for RequestGuard {
     fn drop(&mut self) {
-        self.errands.numbers().on_their_way.remove(&self.number);
-        self.errands.one_is_done.notify_waiters();
+        self.shared.numbers().in_flight.remove(&self.number);
+        self.shared.one_has_ended.notify_waiters();
     }
 }

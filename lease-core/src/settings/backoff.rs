@@ -1,4 +1,4 @@
-//! How long to wait before asking a store again, and how long for its answer.
+//! Pauses between requests to a store, and the time limit of a request.
 
 use std::future::Future;
 use std::time::Duration;
@@ -7,11 +7,11 @@ use backon::{BackoffBuilder, ExponentialBuilder};
 
 use crate::error::{StoreError, StoreErrorKind};
 use crate::options::LeaseOptions;
-use crate::random::Random;
+use crate::settings::random::Random;
 
 /// Pauses between attempts: doubling from a sixteenth of the heartbeat period up to all of it, or of
-/// [`LONGEST`](Pauses::LONGEST), each cut at random by up to half, so that clients that failed together
-/// part ways.
+/// [`LONGEST`](Pauses::LONGEST). Each is shortened at random by up to half, so that clients that failed at
+/// the same time do not retry at the same time.
 pub(crate) struct Pauses<'a> {
     lengths: backon::ExponentialBackoff,
     longest: Duration,
@@ -19,7 +19,7 @@ pub(crate) struct Pauses<'a> {
 }
 
 impl<'a> Pauses<'a> {
-    /// How long a ttl may delay what one failed request has missed: as long as a request may take.
+    /// The longest pause, whatever the ttl: as long as a request may take.
     pub(crate) const LONGEST: Duration = Duration::from_secs(5);
 
     pub(crate) fn new(options: &LeaseOptions, random: &'a Random) -> Self {
@@ -37,7 +37,7 @@ impl<'a> Pauses<'a> {
         self.random.part_of(length, 0.5)
     }
 
-    /// The pause after `failures` failures in a row, for whoever keeps count.
+    /// The pause after `failures` failures in a row, for a caller that counts them.
     pub(crate) fn after(failures: u32, options: &LeaseOptions, random: &Random) -> Duration {
         let mut pauses = Pauses::new(options, random);
         for _ in 1..failures.min(6) {
@@ -47,17 +47,18 @@ impl<'a> Pauses<'a> {
     }
 }
 
-/// Waits for a store's answer, but no longer than `limit`: a store that hangs is one that did
-/// not answer. For those who ask a store themselves, beside a [`Locker`](crate::Locker), which does
-/// so by itself; [`LeaseOptions::request_timeout`] is its limit.
+/// Waits for a store's answer, at most for `limit`.
+///
+/// For code that calls a store itself. A [`Locker`](crate::Locker) limits its requests to
+/// [`LeaseOptions::request_timeout`].
 ///
 /// # Errors
 ///
-/// The store's own, and [`Unavailable`](StoreErrorKind::Unavailable) after `limit`.
+/// The errors of the store, and [`Unavailable`](StoreErrorKind::Unavailable) after `limit`.
 ///
 /// # Cancel safety
 ///
-/// As that of `answer`, which is dropped: the request may still be applied.
+/// As for `answer`, which is dropped: the store may still apply the request.
 pub async fn within<T>(
     limit: Duration,
     answer: impl Future<Output = Result<T, StoreError>>,

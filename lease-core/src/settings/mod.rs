@@ -1,4 +1,11 @@
-//! What a locker, its leases and its tasks share and never change.
+//! The settings that a locker, its leases and its tasks share. They never change.
+//!
+//! [`Settings`] has the store, the options and the clock. [`random`] makes nonces and jitter, [`backoff`]
+//! pauses between attempts, and [`watchdog`] checks that the application calls `Locker::alive`.
+
+pub(crate) mod backoff;
+pub(crate) mod random;
+pub(crate) mod watchdog;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,15 +14,18 @@ use crate::clock::{BootClock, Clock, Moment};
 use crate::key::Lessee;
 use crate::metrics::{Metrics, Uncounted};
 use crate::options::LeaseOptions;
-use crate::random::Random;
-use crate::store::LockStore;
-use crate::watchdog::Watchdog;
+use crate::settings::random::Random;
+use crate::settings::watchdog::Watchdog;
+use crate::store::attributes::Attributes;
+use crate::store::lock_store::LockStore;
 
 #[derive(Debug, Clone)]
 pub(crate) struct Settings {
     pub(crate) store: Arc<dyn LockStore>,
     pub(crate) lessee: Lessee,
     pub(crate) options: LeaseOptions,
+    /// Each grant sets these on the record of its key.
+    pub(crate) attributes: Attributes,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) random: Arc<Random>,
     pub(crate) metrics: Arc<dyn Metrics>,
@@ -29,6 +39,7 @@ impl Settings {
             store,
             lessee: Lessee::of_this_process(random.salt()),
             options: LeaseOptions::default(),
+            attributes: Attributes::new(),
             clock: Arc::new(BootClock),
             random: Arc::new(random),
             metrics: Arc::new(Uncounted),
@@ -36,12 +47,12 @@ impl Settings {
         }
     }
 
-    /// How long the application has not said that it is alive, once that is too long.
+    /// How long ago the application called `Locker::alive`, if longer than the watchdog's limit.
     pub(crate) fn silence(&self, now: Moment) -> Option<Duration> {
         self.watchdog.as_ref()?.silence(now)
     }
 
-    /// How long a holder may trust a ttl that began no earlier than its request.
+    /// How long a holder may trust a ttl that the store counts from the request or later.
     pub(crate) fn trusted(&self, ttl: Duration) -> Duration {
         self.options.trusted(ttl, self.store.grain())
     }

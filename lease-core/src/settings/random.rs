@@ -1,17 +1,17 @@
-//! Randomness: nonces from the operating system, jitter and shuffles from a generator of this process.
+//! Random numbers: nonces from the operating system, jitter and shuffles from a generator of this process.
 //!
-//! A seed replaces both, so that a run can be repeated.
+//! A seed replaces both, so that a test can repeat a run.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use rand::rngs::{StdRng, SysError, SysRng};
+use rand::rngs::StdRng;
 use rand::seq::SliceRandom;
-use rand::{Rng, RngExt, SeedableRng, TryRng};
-use uuid::{Builder, Uuid};
+use rand::{Rng, RngExt, SeedableRng};
+use uuid::Builder;
 
 use crate::error::{StoreError, StoreErrorKind};
-use crate::nonce::Nonce;
+use crate::store::nonce::{Nonce, system_uuid};
 
 #[derive(Debug)]
 pub(crate) struct Random {
@@ -38,11 +38,11 @@ impl Random {
         Self { rng: Mutex::new(StdRng::seed_from_u64(seed)), nonces: NonceSource::Seeded }
     }
 
-    /// A nonce that nobody has used before.
+    /// A nonce that was never used before.
     ///
     /// # Errors
     ///
-    /// Where the operating system has no randomness to give.
+    /// If the operating system provides no random bytes.
     pub(crate) fn nonce(&self) -> Result<Nonce, StoreError> {
         if self.nonces == NonceSource::System {
             let no_randomness = |error| StoreError::new(StoreErrorKind::Misconfigured, error);
@@ -57,7 +57,7 @@ impl Random {
         self.rng().next_u32()
     }
 
-    /// Some part of `length`, from `least` (0 to 1) of it up to all of it.
+    /// A random part of `length`, between `least` (0 to 1) and all of it.
     pub(crate) fn part_of(&self, length: Duration, least: f64) -> Duration {
         length.mul_f64(self.rng().random_range(least..=1.0))
     }
@@ -69,11 +69,4 @@ impl Random {
     fn rng(&self) -> MutexGuard<'_, StdRng> {
         self.rng.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-/// 122 random bits from the operating system, and 6 that say so.
-pub(crate) fn system_uuid() -> Result<Uuid, SysError> {
-    let mut bytes = [0; 16];
-    SysRng.try_fill_bytes(&mut bytes)?;
-    Ok(Builder::from_random_bytes(bytes).into_uuid())
 }

@@ -1,15 +1,15 @@
-//! The limit on the time in which an application does not say that it is alive.
+//! Limits the time between two calls of `Locker::alive`.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use crate::clock::Moment;
 
-/// Shared by the lockers that were made from one, so that each may call `alive` for all.
+/// Lockers that were made from one locker share its watchdog: a call to `alive` of any counts for all.
 #[derive(Debug)]
 pub(crate) struct Watchdog {
     limit: Duration,
-    /// The last sign of life, in nanoseconds of lease time.
+    /// The last call to `alive`, in nanoseconds of lease time.
     last: AtomicU64,
 }
 
@@ -23,7 +23,7 @@ impl Watchdog {
         self.last.fetch_max(now.as_nanos(), Ordering::Relaxed);
     }
 
-    /// How long there has been no sign of life, once that is longer than the limit.
+    /// The time since the last call; `None` within the limit.
     pub(crate) fn silence(&self, now: Moment) -> Option<Duration> {
         let silence = now.since(Moment::from_nanos(self.last.load(Ordering::Relaxed)));
         (silence > self.limit).then_some(silence)
@@ -35,7 +35,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn silence_counts_from_the_last_sign_of_life() {
+    fn silence_counts_from_the_last_call() {
         const SECOND: Duration = Duration::from_secs(1);
         let start = Moment::from_nanos(0);
         let watchdog = Watchdog::new(SECOND * 10, start);

@@ -1,4 +1,4 @@
-//! What a record carries besides its lease.
+//! The attributes of a record, and changes to them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -6,13 +6,14 @@ use std::str::FromStr;
 
 use crate::invalid::InvalidInput;
 
-/// Named values on a record, in the order of their names. They survive every lease write.
+/// Named values on a record, in the order of their names. Obtaining and releasing leases does not change
+/// them.
 pub type Attributes = BTreeMap<String, Value>;
 
 /// One attribute.
 ///
-/// The types are `DynamoDB`'s, since its tables are the richest that stores here read:
-/// an existing table's columns come back as they are.
+/// The types are those of `DynamoDB`, which has the most of all stores: the columns of an existing table
+/// are returned as they are.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 #[non_exhaustive]
 pub enum Value {
@@ -39,7 +40,7 @@ pub enum Value {
 }
 
 impl Value {
-    /// The text, where this is one.
+    /// The text, if the value is one.
     pub fn as_text(&self) -> Option<&str> {
         match self {
             Self::Text(text) => Some(text),
@@ -47,7 +48,7 @@ impl Value {
         }
     }
 
-    /// The number as an integer, where this is one.
+    /// The number as an integer, if the value is one.
     pub fn as_i64(&self) -> Option<i64> {
         match self {
             Self::Number(number) => number.as_str().parse().ok(),
@@ -88,7 +89,7 @@ macro_rules! whole_numbers {
 
 whole_numbers!(i32 i64 u32 u64 usize);
 
-/// A decimal number, kept as it was written, so that no digit is lost on the way.
+/// A decimal number, kept as it was written, so that no digit is lost.
 ///
 /// Equality and order are those of the text: `1` and `1.0` are different.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -142,11 +143,11 @@ impl fmt::Debug for Number {
     }
 }
 
-/// What one fenced write does to a record's attributes, and what it expects to find there.
+/// A fenced write to a record's attributes, and the values that it expects there.
 ///
-/// A grant keeps others from writing, but not an earlier request of its own holder's: one whose
-/// answer was lost may be applied after a newer one. What must never go back says what it
-/// replaces.
+/// A grant excludes writes of other holders, but not an earlier request of its own holder: one whose
+/// answer was lost may be applied after a newer one. So a value that must never go back, such as a
+/// checkpoint, needs an expectation.
 ///
 /// # Examples
 ///
@@ -170,62 +171,62 @@ pub struct Change {
 }
 
 impl Change {
-    /// Changes nothing yet.
+    /// A change of nothing.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Sets `name` to `value`, whatever it was.
+    /// Sets `name` to `value`.
     pub fn set(mut self, name: impl Into<String>, value: impl Into<Value>) -> Self {
         self.values.insert(name.into(), Some(value.into()));
         self
     }
 
-    /// Removes `name`, if it is there.
+    /// Removes `name`, if the record has it.
     pub fn remove(mut self, name: impl Into<String>) -> Self {
         self.values.insert(name.into(), None);
         self
     }
 
-    /// Does nothing unless `name` is `value`. Whatever is expected must hold, and of one name the
-    /// last that was said.
+    /// Applies the change only if `name` is `value`. All expectations must hold; a second expectation of one
+    /// name replaces the first.
     ///
-    /// Expect what was written or read before. Values of different types differ, and so do
-    /// numbers of different sizes; whether `1` and `1.0` do is the store's affair: `DynamoDB`
-    /// compares numbers by their size, others as they were written. A value that was replaced and
-    /// has come back is as expected, so expect one that never does, as a checkpoint that grows.
+    /// Expect a value that was written or read before. Values of different types differ, and so do
+    /// different numbers. `DynamoDB` compares numbers by value, so `1` equals `1.0`; other stores compare
+    /// them as they were written. A value that was replaced and has come back is as expected, so expect one
+    /// that never comes back, such as a growing checkpoint.
     pub fn expecting(mut self, name: impl Into<String>, value: impl Into<Value>) -> Self {
         self.expected.insert(name.into(), Some(value.into()));
         self
     }
 
-    /// Does nothing if there is any `name`, be it [`Value::Null`].
+    /// Applies the change only if the record has no attribute `name`, not even a [`Value::Null`].
     pub fn expecting_none(mut self, name: impl Into<String>) -> Self {
         self.expected.insert(name.into(), None);
         self
     }
 
-    /// What is set, in the order of the names.
+    /// The attributes that are set, in the order of their names.
     pub fn assigned(&self) -> impl Iterator<Item = (&str, &Value)> {
         self.values.iter().filter_map(|(name, value)| Some((name.as_str(), value.as_ref()?)))
     }
 
-    /// What is removed, in the order of the names.
+    /// The names that are removed, in order.
     pub fn removed(&self) -> impl Iterator<Item = &str> {
         self.values.iter().filter(|(_, value)| value.is_none()).map(|(name, _)| name.as_str())
     }
 
-    /// What is expected, in the order of the names; `None` where there must be no such attribute.
+    /// The expectations, in the order of their names; `None` where no such attribute may exist.
     pub fn expected(&self) -> impl Iterator<Item = (&str, Option<&Value>)> {
         self.expected.iter().map(|(name, value)| (name.as_str(), value.as_ref()))
     }
 
-    /// Whether `attributes` are as expected, numbers as they were written.
+    /// Whether `attributes` are as expected. Compares numbers as they were written.
     pub fn fits(&self, attributes: &Attributes) -> bool {
         self.expected().all(|(name, value)| attributes.get(name) == value)
     }
 
-    /// Makes the change in memory, whatever is expected.
+    /// Applies the change in memory, without a check of the expectations.
     pub fn apply(&self, attributes: &mut Attributes) {
         for (name, value) in &self.values {
             match value {
@@ -236,12 +237,20 @@ impl Change {
     }
 }
 
+/// Sets each of the attributes.
+impl From<Attributes> for Change {
+    fn from(attributes: Attributes) -> Self {
+        let values = attributes.into_iter().map(|(name, value)| (name, Some(value))).collect();
+        Self { values, expected: BTreeMap::new() }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn a_number_keeps_every_digit_and_nothing_else_passes() {
+    fn number_keeps_every_digit() {
         let digits = "12345678901234567890123456789012345678";
         assert_eq!(digits.parse::<Number>().unwrap().as_str(), digits);
         for good in ["0", "-1.5", "+1", ".5", "5.", "1e10", "1.5E-3"] {

@@ -1,25 +1,25 @@
-//! What is asked of a store, and what it answers: claims, grants, heartbeats.
+//! The requests to a store and its answers: claims, grants, heartbeats.
 
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::attributes::Attributes;
 use crate::key::{LeaseKey, Lessee};
 use crate::lost::LossCause;
-use crate::nonce::Nonce;
+use crate::store::attributes::Attributes;
+use crate::store::nonce::Nonce;
 use crate::token::FencingToken;
 
 /// The number of a heartbeat within its grant: 1, 2, 3 …
 ///
-/// A heartbeat that arrives after one with a larger number changes nothing, so a late or
-/// doubled request can neither shorten a lease nor revive it. Numbers need not be consecutive.
+/// A heartbeat that arrives after one with a larger number changes nothing. So a late or doubled request
+/// can neither shorten a lease nor revive it. Numbers need not be consecutive.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Beat(u64);
 
 impl Beat {
-    /// What a fresh grant stands at: every heartbeat's number is larger.
+    /// The number of a fresh grant: the number of every heartbeat is larger.
     pub const GRANTED: Self = Self(0);
 
     /// Wraps a number that a store keeps.
@@ -39,28 +39,38 @@ impl Beat {
     }
 }
 
-/// Asks for a key.
+/// Asks a store for a key.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct Claim {
-    /// What is asked for.
+    /// The key that is asked for.
     pub key: LeaseKey,
-    /// Who asks.
+    /// The lessee that asks.
     pub lessee: Lessee,
-    /// One per logical attempt, all its retries included.
+    /// Identifies the logical attempt: its retries carry the same nonce.
     pub nonce: Nonce,
     /// How long the lease lasts without a heartbeat. [`LeaseOptions`](crate::LeaseOptions)
     /// says which values a locker sends.
     pub ttl: Duration,
+    /// The attributes that the grant sets on the record of the key; none by default.
+    pub attributes: Attributes,
 }
 
 impl Claim {
     /// A claim of `key` by `lessee`.
     pub fn new(key: LeaseKey, lessee: Lessee, nonce: Nonce, ttl: Duration) -> Self {
-        Self { key, lessee, nonce, ttl }
+        Self { key, lessee, nonce, ttl, attributes: Attributes::new() }
     }
 
-    /// The grant of this claim under `token`: what a store answers with.
+    /// The same claim, whose grant sets `attributes` on the record of the key.
+    ///
+    /// [`LockStore::obtain`](crate::store::LockStore::obtain) describes what a store does with them.
+    #[must_use]
+    pub fn with_attributes(self, attributes: Attributes) -> Self {
+        Self { attributes, ..self }
+    }
+
+    /// The grant of this claim under `token`, for a store to answer with.
     pub fn granted(&self, token: FencingToken) -> Grant {
         Grant {
             key: self.key.clone(),
@@ -74,77 +84,76 @@ impl Claim {
 
 /// A claim that was granted.
 ///
-/// It proves nothing by itself: every write under it is checked by the store against what the
-/// store keeps. Made by [`Claim::granted`], and read back from a
+/// A grant proves nothing by itself: the store checks every write under it against its own record. Made by [`Claim::granted`], and read back from a
 /// [`HandOver`](crate::HandOver).
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Grant {
-    /// What is held.
+    /// The key that is held.
     pub key: LeaseKey,
-    /// Who holds it.
+    /// The lessee that holds it.
     pub lessee: Lessee,
     /// The nonce of the claim that was granted.
     pub nonce: Nonce,
-    /// Orders this grant among all of its key.
+    /// Orders this grant among all grants of the key.
     pub token: FencingToken,
-    /// How far each heartbeat reaches.
+    /// How long the lease lasts after each heartbeat.
     pub ttl: Duration,
 }
 
-/// Who holds a key now, or for whom it is kept.
+/// The holder of a key, or the lessee that the key is reserved for.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct Holder {
-    /// Who it is.
+    /// The name of the holder.
     pub lessee: Lessee,
-    /// The token of its grant.
+    /// The token of the holder's grant.
     pub token: FencingToken,
-    /// How long the store will keep the key for it, if no heartbeat comes. `None` where the
-    /// store cannot say.
+    /// How long the store keeps the key for the holder without another heartbeat. `None` if the store
+    /// does not know.
     pub expires_in: Option<Duration>,
 }
 
 impl Holder {
-    /// A holder whose lease runs out after `expires_in`, as far as the store can say.
+    /// A holder whose lease expires after `expires_in`, if the store knows that.
     pub fn new(lessee: Lessee, token: FencingToken, expires_in: Option<Duration>) -> Self {
         Self { lessee, token, expires_in }
     }
 }
 
-/// What a store says to a claim.
+/// A store's answer to a claim.
 #[derive(Clone, PartialEq, Debug)]
 #[expect(clippy::exhaustive_enums, reason = "a claim is granted or it is not: match on both")]
 pub enum Obtained {
-    /// The key is the claim's; these attributes were on the record.
+    /// The claim is granted. The record has these attributes, those of the claim included.
     Granted(Grant, Attributes),
-    /// The key is somebody else's, or kept for somebody else.
+    /// Another grant holds the key, or the key is reserved.
     Held(Holder),
 }
 
-/// What a store says to a heartbeat.
+/// A store's answer to a heartbeat.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[expect(clippy::exhaustive_enums, reason = "the heartbeater must treat each answer")]
 pub enum Heartbeat {
     /// The lease lasts for another ttl from now.
     Extended,
-    /// A later heartbeat of this grant came first: neither an extension nor a loss.
+    /// A later heartbeat of this grant was applied before: neither an extension nor a loss.
     Overtaken,
-    /// The grant no longer stands.
+    /// The grant is no longer valid.
     Lost(LossCause),
 }
 
-/// What a store says to any other write under a grant.
+/// A store's answer to any other write under a grant.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[must_use = "a write that was not applied changed nothing"]
-#[expect(clippy::exhaustive_enums, reason = "who writes must treat each answer")]
+#[expect(clippy::exhaustive_enums, reason = "a writer must treat each answer")]
 pub enum Written {
-    /// The grant stood, and the write was applied.
+    /// The grant was valid, and the write was applied.
     Applied,
-    /// The grant stood, but an attribute was not as the [`Change`](crate::Change) expects; nothing
-    /// was changed. An earlier try of the same change may be what is there instead: see
-    /// [`LeaseTable::update`](crate::LeaseTable::update).
+    /// The grant was valid, but an attribute was not as the [`Change`](crate::Change) expects. Nothing was
+    /// changed. An earlier try of the same change may have written the value that is there: see
+    /// [`LeaseTable::update`](crate::store::LeaseTable::update).
     Unexpected,
-    /// The grant no longer stands; nothing was changed.
+    /// The grant is no longer valid. Nothing was changed.
     Lost(LossCause),
 }

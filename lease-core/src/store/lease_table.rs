@@ -6,11 +6,11 @@ use std::time::Duration;
 use async_trait::async_trait;
 use futures_util::stream::BoxStream;
 
-use crate::attributes::{Attributes, Change};
 use crate::error::StoreError;
-use crate::grant::{Grant, Holder, Written};
 use crate::key::{LeaseKey, Lessee};
-use crate::store::LockStore;
+use crate::store::attributes::{Attributes, Change};
+use crate::store::grant::{Grant, Holder, Written};
+use crate::store::lock_store::LockStore;
 use crate::token::FencingToken;
 
 /// Leases on records that carry attributes and can be listed.
@@ -69,7 +69,8 @@ pub trait LeaseTable: LockStore {
     /// A checkpoint that never goes back, whatever becomes of the requests:
     ///
     /// ```
-    /// use lease_core::{Change, Grant, LeaseTable, StoreError, Value, Written};
+    /// use lease_core::store::{Grant, LeaseTable};
+    /// use lease_core::{Change, StoreError, Value, Written};
     ///
     /// /// Whether the checkpoint is `new`, as far as this grant can say.
     /// async fn advance(

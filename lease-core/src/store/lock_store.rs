@@ -13,8 +13,8 @@ use futures_util::future::BoxFuture;
 use futures_util::stream::{BoxStream, FuturesUnordered};
 
 use crate::error::StoreError;
-use crate::grant::{Beat, Claim, Grant, Heartbeat, Holder, Obtained};
 use crate::key::LeaseKey;
+use crate::store::grant::{Beat, Claim, Grant, Heartbeat, Holder, Obtained};
 
 /// Keeps leases. Implement this to put them somewhere new; to *use* leases, take a
 /// [`Locker`](crate::Locker).
@@ -25,8 +25,8 @@ use crate::key::LeaseKey;
 ///
 /// # To ensure correctness
 ///
-/// - **Time**: a granted, heartbeaten or adopted key is nobody else's before the grant's `ttl`
-///   has passed since the store began to apply the request, less the [`grain`](Self::grain).
+/// - **Time**: after a grant, a heartbeat or an adoption, no other lessee gets the key before the
+///   grant's `ttl` has passed since the store began to apply the request, less the [`grain`](Self::grain).
 ///   Judge it by one clock, the store's own, never by comparing the clocks of two machines.
 /// - **Tokens**: each grant of a key carries a larger token than every earlier one, also after
 ///   a release, an expiry, a restart, and a clean-up of the record. Where the counter is absent,
@@ -37,9 +37,9 @@ use crate::key::LeaseKey;
 ///   not a lock.
 /// - **Requests may be applied twice, late, and after the caller has given up.** A dropped
 ///   future may or may not have been applied. Do not count on being asked again.
-/// - **An `obtain`, `adopt` or `holder` may stand still**: it is polled by whoever asks, who may keep it
-///   and do something else. It must hold nothing meanwhile that heartbeats and releases need: no
-///   lock, and no connection of a small pool.
+/// - **An `obtain`, `adopt` or `holder` may pause**: its caller polls it, and may keep it without polling.
+///   Meanwhile it must hold nothing that heartbeats and releases need: no lock, and no connection of a
+///   small pool.
 ///
 /// The kit behind the feature `conformance` holds a store to all of this, one sentence each.
 #[async_trait]
@@ -54,7 +54,11 @@ pub trait LockStore: fmt::Debug + Send + Sync + 'static {
     /// - The nonce is that of the last released grant: a late duplicate. Answer
     ///   [`Obtained::Held`], with what was released.
     ///
-    /// The record's attributes are left alone, and returned.
+    /// A grant sets the claim's [attributes](Claim::attributes) on the record, in the same atomic step;
+    /// the record lasts from then on. All others stay, and all are returned. Every other answer changes
+    /// none: a claim that was granted before may be repeated after its holder has updated them. A store
+    /// that keeps no records refuses a claim with attributes as
+    /// [`Misconfigured`](crate::StoreErrorKind::Misconfigured), before it grants anything.
     ///
     /// # Errors
     ///
@@ -76,9 +80,9 @@ pub trait LockStore: fmt::Debug + Send + Sync + 'static {
 
     /// Frees the key of `grant`, if `grant` still holds it, and wakes its watches.
     ///
-    /// With `reserved`, nobody may obtain the key for that long. Remembers the nonce. Where
-    /// `grant` does not hold the key, nothing changes: that is no error. One that has run out, and after
-    /// which nobody has obtained the key, may be counted as released.
+    /// With `reserved`, no lessee may obtain the key for that long. Remembers the nonce. If `grant` does
+    /// not hold the key, nothing changes, and that is no error. A store may release a grant that has
+    /// expired, if the key was not granted since.
     ///
     /// # Errors
     ///
@@ -89,19 +93,20 @@ pub trait LockStore: fmt::Debug + Send + Sync + 'static {
     ///
     /// Swaps the nonce, so that a grant is adopted at most once, and takes a new token. A
     /// record that carries the claim's nonce already is a lost reply: the same grant again. An
-    /// expired, released or evicted grant is not adopted. The claim's ttl begins anew. [`Obtained::Held`] tells who has the key
-    /// instead; where nobody has, it tells of `grant` itself.
+    /// expired, released or evicted grant is not adopted. The claim's ttl begins anew, and its
+    /// attributes are set, as [`obtain`](Self::obtain) sets them. [`Obtained::Held`] names the
+    /// holder; if the key has none, it names `grant` itself.
     ///
     /// # Errors
     ///
     /// Where the outcome is unknown.
     async fn adopt(&self, grant: &Grant, claim: &Claim) -> Result<Obtained, StoreError>;
 
-    /// Tells who holds `key`; `None` where nobody does.
+    /// Returns the holder of `key`; `None` if the key has none.
     ///
     /// # Errors
     ///
-    /// Where the store could not say.
+    /// If the outcome is unknown.
     async fn holder(&self, key: &LeaseKey) -> Result<Option<Holder>, StoreError>;
 
     /// Sends many heartbeats and answers as they come, each with its place in `beats`: a slow

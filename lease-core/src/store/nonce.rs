@@ -1,16 +1,16 @@
-//! What tells one attempt from every other.
+//! The number that identifies one attempt.
 
 use std::fmt;
 
+use rand::TryRng;
+use rand::rngs::{SysError, SysRng};
 use serde::{Deserialize, Serialize};
-use uuid::Uuid;
+use uuid::{Builder, Uuid};
 
-use crate::random::system_uuid;
-
-/// Tells one logical attempt from every other, all its retries and late duplicates included.
+/// Identifies one logical attempt, with all its retries and late duplicates.
 ///
-/// 128 random bits. A store that finds its own record carrying this nonce knows that the claim
-/// was granted before and only the reply was lost.
+/// 128 random bits. A store whose record carries the nonce of a claim has granted that claim before: only
+/// the reply was lost.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Nonce(Uuid);
@@ -20,13 +20,13 @@ impl Nonce {
     ///
     /// # Panics
     ///
-    /// If the operating system has no randomness to give.
+    /// If the operating system provides no random bytes.
     #[expect(clippy::expect_used, reason = "as documented; a locker returns an error instead")]
     pub fn random() -> Self {
         Self(system_uuid().expect("the operating system gives random bytes"))
     }
 
-    /// Wraps 128 bits, which nobody may have used before.
+    /// Wraps 128 bits, which must be unique.
     pub fn new(unique: Uuid) -> Self {
         Self(unique)
     }
@@ -47,4 +47,11 @@ impl fmt::Debug for Nonce {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(&self.0, f)
     }
+}
+
+/// 122 random bits from the operating system, and the 6 bits that mark a random UUID.
+pub(crate) fn system_uuid() -> Result<Uuid, SysError> {
+    let mut bytes = [0; 16];
+    SysRng.try_fill_bytes(&mut bytes)?;
+    Ok(Builder::from_random_bytes(bytes).into_uuid())
 }

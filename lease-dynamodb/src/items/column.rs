@@ -1,45 +1,45 @@
-//! Which attribute of an item says what.
+//! The columns of a lease.
 
 use std::collections::HashMap;
 
 use lease_core::InvalidInput;
 
-/// What an attribute of an item says about its lease.
+/// A column in which a store keeps part of a lease.
 ///
-/// Each has a default name; another can be given to adopt an existing table:
+/// Each column has a default name. To adopt an existing table, give a column another name by
 /// [`DynamoDbStoreBuilder::with_column`](crate::DynamoDbStoreBuilder::with_column).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Column {
     /// `lease_key`, S: the table's hash key.
     Key,
-    /// `lessee`, S: who holds the lease. Absent, NULL or empty where nobody does.
+    /// `lessee`, S: the holder. Absent, NULL or empty if the lease has no holder.
     Lessee,
-    /// `nonce`, S: of the last grant. Kept after a release, so that a late duplicate is known.
+    /// `nonce`, S: the nonce of the last grant. A release keeps it, to detect late duplicates.
     Nonce,
-    /// `token`, N: of the last grant.
+    /// `token`, N: the fencing token of the last grant.
     Token,
-    /// `beat`, N: the number of the last heartbeat within its grant.
+    /// `beat`, N: the number of the last heartbeat within the grant.
     Beat,
-    /// `ttl_ms`, N: how long the item must stay as it is before it may be taken.
+    /// `ttl_ms`, N: how long the item must be unchanged before a contender takes it by observation.
     TtlMs,
-    /// `expires_at`, N: milliseconds since 1970, in DynamoDB's time.
+    /// `expires_at`, N: the expiry, in milliseconds since 1970 of DynamoDB's time.
     ExpiresAt,
-    /// `offered_to`, S: for whom alone the key is free, after a transfer.
+    /// `offered_to`, S: after a transfer, the only lessee that may obtain the key.
     OfferedTo,
-    /// `reserved_until`, N: until when an offer or a reservation stands; milliseconds since
-    /// 1970, in DynamoDB's time.
+    /// `reserved_until`, N: the end of a transfer or a reservation, in milliseconds since 1970 of
+    /// DynamoDB's time.
     ReservedUntil,
-    /// `former`, S: who released the lease last.
+    /// `former`, S: the lessee that released the lease last.
     Former,
-    /// `evicted`, BOOL: an operator has ended the lease; heartbeats are refused.
+    /// `evicted`, BOOL: an operator has ended the lease. The store refuses its heartbeats.
     Evicted,
-    /// `deleted`, BOOL: the record is gone; only its token and nonce are remembered.
+    /// `deleted`, BOOL: the record is deleted. The item keeps only its token and nonce.
     Deleted,
-    /// `lasting`, S: the item is never purged, since it was created or carries attributes.
+    /// `lasting`, S: DynamoDB never purges the item, since it was created or has attributes.
     Lasting,
-    /// `purge_at`, N: seconds since 1970 after which the table's TTL may delete the item. On a
-    /// lasting item a text, which the TTL ignores.
+    /// `purge_at`, N: the time from which the table's TTL may delete the item, in seconds since
+    /// 1970. A string on a lasting item, which the TTL ignores.
     PurgeAt,
 }
 
@@ -61,7 +61,7 @@ impl Column {
         Self::PurgeAt,
     ];
 
-    /// Its name in a table that was made for leases, and in the expressions of this crate.
+    /// Returns the name in a table that was made for leases, and in this crate's expressions.
     fn default_name(self) -> &'static str {
         match self {
             Self::Key => "lease_key",
@@ -97,19 +97,20 @@ impl Columns {
         self.names.get(&column).map_or_else(|| column.default_name(), String::as_str)
     }
 
-    /// Whether `attribute` is one of ours, and not a user's.
-    pub(crate) fn reserves(&self, attribute: &str) -> bool {
+    /// Whether `attribute` is a column of the lease, and not an attribute of the user.
+    pub(crate) fn contains(&self, attribute: &str) -> bool {
         Column::ALL.iter().any(|column| self.name(*column) == attribute)
     }
 
-    /// The name behind `placeholder`, which is a column's default name.
-    pub(crate) fn behind(&self, placeholder: &str) -> Option<String> {
+    /// Returns the column's name for `placeholder`, which is its default name.
+    pub(crate) fn of_placeholder(&self, placeholder: &str) -> Option<String> {
         let column = Column::ALL.iter().find(|column| column.default_name() == placeholder)?;
         Some(self.name(*column).to_owned())
     }
 
-    pub(crate) fn check(&self) -> Result<(), InvalidInput> {
-        for (place, column) in Column::ALL.iter().enumerate() {
+    /// Fails if a name is too long or empty, or if two columns have one name.
+    pub(crate) fn validate(&self) -> Result<(), InvalidInput> {
+        for (index, column) in Column::ALL.iter().enumerate() {
             let name = self.name(*column);
             if name.is_empty() || name.len() > 255 {
                 return Err(InvalidInput::new(format!(
@@ -117,10 +118,10 @@ impl Columns {
                     name.len()
                 )));
             }
-            let twin = Column::ALL.iter().skip(place + 1);
-            if let Some(twin) = twin.into_iter().find(|twin| self.name(**twin) == name) {
+            let mut others = Column::ALL.iter().skip(index + 1);
+            if let Some(other) = others.find(|other| self.name(**other) == name) {
                 return Err(InvalidInput::new(format!(
-                    "column {name:?} would be both {column:?} and {twin:?}: each needs its own"
+                    "column {name:?} would be both {column:?} and {other:?}: each needs its own"
                 )));
             }
         }
@@ -133,14 +134,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn two_columns_of_one_name_are_refused() {
+    fn two_columns_with_one_name_are_refused() {
         let mut columns = Columns::default();
-        assert!(columns.check().is_ok());
+        assert!(columns.validate().is_ok());
 
         columns.rename(Column::Lessee, "token".to_owned());
 
         assert_eq!(
-            columns.check().unwrap_err().to_string(),
+            columns.validate().unwrap_err().to_string(),
             "column \"token\" would be both Lessee and Token: each needs its own",
         );
     }

@@ -1,24 +1,23 @@
-//! One item of the table, as it was read.
+//! Parses an item of the table.
 
 use std::time::Duration;
 
 use aws_sdk_dynamodb::types::AttributeValue;
-use lease_core::{
-    Attributes, Beat, FencingToken, Grant, LeaseKey, LeaseRecord, Lessee, Nonce, StoreError,
-};
+use lease_aws::table_client::{RawItem, corrupt_column, from_dynamodb};
+use lease_core::store::{Beat, Grant, LeaseRecord, Nonce};
+use lease_core::{Attributes, FencingToken, Holder, LeaseKey, Lessee, StoreError};
 
-use crate::column::{Column, Columns};
-use crate::foreign::{Digest, Foreign, lock_client_columns, lock_client_ttl};
-use crate::parts::{RawItem, corrupt, from_dynamodb};
+use super::column::{Column, Columns};
+use super::foreign::{Digest, ForeignItem, lock_client_columns, lock_client_ttl};
 use crate::time::Timestamp;
 
 #[derive(Debug, Clone)]
 pub(crate) struct Item {
     pub(crate) lessee: Option<Lessee>,
-    /// A text: an adopted table may hold other things than our nonces.
+    /// A string: an adopted table may contain values that are not nonces of this crate.
     nonce: Option<String>,
     pub(crate) token: Option<FencingToken>,
-    /// The token, or zero on an item of other programs, which keep none.
+    /// The token, or zero on an item of another program, which has none.
     pub(crate) token_or_zero: FencingToken,
     pub(crate) beat: Option<Beat>,
     pub(crate) ttl: Option<Duration>,
@@ -30,14 +29,14 @@ pub(crate) struct Item {
     pub(crate) deleted: bool,
     pub(crate) lasting: bool,
     pub(crate) attributes: Attributes,
-    /// The whole item, where its holder may be another program.
-    pub(crate) foreign: Option<Foreign>,
+    /// The whole item, if its holder may be another program.
+    pub(crate) foreign: Option<ForeignItem>,
 }
 
-/// What changes with every grant, heartbeat and release; of an item that another program may have
-/// written, everything.
+/// The columns that change with every grant, heartbeat and release. All columns, if another program
+/// may have written the item.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Sight {
+pub(crate) struct Observed {
     pub(crate) lessee: Option<Lessee>,
     pub(crate) token: Option<FencingToken>,
     pub(crate) beat: Option<Beat>,
@@ -46,9 +45,8 @@ pub(crate) struct Sight {
 
 impl Item {
     pub(crate) fn read(key: &str, mut raw: RawItem, columns: &Columns) -> Result<Self, StoreError> {
-        let whole =
-            may_be_foreign(&raw, columns).then(|| Foreign::of(&raw, columns.name(Column::Key)));
-        let their_ttl = lock_client_ttl(&raw, columns);
+        let whole = may_be_foreign(&raw, columns).then(|| ForeignItem::of(&raw, columns));
+        let lock_client_ttl = lock_client_ttl(&raw, columns);
         let mut fields = Fields { key, raw: &mut raw, columns };
         drop(fields.take(Column::Key));
         drop(fields.take(Column::PurgeAt));
@@ -62,14 +60,14 @@ impl Item {
                 None => fields.checked_token(0)?,
             },
             beat: fields.number(Column::Beat)?.map(Beat::new),
-            ttl: fields.number(Column::TtlMs)?.map(Duration::from_millis).max(their_ttl),
+            ttl: fields.number(Column::TtlMs)?.map(Duration::from_millis).max(lock_client_ttl),
             expires_at: fields.number(Column::ExpiresAt)?.map(Timestamp::from_millis),
             offered_to: fields.lessee(Column::OfferedTo)?,
             reserved_until: fields.number(Column::ReservedUntil)?.map(Timestamp::from_millis),
             former: fields.lessee(Column::Former)?,
-            evicted: fields.mark(Column::Evicted),
-            deleted: fields.mark(Column::Deleted),
-            lasting: fields.mark(Column::Lasting),
+            evicted: fields.flag(Column::Evicted),
+            deleted: fields.flag(Column::Deleted),
+            lasting: fields.flag(Column::Lasting),
             attributes: Attributes::new(),
             foreign: None,
         };
@@ -78,23 +76,24 @@ impl Item {
             .into_iter()
             .map(|(name, value)| match from_dynamodb(value) {
                 Ok(value) => Ok((name, value)),
-                Err(unreadable) => Err(corrupt(key, &name, unreadable)),
+                Err(unreadable) => Err(corrupt_column(key, &name, unreadable)),
             })
             .collect::<Result<_, _>>()?;
         Ok(Self { attributes, foreign, ..item })
     }
 
-    /// Whether it shows `grant` itself, and no late duplicate of its claim.
-    pub(crate) fn shows(&self, grant: &Grant) -> bool {
-        self.carries(grant.nonce) && self.token_or_zero == grant.token
+    /// Whether the item's last grant is `grant`, and not a late duplicate of its claim.
+    pub(crate) fn has_grant(&self, grant: &Grant) -> bool {
+        self.has_nonce(grant.nonce) && self.token_or_zero == grant.token
     }
 
-    pub(crate) fn carries(&self, nonce: Nonce) -> bool {
+    pub(crate) fn has_nonce(&self, nonce: Nonce) -> bool {
         self.nonce.as_deref() == Some(nonce.to_string().as_str())
     }
 
-    pub(crate) fn sight(&self) -> Sight {
-        Sight {
+    /// Returns the part to compare with an earlier observation.
+    pub(crate) fn observed(&self) -> Observed {
+        Observed {
             lessee: self.lessee.clone(),
             token: self.token,
             beat: self.beat,
@@ -102,18 +101,15 @@ impl Item {
         }
     }
 
-    /// The record, where readers may see one; `holder` as judged by the caller.
-    pub(crate) fn record(
-        self,
-        key: LeaseKey,
-        holder: Option<lease_core::Holder>,
-    ) -> Option<LeaseRecord> {
+    /// Returns the record, unless it is deleted. The caller determines the `holder`.
+    pub(crate) fn into_record(self, key: LeaseKey, holder: Option<Holder>) -> Option<LeaseRecord> {
         (!self.deleted).then(|| LeaseRecord::new(key, holder, self.token, self.attributes))
     }
 }
 
-/// Whether another program may have written `raw`. An item of ours that its lock client took over
-/// keeps our token and beat, which then stand still.
+/// Whether another program may have written `raw`.
+///
+/// The lock client takes over an item of this store without a change to its token and beat.
 fn may_be_foreign(raw: &RawItem, columns: &Columns) -> bool {
     let lacks = |column| !raw.contains_key(columns.name(column));
     lacks(Column::Token)
@@ -121,17 +117,18 @@ fn may_be_foreign(raw: &RawItem, columns: &Columns) -> bool {
         || lock_client_columns(columns).any(|name| raw.contains_key(name))
 }
 
-/// The key that `raw` is kept under.
+/// Returns the lease key of `raw`.
 pub(crate) fn key_of(raw: &RawItem, columns: &Columns) -> Result<LeaseKey, StoreError> {
     let name = columns.name(Column::Key);
     match raw.get(name) {
-        Some(AttributeValue::S(key)) => LeaseKey::new(key.as_str())
-            .map_err(|refused| corrupt(key, name, format_args!("no lease key: {refused}"))),
-        other => Err(corrupt("", name, format_args!("not a text: {other:?}"))),
+        Some(AttributeValue::S(key)) => LeaseKey::new(key.as_str()).map_err(|refused| {
+            corrupt_column(key, name, format_args!("not a lease key: {refused}"))
+        }),
+        other => Err(corrupt_column("", name, format_args!("not a string: {other:?}"))),
     }
 }
 
-/// Takes the lease's own columns out of an item; what is left is the user's.
+/// Removes the columns of the lease from an item. The user's attributes remain.
 struct Fields<'a> {
     key: &'a str,
     raw: &'a mut RawItem,
@@ -143,13 +140,13 @@ impl Fields<'_> {
         self.raw.remove(self.columns.name(column))
     }
 
-    /// A text; NULL and the empty one count as absent, since other programs write them so.
+    /// Reads a string. NULL and the empty string count as absent: other programs write them.
     fn text(&mut self, column: Column) -> Result<Option<String>, StoreError> {
         match self.take(column) {
             None | Some(AttributeValue::Null(_)) => Ok(None),
             Some(AttributeValue::S(text)) if text.is_empty() => Ok(None),
             Some(AttributeValue::S(text)) => Ok(Some(text)),
-            Some(other) => Err(self.corrupt(column, format_args!("not a text: {other:?}"))),
+            Some(other) => Err(self.corrupt(column, format_args!("not a string: {other:?}"))),
         }
     }
 
@@ -165,7 +162,7 @@ impl Fields<'_> {
 
     fn number(&mut self, column: Column) -> Result<Option<u64>, StoreError> {
         match self.take(column) {
-            // Conditions compare these, and an absent one is not NULL to them.
+            // Conditions compare these columns, and do not treat NULL as absent.
             Some(AttributeValue::Null(_))
                 if matches!(column, Column::Token | Column::Beat | Column::ReservedUntil) =>
             {
@@ -189,13 +186,13 @@ impl Fields<'_> {
         FencingToken::new(number).map_err(|refused| self.corrupt(Column::Token, refused))
     }
 
-    /// Present or not; its value says nothing.
-    fn mark(&mut self, column: Column) -> bool {
+    /// Whether the column exists, whatever its value.
+    fn flag(&mut self, column: Column) -> bool {
         self.take(column).is_some()
     }
 
     fn corrupt(&self, column: Column, found: impl std::fmt::Display) -> StoreError {
-        corrupt(self.key, self.columns.name(column), found)
+        corrupt_column(self.key, self.columns.name(column), found)
     }
 }
 
@@ -215,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_the_leases_own_is_the_users() {
+    fn other_columns_are_the_users_attributes() {
         let item = read(&[
             ("lease_key", s("job")),
             ("lessee", s("a")),
@@ -229,16 +226,15 @@ mod tests {
         assert_eq!(item.attributes, note);
     }
 
-    // S1.f12
     #[test]
-    fn a_lessee_that_is_null_or_empty_is_nobody() {
-        for nobody in [AttributeValue::Null(true), s("")] {
-            assert_eq!(read(&[("lessee", nobody)]).unwrap().lessee, None);
+    fn null_or_empty_lessee_is_no_holder() {
+        for absent in [AttributeValue::Null(true), s("")] {
+            assert_eq!(read(&[("lessee", absent)]).unwrap().lessee, None);
         }
     }
 
     #[test]
-    fn what_cannot_be_read_is_named() {
+    fn error_names_the_corrupt_column() {
         for (column, value) in [
             ("lessee", AttributeValue::N("1".to_owned())),
             ("token", s("7")),

@@ -1,4 +1,4 @@
-//! Reads the date of every answer that the SDK receives.
+//! Reads the `Date` header of every answer that the SDK receives.
 
 use std::sync::Arc;
 
@@ -9,15 +9,15 @@ use aws_sdk_dynamodb::config::{ConfigBag, Intercept, RuntimeComponents};
 use aws_sdk_dynamodb::error::BoxError;
 use aws_sdk_dynamodb::primitives::{DateTime, DateTimeFormat};
 use aws_smithy_types::config_bag::{Storable, StoreReplace};
-use lease_core::Moment;
+use lease_core::store::Moment;
 
-use crate::time::ServerTime;
+use super::server_time::ServerTime;
 
-/// Tells a [`ServerTime`] when each request was sent, when its answer came, and its date.
+/// Reports to a [`ServerTime`] the date of each answer, with the times of request and receipt.
 #[derive(Debug)]
-pub(crate) struct Dated(pub(crate) Arc<ServerTime>);
+pub(crate) struct DateInterceptor(pub(crate) Arc<ServerTime>);
 
-/// When the request that is under way was sent.
+/// The time at which the current request was sent.
 #[derive(Debug)]
 struct SentAt(Moment);
 
@@ -25,12 +25,12 @@ impl Storable for SentAt {
     type Storer = StoreReplace<Self>;
 }
 
-impl Intercept for Dated {
+impl Intercept for DateInterceptor {
     fn name(&self) -> &'static str {
         "lease-dynamodb: date of the answer"
     }
 
-    // Called anew for each retry: an answer is never measured against an earlier request.
+    // The SDK calls this for each retry, so an answer belongs to the request that it answers.
     fn read_before_transmit(
         &self,
         _context: &BeforeTransmitInterceptorContextRef<'_>,
@@ -58,7 +58,7 @@ impl Intercept for Dated {
         if let Some(sent) = bag.load::<SentAt>()
             && let Some(date) = date
         {
-            self.0.learn(sent.0, received, date);
+            self.0.add_answer(sent.0, received, date);
         }
         Ok(())
     }

@@ -1,19 +1,17 @@
-//! What the systems before this one tested, on every server there is.
+//! Acceptance tests on all available servers.
 
 use std::time::Duration;
 
-use lease_core::{
-    Beat, Change, Heartbeat, LeaseTable, LockStore, Locker, LossCause, Value, Written,
-};
-use lease_dynamodb::{Column, DynamoDbStore};
-use lease_tests::claims::{claim, fresh_key, granted, held, obtain};
-use lease_tests::dynamodb::Server;
+use lease_core::store::{Beat, Heartbeat, LeaseTable, LockStore};
+use lease_core::{Change, Locker, LossCause, Value, Written};
+use lease_dynamodb::Column;
+use lease_test_servers::claims::{claim, fresh_key, granted, held, obtain};
+use lease_test_servers::dynamodb::Server;
 
-use crate::world::{LONG, TABLE, item, put_into, ready, s};
+use crate::setup::{LONG, TABLE, item, put_into, ready, s, with_long_timeout};
 
-// S1-1
 #[tokio::test]
-async fn the_table_is_there_once_it_was_ensured() {
+async fn ensure_table_creates_table() {
     for server in Server::all().await {
         ready(&server, &server.client()).await;
 
@@ -23,9 +21,8 @@ async fn the_table_is_there_once_it_was_ensured() {
     }
 }
 
-// S1-2
 #[tokio::test]
-async fn a_key_without_an_item_reads_as_nothing() {
+async fn key_without_item_reads_as_none() {
     for server in Server::all().await {
         let store = ready(&server, &server.client()).await;
         let key = fresh_key("shard");
@@ -35,9 +32,8 @@ async fn a_key_without_an_item_reads_as_nothing() {
     }
 }
 
-// S1-3
 #[tokio::test]
-async fn a_checkpoint_is_read_back_as_it_was_written() {
+async fn checkpoint_is_read_back() {
     for server in Server::all().await {
         let store = ready(&server, &server.client()).await;
         let key = fresh_key("shard");
@@ -52,9 +48,9 @@ async fn a_checkpoint_is_read_back_as_it_was_written() {
     }
 }
 
-/// As the README says; other stores compare them as they were written.
+/// As the README says. Other stores compare numbers as they were written.
 #[tokio::test]
-async fn a_number_is_expected_by_its_size() {
+async fn expected_number_is_compared_by_size() {
     for server in Server::all().await {
         let store = ready(&server, &server.client()).await;
         let key = fresh_key("shard");
@@ -71,9 +67,8 @@ async fn a_number_is_expected_by_its_size() {
     }
 }
 
-// S1-4
 #[tokio::test]
-async fn a_lease_has_an_owner_and_an_end() {
+async fn item_of_lease_has_lessee_and_expiry() {
     for server in Server::all().await {
         let store = ready(&server, &server.client()).await;
         let key = fresh_key("shard");
@@ -89,9 +84,8 @@ async fn a_lease_has_an_owner_and_an_end() {
     }
 }
 
-// S1-5
 #[tokio::test]
-async fn after_a_delete_neither_owner_nor_checkpoint_is_left() {
+async fn delete_removes_owner_and_checkpoint() {
     for server in Server::all().await {
         let store = ready(&server, &server.client()).await;
         let key = fresh_key("shard");
@@ -109,9 +103,8 @@ async fn after_a_delete_neither_owner_nor_checkpoint_is_left() {
     }
 }
 
-// S1-6
 #[tokio::test]
-async fn after_a_release_the_owner_is_gone_and_the_checkpoint_is_not() {
+async fn release_removes_owner_but_keeps_checkpoint() {
     for server in Server::all().await {
         let store = ready(&server, &server.client()).await;
         let key = fresh_key("shard");
@@ -127,9 +120,8 @@ async fn after_a_release_the_owner_is_gone_and_the_checkpoint_is_not() {
     }
 }
 
-// S3-1
 #[tokio::test]
-async fn where_the_first_key_is_held_the_second_is_obtained() {
+async fn obtain_any_takes_second_key_if_first_is_held() {
     for server in Server::all().await {
         let store = ready(&server, &server.client()).await;
         let keys = [fresh_key("1"), fresh_key("2")];
@@ -143,9 +135,8 @@ async fn where_the_first_key_is_held_the_second_is_obtained() {
     }
 }
 
-// S3-2
 #[tokio::test]
-async fn heartbeats_extend_until_one_is_refused() {
+async fn heartbeats_extend_until_eviction() {
     for server in Server::all().await {
         let store = ready(&server, &server.client()).await;
         let key = fresh_key("job");
@@ -162,12 +153,11 @@ async fn heartbeats_extend_until_one_is_refused() {
     }
 }
 
-// S3-3
 #[tokio::test]
-async fn who_obtains_an_operators_item_sees_its_attributes() {
+async fn grant_on_operators_item_returns_its_attributes() {
     for server in Server::all().await {
         let table = server.table("jobs");
-        let builder = DynamoDbStore::builder(server.client(), table)
+        let builder = with_long_timeout(server.client(), table)
             .with_column(Column::Lessee, "ProcessID")
             .only_existing_rows();
         let store = builder.build().unwrap();
@@ -182,9 +172,8 @@ async fn who_obtains_an_operators_item_sees_its_attributes() {
     }
 }
 
-// S3-4
 #[tokio::test]
-async fn a_second_lessee_is_refused_while_the_first_holds() {
+async fn held_key_is_refused_to_second_lessee() {
     for server in Server::all().await {
         let store = ready(&server, &server.client()).await;
         let key = fresh_key("job");

@@ -1,20 +1,20 @@
-//! Tables that other programs made.
+//! Tables of other programs.
 
 use std::time::Duration;
 
 use aws_sdk_dynamodb::types::AttributeValue;
-use lease_core::{Change, LeaseTable, LockStore, StoreErrorKind, Value, Written};
-use lease_dynamodb::{Column, DynamoDbStore};
-use lease_tests::claims::{claim, fresh_key, granted, held, obtain, take_over};
-use lease_tests::dynamodb::Server;
+use lease_core::store::{LeaseTable, LockStore};
+use lease_core::{Change, StoreErrorKind, Value, Written};
+use lease_dynamodb::Column;
+use lease_test_servers::claims::{claim, fresh_key, granted, held, obtain, take_over};
+use lease_test_servers::dynamodb::Server;
 
-use crate::world::{LONG, put_into, s};
+use crate::setup::{LONG, put_into, s, with_long_timeout};
 
-// S1: its own table, with rows that its workers left behind.
 #[tokio::test]
-async fn a_checkpoint_table_is_adopted_with_its_rows() {
+async fn checkpoint_table_is_adopted_with_its_rows() {
     let server = Server::dynoxide().await;
-    let store = DynamoDbStore::builder(server.client(), "checkpoints")
+    let store = with_long_timeout(server.client(), "checkpoints")
         .with_column(Column::Key, "shard_id")
         .with_column(Column::Lessee, "assigned_to")
         .without_purging()
@@ -44,13 +44,12 @@ async fn a_checkpoint_table_is_adopted_with_its_rows() {
     assert_eq!(record.attributes.len(), 3, "{:?}", record.attributes);
 }
 
-// S3.f11
 #[tokio::test]
 async fn columns_may_have_any_name() {
     let server = Server::dynoxide().await;
-    let mut builder = DynamoDbStore::builder(server.client(), "odd");
+    let mut builder = with_long_timeout(server.client(), "odd");
     for (column, name) in [
-        (Column::Key, "name"), // a reserved word, as are the next two
+        (Column::Key, "name"), // a reserved word, like the next two
         (Column::Lessee, "owner"),
         (Column::Token, "counter"),
         (Column::ExpiresAt, "a.b-c #d :e"),
@@ -71,10 +70,9 @@ async fn columns_may_have_any_name() {
 }
 
 #[tokio::test]
-async fn a_mistyped_key_is_refused_where_rows_are_the_operators() {
+async fn mistyped_key_is_refused_with_only_existing_rows() {
     let server = Server::dynoxide().await;
-    let store =
-        DynamoDbStore::builder(server.client(), "jobs").only_existing_rows().build().unwrap();
+    let store = with_long_timeout(server.client(), "jobs").only_existing_rows().build().unwrap();
     store.ensure_table().await.unwrap();
     put_into(&server, "jobs", &[("lease_key", s("payroll"))]).await;
 

@@ -1,20 +1,21 @@
-//! Many at once.
+//! Many contenders at once.
 
 use std::sync::Arc;
 
 use futures_util::future::join_all;
-use lease_core::{FencingToken, LockStore, Obtained};
-use lease_tests::claims::{claim, fresh_key};
-use lease_tests::dynamodb::{Count, Server};
+use lease_core::FencingToken;
+use lease_core::store::{LockStore, Obtained};
+use lease_test_servers::claims::{claim, fresh_key};
+use lease_test_servers::dynamodb::{Count, Server};
 use tokio::sync::Barrier;
 
-use crate::world::{LONG, builder, ready};
+use crate::setup::{LONG, builder, ready};
 
 const CONTENDERS: usize = 64;
 const ROUNDS: usize = 200;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn of_64_contenders_one_wins_each_of_200_rounds() {
+async fn one_of_64_contenders_wins_each_of_200_rounds() {
     let server = Server::dynoxide().await;
     let (count, config) = Count::of(server.config());
     let client = aws_sdk_dynamodb::Client::from_conf(config.build());
@@ -23,7 +24,7 @@ async fn of_64_contenders_one_wins_each_of_200_rounds() {
     let start = Arc::new(Barrier::new(CONTENDERS));
     let stores: Vec<_> =
         (0..CONTENDERS).map(|_| builder(&server, &client).build().unwrap()).collect();
-    // Each process learns the time from an answer of its own, before the race.
+    // Each store learns the time from an answer before the race.
     for store in &stores {
         assert_eq!(store.holder(&key).await.unwrap(), None);
     }
@@ -52,7 +53,7 @@ async fn of_64_contenders_one_wins_each_of_200_rounds() {
         let winner = winners.remove(0);
         assert!(winner.token > last, "round {round}");
         last = winner.token;
-        // A look and a write for each contender that looked before the winner wrote.
+        // A contender that read before the winner's write sends a read and a write.
         let requests = count.take();
         assert!((CONTENDERS..=CONTENDERS * 2).contains(&requests), "round {round}: {requests}");
         stores[0].release(&winner, None).await.unwrap();

@@ -1,18 +1,17 @@
-//! What is told when DynamoDB refuses, and what is refused before DynamoDB hears of it.
+//! Errors: refusals by DynamoDB, and refusals by the store before any request.
 
 use std::collections::BTreeSet;
 use std::error::Error;
 
-use lease_core::{
-    Attributes, Beat, Change, LeaseTable, LockStore, StoreError, StoreErrorKind, Value,
-};
+use lease_core::store::{Beat, LeaseTable, LockStore};
+use lease_core::{Attributes, Change, StoreError, StoreErrorKind, Value};
 use lease_dynamodb::DynamoDbStore;
-use lease_tests::claims::{claim, fresh_key, obtain};
-use lease_tests::dynamodb::{Server, client_of};
-use lease_tests::proxy::{Proxy, Wire};
+use lease_test_servers::claims::{claim, fresh_key, obtain};
+use lease_test_servers::dynamodb::{Server, client_of};
+use lease_test_servers::proxy::{Proxy, Wire};
 
 use crate::requests::counted;
-use crate::world::{LONG, TABLE, world};
+use crate::setup::{LONG, TABLE, server_and_store};
 
 fn text(error: &StoreError) -> String {
     let mut text = error.to_string();
@@ -25,7 +24,7 @@ fn text(error: &StoreError) -> String {
     text
 }
 
-/// A server that gives one answer to everything.
+/// A server that gives the same answer to every request.
 async fn refusing(server: &Server, status: u16, code: &str) -> (Proxy, DynamoDbStore) {
     let body =
         format!("{{\"__type\":\"com.amazonaws.dynamodb.v20120810#{code}\",\"message\":\"no\"}}");
@@ -43,8 +42,8 @@ async fn refusing(server: &Server, status: u16, code: &str) -> (Proxy, DynamoDbS
 }
 
 #[tokio::test]
-async fn each_refusal_says_whether_to_ask_again_and_what_to_do() {
-    let (server, _) = world().await;
+async fn each_refusal_has_kind_and_remedy() {
+    let (server, _) = server_and_store().await;
     for (status, code, kind, advice) in [
         (400, "ThrottlingException", StoreErrorKind::Throttled, "capacity"),
         (400, "ProvisionedThroughputExceededException", StoreErrorKind::Throttled, "on demand"),
@@ -67,8 +66,8 @@ async fn each_refusal_says_whether_to_ask_again_and_what_to_do() {
 }
 
 #[tokio::test]
-async fn throttling_is_never_a_loss() {
-    let (server, store) = world().await;
+async fn throttled_heartbeat_is_no_loss() {
+    let (server, store) = server_and_store().await;
     let grant = obtain(&store, &fresh_key("job"), "a", LONG).await;
 
     let (_proxy, throttled) = refusing(&server, 400, "ThrottlingException").await;
@@ -78,7 +77,7 @@ async fn throttling_is_never_a_loss() {
 }
 
 #[tokio::test]
-async fn a_missing_table_is_named_with_what_to_do() {
+async fn missing_table_error_names_table_and_remedy() {
     let server = Server::dynoxide().await;
     let store = DynamoDbStore::new(server.client(), "nowhere");
 
@@ -90,8 +89,8 @@ async fn a_missing_table_is_named_with_what_to_do() {
 }
 
 #[tokio::test]
-async fn a_client_without_credentials_is_told_so() {
-    let (server, _) = world().await;
+async fn missing_credentials_are_reported() {
+    let (server, _) = server_and_store().await;
     let config = aws_sdk_dynamodb::Config::builder()
         .behavior_version(aws_sdk_dynamodb::config::BehaviorVersion::latest())
         .region(aws_sdk_dynamodb::config::Region::from_static("us-east-1"))
@@ -107,7 +106,7 @@ async fn a_client_without_credentials_is_told_so() {
 }
 
 #[tokio::test]
-async fn a_server_that_is_not_there_is_unavailable() {
+async fn unreachable_server_is_unavailable() {
     let address = {
         let server = Server::dynoxide().await;
         let proxy = server.proxy().await;
@@ -121,7 +120,7 @@ async fn a_server_that_is_not_there_is_unavailable() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_kept_is_refused_before_it_is_sent() {
+async fn impossible_values_are_refused_before_any_request() {
     let (_server, count, _, store) = counted().await;
     let key = fresh_key("job");
     let grant = obtain(&store, &key, "a", LONG).await;

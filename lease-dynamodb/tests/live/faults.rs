@@ -1,27 +1,25 @@
-//! The faults of the systems before this one, each with what is right instead.
+//! Faults of earlier systems. Each test checks the correct behaviour.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use lease_core::{
-    Beat, BootClock, Change, Clock, Heartbeat, LeaseOptions, LeaseTable, Lessee, LockStore, Locker,
-    LossCause, Obtained, SkewedClock, StoreErrorKind, Written,
-};
+use lease_core::conformance::SkewedClock;
+use lease_core::store::{Beat, BootClock, Clock, Heartbeat, LeaseTable, LockStore, Obtained};
+use lease_core::{Change, LeaseOptions, Lessee, Locker, LossCause, StoreErrorKind, Written};
 use lease_dynamodb::DynamoDbStore;
-use lease_tests::claims::{claim, fresh_key, granted, held, obtain, soon, take_over};
-use lease_tests::dynamodb::{Server, client_of};
-use lease_tests::proxy::Fault;
+use lease_test_servers::claims::{claim, fresh_key, granted, held, obtain, soon, take_over};
+use lease_test_servers::dynamodb::{Server, client_of};
+use lease_test_servers::proxy::Fault;
 
-use crate::world::{LONG, TABLE, hasty, item, n, put, ready, s, world};
+use crate::setup::{LONG, TABLE, item, n, put, ready, s, server_and_store, with_short_timeout};
 
-// S1.f1
 #[tokio::test]
-async fn a_lease_is_taken_after_its_end_and_not_before() {
-    let (server, store) = world().await;
+async fn lease_is_taken_after_expiry_and_not_before() {
+    let (server, store) = server_and_store().await;
     let (proxy, clock) = server.at_another_time().await;
     let key = fresh_key("shard");
-    obtain(&store, &key, "holder", LONG).await; // 60 s, to which a margin of 2 s is added
-    // Processes that have just started, at different times.
+    obtain(&store, &key, "holder", LONG).await; // 60 s, and a margin of 2 s
+    // New processes that start at different times.
     let contender = || DynamoDbStore::new(client_of(proxy.address()), TABLE);
 
     for (seconds_later, taken) in [(0, false), (55, false), (59, false), (66, true)] {
@@ -35,10 +33,9 @@ async fn a_lease_is_taken_after_its_end_and_not_before() {
     }
 }
 
-// S1.f2
 #[tokio::test]
-async fn a_checkpoint_by_a_former_holder_changes_nothing() {
-    let (server, store) = world().await;
+async fn checkpoint_by_former_holder_changes_nothing() {
+    let (server, store) = server_and_store().await;
     let key = fresh_key("shard");
     let former = obtain(&store, &key, "a", LONG).await;
     store.release(&former, None).await.unwrap();
@@ -54,14 +51,13 @@ async fn a_checkpoint_by_a_former_holder_changes_nothing() {
     assert_eq!(item(&server, &key).await, before);
 }
 
-// S1.f3
 #[tokio::test]
-async fn no_write_by_a_former_holder_changes_anything() {
-    let (server, store) = world().await;
+async fn writes_by_former_holder_change_nothing() {
+    let (server, store) = server_and_store().await;
     let key = fresh_key("shard");
     let former = obtain(&store, &key, "a", LONG).await;
     store.release(&former, None).await.unwrap();
-    obtain(&store, &key, "a", LONG).await; // the same name: the nonce tells them apart
+    obtain(&store, &key, "a", LONG).await; // the same lessee: the nonce differs
     let before = item(&server, &key).await;
 
     store.release(&former, None).await.unwrap();
@@ -78,27 +74,25 @@ async fn no_write_by_a_former_holder_changes_anything() {
     assert_eq!(item(&server, &key).await, before);
 }
 
-// S1.f4
 #[tokio::test]
-async fn a_lease_outlives_its_ttl_while_its_holder_works() {
-    let (_server, store) = world().await;
+async fn lease_with_heartbeats_outlives_its_ttl() {
+    let (_server, store) = server_and_store().await;
     let ttl = Duration::from_secs(5);
     let options = LeaseOptions::new(ttl).unwrap();
     let locker = Locker::new(store.clone()).with_options(options);
     let key = fresh_key("shard");
-    let lease = locker.obtain(&key).await.unwrap().lease().unwrap();
+    let lease = locker.obtain(&key).await.unwrap().into_lease().unwrap();
 
-    tokio::time::sleep(ttl * 2).await; // the work, which knows nothing of heartbeats
+    tokio::time::sleep(ttl * 2).await; // the work
 
     assert!(lease.is_held());
     held(store.obtain(&claim(&key, "b", ttl)).await.unwrap());
     lease.release().await.unwrap();
 }
 
-// S1.f5
 #[tokio::test]
-async fn no_lease_write_touches_a_checkpoint_or_an_unknown_attribute() {
-    let (server, store) = world().await;
+async fn lease_writes_keep_checkpoint_and_other_attributes() {
+    let (server, store) = server_and_store().await;
     let key = fresh_key("shard");
     let theirs = [("checkpoint", s("7")), ("unknown", n(1))];
     let key_value = [("lease_key", s(key.as_str()))];
@@ -115,10 +109,9 @@ async fn no_lease_write_touches_a_checkpoint_or_an_unknown_attribute() {
     }
 }
 
-// S1.f6, S3.f1
 #[tokio::test]
-async fn a_contender_whose_clock_is_wrong_neither_steals_nor_starves() {
-    let (server, store) = world().await;
+async fn contender_with_wrong_clock_waits_but_takes_over() {
+    let (server, store) = server_and_store().await;
     let ttl = Duration::from_secs(5);
     let contend = async |ahead, rate| {
         let key = fresh_key("shard");
@@ -143,10 +136,9 @@ async fn a_contender_whose_clock_is_wrong_neither_steals_nor_starves() {
     tokio::join!(contend(0, 0.995), contend(3600, 1.0), contend(3600, 1.005));
 }
 
-// S1.f7
 #[tokio::test]
-async fn a_lost_race_is_an_answer_and_not_an_error() {
-    let (_server, store) = world().await;
+async fn lost_race_is_an_answer() {
+    let (_server, store) = server_and_store().await;
     let key = fresh_key("shard");
     let claims: Vec<_> = (0..16).map(|i| claim(&key, &format!("{i}"), LONG)).collect();
 
@@ -159,25 +151,23 @@ async fn a_lost_race_is_an_answer_and_not_an_error() {
     assert_eq!(winners, 1);
 }
 
-// S1.f12, S3.f2
 #[tokio::test]
-async fn an_item_without_an_owner_is_free_however_that_is_written() {
-    let (server, store) = world().await;
+async fn item_with_null_or_empty_owner_is_free() {
+    let (server, store) = server_and_store().await;
     let null = aws_sdk_dynamodb::types::AttributeValue::Null(true);
-    for nobody in [None, Some(null), Some(s(""))] {
+    for absent in [None, Some(null), Some(s(""))] {
         let key = fresh_key("shard");
         let mut row = vec![("lease_key", s(key.as_str()))];
-        row.extend(nobody.map(|nobody| ("lessee", nobody)));
+        row.extend(absent.map(|absent| ("lessee", absent)));
         put(&server, &row).await;
 
         obtain(&store, &key, "a", LONG).await;
     }
 }
 
-// S3.f2
 #[tokio::test]
-async fn an_owner_who_left_no_end_behind_is_watched_for_a_ttl() {
-    let (server, store) = world().await;
+async fn owner_without_expiry_is_observed_for_a_ttl() {
+    let (server, store) = server_and_store().await;
     let ttl = Duration::from_millis(500);
     let key = fresh_key("job");
     put(&server, &[("lease_key", s(key.as_str())), ("lessee", s("gone"))]).await;
@@ -191,10 +181,9 @@ async fn an_owner_who_left_no_end_behind_is_watched_for_a_ttl() {
     assert!(clock.now().since(since) >= ttl);
 }
 
-// S1.f14
 #[tokio::test]
-async fn what_is_read_before_acting_is_read_consistently() {
-    let (server, _) = world().await;
+async fn reads_are_strongly_consistent() {
+    let (server, _) = server_and_store().await;
     let proxy = server.proxy().await;
     let store = DynamoDbStore::builder(client_of(proxy.address()), TABLE)
         .with_consistent_listing()
@@ -211,10 +200,9 @@ async fn what_is_read_before_acting_is_read_consistently() {
     assert_eq!(proxy.requests_with("\"ConsistentRead\":true"), 3);
 }
 
-// S3.f3
 #[tokio::test]
-async fn a_released_key_is_obtained_at_once() {
-    let (_server, store) = world().await;
+async fn released_key_is_obtained_at_once() {
+    let (_server, store) = server_and_store().await;
     let key = fresh_key("job");
     let first = obtain(&store, &key, "a", LONG).await;
 
@@ -224,16 +212,15 @@ async fn a_released_key_is_obtained_at_once() {
     assert!(second.token > first.token);
 }
 
-// S3.f4
 #[tokio::test]
-async fn a_heartbeat_that_fails_once_does_not_end_the_lease() {
-    let (server, _) = world().await;
+async fn one_failed_heartbeat_keeps_lease() {
+    let (server, _) = server_and_store().await;
     let proxy = server.proxy().await;
     let ttl = Duration::from_secs(10);
     let locker = Locker::new(DynamoDbStore::new(client_of(proxy.address()), TABLE))
         .with_options(LeaseOptions::new(ttl).unwrap());
     let key = fresh_key("job");
-    let lease = locker.obtain(&key).await.unwrap().lease().unwrap();
+    let lease = locker.obtain(&key).await.unwrap().into_lease().unwrap();
 
     let mut state = lease.state();
     proxy.next_with("UpdateItem", Fault::CutBefore);
@@ -244,14 +231,13 @@ async fn a_heartbeat_that_fails_once_does_not_end_the_lease() {
     lease.release().await.unwrap();
 }
 
-// S3.f5
 #[tokio::test]
-async fn a_heartbeat_after_the_end_is_a_loss_and_no_silent_return() {
-    let (server, store) = world().await;
+async fn heartbeat_after_expiry_reports_loss() {
+    let (server, store) = server_and_store().await;
     let key = fresh_key("job");
     let grant = obtain(&store, &key, "a", Duration::from_secs(10)).await;
 
-    // The holder slept for an hour, and has heard of nothing since.
+    // The holder was suspended for an hour.
     let (proxy, clock) = server.at_another_time().await;
     clock.set(3600);
     let awake = ready(&server, &client_of(proxy.address())).await;
@@ -263,10 +249,9 @@ async fn a_heartbeat_after_the_end_is_a_loss_and_no_silent_return() {
     assert_eq!(answer, Written::Lost(LossCause::Expired));
 }
 
-// S3.f6
 #[tokio::test]
-async fn two_processes_of_one_name_do_not_both_hold() {
-    let (server, store) = world().await;
+async fn two_processes_with_one_name_do_not_both_hold() {
+    let (server, store) = server_and_store().await;
     let twin = DynamoDbStore::new(server.client(), TABLE);
     let key = fresh_key("job");
     let first = obtain(&store, &key, "same", LONG).await;
@@ -278,9 +263,8 @@ async fn two_processes_of_one_name_do_not_both_hold() {
     assert!(second.token > first.token);
 }
 
-// S3.f7
 #[tokio::test]
-async fn waiting_ends_at_once_where_it_can_only_fail() {
+async fn wait_on_missing_table_fails_at_once() {
     let server = Server::dynoxide().await;
     let locker = Locker::new(DynamoDbStore::new(server.client(), "no-such-table"));
 
@@ -289,12 +273,11 @@ async fn waiting_ends_at_once_where_it_can_only_fail() {
     assert_eq!(error.kind(), StoreErrorKind::Misconfigured);
 }
 
-// S3.f7
 #[tokio::test]
-async fn a_server_that_says_nothing_is_given_up_in_time() {
-    let (server, _) = world().await;
+async fn silent_server_times_out() {
+    let (server, _) = server_and_store().await;
     let proxy = server.proxy().await;
-    let store = hasty(&proxy);
+    let store = with_short_timeout(&proxy);
     proxy.next(Fault::LoseRequest);
 
     let error = soon(store.holder(&fresh_key("job"))).await.unwrap_err();
@@ -303,10 +286,9 @@ async fn a_server_that_says_nothing_is_given_up_in_time() {
     assert!(error.is_retryable());
 }
 
-// S3.f8
 #[tokio::test]
-async fn a_list_goes_over_all_pages() {
-    let (server, store) = world().await;
+async fn list_returns_all_pages() {
+    let (server, store) = server_and_store().await;
     let proxy = server.proxy().await;
     let large = "x".repeat(300_000);
     for number in 0..9 {
@@ -324,10 +306,9 @@ async fn a_list_goes_over_all_pages() {
     drop(store);
 }
 
-// S3.f9
 #[tokio::test]
-async fn who_wants_one_of_many_keys_gets_one() {
-    let (_server, store) = world().await;
+async fn obtain_any_holds_one_of_many_keys() {
+    let (_server, store) = server_and_store().await;
     let keys = [fresh_key("1"), fresh_key("2"), fresh_key("3")];
 
     let locker = Locker::new(store.clone());
@@ -341,19 +322,17 @@ async fn who_wants_one_of_many_keys_gets_one() {
     lease.release().await.unwrap();
 }
 
-// S3.f10
 #[test]
-fn a_heartbeat_period_beyond_half_the_ttl_is_refused() {
+fn heartbeat_period_above_half_the_ttl_is_refused() {
     let options = LeaseOptions::new(LONG).unwrap();
 
     assert!(options.clone().with_heartbeats_per_ttl(1).is_err());
     assert!(options.with_heartbeats_per_ttl(2).is_err());
 }
 
-// S3.f11
 #[tokio::test]
-async fn one_item_that_cannot_be_read_does_not_hide_the_others() {
-    let (server, store) = world().await;
+async fn corrupt_item_does_not_hide_the_others() {
+    let (server, store) = server_and_store().await;
     put(&server, &[("lease_key", s("a")), ("note", s("fine"))]).await;
     put(&server, &[("lease_key", s("b")), ("token", s("not a number"))]).await;
     put(&server, &[("lease_key", s("c"))]).await;
@@ -361,7 +340,7 @@ async fn one_item_that_cannot_be_read_does_not_hide_the_others() {
     let listed: Vec<_> = futures_util::StreamExt::collect(store.list("")).await;
 
     let mut good: Vec<_> = listed.iter().flatten().map(|record| record.key.as_str()).collect();
-    good.sort_unstable(); // a list comes in any order
+    good.sort_unstable(); // the order of a list is undefined
     assert_eq!(good, ["a", "c"]);
     let bad: Vec<_> = listed.iter().filter_map(|one| one.as_ref().err()).collect();
     assert_eq!(bad.len(), 1);
@@ -371,8 +350,8 @@ async fn one_item_that_cannot_be_read_does_not_hide_the_others() {
 }
 
 #[tokio::test]
-async fn a_key_reserved_after_its_release_is_nobodys_for_that_long() {
-    let (server, store) = world().await;
+async fn key_reserved_after_release_is_held_until_end() {
+    let (server, store) = server_and_store().await;
     let (proxy, clock) = server.at_another_time().await;
     let key = fresh_key("job");
     let grant = obtain(&store, &key, "a", LONG).await;

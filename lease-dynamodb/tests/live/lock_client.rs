@@ -1,26 +1,27 @@
-//! Items as Amazon's DynamoDB lock client writes them.
+//! Items that Amazon's DynamoDB lock client writes.
 
 use std::time::Duration;
 
 use aws_sdk_dynamodb::types::AttributeValue;
-use lease_core::{LeaseKey, LockStore, StoreErrorKind};
-use lease_dynamodb::{Column, DynamoDbStore, DynamoDbStoreBuilder};
-use lease_tests::claims::{claim, fresh_key, held, obtain, take_over};
-use lease_tests::dynamodb::Server;
+use lease_core::store::LockStore;
+use lease_core::{LeaseKey, StoreErrorKind};
+use lease_dynamodb::{Column, DynamoDbStoreBuilder};
+use lease_test_servers::claims::{claim, fresh_key, held, obtain, take_over};
+use lease_test_servers::dynamodb::Server;
 
-use crate::world::{put_into, s};
+use crate::setup::{put_into, s, with_long_timeout};
 
 const LOCKS: &str = "lockTable";
 
-/// Its columns, under the names that it calls them.
+/// Uses the lock client's names of columns.
 fn on_locks(server: &Server) -> DynamoDbStoreBuilder {
-    DynamoDbStore::builder(server.client(), LOCKS)
+    with_long_timeout(server.client(), LOCKS)
         .with_column(Column::Key, "key")
         .with_column(Column::Lessee, "ownerName")
         .without_purging()
 }
 
-/// What the lock client puts when it takes a lock, and each time that it renews one.
+/// Writes the item as the lock client does with each grant and each renewal.
 async fn renewed_by_lock_client(server: &Server, key: &LeaseKey, version: &str) {
     put_into(server, LOCKS, &renewal(key, version)).await;
 }
@@ -55,13 +56,13 @@ async fn item_of_lock_client_is_refused() {
 }
 
 #[tokio::test]
-async fn item_that_lock_client_renews_is_never_taken() {
+async fn item_renewed_by_lock_client_is_not_taken() {
     let server = Server::dynoxide().await;
     let store = on_locks(&server).with_lock_client_items().build().unwrap();
     store.ensure_table().await.unwrap();
     let key = fresh_key("job");
 
-    // Each look is later than a ttl after the last, and sees a renewal.
+    // Each attempt comes more than a ttl after the last one, and finds a renewal.
     for version in 0..4 {
         renewed_by_lock_client(&server, &key, &format!("v{version}")).await;
         let holder = held(store.obtain(&claim(&key, "b", TTL)).await.unwrap());
@@ -69,21 +70,22 @@ async fn item_that_lock_client_renews_is_never_taken() {
         tokio::time::sleep(TTL * 2).await;
     }
 
-    // It is renewed no more, and lasts for the lock client's own time, which is longer than ours.
+    // After the last renewal, the lease lasts for the lock client's own duration, which is longer.
     let grant = take_over(&store, &key, "b", TTL).await;
     assert_eq!(grant.lessee.as_str(), "b");
 }
 
-/// The token and the beat of this store stay on an item that the lock client takes over.
+/// The columns of this store stay on an item that the lock client takes over by an update.
 #[tokio::test]
-async fn item_that_lock_client_took_over_is_never_taken() {
+async fn item_taken_over_by_lock_client_is_not_taken() {
     let server = Server::dynoxide().await;
     let store = on_locks(&server).with_lock_client_items().build().unwrap();
     store.ensure_table().await.unwrap();
     let key = fresh_key("job");
     let grant = obtain(&store, &key, "a", TTL).await;
     store.release(&grant, None).await.unwrap();
-    let left: Vec<_> = [("token", grant.token.get()), ("beat", 0), ("ttl_ms", 200)]
+    let token = grant.token.get();
+    let left: Vec<_> = [("token", token), ("beat", 0), ("ttl_ms", 200), ("expires_at", 1)]
         .map(|(name, number)| (name, AttributeValue::N(number.to_string())))
         .into();
 
@@ -95,9 +97,9 @@ async fn item_that_lock_client_took_over_is_never_taken() {
     }
 }
 
-/// Any column of another program's may be its sign of life.
+/// A change of any column may show that the other program is alive.
 #[tokio::test]
-async fn item_that_another_program_writes_is_never_taken() {
+async fn item_written_by_another_program_is_not_taken() {
     let server = Server::dynoxide().await;
     let store = on_locks(&server).build().unwrap();
     store.ensure_table().await.unwrap();
@@ -116,6 +118,60 @@ async fn item_that_another_program_writes_is_never_taken() {
     }
 
     take_over(&store, &key, "b", TTL).await;
+}
+
+/// The item has more columns than a condition of 4 KB can contain. The lock client renews the version.
+#[tokio::test]
+async fn large_item_of_lock_client_is_taken_once_unrenewed() {
+    let server = Server::dynoxide().await;
+    let store = on_locks(&server).with_lock_client_items().build().unwrap();
+    store.ensure_table().await.unwrap();
+    let key = fresh_key("job");
+    let names = names_of_many();
+
+    for version in 0..4 {
+        let row = [renewal(&key, &format!("v{version}")), many(&names)].concat();
+        put_into(&server, LOCKS, &row).await;
+        held(store.obtain(&claim(&key, "b", TTL)).await.unwrap());
+        tokio::time::sleep(TTL * 2).await;
+    }
+
+    take_over(&store, &key, "b", TTL).await;
+}
+
+#[tokio::test]
+async fn large_expired_item_of_another_program_is_refused() {
+    let server = Server::dynoxide().await;
+    let store = on_locks(&server).build().unwrap();
+    store.ensure_table().await.unwrap();
+    let key = fresh_key("job");
+    let names = names_of_many();
+    let row = [vec![("key", s(key.as_str())), ("ownerName", s("worker-7"))], many(&names)].concat();
+    put_into(&server, LOCKS, &row).await;
+
+    held(store.obtain(&claim(&key, "b", TTL)).await.unwrap());
+    let refused = async {
+        loop {
+            match store.obtain(&claim(&key, "b", TTL)).await {
+                Ok(answer) => drop(held(answer)),
+                Err(error) => return error,
+            }
+            tokio::time::sleep(TTL).await;
+        }
+    };
+    let error = tokio::time::timeout(Duration::from_mins(1), refused).await.unwrap();
+
+    assert_eq!(error.kind(), StoreErrorKind::Refused);
+    let text = std::error::Error::source(&error).unwrap().to_string();
+    assert!(text.contains("151 columns") && text.contains("at most 110"), "{text}");
+}
+
+fn names_of_many() -> Vec<String> {
+    (0..150).map(|number| format!("column_{number}")).collect()
+}
+
+fn many(names: &[String]) -> Vec<(&str, AttributeValue)> {
+    names.iter().map(|name| (name.as_str(), s("x"))).collect()
 }
 
 const TTL: Duration = Duration::from_millis(200);

@@ -1,11 +1,10 @@
-//! The store on live servers: what it keeps, what it costs, and what it does when the network,
-//! the clocks and other programs misbehave.
-//!
-//! Comments such as `S1.f3` name the row of the systems before this one that a test answers.
-#![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+//! The store on live servers: its promises, its costs, and faults of the network, of clocks and of
+//! other programs.
+#![expect(clippy::unwrap_used, reason = "a failed step fails the test")]
 
 mod acceptance;
 mod adopting;
+mod claiming;
 mod contention;
 mod errors;
 mod faults;
@@ -14,5 +13,5 @@ mod network;
 mod purging;
 mod requests;
 mod schema;
+mod setup;
 mod takeover;
-mod world;

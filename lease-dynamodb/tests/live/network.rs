@@ -1,32 +1,30 @@
-//! Requests and answers that are lost, late, doubled or out of order.
+//! Lost, late, doubled and reordered requests and answers.
 
 use std::time::Duration;
 
 use aws_sdk_dynamodb::Client;
-use lease_core::{
-    Beat, BootClock, Change, Clock, Heartbeat, LeaseOptions, LeaseTable, LockStore, Locker,
-    StoreErrorKind, Value, Written,
-};
+use lease_core::store::{Beat, BootClock, Clock, Heartbeat, LeaseTable, LockStore};
+use lease_core::{Change, LeaseOptions, Locker, StoreErrorKind, Value, Written};
 use lease_dynamodb::DynamoDbStore;
-use lease_tests::claims::{claim, fresh_key, granted, held, obtain, soon};
-use lease_tests::dynamodb::{Server, config_of};
-use lease_tests::proxy::{Fault, Proxy};
+use lease_test_servers::claims::{claim, fresh_key, granted, held, obtain, soon};
+use lease_test_servers::dynamodb::{Server, config_of};
+use lease_test_servers::proxy::{Fault, Proxy};
 
-use crate::world::{LONG, TABLE, hasty, item, world};
+use crate::setup::{LONG, TABLE, item, server_and_store, with_short_timeout};
 
 const UPDATE: &str = "UpdateItem";
 
-/// A server, a store on it, and one behind a bad network that has heard of the time.
+/// Returns a server, a store on it, and a store behind a proxy that knows the server's time.
 async fn behind_a_proxy() -> (Server, DynamoDbStore, Proxy, DynamoDbStore) {
-    let (server, store) = world().await;
+    let (server, store) = server_and_store().await;
     let proxy = server.proxy().await;
-    let behind = hasty(&proxy);
+    let behind = with_short_timeout(&proxy);
     assert_eq!(behind.holder(&fresh_key("nothing")).await.unwrap(), None);
     (server, store, proxy, behind)
 }
 
 #[tokio::test]
-async fn an_obtain_whose_answer_was_lost_is_recognised_as_ours() {
+async fn obtain_after_lost_answer_returns_same_grant() {
     for fault in [Fault::LoseReply, Fault::CutAfter] {
         let (server, _, proxy, store) = behind_a_proxy().await;
         let key = fresh_key("job");
@@ -39,12 +37,12 @@ async fn an_obtain_whose_answer_was_lost_is_recognised_as_ours() {
         let (grant, _) = granted(store.obtain(&claim).await.unwrap());
 
         assert_eq!(grant, claim.granted(grant.token));
-        assert_eq!(item(&server, &key).await, applied, "the second changed something");
+        assert_eq!(item(&server, &key).await, applied, "the second request should change nothing");
     }
 }
 
 #[tokio::test]
-async fn an_obtain_that_was_lost_is_sent_again() {
+async fn obtain_after_lost_request_is_granted() {
     for fault in [Fault::LoseRequest, Fault::CutBefore] {
         let (_server, _, proxy, store) = behind_a_proxy().await;
         let claim = claim(&fresh_key("job"), "a", LONG);
@@ -57,7 +55,7 @@ async fn an_obtain_that_was_lost_is_sent_again() {
 }
 
 #[tokio::test]
-async fn a_retry_by_the_sdk_is_recognised_too() {
+async fn retry_by_sdk_returns_same_grant() {
     let (_server, _, proxy, _) = behind_a_proxy().await;
     let retrying = DynamoDbStore::new(Client::from_conf(config_of(proxy.address()).build()), TABLE);
     let key = fresh_key("job");
@@ -71,9 +69,9 @@ async fn a_retry_by_the_sdk_is_recognised_too() {
     assert_eq!(retrying.holder(&key).await.unwrap(), None);
 }
 
-/// What a user is told to do then: read, and compare.
+/// As documented: a user reads the record and compares.
 #[tokio::test]
-async fn an_update_whose_answer_was_lost_is_found_by_reading() {
+async fn read_after_lost_answer_shows_update() {
     let (_server, direct, proxy, store) = behind_a_proxy().await;
     let key = fresh_key("shard");
     let grant = obtain(&store, &key, "a", LONG).await;
@@ -93,7 +91,7 @@ async fn an_update_whose_answer_was_lost_is_found_by_reading() {
 }
 
 #[tokio::test]
-async fn a_release_whose_answer_was_lost_has_released() {
+async fn release_with_lost_answer_frees_key() {
     let (_server, direct, proxy, store) = behind_a_proxy().await;
     let key = fresh_key("job");
     let grant = obtain(&store, &key, "a", LONG).await;
@@ -108,7 +106,7 @@ async fn a_release_whose_answer_was_lost_has_released() {
 }
 
 #[tokio::test]
-async fn a_heartbeat_whose_answer_was_lost_is_neither_lost_nor_counted_twice() {
+async fn heartbeat_after_lost_answer_is_overtaken() {
     let (server, _, proxy, store) = behind_a_proxy().await;
     let key = fresh_key("job");
     let grant = obtain(&store, &key, "a", LONG).await;
@@ -125,7 +123,7 @@ async fn a_heartbeat_whose_answer_was_lost_is_neither_lost_nor_counted_twice() {
 }
 
 #[tokio::test]
-async fn what_arrives_twice_does_what_it_does_once() {
+async fn doubled_request_has_one_effect() {
     let (server, _, proxy, store) = behind_a_proxy().await;
     let key = fresh_key("job");
 
@@ -143,7 +141,7 @@ async fn what_arrives_twice_does_what_it_does_once() {
 }
 
 #[tokio::test]
-async fn a_late_heartbeat_after_a_newer_one_changes_nothing() {
+async fn late_heartbeat_after_newer_one_changes_nothing() {
     let (server, direct, proxy, store) = behind_a_proxy().await;
     let key = fresh_key("job");
     let grant = obtain(&direct, &key, "a", LONG).await;
@@ -163,7 +161,7 @@ async fn a_late_heartbeat_after_a_newer_one_changes_nothing() {
 }
 
 #[tokio::test]
-async fn a_late_heartbeat_after_the_release_does_not_revive() {
+async fn late_heartbeat_after_release_changes_nothing() {
     let (server, direct, proxy, store) = behind_a_proxy().await;
     let key = fresh_key("job");
     let grant = obtain(&direct, &key, "a", LONG).await;
@@ -180,7 +178,7 @@ async fn a_late_heartbeat_after_the_release_does_not_revive() {
 }
 
 #[tokio::test]
-async fn a_late_release_does_not_free_what_is_a_successors() {
+async fn late_release_does_not_free_successors_grant() {
     let (server, direct, proxy, store) = behind_a_proxy().await;
     let key = fresh_key("job");
     let grant = obtain(&direct, &key, "a", LONG).await;
@@ -197,7 +195,7 @@ async fn a_late_release_does_not_free_what_is_a_successors() {
 }
 
 #[tokio::test]
-async fn a_late_duplicate_of_an_obtain_does_not_take_what_was_released() {
+async fn late_duplicate_of_obtain_does_not_take_released_key() {
     let (_server, direct, proxy, store) = behind_a_proxy().await;
     let key = fresh_key("job");
     let claim = claim(&key, "a", LONG);
@@ -213,9 +211,9 @@ async fn a_late_duplicate_of_an_obtain_does_not_take_what_was_released() {
     obtain(&direct, &key, "b", LONG).await;
 }
 
-/// The one case that the failure table names.
+/// The case that the README's table of faults names.
 #[tokio::test]
-async fn a_late_obtain_after_anothers_release_holds_for_a_ttl_with_nobody_behind_it() {
+async fn late_obtain_after_anothers_release_holds_for_a_ttl() {
     let (_server, direct, proxy, store) = behind_a_proxy().await;
     let key = fresh_key("job");
     let ttl = Duration::from_secs(3);
@@ -229,11 +227,11 @@ async fn a_late_obtain_after_anothers_release_holds_for_a_ttl_with_nobody_behind
     held_back.deliver().await;
 
     held(direct.obtain(&claim(&key, "c", LONG)).await.unwrap());
-    lease_tests::claims::take_over(&direct, &key, "c", LONG).await;
+    lease_test_servers::claims::take_over(&direct, &key, "c", LONG).await;
 }
 
 #[tokio::test]
-async fn an_attempt_that_was_given_up_leaves_no_lease_behind() {
+async fn dropped_attempt_leaves_no_lease() {
     for fault in [Fault::LoseReply, Fault::CutAfter, Fault::LoseRequest] {
         let (_server, direct, proxy, store) = behind_a_proxy().await;
         let options = LeaseOptions::new(Duration::from_secs(30)).unwrap();
@@ -250,17 +248,17 @@ async fn an_attempt_that_was_given_up_leaves_no_lease_behind() {
 }
 
 #[tokio::test]
-async fn a_slow_network_shortens_what_the_holder_trusts_and_not_what_it_has() {
+async fn slow_network_shortens_remaining_but_not_lease() {
     let (_server, direct, proxy, _) = behind_a_proxy().await;
     let ttl = LONG;
-    let slow = DynamoDbStore::new(lease_tests::dynamodb::client_of(proxy.address()), TABLE);
+    let slow = DynamoDbStore::new(lease_test_servers::dynamodb::client_of(proxy.address()), TABLE);
     let locker = Locker::new(slow).with_options(LeaseOptions::new(ttl).unwrap());
     let key = fresh_key("job");
     let clock = BootClock::new();
     proxy.set_delay(Duration::from_millis(200));
 
     let before = clock.now();
-    let lease = locker.obtain(&key).await.unwrap().lease().unwrap();
+    let lease = locker.obtain(&key).await.unwrap().into_lease().unwrap();
     let remaining = lease.remaining();
     let waited = clock.now().since(before);
 

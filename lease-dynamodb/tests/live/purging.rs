@@ -1,23 +1,25 @@
-//! What the table's TTL may delete, and what it must leave alone.
+//! Which items the table's TTL may purge.
 
 use std::time::Duration;
 
-use lease_core::{Attributes, Beat, Change, Heartbeat, LeaseTable, LockStore, Written};
-use lease_tests::claims::{fresh_key, obtain};
-use lease_tests::dynamodb::client_of;
+use lease_core::store::{Beat, Heartbeat, LeaseTable, LockStore};
+use lease_core::{Attributes, Change, Written};
+use lease_test_servers::claims::{claim, fresh_key, granted, obtain};
+use lease_test_servers::dynamodb::client_of;
 
-use crate::world::{LONG, builder, item, put, ready, s, world};
+use crate::setup::{LONG, builder, item, put, ready, s, server_and_store};
 
 const DAY: i64 = 86_400;
 
 #[tokio::test]
-async fn after_eight_days_only_what_nobody_needs_is_purged() {
-    let (server, now) = world().await;
+async fn only_unused_items_are_purged_after_eight_days() {
+    let (server, now) = server_and_store().await;
     let (proxy, clock) = server.at_another_time().await;
     clock.set(-8 * DAY);
     let then = ready(&server, &client_of(proxy.address())).await;
     let [idle, held_again, created, updated, by_hand, bare_by_hand, noted] =
         ["idle", "held again", "created", "updated", "by hand", "bare", "noted"].map(fresh_key);
+    let [claimed, adopted] = ["claimed", "adopted"].map(fresh_key);
 
     let attributes = Attributes::from([("note".to_owned(), "keep me".into())]);
     assert!(then.create(&created, &attributes).await.unwrap());
@@ -33,7 +35,14 @@ async fn after_eight_days_only_what_nobody_needs_is_purged() {
         }
         then.release(&grant, None).await.unwrap();
     }
-    // Somebody adds an attribute behind our back; the next grant notices.
+    let with_note = |key| claim(key, "a", LONG).with_attributes(attributes.clone());
+    let (grant, _) = granted(then.obtain(&with_note(&claimed)).await.unwrap());
+    then.release(&grant, None).await.unwrap();
+    let grant = obtain(&then, &adopted, "a", LONG).await;
+    let (grant, _) = granted(then.adopt(&grant, &with_note(&adopted)).await.unwrap());
+    then.heartbeat(&grant, Beat::new(1)).await.unwrap();
+    then.release(&grant, None).await.unwrap();
+    // Another program adds an attribute. The next grant marks the item as lasting.
     server
         .client()
         .update_item()
@@ -53,21 +62,21 @@ async fn after_eight_days_only_what_nobody_needs_is_purged() {
 
     assert_eq!(purged, 1);
     assert_eq!(item(&server, &idle).await, None);
-    for key in [&created, &updated, &by_hand, &noted] {
+    for key in [&created, &updated, &by_hand, &noted, &claimed, &adopted] {
         let item = item(&server, key).await.unwrap();
         assert_eq!(item["note"], s("keep me"), "{key}");
     }
     assert!(item(&server, &bare_by_hand).await.is_some());
     assert!(now.holder(&held_again).await.unwrap().is_some());
-    // The token goes on where it was, although nobody remembers it.
+    // The new token is larger, although no item contains the former one.
     let again = obtain(&now, &idle, "a", LONG).await;
     let former: u64 = former["token"].as_n().unwrap().parse().unwrap();
     assert!(again.token.get() > former);
 }
 
 #[tokio::test]
-async fn a_lease_that_is_kept_for_eight_days_is_not_purged() {
-    let (server, _) = world().await;
+async fn lease_held_for_eight_days_is_not_purged() {
+    let (server, _) = server_and_store().await;
     let (proxy, clock) = server.at_another_time().await;
     clock.set(-8 * DAY);
     let store = ready(&server, &client_of(proxy.address())).await;
@@ -77,7 +86,8 @@ async fn a_lease_that_is_kept_for_eight_days_is_not_purged() {
     let mut beat = Beat::GRANTED;
     for halves in (0..16).rev() {
         clock.set(-halves * DAY / 2);
-        // Half a day at once contradicts what the store knew: it forgets, learns, and knows.
+        // A step of half a day contradicts the known time. The store forgets the time, and learns
+        // it again from the next answers.
         for _ in 0..3 {
             beat = beat.next();
             let answer = store.heartbeat(&grant, beat).await.unwrap();
@@ -90,8 +100,8 @@ async fn a_lease_that_is_kept_for_eight_days_is_not_purged() {
 }
 
 #[tokio::test]
-async fn a_tombstone_is_purged_in_the_end() {
-    let (server, _) = world().await;
+async fn tombstone_is_purged() {
+    let (server, _) = server_and_store().await;
     let (proxy, clock) = server.at_another_time().await;
     clock.set(-8 * DAY);
     let then = ready(&server, &client_of(proxy.address())).await;
@@ -106,8 +116,8 @@ async fn a_tombstone_is_purged_in_the_end() {
 }
 
 #[tokio::test]
-async fn a_store_that_does_not_purge_keeps_what_another_has_marked() {
-    let (server, _) = world().await;
+async fn store_without_purging_keeps_item_marked_by_another() {
+    let (server, _) = server_and_store().await;
     let (proxy, clock) = server.at_another_time().await;
     clock.set(-8 * DAY);
     let purging = ready(&server, &client_of(proxy.address())).await;
@@ -124,8 +134,8 @@ async fn a_store_that_does_not_purge_keeps_what_another_has_marked() {
 }
 
 #[tokio::test]
-async fn a_reservation_is_not_purged_before_its_time() {
-    let (server, _) = world().await;
+async fn reservation_is_not_purged_before_its_end() {
+    let (server, _) = server_and_store().await;
     let (proxy, clock) = server.at_another_time().await;
     clock.set(-8 * DAY);
     let store = ready(&server, &client_of(proxy.address())).await;
@@ -134,6 +144,6 @@ async fn a_reservation_is_not_purged_before_its_time() {
 
     store.release(&grant, Some(Duration::from_hours(6 * 24))).await.unwrap();
 
-    // Retained for seven days after the six.
+    // The store keeps the item for seven days after the reservation of six days.
     assert_eq!(server.sweep(), 0);
 }

@@ -1,15 +1,16 @@
-//! How many requests each operation costs.
+//! The number of requests per operation.
 
 use std::time::Duration;
 
 use aws_sdk_dynamodb::Client;
 use futures_util::StreamExt;
-use lease_core::{Attributes, Beat, Change, LeaseTable, LockStore, Written};
+use lease_core::store::{Beat, LeaseTable, LockStore};
+use lease_core::{Attributes, Change, Written};
 use lease_dynamodb::{DynamoDbStore, TimeMode};
-use lease_tests::claims::{claim, fresh_key, granted, held, obtain};
-use lease_tests::dynamodb::{Count, Server, client_of};
+use lease_test_servers::claims::{claim, fresh_key, granted, held, obtain};
+use lease_test_servers::dynamodb::{Count, Server, client_of};
 
-use crate::world::{LONG, TABLE, put, ready, s};
+use crate::setup::{LONG, TABLE, put, ready, s, with_long_timeout};
 
 pub(crate) async fn counted() -> (Server, Count, Client, DynamoDbStore) {
     let server = Server::dynoxide().await;
@@ -55,19 +56,19 @@ async fn each_operation_is_one_request() {
     assert_eq!(store.transfer(&grant, &to, LONG).await.unwrap(), Written::Applied);
     assert_eq!(count.take(), 1, "transfer");
     let grant = obtain(&store, &key, "b", LONG).await;
-    assert_eq!(count.take(), 1, "obtain of what was transferred");
+    assert_eq!(count.take(), 1, "obtain of a transferred key");
     assert_eq!(store.delete(&grant).await.unwrap(), Written::Applied);
     assert_eq!(count.take(), 1, "delete");
     assert!(store.create(&key, &Attributes::new()).await.unwrap());
     assert_eq!(count.take(), 1, "create");
     obtain(&store, &key, "a", LONG).await;
-    assert_eq!(count.take(), 1, "obtain of what was created");
+    assert_eq!(count.take(), 1, "obtain of a created record");
     assert_eq!(store.list("").count().await, 1);
     assert_eq!(count.take(), 1, "list");
 }
 
 #[tokio::test]
-async fn a_refused_claim_tells_the_holder_and_its_time_without_asking_again() {
+async fn refused_claim_returns_holder_in_one_request() {
     let (_server, count, _, store) = counted().await;
     let key = fresh_key("job");
     let grant = obtain(&store, &key, "a", LONG).await;
@@ -82,9 +83,9 @@ async fn a_refused_claim_tells_the_holder_and_its_time_without_asking_again() {
 }
 
 #[tokio::test]
-async fn the_first_grant_of_a_process_costs_one_request_more_for_the_time() {
+async fn first_grant_of_process_costs_one_request_more() {
     let (_server, count, client, _) = counted().await;
-    let fresh = DynamoDbStore::new(client, TABLE);
+    let fresh = with_long_timeout(client, TABLE).build().unwrap();
 
     let key = fresh_key("job");
     obtain(&fresh, &key, "a", LONG).await;
@@ -96,7 +97,7 @@ async fn the_first_grant_of_a_process_costs_one_request_more_for_the_time() {
 }
 
 #[tokio::test]
-async fn an_item_made_by_hand_costs_one_request_more_once() {
+async fn item_made_by_hand_costs_one_request_more_once() {
     let (server, count, _, store) = counted().await;
     let key = fresh_key("job");
     put(&server, &[("lease_key", s(key.as_str())), ("note", s("mine"))]).await;
@@ -110,14 +111,15 @@ async fn an_item_made_by_hand_costs_one_request_more_once() {
     assert_eq!(count.take(), 1);
 }
 
-/// A refused write costs as much as one that is applied; a read of a small item a fifth.
+/// A refused write costs as much as an applied one. A read of a small item costs a fifth.
 #[tokio::test]
 async fn waiters_read_while_key_is_held_and_write_once_it_is_free() {
     let (server, _, _, store) = counted().await;
     let proxy = server.proxy().await;
     let key = fresh_key("job");
-    let waiters: Vec<_> =
-        (0..8).map(|_| DynamoDbStore::new(client_of(proxy.address()), TABLE)).collect();
+    let waiters: Vec<_> = (0..8)
+        .map(|_| with_long_timeout(client_of(proxy.address()), TABLE).build().unwrap())
+        .collect();
     let mut grant = obtain(&store, &key, "holder", LONG).await;
     for waiter in &waiters {
         held(waiter.obtain(&claim(&key, "waiter", LONG)).await.unwrap());
@@ -142,20 +144,18 @@ async fn waiters_read_while_key_is_held_and_write_once_it_is_free() {
     }
 
     let (writes, reads) = requests();
-    // One write takes the key; the former winner has not seen it held by another, and writes once.
+    // One write takes the key. The former winner did not observe the new grant, and writes once.
     assert_eq!(writes - writes_before, 8 * 2, "writes in 8 hand-overs among 8 waiters");
     assert_eq!(reads - reads_before, 8 * (24 + 1 + 7), "reads in 8 hand-overs among 8 waiters");
 }
 
 #[tokio::test]
-async fn take_over_by_observation_costs_one_read_more() {
+async fn takeover_by_observation_costs_one_read_more() {
     let (server, _, _, store) = counted().await;
     let (count, config) = Count::of(server.config());
     let client = Client::from_conf(config.build());
-    let watcher = DynamoDbStore::builder(client, TABLE)
-        .with_time_mode(TimeMode::ObservationOnly)
-        .build()
-        .unwrap();
+    let watcher =
+        with_long_timeout(client, TABLE).with_time_mode(TimeMode::ObservationOnly).build().unwrap();
     let (key, ttl) = (fresh_key("job"), Duration::from_millis(300));
     obtain(&store, &key, "dead", ttl).await;
     held(watcher.obtain(&claim(&key, "b", ttl)).await.unwrap());
@@ -164,5 +164,5 @@ async fn take_over_by_observation_costs_one_read_more() {
     tokio::time::sleep(ttl * 2).await;
     granted(watcher.obtain(&claim(&key, "b", ttl)).await.unwrap());
 
-    assert!(count.take() <= 2, "a look at most, and a write");
+    assert!(count.take() <= 2, "at most one read, and one write");
 }

@@ -1,4 +1,4 @@
-//! The table: made, found, or refused.
+//! Creation and checks of the table.
 
 use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::types::{
@@ -8,15 +8,15 @@ use aws_sdk_dynamodb::types::{
 use futures_util::future::join_all;
 use lease_core::StoreErrorKind;
 use lease_dynamodb::{Column, DynamoDbStore};
-use lease_tests::dynamodb::{Count, Server};
+use lease_test_servers::dynamodb::{Count, Server};
 
-use crate::world::TABLE;
+use crate::setup::{TABLE, with_long_timeout};
 
-// S1.f15
 #[tokio::test]
-async fn many_processes_may_make_the_table_at_once() {
+async fn ensure_table_by_many_processes_succeeds() {
     let server = Server::dynoxide().await;
-    let stores: Vec<_> = (0..16).map(|_| DynamoDbStore::new(server.client(), TABLE)).collect();
+    let stores: Vec<_> =
+        (0..16).map(|_| with_long_timeout(server.client(), TABLE).build().unwrap()).collect();
 
     for answer in join_all(stores.iter().map(DynamoDbStore::ensure_table)).await {
         answer.unwrap();
@@ -32,19 +32,19 @@ async fn many_processes_may_make_the_table_at_once() {
 }
 
 #[tokio::test]
-async fn a_table_that_is_there_soon_after_it_was_made_costs_three_requests() {
+async fn new_table_costs_three_requests() {
     let server = Server::dynoxide().await;
     let (count, config) = Count::of(server.config());
-    let store = DynamoDbStore::builder(Client::from_conf(config.build()), TABLE);
+    let store = with_long_timeout(Client::from_conf(config.build()), TABLE);
     let store = store.without_purging().build().unwrap();
 
     store.ensure_table().await.unwrap();
 
-    assert_eq!(count.take(), 3, "a look, the table made, another look");
+    assert_eq!(count.take(), 3, "two polls and the creation");
 }
 
 #[tokio::test]
-async fn a_table_with_another_key_is_refused_and_described() {
+async fn table_with_another_key_is_refused_and_described() {
     let server = Server::dynoxide().await;
     let part = |name: &str, kind| {
         KeySchemaElement::builder().attribute_name(name).key_type(kind).build().unwrap()
@@ -65,7 +65,7 @@ async fn a_table_with_another_key_is_refused_and_described() {
         .await
         .unwrap();
 
-    let store = DynamoDbStore::new(server.client(), TABLE);
+    let store = with_long_timeout(server.client(), TABLE).build().unwrap();
     let error = store.ensure_table().await.unwrap_err();
 
     assert_eq!(error.kind(), StoreErrorKind::Misconfigured);
@@ -75,9 +75,9 @@ async fn a_table_with_another_key_is_refused_and_described() {
 }
 
 #[tokio::test]
-async fn a_ttl_that_goes_by_another_column_is_refused_unless_nothing_is_purged() {
+async fn ttl_on_another_column_is_refused_unless_purging_is_off() {
     let server = Server::dynoxide().await;
-    let store = || DynamoDbStore::builder(server.client(), TABLE);
+    let store = || with_long_timeout(server.client(), TABLE);
     store().without_purging().build().unwrap().ensure_table().await.unwrap();
     let theirs = TimeToLiveSpecification::builder()
         .attribute_name("their_ttl")

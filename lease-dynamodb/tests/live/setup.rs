@@ -1,4 +1,4 @@
-//! A server, a store on it, and its items as they are.
+//! Sets up servers, stores and items.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -7,40 +7,43 @@ use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::types::AttributeValue;
 use lease_core::LeaseKey;
 use lease_dynamodb::{DynamoDbStore, DynamoDbStoreBuilder};
-use lease_tests::dynamodb::{Server, client_of};
-use lease_tests::proxy::Proxy;
+use lease_test_servers::dynamodb::{Server, client_of};
+use lease_test_servers::proxy::Proxy;
 
 pub(crate) const TABLE: &str = "leases";
 
-/// Long enough that no test runs into it.
+/// A ttl that does not pass during a test.
 pub(crate) const LONG: Duration = Duration::from_mins(1);
 
 pub(crate) type Raw = HashMap<String, AttributeValue>;
 
-/// A server in this process, a store on it, and its table.
-pub(crate) async fn world() -> (Server, DynamoDbStore) {
+/// Starts a server in this process, and creates a store on it with its table.
+pub(crate) async fn server_and_store() -> (Server, DynamoDbStore) {
     let server = Server::dynoxide().await;
     let store = ready(&server, &server.client()).await;
     (server, store)
 }
 
-/// A store on `server` whose table is there, and that knows the server's time.
+/// Creates a store on `server` with its table. The store knows the server's time.
 pub(crate) async fn ready(server: &Server, client: &Client) -> DynamoDbStore {
     let store = builder(server, client).build().unwrap();
     store.ensure_table().await.unwrap();
     store
 }
 
+/// A builder of a store that waits for slow servers: for tests that are not about late answers.
+pub(crate) fn with_long_timeout(client: Client, table: &str) -> DynamoDbStoreBuilder {
+    DynamoDbStore::builder(client, table).with_request_timeout(Duration::from_mins(1))
+}
+
 pub(crate) fn builder(server: &Server, client: &Client) -> DynamoDbStoreBuilder {
-    // No test that uses it is about answers that are late.
-    let builder = DynamoDbStore::builder(client.clone(), server.table(TABLE))
-        .with_request_timeout(Duration::from_mins(1));
+    let builder = with_long_timeout(client.clone(), server.table(TABLE));
     if server.knows_ttl() { builder } else { builder.without_purging() }
 }
 
-/// A store behind `proxy` that gives up a request in seconds, and has asked nothing yet. A server on a
-/// busy machine answers sooner.
-pub(crate) fn hasty(proxy: &Proxy) -> DynamoDbStore {
+/// A store behind `proxy` whose requests time out after 5 s. It has sent no request yet. A server on
+/// a busy machine answers sooner.
+pub(crate) fn with_short_timeout(proxy: &Proxy) -> DynamoDbStore {
     DynamoDbStore::builder(client_of(proxy.address()), TABLE)
         .with_request_timeout(Duration::from_secs(5))
         .build()
@@ -60,7 +63,7 @@ pub(crate) async fn item(server: &Server, key: &LeaseKey) -> Option<Raw> {
         .item
 }
 
-/// Puts an item as an operator or another program does.
+/// Writes an item as an operator or another program does.
 pub(crate) async fn put(server: &Server, item: &[(&str, AttributeValue)]) {
     put_into(server, server.table(TABLE), item).await;
 }

@@ -1,51 +1,52 @@
-//! When a lease whose holder is gone goes to another.
+//! When another lessee obtains the lease of a dead holder.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
 use aws_sdk_dynamodb::Client;
-use lease_core::{
-    BootClock, Clock, LeaseKey, LeaseOptions, LockStore, Locker, Obtained, SkewedClock,
-};
+use lease_core::conformance::SkewedClock;
+use lease_core::store::{BootClock, Clock, LockStore, Obtained};
+use lease_core::{LeaseKey, LeaseOptions, Locker};
 use lease_dynamodb::{DynamoDbStore, TimeMode};
-use lease_tests::claims::{claim, fresh_key, granted, held, obtain};
-use lease_tests::dynamodb::{Count, Server, ServerClock, client_of, config_of};
-use lease_tests::proxy::Proxy;
+use lease_test_servers::claims::{claim, fresh_key, granted, held, obtain};
+use lease_test_servers::dynamodb::{Count, Server, ServerClock, client_of, config_of};
+use lease_test_servers::proxy::Proxy;
 
-use crate::world::{LONG, TABLE, item, world};
+use crate::setup::{LONG, TABLE, item, server_and_store, with_long_timeout};
 
 #[tokio::test]
-async fn a_lease_that_is_long_dead_is_obtained_by_the_first_call_of_a_fresh_process() {
-    let (server, _) = world().await;
+async fn long_expired_lease_goes_to_first_call_of_new_process() {
+    let (server, _) = server_and_store().await;
     let (proxy, clock) = server.at_another_time().await;
     clock.set(-3600);
     let (count, config) = Count::of(config_of(proxy.address()));
     let client = Client::from_conf(config.build());
     let key = fresh_key("job");
-    // It died before its first heartbeat, in the first call that it ever made.
-    obtain(&DynamoDbStore::new(client.clone(), TABLE), &key, "dead", LONG).await;
+    // The holder died before its first heartbeat, in its first call.
+    obtain(&with_long_timeout(client.clone(), TABLE).build().unwrap(), &key, "dead", LONG).await;
 
     clock.set(0);
     count.take();
-    let fresh = DynamoDbStore::new(client, TABLE);
+    let fresh = with_long_timeout(client, TABLE).build().unwrap();
     granted(fresh.obtain(&claim(&key, "b", LONG)).await.unwrap());
 
     assert!(count.take() <= 2);
 }
 
 #[tokio::test]
-async fn a_process_that_was_idle_for_long_is_as_quick() {
-    let (server, store) = world().await;
+async fn long_expired_lease_goes_to_idle_process_in_three_requests() {
+    let (server, store) = server_and_store().await;
     let (proxy, clock) = server.at_another_time().await;
     let (count, config) = Count::of(config_of(proxy.address()));
-    let idle = DynamoDbStore::new(Client::from_conf(config.build()), TABLE);
+    let idle = with_long_timeout(Client::from_conf(config.build()), TABLE).build().unwrap();
     let key = fresh_key("job");
     obtain(&store, &key, "dead", Duration::from_secs(5)).await;
     held(idle.obtain(&claim(&key, "b", LONG)).await.unwrap());
     count.take();
 
-    // An hour passes there, and none here: the first answer contradicts, the second is believed.
+    // An hour passes on the server, and none in this process. The first answer contradicts the
+    // known time; the second sets it.
     clock.set(3600);
     let first = idle.obtain(&claim(&key, "b", LONG)).await.unwrap();
     held(first);
@@ -56,38 +57,38 @@ async fn a_process_that_was_idle_for_long_is_as_quick() {
     assert!(requests <= 3, "{requests}");
 }
 
-/// By observation, it would go over a ttl after the first sight.
+/// By observation, the takeover would come a ttl after the first observation.
 #[tokio::test]
-async fn by_dynamodbs_time_it_goes_over_within_the_margin_and_the_intervals_width() {
-    let (server, store) = world().await;
+async fn takeover_by_server_time_waits_for_margin_and_bounds() {
+    let (server, store) = server_and_store().await;
     let contender = Contender::of(&server, TimeMode::default()).await;
     let key = fresh_key("job");
     obtain(&store, &key, "dead", TTL).await;
     contender.store.holder(&key).await.unwrap();
 
-    contender.pass(300);
-    held(contender.ask(&key).await);
-    contender.pass(290);
-    held(contender.ask(&key).await);
+    contender.advance(300);
+    held(contender.obtain(&key).await);
+    contender.advance(290);
+    held(contender.obtain(&key).await);
 
-    contender.pass(15);
-    granted(contender.ask(&key).await);
+    contender.advance(15);
+    granted(contender.obtain(&key).await);
 }
 
-/// Each attempt is of a process of its own, which knows the time and has watched nobody.
+/// Each attempt comes from a new process, which knows the time and has no observation.
 #[tokio::test]
-async fn who_has_not_watched_waits_for_dynamodbs_time_alone() {
-    let (server, store) = world().await;
+async fn contender_without_observation_uses_server_time() {
+    let (server, store) = server_and_store().await;
     let key = fresh_key("job");
     let clock = BootClock::new();
-    // The interval that a lease ends in is a second wide at most, and so is the contender's: so at this
-    // time it is held for certain, unless the machine stood still meanwhile.
+    // The bounds of the expiry and of the contender's time are each at most a second wide. So the
+    // lease is certainly held now, unless the machine paused meanwhile.
     loop {
         let since = clock.now();
         let dead = obtain(&store, &key, "dead", TTL).await;
         let fresh = Contender::of(&server, TimeMode::default()).await;
-        fresh.pass(600);
-        let answer = fresh.ask(&key).await;
+        fresh.advance(600);
+        let answer = fresh.obtain(&key).await;
         if clock.now().since(since) < Duration::from_secs(1) {
             held(answer);
             break;
@@ -99,29 +100,29 @@ async fn who_has_not_watched_waits_for_dynamodbs_time_alone() {
     }
 
     let fresh = Contender::of(&server, TimeMode::default()).await;
-    fresh.pass(605);
-    let (grant, _) = granted(fresh.ask(&key).await);
+    fresh.advance(605);
+    let (grant, _) = granted(fresh.obtain(&key).await);
 
     assert_eq!(grant.lessee.as_str(), "b");
 }
 
 #[tokio::test]
-async fn who_watches_takes_over_one_ttl_after_the_first_sight() {
-    let (server, store) = world().await;
+async fn observer_takes_over_one_ttl_after_first_observation() {
+    let (server, store) = server_and_store().await;
     let watcher = Contender::of(&server, TimeMode::ObservationOnly).await;
     let key = fresh_key("job");
     obtain(&store, &key, "dead", TTL).await;
 
-    held(watcher.ask(&key).await);
-    watcher.pass(590);
-    held(watcher.ask(&key).await);
+    held(watcher.obtain(&key).await);
+    watcher.advance(590);
+    held(watcher.obtain(&key).await);
 
-    // 1 % for the clocks' rates.
-    watcher.pass(17);
-    granted(watcher.ask(&key).await);
+    // Waits 1 % longer, for the clocks' rates.
+    watcher.advance(17);
+    granted(watcher.obtain(&key).await);
 }
 
-/// A store whose clock, and whose server's, advance by leaps: what a request takes does not matter.
+/// A store whose clock and whose server's clock advance in steps, whatever a request takes.
 struct Contender {
     store: DynamoDbStore,
     clock: Arc<SkewedClock>,
@@ -134,7 +135,7 @@ impl Contender {
     async fn of(server: &Server, mode: TimeMode) -> Self {
         let (proxy, date) = server.at_another_time().await;
         let clock = Arc::new(SkewedClock::new(Duration::ZERO, 1.0));
-        let store = DynamoDbStore::builder(client_of(proxy.address()), TABLE)
+        let store = with_long_timeout(client_of(proxy.address()), TABLE)
             .with_time_mode(mode)
             .with_clock(Arc::clone(&clock) as Arc<dyn Clock>)
             .build()
@@ -142,13 +143,13 @@ impl Contender {
         Self { store, clock, date, passed: AtomicI64::new(0), _proxy: proxy }
     }
 
-    fn pass(&self, seconds: u32) {
+    fn advance(&self, seconds: u32) {
         self.clock.leap(Duration::from_secs(seconds.into()));
         let before = self.passed.fetch_add(seconds.into(), Ordering::Relaxed);
         self.date.set(before + i64::from(seconds));
     }
 
-    async fn ask(&self, key: &LeaseKey) -> Obtained {
+    async fn obtain(&self, key: &LeaseKey) -> Obtained {
         self.store.obtain(&claim(key, "b", TTL)).await.unwrap()
     }
 }
@@ -156,16 +157,16 @@ impl Contender {
 const TTL: Duration = Duration::from_mins(10);
 
 #[tokio::test]
-async fn who_watches_is_never_quicker_than_the_heartbeats() {
-    let (server, store) = world().await;
+async fn observer_never_takes_lease_with_heartbeats() {
+    let (server, store) = server_and_store().await;
     let ttl = Duration::from_secs(5);
     let key = fresh_key("job");
-    let watcher = DynamoDbStore::builder(server.client(), TABLE)
+    let watcher = with_long_timeout(server.client(), TABLE)
         .with_time_mode(TimeMode::ObservationOnly)
         .build()
         .unwrap();
     let locker = Locker::new(store).with_options(LeaseOptions::new(ttl).unwrap());
-    let lease = locker.obtain(&key).await.unwrap().lease().unwrap();
+    let lease = locker.obtain(&key).await.unwrap().into_lease().unwrap();
 
     for _ in 0..30 {
         held(watcher.obtain(&claim(&key, "b", ttl)).await.unwrap());
@@ -177,14 +178,14 @@ async fn who_watches_is_never_quicker_than_the_heartbeats() {
 }
 
 #[tokio::test]
-async fn strict_contenders_do_not_trust_the_date() {
-    let (server, store) = world().await;
+async fn observation_alone_ignores_wrong_date() {
+    let (server, store) = server_and_store().await;
     let (proxy, clock) = server.at_another_time().await;
     clock.set(86_400);
     let key = fresh_key("job");
     obtain(&store, &key, "alive", LONG).await;
 
-    let strict = DynamoDbStore::builder(client_of(proxy.address()), TABLE)
+    let strict = with_long_timeout(client_of(proxy.address()), TABLE)
         .with_time_mode(TimeMode::ObservationOnly)
         .build()
         .unwrap();
@@ -195,10 +196,10 @@ async fn strict_contenders_do_not_trust_the_date() {
 }
 
 #[tokio::test]
-async fn one_answer_with_a_wrong_date_is_not_believed() {
-    let (server, store) = world().await;
+async fn one_wrong_date_does_not_free_a_lease() {
+    let (server, store) = server_and_store().await;
     let (proxy, clock) = server.at_another_time().await;
-    let contender = DynamoDbStore::new(client_of(proxy.address()), TABLE);
+    let contender = with_long_timeout(client_of(proxy.address()), TABLE).build().unwrap();
     let key = fresh_key("job");
     obtain(&store, &key, "alive", LONG).await;
     held(contender.obtain(&claim(&key, "b", LONG)).await.unwrap());

@@ -5,12 +5,13 @@ use std::ops::{Bound, RangeInclusive};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
-use lease_core::{BootClock, Clock, FencingToken, Moment, micros_since_1970};
+use lease_core::FencingToken;
+use lease_core::store::{BootClock, Clock, Moment, micros_since_1970};
 
+use crate::bucket::{AT_FIRST, Bucket, BucketOptions, BucketStore, Entry, Piece, PutIn};
+use crate::buffer::gate::Gate;
+use crate::buffer::{Fenced, Intake, StopCause};
 use crate::error::ServiceError;
-use crate::export::bucket::{AT_FIRST, Bucket, BucketOptions, BucketStore, Entry, Piece, PutIn};
-use crate::export::buffer::gate::Gate;
-use crate::export::buffer::{Fenced, Intake, StopCause};
 
 /// Keeps buckets in this process. Clones share them.
 #[derive(Debug, Clone)]

@@ -9,8 +9,8 @@ use async_trait::async_trait;
 use lease_core::{FencingToken, InvalidInput};
 use tracing::warn;
 
+use crate::buffer::{Fenced, Intake, StopCause};
 use crate::error::ServiceError;
-use crate::export::buffer::{Fenced, Intake, StopCause};
 
 mod memory;
 #[cfg(feature = "redis")]

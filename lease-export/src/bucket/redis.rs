@@ -8,13 +8,13 @@ use lease_core::FencingToken;
 use redis::Value;
 use tracing::warn;
 
-use crate::error::ServiceError;
-use crate::export::bucket::{
+use crate::bucket::{
     AT_FIRST, Bucket, BucketOptions, BucketStore, ENTRY_BYTES, Entry, Piece, PutIn,
 };
-use crate::export::buffer::redis_words::{intake, stale, stopped, word};
-use crate::export::buffer::{Fenced, Intake, StopCause};
-use crate::export::event::beginning;
+use crate::buffer::redis_words::{intake, stale, stopped, word};
+use crate::buffer::{Fenced, Intake, StopCause};
+use crate::error::ServiceError;
+use crate::event::beginning;
 use crate::redis::{RedisLink, key, script};
 
 /// Keeps buckets in Redis: each a hash `buckets:{NAME}:in:SECONDS` of keys and values, a value with

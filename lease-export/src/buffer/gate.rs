@@ -3,7 +3,7 @@
 
 use lease_core::FencingToken;
 
-use crate::export::buffer::{Fenced, Intake, StopCause};
+use crate::buffer::{Fenced, Intake, StopCause};
 
 #[derive(Debug)]
 pub(crate) struct Gate {

@@ -7,13 +7,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use async_trait::async_trait;
 use lease_core::FencingToken;
 
-use crate::error::ServiceError;
-use crate::export::buffer::gate::Gate;
-use crate::export::buffer::{
+use crate::buffer::gate::Gate;
+use crate::buffer::{
     Appended, BufferState, Capacity, EventBuffer, Fenced, Intake, Most, Overflow, Pending,
     Position, StopCause, no_room_aside,
 };
-use crate::export::event::Event;
+use crate::error::ServiceError;
+use crate::event::Event;
 
 /// Keeps events in this process. Clones share them.
 #[derive(Debug, Clone, Default)]

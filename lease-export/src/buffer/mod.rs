@@ -8,7 +8,7 @@ use lease_core::{FencingToken, InvalidInput};
 use tracing::warn;
 
 use crate::error::{ServiceError, ServiceErrorKind};
-use crate::export::event::Event;
+use crate::event::Event;
 
 pub(crate) mod gate;
 mod memory;
@@ -113,7 +113,8 @@ pub trait EventBuffer: fmt::Debug + Send + Sync + 'static {
     async fn set_intake(&self, intake: Intake) -> Result<Intake, ServiceError>;
 
     /// Opens the intake if it was stopped for lack of room; leaves an operator's stop as it is. Says
-    /// whether it was opened.
+    /// whether it was opened. An exporter calls it if no more than a tenth of the capacity is pending
+    /// and it has tried to send all of that.
     ///
     /// # Errors
     ///
@@ -189,7 +190,9 @@ pub enum Intake {
     reason = "who stopped it decides who opens it: one or the other"
 )]
 pub enum StopCause {
-    /// There was no room. Opens by itself once nothing is pending.
+    /// There was no room. Opens by itself once nothing is pending, or once only a few events are
+    /// left that the sink did not take: see
+    /// [`resume_intake`](EventBuffer::resume_intake).
     Emergency,
     /// An operator stopped it. Nothing but an operator opens it.
     Operator,

@@ -5,13 +5,13 @@ use lease_core::FencingToken;
 use redis::Value;
 use tracing::warn;
 
-use crate::error::{ServiceError, ServiceErrorKind};
-use crate::export::buffer::redis_words::{intake, stale, stopped, word};
-use crate::export::buffer::{
+use crate::buffer::redis_words::{intake, stale, stopped, word};
+use crate::buffer::{
     Appended, BufferState, Capacity, EventBuffer, Fenced, Intake, Most, Overflow, Pending,
     Position, StopCause, no_room_aside,
 };
-use crate::export::event::{Event, EventId, beginning};
+use crate::error::{ServiceError, ServiceErrorKind};
+use crate::event::{Event, EventId, beginning};
 use crate::redis::{RedisLink, key, script, unreadable};
 
 /// Keeps events in a stream of Redis, `events:{NAME}:stream`, each as an entry with its `id` and its

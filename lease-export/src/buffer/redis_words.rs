@@ -3,8 +3,8 @@
 use lease_core::FencingToken;
 use redis::Value;
 
+use crate::buffer::{Fenced, Intake, StopCause};
 use crate::error::ServiceError;
-use crate::export::buffer::{Fenced, Intake, StopCause};
 use crate::redis::unreadable;
 
 /// How an intake is written.

@@ -11,11 +11,13 @@ use lease_core::FencingToken;
 use tokio::task::yield_now;
 use tracing::{info, warn};
 
+use crate::bucket::{Bucket, BucketStore, Entry, Piece};
+use crate::buffer::{Appended, EventBuffer, Fenced, Intake, StopCause};
+use crate::collect::pipeline::{Judgement, Pipeline};
 use crate::error::ServiceError;
-use crate::export::bucket::{Bucket, BucketStore, Entry, Piece};
-use crate::export::buffer::{Appended, EventBuffer, Fenced, Intake, StopCause};
-use crate::export::event::Event;
-use crate::export::pipeline::{Judgement, Pipeline};
+use crate::event::Event;
+
+pub(crate) mod pipeline;
 
 /// Pours closed buckets through a pipeline into a buffer.
 #[derive(Debug)]

@@ -9,8 +9,8 @@ use serde_json::{Map, Value};
 use siphasher::sip128::{Hasher128, SipHasher24};
 use tracing::warn;
 
-use crate::export::bucket::{Bucket, Entry};
-use crate::export::event::{Event, EventId, beginning};
+use crate::bucket::{Bucket, Entry};
+use crate::event::{Event, EventId, beginning};
 
 /// Makes events of what buckets collected.
 ///
@@ -23,7 +23,7 @@ use crate::export::event::{Event, EventId, beginning};
 /// # Examples
 ///
 /// ```
-/// use lease_scheduler::export::{Bucket, Entry, Pipeline};
+/// use lease_export::{Bucket, Entry, Pipeline};
 /// use serde_json::{Map, json};
 ///
 /// let pipeline = Pipeline::new(|entry, value| {

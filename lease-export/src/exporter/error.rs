@@ -3,8 +3,8 @@
 use lease_core::{FencingToken, LeaseKey, Lost, StoreError};
 use thiserror::Error;
 
+use crate::buffer::Fenced;
 use crate::error::ServiceError;
-use crate::export::buffer::Fenced;
 
 /// Why it is not known how an export went on, or why it stopped.
 ///

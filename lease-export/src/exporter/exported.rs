@@ -47,17 +47,17 @@ pub struct Exported {
     /// How many events the sink refused for good, each alone, and once more after it took others.
     pub refused: u64,
     /// How many events the sink did not take in [so many
-    /// exports](crate::export::Exporter::with_most_failures) that sent others.
+    /// exports](crate::Exporter::with_most_failures) that sent others.
     pub given_up: u64,
-    /// How many of those three kinds went to the [dead letters](crate::export::DeadLetters), and are
+    /// How many of those three kinds went to the [dead letters](crate::DeadLetters), and are
     /// pending no more.
     pub buried: u64,
-    /// How many of them were [set aside](crate::export::EventBuffer::set_aside) in the buffer, since
+    /// How many of them were [set aside](crate::EventBuffer::set_aside) in the buffer, since
     /// there are no dead letters, and are pending no more.
     pub set_aside: u64,
     /// How many events came from buckets.
     pub collected: u64,
-    /// How many entries of buckets were left out by a filter of the [pipeline](crate::export::Pipeline).
+    /// How many entries of buckets were left out by a filter of the [pipeline](crate::Pipeline).
     pub filtered: u64,
     /// How many entries of buckets were no events.
     pub bad: u64,

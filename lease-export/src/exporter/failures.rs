@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use crate::export::buffer::Position;
+use crate::buffer::Position;
 
 /// The failures of events that are pending, as far as this process has seen them.
 ///
@@ -27,6 +27,12 @@ impl Failures {
     /// In how many exports the event at `position` has failed.
     pub(crate) fn of(&self, position: Position) -> u32 {
         self.counts().get(&position).copied().unwrap_or(0)
+    }
+
+    /// Forgets events before `oldest`, the first that is pending: another process has sent them.
+    pub(crate) fn forget_before(&self, oldest: Position) {
+        let mut counts = self.counts();
+        *counts = counts.split_off(&oldest);
     }
 
     /// Forgets events that are not pending any more.

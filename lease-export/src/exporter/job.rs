@@ -12,9 +12,9 @@ use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
 use crate::error::sentence;
-use crate::export::error::ExportError;
-use crate::export::exported::Exported;
-use crate::export::exporter::Exporter;
+use crate::exporter::Exporter;
+use crate::exporter::error::ExportError;
+use crate::exporter::exported::Exported;
 use crate::queue::{Delivery, JobId};
 
 /// What is in the queue: JSON, for people to read.

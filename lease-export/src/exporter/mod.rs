@@ -4,33 +4,39 @@ use std::panic::resume_unwind;
 use std::sync::Arc;
 use std::time::Duration;
 
+use lease_core::store::{BootClock, Clock, Grant, current_grant};
 use lease_core::{
-    Attempt, BootClock, Clock, FencingToken, Grant, HandOver, Handed, Holder, InvalidInput, Lease,
-    LeaseKey, LeaseOptions, Locker, Released, StoreError,
+    Attempt, FencingToken, HandOver, Handed, Holder, InvalidInput, Lease, LeaseKey, LeaseOptions,
+    Locker, Released, StoreError, Switch, Ttl,
 };
 use tracing::{info, warn};
 
-use crate::export::bucket::BucketStore;
-use crate::export::buffer::{EventBuffer, Intake};
-use crate::export::dead_letters::DeadLetters;
-use crate::export::error::ExportError;
-use crate::export::exported::{Exported, Flushed, JobFinished, Scheduled};
-use crate::export::failures::Failures;
-use crate::export::job::ExportJob;
-use crate::export::sending::Sending;
-use crate::export::sink::{Retries, Sink};
-use crate::export::source::{BucketSource, Poured};
+use crate::bucket::BucketStore;
+use crate::buffer::{EventBuffer, Intake};
+use crate::collect::{BucketSource, Poured};
+use crate::dead_letters::DeadLetters;
+use crate::exporter::error::ExportError;
+use crate::exporter::exported::{Exported, Flushed, JobFinished, Scheduled};
+use crate::exporter::failures::Failures;
+use crate::exporter::job::ExportJob;
+use crate::exporter::sending::Sending;
 use crate::queue::JobQueue;
-use crate::run::RUNNING;
-use crate::switch::Switch;
+use crate::sink::{Retries, Sink};
+
+pub(crate) mod error;
+pub(crate) mod exported;
+mod failures;
+pub(crate) mod job;
+pub(crate) mod operator;
+mod sending;
 
 /// Sends pending events to a sink, one exporter at a time, each event at least once.
 ///
-/// Whoever exports holds the lease, from before the first event is read until after the last one was
-/// removed; the buffer refuses whoever was overtaken. Events are removed after the sink has taken
-/// them, so a crash at any step loses none, and repeats some, under the same ids. Two ways lead to
-/// an export: [`flush_pending_events`](Self::flush_pending_events), at once, and
-/// [`schedule_job`](Self::schedule_job), which leaves it to a worker: whoever calls
+/// An export holds the lease from before it reads the first event until after it has removed the last
+/// one. The buffer refuses an exporter with an old token. The exporter removes events after the sink has
+/// taken them, so a crash at any step loses none, and repeats some under the same ids.
+/// [`flush_pending_events`](Self::flush_pending_events) exports at once.
+/// [`schedule_job`](Self::schedule_job) leaves the export to a worker, which calls
 /// [`run_next_job`](Self::run_next_job) or [`run_jobs`](Self::run_jobs).
 ///
 /// Clones share everything.
@@ -43,11 +49,10 @@ use crate::switch::Switch;
 ///
 /// use lease_core::Locker;
 /// use lease_memory::MemoryStore;
-/// use lease_scheduler::TableSwitch;
-/// use lease_scheduler::export::{
-///     Capacity, Event, EventBuffer, Exporter, Limits, MemoryBuffer, MemorySink, Parts,
+/// use lease_export::{
+///     Capacity, Event, EventBuffer, Exporter, Limits, MemoryBuffer, MemorySink, Parts, TableSwitch,
 /// };
-/// use lease_scheduler::queue::MemoryQueue;
+/// use lease_export::queue::MemoryQueue;
 /// use serde_json::json;
 ///
 /// # #[tokio::main(flavor = "current_thread")]
@@ -110,7 +115,7 @@ pub struct Parts {
 impl Exporter {
     /// An exporter of `parts`, under the lease `key`.
     ///
-    /// Give all processes the same `key`, and no [job](crate::Job) the same name: a job that runs the
+    /// Give all processes the same `key`, and no job of a scheduler the same name: a job that runs the
     /// exporter would hold its lease. How long the lease lasts without a heartbeat, and so how
     /// long nothing is exported after a crash, is the `locker`'s option.
     pub fn new(locker: Locker, key: LeaseKey, parts: Parts) -> Self {
@@ -143,7 +148,7 @@ impl Exporter {
 
     /// Buries events that fit into no record, or that the sink refuses for good. By default they are
     /// [set aside](EventBuffer::set_aside) in the buffer, until an operator
-    /// [deletes](crate::export::Operator::delete_aside) them: so none is lost before somebody has
+    /// [deletes](crate::Operator::delete_aside) them: so none is lost before somebody has
     /// said where to, and none keeps back the rest.
     #[must_use]
     pub fn with_dead_letters(mut self, dead_letters: Arc<dyn DeadLetters>) -> Self {
@@ -311,15 +316,15 @@ impl Exporter {
 
     /// Refuses a key that is held by the job in whose body this runs: it would be held each time.
     fn held_elsewhere(&self, holder: Holder) -> Result<Holder, ExportError> {
-        let is_own = |grant: &Grant| grant.key == self.key && grant.token == holder.token;
-        if RUNNING.try_with(is_own).unwrap_or(false) {
+        let is_own = |grant: Grant| grant.key == self.key && grant.token == holder.token;
+        if current_grant().is_some_and(is_own) {
             return Err(ExportError::KeyOfJob { key: self.key.clone() });
         }
         Ok(holder)
     }
 
     async fn enqueue(&self, lease: Lease) -> Result<Scheduled, ExportError> {
-        let handed = match lease.hand_over(self.hand_over_wait).await {
+        let handed = match lease.hand_over(Ttl::clamped(self.hand_over_wait)).await {
             Ok(Handed::Over(handed)) => handed,
             Ok(Handed::AlreadyLost(cause)) => return Ok(Scheduled::Lost(cause)),
             Err(error) => return Err(ExportError::Lease(error)),

@@ -4,11 +4,11 @@ use std::fmt;
 
 use lease_core::{Attempt, Holder};
 
-use crate::export::bucket::Bucket;
-use crate::export::buffer::{Intake, StopCause};
-use crate::export::error::ExportError;
-use crate::export::exported::Flushed;
-use crate::export::exporter::Exporter;
+use crate::bucket::Bucket;
+use crate::buffer::{Intake, StopCause};
+use crate::exporter::Exporter;
+use crate::exporter::error::ExportError;
+use crate::exporter::exported::Flushed;
 
 /// The commands of an operator on an exporter and its intake.
 ///

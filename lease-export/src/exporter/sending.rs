@@ -5,16 +5,16 @@ use std::ops::ControlFlow;
 use lease_core::FencingToken;
 use tracing::warn;
 
+use crate::batch::{Batch, Packed, Packer, Record};
+use crate::buffer::{Intake, Most, Pending, Position, StopCause};
+use crate::dead_letters::Unsendable;
 use crate::error::{ServiceError, ServiceErrorKind};
-use crate::export::batch::{Batch, Packed, Packer, Record};
-use crate::export::buffer::{Intake, Most, Pending, Position, StopCause};
-use crate::export::dead_letters::Unsendable;
-use crate::export::error::ExportError;
-use crate::export::event::Event;
-use crate::export::exported::Exported;
-use crate::export::exporter::Exporter;
-use crate::export::failures::MOST_COUNTED;
-use crate::export::sink::{Delivered, Door, Refused, Retries, Search};
+use crate::event::Event;
+use crate::exporter::Exporter;
+use crate::exporter::error::ExportError;
+use crate::exporter::exported::Exported;
+use crate::exporter::failures::MOST_COUNTED;
+use crate::sink::{Delivered, Door, Refused, Retries, Search};
 
 pub(crate) struct Sending<'a> {
     exporter: &'a Exporter,
@@ -70,7 +70,10 @@ impl<'a> Sending<'a> {
             let most = Most::new(events.min(*events_at_once), limits.batch_bytes());
             let read = parts.buffer.read(self.token, after, most).await?;
             let read = ExportError::unless_overtaken(self.token, read)?;
-            let Some(last) = read.last() else { break };
+            let (Some(first), Some(last)) = (read.first(), read.last()) else { break };
+            if after.is_none() {
+                self.exporter.failures.forget_before(first.position());
+            }
             after = Some(last.position());
             unread = unread.saturating_sub(read.len() as u64);
             for pending in read {

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use lease_core::{BootClock, Clock, Moment};
+use lease_core::store::{BootClock, Clock, Moment};
 use tokio::select;
 use tokio::sync::Notify;
 use tokio::time::sleep;

@@ -3,7 +3,7 @@
 use std::error::Error;
 
 use crate::error::{ServiceError, ServiceErrorKind};
-use crate::export::sink::{Put, SERVICE};
+use crate::sink::{Put, SERVICE};
 
 /// A request that failed as a whole with `code`, which the service gave, if it answered at all.
 ///

@@ -8,11 +8,11 @@ use lease_core::{FencingToken, InvalidInput};
 use tokio::time::timeout;
 use tracing::{debug, warn};
 
+use crate::batch::Record;
+use crate::buffer::Position;
 use crate::error::{ServiceError, ServiceErrorKind};
-use crate::export::batch::Record;
-use crate::export::buffer::Position;
-use crate::export::event::Event;
-use crate::export::sink::{Put, SERVICE, Sink};
+use crate::event::Event;
+use crate::sink::{Put, SERVICE, Sink};
 
 /// How often what failed is sent again, and how long it waits before: each time twice as long, and
 /// up to twice that at random, so that exporters that failed together do not come back together.

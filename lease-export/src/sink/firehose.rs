@@ -9,11 +9,11 @@ use aws_sdk_firehose::primitives::Blob;
 use aws_sdk_firehose::types::Record as FirehoseRecord;
 use lease_core::FencingToken;
 
+use crate::batch::Record;
 use crate::error::ServiceError;
-use crate::export::batch::Record;
-use crate::export::limits::Limits;
-use crate::export::sink::aws::{answer, failure, refused, stream_sink};
-use crate::export::sink::{Put, Sink};
+use crate::limits::Limits;
+use crate::sink::aws::{answer, failure, refused, stream_sink};
+use crate::sink::{Put, Sink};
 
 /// Sends to a stream of Firehose by `PutRecordBatch`.
 ///

@@ -6,11 +6,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use async_trait::async_trait;
 use lease_core::FencingToken;
 
+use crate::batch::Record;
 use crate::error::{ServiceError, ServiceErrorKind};
-use crate::export::batch::Record;
-use crate::export::event::EventId;
-use crate::export::limits::Limits;
-use crate::export::sink::{Put, SERVICE, Sink};
+use crate::event::EventId;
+use crate::limits::Limits;
+use crate::sink::{Put, SERVICE, Sink};
 
 /// Takes records in this process: for tests. Clones share what they took.
 #[derive(Debug, Clone)]

@@ -6,9 +6,9 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use lease_core::FencingToken;
 
+use crate::batch::Record;
 use crate::error::ServiceError;
-use crate::export::batch::Record;
-use crate::export::limits::Limits;
+use crate::limits::Limits;
 
 #[cfg(any(feature = "kinesis", feature = "firehose"))]
 mod aws;
@@ -54,7 +54,7 @@ pub trait Sink: fmt::Debug + Send + Sync + 'static {
     /// # Cancel safety
     ///
     /// It is dropped where it takes longer than the exporter's
-    /// [limit](crate::export::Exporter::with_put_limit), which counts as unavailable: what was in the
+    /// [limit](crate::Exporter::with_put_limit), which counts as unavailable: what was in the
     /// request comes again, under the same ids, whether it arrived or not.
     async fn put(&self, token: FencingToken, records: &[Record]) -> Result<Vec<Put>, ServiceError>;
 }

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use lease_scheduler::export::{Bucket, BucketStore, Entry, Fenced, Intake, PutIn, StopCause};
+use lease_export::{Bucket, BucketStore, Entry, Fenced, Intake, PutIn, StopCause};
+use lease_test_servers::warnings::Warnings;
 
-use crate::warnings::Warnings;
 use crate::world::{MINUTE, Minutes, World, everywhere_with_buckets, read_all, token};
 
 everywhere_with_buckets! {

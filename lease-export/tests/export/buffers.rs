@@ -1,6 +1,6 @@
 //! Buffers: order, room, and former holders.
 
-use lease_scheduler::export::{
+use lease_export::{
     Appended, Capacity, EventBuffer, Fenced, Intake, Most, Overflow, Pending, StopCause,
 };
 
@@ -217,9 +217,7 @@ async fn whatever_is_in_an_event_comes_back_as_it_was(world: World) {
     let events: Vec<_> = bodies
         .iter()
         .zip(["a", "b b", "日本", "{}%"])
-        .map(|(line, id)| {
-            lease_scheduler::export::Event::from_line(id.parse().unwrap(), *line).unwrap()
-        })
+        .map(|(line, id)| lease_export::Event::from_line(id.parse().unwrap(), *line).unwrap())
         .collect();
 
     let _kept = buffer.append(&events).await.unwrap();

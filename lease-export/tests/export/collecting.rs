@@ -4,13 +4,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use lease_scheduler::export::{
+use lease_export::{
     Appended, Bucket, BucketSource, BucketStore, Capacity, EventBuffer, Exporter, Intake, Overflow,
     Pipeline, PutIn, Scheduled, StopCause, Worked,
 };
+use lease_test_servers::warnings::Warnings;
 use serde_json::{Map, Value};
 
-use crate::warnings::Warnings;
 use crate::world::{
     MINUTE, Minutes, World, event, everywhere_with_buckets, minutes, read_all, run,
 };

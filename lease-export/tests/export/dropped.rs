@@ -9,10 +9,9 @@ use std::task::{Context, Poll, Waker};
 
 use async_trait::async_trait;
 use lease_core::FencingToken;
-use lease_scheduler::ServiceError;
-use lease_scheduler::export::{
+use lease_export::{
     Appended, BufferState, Capacity, Event, EventBuffer, Fenced, Intake, Limits, MemorySink, Most,
-    Pending, Position, Put, Record, Sink,
+    Pending, Position, Put, Record, ServiceError, Sink,
 };
 
 use crate::world::{World, everywhere};

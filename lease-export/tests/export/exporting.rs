@@ -4,10 +4,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use lease_core::Attempt;
-use lease_scheduler::export::{ExportError, Flushed, JobFinished, Scheduled, Worked};
-use lease_scheduler::queue::{Delivery, JobId, JobQueue};
-use lease_scheduler::{ServiceError, ServiceErrorKind};
+use lease_core::{Attempt, Ttl};
+use lease_export::queue::{Delivery, JobId, JobQueue};
+use lease_export::{
+    ExportError, Flushed, JobFinished, Scheduled, ServiceError, ServiceErrorKind, Worked,
+};
 
 use crate::world::{World, everywhere, key};
 
@@ -122,7 +123,7 @@ async fn a_job_that_is_not_run_frees_its_own_lease_alone(world: World) {
     let exporter = world.enabled().await;
     let hand_over = async || {
         let lease = world.locker().wait_until_obtained(&key()).await.unwrap();
-        match lease.hand_over(Duration::from_secs(5)).await.unwrap() {
+        match lease.hand_over(Ttl::clamped(Duration::from_secs(5))).await.unwrap() {
             lease_core::Handed::Over(handed) => handed,
             lost @ lease_core::Handed::AlreadyLost(_) => panic!("{lost:?}"),
         }

@@ -5,11 +5,11 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use lease_core::FencingToken;
-use lease_scheduler::export::{
+use lease_export::{
     Appended, Capacity, EventBuffer, EventId, Exported, Exporter, Fenced, Flushed, Intake, Limits,
-    MemorySink, Most, Overflow, Pending, Put, Record, Sink, StopCause,
+    MemorySink, Most, Overflow, Pending, Put, Record, ServiceError, ServiceErrorKind, Sink,
+    StopCause,
 };
-use lease_scheduler::{ServiceError, ServiceErrorKind};
 
 use crate::world::{World, event, everywhere, token};
 
@@ -107,6 +107,7 @@ async fn other_event_of_a_failing_record_is_sent_alone(world: World) {
 }
 
 async fn failures_of_a_sink_that_takes_nothing_do_not_count(world: World) {
+    let world = pairs(world);
     let exporter = failing(&world, 1..=4).await.with_most_failures(1);
     let _kept = append(&world, 1..=4).await;
 
@@ -115,6 +116,10 @@ async fn failures_of_a_sink_that_takes_nothing_do_not_count(world: World) {
         assert_eq!((exported.failed, exported.given_up), (4, 0));
     }
 
+    // Now the sink takes another event: this is the first failure that counts.
+    let _kept = append(&world, [5]).await;
+    let exported = flush(&exporter).await;
+    assert_eq!((exported.sent, exported.failed, exported.given_up), (1, 4, 0));
     assert_eq!(exporter.num_pending_events().await.unwrap(), 4);
 }
 
@@ -181,4 +186,28 @@ async fn events_set_aside_are_bounded_by_the_capacity(world: World) {
     assert_eq!(buffer.pending().await.unwrap(), 1, "it stays pending");
     assert_eq!(buffer.clear_aside().await.unwrap(), 2);
     assert_eq!(set_all_aside().await.unwrap(), Fenced::Done(1));
+}
+
+/// So many failures are counted at most: see `MOST_COUNTED` in the exporter.
+const MOST_COUNTED: u64 = 100_000;
+
+/// Otherwise a process would count no failure any more, once others had sent as many events that had
+/// failed here as it counts.
+#[tokio::test(start_paused = true)]
+async fn failures_of_events_that_another_process_sent_are_forgotten() {
+    let world = World::in_memory();
+    let world = world.with_limits(Limits::KINESIS.with_events_per_record(1).unwrap());
+    let many = 1..=MOST_COUNTED;
+    let exporter = failing(&world, many.clone()).await.with_most_failures(1);
+    let _kept = append(&world, many.chain([MOST_COUNTED + 1])).await;
+    assert_eq!(flush(&exporter).await.failed, MOST_COUNTED);
+    let other = failing(&world, []).await;
+    assert_eq!(flush(&other).await.sent, MOST_COUNTED);
+
+    // Only ids of the first events fail.
+    let _kept = append(&world, [1, MOST_COUNTED + 2]).await;
+    assert_eq!(flush(&exporter).await.failed, 1);
+    let _kept = append(&world, [MOST_COUNTED + 3]).await;
+
+    assert_eq!(flush(&exporter).await.given_up, 1);
 }

@@ -5,10 +5,9 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use lease_core::FencingToken;
-use lease_scheduler::ServiceError;
-use lease_scheduler::export::{
+use lease_export::{
     BufferedDeadLetters, Capacity, Event, EventBuffer, Fenced, Flushed, Limits, MemoryBuffer,
-    MemorySink, Most, Overflow, Put, Record, Response, Sink,
+    MemorySink, Most, Overflow, Put, Record, Response, ServiceError, Sink,
 };
 use serde_json::Value;
 use tokio::time::timeout;
@@ -118,7 +117,7 @@ async fn a_sink_that_never_answers_is_given_up_and_its_events_are_kept(world: Wo
     world.append(3).await;
     world.sink.respond([Response::Hang]);
 
-    let flushed = timeout(Duration::from_mins(5), exporter.flush(None)).await.unwrap();
+    let flushed = timeout(Duration::from_secs(300), exporter.flush(None)).await.unwrap();
 
     let Flushed::Done(exported) = flushed.unwrap() else { panic!("it is enabled") };
     assert_eq!((exported.sent, exported.failed), (0, 3));

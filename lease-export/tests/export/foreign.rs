@@ -6,14 +6,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lease_core::Locker;
-use lease_memory::MemoryStore;
-use lease_scheduler::export::{
+use lease_export::queue::{JobQueue, RedisQueue};
+use lease_export::{
     Bucket, BucketOptions, BucketSource, BucketStore, Capacity, EventBuffer, Exporter, Intake,
-    Limits, MemorySink, Operator, Parts, Pipeline, PutIn, RedisBuckets, RedisBuffer, Worked,
+    Limits, MemorySink, Operator, Parts, Pipeline, PutIn, RedisBuckets, RedisBuffer, RedisLink,
+    ServiceErrorKind, TableSwitch, Worked,
 };
-use lease_scheduler::queue::{JobQueue, RedisQueue};
-use lease_scheduler::{RedisLink, ServiceErrorKind, TableSwitch};
-use lease_tests::redis::{RedisServer, available, until};
+use lease_memory::MemoryStore;
+use lease_test_servers::redis::{RedisServer, available, until};
 use serde_json::Map;
 
 use crate::world::{event, run};
@@ -34,7 +34,7 @@ async fn exporting() -> Option<Exporting> {
     }
     let server = RedisServer::start();
     let link =
-        RedisLink::connect_with_timeout(&server.url(), Duration::from_mins(1)).await.unwrap();
+        RedisLink::connect_with_timeout(&server.url(), Duration::from_secs(60)).await.unwrap();
     let options = BucketOptions::new(Duration::from_secs(1)).unwrap().with_margin(Duration::ZERO);
     let buckets = Arc::new(RedisBuckets::new(link.clone(), "orders", options));
     buckets.set_intake(Intake::Open).await.unwrap();

@@ -4,20 +4,19 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lease_core::Locker;
-use lease_memory::MemoryStore;
-use lease_scheduler::export::{
+use lease_export::queue::{JobQueue, RedisQueue};
+use lease_export::{
     BucketOptions, BucketStore, Capacity, Event, EventBuffer, Exporter, Fenced, Intake, Limits,
-    MemorySink, Most, Parts, Pending, PutIn, RedisBuckets, RedisBuffer,
+    MemorySink, Most, Parts, Pending, PutIn, RedisBuckets, RedisBuffer, RedisLink, TableSwitch,
 };
-use lease_scheduler::queue::{JobQueue, RedisQueue};
-use lease_scheduler::{RedisLink, TableSwitch};
-use lease_tests::redis::{RedisServer, available};
+use lease_memory::MemoryStore;
+use lease_test_servers::redis::{RedisServer, available};
 use serde_json::Value;
 
 use crate::world::{event, read_all, token};
 
 async fn buffer_on(server: &RedisServer) -> RedisBuffer {
-    let link = RedisLink::connect_with_timeout(&server.url(), Duration::from_mins(1)).await;
+    let link = RedisLink::connect_with_timeout(&server.url(), Duration::from_secs(60)).await;
     RedisBuffer::new(link.unwrap(), "orders", Capacity::default())
 }
 
@@ -95,7 +94,7 @@ async fn what_cannot_be_sent_is_set_aside_on_a_full_server() {
 async fn buckets_and_jobs_of_a_full_server_are_worked_off() {
     let Some(server) = server(&LITTLE_MEMORY) else { return };
     let link =
-        RedisLink::connect_with_timeout(&server.url(), Duration::from_mins(1)).await.unwrap();
+        RedisLink::connect_with_timeout(&server.url(), Duration::from_secs(60)).await.unwrap();
     let second = BucketOptions::new(Duration::from_secs(1)).unwrap();
     let buckets = RedisBuckets::new(link.clone(), "seconds", second.with_margin(Duration::ZERO));
     let queue = RedisQueue::new(link, "orders", Duration::from_secs(30));

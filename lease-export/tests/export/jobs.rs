@@ -3,11 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use lease_core::{FencingToken, Handed, StoreError};
-use lease_scheduler::export::{
-    ExportError, Exporter, Limits, Parts, Put, Record, Response, Scheduled, Sink, Worked,
+use lease_core::{FencingToken, Handed, StoreError, Ttl};
+use lease_export::{
+    ExportError, Exporter, Limits, Parts, Put, Record, Response, Scheduled, ServiceError, Sink,
+    Switch, Worked,
 };
-use lease_scheduler::{ServiceError, Switch};
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
@@ -240,7 +240,7 @@ async fn a_backlog_does_not_keep_back_the_job_that_has_the_lease(world: World) {
     let queue = world.queue();
     schedule_in_vain(&world).await;
     let dead = queue.take(Duration::ZERO).await.unwrap().unwrap();
-    let long = exporter.clone().with_hand_over_wait(Duration::from_mins(1)).unwrap();
+    let long = exporter.clone().with_hand_over_wait(Duration::from_secs(60)).unwrap();
     let _scheduled = long.schedule_job().await.unwrap();
     let alive = queue.take(Duration::ZERO).await.unwrap().unwrap();
     for delivery in [&dead, &alive] {
@@ -273,13 +273,13 @@ async fn a_job_whose_lease_stays_held_is_looked_at_less_and_less() {
 
     let working = exporter.run_jobs(&stop);
     let stopping = async {
-        tokio::time::sleep(Duration::from_hours(1)).await;
+        tokio::time::sleep(Duration::from_secs(3600)).await;
         stop.cancel();
     };
     tokio::join!(working, stopping);
 
     assert!(lease.is_held());
-    let delivery = world.queue().take(Duration::from_mins(1)).await.unwrap().unwrap();
+    let delivery = world.queue().take(Duration::from_secs(60)).await.unwrap().unwrap();
     assert!((100..150).contains(&delivery.number()), "in an hour {}", delivery.number());
 }
 
@@ -354,7 +354,7 @@ impl Switch for NoSwitch {
 
 /// A sink that takes its time.
 #[derive(Debug)]
-struct Slow(lease_scheduler::export::MemorySink, Duration);
+struct Slow(lease_export::MemorySink, Duration);
 
 #[async_trait::async_trait]
 impl Sink for Slow {
@@ -404,10 +404,7 @@ async fn an_export_that_takes_long_keeps_its_lease_and_its_job(world: World) {
 
 /// A sink during whose first request somebody else is granted the lease, and exports.
 #[derive(Debug)]
-struct Overtaken(
-    lease_scheduler::export::MemorySink,
-    Arc<dyn lease_scheduler::export::EventBuffer>,
-);
+struct Overtaken(lease_export::MemorySink, Arc<dyn lease_export::EventBuffer>);
 
 #[async_trait::async_trait]
 impl Sink for Overtaken {
@@ -417,7 +414,7 @@ impl Sink for Overtaken {
 
     async fn put(&self, token: FencingToken, records: &[Record]) -> Result<Vec<Put>, ServiceError> {
         let later = FencingToken::new(token.get() + 1).unwrap();
-        let most = lease_scheduler::export::Most::new(1, 1);
+        let most = lease_export::Most::new(1, 1);
         let _seen = self.1.read(later, None, most).await?;
         self.0.put(token, records).await
     }
@@ -437,14 +434,14 @@ async fn an_export_that_lost_its_lease_stops_and_its_job_comes_again(world: Worl
 }
 
 async fn workers_stop_within_their_grace_while_the_sink_hangs(world: World) {
-    let exporter = world.enabled().await.with_put_limit(Duration::from_hours(1)).unwrap();
+    let exporter = world.enabled().await.with_put_limit(Duration::from_secs(3600)).unwrap();
     let exporter = exporter.with_stop_grace(Duration::from_millis(100));
     world.append(1).await;
     world.sink.respond([Response::Hang]);
     schedule(&world).await;
     let stop = CancellationToken::new();
 
-    let working = timeout(Duration::from_mins(10), exporter.run_jobs(&stop));
+    let working = timeout(Duration::from_secs(600), exporter.run_jobs(&stop));
     let stopping = async {
         while world.sink.requests().is_empty() {
             tokio::time::sleep(Duration::from_millis(5)).await;
@@ -477,6 +474,6 @@ async fn workers_stop_after_the_job_at_hand(world: World) {
 
     assert_eq!(world.arrived(), [1, 2, 3, 4, 5]);
     let lease = world.locker().wait_until_obtained(&key()).await.unwrap();
-    let handed = lease.hand_over(TTL).await.unwrap();
+    let handed = lease.hand_over(Ttl::clamped(TTL)).await.unwrap();
     assert!(matches!(handed, Handed::Over(_)));
 }

@@ -25,6 +25,5 @@ mod pouring;
 mod queues;
 mod refusing;
 mod sending;
-mod warnings;
 mod wire;
 mod world;

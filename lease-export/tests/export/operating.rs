@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use lease_scheduler::export::{
+use lease_export::{
     BucketSource, BucketStore, Deleted, EventBuffer, Exporter, Fenced, Flushed, Intake, Most,
     Operator, Pending, Pipeline, PutIn, Refusal, StopCause,
 };
@@ -62,7 +62,7 @@ async fn deleting_all_stops_the_intake_first(world: World, mut minutes: Minutes)
     let operator = Operator::new(&exporter);
     for _ in 0..2 {
         let _put = minutes.buckets.put(&[("a", Some("1")), ("b", Some("2"))]).await.unwrap();
-        minutes.pass(Duration::from_mins(1)).await;
+        minutes.pass(Duration::from_secs(60)).await;
     }
     let counts: Vec<_> = operator.list().await.unwrap().iter().map(|(_, count)| *count).collect();
     assert_eq!(counts, [2, 2]);

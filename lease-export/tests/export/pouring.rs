@@ -8,10 +8,10 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use lease_core::FencingToken;
-use lease_scheduler::export::{
+use lease_export::{
     Bucket, BucketSource, BucketStore, Entry, Exporter, Fenced, Intake, Piece, Pipeline, PutIn,
+    ServiceError, ServiceErrorKind,
 };
-use lease_scheduler::{ServiceError, ServiceErrorKind};
 use serde_json::Map;
 use tokio::task::yield_now;
 

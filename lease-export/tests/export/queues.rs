@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use lease_core::{BootClock, Clock};
+use lease_core::store::{BootClock, Clock};
 
 use crate::world::{VISIBILITY, World, everywhere};
 

@@ -3,10 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use lease_scheduler::ServiceErrorKind;
-use lease_scheduler::export::{
+use lease_export::{
     BufferedDeadLetters, Capacity, Event, EventBuffer, Exported, Exporter, Fenced, Flushed, Limits,
-    MemoryBuffer, Most, Overflow, Pending, Response, Retries,
+    MemoryBuffer, Most, Overflow, Pending, Response, Retries, ServiceErrorKind,
 };
 
 use crate::world::{World, event, everywhere, token};

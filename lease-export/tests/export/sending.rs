@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use lease_scheduler::export::{
+use lease_export::{
     Appended, Capacity, EventBuffer, Limits, Overflow, Response, Retries, StopCause,
 };
 

@@ -10,12 +10,11 @@ use axum::http::{HeaderMap, StatusCode};
 use axum::response::IntoResponse;
 use axum::routing::post;
 use axum::{Router, serve};
-use lease_scheduler::ServiceErrorKind;
-use lease_scheduler::export::{
+use lease_export::{
     Event, EventBuffer, FirehoseSink, KinesisSink, Limits, Packed, Packer, Pending, Position, Put,
-    Record, Retries, Sink,
+    Record, Retries, ServiceErrorKind, Sink,
 };
-use lease_tests::kinesis;
+use lease_test_servers::kinesis;
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;

@@ -3,17 +3,17 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use lease_core::{FencingToken, LeaseKey, LeaseOptions, LeaseTable, Locker, micros_since_1970};
-use lease_memory::MemoryStore;
-use lease_redis::RedisStore;
-use lease_scheduler::export::{
+use lease_core::store::{LeaseTable, micros_since_1970};
+use lease_core::{FencingToken, LeaseKey, LeaseOptions, Locker};
+use lease_export::queue::{JobQueue, MemoryQueue, RedisQueue};
+use lease_export::{
     Appended, Bucket, BucketOptions, BucketStore, Capacity, Entry, Event, EventBuffer, Exported,
     Exporter, Intake, Limits, MemoryBuckets, MemoryBuffer, MemorySink, Parts, RedisBuckets,
-    RedisBuffer, Retries, Scheduled, Sink, StopCause, Worked,
+    RedisBuffer, RedisLink, Retries, Scheduled, Sink, StopCause, TableSwitch, Worked,
 };
-use lease_scheduler::queue::{JobQueue, MemoryQueue, RedisQueue};
-use lease_scheduler::{RedisLink, TableSwitch};
-use lease_tests::redis::{PATIENT, RedisServer, until};
+use lease_memory::MemoryStore;
+use lease_redis::RedisStore;
+use lease_test_servers::redis::{PATIENT, RedisServer, until};
 use serde_json::json;
 
 /// Runs each story in memory, in paused time, and on a Redis of its own.
@@ -64,7 +64,7 @@ impl World {
     }
 
     pub(crate) async fn on_redis() -> Option<Self> {
-        if !lease_tests::redis::available() {
+        if !lease_test_servers::redis::available() {
             return None;
         }
         Some(Self::on(RedisServer::start()).await)
@@ -258,7 +258,7 @@ fn set(server: &RedisServer, ahead: i64, is_set: impl Fn(i64, i64) -> bool) {
 
 /// A way to `server` that waits for as long as it takes: what is slow here is the machine.
 async fn link(server: &RedisServer) -> RedisLink {
-    RedisLink::connect_with_timeout(&server.url(), Duration::from_mins(1)).await.unwrap()
+    RedisLink::connect_with_timeout(&server.url(), Duration::from_secs(60)).await.unwrap()
 }
 
 /// As [`everywhere`], with buckets and a clock.
@@ -320,4 +320,4 @@ pub(crate) const TTL: Duration = Duration::from_secs(5);
 /// a lease lasts.
 pub(crate) const VISIBILITY: Duration = Duration::from_secs(2);
 
-pub(crate) const MINUTE: Duration = Duration::from_mins(1);
+pub(crate) const MINUTE: Duration = Duration::from_secs(60);

@@ -1,33 +1,45 @@
-//! A process that exports until it is killed, or kills itself at a step it was told.
+//! The process of an exporter that is killed: this test program again, which runs [`exporter_process`]
+//! alone.
 //!
-//! `lease-exporter URL NAME STEP TIMES` tells on standard output each step that it is about to take,
-//! and that it has taken; when it has told `STEP` for the `TIMES`th time, it sends itself SIGKILL, with
-//! 0 never. What it sends goes to the list `sink` of the same Redis: token, name, and the ids of a
+//! It prints each step that it is about to take, and each that it has taken, on standard output. Its
+//! environment may name a step: when it has printed that the given number of times, it sends itself
+//! SIGKILL. It sends its events to the list `sink` of the same Redis: token, name, and the ids of a
 //! record's events.
-#![expect(
-    clippy::expect_used,
-    clippy::print_stdout,
-    reason = "one that cannot work fails its test, and lines are how it speaks"
-)]
 
-mod telling;
-
+use std::process::Stdio;
 use std::sync::Arc;
 use std::time::Duration;
 
 use lease_core::{LeaseOptions, Lessee, Locker};
+use lease_export::queue::RedisQueue;
+use lease_export::{
+    Capacity, Exporter, Parts, RedisBuffer, RedisLink, Retries, TableSwitch, Worked,
+};
 use lease_redis::RedisStore;
-use lease_scheduler::export::{Capacity, Exporter, Parts, RedisBuffer, Retries, Worked};
-use lease_scheduler::queue::RedisQueue;
-use lease_scheduler::{RedisLink, TableSwitch};
+use lease_test_servers::redis::RedisServer;
+use tokio::process::{Child, Command};
 use tokio::time::sleep;
 
-use self::telling::{ListSink, Steps, Telling};
+use crate::steps::{ListSink, Steps, Telling};
 
-#[tokio::main(flavor = "current_thread")]
-async fn main() {
-    let mut arguments = std::env::args().skip(1);
-    let mut next = || arguments.next().expect("URL NAME STEP TIMES");
+/// Starts an exporter, which kills itself when it has printed `step` for the `times`th time; never, if
+/// that is 0.
+pub(crate) fn start(server: &RedisServer, name: &str, step: &str, times: u64) -> Child {
+    Command::new(std::env::current_exe().expect("the path of this program"))
+        .args(["--exact", "exporter::exporter_process", "--ignored", "--nocapture"])
+        .env(PROCESS, [&server.url(), name, step, &times.to_string()].join("\n"))
+        .stdout(Stdio::piped())
+        .kill_on_drop(true)
+        .spawn()
+        .expect("an exporter")
+}
+
+#[tokio::test(flavor = "current_thread")]
+#[ignore = "is no test, but a process that `start` starts"]
+async fn exporter_process() {
+    let Ok(arguments) = std::env::var(PROCESS) else { return };
+    let mut arguments = arguments.lines();
+    let mut next = || arguments.next().expect("URL NAME STEP TIMES").to_owned();
     let (url, name, step, times) = (next(), next(), next(), next());
     let steps = Arc::new(Steps::dying_at(step, times.parse().expect("a number of times")));
 
@@ -67,3 +79,6 @@ async fn main() {
 }
 
 const TTL: Duration = Duration::from_millis(500);
+
+/// The environment variable with what the process needs to know, a line each.
+const PROCESS: &str = "LEASE_EXPORT_KILLED_EXPORTER";

@@ -1,7 +1,7 @@
 //! Exporters that are killed at every step, on a real Redis: each event arrives, the count of what
 //! is pending is right, and no two export at once.
 //!
-//! `cargo test -p lease-tests --test kills -- --ignored --nocapture` kills 500 times, and prints
+//! `cargo test -p lease-export --all-features --test kills -- five_hundred --ignored --nocapture` kills 500 times, and prints
 //! what it saw.
 #![expect(
     clippy::unwrap_used,
@@ -11,21 +11,21 @@
     reason = "a test that cannot go on fails, and says what it saw"
 )]
 
+mod exporter;
+mod steps;
+
 use std::collections::{BTreeMap, BTreeSet};
-use std::process::Stdio;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use lease_core::{BootClock, Clock};
-use lease_scheduler::RedisLink;
-use lease_scheduler::export::{Appended, Capacity, Event, EventBuffer, RedisBuffer};
-use lease_tests::redis::{RedisServer, available, until};
+use lease_core::store::{BootClock, Clock};
+use lease_export::{Appended, Capacity, Event, EventBuffer, RedisBuffer, RedisLink};
+use lease_test_servers::redis::{RedisServer, available, until};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use serde_json::json;
 use tokio::io::{AsyncBufReadExt, BufReader};
-use tokio::process::Command;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
@@ -107,13 +107,13 @@ async fn kill(kills: u64) {
     assert_eq!(known, (1..=appended).collect(), "neither sent nor pending; seed {seed}");
 
     // One that nobody kills sends what is left.
-    let last = exporter(&scene.server, "last", "none", 0);
+    let last = exporter::start(&scene.server, "last", "none", 0);
     let drained = async {
         while buffer.pending().await.unwrap() > 0 {
             sleep(Duration::from_millis(20)).await;
         }
     };
-    timeout(Duration::from_mins(5), drained).await.expect("what is pending is sent");
+    timeout(Duration::from_secs(300), drained).await.expect("what is pending is sent");
     drop(last);
     let arrived = judge(&scene.server).await;
 
@@ -156,7 +156,7 @@ async fn produce(scene: Arc<Scene>, buffer: RedisBuffer) -> u64 {
     appended
 }
 
-fn id(number: u64) -> lease_scheduler::export::EventId {
+fn id(number: u64) -> lease_export::EventId {
     format!("event-{number}").parse().unwrap()
 }
 
@@ -172,7 +172,8 @@ async fn keep_killing(scene: Arc<Scene>, berth: u64, mut chance: StdRng) -> Vec<
         let times = chance.random_range(1..=3);
         let by_itself = chance.random_bool(0.5);
         let name = format!("exporter-{berth}.{life}");
-        let mut process = exporter(&scene.server, &name, step, if by_itself { times } else { 0 });
+        let mut process =
+            exporter::start(&scene.server, &name, step, if by_itself { times } else { 0 });
         let mut lines = BufReader::new(process.stdout.take().unwrap()).lines();
         let (mut last, mut seen) = ("ready".to_owned(), 0);
         while let Ok(Some(line)) = lines.next_line().await {
@@ -198,15 +199,6 @@ async fn keep_killing(scene: Arc<Scene>, berth: u64, mut chance: StdRng) -> Vec<
         }
     }
     ends
-}
-
-fn exporter(server: &RedisServer, name: &str, step: &str, times: u64) -> tokio::process::Child {
-    Command::new(env!("CARGO_BIN_EXE_lease-exporter"))
-        .args([&server.url(), name, step, &times.to_string()])
-        .stdout(Stdio::piped())
-        .kill_on_drop(true)
-        .spawn()
-        .expect("an exporter")
 }
 
 /// The numbers of the events that are in the buffer, in order.

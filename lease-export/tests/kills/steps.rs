@@ -6,12 +6,11 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use lease_core::FencingToken;
-use lease_scheduler::export::{
+use lease_export::queue::{Delivery, JobId, JobQueue};
+use lease_export::{
     Appended, BufferState, Capacity, Event, EventBuffer, Fenced, Intake, Limits, Most, Pending,
-    Position, Put, Record, Sink,
+    Position, Put, Record, ServiceError, ServiceErrorKind, Sink,
 };
-use lease_scheduler::queue::{Delivery, JobId, JobQueue};
-use lease_scheduler::{ServiceError, ServiceErrorKind};
 use redis::aio::MultiplexedConnection;
 use rustix::process::{Signal, getpid, kill_process};
 use tokio::sync::OnceCell;

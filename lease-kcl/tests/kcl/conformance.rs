@@ -7,14 +7,16 @@ use async_trait::async_trait;
 use futures_util::StreamExt;
 use futures_util::stream::BoxStream;
 use lease_core::conformance::{Fixture, Reopened};
-use lease_core::{
-    Attributes, Beat, Change, Claim, FencingToken, Freed, Grant, Heartbeat, Holder, LeaseKey,
-    LeaseRecord, LeaseTable, Lessee, LockStore, Obtained, StoreError, Value, Written,
+use lease_core::store::{
+    Beat, Claim, Freed, Grant, Heartbeat, LeaseRecord, LeaseTable, LockStore, Obtained,
 };
-use lease_kinesis::KclTable;
+use lease_core::{
+    Attributes, Change, FencingToken, Holder, LeaseKey, Lessee, StoreError, Value, Written,
+};
+use lease_kcl::KclTable;
 use lease_memory::MemoryStore;
-use lease_tests::dynamodb::Server;
-use lease_tests::promises::broken_of_both;
+use lease_test_servers::dynamodb::Server;
+use lease_test_servers::promises::broken_of_both;
 use tokio::sync::OnceCell;
 
 /// What KCL's rows cannot keep, each with its reason and the test of what holds instead.
@@ -22,11 +24,11 @@ const NOT_KEPT: [&str; 1] = [
     // KCL would take a tombstone for a lease, so nothing is left of a row that was deleted: a claim
     // that comes late is refused only until the row is made again, which the kit does at once. The
     // next token is larger, since it is from the time: `tables::a_row_that_is_made_again…`.
-    "a_deleted_record_remembers_its_token",
+    "deleted_record_remembers_its_token",
 ];
 
 #[test]
-fn every_promise_but_those_named_is_kept() {
+fn all_promises_hold_except_the_listed_ones() {
     let server = || Dynoxide { server: OnceCell::new(), ours: Arc::new(MemoryStore::new()) };
 
     let mut broken = broken_of_both(server);

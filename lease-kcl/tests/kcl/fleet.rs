@@ -6,19 +6,22 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use futures_util::StreamExt;
-use lease_core::conformance::{Faulty, ProcessId, Simulation, Weather};
-use lease_core::{Clock, LeaseOptions, LeaseTable, SkewedClock};
+use lease_core::LeaseOptions;
+use lease_core::conformance::SkewedClock;
+use lease_core::conformance::{Faulty, NetworkFaults, ProcessId, Simulation};
+use lease_core::store::{Clock, LeaseTable};
+use lease_kcl::{KclCoexistence, KclTable};
 use lease_kinesis::{
-    Batch, Checkpointer, InitialPosition, KclTable, Outcome, ProcessorError, RecordProcessor,
-    SequenceNumber, ShardContext, ShardId, SimStream, Worker, WorkerHandle,
+    Batch, Checkpointer, InitialPosition, Outcome, ProcessorError, RecordProcessor, SequenceNumber,
+    ShardContext, ShardId, SimStream, Worker, WorkerHandle,
 };
 use lease_memory::MemoryStore;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
-use crate::carried::Carried;
 use crate::kcl2::Kcl2;
 use crate::model::{Figures, Kind, Setup, Table};
+use crate::remote_stream::RemoteStream;
 use crate::wire::client;
 
 /// Failover time, and ttl.
@@ -85,7 +88,7 @@ struct Actor {
     name: String,
     side: Side,
     process: ProcessId,
-    weather: Weather,
+    faults: NetworkFaults,
     handle: Option<WorkerHandle>,
     paused_until: Option<Duration>,
 }
@@ -127,10 +130,10 @@ impl World {
     fn start(&mut self, side: Side) {
         self.started += 1;
         let network = self.simulation.network().clone();
-        let source = Carried { stream: self.stream.clone(), network: network.clone() };
-        let weather = Weather::new(self.random.random(), FAILOVER);
+        let source = RemoteStream { stream: self.stream.clone(), network: network.clone() };
+        let faults = NetworkFaults::new(self.random.random(), FAILOVER);
         if !self.faults {
-            weather.clear();
+            faults.stop();
         }
         let name = format!("{side:?}-{}", self.started).to_lowercase();
         let (table, reads) = (self.table.clone(), self.reads.clone());
@@ -145,13 +148,13 @@ impl World {
             Side::Ours => {
                 let ours = Faulty::new(Arc::clone(&self.workers_rows)).carried_by(network);
                 let ours = Arc::new(ours.with_latency(Simulation::LATENCY));
-                let (weather, stream, name) = (weather.clone(), self.stream.clone(), name.clone());
+                let (faults, stream, name) = (faults.clone(), self.stream.clone(), name.clone());
                 let (seed, most_steals) = (self.random.random(), self.most_steals);
                 let kept = &mut handle;
                 self.simulation.start(move |_| {
                     let clock = Arc::new(SkewedClock::new(Duration::ZERO, 1.0));
                     let own_clock: Arc<dyn Clock> = Arc::<SkewedClock>::clone(&clock);
-                    let table = KclTable::builder(client(&table, &weather), "shop", ours)
+                    let table = KclTable::builder(client(&table, &faults), "shop", ours)
                         .with_failover_time(FAILOVER)
                         .with_clock(clock)
                         .build()
@@ -166,7 +169,7 @@ impl World {
                         .with_clock(own_clock)
                         .with_wall_clock(move || stream.wall_clock())
                         .with_seed(seed)
-                        .beside_kcl(&table, most_steals)
+                        .with_coexistence(KclCoexistence::new(table).with_max_steals(most_steals))
                         .build()
                         .unwrap();
                     *kept = Some(worker.handle());
@@ -174,7 +177,7 @@ impl World {
                 })
             }
         };
-        self.actors.push(Actor { name, side, process, weather, handle, paused_until: None });
+        self.actors.push(Actor { name, side, process, faults, handle, paused_until: None });
     }
 
     fn kill(&mut self, number: usize) {
@@ -292,7 +295,7 @@ fn story(seed: u64, setup: Setup) -> Result<Figures, String> {
         if world.random.random() { world.stop(gone) } else { world.kill(gone) }
     }
     for actor in &world.actors {
-        actor.weather.clear();
+        actor.faults.stop();
     }
     world.put(20);
     world.until_all_is_read()?;
@@ -304,7 +307,7 @@ fn seeds() -> u64 {
 }
 
 #[test]
-fn no_lease_has_two_owners_and_no_checkpoint_is_lost_whichever_side_is_stopped() {
+fn mixed_fleets_keep_one_owner_and_every_checkpoint() {
     let mut all = Figures::default();
     for seed in 0..seeds() {
         let figures = story(seed, Setup::default());
@@ -322,7 +325,7 @@ fn no_lease_has_two_owners_and_no_checkpoint_is_lost_whichever_side_is_stopped()
 }
 
 #[test]
-fn reads_that_show_what_was_harm_nobody() {
+fn stale_reads_do_no_harm() {
     let setup = Setup { stale: FAILOVER / 2, failover: Some(FAILOVER), ..Setup::default() };
     for seed in 0..seeds() {
         story(seed, setup).unwrap_or_else(|violation| panic!("seed {seed}: {violation}"));
@@ -330,7 +333,7 @@ fn reads_that_show_what_was_harm_nobody() {
 }
 
 #[test]
-fn a_fleet_of_kcl_shares_with_ours_and_ours_shares_with_it() {
+fn kcl_fleet_and_ours_share_in_both_orders() {
     let shares = |world: &World| {
         let owners = world.table.owners().into_values().flatten();
         let mut shares = BTreeMap::<String, usize>::new();
@@ -353,7 +356,7 @@ fn a_fleet_of_kcl_shares_with_ours_and_ours_shares_with_it() {
 }
 
 #[test]
-fn leases_of_a_fleet_of_ours_that_is_stopped_together_have_no_owner() {
+fn leases_of_a_stopped_fleet_have_no_owner() {
     for apart in [0, 30, 150, 400, 700, 1_500] {
         for workers in [2, 3] {
             let mut world = World::new(7 + apart, 8, Setup::default());
@@ -380,16 +383,16 @@ fn leases_of_a_fleet_of_ours_that_is_stopped_together_have_no_owner() {
 
 /// S1.f14.
 #[test]
-fn rows_are_listed_consistently_if_the_table_is_told_to() {
+fn rows_are_listed_consistently_on_request() {
     for is_consistent in [false, true] {
         let mut simulation = Simulation::new(1);
         let table = Table::new(&simulation, Setup::default());
         let ours = simulation.on_network(|| Arc::new(MemoryStore::new()));
-        let weather = Weather::new(1, FAILOVER);
-        weather.clear();
+        let faults = NetworkFaults::new(1, FAILOVER);
+        faults.stop();
         let lists = table.clone();
         simulation.start(move |_| async move {
-            let rows = KclTable::builder(client(&lists, &weather), "shop", ours);
+            let rows = KclTable::builder(client(&lists, &faults), "shop", ours);
             let rows = if is_consistent { rows.with_consistent_listing() } else { rows };
             rows.build().unwrap().list("shop/").count().await;
         });
@@ -402,7 +405,7 @@ fn rows_are_listed_consistently_if_the_table_is_told_to() {
 
 /// What is no lease, by another program or a slip of somebody's hand, is of one shard.
 #[test]
-fn a_row_that_cannot_be_read_stops_its_own_shard_and_no_other() {
+fn unreadable_row_stops_only_its_own_shard() {
     let mut world = World::new(7, 4, Setup::default());
     let spoiled = world.stream.open_shards()[1].id.clone();
     world.table.spoil(spoiled.as_str());
@@ -422,14 +425,14 @@ fn a_row_that_cannot_be_read_stops_its_own_shard_and_no_other() {
 
 /// Either of the two tells that a worker of KCL has taken the row.
 #[test]
-fn writes_under_what_kcl_has_taken_are_found() {
+fn control_finds_writes_without_counter_check() {
     const WHOSE: &[&str] = &["#leaseOwner = :owner", "#leaseCounter = #grantCounter"];
     found("a heartbeat of anybody", Kind::Heartbeat, WHOSE, Setup::default());
     found("a checkpoint of anybody", Kind::Other, WHOSE, Setup::default());
 }
 
 #[test]
-fn a_take_of_what_was_renewed_meanwhile_is_found() {
+fn control_finds_takes_without_counter_check() {
     let setup = Setup { stale: FAILOVER / 2, failover: Some(FAILOVER), ..Setup::default() };
     found("a take whatever the counter", Kind::Obtain, &["#leaseCounter = :seenCounter"], setup);
 }

@@ -9,16 +9,16 @@ use serde_json::json;
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 
-use crate::carried::Carried;
 use crate::expression::Item;
 use crate::fleet::Reads;
 use crate::model::{Right, Table, counter, owner, position};
+use crate::remote_stream::RemoteStream;
 
 #[derive(Clone)]
 pub(crate) struct Kcl2 {
     pub(crate) name: String,
     pub(crate) table: Table,
-    pub(crate) source: Carried,
+    pub(crate) source: RemoteStream,
     pub(crate) reads: Reads,
     pub(crate) failover: Duration,
     pub(crate) in_hand: Arc<Mutex<BTreeMap<String, Arc<InHand>>>>,

@@ -8,8 +8,6 @@
     reason = "a test that reports"
 )]
 
-#[path = "../worker/carried.rs"]
-mod carried;
 mod conformance;
 #[path = "../../../tests/simulation/dynamodb/expression.rs"]
 mod expression;
@@ -17,6 +15,8 @@ mod fleet;
 mod kcl2;
 mod model;
 mod owners;
+#[path = "../../../lease-kinesis/tests/worker/remote_stream.rs"]
+mod remote_stream;
 mod rows;
 mod shop;
 mod tables;

@@ -1,13 +1,14 @@
 //! Whose a row is when workers of KCL write its owner: taken, handed over, assigned, under one name.
 
-use lease_core::{Beat, Heartbeat, LeaseTable, Lessee, LockStore, LossCause, Written};
+use lease_core::store::{Beat, Heartbeat, LeaseTable, LockStore};
+use lease_core::{Lessee, LossCause, Written};
 
 use crate::shop::{Shop, TTL, key, s};
 
 /// KCL 3's leader may give a lease away and back: the name is the same, and what was between is not
 /// known.
 #[tokio::test]
-async fn what_was_anothers_meanwhile_is_not_had_again_by_name() {
+async fn lease_is_lost_after_kcl_held_it_under_another_name() {
     let shop = Shop::new().await;
     shop.put(None).await;
     let grant = shop.granted("a").await;
@@ -22,7 +23,7 @@ async fn what_was_anothers_meanwhile_is_not_had_again_by_name() {
 }
 
 #[tokio::test]
-async fn a_lease_of_kcl_is_taken_when_its_counter_has_stood_still_for_the_failover_time() {
+async fn kcl_lease_is_taken_after_a_failover_time_without_renewal() {
     let shop = Shop::new().await;
     shop.put(Some("kcl")).await;
 
@@ -34,7 +35,7 @@ async fn a_lease_of_kcl_is_taken_when_its_counter_has_stood_still_for_the_failov
 }
 
 #[tokio::test]
-async fn what_kcl_3_hands_over_is_its_processors_for_as_long_as_that_renews() {
+async fn kcl_3_hand_over_belongs_to_a_processor_that_renews() {
     let shop = Shop::new().await;
     shop.put(Some("kcl-1")).await;
     shop.kcl_hands_over("kcl-1", "a").await;
@@ -53,7 +54,7 @@ async fn what_kcl_3_hands_over_is_its_processors_for_as_long_as_that_renews() {
 
 /// As KCL 3 does: what a fleet was handing over when it was stopped has run out like all else.
 #[tokio::test]
-async fn what_kcl_3_was_handing_over_is_taken_when_its_processor_has_gone() {
+async fn kcl_3_hand_over_is_taken_after_its_processor_died() {
     let shop = Shop::new().await;
     shop.put(Some("kcl-1")).await;
     shop.kcl_hands_over("kcl-1", "kcl-2").await;
@@ -73,7 +74,7 @@ async fn what_kcl_3_was_handing_over_is_taken_when_its_processor_has_gone() {
 }
 
 #[tokio::test]
-async fn what_kcl_3_hands_over_from_us_is_lost_to_us() {
+async fn lease_that_kcl_3_hands_over_from_us_is_lost() {
     let shop = Shop::new().await;
     shop.put(None).await;
     let grant = shop.granted("a").await;
@@ -90,7 +91,7 @@ async fn what_kcl_3_hands_over_from_us_is_lost_to_us() {
 /// Nothing on the row tells an assignment by KCL 3's leader from a worker of KCL that has our name, as
 /// one has whose `workerId` was carried over with its properties.
 #[tokio::test]
-async fn what_a_worker_of_kcl_with_our_name_renews_is_not_ours() {
+async fn lease_renewed_by_a_kcl_namesake_is_not_ours() {
     let shop = Shop::new().await;
     shop.put(Some("a")).await;
 
@@ -101,7 +102,7 @@ async fn what_a_worker_of_kcl_with_our_name_renews_is_not_ours() {
 }
 
 #[tokio::test]
-async fn what_kcl_3_assigned_to_us_before_it_was_stopped_is_taken_when_it_has_stood_still() {
+async fn lease_assigned_to_us_is_taken_after_a_failover_time() {
     let shop = Shop::new().await;
     shop.put(Some("kcl-1")).await;
 
@@ -115,7 +116,7 @@ async fn what_kcl_3_assigned_to_us_before_it_was_stopped_is_taken_when_it_has_st
 /// It takes a renewal that was refused for done where its own name stands there with the next counter
 /// (`DynamoDBLeaseRefresher.renewLease`).
 #[tokio::test]
-async fn a_worker_of_kcl_with_our_name_that_was_paused_does_not_take_our_grant_for_its_renewal() {
+async fn paused_kcl_namesake_does_not_mistake_our_grant() {
     let shop = Shop::new().await;
     shop.put(Some("a")).await;
     let seen = shop.counter().await;
@@ -131,7 +132,7 @@ async fn a_worker_of_kcl_with_our_name_that_was_paused_does_not_take_our_grant_f
 
 /// A worker of KCL takes a row without an owner at its next look, whatever its share.
 #[tokio::test]
-async fn what_is_transferred_has_an_owner_that_kcl_understands() {
+async fn transferred_lease_has_an_owner_for_kcl() {
     let shop = Shop::new().await;
     shop.put(None).await;
     let grant = shop.granted("a").await;

@@ -1,14 +1,13 @@
 //! Rows as KCL writes them, on a live server: what this crate does to them, and what it leaves.
 
-use lease_core::{
-    Beat, Change, Heartbeat, LeaseTable, Lessee, LockStore, LossCause, Value, Written,
-};
+use lease_core::store::{Beat, Heartbeat, LeaseTable, LockStore};
+use lease_core::{Change, Lessee, LossCause, Value, Written};
 use lease_kinesis::InitialPosition;
 
 use crate::shop::{Shop, TTL, key, n, s};
 
 #[tokio::test]
-async fn what_kcl_and_others_keep_on_a_row_survives_all_that_is_done_to_it() {
+async fn attributes_of_kcl_and_others_survive_every_operation() {
     let shop = Shop::new().await;
     shop.put(None).await;
     let before = shop.raw().await;
@@ -29,7 +28,7 @@ async fn what_kcl_and_others_keep_on_a_row_survives_all_that_is_done_to_it() {
 }
 
 #[tokio::test]
-async fn a_checkpoint_forgets_what_kcl_had_prepared() {
+async fn checkpoint_removes_what_kcl_prepared() {
     let shop = Shop::new().await;
     shop.put(None).await;
     let grant = shop.granted("a").await;
@@ -42,7 +41,7 @@ async fn a_checkpoint_forgets_what_kcl_had_prepared() {
 }
 
 #[tokio::test]
-async fn what_kcl_has_stolen_is_lost_and_cannot_be_checkpointed() {
+async fn lease_stolen_by_kcl_is_lost() {
     let shop = Shop::new().await;
     shop.put(None).await;
     let grant = shop.granted("a").await;
@@ -63,7 +62,7 @@ async fn what_kcl_has_stolen_is_lost_and_cannot_be_checkpointed() {
 }
 
 #[tokio::test]
-async fn every_write_of_ours_refuses_a_worker_of_kcl_that_saw_the_row_before() {
+async fn every_write_refuses_a_kcl_worker_with_an_older_view() {
     let shop = Shop::new().await;
     shop.put(None).await;
     let steal = "SET leaseOwner = :me, leaseCounter = :next";
@@ -84,7 +83,7 @@ async fn every_write_of_ours_refuses_a_worker_of_kcl_that_saw_the_row_before() {
 }
 
 #[tokio::test]
-async fn a_record_that_kcl_has_shows_its_owner_and_one_of_ours_does_not() {
+async fn record_held_by_kcl_shows_its_owner() {
     let shop = Shop::new().await;
     shop.put(Some("kcl")).await;
     let read = || async { shop.table.read(&key()).await.unwrap().unwrap() };
@@ -103,7 +102,7 @@ async fn a_record_that_kcl_has_shows_its_owner_and_one_of_ours_does_not() {
 }
 
 #[tokio::test]
-async fn the_first_checkpoint_after_a_word_without_its_time_is_made() {
+async fn first_checkpoint_after_at_timestamp_without_time_is_written() {
     for (word, initial) in
         [("LATEST", InitialPosition::Latest), ("AT_TIMESTAMP", InitialPosition::AtTimestamp(5))]
     {

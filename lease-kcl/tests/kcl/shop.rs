@@ -6,13 +6,12 @@ use std::time::Duration;
 
 use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::types::AttributeValue;
-use lease_core::{
-    Change, Claim, Clock, Grant, Holder, LeaseKey, LeaseTable, LockStore, Nonce, Obtained,
-    SkewedClock, Written,
-};
-use lease_kinesis::{KclTable, KclTableBuilder};
+use lease_core::conformance::SkewedClock;
+use lease_core::store::{Claim, Clock, Grant, LeaseTable, LockStore, Nonce, Obtained};
+use lease_core::{Change, Holder, LeaseKey, Written};
+use lease_kcl::{KclTable, KclTableBuilder};
 use lease_memory::MemoryStore;
-use lease_tests::dynamodb::Server;
+use lease_test_servers::dynamodb::Server;
 
 /// One table, and a hand that writes to it as workers of KCL do.
 pub(crate) struct Shop {

@@ -8,18 +8,16 @@ use aws_sdk_dynamodb::types::{
     AttributeDefinition, BillingMode, KeySchemaElement, KeyType, ScalarAttributeType,
 };
 use futures_util::TryStreamExt;
-use lease_core::{
-    Attributes, Claim, LeaseKey, LeaseTable, LockStore, Nonce, Obtained, StoreErrorKind, Value,
-    Written,
-};
-use lease_kinesis::KclTable;
+use lease_core::store::{Claim, LeaseTable, LockStore, Nonce, Obtained};
+use lease_core::{Attributes, LeaseKey, StoreErrorKind, Value, Written};
+use lease_kcl::KclTable;
 use lease_memory::MemoryStore;
-use lease_tests::dynamodb::Server;
+use lease_test_servers::dynamodb::Server;
 
 use crate::shop::{Shop, TTL, key, n, s};
 
 #[tokio::test]
-async fn what_has_no_row_cannot_be_leased_and_a_late_claim_makes_none() {
+async fn claim_without_a_row_creates_none() {
     let shop = Shop::new().await;
 
     let held = shop.refused("a").await;
@@ -29,7 +27,7 @@ async fn what_has_no_row_cannot_be_leased_and_a_late_claim_makes_none() {
 }
 
 #[tokio::test]
-async fn a_row_that_is_made_again_begins_with_a_larger_token() {
+async fn recreated_row_starts_with_a_larger_token() {
     let shop = Shop::new().await;
     shop.put(None).await;
     let grant = shop.granted("a").await;
@@ -44,7 +42,7 @@ async fn a_row_that_is_made_again_begins_with_a_larger_token() {
 }
 
 #[tokio::test]
-async fn a_new_row_is_one_that_kcl_reads() {
+async fn new_row_is_readable_for_kcl() {
     let shop = Shop::new().await;
     let of_stream: LeaseKey =
         "shop/shards/123456789012:clicks:1700000000:shardId-1".parse().unwrap();
@@ -73,7 +71,7 @@ async fn a_new_row_is_one_that_kcl_reads() {
 }
 
 #[tokio::test]
-async fn only_leases_are_listed_and_what_is_ours_lies_elsewhere() {
+async fn only_leases_are_listed_and_our_rows_are_elsewhere() {
     let shop = Shop::new().await;
     shop.put(None).await;
     for (key, entity) in [("Leader", "LEADER"), ("shop/workers/a", "WORKER_METRIC_STATS")] {
@@ -96,7 +94,7 @@ async fn only_leases_are_listed_and_what_is_ours_lies_elsewhere() {
 }
 
 #[tokio::test]
-async fn a_shard_of_another_application_is_refused_and_not_looked_for_elsewhere() {
+async fn shard_of_another_application_is_refused() {
     let shop = Shop::new().await;
     let other: LeaseKey = "market/shards/shardId-1".parse().unwrap();
 
@@ -106,7 +104,7 @@ async fn a_shard_of_another_application_is_refused_and_not_looked_for_elsewhere(
 }
 
 #[tokio::test]
-async fn a_table_with_another_key_is_refused_and_says_why() {
+async fn table_with_another_key_is_refused() {
     let server = Server::dynoxide().await;
     let client = server.client();
     let attribute = AttributeDefinition::builder()

@@ -12,7 +12,7 @@ use aws_smithy_runtime_api::client::http::{
 };
 use aws_smithy_runtime_api::client::result::ConnectorError;
 use aws_smithy_types::body::SdkBody;
-use lease_core::conformance::{Call, Fault, Simulation, Weather};
+use lease_core::conformance::{Call, Fault, NetworkFaults, Simulation};
 use serde_json::Value;
 use tokio::sync::oneshot;
 use tokio::time::sleep;
@@ -23,12 +23,12 @@ use crate::model::Table;
 #[derive(Clone)]
 struct Wire {
     table: Table,
-    weather: Weather,
+    faults: NetworkFaults,
 }
 
-/// A client whose requests go to `table`, through `weather`.
-pub(crate) fn client(table: &Table, weather: &Weather) -> Client {
-    let wire = Wire { table: table.clone(), weather: weather.clone() };
+/// A client whose requests go to `table`, through `faults`.
+pub(crate) fn client(table: &Table, faults: &NetworkFaults) -> Client {
+    let wire = Wire { table: table.clone(), faults: faults.clone() };
     let config = aws_sdk_dynamodb::Config::builder()
         .behavior_version(BehaviorVersion::latest())
         .region(Region::from_static("us-east-1"))
@@ -60,7 +60,7 @@ impl HttpConnector for Wire {
             "GetItem" | "Scan" => Call::Read,
             _ => Call::Write,
         };
-        let fault = self.weather.befalls(call);
+        let fault = self.faults.next_fault(call);
         let table = self.table.clone();
         let (reply, answer) = oneshot::channel();
         self.table.network().spawn(async move {

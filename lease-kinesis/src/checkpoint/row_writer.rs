@@ -1,63 +1,64 @@
 //! Writes checkpoints to the shard's row.
 
 use std::error::Error;
-use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use lease_core::{Grant, LeaseTable, LossCause, StoreError, StoreErrorKind, Written};
-use tokio::time::timeout;
+use lease_core::store::{Grant, LeaseTable, within};
+use lease_core::{LossCause, StoreError, StoreErrorKind, Written};
 use tracing::{debug, warn};
 
-use super::CheckpointError;
-use super::ledger::Keeper;
-use crate::board::Entry;
+use super::error::CheckpointError;
+use super::state::CheckpointWriter;
+use crate::log_throttle::{LogLevel, LogThrottle};
 use crate::position::Position;
-use crate::repeats::{Repeats, Telling};
-use crate::row::{self, ShardRow, Words};
-use crate::settings::Settings;
+use crate::status::StatusEntry;
+use crate::table::row::{self, CheckpointAttributes, ShardRow};
 
 /// The row of one shard, under one grant.
-pub(super) struct OnRow {
+pub(crate) struct RowWriter {
     table: Arc<dyn LeaseTable>,
     grant: Grant,
+    /// A request without an answer must not hold the processor up for longer.
     request_timeout: Duration,
-    entry: Entry,
-    /// The checkpoint as the row has it. Each write expects it, so a late one undoes no newer one.
-    words: Words,
-    failures: Repeats,
+    entry: StatusEntry,
+    /// The checkpoint attributes of the row. Each write requires them, so a late write does not
+    /// undo a newer one.
+    attributes: CheckpointAttributes,
+    failures: LogThrottle,
 }
 
-impl OnRow {
-    pub(super) fn new(settings: &Settings, grant: Grant, row: &ShardRow, entry: Entry) -> Self {
-        Self {
-            table: Arc::clone(&settings.table),
-            grant,
-            request_timeout: settings.options.request_timeout(),
-            entry,
-            words: row.written.clone(),
-            failures: Repeats::default(),
-        }
+impl RowWriter {
+    /// Writes to `row` of `table`, under `grant`. Each request gets `request_timeout`.
+    pub(crate) fn new(
+        table: Arc<dyn LeaseTable>,
+        request_timeout: Duration,
+        grant: Grant,
+        row: &ShardRow,
+        entry: StatusEntry,
+    ) -> Self {
+        let (attributes, failures) = (row.written.clone(), LogThrottle::default());
+        Self { table, grant, request_timeout, entry, attributes, failures }
     }
 
-    async fn write(
+    async fn write_row(
         &mut self,
         written: &mut Position,
-        asked: &Position,
+        requested: &Position,
     ) -> Result<(), CheckpointError> {
-        let change = row::checkpoint(&self.words, asked);
-        match self.in_time(self.table.update(&self.grant, &change)).await? {
+        let change = row::checkpoint(&self.attributes, requested);
+        match within(self.request_timeout, self.table.update(&self.grant, &change)).await? {
             Written::Applied => {
-                self.words = row::words(asked);
-                written.clone_from(asked);
+                self.attributes = row::checkpoint_attributes(requested);
+                written.clone_from(requested);
                 self.entry.checkpointed(written);
                 let (key, token) = (&self.grant.key, self.grant.token);
                 debug!(%key, %token, checkpoint = %written, "checkpoint written");
                 Ok(())
             }
             Written::Lost(cause) => Err(CheckpointError::Lost(cause)),
-            // An earlier write, whose answer was lost, was applied.
+            // An earlier write was applied, and its answer was lost.
             Written::Unexpected => {
                 *written = self.read_again().await?;
                 Ok(())
@@ -66,53 +67,44 @@ impl OnRow {
     }
 
     async fn read_again(&mut self) -> Result<Position, CheckpointError> {
-        let record = self.in_time(self.table.read(&self.grant.key)).await?;
+        let record = within(self.request_timeout, self.table.read(&self.grant.key)).await?;
         // The row was deleted, and the grant with it.
         let record = record.ok_or(CheckpointError::Lost(LossCause::Revoked))?;
-        let words = row::written(&record);
-        if words == self.words {
-            let text = format!("the checkpoint of row {} never is as expected", record.key);
+        let attributes = row::written(&record);
+        if attributes == self.attributes {
+            let text =
+                format!("the checkpoint of row {} differs from what was read of it", record.key);
             return Err(StoreError::new(StoreErrorKind::Corrupt, text).into());
         }
         let written = row::position(&record)?;
-        self.words = words;
+        self.attributes = attributes;
         self.entry.checkpointed(&written);
         Ok(written)
-    }
-
-    /// A request without an answer must not hold the processor up.
-    async fn in_time<T>(
-        &self,
-        request: impl Future<Output = Result<T, StoreError>>,
-    ) -> Result<T, StoreError> {
-        let limit = self.request_timeout;
-        let too_late = |_elapsed| {
-            StoreError::new(StoreErrorKind::Unavailable, format!("no answer within {limit:?}"))
-        };
-        timeout(limit, request).await.map_err(too_late)?
     }
 }
 
 #[async_trait]
-impl Keeper for OnRow {
-    async fn keep(
+impl CheckpointWriter for RowWriter {
+    async fn write(
         &mut self,
         written: &mut Position,
-        asked: &Position,
+        requested: &Position,
     ) -> Result<(), CheckpointError> {
-        let outcome = self.write(written, asked).await;
+        let outcome = self.write_row(written, requested).await;
         let (key, token) = (&self.grant.key, self.grant.token);
         match &outcome {
-            Ok(()) => self.failures = Repeats::default(),
+            Ok(()) => self.failures = LogThrottle::default(),
             Err(CheckpointError::Store(cause)) => {
                 let error = cause as &dyn Error;
                 match self.failures.once_more() {
-                    Telling::Aloud => warn!(%key, %token, %asked, error, "checkpoint not written"),
-                    Telling::AloudThenSeldom => {
-                        warn!(%key, %token, %asked, error, "checkpoint not written; logged seldom from here on");
+                    LogLevel::Warn => {
+                        warn!(%key, %token, %requested, error, "checkpoint not written");
                     }
-                    Telling::Quietly => {
-                        debug!(%key, %token, %asked, error, "checkpoint not written");
+                    LogLevel::WarnThenRarely => {
+                        warn!(%key, %token, %requested, error, "checkpoint not written; further failures are logged rarely");
+                    }
+                    LogLevel::Debug => {
+                        debug!(%key, %token, %requested, error, "checkpoint not written");
                     }
                 }
             }

@@ -1,4 +1,4 @@
-//! What a worker does at a tick: the lines of the plan that are its own.
+//! Compares the plan with what one worker holds, and returns that worker's next steps.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -6,22 +6,23 @@ use std::time::Duration;
 use lease_core::{LeaseKey, Lessee};
 use tokio::time::Instant;
 
-use crate::plan::{Member, hash};
+use crate::plan::{Member, rendezvous_hash};
 
-/// What one worker has to do, so that the plan comes true.
+/// The next steps of one worker towards the plan.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Decision {
-    /// Free, and planned for it.
+    /// Free keys that are planned for this worker.
     pub(crate) claim: Vec<LeaseKey>,
-    /// Held by it, and planned for another; or for nobody, where nobody else is there.
+    /// Keys that this worker holds and that are planned for another. The target is `None` if the
+    /// plan names no worker.
     pub(crate) give: Vec<(LeaseKey, Option<Lessee>)>,
-    /// Planned for it, and held by another, who will hand it over.
+    /// Keys that are planned for this worker, and that another will hand over.
     pub(crate) expect: Vec<LeaseKey>,
 }
 
-/// Compares who has what with who should have it, for the worker `me` that reads `reading`.
+/// Compares the holders with the plan, for the worker `me` that reads `reading`.
 ///
-/// Nobody takes what another holds: of a worker that is gone, the leases run out.
+/// No worker takes a lease that another holds. The leases of a crashed worker expire.
 pub(crate) fn decide(
     me: &Lessee,
     reading: &BTreeSet<LeaseKey>,
@@ -45,11 +46,11 @@ pub(crate) fn decide(
     decision
 }
 
-/// What the worker `me` does as long as it does not count: it takes one shard, and gives none away.
+/// Returns the steps of the worker `me` before it counts: it claims one shard, and gives none away.
 ///
-/// However many begin beside it, in the end each will have one at least; or there are more workers
-/// than shards, and who has one keeps it. So this one stays where it is, and the first records do not
-/// wait until it is known who else begins. Workers of other weights may have it move once more.
+/// In the final plan each worker has at least one shard, or there are more workers than shards and
+/// each holder keeps its shard. So this shard stays here, and its first records need not wait until
+/// all new workers are known. With unequal weights it may move once more.
 pub(crate) fn begin(
     me: &Member,
     reading: &BTreeSet<LeaseKey>,
@@ -58,39 +59,38 @@ pub(crate) fn begin(
     let mut decision = Decision::default();
     if reading.is_empty() && me.replaces.is_none() {
         let free = held.iter().filter(|(_, holder)| holder.is_none()).map(|(key, _)| key);
-        // Those who begin together go for one each, as far as their hashes have it.
-        let first = free.max_by_key(|key| (hash(key.as_str(), me.name.as_str()), *key));
+        // The hash spreads workers that start together over the shards.
+        let first = free.max_by_key(|key| (rendezvous_hash(key.as_str(), me.name.as_str()), *key));
         decision.claim.extend(first.cloned());
     }
     decision
 }
 
-/// What a worker has too many of, and from when on each is given away.
+/// The keys that a worker holds beyond the plan, and when each hand-over is due.
 ///
-/// At once, where workers came or went. Where shards did, only what is too many for a while: when a
-/// stream is reshaped, shards end and begin by the dozen, here before there, and every plan is of a
-/// moment that has passed when a hand-over is done.
+/// After workers joined or left, hand-overs are due at once. After shards changed, only a lasting
+/// surplus is handed over. While a stream is resharded, shards start and end by the dozen, and a
+/// plan is outdated before its hand-overs are done.
 #[derive(Debug, Default)]
 pub(crate) struct Surplus {
-    ripe: BTreeMap<LeaseKey, Instant>,
+    due: BTreeMap<LeaseKey, Instant>,
 }
 
 impl Surplus {
-    /// What is to be given away `now`, of what is planned for others; anything that is so for the
-    /// first time, only after `wait`.
-    pub(crate) fn ripened(
+    /// Returns the entries of `give` that are due `now`. A new entry is due after `wait`.
+    pub(crate) fn due_hand_overs(
         &mut self,
         give: Vec<(LeaseKey, Option<Lessee>)>,
         now: Instant,
         wait: Duration,
     ) -> Vec<(LeaseKey, Option<Lessee>)> {
-        let before = std::mem::take(&mut self.ripe);
+        let before = std::mem::take(&mut self.due);
         for (key, _) in &give {
-            let ripe = before.get(key).map_or(now + wait, |ripe| now.max(*ripe).min(now + wait));
-            self.ripe.insert(key.clone(), ripe);
+            let due = before.get(key).map_or(now + wait, |due| now.max(*due).min(now + wait));
+            self.due.insert(key.clone(), due);
         }
         give.into_iter()
-            .filter(|(key, _)| self.ripe.get(key).is_some_and(|ripe| *ripe <= now))
+            .filter(|(key, _)| self.due.get(key).is_some_and(|due| *due <= now))
             .collect()
     }
 }
@@ -114,7 +114,7 @@ mod tests {
         name(0)
     }
 
-    /// What to do with one shard, which I read or not.
+    /// Decides about one shard.
     fn about(reads: bool, holder: Option<usize>, to: Option<usize>) -> Decision {
         let reading = reads.then(|| key(1)).into_iter().collect();
         let held = BTreeMap::from([(key(1), holder.map(name))]);
@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn who_begins_takes_one_of_what_is_free_and_gives_nothing_away() {
+    fn new_worker_claims_one_free_shard_and_gives_none() {
         let held = (0..9).map(|number| (key(number), (number < 3).then(|| name(number)))).collect();
         let member = Member::new(me());
         let claimed = |member: &Member, reading: &BTreeSet<_>| begin(member, reading, &held).claim;
@@ -147,12 +147,15 @@ mod tests {
         assert_eq!(held[first], None);
         assert!(claimed(&member, &BTreeSet::from([key(0)])).is_empty(), "it has one");
         let heir = Member { replaces: Some(name(1)), ..member };
-        assert!(claimed(&heir, &BTreeSet::new()).is_empty(), "it waits for whom it replaces");
+        assert!(
+            claimed(&heir, &BTreeSet::new()).is_empty(),
+            "it waits for the worker that it replaces"
+        );
     }
 
-    /// What it took at once is its share, or a part of it, whoever begins beside it.
+    /// The first claims are a part of each worker's final share.
     #[test]
-    fn what_workers_of_one_weight_that_begin_together_take_at_once_stays_where_it_is() {
+    fn first_claims_of_workers_that_start_together_stay() {
         for (shards, workers) in [(1, 1), (1, 5), (7, 3), (9, 9), (40, 9)] {
             let mut held: BTreeMap<_, _> = (0..shards).map(|number| (key(number), None)).collect();
             let members: Vec<_> = (0..workers).map(|number| Member::new(name(number))).collect();
@@ -172,86 +175,91 @@ mod tests {
     }
 
     #[test]
-    fn what_is_free_and_planned_for_me_is_claimed() {
+    fn free_shard_planned_for_me_is_claimed() {
         assert_eq!(about(false, None, Some(0)), claim());
     }
 
     #[test]
-    fn what_is_free_and_planned_for_another_is_left_to_it() {
+    fn free_shard_planned_for_another_is_left() {
         assert_eq!(about(false, None, Some(1)), Decision::default());
         assert_eq!(about(false, None, None), Decision::default());
     }
 
     #[test]
-    fn what_another_holds_is_waited_for_and_never_taken() {
+    fn held_shard_planned_for_me_is_expected() {
         assert_eq!(about(false, Some(1), Some(0)), expect());
     }
 
     #[test]
-    fn what_i_read_and_shall_read_stays() {
+    fn my_shard_planned_for_me_stays() {
         assert_eq!(about(true, Some(0), Some(0)), Decision::default());
     }
 
     #[test]
-    fn what_i_read_and_another_shall_is_given_to_it() {
+    fn my_shard_planned_for_another_is_given_to_it() {
         assert_eq!(about(true, Some(0), Some(1)), give(Some(1)));
     }
 
     #[test]
-    fn what_i_read_and_nobody_shall_is_given_up() {
+    fn my_shard_without_plan_is_given_up() {
         assert_eq!(about(true, Some(0), None), give(None));
     }
 
     #[test]
-    fn what_is_no_affair_of_mine_is_left_alone() {
+    fn shard_of_others_is_left() {
         assert_eq!(about(false, Some(1), Some(2)), Decision::default());
         assert_eq!(about(false, Some(1), None), Decision::default());
     }
 
     #[test]
-    fn what_has_no_row_any_more_is_nobodys_affair() {
+    fn shard_without_row_needs_no_decision() {
         let reading = BTreeSet::from([key(1)]);
         let planned = BTreeMap::from([(key(1), name(1))]);
 
         assert_eq!(decide(&me(), &reading, &BTreeMap::new(), &planned), Decision::default());
     }
 
-    #[expect(clippy::disallowed_methods, reason = "any moment: no lease depends on it")]
+    #[expect(clippy::disallowed_methods, reason = "any moment; no lease depends on it")]
     fn some_moment() -> Instant {
         Instant::now()
     }
 
-    fn ripened(surplus: &mut Surplus, numbers: &[usize], now: Instant, wait: u64) -> Vec<usize> {
+    fn due_hand_overs(
+        surplus: &mut Surplus,
+        numbers: &[usize],
+        now: Instant,
+        wait: u64,
+    ) -> Vec<usize> {
         let give = |number: &usize| (key(*number), None);
         let give = numbers.iter().map(give).collect();
-        let given = surplus.ripened(give, now, Duration::from_secs(wait));
+        let given = surplus.due_hand_overs(give, now, Duration::from_secs(wait));
         let number = |(key, _): (LeaseKey, _)| key.as_str()["shard-".len()..].parse().unwrap();
         given.into_iter().map(number).collect()
     }
 
     #[test]
-    fn what_is_too_many_for_a_moment_is_kept() {
+    fn short_surplus_is_kept() {
         let (mut surplus, start) = (Surplus::default(), some_moment());
         let after = |seconds| start + Duration::from_secs(seconds);
 
-        assert_eq!(ripened(&mut surplus, &[1, 2], start, 3), [0; 0]);
-        assert_eq!(ripened(&mut surplus, &[1], after(1), 3), [0; 0]);
-        assert_eq!(ripened(&mut surplus, &[1, 2], after(3), 3), [1]);
-        assert_eq!(ripened(&mut surplus, &[1, 2], after(6), 3), [1, 2]);
+        assert_eq!(due_hand_overs(&mut surplus, &[1, 2], start, 3), [0; 0]);
+        assert_eq!(due_hand_overs(&mut surplus, &[1], after(1), 3), [0; 0]);
+        assert_eq!(due_hand_overs(&mut surplus, &[1, 2], after(3), 3), [1]);
+        assert_eq!(due_hand_overs(&mut surplus, &[1, 2], after(6), 3), [1, 2]);
     }
 
     #[test]
-    fn what_is_given_at_once_goes_on_being_given() {
+    fn due_hand_over_stays_due() {
         let (mut surplus, start) = (Surplus::default(), some_moment());
 
-        assert_eq!(ripened(&mut surplus, &[1], start, 3), [0; 0]);
-        assert_eq!(ripened(&mut surplus, &[1, 2], start, 0), [1, 2]);
-        assert_eq!(ripened(&mut surplus, &[1, 2], start, 3), [1, 2]);
+        assert_eq!(due_hand_overs(&mut surplus, &[1], start, 3), [0; 0]);
+        assert_eq!(due_hand_overs(&mut surplus, &[1, 2], start, 0), [1, 2]);
+        assert_eq!(due_hand_overs(&mut surplus, &[1, 2], start, 3), [1, 2]);
     }
 
     proptest! {
         #[test]
-        fn of_all_workers_no_two_act_on_one_key(
+        fn no_two_workers_act_on_one_key(
             rows in prop::collection::vec((prop::option::of(0..4_usize), prop::option::of(0..4_usize)), 0..20),
         ) {
             let rows = rows.into_iter().enumerate();
@@ -271,7 +279,7 @@ mod tests {
                     prop_assert!(acted.insert(key));
                 }
             }
-            // What is not as planned is acted on by somebody, where somebody can.
+            // One worker acts on each key whose holder differs from the plan.
             for (key, holder) in &held {
                 let right = planned.get(key) == holder.as_ref();
                 prop_assert_eq!(acted.contains(key), !right);

@@ -1,20 +1,21 @@
-//! The workers of an application: what the row of each says, and since when it has been seen.
+//! The workers of an application: their rows, and which of them count for the plan.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use lease_core::{Change, LeaseRecord, Lessee, Value};
+use lease_core::store::LeaseRecord;
+use lease_core::{Change, Lessee, Value};
 use tokio::time::Instant;
 
-use crate::plan::{Member, Standing};
+use crate::plan::{Member, MemberState};
 
-/// What a worker writes on its own row.
+/// Returns the change by which a worker writes its own row.
 pub(crate) fn change(member: &Member) -> Change {
-    let standing = match member.standing {
-        Standing::Live => LIVE,
-        Standing::Leaving => LEAVING,
+    let state = match member.state {
+        MemberState::Live => LIVE,
+        MemberState::Leaving => LEAVING,
     };
-    let change = Change::new().set(STATE, standing).set(WEIGHT, u32::from(member.weight));
+    let change = Change::new().set(STATE, state).set(WEIGHT, u32::from(member.weight));
     let change = match member.most {
         Some(most) => change.set(MOST, most),
         None => change.remove(MOST),
@@ -25,77 +26,79 @@ pub(crate) fn change(member: &Member) -> Change {
     }
 }
 
-/// What a worker's row says; `None` where nobody holds it, so that the worker is gone.
+/// Reads a worker's row; `None` if its lease is free, so that the worker has gone.
 pub(crate) fn member(record: &LeaseRecord) -> Option<Member> {
     let holder = record.holder.as_ref()?;
     let text = |name: &str| record.attributes.get(name).and_then(Value::as_text);
     let number = |name: &str| record.attributes.get(name).and_then(Value::as_i64);
     let mut member = Member::new(holder.lessee.clone());
     if text(STATE) == Some(LEAVING) {
-        member.standing = Standing::Leaving;
+        member.state = MemberState::Leaving;
     }
-    // A row whose lease was obtained a moment ago, and that is not written yet, says nothing.
+    // A new row has no attributes until its worker has written them.
     member.weight = number(WEIGHT).and_then(|weight| u16::try_from(weight).ok()).unwrap_or(1);
     member.most = number(MOST).and_then(|most| usize::try_from(most).ok());
     member.replaces = text(REPLACES).and_then(|name| Lessee::new(name).ok());
     Some(member)
 }
 
-/// Which workers count. An end counts at once, since the store waits for a ttl before it tells of
-/// one. Joins count together: once nobody new has been found for a while, however often one looked
-/// meanwhile. Workers that begin together are then planned for once, by all, rather than each time
-/// one more is seen; and who begins takes no more than one shard before it knows who begins beside it.
+/// Decides which workers count for the plan.
+///
+/// A worker that has gone stops counting at once, since its lease was free for that to be seen. New
+/// workers count together, once no further worker has appeared for a settling time. So workers that
+/// start together are planned for once, rather than one by one. Until then a new worker claims at
+/// most one shard.
 #[derive(Debug, Default)]
-pub(crate) struct Sightings {
-    seen: BTreeMap<Lessee, Sighting>,
-    /// When somebody new was found last.
+pub(crate) struct MemberTracker {
+    seen: BTreeMap<Lessee, Tracked>,
+    /// When the last new worker appeared.
     newest: Option<Instant>,
 }
 
 #[derive(Debug)]
-struct Sighting {
+struct Tracked {
     since: Instant,
     counts: bool,
 }
 
-impl Sightings {
-    /// Whether a worker counts.
+impl MemberTracker {
+    /// Reports whether a worker counts.
     fn counts(&self, name: &Lessee) -> bool {
-        self.seen.get(name).is_some_and(|sighting| sighting.counts)
+        self.seen.get(name).is_some_and(|tracked| tracked.counts)
     }
 
-    /// Whether all that were seen count, and anybody was.
+    /// Reports whether at least one worker was seen, and all count.
     pub(crate) fn all_count(&self) -> bool {
-        !self.seen.is_empty() && self.seen.values().all(|sighting| sighting.counts)
+        !self.seen.is_empty() && self.seen.values().all(|tracked| tracked.counts)
     }
 
-    /// Adds a look at all workers, begun `at` that time, and answers those that count: once nobody
-    /// new was found for `settling`.
+    /// Adds a listing of all workers, which started at `at`. Returns the workers that count: new
+    /// ones count once no other has appeared for `settling`.
     pub(crate) fn look(
         &mut self,
         members: Vec<Member>,
         at: Instant,
         settling: Duration,
     ) -> Vec<Member> {
-        let there: BTreeSet<_> = members.iter().map(|member| member.name.clone()).collect();
-        self.seen.retain(|name, _| there.contains(name));
-        for name in there {
+        let listed: BTreeSet<_> = members.iter().map(|member| member.name.clone()).collect();
+        self.seen.retain(|name, _| listed.contains(name));
+        for name in listed {
             self.seen.entry(name).or_insert_with(|| {
                 self.newest = Some(at);
-                Sighting { since: at, counts: false }
+                Tracked { since: at, counts: false }
             });
         }
         let is_quiet = self.newest.is_none_or(|newest| at >= newest + settling);
-        for sighting in self.seen.values_mut() {
-            sighting.counts |= is_quiet || at >= sighting.since + settling * PATIENCE;
+        for tracked in self.seen.values_mut() {
+            tracked.counts |= is_quiet || at >= tracked.since + settling * MAX_SETTLING_TIMES;
         }
         members.into_iter().filter(|member| self.counts(&member.name)).collect()
     }
 }
 
-/// After so many times of settling, a worker counts though there are others that are new: somewhere,
-/// one may begin and die for ever.
-const PATIENCE: u32 = 10;
+/// After so many settling times, a worker counts although newer ones appear. Otherwise a worker
+/// that crashes at each start would delay it for ever.
+const MAX_SETTLING_TIMES: u32 = 10;
 
 const STATE: &str = "state";
 const LIVE: &str = "live";
@@ -109,15 +112,15 @@ mod tests {
     use super::*;
     use crate::time::now;
 
-    /// What a worker finds to count that looks at these, a second after its last look.
-    struct Looks {
-        sightings: Sightings,
+    /// Lists workers at intervals of one second, and returns the counting ones.
+    struct Listings {
+        members: MemberTracker,
         at: Instant,
     }
 
-    impl Looks {
+    impl Listings {
         fn new() -> Self {
-            Self { sightings: Sightings::default(), at: now() }
+            Self { members: MemberTracker::default(), at: now() }
         }
 
         fn look(&mut self, names: &str) -> String {
@@ -127,8 +130,7 @@ mod tests {
         fn look_after(&mut self, pause: Duration, names: &str) -> String {
             let member = |name: char| Member::new(Lessee::new(name.to_string()).unwrap());
             self.at += pause;
-            let counting =
-                self.sightings.look(names.chars().map(member).collect(), self.at, SECOND);
+            let counting = self.members.look(names.chars().map(member).collect(), self.at, SECOND);
             counting.iter().map(|member| member.name.as_str()).collect()
         }
     }
@@ -136,59 +138,59 @@ mod tests {
     const SECOND: Duration = Duration::from_secs(1);
 
     #[test]
-    fn nobody_counts_at_the_first_look() {
-        let mut looks = Looks::new();
+    fn no_worker_counts_at_first_listing() {
+        let mut listings = Listings::new();
 
-        assert_eq!(looks.look("ab"), "");
-        assert_eq!(looks.look("ab"), "ab");
+        assert_eq!(listings.look("ab"), "");
+        assert_eq!(listings.look("ab"), "ab");
     }
 
     #[test]
-    fn those_who_join_one_after_the_other_count_together() {
-        let mut looks = Looks::new();
-        looks.look("a");
-        looks.look("a");
+    fn workers_that_join_in_turn_count_together() {
+        let mut listings = Listings::new();
+        listings.look("a");
+        listings.look("a");
 
-        assert_eq!(looks.look("abc"), "a");
-        assert!(!looks.sightings.all_count(), "it is to look again soon");
-        assert_eq!(looks.look("abcd"), "a");
-        assert_eq!(looks.look("abcd"), "abcd");
-        assert!(looks.sightings.all_count());
+        assert_eq!(listings.look("abc"), "a");
+        assert!(!listings.members.all_count(), "new workers do not count yet");
+        assert_eq!(listings.look("abcd"), "a");
+        assert_eq!(listings.look("abcd"), "abcd");
+        assert!(listings.members.all_count());
     }
 
     #[test]
-    fn nobody_counts_for_a_look_that_comes_at_once() {
-        let mut looks = Looks::new();
-        looks.look("a");
-        looks.look("a");
+    fn early_listings_do_not_make_workers_count() {
+        let mut listings = Listings::new();
+        listings.look("a");
+        listings.look("a");
 
-        assert_eq!(looks.look("ab"), "a");
-        assert_eq!(looks.look_after(SECOND / 3, "ab"), "a");
-        assert_eq!(looks.look_after(SECOND / 3, "abc"), "a");
-        assert_eq!(looks.look_after(SECOND / 3, "abc"), "a");
-        assert_eq!(looks.look_after(SECOND, "abc"), "abc");
+        assert_eq!(listings.look("ab"), "a");
+        assert_eq!(listings.look_after(SECOND / 3, "ab"), "a");
+        assert_eq!(listings.look_after(SECOND / 3, "abc"), "a");
+        assert_eq!(listings.look_after(SECOND / 3, "abc"), "a");
+        assert_eq!(listings.look_after(SECOND, "abc"), "abc");
     }
 
     #[test]
-    fn who_is_gone_counts_no_more_at_once_and_is_new_when_it_is_back() {
-        let mut looks = Looks::new();
-        looks.look("ab");
-        looks.look("ab");
+    fn returning_worker_is_new_again() {
+        let mut listings = Listings::new();
+        listings.look("ab");
+        listings.look("ab");
 
-        assert_eq!(looks.look("a"), "a");
-        assert_eq!(looks.look("ab"), "a");
-        assert_eq!(looks.look("ab"), "ab");
+        assert_eq!(listings.look("a"), "a");
+        assert_eq!(listings.look("ab"), "a");
+        assert_eq!(listings.look("ab"), "ab");
     }
 
     #[test]
-    fn nobody_is_kept_waiting_by_others_that_come_and_go() {
-        let mut looks = Looks::new();
-        looks.look("a");
-        looks.look("a");
+    fn short_lived_workers_delay_others_only_for_a_while() {
+        let mut listings = Listings::new();
+        listings.look("a");
+        listings.look("a");
 
         for other in ('c'..).take(10) {
-            assert_eq!(looks.look(&format!("ab{other}")), "a");
+            assert_eq!(listings.look(&format!("ab{other}")), "a");
         }
-        assert_eq!(looks.look("abz"), "ab");
+        assert_eq!(listings.look("abz"), "ab");
     }
 }

@@ -1,8 +1,8 @@
-//! Records that a producer put into one: taken apart.
+//! Splits aggregated records of the Kinesis Producer Library into single records.
 //!
-//! The format is that of the Kinesis Producer Library, as it
-//! [describes it](https://github.com/awslabs/amazon-kinesis-producer/blob/master/aggregation-format.md):
-//! four bytes to know it by, a message, and the message's digest.
+//! Its
+//! [format](https://github.com/awslabs/amazon-kinesis-producer/blob/master/aggregation-format.md)
+//! is four magic bytes, a message, and the message's digest.
 
 use std::cell::OnceCell;
 use std::sync::Arc;
@@ -17,22 +17,22 @@ use crate::record::Record;
 use crate::shard::{HashKeyRange, hash_key_of};
 use crate::source::RawRecord;
 
-/// The records in `raw`: those of an aggregate that are the shard's own, by their `hash_keys`; or
-/// the one that it is.
+/// Returns the records in `raw`: the records of an aggregate whose hash keys are in `hash_keys`, or
+/// the plain record itself.
 ///
-/// An aggregate that was put while its shard was split is in one of the children, and its producer
-/// puts again what belongs into the other. What looks like an aggregate and cannot be understood
-/// is a record like any other, so that nothing is lost.
-pub(crate) fn taken_apart(raw: RawRecord, hash_keys: HashKeyRange) -> impl Iterator<Item = Record> {
+/// If a shard was split while a producer wrote an aggregate, one child has it. The producer writes
+/// the other child's records again. Data that looks like an aggregate and does not parse is a plain
+/// record, so nothing is lost.
+pub(crate) fn deaggregate(raw: RawRecord, hash_keys: HashKeyRange) -> impl Iterator<Item = Record> {
     let records = aggregate_in(&raw.data).and_then(|aggregate| aggregate.records(&raw, hash_keys));
     let (records, whole) = match records {
         Some(records) => (records, None),
-        None => (Vec::new(), Some(as_it_is(raw))),
+        None => (Vec::new(), Some(plain(raw))),
     };
     records.into_iter().chain(whole)
 }
 
-fn as_it_is(raw: RawRecord) -> Record {
+fn plain(raw: RawRecord) -> Record {
     let number = RecordNumber::new(raw.sequence);
     Record { arrived: raw.arrived, ..Record::new(number, raw.partition_key, raw.data) }
 }
@@ -42,12 +42,12 @@ fn aggregate_in(data: &Bytes) -> Option<Aggregate> {
     if Md5::digest(message)[..] != digest[..] {
         return None;
     }
-    // What it holds are slices of `data`.
+    // The decoded records are slices of `data`.
     Aggregate::decode(data.slice_ref(message)).ok()
 }
 
 impl Aggregate {
-    /// Its records, or `None` where it holds none, or one that cannot be understood.
+    /// Returns the records, or `None` if the aggregate is empty or a record does not parse.
     fn records(self, raw: &RawRecord, hash_keys: HashKeyRange) -> Option<Vec<Record>> {
         if self.records.is_empty() {
             return None;
@@ -60,7 +60,8 @@ impl Aggregate {
 
         let count = self.records.len();
         let mut records = Vec::with_capacity(count);
-        // Counted before any is left out: a number names the same record in whatever shard it is.
+        // Counted before records are left out, so a number identifies the same record in every
+        // shard.
         for (sub_sequence, record) in (0..).zip(self.records) {
             let partition_key = entry(&partition_keys, record.partition_key?)?;
             let hash_key = match record.explicit_hash_key {
@@ -77,13 +78,13 @@ impl Aggregate {
         }
         let left_out = count - records.len();
         if left_out > 0 {
-            debug!(sequence = %raw.sequence, left_out, "records in an aggregate are another shard's");
+            debug!(sequence = %raw.sequence, left_out, "aggregate has records of another shard");
         }
         Some(records)
     }
 }
 
-/// A partition key, which many records of an aggregate share.
+/// A partition key. Many records of an aggregate share one.
 struct PartitionKey {
     text: Arc<str>,
     hash_key: OnceCell<u128>,
@@ -107,7 +108,7 @@ fn entry<T>(table: &[T], index: u64) -> Option<&T> {
     table.get(usize::try_from(index).ok()?)
 }
 
-/// `AggregatedRecord` of the format. Text is left as bytes: it need not be copied to be read.
+/// `AggregatedRecord` of the format. Text stays in bytes, which saves a copy.
 #[derive(Clone, PartialEq, Message)]
 struct Aggregate {
     #[prost(bytes = "bytes", repeated, tag = "1")]
@@ -118,8 +119,8 @@ struct Aggregate {
     records: Vec<UserRecord>,
 }
 
-/// `Record` of the format. The first and the last must be there; tags, which have no use yet, are
-/// passed over.
+/// `Record` of the format. The first and the last field are required. Tags have no use yet and are
+/// skipped.
 #[derive(Clone, PartialEq, Message)]
 struct UserRecord {
     /// Which of the aggregate's.

@@ -1,7 +1,13 @@
-//! How a stream is read, whatever it is: in AWS, or in a test.
+//! Streams, and how one shard of a stream is read.
+//!
+//! Start here with the trait [`Source`]. `aws` implements it for Kinesis Data Streams, `sim` for
+//! tests. `reader` reads one shard through a source: it paces, retries and resumes. `aggregate`
+//! takes the aggregated records of the Kinesis Producer Library apart.
 
+pub(crate) mod aggregate;
 #[cfg(feature = "aws")]
 mod aws;
+pub(crate) mod reader;
 mod sim;
 
 use std::fmt;
@@ -22,23 +28,23 @@ pub use self::sim::{Faults, SimRecord, SimStream};
 
 /// A stream whose shards can be listed and read.
 ///
-/// One source is one stream. A source asks once, and tells of each failure: pacing, retries and
-/// the renewal of iterators belong to those who read through it.
+/// One source reads one stream. Each method makes one attempt and reports its failure. The caller
+/// paces, retries and renews iterators.
 #[async_trait]
 pub trait Source: fmt::Debug + Send + Sync + 'static {
     /// Lists all shards, open and closed, over all pages, in any order.
     ///
     /// # Errors
     ///
-    /// Where the stream could not say. Part of the shards is never an answer.
+    /// The stream did not return all shards. A partial list is never returned.
     async fn shards(&self) -> Result<Vec<Shard>, SourceError>;
 
-    /// A place to read `shard` from.
+    /// Creates an iterator that reads `shard` from `from` on.
     ///
     /// # Errors
     ///
-    /// [`SourceErrorKind::NoSuchShard`], where the shard has been removed with the last of its
-    /// records; others where the stream could not say.
+    /// [`SourceErrorKind::NoSuchShard`] if the stream has removed the shard with the last of its
+    /// records; other kinds if the request failed.
     async fn iterator(
         &self,
         shard: &ShardId,
@@ -49,19 +55,19 @@ pub trait Source: fmt::Debug + Send + Sync + 'static {
     ///
     /// # Errors
     ///
-    /// [`SourceErrorKind::ExpiredIterator`], after which another is asked for;
-    /// [`SourceErrorKind::Throttled`], after which one waits.
+    /// [`SourceErrorKind::ExpiredIterator`] if the caller must create another iterator;
+    /// [`SourceErrorKind::Throttled`] if it must wait.
     async fn fetch(&self, iterator: &ShardIterator, limit: u16) -> Result<Fetched, SourceError>;
 
-    /// Has the records of `shard` pushed: enhanced fan-out. The stream of answers ends after some
-    /// minutes, and is asked for again from where it ended.
+    /// Subscribes to the records of `shard`: enhanced fan-out. A subscription ends after some
+    /// minutes. The caller subscribes again from where it ended.
     ///
-    /// The default has no such way: sources that have one, override it.
+    /// The default implementation returns [`SourceErrorKind::Unsupported`].
     ///
     /// # Errors
     ///
-    /// [`SourceErrorKind::Unsupported`], where the source has no such way;
-    /// [`SourceErrorKind::Throttled`], where somebody subscribed a moment ago.
+    /// [`SourceErrorKind::Unsupported`] if the source cannot push; [`SourceErrorKind::Throttled`]
+    /// if the consumer subscribed a moment ago.
     async fn subscribe(
         &self,
         shard: &ShardId,
@@ -72,57 +78,57 @@ pub trait Source: fmt::Debug + Send + Sync + 'static {
     }
 }
 
-/// Where to begin to read.
+/// Selects where an iterator or a subscription starts.
 #[derive(Debug, Clone, PartialEq, Eq)]
-#[expect(clippy::exhaustive_enums, reason = "the places that Kinesis knows")]
+#[expect(clippy::exhaustive_enums, reason = "the positions that Kinesis knows")]
 pub enum ReadFrom {
-    /// The record with this number, or the next after it.
+    /// The record with this number, or the next one after it.
     At(SequenceNumber),
     /// The first record that arrived at this time or later, in milliseconds since 1970.
     Timestamp(u64),
-    /// The oldest record that is kept.
+    /// The oldest record that the stream retains.
     TrimHorizon,
     /// The next record that arrives.
     Latest,
 }
 
-/// A place in a shard, in the words of the source; good for some minutes.
+/// A read position in a shard, as text that the source understands. It expires after some minutes.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct ShardIterator(Arc<str>);
 
-/// What was read at once.
+/// The result of one fetch, or one push.
 #[derive(Debug, Clone, Default)]
-#[expect(clippy::exhaustive_structs, reason = "those who write a source make these")]
+#[expect(clippy::exhaustive_structs, reason = "implementations of a source create these")]
 pub struct Fetched {
-    /// The records, in order. None may mean that there are none yet, or that the search for them
-    /// goes on from `next`.
+    /// The records, in order. If it is empty, none has arrived yet, or the search continues at
+    /// `next`.
     pub records: Vec<RawRecord>,
-    /// Where to go on; `None` at the end of a shard that is closed. Of what was pushed, it is the
-    /// sequence number to subscribe from when the subscription has ended; another text says no more
-    /// than that there is more.
+    /// Where to read on; `None` at the end of a closed shard. In a push, it is the sequence number
+    /// to subscribe from after the subscription has ended. Any other text in a push says only that
+    /// the shard has more records.
     pub next: Option<ShardIterator>,
-    /// How far these are behind the newest record.
+    /// How far these records are behind the newest record of the shard.
     pub behind: Duration,
-    /// Into what the shard was split or merged, at its end. Empty where the source does not tell;
-    /// their first numbers are 0 where it does not tell those.
+    /// The shards that this one was split or merged into, at its end. Empty if the source does not
+    /// report them. Their first sequence numbers are 0 if the source does not report those.
     pub children: Vec<Shard>,
 }
 
-/// A record as the stream has it: what a producer put, which may be an aggregate of several.
+/// A record as the stream stores it. It may be an aggregate of several records.
 #[derive(Debug, Clone, PartialEq, Eq)]
-#[expect(clippy::exhaustive_structs, reason = "those who write a source make these")]
+#[expect(clippy::exhaustive_structs, reason = "implementations of a source create these")]
 pub struct RawRecord {
-    /// The number that Kinesis gave it.
+    /// The number that Kinesis assigned.
     pub sequence: SequenceNumber,
-    /// What decides the shard.
+    /// The partition key, whose hash selects the shard.
     pub partition_key: Arc<str>,
-    /// What was put.
+    /// The data that the producer wrote.
     pub data: Bytes,
-    /// When it arrived, in milliseconds since 1970, where that is told.
+    /// The arrival time in milliseconds since 1970, if the source reports it.
     pub arrived: Option<u64>,
 }
 
-/// A stream did not say what it was asked.
+/// Reports that a request to a stream failed.
 #[derive(Debug, Error)]
 #[error("stream was not read")]
 pub struct SourceError {
@@ -130,31 +136,31 @@ pub struct SourceError {
     source: Box<dyn std::error::Error + Send + Sync>,
 }
 
-/// Why a stream did not say.
+/// Classifies a [`SourceError`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum SourceErrorKind {
-    /// The iterator is too old, or is none.
+    /// The iterator has expired, or is invalid.
     ExpiredIterator,
-    /// There is no such shard, or no longer.
+    /// The shard does not exist, or no longer exists.
     NoSuchShard,
-    /// There is no such stream.
+    /// The stream does not exist.
     NoSuchStream,
-    /// Too much was asked for.
+    /// The request exceeded a rate limit.
     Throttled,
-    /// The stream refuses these credentials, or this operation to them.
+    /// The service rejected the credentials, or they do not allow the operation.
     Denied,
-    /// The source has no such way.
+    /// The source does not support the operation.
     Unsupported,
-    /// The source refuses what it was asked: a place that the shard does not have, a time that is
-    /// yet to come.
+    /// The source rejected the request: the shard has no such position, or the time is in the
+    /// future.
     Refused,
-    /// The stream did not answer, or not in time.
+    /// The stream did not answer in time.
     Unavailable,
 }
 
 impl SourceError {
-    /// An error of `kind`, caused by `source`: an error, or a text that says what to do.
+    /// Creates an error of `kind`, caused by `source`: an error, or a text that says what to do.
     pub fn new(
         kind: SourceErrorKind,
         source: impl Into<Box<dyn std::error::Error + Send + Sync>>,
@@ -162,12 +168,12 @@ impl SourceError {
         Self { kind, source: source.into() }
     }
 
-    /// Why the stream did not say.
+    /// Returns the kind of the failure.
     pub fn kind(&self) -> SourceErrorKind {
         self.kind
     }
 
-    /// Whether asking again later may help.
+    /// Reports whether the request may succeed later.
     pub fn is_retryable(&self) -> bool {
         matches!(
             self.kind,
@@ -179,12 +185,12 @@ impl SourceError {
 }
 
 impl ShardIterator {
-    /// The place that `text` names to the source.
+    /// Creates an iterator from the text that the source understands.
     pub fn new(text: impl Into<Arc<str>>) -> Self {
         Self(text.into())
     }
 
-    /// The text by which the source knows it.
+    /// Returns the text that the source understands.
     pub fn as_str(&self) -> &str {
         &self.0
     }

@@ -1,4 +1,4 @@
-//! Reads one shard, from a position to its end: paced, and past every failure that passes.
+//! Reads one shard from a position to its end: paces the requests, and retries temporary failures.
 
 use std::error::Error;
 use std::sync::Arc;
@@ -10,77 +10,77 @@ use futures_util::stream::BoxStream;
 use tokio::time::{Instant, sleep, sleep_until};
 use tracing::{debug, warn};
 
-use crate::aggregate;
 use crate::position::{Position, SequenceNumber};
 use crate::record::Record;
 use crate::shard::{HashKeyRange, Shard, ShardId};
+use crate::source::aggregate;
 use crate::source::{Fetched, ReadFrom, ShardIterator, Source, SourceError, SourceErrorKind};
 use crate::time::now;
 
-/// How a shard's records are had.
+/// Selects how a worker retrieves records.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum Retrieval {
-    /// By asking, at most five times a second. All readers of a shard share 2 MB/s.
+    /// Polls, at most five times a second. All readers of a shard share 2 MB/s.
     #[default]
     Polling,
-    /// By having them pushed: enhanced fan-out. Costs extra, and has 2 MB/s of its own.
+    /// Subscribes: enhanced fan-out. It costs extra, and each consumer has 2 MB/s of its own.
     FanOut,
 }
 
-/// How fast is read by polling.
+/// The pace of polling.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Pace {
-    /// The most records of one fetch: 1 to 10,000.
+    /// The maximum number of records of one fetch: 1 to 10,000.
     pub(crate) most_records: u16,
-    /// From a fetch that found nothing more to the next.
+    /// The pause after a fetch that reached the end of the available records.
     pub(crate) idle: Duration,
 }
 
-/// What came of reading on.
+/// The result of a read.
 #[derive(Debug)]
 pub(crate) enum Read {
-    /// Records, or none for now.
+    /// Records; empty if none has arrived.
     Records { records: Vec<Record>, behind: Duration },
-    /// No more, ever: the shard is closed, and became these, where the stream tells.
+    /// The end of a closed shard, and its children, if the stream reports them.
     End { children: Vec<Shard> },
-    /// The stream has no such shard any more.
+    /// The stream no longer has the shard.
     Gone,
 }
 
-/// One shard as it is read.
+/// Reads one shard.
 pub(crate) struct Reader {
     source: Arc<dyn Source>,
     shard: ShardId,
     hash_keys: HashKeyRange,
     retrieval: Retrieval,
     pace: Pace,
-    /// Up to and with this, all was returned.
+    /// All records up to and including this position were returned.
     position: Position,
-    /// Where the subscription before went on, as the stream said: it says that also where there is
-    /// nothing to read yet.
+    /// The sequence number at which the next subscription continues. Kinesis reports it with every
+    /// push, also while the shard has no records.
     continuation: Option<SequenceNumber>,
-    place: Place,
-    /// Before then, no further fetch.
+    cursor: Cursor,
+    /// The earliest time of the next fetch.
     next_fetch: Instant,
-    /// Before then, no further subscription.
+    /// The earliest time of the next subscription.
     next_subscription: Instant,
-    /// Whether nothing was read since the last iterator expired, or the last subscription ended.
+    /// Whether nothing was read since the last iterator expired or the last subscription ended.
     renewed: bool,
-    pauses: Pauses,
+    backoff: Backoff,
 }
 
-/// Where reading goes on.
-enum Place {
+/// The source's handle for the next read.
+enum Cursor {
     Unknown,
     Iterator(ShardIterator),
     Subscription(BoxStream<'static, Result<Fetched, SourceError>>),
     End(Vec<Shard>),
 }
 
-/// The pauses after failures in a row, and since when there are any.
+/// The backoff after consecutive failures, and the time of the first one.
 #[derive(Default)]
-struct Pauses(Option<(Instant, backon::ExponentialBackoff)>);
+struct Backoff(Option<(Instant, backon::ExponentialBackoff)>);
 
 impl Reader {
     pub(crate) fn new(
@@ -91,8 +91,8 @@ impl Reader {
         retrieval: Retrieval,
         pace: Pace,
     ) -> Self {
-        let place = Place::Unknown;
-        let (next_fetch, next_subscription, pauses) = (now(), now(), Pauses::default());
+        let cursor = Cursor::Unknown;
+        let (next_fetch, next_subscription, backoff) = (now(), now(), Backoff::default());
         Self {
             source,
             shard,
@@ -101,26 +101,27 @@ impl Reader {
             pace,
             position,
             continuation: None,
-            place,
+            cursor,
             next_fetch,
             next_subscription,
             renewed: false,
-            pauses,
+            backoff,
         }
     }
 
-    /// Reads on, as soon as the stream's limits allow.
+    /// Reads on as soon as the stream's limits allow. Returns on records, on an empty answer, and
+    /// at the end.
     ///
     /// # Cancel safety
     ///
-    /// Safe: what is not returned is read again.
+    /// Safe: the next call reads again what this one did not return.
     pub(crate) async fn read(&mut self) -> Read {
         loop {
             sleep_until(self.next_fetch).await;
             let failed = match self.step().await {
                 Ok(Some(read)) => {
                     self.renewed = false;
-                    self.pauses.reset();
+                    self.backoff.reset();
                     return read;
                 }
                 Ok(None) => continue,
@@ -128,15 +129,14 @@ impl Reader {
             };
             match failed.kind() {
                 SourceErrorKind::NoSuchShard => return Read::Gone,
-                // Asked for anew, from the last record that was returned; at once, unless the one
-                // that was asked for last has not even been good for one fetch. Of subscriptions it
-                // is the same.
+                // Renewed at once, from the last returned record. If the previous iterator failed
+                // before its first fetch, the renewal waits. Subscriptions are treated alike.
                 SourceErrorKind::ExpiredIterator if self.renewed => {
-                    self.place = Place::Unknown;
+                    self.cursor = Cursor::Unknown;
                     self.pause(&failed).await;
                 }
                 SourceErrorKind::ExpiredIterator => {
-                    self.place = Place::Unknown;
+                    self.cursor = Cursor::Unknown;
                     self.renewed = true;
                 }
                 _ => self.pause(&failed).await,
@@ -145,26 +145,26 @@ impl Reader {
     }
 
     async fn step(&mut self) -> Result<Option<Read>, SourceError> {
-        let fetched = match &mut self.place {
-            Place::Unknown => {
+        let fetched = match &mut self.cursor {
+            Cursor::Unknown => {
                 if self.retrieval == Retrieval::FanOut {
                     sleep_until(self.next_subscription).await;
                     self.next_subscription = now() + BETWEEN_SUBSCRIPTIONS;
                 }
-                self.place = self.find_place().await?;
+                self.cursor = self.open_cursor().await?;
                 return Ok(None);
             }
-            Place::End(children) => {
+            Cursor::End(children) => {
                 return Ok(Some(Read::End { children: std::mem::take(children) }));
             }
-            Place::Iterator(iterator) => {
+            Cursor::Iterator(iterator) => {
                 let begun = now();
                 let fetched = self.source.fetch(iterator, self.pace.most_records).await?;
                 self.next_fetch = begun + self.pace.until_next(&fetched);
                 fetched
             }
-            Place::Subscription(pushed) => {
-                // It ends by itself after some minutes.
+            Cursor::Subscription(pushed) => {
+                // Kinesis ends a subscription after some minutes.
                 let ended = || SourceError::new(SourceErrorKind::ExpiredIterator, "no more pushes");
                 pushed.next().await.ok_or_else(ended)??
             }
@@ -172,38 +172,37 @@ impl Reader {
         Ok(Some(self.take(fetched)))
     }
 
-    /// Where to read on after what was returned.
-    async fn find_place(&mut self) -> Result<Place, SourceError> {
+    /// Opens a cursor after the last returned record.
+    async fn open_cursor(&mut self) -> Result<Cursor, SourceError> {
         let from = match (&self.position, &self.continuation) {
-            (Position::ShardEnd, _) => return Ok(Place::End(Vec::new())),
-            // At what was returned last, of which a part may be left.
+            (Position::ShardEnd, _) => return Ok(Cursor::End(Vec::new())),
+            // At the last returned record, since records of an aggregate may remain.
             (Position::Record(number), _) => ReadFrom::At(number.sequence.clone()),
-            // Before the first record: the latest is another place by now.
+            // No record was returned yet, and `Latest` has moved on.
             (_, Some(continuation)) => ReadFrom::At(continuation.clone()),
             (Position::AtTimestamp(at), None) => ReadFrom::Timestamp(*at),
             (Position::TrimHorizon, None) => ReadFrom::TrimHorizon,
             (Position::Latest, None) => ReadFrom::Latest,
         };
         Ok(match self.retrieval {
-            Retrieval::Polling => Place::Iterator(self.source.iterator(&self.shard, &from).await?),
+            Retrieval::Polling => Cursor::Iterator(self.source.iterator(&self.shard, &from).await?),
             Retrieval::FanOut => {
-                Place::Subscription(self.source.subscribe(&self.shard, &from).await?)
+                Cursor::Subscription(self.source.subscribe(&self.shard, &from).await?)
             }
         })
     }
 
     fn take(&mut self, fetched: Fetched) -> Read {
-        match (fetched.next, &self.place) {
-            (None, _) => self.place = Place::End(fetched.children),
-            (Some(next), Place::Subscription(_)) => self.continuation = next.as_str().parse().ok(),
-            (Some(next), _) => self.place = Place::Iterator(next),
+        match (fetched.next, &self.cursor) {
+            (None, _) => self.cursor = Cursor::End(fetched.children),
+            (Some(next), Cursor::Subscription(_)) => self.continuation = next.as_str().parse().ok(),
+            (Some(next), _) => self.cursor = Cursor::Iterator(next),
         }
         let mut records = Vec::with_capacity(fetched.records.len());
         for raw in fetched.records {
-            records.extend(aggregate::taken_apart(raw, self.hash_keys));
+            records.extend(aggregate::deaggregate(raw, self.hash_keys));
         }
-        // Reading goes on *at* the last sequence number, since an aggregate may have been left half
-        // done.
+        // A cursor starts *at* the last sequence number, since records of an aggregate may remain.
         records.retain(|record| Position::Record(record.number.clone()) > self.position);
         if let Some(last) = records.last() {
             self.position = Position::Record(last.number.clone());
@@ -212,36 +211,36 @@ impl Reader {
     }
 
     async fn pause(&mut self, error: &SourceError) {
-        if matches!(self.place, Place::Subscription(_)) {
-            self.place = Place::Unknown;
+        if matches!(self.cursor, Cursor::Subscription(_)) {
+            self.cursor = Cursor::Unknown;
         }
-        let (shard, pause) = (&self.shard, self.pauses.next());
-        let passes = error.is_retryable() || self.may_come_to_be(error);
-        let lasted = self.pauses.lasted();
+        let (shard, pause) = (&self.shard, self.backoff.next());
+        let passes = error.is_retryable() || self.is_clock_difference(error);
+        let lasted = self.backoff.lasted();
         if passes && lasted < LONG {
-            debug!(%shard, ?pause, error = error as &dyn Error, "shard not read, trying again");
+            debug!(%shard, ?pause, error = error as &dyn Error, "shard read failed, retrying");
         } else if passes {
-            warn!(%shard, ?lasted, error = error as &dyn Error, "shard not read for long");
+            warn!(%shard, ?lasted, error = error as &dyn Error, "shard read has failed for a long time");
         } else {
-            let text = "shard cannot be read until somebody mends this";
-            warn!(%shard, ?pause, error = error as &dyn Error, "{text}");
+            warn!(%shard, ?pause, error = error as &dyn Error, "shard read fails until an operator corrects the cause");
         }
         sleep(pause).await;
     }
 
-    /// Whether a refusal passes as time does: where a shard begins at a time, a worker's clock has
-    /// written it, and the stream's may be behind that.
-    fn may_come_to_be(&self, error: &SourceError) -> bool {
+    /// Reports whether a rejection passes with time. A worker's clock wrote the time at which a
+    /// shard starts, and the stream's clock may be behind it.
+    fn is_clock_difference(&self, error: &SourceError) -> bool {
         error.kind() == SourceErrorKind::Refused
             && matches!(self.position, Position::AtTimestamp(_))
-            && self.pauses.lasted() < CLOCKS_APART
+            && self.backoff.lasted() < CLOCKS_APART
     }
 }
 
 impl Pace {
-    /// How long after one fetch the next may begin: five a second, and 2 MB a second, as
-    /// [Kinesis' limits](https://docs.aws.amazon.com/streams/latest/dev/service-sizes-and-limits.html)
-    /// have it. What is behind is read without a further pause.
+    /// Returns the time from the start of one fetch to the next: five fetches and 2 MB a second, by
+    /// [Kinesis'
+    /// limits](https://docs.aws.amazon.com/streams/latest/dev/service-sizes-and-limits.html). A
+    /// shard that is behind has no further pause.
     fn until_next(&self, fetched: &Fetched) -> Duration {
         let bytes: usize = fetched.records.iter().map(|record| record.data.len()).sum();
         #[expect(clippy::cast_precision_loss, reason = "10 MB at most")]
@@ -252,7 +251,7 @@ impl Pace {
     }
 }
 
-impl Pauses {
+impl Backoff {
     fn reset(&mut self) {
         self.0 = None;
     }
@@ -286,21 +285,21 @@ impl std::fmt::Debug for Reader {
 
 const BETWEEN_FETCHES: Duration = Duration::from_millis(200);
 
-/// Of one consumer to one shard, as
+/// The limit for one consumer and one shard, as
 /// [`SubscribeToShard`](https://docs.aws.amazon.com/kinesis/latest/APIReference/API_SubscribeToShard.html)
-/// has it.
+/// says.
 const BETWEEN_SUBSCRIPTIONS: Duration = Duration::from_secs(1);
 
 const BYTES_PER_SECOND: f64 = 2.0 * 1024.0 * 1024.0;
 
 const SHORTEST_PAUSE: Duration = Duration::from_millis(200);
 
-/// A failure that lasts is somebody's business.
+/// A failure that lasts longer needs an operator, so it is logged as a warning.
 const LONG: Duration = Duration::from_mins(1);
 
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 
-/// Clocks that are further apart than this are to be mended.
+/// A larger clock difference needs an operator.
 const CLOCKS_APART: Duration = Duration::from_mins(1);
 
 #[cfg(test)]

@@ -1,33 +1,34 @@
-//! The life of a shard's row: when it is made, how long it is held back, when it may go. Pure
-//! functions of what the stream lists and what the table has.
+//! The life of a shard's row: when it is created, when its shard may be read, when it is removed.
+//! All functions are pure, and take what the stream lists and what the table holds.
 //!
 //! The rules are those of the Kinesis Client Library's `HierarchicalShardSyncer` and
-//! `LeaseCleanupManager`, where they lose nothing.
+//! `LeaseCleanupManager`, except where those lose records.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::position::{InitialPosition, Position};
 use crate::shard::{HashKeyRange, Shard, ShardId};
 
-/// What the table has, by shard: how far each was read, and what it came from.
-pub(crate) type Rows = BTreeMap<ShardId, Known>;
+/// The rows of a stream's shards.
+pub(crate) type Rows = BTreeMap<ShardId, RowState>;
 
-/// What a row says of its shard.
+/// The state of a shard as its row stores it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Known {
+pub(crate) struct RowState {
     pub(crate) checkpoint: Position,
     pub(crate) parents: BTreeSet<ShardId>,
     pub(crate) hash_keys: HashKeyRange,
 }
 
-/// The rows that are missing for `listed`, in the order in which they are to be made: parents
-/// first.
+/// Returns the shards of `listed` whose rows are missing and the positions to start at. Parents
+/// come first, and rows are created in this order.
 ///
-/// What descends from a shard that has a row is read from its beginning, wherever the first shards
-/// were to be begun with: all of it arrived after that. No generation is skipped. The first shards
-/// of a [`Latest`](InitialPosition::Latest) start are those that are open now; whoever makes their
-/// rows writes the time instead of the word, which would let a restart skip what arrived meanwhile.
-/// Those of any other start are the oldest that are listed, and what became of them follows.
+/// A descendant of a shard with a row is read from its beginning, at any initial position: all of
+/// its records arrived after the start. No generation is skipped.
+///
+/// At [`Latest`](InitialPosition::Latest), the first shards are the open ones. Their rows store the
+/// time instead of the word `LATEST`, with which a restart would skip records. At any other initial
+/// position, the first shards are the oldest listed ones, and their descendants follow.
 pub(crate) fn missing(
     listed: &[Shard],
     rows: &Rows,
@@ -35,8 +36,8 @@ pub(crate) fn missing(
 ) -> Vec<(Shard, Position)> {
     let by_id: BTreeMap<_, _> = listed.iter().map(|shard| (&shard.id, shard)).collect();
     let descendants = descendants(listed, rows);
-    // Each is looked at once, however many ways lead to it: a stream that is split and merged every
-    // day has more ways than can be walked.
+    // Each shard is visited once. A stream that is split and merged daily has too many paths to
+    // walk.
     let mut reached = BTreeSet::new();
     let mut next: Vec<_> = listed.iter().filter(|shard| shard.is_open()).collect();
     let mut missing = Vec::new();
@@ -59,14 +60,13 @@ pub(crate) fn missing(
         };
         missing.push((shard.clone(), position));
     }
-    // As the Kinesis Client Library does, so that whoever stops half way leaves a table from which
-    // this goes on.
+    // The order of the Kinesis Client Library. If creation stops half way, the table is still
+    // consistent.
     missing.sort_by(|(one, _), (other, _)| (&one.begins, &one.id).cmp(&(&other.begins, &other.id)));
     missing
 }
 
-/// Where what became of a shard is begun with: its first record, unless that is older than anybody
-/// asked for.
+/// Returns where a descendant starts: at its first record, or at the configured time.
 pub(crate) fn of_descendant(initial: InitialPosition) -> Position {
     match initial {
         InitialPosition::AtTimestamp(at) => Position::AtTimestamp(at),
@@ -74,45 +74,44 @@ pub(crate) fn of_descendant(initial: InitialPosition) -> Position {
     }
 }
 
-/// Whether a row may be made for `shard` when one of its parents has been read to its end: all of
-/// them have one.
+/// Reports whether a row may be created for `shard` at the end of one of its parents: only if all
+/// of its parents have rows.
 ///
-/// Of two shards that were merged, one may be generations ahead of the other. A parent without a
-/// row holds nothing back, so the shard would be read before it; it is found
-/// [`missing`] later.
-pub(crate) fn may_be_made(shard: &Shard, with_rows: &BTreeSet<&ShardId>) -> bool {
+/// One parent of a merged shard may be generations ahead of the other. A parent without a row
+/// delays nothing, so the shard would be read before that parent. Such a shard is found [`missing`]
+/// later.
+pub(crate) fn may_be_created(shard: &Shard, with_rows: &BTreeSet<&ShardId>) -> bool {
     shard.parents.iter().all(|parent| with_rows.contains(parent))
 }
 
-/// Whether `child` names all that it came from, as one is told of it at the end of a shard that had
-/// `hash_keys`.
+/// Reports whether `child`, as the end of a shard with `hash_keys` describes it, names all of its
+/// parents.
 ///
-/// Whatever has further hash keys came from a further shard. To a shard that was merged, an
-/// emulator tells of a child that came from it alone: that would be read before the other.
-pub(crate) fn names_its_parents(child: &Shard, hash_keys: HashKeyRange) -> bool {
+/// A child with other hash keys has another parent. An emulator reports a merged shard with one
+/// parent only, and it would be read before the other parent.
+pub(crate) fn names_all_parents(child: &Shard, hash_keys: HashKeyRange) -> bool {
     let Shard { parents, hash_keys: of_child, .. } = child;
     parents.len() > 1
         || (hash_keys.contains(of_child.first()) && hash_keys.contains(of_child.last()))
 }
 
-/// Whether all that `shard`, which had `hash_keys`, became is in `listed`; or, where the stream has
-/// dropped that again, what is open in its place.
+/// Reports whether `listed` has all children of `shard`, or the open shards in their place if the
+/// stream has dropped them. `shard` had `hash_keys`.
 ///
-/// A stream may list a shard as closed before it lists what became of it, and one half of a split
-/// before the other.
+/// A stream may list a shard as closed before it lists its children, and one child before the
+/// other.
 pub(crate) fn is_succeeded(shard: &ShardId, hash_keys: HashKeyRange, listed: &[Shard]) -> bool {
     let others = listed.iter().filter(|other| other.id != *shard);
     let later = others.filter(|other| other.is_open() || other.parents.contains(shard));
     let gaps = gaps(later.map(|later| later.hash_keys));
-    !gaps.into_iter().any(|gap| have_some_in_common(gap, hash_keys))
+    !gaps.into_iter().any(|gap| overlap(gap, hash_keys))
 }
 
-/// Those of `listed` that came, over however many generations, from a shard that has a row.
+/// Returns the shards of `listed` that descend from a shard with a row.
 ///
-/// Where the stream has dropped such a shard, it may have dropped the generations after it too, and
-/// nothing that is listed names it. Then whatever has hash keys of its came from it: of any two
-/// shards with a hash key in common the younger came from the older, and those that are dropped are
-/// older than those that are not.
+/// The stream may have dropped such a shard and generations after it, so that no listed shard names
+/// it. Then each shard with some of its hash keys descends from it: of two shards with a common
+/// hash key, the younger descends from the older, and dropped shards are older than listed ones.
 fn descendants<'a>(listed: &'a [Shard], rows: &'a Rows) -> BTreeSet<&'a ShardId> {
     let mut children: BTreeMap<_, Vec<_>> = BTreeMap::new();
     for shard in listed {
@@ -123,9 +122,9 @@ fn descendants<'a>(listed: &'a [Shard], rows: &'a Rows) -> BTreeSet<&'a ShardId>
     let is_listed: BTreeSet<_> = listed.iter().map(|shard| &shard.id).collect();
     let dropped = rows.iter().filter(|(id, _)| !is_listed.contains(id));
     let dropped: Vec<_> = dropped.map(|(_, row)| row.hash_keys).collect();
-    let from_dropped = listed.iter().filter(|shard| {
-        dropped.iter().any(|hash_keys| have_some_in_common(*hash_keys, shard.hash_keys))
-    });
+    let from_dropped = listed
+        .iter()
+        .filter(|shard| dropped.iter().any(|hash_keys| overlap(*hash_keys, shard.hash_keys)));
 
     let mut descendants: BTreeSet<_> = from_dropped.map(|shard| &shard.id).collect();
     let mut next: Vec<_> = rows.keys().chain(descendants.iter().copied()).collect();
@@ -139,48 +138,48 @@ fn descendants<'a>(listed: &'a [Shard], rows: &'a Rows) -> BTreeSet<&'a ShardId>
     descendants
 }
 
-fn have_some_in_common(one: HashKeyRange, other: HashKeyRange) -> bool {
+fn overlap(one: HashKeyRange, other: HashKeyRange) -> bool {
     one.first() <= other.last() && other.first() <= one.last()
 }
 
-/// Whether a shard may be read: each of its parents has been read to its end, or is not known any
-/// more.
-pub(crate) fn may_be_read(shard: &Known, rows: &Rows) -> bool {
+/// Reports whether a shard may be read: each of its parents has been read to its end, or has no
+/// row.
+pub(crate) fn may_be_read(shard: &RowState, rows: &Rows) -> bool {
     let over = |parent| rows.get(parent).is_none_or(|row| row.checkpoint == Position::ShardEnd);
     shard.parents.iter().all(over)
 }
 
-/// Why a row is not needed any more, or looks as if it were not.
+/// Why a row is obsolete, or seems to be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Unneeded {
-    /// All of its shard was read, or all that the shard became has a row: nothing can be lost.
+pub(crate) enum Obsolete {
+    /// The shard was read to its end, or all of its children have rows. No record can be lost.
     Succeeded,
-    /// The stream lists neither its shard nor what came from that, and not all of it was read. All
-    /// of that may be too old to be kept; or the row is of another stream, whose name is meant.
+    /// The stream lists neither the shard nor a child of it, and it was not read to its end. Either
+    /// its records have expired, or the worker reads another stream than before.
     Stray,
-    /// A stray in whose place an older shard is open. Whatever comes from a shard is younger, and the
-    /// shard ids of Kinesis grow: so the row is of another stream.
+    /// A stray with hash keys of an open, older shard. The shard ids of Kinesis grow, so no
+    /// descendant is older. The row belongs to another stream.
     Foreign,
-    /// All of its shard was read, and its shard is open: it was read in another stream, which has a
-    /// shard of that name.
+    /// The shard was read to its end although it is open. It was read in another stream that has a
+    /// shard of the same name.
     ReadElsewhere,
 }
 
-/// The rows that nobody needs any more; none, while those of `missing` are.
+/// Returns the obsolete rows; none while rows of `missing` are to be created.
 ///
-/// What was read to its end may come from a shard that is [`missing`], as after a first start that
-/// died half way, and would be made again at that one's end.
+/// A shard that was read to its end may descend from a [`missing`] one, for example after an
+/// interrupted first start. Its row would be created again at its parent's end.
 ///
-/// Of a shard that was read to its end: once all that it became has been begun with, and what it
-/// came from has gone. Of a shard that the stream has dropped, whether it was read or not: once all
-/// that it became has a row. Earlier, a row would be made again; or its children's, from where a
-/// first shard begins. Where the stream does not say that anything came from it, it may be needed all
-/// the same, so it is told apart.
-pub(crate) fn unneeded(
+/// The row of a shard that was read to its end is obsolete once all children have checkpoints and
+/// no parent has a row. The row of a shard that the stream has dropped is obsolete once all
+/// children have rows, whether it was read or not. Earlier, the row would be created again, or its
+/// children would start at the initial position. If the stream names no child, the row may still be
+/// needed, and has a reason of its own.
+pub(crate) fn obsolete(
     listed: &[Shard],
     rows: &Rows,
     missing: &[(Shard, Position)],
-) -> BTreeSet<(ShardId, Unneeded)> {
+) -> BTreeSet<(ShardId, Obsolete)> {
     if !missing.is_empty() {
         return BTreeSet::new();
     }
@@ -194,40 +193,40 @@ pub(crate) fn unneeded(
     }
     let of_listed: BTreeMap<_, _> = listed.iter().map(|shard| (&shard.id, shard)).collect();
     let with_children: BTreeSet<_> = listed.iter().flat_map(|shard| &shard.parents).collect();
-    let begun = |child: &&ShardId| rows.get(*child).is_some_and(Known::is_begun);
-    let unneeded = |id: &ShardId, row: &Known| {
+    let begun = |child: &&ShardId| rows.get(*child).is_some_and(RowState::is_begun);
+    let obsolete = |id: &ShardId, row: &RowState| {
         let is_read = row.checkpoint == Position::ShardEnd;
         let children = children.get(id);
         if let Some(shard) = of_listed.get(id) {
             if is_read && shard.is_open() {
-                return Some(Unneeded::ReadElsewhere);
+                return Some(Obsolete::ReadElsewhere);
             }
             let succeeded = is_read
                 && children.is_some_and(|all| all.iter().all(begun))
                 && !row.parents.iter().any(|parent| rows.contains_key(parent));
-            return succeeded.then_some(Unneeded::Succeeded);
+            return succeeded.then_some(Obsolete::Succeeded);
         }
         if children.is_some_and(|all| !all.iter().all(|child| rows.contains_key(*child))) {
             return None;
         }
         Some(if is_read || with_children.contains(id) {
-            Unneeded::Succeeded
-        } else if is_younger_than_its_place(id, row, listed) {
-            Unneeded::Foreign
+            Obsolete::Succeeded
+        } else if is_younger_than_open_shard(id, row, listed) {
+            Obsolete::Foreign
         } else {
-            Unneeded::Stray
+            Obsolete::Stray
         })
     };
-    rows.iter().filter_map(|(id, row)| Some((id.clone(), unneeded(id, row)?))).collect()
+    rows.iter().filter_map(|(id, row)| Some((id.clone(), obsolete(id, row)?))).collect()
 }
 
-/// Whether an open shard that has hash keys of this one's is older than it.
-fn is_younger_than_its_place(id: &ShardId, row: &Known, listed: &[Shard]) -> bool {
+/// Reports whether an open shard with some of its hash keys is older than this shard.
+fn is_younger_than_open_shard(id: &ShardId, row: &RowState, listed: &[Shard]) -> bool {
     let mut open = listed.iter().filter(|shard| shard.is_open());
-    open.any(|open| open.id < *id && have_some_in_common(open.hash_keys, row.hash_keys))
+    open.any(|open| open.id < *id && overlap(open.hash_keys, row.hash_keys))
 }
 
-/// The hash keys that are in none of `ranges`.
+/// Returns the hash keys that no range covers.
 pub(crate) fn gaps(ranges: impl IntoIterator<Item = HashKeyRange>) -> Vec<HashKeyRange> {
     let mut ranges: Vec<_> = ranges.into_iter().collect();
     ranges.sort_unstable();
@@ -244,8 +243,8 @@ pub(crate) fn gaps(ranges: impl IntoIterator<Item = HashKeyRange>) -> Vec<HashKe
     gaps
 }
 
-impl Known {
-    /// Whether a record of it has been read.
+impl RowState {
+    /// Reports whether the row has a checkpoint at a record or at the end.
     fn is_begun(&self) -> bool {
         matches!(self.checkpoint, Position::Record(_) | Position::ShardEnd)
     }

@@ -1,49 +1,68 @@
-//! A shard's row: what is kept of it beside its lease. Names are those of the Kinesis Client
-//! Library, where it has one.
+//! The row of a shard: its attributes beside the lease. Attribute names are those of the Kinesis
+//! Client Library, where it has one.
 
 use std::collections::BTreeSet;
 
-use lease_core::{
-    Attributes, Change, LeaseKey, LeaseRecord, Lessee, StoreError, StoreErrorKind, Value,
-};
+use lease_core::store::LeaseRecord;
+use lease_core::{Attributes, Change, LeaseKey, Lessee, StoreError, StoreErrorKind, Value};
 
-use crate::lifecycle::Known;
-use crate::names::{ShardName, StreamId};
+use crate::names::{Application, RowName, ShardName, StreamId};
 use crate::position::{Position, RecordNumber};
 use crate::shard::{HashKeyRange, Shard, ShardId};
+use crate::table::lifecycle::RowState;
 
-/// A shard, as its row has it.
+/// The row of one shard.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct ShardRow {
-    pub(crate) key: LeaseKey,
-    /// `None` where the application has one stream.
-    pub(crate) stream: Option<StreamId>,
-    pub(crate) shard: ShardId,
-    /// Who reads it now.
-    pub(crate) holder: Option<Lessee>,
-    pub(crate) checkpoint: Position,
-    /// The same, as it is written there.
-    pub(crate) written: Words,
-    pub(crate) parents: BTreeSet<ShardId>,
-    /// Known once the shard has ended.
-    pub(crate) children: BTreeSet<ShardId>,
-    /// All, if the row has none.
-    pub(crate) hash_keys: HashKeyRange,
-    /// Rows that the Kinesis Client Library 1 made have no hash keys.
+#[non_exhaustive]
+pub struct ShardRow {
+    /// The key of the shard's lease.
+    pub key: LeaseKey,
+    /// The shard's stream; `None` if the application reads one stream.
+    pub stream: Option<StreamId>,
+    /// The shard.
+    pub shard: ShardId,
+    /// The worker that reads the shard now.
+    pub holder: Option<Lessee>,
+    /// How far the shard was read.
+    pub checkpoint: Position,
+    /// The checkpoint's attributes as they are in the row.
+    pub(crate) written: CheckpointAttributes,
+    /// The shards that this one was split or merged from.
+    pub parents: BTreeSet<ShardId>,
+    /// The shards that this one was split or merged into. Empty until the shard has ended.
+    pub children: BTreeSet<ShardId>,
+    /// The hash keys of its records: all, if the row names none.
+    pub hash_keys: HashKeyRange,
+    /// Rows of the Kinesis Client Library 1 have no hash keys.
     pub(crate) has_hash_keys: bool,
-    /// How often another worker obtained it since its last checkpoint.
-    pub(crate) switches: u32,
-    /// Whether its holder is a worker of the Kinesis Client Library.
-    #[cfg(feature = "kcl")]
-    pub(crate) is_of_kcl: bool,
+    /// How often another worker obtained the shard since its last checkpoint.
+    pub switches: u32,
+    /// Whether a worker of another library holds the lease.
+    pub is_foreign: bool,
 }
 
 impl ShardRow {
-    /// Reads the row of the shard called `name`.
+    /// Reads the row of a shard from `record`. Returns `None` if the key is not of a shard of
+    /// `application`.
     ///
     /// # Errors
     ///
-    /// Where it is not such a row.
+    /// Returns [`StoreErrorKind::Corrupt`] if an attribute cannot be read.
+    pub fn from_record(
+        application: &Application,
+        record: LeaseRecord,
+    ) -> Result<Option<Self>, StoreError> {
+        match application.row(&record.key) {
+            Some(RowName::Shard(name)) => Self::read(name, record).map(Some),
+            Some(RowName::Worker(_)) | None => Ok(None),
+        }
+    }
+
+    /// Reads the row of the shard `name`.
+    ///
+    /// # Errors
+    ///
+    /// Returns [`StoreErrorKind::Corrupt`] if an attribute cannot be read.
     pub(crate) fn read(name: ShardName, record: LeaseRecord) -> Result<Self, StoreError> {
         let checkpoint = position(&record)?;
         let attributes = &record.attributes;
@@ -58,7 +77,8 @@ impl ShardRow {
         let last = bound(LAST_HASH_KEY)?.unwrap_or(u128::MAX);
         let hash_keys = HashKeyRange::new(first, last).ok_or_else(|| {
             let key = &record.key;
-            let text = format!("row {key} has hash keys from {first} to {last}, which is no range");
+            let text =
+                format!("row {key} has hash keys from {first} to {last}, which is not a range");
             StoreError::new(StoreErrorKind::Corrupt, text)
         })?;
         let switches = attributes.get(SWITCHES).and_then(Value::as_i64).unwrap_or(0);
@@ -73,25 +93,24 @@ impl ShardRow {
             switches: u32::try_from(switches.max(0)).unwrap_or(u32::MAX),
             stream: name.stream,
             shard: name.shard,
-            #[cfg(feature = "kcl")]
-            is_of_kcl: record.holder.is_some() && attributes.contains_key(OWNER),
+            is_foreign: record.holder.is_some() && attributes.contains_key(OWNER),
             holder: record.holder.map(|holder| holder.lessee),
             key: record.key,
         })
     }
 
-    /// What decides over the life of its row.
-    pub(crate) fn known(&self) -> Known {
+    /// Returns what [`lifecycle`](crate::table::lifecycle) needs of the row.
+    pub(crate) fn row_state(&self) -> RowState {
         let (checkpoint, parents) = (self.checkpoint.clone(), self.parents.clone());
-        Known { checkpoint, parents, hash_keys: self.hash_keys }
+        RowState { checkpoint, parents, hash_keys: self.hash_keys }
     }
 }
 
-/// What the row of a shard is made with that nobody has read yet.
-pub(crate) fn of_new(shard: &Shard, checkpoint: &Position) -> Attributes {
-    let words = words(checkpoint).into_iter();
+/// Returns the attributes of the row of an unread shard.
+pub(crate) fn new_row(shard: &Shard, checkpoint: &Position) -> Attributes {
+    let checkpoint_attributes = checkpoint_attributes(checkpoint).into_iter();
     let mut attributes: Attributes =
-        words.filter_map(|(name, value)| Some((name.to_owned(), value?))).collect();
+        checkpoint_attributes.filter_map(|(name, value)| Some((name.to_owned(), value?))).collect();
     if !shard.parents.is_empty() {
         attributes.insert(PARENTS.to_owned(), set_of(&shard.parents));
     }
@@ -102,49 +121,50 @@ pub(crate) fn of_new(shard: &Shard, checkpoint: &Position) -> Attributes {
     attributes
 }
 
-/// What is written of a stream before its first shards are begun with, `at` this time in
-/// milliseconds since 1970.
-pub(crate) fn of_start(at: u64) -> Attributes {
+/// Returns the attributes of a stream's start row. `at` is the start time in milliseconds since
+/// 1970.
+pub(crate) fn start_row(at: u64) -> Attributes {
     [(START.to_owned(), Value::from(at))].into()
 }
 
-/// The time at which a stream was first begun with.
+/// Reads the time at which a stream was first started.
 ///
 /// # Errors
 ///
-/// Where it cannot be understood. A stream is never begun with anew for that.
+/// Returns [`StoreErrorKind::Corrupt`] if the time cannot be read. The stream is then not started
+/// again.
 pub(crate) fn start(record: &LeaseRecord) -> Result<u64, StoreError> {
     let at = record.attributes.get(START).and_then(Value::as_i64);
     at.and_then(|at| u64::try_from(at).ok()).ok_or_else(|| corrupt(record, START))
 }
 
-/// Another worker has obtained the shard, for the `switches`th time since the last checkpoint.
+/// Stores that workers have obtained the shard `switches` times since the last checkpoint.
 pub(crate) fn switched(switches: u32) -> Change {
     Change::new().set(SWITCHES, switches).remove(RESERVED_FOR)
 }
 
-/// The shard is about to be handed over to this worker.
+/// Stores that the shard is about to be handed over to this worker.
 pub(crate) fn reserved_for(to: &Lessee) -> Change {
     Change::new().set(RESERVED_FOR, to.as_str())
 }
 
-/// Whether the shard was last handed over to this worker, which does not read it yet.
+/// Reports whether the shard was last handed over to this worker, which does not read it yet.
 pub(crate) fn is_reserved_for(record: &LeaseRecord, worker: &Lessee) -> bool {
     let named = record.attributes.get(RESERVED_FOR).and_then(Value::as_text);
     record.holder.is_none() && named == Some(worker.as_str())
 }
 
-/// The shard was split or merged into `children`.
-pub(crate) fn became(children: &BTreeSet<ShardId>) -> Change {
+/// Stores the shards that this one was split or merged into.
+pub(crate) fn children_change(children: &BTreeSet<ShardId>) -> Change {
     let change = Change::new();
     if children.is_empty() { change } else { change.set(CHILDREN, set_of(children)) }
 }
 
-/// The attributes that say how far a shard was read; `None` for those that are absent.
-pub(crate) type Words = [(&'static str, Option<Value>); 3];
+/// The attributes of a checkpoint; `None` for absent ones.
+pub(crate) type CheckpointAttributes = [(&'static str, Option<Value>); 3];
 
-/// Moves a row's checkpoint from what is written there, `before`, to `next`.
-pub(crate) fn checkpoint(before: &Words, next: &Position) -> Change {
+/// Changes a row's checkpoint to `next`, if it still is `before`.
+pub(crate) fn checkpoint(before: &CheckpointAttributes, next: &Position) -> Change {
     let mut change = Change::new().set(SWITCHES, 0);
     for (name, value) in before.clone() {
         change = match value {
@@ -152,7 +172,7 @@ pub(crate) fn checkpoint(before: &Words, next: &Position) -> Change {
             None => change.expecting_none(name),
         };
     }
-    for (name, value) in words(next) {
+    for (name, value) in checkpoint_attributes(next) {
         change = match value {
             Some(value) => change.set(name, value),
             None => change.remove(name),
@@ -161,11 +181,12 @@ pub(crate) fn checkpoint(before: &Words, next: &Position) -> Change {
     change
 }
 
-/// How far a row says that its shard was read.
+/// Reads a row's checkpoint.
 ///
 /// # Errors
 ///
-/// Where it says nothing that can be understood. A shard is never begun with again for that.
+/// Returns [`StoreErrorKind::Corrupt`] if the checkpoint cannot be read. The shard is then not
+/// started again.
 pub(crate) fn position(record: &LeaseRecord) -> Result<Position, StoreError> {
     let attribute = |name: &str| record.attributes.get(name);
     let corrupt = |name: &str| corrupt(record, name);
@@ -191,13 +212,13 @@ pub(crate) fn position(record: &LeaseRecord) -> Result<Position, StoreError> {
     })
 }
 
-/// How far a row says that its shard was read, as it is written there: by whichever library.
-pub(crate) fn written(record: &LeaseRecord) -> Words {
+/// Returns a row's checkpoint attributes as they are, whichever library wrote them.
+pub(crate) fn written(record: &LeaseRecord) -> CheckpointAttributes {
     [CHECKPOINT, SUB_SEQUENCE, TIMESTAMP].map(|name| (name, record.attributes.get(name).cloned()))
 }
 
-/// How a position is written.
-pub(crate) fn words(position: &Position) -> Words {
+/// Converts a position to attributes.
+pub(crate) fn checkpoint_attributes(position: &Position) -> CheckpointAttributes {
     let (word, sub_sequence, timestamp) = match position {
         Position::TrimHorizon => ("TRIM_HORIZON".into(), 0, None),
         Position::Latest => (LATEST.into(), 0, None),
@@ -224,14 +245,15 @@ fn set_of<'a, S: IntoIterator<Item = &'a ShardId>>(shards: S) -> Value {
     Value::TextSet(shards.into_iter().map(|shard| shard.as_str().to_owned()).collect())
 }
 
-/// What stands there is quoted: whoever is to mend it need not look it up.
+/// Creates the error for an unreadable attribute. It quotes the value, so that an operator need not
+/// read the row.
 fn corrupt(record: &LeaseRecord, name: &str) -> StoreError {
     let key = &record.key;
     let text = match record.attributes.get(name) {
         None => format!("row {key} has no attribute {name:?}"),
         Some(value) => {
             let mut found = format!("{value:?}");
-            if let Some((end, _)) = found.char_indices().nth(LONGEST_TOLD) {
+            if let Some((end, _)) = found.char_indices().nth(MAX_QUOTED) {
                 found.truncate(end);
                 found.push_str(" and more");
             }
@@ -242,23 +264,26 @@ fn corrupt(record: &LeaseRecord, name: &str) -> StoreError {
 }
 
 /// In characters.
-const LONGEST_TOLD: usize = 100;
+const MAX_QUOTED: usize = 100;
 
-pub(crate) const CHECKPOINT: &str = "checkpoint";
-/// On a row that a worker of the Kinesis Client Library has; the store shows no other owner.
-#[cfg(feature = "kcl")]
-pub(crate) const OWNER: &str = "leaseOwner";
+/// The attribute for how far the shard was read: a sequence number, or a word.
+pub const CHECKPOINT: &str = "checkpoint";
+/// The attribute that a store adds to a row whose holder is a worker of another library: its name.
+pub const OWNER: &str = "leaseOwner";
 const SUB_SEQUENCE: &str = "checkpointSubSequenceNumber";
-/// Of our own: the word `AT_TIMESTAMP` does not say which.
-pub(crate) const TIMESTAMP: &str = "checkpointTimestamp";
-pub(crate) const AT_TIMESTAMP: &str = "AT_TIMESTAMP";
-pub(crate) const LATEST: &str = "LATEST";
+/// The attribute for the time that [`AT_TIMESTAMP`] stands for, in milliseconds since 1970. The
+/// Kinesis Client Library has no such attribute.
+pub const TIMESTAMP: &str = "checkpointTimestamp";
+/// The checkpoint of a shard that is read from a time on.
+pub const AT_TIMESTAMP: &str = "AT_TIMESTAMP";
+/// The checkpoint of a shard that is read from the newest record on.
+pub const LATEST: &str = "LATEST";
 const START: &str = "startTimestamp";
 const PARENTS: &str = "parentShardId";
 const CHILDREN: &str = "childShardIds";
 const FIRST_HASH_KEY: &str = "startingHashKey";
 const LAST_HASH_KEY: &str = "endingHashKey";
-/// Of our own: the worker that the shard is being handed over to.
+/// Of this crate: the worker that the shard is being handed over to.
 const RESERVED_FOR: &str = "reservedFor";
 const SWITCHES: &str = "ownerSwitchesSinceCheckpoint";
 

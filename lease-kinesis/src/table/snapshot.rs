@@ -1,27 +1,28 @@
-//! What a worker sees at a tick: all rows of its application.
+//! One listing of an application's rows.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::error::Error;
 
 use futures_util::StreamExt;
-use lease_core::{LeaseKey, LeaseTable, Lessee, StoreError, StoreErrorKind};
+use lease_core::store::LeaseTable;
+use lease_core::{LeaseKey, Lessee, StoreError, StoreErrorKind};
 use tracing::{debug, warn};
 
-use crate::fleet;
-use crate::lifecycle::{self, Rows};
+use crate::log_throttle::{LogLevel, LogThrottles};
 use crate::names::{Application, RowName, ShardName, StreamId};
+use crate::plan::fleet;
 use crate::plan::{Member, Reshaping};
 use crate::position::Position;
-use crate::repeats::{RepeatsOfEach, Telling};
-use crate::row::ShardRow;
+use crate::table::lifecycle::{self, Rows};
+use crate::table::row::ShardRow;
 
-/// All rows of an application, as they were a moment ago.
+/// All rows of an application at one tick.
 #[derive(Debug, Default, Clone)]
 pub(crate) struct Snapshot {
-    /// Those whose lease is held.
+    /// The workers whose lease is held.
     pub(crate) members: Vec<Member>,
     pub(crate) streams: BTreeMap<Option<StreamId>, Stream>,
-    /// How many rows were read.
+    /// The number of rows that were read.
     pub(crate) rows: usize,
 }
 
@@ -29,21 +30,20 @@ pub(crate) struct Snapshot {
 #[derive(Debug, Default, Clone)]
 pub(crate) struct Stream {
     pub(crate) rows: BTreeMap<crate::shard::ShardId, ShardRow>,
-    pub(crate) known: Rows,
+    pub(crate) row_states: Rows,
 }
 
 impl Snapshot {
-    /// Reads all rows.
+    /// Lists all rows.
     ///
     /// # Errors
     ///
-    /// Where the store could not say: nothing is concluded from a part of them. A row that cannot
-    /// be understood is told of, as often as `unreadable` allows, and left alone, together with its
-    /// shard.
+    /// Fails if the store did not list all rows, since a partial list leads to wrong conclusions.
+    /// An unreadable row is logged through `unreadable` and skipped, together with its shard.
     pub(crate) async fn take(
         table: &dyn LeaseTable,
         application: &Application,
-        unreadable: &mut RepeatsOfEach,
+        unreadable: &mut LogThrottles,
     ) -> Result<Self, StoreError> {
         let mut snapshot = Self::default();
         let prefix = application.prefix();
@@ -52,7 +52,7 @@ impl Snapshot {
             snapshot.rows += 1;
             let record = match record {
                 Err(error) if error.kind() == StoreErrorKind::Corrupt => {
-                    tell(unreadable, None, &error, "whatever it is of is left alone");
+                    log_unreadable(unreadable, None, &error, "it is skipped");
                     continue;
                 }
                 record => record?,
@@ -64,7 +64,7 @@ impl Snapshot {
                     match ShardRow::read(name, record) {
                         Ok(row) => snapshot.streams.entry(row.stream.clone()).or_default().add(row),
                         Err(error) => {
-                            tell(unreadable, Some(&key), &error, "its shard is left alone");
+                            log_unreadable(unreadable, Some(&key), &error, "its shard is skipped");
                         }
                     }
                 }
@@ -74,7 +74,8 @@ impl Snapshot {
         Ok(snapshot)
     }
 
-    /// Who holds each shard that can be read now: neither at its end, nor waiting for another.
+    /// Returns the holders of all readable shards, which have not ended and wait for no
+    /// parent.
     pub(crate) fn placement(&self) -> BTreeMap<LeaseKey, Option<Lessee>> {
         let streams = self.streams.values();
         let rows = streams.flat_map(|stream| stream.rows.values().map(move |row| (stream, row)));
@@ -83,10 +84,11 @@ impl Snapshot {
             .collect()
     }
 
-    /// The parents without a row of each shard that can be read now, by key.
+    /// Returns the keys of parents without a row, by the key of each readable shard.
     ///
-    /// A list of rows is not of one moment: a parent's row may have been made after its page was
-    /// read, and before the page of its child. Each is read by itself before its child is claimed.
+    /// A list is not a snapshot of one moment. A parent's row may have been created after its page
+    /// was read and before the page of its child. The worker therefore reads each missing parent
+    /// before it claims the child.
     pub(crate) fn unlisted_parents(
         &self,
         application: &Application,
@@ -94,7 +96,7 @@ impl Snapshot {
         let mut unlisted = BTreeMap::new();
         for stream in self.streams.values() {
             for row in stream.rows.values().filter(|row| stream.may_be_read(row)) {
-                let parents = row.parents.iter().filter(|id| !stream.known.contains_key(*id));
+                let parents = row.parents.iter().filter(|id| !stream.row_states.contains_key(*id));
                 let keys: Vec<_> = parents
                     .map(|shard| ShardName { stream: row.stream.clone(), shard: shard.clone() })
                     .map(|name| application.shard(&name))
@@ -107,52 +109,51 @@ impl Snapshot {
         unlisted
     }
 
-    /// What was split or merged and has not ended, and what waits for that; of both what is not
-    /// another library's, whose workers plan for themselves.
+    /// Returns the shards that were split or merged and have not ended, and the number of shards
+    /// that wait for them. Shards of other libraries are left out, since their workers do not
+    /// follow the plan.
     pub(crate) fn reshaping(&self) -> Reshaping {
         let mut reshaping = Reshaping::default();
         for stream in self.streams.values() {
             let parents: BTreeSet<_> = stream.rows.values().flat_map(|row| &row.parents).collect();
             let open = stream.rows.values().filter(|row| row.checkpoint != Position::ShardEnd);
-            #[cfg(feature = "kcl")]
-            let open = open.filter(|row| !row.is_of_kcl);
+            let open = open.filter(|row| !row.is_foreign);
             for row in open {
                 if parents.contains(&row.shard) {
-                    reshaping.passing.insert(row.key.clone());
+                    reshaping.ending.insert(row.key.clone());
                 } else {
-                    reshaping.coming += usize::from(!stream.may_be_read(row));
+                    reshaping.waiting += usize::from(!stream.may_be_read(row));
                 }
             }
         }
         reshaping
     }
 
-    /// Which of these workers of the Kinesis Client Library have.
-    #[cfg(feature = "kcl")]
-    pub(crate) fn of_kcl(&self) -> BTreeSet<LeaseKey> {
+    /// Returns the shards that workers of another library hold.
+    pub(crate) fn foreign(&self) -> BTreeSet<LeaseKey> {
         let rows = self.streams.values().flat_map(|stream| stream.rows.values());
-        rows.filter(|row| row.is_of_kcl).map(|row| row.key.clone()).collect()
+        rows.filter(|row| row.is_foreign).map(|row| row.key.clone()).collect()
     }
 }
 
 impl Stream {
     fn add(&mut self, row: ShardRow) {
-        self.known.insert(row.shard.clone(), row.known());
+        self.row_states.insert(row.shard.clone(), row.row_state());
         self.rows.insert(row.shard.clone(), row);
     }
 
     fn may_be_read(&self, row: &ShardRow) -> bool {
         row.checkpoint != Position::ShardEnd
             && self
-                .known
+                .row_states
                 .get(&row.shard)
-                .is_some_and(|shard| lifecycle::may_be_read(shard, &self.known))
+                .is_some_and(|shard| lifecycle::may_be_read(shard, &self.row_states))
     }
 }
 
-/// That a row cannot be read, and what comes of that.
-fn tell(
-    unreadable: &mut RepeatsOfEach,
+/// Logs that a row cannot be read, and the consequence.
+fn log_unreadable(
+    unreadable: &mut LogThrottles,
     key: Option<&LeaseKey>,
     error: &StoreError,
     consequence: &str,
@@ -162,11 +163,14 @@ fn tell(
     let key = key.map(tracing::field::display);
     let error = error as &dyn Error;
     match unreadable.once_more(&what) {
-        Telling::Aloud => warn!(key, error, "a row cannot be read: {consequence}"),
-        Telling::AloudThenSeldom => {
-            warn!(key, error, "a row cannot be read: {consequence}, and it is told seldom");
+        LogLevel::Warn => warn!(key, error, "row cannot be read: {consequence}"),
+        LogLevel::WarnThenRarely => {
+            warn!(
+                key,
+                error, "row cannot be read: {consequence}; further failures are logged rarely"
+            );
         }
-        Telling::Quietly => debug!(key, error, "a row cannot be read: {consequence}"),
+        LogLevel::Debug => debug!(key, error, "row cannot be read: {consequence}"),
     }
 }
 

@@ -1,4 +1,4 @@
-//! Keeps the rows of an application's shards as its streams are.
+//! Keeps the rows of an application in sync with the shards of its streams.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::error::Error;
@@ -7,65 +7,66 @@ use std::time::Duration;
 
 use futures_util::TryStreamExt;
 use futures_util::stream::FuturesUnordered;
-use lease_core::{Attempt, Grant, Locker, Written};
+use lease_core::store::{Grant, within};
+use lease_core::{Attempt, Locker, StoreError, Written};
 use tokio::time::{Instant, sleep};
 use tracing::{debug, info, warn};
 
-use crate::lifecycle::{self, Unneeded};
+use crate::log_throttle::{LogLevel, LogThrottle};
 use crate::names::{ShardName, StreamId};
 use crate::position::{InitialPosition, Position};
 use crate::processor::ProcessorError;
-use crate::repeats::{Repeats, Telling};
-use crate::row::{self, ShardRow};
 use crate::settings::Settings;
 use crate::shard::{Shard, ShardId};
-use crate::snapshot::{Snapshot, Stream};
 use crate::source::Source;
+use crate::table::lifecycle::{self, Obsolete};
+use crate::table::row::{self, ShardRow};
+use crate::table::snapshot::{Snapshot, Stream};
 use crate::time::now;
 
-/// What came of comparing streams and rows. Of several streams, the last of these counts.
+/// The result of a sync. For several streams, the largest result counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Compared {
+pub(crate) enum SyncResult {
     /// Every shard has its row.
-    Same,
-    /// Not all could be compared, or made: it is to be done again soon.
+    Unchanged,
+    /// A stream could not be listed, or a row not created. The next sync is due soon.
     Failed,
-    /// There are new rows, or will be at once.
+    /// New rows were created, or another worker is about to create them.
     Changed,
 }
 
-/// When a stream was first begun with, in milliseconds since 1970.
+/// The start time of a stream, in milliseconds since 1970.
 enum Start {
-    /// Now, by this worker.
+    /// This worker has started the stream now.
     Ours(u64),
-    /// By one that has not made all rows.
+    /// Another worker started the stream earlier, and has not created all rows.
     Earlier(u64),
-    /// A moment ago, by one that is about to make them.
+    /// Another worker started the stream a moment ago, and is about to create the rows.
     Another,
 }
 
-/// Makes rows for new shards, and removes those that nobody needs.
+/// Creates rows for new shards, and removes obsolete rows.
 pub(crate) struct ShardSync {
     settings: Arc<Settings>,
     sources: BTreeMap<Option<StreamId>, Arc<dyn Source>>,
-    unneeded: Mutex<BTreeMap<Option<StreamId>, Watched>>,
-    /// The comparisons in a row that failed.
-    failures: Mutex<BTreeMap<Option<StreamId>, Repeats>>,
+    obsolete: Mutex<BTreeMap<Option<StreamId>, ObsoleteRows>>,
+    /// Consecutive failures by stream.
+    failures: Mutex<BTreeMap<Option<StreamId>, LogThrottle>>,
 }
 
-/// Since when every look has found it.
+/// An obsolete row that every sync has found since a time.
 #[derive(Debug)]
-struct Found {
+struct ObsoleteSince {
     since: Instant,
-    is_told: bool,
+    is_logged: bool,
 }
 
-/// The rows of a stream that nobody needs.
+/// The obsolete rows of a stream.
 #[derive(Debug, Default)]
-struct Watched {
-    /// What every look has found.
-    found: BTreeMap<(ShardId, Unneeded), Found>,
-    strays: Repeats,
+struct ObsoleteRows {
+    /// The rows that every sync has found obsolete.
+    found: BTreeMap<(ShardId, Obsolete), ObsoleteSince>,
+    strays: LogThrottle,
 }
 
 impl ShardSync {
@@ -73,52 +74,51 @@ impl ShardSync {
         settings: Arc<Settings>,
         sources: BTreeMap<Option<StreamId>, Arc<dyn Source>>,
     ) -> Self {
-        Self { settings, sources, unneeded: Mutex::default(), failures: Mutex::default() }
+        Self { settings, sources, obsolete: Mutex::default(), failures: Mutex::default() }
     }
 
     pub(crate) fn source(&self, stream: Option<&StreamId>) -> Option<Arc<dyn Source>> {
         self.sources.get(&stream.cloned()).cloned()
     }
 
-    /// Whether a stream has no row yet: then nobody waits for the usual time of a look at it.
+    /// Reports whether a stream has no row yet, so that the first sync is due at once.
     pub(crate) fn is_new_to(&self, snapshot: &Snapshot) -> bool {
         self.sources.keys().any(|stream| !snapshot.streams.contains_key(stream))
     }
 
-    /// Compares all streams with `snapshot`, and makes and removes what the difference asks for.
+    /// Compares all streams with `snapshot`, creates missing rows and removes obsolete ones.
     ///
-    /// Every step is conditional: several workers may do this at once.
-    pub(crate) async fn synchronise(&self, snapshot: &Snapshot, locker: &Locker) -> Compared {
-        let mut compared = Compared::Same;
+    /// Every write is conditional, so several workers may sync at once.
+    pub(crate) async fn synchronise(&self, snapshot: &Snapshot, locker: &Locker) -> SyncResult {
+        let mut result = SyncResult::Unchanged;
         for (stream, source) in &self.sources {
             let none = Stream::default();
             let rows = snapshot.streams.get(stream).unwrap_or(&none);
             match self.follow_stream(stream.as_ref(), &**source, rows, locker).await {
                 Ok(of_stream) => {
-                    compared = compared.max(of_stream);
+                    result = result.max(of_stream);
                     self.failures.lock().unwrap_or_else(PoisonError::into_inner).remove(stream);
                 }
                 Err(cause) => {
-                    compared = compared.max(Compared::Failed);
-                    self.tell_of_failure(stream.as_ref(), &*cause);
+                    result = result.max(SyncResult::Failed);
+                    self.log_failure(stream.as_ref(), &*cause);
                 }
             }
         }
-        compared
+        result
     }
 
-    /// It is tried again at the next tick: where nobody mends it, that is every few seconds.
-    fn tell_of_failure(&self, stream: Option<&StreamId>, error: &(dyn Error + 'static)) {
+    /// Logs through a throttle, since a sync that fails is retried every few seconds.
+    fn log_failure(&self, stream: Option<&StreamId>, error: &(dyn Error + 'static)) {
         let mut failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
-        let telling = failures.entry(stream.cloned()).or_default().once_more();
+        let level = failures.entry(stream.cloned()).or_default().once_more();
         let stream = stream.map(tracing::field::display);
-        match telling {
-            Telling::Quietly => debug!(stream, error, "shards not compared with their rows"),
-            Telling::Aloud => warn!(stream, error, "shards not compared with their rows"),
-            Telling::AloudThenSeldom => warn!(
-                stream,
-                error, "shards not compared with their rows; it is tried on, and told seldom"
-            ),
+        match level {
+            LogLevel::Debug => debug!(stream, error, "sync of shards failed"),
+            LogLevel::Warn => warn!(stream, error, "sync of shards failed"),
+            LogLevel::WarnThenRarely => {
+                warn!(stream, error, "sync of shards failed; further failures are logged rarely");
+            }
         }
     }
 
@@ -128,16 +128,16 @@ impl ShardSync {
         source: &dyn Source,
         rows: &Stream,
         locker: &Locker,
-    ) -> Result<Compared, ProcessorError> {
-        let begun = now();
+    ) -> Result<SyncResult, ProcessorError> {
+        let started = now();
         let listed = source.shards().await?;
         let open = listed.iter().filter(|shard| shard.is_open());
         let gaps = lifecycle::gaps(open.map(|shard| shard.hash_keys));
         if !gaps.is_empty() {
-            // The list is of a moment at which a shard was closed and its children were not there.
+            // The list was read after a shard was closed and before its children were listed.
             return Err(format!("no open shard has the hash keys {gaps:?}").into());
         }
-        let mut missing = lifecycle::missing(&listed, &rows.known, self.settings.initial);
+        let mut missing = lifecycle::missing(&listed, &rows.row_states, self.settings.initial);
         if missing.iter().any(|(_, position)| *position == Position::Latest) {
             match self.start(stream).await? {
                 Start::Ours(at) => {
@@ -146,105 +146,106 @@ impl ShardSync {
                         .filter(|position| **position == Position::Latest)
                         .for_each(|position| *position = Position::AtTimestamp(at));
                 }
-                // What was open then may be closed now.
+                // Shards that were open then may be closed now.
                 Start::Earlier(at) => {
                     let initial = InitialPosition::AtTimestamp(at);
-                    missing = lifecycle::missing(&listed, &rows.known, initial);
+                    missing = lifecycle::missing(&listed, &rows.row_states, initial);
                 }
-                Start::Another => return Ok(Compared::Changed),
+                Start::Another => return Ok(SyncResult::Changed),
             }
         }
-        let mut made = false;
-        // None of them comes from another, so their order does not matter.
-        for some in missing.chunks(ROWS_AT_ONCE) {
-            // What is seen may be long past, where this process was paused: a row that was there
-            // meanwhile, and was removed at its end, must not be made again.
-            if begun.elapsed() > self.settings.options.ttl() {
-                return Err("what was seen is long past".into());
+        let mut created = false;
+        // No missing shard descends from another one, so their order does not matter.
+        for some in missing.chunks(CONCURRENT_ROWS) {
+            // The snapshot may be old if this process was paused. A row that existed meanwhile, and
+            // was removed at its shard's end, must not be created again.
+            if started.elapsed() > self.settings.options.ttl() {
+                return Err("the snapshot is older than a ttl".into());
             }
-            let makes = FuturesUnordered::new();
+            let creates = FuturesUnordered::new();
             for (shard, position) in some {
-                makes.push(self.make(stream, shard, position.clone()));
+                creates.push(self.create_row(stream, shard, position.clone()));
             }
-            made |= makes.try_fold(false, async |any, one| Ok(any | one)).await?;
+            created |= creates.try_fold(false, async |any, one| Ok(any | one)).await?;
         }
-        let unneeded = lifecycle::unneeded(&listed, &rows.known, &missing);
-        for row in self.long_unneeded(stream, rows, &unneeded) {
-            self.remove(row, locker).await?;
+        let obsolete = lifecycle::obsolete(&listed, &rows.row_states, &missing);
+        for row in self.removable(stream, rows, &obsolete) {
+            self.remove_row(row, locker).await?;
         }
-        Ok(if made { Compared::Changed } else { Compared::Same })
+        Ok(if created { SyncResult::Changed } else { SyncResult::Unchanged })
     }
 
-    /// Where the first shards of a stream are begun with that is read from its latest record on: the
-    /// moment at which somebody first meant to.
+    /// Returns the start time of a stream that is read from its latest record on.
     ///
-    /// It is written down before any of their rows. So it is the same for all of them, whoever makes
-    /// them: what arrives before the last one is made is read, although whoever began may have died
-    /// half way.
+    /// The time is stored before any row is created, so all first shards start at the same time.
+    /// Records that arrive before the last row is created are read, even if the first worker
+    /// crashes meanwhile.
     async fn start(&self, stream: Option<&StreamId>) -> Result<Start, ProcessorError> {
         let key = self.settings.application.start(stream);
-        if let Some(record) = self.settings.table.read(&key).await? {
+        if let Some(record) = self.answer(self.settings.table.read(&key)).await? {
             return Ok(Start::Earlier(row::start(&record)?));
         }
         let at = (self.settings.wall_clock)();
-        let ours = self.settings.table.create(&key, &row::of_start(at)).await?;
+        let start = row::start_row(at);
+        let ours = self.answer(self.settings.table.create(&key, &start)).await?;
         Ok(if ours { Start::Ours(at) } else { Start::Another })
     }
 
-    /// Those of the rows that nobody needs which nobody has needed for longer than anybody may still
-    /// be about to make them; or, of strays, than it takes to see what is wrong.
-    fn long_unneeded<'a>(
+    /// Returns the rows that have been obsolete for long enough to be removed: longer than another
+    /// worker may still need to create them, or long enough for an operator to notice a stray row.
+    /// Logs stray rows.
+    fn removable<'a>(
         &self,
         stream: Option<&StreamId>,
         rows: &'a Stream,
-        unneeded: &BTreeSet<(ShardId, Unneeded)>,
+        obsolete: &BTreeSet<(ShardId, Obsolete)>,
     ) -> Vec<&'a ShardRow> {
-        let mut watched = self.unneeded.lock().unwrap_or_else(PoisonError::into_inner);
-        let Watched { found, strays } = watched.entry(stream.cloned()).or_default();
-        found.retain(|known, _| unneeded.contains(known));
-        let mut long = Vec::new();
-        for known @ (shard, why) in unneeded {
+        let mut obsolete_rows = self.obsolete.lock().unwrap_or_else(PoisonError::into_inner);
+        let ObsoleteRows { found, strays } = obsolete_rows.entry(stream.cloned()).or_default();
+        found.retain(|entry, _| obsolete.contains(entry));
+        let mut removable = Vec::new();
+        for entry @ (shard, why) in obsolete {
             let Some(row) = rows.rows.get(shard) else { continue };
-            let found = found.entry(known.clone()).or_insert_with(Found::now);
-            let known_for = found.since.elapsed();
+            let found = found.entry(entry.clone()).or_insert_with(ObsoleteSince::now);
+            let age = found.since.elapsed();
             let ttl = self.settings.options.ttl();
-            // The list of shards may be older than what is known of its ends, for a moment.
-            let (told_after, patience) = match why {
-                Unneeded::Succeeded => (None, Some(ttl * 2)),
-                Unneeded::Stray => (Some(Duration::ZERO), Some(PATIENCE_WITH_STRAYS)),
-                Unneeded::Foreign => (Some(Duration::ZERO), None),
-                Unneeded::ReadElsewhere => (Some(ttl), None),
+            // The list of shards may be slightly older than the known ends.
+            let (logged_after, retention) = match why {
+                Obsolete::Succeeded => (None, Some(ttl * 2)),
+                Obsolete::Stray => (Some(Duration::ZERO), Some(STRAY_RETENTION)),
+                Obsolete::Foreign => (Some(Duration::ZERO), None),
+                Obsolete::ReadElsewhere => (Some(ttl), None),
             };
-            if !found.is_told && told_after.is_some_and(|after| known_for >= after) {
-                found.is_told = true;
-                if strays.once_more() != Telling::Quietly {
-                    tell_of_stray(row, *why, patience);
+            if !found.is_logged && logged_after.is_some_and(|after| age >= after) {
+                found.is_logged = true;
+                if strays.once_more() != LogLevel::Debug {
+                    log_stray(row, *why, retention);
                 }
             }
-            if patience.is_some_and(|patience| known_for > patience) {
-                long.push(row);
+            if retention.is_some_and(|retention| age > retention) {
+                removable.push(row);
             }
         }
-        long
+        removable
     }
 
-    /// Makes rows for what the shard of `row`, which is held under `grant`, was split or merged
-    /// into: `told` by the stream; or else, or where that leaves out children or parents, found in
-    /// its list. An error where that does not have all of them yet.
+    /// Creates rows for the children of the shard of `row`, which is held under `grant`. The
+    /// children come from the `reported` ones, or from the list of shards if the report lacks
+    /// children or parents. Fails if the list does not have all children yet.
     pub(crate) async fn follow(
         &self,
         grant: &Grant,
         row: &ShardRow,
-        told: Vec<Shard>,
+        reported: Vec<Shard>,
     ) -> Result<BTreeSet<ShardId>, ProcessorError> {
-        let mut children = told;
-        let all_told = lifecycle::is_succeeded(&row.shard, row.hash_keys, &children)
-            && children.iter().all(|child| lifecycle::names_its_parents(child, row.hash_keys));
-        if !all_told {
+        let mut children = reported;
+        let is_complete = lifecycle::is_succeeded(&row.shard, row.hash_keys, &children)
+            && children.iter().all(|child| lifecycle::names_all_parents(child, row.hash_keys));
+        if !is_complete {
             let source = self.source(row.stream.as_ref()).ok_or("no source for this stream")?;
             children = source.shards().await?;
             if !lifecycle::is_succeeded(&row.shard, row.hash_keys, &children) {
-                return Err("not all that it became is listed yet".into());
+                return Err("not all children are listed yet".into());
             }
             children.retain(|shard| shard.parents.contains(&row.shard));
         }
@@ -254,12 +255,13 @@ impl ShardSync {
                 with_rows.insert(parent);
             }
         }
-        for child in children.iter().filter(|child| lifecycle::may_be_made(child, &with_rows)) {
+        for child in children.iter().filter(|child| lifecycle::may_be_created(child, &with_rows)) {
             let position = lifecycle::of_descendant(self.settings.initial);
-            self.make(row.stream.as_ref(), child, position).await?;
+            self.create_row(row.stream.as_ref(), child, position).await?;
         }
         let children: BTreeSet<_> = children.into_iter().map(|child| child.id).collect();
-        match self.settings.table.update(grant, &row::became(&children)).await? {
+        let change = row::children_change(&children);
+        match self.answer(self.settings.table.update(grant, &change)).await? {
             Written::Applied => Ok(children),
             lost => Err(format!("the row was not changed: {lost:?}").into()),
         }
@@ -271,11 +273,20 @@ impl ShardSync {
         shard: &ShardId,
     ) -> Result<bool, ProcessorError> {
         let name = ShardName { stream: stream.cloned(), shard: shard.clone() };
-        let row = self.settings.table.read(&self.settings.application.shard(&name)).await?;
+        let key = self.settings.application.shard(&name);
+        let row = self.answer(self.settings.table.read(&key)).await?;
         Ok(row.is_some())
     }
 
-    async fn make(
+    /// Waits for an answer of the table, but no longer than the request timeout.
+    async fn answer<T>(
+        &self,
+        answer: impl Future<Output = Result<T, StoreError>>,
+    ) -> Result<T, StoreError> {
+        within(self.settings.options.request_timeout(), answer).await
+    }
+
+    async fn create_row(
         &self,
         stream: Option<&StreamId>,
         shard: &Shard,
@@ -283,68 +294,68 @@ impl ShardSync {
     ) -> Result<bool, ProcessorError> {
         let name = ShardName { stream: stream.cloned(), shard: shard.id.clone() };
         let key = self.settings.application.shard(&name);
-        let attributes = row::of_new(shard, &checkpoint);
+        let attributes = row::new_row(shard, &checkpoint);
         let mut failures = 0;
-        // One refusal must not hold up all that come after.
-        let made = loop {
-            match self.settings.table.create(&key, &attributes).await {
-                Ok(made) => break made,
-                Err(cause) if cause.is_retryable() && failures < MOST_RETRIES => {
+        // One failure must not delay all later rows.
+        let created = loop {
+            match self.answer(self.settings.table.create(&key, &attributes)).await {
+                Ok(created) => break created,
+                Err(cause) if cause.is_retryable() && failures < MAX_RETRIES => {
                     failures += 1;
-                    sleep(BETWEEN_TRIES * failures).await;
+                    sleep(RETRY_PAUSE * failures).await;
                 }
                 Err(cause) => return Err(cause.into()),
             }
         };
-        if made {
-            info!(shard = %shard.id, %checkpoint, "row made for a shard");
+        if created {
+            info!(shard = %shard.id, %checkpoint, "row created for a shard");
         }
-        Ok(made)
+        Ok(created)
     }
 
-    async fn remove(&self, row: &ShardRow, locker: &Locker) -> Result<(), ProcessorError> {
-        // Whoever holds it, does so for a reason.
+    async fn remove_row(&self, row: &ShardRow, locker: &Locker) -> Result<(), ProcessorError> {
+        // A held row may still be needed.
         let Attempt::Obtained(lease) = locker.obtain(&row.key).await? else { return Ok(()) };
         let deleted = self.settings.table.delete(lease.grant()).await?;
         let (key, checkpoint) = (&row.key, &row.checkpoint);
-        info!(%key, %checkpoint, ?deleted, "row of a shard that nobody needs any more removed");
+        info!(%key, %checkpoint, ?deleted, "obsolete row removed");
         Ok(())
     }
 }
 
-impl Found {
+impl ObsoleteSince {
     fn now() -> Self {
-        Self { since: now(), is_told: false }
+        Self { since: now(), is_logged: false }
     }
 }
 
-fn tell_of_stray(row: &ShardRow, why: Unneeded, removed_after: Option<Duration>) {
+fn log_stray(row: &ShardRow, why: Obsolete, removed_after: Option<Duration>) {
     let (key, checkpoint) = (&row.key, &row.checkpoint);
-    if why == Unneeded::ReadElsewhere {
+    if why == Obsolete::ReadElsewhere {
         warn!(
             %key, %checkpoint,
-            "a shard is open and, says its row, read to its end: that was another stream's, and this \
-             one is not read before somebody deletes the row"
+            "row of an open shard says that it was read to its end, in another stream; this shard is not \
+            read until an operator deletes the row"
         );
     } else {
         warn!(
             %key, %checkpoint, ?removed_after,
-            "a row is of no shard that the stream lists: is this the stream that is meant?"
+            "row belongs to no listed shard; check the name of the stream"
         );
     }
 }
 
-/// For which every look finds a row that is of no shard of the stream, before it goes. A wrong name
-/// of a stream is noticed by then, since nothing arrives, and the checkpoints are there when it is
-/// corrected; what the stream has dropped is of no use, and does no harm for so long.
-const PATIENCE_WITH_STRAYS: Duration = Duration::from_hours(1);
+/// How long a stray row is kept. A wrong stream name is noticed by then, since no records arrive,
+/// and its checkpoints still exist when it is corrected. The row of a dropped shard does no harm
+/// for so long.
+const STRAY_RETENTION: Duration = Duration::from_hours(1);
 
-const MOST_RETRIES: u32 = 3;
+const MAX_RETRIES: u32 = 3;
 
-const BETWEEN_TRIES: Duration = Duration::from_millis(100);
+const RETRY_PAUSE: Duration = Duration::from_millis(100);
 
-/// More would be many writes at once, to a table that has done nothing yet.
-const ROWS_AT_ONCE: usize = 16;
+/// A limit on concurrent writes to a new table.
+const CONCURRENT_ROWS: usize = 16;
 
 #[cfg(test)]
 mod tests;

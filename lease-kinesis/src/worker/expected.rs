@@ -1,17 +1,18 @@
-//! Shards that others are about to hand over: this worker is told when one is free.
+//! Watches the shards that others set about to hand over, and reports each when it is free.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::error::Error;
 use std::sync::Arc;
 use std::time::Duration;
 
-use lease_core::{LeaseKey, LeaseTable};
+use lease_core::LeaseKey;
+use lease_core::store::LeaseTable;
 use tokio::select;
 use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::sleep;
 use tracing::debug;
 
-/// What is handed over to this worker next: it is told when that is free.
+/// The shards that this worker expects, with a watch on each.
 #[derive(Default)]
 pub(crate) struct Expected {
     watches: JoinSet<LeaseKey>,
@@ -19,20 +20,20 @@ pub(crate) struct Expected {
 }
 
 impl Expected {
-    /// Awaits `keys`, and no others.
-    pub(crate) fn are(&mut self, keys: Vec<LeaseKey>, table: &Arc<dyn LeaseTable>) {
+    /// Watches `keys`, and no others.
+    pub(crate) fn set(&mut self, keys: Vec<LeaseKey>, table: &Arc<dyn LeaseTable>) {
         let wanted: BTreeSet<_> = keys.into_iter().collect();
         self.keys.retain(|key, watch| {
-            let kept = wanted.contains(key) && !watch.is_finished();
-            if !kept {
+            let is_watched = wanted.contains(key) && !watch.is_finished();
+            if !is_watched {
                 watch.abort();
             }
-            kept
+            is_watched
         });
         self.include(wanted, table);
     }
 
-    /// Awaits `keys`, too.
+    /// Watches `keys` too.
     pub(crate) fn include(
         &mut self,
         keys: impl IntoIterator<Item = LeaseKey>,
@@ -42,17 +43,17 @@ impl Expected {
             if !self.keys.contains_key(&key) {
                 let (table, name) = (Arc::clone(table), key.clone());
                 let watch = async move {
-                    let told = async {
+                    let notified = async {
                         match table.watch(&name).await {
                             Ok(freed) => freed.await,
                             Err(_unwatched) => std::future::pending().await,
                         }
                     };
                     select! {
-                        // What is told comes sooner than what is found out.
+                        // A notification arrives earlier than the next poll.
                         biased;
-                        () = told => (),
-                        () = found_free(&*table, &name) => (),
+                        () = notified => (),
+                        () = poll_until_free(&*table, &name) => (),
                     }
                     name
                 };
@@ -61,7 +62,7 @@ impl Expected {
         }
     }
 
-    /// The next that is free; `None` where none is awaited any more.
+    /// Returns the next free shard; `None` if none is watched.
     pub(crate) async fn next(&mut self) -> Option<LeaseKey> {
         loop {
             if let Ok(key) = self.watches.join_next().await? {
@@ -72,13 +73,13 @@ impl Expected {
     }
 }
 
-/// Waits until nobody holds `key`, by looking: for stores that tell nobody, and lost tellings.
-async fn found_free(table: &dyn LeaseTable, key: &LeaseKey) {
+/// Waits until `key` is free, by polling: for stores without notifications, and for lost ones.
+async fn poll_until_free(table: &dyn LeaseTable, key: &LeaseKey) {
     loop {
-        sleep(BETWEEN_LOOKS).await;
+        sleep(POLL_INTERVAL).await;
         match table.read(key).await {
             Ok(Some(row)) if row.holder.is_none() => return,
-            // A row that is gone is for the next tick to make out.
+            // The next tick handles a removed row.
             Ok(_) => (),
             Err(cause) => {
                 debug!(%key, error = &cause as &dyn Error, "row not read");
@@ -87,6 +88,6 @@ async fn found_free(table: &dyn LeaseTable, key: &LeaseKey) {
     }
 }
 
-/// From one look to the next at a shard that is handed over, of which nobody works on the records
-/// from the moment at which it is free: one row, for as long as the hand-over takes.
-const BETWEEN_LOOKS: Duration = Duration::from_millis(500);
+/// The polling interval: one row per shard, for as long as the hand-over takes. No worker processes
+/// the shard's records from the moment at which it is free.
+const POLL_INTERVAL: Duration = Duration::from_millis(500);

@@ -1,4 +1,4 @@
-//! A worker while it runs: its ticks, and its part of the plan.
+//! The loop of a running worker: its ticks, and its part of the plan.
 
 mod leaving;
 mod reading;
@@ -17,27 +17,29 @@ use tokio::time::{Instant, sleep, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 use tracing::{Instrument, debug, info, warn};
 
-use crate::decide::{Decision, Surplus, begin, decide};
-use crate::expected::Expected;
-use crate::fleet::{self, Sightings};
-use crate::plan::{Member, Standing, plan_amid};
+use crate::log_throttle::{LogLevel, LogThrottle, LogThrottles};
+use crate::plan::decide::{Decision, Surplus, begin, decide};
+use crate::plan::fleet::{self, MemberTracker};
+use crate::plan::{Member, MemberState, plan_amid};
 use crate::processor::ProcessorError;
-use crate::repeats::{Repeats, RepeatsOfEach, Telling};
-use crate::resting::Resting;
-use crate::shard_task::{Ended, Order};
-use crate::snapshot::Snapshot;
-use crate::sync::Compared;
+use crate::table::snapshot::Snapshot;
+use crate::table::sync::SyncResult;
 use crate::time::now;
-use crate::worker::{Worker, WorkerError};
+use crate::worker::coexistence::SharedTable;
+use crate::worker::error::WorkerError;
+use crate::worker::expected::Expected;
+use crate::worker::missing_shards::MissingShardBackoff;
+use crate::worker::parts::WorkerParts;
+use crate::worker::shard_task::{Order, TaskEnd};
 
 /// A worker that runs.
 pub(crate) struct Running {
-    worker: Worker,
+    worker: WorkerParts,
     /// Its own row: that it is there.
     row: Option<Lease>,
     /// Whether its row says what it should.
     row_is_written: bool,
-    sightings: Sightings,
+    tracker: MemberTracker,
     /// Those that counted at the last tick.
     members: Vec<Member>,
     surplus: Surplus,
@@ -46,12 +48,12 @@ pub(crate) struct Running {
     /// Parents that the last list of rows did not have, by the key of their child.
     unlisted_parents: BTreeMap<LeaseKey, Vec<LeaseKey>>,
     /// What the stream did not have, though its row is there.
-    resting: Resting,
-    tasks: JoinSet<(LeaseKey, Option<Ended>)>,
+    missing: MissingShardBackoff,
+    tasks: JoinSet<(LeaseKey, Option<TaskEnd>)>,
     reading: BTreeMap<LeaseKey, watch::Sender<Order>>,
     out_of_time: CancellationToken,
     /// The comparison of streams and rows that is under way, if one is.
-    comparing: JoinSet<(Instant, Compared)>,
+    comparing: JoinSet<(Instant, SyncResult)>,
     synchronised: Option<Instant>,
     /// Whether a shard has ended since: then others may have.
     is_reshaped: bool,
@@ -59,26 +61,26 @@ pub(crate) struct Running {
     /// Looks in a row that the store did not answer.
     unanswered: u32,
     /// Rows that cannot be read, at each look.
-    unreadable: RepeatsOfEach,
+    unreadable: LogThrottles,
     /// Looks at its own row in a row that found it another's.
-    namesakes: Repeats,
+    namesakes: LogThrottle,
     stopped_by: Option<ProcessorError>,
     /// When its shards have to be gone.
     deadline: Option<Instant>,
 }
 
 impl Running {
-    pub(crate) fn new(worker: Worker) -> Self {
+    pub(crate) fn new(worker: WorkerParts) -> Self {
         Self {
             worker,
             row: None,
             row_is_written: false,
-            sightings: Sightings::default(),
+            tracker: MemberTracker::default(),
             members: Vec::new(),
             surplus: Surplus::default(),
             free: BTreeMap::new(),
             unlisted_parents: BTreeMap::new(),
-            resting: Resting::default(),
+            missing: MissingShardBackoff::default(),
             tasks: JoinSet::new(),
             reading: BTreeMap::new(),
             out_of_time: CancellationToken::new(),
@@ -87,8 +89,8 @@ impl Running {
             is_reshaped: false,
             expected: Expected::default(),
             unanswered: 0,
-            unreadable: RepeatsOfEach::default(),
-            namesakes: Repeats::default(),
+            unreadable: LogThrottles::default(),
+            namesakes: LogThrottle::default(),
             stopped_by: None,
             deadline: None,
         }
@@ -105,13 +107,13 @@ impl Running {
         select! {
             biased;
             ended = self.work() => ended?,
-            () = out_of_time => warn!("grace time over, worker ended as it is"),
+            () = out_of_time => warn!("grace time exceeded, worker ended"),
         }
         self.stopped_by.map_or(Ok(()), |cause| Err(WorkerError::Stopped(cause)))
     }
 
     async fn work(&mut self) -> Result<(), WorkerError> {
-        info!("worker begins");
+        info!("worker started");
         self.be_there().await.or_else(only_if_hopeless)?;
         let stopping = self.worker.stopping.clone();
         let mut next_tick = now();
@@ -125,7 +127,7 @@ impl Running {
                     next_tick = now();
                 }
                 () = until(deadline) => {
-                    warn!(shards = self.reading.len(), "grace time over");
+                    warn!(shards = self.reading.len(), "grace time exceeded");
                     break;
                 }
                 Some(ended) = self.tasks.join_next() => {
@@ -144,7 +146,7 @@ impl Running {
                 () = sleep_until(next_tick) => {
                     let begun = now();
                     let looked = self.tick(begun).await;
-                    let is_unanswered = looked == Looked::Unanswered;
+                    let is_unanswered = looked == Tick::Unanswered;
                     self.unanswered = if is_unanswered { self.unanswered + 1 } else { 0 };
                     next_tick = begun + self.pause(looked);
                 }
@@ -154,23 +156,23 @@ impl Running {
         Ok(())
     }
 
-    /// From one tick to the next. It is short where the last came to nothing or will not last, and
-    /// as long as there are workers that do not count yet, this one perhaps: nobody who counts reads
+    /// From one tick to the next. It is short where the last failed or will not last, and
+    /// as long as there are workers that do not count yet, this one perhaps: no worker that counts reads
     /// less for that, and who does not reads one shard at the most.
-    fn pause(&self, looked: Looked) -> Duration {
+    fn pause(&self, looked: Tick) -> Duration {
         let tick = self.worker.settings.tick();
         match looked {
             // One look may fail by chance. A store that throttles is asked less often than one that
             // answers, but is found to answer within a ttl.
-            Looked::Unanswered if self.deadline.is_none() => {
+            Tick::Unanswered if self.deadline.is_none() => {
                 let doublings = self.unanswered.saturating_sub(1).min(10);
                 let pause = tick.min(BEFORE_LOOKING_AGAIN) * (1 << doublings);
                 pause.min(self.worker.settings.options.ttl())
             }
-            Looked::Unanswered | Looked::InVain => tick.min(BEFORE_LOOKING_AGAIN),
-            _ if !self.sightings.all_count() => self.settling(),
-            Looked::Amid => tick.min(BEFORE_LOOKING_AGAIN),
-            Looked::Settled => tick,
+            Tick::Unanswered | Tick::Failed => tick.min(BEFORE_LOOKING_AGAIN),
+            _ if !self.tracker.all_count() => self.settling(),
+            Tick::Changing => tick.min(BEFORE_LOOKING_AGAIN),
+            Tick::Stable => tick,
         }
     }
 
@@ -179,59 +181,57 @@ impl Running {
     }
 
     /// Looks at all rows, and does what is its own part.
-    async fn tick(&mut self, begun: Instant) -> Looked {
-        let mut in_vain = Looked::InVain;
+    async fn tick(&mut self, begun: Instant) -> Tick {
+        let mut failed = Tick::Failed;
         let is_there = match self.be_there().await {
             Ok(()) => self.row.is_some(),
             Err(cause) => {
                 let cause = &cause as &dyn std::error::Error;
                 warn!(error = cause, "worker's own row not written");
-                in_vain = Looked::Unanswered;
+                failed = Tick::Unanswered;
                 false
             }
         };
         // Who leaves need not be there for the others to give them what it has.
         if !is_there && self.deadline.is_none() {
-            return in_vain;
+            return failed;
         }
         let Some(mut snapshot) = self.look().await else {
             if self.deadline.is_some() {
                 self.act(self.give_all_to_anybody()).await;
             }
-            return Looked::Unanswered;
+            return Tick::Unanswered;
         };
         let mut seen = std::mem::take(&mut snapshot.members);
         // What it is itself, it knows better than its row.
         let me = &self.worker.me;
         seen.iter_mut().filter(|member| member.name == me.name).for_each(|own| own.clone_from(me));
-        let mut members = self.sightings.look(seen, begun, self.settling());
+        let mut members = self.tracker.look(seen, begun, self.settling());
         members.sort_by(|one, other| one.name.cmp(&other.name));
         self.synchronise(&snapshot, &members);
         let held = snapshot.placement();
         self.unlisted_parents = snapshot.unlisted_parents(&self.worker.settings.application);
-        self.resting.keep(&held);
-        #[cfg(feature = "kcl")]
-        let (held, taken) = self.beside_kcl(&snapshot, held, &members);
+        self.missing.keep(&held);
+        let (held, taken) = self.share_with_others(&snapshot, held, &members);
         let reading = self.reading.keys().cloned().collect();
         let me = &self.worker.me;
-        if me.standing == Standing::Live && !members.iter().any(|member| member.name == me.name) {
+        if me.state == MemberState::Live && !members.iter().any(|member| member.name == me.name) {
             // It is not in any plan yet, not even in its own.
             let decision = begin(me, &reading, &held);
             self.act(decision).await;
-            return Looked::Settled;
+            return Tick::Stable;
         }
         let planned = plan_amid(&snapshot.reshaping(), &held, &members);
         let mut decision = decide(&self.worker.me.name, &reading, &held, &planned);
         let is_other = members != self.members;
         self.members = members;
         let wait = if is_other { Duration::ZERO } else { self.worker.settings.tick() };
-        decision.give = self.surplus.ripened(decision.give, now(), wait);
+        decision.give = self.surplus.due_hand_overs(decision.give, now(), wait);
         debug!(?decision, members = self.members.len(), "tick");
         let looked = self.compare_free(&held, &decision);
         self.act(decision).await;
-        #[cfg(feature = "kcl")]
         self.claim(taken).await;
-        if is_there { looked } else { in_vain }
+        if is_there { looked } else { failed }
     }
 
     /// Whether what is free for others has been so for a while. If not, who is to take it may have
@@ -240,7 +240,7 @@ impl Running {
         &mut self,
         held: &BTreeMap<LeaseKey, Option<Lessee>>,
         decision: &Decision,
-    ) -> Looked {
+    ) -> Tick {
         let now = now();
         let before = std::mem::take(&mut self.free);
         let is_free = |(_, holder): &(_, &Option<_>)| holder.is_none();
@@ -250,29 +250,28 @@ impl Running {
             }
         }
         let is_new = |since: &Instant| now.duration_since(*since) < BEFORE_LOOKING_AGAIN;
-        if self.free.values().any(is_new) { Looked::Amid } else { Looked::Settled }
+        if self.free.values().any(is_new) { Tick::Changing } else { Tick::Stable }
     }
 
-    /// What workers of KCL leave to ours, and what of theirs this one is to take.
-    #[cfg(feature = "kcl")]
-    fn beside_kcl(
+    /// Returns the shards that workers of this library plan, and those to take from other libraries.
+    fn share_with_others(
         &mut self,
         snapshot: &Snapshot,
         held: BTreeMap<LeaseKey, Option<Lessee>>,
         members: &[Member],
     ) -> (BTreeMap<LeaseKey, Option<Lessee>>, Vec<LeaseKey>) {
         let worker = &mut self.worker;
-        let Some(beside) = &mut worker.beside else { return (held, Vec::new()) };
-        let mut of_kcl = snapshot.of_kcl();
-        of_kcl.retain(|key| held.contains_key(key));
-        let look = crate::kcl::Look { held: &held, of_kcl: &of_kcl, members };
-        let (failover, now) = (beside.table.failover_time(), now());
-        let left = beside.left_to_us(&look, failover, now);
-        // Who does not count yet, or leaves, takes nothing.
+        let Some(coexistence) = &mut worker.coexistence else { return (held, Vec::new()) };
+        let mut foreign = snapshot.foreign();
+        foreign.retain(|key| held.contains_key(key));
+        let table = SharedTable { held: &held, foreign: &foreign, members };
+        let now = now();
+        let plannable = coexistence.plannable(&table, now);
+        // A worker that is not counted yet, or leaves, takes nothing.
         let me = members.iter().find(|member| member.name == worker.me.name);
-        let me = me.filter(|_| worker.me.standing == Standing::Live);
-        let taken = me.map(|me| beside.takes(&look, me, failover, now)).unwrap_or_default();
-        (left, taken)
+        let me = me.filter(|_| worker.me.state == MemberState::Live);
+        let taken = me.map(|me| coexistence.take(&table, me, now)).unwrap_or_default();
+        (plannable, taken)
     }
 
     async fn look(&mut self) -> Option<Snapshot> {
@@ -293,17 +292,17 @@ impl Running {
             looked = in_time => looked,
         };
         let Ok(looked) = looked else {
-            warn!("rows not read in time, nothing is concluded from that");
+            warn!("rows not listed in time");
             return None;
         };
         match looked {
             Ok(snapshot) => {
-                self.worker.board.ticked(snapshot.rows);
+                self.worker.status.ticked(snapshot.rows);
                 Some(snapshot)
             }
             Err(cause) => {
                 let error = &cause as &dyn std::error::Error;
-                warn!(error, "rows not read, nothing is concluded from that");
+                warn!(error, "rows not listed");
                 None
             }
         }
@@ -313,7 +312,7 @@ impl Running {
         let most = self.worker.settings.most_hand_overs.unwrap_or(usize::MAX);
         let given: BTreeMap<_, _> = decision.give.into_iter().collect();
         let gives = |order: &watch::Sender<Order>| matches!(&*order.borrow(), Order::Give(_));
-        // What is under way goes on, and what is to begin waits for it.
+        // Hand-overs that have started continue. Further ones wait for them.
         let to_be_given = given.keys().filter_map(|key| self.reading.get(key));
         let mut under_way = to_be_given.filter(|order| gives(order)).count();
         for (key, order) in &self.reading {
@@ -326,7 +325,7 @@ impl Running {
             }
             order.send_if_modified(|order| std::mem::replace(order, wanted.clone()) != wanted);
         }
-        self.expected.are(decision.expect, &self.worker.settings.table);
+        self.expected.set(decision.expect, &self.worker.settings.table);
         self.claim(decision.claim).await;
     }
 
@@ -353,17 +352,17 @@ impl Running {
         let (sync, locker) = (Arc::clone(&self.worker.sync), self.worker.locker.clone());
         let snapshot = snapshot.clone();
         let compare = async move {
-            let compared = timeout(LONGEST_COMPARISON, sync.synchronise(&snapshot, &locker)).await;
-            (begun, compared.unwrap_or(Compared::Failed))
+            let compared = timeout(SYNC_TIMEOUT, sync.synchronise(&snapshot, &locker)).await;
+            (begun, compared.unwrap_or(SyncResult::Failed))
         };
         self.comparing.spawn(compare.in_current_span());
     }
 
     /// Streams and rows were compared; says whether to look at the table at once.
-    fn has_compared(&mut self, begun: Instant, compared: Compared) -> bool {
-        // Anything else is looked into at the next tick: a shard without a row is read by nobody.
-        self.synchronised = (compared == Compared::Same).then_some(begun);
-        compared == Compared::Changed
+    fn has_compared(&mut self, begun: Instant, compared: SyncResult) -> bool {
+        // Anything else is looked into at the next tick: a shard without a row is not read.
+        self.synchronised = (compared == SyncResult::Unchanged).then_some(begun);
+        compared == SyncResult::Changed
     }
 
     /// Keeps its own row, by which the others see it.
@@ -374,16 +373,16 @@ impl Running {
             match self.worker.locker.obtain(&self.worker.own_key).await? {
                 Attempt::Obtained(lease) => {
                     self.row = Some(lease);
-                    self.namesakes = Repeats::default();
+                    self.namesakes = LogThrottle::default();
                 }
                 Attempt::Held(holder) => {
                     let left = holder.expires_in;
                     match self.namesakes.once_more() {
-                        Telling::Aloud => warn!(?left, "{NAMESAKE}"),
-                        Telling::AloudThenSeldom => {
-                            warn!(?left, "{NAMESAKE}; it waits on, and tells so seldom");
+                        LogLevel::Warn => warn!(?left, "{NAMESAKE}"),
+                        LogLevel::WarnThenRarely => {
+                            warn!(?left, "{NAMESAKE}; further attempts are logged rarely");
                         }
-                        Telling::Quietly => debug!(?left, "{NAMESAKE}"),
+                        LogLevel::Debug => debug!(?left, "{NAMESAKE}"),
                     }
                 }
             }
@@ -400,10 +399,10 @@ impl Running {
     }
 }
 
-/// Nothing in the store tells these apart. A claim of its own that was granted without an answer may
-/// only be made again for half a ttl, and is then somebody's like any other until it runs out.
-const NAMESAKE: &str = "another worker has this name, or this one had it in a former life, or has \
-    it by a write whose answer did not come";
+/// The store does not distinguish these. A claim of its own that was granted without an answer may
+/// only be repeated for half a ttl, and is then held like any other until it expires.
+const NAMESAKE: &str = "the worker's own row is held: by another worker of this name, by an earlier \
+process of this worker, or through a request whose answer was lost";
 
 /// What only people can mend ends a worker that begins; all else passes.
 fn only_if_hopeless(error: StoreError) -> Result<(), WorkerError> {
@@ -423,15 +422,15 @@ async fn until(deadline: Option<Instant>) {
 
 /// What a look at the rows was worth.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Looked {
+enum Tick {
     /// Nothing is about to change, as far as this worker can tell.
-    Settled,
+    Stable,
     /// Others are about to take what was not free before.
-    Amid,
+    Changing,
     /// The store did not answer.
     Unanswered,
     /// This worker is not there for the others.
-    InVain,
+    Failed,
 }
 
 /// After a look that came to nothing, or will not last: the worker that is to take what is free has
@@ -439,4 +438,4 @@ enum Looked {
 const BEFORE_LOOKING_AGAIN: Duration = Duration::from_secs(1);
 
 /// For a comparison of streams and rows: many pages of shards, and as many rows to be made.
-const LONGEST_COMPARISON: Duration = Duration::from_mins(5);
+const SYNC_TIMEOUT: Duration = Duration::from_mins(5);

@@ -1,4 +1,6 @@
-//! One shard while this worker has it: from the lease to whatever ends it.
+//! Reads one shard and calls its processor, from the grant of the lease to its end.
+//!
+//! `ending` ends a shard in good order. `handing_over` transfers its lease to another worker.
 
 mod ending;
 mod handing_over;
@@ -12,7 +14,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt;
-use lease_core::{Lease, Lessee, Locker, Written};
+use lease_core::store::Grant;
+use lease_core::{Lease, Lessee, Locker, Reservation, Written};
 use tokio::select;
 use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
@@ -20,19 +23,19 @@ use tokio_util::sync::CancellationToken;
 use tracing::{error, warn};
 
 pub(crate) use self::handing_over::free;
-use crate::board::Entry;
-use crate::checkpoint::{Checkpointer, Ledger};
+use crate::checkpoint::{CheckpointScope, CheckpointState, Checkpointer, LONGEST_PAUSE, RowWriter};
 use crate::position::Position;
 use crate::processor::{NeedsRestart, Outcome, ProcessorError, RecordProcessor, ShardContext};
-use crate::reader::{Read, Reader};
 use crate::record::Batch;
-use crate::row::{self, ShardRow};
 use crate::settings::{Checkpoints, Settings};
 use crate::shard::ShardId;
 use crate::source::Source;
-use crate::sync::ShardSync;
+use crate::source::reader::{Read, Reader};
+use crate::status::StatusEntry;
+use crate::table::row::{self, ShardRow};
+use crate::table::sync::ShardSync;
 
-/// One shard that this worker holds.
+/// The task that reads one shard.
 pub(crate) struct ShardTask {
     pub(crate) settings: Arc<Settings>,
     pub(crate) sync: Arc<ShardSync>,
@@ -40,114 +43,141 @@ pub(crate) struct ShardTask {
     pub(crate) locker: Locker,
     pub(crate) row: ShardRow,
     pub(crate) source: Arc<dyn Source>,
-    pub(crate) entry: Entry,
+    pub(crate) entry: StatusEntry,
     pub(crate) orders: watch::Receiver<Order>,
-    /// Cancelled when the worker has no more time.
+    /// Cancelled when the worker's grace time has ended.
     pub(crate) out_of_time: CancellationToken,
 }
 
-/// What the worker wants of a shard that it reads.
+/// The order of the worker to a shard's task.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Order {
+    /// Read the shard.
     Read,
-    /// To give it to this worker; or to anybody.
+    /// Hand the shard over to this worker; release it if `None`.
     Give(Option<Lessee>),
 }
 
-/// How it came that a shard is read no longer.
+/// How a shard's task ended.
 #[derive(Debug)]
-pub(crate) enum Ended {
+pub(crate) enum TaskEnd {
     /// The lease was lost.
     Lost,
-    /// It was handed over, or released.
+    /// The shard was handed over or released.
     Given,
-    /// All of it was read.
+    /// The shard was read to its end.
     ShardEnd,
-    /// The stream has dropped it.
-    Gone,
-    /// It was given up for a while.
+    /// The stream no longer has the shard.
+    Missing,
+    /// The shard was given up for a while.
     GivenUp,
-    /// A processor wants the worker to stop.
+    /// A processor stopped the worker.
     StopWorker(ProcessorError),
 }
 
-/// Why the work on a batch, or on a whole shard, was broken off.
-enum Broken {
+/// Why the work on a batch or on a shard was interrupted.
+enum Interrupted {
     Lost,
     OutOfTime,
     Ordered,
-    /// Ordered away before its processor was ready.
-    Unbegun,
-    /// The processor's state is not known any more: another begins at the checkpoint.
+    /// Ordered away before its processor was initialized.
+    NotStarted,
+    /// The processor's state is unknown. Another one starts at the checkpoint.
     Restart(ProcessorError),
     GiveUp(ProcessorError),
     StopWorker(ProcessorError),
 }
 
 impl ShardTask {
-    /// Reads the shard until it is to be read no longer.
-    pub(crate) async fn run(mut self) -> Ended {
+    /// Reads the shard until its task ends.
+    pub(crate) async fn run(mut self) -> TaskEnd {
         let table = Arc::clone(&self.settings.table);
         let grant = self.lease.grant().clone();
         self.row.switches = self.row.switches.saturating_add(1);
         let switched = row::switched(self.row.switches);
         let counted = table.update(&grant, &switched);
         match self.guarded(None, counted).await {
-            // Only how long a failing shard is left alone depends on it.
+            // A failure matters little: the count only affects the backoff of a failing shard, and
+            // the next holder of a reserved row removes a stale `reservedFor`.
             Ok(counted) => drop(counted),
-            Err(broken) => return self.end(broken).await,
+            Err(interrupted) => return self.end(interrupted).await,
         }
-        if let Err(broken) = self.begin_at_a_time().await {
-            return self.end(broken).await;
+        if let Err(interrupted) = self.store_start_time().await {
+            return self.end(interrupted).await;
         }
-        if let Err(broken) = self.find_hash_keys().await {
-            return self.end(broken).await;
+        if let Err(interrupted) = self.find_hash_keys().await {
+            return self.end(interrupted).await;
         }
-        let ledger = Ledger::new(&self.settings, grant, &self.row, self.entry.clone());
+        let checkpoints = self.checkpoints(grant);
         let mut position = self.row.checkpoint.clone();
         let mut restarts = 0;
         loop {
-            let broken = self.round(&ledger, position.clone()).await;
-            let cause = match broken {
+            let interrupted = self.run_processor(&checkpoints, position.clone()).await;
+            let cause = match interrupted {
                 Ok(ended) => return ended,
-                Err(Broken::Restart(cause)) => cause,
-                Err(broken) => return self.end(broken).await,
+                Err(Interrupted::Restart(cause)) => cause,
+                Err(interrupted) => return self.end(interrupted).await,
             };
             self.entry.restarted();
-            // Somebody else's clone may still be at a checkpoint.
-            let reached = match self.guarded(None, ledger.begin()).await {
+            // A clone of the checkpointer may still be in use.
+            let reached = match self.guarded(None, checkpoints.start_position()).await {
                 Ok(reached) => reached,
-                Err(broken) => return self.end(broken).await,
+                Err(interrupted) => return self.end(interrupted).await,
             };
-            // One that got on is no sign that the next will not.
+            // Progress resets the count.
             if reached > position {
                 restarts = 0;
             }
             position = reached;
             restarts += 1;
-            let pause = self.settings.backoff(restarts);
-            warn!(
-                shard = %self.row.shard, restarts, ?pause, error = &*cause as &dyn Error,
-                "processor failed, another one begins at the checkpoint"
-            );
-            let broken = if self.settings.restarts.is_some_and(|most| restarts > most) {
-                Broken::GiveUp(cause)
-            } else {
-                match self.pause(pause).await {
-                    Ok(()) => continue,
-                    Err(broken) => broken,
-                }
-            };
-            let broken = self.keep_at_last(&ledger.term(), broken).await;
-            return self.end(broken).await;
+            if let Err(interrupted) = self.before_restart(&checkpoints, restarts, cause).await {
+                return self.end(interrupted).await;
+            }
         }
     }
 
-    /// `LATEST` is another place each time that it is asked for: whoever ended before the first
-    /// checkpoint would skip what came meanwhile. So the moment at which the shard is begun with is
-    /// written in its place. Rows of this crate say it from the start; those of the Kinesis Client
-    /// Library do not.
-    async fn begin_at_a_time(&mut self) -> Result<(), Broken> {
+    /// Creates the state of the shard's checkpoints, which are written to its row under `grant`.
+    fn checkpoints(&self, grant: Grant) -> Arc<CheckpointState> {
+        let settings = Arc::clone(&self.settings);
+        let (table, limit) = (Arc::clone(&settings.table), settings.options.request_timeout());
+        let writer = RowWriter::new(table, limit, grant, &self.row, self.entry.clone());
+        let pause = move |failures| settings.backoff(failures).min(LONGEST_PAUSE);
+        CheckpointState::new(Box::new(writer), self.row.checkpoint.clone(), Box::new(pause))
+    }
+
+    /// Waits before the next processor, and writes pending checkpoints meanwhile.
+    async fn before_restart(
+        &mut self,
+        checkpoints: &Arc<CheckpointState>,
+        restarts: u32,
+        cause: ProcessorError,
+    ) -> Result<(), Interrupted> {
+        let pause = self.settings.backoff(restarts);
+        warn!(
+            shard = %self.row.shard, restarts, ?pause, error = &*cause as &dyn Error,
+            "processor failed, another one starts at the checkpoint"
+        );
+        let checkpointer = CheckpointScope::of(checkpoints);
+        let paused = if self.settings.restarts.is_some_and(|most| restarts > most) {
+            Err(Interrupted::GiveUp(cause))
+        } else {
+            select! {
+                biased;
+                // The pause first: an interruption also ends the writing of pending checkpoints.
+                paused = self.pause(pause) => paused,
+                never = checkpointer.settle() => match never {},
+            }
+        };
+        match paused {
+            Ok(()) => Ok(()),
+            Err(interrupted) => Err(self.write_before(&checkpointer, interrupted).await),
+        }
+    }
+
+    /// Replaces `LATEST` in the row by the current time. Each request for `LATEST` returns another
+    /// position, so a restart before the first checkpoint would skip records. Rows of this crate
+    /// have a time from the start. Rows of the Kinesis Client Library do not.
+    async fn store_start_time(&mut self) -> Result<(), Interrupted> {
         if self.row.checkpoint != Position::Latest {
             return Ok(());
         }
@@ -158,25 +188,25 @@ impl ShardTask {
         loop {
             match self.guarded(None, table.update(&grant, &change)).await? {
                 Ok(Written::Applied) => break,
-                // An earlier try, whose answer did not come.
+                // An earlier write was applied, and its answer was lost.
                 Ok(Written::Unexpected) if failures > 0 => break,
-                Ok(Written::Lost(_) | Written::Unexpected) => return Err(Broken::Lost),
+                Ok(Written::Lost(_) | Written::Unexpected) => return Err(Interrupted::Lost),
                 Err(cause) => {
                     failures += 1;
                     let shard = &self.row.shard;
-                    warn!(%shard, error = &cause as &dyn Error, "its beginning is not written yet");
+                    warn!(%shard, error = &cause as &dyn Error, "start time of the shard not written, retrying");
                     self.pause(self.settings.backoff(failures)).await?;
                 }
             }
         }
-        self.row.written = row::words(&begun);
+        self.row.written = row::checkpoint_attributes(&begun);
         self.row.checkpoint = begun;
         Ok(())
     }
 
-    /// Asks the stream for the hash keys of the shard, if its row has none. By these, records of an
-    /// aggregate that belong to another shard are left out.
-    async fn find_hash_keys(&mut self) -> Result<(), Broken> {
+    /// Requests the shard's hash keys from the stream, if its row has none. They decide which
+    /// records of an aggregate belong to the shard.
+    async fn find_hash_keys(&mut self) -> Result<(), Interrupted> {
         if self.row.has_hash_keys {
             return Ok(());
         }
@@ -188,20 +218,25 @@ impl ShardTask {
                     self.row.hash_keys = listed.hash_keys;
                 }
             }
-            // Records may come twice: once from each of two shards.
+            // Records of an aggregate may then be delivered twice, by two shards.
             Ok(Err(cause)) => {
-                warn!(%shard, error = &cause as &dyn Error, "hash keys of a shard not found");
+                warn!(%shard, error = &cause as &dyn Error, "hash keys of the shard not found");
             }
-            Err(_elapsed) => warn!(%shard, "hash keys of a shard not found in time"),
+            Err(_elapsed) => warn!(%shard, "hash keys of the shard not found in time"),
         }
         Ok(())
     }
 
-    /// One processor, from the checkpoint at `position` on.
-    async fn round(&mut self, ledger: &Arc<Ledger>, position: Position) -> Result<Ended, Broken> {
-        // What this processor has begun by itself ends with it: the next one is given the same again.
+    /// Runs one processor, from the checkpoint at `position` on.
+    async fn run_processor(
+        &mut self,
+        checkpoints: &Arc<CheckpointState>,
+        position: Position,
+    ) -> Result<TaskEnd, Interrupted> {
+        // Cancels the processor's own tasks at its end, since the next processor receives the same
+        // records.
         let cancellation = self.lease.cancelled_on_loss().child_token();
-        let _ends_with_it = cancellation.clone().drop_guard();
+        let _cancels = cancellation.clone().drop_guard();
         let context = ShardContext {
             shard: self.row.shard.clone(),
             position,
@@ -210,37 +245,37 @@ impl ShardTask {
         };
         let made = async { self.settings.factory.processor(&context) };
         let mut processor = self.guarded(None, made).await?;
-        // Ends before the processor, whichever way this ends.
-        let checkpointer = ledger.term();
+        // Ends before the processor in every case.
+        let checkpointer = CheckpointScope::of(checkpoints);
         let begun = select! {
             biased;
-            // The reading first: what ends it ends the writing of owed checkpoints, too.
+            // Reading first: an interruption also ends the writing of pending checkpoints.
             begun = self.begin(&mut *processor, &context, &checkpointer) => begun,
             never = checkpointer.settle() => match never {},
         };
         let ended = match begun {
-            Err(Broken::Ordered) => self.shut_down(&mut *processor, &checkpointer).await,
-            Err(Broken::Unbegun) => match self.keep_what_is_owed(&checkpointer).await {
-                Ok(()) => self.give_away(&checkpointer).await,
-                Err(broken) => Err(broken),
+            Err(Interrupted::Ordered) => self.shut_down(&mut *processor, &checkpointer).await,
+            Err(Interrupted::NotStarted) => match self.write_last_checkpoint(&checkpointer).await {
+                Ok(()) => self.hand_over(&checkpointer).await,
+                Err(interrupted) => Err(interrupted),
             },
-            // What was worked on before it gave up is not worked on again.
-            Err(broken @ (Broken::GiveUp(_) | Broken::StopWorker(_))) => {
-                Err(self.keep_at_last(&checkpointer, broken).await)
+            // Records that were processed before are not processed again.
+            Err(interrupted @ (Interrupted::GiveUp(_) | Interrupted::StopWorker(_))) => {
+                Err(self.write_before(&checkpointer, interrupted).await)
             }
-            Err(broken @ (Broken::Lost | Broken::OutOfTime)) => {
+            Err(interrupted @ (Interrupted::Lost | Interrupted::OutOfTime)) => {
                 checkpointer.close();
-                let farewell = AssertUnwindSafe(processor.lease_lost()).catch_unwind();
-                // Another may hold the shard already: nobody waits for this for long.
-                drop(timeout(self.settings.grace, farewell).await);
-                Err(broken)
+                let notified = AssertUnwindSafe(processor.lease_lost()).catch_unwind();
+                // Another worker may hold the shard already, so this wait is limited.
+                drop(timeout(self.settings.grace, notified).await);
+                Err(interrupted)
             }
             ended => ended,
         };
         drop(checkpointer);
         let dropped = catch_unwind(AssertUnwindSafe(|| drop(processor)));
         if let Err(panic) = dropped {
-            error!(shard = %self.row.shard, said = said_in(&*panic), "processor panicked as it was dropped");
+            error!(shard = %self.row.shard, message = panic_message(&*panic), "processor panicked in its destructor");
         }
         ended
     }
@@ -250,17 +285,17 @@ impl ShardTask {
         processor: &mut dyn RecordProcessor,
         context: &ShardContext,
         checkpointer: &Checkpointer,
-    ) -> Result<Ended, Broken> {
+    ) -> Result<TaskEnd, Interrupted> {
         let mut orders = self.orders.clone();
         let initialized = select! {
             biased;
-            // Nothing has begun yet that could be ended in good order.
-            () = ordered(&mut orders) => return Err(Broken::Unbegun),
+            // Nothing has started that could be shut down.
+            () = ordered(&mut orders) => return Err(Interrupted::NotStarted),
             initialized = self.guarded(self.settings.batch_limit, processor.initialize(context)) => {
                 initialized?
             }
         };
-        initialized.map_err(Broken::Restart)?;
+        initialized.map_err(Interrupted::Restart)?;
         let settings = Arc::clone(&self.settings);
         let mut reader = Reader::new(
             Arc::clone(&self.source),
@@ -276,14 +311,13 @@ impl ShardTask {
             let read = loop {
                 select! {
                     biased;
-                    // The loss first: nothing more is read, let alone worked on. Then what ends the
-                    // reading in good order.
-                    _lost = self.lease.lost() => return Err(Broken::Lost),
-                    () = self.out_of_time.cancelled() => return Err(Broken::OutOfTime),
-                    () = ordered(&mut orders) => return Err(Broken::Ordered),
-                    // Between batches: all that was delivered is processed.
+                    // The loss first: nothing is read after it. Then the orders to stop.
+                    _lost = self.lease.lost() => return Err(Interrupted::Lost),
+                    () = self.out_of_time.cancelled() => return Err(Interrupted::OutOfTime),
+                    () = ordered(&mut orders) => return Err(Interrupted::Ordered),
+                    // Between batches, all delivered records are processed.
                     () = self.checkpoint_due(checkpointer) => {
-                        self.checkpoint_sometimes(checkpointer).await?;
+                        self.checkpoint_if_due(checkpointer).await?;
                     }
                     read = &mut reading => break read,
                 }
@@ -299,18 +333,18 @@ impl ShardTask {
                 Read::End { children } => {
                     return self.end_of_shard(processor, checkpointer, children).await;
                 }
-                Read::Gone => return Ok(Ended::Gone),
+                Read::Gone => return Ok(TaskEnd::Missing),
             }
         }
     }
 
-    /// Has the processor work on `batch` until all of it is processed or skipped.
+    /// Delivers `batch` until all of it is processed or skipped.
     async fn work(
         &mut self,
         processor: &mut dyn RecordProcessor,
         checkpointer: &Checkpointer,
         mut batch: Batch,
-    ) -> Result<(), Broken> {
+    ) -> Result<(), Interrupted> {
         let before = checkpointer.reach();
         let mut failures = 0;
         loop {
@@ -321,16 +355,17 @@ impl ShardTask {
             let outcome = self.guarded(self.settings.batch_limit, work).await?;
             if let Outcome::Continue = outcome {
                 self.entry.worked(batch.records.len());
-                return self.checkpoint_sometimes(checkpointer).await;
+                return self.checkpoint_if_due(checkpointer).await;
             }
-            // What the processor asked to checkpoint is processed. Only the rest is delivered again.
-            let asked = self.guarded(None, checkpointer.take_back(before.clone())).await?;
-            let done = batch.drop_until(&asked);
+            // Records up to the requested checkpoint are processed. Only the rest is delivered
+            // again.
+            let requested = self.guarded(None, checkpointer.take_back(before.clone())).await?;
+            let done = batch.drop_until(&requested);
             self.entry.worked(done);
-            let is_done = done > 0 && batch.records.is_empty();
             if done > 0 {
                 failures = 0;
             }
+            let is_done = done > 0 && batch.records.is_empty();
             let shard = &self.row.shard;
             let pause = match outcome {
                 Outcome::Skip => {
@@ -340,34 +375,21 @@ impl ShardTask {
                     if let Some(last) = last {
                         checkpointer.deliver(last.clone());
                     }
-                    return self.checkpoint_sometimes(checkpointer).await;
+                    return self.checkpoint_if_due(checkpointer).await;
                 }
-                Outcome::StopShard(cause) => return Err(Broken::GiveUp(cause)),
-                Outcome::StopWorker(cause) => return Err(Broken::StopWorker(cause)),
+                Outcome::StopShard(cause) => return Err(Interrupted::GiveUp(cause)),
+                Outcome::StopWorker(cause) => return Err(Interrupted::StopWorker(cause)),
                 Outcome::Failed(cause) => {
-                    let cause = match NeedsRestart::cause(cause) {
-                        Ok(cause) => {
-                            self.entry.failed(&batch);
-                            return Err(Broken::Restart(cause));
-                        }
-                        Err(cause) => cause,
-                    };
+                    let cause = self.unless_restart(cause, &batch)?;
                     if is_done {
                         warn_of_late_failure(shard, &*cause);
-                        return self.checkpoint_sometimes(checkpointer).await;
+                        return self.checkpoint_if_due(checkpointer).await;
                     }
                     failures += 1;
-                    if self.settings.failures.is_some_and(|most| failures >= most) {
-                        self.entry.failed(&batch);
-                        return Err(Broken::GiveUp(cause));
-                    }
-                    let pause = self.settings.backoff(failures);
-                    let error = &*cause as &dyn Error;
-                    warn!(%shard, failures, ?pause, error, "batch failed, trying again");
-                    pause
+                    self.after_failure(cause, &batch, failures)?
                 }
                 Outcome::Retry(_) if is_done => {
-                    return self.checkpoint_sometimes(checkpointer).await;
+                    return self.checkpoint_if_due(checkpointer).await;
                 }
                 Outcome::Retry(pause) => pause,
                 Outcome::Continue => Duration::ZERO,
@@ -378,7 +400,35 @@ impl ShardTask {
         }
     }
 
-    /// Waits until the worker is to checkpoint what was processed. For ever, if the processor does.
+    /// Returns the error of a batch, unless it asks for another processor.
+    fn unless_restart(
+        &self,
+        cause: ProcessorError,
+        batch: &Batch,
+    ) -> Result<ProcessorError, Interrupted> {
+        NeedsRestart::cause(cause).map_or_else(Ok, |cause| {
+            self.entry.failed(batch);
+            Err(Interrupted::Restart(cause))
+        })
+    }
+
+    /// Returns the pause after the `failures`th failure of `batch`, unless it was the last one.
+    fn after_failure(
+        &self,
+        cause: ProcessorError,
+        batch: &Batch,
+        failures: u32,
+    ) -> Result<Duration, Interrupted> {
+        if self.settings.failures.is_some_and(|most| failures >= most) {
+            self.entry.failed(batch);
+            return Err(Interrupted::GiveUp(cause));
+        }
+        let (shard, pause) = (&self.row.shard, self.settings.backoff(failures));
+        warn!(%shard, failures, ?pause, error = &*cause as &dyn Error, "batch failed, retrying");
+        Ok(pause)
+    }
+
+    /// Waits until a checkpoint by the worker is due. Waits for ever if the processor checkpoints.
     async fn checkpoint_due(&self, checkpointer: &Checkpointer) {
         let due = match self.settings.checkpoints {
             Checkpoints::Every(length) if checkpointer.has_more().await => length,
@@ -387,48 +437,48 @@ impl ShardTask {
         sleep(due.saturating_sub(self.entry.since_checkpoint())).await;
     }
 
-    /// Checkpoints what was processed, if the worker decides when and it is time.
-    async fn checkpoint_sometimes(&mut self, checkpointer: &Checkpointer) -> Result<(), Broken> {
+    /// Checkpoints the processed records if a checkpoint by the worker is due.
+    async fn checkpoint_if_due(&mut self, checkpointer: &Checkpointer) -> Result<(), Interrupted> {
         if !self.settings.checkpoints.is_due(self.entry.since_checkpoint()) {
             return Ok(());
         }
         if let Err(cause) = self.guarded(None, checkpointer.checkpoint()).await? {
             let error = &cause as &dyn Error;
-            warn!(shard = %self.row.shard, error, "not checkpointed, it will be later");
+            warn!(shard = %self.row.shard, error, "checkpoint failed, retrying later");
         }
         Ok(())
     }
 
-    /// What is left to be done with the lease.
-    async fn end(self, broken: Broken) -> Ended {
+    /// Ends the task after an interruption.
+    async fn end(self, interrupted: Interrupted) -> TaskEnd {
         let shard = &self.row.shard;
-        match broken {
-            Broken::Lost => {
-                warn!(%shard, token = %self.lease.token(), "lease lost, shard read no longer");
+        match interrupted {
+            Interrupted::Lost => {
+                warn!(%shard, token = %self.lease.token(), "lease lost");
                 self.entry.lost();
-                Ended::Lost
+                TaskEnd::Lost
             }
-            Broken::OutOfTime => {
-                warn!(%shard, "no time left, shard given up as it is");
-                Ended::Given
+            Interrupted::OutOfTime => {
+                warn!(%shard, "grace time exceeded, shard released");
+                TaskEnd::Given
             }
-            Broken::Ordered | Broken::Unbegun => Ended::Given,
-            Broken::Restart(cause) | Broken::GiveUp(cause) => {
+            Interrupted::Ordered | Interrupted::NotStarted => TaskEnd::Given,
+            Interrupted::Restart(cause) | Interrupted::GiveUp(cause) => {
                 let rest = self.settings.backoff(self.row.switches.saturating_add(4));
                 error!(%shard, ?rest, error = &*cause as &dyn Error, "shard given up for a while");
-                drop(self.lease.release_reserved(rest).await);
-                Ended::GivenUp
+                drop(self.lease.release_reserved(Reservation::clamped(rest)).await);
+                TaskEnd::GivenUp
             }
-            Broken::StopWorker(cause) => Ended::StopWorker(cause),
+            Interrupted::StopWorker(cause) => TaskEnd::StopWorker(cause),
         }
     }
 
-    /// Runs `work` of a processor, or on its behalf, as long as the shard is ours.
+    /// Runs `work` for as long as the lease is held and time is left.
     async fn guarded<F: Future>(
         &self,
         limit: Option<Duration>,
         work: F,
-    ) -> Result<F::Output, Broken> {
+    ) -> Result<F::Output, Interrupted> {
         let work = AssertUnwindSafe(work).catch_unwind();
         let limited = async {
             match limit {
@@ -438,33 +488,33 @@ impl ShardTask {
         };
         let finished = select! {
             biased;
-            // The loss first: no step of the work is taken after it.
-            _lost = self.lease.lost() => return Err(Broken::Lost),
-            () = self.out_of_time.cancelled() => return Err(Broken::OutOfTime),
+            // The loss first: the work is not polled after it.
+            _lost = self.lease.lost() => return Err(Interrupted::Lost),
+            () = self.out_of_time.cancelled() => return Err(Interrupted::OutOfTime),
             finished = limited => finished,
         };
         match finished {
             Ok(Ok(output)) => Ok(output),
-            Ok(Err(panic)) => Err(Broken::Restart(said_in(&*panic).into())),
-            Err(limit) => Err(Broken::Restart(format!("took longer than {limit:?}").into())),
+            Ok(Err(panic)) => Err(Interrupted::Restart(panic_message(&*panic).into())),
+            Err(limit) => Err(Interrupted::Restart(format!("took longer than {limit:?}").into())),
         }
     }
 
-    /// Waits, unless something else is wanted meanwhile.
-    async fn pause(&mut self, length: Duration) -> Result<(), Broken> {
+    /// Waits for `length`, unless the shard is lost or ordered away meanwhile.
+    async fn pause(&mut self, length: Duration) -> Result<(), Interrupted> {
         let mut orders = self.orders.clone();
         select! {
             biased;
             waited = self.wait(length) => waited,
-            () = ordered(&mut orders) => Err(Broken::Ordered),
+            () = ordered(&mut orders) => Err(Interrupted::Ordered),
         }
     }
 
-    async fn wait(&self, length: Duration) -> Result<(), Broken> {
+    async fn wait(&self, length: Duration) -> Result<(), Interrupted> {
         select! {
             biased;
-            _lost = self.lease.lost() => Err(Broken::Lost),
-            () = self.out_of_time.cancelled() => Err(Broken::OutOfTime),
+            _lost = self.lease.lost() => Err(Interrupted::Lost),
+            () = self.out_of_time.cancelled() => Err(Interrupted::OutOfTime),
             () = sleep(length) => Ok(()),
         }
     }
@@ -474,15 +524,15 @@ fn warn_of_late_failure(shard: &ShardId, error: &(dyn Error + 'static)) {
     warn!(%shard, error, "processor failed after it had checkpointed its batch");
 }
 
-/// Completes once the shard is to be given away.
+/// Completes once the shard is to be handed over.
 async fn ordered(orders: &mut watch::Receiver<Order>) {
     let to_give = |order: &Order| matches!(order, Order::Give(_));
-    // A worker that is gone gives everything away by dropping its leases.
+    // A dropped worker releases its leases anyway.
     drop(orders.wait_for(to_give).await);
 }
 
-fn said_in(panic: &(dyn std::any::Any + Send)) -> String {
+fn panic_message(panic: &(dyn std::any::Any + Send)) -> String {
     let text = panic.downcast_ref::<&str>().copied();
     let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
-    format!("panicked: {}", text.unwrap_or("without a text"))
+    format!("panicked: {}", text.unwrap_or("without a message"))
 }

@@ -1,4 +1,4 @@
-//! A worker's way to the table: what is asked on it is counted, and it may be cut or throttled.
+//! A worker's connection to the table: counts requests, and injects outages and throttling.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -9,10 +9,10 @@ use async_trait::async_trait;
 use futures_util::StreamExt;
 use futures_util::stream::{self, BoxStream};
 use lease_core::conformance::{Fault, Faulty, Simulation};
-use lease_core::{
-    Attributes, Beat, Change, Claim, FencingToken, Freed, Grant, Heartbeat, Holder, LeaseKey,
-    LeaseRecord, LeaseTable, Lessee, LockStore, Obtained, StoreError, Written,
+use lease_core::store::{
+    Beat, Claim, Freed, Grant, Heartbeat, LeaseRecord, LeaseTable, LockStore, Obtained,
 };
+use lease_core::{Attributes, Change, FencingToken, Holder, LeaseKey, Lessee, StoreError, Written};
 use lease_memory::MemoryStore;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
@@ -20,44 +20,44 @@ use tokio::runtime::Handle;
 
 use crate::fleet::Costs;
 
-/// What all workers' ways have in common.
+/// The counters that all workers share.
 #[derive(Debug, Default)]
 pub(crate) struct Traffic {
     pub(crate) costs: Costs,
-    /// Claims that found the row held.
+    /// Claims of held rows.
     pub(crate) failed_claims: u64,
-    /// Rows written under a token that was not the last granted.
+    /// Writes under a token that was not the last granted.
     pub(crate) stale_writes: u64,
     granted: BTreeMap<LeaseKey, FencingToken>,
 }
 
-/// The table as one worker reaches it. It tells nobody when a lease is free, as DynamoDB does not,
-/// unless it is [told](Telling::Tells) to.
-pub(crate) struct Way {
+/// The table as one worker reaches it. By default it sends no notifications of free leases, like
+/// DynamoDB.
+pub(crate) struct CountedTable {
     store: MemoryStore,
-    telling: Telling,
+    notifications: Notifications,
     traffic: Arc<Mutex<Traffic>>,
 }
 
-/// Whether a store tells who waits for a lease that it is free.
+/// Whether a store notifies waiters of free leases.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Telling {
-    Tells,
-    Silent,
+pub(crate) enum Notifications {
+    Sent,
+    None,
 }
 
-/// What is wrong with one way.
+/// The faults of one connection.
 #[derive(Clone)]
-pub(crate) struct Trouble(Arc<Mutex<State>>);
+pub(crate) struct TableFault(Arc<Mutex<State>>);
 
 struct State {
     is_cut: bool,
-    /// Of a hundred requests.
+    /// The percentage of throttled requests.
     throttled: u8,
     random: StdRng,
 }
 
-impl Trouble {
+impl TableFault {
     pub(crate) fn new(throttled: u8, seed: u64) -> Self {
         let random = StdRng::seed_from_u64(seed);
         Self(Arc::new(Mutex::new(State { is_cut: false, throttled, random })))
@@ -71,7 +71,7 @@ impl Trouble {
         self.0.lock().unwrap().is_cut = false;
     }
 
-    fn befalls(&self) -> Option<Fault> {
+    fn next(&self) -> Option<Fault> {
         let mut state = self.0.lock().unwrap();
         if state.is_cut {
             return Some(Fault::Hang);
@@ -82,20 +82,20 @@ impl Trouble {
     }
 }
 
-impl Way {
-    /// One to `store`, over `network`.
+impl CountedTable {
+    /// Connects to `store` over `network`.
     pub(crate) fn to(
         store: MemoryStore,
-        telling: Telling,
+        notifications: Notifications,
         traffic: Arc<Mutex<Traffic>>,
-        trouble: Trouble,
+        fault: TableFault,
         network: Handle,
     ) -> Faulty<Self> {
-        let way = Faulty::new(Self { store, telling, traffic })
+        let table = Faulty::new(Self { store, notifications, traffic })
             .carried_by(network)
             .with_latency(Simulation::LATENCY);
-        way.choose(move |_| trouble.befalls());
-        way
+        table.choose(move |_| fault.next());
+        table
     }
 
     fn traffic(&self) -> MutexGuard<'_, Traffic> {
@@ -129,7 +129,7 @@ impl Way {
 }
 
 #[async_trait]
-impl LockStore for Way {
+impl LockStore for CountedTable {
     async fn obtain(&self, claim: &Claim) -> Result<Obtained, StoreError> {
         self.writes();
         let obtained = self.store.obtain(claim).await?;
@@ -160,9 +160,9 @@ impl LockStore for Way {
     }
 
     async fn watch(&self, key: &LeaseKey) -> Result<Freed, StoreError> {
-        match self.telling {
-            Telling::Tells => self.store.watch(key).await,
-            Telling::Silent => Ok(Freed::never()),
+        match self.notifications {
+            Notifications::Sent => self.store.watch(key).await,
+            Notifications::None => Ok(Freed::never()),
         }
     }
 
@@ -172,7 +172,7 @@ impl LockStore for Way {
 }
 
 #[async_trait]
-impl LeaseTable for Way {
+impl LeaseTable for CountedTable {
     async fn read(&self, key: &LeaseKey) -> Result<Option<LeaseRecord>, StoreError> {
         self.reads(1);
         self.store.read(key).await
@@ -219,8 +219,8 @@ impl LeaseTable for Way {
     }
 }
 
-impl fmt::Debug for Way {
+impl fmt::Debug for CountedTable {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Way").finish_non_exhaustive()
+        f.debug_struct("CountedTable").finish_non_exhaustive()
     }
 }

@@ -1,4 +1,4 @@
-//! What can be compared: workers that share leases among them, by whatever rule.
+//! The interface of a simulated fleet, for any rule.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -6,79 +6,78 @@ use std::collections::{BTreeMap, BTreeSet};
 /// Milliseconds since the fleet's first moment.
 pub(crate) type Millis = u64;
 
-/// What befalls workers and their leases.
-pub(crate) trait Fate {
-    /// A worker stands still for a while, and does not know it: a long collection of garbage.
+/// Disturbances of workers and leases.
+pub(crate) trait Disturbances {
+    /// A worker pauses without noticing it, like in a long garbage collection.
     fn pause(&mut self, now: Millis, worker: usize, length: Millis);
-    /// A worker is kept from the store for a while, and from nothing else.
+    /// A worker cannot reach the store for a while.
     fn cut(&mut self, now: Millis, worker: usize, length: Millis);
-    /// Each lease that can be read becomes two.
+    /// Each readable lease is split into two.
     fn split_all(&mut self, now: Millis);
-    /// Each two leases that can be read become one.
+    /// Readable leases are merged in pairs.
     fn merge_all(&mut self, now: Millis);
 }
 
-/// Workers by number, and leases from 0 on.
-pub(crate) trait Fleet: Fate {
-    /// When something is due that nobody asked for; `None` where nothing is.
+/// A fleet. Workers and leases are numbered.
+pub(crate) trait Fleet: Disturbances {
+    /// Returns when the next step is due.
     fn next(&self) -> Option<Millis>;
-    /// Does what is due by `now`. Time never goes back.
+    /// Runs all steps due by `now`. Time never decreases.
     fn step(&mut self, now: Millis);
-    /// A worker that was never there is there.
+    /// A new worker joins.
     fn join(&mut self, now: Millis, worker: usize);
-    /// A worker is gone, without a word.
+    /// A worker crashes.
     fn crash(&mut self, now: Millis, worker: usize);
-    /// A worker is asked to go: SIGTERM.
+    /// A worker stops after SIGTERM.
     fn leave(&mut self, now: Millis, worker: usize);
-    /// On whom the others depend, where there is such a one.
+    /// Returns the leader, if the rule has one.
     fn leader(&self) -> Option<usize>;
-    /// For each lease, who reads it now.
+    /// Returns the readers of each lease.
     fn who_reads(&self) -> &Readers;
-    /// What was asked of the store since the first moment.
+    /// Returns the requests to the store since the start.
     fn costs(&self) -> Costs;
-    /// What a model does not have.
-    fn seen(&self) -> Option<Seen> {
+    /// Returns measures that only real workers have.
+    fn observed(&self) -> Option<Observed> {
         None
     }
 }
 
-/// What was seen of real workers since the first moment.
+/// What was observed of real workers since the start.
 #[derive(Debug, Default, Clone)]
-pub(crate) struct Seen {
-    /// Of each lease that began to be read: how long nobody had.
+pub(crate) struct Observed {
+    /// For each start of a reader, how long the lease had none.
     pub(crate) idle: Vec<Millis>,
-    /// The same, to the first record that was worked on.
+    /// The same, up to the first processed record.
     pub(crate) first_records: Vec<Millis>,
-    /// Records that were worked on once more.
+    /// Records that were processed again.
     pub(crate) replayed: u64,
-    /// Records that nobody has worked on, though they are old.
-    pub(crate) never_worked_on: usize,
-    /// Shards that were begun before their parents had ended.
+    /// Old records that were not processed.
+    pub(crate) unread: usize,
+    /// Shards that were read before their parents had ended.
     pub(crate) before_parents: u64,
-    /// Writes, of checkpoints and else, that the store took from who was not the last to be granted
-    /// the lease.
+    /// Writes that the store accepted from a former holder.
     pub(crate) stale_writes: u64,
     /// Claims that found the lease held.
     pub(crate) failed_claims: u64,
-    /// Of all workers that are there.
+    /// The ticks of all present workers.
     pub(crate) ticks: u64,
 }
 
-/// For each lease, the workers that read it.
+/// The workers that read each lease.
 #[derive(Debug)]
 pub(crate) struct Readers {
     now: Vec<BTreeSet<usize>>,
     last: Vec<Option<usize>>,
-    /// Which of them can be read: neither ended nor waiting for another's end.
+    /// Whether each lease is readable: neither ended nor waiting for a parent.
     open: Vec<bool>,
     moves: usize,
     changes: u64,
 }
 
-/// What was asked of the store.
+/// The requests to the store.
 #[derive(Debug, Default, Clone, Copy)]
 pub(crate) struct Costs {
-    /// Items, whether alone or in a list.
+    /// Rows, read alone or in a list.
     pub(crate) reads: u64,
     pub(crate) writes: u64,
 }
@@ -90,7 +89,7 @@ impl Readers {
         Self { now, last, open, moves: 0, changes: 0 }
     }
 
-    /// There is a lease of this number, which cannot be read yet.
+    /// Adds a lease that is not readable yet.
     pub(crate) fn make(&mut self, lease: usize) {
         let leases = self.now.len().max(lease + 1);
         self.now.resize_with(leases, BTreeSet::new);
@@ -98,20 +97,20 @@ impl Readers {
         self.open.resize(leases, false);
     }
 
-    /// It can be read; says whether it could not before.
+    /// Makes a lease readable. Returns whether it was not.
     pub(crate) fn open(&mut self, lease: usize) -> bool {
         self.changes += 1;
         !std::mem::replace(&mut self.open[lease], true)
     }
 
-    /// All of it was read.
+    /// Ends a lease.
     pub(crate) fn close(&mut self, lease: usize) {
         self.changes += 1;
         self.open[lease] = false;
         self.now[lease].clear();
     }
 
-    /// How many read each that can be read.
+    /// Returns the number of readers of each readable lease.
     pub(crate) fn counts(&self) -> impl Iterator<Item = u64> + Clone {
         let all = self.now.iter().zip(&self.open).filter(|(_, open)| **open);
         all.map(|(readers, _)| readers.len() as u64)
@@ -124,8 +123,8 @@ impl Readers {
         }
     }
 
-    /// A worker that stood still goes on, whoever else has begun.
-    pub(crate) fn go_on(&mut self, lease: usize, worker: usize) {
+    /// A paused worker resumes, whether or not another has started.
+    pub(crate) fn resume(&mut self, lease: usize, worker: usize) {
         self.changes += u64::from(self.now[lease].insert(worker));
     }
 
@@ -139,23 +138,23 @@ impl Readers {
         }
     }
 
-    /// By lease.
+    /// Returns the readers of each lease.
     pub(crate) fn all(&self) -> &[BTreeSet<usize>] {
         &self.now
     }
 
-    /// How often a worker began with a lease that another had last, or nobody.
+    /// Counts the starts of a worker on a lease whose last reader was another, or none.
     pub(crate) fn moves(&self) -> usize {
         self.moves
     }
 
-    /// Grows with each change.
+    /// Counts the changes.
     pub(crate) fn changes(&self) -> u64 {
         self.changes
     }
 }
 
-/// What is to be done, in order of time; what is for the same moment, in the order of asking.
+/// Scheduled entries in order of time, then of insertion.
 #[derive(Debug)]
 pub(crate) struct Agenda<T> {
     entries: BTreeMap<(Millis, u64), T>,
@@ -176,7 +175,7 @@ impl<T> Agenda<T> {
         self.entries.keys().next().map(|(when, _)| *when)
     }
 
-    /// The next entry that is due by `now`, and when it was.
+    /// Removes the next entry due by `now`, and returns it with its time.
     pub(crate) fn due(&mut self, now: Millis) -> Option<(Millis, T)> {
         let entry = self.entries.first_entry().filter(|entry| entry.key().0 <= now)?;
         let ((when, _), what) = entry.remove_entry();
@@ -184,7 +183,7 @@ impl<T> Agenda<T> {
     }
 }
 
-/// The workers with the most leases first.
+/// Sorts the workers by their number of leases, largest first.
 pub(crate) fn by_count(counts: &BTreeMap<usize, usize>) -> Vec<(usize, usize)> {
     let mut sorted: Vec<_> = counts.iter().map(|(worker, count)| (*worker, *count)).collect();
     sorted.sort_by_key(|(worker, count)| (Reverse(*count), *worker));

@@ -1,7 +1,7 @@
-//! The rule of the Kinesis Client Library 1 and 2: every worker takes for itself.
+//! The rule of the Kinesis Client Library 1 and 2: every worker takes leases for itself.
 //!
-//! `DynamoDBLeaseTaker`, `DynamoDBLeaseRenewer` and `LeaseCoordinator`, re-coded; each number is
-//! that of the class it names.
+//! Re-codes `DynamoDBLeaseTaker`, `DynamoDBLeaseRenewer` and `LeaseCoordinator`. Each number is
+//! from the class that it names.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,12 +9,12 @@ use rand::RngExt;
 use rand::seq::SliceRandom;
 
 use crate::fleet::{Costs, Fleet, Millis, Readers, by_count};
-use crate::model::{Away, FAILOVER, Model, Parts, Row};
+use crate::model::{FAILOVER, Model, Outage, Parts, Row};
 
 pub(crate) struct Kcl2 {
-    parts: Parts<Lease, Deed>,
+    parts: Parts<Lease, Task>,
     workers: BTreeMap<usize, Worker>,
-    /// The most that are taken from the living at one time.
+    /// The maximum number of leases stolen at one time.
     most_steals: usize,
 }
 
@@ -23,40 +23,41 @@ pub(crate) struct Kcl2 {
 pub(crate) struct Lease {
     owner: Option<usize>,
     counter: u64,
-    /// At `SHARD_END`: counted as nobody's, which later versions do.
+    /// At `SHARD_END`. Not counted for its owner, as in later versions.
     has_ended: bool,
 }
 
 struct Worker {
-    /// What it takes for its own.
+    /// The leases that it believes to hold.
     holds: BTreeSet<usize>,
-    /// For each lease that it has seen owned: the counter, and when that was first seen.
+    /// For each owned lease, the counter, and when it was first seen.
     seen: BTreeMap<usize, (u64, Millis)>,
 }
 
-pub(crate) enum Deed {
+pub(crate) enum Task {
     Wake(usize),
     Renew(usize),
     Take(usize),
-    RunOut(usize),
+    Expire(usize),
 }
 
 impl Kcl2 {
-    /// As it is configured by default.
+    /// Creates a fleet with default settings.
     pub(crate) fn new(leases: usize, seed: u64) -> Self {
         // `maxLeasesToStealAtOneTime`
-        Self::that_steals(1, leases, seed)
+        Self::stealing(1, leases, seed)
     }
 
-    pub(crate) fn that_steals(most_steals: usize, leases: usize, seed: u64) -> Self {
+    pub(crate) fn stealing(most_steals: usize, leases: usize, seed: u64) -> Self {
         Self {
-            parts: Parts::new(leases, seed, Deed::Wake, Deed::RunOut),
+            parts: Parts::new(leases, seed, Task::Wake, Task::Expire),
             workers: BTreeMap::new(),
             most_steals,
         }
     }
 
-    /// `DynamoDBLeaseRenewer`: every lease that it holds, unless somebody else wrote to the row.
+    /// `DynamoDBLeaseRenewer`: renews every lease that it holds, unless another worker wrote to the
+    /// row.
     fn renew(&mut self, worker: usize) {
         let holds = self.workers[&worker].holds.clone();
         for lease in holds {
@@ -65,14 +66,14 @@ impl Kcl2 {
             if row.owner == Some(worker) {
                 row.counter += 1;
             } else {
-                // Only now it learns of it, and its processor stops.
+                // The worker notices the loss only now, and its processor stops.
                 self.workers.get_mut(&worker).unwrap().holds.remove(&lease);
                 self.parts.readers.stop(lease, worker);
             }
         }
     }
 
-    /// `DynamoDBLeaseTaker.takeLeases`: a scan, and then a write for each that is taken.
+    /// `DynamoDBLeaseTaker.takeLeases`: a scan, then one write for each taken lease.
     fn take(&mut self, worker: usize, now: Millis) {
         self.parts.costs.reads += self.parts.leases.len() as u64;
         let me = self.workers.get_mut(&worker).unwrap();
@@ -83,7 +84,7 @@ impl Kcl2 {
                 continue;
             }
             let Some(owner) = row.owner else {
-                // One that was never owned is as if it was renewed at the beginning of time.
+                // A lease without an owner counts as renewed at time 0.
                 very_old.push(lease);
                 continue;
             };
@@ -112,7 +113,7 @@ impl Kcl2 {
                 expired
             }
         } else {
-            // Whatever the target, up to `maxLeasesForWorker`, which is unlimited.
+            // Without regard to the target, up to `maxLeasesForWorker`, which is unlimited.
             very_old
         };
         taken.sort_unstable();
@@ -128,7 +129,7 @@ impl Kcl2 {
         }
     }
 
-    /// `chooseLeasesToSteal`: from the one who has most.
+    /// `chooseLeasesToSteal`: from the worker with most leases.
     fn stolen(
         &mut self,
         worker: usize,
@@ -149,18 +150,18 @@ impl Kcl2 {
             let row = &self.parts.leases[*lease];
             row.owner == Some(victim) && !row.has_ended
         };
-        let mut his: Vec<_> = (0..self.parts.leases.len()).filter(owned).collect();
-        his.shuffle(&mut self.parts.random);
-        his.truncate(count.min(self.most_steals));
-        his
+        let mut its: Vec<_> = (0..self.parts.leases.len()).filter(owned).collect();
+        its.shuffle(&mut self.parts.random);
+        its.truncate(count.min(self.most_steals));
+        its
     }
 }
 
 impl Model for Kcl2 {
     type Row = Lease;
-    type Deed = Deed;
+    type Task = Task;
 
-    fn parts(&mut self) -> &mut Parts<Lease, Deed> {
+    fn parts(&mut self) -> &mut Parts<Lease, Task> {
         &mut self.parts
     }
 
@@ -186,38 +187,38 @@ impl Fleet for Kcl2 {
     }
 
     fn step(&mut self, now: Millis) {
-        while let Some((when, deed)) = self.parts.agenda.due(now) {
-            let (Deed::Wake(worker)
-            | Deed::Renew(worker)
-            | Deed::Take(worker)
-            | Deed::RunOut(worker)) = deed;
-            let Some(Away { paused_until, cut_until }) = self.parts.away.get(&worker) else {
+        while let Some((when, task)) = self.parts.agenda.due(now) {
+            let (Task::Wake(worker)
+            | Task::Renew(worker)
+            | Task::Take(worker)
+            | Task::Expire(worker)) = task;
+            let Some(Outage { paused_until, cut_until }) = self.parts.away.get(&worker) else {
                 continue;
             };
             let is_cut = *cut_until > when;
             if *paused_until > when {
-                self.parts.agenda.at(*paused_until, deed);
+                self.parts.agenda.at(*paused_until, task);
                 continue;
             }
-            match deed {
-                Deed::Wake(worker) => {
+            match task {
+                Task::Wake(worker) => {
                     for lease in &self.workers[&worker].holds {
-                        self.parts.readers.go_on(*lease, worker);
+                        self.parts.readers.resume(*lease, worker);
                     }
                 }
-                Deed::Renew(worker) => {
+                Task::Renew(worker) => {
                     if !is_cut {
                         self.renew(worker);
                     }
-                    self.parts.agenda.at(when + RENEWER, deed);
+                    self.parts.agenda.at(when + RENEWER, task);
                 }
-                Deed::Take(worker) => {
+                Task::Take(worker) => {
                     if !is_cut {
                         self.take(worker, when);
                     }
-                    self.parts.agenda.at(when + TAKER, deed);
+                    self.parts.agenda.at(when + TAKER, task);
                 }
-                Deed::RunOut(worker) => {
+                Task::Expire(worker) => {
                     self.workers.get_mut(&worker).unwrap().holds.clear();
                     self.parts.readers.stop_all(worker);
                 }
@@ -227,15 +228,14 @@ impl Fleet for Kcl2 {
 
     fn join(&mut self, now: Millis, worker: usize) {
         let (holds, seen) = (BTreeSet::new(), BTreeMap::new());
-        self.parts.away.insert(worker, Away::default());
+        self.parts.away.insert(worker, Outage::default());
         self.workers.insert(worker, Worker { holds, seen });
-        let nobody_ever = self.parts.leases.iter().all(|lease| lease.owner.is_none());
-        // Of processes that are started together, no two are there in the same millisecond; where
-        // the table is empty, each sleeps for up to half a minute before it fills it.
-        let delay =
-            self.parts.random.random_range(if nobody_ever { 1_000..30_000 } else { 0..1_000 });
-        self.parts.agenda.at(now + delay, Deed::Take(worker));
-        self.parts.agenda.at(now + delay, Deed::Renew(worker));
+        let is_new = self.parts.leases.iter().all(|lease| lease.owner.is_none());
+        // Processes that start together do not start in the same millisecond. On an empty table,
+        // each sleeps for up to half a minute before it creates the leases.
+        let delay = self.parts.random.random_range(if is_new { 1_000..30_000 } else { 0..1_000 });
+        self.parts.agenda.at(now + delay, Task::Take(worker));
+        self.parts.agenda.at(now + delay, Task::Renew(worker));
     }
 
     fn crash(&mut self, _: Millis, worker: usize) {
@@ -244,7 +244,7 @@ impl Fleet for Kcl2 {
         self.parts.readers.stop_all(worker);
     }
 
-    /// No version releases its leases: to the others it is the same.
+    /// No version releases its leases, so a stop is like a crash.
     fn leave(&mut self, now: Millis, worker: usize) {
         self.crash(now, worker);
     }

@@ -1,8 +1,9 @@
-//! The rule of the Kinesis Client Library 3: a leader assigns, the others find what they are given.
+//! The rule of the Kinesis Client Library 3: a leader assigns leases, and the workers discover
+//! them.
 //!
-//! `LeaseAssignmentManager` with its two deciders, `LeaseDiscoverer`, `WorkerMetricStatsReporter`
-//! and `DynamoDBLockBasedLeaderDecider`, re-coded; each number is that of the class or setting it
-//! names. Every lease brings the same throughput.
+//! Re-codes `LeaseAssignmentManager` with its two deciders, `LeaseDiscoverer`,
+//! `WorkerMetricStatsReporter` and `DynamoDBLockBasedLeaderDecider`. Each number is from the class
+//! or setting that it names. All leases have the same throughput.
 
 mod assignment;
 
@@ -11,20 +12,20 @@ use std::collections::{BTreeMap, BTreeSet};
 use rand::RngExt;
 
 use crate::fleet::{Costs, Fleet, Millis, Readers};
-use crate::model::{Away, FAILOVER, Model, Parts, Row};
+use crate::model::{FAILOVER, Model, Outage, Parts, Row};
 
 pub(crate) struct Kcl3 {
-    parts: Parts<Lease, Deed>,
+    parts: Parts<Lease, Task>,
     by: By,
     workers: BTreeMap<usize, Worker>,
-    /// Rows of workers that are gone stay, and count until they are stale.
+    /// Rows of crashed workers stay, and count until they are stale.
     metrics: BTreeMap<usize, Metric>,
     leader: Option<Leader>,
-    /// What the processor of one lease costs, in percent of a worker's CPU.
+    /// The CPU load of one lease's processor, in percent of a worker.
     cpu_of_lease: f64,
 }
 
-/// By what the leader judges.
+/// The measure that the leader balances.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum By {
     /// `LeaseCountBasedLeaseAssignmentDecider`
@@ -36,19 +37,19 @@ pub(crate) enum By {
 /// A row.
 #[derive(Default, Clone)]
 pub(crate) struct Lease {
-    /// Who has it, or shall have it next.
+    /// The current owner, or the next one.
     owner: Option<usize>,
-    /// Who processes it still, while it is handed over: `checkpointOwner`.
+    /// The worker that still processes it during a hand-over: `checkpointOwner`.
     hands_over: Option<usize>,
     counter: u64,
-    /// At `SHARD_END`: nobody's.
+    /// At `SHARD_END`, without an owner.
     has_ended: bool,
 }
 
 struct Worker {
-    /// What it takes for its own.
+    /// The leases that it believes to hold.
     holds: BTreeSet<usize>,
-    /// What its processors are shutting down.
+    /// The leases whose processors are shutting down.
     shutting_down: BTreeSet<usize>,
 }
 
@@ -60,11 +61,11 @@ struct Metric {
 struct Leader {
     worker: usize,
     runs: u64,
-    /// For each lease that it has seen owned: the counter, and when that was first seen.
+    /// For each owned lease, the counter, and when it was first seen.
     seen: BTreeMap<usize, (u64, Millis)>,
 }
 
-pub(crate) enum Deed {
+pub(crate) enum Task {
     Wake(usize),
     Renew(usize),
     Discover(usize),
@@ -72,27 +73,28 @@ pub(crate) enum Deed {
     ShutDown(usize, usize),
     /// The leader's run.
     Assign(usize),
-    /// The leader's heartbeat on its lock.
+    /// The heartbeat of the leader's lock.
     Beat(usize),
-    RunOut(usize),
+    Expire(usize),
     Elect,
 }
 
 impl Kcl3 {
-    /// For a fleet of about `workers`.
+    /// Creates a fleet of about `workers` workers.
     pub(crate) fn new(by: By, leases: usize, workers: usize, seed: u64) -> Self {
         Self {
-            parts: Parts::new(leases, seed, Deed::Wake, Deed::RunOut),
+            parts: Parts::new(leases, seed, Task::Wake, Task::Expire),
             by,
             workers: BTreeMap::new(),
             metrics: BTreeMap::new(),
             leader: None,
-            // So that a worker with its share is half busy.
+            // A worker with its share has a load of 50 %.
             cpu_of_lease: 50.0 * whole(workers) / whole(leases),
         }
     }
 
-    /// Each lease that it holds; a row that says "handed over by me" begins a shutdown.
+    /// Renews each lease that it holds. A row that names this worker as `checkpointOwner` starts a
+    /// shutdown.
     fn renew(&mut self, worker: usize, now: Millis) {
         let holds = self.workers[&worker].holds.clone();
         for lease in holds {
@@ -102,7 +104,7 @@ impl Kcl3 {
             if row.hands_over == Some(worker) {
                 row.counter += 1;
                 if me.shutting_down.insert(lease) {
-                    self.parts.agenda.at(now + HAND_OVER, Deed::ShutDown(worker, lease));
+                    self.parts.agenda.at(now + HAND_OVER, Task::ShutDown(worker, lease));
                 }
             } else if row.owner == Some(worker) && row.hands_over.is_none() {
                 row.counter += 1;
@@ -114,7 +116,7 @@ impl Kcl3 {
         }
     }
 
-    /// The processor has checkpointed: `assign` by the one who hands over.
+    /// The processor has checkpointed, and the worker completes the hand-over.
     fn shut_down(&mut self, worker: usize, lease: usize) {
         let me = self.workers.get_mut(&worker).unwrap();
         if !me.shutting_down.remove(&lease) {
@@ -130,7 +132,7 @@ impl Kcl3 {
         }
     }
 
-    /// `LeaseDiscoverer`: one query of the index by owner.
+    /// `LeaseDiscoverer`: one query of the owner index.
     fn discover(&mut self, worker: usize) {
         self.parts.costs.reads += 1;
         for (lease, row) in self.parts.leases.iter().enumerate() {
@@ -160,27 +162,27 @@ impl Kcl3 {
         }
         let worker = there[self.parts.random.random_range(0..there.len())];
         self.leader = Some(Leader { worker, runs: 0, seen: BTreeMap::new() });
-        self.parts.agenda.at(now, Deed::Assign(worker));
-        self.parts.agenda.at(now, Deed::Beat(worker));
+        self.parts.agenda.at(now, Task::Assign(worker));
+        self.parts.agenda.at(now, Task::Beat(worker));
     }
 
     fn leads(&self, worker: usize) -> bool {
         self.leader.as_ref().is_some_and(|leader| leader.worker == worker)
     }
 
-    fn is_gone(&mut self, worker: usize, new_leader_after: Millis, now: Millis) {
+    fn remove(&mut self, worker: usize, new_leader_after: Millis, now: Millis) {
         self.parts.away.remove(&worker);
         self.workers.remove(&worker);
         self.parts.readers.stop_all(worker);
         if self.leads(worker) {
             self.leader = None;
-            self.parts.agenda.at(now + new_leader_after, Deed::Elect);
+            self.parts.agenda.at(now + new_leader_after, Task::Elect);
         }
     }
 }
 
-impl Deed {
-    fn needs_the_store_every(&self) -> Option<Millis> {
+impl Task {
+    fn store_interval(&self) -> Option<Millis> {
         match self {
             Self::Renew(_) => Some(RENEWER),
             Self::Discover(_) => Some(DISCOVERY),
@@ -199,16 +201,16 @@ impl Deed {
             | Self::ShutDown(worker, _)
             | Self::Assign(worker)
             | Self::Beat(worker)
-            | Self::RunOut(worker) => Some(*worker),
+            | Self::Expire(worker) => Some(*worker),
         }
     }
 }
 
 impl Model for Kcl3 {
     type Row = Lease;
-    type Deed = Deed;
+    type Task = Task;
 
-    fn parts(&mut self) -> &mut Parts<Lease, Deed> {
+    fn parts(&mut self) -> &mut Parts<Lease, Task> {
         &mut self.parts
     }
 
@@ -236,88 +238,87 @@ impl Fleet for Kcl3 {
     }
 
     fn step(&mut self, now: Millis) {
-        while let Some((when, deed)) = self.parts.agenda.due(now) {
-            if let Some(worker) = deed.worker() {
-                let Some(Away { paused_until, cut_until }) = self.parts.away.get(&worker) else {
+        while let Some((when, task)) = self.parts.agenda.due(now) {
+            if let Some(worker) = task.worker() {
+                let Some(Outage { paused_until, cut_until }) = self.parts.away.get(&worker) else {
                     continue;
                 };
                 if *paused_until > when {
-                    self.parts.agenda.at(*paused_until, deed);
+                    self.parts.agenda.at(*paused_until, task);
                     continue;
                 }
-                if let Some(interval) = deed.needs_the_store_every().filter(|_| *cut_until > when) {
-                    self.parts.agenda.at(when + interval, deed);
+                if let Some(interval) = task.store_interval().filter(|_| *cut_until > when) {
+                    self.parts.agenda.at(when + interval, task);
                     continue;
                 }
             }
-            match deed {
-                Deed::Wake(worker) => {
+            match task {
+                Task::Wake(worker) => {
                     for lease in &self.workers[&worker].holds {
-                        self.parts.readers.go_on(*lease, worker);
+                        self.parts.readers.resume(*lease, worker);
                     }
                 }
-                Deed::Renew(worker) => {
+                Task::Renew(worker) => {
                     self.renew(worker, when);
-                    self.parts.agenda.at(when + RENEWER, deed);
+                    self.parts.agenda.at(when + RENEWER, task);
                 }
-                Deed::Discover(worker) => {
+                Task::Discover(worker) => {
                     self.discover(worker);
-                    self.parts.agenda.at(when + DISCOVERY, deed);
+                    self.parts.agenda.at(when + DISCOVERY, task);
                 }
-                Deed::Report(worker) => {
+                Task::Report(worker) => {
                     self.report(worker, when);
-                    self.parts.agenda.at(when + REPORT, deed);
+                    self.parts.agenda.at(when + REPORT, task);
                 }
-                Deed::ShutDown(worker, lease) => self.shut_down(worker, lease),
-                Deed::Assign(worker) if self.leads(worker) => {
+                Task::ShutDown(worker, lease) => self.shut_down(worker, lease),
+                Task::Assign(worker) if self.leads(worker) => {
                     self.assign_all(when);
-                    self.parts.agenda.at(when + ASSIGNMENT, deed);
+                    self.parts.agenda.at(when + ASSIGNMENT, task);
                 }
-                Deed::Beat(worker) if self.leads(worker) => {
+                Task::Beat(worker) if self.leads(worker) => {
                     self.parts.costs.writes += 1;
-                    self.parts.agenda.at(when + LOCK_HEARTBEAT, deed);
+                    self.parts.agenda.at(when + LOCK_HEARTBEAT, task);
                 }
-                Deed::Assign(_) | Deed::Beat(_) => (),
-                Deed::RunOut(worker) => {
+                Task::Assign(_) | Task::Beat(_) => (),
+                Task::Expire(worker) => {
                     let me = self.workers.get_mut(&worker).unwrap();
                     me.holds.clear();
                     me.shutting_down.clear();
                     self.parts.readers.stop_all(worker);
                 }
-                Deed::Elect => self.elect(when),
+                Task::Elect => self.elect(when),
             }
         }
     }
 
     fn join(&mut self, now: Millis, worker: usize) {
         let (holds, shutting_down) = (BTreeSet::new(), BTreeSet::new());
-        self.parts.away.insert(worker, Away::default());
+        self.parts.away.insert(worker, Outage::default());
         self.workers.insert(worker, Worker { holds, shutting_down });
-        let nobody_ever = self.parts.leases.iter().all(|lease| lease.owner.is_none());
-        // As in version 2: on an empty table, each sleeps for up to half a minute.
-        let delay =
-            self.parts.random.random_range(if nobody_ever { 1_000..30_000 } else { 0..1_000 });
+        let is_new = self.parts.leases.iter().all(|lease| lease.owner.is_none());
+        // As in version 2, each worker sleeps for up to half a minute on an empty table.
+        let delay = self.parts.random.random_range(if is_new { 1_000..30_000 } else { 0..1_000 });
         let begins = now + delay;
-        if nobody_ever && self.workers.len() == 1 {
-            self.parts.agenda.at(begins, Deed::Elect);
+        if is_new && self.workers.len() == 1 {
+            self.parts.agenda.at(begins, Task::Elect);
         }
-        self.parts.agenda.at(begins, Deed::Renew(worker));
-        self.parts.agenda.at(begins, Deed::Discover(worker));
-        // The first report is after a first interval of which part is over.
+        self.parts.agenda.at(begins, Task::Renew(worker));
+        self.parts.agenda.at(begins, Task::Discover(worker));
+        // The first report comes after a part of the first interval.
         self.parts
             .agenda
-            .at(begins + self.parts.random.random_range(0..REPORT), Deed::Report(worker));
+            .at(begins + self.parts.random.random_range(0..REPORT), Task::Report(worker));
     }
 
     fn crash(&mut self, now: Millis, worker: usize) {
         let new_leader_after = self.parts.random.random_range(TAKEOVER);
-        self.is_gone(worker, new_leader_after, now);
+        self.remove(worker, new_leader_after, now);
     }
 
-    /// It gives up the lock, and keeps its leases.
+    /// The worker gives up the lock, and keeps its leases.
     fn leave(&mut self, now: Millis, worker: usize) {
         let new_leader_after = self.parts.random.random_range(0..LOCK_HEARTBEAT);
-        self.is_gone(worker, new_leader_after, now);
+        self.remove(worker, new_leader_after, now);
     }
 
     fn leader(&self) -> Option<usize> {
@@ -355,13 +356,13 @@ const REPORT: Millis = 30_000;
 /// `workerMetricsEMAAlpha`
 const ALPHA: f64 = 0.5;
 
-/// `DynamoDBLockBasedLeaderDecider`: the lock's lease and its heartbeat, 120 s and 30 s, and what
-/// comes of them.
+/// `DynamoDBLockBasedLeaderDecider`: the lock's lease of 120 s and heartbeat of 30 s, and the
+/// resulting time to a new leader.
 const LOCK_HEARTBEAT: Millis = 30_000;
 const TAKEOVER: std::ops::Range<Millis> = 120_000..165_000;
 
-/// What a processor needs to shut down. An assumption, the same for all rules.
+/// The time of a shutdown. An assumption, the same for all rules.
 const HAND_OVER: Millis = 2_000;
 
-/// A worker without leases, in percent. An assumption.
+/// The load of a worker without leases, in percent. An assumption.
 const IDLE_CPU: f64 = 2.0;

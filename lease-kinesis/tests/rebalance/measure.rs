@@ -1,66 +1,66 @@
-//! Watches a fleet while something happens to it.
+//! Measures a fleet during a scenario.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::fleet::{Costs, Fleet, Millis, Readers, Seen};
-use crate::scenario::{Deed, Event, Scenario};
+use crate::fleet::{Costs, Fleet, Millis, Observed, Readers};
+use crate::scenario::{Event, Scenario, Step};
 
-/// What came of one run.
+/// The measures of one run.
 #[derive(Debug, Clone)]
 pub(crate) struct Measured {
-    /// From the first deed until each lease was read by one, and no worker read two more than another; in
-    /// a deployment and a storm, from the last.
+    /// The time from the first step until each lease had one reader and no worker had two more than
+    /// another. In a deployment and a storm, from the last step.
     pub(crate) balanced_after: Option<Millis>,
     pub(crate) moves: usize,
-    /// What no rule can do with fewer, that keeps the fleet balanced.
+    /// The minimum number of moves of any rule that keeps the fleet balanced.
     pub(crate) fewest_moves: usize,
-    /// Lease-milliseconds that nobody read.
+    /// Lease-milliseconds without a reader.
     pub(crate) idle: Millis,
-    /// Lease-milliseconds that a second worker read too.
+    /// Lease-milliseconds with a second reader.
     pub(crate) overlap: Millis,
-    /// The difference between who reads most and who reads least, in the end.
+    /// The final difference between the largest and the smallest share.
     pub(crate) spread: usize,
-    /// Of the store, for each second of rest.
+    /// Requests to the store per second at rest.
     pub(crate) reads: f64,
     pub(crate) writes: f64,
-    pub(crate) seen: Option<Seen>,
+    pub(crate) observed: Option<Observed>,
 }
 
-/// Runs `scenario` with `fleet`, of which nothing has happened yet.
+/// Runs `scenario` with a new `fleet`.
 pub(crate) fn run(scenario: &Scenario, fleet: &mut dyn Fleet) -> Measured {
     let mut live = BTreeSet::new();
     if scenario.event != Event::ColdStart {
         for worker in 0..scenario.workers {
-            Deed::Join(worker).is_done_to(fleet, 0);
+            Step::Join(worker).apply(fleet, 0);
             live.insert(worker);
         }
         run_until(scenario.begins(), fleet, |_, _, _| ());
     }
 
-    let deeds = scenario.deeds(fleet.leader());
+    let steps = scenario.steps(fleet.leader());
     let (begins, ends) = (scenario.begins(), scenario.ends());
-    let (last_deed, is_over) = (deeds.last().unwrap().0, scenario.is_over());
+    let (last_step, is_over) = (steps.last().unwrap().0, scenario.is_over());
     let rest = ends - scenario.span.rests;
-    let seen = fleet.seen();
-    let fewest_moves = fewest_moves(scenario, &deeds, &live, fleet.who_reads());
+    let observed = fleet.observed();
+    let fewest_moves = fewest_moves(scenario, &steps, &live, fleet.who_reads());
     let moves = fleet.who_reads().moves();
-    // At its last deed, a storm has not reached anybody yet.
+    // At its last step, a storm has not reached any worker yet.
     let has_to_stay = scenario.event == Event::ReshardStorm;
     let mut watch = Watch { has_to_stay, ..Watch::default() };
-    let mut deeds = deeds.into_iter().peekable();
+    let mut steps = steps.into_iter().peekable();
     let mut costs = (0, Costs::default());
     let mut now = begins;
     while now < ends {
-        while let Some((when, deed)) = deeds.next_if(|(when, _)| *when <= now) {
-            deed.is_done_to(fleet, when);
-            match deed {
-                Deed::Join(worker) => _ = live.insert(worker),
-                Deed::Crash(worker) | Deed::Leave(worker) => _ = live.remove(&worker),
+        while let Some((when, step)) = steps.next_if(|(when, _)| *when <= now) {
+            step.apply(fleet, when);
+            match step {
+                Step::Join(worker) => _ = live.insert(worker),
+                Step::Crash(worker) | Step::Leave(worker) => _ = live.remove(&worker),
                 _ => (),
             }
-            watch.look_again();
+            watch.invalidate();
         }
-        let next = deeds.peek().map_or(ends, |(when, _)| *when);
+        let next = steps.peek().map_or(ends, |(when, _)| *when);
         let next = if now < rest { next.min(rest) } else { next };
         run_until(next, fleet, |from, until, readers| {
             watch.pass(from.max(begins), until, is_over, readers, &live);
@@ -75,7 +75,7 @@ pub(crate) fn run(scenario: &Scenario, fleet: &mut dyn Fleet) -> Measured {
     let a_second = |count: u64| count as f64 * 1000.0 / (ends - rested) as f64;
     Measured {
         balanced_after: watch.balanced.map(|when| match scenario.event {
-            Event::RollingDeploy | Event::ReshardStorm => when.saturating_sub(last_deed),
+            Event::RollingDeploy | Event::ReshardStorm => when.saturating_sub(last_step),
             _ => when - begins,
         }),
         moves: fleet.who_reads().moves() - moves,
@@ -85,22 +85,25 @@ pub(crate) fn run(scenario: &Scenario, fleet: &mut dyn Fleet) -> Measured {
         spread: spread(fleet.who_reads(), &live),
         reads: a_second(fleet.costs().reads - before.reads),
         writes: a_second(fleet.costs().writes - before.writes),
-        seen: fleet.seen().zip(seen).map(|(seen, before)| since(&seen, &before)),
+        observed: fleet
+            .observed()
+            .zip(observed)
+            .map(|(observed, before)| since(&observed, &before)),
     }
 }
 
-/// What was seen later than `before`.
-fn since(seen: &Seen, before: &Seen) -> Seen {
-    Seen {
-        idle: seen.idle[before.idle.len()..].to_vec(),
-        first_records: seen.first_records[before.first_records.len()..].to_vec(),
-        replayed: seen.replayed - before.replayed,
-        failed_claims: seen.failed_claims - before.failed_claims,
-        ..seen.clone()
+/// Returns the observations after `before`.
+fn since(observed: &Observed, before: &Observed) -> Observed {
+    Observed {
+        idle: observed.idle[before.idle.len()..].to_vec(),
+        first_records: observed.first_records[before.first_records.len()..].to_vec(),
+        replayed: observed.replayed - before.replayed,
+        failed_claims: observed.failed_claims - before.failed_claims,
+        ..observed.clone()
     }
 }
 
-/// Runs `fleet` until `end`, and has every stretch of time watched in which nothing changed.
+/// Runs `fleet` until `end`, and calls `watch` for each interval without a change.
 fn run_until(end: Millis, fleet: &mut dyn Fleet, mut watch: impl FnMut(Millis, Millis, &Readers)) {
     let mut now = fleet.next().unwrap_or(end).min(end);
     watch(0, now, fleet.who_reads());
@@ -114,10 +117,10 @@ fn run_until(end: Millis, fleet: &mut dyn Fleet, mut watch: impl FnMut(Millis, M
 
 #[derive(Default)]
 struct Watch {
-    /// Up to when it has watched.
+    /// The end of the last interval.
     until: Millis,
-    seen: Option<u64>,
-    nobody: u64,
+    observed: Option<u64>,
+    unread: u64,
     too_many: u64,
     is_balanced: bool,
     has_to_stay: bool,
@@ -127,9 +130,9 @@ struct Watch {
 }
 
 impl Watch {
-    /// It changed who should be there.
-    fn look_again(&mut self) {
-        self.seen = None;
+    /// The set of workers has changed.
+    fn invalidate(&mut self) {
+        self.observed = None;
     }
 
     fn pass(
@@ -144,12 +147,12 @@ impl Watch {
         if until <= from {
             return;
         }
-        if self.seen != Some(readers.changes()) {
-            self.seen = Some(readers.changes());
+        if self.observed != Some(readers.changes()) {
+            self.observed = Some(readers.changes());
             let counts = readers.counts();
-            self.nobody = counts.clone().filter(|count| *count == 0).count() as u64;
+            self.unread = counts.clone().filter(|count| *count == 0).count() as u64;
             self.too_many = counts.map(|count| count.saturating_sub(1)).sum();
-            let by_one_each = self.nobody == 0 && self.too_many == 0;
+            let by_one_each = self.unread == 0 && self.too_many == 0;
             self.is_balanced = by_one_each && spread(readers, live) <= 1;
         }
         if self.has_to_stay && !self.is_balanced {
@@ -158,7 +161,7 @@ impl Watch {
         if self.is_balanced && self.balanced.is_none() && from >= is_over {
             self.balanced = Some(from);
         }
-        self.idle += self.nobody * (until - from);
+        self.idle += self.unread * (until - from);
         self.overlap += self.too_many * (until - from);
         self.until = until;
     }
@@ -173,12 +176,12 @@ fn spread(readers: &Readers, live: &BTreeSet<usize>) -> usize {
     most - counts.values().min().copied().unwrap_or(0)
 }
 
-/// Leases less those that can stay: each worker that stays keeps up to its share, the larger shares
-/// being those of the workers that have most (`plan`'s own proof). In a deployment each lease moves
-/// once: all that have it are replaced. What a worker loses while it is away, it gets back.
+/// The number of leases minus the ones that can stay. Each staying worker keeps up to its share, and
+/// the largest holders have the larger shares (the proof is in `plan`). In a deployment each lease
+/// moves once, since all holders are replaced. A worker gets back what it lost while it was away.
 fn fewest_moves(
     scenario: &Scenario,
-    deeds: &[(Millis, Deed)],
+    steps: &[(Millis, Step)],
     live: &BTreeSet<usize>,
     readers: &Readers,
 ) -> usize {
@@ -190,15 +193,15 @@ fn fewest_moves(
         *has.entry(*worker).or_default() += 1;
     }
     let mut away = 0;
-    for (_, deed) in deeds {
-        match deed {
-            Deed::Join(worker) => _ = has.insert(*worker, 0),
-            Deed::Crash(worker) | Deed::Leave(worker) => _ = has.remove(worker),
-            Deed::Pause(worker, _) | Deed::Cut(worker, _) => {
-                // The larger shares are then the others'.
+    for (_, step) in steps {
+        match step {
+            Step::Join(worker) => _ = has.insert(*worker, 0),
+            Step::Crash(worker) | Step::Leave(worker) => _ = has.remove(worker),
+            Step::Pause(worker, _) | Step::Cut(worker, _) => {
+                // The other workers then have the larger shares.
                 away += has[worker] + scenario.leases / has.len();
             }
-            Deed::SplitAll | Deed::MergeAll => (),
+            Step::SplitAll | Step::MergeAll => (),
         }
     }
     let mut has: Vec<_> = has.into_values().collect();

@@ -1,47 +1,47 @@
-//! What the models of the library's rules have in common, and what befalls them: all of them alike.
+//! The common parts of the models of KCL's rules, and their disturbances.
 
 use std::collections::BTreeMap;
 
 use rand::SeedableRng;
 use rand::rngs::StdRng;
 
-use crate::fleet::{Agenda, Costs, Fate, Millis, Readers};
+use crate::fleet::{Agenda, Costs, Disturbances, Millis, Readers};
 
-/// A rule of the library, re-coded.
+/// A re-coded rule of the library.
 pub(crate) trait Model {
     type Row: Row;
-    type Deed;
+    type Task;
 
-    fn parts(&mut self) -> &mut Parts<Self::Row, Self::Deed>;
-    /// Whatever its workers took for their own, is none of theirs.
+    fn parts(&mut self) -> &mut Parts<Self::Row, Self::Task>;
+    /// Makes all workers forget the leases that they hold.
     fn forget_leases(&mut self);
 }
 
 /// A row of the table.
 pub(crate) trait Row: Clone + Default {
-    /// It is at `SHARD_END`.
+    /// Reports whether the row is at `SHARD_END`.
     fn has_ended(&self) -> bool;
     fn end(&mut self);
 }
 
-/// A table, who reads what of it, and what is to be done.
+/// The table, the readers of its leases, and the scheduled tasks.
 pub(crate) struct Parts<R, D> {
     pub(crate) leases: Vec<R>,
-    /// Of all workers that are there.
-    pub(crate) away: BTreeMap<usize, Away>,
+    /// The outages of all present workers.
+    pub(crate) away: BTreeMap<usize, Outage>,
     pub(crate) agenda: Agenda<D>,
     pub(crate) readers: Readers,
     pub(crate) costs: Costs,
     pub(crate) random: StdRng,
-    /// A worker that stood still goes on.
+    /// Creates the task that resumes a paused worker.
     wake: fn(usize) -> D,
-    /// A worker that is cut off knows that its leases have run out.
-    run_out: fn(usize) -> D,
+    /// Creates the task by which a disconnected worker notices that its leases have expired.
+    expire: fn(usize) -> D,
 }
 
-/// Until when a worker is away.
+/// The ends of a worker's outages.
 #[derive(Debug, Default)]
-pub(crate) struct Away {
+pub(crate) struct Outage {
     pub(crate) paused_until: Millis,
     pub(crate) cut_until: Millis,
 }
@@ -51,7 +51,7 @@ impl<R: Row, D> Parts<R, D> {
         leases: usize,
         seed: u64,
         wake: fn(usize) -> D,
-        run_out: fn(usize) -> D,
+        expire: fn(usize) -> D,
     ) -> Self {
         Self {
             leases: vec![R::default(); leases],
@@ -61,11 +61,11 @@ impl<R: Row, D> Parts<R, D> {
             costs: Costs::default(),
             random: StdRng::seed_from_u64(seed),
             wake,
-            run_out,
+            expire,
         }
     }
 
-    /// Each lease is read to its end at once; says how many.
+    /// Ends all leases. Returns how many.
     fn end_all(&mut self) -> usize {
         let open = self.leases.iter_mut().enumerate().filter(|(_, row)| !row.has_ended());
         open.map(|(lease, row)| {
@@ -75,7 +75,7 @@ impl<R: Row, D> Parts<R, D> {
         .count()
     }
 
-    /// There are `count` more leases, which can be read.
+    /// Adds `count` readable leases.
     fn make(&mut self, count: usize) {
         for lease in self.leases.len()..self.leases.len() + count {
             self.leases.push(R::default());
@@ -85,7 +85,7 @@ impl<R: Row, D> Parts<R, D> {
     }
 }
 
-impl<M: Model> Fate for M {
+impl<M: Model> Disturbances for M {
     fn pause(&mut self, now: Millis, worker: usize, length: Millis) {
         let parts = self.parts();
         parts.readers.stop_all(worker);
@@ -93,10 +93,10 @@ impl<M: Model> Fate for M {
         parts.away.get_mut(&worker).unwrap().paused_until = now + length;
     }
 
-    /// It knows when a lease is too old to be its own; renewed last when it was cut.
+    /// The worker renewed its leases last when it was disconnected, and notices when they expire.
     fn cut(&mut self, now: Millis, worker: usize, length: Millis) {
         let parts = self.parts();
-        parts.agenda.at(now + FAILOVER, (parts.run_out)(worker));
+        parts.agenda.at(now + FAILOVER, (parts.expire)(worker));
         parts.away.get_mut(&worker).unwrap().cut_until = now + length;
     }
 

@@ -1,12 +1,13 @@
-//! This crate's own `Worker`, each in a process of its own, in virtual time: no model of it.
+//! Runs this crate's own `Worker`, each in a simulated process in virtual time.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use lease_core::conformance::SkewedClock;
 use lease_core::conformance::{ProcessId, Simulation};
-use lease_core::{Clock, SkewedClock};
+use lease_core::store::Clock;
 use lease_kinesis::{
     Batch, CheckpointError, Checkpointer, InitialPosition, Outcome, ProcessorError,
     RecordProcessor, ShardContext, ShardId, SimStream, Worker, WorkerHandle,
@@ -16,40 +17,40 @@ use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use tokio::time::sleep;
 
-use crate::carried::Carried;
-use crate::fleet::{Agenda, Costs, Fate, Fleet, Millis, Readers, Seen};
-use crate::way::{Telling, Traffic, Trouble, Way};
+use crate::counted_table::{CountedTable, Notifications, TableFault, Traffic};
+use crate::fleet::{Agenda, Costs, Disturbances, Fleet, Millis, Observed, Readers};
+use crate::remote_stream::RemoteStream;
 
-/// How a fleet of workers is set up.
+/// The settings of the workers.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct SetUp {
-    pub(crate) telling: Telling,
-    /// Who takes whose place: worker `n` that of `n - this`.
+pub(crate) struct Setup {
+    pub(crate) notifications: Notifications,
+    /// Worker `n` replaces worker `n - this`.
     pub(crate) replaces: Option<usize>,
-    /// Of a hundred requests to the store.
+    /// The percentage of throttled requests to the store.
     pub(crate) throttled: u8,
-    /// By how much the clocks of every second worker go fast, and those of the others slow.
+    /// The rate by which the clocks of every second worker are fast, and those of the others slow.
     pub(crate) clock_error: f64,
-    /// Of records, into each shard.
+    /// The time between two records of a shard.
     pub(crate) between_records: Millis,
 }
 
-pub(crate) struct ByWorker {
+pub(crate) struct RealWorkers {
     simulation: Simulation,
-    set_up: SetUp,
+    setup: Setup,
     stream: SimStream,
     store: MemoryStore,
     traffic: Arc<Mutex<Traffic>>,
     notes: Arc<Mutex<Vec<Note>>>,
     workers: BTreeMap<usize, Started>,
-    agenda: Agenda<Deed>,
+    agenda: Agenda<Action>,
     readers: Readers,
     shards: BTreeMap<usize, ShardLife>,
-    /// By record.
-    worked_on: Vec<Work>,
-    /// What the processors wrote, which every rule would have them write.
+    /// What happened to each record.
+    processed: Vec<Work>,
+    /// The writes of checkpoints, which every rule needs.
     checkpoints: u64,
-    seen: Seen,
+    observed: Observed,
     seed: u64,
     random: StdRng,
 }
@@ -57,10 +58,10 @@ pub(crate) struct ByWorker {
 struct Started {
     process: ProcessId,
     handle: WorkerHandle,
-    trouble: Trouble,
+    fault: TableFault,
     has_ended: Arc<Mutex<bool>>,
     is_paused: bool,
-    /// What its processors have begun and not ended.
+    /// The shards whose processors have started and not ended.
     reads: BTreeSet<usize>,
 }
 
@@ -68,52 +69,52 @@ struct ShardLife {
     hash_key: u128,
     parents: Vec<usize>,
     has_ended: bool,
-    /// When the last one who read it stopped, or it could be read first.
+    /// When its last reader stopped, or when it first became readable.
     free_since: Millis,
-    /// That it was moved, and no record was worked on since.
+    /// Whether it has moved, and no record was processed since.
     awaits_record: bool,
 }
 
-/// What became of a record.
+/// What happened to a record.
 struct Work {
     put: Millis,
     times: u32,
 }
 
-enum Deed {
+enum Action {
     Start(usize),
     Resume(usize),
     Heal(usize),
     Put,
 }
 
-/// What a processor tells.
+/// A note of a processor.
 struct Note {
     worker: usize,
     shard: usize,
-    what: What,
+    what: NoteKind,
 }
 
-enum What {
-    Begun,
+enum NoteKind {
+    Started,
     Record(usize),
     Checkpointed,
     Ended,
     Stopped,
 }
 
-impl ByWorker {
-    pub(crate) fn new(leases: usize, set_up: SetUp, seed: u64) -> Self {
+impl RealWorkers {
+    pub(crate) fn new(leases: usize, setup: Setup, seed: u64) -> Self {
         let simulation = Simulation::new(seed);
         let (stream, store) = simulation.on_network(|| {
             let shards = u16::try_from(leases).unwrap();
             (SimStream::new(shards), MemoryStore::new())
         });
         let mut agenda = Agenda::new();
-        agenda.at(0, Deed::Put);
+        agenda.at(0, Action::Put);
         let mut fleet = Self {
             simulation,
-            set_up,
+            setup,
             stream,
             store,
             traffic: Arc::default(),
@@ -122,18 +123,18 @@ impl ByWorker {
             agenda,
             readers: Readers::none(0),
             shards: BTreeMap::new(),
-            worked_on: Vec::new(),
+            processed: Vec::new(),
             checkpoints: 0,
-            seen: Seen::default(),
+            observed: Observed::default(),
             seed,
             random: StdRng::seed_from_u64(seed),
         };
-        fleet.meet_shards(0);
+        fleet.add_new_shards(0);
         fleet
     }
 
-    /// Whatever the stream has by now.
-    fn meet_shards(&mut self, now: Millis) {
+    /// Adds the new shards of the stream.
+    fn add_new_shards(&mut self, now: Millis) {
         for shard in self.stream.open_shards() {
             let parents: Vec<_> = shard.parents.iter().map(number).collect();
             let is_new = parents.is_empty();
@@ -154,21 +155,22 @@ impl ByWorker {
     }
 
     fn start(&mut self, worker: usize) {
-        let set_up = self.set_up;
-        let trouble = Trouble::new(set_up.throttled, self.seed * 1_000 + worker as u64);
+        let setup = self.setup;
+        let fault = TableFault::new(setup.throttled, self.seed * 1_000 + worker as u64);
         let network = self.simulation.network().clone();
         let (traffic, store) = (Arc::clone(&self.traffic), self.store.clone());
-        let table = Way::to(store, set_up.telling, traffic, trouble.clone(), network.clone());
-        let source = Carried { stream: self.stream.clone(), network };
+        let table =
+            CountedTable::to(store, setup.notifications, traffic, fault.clone(), network.clone());
+        let source = RemoteStream { stream: self.stream.clone(), network };
         let (notes, stream) = (Arc::clone(&self.notes), self.stream.clone());
-        let processor = move |shard: &ShardContext| Noting {
+        let processor = move |shard: &ShardContext| NotingProcessor {
             notes: Arc::clone(&notes),
             worker,
             shard: number(&shard.shard),
         };
         let has_ended = Arc::new(Mutex::new(false));
         let ended = Arc::clone(&has_ended);
-        let error = if worker.is_multiple_of(2) { set_up.clock_error } else { -set_up.clock_error };
+        let error = if worker.is_multiple_of(2) { setup.clock_error } else { -setup.clock_error };
         let seed = self.seed * 1_000 + worker as u64;
         let mut handle = None;
         let process = self.simulation.start(|_| {
@@ -179,7 +181,7 @@ impl ByWorker {
                 .with_clock(clock)
                 .with_wall_clock(move || stream.wall_clock())
                 .with_seed(seed);
-            if let Some(replaced) = set_up.replaces.and_then(|count| worker.checked_sub(count)) {
+            if let Some(replaced) = setup.replaces.and_then(|count| worker.checked_sub(count)) {
                 builder = builder.replacing(name(replaced).parse().unwrap());
             }
             let worker = builder.build().unwrap();
@@ -190,18 +192,18 @@ impl ByWorker {
             }
         });
         let (handle, reads) = (handle.unwrap(), BTreeSet::new());
-        let started = Started { process, handle, trouble, has_ended, is_paused: false, reads };
+        let started = Started { process, handle, fault, has_ended, is_paused: false, reads };
         self.workers.insert(worker, started);
     }
 
     fn put(&mut self, now: Millis) {
-        let (stream, worked_on) = (&self.stream, &mut self.worked_on);
+        let (stream, processed) = (&self.stream, &mut self.processed);
         let shards = self.shards.values().filter(|shard| !shard.has_ended);
         self.simulation.on_network(|| {
             for shard in shards {
-                let record = worked_on.len();
+                let record = processed.len();
                 stream.put_with_hash_key("any", shard.hash_key, record.to_string());
-                worked_on.push(Work { put: now, times: 0 });
+                processed.push(Work { put: now, times: 0 });
             }
         });
     }
@@ -210,33 +212,33 @@ impl ByWorker {
         let now = millis(self.simulation.now());
         let notes = std::mem::take(&mut *self.notes.lock().unwrap());
         for Note { worker, shard, what } in notes {
-            // Of one that was killed, only its processors' ends are told.
+            // A killed worker leaves only notes of its processors' ends.
             let Some(started) = self.workers.get_mut(&worker) else { continue };
             let life = self.shards.get_mut(&shard).unwrap();
             match what {
-                What::Begun => {
+                NoteKind::Started => {
                     started.reads.insert(shard);
                     self.readers.start(shard, worker);
-                    self.seen.idle.push(now - life.free_since);
+                    self.observed.idle.push(now - life.free_since);
                     life.awaits_record = true;
                     let parents = life.parents.clone();
                     let all_ended = parents.iter().all(|parent| self.has_ended(*parent));
-                    self.seen.before_parents += u64::from(!all_ended);
+                    self.observed.before_parents += u64::from(!all_ended);
                 }
-                What::Record(record) => {
-                    self.worked_on[record].times += 1;
-                    self.seen.replayed += u64::from(self.worked_on[record].times > 1);
+                NoteKind::Record(record) => {
+                    self.processed[record].times += 1;
+                    self.observed.replayed += u64::from(self.processed[record].times > 1);
                     if std::mem::take(&mut life.awaits_record) {
-                        self.seen.first_records.push(now - life.free_since);
+                        self.observed.first_records.push(now - life.free_since);
                     }
                 }
-                What::Checkpointed => self.checkpoints += 1,
-                What::Ended => {
+                NoteKind::Checkpointed => self.checkpoints += 1,
+                NoteKind::Ended => {
                     life.has_ended = true;
                     self.readers.close(shard);
                     self.open_children(now);
                 }
-                What::Stopped => {
+                NoteKind::Stopped => {
                     started.reads.remove(&shard);
                     if self.readers.all()[shard].contains(&worker) {
                         self.readers.stop(shard, worker);
@@ -255,7 +257,7 @@ impl ByWorker {
         self.shards.get(&shard).is_none_or(|shard| shard.has_ended)
     }
 
-    /// A shard may be read once all that it was made of is.
+    /// Opens the shards whose parents have ended.
     fn open_children(&mut self, now: Millis) {
         let may_be_read: Vec<_> = self
             .shards
@@ -278,31 +280,31 @@ impl ByWorker {
         }
     }
 
-    /// What still runs of it, after it has had its first moment.
-    fn go_on(&mut self) {
+    /// Resumes the readers of paused workers that run again.
+    fn resume_readers(&mut self) {
         for (worker, started) in &mut self.workers {
             if started.is_paused && self.simulation.runs(started.process) {
                 started.is_paused = false;
                 for shard in &started.reads {
-                    self.readers.go_on(*shard, *worker);
+                    self.readers.resume(*shard, *worker);
                 }
             }
         }
     }
 }
 
-impl Fate for ByWorker {
+impl Disturbances for RealWorkers {
     fn pause(&mut self, now: Millis, worker: usize, length: Millis) {
         self.stop_reading(now, worker);
         let started = self.workers.get_mut(&worker).unwrap();
         started.is_paused = true;
         self.simulation.pause(started.process);
-        self.agenda.at(now + length, Deed::Resume(worker));
+        self.agenda.at(now + length, Action::Resume(worker));
     }
 
     fn cut(&mut self, now: Millis, worker: usize, length: Millis) {
-        self.workers[&worker].trouble.cut();
-        self.agenda.at(now + length, Deed::Heal(worker));
+        self.workers[&worker].fault.cut();
+        self.agenda.at(now + length, Action::Heal(worker));
     }
 
     fn split_all(&mut self, now: Millis) {
@@ -312,7 +314,7 @@ impl Fate for ByWorker {
                 self.stream.split(&shard.id, first + (last - first) / 2 + 1).unwrap();
             }
         });
-        self.meet_shards(now);
+        self.add_new_shards(now);
     }
 
     fn merge_all(&mut self, now: Millis) {
@@ -323,11 +325,11 @@ impl Fate for ByWorker {
                 self.stream.merge(&pair[0].id, &pair[1].id).unwrap();
             }
         });
-        self.meet_shards(now);
+        self.add_new_shards(now);
     }
 }
 
-impl Fleet for ByWorker {
+impl Fleet for RealWorkers {
     fn next(&self) -> Option<Millis> {
         Some(millis(self.simulation.now()) + 1)
     }
@@ -335,32 +337,32 @@ impl Fleet for ByWorker {
     fn step(&mut self, now: Millis) {
         while millis(self.simulation.now()) < now {
             let reached = millis(self.simulation.now());
-            while let Some((when, deed)) = self.agenda.due(reached) {
-                match deed {
-                    Deed::Start(worker) => self.start(worker),
-                    Deed::Resume(worker) => self.simulation.resume(self.workers[&worker].process),
-                    Deed::Heal(worker) => self.workers[&worker].trouble.heal(),
-                    Deed::Put => {
+            while let Some((when, action)) = self.agenda.due(reached) {
+                match action {
+                    Action::Start(worker) => self.start(worker),
+                    Action::Resume(worker) => self.simulation.resume(self.workers[&worker].process),
+                    Action::Heal(worker) => self.workers[&worker].fault.heal(),
+                    Action::Put => {
                         self.put(when);
-                        self.agenda.at(when + self.set_up.between_records, Deed::Put);
+                        self.agenda.at(when + self.setup.between_records, Action::Put);
                     }
                 }
             }
             self.simulation.step();
             self.take_notes();
-            self.go_on();
+            self.resume_readers();
         }
     }
 
     fn join(&mut self, now: Millis, worker: usize) {
         let begins = now + self.random.random_range(0..1_000);
-        self.agenda.at(begins, Deed::Start(worker));
+        self.agenda.at(begins, Action::Start(worker));
     }
 
     fn crash(&mut self, now: Millis, worker: usize) {
         self.stop_reading(now, worker);
         let started = self.workers.remove(&worker).unwrap();
-        started.trouble.cut();
+        started.fault.cut();
         self.simulation.kill(started.process);
     }
 
@@ -382,64 +384,64 @@ impl Fleet for ByWorker {
         costs
     }
 
-    fn seen(&self) -> Option<Seen> {
+    fn observed(&self) -> Option<Observed> {
         let traffic = self.traffic.lock().unwrap();
         let ticks = self.workers.values().map(|worker| worker.handle.status().counters.ticks);
         let now = millis(self.simulation.now());
         let unread = |work: &&Work| work.times == 0 && work.put + OLD < now;
-        Some(Seen {
+        Some(Observed {
             ticks: ticks.sum(),
             failed_claims: traffic.failed_claims,
             stale_writes: traffic.stale_writes,
-            never_worked_on: self.worked_on.iter().filter(unread).count(),
-            ..self.seen.clone()
+            unread: self.processed.iter().filter(unread).count(),
+            ..self.observed.clone()
         })
     }
 }
 
-/// A processor that works for a moment, and checkpoints what it was given.
-struct Noting {
+/// A processor that works for 100 ms and checkpoints its records.
+struct NotingProcessor {
     notes: Arc<Mutex<Vec<Note>>>,
     worker: usize,
     shard: usize,
 }
 
-impl Noting {
-    fn note(&self, what: What) {
+impl NotingProcessor {
+    fn note(&self, what: NoteKind) {
         let note = Note { worker: self.worker, shard: self.shard, what };
         self.notes.lock().unwrap().push(note);
     }
 
     async fn checkpoint(&self, checkpointer: &Checkpointer) -> Result<(), CheckpointError> {
         checkpointer.checkpoint().await?;
-        self.note(What::Checkpointed);
+        self.note(NoteKind::Checkpointed);
         Ok(())
     }
 }
 
 #[async_trait]
-impl RecordProcessor for Noting {
+impl RecordProcessor for NotingProcessor {
     async fn initialize(&mut self, _: &ShardContext) -> Result<(), ProcessorError> {
-        self.note(What::Begun);
+        self.note(NoteKind::Started);
         Ok(())
     }
 
     async fn process_records(&mut self, batch: &Batch, checkpointer: &Checkpointer) -> Outcome {
         for record in &batch.records {
             let record = str::from_utf8(&record.data).unwrap().parse().unwrap();
-            self.note(What::Record(record));
+            self.note(NoteKind::Record(record));
         }
         sleep(A_BATCH).await;
         self.checkpoint(checkpointer).await.into()
     }
 
     async fn lease_lost(&mut self) {
-        self.note(What::Stopped);
+        self.note(NoteKind::Stopped);
     }
 
     async fn shard_ended(&mut self, checkpointer: &Checkpointer) -> Result<(), ProcessorError> {
         self.checkpoint(checkpointer).await?;
-        self.note(What::Ended);
+        self.note(NoteKind::Ended);
         Ok(())
     }
 
@@ -449,14 +451,14 @@ impl RecordProcessor for Noting {
     ) -> Result<(), ProcessorError> {
         sleep(SHUT_DOWN).await;
         checkpointer.checkpoint().await?;
-        self.note(What::Stopped);
+        self.note(NoteKind::Stopped);
         Ok(())
     }
 }
 
-impl Drop for Noting {
+impl Drop for NotingProcessor {
     fn drop(&mut self) {
-        self.note(What::Stopped);
+        self.note(NoteKind::Stopped);
     }
 }
 
@@ -464,7 +466,7 @@ fn name(worker: usize) -> String {
     format!("worker-{worker}")
 }
 
-/// Shards are numbered from 0 on.
+/// Returns the shard's number, from 0 on.
 fn number(shard: &ShardId) -> usize {
     shard.as_str().rsplit('-').next().unwrap().parse().unwrap()
 }
@@ -473,11 +475,11 @@ fn millis(time: Duration) -> Millis {
     u64::try_from(time.as_millis()).unwrap()
 }
 
-/// A record that nobody has worked on by then was lost.
+/// A record that is older and unprocessed is lost.
 const OLD: Millis = 20_000;
 
-/// What a processor needs for a batch. An assumption.
+/// The time of a batch. An assumption.
 const A_BATCH: Duration = Duration::from_millis(100);
 
-/// What a processor needs to shut down. An assumption, the same for all rules.
+/// The time of a shutdown. An assumption, the same for all rules.
 const SHUT_DOWN: Duration = Duration::from_secs(2);

@@ -1,8 +1,8 @@
-//! What happens to a fleet.
+//! The scenarios: the events, and the steps of each.
 
 use crate::fleet::{Fleet, Millis};
 
-/// A fleet, and what happens to it.
+/// The size of a fleet and its event.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Scenario {
     pub(crate) leases: usize,
@@ -11,53 +11,54 @@ pub(crate) struct Scenario {
     pub(crate) span: Span,
 }
 
-/// How long a fleet is watched.
+/// The durations of a run.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Span {
-    /// From its start to what happens to it.
+    /// From the start to the event.
     pub(crate) settles: Millis,
-    /// From the last that happens to the end.
+    /// From the last step to the end.
     pub(crate) watched: Millis,
-    /// Of that, what comes last: it is at rest, and its costs are measured.
+    /// The last part of that, in which the fleet is at rest and its costs are measured.
     pub(crate) rests: Millis,
 }
 
 impl Span {
-    /// For models, of which some need long.
+    /// For models, since some rules need long.
     pub(crate) const LONG: Self = Self { settles: 900_000, watched: 1_800_000, rests: 600_000 };
-    /// For workers: nothing happens to them any more after that.
+    /// For real workers, which are at rest by then.
     pub(crate) const SHORT: Self = Self { settles: 20_000, watched: 60_000, rests: 20_000 };
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Event {
-    /// All workers start together, where nobody ever read.
+    /// All workers start together on a new table.
     ColdStart,
     OneJoins,
     FleetDoubles,
-    /// Not the leader.
+    /// A worker that is not the leader crashes.
     OneCrashes,
-    /// Where there is no leader, some worker.
+    /// The leader crashes, or some worker if the rule has no leader.
     LeaderCrashes,
-    /// One worker after the other is replaced: the new one first, and the old one is asked to go
-    /// half a minute later.
+    /// Each worker is replaced in turn. The new one starts, and the old one is stopped half a
+    /// minute later.
     RollingDeploy,
-    /// For long enough that the others of each rule learn of it: a leader of version 3 gives leases
-    /// to who has not reported for a minute.
+    /// One worker pauses for long enough to be noticed under each rule. A leader of version 3
+    /// assigns leases to a worker until it has not reported for a minute.
     OnePauses,
-    /// One cannot reach the store for as long.
+    /// One worker cannot reach the store for as long.
     OneIsCutOff,
-    /// The store refuses one in ten requests, while one joins. The models' refuses none.
+    /// The store rejects one in ten requests while a worker joins. The models' store rejects none.
     ThrottledJoin,
-    /// Half of the clocks are fast by 0.5 %, half slow, while one joins. The models' are right.
+    /// Half of the clocks are fast by 0.5 %, half slow, while a worker joins. The models' clocks
+    /// are exact.
     SkewedJoin,
     /// Each shard is split, and half a minute later all are merged in pairs.
     ReshardStorm,
 }
 
-/// Something that is done to a fleet, and when.
+/// A step of a scenario.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum Deed {
+pub(crate) enum Step {
     Join(usize),
     Crash(usize),
     Leave(usize),
@@ -100,53 +101,53 @@ impl Event {
 }
 
 impl Scenario {
-    /// When it happens. Before, the fleet has time to settle.
+    /// The time of the event. The fleet settles before it.
     pub(crate) fn begins(&self) -> Millis {
         if self.event == Event::ColdStart { 0 } else { self.span.settles }
     }
 
-    /// When the last of it is over.
+    /// The end of the last step.
     pub(crate) fn is_over(&self) -> Millis {
-        let end = |(when, deed): (Millis, Deed)| match deed {
-            Deed::Pause(_, length) | Deed::Cut(_, length) => when + length,
+        let end = |(when, step): (Millis, Step)| match step {
+            Step::Pause(_, length) | Step::Cut(_, length) => when + length,
             _ => when,
         };
-        self.deeds(None).into_iter().map(end).max().unwrap()
+        self.steps(None).into_iter().map(end).max().unwrap()
     }
 
-    /// When watching ends.
+    /// The end of the run.
     pub(crate) fn ends(&self) -> Millis {
         self.is_over() + self.span.watched
     }
 
-    /// What is done to a fleet led by `leader`.
-    pub(crate) fn deeds(&self, leader: Option<usize>) -> Vec<(Millis, Deed)> {
+    /// The steps for a fleet with this leader.
+    pub(crate) fn steps(&self, leader: Option<usize>) -> Vec<(Millis, Step)> {
         let (begins, workers) = (self.begins(), self.workers);
-        let join = |worker| (begins, Deed::Join(worker));
+        let join = |worker| (begins, Step::Join(worker));
         let follower = (0..workers).find(|worker| Some(*worker) != leader).unwrap();
         match self.event {
             Event::ColdStart => (0..workers).map(join).collect(),
             Event::OneJoins | Event::ThrottledJoin | Event::SkewedJoin => vec![join(workers)],
             Event::FleetDoubles => (workers..2 * workers).map(join).collect(),
-            Event::OneCrashes => vec![(begins, Deed::Crash(follower))],
-            Event::LeaderCrashes => vec![(begins, Deed::Crash(leader.unwrap_or(0)))],
-            Event::OnePauses => vec![(begins, Deed::Pause(follower, TWO_MINUTES))],
-            Event::OneIsCutOff => vec![(begins, Deed::Cut(follower, TWO_MINUTES))],
+            Event::OneCrashes => vec![(begins, Step::Crash(follower))],
+            Event::LeaderCrashes => vec![(begins, Step::Crash(leader.unwrap_or(0)))],
+            Event::OnePauses => vec![(begins, Step::Pause(follower, TWO_MINUTES))],
+            Event::OneIsCutOff => vec![(begins, Step::Cut(follower, TWO_MINUTES))],
             Event::ReshardStorm => {
-                vec![(begins, Deed::SplitAll), (begins + OVERLAP, Deed::MergeAll)]
+                vec![(begins, Step::SplitAll), (begins + OVERLAP, Step::MergeAll)]
             }
             Event::RollingDeploy => (0..workers)
                 .flat_map(|old| {
                     let when = begins + old as Millis * BETWEEN_REPLACEMENTS;
-                    [(when, Deed::Join(workers + old)), (when + OVERLAP, Deed::Leave(old))]
+                    [(when, Step::Join(workers + old)), (when + OVERLAP, Step::Leave(old))]
                 })
                 .collect(),
         }
     }
 }
 
-impl Deed {
-    pub(crate) fn is_done_to(self, fleet: &mut dyn Fleet, now: Millis) {
+impl Step {
+    pub(crate) fn apply(self, fleet: &mut dyn Fleet, now: Millis) {
         match self {
             Self::Join(worker) => fleet.join(now, worker),
             Self::Crash(worker) => fleet.crash(now, worker),

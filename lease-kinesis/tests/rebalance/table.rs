@@ -1,15 +1,15 @@
-//! Prints what was measured: one table for each size of fleet.
+//! Prints one table of measures for each fleet size.
 //!
-//! Medians of several runs; of real workers also the worst of all runs: how long nobody read a lease
-//! that moved, how long to the first record of it (the 99th percentile, and the longest), records
-//! that were worked on again, claims that found the lease held, writes by who did not hold it any
-//! more, shards that were begun before their parents had ended, and records that nobody worked on.
+//! The tables show medians of several runs. For real workers they also show the worst run: the
+//! longest time without a reader of a moved lease, the time to its first record (99th percentile
+//! and maximum), replayed records, claims of held leases, writes by former holders, shards read
+//! before their parents had ended, and unread records.
 
-use crate::fleet::{Millis, Seen};
+use crate::fleet::{Millis, Observed};
 use crate::measure::Measured;
 use crate::scenario::Event;
 
-/// One line: the medians of several runs.
+/// Formats one line: the medians of several runs.
 pub(crate) fn line(rule: &str, runs: &[Measured]) -> String {
     let never = runs.iter().filter(|run| run.balanced_after.is_none()).count();
     let balanced = if 2 * never > runs.len() {
@@ -17,7 +17,7 @@ pub(crate) fn line(rule: &str, runs: &[Measured]) -> String {
     } else {
         seconds(median(runs, |run| run.balanced_after.map_or(f64::MAX, whole)))
     };
-    let seen = runs.iter().map(|run| run.seen.as_ref()).collect::<Option<Vec<_>>>();
+    let observed = runs.iter().map(|run| run.observed.as_ref()).collect::<Option<Vec<_>>>();
     format!(
         "{rule:<20} {balanced:>9} {:>6} {:>6} {:>9} {:>9} {:>6} {:>8.1} {:>8.1} {}",
         median(runs, |run| whole(run.moves as u64)),
@@ -27,30 +27,30 @@ pub(crate) fn line(rule: &str, runs: &[Measured]) -> String {
         median(runs, |run| whole(run.spread as u64)),
         median(runs, |run| run.reads),
         median(runs, |run| run.writes),
-        seen.map(|seen| seen_in(&seen)).unwrap_or_default(),
+        observed.map(|observed| worst(&observed)).unwrap_or_default(),
     )
 }
 
-/// Of all runs together: the worst, where a number has no middle.
-fn seen_in(runs: &[&Seen]) -> String {
-    let all = |of: fn(&Seen) -> &[Millis]| {
-        let mut all: Vec<_> = runs.iter().flat_map(|seen| of(seen)).copied().collect();
+/// Formats the worst values of all runs.
+fn worst(runs: &[&Observed]) -> String {
+    let all = |of: fn(&Observed) -> &[Millis]| {
+        let mut all: Vec<_> = runs.iter().flat_map(|observed| of(observed)).copied().collect();
         all.sort_unstable();
         all
     };
-    let (idle, first) = (all(|seen| &seen.idle), all(|seen| &seen.first_records));
+    let (idle, first) = (all(|observed| &observed.idle), all(|observed| &observed.first_records));
     let p99 = first.get(first.len() * 99 / 100).copied().unwrap_or(0);
-    let most = |of: fn(&Seen) -> u64| runs.iter().map(|seen| of(seen)).max().unwrap();
+    let most = |of: fn(&Observed) -> u64| runs.iter().map(|observed| of(observed)).max().unwrap();
     format!(
         "{:>8} {:>8} {:>8} {:>8} {:>6} {:>6} {:>6} {:>6}",
         seconds(whole(idle.last().copied().unwrap_or(0))),
         seconds(whole(p99)),
         seconds(whole(first.last().copied().unwrap_or(0))),
-        most(|seen| seen.replayed),
-        most(|seen| seen.failed_claims),
-        most(|seen| seen.stale_writes),
-        most(|seen| seen.before_parents),
-        most(|seen| seen.never_worked_on as u64),
+        most(|observed| observed.replayed),
+        most(|observed| observed.failed_claims),
+        most(|observed| observed.stale_writes),
+        most(|observed| observed.before_parents),
+        most(|observed| observed.unread as u64),
     )
 }
 

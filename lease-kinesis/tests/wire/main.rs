@@ -1,4 +1,4 @@
-//! The same stories of a stream, whatever it is: in memory, or a server that is read over HTTP.
+//! The same scenarios for every stream: the simulated one, and servers over HTTP.
 #![expect(
     clippy::indexing_slicing,
     clippy::panic,
@@ -6,29 +6,29 @@
     reason = "a test that cannot go on fails"
 )]
 
+mod scenarios;
 #[cfg(feature = "aws")]
 mod scripted;
-mod stories;
-mod world;
+mod test_stream;
 
 #[cfg(feature = "aws")]
 use std::sync::Arc;
 
 #[cfg(feature = "aws")]
-use lease_tests::kinesis::Server;
+use lease_test_servers::kinesis::Server;
 
-use self::world::World;
+use self::test_stream::TestStream;
 
-/// Each story for each stream; for the server that takes long to start, all of them on one.
-macro_rules! tell {
-    ($($story:ident,)*) => {
+/// Runs each scenario on each stream. The server that takes long to start is shared.
+macro_rules! each_stream {
+    ($($scenario:ident,)*) => {
         mod sim {
             use super::*;
 
             $(
                 #[tokio::test(start_paused = true)]
-                async fn $story() {
-                    stories::$story(&World::sim()).await;
+                async fn $scenario() {
+                    scenarios::$scenario(&TestStream::sim()).await;
                 }
             )*
         }
@@ -39,33 +39,33 @@ macro_rules! tell {
 
             $(
                 #[tokio::test]
-                async fn $story() {
+                async fn $scenario() {
                     let server = Arc::new(Server::ferrokinesis().await);
-                    stories::$story(&World::on(&server).await).await;
+                    scenarios::$scenario(&TestStream::on(&server).await).await;
                 }
             )*
         }
 
         #[cfg(feature = "aws")]
         #[tokio::test]
-        async fn kinesis_local_agrees() {
+        async fn kinesis_local_passes_all_scenarios() {
             let Some(server) = Server::kinesis_local().await else { return };
             let server = Arc::new(server);
             $(
-                stories::$story(&World::on(&server).await).await;
+                scenarios::$scenario(&TestStream::on(&server).await).await;
             )*
         }
     };
 }
 
-tell! {
+each_stream! {
     all_shards_are_listed,
-    reading_begins_where_it_is_told_to,
-    a_fetch_brings_no_more_than_asked_for,
-    a_split_shard_ends_and_its_children_are_found,
-    a_merged_shard_has_both_parents,
-    an_old_iterator_is_expired,
-    what_is_no_iterator_is_told,
-    an_unknown_shard_is_no_such_shard,
-    records_are_pushed_until_the_shard_ends,
+    reading_starts_at_requested_position,
+    fetch_returns_at_most_requested_records,
+    split_shard_ends_and_children_are_found,
+    merged_shard_has_both_parents,
+    old_iterator_is_expired,
+    invalid_iterator_is_an_error,
+    unknown_shard_is_no_such_shard,
+    records_are_pushed_until_shard_ends,
 }

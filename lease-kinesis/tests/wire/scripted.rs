@@ -1,4 +1,4 @@
-//! What no emulator answers, but Kinesis does.
+//! Answers that Kinesis sends and no emulator does.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
@@ -7,44 +7,44 @@ use std::time::Duration;
 use axum::Router;
 use axum::http::{HeaderMap, StatusCode};
 use lease_kinesis::{KinesisSource, ReadFrom, ShardIterator, Source, SourceErrorKind};
-use lease_tests::kinesis::client_of;
+use lease_test_servers::kinesis::client_of;
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 
-/// A server that gives prepared answers, one after the other, and keeps what it was asked.
+/// A server that returns prepared answers in order and records the requests.
 #[derive(Clone)]
 struct Script {
     answers: Arc<Mutex<VecDeque<(u16, Value)>>>,
-    asked: Arc<Mutex<Vec<(String, Value)>>>,
+    requests: Arc<Mutex<Vec<(String, Value)>>>,
 }
 
 impl Script {
     fn answer(&self, headers: &HeaderMap, body: &str) -> (StatusCode, String) {
         let operation = headers["x-amz-target"].to_str().unwrap().split('.').next_back().unwrap();
         let body = serde_json::from_str(body).unwrap();
-        self.asked.lock().unwrap().push((operation.to_owned(), body));
+        self.requests.lock().unwrap().push((operation.to_owned(), body));
         let answer = self.answers.lock().unwrap().pop_front();
         let (status, body) =
             answer.unwrap_or_else(|| (500, json!({ "__type": "NothingPrepared" })));
         (StatusCode::from_u16(status).unwrap(), body.to_string())
     }
 
-    fn asked(&self) -> Vec<(String, Value)> {
-        std::mem::take(&mut self.asked.lock().unwrap())
+    fn requests(&self) -> Vec<(String, Value)> {
+        std::mem::take(&mut self.requests.lock().unwrap())
     }
 
     fn operations(&self) -> Vec<String> {
-        self.asked().into_iter().map(|(operation, _)| operation).collect()
+        self.requests().into_iter().map(|(operation, _)| operation).collect()
     }
 }
 
-/// A source that is given `answers`.
+/// Creates a source whose server returns `answers`.
 async fn source_of(
     stream: &str,
     answers: impl IntoIterator<Item = (u16, Value)>,
 ) -> (KinesisSource, Script) {
     let answers = Arc::new(Mutex::new(answers.into_iter().collect()));
-    let script = Script { answers, asked: Arc::default() };
+    let script = Script { answers, requests: Arc::default() };
     let answering = script.clone();
     let app = Router::new()
         .fallback(async move |headers: HeaderMap, body: String| answering.answer(&headers, &body));
@@ -62,12 +62,12 @@ fn shard(number: u32, hash_keys: (&str, &str)) -> Value {
     })
 }
 
-fn refusal(code: &str, message: &str) -> (u16, Value) {
+fn error_answer(code: &str, message: &str) -> (u16, Value) {
     (400, json!({ "__type": code, "message": message }))
 }
 
-/// What a stream says of its consumer.
-fn described(status: &str) -> (u16, Value) {
+/// The description of a consumer.
+fn consumer_description(status: &str) -> (u16, Value) {
     let consumer = json!({
         "ConsumerName": "billing",
         "ConsumerARN": format!("{ARN}/consumer/billing:1"),
@@ -81,7 +81,7 @@ fn described(status: &str) -> (u16, Value) {
 const ARN: &str = "arn:aws:kinesis:us-east-1:123456789012:stream/orders";
 
 #[tokio::test]
-async fn all_pages_of_a_list_are_one() {
+async fn pages_of_list_are_joined() {
     let (source, script) = source_of(
         "orders",
         [
@@ -95,9 +95,9 @@ async fn all_pages_of_a_list_are_one() {
     let shards = source.shards().await.unwrap();
 
     assert_eq!(shards.len(), 3);
-    let asked: Vec<_> = script.asked().into_iter().map(|(_, body)| body).collect();
+    let requests: Vec<_> = script.requests().into_iter().map(|(_, body)| body).collect();
     assert_eq!(
-        asked,
+        requests,
         [
             json!({ "StreamName": "orders" }),
             json!({ "NextToken": "more" }),
@@ -107,12 +107,12 @@ async fn all_pages_of_a_list_are_one() {
 }
 
 #[tokio::test]
-async fn a_list_whose_place_is_forgotten_is_begun_anew() {
+async fn list_with_expired_token_is_restarted() {
     let (source, script) = source_of(
         "orders",
         [
             (200, json!({ "Shards": [shard(0, ("0", "9"))], "NextToken": "more" })),
-            refusal("ExpiredNextTokenException", "too late"),
+            error_answer("ExpiredNextTokenException", "too late"),
             (200, json!({ "Shards": [shard(0, ("0", "9"))], "NextToken": "more" })),
             (200, json!({ "Shards": [shard(1, ("10", "19"))] })),
         ],
@@ -121,24 +121,24 @@ async fn a_list_whose_place_is_forgotten_is_begun_anew() {
 
     let shards = source.shards().await.unwrap();
 
-    assert_eq!(shards.len(), 2, "none twice: {shards:?}");
-    assert_eq!(script.asked()[2].1, json!({ "StreamName": "orders" }));
+    assert_eq!(shards.len(), 2, "no shard is listed twice: {shards:?}");
+    assert_eq!(script.requests()[2].1, json!({ "StreamName": "orders" }));
 }
 
 #[tokio::test]
-async fn part_of_a_list_is_no_answer() {
-    let throttled = refusal("LimitExceededException", "slow down");
+async fn partial_list_is_an_error() {
+    let throttled = error_answer("LimitExceededException", "slow down");
     let first = (200, json!({ "Shards": [shard(0, ("0", "9"))], "NextToken": "more" }));
     let (source, script) = source_of("orders", [first, throttled]).await;
 
     let error = source.shards().await.unwrap_err();
 
     assert_eq!(error.kind(), SourceErrorKind::Throttled);
-    assert_eq!(script.operations().len(), 2, "retries are the reader's");
+    assert_eq!(script.operations().len(), 2, "the source does not retry");
 }
 
 #[tokio::test]
-async fn the_end_of_a_merged_shard_tells_its_child_and_both_parents() {
+async fn end_of_merged_shard_reports_child_and_parents() {
     let child = json!({
         "ShardId": "shardId-000000000002",
         "ParentShards": ["shardId-000000000000", "shardId-000000000001"],
@@ -183,12 +183,12 @@ async fn the_end_of_a_merged_shard_tells_its_child_and_both_parents() {
     assert!(end.next.is_none());
     assert_eq!(end.children[0].parents.len(), 2);
     assert_eq!(end.children[0].hash_keys.last(), 19);
-    let asked = json!({ "ShardIterator": "further", "StreamARN": ARN, "Limit": 10 });
-    assert_eq!(script.asked()[1].1, asked);
+    let requests = json!({ "ShardIterator": "further", "StreamARN": ARN, "Limit": 10 });
+    assert_eq!(script.requests()[1].1, requests);
 }
 
 #[tokio::test]
-async fn an_answer_that_does_not_come_is_waited_for_only_so_long() {
+async fn request_without_answer_times_out() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let client = client_of(listener.local_addr().unwrap());
     let source = KinesisSource::new(&client, "orders");
@@ -202,17 +202,17 @@ async fn an_answer_that_does_not_come_is_waited_for_only_so_long() {
 }
 
 #[tokio::test]
-async fn a_consumer_is_registered_once_and_waited_for() {
+async fn consumer_is_registered_once_and_awaited() {
     let (source, script) = source_of(
         ARN,
         [
-            refusal("ResourceNotFoundException", "no such consumer"),
+            error_answer("ResourceNotFoundException", "no such consumer"),
             // Another worker was faster.
-            refusal("ResourceInUseException", "there is one"),
-            described("CREATING"),
-            described("ACTIVE"),
-            refusal("ResourceInUseException", "subscribed a moment ago"),
-            refusal("ResourceNotFoundException", "the shard"),
+            error_answer("ResourceInUseException", "there is one"),
+            consumer_description("CREATING"),
+            consumer_description("ACTIVE"),
+            error_answer("ResourceInUseException", "subscribed a moment ago"),
+            error_answer("ResourceNotFoundException", "the shard"),
             (200, json!({ "Shards": [shard(1, ("0", "9"))] })),
         ],
     )
@@ -225,8 +225,8 @@ async fn a_consumer_is_registered_once_and_waited_for() {
 
     assert_eq!(throttled.kind(), SourceErrorKind::Throttled);
     assert_eq!(gone.kind(), SourceErrorKind::NoSuchShard);
-    let asked = script.asked();
-    let operations: Vec<_> = asked.iter().map(|(operation, _)| operation.as_str()).collect();
+    let requests = script.requests();
+    let operations: Vec<_> = requests.iter().map(|(operation, _)| operation.as_str()).collect();
     assert_eq!(
         operations,
         [
@@ -240,7 +240,7 @@ async fn a_consumer_is_registered_once_and_waited_for() {
         ],
     );
     assert_eq!(
-        asked[5].1,
+        requests[5].1,
         json!({
             "ConsumerARN": format!("{ARN}/consumer/billing:1"),
             "ShardId": "shardId-000000000000",
@@ -249,20 +249,20 @@ async fn a_consumer_is_registered_once_and_waited_for() {
     );
 }
 
-/// Whatever the text of an error says: the shard is listed, so it is not what is missing.
+/// The shard is listed, so the consumer is missing, whatever the error's text says.
 #[tokio::test]
-async fn a_consumer_that_was_removed_is_registered_anew() {
-    let not_found = || refusal("ResourceNotFoundException", "Shard 0 does not exist");
+async fn removed_consumer_is_registered_again() {
+    let not_found = || error_answer("ResourceNotFoundException", "Shard 0 does not exist");
     let (source, script) = source_of(
         ARN,
         [
-            described("ACTIVE"),
+            consumer_description("ACTIVE"),
             not_found(),
             (200, json!({ "Shards": [shard(0, ("0", "9"))] })),
             not_found(),
             (200, json!({})),
-            described("ACTIVE"),
-            refusal("ResourceInUseException", "subscribed a moment ago"),
+            consumer_description("ACTIVE"),
+            error_answer("ResourceInUseException", "subscribed a moment ago"),
         ],
     )
     .await;
@@ -290,18 +290,18 @@ async fn a_consumer_that_was_removed_is_registered_anew() {
     );
 }
 
-/// One type of error tells of all that may be missing; its text is for people.
+/// One error type covers a missing stream, shard and consumer. Its text is not reliable.
 #[tokio::test]
-async fn the_list_of_shards_tells_whether_a_shard_is_missing_or_its_stream() {
-    let not_found = |text| refusal("ResourceNotFoundException", text);
+async fn list_of_shards_distinguishes_missing_shard_and_stream() {
+    let not_found = |text| error_answer("ResourceNotFoundException", text);
     let listed = |number| (200, json!({ "Shards": [shard(number, ("0", "9"))] }));
     let misleading = "Shard shardId-000000000000 does not exist";
     for (then, expected) in [
         (listed(1), SourceErrorKind::NoSuchShard),
         (not_found(misleading), SourceErrorKind::NoSuchStream),
-        // Nothing is known then, and above all not that the shard has gone.
+        // The shard still exists.
         (listed(0), SourceErrorKind::Unavailable),
-        (refusal("LimitExceededException", "slow down"), SourceErrorKind::Throttled),
+        (error_answer("LimitExceededException", "slow down"), SourceErrorKind::Throttled),
     ] {
         let (source, script) = source_of("orders", [not_found(misleading), then]).await;
         let shard = "shardId-000000000000".parse().unwrap();
@@ -314,7 +314,7 @@ async fn the_list_of_shards_tells_whether_a_shard_is_missing_or_its_stream() {
 }
 
 #[tokio::test]
-async fn a_source_without_a_consumer_pushes_nothing() {
+async fn subscribe_without_consumer_is_unsupported() {
     let (source, script) = source_of("orders", []).await;
     let shard = "shardId-000000000000".parse().unwrap();
 
@@ -325,7 +325,7 @@ async fn a_source_without_a_consumer_pushes_nothing() {
 }
 
 #[tokio::test]
-async fn a_stream_knows_its_account_and_birthday() {
+async fn stream_id_has_account_and_creation_time() {
     let summary = json!({
         "StreamName": "orders",
         "StreamARN": ARN,

@@ -1,4 +1,4 @@
-//! A stream, whatever it is, and what a story does to it.
+//! The stream under test, and the operations that scenarios need.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use tokio::time::sleep;
 use self::wire::Wire;
 
 /// A stream of three shards.
-pub(crate) struct World {
+pub(crate) struct TestStream {
     pub(crate) source: Arc<dyn Source>,
     stream: Stream,
 }
@@ -23,7 +23,7 @@ enum Stream {
     Wire(Wire),
 }
 
-impl World {
+impl TestStream {
     pub(crate) fn sim() -> Self {
         let stream = SimStream::new(3);
         let source = Arc::new(stream.clone());
@@ -40,7 +40,7 @@ impl World {
         self.shards().await.into_iter().find(|shard| shard.id == *id).unwrap()
     }
 
-    /// The number of the record.
+    /// Writes a record and returns its sequence number.
     pub(crate) async fn put(&self, hash_key: u128, data: &str) -> SequenceNumber {
         match &self.stream {
             Stream::Sim(stream) => {
@@ -72,8 +72,8 @@ impl World {
         self.source.iterator(shard, &from).await.unwrap()
     }
 
-    /// What is in `shard` from there on: at least `count` records, or all up to its end. Its end,
-    /// where that was reached.
+    /// Reads `shard` from there on: at least the requested number of records, or up to its end.
+    /// Returns the end if it was reached.
     pub(crate) async fn read(
         &self,
         shard: &ShardId,
@@ -92,13 +92,13 @@ impl World {
                 return (records, None);
             }
             iterator = next;
-            self.rest().await;
+            self.pause_between_fetches().await;
         }
         panic!("shard {shard} has {records:?}, and not {until:?}");
     }
 
-    /// As long as a stream wants it between two fetches.
-    pub(crate) async fn rest(&self) {
+    /// Waits for as long as the stream requires between two fetches.
+    pub(crate) async fn pause_between_fetches(&self) {
         match &self.stream {
             Stream::Sim(_) => sleep(Duration::from_millis(200)).await,
             #[cfg(feature = "aws")]
@@ -106,32 +106,32 @@ impl World {
         }
     }
 
-    /// Until what arrives has another time than what arrived.
-    pub(crate) async fn let_time_go_on(&self) {
+    /// Waits until new records get another arrival time.
+    pub(crate) async fn advance_arrival_time(&self) {
         let of_a_second = !self.is_not("ferrokinesis");
         sleep(Duration::from_millis(if of_a_second { 1_000 } else { 20 })).await;
     }
 
-    /// Longer than an iterator lives, where that can be waited for.
-    pub(crate) fn life_of_iterators(&self) -> Option<Duration> {
+    /// Returns a time after which an iterator has expired; `None` if it is too long for a test.
+    pub(crate) fn iterator_lifetime(&self) -> Option<Duration> {
         match &self.stream {
             Stream::Sim(_) => Some(Duration::from_secs(301)),
             #[cfg(feature = "aws")]
-            Stream::Wire(wire) => wire.life_of_iterators(),
+            Stream::Wire(wire) => wire.iterator_lifetime(),
         }
     }
 
-    /// Whether a shard's children are told with its last records.
-    pub(crate) fn tells_children(&self) -> bool {
+    /// Reports whether the end of a shard reports its children.
+    pub(crate) fn reports_children(&self) -> bool {
         self.is_not("ferrokinesis")
     }
 
-    /// Whether a text that is no iterator is told from a failure of the server.
-    pub(crate) fn knows_its_iterators(&self) -> bool {
+    /// Reports whether the server distinguishes an invalid iterator from a failure.
+    pub(crate) fn detects_invalid_iterators(&self) -> bool {
         self.is_not("kinesis-local")
     }
 
-    /// Whether what it pushes can be read.
+    /// Reports whether the SDK can read the server's pushes.
     pub(crate) fn pushes(&self) -> bool {
         self.is_not("kinesis-local")
     }
@@ -162,7 +162,7 @@ mod wire {
 
     use aws_sdk_kinesis::Client;
     use lease_kinesis::KinesisSource;
-    use lease_tests::kinesis::Server;
+    use lease_test_servers::kinesis::Server;
 
     use super::*;
 
@@ -172,8 +172,8 @@ mod wire {
         name: String,
     }
 
-    impl World {
-        /// A stream of its own on `server`.
+    impl TestStream {
+        /// Creates a stream on `server`.
         pub(crate) async fn on(server: &Arc<Server>) -> Self {
             static STREAMS: AtomicU32 = AtomicU32::new(0);
             let name = format!("stream-{}", STREAMS.fetch_add(1, Ordering::Relaxed));
@@ -209,7 +209,7 @@ mod wire {
             self.server.settled(&self.name).await;
         }
 
-        pub(super) fn life_of_iterators(&self) -> Option<Duration> {
+        pub(super) fn iterator_lifetime(&self) -> Option<Duration> {
             let known = self.server.name == "ferrokinesis";
             known.then_some(Server::ITERATORS_LIVE + Duration::from_millis(100))
         }

@@ -1,5 +1,5 @@
-//! A consumer that sends messages on in batches of their tags, with a retry per message: S5-3 to S5-6.
-//! It checkpoints before the oldest message that is not sent, and never behind it.
+//! A consumer that forwards messages in batches per tag, with a retry per message. It checkpoints
+//! the records before the oldest unsent message.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
@@ -14,30 +14,30 @@ use tokio::time::sleep;
 
 use crate::setting::{IN_THE_END, SOON, Table, checkpoint, table, until, worker};
 
-/// A tag, and the messages that were taken in one batch.
+/// A tag, and the messages that the sink accepted in one batch.
 type Sent = (char, Vec<String>);
 
-/// Takes batches. Refuses each of some messages for so many times.
+/// Accepts batches. Rejects some messages for a number of times.
 #[derive(Clone, Default)]
 struct Sink {
     batches: Arc<Mutex<Vec<Sent>>>,
-    refuses: Arc<Mutex<BTreeMap<String, u32>>>,
+    rejections: Arc<Mutex<BTreeMap<String, u32>>>,
 }
 
 impl Sink {
-    /// Sends `messages`, and returns those that were refused.
+    /// Sends `messages` and returns the rejected ones.
     fn send(&self, tag: char, messages: &[String]) -> Vec<String> {
-        let mut refuses = self.refuses.lock().unwrap();
-        let is_refused = |message: &&String| {
-            let left = refuses.get_mut(message.as_str());
+        let mut rejections = self.rejections.lock().unwrap();
+        let is_rejected = |message: &&String| {
+            let left = rejections.get_mut(message.as_str());
             left.is_some_and(|left| std::mem::replace(left, left.saturating_sub(1)) > 0)
         };
-        let (refused, sent): (Vec<_>, Vec<_>) = messages.iter().partition(is_refused);
+        let (rejected, sent): (Vec<_>, Vec<_>) = messages.iter().partition(is_rejected);
         self.batches.lock().unwrap().push((tag, sent.into_iter().cloned().collect()));
-        refused.into_iter().cloned().collect()
+        rejected.into_iter().cloned().collect()
     }
 
-    /// What was sent under `tag`.
+    /// Returns the batches of `tag`.
     fn sent(&self, tag: char) -> Vec<String> {
         let batches = self.batches.lock().unwrap();
         let of_tag = batches.iter().filter(|(of, _)| *of == tag);
@@ -45,7 +45,7 @@ impl Sink {
     }
 }
 
-/// `ab:text` is a message with the tags a and b; whatever has no tag is ignored.
+/// Parses `ab:text` as a message with the tags a and b. A message without a tag is ignored.
 fn read(text: &str) -> (Vec<char>, String) {
     match text.split_once(':') {
         Some((tags, message)) => (tags.chars().collect(), message.to_owned()),
@@ -53,7 +53,7 @@ fn read(text: &str) -> (Vec<char>, String) {
     }
 }
 
-/// Sends three messages of one tag at a time.
+/// Sends three messages of one tag in each batch.
 struct Sender {
     sink: Sink,
     unsent: BTreeMap<char, Vec<(RecordNumber, String)>>,
@@ -119,7 +119,7 @@ impl RecordProcessor for Sender {
     }
 }
 
-/// A worker that reads what is put, two records at a time.
+/// A worker that reads two records at a time.
 struct Consumer {
     table: Table,
     stream: SimStream,
@@ -198,7 +198,8 @@ async fn checkpoint_stays_before_an_unsent_message() {
     assert_eq!(consumer.sink.sent('b'), ["3 7 8"]);
     assert_eq!(consumer.checkpointed().await, 5, "c:6 is not sent");
 
-    // It dies. What was not checkpointed is delivered again, the unsent message with it.
+    // After a crash, records without a checkpoint are delivered again, including the unsent
+    // message.
     running.abort();
     let (handle, running) = consumer.start();
     until("the next reads", IN_THE_END, || handle.status().counters.records == 3).await;
@@ -210,9 +211,9 @@ async fn checkpoint_stays_before_an_unsent_message() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn refused_message_alone_is_sent_again() {
+async fn rejected_message_alone_is_sent_again() {
     let consumer = Consumer::new();
-    consumer.sink.refuses.lock().unwrap().insert("2".to_owned(), 2);
+    consumer.sink.rejections.lock().unwrap().insert("2".to_owned(), 2);
     consumer.put(&["a:1", "a:2", "a:3", "a:4"]);
 
     let (_, _running) = consumer.start();

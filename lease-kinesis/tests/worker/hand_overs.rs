@@ -1,4 +1,4 @@
-//! How shards are given away where that takes long, or the table is in the way.
+//! Hand-overs that take long, and hand-overs during faults of the table.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use futures_util::StreamExt;
-use lease_core::LeaseTable;
 use lease_core::conformance::{Call, Fault};
+use lease_core::store::LeaseTable;
 use lease_kinesis::{
     Batch, Checkpointer, Outcome, ProcessorError, RecordProcessor, ShardContext, SimStream,
 };
@@ -15,31 +15,31 @@ use tokio::time::{sleep, timeout};
 
 use crate::setting::{IN_THE_END, Idle, SOON, Table, table, until, worker};
 
-/// Takes its time for its last words.
+/// Takes 8 s to shut down.
 #[derive(Clone, Default)]
-struct Slow {
-    speaking: Arc<AtomicUsize>,
+struct SlowShutdown {
+    active: Arc<AtomicUsize>,
     most: Arc<AtomicUsize>,
 }
 
 #[async_trait]
-impl RecordProcessor for Slow {
+impl RecordProcessor for SlowShutdown {
     async fn process_records(&mut self, _batch: &Batch, _checkpointer: &Checkpointer) -> Outcome {
         Outcome::Continue
     }
 
     async fn shutdown_requested(&mut self, _: &Checkpointer) -> Result<(), ProcessorError> {
-        let speaking = self.speaking.fetch_add(1, Ordering::SeqCst) + 1;
-        self.most.fetch_max(speaking, Ordering::SeqCst);
+        let active = self.active.fetch_add(1, Ordering::SeqCst) + 1;
+        self.most.fetch_max(active, Ordering::SeqCst);
         sleep(Duration::from_secs(8)).await;
-        self.speaking.fetch_sub(1, Ordering::SeqCst);
+        self.active.fetch_sub(1, Ordering::SeqCst);
         Ok(())
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn no_more_hand_overs_are_under_way_than_allowed_whoever_joins_meanwhile() {
-    let (table, stream, slow) = (table(), SimStream::new(12), Slow::default());
+async fn concurrent_hand_overs_stay_within_limit() {
+    let (table, stream, slow) = (table(), SimStream::new(12), SlowShutdown::default());
     let processors = slow.clone();
     let first = worker(&table, &stream, move |_: &ShardContext| processors.clone());
     let first = first.with_name("a".parse().unwrap()).with_max_hand_overs(2).build().unwrap();
@@ -53,12 +53,15 @@ async fn no_more_hand_overs_are_under_way_than_allowed_whoever_joins_meanwhile()
         sleep(Duration::from_secs(5)).await;
     }
 
-    until("it has its share", IN_THE_END, || first_handle.status().shards.len() == 3).await;
+    until("the first worker keeps its share", IN_THE_END, || {
+        first_handle.status().shards.len() == 3
+    })
+    .await;
     assert_eq!(slow.most.load(Ordering::SeqCst), 2);
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_stops_gives_away_what_it_has_though_its_own_row_cannot_be_written() {
+async fn worker_stops_although_its_row_cannot_be_written() {
     for fault in [Fault::Fail, Fault::Hang] {
         let (table, stream) = (table(), SimStream::new(2));
         let worker = worker(&table, &stream, |_: &ShardContext| Idle);
@@ -75,11 +78,11 @@ async fn who_stops_gives_away_what_it_has_though_its_own_row_cannot_be_written()
     }
 }
 
-/// Does not come to an end, whatever it is told.
-struct Stubborn;
+/// Never returns from a batch or from `lease_lost`.
+struct Hanging;
 
 #[async_trait]
-impl RecordProcessor for Stubborn {
+impl RecordProcessor for Hanging {
     async fn process_records(&mut self, _batch: &Batch, _checkpointer: &Checkpointer) -> Outcome {
         std::future::pending().await
     }
@@ -90,12 +93,12 @@ impl RecordProcessor for Stubborn {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_stops_is_gone_when_its_grace_time_is_over_whatever_hangs() {
+async fn worker_ends_after_grace_time_whatever_hangs() {
     let everything = [Call::Obtain, Call::Heartbeat, Call::Release, Call::Write, Call::Read];
     for hanging in [&[][..], &[Call::Write, Call::Release], &everything] {
         let (table, stream) = (table(), SimStream::new(1));
         stream.put_all([("a", "1")]);
-        let worker = worker(&table, &stream, |_: &ShardContext| Stubborn);
+        let worker = worker(&table, &stream, |_: &ShardContext| Hanging);
         let worker = worker.with_grace(Duration::from_secs(9)).build().unwrap();
         let handle = worker.handle();
         let run = tokio::spawn(worker.run());
@@ -110,12 +113,12 @@ async fn who_stops_is_gone_when_its_grace_time_is_over_whatever_hangs() {
         let ended = timeout(Duration::from_millis(9_001), run).await;
         assert!(ended.is_ok(), "{hanging:?}");
         let left = table.inner().list("shop/workers/").count().await;
-        assert_eq!(left == 0, hanging.is_empty(), "its own row goes last");
+        assert_eq!(left == 0, hanging.is_empty(), "the worker removes its own row last");
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_is_stopped_before_it_has_begun_is_gone_when_its_grace_time_is_over() {
+async fn worker_stopped_at_start_ends_after_grace_time() {
     let (table, stream) = (table(), SimStream::new(1));
     table.every(Call::Obtain, Fault::Hang);
     let worker = worker(&table, &stream, |_: &ShardContext| Idle);
@@ -129,15 +132,15 @@ async fn who_is_stopped_before_it_has_begun_is_gone_when_its_grace_time_is_over(
     assert!(timeout(Duration::from_millis(1_001), run).await.is_ok());
 }
 
-/// Has something befall the request that gives its shard away.
+/// Injects a fault into the request that hands its shard over.
 #[derive(Clone)]
-struct Hindered {
+struct FaultAtHandOver {
     table: Table,
     fault: Fault,
 }
 
 #[async_trait]
-impl RecordProcessor for Hindered {
+impl RecordProcessor for FaultAtHandOver {
     async fn process_records(&mut self, _batch: &Batch, _checkpointer: &Checkpointer) -> Outcome {
         Outcome::Continue
     }
@@ -149,11 +152,11 @@ impl RecordProcessor for Hindered {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_hand_over_whose_answer_is_lost_counts_as_one() {
+async fn hand_over_without_answer_counts_as_hand_over() {
     for fault in [Fault::Fail, Fault::Hang, Fault::LoseReply, Fault::HangReply] {
         let (table, stream) = (table(), SimStream::new(2));
-        let hindered = Hindered { table: table.clone(), fault };
-        let first = worker(&table, &stream, move |_: &ShardContext| hindered.clone());
+        let faulty = FaultAtHandOver { table: table.clone(), fault };
+        let first = worker(&table, &stream, move |_: &ShardContext| faulty.clone());
         let first = first.with_name("a".parse().unwrap()).build().unwrap();
         let first_handle = first.handle();
         tokio::spawn(first.run());
@@ -164,7 +167,8 @@ async fn a_hand_over_whose_answer_is_lost_counts_as_one() {
         tokio::spawn(next.run());
 
         until("both read one", IN_THE_END, || next_handle.status().shards.len() == 1).await;
-        until("it knows", SOON, || first_handle.status().shards.len() == 1).await;
+        until("the first worker has noticed", SOON, || first_handle.status().shards.len() == 1)
+            .await;
 
         let counters = first_handle.status().counters;
         assert_eq!((counters.handed_over, counters.lost), (1, 0), "{fault:?}");
@@ -172,10 +176,10 @@ async fn a_hand_over_whose_answer_is_lost_counts_as_one() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_was_evicted_before_it_is_given_away_counts_as_lost() {
+async fn shard_evicted_before_hand_over_counts_as_lost() {
     let (table, stream) = (table(), SimStream::new(1));
-    let slow = Slow::default();
-    let (words, processors) = (Arc::clone(&slow.speaking), slow.clone());
+    let slow = SlowShutdown::default();
+    let (shutdowns, processors) = (Arc::clone(&slow.active), slow.clone());
     let first = worker(&table, &stream, move |_: &ShardContext| processors.clone());
     let first = first.with_name("a".parse().unwrap()).build().unwrap();
     let handle = first.handle();
@@ -185,7 +189,7 @@ async fn what_was_evicted_before_it_is_given_away_counts_as_lost() {
     tokio::spawn(worker(&table, &stream, |_: &ShardContext| Idle).build().unwrap().run());
     sleep(Duration::from_secs(10)).await;
     handle.stop();
-    until("it says its last words", SOON, || words.load(Ordering::SeqCst) == 1).await;
+    until("the processor shuts down", SOON, || shutdowns.load(Ordering::SeqCst) == 1).await;
 
     let key = "shop/shards/shardId-000000000000".parse().unwrap();
     assert!(table.inner().evict(&key, token).await.unwrap());

@@ -1,9 +1,10 @@
-//! Workers that are stopped together: each shard is free when the last of them has ended.
+//! Workers that stop together: each shard is free after the last worker has ended.
 
 use std::time::Duration;
 
 use async_trait::async_trait;
-use lease_core::{Attempt, LeaseTable, Locker};
+use lease_core::store::LeaseTable;
+use lease_core::{Attempt, Locker};
 use lease_kinesis::{
     Batch, Checkpointer, Outcome, ProcessorError, RecordProcessor, ShardContext, SimStream,
 };
@@ -12,11 +13,11 @@ use tokio::time::sleep;
 
 use crate::setting::{IN_THE_END, Table, table, until, worker};
 
-/// Takes some time for its last words, of another length on each shard.
-struct Deliberate(Duration);
+/// Takes some time to shut down, different for each shard.
+struct SlowShutdown(Duration);
 
 #[async_trait]
-impl RecordProcessor for Deliberate {
+impl RecordProcessor for SlowShutdown {
     async fn process_records(&mut self, _: &Batch, _: &Checkpointer) -> Outcome {
         Outcome::Continue
     }
@@ -27,34 +28,34 @@ impl RecordProcessor for Deliberate {
     }
 }
 
-fn deliberate(shard: &ShardContext) -> Deliberate {
+fn slow_shutdown(shard: &ShardContext) -> SlowShutdown {
     let number = shard.shard.as_str().bytes().map(u64::from).sum::<u64>();
-    Deliberate(Duration::from_millis(number % 7 * 130))
+    SlowShutdown(Duration::from_millis(number % 7 * 130))
 }
 
-/// How many shards a worker of another name cannot obtain now.
-async fn kept_from_others(table: &Table) -> usize {
+/// Counts the shards that a worker of another name cannot obtain.
+async fn reserved_shards(table: &Table) -> usize {
     let locker = Locker::new(table.inner()).with_lessee("stranger".parse().unwrap());
-    let mut kept = 0;
+    let mut reserved = 0;
     let keys = (0..12).map(|number| format!("shop/shards/shardId-{number:012}"));
     for key in keys {
         let key = key.parse().unwrap();
         assert!(table.inner().read(&key).await.unwrap().is_some(), "no row {key}");
         let attempt = locker.obtain(&key).await.unwrap();
-        kept += usize::from(!matches!(attempt, Attempt::Obtained(_)));
+        reserved += usize::from(!matches!(attempt, Attempt::Obtained(_)));
     }
-    kept
+    reserved
 }
 
 #[tokio::test(start_paused = true)]
-async fn shards_of_a_fleet_that_is_stopped_together_are_free() {
+async fn shards_are_free_after_workers_stop_together() {
     for workers in [2, 3, 5] {
         for apart in [0, 1, 20, 100, 200, 400, 700, 1_000, 1_500] {
             let (table, stream) =
                 (table().with_latency(Duration::from_millis(7)), SimStream::new(12));
             let (mut handles, mut running) = (Vec::new(), JoinSet::new());
             for number in 0..workers {
-                let worker = worker(&table, &stream, deliberate);
+                let worker = worker(&table, &stream, slow_shutdown);
                 let worker = worker.with_name(format!("worker-{number}").parse().unwrap());
                 let worker = worker.with_seed(number).build().unwrap();
                 handles.push(worker.handle());
@@ -76,8 +77,8 @@ async fn shards_of_a_fleet_that_is_stopped_together_are_free() {
                 ended.unwrap().unwrap();
             }
 
-            let kept = kept_from_others(&table).await;
-            assert_eq!(kept, 0, "{workers} workers, {apart} ms apart");
+            let reserved = reserved_shards(&table).await;
+            assert_eq!(reserved, 0, "{workers} workers, {apart} ms apart");
         }
     }
 }

@@ -1,5 +1,4 @@
-//! What a worker is held up by: streams that do not answer, processors that hang beside their batches
-//! or give up, and what is left of them.
+//! Streams that do not answer, and processors that hang or stop outside of a batch.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -17,15 +16,15 @@ use tokio_util::sync::CancellationToken;
 
 use crate::setting::{self, IN_THE_END, SOON, Table, table, until};
 
-/// A stream that may not answer.
+/// A stream with injected faults.
 #[derive(Debug, Clone)]
-struct Moody {
+struct FaultyStream {
     stream: SimStream,
     lists_hang: Arc<AtomicBool>,
     reads_fail: Arc<AtomicBool>,
 }
 
-impl Moody {
+impl FaultyStream {
     fn new(shards: u16) -> Self {
         let stream = SimStream::new(shards);
         Self { stream, lists_hang: Arc::default(), reads_fail: Arc::default() }
@@ -33,7 +32,7 @@ impl Moody {
 }
 
 #[async_trait]
-impl Source for Moody {
+impl Source for FaultyStream {
     async fn shards(&self) -> Result<Vec<Shard>, SourceError> {
         if self.lists_hang.load(Ordering::SeqCst) {
             std::future::pending::<()>().await;
@@ -51,53 +50,53 @@ impl Source for Moody {
 
     async fn fetch(&self, iterator: &ShardIterator, most: u16) -> Result<Fetched, SourceError> {
         if self.reads_fail.load(Ordering::SeqCst) {
-            return Err(SourceError::new(SourceErrorKind::Unavailable, "as the test wants it"));
+            return Err(SourceError::new(SourceErrorKind::Unavailable, "injected by the test"));
         }
         self.stream.fetch(iterator, most).await
     }
 }
 
-/// What a processor does beside what is usual, the first time.
+/// The first action of a processor that differs from the usual one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Does {
+enum Misbehavior {
     Nothing,
-    HangsAsItBegins,
+    HangsAtStart,
     HangsAtTheEnd,
     StopsShard,
     StopsWorker,
     Panics,
 }
 
-/// Processors of one worker, and what became of them.
+/// The processors of one worker, and what happened to them.
 #[derive(Debug, Clone)]
 struct Processors {
-    does: Arc<Mutex<Does>>,
-    begun_at: Arc<Mutex<Vec<String>>>,
+    does: Arc<Mutex<Misbehavior>>,
+    started_at: Arc<Mutex<Vec<String>>>,
     tokens: Arc<Mutex<Vec<CancellationToken>>>,
     batches: Arc<AtomicUsize>,
     asks: bool,
 }
 
 impl Processors {
-    fn that(does: Does) -> Self {
+    fn with(does: Misbehavior) -> Self {
         Self {
             does: Arc::new(Mutex::new(does)),
-            begun_at: Arc::default(),
+            started_at: Arc::default(),
             tokens: Arc::default(),
             batches: Arc::default(),
             asks: false,
         }
     }
 
-    fn begun(&self) -> usize {
-        self.begun_at.lock().unwrap().len()
+    fn started(&self) -> usize {
+        self.started_at.lock().unwrap().len()
     }
 
-    fn does(&self, what: Does) -> bool {
+    fn does(&self, what: Misbehavior) -> bool {
         let mut does = self.does.lock().unwrap();
         let is_it = *does == what;
         if is_it {
-            *does = Does::Nothing;
+            *does = Misbehavior::Nothing;
         }
         is_it
     }
@@ -106,9 +105,9 @@ impl Processors {
 #[async_trait]
 impl RecordProcessor for Processors {
     async fn initialize(&mut self, context: &ShardContext) -> Result<(), ProcessorError> {
-        self.begun_at.lock().unwrap().push(context.position.to_string());
+        self.started_at.lock().unwrap().push(context.position.to_string());
         self.tokens.lock().unwrap().push(context.cancellation.clone());
-        if self.does(Does::HangsAsItBegins) {
+        if self.does(Misbehavior::HangsAtStart) {
             std::future::pending::<()>().await;
         }
         Ok(())
@@ -116,24 +115,24 @@ impl RecordProcessor for Processors {
 
     async fn process_records(&mut self, _batch: &Batch, checkpointer: &Checkpointer) -> Outcome {
         let number = self.batches.fetch_add(1, Ordering::SeqCst);
-        assert!(!self.does(Does::Panics), "as the test wants it");
+        assert!(!self.does(Misbehavior::Panics), "injected by the test");
         if number == 0 {
             if self.asks {
                 drop(checkpointer.checkpoint().await);
             }
             return Outcome::Continue;
         }
-        if self.does(Does::StopsShard) {
-            return Outcome::StopShard("as the test wants it".into());
+        if self.does(Misbehavior::StopsShard) {
+            return Outcome::StopShard("injected by the test".into());
         }
-        if self.does(Does::StopsWorker) {
-            return Outcome::StopWorker("as the test wants it".into());
+        if self.does(Misbehavior::StopsWorker) {
+            return Outcome::StopWorker("injected by the test".into());
         }
         Outcome::Continue
     }
 
     async fn shard_ended(&mut self, checkpointer: &Checkpointer) -> Result<(), ProcessorError> {
-        if self.does(Does::HangsAtTheEnd) {
+        if self.does(Misbehavior::HangsAtTheEnd) {
             std::future::pending::<()>().await;
         }
         checkpointer.checkpoint().await?;
@@ -141,15 +140,21 @@ impl RecordProcessor for Processors {
     }
 }
 
-fn worker(name: &str, table: &Table, source: &Moody, processors: &Processors) -> WorkerBuilder {
+fn worker(
+    name: &str,
+    table: &Table,
+    source: &FaultyStream,
+    processors: &Processors,
+) -> WorkerBuilder {
     let processors = processors.clone();
     let factory = move |_: &ShardContext| processors.clone();
     setting::worker(table, source, factory).with_name(name.parse().unwrap())
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_worker_whose_stream_does_not_list_its_shards_stops_as_fast_as_any() {
-    let (table, source, processors) = (table(), Moody::new(1), Processors::that(Does::Nothing));
+async fn worker_stops_while_list_of_shards_hangs() {
+    let (table, source, processors) =
+        (table(), FaultyStream::new(1), Processors::with(Misbehavior::Nothing));
     let worker = worker("a", &table, &source, &processors);
     let worker = worker.with_sync_interval(Duration::from_secs(1)).build().unwrap();
     let handle = worker.handle();
@@ -160,15 +165,16 @@ async fn a_worker_whose_stream_does_not_list_its_shards_stops_as_fast_as_any() {
 
     let ticks = handle.status().counters.ticks;
     sleep(Duration::from_secs(30)).await;
-    assert!(handle.status().counters.ticks > ticks, "it goes on ticking");
+    assert!(handle.status().counters.ticks > ticks, "the worker still ticks");
     handle.stop();
 
     assert!(timeout(Duration::from_secs(5), run).await.is_ok());
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_joins_takes_its_share_though_its_stream_does_not_list_its_shards() {
-    let (table, source, processors) = (table(), Moody::new(4), Processors::that(Does::Nothing));
+async fn joining_worker_gets_its_share_while_list_hangs() {
+    let (table, source, processors) =
+        (table(), FaultyStream::new(4), Processors::with(Misbehavior::Nothing));
     let first = worker("a", &table, &source, &processors).build().unwrap();
     let first_handle = first.handle();
     tokio::spawn(first.run());
@@ -183,15 +189,15 @@ async fn who_joins_takes_its_share_though_its_stream_does_not_list_its_shards() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_hangs_as_it_begins_or_ends_is_broken_off_as_a_batch_is() {
-    for does in [Does::HangsAsItBegins, Does::HangsAtTheEnd] {
-        let (table, source, processors) = (table(), Moody::new(1), Processors::that(does));
+async fn hanging_start_or_end_is_cancelled_after_limit() {
+    for does in [Misbehavior::HangsAtStart, Misbehavior::HangsAtTheEnd] {
+        let (table, source, processors) = (table(), FaultyStream::new(1), Processors::with(does));
         source.stream.put_all([("a", "1"), ("b", "2")]);
         let worker = worker("a", &table, &source, &processors);
         let worker = worker.with_batch_limit(Duration::from_secs(10)).build().unwrap();
         let handle = worker.handle();
         tokio::spawn(worker.run());
-        until("it begins", SOON, || processors.begun() > 0).await;
+        until("the processor starts", SOON, || processors.started() > 0).await;
         let shard = source.stream.open_shards()[0].clone();
         source.stream.split(&shard.id, u128::MAX / 2).unwrap();
 
@@ -202,32 +208,32 @@ async fn what_hangs_as_it_begins_or_ends_is_broken_off_as_a_batch_is() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_shard_whose_processor_hangs_as_it_begins_is_handed_over_at_once() {
-    let (table, source) = (table(), Moody::new(1));
-    let hanging = Processors::that(Does::HangsAsItBegins);
+async fn shard_of_hanging_start_is_handed_over_at_once() {
+    let (table, source) = (table(), FaultyStream::new(1));
+    let hanging = Processors::with(Misbehavior::HangsAtStart);
     let first = worker("a", &table, &source, &hanging).build().unwrap();
     let handle = first.handle();
     tokio::spawn(first.run());
-    until("it begins", SOON, || hanging.begun() == 1).await;
-    let next = Processors::that(Does::Nothing);
+    until("the processor starts", SOON, || hanging.started() == 1).await;
+    let next = Processors::with(Misbehavior::Nothing);
     tokio::spawn(worker("b", &table, &source, &next).build().unwrap().run());
     sleep(Duration::from_secs(20)).await;
 
     handle.stop();
 
-    until("the other begins", Duration::from_secs(5), || next.begun() == 1).await;
+    until("the other worker starts", Duration::from_secs(5), || next.started() == 1).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_was_worked_on_is_checkpointed_before_a_shard_is_given_up() {
+async fn processed_records_are_checkpointed_before_stop() {
     for (does, asks) in [
-        (Does::StopsShard, false),
-        (Does::StopsWorker, false),
-        (Does::StopsShard, true),
-        (Does::StopsWorker, true),
+        (Misbehavior::StopsShard, false),
+        (Misbehavior::StopsWorker, false),
+        (Misbehavior::StopsShard, true),
+        (Misbehavior::StopsWorker, true),
     ] {
-        let (table, source) = (table(), Moody::new(1));
-        let processors = Processors { asks, ..Processors::that(does) };
+        let (table, source) = (table(), FaultyStream::new(1));
+        let processors = Processors { asks, ..Processors::with(does) };
         let every = Checkpoints::Every(Duration::from_mins(10));
         let checkpoints = if asks { Checkpoints::ByProcessor } else { every };
         let builder = || {
@@ -235,33 +241,35 @@ async fn what_was_worked_on_is_checkpointed_before_a_shard_is_given_up() {
             worker.with_checkpoints(checkpoints).build().unwrap()
         };
         let run = tokio::spawn(builder().run());
-        until("it begins", SOON, || processors.begun() == 1).await;
+        until("the processor starts", SOON, || processors.started() == 1).await;
         table.choose(move |call| (asks && call == Call::Write).then_some(Fault::Fail));
         source.stream.put_all([("a", "1"), ("b", "2")]);
-        until("it works", SOON, || processors.batches.load(Ordering::SeqCst) == 1).await;
+        until("a batch is processed", SOON, || processors.batches.load(Ordering::SeqCst) == 1)
+            .await;
         sleep(Duration::from_secs(1)).await;
         table.heal();
 
         source.stream.put_all([("a", "3")]);
 
-        until("it stops", SOON, || processors.batches.load(Ordering::SeqCst) == 2).await;
-        if does == Does::StopsWorker {
+        until("the processor stops", SOON, || processors.batches.load(Ordering::SeqCst) == 2).await;
+        if does == Misbehavior::StopsWorker {
             assert!(run.await.unwrap().is_err());
             tokio::spawn(builder().run());
         }
-        until("another begins", IN_THE_END, || processors.begun() == 2).await;
-        let begun_at = processors.begun_at.lock().unwrap().clone();
-        assert_ne!(begun_at[1], begun_at[0], "{does:?}, asks {asks}");
+        until("another processor starts", IN_THE_END, || processors.started() == 2).await;
+        let started_at = processors.started_at.lock().unwrap().clone();
+        assert_ne!(started_at[1], started_at[0], "{does:?}, asks {asks}");
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_processor_began_elsewhere_is_cancelled_as_it_ends() {
-    let (table, source, processors) = (table(), Moody::new(1), Processors::that(Does::Panics));
+async fn processor_end_cancels_its_background_work() {
+    let (table, source, processors) =
+        (table(), FaultyStream::new(1), Processors::with(Misbehavior::Panics));
     source.stream.put_all([("a", "1")]);
     tokio::spawn(worker("a", &table, &source, &processors).build().unwrap().run());
 
-    until("another begins", SOON, || processors.begun() == 2).await;
+    until("another processor starts", SOON, || processors.started() == 2).await;
 
     let is_cancelled = |token: &CancellationToken| token.is_cancelled();
     let tokens = processors.tokens.lock().unwrap();
@@ -269,8 +277,9 @@ async fn what_a_processor_began_elsewhere_is_cancelled_as_it_ends() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_stream_that_cannot_be_read_is_seen_to_fall_behind() {
-    let (table, source, processors) = (table(), Moody::new(1), Processors::that(Does::Nothing));
+async fn unreadable_stream_is_reported_as_behind() {
+    let (table, source, processors) =
+        (table(), FaultyStream::new(1), Processors::with(Misbehavior::Nothing));
     let worker = worker("a", &table, &source, &processors).build().unwrap();
     let handle = worker.handle();
     tokio::spawn(worker.run());
@@ -284,27 +293,27 @@ async fn a_stream_that_cannot_be_read_is_seen_to_fall_behind() {
     assert!(handle.status().shards[0].behind >= Duration::from_mins(59));
 }
 
-/// A processor that panics as it is dropped.
-struct Dropped;
+/// A processor that panics in its destructor.
+struct PanicsAtDrop;
 
-impl Drop for Dropped {
+impl Drop for PanicsAtDrop {
     fn drop(&mut self) {
-        assert!(std::thread::panicking(), "as the test wants it");
+        assert!(std::thread::panicking(), "injected by the test");
     }
 }
 
 #[async_trait]
-impl RecordProcessor for Dropped {
+impl RecordProcessor for PanicsAtDrop {
     async fn process_records(&mut self, _batch: &Batch, _: &Checkpointer) -> Outcome {
-        Outcome::StopShard("as the test wants it".into())
+        Outcome::StopShard("injected by the test".into())
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_processor_that_panics_as_it_is_dropped_is_still_given_a_rest() {
+async fn shard_with_panicking_destructor_gets_backoff() {
     let (table, stream) = (table(), SimStream::new(1));
     stream.put_all([("a", "1")]);
-    let worker = setting::worker(&table, &stream, |_: &ShardContext| Dropped).build().unwrap();
+    let worker = setting::worker(&table, &stream, |_: &ShardContext| PanicsAtDrop).build().unwrap();
     let handle = worker.handle();
     tokio::spawn(worker.run());
 

@@ -1,6 +1,7 @@
-//! Lists of rows that are late, incomplete or not answered.
+//! Listings of rows that are late, incomplete or unanswered.
 
 use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -8,10 +9,10 @@ use async_trait::async_trait;
 use futures_util::StreamExt;
 use futures_util::stream::BoxStream;
 use lease_core::conformance::{Call, Fault};
-use lease_core::{
-    Attributes, Beat, Change, Claim, FencingToken, Freed, Grant, Heartbeat, Holder, LeaseKey,
-    LeaseRecord, LeaseTable, Lessee, LockStore, Obtained, StoreError, Written,
+use lease_core::store::{
+    Beat, Claim, Freed, Grant, Heartbeat, LeaseRecord, LeaseTable, LockStore, Obtained,
 };
+use lease_core::{Attributes, Change, FencingToken, Holder, LeaseKey, Lessee, StoreError, Written};
 use lease_kinesis::{
     Batch, Checkpointer, Checkpoints, InitialPosition, Outcome, RecordProcessor, ShardContext,
     SimStream, Worker,
@@ -21,11 +22,19 @@ use tokio::time::sleep;
 
 use crate::setting::{IN_THE_END, Idle, SOON, checkpoint, table, until, worker};
 
-/// A table whose list lacks some rows, as one does whose pages are read while rows are made.
+/// A table whose list lacks some rows, as if rows were created while its pages were read.
 #[derive(Debug, Clone)]
 struct Incomplete {
     store: MemoryStore,
     unlisted: Arc<Mutex<BTreeSet<LeaseKey>>>,
+    /// Whether reads of unlisted rows hang.
+    is_silent: Arc<AtomicBool>,
+}
+
+impl Incomplete {
+    fn new() -> Self {
+        Self { store: MemoryStore::new(), unlisted: Arc::default(), is_silent: Arc::default() }
+    }
 }
 
 #[async_trait]
@@ -58,6 +67,9 @@ impl LockStore for Incomplete {
 #[async_trait]
 impl LeaseTable for Incomplete {
     async fn read(&self, key: &LeaseKey) -> Result<Option<LeaseRecord>, StoreError> {
+        if self.is_silent.load(Ordering::SeqCst) && self.unlisted.lock().unwrap().contains(key) {
+            std::future::pending::<()>().await;
+        }
         self.store.read(key).await
     }
 
@@ -96,7 +108,7 @@ impl LeaseTable for Incomplete {
     }
 }
 
-/// Notes the texts of all records, in order.
+/// Remembers the texts of all records in order.
 #[derive(Clone, Default)]
 struct Texts(Arc<Mutex<Vec<String>>>);
 
@@ -109,23 +121,11 @@ impl RecordProcessor for Texts {
     }
 }
 
-#[tokio::test(start_paused = true)]
-async fn merged_shard_waits_for_a_parent_that_was_not_listed() {
-    let stream = SimStream::new(2);
-    let (store, texts) = (MemoryStore::new(), Texts::default());
-    let table = Incomplete { store, unlisted: Arc::default() };
-    let keys: [LeaseKey; 2] =
-        [0, 1].map(|shard| format!("shop/shards/shardId-{shard:012}").parse().unwrap());
-    let start = || {
-        let processors = texts.clone();
-        let factory = move |_: &ShardContext| processors.clone();
-        Worker::builder("shop", table.clone(), stream.clone(), factory)
-            .with_initial_position(InitialPosition::TrimHorizon)
-            .build()
-            .unwrap()
-    };
-    // The rows are made, and nobody reads.
-    let first = start();
+/// Creates a table with the rows of two merged shards. Its list lacks the second one.
+async fn merged(stream: &SimStream, texts: &Texts) -> Incomplete {
+    let table = Incomplete::new();
+    // This worker creates the rows and stops.
+    let first = reader(&table, stream, texts);
     let handle = first.handle();
     let running = tokio::spawn(first.run());
     until("the worker reads", SOON, || handle.status().shards.len() == 2).await;
@@ -138,10 +138,26 @@ async fn merged_shard_waits_for_a_parent_that_was_not_listed() {
     }
     stream.merge(&shards[0].id, &shards[1].id).unwrap();
     stream.put("key", "of the child");
-    table.unlisted.lock().unwrap().insert(keys[1].clone());
+    let key = format!("shop/shards/{}", shards[1].id).parse().unwrap();
+    table.unlisted.lock().unwrap().insert(key);
+    table
+}
 
-    let second = start();
-    tokio::spawn(second.run());
+fn reader(table: &Incomplete, stream: &SimStream, texts: &Texts) -> Worker {
+    let processors = texts.clone();
+    let factory = move |_: &ShardContext| processors.clone();
+    Worker::builder("shop", table.clone(), stream.clone(), factory)
+        .with_initial_position(InitialPosition::TrimHorizon)
+        .build()
+        .unwrap()
+}
+
+#[tokio::test(start_paused = true)]
+async fn merged_shard_waits_for_a_parent_that_was_not_listed() {
+    let (stream, texts) = (SimStream::new(2), Texts::default());
+    let table = merged(&stream, &texts).await;
+
+    tokio::spawn(reader(&table, &stream, &texts).run());
     sleep(Duration::from_secs(50)).await;
     assert_eq!(*texts.0.lock().unwrap(), ["of a parent"], "the other parent is not read yet");
     table.unlisted.lock().unwrap().clear();
@@ -149,6 +165,40 @@ async fn merged_shard_waits_for_a_parent_that_was_not_listed() {
     until("all is read", IN_THE_END, || texts.0.lock().unwrap().len() == 3).await;
     let expected = ["of a parent", "of a parent", "of the child"];
     assert_eq!(*texts.0.lock().unwrap(), expected);
+}
+
+#[tokio::test(start_paused = true)]
+async fn worker_continues_while_read_of_parent_hangs() {
+    let (stream, texts) = (SimStream::new(2), Texts::default());
+    let table = merged(&stream, &texts).await;
+    let worker = reader(&table, &stream, &texts);
+    let handle = worker.handle();
+    tokio::spawn(worker.run());
+    // By then the child has a row, and waits for its other parent.
+    sleep(Duration::from_secs(50)).await;
+    table.is_silent.store(true, Ordering::SeqCst);
+    sleep(Duration::from_secs(50)).await;
+
+    let ticks = handle.status().counters.ticks;
+    sleep(Duration::from_mins(1)).await;
+    assert!(handle.status().counters.ticks > ticks, "the rows are still listed");
+}
+
+#[tokio::test(start_paused = true)]
+async fn end_of_shard_continues_after_read_without_answer() {
+    let (stream, texts) = (SimStream::new(2), Texts::default());
+    let table = merged(&stream, &texts).await;
+    table.is_silent.store(true, Ordering::SeqCst);
+    tokio::spawn(reader(&table, &stream, &texts).run());
+    sleep(Duration::from_secs(50)).await;
+    assert_eq!(*texts.0.lock().unwrap(), ["of a parent"], "the other parent is not read yet");
+
+    // New reads are answered. Earlier ones stay without an answer.
+    table.is_silent.store(false, Ordering::SeqCst);
+    sleep(Duration::from_secs(50)).await;
+    table.unlisted.lock().unwrap().clear();
+
+    until("all is read", IN_THE_END, || texts.0.lock().unwrap().len() == 3).await;
 }
 
 #[tokio::test(start_paused = true)]

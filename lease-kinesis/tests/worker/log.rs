@@ -1,4 +1,4 @@
-//! What processors were given, by whom, and when.
+//! A log of what the processors received, and when.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -13,7 +13,7 @@ use lease_kinesis::{
     ShardContext, ShardId, SimStream,
 };
 
-/// All that happened, in order.
+/// All events in order.
 #[derive(Clone)]
 pub(crate) struct Log {
     time: WorldTime,
@@ -27,30 +27,30 @@ pub(crate) struct Event {
     pub(crate) worker: Arc<str>,
     pub(crate) shard: ShardId,
     pub(crate) token: FencingToken,
-    pub(crate) what: What,
+    pub(crate) kind: EventKind,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum What {
-    Begun,
+pub(crate) enum EventKind {
+    Started,
     Record {
         number: RecordNumber,
         partition_key: Arc<str>,
         text: String,
     },
     Checkpointed,
-    CheckpointOwed,
+    CheckpointPending,
     CheckpointRefused(String),
     LeaseLost,
     ShardEnded,
     ShutdownRequested,
-    /// The processor is no more.
+    /// The processor was dropped.
     Dropped,
 }
 
 impl Event {
     pub(crate) fn is_record(&self) -> bool {
-        matches!(self.what, What::Record { .. })
+        matches!(self.kind, EventKind::Record { .. })
     }
 }
 
@@ -59,7 +59,7 @@ impl Log {
         Self { time, worker: "".into(), events: Arc::default() }
     }
 
-    /// The same log, for one worker.
+    /// Returns the log for the events of one worker.
     pub(crate) fn of(&self, worker: &str) -> Self {
         Self { worker: worker.into(), ..self.clone() }
     }
@@ -72,26 +72,26 @@ impl Log {
         self.events.lock().unwrap().iter().filter(|event| is(event)).count()
     }
 
-    /// How many different records were worked on.
+    /// Counts the distinct records that were processed.
     pub(crate) fn distinct(&self) -> usize {
         let events = self.events.lock().unwrap();
-        let records = events.iter().filter_map(|event| match &event.what {
-            What::Record { number, .. } => Some((event.shard.clone(), number.clone())),
+        let records = events.iter().filter_map(|event| match &event.kind {
+            EventKind::Record { number, .. } => Some((event.shard.clone(), number.clone())),
             _ => None,
         });
         records.collect::<BTreeSet<_>>().len()
     }
 
-    /// How many records were worked on again.
+    /// Counts the records that were processed again.
     pub(crate) fn replayed(&self) -> usize {
-        self.count(|event| matches!(event.what, What::Record { .. })) - self.distinct()
+        self.count(|event| matches!(event.kind, EventKind::Record { .. })) - self.distinct()
     }
 
-    /// Every record was worked on, and the first time in the order of its partition key.
+    /// Asserts that every record was processed, first in the order of its partition key.
     pub(crate) fn is_complete_and_in_order(&self, stream: &SimStream) {
         let mut seen: BTreeMap<Arc<str>, Vec<String>> = BTreeMap::new();
         for event in self.events() {
-            if let What::Record { partition_key, text, .. } = event.what {
+            if let EventKind::Record { partition_key, text, .. } = event.kind {
                 let texts = seen.entry(partition_key).or_default();
                 if !texts.contains(&text) {
                     texts.push(text);
@@ -105,21 +105,21 @@ impl Log {
         }
     }
 
-    /// For how long each shard had two processors at once that were given records or may have been.
+    /// Returns the times at which a shard had two processors at once.
     pub(crate) fn overlaps(&self) -> Vec<String> {
         let mut open: BTreeMap<ShardId, Vec<(Arc<str>, FencingToken)>> = BTreeMap::new();
         let mut overlaps = Vec::new();
         for event in self.events() {
             let readers = open.entry(event.shard.clone()).or_default();
-            match event.what {
-                What::Begun => {
+            match event.kind {
+                EventKind::Started => {
                     if let Some((other, _)) = readers.first() {
                         let (at, shard, worker) = (event.at, &event.shard, &event.worker);
                         overlaps.push(format!("{at:?}: {shard}: {worker} beside {other}"));
                     }
                     readers.push((event.worker, event.token));
                 }
-                What::Dropped => {
+                EventKind::Dropped => {
                     let gone = (event.worker, event.token);
                     readers.retain(|reader| *reader != gone);
                 }
@@ -129,55 +129,57 @@ impl Log {
         overlaps
     }
 
-    fn note(&self, shard: &ShardContext, what: What) {
+    fn note(&self, shard: &ShardContext, kind: EventKind) {
         let (at, worker) = (self.time.now(), Arc::clone(&self.worker));
         let token = shard.token.unwrap();
-        let event = Event { at, worker, shard: shard.shard.clone(), token, what };
+        let event = Event { at, worker, shard: shard.shard.clone(), token, kind };
         self.events.lock().unwrap().push(event);
     }
 }
 
 impl fmt::Display for Log {
-    /// The last of it, without the records.
+    /// Shows the last 60 events, without records and checkpoints.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let events = self.events();
-        let told: Vec<_> = events
+        let shown: Vec<_> = events
             .iter()
-            .filter(|event| !matches!(event.what, What::Record { .. } | What::Checkpointed))
+            .filter(|event| {
+                !matches!(event.kind, EventKind::Record { .. } | EventKind::Checkpointed)
+            })
             .collect();
-        for event in told.iter().rev().take(60).rev() {
-            let Event { at, worker, shard, token, what } = event;
-            writeln!(f, "{:9.3} s  {worker} {shard} {token}: {what:?}", at.as_secs_f64())?;
+        for event in shown.iter().rev().take(60).rev() {
+            let Event { at, worker, shard, token, kind } = event;
+            writeln!(f, "{:9.3} s  {worker} {shard} {token}: {kind:?}", at.as_secs_f64())?;
         }
         Ok(())
     }
 }
 
-/// A processor that notes what it is given, and checkpoints it.
-pub(crate) struct Noting {
+/// A processor that logs and checkpoints its records.
+pub(crate) struct LoggingProcessor {
     pub(crate) log: Log,
     pub(crate) shard: ShardContext,
-    /// How long a batch takes.
+    /// The time that a batch takes.
     pub(crate) work: Duration,
 }
 
-impl Noting {
+impl LoggingProcessor {
     pub(crate) fn new(log: Log, shard: &ShardContext) -> Self {
         Self { log, shard: shard.clone(), work: Duration::ZERO }
     }
 
-    /// One whose batches take so long.
+    /// Creates a processor whose batches take `work`.
     pub(crate) fn slow(log: Log, shard: &ShardContext, work: Duration) -> Self {
         Self { log, shard: shard.clone(), work }
     }
 
-    pub(crate) fn note(&self, what: What) {
-        self.log.note(&self.shard, what);
+    pub(crate) fn note(&self, kind: EventKind) {
+        self.log.note(&self.shard, kind);
     }
 
     pub(crate) fn note_records(&self, batch: &Batch) {
         for record in &batch.records {
-            self.note(What::Record {
+            self.note(EventKind::Record {
                 number: record.number.clone(),
                 partition_key: Arc::clone(&record.partition_key),
                 text: String::from_utf8_lossy(&record.data).into_owned(),
@@ -190,10 +192,10 @@ impl Noting {
         checkpointer: &Checkpointer,
     ) -> Result<(), ProcessorError> {
         match checkpointer.checkpoint().await {
-            Ok(Checkpointed::Owed(_)) => self.note(What::CheckpointOwed),
-            Ok(_) => self.note(What::Checkpointed),
+            Ok(Checkpointed::Pending(_)) => self.note(EventKind::CheckpointPending),
+            Ok(_) => self.note(EventKind::Checkpointed),
             Err(error) => {
-                self.note(What::CheckpointRefused(error.to_string()));
+                self.note(EventKind::CheckpointRefused(error.to_string()));
                 return Err(error.into());
             }
         }
@@ -202,9 +204,9 @@ impl Noting {
 }
 
 #[async_trait]
-impl RecordProcessor for Noting {
+impl RecordProcessor for LoggingProcessor {
     async fn initialize(&mut self, _shard: &ShardContext) -> Result<(), ProcessorError> {
-        self.note(What::Begun);
+        self.note(EventKind::Started);
         Ok(())
     }
 
@@ -215,11 +217,11 @@ impl RecordProcessor for Noting {
     }
 
     async fn lease_lost(&mut self) {
-        self.note(What::LeaseLost);
+        self.note(EventKind::LeaseLost);
     }
 
     async fn shard_ended(&mut self, checkpointer: &Checkpointer) -> Result<(), ProcessorError> {
-        self.note(What::ShardEnded);
+        self.note(EventKind::ShardEnded);
         self.checkpoint(checkpointer).await
     }
 
@@ -227,13 +229,13 @@ impl RecordProcessor for Noting {
         &mut self,
         checkpointer: &Checkpointer,
     ) -> Result<(), ProcessorError> {
-        self.note(What::ShutdownRequested);
+        self.note(EventKind::ShutdownRequested);
         self.checkpoint(checkpointer).await
     }
 }
 
-impl Drop for Noting {
+impl Drop for LoggingProcessor {
     fn drop(&mut self) {
-        self.log.note(&self.shard, What::Dropped);
+        self.log.note(&self.shard, EventKind::Dropped);
     }
 }

@@ -1,25 +1,24 @@
-//! What a fleet of workers does while it changes, fails and is kept from its table and its stream:
-//! real workers in virtual time.
+//! Real workers in virtual time: joins, stops, crashes, faults of the table and of the stream.
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test that cannot go on fails")]
 
 mod acceptance;
 mod batches;
-mod carried;
 mod checkpoints;
 mod fleet;
-mod giving;
-mod gone;
+mod hand_overs;
 mod hash_keys;
 mod leaving;
 mod limits;
 mod listing;
 mod log;
+mod missing_shards;
 mod outages;
-mod owed;
 mod partial;
+mod pending;
 mod processors;
 mod quiet;
+mod remote_stream;
 mod resharding;
 mod setting;
+mod simulated_fleet;
 mod starts;
-mod world;

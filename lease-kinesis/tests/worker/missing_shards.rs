@@ -1,4 +1,4 @@
-//! Shards that a stream has no more.
+//! Shards that the stream no longer has.
 
 use std::time::Duration;
 
@@ -11,18 +11,18 @@ use tokio::time::sleep;
 
 use crate::setting::{Idle, table, worker};
 
-/// A stream that lists its shards, and knows none of them.
+/// A stream that lists its shards and rejects requests for them.
 #[derive(Debug, Clone)]
-struct Forgetful(SimStream);
+struct WithoutShards(SimStream);
 
 #[async_trait]
-impl Source for Forgetful {
+impl Source for WithoutShards {
     async fn shards(&self) -> Result<Vec<Shard>, SourceError> {
         self.0.shards().await
     }
 
     async fn iterator(&self, _: &ShardId, _: &ReadFrom) -> Result<ShardIterator, SourceError> {
-        Err(SourceError::new(SourceErrorKind::NoSuchShard, "as the test wants it"))
+        Err(SourceError::new(SourceErrorKind::NoSuchShard, "injected by the test"))
     }
 
     async fn fetch(&self, iterator: &ShardIterator, most: u16) -> Result<Fetched, SourceError> {
@@ -31,8 +31,8 @@ impl Source for Forgetful {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_shard_that_is_gone_again_and_again_is_tried_ever_less_often() {
-    let (table, source) = (table(), Forgetful(SimStream::new(1)));
+async fn missing_shard_is_tried_with_backoff() {
+    let (table, source) = (table(), WithoutShards(SimStream::new(1)));
     let worker = worker(&table, &source, |_: &ShardContext| Idle).build().unwrap();
     let handle = worker.handle();
     tokio::spawn(worker.run());

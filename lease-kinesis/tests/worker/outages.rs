@@ -1,39 +1,39 @@
-//! The table and the stream out of reach.
+//! Outages of the table and of the stream.
 
 use std::time::Duration;
 
 use lease_core::conformance::{Call, Fault};
 use lease_kinesis::Faults;
 
-use crate::log::{Event, What};
-use crate::world::{TTL, World};
+use crate::log::{Event, EventKind};
+use crate::simulated_fleet::{SimulatedFleet, TTL};
 
 #[test]
-fn a_worker_without_its_table_stops_in_time_and_is_succeeded() {
-    let mut world = World::new(1, 4);
-    world.start("a");
-    world.start("b");
-    world.until_shared(&[("a", 2), ("b", 2)]);
-    world.run_for(Duration::from_secs(1));
-    world.workers["b"].way.choose(|_| Some(Fault::Hang));
-    world.put(100);
+fn worker_without_table_stops_and_is_replaced() {
+    let mut fleet = SimulatedFleet::new(1, 4);
+    fleet.start("a");
+    fleet.start("b");
+    fleet.until_shared(&[("a", 2), ("b", 2)]);
+    fleet.run_for(Duration::from_secs(1));
+    fleet.workers["b"].connection.choose(|_| Some(Fault::Hang));
+    fleet.put(100);
 
-    world.until("a reads all", TTL * 3, |world| world.shares()["a"] == 4);
+    fleet.until("a reads all", TTL * 3, |fleet| fleet.shares()["a"] == 4);
 
-    assert_eq!(world.log.overlaps(), [""; 0]);
-    assert_eq!(world.log.count(|event| event.what == What::LeaseLost), 2);
-    world.until_all_is_read();
-    world.workers["b"].way.heal();
-    world.until_shared(&[("a", 2), ("b", 2)]);
+    assert_eq!(fleet.log.overlaps(), [""; 0]);
+    assert_eq!(fleet.log.count(|event| event.kind == EventKind::LeaseLost), 2);
+    fleet.until_all_is_read();
+    fleet.workers["b"].connection.heal();
+    fleet.until_shared(&[("a", 2), ("b", 2)]);
 }
 
 #[test]
-fn a_table_that_fails_now_and_then_costs_nothing() {
-    let mut world = World::new(2, 6);
+fn occasional_table_faults_repeat_no_record() {
+    let mut fleet = SimulatedFleet::new(2, 6);
     for name in ["a", "b", "c"] {
-        world.start(name);
+        fleet.start(name);
         let mut calls = 0_u32;
-        world.workers[name].way.choose(move |_| {
+        fleet.workers[name].connection.choose(move |_| {
             calls += 1;
             match calls % 9 {
                 3 => Some(Fault::Fail),
@@ -43,141 +43,143 @@ fn a_table_that_fails_now_and_then_costs_nothing() {
         });
     }
     for _ in 0..10 {
-        world.put(50);
-        world.run_for(Duration::from_secs(2));
+        fleet.put(50);
+        fleet.run_for(Duration::from_secs(2));
     }
 
-    world.until_all_is_read();
+    fleet.until_all_is_read();
 
-    world.until_shared(&[("a", 2), ("b", 2), ("c", 2)]);
-    assert_eq!(world.log.overlaps(), [""; 0]);
-    assert_eq!(world.log.replayed(), 0);
+    fleet.until_shared(&[("a", 2), ("b", 2), ("c", 2)]);
+    assert_eq!(fleet.log.overlaps(), [""; 0]);
+    assert_eq!(fleet.log.replayed(), 0);
 }
 
-/// S4-17: a checkpoint that was wanted and did not come about is made before the shard is given
-/// away.
+/// A checkpoint that failed is written before the shard is handed over.
 #[test]
-fn a_shard_is_not_given_away_before_its_checkpoint_is_kept() {
-    let mut world = World::new(3, 4);
-    world.start("a");
-    world.until_shared(&[("a", 4)]);
-    world.put(100);
-    world.until_all_is_read();
-    world.workers["a"].way.every(Call::Write, Fault::Fail);
-    world.put(100);
-    world.until("given", TTL, |world| world.log.distinct() >= 200);
-    world.start("b");
-    world.run_for(TTL * 2);
-    assert_eq!(world.shares()["b"], 0, "given away with work that is not checkpointed");
+fn shard_is_handed_over_only_after_its_checkpoint() {
+    let mut fleet = SimulatedFleet::new(3, 4);
+    fleet.start("a");
+    fleet.until_shared(&[("a", 4)]);
+    fleet.put(100);
+    fleet.until_all_is_read();
+    fleet.workers["a"].connection.every(Call::Write, Fault::Fail);
+    fleet.put(100);
+    fleet.until("given", TTL, |fleet| fleet.log.distinct() >= 200);
+    fleet.start("b");
+    fleet.run_for(TTL * 2);
+    assert_eq!(fleet.shares()["b"], 0, "handed over before its checkpoint");
 
-    world.workers["a"].way.heal();
+    fleet.workers["a"].connection.heal();
 
-    world.until_shared(&[("a", 2), ("b", 2)]);
-    world.run_for(TTL);
-    let by_b = world.log.count(|event| &*event.worker == "b" && event.is_record());
-    assert_eq!(by_b, 0, "b was given what a had worked on");
-}
-
-#[test]
-fn a_worker_that_stops_waits_until_its_last_checkpoint_is_kept() {
-    let mut world = World::new(6, 4);
-    world.start("a");
-    world.until_shared(&[("a", 4)]);
-    world.workers["a"].way.every(Call::Write, Fault::Fail);
-    world.put(100);
-    world.until("given", TTL, |world| world.log.distinct() >= 100);
-    world.workers["a"].handle.stop();
-    world.run_for(TTL);
-    assert_eq!(world.shares()["a"], 4, "given away with work that is not checkpointed");
-
-    world.workers["a"].way.heal();
-    assert_eq!(world.until_ended("a"), Ok(()));
-    let worked_on = world.log.count(Event::is_record);
-
-    world.start("b");
-    world.until_shared(&[("b", 4)]);
-    world.run_for(TTL);
-    assert_eq!(world.log.count(Event::is_record), worked_on, "worked on once more");
+    fleet.until_shared(&[("a", 2), ("b", 2)]);
+    fleet.run_for(TTL);
+    let by_b = fleet.log.count(|event| &*event.worker == "b" && event.is_record());
+    assert_eq!(by_b, 0, "b received records that a had processed");
 }
 
 #[test]
-fn a_stream_that_fails_is_asked_again_and_nothing_is_lost() {
-    let mut world = World::new(4, 4);
-    // An answer without records says nothing of whether there are any.
+fn stopping_worker_waits_for_its_last_checkpoint() {
+    let mut fleet = SimulatedFleet::new(6, 4);
+    fleet.start("a");
+    fleet.until_shared(&[("a", 4)]);
+    fleet.workers["a"].connection.every(Call::Write, Fault::Fail);
+    fleet.put(100);
+    fleet.until("given", TTL, |fleet| fleet.log.distinct() >= 100);
+    fleet.workers["a"].handle.stop();
+    fleet.run_for(TTL);
+    assert_eq!(fleet.shares()["a"], 4, "handed over before its checkpoint");
+
+    fleet.workers["a"].connection.heal();
+    assert_eq!(fleet.until_ended("a"), Ok(()));
+    let processed = fleet.log.count(Event::is_record);
+
+    fleet.start("b");
+    fleet.until_shared(&[("b", 4)]);
+    fleet.run_for(TTL);
+    assert_eq!(fleet.log.count(Event::is_record), processed, "records were processed again");
+}
+
+#[test]
+fn stream_faults_lose_and_repeat_no_record() {
+    let mut fleet = SimulatedFleet::new(4, 4);
+    // Some answers have no records although the shard has some.
     let faults = Faults { throttled: 0.2, unavailable: 0.2, empty: 0.3, ..Faults::default() };
-    world.stream = world.stream.with_faults(7, faults);
-    world.start("a");
-    world.start("b");
+    fleet.stream = fleet.stream.with_faults(7, faults);
+    fleet.start("a");
+    fleet.start("b");
     for _ in 0..10 {
-        world.put(50);
-        world.run_for(Duration::from_secs(2));
+        fleet.put(50);
+        fleet.run_for(Duration::from_secs(2));
     }
 
-    world.until_all_is_read();
+    fleet.until_all_is_read();
 
-    assert_eq!(world.log.replayed(), 0);
-    assert_eq!(world.log.count(|event| event.what == What::LeaseLost), 0);
+    assert_eq!(fleet.log.replayed(), 0);
+    assert_eq!(fleet.log.count(|event| event.kind == EventKind::LeaseLost), 0);
 }
 
-/// S4-30: workers that begin before there is anything to read.
 #[test]
-fn a_stream_that_cannot_be_listed_yet_is_waited_for() {
-    let mut world = World::new(5, 2);
+fn worker_waits_for_stream_that_cannot_be_listed() {
+    let mut fleet = SimulatedFleet::new(5, 2);
     let never = Faults { unavailable: 1.0, ..Faults::default() };
-    world.stream = world.stream.with_faults(1, never);
-    world.start("a");
-    world.run_for(TTL * 2);
-    assert_eq!(world.shares()["a"], 0);
+    fleet.stream = fleet.stream.with_faults(1, never);
+    fleet.start("a");
+    fleet.run_for(TTL * 2);
+    assert_eq!(fleet.shares()["a"], 0);
 
-    world.stream.set_faults(Faults::default());
-    world.put(50);
+    fleet.stream.set_faults(Faults::default());
+    fleet.put(50);
 
-    world.until_all_is_read();
+    fleet.until_all_is_read();
 }
 
-/// A list that is broken off half way would show half of the workers and of the shards.
+/// A list that fails half way has only a part of the workers and of the shards.
 #[test]
-fn from_rows_that_were_not_all_listed_nothing_is_concluded() {
+fn incomplete_list_of_rows_changes_nothing() {
     for fault in [Fault::Fail, Fault::LoseReply, Fault::Hang] {
-        let mut world = World::new(7, 6);
-        world.start("a");
-        world.start("b");
-        world.until_shared(&[("a", 3), ("b", 3)]);
-        world.workers["a"].way.every(Call::Read, fault);
-        world.put(100);
-        world.run_for(TTL * 5);
+        let mut fleet = SimulatedFleet::new(7, 6);
+        fleet.start("a");
+        fleet.start("b");
+        fleet.until_shared(&[("a", 3), ("b", 3)]);
+        fleet.workers["a"].connection.every(Call::Read, fault);
+        fleet.put(100);
+        fleet.run_for(TTL * 5);
 
-        assert_eq!(world.shares()["a"], 3, "{fault:?}");
-        world.until_all_is_read();
-        assert_eq!(world.log.count(|event| event.what == What::ShutdownRequested), 0, "{fault:?}");
-        assert_eq!(world.log.count(|event| event.what == What::LeaseLost), 0, "{fault:?}");
-        world.workers["a"].way.heal();
-        world.start("c");
-        world.until_shared(&[("a", 2), ("b", 2), ("c", 2)]);
-        assert_eq!(world.log.overlaps(), [""; 0]);
+        assert_eq!(fleet.shares()["a"], 3, "{fault:?}");
+        fleet.until_all_is_read();
+        assert_eq!(
+            fleet.log.count(|event| event.kind == EventKind::ShutdownRequested),
+            0,
+            "{fault:?}"
+        );
+        assert_eq!(fleet.log.count(|event| event.kind == EventKind::LeaseLost), 0, "{fault:?}");
+        fleet.workers["a"].connection.heal();
+        fleet.start("c");
+        fleet.until_shared(&[("a", 2), ("b", 2), ("c", 2)]);
+        assert_eq!(fleet.log.overlaps(), [""; 0]);
     }
 }
 
 #[test]
-fn who_stops_and_cannot_list_the_rows_gives_away_what_it_has() {
+fn worker_that_cannot_list_rows_still_hands_over() {
     for fault in [Fault::Fail, Fault::LoseReply, Fault::Hang] {
-        let mut world = World::new(8, 4);
-        world.start("a");
-        world.start("b");
-        world.until_shared(&[("a", 2), ("b", 2)]);
-        world.put(100);
-        world.until_all_is_read();
-        world.workers["a"].way.every(Call::Read, fault);
-        world.run_for(TTL / 2);
-        let begun = world.simulation.now();
+        let mut fleet = SimulatedFleet::new(8, 4);
+        fleet.start("a");
+        fleet.start("b");
+        fleet.until_shared(&[("a", 2), ("b", 2)]);
+        fleet.put(100);
+        fleet.until_all_is_read();
+        fleet.workers["a"].connection.every(Call::Read, fault);
+        fleet.run_for(TTL / 2);
+        let begun = fleet.simulation.now();
 
-        assert_eq!(world.stop("a"), Ok(()));
+        assert_eq!(fleet.stop("a"), Ok(()));
 
-        let took = world.simulation.now().abs_diff(begun);
+        let took = fleet.simulation.now().abs_diff(begun);
         assert!(took <= TTL * 3 / 2, "{fault:?}: after {took:?}");
-        world.until_shared(&[("b", 4)]);
-        world.put(100);
-        world.until_all_is_read();
-        assert_eq!(world.log.count(|event| event.what == What::LeaseLost), 0, "{fault:?}");
+        fleet.until_shared(&[("b", 4)]);
+        fleet.put(100);
+        fleet.until_all_is_read();
+        assert_eq!(fleet.log.count(|event| event.kind == EventKind::LeaseLost), 0, "{fault:?}");
     }
 }

@@ -1,5 +1,5 @@
-//! Checkpoints inside a batch: what follows the last of them is delivered again after a failure, and
-//! nothing else.
+//! Checkpoints inside a batch: after a failure, only the records after the last one are delivered
+//! again.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -14,28 +14,28 @@ use tokio::time::sleep;
 
 use crate::setting::{IN_THE_END, SOON, checkpoint, table, until, worker};
 
-/// What a processor answers after the record at which it fails.
+/// The outcome that a processor returns at the record where it fails.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Answer {
+enum Failure {
     Fails,
     Retries,
     Restarts,
 }
 
-/// Checkpoints every third record of its first batch, and fails at the fifth, the first `times`.
+/// Checkpoints every third record of its first batch, and fails at the fifth for the first `times`.
 #[derive(Clone)]
 struct EveryThird {
-    answer: Answer,
+    failure: Failure,
     times: Arc<Mutex<usize>>,
-    /// How many records each call was given, by their place in the stream.
+    /// For each call, the index of its first record in the stream and the number of records.
     calls: Arc<Mutex<Vec<(usize, usize)>>>,
     numbers: Arc<Mutex<Vec<RecordNumber>>>,
 }
 
 impl EveryThird {
-    fn new(answer: Answer, times: usize) -> Self {
+    fn new(failure: Failure, times: usize) -> Self {
         let times = Arc::new(Mutex::new(times));
-        Self { answer, times, calls: Arc::default(), numbers: Arc::default() }
+        Self { failure, times, calls: Arc::default(), numbers: Arc::default() }
     }
 
     fn calls(&self) -> Vec<(usize, usize)> {
@@ -53,22 +53,22 @@ impl EveryThird {
 #[async_trait]
 impl RecordProcessor for EveryThird {
     async fn process_records(&mut self, batch: &Batch, checkpointer: &Checkpointer) -> Outcome {
-        let place = |record: &lease_kinesis::Record| -> usize {
+        let index = |record: &lease_kinesis::Record| -> usize {
             str::from_utf8(&record.data).unwrap().parse().unwrap()
         };
-        let first = place(&batch.records[0]);
+        let first = index(&batch.records[0]);
         self.calls.lock().unwrap().push((first, batch.records.len()));
         for record in &batch.records {
-            let place = place(record);
+            let index = index(record);
             self.numbers.lock().unwrap().push(record.number.clone());
-            if place == 4 && self.is_to_fail() {
-                return match self.answer {
-                    Answer::Fails => Outcome::Failed("database away".into()),
-                    Answer::Retries => Outcome::Retry(Duration::from_secs(1)),
-                    Answer::Restarts => Outcome::Failed(NeedsRestart::new("no memory").into()),
+            if index == 4 && self.is_to_fail() {
+                return match self.failure {
+                    Failure::Fails => Outcome::Failed("database away".into()),
+                    Failure::Retries => Outcome::Retry(Duration::from_secs(1)),
+                    Failure::Restarts => Outcome::Failed(NeedsRestart::new("no memory").into()),
                 };
             }
-            if place % 3 == 2 {
+            if index % 3 == 2 {
                 checkpointer.checkpoint_at(&record.number).await.unwrap();
             }
         }
@@ -85,10 +85,10 @@ fn stream() -> SimStream {
 }
 
 #[tokio::test(start_paused = true)]
-async fn records_after_the_checkpoint_alone_are_delivered_again() {
-    for answer in [Answer::Fails, Answer::Retries, Answer::Restarts] {
+async fn only_records_after_checkpoint_are_delivered_again() {
+    for failure in [Failure::Fails, Failure::Retries, Failure::Restarts] {
         for fault in [None, Some(Fault::Fail)] {
-            let (table, stream, processor) = (table(), stream(), EveryThird::new(answer, 3));
+            let (table, stream, processor) = (table(), stream(), EveryThird::new(failure, 3));
             let processors = processor.clone();
             let worker = worker(&table, &stream, move |_: &ShardContext| processors.clone());
             let worker = worker.build().unwrap();
@@ -103,16 +103,16 @@ async fn records_after_the_checkpoint_alone_are_delivered_again() {
             sleep(SOON).await;
 
             let expected = [(0, 10), (3, 7), (3, 7), (3, 7)];
-            assert_eq!(processor.calls(), expected, "{answer:?}, {fault:?}");
+            assert_eq!(processor.calls(), expected, "{failure:?}, {fault:?}");
             let last = stream.everything_put().pop().unwrap().record.sequence;
             assert_eq!(checkpoint(&table).await, last.as_str());
             let counters = handle.status().counters;
-            assert_eq!((counters.records, counters.replayed), (10, 21), "{answer:?}, {fault:?}");
+            assert_eq!((counters.records, counters.replayed), (10, 21), "{failure:?}, {fault:?}");
         }
     }
 }
 
-/// Checkpoints its whole batch, and fails afterwards.
+/// Checkpoints its whole batch and then fails.
 struct FailsAfterwards(Arc<Mutex<Vec<usize>>>);
 
 #[async_trait]
@@ -125,7 +125,7 @@ impl RecordProcessor for FailsAfterwards {
 }
 
 #[tokio::test(start_paused = true)]
-async fn failure_after_a_checkpoint_of_the_whole_batch_repeats_nothing() {
+async fn failure_after_checkpoint_of_batch_repeats_nothing() {
     let (table, stream, calls) = (table(), stream(), Arc::<Mutex<Vec<usize>>>::default());
     let called = Arc::clone(&calls);
     let factory = move |_: &ShardContext| FailsAfterwards(Arc::clone(&called));
@@ -139,7 +139,7 @@ async fn failure_after_a_checkpoint_of_the_whole_batch_repeats_nothing() {
     assert_eq!(*calls.lock().unwrap(), [5, 5]);
 }
 
-/// Checkpoints its last record, then its first, then one that no stream has.
+/// Checkpoints its last record, then its first, then one that does not exist.
 struct GoesBack(Arc<Mutex<Vec<Result<Checkpointed, CheckpointError>>>>);
 
 #[async_trait]
@@ -148,15 +148,15 @@ impl RecordProcessor for GoesBack {
         let none = RecordNumber::new("9".repeat(60).parse().unwrap());
         let (first, last) = (&batch.records[0].number, &batch.records[9].number);
         for number in [last, first, &none] {
-            let answer = checkpointer.checkpoint_at(number).await;
-            self.0.lock().unwrap().push(answer);
+            let failure = checkpointer.checkpoint_at(number).await;
+            self.0.lock().unwrap().push(failure);
         }
         Outcome::Continue
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn checkpoint_before_the_kept_one_is_a_no_op() {
+async fn checkpoint_before_the_last_one_is_ignored() {
     let (table, stream) = (table(), stream());
     let answers: Arc<Mutex<Vec<Result<Checkpointed, CheckpointError>>>> = Arc::default();
     let answered = Arc::clone(&answers);
@@ -168,8 +168,8 @@ async fn checkpoint_before_the_kept_one_is_a_no_op() {
     until("all is processed", SOON, || handle.status().counters.records == 10).await;
 
     let answers = std::mem::take(&mut *answers.lock().unwrap());
-    let kept = |answer: &Result<_, _>| matches!(answer, Ok(Checkpointed::Kept));
-    assert!(kept(&answers[0]) && kept(&answers[1]), "{answers:?}");
+    let stored = |failure: &Result<_, _>| matches!(failure, Ok(Checkpointed::Stored));
+    assert!(stored(&answers[0]) && stored(&answers[1]), "{answers:?}");
     assert!(matches!(answers[2], Err(CheckpointError::OutOfRange { .. })), "{answers:?}");
     let last = stream.everything_put().pop().unwrap().record.sequence;
     assert_eq!(checkpoint(&table).await, last.as_str());
@@ -191,11 +191,11 @@ impl RecordProcessor for Fails {
 }
 
 #[tokio::test(start_paused = true)]
-async fn batch_that_fails_too_often_gives_its_shard_up() {
+async fn shard_is_given_up_after_too_many_failures() {
     for (most, minutes) in [(Some(3), 0), (None, 22)] {
-        let (table, stream, begun) = (table(), stream(), Arc::<Mutex<usize>>::default());
-        let begins = Arc::clone(&begun);
-        let worker = worker(&table, &stream, move |_: &ShardContext| Fails(Arc::clone(&begins)));
+        let (table, stream, started) = (table(), stream(), Arc::<Mutex<usize>>::default());
+        let starts = Arc::clone(&started);
+        let worker = worker(&table, &stream, move |_: &ShardContext| Fails(Arc::clone(&starts)));
         let worker = match most {
             Some(most) => worker.with_max_failures(most),
             None => worker,
@@ -205,7 +205,7 @@ async fn batch_that_fails_too_often_gives_its_shard_up() {
         tokio::spawn(worker.run());
         sleep(Duration::from_mins(minutes)).await;
         assert!(handle.status().counters.failed_batches < 30);
-        until("another processor begins", IN_THE_END, || *begun.lock().unwrap() == 2).await;
+        until("another processor starts", IN_THE_END, || *started.lock().unwrap() == 2).await;
 
         let counters = handle.status().counters;
         assert_eq!((counters.obtained, counters.restarts), (2, 0));

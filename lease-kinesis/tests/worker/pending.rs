@@ -1,4 +1,4 @@
-//! Checkpoints that the store does not take for a while: the worker goes on, and writes them later.
+//! Pending checkpoints: the store fails for a while, and the worker writes them later.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -6,14 +6,16 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use lease_core::LeaseTable;
 use lease_core::conformance::{Call, Fault};
-use lease_kinesis::{Batch, Checkpointer, Outcome, RecordProcessor, ShardContext, SimStream};
+use lease_core::store::LeaseTable;
+use lease_kinesis::{
+    Batch, Checkpointer, NeedsRestart, Outcome, RecordProcessor, ShardContext, SimStream,
+};
 use tokio::time::sleep;
 
 use crate::setting::{IN_THE_END, SOON, checkpoint, table, until, worker};
 
-/// All records that were processed, in order.
+/// The processed records in order.
 #[derive(Clone, Default)]
 struct Processed(Arc<Mutex<Vec<String>>>);
 
@@ -32,7 +34,7 @@ impl Processed {
     }
 }
 
-/// Ends each batch as the first example of the README does.
+/// Checkpoints each batch as in the first example of the README.
 struct Checkpoints(Processed);
 
 #[async_trait]
@@ -84,10 +86,10 @@ async fn throttled_checkpoint_writes_repeat_no_record() {
     }
 }
 
-/// Checkpoints its first batch, and then waits without an answer for as long as it is given others.
+/// Checkpoints its first batch, and retries all others for ever.
 #[derive(Clone, Default)]
 struct ChecksFirstBatch {
-    is_begun: Arc<AtomicBool>,
+    is_started: Arc<AtomicBool>,
     processed: Processed,
 }
 
@@ -95,7 +97,7 @@ struct ChecksFirstBatch {
 impl RecordProcessor for ChecksFirstBatch {
     async fn process_records(&mut self, batch: &Batch, checkpointer: &Checkpointer) -> Outcome {
         self.processed.note(batch);
-        if self.is_begun.swap(true, Ordering::SeqCst) {
+        if self.is_started.swap(true, Ordering::SeqCst) {
             return Outcome::Retry(Duration::from_secs(1));
         }
         checkpointer.checkpoint().await.into()
@@ -103,7 +105,7 @@ impl RecordProcessor for ChecksFirstBatch {
 }
 
 #[tokio::test(start_paused = true)]
-async fn owed_checkpoint_is_written_without_further_records() {
+async fn pending_checkpoint_is_written_without_further_records() {
     let (table, stream, processor) = (table(), SimStream::new(1), ChecksFirstBatch::default());
     let processors = processor.clone();
     let worker = worker(&table, &stream, move |_: &ShardContext| processors.clone());
@@ -125,7 +127,7 @@ async fn owed_checkpoint_is_written_without_further_records() {
     running.await.unwrap().unwrap();
 }
 
-/// A store that throttles is not asked at each batch.
+/// A throttled store does not get a write for each batch.
 #[tokio::test(start_paused = true)]
 async fn throttled_store_gets_one_checkpoint_write_per_pause() {
     let (table, stream, processed) = (table(), SimStream::new(1), Processed::default());
@@ -148,7 +150,7 @@ async fn throttled_store_gets_one_checkpoint_write_per_pause() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn owed_checkpoint_is_dropped_with_a_lost_lease() {
+async fn pending_checkpoint_is_dropped_with_lost_lease() {
     let (table, stream, processor) = (table(), SimStream::new(1), ChecksFirstBatch::default());
     let processors = processor.clone();
     let worker = worker(&table, &stream, move |_: &ShardContext| processors.clone());
@@ -157,10 +159,10 @@ async fn owed_checkpoint_is_dropped_with_a_lost_lease() {
     tokio::spawn(worker.run());
     until("the worker reads", SOON, || handle.status().shards.len() == 1).await;
     sleep(Duration::from_secs(1)).await;
-    // The last of these reaches the store after the next grant.
+    // The last of these writes reaches the store after the next grant.
     table.every(Call::Write, Fault::ApplyLate(Duration::from_secs(25)));
     put(&stream, 10);
-    until("the checkpoint is owed", SOON, || processor.processed.count() == 10).await;
+    until("the checkpoint is pending", SOON, || processor.processed.count() == 10).await;
 
     let token = handle.status().shards[0].token;
     let key = "shop/shards/shardId-000000000000".parse().unwrap();
@@ -175,7 +177,7 @@ async fn owed_checkpoint_is_dropped_with_a_lost_lease() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn owed_checkpoint_is_written_before_the_end_of_its_shard() {
+async fn pending_checkpoint_is_written_before_end_of_shard() {
     let (table, stream, processed) = (table(), SimStream::new(1), Processed::default());
     let processors = processed.clone();
     let worker = worker(&table, &stream, move |_: &ShardContext| Checkpoints(processors.clone()));
@@ -185,7 +187,7 @@ async fn owed_checkpoint_is_written_before_the_end_of_its_shard() {
     until("the worker reads", SOON, || handle.status().shards.len() == 1).await;
     sleep(Duration::from_secs(1)).await;
     let shard = stream.open_shards()[0].id.clone();
-    // Rows of children are made, and nothing else is written.
+    // Rows of children are created, and no other write succeeds.
     put(&stream, 10);
     sleep(Duration::from_secs(2)).await;
     stream.split(&shard, 1 << 127).unwrap();
@@ -202,14 +204,14 @@ async fn owed_checkpoint_is_written_before_the_end_of_its_shard() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn owed_checkpoint_is_written_at_shutdown() {
+async fn pending_checkpoint_is_written_at_shutdown() {
     let (table, stream, processed) = (table(), SimStream::new(1), Processed::default());
     let factory = |processed: &Processed| {
         let processors = processed.clone();
         move |_: &ShardContext| Checkpoints(processors.clone())
     };
     let first = worker(&table, &stream, factory(&processed));
-    let first = first.with_grace(Duration::from_mins(2)).build().unwrap();
+    let first = first.with_grace(Duration::from_mins(3)).build().unwrap();
     let handle = first.handle();
     let running = tokio::spawn(first.run());
     until("the worker reads", SOON, || handle.status().shards.len() == 1).await;
@@ -218,14 +220,48 @@ async fn owed_checkpoint_is_written_at_shutdown() {
     put(&stream, 10);
     until("the records are processed", SOON, || processed.count() == 10).await;
     handle.stop();
-    sleep(Duration::from_mins(1)).await;
-    assert!(!running.is_finished(), "the worker owes a checkpoint");
+    sleep(Duration::from_secs(70)).await;
+    assert!(!running.is_finished(), "a checkpoint is pending");
 
     table.heal();
+    sleep(Duration::from_secs(6)).await;
+    assert!(running.is_finished(), "the checkpoint is written within 5 s");
     running.await.unwrap().unwrap();
 
     assert_eq!(checkpoint(&table).await, last_of(&stream));
     tokio::spawn(worker(&table, &stream, factory(&processed)).build().unwrap().run());
     sleep(Duration::from_mins(1)).await;
     assert_eq!(processed.count(), 10);
+}
+
+/// Checkpoints its batch and asks to be replaced.
+struct NeedsReplacement;
+
+#[async_trait]
+impl RecordProcessor for NeedsReplacement {
+    async fn process_records(&mut self, _: &Batch, checkpointer: &Checkpointer) -> Outcome {
+        checkpointer.checkpoint().await.unwrap();
+        Outcome::Failed(NeedsRestart::new("no memory").into())
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn pending_checkpoint_is_written_before_restart() {
+    let (table, stream) = (table(), SimStream::new(1));
+    let pause = Duration::from_mins(1);
+    let worker = worker(&table, &stream, |_: &ShardContext| NeedsReplacement);
+    let worker = worker.with_backoff(pause, pause).build().unwrap();
+    let handle = worker.handle();
+    tokio::spawn(worker.run());
+    until("the worker reads", SOON, || handle.status().shards.len() == 1).await;
+    sleep(Duration::from_secs(1)).await;
+    table.every(Call::Write, Fault::Fail);
+    put(&stream, 10);
+    until("the processor fails", SOON, || handle.status().counters.restarts == 1).await;
+    assert_eq!(checkpoint(&table).await, "TRIM_HORIZON");
+
+    table.heal();
+    sleep(Duration::from_secs(6)).await;
+
+    assert_eq!(checkpoint(&table).await, last_of(&stream));
 }

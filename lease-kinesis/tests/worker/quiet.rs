@@ -1,10 +1,11 @@
-//! Shards in which nothing has arrived yet, read from the latest record on.
+//! Shards without records, read from the latest record on.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use lease_core::{Attributes, LeaseTable};
+use lease_core::Attributes;
+use lease_core::store::LeaseTable;
 use lease_kinesis::{
     Batch, Checkpointer, Faults, InitialPosition, Outcome, RecordProcessor, Retrieval,
     ShardContext, SimStream,
@@ -13,7 +14,7 @@ use tokio::time::sleep;
 
 use crate::setting::{IN_THE_END, SOON, table, until, worker};
 
-/// Remembers what it is given, and checkpoints nothing.
+/// Remembers its records and checkpoints none.
 struct Remembering(Arc<Mutex<Vec<String>>>);
 
 #[async_trait]
@@ -25,9 +26,9 @@ impl RecordProcessor for Remembering {
     }
 }
 
-/// Whether the stream's iterator expires meanwhile, or its subscription ends; whoever wrote the row.
+/// The iterator expires or the subscription ends meanwhile. This crate or KCL wrote the row.
 #[tokio::test(start_paused = true)]
-async fn what_arrives_first_while_the_stream_is_out_of_reach_is_read() {
+async fn first_record_during_stream_outage_is_read() {
     for (retrieval, row_of_kcl) in [
         (Retrieval::Polling, false),
         (Retrieval::Polling, true),
@@ -55,7 +56,7 @@ async fn what_arrives_first_while_the_stream_is_out_of_reach_is_read() {
         sleep(Duration::from_secs(5)).await;
 
         stream.set_faults(Faults { unavailable: 1.0, ..Faults::default() });
-        // Of what nobody can push, nothing is in flight.
+        // By then, no push is in flight.
         sleep(Duration::from_secs(10)).await;
         stream.put_all([("a", "first")]);
         sleep(Duration::from_mins(6)).await;

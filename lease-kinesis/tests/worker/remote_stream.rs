@@ -1,4 +1,4 @@
-//! A stream, as a process of a simulation reaches it.
+//! A stream that simulated processes reach over the network.
 
 use async_trait::async_trait;
 use lease_core::conformance::Simulation;
@@ -7,15 +7,15 @@ use lease_kinesis::{
 };
 use tokio::runtime::Handle;
 
-/// The stream, as it is reached over the simulation's network.
+/// A stream behind the simulation's network.
 #[derive(Debug, Clone)]
-pub(crate) struct Carried {
+pub(crate) struct RemoteStream {
     pub(crate) stream: SimStream,
     pub(crate) network: Handle,
 }
 
-impl Carried {
-    async fn carry<T: Send + 'static>(
+impl RemoteStream {
+    async fn request<T: Send + 'static>(
         &self,
         ask: impl Future<Output = Result<T, SourceError>> + Send + 'static,
     ) -> Result<T, SourceError> {
@@ -31,10 +31,10 @@ impl Carried {
 }
 
 #[async_trait]
-impl Source for Carried {
+impl Source for RemoteStream {
     async fn shards(&self) -> Result<Vec<Shard>, SourceError> {
         let stream = self.stream.clone();
-        self.carry(async move { stream.shards().await }).await
+        self.request(async move { stream.shards().await }).await
     }
 
     async fn iterator(
@@ -43,11 +43,11 @@ impl Source for Carried {
         from: &ReadFrom,
     ) -> Result<ShardIterator, SourceError> {
         let (stream, shard, from) = (self.stream.clone(), shard.clone(), from.clone());
-        self.carry(async move { stream.iterator(&shard, &from).await }).await
+        self.request(async move { stream.iterator(&shard, &from).await }).await
     }
 
     async fn fetch(&self, iterator: &ShardIterator, limit: u16) -> Result<Fetched, SourceError> {
         let (stream, iterator) = (self.stream.clone(), iterator.clone());
-        self.carry(async move { stream.fetch(&iterator, limit).await }).await
+        self.request(async move { stream.fetch(&iterator, limit).await }).await
     }
 }

@@ -1,159 +1,158 @@
-//! Streams whose shards are split and merged while they are read.
+//! Splits and merges of shards while they are read.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use lease_kinesis::{Shard, ShardId};
 
-use crate::log::What;
-use crate::world::{TTL, World};
+use crate::log::EventKind;
+use crate::simulated_fleet::{SimulatedFleet, TTL};
 
-fn split(world: &World, place: usize) -> (ShardId, ShardId) {
-    let shard = world.open_shards()[place].clone();
+fn split(fleet: &SimulatedFleet, index: usize) -> (ShardId, ShardId) {
+    let shard = fleet.open_shards()[index].clone();
     let half = (shard.hash_keys.last() - shard.hash_keys.first()) / 2;
     let middle = shard.hash_keys.first() + half;
-    world.simulation.on_network(|| world.stream.split(&shard.id, middle)).unwrap()
+    fleet.simulation.on_network(|| fleet.stream.split(&shard.id, middle)).unwrap()
 }
 
-fn merge_first_two(world: &World) -> ShardId {
-    let mut open: Vec<Shard> = world.open_shards();
+fn merge_first_two(fleet: &SimulatedFleet) -> ShardId {
+    let mut open: Vec<Shard> = fleet.open_shards();
     open.sort_by_key(|shard| shard.hash_keys.first());
     let (one, other) = (&open[0].id, &open[1].id);
-    world.simulation.on_network(|| world.stream.merge(one, other)).unwrap()
+    fleet.simulation.on_network(|| fleet.stream.merge(one, other)).unwrap()
 }
 
-/// What of a shard was worked on, comes after all of its parents.
-fn parents_come_first(world: &World) {
+/// Asserts that each shard was read after all of its parents.
+fn parents_come_first(fleet: &SimulatedFleet) {
     let mut last: BTreeMap<ShardId, usize> = BTreeMap::new();
     let mut first: BTreeMap<ShardId, usize> = BTreeMap::new();
-    for (place, event) in world.log.events().into_iter().enumerate() {
+    for (index, event) in fleet.log.events().into_iter().enumerate() {
         if event.is_record() {
-            first.entry(event.shard.clone()).or_insert(place);
-            last.insert(event.shard, place);
+            first.entry(event.shard.clone()).or_insert(index);
+            last.insert(event.shard, index);
         }
     }
-    for (child, parents) in world.lineage() {
+    for (child, parents) in fleet.lineage() {
         for parent in parents {
-            let (Some(begun), Some(ended)) = (first.get(&child), last.get(&parent)) else {
+            let (Some(started), Some(ended)) = (first.get(&child), last.get(&parent)) else {
                 continue;
             };
-            assert!(ended < begun, "{child} was begun before the end of {parent}\n{}", world.log);
+            assert!(ended < started, "{child} was read before the end of {parent}\n{}", fleet.log);
         }
     }
 }
 
-/// S4-11 to S4-13.
 #[test]
-fn what_a_shard_became_is_read_after_it_and_from_its_beginning() {
-    for told in [true, false] {
-        let mut world = World::new(1, 4);
-        if !told {
-            world.stream = world.stream.clone().without_children_told();
+fn children_are_read_after_parents_from_their_beginning() {
+    for reported in [true, false] {
+        let mut fleet = SimulatedFleet::new(1, 4);
+        if !reported {
+            fleet.stream = fleet.stream.clone().without_reported_children();
         }
-        world.start("a");
-        world.start("b");
-        world.until_shared(&[("a", 2), ("b", 2)]);
+        fleet.start("a");
+        fleet.start("b");
+        fleet.until_shared(&[("a", 2), ("b", 2)]);
         for round in 0..3 {
-            world.put(100);
-            split(&world, round);
-            world.put(100);
-            merge_first_two(&world);
-            world.put(100);
-            world.run_for(Duration::from_secs(3));
+            fleet.put(100);
+            split(&fleet, round);
+            fleet.put(100);
+            merge_first_two(&fleet);
+            fleet.put(100);
+            fleet.run_for(Duration::from_secs(3));
         }
 
-        world.until_all_is_read();
+        fleet.until_all_is_read();
 
-        parents_come_first(&world);
-        assert_eq!(world.log.replayed(), 0);
-        world.until_shared(&[("a", 2), ("b", 2)]);
+        parents_come_first(&fleet);
+        assert_eq!(fleet.log.replayed(), 0);
+        fleet.until_shared(&[("a", 2), ("b", 2)]);
     }
 }
 
 #[test]
-fn children_are_found_although_the_list_of_shards_is_late() {
-    let mut world = World::new(2, 2);
-    let late = world.stream.clone().with_late_listing(Duration::from_secs(7));
-    world.stream = late.without_children_told();
-    world.start_with(
+fn late_listed_children_are_found() {
+    let mut fleet = SimulatedFleet::new(2, 2);
+    let late = fleet.stream.clone().with_late_listing(Duration::from_secs(7));
+    fleet.stream = late.without_reported_children();
+    fleet.start_with(
         "a",
         {
-            let log = world.log.of("a");
-            move |shard: &_| crate::log::Noting::new(log.clone(), shard)
+            let log = fleet.log.of("a");
+            move |shard: &_| crate::log::LoggingProcessor::new(log.clone(), shard)
         },
         |worker| worker.with_sync_interval(Duration::from_secs(5)),
     );
-    world.until_shared(&[("a", 2)]);
-    world.put(100);
-    split(&world, 0);
-    world.put(100);
+    fleet.until_shared(&[("a", 2)]);
+    fleet.put(100);
+    split(&fleet, 0);
+    fleet.put(100);
 
-    world.until_all_is_read();
+    fleet.until_all_is_read();
 
-    parents_come_first(&world);
+    parents_come_first(&fleet);
 }
 
-/// Without waiting for the usual time of a look at the list.
+/// The worker does not wait for the next sync.
 #[test]
-fn children_that_are_listed_late_are_read_seconds_later() {
+fn late_listed_children_are_read_within_seconds() {
     let lag = Duration::from_secs(7);
-    let mut world = World::new(2, 2);
-    world.stream = world.stream.clone().with_late_listing(lag).without_children_told();
-    world.start("a");
-    world.until_shared(&[("a", 2)]);
-    world.put(100);
-    let closed = world.simulation.now();
-    split(&world, 0);
-    world.put(100);
+    let mut fleet = SimulatedFleet::new(2, 2);
+    fleet.stream = fleet.stream.clone().with_late_listing(lag).without_reported_children();
+    fleet.start("a");
+    fleet.until_shared(&[("a", 2)]);
+    fleet.put(100);
+    let closed = fleet.simulation.now();
+    split(&fleet, 0);
+    fleet.put(100);
 
-    world.until_all_is_read();
+    fleet.until_all_is_read();
 
-    let taken = world.simulation.now().abs_diff(closed);
+    let taken = fleet.simulation.now().abs_diff(closed);
     assert!(taken < lag + TTL, "only after {taken:?}");
-    parents_come_first(&world);
+    parents_come_first(&fleet);
 }
 
-/// A worker dies between the end of a shard and the beginning of its children.
+/// A worker crashes between the end of a shard and the start of its children.
 #[test]
-fn a_death_at_the_end_of_a_shard_loses_nothing() {
+fn crash_at_end_of_shard_loses_no_record() {
     for after in [0, 100, 200, 300, 400, 600, 900] {
-        let mut world = World::new(after, 2);
-        world.start("a");
-        world.until_shared(&[("a", 2)]);
-        world.start("b");
-        world.put(100);
-        split(&world, 0);
-        split(&world, 0);
-        world.put(100);
-        world.run_for(Duration::from_millis(after));
-        world.kill("a");
-        world.put(100);
+        let mut fleet = SimulatedFleet::new(after, 2);
+        fleet.start("a");
+        fleet.until_shared(&[("a", 2)]);
+        fleet.start("b");
+        fleet.put(100);
+        split(&fleet, 0);
+        split(&fleet, 0);
+        fleet.put(100);
+        fleet.run_for(Duration::from_millis(after));
+        fleet.kill("a");
+        fleet.put(100);
 
-        world.until_all_is_read();
+        fleet.until_all_is_read();
 
-        parents_come_first(&world);
+        parents_come_first(&fleet);
     }
 }
 
 #[test]
-fn rows_of_shards_that_are_over_go_once_nobody_needs_them() {
-    let mut world = World::new(3, 2);
-    world.start_with(
+fn rows_of_ended_shards_are_removed() {
+    let mut fleet = SimulatedFleet::new(3, 2);
+    fleet.start_with(
         "a",
         {
-            let log = world.log.of("a");
-            move |shard: &_| crate::log::Noting::new(log.clone(), shard)
+            let log = fleet.log.of("a");
+            move |shard: &_| crate::log::LoggingProcessor::new(log.clone(), shard)
         },
         |worker| worker.with_sync_interval(TTL / 2),
     );
-    world.put(100);
-    split(&world, 0);
-    world.put(100);
-    world.until_all_is_read();
+    fleet.put(100);
+    split(&fleet, 0);
+    fleet.put(100);
+    fleet.until_all_is_read();
 
-    world.until("only the open shards have rows", TTL * 10, |world| world.rows() == 3);
+    fleet.until("only the open shards have rows", TTL * 10, |fleet| fleet.rows() == 3);
 
-    world.put(100);
-    world.until_all_is_read();
-    assert_eq!(world.log.count(|event| event.what == What::ShardEnded), 1);
+    fleet.put(100);
+    fleet.until_all_is_read();
+    assert_eq!(fleet.log.count(|event| event.kind == EventKind::ShardEnded), 1);
 }

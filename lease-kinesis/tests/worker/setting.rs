@@ -1,10 +1,10 @@
-//! Workers in paused time, on a table and a stream that fail as they are told to.
+//! Helpers for workers in paused time, with injected faults of the table and of the stream.
 
 use std::time::Duration;
 
 use async_trait::async_trait;
-use lease_core::LeaseTable;
 use lease_core::conformance::Faulty;
+use lease_core::store::LeaseTable;
 use lease_kinesis::{
     Batch, Checkpointer, InitialPosition, Outcome, ProcessorFactory, RecordProcessor, Source,
     Worker, WorkerBuilder,
@@ -18,7 +18,7 @@ pub(crate) fn table() -> Table {
     Faulty::new(MemoryStore::new())
 }
 
-/// A processor that has nothing to do.
+/// A processor that does nothing.
 pub(crate) struct Idle;
 
 #[async_trait]
@@ -28,7 +28,7 @@ impl RecordProcessor for Idle {
     }
 }
 
-/// A worker that begins with the oldest records.
+/// Builds a worker that starts with the oldest records.
 pub(crate) fn worker(
     table: &Table,
     source: &(impl Source + Clone),
@@ -38,7 +38,7 @@ pub(crate) fn worker(
         .with_initial_position(InitialPosition::TrimHorizon)
 }
 
-/// Lets time pass until `done`; fails, saying `what`, where that takes longer than `limit`.
+/// Waits until `done`. Panics with `what` after `limit`.
 pub(crate) async fn until(what: &str, limit: Duration, done: impl Fn() -> bool + Send + Sync) {
     let done = async {
         while !done() {
@@ -48,15 +48,15 @@ pub(crate) async fn until(what: &str, limit: Duration, done: impl Fn() -> bool +
     assert!(timeout(limit, done).await.is_ok(), "not within {limit:?}: {what}");
 }
 
-/// What the row of the first shard says.
+/// Reads the checkpoint of the first shard.
 pub(crate) async fn checkpoint(table: &Table) -> String {
     let key = "shop/shards/shardId-000000000000".parse().unwrap();
     let row = table.inner().read(&key).await.unwrap().unwrap();
     row.attributes["checkpoint"].as_text().unwrap().to_owned()
 }
 
-/// As soon as a worker looks at its table again, or its stream.
+/// Long enough for the next tick and the next read.
 pub(crate) const SOON: Duration = Duration::from_secs(15);
 
-/// However often something is tried before.
+/// Long enough for many retries.
 pub(crate) const IN_THE_END: Duration = Duration::from_mins(5);

@@ -1,25 +1,27 @@
-//! A fleet of real workers in virtual time, on one table and one stream, and all that it does.
+//! Real workers in virtual time on one table and one stream, with a log of their events.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures_util::{FutureExt, StreamExt};
+use lease_core::conformance::SkewedClock;
 use lease_core::conformance::{Fault, Faulty, ProcessId, Simulation};
-use lease_core::{Clock, FencingToken, Holder, LeaseKey, LeaseTable, LockStore, SkewedClock};
+use lease_core::store::{Clock, LeaseTable, LockStore};
+use lease_core::{FencingToken, Holder, LeaseKey};
 use lease_kinesis::{
     InitialPosition, ProcessorFactory, Shard, ShardId, SimStream, Source, Worker, WorkerBuilder,
     WorkerHandle,
 };
 use lease_memory::MemoryStore;
 
-use crate::carried::Carried;
-use crate::log::{Log, Noting};
+use crate::log::{Log, LoggingProcessor};
+use crate::remote_stream::RemoteStream;
 
 pub(crate) const TTL: Duration = Duration::from_secs(10);
 
-/// Workers, each a process of its own, that may be paused and killed.
-pub(crate) struct World {
+/// Workers, each in a simulated process that can be paused and killed.
+pub(crate) struct SimulatedFleet {
     pub(crate) simulation: Simulation,
     pub(crate) stream: SimStream,
     pub(crate) store: Arc<MemoryStore>,
@@ -27,16 +29,16 @@ pub(crate) struct World {
     pub(crate) workers: BTreeMap<String, Started>,
 }
 
-/// A worker that was started.
+/// A running worker.
 pub(crate) struct Started {
     process: ProcessId,
     pub(crate) handle: WorkerHandle,
-    /// Its way to the table.
-    pub(crate) way: Faulty<Arc<MemoryStore>>,
+    /// The worker's connection to the table, for faults.
+    pub(crate) connection: Faulty<Arc<MemoryStore>>,
     result: Arc<Mutex<Option<Result<(), String>>>>,
 }
 
-impl World {
+impl SimulatedFleet {
     pub(crate) fn new(seed: u64, shards: u16) -> Self {
         let simulation = Simulation::new(seed);
         let (stream, store) =
@@ -45,10 +47,14 @@ impl World {
         Self { simulation, stream, store: Arc::new(store), log, workers: BTreeMap::new() }
     }
 
-    /// Starts a worker whose processors note what they are given, and checkpoint it.
+    /// Starts a worker whose processors log and checkpoint their records.
     pub(crate) fn start(&mut self, name: &str) {
         let log = self.log.of(name);
-        self.start_with(name, move |shard: &_| Noting::new(log.clone(), shard), |worker| worker);
+        self.start_with(
+            name,
+            move |shard: &_| LoggingProcessor::new(log.clone(), shard),
+            |worker| worker,
+        );
     }
 
     pub(crate) fn start_with(
@@ -58,18 +64,18 @@ impl World {
         set_up: impl FnOnce(WorkerBuilder) -> WorkerBuilder,
     ) {
         let network = self.simulation.network().clone();
-        let way = Faulty::new(Arc::clone(&self.store))
+        let connection = Faulty::new(Arc::clone(&self.store))
             .carried_by(network.clone())
             .with_latency(Simulation::LATENCY);
-        let source = Carried { stream: self.stream.clone(), network: network.clone() };
-        let (stream, table) = (self.stream.clone(), way.clone());
-        // True time: a process that begins late has a runtime whose own time begins late.
+        let source = RemoteStream { stream: self.stream.clone(), network: network.clone() };
+        let (stream, table) = (self.stream.clone(), connection.clone());
+        // The stream's time. A process that starts late has a runtime whose time starts late.
         let wall_clock = move || {
-            let _there = network.enter();
+            let _network = network.enter();
             stream.wall_clock()
         };
         let result = Arc::new(Mutex::new(None));
-        let told = Arc::clone(&result);
+        let ended = Arc::clone(&result);
         let mut parts = None;
         let name = name.to_owned();
         let process = self.simulation.start(|_| {
@@ -85,14 +91,14 @@ impl World {
             parts = Some(worker.handle());
             async move {
                 let result = worker.run().await;
-                *told.lock().unwrap() = Some(result.map_err(|error| error.to_string()));
+                *ended.lock().unwrap() = Some(result.map_err(|error| error.to_string()));
             }
         });
         let handle = parts.unwrap();
-        self.workers.insert(name, Started { process, handle, way, result });
+        self.workers.insert(name, Started { process, handle, connection, result });
     }
 
-    /// Lets time pass until `done`; fails, saying `what`, where that takes longer than `limit`.
+    /// Waits until `done`. Panics with `what` after `limit`.
     pub(crate) fn until(&mut self, what: &str, limit: Duration, done: impl Fn(&Self) -> bool) {
         let end = self.simulation.now() + limit;
         while !done(self) {
@@ -105,19 +111,19 @@ impl World {
         self.simulation.run_for(time);
     }
 
-    /// How many shards each worker reads, as it says itself.
+    /// Returns how many shards each worker reads, by its own status.
     pub(crate) fn shares(&self) -> BTreeMap<&str, usize> {
         let shards = |worker: &Started| worker.handle.status().shards.len();
         self.workers.iter().map(|(name, worker)| (name.as_str(), shards(worker))).collect()
     }
 
-    /// Waits until the workers have these shares.
+    /// Waits until the workers read this many shards.
     pub(crate) fn until_shared(&mut self, shares: &[(&str, usize)]) {
         let wanted: BTreeMap<_, _> = shares.iter().copied().collect();
-        self.until(&format!("shares {wanted:?}"), TTL * 6, |world| world.shares() == wanted);
+        self.until(&format!("shares {wanted:?}"), TTL * 6, |fleet| fleet.shares() == wanted);
     }
 
-    /// Puts `count` records, each under one of 50 partition keys.
+    /// Writes `count` records with 50 partition keys.
     pub(crate) fn put(&self, count: usize) {
         let first = self.stream.everything_put().len();
         self.simulation.on_network(|| {
@@ -127,10 +133,10 @@ impl World {
         });
     }
 
-    /// Waits until all that was put was worked on, in order.
+    /// Waits until all records were processed in order.
     pub(crate) fn until_all_is_read(&mut self) {
         let put = self.stream.everything_put().len();
-        self.until("all is read", TTL * 60, |world| world.log.distinct() >= put);
+        self.until("all is read", TTL * 60, |fleet| fleet.log.distinct() >= put);
         self.log.is_complete_and_in_order(&self.stream);
     }
 
@@ -141,17 +147,17 @@ impl World {
 
     pub(crate) fn until_ended(&mut self, name: &str) -> Result<(), String> {
         let what = format!("{name} has ended");
-        self.until(&what, TTL * 10, |world| world.workers[name].result.lock().unwrap().is_some());
+        self.until(&what, TTL * 10, |fleet| fleet.workers[name].result.lock().unwrap().is_some());
         let worker = self.workers.remove(name).unwrap();
         self.simulation.kill(worker.process);
         let result = worker.result.lock().unwrap().take();
         result.unwrap()
     }
 
-    /// It is gone, and nothing that it was about to do is done.
+    /// Kills a worker. Its pending requests are never sent.
     pub(crate) fn kill(&mut self, name: &str) {
         let worker = self.workers.remove(name).unwrap();
-        worker.way.choose(|_| Some(Fault::Hang));
+        worker.connection.choose(|_| Some(Fault::Hang));
         self.simulation.kill(worker.process);
     }
 
@@ -167,13 +173,13 @@ impl World {
         self.stream.open_shards()
     }
 
-    /// The parents of each shard that is listed.
+    /// Returns the parents of each listed shard.
     pub(crate) fn lineage(&self) -> Vec<(ShardId, Vec<ShardId>)> {
         let listed = self.stream.shards().now_or_never().unwrap().unwrap();
         listed.into_iter().map(|shard| (shard.id, shard.parents)).collect()
     }
 
-    /// How many shards have a row.
+    /// Counts the shards with a row.
     pub(crate) fn rows(&self) -> usize {
         self.rows_below("shop/shards/")
     }

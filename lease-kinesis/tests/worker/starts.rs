@@ -1,143 +1,145 @@
-//! First starts with what arrives from now on, which do not get far, or are several at once.
+//! First starts at the latest record: interrupted ones, and several at once.
 
 use std::time::Duration;
 
 use futures_util::{FutureExt, StreamExt};
+use lease_core::Attributes;
 use lease_core::conformance::{Call, Fault};
-use lease_core::{Attributes, LeaseTable};
+use lease_core::store::LeaseTable;
 use lease_kinesis::{InitialPosition, WorkerBuilder};
 
-use crate::log::Noting;
-use crate::world::{TTL, World};
+use crate::log::LoggingProcessor;
+use crate::simulated_fleet::{SimulatedFleet, TTL};
 
-fn start_at_latest(world: &mut World, name: &str) {
-    let log = world.log.of(name);
+fn start_at_latest(fleet: &mut SimulatedFleet, name: &str) {
+    let log = fleet.log.of(name);
     let set_up = |worker: WorkerBuilder| worker.with_initial_position(InitialPosition::Latest);
-    world.start_with(name, move |shard: &_| Noting::new(log.clone(), shard), set_up);
+    fleet.start_with(name, move |shard: &_| LoggingProcessor::new(log.clone(), shard), set_up);
 }
 
-/// Who begins makes so many writes, and dies.
-fn begun_half_way(seed: u64, writes: usize) -> World {
-    let mut world = World::new(seed, 6);
-    start_at_latest(&mut world, "a");
+/// Starts a worker that makes this number of writes and is then killed.
+fn interrupted_start(seed: u64, writes: usize) -> SimulatedFleet {
+    let mut fleet = SimulatedFleet::new(seed, 6);
+    start_at_latest(&mut fleet, "a");
     let mut made = 0;
-    world.workers["a"].way.choose(move |call| {
+    fleet.workers["a"].connection.choose(move |call| {
         made += usize::from(call == Call::Write);
         (made > writes).then_some(Fault::Hang)
     });
-    world.run_for(Duration::from_secs(2));
-    world.kill("a");
-    world
+    fleet.run_for(Duration::from_secs(2));
+    fleet.kill("a");
+    fleet
 }
 
-/// Of its writes, one is its own row's, one says when it began, and six make rows.
+/// One write is for the worker's own row, one stores the start time, and six create rows.
 #[test]
-fn what_arrives_after_a_first_start_that_died_half_way_is_read() {
+fn records_after_interrupted_start_are_read() {
     for writes in 2..=8 {
-        let mut world = begun_half_way(1, writes);
-        world.put(100);
-        world.run_for(TTL);
+        let mut fleet = interrupted_start(1, writes);
+        fleet.put(100);
+        fleet.run_for(TTL);
 
-        start_at_latest(&mut world, "b");
+        start_at_latest(&mut fleet, "b");
 
-        world.until_all_is_read();
+        fleet.until_all_is_read();
     }
 }
 
 #[test]
-fn what_arrives_in_a_shard_that_is_closed_before_a_first_start_is_gone_on_with_is_read() {
+fn records_of_shard_closed_after_interrupted_start_are_read() {
     for writes in 2..=8 {
-        let mut world = begun_half_way(2, writes);
-        world.put(100);
-        for place in [0, 4] {
-            let shard = world.open_shards()[place].clone();
+        let mut fleet = interrupted_start(2, writes);
+        fleet.put(100);
+        for index in [0, 4] {
+            let shard = fleet.open_shards()[index].clone();
             let half = (shard.hash_keys.last() - shard.hash_keys.first()) / 2;
             let middle = shard.hash_keys.first() + half;
-            world.simulation.on_network(|| world.stream.split(&shard.id, middle)).unwrap();
+            fleet.simulation.on_network(|| fleet.stream.split(&shard.id, middle)).unwrap();
         }
-        world.put(100);
-        world.run_for(TTL);
+        fleet.put(100);
+        fleet.run_for(TTL);
 
-        start_at_latest(&mut world, "b");
+        start_at_latest(&mut fleet, "b");
 
-        world.until_all_is_read();
+        fleet.until_all_is_read();
     }
 }
 
 #[test]
-fn workers_that_begin_together_begin_at_one_moment() {
-    let mut world = World::new(3, 40);
+fn workers_that_start_together_share_one_start_time() {
+    let mut fleet = SimulatedFleet::new(3, 40);
     for name in ["a", "b", "c"] {
-        start_at_latest(&mut world, name);
-        world.run_for(Duration::from_millis(2));
+        start_at_latest(&mut fleet, name);
+        fleet.run_for(Duration::from_millis(2));
     }
 
-    world.until("all have rows", TTL, |world| world.rows() == 40);
+    fleet.until("all have rows", TTL, |fleet| fleet.rows() == 40);
 
-    let moments = world.simulation.on_network(|| {
-        let rows = world.store.list("shop/shards/");
-        let moment = async |row: Result<lease_core::LeaseRecord, _>| {
+    let moments = fleet.simulation.on_network(|| {
+        let rows = fleet.store.list("shop/shards/");
+        let moment = async |row: Result<lease_core::store::LeaseRecord, _>| {
             row.unwrap().attributes["checkpointTimestamp"].as_i64().unwrap()
         };
         rows.then(moment).collect::<Vec<_>>().now_or_never().unwrap()
     });
     assert!(moments.iter().all(|moment| *moment == moments[0]), "{moments:?}");
-    world.put(200);
-    world.until_all_is_read();
+    fleet.put(200);
+    fleet.until_all_is_read();
 }
 
 #[test]
-fn who_begins_reads_one_shard_at_once_and_the_rest_when_it_has_looked_again() {
-    let mut world = World::new(4, 7);
-    world.start("a");
+fn new_worker_reads_one_shard_first() {
+    let mut fleet = SimulatedFleet::new(4, 7);
+    fleet.start("a");
 
-    world.until("one is read", Duration::from_millis(200), |world| world.shares()["a"] == 1);
-    world.run_for(Duration::from_millis(500));
+    fleet.until("one is read", Duration::from_millis(200), |fleet| fleet.shares()["a"] == 1);
+    fleet.run_for(Duration::from_millis(500));
 
-    assert_eq!(world.shares()["a"], 1);
-    world.until_shared(&[("a", 7)]);
+    assert_eq!(fleet.shares()["a"], 1);
+    fleet.until_shared(&[("a", 7)]);
 }
 
 #[test]
-fn what_workers_that_begin_together_read_at_once_stays_where_it_is() {
+fn first_shards_of_workers_that_start_together_stay() {
     for seed in 0..20 {
-        let mut world = World::new(seed, 7);
+        let mut fleet = SimulatedFleet::new(seed, 7);
         for name in ["a", "b", "c"] {
-            world.start(name);
-            world.run_for(Duration::from_millis(seed * 10));
+            fleet.start(name);
+            fleet.run_for(Duration::from_millis(seed * 10));
         }
 
-        let all_are_read = |world: &World| world.shares().into_values().sum::<usize>() == 7;
-        world.until("all are read", TTL, all_are_read);
-        world.run_for(TTL * 2);
+        let all_are_read =
+            |fleet: &SimulatedFleet| fleet.shares().into_values().sum::<usize>() == 7;
+        fleet.until("all are read", TTL, all_are_read);
+        fleet.run_for(TTL * 2);
 
-        let handles = world.workers.values().map(|worker| &worker.handle);
+        let handles = fleet.workers.values().map(|worker| &worker.handle);
         let moved: u64 = handles.map(|handle| handle.status().counters.handed_over).sum();
-        assert_eq!(moved, 0, "{seed}: {}", world.log);
-        assert!(world.shares().into_values().all(|share| share >= 2), "{:?}", world.shares());
+        assert_eq!(moved, 0, "{seed}: {}", fleet.log);
+        assert!(fleet.shares().into_values().all(|share| share >= 2), "{:?}", fleet.shares());
     }
 }
 
-/// Rows of the Kinesis Client Library say `LATEST` until the first checkpoint: asked for again, that
-/// is another place.
+/// Rows of the Kinesis Client Library say `LATEST` until the first checkpoint. A second request for
+/// `LATEST` would skip records.
 #[test]
-fn what_arrives_between_two_that_begin_at_a_row_of_latest_is_read() {
-    let mut world = World::new(5, 2);
-    world.simulation.on_network(|| {
-        for shard in world.open_shards() {
+fn records_between_two_starts_at_latest_are_read() {
+    let mut fleet = SimulatedFleet::new(5, 2);
+    fleet.simulation.on_network(|| {
+        for shard in fleet.open_shards() {
             let key = format!("shop/shards/{}", shard.id).parse().unwrap();
             let row = Attributes::from([("checkpoint".to_owned(), "LATEST".into())]);
-            assert!(world.store.create(&key, &row).now_or_never().unwrap().unwrap());
+            assert!(fleet.store.create(&key, &row).now_or_never().unwrap().unwrap());
         }
     });
-    world.start("a");
-    world.until_shared(&[("a", 2)]);
-    world.run_for(Duration::from_secs(1)); // both have begun
-    world.kill("a");
-    world.put(100);
-    world.run_for(TTL);
+    fleet.start("a");
+    fleet.until_shared(&[("a", 2)]);
+    fleet.run_for(Duration::from_secs(1)); // both shards are being read
+    fleet.kill("a");
+    fleet.put(100);
+    fleet.run_for(TTL);
 
-    world.start("b");
+    fleet.start("b");
 
-    world.until_all_is_read();
+    fleet.until_all_is_read();
 }

@@ -3,13 +3,14 @@
 use std::time::Duration;
 
 use lease_core::conformance::{Call, Fault, Faulty};
-use lease_core::{BootClock, Clock, Lease, LockStore, Locker};
+use lease_core::store::{BootClock, Clock, LockStore};
+use lease_core::{Lease, Locker};
 use lease_memory::MemoryStore;
 use tokio::time::sleep;
 
 use crate::{key, obtained};
 
-/// Releases on their way at most, but for slow ones.
+/// The largest number of concurrent releases, slow ones excluded.
 const AT_ONCE: usize = 1024;
 const LEASES: usize = 10_000;
 const TTL: Duration = Duration::from_secs(30);
@@ -67,8 +68,9 @@ async fn heartbeats_without_an_answer_delay_no_release() {
     let locker = Locker::new(store.clone());
     let (dropped, _kept) = (obtained(&locker, "dropped").await, leases(&locker).await);
     store.every(Call::Heartbeat, Fault::Hang);
-    // Heartbeats of all leases hang now.
-    sleep(TTL / 3).await;
+    // All heartbeats are due at once and hang: they use all slots for heartbeats.
+    tokio::time::advance(TTL / 3).await;
+    sleep(Duration::from_millis(10)).await;
     let start = BootClock::new().now();
 
     drop(dropped);
@@ -85,12 +87,14 @@ async fn dropped_lease_is_released_at_once_on_an_idle_locker() {
     let store = Faulty::new(MemoryStore::new());
     let locker = Locker::new(store.clone());
     let lease = obtained(&locker, "job").await;
+    // The heartbeater knows the lease, and sleeps until its heartbeat is due.
+    sleep(Duration::from_millis(10)).await;
     let start = BootClock::new().now();
 
     drop(lease);
     locker.close().await;
 
-    // Paused time moves on only while every task waits.
+    // Paused time advances only while every task waits.
     assert_eq!(BootClock::new().now(), start);
     assert_eq!(store.holder(&key("job")).await.unwrap(), None);
 }
@@ -102,7 +106,7 @@ async fn releases_are_sent_after_the_last_locker_is_gone() {
     let leases = leases(&locker).await;
 
     drop((leases, locker));
-    // Less than a ttl: no lease has run out.
+    // Less than a ttl: no lease has expired.
     sleep(TTL / 2).await;
 
     assert_eq!(held(&store).await, 0);

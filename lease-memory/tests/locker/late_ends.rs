@@ -4,13 +4,16 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use lease_core::{
-    Clock, Handed, Lease, LeaseKey, LeaseState, Locker, LossCause, Metrics, Released, SkewedClock,
-};
+use futures_util::future::join;
+use lease_core::conformance::SkewedClock;
+use lease_core::conformance::{Call, Fault, Faulty};
+use lease_core::store::{Clock, LockStore};
+use lease_core::{Handed, Lease, LeaseKey, LeaseState, Locker, LossCause, Metrics, Released, Ttl};
 use lease_memory::MemoryStore;
 use tokio::sync::watch;
+use tokio::time::sleep;
 
-use crate::obtained;
+use crate::{key, obtained};
 
 #[derive(Debug, Default)]
 struct Counts {
@@ -29,10 +32,10 @@ impl Metrics for Counts {
     }
 }
 
-/// A lease whose deadline has passed while its process stood still, and the lease of its successor.
+/// A lease whose deadline passed while its process was paused, and the lease of its successor.
 struct Overtaken {
     lease: Lease,
-    /// Followed from the grant on: to look at it does not end the lease.
+    /// Subscribed at the grant: reading the state does not end the lease.
     state: watch::Receiver<LeaseState>,
     locker: Locker,
     counts: Arc<Counts>,
@@ -50,7 +53,7 @@ impl Overtaken {
             .with_metrics(Arc::clone(&counts) as Arc<dyn Metrics>);
         let lease = obtained(&locker, "job").await;
         let state = lease.state();
-        // No task of the process runs meanwhile.
+        // Meanwhile no task of the process runs.
         for clock in &times {
             clock.leap(locker.options().ttl());
         }
@@ -60,7 +63,7 @@ impl Overtaken {
 }
 
 /// The loss is counted, no release is, and the successor keeps its lease.
-async fn is_counted_as_lost(locker: &Locker, counts: &Counts, successor: &Lease) {
+async fn assert_counted_as_lost(locker: &Locker, counts: &Counts, successor: &Lease) {
     locker.close().await;
     assert_eq!(counts.lost.load(Ordering::SeqCst), 1);
     assert_eq!(counts.released.load(Ordering::SeqCst), 0);
@@ -68,30 +71,54 @@ async fn is_counted_as_lost(locker: &Locker, counts: &Counts, successor: &Lease)
 }
 
 #[tokio::test(start_paused = true)]
-async fn release_after_the_deadline_says_lost() {
+async fn release_after_deadline_returns_lost() {
     let Overtaken { lease, state, locker, counts, successor } = Overtaken::new().await;
     let released = lease.release().await.unwrap();
 
     assert_eq!(released, Released::AlreadyLost(LossCause::Expired));
     assert_eq!(*state.borrow(), LeaseState::Lost(LossCause::Expired));
-    is_counted_as_lost(&locker, &counts, &successor).await;
+    assert_counted_as_lost(&locker, &counts, &successor).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn drop_after_the_deadline_counts_as_lost() {
+async fn drop_after_deadline_counts_as_lost() {
     let Overtaken { lease, locker, counts, successor, .. } = Overtaken::new().await;
 
     drop(lease);
 
-    is_counted_as_lost(&locker, &counts, &successor).await;
+    assert_counted_as_lost(&locker, &counts, &successor).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn hand_over_after_the_deadline_says_lost() {
+async fn hand_over_after_deadline_returns_lost() {
     let Overtaken { lease, locker, counts, successor, .. } = Overtaken::new().await;
 
-    let handed = lease.hand_over(Duration::from_secs(10)).await.unwrap();
+    let handed = lease.hand_over(Ttl::clamped(Duration::from_secs(10))).await.unwrap();
 
     assert_eq!(handed, Handed::AlreadyLost(LossCause::Expired));
-    is_counted_as_lost(&locker, &counts, &successor).await;
+    assert_counted_as_lost(&locker, &counts, &successor).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn late_grant_is_released_and_counts_no_loss() {
+    let clock = Arc::new(SkewedClock::new(Duration::ZERO, 1.0));
+    let store = Faulty::new(MemoryStore::new());
+    let counts = Arc::new(Counts::default());
+    let locker = Locker::new(store.clone())
+        .with_clock(Arc::clone(&clock) as Arc<dyn Clock>)
+        .with_metrics(Arc::clone(&counts) as Arc<dyn Metrics>);
+    store.next(Call::Obtain, Fault::DelayReply(Duration::from_millis(10)));
+    let job = key("job");
+
+    let (attempt, ()) = join(locker.obtain(&job), async {
+        sleep(Duration::from_millis(5)).await;
+        // The process is paused until the grant has expired.
+        clock.leap(locker.options().ttl());
+    })
+    .await;
+    locker.close().await;
+
+    assert!(attempt.unwrap_err().is_retryable());
+    assert_eq!(counts.lost.load(Ordering::SeqCst), 0, "a late grant should not count as lost");
+    assert_eq!(store.holder(&job).await.unwrap(), None);
 }

@@ -1,7 +1,8 @@
-//! Tests of the locker that need no store but this one.
+//! Tests of the locker on the memory store.
 
 #![expect(clippy::unwrap_used, reason = "a test")]
 
+mod attributes;
 mod dropped;
 mod late_ends;
 mod neighbours;
@@ -9,11 +10,12 @@ mod own_thread;
 mod promises;
 mod reasons;
 mod silence;
+mod writes;
 
 use lease_core::{Lease, LeaseKey, Locker};
 
 async fn obtained(locker: &Locker, name: &str) -> Lease {
-    locker.obtain(&key(name)).await.unwrap().lease().unwrap()
+    locker.obtain(&key(name)).await.unwrap().into_lease().unwrap()
 }
 
 fn key(name: &str) -> LeaseKey {

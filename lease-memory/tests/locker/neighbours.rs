@@ -1,18 +1,21 @@
-//! Tasks of the application that keep the runtime busy beside the heartbeater.
+//! Busy tasks of the application beside the heartbeater.
 
 use std::hint::spin_loop;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::join_all;
-use lease_core::{BootClock, Clock, Lease, LeaseOptions, Locker};
+use lease_core::store::{BootClock, Clock, Moment};
+use lease_core::{Lease, LeaseOptions, Locker};
 use lease_memory::MemoryStore;
 use tokio::runtime::Builder;
 use tokio::sync::mpsc;
 
 use crate::obtained;
 
-/// Two tasks that pass one item to each other for `length`. Each spends `turn` on it.
+/// Runs two tasks that pass one item to each other for `length`. Each calls `turn` with it.
 async fn busy_neighbours(length: Duration, turn: impl Fn() + Copy + Send + 'static) {
     let until = BootClock::new().now() + length;
     let (to_first, first) = mpsc::unbounded_channel();
@@ -22,7 +25,7 @@ async fn busy_neighbours(length: Duration, turn: impl Fn() + Copy + Send + 'stat
         tokio::spawn(async move {
             while BootClock::new().now() < until && from.recv().await.is_some() {
                 turn();
-                // The other may have ended.
+                // The other task may have ended.
                 let _ = to.send(());
             }
         })
@@ -52,16 +55,67 @@ fn held(leases: &[Lease]) -> usize {
 
 #[tokio::test(start_paused = true)]
 async fn heartbeats_beside_busy_tasks_keep_all_leases() {
-    // Spread over a period, so that some heartbeat is due at every moment.
+    // Spread over a period, so that heartbeats are due all the time.
     let leases = leases(Some(Duration::from_millis(333) / 2_000)).await;
 
-    // Polled once, it moves the paused clock: a turn takes 1 ms whatever the machine does.
+    // One poll advances the paused clock: a turn takes 1 ms on every machine.
     let turn = || {
         let _ = tokio::time::advance(Duration::from_millis(1)).now_or_never();
     };
     join_all((0..8).map(|_| busy_neighbours(Duration::from_secs(5), turn))).await;
 
     assert_eq!(held(&leases), LEASES);
+}
+
+#[tokio::test(start_paused = true)]
+async fn heartbeats_do_not_rely_on_late_timers() {
+    let leases = leases(None).await;
+    let clock = BootClock::new();
+    let start = clock.now();
+
+    // tokio polls timers once in 61 turns: after 2 s, once in 1.2 s.
+    let turn = move || {
+        let is_long = clock.now().since(start) > Duration::from_secs(2);
+        let length = Duration::from_millis(if is_long { 20 } else { 5 });
+        let _ = tokio::time::advance(length).now_or_never();
+    };
+    busy_neighbours(Duration::from_secs(10), turn).await;
+
+    assert_eq!(held(&leases), LEASES);
+}
+
+#[tokio::test(start_paused = true)]
+async fn heartbeater_sleeps_once_busy_tasks_end() {
+    let clock = Arc::new(CountedClock::default());
+    let options = LeaseOptions::new(Duration::from_secs(1)).unwrap();
+    let own_clock = Arc::clone(&clock) as Arc<dyn Clock>;
+    let locker = Locker::new(MemoryStore::new()).with_options(options).with_clock(own_clock);
+    let lease = obtained(&locker, "key").await;
+    let turn = || {
+        let _ = tokio::time::advance(Duration::from_millis(5)).now_or_never();
+    };
+    busy_neighbours(Duration::from_secs(5), turn).await;
+    let busy = clock.looks.swap(0, Ordering::Relaxed);
+
+    tokio::time::sleep(Duration::from_secs(5)).await;
+
+    // 1,000 turns against about 20 heartbeats.
+    let idle = clock.looks.load(Ordering::Relaxed);
+    assert!(lease.is_held() && idle * 5 < busy, "{idle} looks at the clock, {busy} when busy");
+}
+
+/// Counts its reads, and ends a task that spins: paused time would not advance.
+#[derive(Debug, Default)]
+struct CountedClock {
+    looks: AtomicU64,
+}
+
+impl Clock for CountedClock {
+    fn now(&self) -> Moment {
+        let looks = self.looks.fetch_add(1, Ordering::Relaxed);
+        assert_ne!(looks, 1_000_000, "a task spins");
+        BootClock::new().now()
+    }
 }
 
 fn spin(length: Duration) {
@@ -88,7 +142,7 @@ fn leases_of_1_s_outlive_a_minute_of_turns_of_1_ms_on_two_workers() {
     let runtime = Builder::new_multi_thread().worker_threads(2).enable_time().build().unwrap();
     runtime.block_on(async {
         let leases = tokio::spawn(leases(None)).await.unwrap();
-        // As many at work as there are workers.
+        // As many busy tasks as workers.
         let turn = || spin(Duration::from_millis(1));
         let minute = Duration::from_secs(60);
         let pairs = [(); 2].map(|()| tokio::spawn(busy_neighbours(minute, turn)));

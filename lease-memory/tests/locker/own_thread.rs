@@ -1,4 +1,4 @@
-//! A locker on a thread of its own, beside an application that blocks its runtime.
+//! A locker on its own thread, beside an application that blocks its runtime.
 
 use std::pin::pin;
 use std::sync::{Arc, Barrier};
@@ -6,23 +6,25 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
 use std::time::Duration;
 
-use lease_core::{
-    Lease, LeaseOptions, LockStore, Locker, LossCause, Released, StoreError, StoreErrorKind,
-};
+use lease_core::store::LockStore;
+use lease_core::{Lease, LeaseOptions, Locker, LossCause, Released, StoreError, StoreErrorKind};
 use lease_memory::MemoryStore;
 use tokio::runtime::{Builder, Handle, Runtime};
+use tokio::time::timeout;
 
 use crate::{key, obtained};
 
-/// Long enough for a thread to have its turn on a busy machine.
+/// Long enough for a thread to be scheduled on a busy machine.
 const TTL: Duration = Duration::from_secs(2);
 const WORKERS: usize = 2;
+/// The time limit for events that happen eventually, also on a busy machine.
+const LIMIT: Duration = Duration::from_secs(300);
 
 fn application() -> Runtime {
     Builder::new_multi_thread().worker_threads(WORKERS).enable_time().build().unwrap()
 }
 
-/// Blocks every worker of `application` at once for `length`.
+/// Blocks every worker of `application` for `length`, all at the same time.
 fn block_all_workers(application: &Runtime, length: Duration) {
     let all_blocked = Arc::new(Barrier::new(WORKERS));
     let blocked: Vec<_> = (0..WORKERS)
@@ -66,7 +68,7 @@ fn blocked_application_keeps_leases_of_a_locker_on_its_own_thread() {
     assert_eq!(leases.iter().filter(|lease| lease.is_held()).count(), leases.len());
 }
 
-/// The control: what the thread is for.
+/// The control: without the thread, the leases are lost.
 #[test]
 fn blocked_application_loses_leases_of_a_locker_on_its_runtime() {
     let application = application();
@@ -91,23 +93,23 @@ fn silent_application_loses_its_leases_at_the_watchdogs_limit() {
         (locker, lease)
     });
 
-    // Alive, and blocked: the lease is kept.
+    // The application reports itself alive, but is blocked: the locker keeps the lease.
     for _ in 0..6 {
         locker.alive();
         block_all_workers(&application, TTL / 2);
     }
     assert!(lease.is_held());
-    // Stuck.
-    let lost = application.block_on(lease.lost());
+    // The application is stuck.
+    let lost = application.block_on(async { timeout(LIMIT, lease.lost()).await });
 
-    assert_eq!(lost.cause, LossCause::Expired);
+    assert_eq!(lost.unwrap().cause, LossCause::Expired);
 }
 
-/// Sends word when it is dropped, which is when the thread's last handle has gone.
+/// Sends a message when it is dropped, with the thread's runtime.
 #[derive(Debug)]
-struct TellsItsEnd(std::sync::mpsc::Sender<()>);
+struct ReportsDrop(std::sync::mpsc::Sender<()>);
 
-impl Drop for TellsItsEnd {
+impl Drop for ReportsDrop {
     fn drop(&mut self) {
         self.0.send(()).unwrap();
     }
@@ -121,10 +123,10 @@ fn thread_ends_with_the_last_handle_once_leases_are_released() {
     application.block_on(async {
         let shared = store.clone();
         let locker = Locker::on_own_thread(async move || {
-            let tells = TellsItsEnd(ended);
-            // Lives as long as the thread's runtime.
+            let reports = ReportsDrop(ended);
+            // The task lives as long as the thread's runtime.
             tokio::spawn(async move {
-                let _tells = tells;
+                let _reports = reports;
                 std::future::pending::<()>().await;
             });
             Ok::<_, StoreError>(shared)
@@ -138,7 +140,7 @@ fn thread_ends_with_the_last_handle_once_leases_are_released() {
         drop(lease);
     });
 
-    end.recv_timeout(Duration::from_secs(60)).unwrap();
+    end.recv_timeout(LIMIT).unwrap();
     let holder = application.block_on(store.holder(&key("job"))).unwrap();
     assert_eq!(holder, None, "the thread ended before its release");
 }
@@ -160,14 +162,14 @@ async fn closing_waits_for_releases_on_the_thread() {
 #[tokio::test]
 async fn thread_that_cannot_connect_ends_with_the_error() {
     let (ended, end) = std::sync::mpsc::channel();
-    let tells = TellsItsEnd(ended);
+    let reports = ReportsDrop(ended);
     let refused = Locker::on_own_thread(async move || {
-        let _tells = tells;
+        let _reports = reports;
         Err::<MemoryStore, _>(StoreError::new(StoreErrorKind::Denied, "no"))
     });
 
     assert_eq!(refused.await.unwrap_err().kind(), StoreErrorKind::Denied);
-    end.recv_timeout(Duration::from_secs(60)).unwrap();
+    end.recv_timeout(LIMIT).unwrap();
 
     let panics = Locker::on_own_thread(async || -> Result<MemoryStore, StoreError> {
         panic!("a bug of the store")
@@ -197,7 +199,7 @@ impl Wake for Unpark {
     }
 }
 
-/// Without a runtime.
+/// Drives a future without a runtime.
 fn block_on<T>(future: impl Future<Output = T>) -> T {
     let waker = Waker::from(Arc::new(Unpark(thread::current())));
     let mut future = pin!(future);

@@ -1,16 +1,18 @@
-//! What the documentation of leases, hand-overs and metrics promises.
+//! Documented promises of leases, hand-overs and metrics.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use lease_core::{Clock, HandOver, Handed, LeaseKey, Locker, LossCause, Metrics, SkewedClock};
+use lease_core::conformance::SkewedClock;
+use lease_core::store::Clock;
+use lease_core::{HandOver, Handed, LeaseKey, Locker, LossCause, Metrics, Ttl};
 use lease_memory::MemoryStore;
 use tokio::time::sleep;
 
 use crate::{key, obtained};
 
 #[tokio::test(start_paused = true)]
-async fn work_that_completes_after_the_deadline_within_a_poll_is_lost() {
+async fn work_completed_after_deadline_in_one_poll_is_lost() {
     let clock = Arc::new(SkewedClock::new(Duration::ZERO, 1.0));
     let locker = Locker::new(MemoryStore::new()).with_clock(Arc::clone(&clock) as Arc<dyn Clock>);
     let lease = obtained(&locker, "job").await;
@@ -21,36 +23,41 @@ async fn work_that_completes_after_the_deadline_within_a_poll_is_lost() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn loss_shows_within_a_second_after_a_suspend() {
+async fn loss_is_visible_within_a_second_after_suspend() {
     let clock = Arc::new(SkewedClock::new(Duration::ZERO, 1.0));
     let heartbeater = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
     let locker = Locker::new(MemoryStore::new())
         .with_clock(Arc::clone(&clock) as Arc<dyn Clock>)
         .with_runtime(heartbeater.handle().clone());
-    // Driven for the grant only: nothing but the lease's own timer tells the loss.
+    // Driven only for the grant: later, only the lease's own timer detects the loss.
     let lease = std::thread::scope(|scope| {
         scope.spawn(|| heartbeater.block_on(obtained(&locker, "job"))).join().unwrap()
     });
-    let lost = async {
-        lease.lost().await;
-        clock.now()
-    };
-    let (noticed, over) = tokio::join!(lost, async {
-        sleep(Duration::from_millis(10)).await;
-        clock.leap(locker.options().ttl());
-        clock.now()
+    // A separate task: only its own timer makes it read the clock.
+    let noticing = tokio::spawn({
+        let clock = Arc::clone(&clock);
+        async move {
+            lease.lost().await;
+            clock.now()
+        }
     });
+    sleep(Duration::from_millis(10)).await;
+    clock.leap(locker.options().ttl());
+    let over = clock.now();
+    let noticed = noticing.await.unwrap();
 
     assert!(noticed.since(over) <= Duration::from_secs(1), "{:?}", noticed.since(over));
-    // Not within this runtime.
+    // A runtime must not be dropped within another one.
     std::thread::spawn(move || drop(heartbeater)).join().unwrap();
 }
 
 #[tokio::test(start_paused = true)]
-async fn hand_over_travels_in_a_format_without_field_names() {
+async fn hand_over_survives_format_without_field_names() {
     let store = MemoryStore::new();
     let lease = obtained(&Locker::new(store.clone()), "job").await;
-    let Handed::Over(handed) = lease.hand_over(Duration::from_secs(10)).await.unwrap() else {
+    let Handed::Over(handed) =
+        lease.hand_over(Ttl::clamped(Duration::from_secs(10))).await.unwrap()
+    else {
         panic!("the lease was held")
     };
 
@@ -78,12 +85,12 @@ impl Metrics for Panicking {
 }
 
 #[tokio::test(start_paused = true)]
-async fn metrics_that_panic_cost_no_lease() {
+async fn panicking_metrics_keep_lease() {
     let locker = Locker::new(MemoryStore::new()).with_metrics(Arc::new(Panicking));
     let lease = obtained(&locker, "job").await;
 
     sleep(locker.options().ttl() * 2).await;
 
     assert!(lease.is_held());
-    assert!(locker.obtain(&key("other")).await.unwrap().lease().is_some());
+    assert!(locker.obtain(&key("other")).await.unwrap().into_lease().is_some());
 }

@@ -15,7 +15,7 @@ use crate::obtained;
 
 const TTL: Duration = Duration::from_secs(30);
 
-/// What this thread has logged.
+/// The log of this thread.
 #[derive(Clone, Default)]
 struct Log(Arc<Mutex<Vec<u8>>>);
 
@@ -53,10 +53,10 @@ async fn loss_on_a_blocked_runtime_is_logged_as_that() {
     let (log, _guard) = Log::record();
     let locker = Locker::new(MemoryStore::new());
     let lease = obtained(&locker, "job").await;
-    // The heartbeater has taken the lease in.
+    // The heartbeater knows the lease.
     sleep(TTL / 30).await;
 
-    // Polled once, it moves the paused clock, and no other task runs.
+    // One poll advances the paused clock, and no other task runs.
     let _ = advance(TTL * 2).now_or_never();
     sleep(TTL / 30).await;
 

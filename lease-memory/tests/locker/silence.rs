@@ -1,10 +1,11 @@
-//! Outages of the store, and what is left of the claims that were made meanwhile.
+//! Outages of the store, and the claims that were sent during them.
 
 use std::time::Duration;
 
 use futures_util::future::join;
 use lease_core::conformance::{Call, Fault, Faulty};
-use lease_core::{BootClock, Clock, LeaseOptions, LockStore, Locker};
+use lease_core::store::{BootClock, Clock, LockStore};
+use lease_core::{LeaseOptions, Locker};
 use lease_memory::MemoryStore;
 use tokio::runtime::Handle;
 use tokio::time::sleep;
@@ -15,7 +16,7 @@ const MILLISECOND: Duration = Duration::from_millis(1);
 const SECOND: Duration = Duration::from_secs(1);
 const TTL: Duration = Duration::from_secs(30);
 
-/// Serves every request that is made within `length` after it, in the order in which they were made.
+/// Delays every request of the next `length` until its end, and keeps their order.
 fn silence(store: &Faulty<MemoryStore>, length: Duration) {
     let until = BootClock::new().now() + length;
     let mut requests = 0;
@@ -37,7 +38,7 @@ async fn free_key_is_granted_within_one_retry_after_any_silence() {
 
         let lease = locker.wait_until_obtained(&key("job")).await.unwrap();
 
-        // A retry comes after 5 s at most, and takes a request for the key and one for a heartbeat.
+        // A retry comes after at most 5 s, and sends a claim and a heartbeat.
         let took = BootClock::new().now().since(start);
         assert!(took <= length + SECOND * 6, "{took:?} with a silence of {length:?}");
         sleep(TTL * 2).await;
@@ -58,9 +59,9 @@ async fn closing_waits_for_each_of_two_claims_of_one_key() {
     assert!(one.is_err() && other.is_err());
     locker.close().await;
 
-    assert_eq!(store.holder(&job).await.unwrap(), None, "held for nobody");
+    assert_eq!(store.holder(&job).await.unwrap(), None, "the key should be free");
     let took = BootClock::new().now().since(start);
-    assert!(took < TTL / 2, "it ran out after {took:?}");
+    assert!(took < TTL / 2, "the lease expired after {took:?}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -74,7 +75,7 @@ async fn failed_attempts_leave_one_task() {
         sleep(MILLISECOND).await;
     }
 
-    // The heartbeater, and who clears up after the last attempt; what has just ended, too.
+    // The heartbeater, the task that settles the last attempt, and tasks that have just ended.
     let tasks = Handle::current().metrics().num_alive_tasks();
     assert!(tasks <= 5, "{tasks} tasks");
 }

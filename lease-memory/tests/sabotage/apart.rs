@@ -1,5 +1,4 @@
-//! Stores that are sound in one handle of one process, and broken with a second handle or after
-//! they were reopened.
+//! Stores that are correct with one handle, and broken with a second handle or after reopening.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,16 +10,18 @@ use async_trait::async_trait;
 use futures_util::FutureExt;
 use futures_util::stream::BoxStream;
 use lease_core::conformance::{Fixture, Reopened};
+use lease_core::store::{
+    Beat, Claim, Freed, Grant, Heartbeat, LeaseRecord, LeaseTable, LockStore, Nonce, Obtained,
+};
 use lease_core::{
-    Attributes, Beat, Change, Claim, FencingToken, Freed, Grant, Heartbeat, Holder, LeaseKey,
-    LeaseRecord, LeaseTable, Lessee, LockStore, LossCause, Nonce, Obtained, StoreError, Written,
+    Attributes, Change, FencingToken, Holder, LeaseKey, Lessee, LossCause, StoreError, Written,
 };
 use lease_memory::MemoryStore;
 use tokio::task::yield_now;
 
 use crate::saboteur::{first_token, now};
 
-/// What a store does in two steps, or keeps where another process does not see it.
+/// The injected bug: an operation of two steps, or state that another process does not see.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Apart {
     ObtainsInTwoSteps,
@@ -33,6 +34,7 @@ pub(crate) enum Apart {
     KeepsNoncesInTheHandle,
     CountsHeartbeatsInTheHandle,
     CachesThatNobodyHolds,
+    CachesItsOwnGrants,
     WakesItsOwnWatchesAlone,
     EvictsInTheHandle,
     ForgetsGrants,
@@ -46,27 +48,27 @@ pub(crate) enum Apart {
     CountsFromOneWhenEmpty,
 }
 
-/// One handle on data that all handles share.
+/// One handle on shared data.
 #[derive(Debug)]
 pub(crate) struct Handle {
     store: MemoryStore,
     sabotage: Apart,
-    place: Place,
+    position: HandlePosition,
     shared: Arc<Shared>,
     own: Mutex<Own>,
-    /// Hides within the handle that check and write are two steps.
+    /// Makes check and write atomic within the handle only.
     steps: tokio::sync::Mutex<()>,
     blocking_steps: Mutex<()>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Place {
+enum HandlePosition {
     First,
     Second,
     AfterReopening,
 }
 
-/// What a saboteur knows of the data.
+/// The state that all handles share.
 #[derive(Debug, Default)]
 struct Shared {
     last: Mutex<HashMap<LeaseKey, Grant>>,
@@ -74,13 +76,14 @@ struct Shared {
     silent: AtomicBool,
 }
 
-/// What no other handle knows.
+/// The state of one handle.
 #[derive(Debug, Default)]
 struct Own {
     tokens: u64,
     released: HashSet<Nonce>,
     beats: HashMap<Nonce, Beat>,
     free: HashSet<LeaseKey>,
+    granted: HashMap<LeaseKey, Nonce>,
     evicted: HashSet<FencingToken>,
     reserved: HashMap<LeaseKey, (Holder, tokio::time::Instant)>,
 }
@@ -90,11 +93,11 @@ impl Fixture for Apart {
     type Store = Handle;
 
     async fn store(&self) -> Handle {
-        Handle::new(*self, Place::First, MemoryStore::counting_from_one(), Arc::default())
+        Handle::new(*self, HandlePosition::First, MemoryStore::counting_from_one(), Arc::default())
     }
 
     async fn another(&self, store: &Handle) -> Handle {
-        Handle::new(*self, Place::Second, store.store.clone(), Arc::clone(&store.shared))
+        Handle::new(*self, HandlePosition::Second, store.store.clone(), Arc::clone(&store.shared))
     }
 
     async fn reopen(&self, store: Handle) -> Reopened<Handle> {
@@ -102,7 +105,7 @@ impl Fixture for Apart {
             Self::CountsFromOneWhenEmpty => MemoryStore::counting_from_one(),
             _ => store.store,
         };
-        let opened = Handle::new(*self, Place::AfterReopening, data, store.shared);
+        let opened = Handle::new(*self, HandlePosition::AfterReopening, data, store.shared);
         match self {
             Self::CallsItselfEmpty | Self::CountsFromOneWhenEmpty => Reopened::Empty(opened),
             _ => Reopened::Intact(opened),
@@ -115,10 +118,15 @@ impl Fixture for Apart {
 }
 
 impl Handle {
-    fn new(sabotage: Apart, place: Place, store: MemoryStore, shared: Arc<Shared>) -> Self {
+    fn new(
+        sabotage: Apart,
+        position: HandlePosition,
+        store: MemoryStore,
+        shared: Arc<Shared>,
+    ) -> Self {
         let (own, steps, blocking_steps) =
             (Mutex::default(), tokio::sync::Mutex::default(), Mutex::default());
-        Self { store, sabotage, place, shared, own, steps, blocking_steps }
+        Self { store, sabotage, position, shared, own, steps, blocking_steps }
     }
 
     fn is(&self, sabotage: Apart) -> bool {
@@ -126,7 +134,7 @@ impl Handle {
     }
 
     fn has_forgotten(&self, sabotage: Apart) -> bool {
-        self.is(sabotage) && self.place == Place::AfterReopening
+        self.is(sabotage) && self.position == HandlePosition::AfterReopening
     }
 
     fn own(&self) -> std::sync::MutexGuard<'_, Own> {
@@ -140,6 +148,7 @@ impl Handle {
     fn learn(&self, obtained: &Obtained) {
         if let Obtained::Granted(grant, _) = obtained {
             self.own().free.remove(&grant.key);
+            self.own().granted.insert(grant.key.clone(), grant.nonce);
             self.shared.last.lock().unwrap().insert(grant.key.clone(), grant.clone());
         }
     }
@@ -148,12 +157,12 @@ impl Handle {
         Ok(self.store.holder(key).await?.is_none())
     }
 
-    async fn stands(&self, grant: &Grant) -> Result<bool, StoreError> {
+    async fn is_current(&self, grant: &Grant) -> Result<bool, StoreError> {
         let holder = self.store.holder(&grant.key).await?;
         Ok(holder.is_some_and(|holder| holder.token == grant.token))
     }
 
-    /// Writes over the grant that stands.
+    /// Overwrites the current grant.
     async fn overwrite(&self, claim: &Claim) -> Result<Obtained, StoreError> {
         if let Some(last) = self.last(&claim.key) {
             self.store.release(&last, None).await?;
@@ -161,7 +170,7 @@ impl Handle {
         self.store.obtain(claim).await
     }
 
-    /// The grant as the data have it: a handle may have made up its token.
+    /// Returns the grant with the stored token: the handle may have returned another one.
     fn real(&self, grant: &Grant) -> Grant {
         let mut real = grant.clone();
         if let Some(last) = self.last(&grant.key).filter(|last| last.nonce == grant.nonce)
@@ -175,7 +184,7 @@ impl Handle {
     fn obtain_blocking(&self, claim: &Claim) -> Result<Obtained, StoreError> {
         let _alone = self.blocking_steps.lock().unwrap();
         let holder = self.store.holder(&claim.key).now_or_never().unwrap()?;
-        // As long as a small file takes.
+        // The time of an access to a small file.
         thread::sleep(Duration::from_micros(50));
         let answer = self.store.obtain(claim).now_or_never().unwrap()?;
         let overwrites = holder.is_none()
@@ -223,7 +232,7 @@ impl LockStore for Handle {
             let released = self.shared.released.lock().unwrap().contains(&claim.nonce);
             let forgotten = self.has_forgotten(Apart::ForgetsNonces)
                 || self.is(Apart::KeepsNoncesInTheHandle)
-                    && self.place == Place::Second
+                    && self.position == HandlePosition::Second
                     && !self.own().released.contains(&claim.nonce);
             if forgotten && released && free {
                 let fresh =
@@ -236,7 +245,7 @@ impl LockStore for Handle {
             if self.has_forgotten(Apart::ForgetsTokens) && !repeated {
                 grant.token = first_token();
             }
-            if self.is(Apart::CountsTokensInTheHandle) && self.place == Place::Second {
+            if self.is(Apart::CountsTokensInTheHandle) && self.position == HandlePosition::Second {
                 let mut own = self.own();
                 own.tokens += 1;
                 grant.token = FencingToken::new(own.tokens).unwrap();
@@ -252,10 +261,13 @@ impl LockStore for Handle {
         }
         if self.is(Apart::HeartbeatsInTwoSteps) {
             let _alone = self.steps.lock().await;
-            let stood = self.stands(grant).await?;
+            let was_current = self.is_current(grant).await?;
             yield_now().await;
             let answer = self.store.heartbeat(grant, beat).await?;
-            if stood && matches!(answer, Heartbeat::Lost(_)) && self.is_free(&grant.key).await? {
+            if was_current
+                && matches!(answer, Heartbeat::Lost(_))
+                && self.is_free(&grant.key).await?
+            {
                 let (key, lessee) = (grant.key.clone(), grant.lessee.clone());
                 let again = Claim::new(key, lessee, Nonce::random(), grant.ttl);
                 self.learn(&self.store.obtain(&again).await?);
@@ -270,13 +282,20 @@ impl LockStore for Handle {
             Heartbeat::Overtaken
                 if self.has_forgotten(Apart::ForgetsHeartbeats)
                     || self.is(Apart::CountsHeartbeatsInTheHandle)
-                        && self.place == Place::Second
+                        && self.position == HandlePosition::Second
                         && counted < Some(beat) =>
             {
                 return self.store.heartbeat(grant, Beat::new(1_000_000)).await;
             }
+            Heartbeat::Lost(LossCause::Superseded)
+                if self.is(Apart::CachesItsOwnGrants)
+                    && self.own().granted.get(&grant.key) == Some(&grant.nonce) =>
+            {
+                return Ok(Heartbeat::Extended);
+            }
             Heartbeat::Lost(LossCause::Revoked)
-                if self.has_forgotten(Apart::ForgetsEvictions) && self.stands(grant).await? =>
+                if self.has_forgotten(Apart::ForgetsEvictions)
+                    && self.is_current(grant).await? =>
             {
                 return Ok(Heartbeat::Extended);
             }
@@ -286,17 +305,17 @@ impl LockStore for Handle {
     }
 
     async fn release(&self, grant: &Grant, reserved: Option<Duration>) -> Result<(), StoreError> {
-        // A mutex in the process keeps a release from coming between the steps of a heartbeat.
+        // In one process, the mutex prevents a release between the steps of a heartbeat.
         let _alone = self.steps.lock().await;
         let grant = &self.real(grant);
-        if self.is(Apart::WakesItsOwnWatchesAlone) && self.place == Place::Second {
+        if self.is(Apart::WakesItsOwnWatchesAlone) && self.position == HandlePosition::Second {
             self.shared.silent.store(true, Ordering::SeqCst);
         }
-        let stood = self.stands(grant).await?;
+        let was_current = self.is_current(grant).await?;
         self.shared.released.lock().unwrap().insert(grant.nonce);
         self.own().released.insert(grant.nonce);
         match reserved {
-            Some(time) if stood && self.is(Apart::ForgetsReservations) => {
+            Some(time) if was_current && self.is(Apart::ForgetsReservations) => {
                 let holder = Holder::new(grant.lessee.clone(), grant.token, Some(time));
                 self.own().reserved.insert(grant.key.clone(), (holder, now() + time));
                 self.store.release(grant, None).await
@@ -307,14 +326,14 @@ impl LockStore for Handle {
 
     async fn adopt(&self, grant: &Grant, claim: &Claim) -> Result<Obtained, StoreError> {
         let _alone = self.steps.lock().await;
-        let stood = self.stands(grant).await?;
+        let was_current = self.is_current(grant).await?;
         if self.is(Apart::AdoptsInTwoSteps) {
             yield_now().await;
         }
         let mut answer = self.store.adopt(grant, claim).await?;
-        let evicted = self.stands(grant).await?;
+        let evicted = self.is_current(grant).await?;
         if self.is(Apart::AdoptsInTwoSteps)
-            && stood
+            && was_current
             && !evicted
             && matches!(answer, Obtained::Held(_))
         {
@@ -404,7 +423,7 @@ impl LeaseTable for Handle {
     }
 
     async fn evict(&self, key: &LeaseKey, token: FencingToken) -> Result<bool, StoreError> {
-        if self.is(Apart::EvictsInTheHandle) && self.place == Place::Second {
+        if self.is(Apart::EvictsInTheHandle) && self.position == HandlePosition::Second {
             self.own().evicted.insert(token);
             return Ok(true);
         }

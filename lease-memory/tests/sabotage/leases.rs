@@ -1,4 +1,4 @@
-//! The part of a store that grants leases, broken.
+//! Bugs in the part of a store that grants leases.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use futures_util::stream::BoxStream;
-use lease_core::{
-    Attributes, Beat, Claim, FencingToken, Freed, Grant, Heartbeat, Holder, LeaseKey, LockStore,
-    LossCause, Nonce, Obtained, StoreError,
+use lease_core::store::{
+    Beat, Claim, Freed, Grant, Heartbeat, LeaseTable, LockStore, Nonce, Obtained,
 };
+use lease_core::{Attributes, FencingToken, Holder, LeaseKey, LossCause, StoreError};
 use uuid::Uuid;
 
 use crate::saboteur::{KeptFor, Sabotage, Sabotaged, first_token, now};
@@ -18,7 +18,7 @@ use crate::saboteur::{KeptFor, Sabotage, Sabotaged, first_token, now};
 impl LockStore for Sabotaged {
     async fn obtain(&self, claim: &Claim) -> Result<Obtained, StoreError> {
         let known = self.known(&claim.key);
-        let answer = self.store.obtain(claim).await?;
+        let answer = self.obtain_with_attributes(claim).await?;
         match (answer, known) {
             (Obtained::Held(holder), Some(known)) => {
                 let stands = self.store.holder(&claim.key).await?.is_some();
@@ -26,7 +26,7 @@ impl LockStore for Sabotaged {
                 let young = now() < known.granted_at + known.grant.ttl / 4;
                 let next = FencingToken::new(holder.token.get() + 1).unwrap();
                 let granted = || Obtained::Granted(claim.granted(next), Attributes::new());
-                // A grant that a replica has not heard of yet.
+                // As on a replica that does not have the grant yet.
                 if self.is(Sabotage::GrantsTwice) && stands && young && !same_lessee {
                     return Ok(granted());
                 }
@@ -56,6 +56,7 @@ impl LockStore for Sabotaged {
                     }
                 }
                 self.learn(&grant, token);
+                self.amend(&grant.key, |known| known.set_attributes = !claim.attributes.is_empty());
                 Ok(Obtained::Granted(grant, attributes))
             }
             (answer, None) => Ok(answer),
@@ -121,6 +122,10 @@ impl LockStore for Sabotaged {
                 known.kept_for = Some(KeptFor::Later);
             }
         });
+        let forgets = self.is(Sabotage::ForgetsAttributesOfClaims) && reserved.is_none();
+        if forgets && self.known(&grant.key).is_some_and(|known| known.set_attributes) {
+            return self.store.delete(grant).await.map(drop);
+        }
         let reserved = reserved.filter(|_| !self.is(Sabotage::IgnoresReservations));
         self.store.release(grant, reserved).await
     }
@@ -128,7 +133,7 @@ impl LockStore for Sabotaged {
     async fn adopt(&self, grant: &Grant, claim: &Claim) -> Result<Obtained, StoreError> {
         let known = self.known(&grant.key);
         let left = self.store.holder(&grant.key).await?.and_then(|holder| holder.expires_in);
-        match self.store.adopt(grant, claim).await? {
+        match self.adopt_with_attributes(grant, claim).await? {
             Obtained::Granted(adopted, mut attributes) => {
                 let (token, mut granted) = (adopted.token, adopted);
                 if let (true, Some(left)) = (self.is(Sabotage::AdoptionKeepsTheOldExpiry), left) {

@@ -1,31 +1,31 @@
-//! The kit proves itself: a sound store is broken in one way, and exactly the promises fail that
-//! name it.
+//! Tests of the conformance kit: each injected bug breaks exactly the promises about it.
 
-#![expect(clippy::unwrap_used, reason = "a saboteur that fails is a test that fails")]
+#![expect(clippy::unwrap_used, reason = "a failed step fails the test")]
 
 mod apart;
+mod claimed;
 mod leases;
 mod records;
 mod saboteur;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use lease_core::LeaseTable;
 use lease_core::conformance::{Fixture, lock_promises, table_promises};
+use lease_core::store::LeaseTable;
 
 use crate::apart::Apart;
 use crate::saboteur::Sabotage;
 
-/// What is wrong, unless the promises `broken` fail, and no others.
+/// Returns an error text unless exactly the promises `broken` fail.
 fn breaks<F>(sabotage: F, broken: &[&str]) -> Option<String>
 where
     F: Fixture<Store: LeaseTable> + Copy + std::fmt::Debug,
 {
-    // Broken promises panic, as expected: their reports would drown the one that matters.
+    // Broken promises panic, as expected. Their reports would hide the relevant one.
     std::panic::set_hook(Box::new(|_| ()));
     let promises = lock_promises::<F>().into_iter().chain(table_promises());
     let failed: Vec<_> = promises
-        .filter(|promise| catch_unwind(AssertUnwindSafe(|| (promise.hold)(sabotage))).is_err())
+        .filter(|promise| catch_unwind(AssertUnwindSafe(|| (promise.check)(sabotage))).is_err())
         .map(|promise| promise.name)
         .collect();
     drop(std::panic::take_hook());
@@ -35,7 +35,7 @@ where
 
 macro_rules! sabotages {
     ($($kind:ident :: $sabotage:ident breaks $($promise:ident)*;)*) => {
-        /// One after the other: the panic hook is the whole process'.
+        /// Runs all bugs in one test: the panic hook belongs to the whole process.
         #[test]
         fn each_sabotage_breaks_its_own_promises_and_no_other() {
             let tried = [$(breaks($kind::$sabotage, &[$(stringify!($promise)),*])),*];
@@ -45,14 +45,14 @@ macro_rules! sabotages {
     };
 }
 
-/// Its steps never await, so requests alternate on two threads alone, and in real time.
+/// The two steps never await. So requests interleave only on two threads and in real time.
 #[test]
 fn two_blocking_steps_are_found_on_two_threads() {
     let promises = lock_promises::<Apart>();
     let name = "claims_through_two_handles_grant_one";
     let promise = promises.iter().find(|promise| promise.name == name).unwrap();
 
-    let held = catch_unwind(|| (promise.hold)(Apart::ObtainsInTwoBlockingSteps));
+    let held = catch_unwind(|| (promise.check)(Apart::ObtainsInTwoBlockingSteps));
 
     let panicked = held.unwrap_err();
     let text = panicked.downcast_ref::<String>().unwrap();
@@ -61,72 +61,91 @@ fn two_blocking_steps_are_found_on_two_threads() {
 
 sabotages! {
     Sabotage::GrantsTwice breaks
-        a_held_key_is_granted_to_nobody_else
+        held_key_is_granted_to_nobody_else
         claims_through_two_handles_grant_one
         grant_is_seen_through_second_handle
         held_key_stays_held_after_reopening;
-    Sabotage::GrantsOneLesseeTwice breaks one_lessee_is_not_granted_a_key_twice;
+    Sabotage::GrantsOneLesseeTwice breaks lessee_is_not_granted_a_key_twice;
     Sabotage::ForgetsTheToken breaks
         tokens_grow_over_releases
         tokens_grow_across_handles
         tokens_grow_after_reopening;
     Sabotage::ForgetsTheTokenOnExpiry breaks tokens_grow_over_expiry;
-    Sabotage::KeepsTheTokenOnAdoption breaks tokens_grow_over_adoption;
-    Sabotage::IgnoresTheNonceOnRelease breaks a_release_by_a_former_holder_changes_nothing;
+    Sabotage::KeepsTheTokenOnAdoption breaks
+        tokens_grow_over_adoption
+        repeated_adoption_does_not_undo_update;
+    Sabotage::IgnoresTheNonceOnRelease breaks release_by_former_holder_changes_nothing;
     Sabotage::RegrantsAReleasedNonce breaks
-        a_released_nonce_is_not_granted_again
+        released_nonce_is_not_granted_again
         released_nonce_is_refused_through_second_handle
         released_nonce_is_refused_after_reopening;
-    Sabotage::HeartbeatIgnoresItsTtl breaks a_heartbeat_lasts_as_long_as_its_own_ttl;
-    Sabotage::LateHeartbeatShortens breaks a_late_heartbeat_does_not_shorten;
+    Sabotage::HeartbeatIgnoresItsTtl breaks heartbeat_lasts_as_long_as_its_own_ttl;
+    Sabotage::LateHeartbeatShortens breaks late_heartbeat_does_not_shorten;
     Sabotage::LateHeartbeatIsCalledALoss breaks
-        a_late_heartbeat_is_overtaken
+        late_heartbeat_is_overtaken
         late_heartbeat_through_second_handle_is_overtaken
         late_heartbeat_is_overtaken_after_reopening;
-    Sabotage::HeartbeatRevives breaks a_heartbeat_does_not_revive_what_has_expired;
+    Sabotage::HeartbeatRevives breaks heartbeat_does_not_revive_expired_lease;
     Sabotage::ExtendsOnRepeatedClaim breaks
-        a_repeated_claim_does_not_extend
+        repeated_claim_does_not_extend
         held_key_stays_held_after_reopening;
     Sabotage::AdoptsTwice breaks
-        a_grant_is_adopted_at_most_once
+        grant_is_adopted_at_most_once
         adoptions_through_two_handles_grant_one;
-    Sabotage::AdoptsWhatWasReleased breaks a_released_grant_is_not_adopted;
+    Sabotage::AdoptsWhatWasReleased breaks released_grant_is_not_adopted;
     Sabotage::IgnoresReservations breaks
-        a_reserved_key_is_granted_to_nobody_for_its_time
+        reserved_key_is_granted_to_nobody_for_its_time
         reserved_key_has_no_holder
-        reserved_key_stays_reserved_after_reopening;
+        reserved_key_stays_reserved_after_reopening
+        refused_claim_sets_no_attributes;
     Sabotage::ReleasesInSilence breaks
-        a_watch_wakes_on_release
+        watch_wakes_on_release
         watch_wakes_on_release_through_second_handle;
-    Sabotage::UpdateIsNotFenced breaks an_update_by_a_former_holder_changes_nothing;
-    Sabotage::UpdateIgnoresTheToken breaks an_update_under_an_earlier_token_changes_nothing;
-    Sabotage::UpdateExtends breaks an_update_does_not_extend;
-    Sabotage::TransfersToItself breaks a_transferred_key_is_free_for_one_lessee_alone;
-    Sabotage::DeleteIsNotFenced breaks a_delete_by_a_former_holder_changes_nothing;
-    Sabotage::CreateOverwrites breaks a_record_is_created_once;
-    Sabotage::ListsOtherPrefixes breaks a_list_has_every_record_of_its_prefix;
-    Sabotage::EvictsByKeyAlone breaks an_eviction_by_another_token_changes_nothing;
-    Sabotage::EvictionFreesAtOnce breaks an_evicted_lease_runs_out_and_not_before;
-    Sabotage::AdoptsWhatWasEvicted breaks an_evicted_grant_is_not_adopted;
-    Sabotage::TellsOfExpiredHolders breaks an_expired_key_has_no_holder;
+    Sabotage::UpdateIsNotFenced breaks update_by_former_holder_changes_nothing;
+    Sabotage::UpdateIgnoresTheToken breaks update_under_an_earlier_token_changes_nothing;
+    Sabotage::UpdateExtends breaks update_does_not_extend;
+    Sabotage::TransfersToItself breaks transferred_key_is_free_for_one_lessee_alone;
+    Sabotage::DeleteIsNotFenced breaks delete_by_former_holder_changes_nothing;
+    Sabotage::CreateOverwrites breaks record_is_created_once;
+    Sabotage::ListsOtherPrefixes breaks list_has_every_record_of_its_prefix;
+    Sabotage::EvictsByKeyAlone breaks eviction_by_another_token_changes_nothing;
+    Sabotage::EvictionFreesAtOnce breaks evicted_lease_expires_by_its_ttl;
+    Sabotage::AdoptsWhatWasEvicted breaks evicted_grant_is_not_adopted;
+    Sabotage::TellsOfExpiredHolders breaks expired_key_has_no_holder;
     Sabotage::AdoptionKeepsTheOldExpiry breaks
         heartbeats_count_from_each_adoption
-        an_adoption_lasts_for_its_own_ttl;
-    Sabotage::AdoptionForgetsAttributes breaks attributes_are_told_to_who_adopts;
-    Sabotage::UpdatesWhatHasExpired breaks an_update_after_expiry_changes_nothing;
-    Sabotage::ExpectsTheFirstAlone breaks an_update_that_expects_another_value_changes_nothing;
+        adoption_lasts_for_its_own_ttl;
+    Sabotage::AdoptionForgetsAttributes breaks
+        adoption_returns_attributes
+        attributes_of_adopting_claim_are_set_with_grant
+        repeated_adoption_does_not_undo_update;
+    Sabotage::UpdatesWhatHasExpired breaks update_after_expiry_changes_nothing;
+    Sabotage::ExpectsTheFirstAlone breaks update_that_expects_another_value_changes_nothing;
     Sabotage::ExpectsTextAlone breaks every_type_of_attribute_can_be_expected;
     Sabotage::IgnoresWhatIsExpectedAbsent breaks
-        an_absent_attribute_can_be_expected
+        absent_attribute_can_be_expected
         updates_through_two_handles_apply_one;
-    Sabotage::RepeatsWhatItHasApplied breaks a_late_update_does_not_undo_a_newer_one;
-    Sabotage::TellsTheUnexpectedFirst breaks a_lost_grant_is_told_before_what_was_unexpected;
-    Sabotage::TransfersInSilence breaks a_watch_wakes_on_transfer;
+    Sabotage::RepeatsWhatItHasApplied breaks late_update_does_not_undo_a_newer_one;
+    Sabotage::TellsTheUnexpectedFirst breaks lost_grant_is_reported_before_unexpected_value;
+    Sabotage::TransfersInSilence breaks watch_wakes_on_transfer;
     Sabotage::BatchHasAnEnd breaks many_heartbeats_are_each_answered_once;
     Sabotage::GrantKeepsTheBeat breaks heartbeats_count_from_each_grant;
     Sabotage::AdoptionKeepsTheBeat breaks heartbeats_count_from_each_adoption;
     Sabotage::TellsOfReservations breaks reserved_key_has_no_holder;
     Sabotage::TellsOfTransfers breaks transferred_key_has_no_holder;
+    Sabotage::DropsAttributesOfClaims breaks
+        attributes_of_claim_are_set_or_refused
+        attributes_of_claim_are_set_with_grant
+        record_lasts_after_claim_with_attributes;
+    Sabotage::ReturnsAttributesFromBefore breaks
+        attributes_of_claim_are_set_or_refused
+        attributes_of_claim_are_set_with_grant;
+    Sabotage::ForgetsAttributesOfClaims breaks record_lasts_after_claim_with_attributes;
+    Sabotage::RefusedClaimSetsAttributes breaks refused_claim_sets_no_attributes;
+    Sabotage::RepeatedClaimSetsAttributes breaks repeated_claim_does_not_undo_update;
+    Sabotage::AdoptionDropsAttributes breaks attributes_of_adopting_claim_are_set_with_grant;
+    Sabotage::RefusedAdoptionSetsAttributes breaks refused_adoption_sets_no_attributes;
+    Sabotage::RepeatedAdoptionSetsAttributes breaks repeated_adoption_does_not_undo_update;
     Apart::ObtainsInTwoSteps breaks claims_through_two_handles_grant_one;
     Apart::AdoptsInTwoSteps breaks adoptions_through_two_handles_grant_one;
     Apart::HeartbeatsInTwoSteps breaks release_through_second_handle_is_final;
@@ -135,6 +154,7 @@ sabotages! {
     Apart::CountsTokensInTheHandle breaks tokens_grow_across_handles;
     Apart::KeepsNoncesInTheHandle breaks released_nonce_is_refused_through_second_handle;
     Apart::CountsHeartbeatsInTheHandle breaks late_heartbeat_through_second_handle_is_overtaken;
+    Apart::CachesItsOwnGrants breaks takeover_through_second_handle_ends_first_grant;
     Apart::CachesThatNobodyHolds breaks grant_is_seen_through_second_handle;
     Apart::WakesItsOwnWatchesAlone breaks watch_wakes_on_release_through_second_handle;
     Apart::EvictsInTheHandle breaks eviction_through_second_handle_ends_lease;

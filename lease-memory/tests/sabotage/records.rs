@@ -1,13 +1,13 @@
-//! The part of a store that keeps records, broken.
+//! Bugs in the part of a store that keeps records.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use async_trait::async_trait;
 use futures_util::stream::BoxStream;
+use lease_core::store::{Claim, Grant, LeaseRecord, LeaseTable, LockStore, Nonce, Obtained};
 use lease_core::{
-    Attributes, Change, Claim, FencingToken, Grant, LeaseKey, LeaseRecord, LeaseTable, Lessee,
-    LockStore, LossCause, Nonce, Obtained, StoreError, Value, Written,
+    Attributes, Change, FencingToken, LeaseKey, Lessee, LossCause, StoreError, Value, Written,
 };
 use uuid::Uuid;
 
@@ -59,7 +59,7 @@ impl LeaseTable for Sabotaged {
             } else {
                 Sabotage::UpdateIsNotFenced
             })
-            // What an update under a lost grant expects is the matter of another promise.
+            // Another promise covers the expectations of an update under a lost grant.
             && change.expected().next().is_none()
         {
             written = self.store.update(&known.grant, change).await?;
@@ -144,7 +144,7 @@ impl LeaseTable for Sabotaged {
     }
 }
 
-/// The same change, with other expectations.
+/// Returns the same change with other expectations.
 fn expecting<'a>(
     change: &'a Change,
     expected: impl IntoIterator<Item = (&'a str, Option<&'a Value>)>,

@@ -1,4 +1,4 @@
-//! Who breaks a store, and what it remembers for that.
+//! A store with one injected bug, and the state that the bug needs.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -6,11 +6,12 @@ use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
 use lease_core::conformance::{Fixture, Reopened};
-use lease_core::{Beat, Change, Claim, FencingToken, Grant, LeaseKey, Nonce};
+use lease_core::store::{Beat, Claim, Grant, Nonce};
+use lease_core::{Change, FencingToken, LeaseKey};
 use lease_memory::MemoryStore;
 use uuid::Uuid;
 
-/// What is broken. Each is one careless line in somebody's store.
+/// The injected bug. Each is a plausible mistake of one line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Sabotage {
     GrantsTwice,
@@ -54,39 +55,49 @@ pub(crate) enum Sabotage {
     AdoptionKeepsTheBeat,
     TellsOfReservations,
     TellsOfTransfers,
+    DropsAttributesOfClaims,
+    ReturnsAttributesFromBefore,
+    ForgetsAttributesOfClaims,
+    RefusedClaimSetsAttributes,
+    RepeatedClaimSetsAttributes,
+    AdoptionDropsAttributes,
+    RefusedAdoptionSetsAttributes,
+    RepeatedAdoptionSetsAttributes,
 }
 
-/// Clones share the store, and what is remembered of it.
+/// Clones share the store and the state.
 #[derive(Debug, Clone)]
 pub(crate) struct Sabotaged {
     pub(crate) store: MemoryStore,
     pub(crate) sabotage: Sabotage,
     known: Arc<Mutex<HashMap<LeaseKey, Known>>>,
-    /// The changes that were applied.
+    /// The applied changes.
     pub(crate) applied: Arc<Mutex<Vec<Change>>>,
     beats: Arc<AtomicU64>,
     pub(crate) silent: Arc<AtomicBool>,
 }
 
-/// What the saboteur remembers of a key, to put it to bad use.
+/// The state of a key that bugs need.
 #[derive(Debug, Clone)]
 pub(crate) struct Known {
-    /// The grant that was answered last.
+    /// The last grant that was returned.
     pub(crate) grant: Grant,
-    /// The store's own.
+    /// The token in the sound store.
     pub(crate) token: FencingToken,
     pub(crate) granted_at: tokio::time::Instant,
-    /// Whether it was released.
+    /// Whether the grant was released.
     pub(crate) released: bool,
-    /// Whether it ended otherwise than by expiry.
+    /// Whether the grant ended before its expiry.
     pub(crate) ended: bool,
     pub(crate) adopted: Option<Nonce>,
-    /// The last heartbeat that was applied to the key, whatever its grant.
+    /// The last applied heartbeat of the key, of any grant.
     pub(crate) beat: Option<Beat>,
     pub(crate) kept_for: Option<KeptFor>,
+    /// Whether the claim had attributes.
+    pub(crate) set_attributes: bool,
 }
 
-/// For what a key that nobody holds is kept.
+/// Why a key without a holder is not free.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum KeptFor {
     Later,
@@ -112,7 +123,7 @@ impl Fixture for Sabotage {
         store.clone()
     }
 
-    /// The memory store outlives its handles, as a server does.
+    /// The memory store outlives its handles, like a server.
     async fn reopen(&self, store: Sabotaged) -> Reopened<Sabotaged> {
         Reopened::Intact(store)
     }
@@ -141,11 +152,12 @@ impl Sabotaged {
             adopted: None,
             beat: self.known(&grant.key).and_then(|known| known.beat),
             kept_for: None,
+            set_attributes: false,
         };
         self.known.lock().unwrap().insert(grant.key.clone(), known);
     }
 
-    /// The grant as the store knows it: a sabotage may have told another token.
+    /// Returns the grant with the store's token: the bug may have returned another one.
     pub(crate) fn as_granted(&self, grant: &Grant) -> Grant {
         let mut grant = grant.clone();
         if let Some(known) = self.known(&grant.key).filter(|known| known.grant == grant) {
@@ -160,7 +172,7 @@ impl Sabotaged {
         }
     }
 
-    /// A beat that no honest heartbeat has reached.
+    /// Returns a beat that no regular heartbeat reaches.
     pub(crate) fn high_beat(&self) -> Beat {
         Beat::new(1_000_000 + self.beats.fetch_add(1, Ordering::SeqCst))
     }

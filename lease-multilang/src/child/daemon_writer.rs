@@ -1,49 +1,34 @@
-//! Keeps checkpoints by asking the daemon.
-
-use std::time::Duration;
+//! Writes checkpoints by asking the daemon.
 
 use async_trait::async_trait;
+use lease_kinesis::extension::CheckpointWriter;
+use lease_kinesis::{CheckpointError, Position};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::sleep;
 use tracing::warn;
 
-use crate::checkpoint::{CheckpointError, Keeper};
-use crate::multilang::{Asked, ErrorName, Generation};
-use crate::position::Position;
+use super::backoff::Backoff;
+use crate::protocol::{CheckpointRequest, ErrorName, Generation};
 
-/// Asks whoever has the pipe, and is asked by nobody else: a request goes on when the processor
-/// that made it has dropped it, so that its reply is not taken for the next one's.
-pub(super) struct ByPipe {
-    pub(super) requests: mpsc::Sender<Request>,
+/// Sends each checkpoint to the task that owns the pipe.
+///
+/// That task completes a request although the processor has dropped the call. Otherwise the next request
+/// would receive this one's reply.
+pub(super) struct DaemonWriter {
+    pub(super) requests: mpsc::Sender<PendingRequest>,
     pub(super) generation: Generation,
     pub(super) backoff: Backoff,
 }
 
-/// A checkpoint that is to be asked for.
-pub(super) struct Request {
-    pub(super) asked: Asked,
+/// A checkpoint to request, and where its reply goes.
+pub(super) struct PendingRequest {
+    pub(super) checkpoint: CheckpointRequest,
     pub(super) reply: oneshot::Sender<Option<ErrorName>>,
 }
 
-/// How often something is tried, and with which pauses.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Backoff {
-    pub(super) first: Duration,
-    pub(super) last: Duration,
-    pub(super) most_attempts: u32,
-}
-
-impl Backoff {
-    /// The pause after so many failures in a row, doubled each time; `None` after the last try.
-    pub(super) fn after(self, failures: u32) -> Option<Duration> {
-        let doubled = self.first.saturating_mul(1 << failures.saturating_sub(1).min(20));
-        (failures < self.most_attempts).then(|| doubled.min(self.last))
-    }
-}
-
 #[async_trait]
-impl Keeper for ByPipe {
-    async fn keep(
+impl CheckpointWriter for DaemonWriter {
+    async fn write(
         &mut self,
         written: &mut Position,
         position: &Position,
@@ -51,9 +36,9 @@ impl Keeper for ByPipe {
         let mut failures = 0;
         loop {
             let (reply, replied) = oneshot::channel();
-            let asked = asked(position, self.generation);
-            // Nobody there any more: the daemon is gone, or done with this child.
-            let sent = self.requests.send(Request { asked, reply }).await;
+            let checkpoint = request(position, self.generation);
+            // A closed channel: the daemon is gone, or has ended the shard.
+            let sent = self.requests.send(PendingRequest { checkpoint, reply }).await;
             sent.map_err(|_closed| CheckpointError::Over)?;
             let Some(error) = replied.await.map_err(|_closed| CheckpointError::Over)? else {
                 written.clone_from(position);
@@ -62,24 +47,24 @@ impl Keeper for ByPipe {
             failures += 1;
             let pause = self.backoff.after(failures).filter(|_pause| error.is_retryable());
             let Some(pause) = pause else { return Err(error.into()) };
-            warn!(%position, failures, ?pause, %error, "not checkpointed, it is tried again");
+            warn!(%position, failures, ?pause, %error, "checkpoint not written, retrying");
             sleep(pause).await;
         }
     }
 }
 
-/// How `position` is asked for. Without a number only the end is, never what was delivered: a batch
-/// that failed was delivered, too.
-fn asked(position: &Position, generation: Generation) -> Asked {
-    let (sequence_number, place) = match position {
-        Position::ShardEnd => return Asked::default(),
+/// The request for `position`. Only the end of a shard is requested without a number. Without one, the
+/// daemon would checkpoint all delivered records, those of a failed batch too.
+fn request(position: &Position, generation: Generation) -> CheckpointRequest {
+    let (sequence_number, sub_sequence) = match position {
+        Position::ShardEnd => return CheckpointRequest::default(),
         Position::Record(number) => (number.sequence.to_string(), number.sub_sequence),
         Position::AtTimestamp(_) | Position::TrimHorizon | Position::Latest => {
             (position.to_string(), 0)
         }
     };
-    // The first generation has no word for it. A place that Java has no number for is none that it
-    // gave.
-    let place = i64::try_from(place).ok().filter(|_place| generation > Generation::G0);
-    Asked { sequence_number: Some(sequence_number), sub_sequence_number: place }
+    // The first generation has no field for it. Java's daemon has sent no number above `i64::MAX`.
+    let sub_sequence = i64::try_from(sub_sequence).ok();
+    let sub_sequence_number = sub_sequence.filter(|_| generation > Generation::G0);
+    CheckpointRequest { sequence_number: Some(sequence_number), sub_sequence_number }
 }

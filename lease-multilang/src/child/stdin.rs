@@ -1,4 +1,4 @@
-//! What comes on stdin, by a thread that nobody waits for.
+//! Reads stdin on a thread that the runtime does not wait for.
 
 use std::io::{self, Read};
 use std::thread;
@@ -11,7 +11,7 @@ use super::error::ChildError;
 
 /// Reads stdin until it ends.
 ///
-/// Tokio's own stdin reads on a thread that its runtime waits for at its end.
+/// Tokio's own stdin reads on a thread that the runtime waits for when it ends.
 pub(super) fn read() -> Result<impl AsyncRead + Unpin + Send, ChildError> {
     let (mut there, here) = duplex(CHUNK);
     let runtime = Handle::current();
@@ -39,5 +39,5 @@ pub(super) fn read() -> Result<impl AsyncRead + Unpin + Send, ChildError> {
     Ok(here)
 }
 
-/// What a pipe holds on Linux.
+/// The capacity of a pipe on Linux.
 const CHUNK: usize = 64 * 1024;

@@ -1,40 +1,38 @@
-//! How far a child has come: what it was given, and what it wants kept.
+//! The checkpoints that a child requests.
 
 use std::error::Error;
 
+use lease_kinesis::extension::{LogLevel, LogThrottle};
+use lease_kinesis::{Checkpointer, Position, RecordNumber, ShardId};
 use tracing::{debug, warn};
 
-use super::noise::cut;
-use crate::checkpoint::Checkpointer;
-use crate::multilang::{Asked, ErrorName, Reply, ToChild};
-use crate::position::{Position, RecordNumber};
-use crate::repeats::{Repeats, Telling};
-use crate::shard::ShardId;
+use super::message_filter::quoted;
+use crate::protocol::{CheckpointReply, CheckpointRequest, ErrorName, ToChild};
 
-/// Makes a child's checkpoints: of what it was given, and of nothing that is on its way to it.
-pub(super) struct Progress {
+/// Writes a child's checkpoints: of records that were sent to it, and of none that are still to be sent.
+pub(super) struct ChildCheckpoints {
     shard: ShardId,
-    /// Of what the child was told last.
+    /// The checkpointer of the last action.
     checkpointer: Option<Checkpointer>,
-    /// The last record that the child was given.
+    /// The last record that was sent to the child.
     delivered: Option<RecordNumber>,
     at_the_end: bool,
-    refused: Repeats,
+    refused: LogThrottle,
 }
 
-impl Progress {
+impl ChildCheckpoints {
     pub(super) fn new(shard: ShardId) -> Self {
-        let refused = Repeats::default();
+        let refused = LogThrottle::default();
         Self { shard, checkpointer: None, delivered: None, at_the_end: false, refused }
     }
 
-    /// The child may have read `message`, all of which was written. Its checkpoints are
-    /// `checkpointer`'s from here on.
-    pub(super) fn told(&mut self, message: &ToChild, checkpointer: Option<Checkpointer>) {
+    /// Notes that `message` is completely written, so the child may have read it. `checkpointer` writes
+    /// its checkpoints from now on.
+    pub(super) fn sent(&mut self, message: &ToChild, checkpointer: Option<Checkpointer>) {
         self.checkpointer = checkpointer;
         match message {
-            ToChild::ProcessRecords(told) => {
-                let last = told.records.last().map(|record| RecordNumber {
+            ToChild::ProcessRecords(batch) => {
+                let last = batch.records.last().map(|record| RecordNumber {
                     sequence: record.sequence_number.clone(),
                     sub_sequence: record.sub_sequence_number.unwrap_or(0),
                 });
@@ -49,7 +47,7 @@ impl Progress {
         }
     }
 
-    /// Whether it was told of the end of its shard, and has not had that kept.
+    /// Returns whether the shard has ended, and the child has not checkpointed the end.
     pub(super) async fn owes_the_end(&self) -> bool {
         match &self.checkpointer {
             Some(checkpointer) if self.at_the_end => {
@@ -59,54 +57,54 @@ impl Progress {
         }
     }
 
-    /// Makes the checkpoint that the child asks for, and answers what it is told of that.
-    pub(super) async fn keep(&mut self, asked: Asked) -> Reply {
-        let error = self.try_keep(&asked).await.err();
+    /// Writes the checkpoint that the child requests, and returns the reply.
+    pub(super) async fn write(&mut self, request: CheckpointRequest) -> CheckpointReply {
+        let error = self.try_write(&request).await.err();
         if let Some(error) = &error {
-            self.tell_refused(&asked, error);
+            self.log_refused(&request, error);
         }
-        Reply { asked, error }
+        CheckpointReply { request, error }
     }
 
-    async fn try_keep(&self, asked: &Asked) -> Result<(), ErrorName> {
+    async fn try_write(&self, request: &CheckpointRequest) -> Result<(), ErrorName> {
         let checkpointer = self.checkpointer.as_ref().ok_or(ErrorName::InvalidState)?;
-        let kept = match &asked.sequence_number {
+        let written = match &request.sequence_number {
             None if self.at_the_end => checkpointer.try_checkpoint().await,
-            // By its number: more may have been delivered to us than the child was given.
+            // By number: the checkpointer may already have a batch that was not sent to the child.
             None => match &self.delivered {
                 Some(last) => checkpointer.try_checkpoint_at(last).await,
                 None => Ok(()),
             },
             Some(text) => {
-                let sequence = text.parse().map_err(|_no_number| ErrorName::IllegalArgument)?;
-                let sub_sequence = asked.sub_sequence_number.unwrap_or(0);
+                let sequence = text.parse().map_err(|_invalid| ErrorName::IllegalArgument)?;
+                let sub_sequence = request.sub_sequence_number.unwrap_or(0);
                 let sub_sequence =
                     u64::try_from(sub_sequence).map_err(|_negative| ErrorName::IllegalArgument)?;
                 let record = RecordNumber { sequence, sub_sequence };
-                if self.at_the_end && self.is_last(&record, asked, checkpointer).await {
+                if self.at_the_end && self.is_last(&record, request, checkpointer).await {
                     checkpointer.try_checkpoint().await
                 } else {
                     checkpointer.try_checkpoint_at(&record).await
                 }
             }
         };
-        kept.map_err(|error| {
-            debug!(shard = %self.shard, error = &error as &dyn Error, "checkpoint not kept");
+        written.map_err(|error| {
+            debug!(shard = %self.shard, error = &error as &dyn Error, "checkpoint not written");
             ErrorName::from(&error)
         })
     }
 
-    /// Whether this is the last record of the shard: whoever checkpoints that at the end, means the
-    /// end. Not all clients tell the place within an aggregate.
+    /// Returns whether `record` is the last one of the shard. At the end of a shard, a checkpoint of that
+    /// record means the end. Some clients leave out the position within an aggregate.
     async fn is_last(
         &self,
         record: &RecordNumber,
-        asked: &Asked,
+        request: &CheckpointRequest,
         checkpointer: &Checkpointer,
     ) -> bool {
         let is = |last: &RecordNumber| {
-            let tells_no_place = asked.sub_sequence_number.is_none();
-            record == last || tells_no_place && record.sequence == last.sequence
+            let has_no_position = request.sub_sequence_number.is_none();
+            record == last || has_no_position && record.sequence == last.sequence
         };
         match (&self.delivered, checkpointer.checkpointed().await) {
             (Some(last), _) => is(last),
@@ -115,26 +113,26 @@ impl Progress {
         }
     }
 
-    /// A child may ask for the same again as soon as it was refused.
-    fn tell_refused(&mut self, asked: &Asked, error: &ErrorName) {
+    /// Logs a refused checkpoint. Throttled, because a child may repeat its request at once.
+    fn log_refused(&mut self, request: &CheckpointRequest, error: &ErrorName) {
         let shard = &self.shard;
-        let sequence_number = asked.sequence_number.as_deref().map(cut);
-        let telling = self.refused.once_more();
-        if telling == Telling::Quietly {
-            debug!(%shard, sequence_number, %error, "checkpoint of a child not kept");
+        let sequence_number = request.sequence_number.as_deref().map(quoted);
+        let level = self.refused.once_more();
+        if level == LogLevel::Debug {
+            debug!(%shard, sequence_number, %error, "checkpoint of child not written");
         } else {
-            warn!(%shard, sequence_number, %error, "checkpoint of a child not kept");
+            warn!(%shard, sequence_number, %error, "checkpoint of child not written");
         }
-        if telling == Telling::AloudThenSeldom {
-            warn!(%shard, "further checkpoints of that child that are not kept are told seldom");
+        if level == LogLevel::WarnThenRarely {
+            warn!(%shard, "further checkpoints of this child that are not written are logged rarely");
         }
     }
 }
 
-impl Drop for Progress {
+impl Drop for ChildCheckpoints {
     fn drop(&mut self) {
-        if let Some(checkpoints) = self.refused.counted() {
-            warn!(shard = %self.shard, checkpoints, "checkpoints of a child were not kept");
+        if let Some(checkpoints) = self.refused.total_if_throttled() {
+            warn!(shard = %self.shard, checkpoints, "checkpoints of child not written in total");
         }
     }
 }

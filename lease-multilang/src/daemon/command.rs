@@ -1,12 +1,13 @@
-//! What is run for each shard.
+//! The command of a child.
 
 use std::fmt;
 use std::str::FromStr;
 
 use thiserror::Error;
 
-/// A program and its arguments, split at spaces, without any quoting: as Amazon's daemon splits
-/// `executableName`.
+/// A program and its arguments.
+///
+/// Parses a text by splitting it at spaces, without quoting, as Amazon's daemon splits `executableName`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ChildCommand {
     program: String,
@@ -20,25 +21,24 @@ pub struct ChildCommand {
 pub struct NoProgram;
 
 impl ChildCommand {
-    /// The program: a path, or a name that is looked for on the path.
+    /// Returns the program: a path, or a name to find on the `PATH`.
     pub fn program(&self) -> &str {
         &self.program
     }
 
-    /// What it is given.
+    /// Returns the arguments.
     pub fn arguments(&self) -> &[String] {
         &self.arguments
     }
 
-    /// Has `program` run it: it is given `arguments`, and after them the whole command.
+    /// Returns a command that runs `program` with `arguments`, followed by this whole command.
     #[must_use]
     pub fn run_by(
         self,
         program: impl Into<String>,
         arguments: impl IntoIterator<Item = String>,
     ) -> Self {
-        let Self { program: run, arguments: its } = self;
-        let arguments = arguments.into_iter().chain([run]).chain(its).collect();
+        let arguments = arguments.into_iter().chain([self.program]).chain(self.arguments).collect();
         Self { program: program.into(), arguments }
     }
 }
@@ -65,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_command_is_split_at_spaces_and_quotes_are_part_of_its_words() {
+    fn command_is_split_at_spaces_and_keeps_quotes() {
         let command: ChildCommand = "  python3  -c 'a b' ".parse().unwrap();
 
         assert_eq!(command.program(), "python3");
@@ -75,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn a_command_that_is_run_by_another_is_its_last_words() {
+    fn run_by_appends_the_whole_command() {
         let command: ChildCommand = "node app.js".parse().unwrap();
 
         let run = command.run_by("env", ["-u".to_owned(), "HOME".to_owned()]);

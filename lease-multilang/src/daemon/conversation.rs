@@ -1,11 +1,12 @@
-//! What a child is told, and what it says: one thing at a time, from its start to its end.
+//! The task that talks with one child, from its start to its end: one action at a time.
 
 use std::error::Error;
 use std::future::Future;
 use std::io;
-use std::sync::Arc;
 use std::time::Duration;
 
+use lease_kinesis::extension::{LogLevel, LogThrottle};
+use lease_kinesis::{Checkpointer, ShardId};
 use tokio::select;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
@@ -13,77 +14,70 @@ use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 
-use super::children::{Children, Settings};
-use super::ends::{Ends, Words};
+use super::checkpoints::ChildCheckpoints;
+use super::end_message::EndMessage;
 use super::failure::ChildFailure;
 use super::pipe::Pipe;
-use super::progress::Progress;
+use super::shared::Shared;
 use super::stderr::drain;
-use crate::checkpoint::Checkpointer;
-use crate::multilang::{Action, FromChild, Generation, ToChild};
-use crate::repeats::{Repeats, Telling};
-use crate::shard::ShardId;
+use crate::protocol::{Action, FromChild, Generation, ToChild};
 
-/// Talks with one child, which ends with this.
+/// Talks with one child. The child is killed when this is dropped.
 pub(super) struct Conversation {
     shard: ShardId,
-    settings: Settings,
+    shared: Shared,
     pipe: Pipe,
-    progress: Progress,
-    /// Answers of the child to nothing.
-    unasked: Repeats,
-    /// Whether the child is to be told that its lease is lost, before it is left alone.
-    owes_the_end: bool,
-    ends: Arc<Ends>,
-    /// In which words it was told of its end.
-    told_of_end: Option<Words>,
-    /// Whether it may have failed for those alone: the next is told in others.
-    had_other_words: bool,
+    checkpoints: ChildCheckpoints,
+    /// Statuses of the child that answer no action.
+    unasked: LogThrottle,
+    /// Whether the child must still get a message that its lease is lost.
+    owes_lease_lost: bool,
+    /// The message that reported the end to the child.
+    end_message: Option<EndMessage>,
+    /// Whether that message alone may be the reason of a failure: the next child gets another one.
+    end_message_changed: bool,
     abandoned: CancellationToken,
-    failed: CancellationToken,
 }
 
-/// What a child is to be told, and whom to tell that it is done.
+/// An action for the child, and where its result goes.
 pub(super) struct Request {
     pub(super) message: ToChild,
-    /// For the checkpoints that the child asks for meanwhile.
+    /// Writes the checkpoints that the child requests during the action.
     pub(super) checkpointer: Option<Checkpointer>,
-    /// For the child to read what it is told, and again to answer; `None` where it has all the time
-    /// that it likes.
-    pub(super) limit: Option<Duration>,
+    /// For the child to read the message, and again to answer it; `None` without a limit.
+    pub(super) timeout: Option<Duration>,
     pub(super) done: oneshot::Sender<Result<(), ChildFailure>>,
 }
 
 impl Conversation {
-    /// Starts a child. What comes with it reads its stderr.
-    pub(super) fn begin(
-        children: &Children,
+    /// Starts a child. The returned future reads its stderr.
+    pub(super) fn start(
+        shared: &Shared,
         shard: &ShardId,
         abandoned: CancellationToken,
     ) -> Result<(Self, impl Future<Output = ()> + Send + use<>), ChildFailure> {
-        let settings = children.settings.clone();
-        let (pipe, stderr) = Pipe::start(shard, &settings.command).map_err(|source| {
-            children.failed.cancel();
-            ChildFailure::NotStarted { command: settings.command.to_string(), source }
+        let shared = shared.clone();
+        let command = &shared.settings.command;
+        let (pipe, stderr) = Pipe::start(shard, command).map_err(|source| {
+            shared.failed.cancel();
+            ChildFailure::NotStarted { command: command.to_string(), source }
         })?;
         info!(%shard, pid = pipe.child(), "child started");
         let conversation = Self {
             shard: shard.clone(),
-            settings,
+            shared,
             pipe,
-            progress: Progress::new(shard.clone()),
-            unasked: Repeats::default(),
-            owes_the_end: false,
-            ends: Arc::clone(&children.ends),
-            told_of_end: None,
-            had_other_words: false,
+            checkpoints: ChildCheckpoints::new(shard.clone()),
+            unasked: LogThrottle::default(),
+            owes_lease_lost: false,
+            end_message: None,
+            end_message_changed: false,
             abandoned,
-            failed: children.failed.clone(),
         };
         Ok((conversation, drain(stderr, shard.clone())))
     }
 
-    /// Goes on until nobody can ask for anything any more, and the child has ended.
+    /// Runs until the sender of `requests` is dropped and the child has ended, or the child fails.
     pub(super) async fn run(
         mut self,
         mut requests: mpsc::Receiver<Request>,
@@ -91,26 +85,26 @@ impl Conversation {
     ) {
         loop {
             select! {
-                // What is to be done first: a child that has very much to say does not put it off.
+                // Requests first: a child that sends many messages must not delay them.
                 biased;
                 request = requests.recv() => {
-                    let Some(Request { message, checkpointer, limit, done }) = request else {
-                        break self.take_leave().await;
+                    let Some(Request { message, checkpointer, timeout, done }) = request else {
+                        break self.end_child().await;
                     };
-                    let performed = self.perform(&message, checkpointer, limit).await;
+                    let performed = self.perform(&message, checkpointer, timeout).await;
                     let has_failed = performed.is_err();
                     let performed = match performed {
                         Ok(()) => Ok(()),
                         Err(failure) => Err(self.fail(failure, message.action()).await),
                     };
-                    // Whoever asked may not want to know any more.
+                    // The processor may have dropped its call.
                     drop(done.send(performed));
                     if has_failed {
                         break;
                     }
                 }
-                said = self.pipe.hear() => {
-                    if let Err(failure) = self.hear_unasked(said).await {
+                message = self.pipe.receive() => {
+                    if let Err(failure) = self.answer_between_actions(message).await {
                         let failure = self.fail(failure, None).await;
                         if let Some(request) = requests.recv().await {
                             drop(request.done.send(Err(failure)));
@@ -121,15 +115,15 @@ impl Conversation {
             }
         }
         let reader = stderr.abort_handle();
-        // What the child has started may have it open still.
-        if timeout(LAST_WORDS, stderr).await.is_err() {
+        // A process that the child started may still hold the pipe open.
+        if timeout(CLEANUP, stderr).await.is_err() {
             reader.abort();
         }
         debug!(shard = %self.shard, "child is gone");
     }
 
-    /// Tells the child `message`, and waits until it says that it is done, or nobody waits for its
-    /// work any more. `limit` begins anew with each checkpoint.
+    /// Sends `message`, and waits for its status, or until nothing waits for the child's work any more.
+    /// `limit` starts again with each checkpoint.
     async fn perform(
         &mut self,
         message: &ToChild,
@@ -137,84 +131,104 @@ impl Conversation {
         limit: Option<Duration>,
     ) -> Result<(), ChildFailure> {
         let Some(action) = message.action() else { return Ok(()) };
-        // The first generation has no word for that: it is told of the loss of its lease.
-        let has_word = self.pipe.generation() > Generation::G0;
-        if action == Action::ShutdownRequested && !has_word {
+        // The first generation does not have this message. It only gets the loss of its lease.
+        let has_message = self.pipe.generation() > Generation::G0;
+        if action == Action::ShutdownRequested && !has_message {
             return Ok(());
         }
-        let farewell = self.settings.farewell;
-        let given_up = given_up(self.abandoned.clone(), farewell);
+        let exit_timeout = self.shared.settings.exit_timeout;
+        let abandoned = sleep_after(self.abandoned.clone(), exit_timeout);
         let performed = select! {
             biased;
-            () = given_up => Err(ChildFailure::TooSlow { action, limit: farewell }),
-            performed = self.talk(message, action, checkpointer, limit) => performed,
+            () = abandoned => Err(ChildFailure::TooSlow { action, timeout: exit_timeout }),
+            performed = self.exchange(message, action, checkpointer, limit) => performed,
         };
-        if let Some(words) = self.told_of_end.take() {
-            self.learn(words, action, &performed).await;
+        if let Some(end_message) = self.end_message.take() {
+            self.note_end_message(end_message, action, &performed).await;
         }
         performed
     }
 
-    /// What a child makes of the words for its end tells which the next is told.
-    async fn learn(&mut self, words: Words, action: Action, performed: &Result<(), ChildFailure>) {
+    /// Notes whether the child understood the message that reported its end.
+    async fn note_end_message(
+        &mut self,
+        message: EndMessage,
+        action: Action,
+        performed: &Result<(), ChildFailure>,
+    ) {
+        let messages = &self.shared.end_messages;
         let is_end = action == Action::ShardEnded;
         match performed {
-            // Some answer whatever they are told, also what they do not know.
-            Ok(()) if words == Words::Shutdown && is_end && self.progress.owes_the_end().await => {
-                self.ends.failed(words);
+            // Some children answer every message, unknown ones too.
+            Ok(())
+                if message == EndMessage::Shutdown
+                    && is_end
+                    && self.checkpoints.owes_the_end().await =>
+            {
+                messages.failed(message);
             }
-            Ok(()) => self.ends.worked(words),
-            // It knows them.
+            Ok(()) => messages.answered(message),
+            // The child knows the message.
             Err(ChildFailure::WrongAnswer { .. }) => (),
             Err(_) => {
-                let next = self.ends.failed(words);
-                self.had_other_words = words == Words::OfEach && next == Words::Shutdown;
-                if self.had_other_words {
+                let next = messages.failed(message);
+                self.end_message_changed =
+                    message == EndMessage::Current && next == EndMessage::Shutdown;
+                if self.end_message_changed {
                     let shard = &self.shard;
-                    warn!(%shard, "child did not answer its end: the next is told of a `shutdown`");
+                    warn!(%shard, "child did not answer its end, the next child gets a `shutdown`");
                 }
             }
         }
     }
 
-    async fn talk(
+    async fn exchange(
         &mut self,
         message: &ToChild,
         action: Action,
         checkpointer: Option<Checkpointer>,
         limit: Option<Duration>,
     ) -> Result<(), ChildFailure> {
-        // A child that asks for a checkpoint late, and says of nothing in particular, means what it
-        // has read. What it says before all of `message` is written, it says without having read
-        // that: so it is answered first, and what `message` brings is not the child's before then.
-        for _ in 0..MOST_LATE {
-            let Some(said) = self.pipe.hear_now().await? else { break };
-            self.answer(said, limit).await?;
+        // A late checkpoint request without a number means the records that the child has read. The child
+        // sent it before it could read all of `message`. So it is answered first, without the records of
+        // `message`.
+        for _ in 0..MAX_LATE {
+            let Some(late) = self.pipe.try_receive().await? else { break };
+            self.answer(late, limit).await?;
         }
-        let words = self.ends.next(self.pipe.generation());
-        let in_words = words.say(message);
-        self.pipe.write(in_words.as_ref().unwrap_or(message), limit).await?;
+        let end_message = self.shared.end_messages.next(self.pipe.generation());
+        let replacement = end_message.in_place_of(message);
+        self.pipe.write(replacement.as_ref().unwrap_or(message), limit).await?;
         if matches!(action, Action::ShardEnded | Action::LeaseLost) {
-            self.told_of_end = Some(words);
+            self.end_message = Some(end_message);
         }
-        for said in self.pipe.take_heard() {
-            self.answer(said, limit).await?;
+        for received in self.pipe.take_received() {
+            self.answer(received, limit).await?;
         }
-        self.progress.told(message, checkpointer);
-        self.owes_the_end = match action {
+        self.checkpoints.sent(message, checkpointer);
+        self.owes_lease_lost = match action {
             Action::Initialize => true,
             Action::ShardEnded | Action::LeaseLost | Action::Shutdown => false,
-            Action::ProcessRecords | Action::ShutdownRequested => self.owes_the_end,
+            Action::ProcessRecords | Action::ShutdownRequested => self.owes_lease_lost,
         };
+        self.wait_for_status(action, limit).await
+    }
+
+    /// Answers checkpoint requests until the child reports `action` as done.
+    async fn wait_for_status(
+        &mut self,
+        action: Action,
+        limit: Option<Duration>,
+    ) -> Result<(), ChildFailure> {
         loop {
-            let said = match limit {
+            let received = match limit {
                 Some(limit) => {
-                    let too_slow = |_elapsed| ChildFailure::TooSlow { action, limit };
-                    timeout(limit, self.pipe.hear()).await.map_err(too_slow)??
+                    let too_slow = |_elapsed| ChildFailure::TooSlow { action, timeout: limit };
+                    timeout(limit, self.pipe.receive()).await.map_err(too_slow)??
                 }
-                None => self.pipe.hear().await?,
+                None => self.pipe.receive().await?,
             };
-            match said {
+            match received {
                 FromChild::Status { response_for }
                     if is_answer(response_for.as_deref(), action) =>
                 {
@@ -223,47 +237,48 @@ impl Conversation {
                 FromChild::Status { response_for: answered } => {
                     return Err(ChildFailure::WrongAnswer { action, answered });
                 }
-                asked @ FromChild::Checkpoint(_) => self.answer(asked, limit).await?,
+                request @ FromChild::Checkpoint(_) => self.answer(request, limit).await?,
             }
         }
     }
 
-    /// A child may ask for a checkpoint after it has said that it is done, as some do.
-    async fn hear_unasked(
+    /// Answers a message between two actions: some children request a checkpoint after their status.
+    async fn answer_between_actions(
         &mut self,
-        said: Result<FromChild, ChildFailure>,
+        message: Result<FromChild, ChildFailure>,
     ) -> Result<(), ChildFailure> {
-        let said = said?;
-        let (limit, farewell) = (self.settings.answer_limit, self.settings.farewell);
-        let given_up = given_up(self.abandoned.clone(), farewell);
+        let message = message?;
+        let settings = &self.shared.settings;
+        let (limit, exit_timeout) = (settings.answer_timeout, settings.exit_timeout);
+        let abandoned = sleep_after(self.abandoned.clone(), exit_timeout);
         select! {
             biased;
-            () = given_up => Err(ChildFailure::NotReading { limit: farewell }),
-            answered = self.answer(said, limit) => answered,
+            () = abandoned => Err(ChildFailure::NotReading { timeout: exit_timeout }),
+            answered = self.answer(message, limit) => answered,
         }
     }
 
-    /// Gives the child what it asks for.
+    /// Answers a checkpoint request. Logs a status that answers no action.
     async fn answer(
         &mut self,
-        said: FromChild,
+        message: FromChild,
         limit: Option<Duration>,
     ) -> Result<(), ChildFailure> {
-        match said {
-            FromChild::Checkpoint(asked) => {
-                let reply = self.progress.keep(asked).await;
+        match message {
+            FromChild::Checkpoint(request) => {
+                let reply = self.checkpoints.write(request).await;
                 self.pipe.write(&ToChild::Checkpoint(reply), limit).await
             }
             FromChild::Status { response_for } => {
-                if self.unasked.once_more() != Telling::Quietly {
-                    warn!(shard = %self.shard, ?response_for, "child answered what nobody had asked");
+                if self.unasked.once_more() != LogLevel::Debug {
+                    warn!(shard = %self.shard, ?response_for, "child answered without an action");
                 }
                 Ok(())
             }
         }
     }
 
-    /// Ends a child that is of no use any more.
+    /// Kills a child that has failed, and returns the failure with the child's exit status.
     async fn fail(&mut self, failure: ChildFailure, action: Option<Action>) -> ChildFailure {
         let has_ended = match &failure {
             ChildFailure::Ended(_) => true,
@@ -271,55 +286,55 @@ impl Conversation {
             _ => false,
         };
         let failure =
-            if has_ended { ChildFailure::Ended(self.pipe.end(LAST_WORDS).await) } else { failure };
+            if has_ended { ChildFailure::Ended(self.pipe.end(CLEANUP).await) } else { failure };
         let shard = &self.shard;
-        warn!(%shard, ?action, error = &failure as &dyn Error, "child failed, it is killed");
+        warn!(%shard, ?action, error = &failure as &dyn Error, "child failed, killing it");
         self.pipe.kill().await;
-        // Of one that was to end, nobody expects anything any more.
+        // A failure counts only if the child had work left.
         let was_to_end = matches!(action, Some(Action::ShutdownRequested | Action::LeaseLost));
-        if !was_to_end && !self.had_other_words && !self.abandoned.is_cancelled() {
-            self.failed.cancel();
+        if !was_to_end && !self.end_message_changed && !self.abandoned.is_cancelled() {
+            self.shared.failed.cancel();
         }
         failure
     }
 
-    /// Tells the child that its lease is lost, if it was told of no other end; then waits for its.
-    async fn take_leave(&mut self) {
-        let farewell = self.settings.farewell;
-        if self.owes_the_end
-            && let Err(failure) = self.perform(&ToChild::LeaseLost, None, Some(farewell)).await
+    /// Sends the child that its lease is lost, unless it knows of an end, and waits until it exits.
+    async fn end_child(&mut self) {
+        let exit_timeout = self.shared.settings.exit_timeout;
+        if self.owes_lease_lost
+            && let Err(failure) = self.perform(&ToChild::LeaseLost, None, Some(exit_timeout)).await
         {
             self.fail(failure, Some(Action::LeaseLost)).await;
             return;
         }
         let shard = self.shard.clone();
-        if let Some(status) = self.pipe.close(farewell).await {
-            info!(%shard, %status, "child ended");
+        if let Some(status) = self.pipe.close(exit_timeout).await {
+            info!(%shard, %status, "child exited");
         } else {
-            warn!(%shard, limit = ?farewell, "child did not end, it is killed");
+            warn!(%shard, timeout = ?exit_timeout, "child did not exit, killing it");
             self.pipe.kill().await;
         }
     }
 }
 
-/// Completes once nobody has waited for a child's work for as long as `farewell`.
-async fn given_up(abandoned: CancellationToken, farewell: Duration) {
-    abandoned.cancelled().await;
-    sleep(farewell).await;
+/// Waits until `token` is cancelled, and for `time` after that.
+async fn sleep_after(token: CancellationToken, time: Duration) {
+    token.cancelled().await;
+    sleep(time).await;
 }
 
-/// Old children call every end a shutdown.
+/// Returns whether a status answers `action`. Old children answer `shutdown` for every end.
 fn is_answer(answered: Option<&str>, action: Action) -> bool {
     let is_end =
         matches!(action, Action::LeaseLost | Action::ShardEnded | Action::ShutdownRequested);
     answered == Some(action.as_str()) || is_end && answered == Some(Action::Shutdown.as_str())
 }
 
-/// What a child may say between two things that it is told, before it is told the next.
-const MOST_LATE: usize = 64;
+/// The most messages of a child that are answered between two actions.
+const MAX_LATE: usize = 64;
 
-/// For what is left to be done when a child has ended.
-const LAST_WORDS: Duration = Duration::from_secs(1);
+/// For the pipes of a child that has ended.
+const CLEANUP: Duration = Duration::from_secs(1);
 
 #[cfg(test)]
 mod tests;

@@ -1,4 +1,4 @@
-//! What a child did that ends it.
+//! Why a child is killed.
 
 use std::io;
 use std::process::ExitStatus;
@@ -6,57 +6,57 @@ use std::time::Duration;
 
 use thiserror::Error;
 
-use crate::multilang::Action;
+use crate::protocol::Action;
 
-/// Why a child is of no use any more: it is killed then.
+/// Why a child is killed.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum ChildFailure {
     /// The command cannot be run.
     #[error("child {command:?} was not started")]
     NotStarted {
-        /// What was to be run.
+        /// The command.
         command: String,
-        /// What the system says.
+        /// The system's error.
         source: io::Error,
     },
-    /// It ended, or closed its stdout, before it was told to.
-    #[error("child ended unasked{}", Status(*.0))]
+    /// The child exited, or closed its stdout, before the daemon ended it.
+    #[error("child exited early{}", Status(*.0))]
     Ended(Option<ExitStatus>),
-    /// It said that it had done something else than it was told.
-    #[error("child was told to {action}, and answered for {answered:?}")]
+    /// The child's status names another action.
+    #[error("child was sent {action}, and answered for {answered:?}")]
     WrongAnswer {
-        /// What it was told.
+        /// The action that it was sent.
         action: Action,
-        /// What it says it has done.
+        /// The action that it reported as done.
         answered: Option<String>,
     },
-    /// It did not answer in time.
-    #[error("child did not answer {action} within {limit:?}")]
+    /// The child did not answer in time.
+    #[error("child did not answer {action} within {timeout:?}")]
     TooSlow {
-        /// What it was told.
+        /// The action that it was sent.
         action: Action,
-        /// How long it had.
-        limit: Duration,
+        /// The time-out.
+        timeout: Duration,
     },
-    /// It did not read what it was told in time.
-    #[error("child did not read what it was told within {limit:?}")]
+    /// The child did not read a message in time.
+    #[error("child did not read a message within {timeout:?}")]
     NotReading {
-        /// How long it had.
-        limit: Duration,
+        /// The time-out.
+        timeout: Duration,
     },
-    /// It goes on talking, and reads nothing meanwhile.
-    #[error("child said {messages} things more, and did not read what it was told")]
-    NotListening {
-        /// How many were listened to.
+    /// The child sends messages, and reads none.
+    #[error("child sent {messages} messages and read none")]
+    OnlySending {
+        /// The number of messages that were received meanwhile.
         messages: usize,
     },
-    /// It could not be talked with.
+    /// A pipe failed.
     #[error("the pipe to the child failed")]
     Pipe(#[source] io::Error),
-    /// It had failed before; that was told then.
-    #[error("child has ended before")]
-    Before,
+    /// The child ended earlier. The log has the reason.
+    #[error("child has already ended")]
+    AlreadyEnded,
 }
 
 struct Status(Option<ExitStatus>);

@@ -1,56 +1,56 @@
-//! What comes from a child and is no message.
+//! Separates a child's messages from other text on its stdout.
 
+use lease_kinesis::ShardId;
+use lease_kinesis::extension::{LogLevel, LogThrottle};
 use tracing::{debug, info, warn};
 
-use crate::multilang::{FromChild, Generation, Line, NotAMessage};
-use crate::repeats::{Repeats, Telling};
-use crate::shard::ShardId;
+use crate::protocol::{FromChild, Generation, InvalidMessage, Line};
 
-/// Tells messages from what a child's code, or a library of its, has printed: the first lines of
-/// that are shown in the log, the others counted.
-pub(super) struct Noise {
+/// Finds the messages among lines that the child's code, or a library of it, printed. Logs the first of
+/// the other lines, and counts the rest.
+pub(super) struct MessageFilter {
     shard: ShardId,
-    ignored: Repeats,
-    /// What the child has shown that it speaks.
+    ignored: LogThrottle,
+    /// The generation that the child's messages have shown so far.
     pub(super) generation: Generation,
 }
 
-impl Noise {
+impl MessageFilter {
     pub(super) fn new(shard: ShardId) -> Self {
-        Self { shard, ignored: Repeats::default(), generation: Generation::G2 }
+        Self { shard, ignored: LogThrottle::default(), generation: Generation::G2 }
     }
 
-    /// The message on `line`, if there is one.
+    /// Returns the message on `line`, if it is one.
     pub(super) fn message(&mut self, line: &Line<'_>) -> Option<FromChild> {
         let reason = match line {
-            Line::Whole(text) | Line::Unended(text) => match self.decoded(text) {
+            Line::Whole(text) | Line::Unterminated(text) => match self.decode(text) {
                 Ok(message) => return Some(message),
-                // Each message has one before it.
-                Err(NotAMessage::Blank) => return None,
-                Err(reason) => format!("{reason}: {:?}", cut(text)),
+                // A blank line precedes each message.
+                Err(InvalidMessage::Blank) => return None,
+                Err(reason) => format!("{reason}: {:?}", quoted(text)),
             },
             Line::TooLong(bytes) => format!("the line has {bytes} bytes"),
             Line::NotUtf8(bytes) => {
-                format!("the line is not UTF-8: {:?}", cut(&String::from_utf8_lossy(bytes)))
+                format!("the line is not UTF-8: {:?}", quoted(&String::from_utf8_lossy(bytes)))
             }
             Line::End => return None,
         };
         let shard = &self.shard;
-        let telling = self.ignored.once_more();
-        if telling == Telling::Quietly {
-            debug!(%shard, reason, "child wrote what is no message, it is ignored");
+        let level = self.ignored.once_more();
+        if level == LogLevel::Debug {
+            debug!(%shard, reason, "line from child ignored, it is not a message");
         } else {
-            warn!(%shard, reason, "child wrote what is no message, it is ignored");
+            warn!(%shard, reason, "line from child ignored, it is not a message");
         }
-        if telling == Telling::AloudThenSeldom {
-            warn!(%shard, "further lines of that child that are no messages are told seldom");
+        if level == LogLevel::WarnThenRarely {
+            warn!(%shard, "further lines of this child that are not messages are logged rarely");
         }
         None
     }
 
-    /// In the words of this generation; or in those of the first, whose checkpoints have one field
-    /// that is called otherwise.
-    fn decoded(&mut self, text: &str) -> Result<FromChild, NotAMessage> {
+    /// Decodes a message of the current generation, or a checkpoint of the first generation, which has
+    /// another field name.
+    fn decode(&mut self, text: &str) -> Result<FromChild, InvalidMessage> {
         let decoded = FromChild::decode(text, self.generation);
         if self.generation > Generation::G0
             && decoded.is_err()
@@ -64,29 +64,29 @@ impl Noise {
     }
 }
 
-impl Drop for Noise {
+impl Drop for MessageFilter {
     fn drop(&mut self) {
-        if let Some(lines) = self.ignored.counted() {
-            warn!(shard = %self.shard, lines, "child wrote what was no message");
+        if let Some(lines) = self.ignored.total_if_throttled() {
+            warn!(shard = %self.shard, lines, "lines from child ignored in total");
         }
     }
 }
 
-/// The beginning of `text`, for the log: a child may have written it.
-pub(super) fn cut(text: &str) -> &str {
-    text.char_indices().nth(MOST_QUOTED).map_or(text, |(end, _)| &text[..end])
+/// The first 200 characters of `text`, for the log: the child may have written any amount.
+pub(super) fn quoted(text: &str) -> &str {
+    text.char_indices().nth(MAX_QUOTED).map_or(text, |(end, _)| &text[..end])
 }
 
-/// Characters.
-const MOST_QUOTED: usize = 200;
+/// In characters.
+const MAX_QUOTED: usize = 200;
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn messages_are_found_among_whatever_is_printed() {
-        let mut noise = Noise::new("shardId-0".parse().unwrap());
+    fn messages_are_found_among_other_lines() {
+        let mut filter = MessageFilter::new("shardId-0".parse().unwrap());
         for line in [
             Line::Whole(""),
             Line::Whole("Starting up..."),
@@ -95,24 +95,24 @@ mod tests {
             Line::TooLong(1 << 30),
             Line::NotUtf8(b"\xff"),
         ] {
-            assert_eq!(noise.message(&line), None, "{line:?}");
+            assert_eq!(filter.message(&line), None, "{line:?}");
         }
-        let again = (0..5).map(|_| noise.ignored.once_more()).collect::<Vec<_>>();
-        let last = Telling::AloudThenSeldom;
+        let again = (0..5).map(|_| filter.ignored.once_more()).collect::<Vec<_>>();
+        let last = LogLevel::WarnThenRarely;
         assert_eq!(again.last(), Some(&last), "an empty line is part of the protocol");
 
-        let status = noise.message(&Line::Whole(r#"{"action":"status","responseFor":"x"}"#));
+        let status = filter.message(&Line::Whole(r#"{"action":"status","responseFor":"x"}"#));
         assert_eq!(status, Some(FromChild::Status { response_for: Some("x".into()) }));
     }
 
     #[test]
-    fn a_child_of_the_first_generation_is_known_by_its_checkpoint() {
-        let mut noise = Noise::new("shardId-0".parse().unwrap());
+    fn checkpoint_reveals_a_child_of_the_first_generation() {
+        let mut filter = MessageFilter::new("shardId-0".parse().unwrap());
 
-        let asked = noise.message(&Line::Whole(r#"{"action":"checkpoint","checkpoint":"7"}"#));
+        let message = filter.message(&Line::Whole(r#"{"action":"checkpoint","checkpoint":"7"}"#));
 
-        let Some(FromChild::Checkpoint(asked)) = asked else { panic!("no checkpoint") };
-        assert_eq!(asked.sequence_number.as_deref(), Some("7"));
-        assert_eq!(noise.generation, Generation::G0);
+        let Some(FromChild::Checkpoint(request)) = message else { panic!("no checkpoint") };
+        assert_eq!(request.sequence_number.as_deref(), Some("7"));
+        assert_eq!(filter.generation, Generation::G0);
     }
 }

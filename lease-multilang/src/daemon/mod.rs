@@ -1,15 +1,18 @@
 //! The daemon's side of the protocol: one child process for each shard whose lease is held.
 //!
-//! [`Children`] makes the processors of a [`Worker`](crate::Worker), each of which has the work done
-//! by a child. A child that breaks the protocol, dies or is too slow is killed, with all that it
-//! started, and another one begins at the last checkpoint, after a while: nothing else is affected.
+//! Start with [`Children`], which makes the processors of a [`Worker`](lease_kinesis::Worker). Each of
+//! them has a child process its records. `conversation` is the task that talks with one child, `pipe` and
+//! `process` are its pipes and its process.
+//!
+//! A child that breaks the protocol, dies or is too slow is killed, with all processes that it started.
+//! After a pause, another child starts at the last checkpoint. Other shards are not affected.
 //!
 //! ```no_run
-//! use lease_kinesis::multilang::daemon::Children;
+//! use lease_multilang::daemon::Children;
 //! # use lease_kinesis::{SimStream, Worker};
 //! # async fn run(table: lease_memory::MemoryStore, source: SimStream)
 //! # -> Result<(), Box<dyn std::error::Error>> {
-//! let children = Children::of("python3 processor.py".parse()?);
+//! let children = Children::new("python3 processor.py".parse()?);
 //! let worker = Worker::builder("orders", table, source, children.clone()).build()?;
 //! worker.run().await?;
 //! children.all_ended().await;
@@ -17,16 +20,17 @@
 //! # }
 //! ```
 
+mod checkpoints;
 mod children;
 mod command;
 mod conversation;
-mod ends;
+mod end_message;
 mod failure;
-mod noise;
+mod message_filter;
 mod pipe;
 mod process;
 mod processor;
-mod progress;
+mod shared;
 mod stderr;
 
 pub use children::Children;

@@ -1,4 +1,4 @@
-//! What is written to a child, and what is read from it: always both, so that nobody waits for ever.
+//! The pipes of one child. While it writes, it also reads, so that neither side waits for ever.
 
 use std::collections::VecDeque;
 use std::io;
@@ -6,6 +6,7 @@ use std::pin::pin;
 use std::process::ExitStatus;
 use std::time::Duration;
 
+use lease_kinesis::ShardId;
 use tokio::process::{ChildStderr, ChildStdin, ChildStdout};
 use tokio::select;
 use tokio::task::yield_now;
@@ -13,22 +14,21 @@ use tokio::time::{sleep, timeout};
 
 use super::command::ChildCommand;
 use super::failure::ChildFailure;
-use super::noise::Noise;
+use super::message_filter::MessageFilter;
 use super::process::{Pipes, Process};
-use crate::multilang::{
-    FromChild, Generation, LONGEST_FROM_CHILD, Line, LineReader, LineWriter, ToChild,
+use crate::protocol::{
+    FromChild, Generation, Line, LineReader, LineWriter, MAX_LINE_FROM_CHILD, ToChild,
 };
-use crate::shard::ShardId;
 
-/// Owns a child, and both of its pipes.
+/// A child, and its two pipes.
 pub(super) struct Pipe {
     process: Process,
-    /// `None` once it was closed: the child then reads the end.
+    /// `None` once it is closed: the child then reads the end.
     stdin: Option<LineWriter<ChildStdin>>,
     stdout: LineReader<ChildStdout>,
-    noise: Noise,
-    /// What the child said while something was written to it.
-    heard: VecDeque<FromChild>,
+    filter: MessageFilter,
+    /// Messages that arrived during a write.
+    received: VecDeque<FromChild>,
 }
 
 impl Pipe {
@@ -39,10 +39,10 @@ impl Pipe {
         let (process, Pipes { stdin, stdout, stderr }) = Process::start(command)?;
         let pipe = Self {
             process,
-            stdin: Some(LineWriter::of_daemon(stdin)),
-            stdout: LineReader::new(stdout, LONGEST_FROM_CHILD),
-            noise: Noise::new(shard.clone()),
-            heard: VecDeque::new(),
+            stdin: Some(LineWriter::for_daemon(stdin)),
+            stdout: LineReader::new(stdout, MAX_LINE_FROM_CHILD),
+            filter: MessageFilter::new(shard.clone()),
+            received: VecDeque::new(),
         };
         Ok((pipe, stderr))
     }
@@ -51,22 +51,22 @@ impl Pipe {
         self.process.id()
     }
 
-    /// What the child has shown that it speaks.
+    /// The generation that the child's messages have shown so far.
     pub(super) fn generation(&self) -> Generation {
-        self.noise.generation
+        self.filter.generation
     }
 
-    /// Writes `message`, for `limit` at most: the child need not read it at once.
+    /// Writes `message`, for `limit` at most, since the child need not read it at once.
     ///
-    /// One that writes before it reads would wait for us, and we for it: what it says meanwhile is
-    /// kept, so long as it is no more than a child has to say.
+    /// A child may write before it reads, and wait for this side, which waits for the child. So messages
+    /// that arrive meanwhile are kept, up to a number that no correct child reaches.
     pub(super) async fn write(
         &mut self,
         message: &ToChild,
         limit: Option<Duration>,
     ) -> Result<(), ChildFailure> {
-        let text = message.encode(self.noise.generation);
-        let Some(stdin) = &mut self.stdin else { return Err(ChildFailure::Before) };
+        let text = message.encode(self.filter.generation);
+        let Some(stdin) = &mut self.stdin else { return Err(ChildFailure::AlreadyEnded) };
         let mut write = pin!(stdin.write(&text));
         let mut too_late = pin!(async {
             match limit {
@@ -81,56 +81,56 @@ impl Pipe {
             select! {
                 biased;
                 written = &mut write => return written.map_err(ChildFailure::Pipe),
-                limit = &mut too_late => return Err(ChildFailure::NotReading { limit }),
-                said = hear_or_end(&mut self.stdout, &mut self.noise, &mut self.process) => {
-                    if self.heard.len() == MOST_UNANSWERED {
-                        return Err(ChildFailure::NotListening { messages: MOST_UNANSWERED });
+                timeout = &mut too_late => return Err(ChildFailure::NotReading { timeout }),
+                message = receive_or_end(&mut self.stdout, &mut self.filter, &mut self.process) => {
+                    if self.received.len() == MAX_UNANSWERED {
+                        return Err(ChildFailure::OnlySending { messages: MAX_UNANSWERED });
                     }
-                    self.heard.push_back(said?);
+                    self.received.push_back(message?);
                 }
             }
         }
     }
 
-    /// The next message, or how the child has ended.
+    /// Returns the next message, or how the child has ended.
     ///
     /// # Cancel safety
     ///
-    /// Nothing is lost where the future is dropped.
-    pub(super) async fn hear(&mut self) -> Result<FromChild, ChildFailure> {
-        match self.heard.pop_front() {
-            Some(said) => Ok(said),
-            None => hear_or_end(&mut self.stdout, &mut self.noise, &mut self.process).await,
+    /// Safe: no message is lost.
+    pub(super) async fn receive(&mut self) -> Result<FromChild, ChildFailure> {
+        match self.received.pop_front() {
+            Some(message) => Ok(message),
+            None => receive_or_end(&mut self.stdout, &mut self.filter, &mut self.process).await,
         }
     }
 
-    /// The next message, if the child has said one by now.
-    pub(super) async fn hear_now(&mut self) -> Result<Option<FromChild>, ChildFailure> {
+    /// Returns the next message, if it has already arrived.
+    pub(super) async fn try_receive(&mut self) -> Result<Option<FromChild>, ChildFailure> {
         select! {
             biased;
-            said = self.hear() => said.map(Some),
-            // The runtime looks at its pipes before it goes on here.
+            message = self.receive() => message.map(Some),
+            // Before it continues here, the runtime looks at its pipes.
             () = yield_now() => Ok(None),
         }
     }
 
-    /// What the child said while something was written to it.
-    pub(super) fn take_heard(&mut self) -> VecDeque<FromChild> {
-        std::mem::take(&mut self.heard)
+    /// Takes the messages that arrived during a write.
+    pub(super) fn take_received(&mut self) -> VecDeque<FromChild> {
+        std::mem::take(&mut self.received)
     }
 
-    /// Closes the child's stdin, and waits for its end; `None` where it took longer than `limit`.
+    /// Closes the child's stdin, and waits until the child exits; `None` after `limit`.
     pub(super) async fn close(&mut self, limit: Duration) -> Option<ExitStatus> {
         drop(self.stdin.take());
         let ended = async {
-            // It may have more to say than the pipe has room for.
-            while self.hear().await.is_ok() {}
+            // The child may have more to write than the pipe holds.
+            while self.receive().await.is_ok() {}
             self.process.end(limit).await
         };
         timeout(limit, ended).await.ok().flatten()
     }
 
-    /// Waits until the child has ended by itself, for `limit` at most; then kills what is left.
+    /// Waits until the child exits, for `limit` at most, and kills what is left.
     pub(super) async fn end(&mut self, limit: Duration) -> Option<ExitStatus> {
         self.process.end(limit).await
     }
@@ -140,35 +140,35 @@ impl Pipe {
     }
 }
 
-/// The next message, past whatever else there is.
-async fn hear(
+/// Returns the next message, and skips other lines.
+async fn receive(
     stdout: &mut LineReader<ChildStdout>,
-    noise: &mut Noise,
+    filter: &mut MessageFilter,
 ) -> Result<FromChild, ChildFailure> {
     loop {
         let line = stdout.next().await.map_err(ChildFailure::Pipe)?;
         if line == Line::End {
             return Err(ChildFailure::Ended(None));
         }
-        if let Some(message) = noise.message(&line) {
+        if let Some(message) = filter.message(&line) {
             return Ok(message);
         }
     }
 }
 
-/// The next message, or how the child has ended.
-async fn hear_or_end(
+/// Returns the next message, or how the child has ended.
+async fn receive_or_end(
     stdout: &mut LineReader<ChildStdout>,
-    noise: &mut Noise,
+    filter: &mut MessageFilter,
     process: &mut Process,
 ) -> Result<FromChild, ChildFailure> {
     select! {
-        // The end after what it has said. What it has started may keep its stdout open.
+        // Messages before the end. The exit counts too, since another process may hold stdout open.
         biased;
-        said = hear(stdout, noise) => said,
+        message = receive(stdout, filter) => message,
         status = process.ended() => Err(ChildFailure::Ended(status)),
     }
 }
 
-/// By the protocol a child reads the reply to a checkpoint before it says anything more.
-const MOST_UNANSWERED: usize = 64;
+/// By the protocol, a child reads the reply to a checkpoint before it sends another message.
+const MAX_UNANSWERED: usize = 64;

@@ -1,4 +1,4 @@
-//! A child as the operating system has it.
+//! The process of a child, and its process group.
 
 use std::io;
 use std::process::{ExitStatus, Stdio};
@@ -10,10 +10,10 @@ use tokio::time::timeout;
 
 use super::command::ChildCommand;
 
-/// A process that is killed when this is dropped, with all that it has started.
+/// A process. It is killed when this is dropped, with all processes that it started.
 pub(super) struct Process {
-    // Before the child, so that its group is killed first: while the child is not waited for, its
-    // number is nobody else's.
+    // Declared first, so that it is dropped first: until the child is waited for, no other process gets
+    // its id.
     group: Group,
     child: Child,
 }
@@ -24,8 +24,8 @@ pub(super) struct Pipes {
     pub(super) stderr: ChildStderr,
 }
 
-/// The child leads a group of its own: what it starts is in there, unless it leaves, and a Ctrl-C
-/// on the terminal is for the daemon alone.
+/// The process group that the child leads. Processes that it starts are in the group, unless they leave
+/// it. A Ctrl-C on the terminal signals only the daemon.
 struct Group(Option<Pid>);
 
 impl Process {
@@ -41,7 +41,7 @@ impl Process {
         let group = Group(child.id().and_then(|id| Pid::from_raw(id.cast_signed())));
         let pipes = (child.stdin.take(), child.stdout.take(), child.stderr.take());
         let (Some(stdin), Some(stdout), Some(stderr)) = pipes else {
-            return Err(io::Error::other("its pipes are missing"));
+            return Err(io::Error::other("the child's pipes are missing"));
         };
         Ok((Self { group, child }, Pipes { stdin, stdout, stderr }))
     }
@@ -50,20 +50,20 @@ impl Process {
         self.child.id()
     }
 
-    /// Completes once it has ended, and kills what it has left behind: that may keep its pipes open.
+    /// Waits until the process exits, and kills the rest of its group, which may hold its pipes open.
     ///
     /// # Cancel safety
     ///
-    /// May be dropped, and called again: the answer is the same.
+    /// Safe: the next call returns the same status.
     pub(super) async fn ended(&mut self) -> Option<ExitStatus> {
         let status = self.child.wait().await.ok();
         self.group.kill();
-        // From here on, its number may be another's.
+        // From here on, another process may have its id.
         self.group.0 = None;
         status
     }
 
-    /// Waits until it has ended by itself, for `limit` at most, and kills what is left.
+    /// Waits until the process exits, for `limit` at most, and kills what is left.
     pub(super) async fn end(&mut self, limit: Duration) -> Option<ExitStatus> {
         match timeout(limit, self.ended()).await {
             Ok(status) => status,
@@ -76,7 +76,7 @@ impl Process {
 
     pub(super) async fn kill(&mut self) {
         self.group.kill();
-        // It may have ended, and been waited for.
+        // An error means that it has already been waited for.
         drop(self.child.start_kill());
         self.ended().await;
     }
@@ -85,7 +85,7 @@ impl Process {
 impl Group {
     fn kill(&self) {
         if let Some(group) = self.0 {
-            // There may be nobody left in it.
+            // An error means that the group is empty.
             let _ = kill_process_group(group, Signal::KILL);
         }
     }

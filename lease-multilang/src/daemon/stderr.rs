@@ -1,18 +1,16 @@
-//! What a child says on its stderr: into the log, however much it is.
+//! Copies a child's stderr to the log, at a limited rate.
 
 use std::time::Duration;
 
+use lease_kinesis::ShardId;
 use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::time::{Instant, timeout};
 use tracing::{info, warn};
 
-use crate::shard::ShardId;
-use crate::time::now;
-
-/// Reads `stderr` to its end: a child that writes there never waits.
+/// Reads `stderr` to its end, so that the child never waits for a full pipe.
 ///
-/// A line that is very long comes in pieces, and so does one whose end is not written for a while:
-/// some programs never write any.
+/// Logs a long line in pieces. Also logs a line that has had no line feed for a second, since some programs
+/// never write one.
 pub(super) async fn drain(mut stderr: impl AsyncRead + Unpin, shard: ShardId) {
     let mut rate = Rate::new(now());
     let mut pending = Vec::with_capacity(LONGEST_PIECE);
@@ -26,21 +24,21 @@ pub(super) async fn drain(mut stderr: impl AsyncRead + Unpin, shard: ShardId) {
             Err(_elapsed) => false,
         };
         let mut pieces = pending.split_inclusive(|byte| *byte == b'\n').peekable();
-        let mut told = 0;
+        let mut logged = 0;
         while let Some(piece) = pieces.next() {
             let is_whole = pieces.peek().is_some() || piece.ends_with(b"\n");
-            if is_whole || !more || pending.len() == LONGEST_PIECE && told == 0 {
-                told += piece.len();
-                rate.tell(piece, &shard);
+            if is_whole || !more || pending.len() == LONGEST_PIECE && logged == 0 {
+                logged += piece.len();
+                rate.log(piece, &shard);
             }
         }
-        drop(pending.drain(..told));
+        drop(pending.drain(..logged));
     }
-    rate.tell(&pending, &shard);
-    rate.tell_dropped(&shard);
+    rate.log(&pending, &shard);
+    rate.log_dropped(&shard);
 }
 
-/// How many lines there may be yet.
+/// Limits the lines per second.
 struct Rate {
     since: Instant,
     lines: u64,
@@ -52,20 +50,20 @@ impl Rate {
         Self { since: now, lines: 0, dropped: 0 }
     }
 
-    fn tell(&mut self, piece: &[u8], shard: &ShardId) {
+    fn log(&mut self, piece: &[u8], shard: &ShardId) {
         let text = String::from_utf8_lossy(piece);
         let text = text.trim_end();
         if text.is_empty() || self.is_too_high(now()) {
             return;
         }
-        self.tell_dropped(shard);
+        self.log_dropped(shard);
         info!(%shard, "child: {text}");
     }
 
-    fn tell_dropped(&mut self, shard: &ShardId) {
+    fn log_dropped(&mut self, shard: &ShardId) {
         let dropped = std::mem::take(&mut self.dropped);
         if dropped > 0 {
-            warn!(%shard, lines = dropped, "child says too much on its stderr, lines are dropped");
+            warn!(%shard, lines = dropped, "child writes too much to stderr, lines dropped");
         }
     }
 
@@ -74,16 +72,22 @@ impl Rate {
             (self.since, self.lines) = (now, 0);
         }
         self.lines += 1;
-        let is = self.lines > LINES_PER_SECOND;
-        self.dropped += u64::from(is);
-        is
+        let is_too_high = self.lines > LINES_PER_SECOND;
+        self.dropped += u64::from(is_too_high);
+        is_too_high
     }
 }
 
-/// Bytes. What is longer is no text for people.
+/// Reads tokio's clock, which a test can pause.
+#[expect(clippy::disallowed_methods, reason = "limits a log rate; no lease depends on it")]
+fn now() -> Instant {
+    Instant::now()
+}
+
+/// In bytes: longer lines are not readable.
 const LONGEST_PIECE: usize = 4 * 1024;
 
-/// Of one child: enough for a stack trace of any length, and little enough for a disk.
+/// For one child: enough for a long stack trace, and too few to fill a disk.
 const LINES_PER_SECOND: u64 = 500;
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -93,7 +97,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_flood_is_cut_to_so_many_lines_a_second_and_the_rest_is_counted() {
+    fn lines_above_the_rate_are_dropped_and_counted() {
         let begin = now();
         let mut rate = Rate::new(begin);
 
@@ -105,7 +109,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_has_no_end_of_line_is_read_to_its_end_in_bounded_memory() {
+    async fn endless_line_is_read_in_bounded_memory() {
         let endless = tokio::io::repeat(b'x').take(1 << 20);
 
         drain(endless, "shardId-0".parse().unwrap()).await;

@@ -1,40 +1,40 @@
-//! What a child is told to do, and in which words: those have changed twice.
+//! The actions of the protocol. Their names have changed twice.
 
 use std::fmt;
 
-/// The protocol's generations, by the daemon that speaks them.
+/// A generation of the protocol, by the daemon that speaks it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[expect(clippy::exhaustive_enums, reason = "a further one would be another protocol")]
 pub enum Generation {
-    /// Versions 1.2.0 to 1.7.1 of the Kinesis Client Library: a checkpoint is one text, an end is
-    /// called `shutdown`.
+    /// Versions 1.2.0 to 1.7.1 of the Kinesis Client Library. A checkpoint is one string. Both ends of
+    /// a shard are called `shutdown`.
     G0,
-    /// 1.7.2 to 1.15 and 2.0: a checkpoint is a sequence number and a sub-sequence number.
+    /// 1.7.2 to 1.15, and 2.0. A checkpoint is a sequence number and a sub-sequence number.
     G1,
-    /// 2.1 and later, also 3: an end is called `leaseLost` or `shardEnded`.
+    /// 2.1 and later, 3 too. An end is called `leaseLost` or `shardEnded`.
     G2,
 }
 
-/// What a child is told to do, and says that it has done.
+/// An action that the daemon requests, and the child reports as done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[expect(clippy::exhaustive_enums, reason = "a further one would be another protocol")]
 pub enum Action {
-    /// To prepare for the records of a shard.
+    /// Prepare for the records of a shard.
     Initialize,
-    /// To work on records.
+    /// Process records.
     ProcessRecords,
-    /// To stop: the shard is another's.
+    /// Stop: another worker has the shard.
     LeaseLost,
-    /// To checkpoint the end of a shard.
+    /// Checkpoint the end of a shard.
     ShardEnded,
-    /// To get ready for the shard's being given away.
+    /// Prepare to give the shard away.
     ShutdownRequested,
-    /// Either of the two ends, before there were words for them.
+    /// Either of the two ends, in generations that have no name for each.
     Shutdown,
 }
 
 impl Action {
-    /// The word for it.
+    /// Returns its name in a message.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Initialize => "initialize",
@@ -46,7 +46,7 @@ impl Action {
         }
     }
 
-    /// What `word` says to do.
+    /// Returns the action of this name.
     pub fn from_word(word: &str) -> Option<Self> {
         let all = [
             Self::Initialize,
@@ -59,9 +59,9 @@ impl Action {
         all.into_iter().find(|action| action.as_str() == word)
     }
 
-    /// Whether a checkpoint may be asked for before it is done.
+    /// Returns whether the child may request a checkpoint during this action.
     ///
-    /// In `shutdown` it depends on [the reason](super::ShutdownReason).
+    /// For `shutdown` it depends on [the reason](super::ShutdownReason).
     pub fn has_checkpoints(self) -> bool {
         match self {
             Self::Initialize | Self::LeaseLost => false,

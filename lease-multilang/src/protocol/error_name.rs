@@ -1,35 +1,32 @@
-//! Why a checkpoint was not kept, in the one word that a child is told.
+//! The names of errors in replies to a checkpoint.
 
 use std::error::Error;
 use std::fmt;
 
 use lease_core::{LossCause, StoreError, StoreErrorKind};
+use lease_kinesis::CheckpointError;
 
-use crate::checkpoint::CheckpointError;
-
-/// Why a checkpoint was not kept: the name of a Java class, on which processors in all languages
-/// branch.
+/// Why a checkpoint was not written: the name of a Java class. Processors in all languages compare it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-#[expect(clippy::exhaustive_enums, reason = "whatever else is in `Other`")]
+#[expect(clippy::exhaustive_enums, reason = "`Other` has every other name")]
 pub enum ErrorName {
-    /// `ShutdownException`: the lease is not held any more. Nothing can be checkpointed.
+    /// `ShutdownException`: the lease is lost. Nothing can be checkpointed.
     Shutdown,
-    /// `ThrottlingException`: it may be tried again, after a while.
+    /// `ThrottlingException`: the child may retry after a pause.
     Throttling,
-    /// `InvalidStateException`: the table is not as it must be; or this is not the time for
-    /// checkpoints.
+    /// `InvalidStateException`: the table is misconfigured; or the current action allows no checkpoint.
     InvalidState,
-    /// `KinesisClientLibDependencyException`: the table did not answer. It may be tried again.
+    /// `KinesisClientLibDependencyException`: the table did not answer. The child may retry.
     Dependency,
-    /// `IllegalArgumentException`: what was asked for is not between the last checkpoint and what
-    /// was delivered.
+    /// `IllegalArgumentException`: the request is not between the last checkpoint and the last delivered
+    /// record.
     IllegalArgument,
     /// Any other class.
     Other(String),
 }
 
 impl ErrorName {
-    /// The name.
+    /// Returns the name.
     pub fn as_str(&self) -> &str {
         match self {
             Self::Shutdown => "ShutdownException",
@@ -41,7 +38,7 @@ impl ErrorName {
         }
     }
 
-    /// Whether asking again may help, without anybody mending anything.
+    /// Returns whether a retry may succeed although nobody changes anything.
     pub fn is_retryable(&self) -> bool {
         matches!(self, Self::Throttling | Self::Dependency)
     }
@@ -62,31 +59,33 @@ impl From<&str> for ErrorName {
 }
 
 impl From<&CheckpointError> for ErrorName {
-    /// What a child is told of an error here.
+    /// The name that a child receives for an error of this library.
     fn from(error: &CheckpointError) -> Self {
         match error {
             CheckpointError::Lost(_) | CheckpointError::Over => Self::Shutdown,
             CheckpointError::OutOfRange { .. } => Self::IllegalArgument,
             CheckpointError::Store(error) => {
-                // One that was heard from a daemon is passed on as it was.
-                let heard = error.source().and_then(<dyn Error>::downcast_ref::<Self>);
-                heard.cloned().unwrap_or_else(|| match error.kind() {
+                // An error that a daemon sent keeps its name.
+                let received = error.source().and_then(<dyn Error>::downcast_ref::<Self>);
+                received.cloned().unwrap_or_else(|| match error.kind() {
                     StoreErrorKind::Throttled => Self::Throttling,
                     StoreErrorKind::Refused => Self::IllegalArgument,
                     StoreErrorKind::Corrupt | StoreErrorKind::Misconfigured => Self::InvalidState,
-                    // As is everything that the Kinesis Client Library has no class for.
+                    // The Kinesis Client Library has no other class for the rest.
                     _ => Self::Dependency,
                 })
             }
+            // An error of a later version: the state of the store is unknown.
+            _ => Self::Dependency,
         }
     }
 }
 
 impl From<ErrorName> for CheckpointError {
-    /// What a processor here is told of what its daemon said: the name is the error's source.
+    /// The error that a processor receives for a daemon's error. The name is the error's source.
     fn from(name: ErrorName) -> Self {
         let kind = match &name {
-            // Daemons do not say how it was lost.
+            // Daemons do not report the cause of the loss.
             ErrorName::Shutdown => return Self::Lost(LossCause::Revoked),
             ErrorName::Throttling => StoreErrorKind::Throttled,
             ErrorName::Dependency => StoreErrorKind::Unavailable,
@@ -107,11 +106,12 @@ impl Error for ErrorName {}
 
 #[cfg(test)]
 mod tests {
+    use lease_kinesis::{Position, RecordNumber};
+
     use super::*;
-    use crate::position::{Position, RecordNumber};
 
     #[test]
-    fn each_name_is_read_as_it_is_written_and_comes_back_from_an_error_of_ours() {
+    fn every_name_survives_decoding_and_conversion() {
         for name in [
             "ShutdownException",
             "ThrottlingException",
@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_of_ours_have_the_names_on_which_processors_branch() {
+    fn errors_have_the_names_that_processors_compare() {
         let record = RecordNumber::new("1".parse().unwrap());
         let (checkpointed, delivered) = (Position::TrimHorizon, Position::TrimHorizon);
         let store = |kind| CheckpointError::Store(StoreError::new(kind, "as it said"));
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_worth_another_try_is_the_same_on_both_sides() {
+    fn retryable_names_are_retryable_errors() {
         for name in [
             ErrorName::Throttling,
             ErrorName::Dependency,

@@ -1,7 +1,7 @@
-//! The fields of one object, read as the Kinesis Client Library's reader of JSON does.
+//! The fields of one JSON object, read as Jackson, the parser of the Kinesis Client Library, reads them.
 //!
-//! Jackson takes a number for a text and a text for a number, keeps the last of fields with the same
-//! name, and does not mind what comes after the object. It does mind fields that it does not know.
+//! Jackson accepts a number for a string and a string for a number. It keeps the last of several fields
+//! with one name, and ignores the text after the object. It refuses unknown fields.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -11,9 +11,9 @@ use serde::Deserialize;
 use serde::de::{Deserializer, IgnoredAny, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
-use super::not_a_message::NotAMessage;
+use super::invalid_message::InvalidMessage;
 
-/// What an object has, as it is written there: of what is not known, one name.
+/// The known fields of an object as raw JSON, and the name of one unknown field.
 #[derive(Default)]
 pub(super) struct Fields<'a> {
     known: BTreeMap<&'static str, &'a RawValue>,
@@ -21,25 +21,33 @@ pub(super) struct Fields<'a> {
 }
 
 impl<'a> Fields<'a> {
-    pub(super) fn read(line: &'a str) -> Result<Self, NotAMessage> {
+    pub(super) fn read(line: &'a str) -> Result<Self, InvalidMessage> {
         if line.trim().is_empty() {
-            return Err(NotAMessage::Blank);
+            return Err(InvalidMessage::Blank);
         }
         Self::deserialize(&mut serde_json::Deserializer::from_str(line)).map_err(|error| {
-            if error.is_data() { NotAMessage::NotAnObject } else { NotAMessage::not_json(&error) }
+            if error.is_data() {
+                InvalidMessage::NotAnObject
+            } else {
+                InvalidMessage::not_json(&error)
+            }
         })
     }
 
-    pub(super) fn action(&self) -> Result<String, NotAMessage> {
-        self.text("the object", "action")?.ok_or(NotAMessage::NoAction)
+    pub(super) fn action(&self) -> Result<String, InvalidMessage> {
+        self.text("the object", "action")?.ok_or(InvalidMessage::NoAction)
     }
 
-    /// That there are none but these.
-    pub(super) fn are(&self, action: &'static str, allowed: &[&str]) -> Result<(), NotAMessage> {
+    /// Returns an error if the object has a field that is not `allowed`.
+    pub(super) fn check(
+        &self,
+        action: &'static str,
+        allowed: &[&str],
+    ) -> Result<(), InvalidMessage> {
         let is_allowed = |field: &str| field == "action" || allowed.contains(&field);
         let not_allowed = self.known.keys().copied().find(|field| !is_allowed(field));
         match self.unknown.as_deref().or(not_allowed) {
-            Some(field) => Err(NotAMessage::unknown_field(action, field)),
+            Some(field) => Err(InvalidMessage::unknown_field(action, field)),
             None => Ok(()),
         }
     }
@@ -48,16 +56,16 @@ impl<'a> Fields<'a> {
         &self,
         action: &'static str,
         field: &str,
-    ) -> Result<Option<String>, NotAMessage> {
+    ) -> Result<Option<String>, InvalidMessage> {
         let Some(raw) = self.raw(field) else { return Ok(None) };
         match raw.bytes().next() {
             Some(b'"') => serde_json::from_str(raw)
                 .map(Some)
-                .map_err(|error| NotAMessage::bad_field(action, &format!("{field}: {error}"))),
+                .map_err(|error| InvalidMessage::bad_field(action, &format!("{field}: {error}"))),
             Some(b'{' | b'[') => {
-                Err(NotAMessage::bad_field(action, &format!("{field} is not a text")))
+                Err(InvalidMessage::bad_field(action, &format!("{field} is not a text")))
             }
-            // A number may have more digits than any number here has: it is kept as it is written.
+            // A number may have more digits than an integer type holds, so it stays text.
             _ => Ok(Some(raw.into())),
         }
     }
@@ -66,14 +74,14 @@ impl<'a> Fields<'a> {
         &self,
         action: &'static str,
         field: &str,
-    ) -> Result<Option<i64>, NotAMessage> {
+    ) -> Result<Option<i64>, InvalidMessage> {
         let Some(text) = self.text(action, field)? else { return Ok(None) };
         if text.trim().is_empty() {
             return Ok(None);
         }
         let number = text.trim().parse();
         number.map(Some).map_err(|_no_number| {
-            NotAMessage::bad_field(action, &format!("{field} {text:?} is not a whole number"))
+            InvalidMessage::bad_field(action, &format!("{field} {text:?} is not a whole number"))
         })
     }
 
@@ -115,6 +123,6 @@ impl<'de> Visitor<'de> for FieldsVisitor {
 #[serde(transparent)]
 struct Name<'a>(#[serde(borrow)] Cow<'a, str>);
 
-/// All that children send, in any generation.
+/// Every field that children send, in any generation.
 const KNOWN: [&str; 6] =
     ["action", "checkpoint", "sequenceNumber", "subSequenceNumber", "error", "responseFor"];

@@ -1,97 +1,95 @@
-//! What a child says: that it has done what it was told, or which checkpoint it wants.
+//! Messages from a child: the status of an action, and requests for a checkpoint.
 
 use serde::Serialize;
 
 use super::action::{Action, Generation};
 use super::fields::Fields;
-use super::not_a_message::NotAMessage;
-use super::text::json;
+use super::invalid_message::InvalidMessage;
+use super::json::json;
 
-/// What a child says to its daemon.
+/// A message from a child to its daemon.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[expect(clippy::exhaustive_enums, reason = "a further one would be another protocol")]
 pub enum FromChild {
-    /// It wants a checkpoint, and waits for the reply.
-    Checkpoint(Asked),
-    /// It has done what it was told.
+    /// The child requests a checkpoint, and waits for the reply.
+    Checkpoint(CheckpointRequest),
+    /// The child has done an action.
     Status {
-        /// The word for that, as the child has it: a daemon compares it with what it said.
+        /// The name of the action as the child sends it. The daemon compares it with its own.
         response_for: Option<String>,
     },
 }
 
-/// The checkpoint that a child wants, in its own words: they may not be a number at all, and the
-/// reply repeats them.
+/// A child's request for a checkpoint. The sequence number may be any text; the reply repeats it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 #[expect(clippy::exhaustive_structs, reason = "a further field would be another protocol")]
-pub struct Asked {
-    /// Up to and with this; where it is missing, with all that was delivered.
+pub struct CheckpointRequest {
+    /// The last record to checkpoint; `None` for all delivered records.
     pub sequence_number: Option<String>,
-    /// The place within an aggregate; where it is missing, 0. The first generation has none.
+    /// The position within an aggregate; `None` for 0. The first generation has no such field.
     pub sub_sequence_number: Option<i64>,
 }
 
 impl FromChild {
-    /// That `action` is done.
+    /// The status that reports `action` as done.
     pub fn done(action: Action) -> Self {
         Self::Status { response_for: Some(action.as_str().into()) }
     }
 
-    /// One line, without its end.
+    /// Returns the message as one line, without a line feed.
     pub fn encode(&self, generation: Generation) -> String {
         match self {
-            Self::Checkpoint(asked) => {
-                json(&AskedText { action: CHECKPOINT, asked: AskedFields::new(asked, generation) })
-            }
+            Self::Checkpoint(request) => json(&RequestText {
+                action: CHECKPOINT,
+                request: RequestFields::new(request, generation),
+            }),
             Self::Status { response_for } => {
                 json(&StatusText { action: STATUS, response_for: response_for.as_deref() })
             }
         }
     }
 
-    /// Reads one line as strictly as the daemon of the Kinesis Client Library does, and no more
-    /// strictly: a number may be written as a text, a text as a number; what comes after the object
-    /// is not looked at.
+    /// Reads one line exactly as strictly as the daemon of the Kinesis Client Library: a number may be a
+    /// string, a string may be a number, and text after the object is ignored.
     ///
     /// # Errors
     ///
-    /// Where the line is to be passed over: above all, where the message has a field that it has not
-    /// in this generation.
-    pub fn decode(line: &str, generation: Generation) -> Result<Self, NotAMessage> {
+    /// If the line is not a message; for example, if it has a field that this generation does not have.
+    pub fn decode(line: &str, generation: Generation) -> Result<Self, InvalidMessage> {
         let fields = Fields::read(line)?;
         let action = fields.action()?;
         match &*action {
             CHECKPOINT => {
                 let (sequence_number, sub_sequence_number) = match generation {
                     Generation::G0 => {
-                        fields.are(CHECKPOINT, &["checkpoint", "error"])?;
+                        fields.check(CHECKPOINT, &["checkpoint", "error"])?;
                         (fields.text(CHECKPOINT, "checkpoint")?, None)
                     }
                     Generation::G1 | Generation::G2 => {
                         let known = ["sequenceNumber", "subSequenceNumber", "error"];
-                        fields.are(CHECKPOINT, &known)?;
+                        fields.check(CHECKPOINT, &known)?;
                         let sequence = fields.text(CHECKPOINT, "sequenceNumber")?;
                         (sequence, fields.number(CHECKPOINT, "subSequenceNumber")?)
                     }
                 };
-                Ok(Self::Checkpoint(Asked { sequence_number, sub_sequence_number }))
+                Ok(Self::Checkpoint(CheckpointRequest { sequence_number, sub_sequence_number }))
             }
             STATUS => {
-                fields.are(STATUS, &["responseFor"])?;
+                fields.check(STATUS, &["responseFor"])?;
                 Ok(Self::Status { response_for: fields.text(STATUS, "responseFor")? })
             }
             other => match Action::from_word(other) {
-                Some(action) => Err(NotAMessage::WrongWay(action.as_str())),
-                None => Err(NotAMessage::unknown_action(other)),
+                Some(action) => Err(InvalidMessage::WrongDirection(action.as_str())),
+                None => Err(InvalidMessage::unknown_action(other)),
             },
         }
     }
 }
 
-/// The same fields, in what a child asks and in the reply to it.
+/// The fields that a request and its reply share.
 #[derive(Serialize)]
 #[serde(untagged)]
-pub(super) enum AskedFields<'a> {
+pub(super) enum RequestFields<'a> {
     G0 {
         checkpoint: Option<&'a str>,
     },
@@ -102,23 +100,23 @@ pub(super) enum AskedFields<'a> {
     },
 }
 
-impl<'a> AskedFields<'a> {
-    pub(super) fn new(asked: &'a Asked, generation: Generation) -> Self {
-        let sequence_number = asked.sequence_number.as_deref();
+impl<'a> RequestFields<'a> {
+    pub(super) fn new(request: &'a CheckpointRequest, generation: Generation) -> Self {
+        let sequence_number = request.sequence_number.as_deref();
         match generation {
             Generation::G0 => Self::G0 { checkpoint: sequence_number },
             Generation::G1 | Generation::G2 => {
-                Self::Later { sequence_number, sub_sequence_number: asked.sub_sequence_number }
+                Self::Later { sequence_number, sub_sequence_number: request.sub_sequence_number }
             }
         }
     }
 }
 
 #[derive(Serialize)]
-struct AskedText<'a> {
+struct RequestText<'a> {
     action: &'static str,
     #[serde(flatten)]
-    asked: AskedFields<'a>,
+    request: RequestFields<'a>,
 }
 
 #[derive(Serialize)]

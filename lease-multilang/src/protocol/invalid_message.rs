@@ -1,33 +1,33 @@
-//! A line that is no message, and why.
+//! Why a line is not a message.
 
 use thiserror::Error;
 
-/// Why a line is no message.
+/// Why a line is not a message.
 ///
-/// The daemon of the Kinesis Client Library passes over such lines and goes on waiting, since a
-/// child's code may print as it likes. What is quoted is cut, to fit into a log.
+/// The daemon of the Kinesis Client Library ignores such lines of a child, because the child's code may
+/// print anything. Quoted text is cut to 200 characters.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[non_exhaustive]
-pub enum NotAMessage {
-    /// There is nothing on it but white space.
+pub enum InvalidMessage {
+    /// The line has only white space.
     #[error("the line is blank")]
     Blank,
-    /// It may be anything.
+    /// The line is not JSON.
     #[error("the line is not JSON: {0}")]
     NotJson(String),
-    /// It is JSON, but a number, a text, a list.
-    #[error("the line is JSON, but no object")]
+    /// The line is JSON, but a number, a string or an array.
+    #[error("the line is JSON, but not an object")]
     NotAnObject,
-    /// It is an object, and does not say what of.
+    /// The object has no field `action`.
     #[error("the object has no action")]
     NoAction,
-    /// It is another protocol's, or a later version's.
-    #[error("action {0:?} is not known")]
+    /// The action is of another protocol or a later version.
+    #[error("action {0:?} is unknown")]
     UnknownAction(String),
-    /// It is what the other side says.
-    #[error("{0} is what this side says to the other")]
-    WrongWay(&'static str),
-    /// It has a field that the message does not have, in this generation at least.
+    /// The message is one that the receiver sends, not the sender.
+    #[error("{0} is a message in the other direction")]
+    WrongDirection(&'static str),
+    /// The object has a field that the message does not have in this generation.
     #[error("{action} has no field {field:?}")]
     UnknownField {
         /// The message.
@@ -35,17 +35,17 @@ pub enum NotAMessage {
         /// The field.
         field: String,
     },
-    /// A field is missing, or is not what it must be.
+    /// A field is missing or invalid.
     #[error("{action}: {reason}")]
     BadField {
         /// The message.
         action: &'static str,
-        /// What is wrong.
+        /// The reason.
         reason: String,
     },
 }
 
-impl NotAMessage {
+impl InvalidMessage {
     pub(super) fn not_json(error: &serde_json::Error) -> Self {
         Self::NotJson(cut(&error.to_string()))
     }
@@ -63,7 +63,7 @@ impl NotAMessage {
     }
 }
 
-/// Enough to find it by.
+/// The first characters of `text`, enough to find it by.
 fn cut(text: &str) -> String {
     text.chars().take(MOST_QUOTED).collect()
 }

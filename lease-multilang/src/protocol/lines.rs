@@ -1,4 +1,4 @@
-//! Lines out of a pipe, in bounded memory.
+//! Reads lines from a pipe in bounded memory.
 
 use std::io;
 
@@ -6,34 +6,34 @@ use tokio::io::{AsyncRead, AsyncReadExt};
 
 /// Reads lines from the other process, which may write anything.
 ///
-/// It has at most the limit and 64 KiB in memory, whatever comes.
+/// It never needs more memory than the limit and 64 KiB.
 #[derive(Debug)]
 pub struct LineReader<R> {
     source: R,
-    /// The most bytes of a line, without its end.
+    /// The maximum length of a line in bytes, without its line feed.
     limit: usize,
     buffer: Vec<u8>,
-    /// Where in the buffer the next line begins.
+    /// The offset of the next line in the buffer.
     start: usize,
-    /// How many bytes of it have no line feed among them.
+    /// The number of bytes of that line that are known to have no line feed.
     searched: usize,
-    /// How many bytes of a line that is too long have been dropped.
+    /// The number of bytes of a too long line that were dropped.
     dropped: u64,
 }
 
-/// What came out of a pipe.
+/// One line from a pipe, or the end of the pipe.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[expect(clippy::exhaustive_enums, reason = "a line is one of these")]
 pub enum Line<'a> {
     /// A line, without its `\n` or `\r\n`.
     Whole(&'a str),
-    /// The last line: the pipe ended before its line feed. It may be all of a message, or the half.
-    Unended(&'a str),
-    /// A line that is longer than the limit, and was dropped: how many bytes came before its `\n`.
+    /// The last line: the pipe ended before a line feed. It may be a whole message or a part of one.
+    Unterminated(&'a str),
+    /// A line that is longer than the limit, and was dropped: its number of bytes before the `\n`.
     TooLong(u64),
     /// A line that is not UTF-8.
     NotUtf8(&'a [u8]),
-    /// The pipe has ended, between two lines.
+    /// The pipe ended after a line feed.
     End,
 }
 
@@ -43,18 +43,15 @@ impl<R: AsyncRead + Unpin> LineReader<R> {
         Self { source, limit, buffer: Vec::new(), start: 0, searched: 0, dropped: 0 }
     }
 
-    /// The next line.
-    ///
-    /// After [`Line::End`] and [`Line::Unended`], and where a pipe ends in a line that is reported
-    /// otherwise, further calls answer [`Line::End`].
+    /// Returns the next line. After the last line, every call returns [`Line::End`].
     ///
     /// # Errors
     ///
-    /// Where the pipe cannot be read.
+    /// If reading from the pipe fails.
     ///
     /// # Cancel safety
     ///
-    /// Nothing is lost where the future is dropped: the next call goes on.
+    /// Safe: the next call continues where a dropped one stopped.
     pub async fn next(&mut self) -> io::Result<Line<'_>> {
         loop {
             let pending = self.buffer.get(self.start + self.searched..).unwrap_or_default();
@@ -72,17 +69,17 @@ impl<R: AsyncRead + Unpin> LineReader<R> {
                 if self.searched == 0 && self.dropped == 0 {
                     return Ok(Line::End);
                 }
-                return Ok(self.line(self.searched, Line::Unended));
+                return Ok(self.line(self.searched, Line::Unterminated));
             }
         }
     }
 
-    /// How many bytes of memory it has now.
+    /// Returns the size of the buffer in bytes.
     pub fn capacity(&self) -> usize {
         self.buffer.capacity()
     }
 
-    /// The line of `length` bytes that the buffer has next; taken out of it, with its end.
+    /// Takes the next line, of `length` bytes, and its line feed out of the buffer.
     fn line<'a>(&'a mut self, length: usize, whole: fn(&'a str) -> Line<'a>) -> Line<'a> {
         let begin = self.start;
         self.start = (begin + length + 1).min(self.buffer.len());
@@ -99,11 +96,11 @@ impl<R: AsyncRead + Unpin> LineReader<R> {
     async fn fill(&mut self) -> io::Result<usize> {
         drop(self.buffer.drain(..self.start));
         self.start = 0;
-        // Little at first: of a hundred children that say nothing, each has a reader.
+        // Small at first: each of a hundred silent children has a reader.
         let chunk = (self.buffer.capacity() / 2).clamp(LEAST, CHUNK);
         let needed = self.buffer.len() + chunk;
         if needed > self.buffer.capacity() {
-            // Doubled, so that a long line is not copied with every chunk, but not beyond what the
+            // Doubled, so that a long line is not copied with every chunk; but no larger than the
             // longest line needs.
             let doubled = self.buffer.capacity().saturating_mul(2);
             let most = self.limit.saturating_add(RETURN + CHUNK);
@@ -113,11 +110,11 @@ impl<R: AsyncRead + Unpin> LineReader<R> {
     }
 }
 
-/// Read at once, at most: what a pipe holds on Linux.
+/// The most bytes of one read: the capacity of a pipe on Linux.
 const CHUNK: usize = 64 * 1024;
 
-/// Room for what a child says in one piece.
+/// Enough for one message of a child.
 const LEAST: usize = 4 * 1024;
 
-/// A `\r` before the line feed is none of the line's bytes.
+/// A `\r` before the line feed does not count towards the line's length.
 const RETURN: usize = 1;

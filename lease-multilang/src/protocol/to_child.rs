@@ -1,6 +1,6 @@
-//! What a daemon says: what is to be done, and what came of a checkpoint.
+//! Messages to a child: actions, and replies to its checkpoints.
 
-#![expect(clippy::option_option, reason = "a field that is `null` is not one that is left out")]
+#![expect(clippy::option_option, reason = "a field that is `null` differs from a missing one")]
 
 use std::borrow::Cow;
 
@@ -8,80 +8,80 @@ use serde::{Deserialize, Serialize};
 
 use super::action::{Action, Generation};
 use super::error_name::ErrorName;
-use super::from_child::{Asked, AskedFields, CHECKPOINT, STATUS};
-use super::not_a_message::NotAMessage;
-use super::text::json;
+use super::from_child::{CHECKPOINT, CheckpointRequest, RequestFields, STATUS};
+use super::invalid_message::InvalidMessage;
+use super::json::json;
 use super::wire_record::{RecordText, WireRecord};
 
-/// What a daemon says to a child.
+/// A message from a daemon to a child.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[expect(clippy::exhaustive_enums, reason = "a further one would be another protocol")]
 pub enum ToChild {
-    /// To prepare for the records of a shard.
+    /// Prepare for the records of a shard.
     Initialize(Initialize),
-    /// To work on records.
+    /// Process records.
     ProcessRecords(ProcessRecords),
-    /// What came of a checkpoint that the child has asked for.
-    Checkpoint(Reply),
-    /// The shard is another's.
+    /// The reply to a checkpoint request.
+    Checkpoint(CheckpointReply),
+    /// Another worker has the shard.
     LeaseLost,
-    /// All records of a shard that was closed have been worked on: its end is to be checkpointed.
+    /// All records of a closed shard are processed: checkpoint its end.
     ShardEnded,
-    /// The shard is to be given away.
+    /// The daemon is about to give the shard away.
     ShutdownRequested,
-    /// One of the two ends, in the first two generations.
+    /// One of the two ends, in generations 0 and 1.
     Shutdown(ShutdownReason),
 }
 
-/// Which shard a child is to work on.
+/// The shard that a child processes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[expect(clippy::exhaustive_structs, reason = "a further field would be another protocol")]
 pub struct Initialize {
-    /// The shard's name.
+    /// The shard's id.
     pub shard_id: String,
-    /// How far it has been read; `None` where the message does not speak of it, as in the first
+    /// How far the shard has been read; `None` if the message has no such field, as in the first
     /// generation.
-    pub start: Option<Start>,
+    pub start: Option<StartPosition>,
 }
 
 /// How far a shard has been read.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 #[expect(clippy::exhaustive_structs, reason = "a further field would be another protocol")]
-pub struct Start {
+pub struct StartPosition {
     /// Digits, or `TRIM_HORIZON`, `LATEST`, `AT_TIMESTAMP`, `SHARD_END`.
     pub sequence_number: Option<String>,
-    /// The place within an aggregate.
+    /// The position within an aggregate.
     pub sub_sequence_number: Option<u64>,
 }
 
-/// Records to be worked on.
+/// Records to process.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 #[expect(clippy::exhaustive_structs, reason = "a further field would be another protocol")]
 pub struct ProcessRecords {
-    /// In order; there may be none, where the daemon was set up so.
+    /// The records in order. None, if the daemon is set up to send empty batches.
     pub records: Vec<WireRecord>,
-    /// How far they are behind the newest record, in milliseconds. The first generation does not
-    /// tell.
+    /// How far they are behind the newest record, in milliseconds. The first generation has no such
+    /// field.
     pub millis_behind_latest: Option<u64>,
 }
 
-/// What came of a checkpoint.
+/// The reply to a checkpoint request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[expect(clippy::exhaustive_structs, reason = "a further field would be another protocol")]
-pub struct Reply {
-    /// What was asked for, repeated.
-    pub asked: Asked,
-    /// Why it was not kept; `None` where it was.
+pub struct CheckpointReply {
+    /// The request, repeated.
+    pub request: CheckpointRequest,
+    /// Why the checkpoint was not written; `None` if it was.
     pub error: Option<ErrorName>,
 }
 
-/// Which of the two ends a `shutdown` is.
+/// Which of the two ends a `shutdown` reports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[expect(clippy::exhaustive_enums, reason = "a further one would be another protocol")]
 pub enum ShutdownReason {
-    /// `TERMINATE`: the end of the shard, which is to be checkpointed.
+    /// `TERMINATE`: the shard has ended. The child must checkpoint its end.
     Terminate,
-    /// `ZOMBIE`: the shard is another's.
+    /// `ZOMBIE`: another worker has the shard.
     Zombie,
     /// `SHARD_END`: the same as `TERMINATE`, in version 2.0.
     ShardEnd,
@@ -90,32 +90,32 @@ pub enum ShutdownReason {
 }
 
 impl ToChild {
-    /// One line, without its end.
+    /// Returns the message as one line, without a line feed.
     ///
-    /// What a generation has no word for is left out: the start in `initialize`, how far the records
-    /// are behind, sub-sequence numbers. [`LeaseLost`](Self::LeaseLost) and
-    /// [`ShardEnded`](Self::ShardEnded), which the first two do not know, are a `shutdown` in both,
+    /// Leaves out the fields that `generation` does not have: the start in `initialize`, how far the
+    /// records are behind, sub-sequence numbers. The first two generations do not have
+    /// [`LeaseLost`](Self::LeaseLost) and [`ShardEnded`](Self::ShardEnded). There, both are a `shutdown`,
     /// with the reason `ZOMBIE` or `TERMINATE`.
     pub fn encode(&self, generation: Generation) -> String {
-        let tells = generation > Generation::G0;
+        let has_fields = generation > Generation::G0;
         match self {
             Self::Initialize(Initialize { shard_id, start }) => json(&InitializeText {
                 action: Action::Initialize.as_str(),
                 shard_id,
-                sequence_number: tells.then(|| start.as_ref()?.sequence_number.as_deref()),
-                sub_sequence_number: tells.then(|| start.as_ref()?.sub_sequence_number),
+                sequence_number: has_fields.then(|| start.as_ref()?.sequence_number.as_deref()),
+                sub_sequence_number: has_fields.then(|| start.as_ref()?.sub_sequence_number),
             }),
             Self::ProcessRecords(ProcessRecords { records, millis_behind_latest }) => {
                 let record = |record| RecordText::new(record, generation);
                 json(&RecordsText {
                     action: Action::ProcessRecords.as_str(),
                     records: records.iter().map(record).collect(),
-                    millis_behind_latest: tells.then_some(*millis_behind_latest),
+                    millis_behind_latest: has_fields.then_some(*millis_behind_latest),
                 })
             }
-            Self::Checkpoint(Reply { asked, error }) => json(&ReplyText {
+            Self::Checkpoint(CheckpointReply { request, error }) => json(&ReplyText {
                 action: CHECKPOINT,
-                asked: AskedFields::new(asked, generation),
+                request: RequestFields::new(request, generation),
                 error: error.as_ref().map(ErrorName::as_str),
             }),
             Self::Shutdown(reason) => json(&ShutdownText::of(*reason)),
@@ -131,31 +131,32 @@ impl ToChild {
         }
     }
 
-    /// Reads one line, of any generation. Fields that are not known are passed over.
+    /// Reads one line of any generation. Ignores unknown fields.
     ///
     /// # Errors
     ///
-    /// Where it is no message, or not one that a daemon sends.
-    pub fn decode(line: &str) -> Result<Self, NotAMessage> {
+    /// If the line is not a message that a daemon sends.
+    pub fn decode(line: &str) -> Result<Self, InvalidMessage> {
         let line = line.trim();
         if line.is_empty() {
-            return Err(NotAMessage::Blank);
+            return Err(InvalidMessage::Blank);
         }
         if !line.starts_with('{') {
             return Err(match serde_json::from_str::<serde::de::IgnoredAny>(line) {
-                Ok(_other) => NotAMessage::NotAnObject,
-                Err(error) => NotAMessage::not_json(&error),
+                Ok(_other) => InvalidMessage::NotAnObject,
+                Err(error) => InvalidMessage::not_json(&error),
             });
         }
         let head: Head<'_> = read("the object", line)?;
-        let word = head.action.ok_or(NotAMessage::NoAction)?;
+        let word = head.action.ok_or(InvalidMessage::NoAction)?;
         if word == CHECKPOINT {
             return Ok(Self::Checkpoint(read::<ReplyFields>(CHECKPOINT, line)?.into()));
         }
         if word == STATUS {
-            return Err(NotAMessage::WrongWay(STATUS));
+            return Err(InvalidMessage::WrongDirection(STATUS));
         }
-        let action = Action::from_word(&word).ok_or_else(|| NotAMessage::unknown_action(&word))?;
+        let action =
+            Action::from_word(&word).ok_or_else(|| InvalidMessage::unknown_action(&word))?;
         Ok(match action {
             Action::Initialize => {
                 Self::Initialize(read::<InitializeFields>(action.as_str(), line)?.into())
@@ -171,14 +172,14 @@ impl ToChild {
             Action::Shutdown => {
                 let ShutdownFields { reason } = read(action.as_str(), line)?;
                 Self::Shutdown(ShutdownReason::from_word(&reason).ok_or_else(|| {
-                    let text = format!("reason {reason:?} is not known");
-                    NotAMessage::bad_field(action.as_str(), &text)
+                    let text = format!("reason {reason:?} is unknown");
+                    InvalidMessage::bad_field(action.as_str(), &text)
                 })?)
             }
         })
     }
 
-    /// What it tells the child to do; `None` for a reply.
+    /// Returns the action that it requests; `None` for a reply.
     pub fn action(&self) -> Option<Action> {
         Some(match self {
             Self::Initialize(_) => Action::Initialize,
@@ -193,15 +194,15 @@ impl ToChild {
 }
 
 impl Initialize {
-    /// The generation of a daemon that said this; where it is not the first, it may be either of the
-    /// other two, which differ in how they end.
+    /// Returns whether a daemon of the first generation sent this. Otherwise the daemon may be of either
+    /// other generation: they differ only in the ends of a shard.
     pub fn is_of_first_generation(&self) -> bool {
         self.start.is_none()
     }
 }
 
 impl ShutdownReason {
-    /// The word for it.
+    /// Returns its name in a message.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Terminate => "TERMINATE",
@@ -211,7 +212,7 @@ impl ShutdownReason {
         }
     }
 
-    /// Whether it is the end of the shard, and not the loss of its lease.
+    /// Returns whether the shard has ended; otherwise its lease is lost.
     pub fn is_end_of_shard(self) -> bool {
         matches!(self, Self::Terminate | Self::ShardEnd)
     }
@@ -222,12 +223,12 @@ impl ShutdownReason {
     }
 }
 
-fn read<'a, T: Deserialize<'a>>(action: &'static str, line: &'a str) -> Result<T, NotAMessage> {
+fn read<'a, T: Deserialize<'a>>(action: &'static str, line: &'a str) -> Result<T, InvalidMessage> {
     serde_json::from_str(line).map_err(|error| {
         if error.is_data() {
-            NotAMessage::bad_field(action, &error.to_string())
+            InvalidMessage::bad_field(action, &error.to_string())
         } else {
-            NotAMessage::not_json(&error)
+            InvalidMessage::not_json(&error)
         }
     })
 }
@@ -262,7 +263,7 @@ struct RecordsText<'a> {
 struct ReplyText<'a> {
     action: &'static str,
     #[serde(flatten)]
-    asked: AskedFields<'a>,
+    request: RequestFields<'a>,
     error: Option<&'a str>,
 }
 
@@ -291,7 +292,7 @@ struct RecordsFields {
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct ReplyFields {
-    // The first generation's word.
+    // The name in the first generation.
     #[serde(alias = "checkpoint")]
     sequence_number: Option<String>,
     sub_sequence_number: Option<i64>,
@@ -318,20 +319,20 @@ impl Head<'static> {
 impl From<InitializeFields> for Initialize {
     fn from(fields: InitializeFields) -> Self {
         let InitializeFields { shard_id, sequence_number, sub_sequence_number } = fields;
-        let start = |sequence_number| Start { sequence_number, sub_sequence_number };
+        let start = |sequence_number| StartPosition { sequence_number, sub_sequence_number };
         Self { shard_id, start: sequence_number.map(start) }
     }
 }
 
-impl From<ReplyFields> for Reply {
+impl From<ReplyFields> for CheckpointReply {
     fn from(fields: ReplyFields) -> Self {
         let ReplyFields { sequence_number, sub_sequence_number, error } = fields;
-        let asked = Asked { sequence_number, sub_sequence_number };
-        Self { asked, error: error.as_deref().map(ErrorName::from) }
+        let request = CheckpointRequest { sequence_number, sub_sequence_number };
+        Self { request, error: error.as_deref().map(ErrorName::from) }
     }
 }
 
-/// Tells a field that is `null` from one that is not there.
+/// Distinguishes a field that is `null` from a missing one.
 fn present<'de, D: serde::Deserializer<'de>>(json: D) -> Result<Option<Option<String>>, D::Error> {
     Option::deserialize(json).map(Some)
 }

@@ -1,6 +1,6 @@
-//! A record as it is told to a child.
+//! A record in a message to a child.
 
-#![expect(clippy::option_option, reason = "a field that is `null` is not one that is left out")]
+#![expect(clippy::option_option, reason = "a field that is `null` differs from a missing one")]
 
 use std::fmt;
 use std::sync::Arc;
@@ -9,26 +9,25 @@ use base64::Engine;
 use base64::display::Base64Display;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
+use lease_kinesis::{Record, RecordNumber, SequenceNumber};
 use serde::de::{Error, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::action::Generation;
-use crate::position::{RecordNumber, SequenceNumber};
-use crate::record::Record;
 
-/// A record as it is told to a child.
+/// A record in a message to a child.
 #[derive(Clone, PartialEq, Eq)]
 #[expect(clippy::exhaustive_structs, reason = "a further field would be another protocol")]
 pub struct WireRecord {
-    /// What the producer put. Java may have nothing there, which is not the same as no bytes.
+    /// The producer's data. Java may send `null`, which differs from no bytes.
     pub data: Option<Bytes>,
-    /// What the producer ordered its records by.
+    /// The producer's partition key.
     pub partition_key: Arc<str>,
-    /// The number that Kinesis gave.
+    /// The number that Kinesis assigned.
     pub sequence_number: SequenceNumber,
-    /// When it arrived, in milliseconds since 1970.
+    /// The time of arrival, in milliseconds since 1970.
     pub approximate_arrival_timestamp: Option<u64>,
-    /// The place within an aggregate. The first generation does not tell.
+    /// The position within an aggregate. The first generation has no such field.
     pub sub_sequence_number: Option<u64>,
 }
 
@@ -45,18 +44,18 @@ impl From<&Record> for WireRecord {
 }
 
 impl From<WireRecord> for Record {
-    /// No data becomes no bytes; a record that does not tell its place is not in an aggregate.
-    fn from(told: WireRecord) -> Self {
-        let sub_sequence = told.sub_sequence_number.unwrap_or(0);
-        let number = RecordNumber { sequence: told.sequence_number, sub_sequence };
-        let mut record = Self::new(number, told.partition_key, told.data.unwrap_or_default());
-        record.arrived = told.approximate_arrival_timestamp;
+    /// `null` becomes no bytes. A record without a position is not in an aggregate.
+    fn from(wire: WireRecord) -> Self {
+        let sub_sequence = wire.sub_sequence_number.unwrap_or(0);
+        let number = RecordNumber { sequence: wire.sequence_number, sub_sequence };
+        let mut record = Self::new(number, wire.partition_key, wire.data.unwrap_or_default());
+        record.arrived = wire.approximate_arrival_timestamp;
         record
     }
 }
 
 impl fmt::Debug for WireRecord {
-    /// Without its data: that may be secret, and long.
+    /// Leaves out the data, which may be secret or long.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("WireRecord")
             .field("sequence_number", &self.sequence_number)
@@ -67,7 +66,7 @@ impl fmt::Debug for WireRecord {
     }
 }
 
-/// How a record is written.
+/// The JSON form of a record.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct RecordText<'a> {
@@ -83,15 +82,15 @@ pub(super) struct RecordText<'a> {
 
 impl<'a> RecordText<'a> {
     pub(super) fn new(record: &'a WireRecord, generation: Generation) -> Self {
-        let tells = generation > Generation::G0;
+        let has_fields = generation > Generation::G0;
         Self {
             data: record.data.as_deref().map(Encoded),
             partition_key: &record.partition_key,
             sequence_number: record.sequence_number.as_str(),
             approximate_arrival_timestamp: record.approximate_arrival_timestamp,
-            sub_sequence_number: tells.then_some(record.sub_sequence_number),
-            // Python's client fails without it.
-            action: tells.then_some("record"),
+            sub_sequence_number: has_fields.then_some(record.sub_sequence_number),
+            // Python's client fails without this field.
+            action: has_fields.then_some("record"),
         }
     }
 }
@@ -127,7 +126,7 @@ struct RecordFields {
     sub_sequence_number: Option<u64>,
 }
 
-/// A time, as milliseconds since 1970; or in the parts in which version 2.0 wrote it.
+/// A time: milliseconds since 1970, or the two parts that version 2.0 sent.
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum Timestamp {
@@ -154,7 +153,7 @@ struct Base64(Bytes);
 
 impl<'de> Deserialize<'de> for Base64 {
     fn deserialize<D: Deserializer<'de>>(json: D) -> Result<Self, D::Error> {
-        // By a visitor, so that the text is decoded where it stands.
+        // A visitor decodes the string without a copy.
         json.deserialize_str(Base64Visitor)
     }
 }

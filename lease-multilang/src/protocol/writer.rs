@@ -1,45 +1,45 @@
-//! Lines into a pipe: whole ones.
+//! Writes whole lines to a pipe.
 
 use std::io;
 
 use tokio::io::{AsyncWrite, AsyncWriteExt};
 
-/// Writes messages to the other process, each as one line, at once.
+/// Writes messages to the other process, each as one line in one write.
 ///
-/// The only one that writes to a pipe: two would mix their lines.
+/// Only one writer may write to a pipe: two would mix their lines.
 #[derive(Debug)]
 pub struct LineWriter<W> {
     sink: W,
     before: &'static str,
     line: Vec<u8>,
-    /// Whether a line may have been written in part.
+    /// Whether a line may be written in part.
     broken: bool,
 }
 
 impl<W: AsyncWrite + Unpin> LineWriter<W> {
-    /// Writes as a daemon does.
-    pub fn of_daemon(sink: W) -> Self {
+    /// Writes to `sink` as a daemon does.
+    pub fn for_daemon(sink: W) -> Self {
         Self { sink, before: "", line: Vec::new(), broken: false }
     }
 
-    /// Writes as a child does: each line is preceded by a line feed, so that what its code has
-    /// printed without one does not share the line.
-    pub fn of_child(sink: W) -> Self {
+    /// Writes to `sink` as a child does: a line feed precedes each line. So text that the child's code
+    /// printed without a line feed does not share the line.
+    pub fn for_child(sink: W) -> Self {
         Self { sink, before: "\n", line: Vec::new(), broken: false }
     }
 
-    /// Writes `message`, which has no line feed in it, as one line, and sees that it arrives.
+    /// Writes `message`, which must have no line feed, as one line, and flushes it.
     ///
     /// # Errors
     ///
-    /// Where the pipe does not take it; or where an earlier line was not written to its end.
+    /// If writing fails, or an earlier line was not written completely.
     ///
     /// # Cancel safety
     ///
-    /// Part of the line may be written: from then on, every call fails.
+    /// A dropped call may have written a part of the line. Every later call then fails.
     pub async fn write(&mut self, message: &str) -> io::Result<()> {
         if self.broken {
-            return Err(io::Error::other("an earlier line was not written to its end"));
+            return Err(io::Error::other("an earlier line was not written completely"));
         }
         self.broken = true;
         self.line.clear();
@@ -49,21 +49,21 @@ impl<W: AsyncWrite + Unpin> LineWriter<W> {
         self.sink.write_all(&self.line).await?;
         self.sink.flush().await?;
         self.broken = false;
-        // A batch of records is long, and there is a writer for each of many children.
+        // A batch of records is long, and each of many children has a writer.
         self.line.clear();
         self.line.shrink_to(MOST_KEPT);
         Ok(())
     }
 
-    /// Closes the pipe: the other side reads its end.
+    /// Closes the pipe.
     ///
     /// # Errors
     ///
-    /// Where the pipe does not take it.
+    /// If flushing fails.
     pub async fn close(&mut self) -> io::Result<()> {
         self.sink.shutdown().await
     }
 }
 
-/// Bytes, from one line to the next.
+/// The bytes of memory that it keeps between two lines.
 const MOST_KEPT: usize = 4096;

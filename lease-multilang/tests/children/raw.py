@@ -130,13 +130,18 @@ def ask_more_than_stdin_holds():
     reply = {"sequenceNumber": TOO_MUCH, "subSequenceNumber": None}
     reply = {"action": "checkpoint", **reply, "error": "IllegalArgumentException"}
     reply = json.dumps(reply, separators=(",", ":")) + "\n"
-    size = fcntl.fcntl(0, fcntl.F_GETPIPE_SZ)
-    # Each page of a pipe has room for whole replies only.
-    rest_of_pages = size // os.sysconf("SC_PAGE_SIZE") * len(reply)
-    for _ in range((size + rest_of_pages) // len(reply) + 20):
+    size, page = fcntl.fcntl(0, fcntl.F_GETPIPE_SZ), os.sysconf("SC_PAGE_SIZE")
+    # Each page of a pipe has room for whole replies only. Replies that are written together leave more
+    # room unused, so each is waited for, until there is room for a page of replies at most.
+    nearly_full = size - size // page * len(reply) - page
+    while unread() < nearly_full:
+        before = unread()
         ask(TOO_MUCH)
-    while unread() < size - rest_of_pages:
-        time.sleep(0.01)
+        while unread() == before:
+            time.sleep(0.001)
+    # More than there is room for, and fewer than the daemon lets a child be ahead.
+    for _ in range((size - nearly_full) // len(reply) + 4):
+        ask(TOO_MUCH)
     note("full")
     time.sleep(600)
 

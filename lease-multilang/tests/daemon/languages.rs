@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use lease_tests::tools::tool;
+use lease_test_servers::tools::tool;
 use rustix::process::Signal;
 
 use crate::daemon::{is_there, kill};
@@ -23,13 +23,13 @@ fn node(place: Place) -> Option<Place> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn processors_in_python_read_everything_in_order_whoever_dies() {
+async fn python_processors_read_all_records_in_order_after_kills() {
     let Some(command) = python(&script("noting.py")) else { return };
     everything_is_read_in_order_whoever_dies(Place::of_shards(4, command).await).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn processors_in_javascript_read_everything_in_order_whoever_dies() {
+async fn javascript_processors_read_all_records_in_order_after_kills() {
     let Some(node_js) = tool("node", &[]) else { return };
     let command = format!("{} {}", node_js.display(), script("noting.js"));
     let Some(place) = node(Place::of_shards(4, command).await) else { return };
@@ -38,7 +38,7 @@ async fn processors_in_javascript_read_everything_in_order_whoever_dies() {
 
 /// Old children say `shutdown` to every end, and ask for checkpoints when they have answered.
 #[tokio::test(flavor = "multi_thread")]
-async fn processors_of_an_older_generation_read_everything_in_order_whoever_dies() {
+async fn old_processors_read_all_records_in_order_after_kills() {
     let Some(command) = raw() else { return };
     let place = Place::of_shards(4, command).await.with_variable("OLD", "1");
 
@@ -50,7 +50,7 @@ async fn processors_of_an_older_generation_read_everything_in_order_whoever_dies
 
 /// They end where they are told anything that they do not know.
 #[tokio::test(flavor = "multi_thread")]
-async fn processors_of_the_first_generation_are_told_of_ends_in_their_own_words() {
+async fn first_generation_processors_get_shutdown_messages() {
     let Some(command) = raw() else { return };
     let place = Place::of_shards(2, command).await.with_variable("FIRST", "1");
     let producer = place.stream.produce();
@@ -117,7 +117,7 @@ async fn everything_is_read_in_order_whoever_dies(place: Place) -> Notes {
     place.until("everything is read", &[&one, &dead], |notes| notes.distinct() >= total).await;
     let log = one.stop().await + &dead.log();
 
-    for fault in ["answered for", "did not checkpoint the end", "checkpoint of a child not kept"] {
+    for fault in ["answered for", "did not checkpoint the end", "checkpoint of child not written"] {
         assert!(!log.contains(fault), "{fault:?} is in\n{log}");
     }
     let notes = place.notes();
@@ -129,7 +129,7 @@ async fn everything_is_read_in_order_whoever_dies(place: Place) -> Notes {
 /// It checkpoints once at first, then after half a minute: what comes between is kept when it is
 /// asked to stop.
 #[tokio::test(flavor = "multi_thread")]
-async fn the_sample_for_python_runs_as_it_is_and_what_it_has_read_is_read_by_nobody_else() {
+async fn unchanged_python_sample_checkpoints_all_it_read() {
     let sample = tool("amazon_kclpy", &["bin/sample_kclpy_app.py"]);
     let (Some(sample), Some(raw)) = (sample, raw()) else { return };
     let mut place = Place::of_shards(2, sample.display().to_string()).await;

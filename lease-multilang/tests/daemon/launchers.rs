@@ -4,13 +4,13 @@ use std::fs;
 use std::path::PathBuf;
 use std::process::Command;
 
-use lease_tests::tools::tool;
+use lease_test_servers::tools::tool;
 
 use crate::daemon::Daemon;
 use crate::place::{BINARY, Place, raw};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_the_launcher_for_python_prints_starts_the_daemon() {
+async fn command_of_the_python_launcher_starts_daemon() {
     let helper = tool("amazon_kclpy", &["bin/amazon_kclpy_helper.py"]);
     let (Some(helper), Some(raw)) = (helper, raw()) else { return };
     let place = Place::of_shards(2, raw).await;
@@ -32,7 +32,7 @@ async fn what_the_launcher_for_python_prints_starts_the_daemon() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_launcher_for_javascript_starts_the_daemon() {
+async fn javascript_launcher_starts_daemon() {
     let client = tool("aws-kcl", &["node_modules/aws-kcl/package.json"]);
     let (Some(client), Some(node), Some(raw)) = (client, tool("node", &[]), raw()) else { return };
     let place = Place::of_shards(2, raw).await;

@@ -1,6 +1,6 @@
-//! How fast a daemon begins, and how much memory it takes: printed, not judged.
+//! Measures how fast a daemon starts and how much memory it takes. Prints the figures only.
 //!
-//! `cargo test --release -p multilang-daemon --test daemon -- --ignored --nocapture --test-threads 1 measured`
+//! `cargo test --release -p lease-multilang --all-features --test daemon -- --ignored --nocapture --test-threads 1 measured`
 
 use std::time::Duration;
 

@@ -9,14 +9,14 @@ use aws_sdk_dynamodb::types::{
 };
 use aws_sdk_kinesis::types::ShardIteratorType;
 use lease_kinesis::SequenceNumber;
-use lease_tests::kinesis;
+use lease_test_servers::kinesis;
 
 use crate::place::{Place, raw};
 
 type Row = HashMap<String, AttributeValue>;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_table_of_kcl_2_is_gone_on_with_and_left_as_one() {
+async fn kcl_2_table_is_continued_and_stays_valid() {
     let pending = "49590338271490256608559692540925702759324208523137515700";
     let row = [
         ("pendingCheckpoint", s(pending)),
@@ -27,7 +27,7 @@ async fn a_table_of_kcl_2_is_gone_on_with_and_left_as_one() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_table_of_kcl_3_is_gone_on_with_and_left_as_one() {
+async fn kcl_3_table_is_continued_and_stays_valid() {
     let row = [
         ("throughputKBps", AttributeValue::N("12.5".to_owned())),
         // It was handing them over when it was stopped.
@@ -38,7 +38,7 @@ async fn a_table_of_kcl_3_is_gone_on_with_and_left_as_one() {
 
 /// The properties are all that its user has to correct.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_table_of_another_program_is_refused_with_the_property_that_names_it() {
+async fn table_of_another_program_is_refused_with_its_property() {
     let place = Place::of_shards(1, "sh").await;
     create_table(&place, "orderId").await;
 

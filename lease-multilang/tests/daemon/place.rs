@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use lease_tests::tools::tool;
-use lease_tests::{dynamodb, kinesis};
+use lease_test_servers::tools::tool;
+use lease_test_servers::{dynamodb, kinesis};
 use tokio::time::sleep;
 
 use crate::daemon::Daemon;

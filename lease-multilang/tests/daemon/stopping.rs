@@ -1,6 +1,6 @@
 //! How a daemon ends.
 
-use lease_tests::tools::tool;
+use lease_test_servers::tools::tool;
 use rustix::process::Signal;
 use tokio::net::TcpListener;
 
@@ -9,7 +9,7 @@ use crate::notes::Notes;
 use crate::place::{BINARY, Place, raw};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn after_a_stop_in_good_order_nothing_is_read_twice_and_no_child_is_left() {
+async fn orderly_stop_repeats_no_record_and_leaves_no_child() {
     let Some(command) = raw() else { return };
     let place = Place::of_shards(4, command).await;
     let producer = place.stream.produce();
@@ -56,7 +56,7 @@ async fn two_signals_at_once_count_as_one() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_second_signal_ends_it_at_once_and_its_children_with_it() {
+async fn second_signal_ends_daemon_and_children_at_once() {
     let Some(command) = raw() else { return };
     let place = Place::of_shards(2, command).await.with_variable("TROUBLE", "hangs");
     let place = place.with_variable("TROUBLED", "0");
@@ -68,7 +68,7 @@ async fn a_second_signal_ends_it_at_once_and_its_children_with_it() {
     producer.end().await;
 
     daemon.signal(Signal::INT);
-    daemon.until_logged("told to stop").await;
+    daemon.until_logged("stopping").await;
     // Until one counts: those of the first second do not.
     let status = loop {
         if let Some(status) = daemon.ended_meanwhile().await {
@@ -85,7 +85,7 @@ async fn a_second_signal_ends_it_at_once_and_its_children_with_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn it_stops_at_once_while_its_tables_are_out_of_reach() {
+async fn signal_stops_daemon_that_waits_for_its_tables() {
     let Some(command) = raw() else { return };
     // Takes connections, and answers nothing.
     let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -98,7 +98,7 @@ async fn it_stops_at_once_while_its_tables_are_out_of_reach() {
 
     // If it waited for its tables, it would fail in the end.
     assert!(daemon.ended().await.success(), "{}", daemon.log());
-    assert!(daemon.log().contains("nothing has begun"), "{}", daemon.log());
+    assert!(daemon.log().contains("nothing was started"), "{}", daemon.log());
 }
 
 /// Starts a daemon that does at a SIGHUP what this says, unless it says something itself.
@@ -113,7 +113,7 @@ fn start_with_hang_ups(place: &Place, disposition: &str) -> Option<Daemon> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_terminal_that_is_closed_stops_it_in_good_order() {
+async fn hang_up_stops_daemon_orderly() {
     let Some(command) = raw() else { return };
     let place = Place::of_shards(2, command).await;
     let Some(mut daemon) = start_with_hang_ups(&place, "SIG_DFL") else { return };
@@ -128,7 +128,7 @@ async fn a_terminal_that_is_closed_stops_it_in_good_order() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn it_outlives_its_terminal_where_it_was_started_to() {
+async fn ignored_hang_up_does_not_stop_daemon() {
     let Some(command) = raw() else { return };
     let place = Place::of_shards(2, command).await;
     let Some(daemon) = start_with_hang_ups(&place, "SIG_IGN") else { return };
@@ -146,7 +146,7 @@ async fn it_outlives_its_terminal_where_it_was_started_to() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_child_that_does_not_stop_is_killed_when_the_grace_time_is_over() {
+async fn hanging_child_is_killed_after_the_grace_time() {
     let Some(command) = raw() else { return };
     let place = Place::of_shards(2, command).await.with_variable("TROUBLE", "hangs");
     let trouble = place.folder.join("trouble").display().to_string();
@@ -161,7 +161,7 @@ async fn a_child_that_does_not_stop_is_killed_when_the_grace_time_is_over() {
 
     // It hangs for ever, so only the grace time ends the daemon.
     assert!(daemon.ended().await.success(), "{}", daemon.log());
-    assert!(daemon.log().contains("not all children have ended"), "{}", daemon.log());
+    assert!(daemon.log().contains("children still running"), "{}", daemon.log());
     assert!(!place.notes().children().into_iter().any(is_there));
     assert_eq!(place.notes().of("requested").len(), 1, "the other one was asked");
 }
@@ -169,7 +169,7 @@ async fn a_child_that_does_not_stop_is_killed_when_the_grace_time_is_over() {
 /// One that reads its stdin ends by itself: this one does not.
 #[tokio::test(flavor = "multi_thread")]
 #[cfg(target_os = "linux")]
-async fn a_child_that_hangs_does_not_outlive_a_daemon_that_is_killed() {
+async fn hanging_child_dies_with_a_killed_daemon() {
     let Some(command) = raw() else { return };
     let place = Place::of_shards(1, command).await.with_variable("TROUBLE", "hangs");
     let trouble = place.folder.join("trouble").display().to_string();
@@ -186,7 +186,7 @@ async fn a_child_that_hangs_does_not_outlive_a_daemon_that_is_killed() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn where_that_is_wanted_a_child_that_fails_ends_the_daemon() {
+async fn failed_child_ends_daemon_with_on_child_failure_exit() {
     let Some(command) = raw() else { return };
     let place = Place::of_shards(2, command).await.with("onChildFailure = exit");
     let trouble = place.folder.join("trouble").display().to_string();

@@ -1,12 +1,12 @@
 //! What the daemon tells people.
 
-use lease_tests::tools::tool;
+use lease_test_servers::tools::tool;
 
 use crate::daemon::Daemon;
 use crate::place::{BINARY, Place, raw};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn on_a_terminal_the_last_line_tells_how_it_gets_on() {
+async fn terminal_shows_a_status_line() {
     let (Some(command), Some(python)) = (raw(), tool("python3", &[])) else { return };
     let place = Place::of_shards(2, command).await;
     let producer = place.stream.produce();
@@ -21,7 +21,7 @@ async fn on_a_terminal_the_last_line_tells_how_it_gets_on() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn elsewhere_there_is_no_such_line() {
+async fn pipe_shows_no_status_line() {
     let Some(command) = raw() else { return };
     let place = Place::of_shards(2, command).await;
     let daemon = place.start("one");

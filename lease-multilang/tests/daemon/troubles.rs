@@ -41,57 +41,57 @@ fn has(log: &str, text: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_flood_on_stderr_is_cut_and_keeps_nobody_waiting() {
+async fn flood_on_stderr_is_cut_and_blocks_nothing() {
     let Some((_, log)) = trouble("floods stderr", 0, "").await else { return };
-    has(&log, "lines are dropped");
+    has(&log, "lines dropped");
     assert!(log.len() < 16 * 1024 * 1024, "{} bytes of log", log.len());
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_child_that_hangs_is_killed_after_its_time() {
+async fn hanging_child_is_killed_after_the_timeout() {
     let Some((_, log)) = trouble("hangs", 1, "timeoutInSeconds = 10").await else { return };
     has(&log, "child did not answer processRecords within 10s");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_child_that_dies_in_a_line_is_replaced() {
+async fn child_that_dies_within_a_line_is_replaced() {
     let Some((_, log)) = trouble("dies in a line", 1, "").await else { return };
-    has(&log, "child ended unasked, with exit status: 3");
+    has(&log, "child exited early, with exit status: 3");
     has(&log, "is not JSON");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_child_that_closes_its_stdout_is_replaced() {
+async fn child_that_closes_stdout_is_replaced() {
     let Some((_, log)) = trouble("closes stdout", 1, "").await else { return };
     has(&log, "it closed its stdout");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_child_that_answers_wrongly_is_replaced() {
+async fn child_with_a_wrong_answer_is_replaced() {
     let Some((_, log)) = trouble("answers wrongly", 1, "").await else { return };
-    has(&log, "child was told to processRecords, and answered for Some(\"initialize\")");
+    has(&log, "child was sent processRecords, and answered for Some(\"initialize\")");
 }
 
 /// Each asks for more checkpoints than there is room for their replies.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_child_that_talks_on_and_does_not_read_is_replaced() {
+async fn child_that_only_sends_is_replaced() {
     for which in ["asks on and on", "asks on and on afterwards"] {
         let Some((_, log)) = trouble(which, 1, "").await else { return };
-        has(&log, "child said 64 things more, and did not read what it was told");
+        has(&log, "child sent 64 messages and read none");
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_child_that_does_not_read_the_reply_to_a_checkpoint_is_killed_after_its_time() {
+async fn child_that_reads_no_reply_is_killed_after_the_timeout() {
     for which in ["reads no reply", "reads no reply afterwards"] {
         let Some((_, log)) = trouble(which, 1, "timeoutInSeconds = 10").await else { return };
-        has(&log, "child did not read what it was told within 10s");
+        has(&log, "child did not read a message within 10s");
     }
 }
 
 /// Without a limit, it has all the time that it likes while its shard is its own.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_child_that_reads_nothing_any_more_is_killed_once_its_shard_is_lost() {
+async fn child_that_reads_nothing_is_killed_after_its_lease_is_lost() {
     let Some(command) = raw() else { return };
     let place = Place::of_shards(1, command).await;
     let file = place.folder.join("trouble").display().to_string();
@@ -107,25 +107,25 @@ async fn a_child_that_reads_nothing_any_more_is_killed_once_its_shard_is_lost() 
     let row = place.dynamodb().delete_item().table_name("shop").key("leaseKey", shard);
     row.send().await.unwrap();
 
-    daemon.until_logged("child did not read what it was told within 5s").await;
+    daemon.until_logged("child did not read a message within 5s").await;
     let child = notes.of("trouble")[0].child;
     daemon.until("the child is gone", || !is_there(child)).await;
     daemon.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn checkpoints_that_are_refused_again_and_again_are_told_some_times() {
+async fn repeated_refused_checkpoints_are_logged_a_few_times() {
     let Some((place, log)) = trouble("asks for too much", 0, "").await else { return };
     assert_eq!(place.notes().of("refused").len(), 100, "{}", place.notes());
     let told = log.lines().filter(|line| line.contains("WARN")).count();
     assert!((1..20).contains(&told), "{told} times\n{log}");
-    has(&log, "checkpoints of a child were not kept");
+    has(&log, "checkpoints of child not written in total");
     has(&log, "checkpoints=100");
 }
 
 /// Its checkpoint names no record: it means those that it has read.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_late_checkpoint_does_not_cover_a_batch_that_is_on_its_way() {
+async fn late_checkpoint_does_not_cover_the_next_batch() {
     let Some(command) = raw() else { return };
     let place = Place::of_shards(1, command).await.with("maxRecords = 1");
     let file = place.folder.join("trouble").display().to_string();
@@ -150,19 +150,19 @@ async fn a_late_checkpoint_does_not_cover_a_batch_that_is_on_its_way() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_line_that_is_too_long_is_passed_over() {
+async fn too_long_line_is_ignored() {
     let Some((_, log)) = trouble("writes a long line", 0, "").await else { return };
     has(&log, "the line has 13107200 bytes");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_no_text_is_passed_over() {
+async fn line_that_is_not_utf8_is_ignored() {
     let Some((_, log)) = trouble("is not utf-8", 0, "").await else { return };
     has(&log, "the line is not UTF-8");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_no_message_is_passed_over_and_told_some_times() {
+async fn line_that_is_not_a_message_is_logged_a_few_times() {
     let Some((_, log)) = trouble("is not json", 0, "").await else { return };
     let told = log.matches("WARN").count();
     assert!(log.contains("print number 0"), "{log}");
@@ -171,7 +171,7 @@ async fn what_is_no_message_is_passed_over_and_told_some_times() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_a_child_has_started_is_killed_with_it() {
+async fn process_that_a_child_started_is_killed_with_it() {
     let Some((place, _)) = trouble("starts another", 1, "").await else { return };
     let started = std::fs::read_to_string(place.folder.join("trouble")).unwrap();
     assert!(!is_there(started.trim().parse().unwrap()), "it goes on");

@@ -28,7 +28,7 @@ fn written(properties: &str) -> String {
 }
 
 #[test]
-fn a_wrong_command_line_is_a_usage_error() {
+fn invalid_command_line_is_a_usage_error() {
     for arguments in [&[][..], &["--fast"], &["-p"], &["-p", "a", "b"]] {
         let (output, told) = run(arguments);
         assert_eq!(output.status.code(), Some(2), "{arguments:?}: {told}");
@@ -37,7 +37,7 @@ fn a_wrong_command_line_is_a_usage_error() {
 }
 
 #[test]
-fn help_and_the_version_are_told() {
+fn help_and_version_are_printed() {
     let (help, _) = run(&["--help"]);
     let (version, _) = run(&["--version"]);
 
@@ -48,21 +48,21 @@ fn help_and_the_version_are_told() {
 }
 
 #[test]
-fn a_file_that_is_not_there_is_named() {
+fn missing_properties_file_is_named() {
     let (output, told) = run(&["-p", "/nowhere/orders.properties"]);
 
     assert_eq!(output.status.code(), Some(2));
-    assert!(told.contains("/nowhere/orders.properties: there is none"), "{told}");
+    assert!(told.contains("/nowhere/orders.properties: no such file"), "{told}");
     let (output, told) = run(&["-p", "orders.properties"]);
     assert_eq!(output.status.code(), Some(2));
-    assert!(told.contains("name it with its path"), "{told}");
+    assert!(told.contains("give it with its path"), "{told}");
     let (output, told) = run(&["-p", env!("CARGO_TARGET_TMPDIR")]);
     assert_eq!(output.status.code(), Some(2));
     assert!(told.contains("it is a folder"), "{told}");
 }
 
 #[test]
-fn properties_that_are_wrong_are_all_told_and_nothing_is_begun() {
+fn all_invalid_properties_are_reported_before_the_start() {
     let (output, told) = run_with("applicationName = a b\nmaxRecords = 0\n");
 
     assert_eq!(output.status.code(), Some(2));
@@ -81,7 +81,7 @@ fn run_with_more(more: &str) -> (Output, String) {
 }
 
 #[test]
-fn key_that_would_lose_records_if_ignored_is_refused_by_name() {
+fn key_that_loses_records_if_ignored_is_refused() {
     for (line, expected) in [
         (
             "AwsCredentialsProviderDynamoDB = ProfileCredentialsProvider",
@@ -105,18 +105,18 @@ fn key_that_would_lose_records_if_ignored_is_refused_by_name() {
 }
 
 #[test]
-fn region_that_cannot_be_is_refused() {
+fn invalid_region_is_refused() {
     let (output, log) = run_with(
         "executableName = sh\napplicationName = shop\nstreamName = b\nregionName = Paris\n\
          AwsCredentialsProvider = DefaultCredentialsProvider\n",
     );
 
     assert_eq!(output.status.code(), Some(2), "{log}");
-    assert!(log.contains("regionName = Paris: it is the code of a region"), "{log}");
+    assert!(log.contains("regionName = Paris: must be the code of a region"), "{log}");
 }
 
 #[test]
-fn unknown_keys_have_a_log_line_of_their_own() {
+fn unknown_keys_have_their_own_log_line() {
     let (_, log) = run_with_more("replicas = 3\nmetricsLevel = NONE\n");
 
     let unknown = log.lines().find(|line| line.contains("replicas")).unwrap();
@@ -125,7 +125,7 @@ fn unknown_keys_have_a_log_line_of_their_own() {
 }
 
 #[test]
-fn a_program_that_is_not_there_is_told_before_anything_is_begun() {
+fn missing_program_is_reported_before_the_start() {
     let (output, told) = run_with(
         "executableName = no-such-program\napplicationName = shop\nstreamName = b\n\
          AwsCredentialsProvider = DefaultCredentialsProvider\n",
@@ -136,7 +136,7 @@ fn a_program_that_is_not_there_is_told_before_anything_is_begun() {
 }
 
 #[test]
-fn a_program_that_nobody_may_run_is_told_before_anything_is_begun() {
+fn program_without_execute_permission_is_reported() {
     let program = format!("{}/usage-{}.py", env!("CARGO_TARGET_TMPDIR"), std::process::id());
     std::fs::write(&program, "").unwrap();
 
@@ -150,7 +150,7 @@ fn a_program_that_nobody_may_run_is_told_before_anything_is_begun() {
 }
 
 #[test]
-fn where_there_are_no_credentials_that_is_what_is_told() {
+fn missing_credentials_are_reported() {
     let (output, told) = without_credentials("DefaultCredentialsProvider", &[]);
 
     assert_eq!(output.status.code(), Some(1));
@@ -160,7 +160,7 @@ fn where_there_are_no_credentials_that_is_what_is_told() {
 }
 
 #[test]
-fn a_command_in_a_profile_gives_credentials() {
+fn credential_process_of_a_profile_is_used() {
     let config = written(
         "[profile clicks]\ncredential_process = printf '{\"Version\": 1, \
          \"AccessKeyId\": \"key\", \"SecretAccessKey\": \"secret\"}'\n",
@@ -174,7 +174,7 @@ fn a_command_in_a_profile_gives_credentials() {
 }
 
 #[test]
-fn a_profile_that_is_missing_is_told_before_anything_is_sent() {
+fn missing_profile_is_reported_before_any_request() {
     let profile = [("AWS_PROFILE", "nosuch")];
 
     let (output, told) = without_credentials("ProfileCredentialsProvider", &profile);
@@ -186,7 +186,7 @@ fn a_profile_that_is_missing_is_told_before_anything_is_sent() {
 /// The search goes on without it, and may find credentials elsewhere; only where it does not, this may
 /// be why.
 #[test]
-fn why_a_profile_file_cannot_be_read_is_in_the_error_that_ends_the_program() {
+fn error_of_a_profile_file_is_in_the_last_line() {
     let config = written("[profile clicks]\nregion = us-east-1\nno equals sign\n");
     let file = [("AWS_CONFIG_FILE", &*config)];
 
@@ -220,7 +220,7 @@ fn without_credentials(provider: &str, variables: &[(&str, &str)]) -> (Output, S
 }
 
 #[test]
-fn where_no_tables_are_to_be_had_it_is_told_which_place_was_asked() {
+fn unreachable_tables_are_reported_with_their_address() {
     let (output, told) = run_with(
         "executableName = sh\napplicationName = shop\nstreamName = b\nregionName = us-east-1\n\
          AwsCredentialsProvider = DefaultCredentialsProvider\n\

@@ -1,4 +1,4 @@
-# Notes all that it is told in the file that it is given, and answers for something else.
+# Writes each message to the file that is its argument, and answers another action.
 while read -r line; do
     printf '%s\n' "$line" >> "$1"
     printf '\n{"action":"status","responseFor":"processRecords"}\n'

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use lease_kinesis::multilang::child::{Child, ChildError, Ended, OnStop};
 use lease_kinesis::{Batch, Checkpointer, Outcome, RecordProcessor, ShardContext};
+use lease_multilang::child::{Child, ChildError, Ended, OnStop};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, duplex};
 use tokio::time::sleep;
 
@@ -15,7 +15,7 @@ use crate::talk::{
 };
 
 #[tokio::test(start_paused = true)]
-async fn a_refused_checkpoint_is_told_by_its_name_and_the_talk_goes_on() {
+async fn refused_checkpoint_has_its_name_and_the_session_continues() {
     for (name, told) in [
         (
             "ShutdownException",
@@ -35,17 +35,17 @@ async fn a_refused_checkpoint_is_told_by_its_name_and_the_talk_goes_on() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_checkpoint_that_is_throttled_is_not_tried_for_ever() {
+async fn throttled_checkpoint_is_retried_a_few_times() {
     let script = [&BEGIN[..], &[RECORDS, ASK, THROTTLED, ASK, THROTTLED, WORKED], &LOST].concat();
 
-    let talk = talk(&script, &[], |child| child.with_checkpoint_attempts(2)).await;
+    let talk = talk(&script, &[], |child| child.with_max_checkpoint_attempts(2)).await;
 
     assert_eq!(talk.ended.unwrap(), Ended::LeaseLost);
     assert_eq!(talk.log[2], "not kept: ThrottlingException");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_batch_that_fails_is_tried_again_before_its_status() {
+async fn failed_batch_is_retried_before_its_status() {
     let script = [&BEGIN[..], &[RECORDS, ASK, KEPT, WORKED], &LOST].concat();
 
     let talk = talk(&script, &[failed, || Outcome::Retry(Duration::from_hours(1))], same).await;
@@ -75,7 +75,7 @@ impl RecordProcessor for Hasty {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_batch_that_failed_is_not_passed_by_a_checkpoint_of_another_task() {
+async fn checkpoint_of_another_task_does_not_skip_a_failed_batch() {
     let script = [&BEGIN[..], &[RECORDS, WORKED], &LOST].concat();
     let child = Child::new(|_: &ShardContext| Hasty { has_failed: false });
 
@@ -86,7 +86,7 @@ async fn a_batch_that_failed_is_not_passed_by_a_checkpoint_of_another_task() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_batch_that_keeps_failing_ends_the_child_without_a_status() {
+async fn batch_that_keeps_failing_ends_child_without_status() {
     let script = [&BEGIN[..], &[RECORDS]].concat();
     let log = Log::default();
     let of_processor = Arc::clone(&log);
@@ -101,7 +101,7 @@ async fn a_batch_that_keeps_failing_ends_the_child_without_a_status() {
         says.write_all(format!("{line}\n").as_bytes()).await.unwrap();
     }
 
-    let ended = child.with_attempts(2).run_over(input, output).await;
+    let ended = child.with_max_attempts(2).run_over(input, output).await;
 
     assert!(matches!(ended, Err(ChildError::Batch { attempts: 2, .. })), "{ended:?}");
     let mut said = String::new();
@@ -110,11 +110,11 @@ async fn a_batch_that_keeps_failing_ends_the_child_without_a_status() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_processor_that_wants_to_stop_is_passed_over_only_where_that_is_wanted() {
+async fn stop_of_a_processor_is_skipped_only_on_request() {
     let script = [&BEGIN[..], &[RECORDS, WORKED], &LOST].concat();
     let stop: [fn() -> Outcome; 1] = [|| Outcome::StopShard("enough".into())];
 
-    let talk = talk(&script, &stop, |child| child.on_stop(OnStop::Pass)).await;
+    let talk = talk(&script, &stop, |child| child.on_stop(OnStop::Skip)).await;
 
     assert_eq!(talk.ended.unwrap(), Ended::LeaseLost);
 }
@@ -139,7 +139,7 @@ impl RecordProcessor for Leisurely {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_checkpoint_that_is_asked_for_between_two_actions_is_asked_once_and_by_its_number() {
+async fn checkpoint_between_actions_is_requested_once_by_number() {
     let [second, third] = ["457", "458"].map(|number| RECORDS.replace("456", number));
     let script = [
         &BEGIN[..],

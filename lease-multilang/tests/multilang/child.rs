@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use lease_kinesis::multilang::child::{Child, ChildError, Ended};
 use lease_kinesis::{Batch, Checkpointer, Outcome, ProcessorError, RecordProcessor, ShardContext};
+use lease_multilang::child::{Child, ChildError, Ended};
 use tokio::io::{AsyncWriteExt, duplex};
 
 use crate::talk::{
@@ -13,7 +13,7 @@ use crate::talk::{
 };
 
 #[tokio::test(start_paused = true)]
-async fn the_third_generation_from_beginning_to_end_with_a_throttled_checkpoint() {
+async fn third_generation_session_with_a_throttled_checkpoint() {
     let end = [
         r#"> {"action":"shardEnded"}"#,
         ASK_END,
@@ -33,7 +33,7 @@ async fn the_third_generation_from_beginning_to_end_with_a_throttled_checkpoint(
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_third_generation_stops_and_stays_until_the_lease_is_lost() {
+async fn third_generation_stays_after_shutdown_until_lease_lost() {
     let stop = [
         r#"> {"action":"shutdownRequested"}"#,
         ASK,
@@ -49,7 +49,7 @@ async fn the_third_generation_stops_and_stays_until_the_lease_is_lost() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_second_generation_ends_by_shutdown_in_the_words_of_each_version() {
+async fn second_generation_ends_by_each_shutdown_reason() {
     for (reason, is_end) in
         [("TERMINATE", true), ("SHARD_END", true), ("ZOMBIE", false), ("LEASE_LOST", false)]
     {
@@ -70,7 +70,7 @@ async fn the_second_generation_ends_by_shutdown_in_the_words_of_each_version() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_first_generation_is_answered_in_its_own_words() {
+async fn first_generation_gets_messages_of_its_own() {
     let script = [
         BEGIN_G0,
         BEGIN[1],
@@ -115,7 +115,7 @@ impl RecordProcessor for Curious {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_the_daemon_tells_is_passed_on_and_what_it_does_not_tell_is_not_zero() {
+async fn missing_fields_of_a_message_are_none_and_not_zero() {
     let begin = BEGIN[0].replace("TRIM_HORIZON", "455").replace(":0}", ":3}");
     let told = RECORDS.replace(r#""subSequenceNumber":0"#, r#""subSequenceNumber":2"#);
     let told = told.replace(r#""millisBehindLatest":0"#, r#""millisBehindLatest":7"#);
@@ -140,7 +140,7 @@ async fn what_the_daemon_tells_is_passed_on_and_what_it_does_not_tell_is_not_zer
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_last_line_whose_end_is_missing_was_said_and_half_of_one_was_not() {
+async fn last_line_without_line_feed_counts_if_complete() {
     for (last, heard) in [(LOST[0], true), (&LOST[0][..20], false)] {
         let log = Log::default();
         let of_processor = Arc::clone(&log);
@@ -164,7 +164,7 @@ async fn a_last_line_whose_end_is_missing_was_said_and_half_of_one_was_not() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_end_of_the_pipe_is_quiet_between_actions_and_an_error_within() {
+async fn closed_pipe_is_an_error_only_within_an_action() {
     let all = [&BEGIN[..], &[RECORDS, ASK, KEPT, WORKED]].concat();
 
     for length in 0..=all.len() {
@@ -183,7 +183,7 @@ async fn an_end_of_the_pipe_is_quiet_between_actions_and_an_error_within() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_said_out_of_turn_ends_the_talk_with_an_error() {
+async fn message_out_of_turn_ends_the_session() {
     for line in [KEPT, BEGIN[0]] {
         let talk = talk(&[&BEGIN[..], &[line]].concat(), &[], same).await;
         assert!(matches!(talk.ended, Err(ChildError::OutOfTurn { .. })), "{:?}", talk.ended);
@@ -199,16 +199,16 @@ async fn what_is_said_out_of_turn_ends_the_talk_with_an_error() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn blank_lines_are_passed_over_and_other_lines_that_are_no_message_are_errors() {
+async fn invalid_lines_are_errors_and_blank_ones_are_not() {
     let blank = [&BEGIN[..], &["> ", "> \t\r"], &LOST].concat();
     assert_eq!(talk(&blank, &[], same).await.ended.unwrap(), Ended::LeaseLost);
 
     for line in ["> hello", r#"> {"action":"dance"}"#, r#"> {"action":"status","responseFor":""}"#]
     {
         let ended = talk(&[&BEGIN[..], &[line]].concat(), &[], same).await.ended;
-        assert!(matches!(ended, Err(ChildError::NotAMessage(_))), "{line}: {ended:?}");
+        assert!(matches!(ended, Err(ChildError::InvalidMessage(_))), "{line}: {ended:?}");
     }
     let too_long = [&BEGIN[..], &[RECORDS]].concat();
-    let ended = talk(&too_long, &[], |child| child.with_longest_line(150)).await.ended;
+    let ended = talk(&too_long, &[], |child| child.with_max_line(150)).await.ended;
     assert!(matches!(ended, Err(ChildError::TooLong(_))), "{ended:?}");
 }

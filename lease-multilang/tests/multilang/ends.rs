@@ -4,11 +4,11 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use lease_kinesis::multilang::child::{Child, ChildError, Ended};
 use lease_kinesis::{
     Batch, CheckpointError, Checkpointer, Outcome, ProcessorError, RecordNumber, RecordProcessor,
     ShardContext,
 };
+use lease_multilang::child::{Child, ChildError, Ended};
 use tokio::io::{AsyncWriteExt, duplex};
 
 use crate::talk::{
@@ -16,7 +16,7 @@ use crate::talk::{
 };
 
 #[tokio::test(start_paused = true)]
-async fn an_end_that_is_not_checkpointed_is_an_error() {
+async fn end_without_checkpoint_is_an_error() {
     let log = Log::default();
     let of_processor = Arc::clone(&log);
     let child = Child::new(move |_: &ShardContext| Scripted {
@@ -29,7 +29,7 @@ async fn an_end_that_is_not_checkpointed_is_an_error() {
     let lines = format!("{}\n{{\"action\":\"shardEnded\"}}\n", &BEGIN[0][2..]);
     says.write_all(lines.as_bytes()).await.unwrap();
 
-    let ended = child.with_attempts(3).run_over(input, output).await;
+    let ended = child.with_max_attempts(3).run_over(input, output).await;
 
     assert!(matches!(ended, Err(ChildError::EndNotCheckpointed(_))), "{ended:?}");
     assert_eq!(log.lock().unwrap()[1..], ["shard ended"; 3]);
@@ -52,7 +52,7 @@ impl RecordProcessor for Calm {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_end_that_the_store_did_not_keep_is_asked_for_again_and_the_processor_is_told_once() {
+async fn end_is_retried_without_a_second_call_of_the_processor() {
     let failed = KEPT_END.replace(r#""error":null"#, r#""error":"InvalidStateException""#);
     let end = [
         r#"> {"action":"shardEnded"}"#,
@@ -76,7 +76,7 @@ async fn an_end_that_the_store_did_not_keep_is_asked_for_again_and_the_processor
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_end_that_the_store_never_keeps_ends_the_child_without_a_status() {
+async fn end_that_is_never_written_ends_child_without_status() {
     let failed = KEPT_END.replace(r#""error":null"#, r#""error":"InvalidStateException""#);
     let asked = [ASK_END, &*failed];
     // By the processor; and in its place, once and once more.
@@ -85,7 +85,7 @@ async fn an_end_that_the_store_never_keeps_ends_the_child_without_a_status() {
     let of_processor = Arc::clone(&log);
     let child = Child::new(move |_: &ShardContext| Calm(Arc::clone(&of_processor)));
 
-    let talk = talk_with(child.with_attempts(2), &[&BEGIN[..], &end[..]].concat(), log).await;
+    let talk = talk_with(child.with_max_attempts(2), &[&BEGIN[..], &end[..]].concat(), log).await;
 
     let ended = talk.ended;
     assert!(matches!(ended, Err(ChildError::EndNotCheckpointed(_))), "{ended:?}");
@@ -121,7 +121,7 @@ impl RecordProcessor for TooLate {
 
 /// S5-12: the checkpointer refuses, and nothing is asked of the daemon.
 #[tokio::test(start_paused = true)]
-async fn checkpoint_after_the_loss_of_the_lease_is_refused() {
+async fn checkpoint_after_lease_loss_is_refused() {
     let zombie = [r#"> {"action":"shutdown","reason":"ZOMBIE"}"#, SHUT_DOWN];
     for lost in [LOST, zombie] {
         let log = Log::default();

@@ -1,19 +1,19 @@
 //! Every message of the protocol, as it is written in each generation: byte for byte, both ways.
 
 use bytes::Bytes;
-use lease_kinesis::multilang::{
-    Action, Asked, ErrorName, FromChild, Generation, Initialize, NotAMessage, ProcessRecords,
-    Reply, ShutdownReason, Start, ToChild, WireRecord,
+use lease_multilang::protocol::{
+    Action, CheckpointReply, CheckpointRequest, ErrorName, FromChild, Generation, Initialize,
+    InvalidMessage, ProcessRecords, ShutdownReason, StartPosition, ToChild, WireRecord,
 };
 
 use Generation::{G0, G1, G2};
 
-fn initialize(start: Option<Start>) -> ToChild {
+fn initialize(start: Option<StartPosition>) -> ToChild {
     ToChild::Initialize(Initialize { shard_id: "shardId-0".into(), start })
 }
 
-fn start(sequence_number: &str) -> Start {
-    Start { sequence_number: Some(sequence_number.into()), sub_sequence_number: Some(0) }
+fn start(sequence_number: &str) -> StartPosition {
+    StartPosition { sequence_number: Some(sequence_number.into()), sub_sequence_number: Some(0) }
 }
 
 fn meow() -> WireRecord {
@@ -30,17 +30,17 @@ fn records(records: Vec<WireRecord>, millis_behind_latest: Option<u64>) -> ToChi
     ToChild::ProcessRecords(ProcessRecords { records, millis_behind_latest })
 }
 
-fn asked(sequence_number: Option<&str>, sub_sequence_number: Option<i64>) -> Asked {
-    Asked { sequence_number: sequence_number.map(Into::into), sub_sequence_number }
+fn asked(sequence_number: Option<&str>, sub_sequence_number: Option<i64>) -> CheckpointRequest {
+    CheckpointRequest { sequence_number: sequence_number.map(Into::into), sub_sequence_number }
 }
 
-fn reply(asked: Asked, error: Option<ErrorName>) -> ToChild {
-    ToChild::Checkpoint(Reply { asked, error })
+fn reply(asked: CheckpointRequest, error: Option<ErrorName>) -> ToChild {
+    ToChild::Checkpoint(CheckpointReply { request: asked, error })
 }
 
 #[expect(clippy::too_many_lines, reason = "a transcript, line by line")]
 #[test]
-fn what_a_daemon_says_is_written_and_read_byte_for_byte() {
+fn daemon_messages_survive_encoding_byte_for_byte() {
     let of_456 = || asked(Some("456"), Some(0));
     let no_place = WireRecord { sub_sequence_number: None, ..meow() };
     let cases = [
@@ -57,7 +57,7 @@ fn what_a_daemon_says_is_written_and_read_byte_for_byte() {
         ),
         (
             G2,
-            initialize(Some(Start::default())),
+            initialize(Some(StartPosition::default())),
             r#"{"action":"initialize","shardId":"shardId-0","sequenceNumber":null,"subSequenceNumber":null}"#,
         ),
         (
@@ -115,7 +115,7 @@ fn what_a_daemon_says_is_written_and_read_byte_for_byte() {
         ),
         (
             G2,
-            reply(Asked::default(), None),
+            reply(CheckpointRequest::default(), None),
             r#"{"action":"checkpoint","sequenceNumber":null,"subSequenceNumber":null,"error":null}"#,
         ),
         (G2, ToChild::LeaseLost, r#"{"action":"leaseLost"}"#),
@@ -150,7 +150,7 @@ fn what_a_daemon_says_is_written_and_read_byte_for_byte() {
 }
 
 #[test]
-fn the_first_two_generations_are_told_of_an_end_by_their_own_word() {
+fn first_two_generations_get_shutdown_for_an_end() {
     for generation in [G0, G1] {
         let lost = ToChild::LeaseLost.encode(generation);
         assert_eq!(lost, r#"{"action":"shutdown","reason":"ZOMBIE"}"#);
@@ -160,7 +160,7 @@ fn the_first_two_generations_are_told_of_an_end_by_their_own_word() {
 }
 
 #[test]
-fn what_a_child_says_is_written_and_read_byte_for_byte() {
+fn child_messages_survive_encoding_byte_for_byte() {
     let checkpoint = |number, place| FromChild::Checkpoint(asked(number, place));
     let mut cases = vec![
         (G0, checkpoint(Some("456"), None), r#"{"action":"checkpoint","checkpoint":"456"}"#.into()),
@@ -201,7 +201,7 @@ fn what_a_child_says_is_written_and_read_byte_for_byte() {
 }
 
 #[test]
-fn the_first_generation_is_known_by_what_initialize_does_not_say() {
+fn initialize_without_start_is_of_the_first_generation() {
     let first = r#"{"action":"initialize","shardId":"shardId-0"}"#;
     let later = r#"{"action":"initialize","shardId":"shardId-0","sequenceNumber":null}"#;
 
@@ -213,7 +213,7 @@ fn the_first_generation_is_known_by_what_initialize_does_not_say() {
 }
 
 #[test]
-fn a_time_in_the_parts_of_version_2_0_is_read_as_milliseconds() {
+fn two_part_time_of_version_2_0_is_read() {
     let line = r#"{"action":"processRecords","records":[{"data":"bWVvdw==","partitionKey":"cat","sequenceNumber":"456","approximateArrivalTimestamp":{"epochSecond":1476889707,"nano":123456789},"subSequenceNumber":0,"action":"record"}],"millisBehindLatest":0}"#;
 
     let decoded = ToChild::decode(line);
@@ -224,7 +224,7 @@ fn a_time_in_the_parts_of_version_2_0_is_read_as_milliseconds() {
 }
 
 #[test]
-fn a_child_does_not_mind_what_later_daemons_may_add() {
+fn child_ignores_fields_of_later_daemons() {
     let line = r#"{"action":"shardEnded","checkpoint":"","later":[{"a":1}]}"#;
 
     assert_eq!(ToChild::decode(line), Ok(ToChild::ShardEnded));
@@ -232,9 +232,10 @@ fn a_child_does_not_mind_what_later_daemons_may_add() {
 
 /// As Java's reader: one that hears a field more drops the line, and the child waits for ever.
 #[test]
-fn a_daemon_passes_over_what_is_no_message_and_says_why() {
-    use NotAMessage::{Blank, NoAction, NotAnObject, WrongWay};
-    let unknown = |action, field: &str| NotAMessage::UnknownField { action, field: field.into() };
+fn daemon_reports_why_a_line_is_not_a_message() {
+    use InvalidMessage::{Blank, NoAction, NotAnObject, WrongDirection};
+    let unknown =
+        |action, field: &str| InvalidMessage::UnknownField { action, field: field.into() };
     let cases = [
         ("", G2, Blank),
         (" \t ", G2, Blank),
@@ -243,8 +244,8 @@ fn a_daemon_passes_over_what_is_no_message_and_says_why() {
         ("42 is the answer", G2, NotAnObject),
         ("{}", G2, NoAction),
         (r#"{"action":null}"#, G2, NoAction),
-        (r#"{"action":"dance"}"#, G2, NotAMessage::UnknownAction("dance".into())),
-        (r#"{"action":"processRecords","records":[]}"#, G2, WrongWay("processRecords")),
+        (r#"{"action":"dance"}"#, G2, InvalidMessage::UnknownAction("dance".into())),
+        (r#"{"action":"processRecords","records":[]}"#, G2, WrongDirection("processRecords")),
         (r#"{"action":"checkpoint","checkpoint":"456"}"#, G2, unknown("checkpoint", "checkpoint")),
         (
             r#"{"action":"checkpoint","sequenceNumber":"456"}"#,
@@ -269,7 +270,7 @@ fn a_daemon_passes_over_what_is_no_message_and_says_why() {
     for line in ["hello", "{", r#"{"action":"status""#, r#"{"action":"sta"#, "{'action':'status'}"]
     {
         let why = FromChild::decode(line, G2);
-        assert!(matches!(why, Err(NotAMessage::NotJson(_))), "{line}: {why:?}");
+        assert!(matches!(why, Err(InvalidMessage::NotJson(_))), "{line}: {why:?}");
     }
     for field in ["[1]", "{}", r#""much""#, "1.5x", "true", "9223372036854775808"] {
         let line = format!(r#"{{"action":"checkpoint","subSequenceNumber":{field}}}"#);
@@ -279,7 +280,7 @@ fn a_daemon_passes_over_what_is_no_message_and_says_why() {
 }
 
 #[test]
-fn a_daemon_reads_what_javas_reader_does() {
+fn daemon_accepts_what_jackson_accepts() {
     let checkpoint = |number, place| Ok(FromChild::Checkpoint(asked(number, place)));
     let longest = "4".repeat(129);
     let cases = [
@@ -322,16 +323,16 @@ fn a_daemon_reads_what_javas_reader_does() {
 }
 
 #[test]
-fn a_child_is_told_why_a_line_is_no_message_of_a_daemons() {
-    use NotAMessage::{Blank, NoAction, NotAnObject, WrongWay};
+fn child_reports_why_a_line_is_not_a_message() {
+    use InvalidMessage::{Blank, NoAction, NotAnObject, WrongDirection};
     let cases = [
         ("", Blank),
         ("  ", Blank),
         ("7", NotAnObject),
         ("[\"initialize\"]", NotAnObject),
         ("{}", NoAction),
-        (r#"{"action":"status","responseFor":"initialize"}"#, WrongWay("status")),
-        (r#"{"action":"dance"}"#, NotAMessage::UnknownAction("dance".into())),
+        (r#"{"action":"status","responseFor":"initialize"}"#, WrongDirection("status")),
+        (r#"{"action":"dance"}"#, InvalidMessage::UnknownAction("dance".into())),
     ];
     for (line, why) in cases {
         assert_eq!(ToChild::decode(line), Err(why), "{line}");
@@ -348,13 +349,13 @@ fn a_child_is_told_why_a_line_is_no_message_of_a_daemons() {
         r#"{"action":7}"#,
     ] {
         let why = ToChild::decode(line);
-        assert!(matches!(why, Err(NotAMessage::BadField { .. })), "{line}: {why:?}");
+        assert!(matches!(why, Err(InvalidMessage::BadField { .. })), "{line}: {why:?}");
     }
-    assert!(matches!(ToChild::decode("bogus"), Err(NotAMessage::NotJson(_))));
+    assert!(matches!(ToChild::decode("bogus"), Err(InvalidMessage::NotJson(_))));
 }
 
 #[test]
-fn what_is_quoted_of_a_line_fits_into_a_log() {
+fn quoted_text_is_cut() {
     let long = "x".repeat(100_000);
 
     for line in [

@@ -4,7 +4,7 @@ use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-use lease_kinesis::multilang::{Line, LineReader, LineWriter};
+use lease_multilang::protocol::{Line, LineReader, LineWriter};
 use proptest::prelude::*;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf, duplex};
 use tokio::runtime::Builder;
@@ -16,7 +16,7 @@ async fn lines_of(bytes: &[u8], limit: usize) -> Vec<String> {
     loop {
         lines.push(match reader.next().await.unwrap() {
             Line::Whole(text) => format!("whole {text}"),
-            Line::Unended(text) => format!("unended {text}"),
+            Line::Unterminated(text) => format!("unended {text}"),
             Line::TooLong(length) => format!("too long {length}"),
             Line::NotUtf8(bytes) => format!("not UTF-8 {bytes:?}"),
             Line::End => return lines,
@@ -25,7 +25,7 @@ async fn lines_of(bytes: &[u8], limit: usize) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn lines_end_with_a_line_feed_whatever_comes_before_it() {
+async fn line_ends_at_a_line_feed() {
     let bytes = b"one\ntwo\r\n\n\r\nfi\rve\n";
 
     assert_eq!(
@@ -35,14 +35,14 @@ async fn lines_end_with_a_line_feed_whatever_comes_before_it() {
 }
 
 #[tokio::test]
-async fn an_end_in_the_middle_of_a_line_is_told_from_one_between_lines() {
+async fn end_within_a_line_differs_from_end_after_a_line() {
     assert_eq!(lines_of(b"", 100).await, [""; 0]);
     assert_eq!(lines_of(b"one\n", 100).await, ["whole one"]);
     assert_eq!(lines_of(b"one\ntw", 100).await, ["whole one", "unended tw"]);
 }
 
 #[tokio::test]
-async fn a_line_of_just_the_limit_is_read_and_one_byte_more_is_skipped() {
+async fn line_of_the_limit_is_read_and_a_longer_one_skipped() {
     let bytes = b"12345\n12345\r\n123456\n123456\r\n1234567890123\nrest\n123456";
 
     assert_eq!(
@@ -60,7 +60,7 @@ async fn a_line_of_just_the_limit_is_read_and_one_byte_more_is_skipped() {
 }
 
 #[tokio::test]
-async fn a_line_that_is_not_utf8_is_reported_and_the_next_is_read() {
+async fn line_that_is_not_utf8_does_not_affect_the_next() {
     let bytes = b"\xff\n\xc3\xa9\n\xc3\n";
 
     assert_eq!(lines_of(bytes, 100).await, ["not UTF-8 [255]", "whole \u{e9}", "not UTF-8 [195]"]);
@@ -87,7 +87,7 @@ impl AsyncRead for Endless {
 }
 
 #[tokio::test]
-async fn a_line_without_an_end_takes_no_more_memory_than_the_limit() {
+async fn endless_line_takes_no_more_memory_than_the_limit() {
     const LIMIT: usize = 1024 * 1024;
     let mut reader = LineReader::new(Endless { left: 100 * LIMIT }, LIMIT);
 
@@ -98,7 +98,7 @@ async fn a_line_without_an_end_takes_no_more_memory_than_the_limit() {
 
 /// Of a hundred children, each has one.
 #[tokio::test]
-async fn a_reader_of_short_lines_stays_small_wherever_they_are_cut() {
+async fn reader_of_short_lines_needs_little_memory() {
     let (mut there, here) = duplex(1024);
     let mut reader = LineReader::new(here, 1024 * 1024);
     let line = format!("{}\n", "x".repeat(299));
@@ -116,7 +116,7 @@ async fn a_reader_of_short_lines_stays_small_wherever_they_are_cut() {
 }
 
 #[tokio::test]
-async fn a_reader_that_was_dropped_in_the_middle_goes_on() {
+async fn dropped_read_continues_in_the_next_call() {
     let (mut there, here) = duplex(1024);
     let mut reader = LineReader::new(here, 100);
 
@@ -159,20 +159,20 @@ impl AsyncWrite for Writes {
 }
 
 #[tokio::test]
-async fn a_message_is_one_write_and_a_childs_begins_with_a_line_feed() {
+async fn message_is_one_write_with_line_feeds() {
     let (mut of_daemon, mut of_child) = (Writes::default(), Writes::default());
 
-    LineWriter::of_daemon(&mut of_daemon).write("{}").await.unwrap();
-    LineWriter::of_child(&mut of_child).write("{}").await.unwrap();
+    LineWriter::for_daemon(&mut of_daemon).write("{}").await.unwrap();
+    LineWriter::for_child(&mut of_child).write("{}").await.unwrap();
 
     assert_eq!((of_daemon.of, of_daemon.flushed), (vec![b"{}\n".to_vec()], 1));
     assert_eq!((of_child.of, of_child.flushed), (vec![b"\n{}\n".to_vec()], 1));
 }
 
 #[tokio::test]
-async fn after_half_a_line_nothing_is_written_behind_it() {
+async fn writer_fails_after_half_a_line() {
     let (here, mut there) = duplex(4);
-    let mut writer = LineWriter::of_daemon(here);
+    let mut writer = LineWriter::for_daemon(here);
 
     tokio::select! {
         biased;
@@ -191,7 +191,7 @@ async fn after_half_a_line_nothing_is_written_behind_it() {
 proptest! {
     /// Against a reader that has everything in memory.
     #[test]
-    fn lines_are_those_of_the_text_however_it_arrives(
+    fn lines_do_not_depend_on_chunks(
         text in "([a-c]{0,7}\r?\n){0,6}[a-c]{0,7}",
         pieces in prop::collection::vec(1_usize..9, 1..60),
     ) {
@@ -235,7 +235,7 @@ proptest! {
                 loop {
                     lines.push(match reader.next().await.unwrap() {
                         Line::Whole(text) => format!("whole {text}"),
-                        Line::Unended(text) => format!("unended {text}"),
+                        Line::Unterminated(text) => format!("unended {text}"),
                         Line::TooLong(length) => format!("too long {length}"),
                         Line::NotUtf8(_) => unreachable!("it is UTF-8"),
                         Line::End => return lines,

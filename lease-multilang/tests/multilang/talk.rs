@@ -5,11 +5,11 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use lease_kinesis::multilang::child::{Child, ChildError, Ended};
 use lease_kinesis::{
     Batch, CheckpointError, Checkpointed, Checkpointer, Outcome, ProcessorError, RecordProcessor,
     ShardContext,
 };
+use lease_multilang::child::{Child, ChildError, Ended};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, duplex};
 use tokio::time::sleep;
 
@@ -73,7 +73,7 @@ impl Scripted {
 
     fn note_checkpoint(&self, kept: Result<Checkpointed, CheckpointError>) {
         match kept {
-            Ok(Checkpointed::Owed(error)) | Err(CheckpointError::Store(error)) => {
+            Ok(Checkpointed::Pending(error)) | Err(CheckpointError::Store(error)) => {
                 self.note(format!("not kept: {}", std::error::Error::source(&error).unwrap()));
             }
             Ok(_) => (),

@@ -1,10 +1,10 @@
-//! Addresses of servers that another server named.
+//! Addresses of servers, as another server reports them.
 
 use std::fmt;
 
 use redis::{ConnectionAddr, ConnectionInfo};
 
-/// Where a node of a Cluster is, as the nodes say.
+/// The address of a Cluster's node, as the nodes report it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct Address {
     pub(crate) host: String,
@@ -21,8 +21,8 @@ impl Address {
         }
     }
 
-    /// Reads `host:port`. A node that does not know its own host leaves it out: it is where the
-    /// answer came `from`.
+    /// Parses `host:port`. A node that does not know its own host omits it: its host is then that of
+    /// `from`, the node that answered.
     pub(crate) fn parse(text: &str, from: &Self) -> Option<Self> {
         let (host, port) = text.rsplit_once(':')?;
         Some(Self::named(host, port.parse().ok()?, from))
@@ -40,8 +40,8 @@ impl fmt::Display for Address {
     }
 }
 
-/// How to connect to `host:port`: otherwise like `info`, with TLS or without.
-pub(crate) fn at(info: &ConnectionInfo, host: &str, port: u16) -> ConnectionInfo {
+/// The connection info for `host:port`, with everything else (login, TLS) taken from `info`.
+pub(crate) fn with_address(info: &ConnectionInfo, host: &str, port: u16) -> ConnectionInfo {
     let host = host.to_owned();
     let addr = match info.addr() {
         ConnectionAddr::TcpTls { insecure, tls_params, .. } => ConnectionAddr::TcpTls {
@@ -62,19 +62,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn named_server_is_reached_like_the_server_that_named_it() {
+    fn reported_server_keeps_tls_and_login_of_its_reporter() {
         let insecure = "rediss://user:secret@first:1/#insecure".into_connection_info().unwrap();
-        let other = at(&insecure, "other", 2);
+        let other = with_address(&insecure, "other", 2);
 
         assert_eq!(other.addr().to_string(), "other:2");
         assert!(matches!(other.addr(), ConnectionAddr::TcpTls { insecure: true, .. }));
         assert_eq!(other.redis_settings().username(), Some("user"));
         let plain = "redis://first:1".into_connection_info().unwrap();
-        assert!(matches!(at(&plain, "other", 2).addr(), ConnectionAddr::Tcp(..)));
+        assert!(matches!(with_address(&plain, "other", 2).addr(), ConnectionAddr::Tcp(..)));
     }
 
     #[test]
-    fn node_without_a_host_is_where_its_answer_came_from() {
+    fn omitted_host_is_the_host_of_the_answering_node() {
         let from = Address { host: "::1".to_owned(), port: 1 };
         let other = |host: &str| Some(Address { host: host.to_owned(), port: 7 });
 

@@ -1,39 +1,19 @@
-//! How a server is reached, and what is checked before: what a store and each node of a quorum
-//! have in common.
+//! Turns URLs and settings into connectors.
 
 use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
 
 use deadpool::managed::Pool;
-use deadpool_redis::{Manager, Runtime, Timeouts, cluster, sentinel};
-use redis::{
-    AsyncConnectionConfig, Client, ConnectionInfo, IntoConnectionInfo, RedisConnectionInfo,
-    RedisError,
-};
+use deadpool_redis::{Manager, Runtime, cluster, sentinel};
+use redis::{Client, ConnectionInfo, IntoConnectionInfo, RedisConnectionInfo, RedisError};
 
-use crate::cluster::Cluster;
-use crate::connection::{Connector, MasterPool};
-use crate::diagnose::Eviction;
-use crate::error::Fault;
-use crate::key_space::KeySpace;
-use crate::node::{Check, Limits, Node};
-use crate::sentinels::{Latest, Sentinels, ToMaster};
+use crate::connection::cluster::router::Cluster;
+use crate::connection::connector::{Connector, MasterPool};
+use crate::connection::sentinel::master::{LatestEpoch, MasterManager, Sentinels};
+use crate::connection::settings::ConnectionSettings;
+use crate::error::ServerFault;
 
-/// What a store and each node of a quorum have in common.
-#[derive(Clone)]
-pub(crate) struct Common {
-    pub(crate) prefix: String,
-    pub(crate) timeout: Duration,
-    pub(crate) retention: Duration,
-    pub(crate) eviction: Eviction,
-    #[cfg(feature = "tls")]
-    pub(crate) certificates: Option<redis::TlsCertificates>,
-    #[cfg(feature = "simulation")]
-    pub(crate) dialer: Option<crate::dial::Dialer>,
-}
-
-/// Who logs in to the master, where it is not who logs in to the Sentinels.
+/// The login for the master, if it differs from the login for the Sentinels.
 #[derive(Clone)]
 pub(crate) struct Login {
     pub(crate) user: String,
@@ -45,52 +25,24 @@ pub(crate) struct Login {
     expect(
         clippy::unused_self,
         clippy::unnecessary_wraps,
-        reason = "without TLS there are no certificates to look at"
+        reason = "without TLS there are no certificates"
     )
 )]
-impl Common {
-    pub(crate) fn check(&self) -> Result<(), Fault> {
-        if self.prefix.contains(['{', '}']) {
-            return Err(Fault::misconfigured(format!(
-                "prefix {:?} has a brace in it: braces decide the slot of a Cluster",
-                self.prefix
-            )));
-        }
-        if !(Duration::from_millis(1)..=LONGEST_TIMEOUT).contains(&self.timeout) {
-            return Err(Fault::misconfigured(format!(
-                "time-out {:?} is out of range: 1 ms to {LONGEST_TIMEOUT:?}",
-                self.timeout
-            )));
-        }
-        if self.retention < Duration::from_secs(60) {
-            return Err(Fault::misconfigured(format!(
-                "retention {:?} is too short: it is a minute at least, and longer than any ttl",
-                self.retention
-            )));
-        }
-        Ok(())
-    }
-
-    pub(crate) fn node(&self, name: String, connector: Connector, check: Check) -> Node {
-        let keys = KeySpace::new(self.prefix.as_str());
-        let limits = Limits { timeout: self.timeout, retention: self.retention };
-        Node::new(name.into(), connector, keys, limits, check)
-    }
-
+impl ConnectionSettings {
     pub(crate) fn standalone(
         &self,
         url: &str,
         pool: Option<deadpool_redis::Pool>,
-    ) -> Result<(String, Connector), Fault> {
+    ) -> Result<(String, Connector), ServerFault> {
         let info = self.info(url)?;
         let name = format!("redis at {}", info.addr());
         #[cfg(feature = "simulation")]
         if let Some(dialer) = self.dialer.clone() {
-            let limit = self.timeout.max(LEAST_TO_CONNECT);
-            let line = crate::dial::Line { dialer, server: info, limit };
-            return Ok((name, Connector::Dialed(Box::new(line))));
+            let limit = self.connect_limit();
+            let target = crate::connection::dial::DialTarget { dialer, server: info, limit };
+            return Ok((name, Connector::Dialed(Box::new(target))));
         }
-        let refused = |error| Fault::from_redis(&name, &error);
+        let refused = |error| ServerFault::from_redis(&name, &error);
         let client = Box::new(Client::open(info.clone()).map_err(refused)?);
         let pool = if let Some(pool) = pool {
             pool
@@ -98,11 +50,11 @@ impl Common {
             let config = self.connection_config();
             let manager = Manager::new_with_config(info, config).map_err(refused)?;
             deadpool_redis::Pool::builder(manager)
-                .max_size(POOL)
+                .max_size(POOL_SIZE)
                 .timeouts(self.pool_timeouts())
                 .runtime(Runtime::Tokio1)
                 .build()
-                .map_err(|error| Fault::misconfigured(format!("{name}: {error}")))?
+                .map_err(|error| ServerFault::misconfigured(format!("{name}: {error}")))?
         };
         Ok((name, Connector::Standalone { pool, client }))
     }
@@ -113,11 +65,11 @@ impl Common {
         master: &str,
         login: Option<&Login>,
         pool: Option<sentinel::Pool>,
-    ) -> Result<(String, Connector), Fault> {
+    ) -> Result<(String, Connector), ServerFault> {
         let name = format!("redis master {master}");
         if urls.is_empty() {
-            return Err(Fault::misconfigured(
-                "no Sentinel is named: name at least one, better three",
+            return Err(ServerFault::misconfigured(
+                "no Sentinel is given: give the URL of at least one, better of three",
             ));
         }
         self.refuse_certificates(&name)?;
@@ -126,20 +78,22 @@ impl Common {
         let of_first = infos.first().map(|first| first.redis_settings().clone());
         let of_first = of_first.unwrap_or_default();
         let all = infos.into_iter().map(without_database).collect();
-        let login = login.map_or_else(|| of_first.clone(), |login| login.on(of_first.db()));
+        let login = login.map_or_else(|| of_first.clone(), |login| login.info(of_first.db()));
         let config = self.connection_config();
-        let latest = Latest::default();
+        let latest = LatestEpoch::default();
         let sentinels = Sentinels { master: master.to_owned(), all, login, config, latest };
         let sentinels = Arc::new(sentinels);
         let pool = if let Some(pool) = pool {
             MasterPool::Given(pool)
         } else {
-            let pool = Pool::builder(ToMaster(Arc::clone(&sentinels)))
-                .max_size(POOL)
+            let pool = Pool::builder(MasterManager(Arc::clone(&sentinels)))
+                .max_size(POOL_SIZE)
                 .timeouts(self.pool_timeouts())
                 .runtime(Runtime::Tokio1)
                 .build();
-            MasterPool::Own(pool.map_err(|error| Fault::misconfigured(format!("{name}: {error}")))?)
+            MasterPool::Own(
+                pool.map_err(|error| ServerFault::misconfigured(format!("{name}: {error}")))?,
+            )
         };
         Ok((name, Connector::Sentinel { pool, sentinels }))
     }
@@ -148,36 +102,31 @@ impl Common {
         &self,
         urls: &[String],
         pool: Option<cluster::Pool>,
-    ) -> Result<(String, Connector), Fault> {
+    ) -> Result<(String, Connector, Arc<Cluster>), ServerFault> {
         let infos: Result<Vec<_>, _> = urls.iter().map(|url| self.info(url)).collect();
         let infos = infos?;
         let Some(first) = infos.first() else {
-            let sentence = "no node of the Cluster is named: name at least one";
-            return Err(Fault::misconfigured(sentence));
+            let sentence = "no node of the Cluster is given: give the URL of at least one";
+            return Err(ServerFault::misconfigured(sentence));
         };
         let name = format!("redis cluster at {}", first.addr());
         self.refuse_certificates(&name)?;
         let cluster = Arc::new(Cluster::new(name.as_str().into(), infos, self.clone()));
-        Ok((
-            name,
-            match pool {
-                Some(pool) => Connector::ClusterPool { pool, watches: cluster },
-                None => Connector::Cluster(cluster),
-            },
-        ))
+        let connector = pool.map_or(Connector::Cluster, Connector::ClusterPool);
+        Ok((name, connector, cluster))
     }
 
-    fn info(&self, url: &str) -> Result<ConnectionInfo, Fault> {
-        // The URL may carry a password: it is not repeated.
+    fn info(&self, url: &str) -> Result<ConnectionInfo, ServerFault> {
+        // The message omits the URL, which may contain a password.
         let refused = |error: RedisError| {
-            Fault::misconfigured(format!(
-                "a URL of a Redis server is not valid ({error}): it is \
+            ServerFault::misconfigured(format!(
+                "a URL is not valid ({error}): expected \
                  redis://user:password@host:port/database, or rediss:// for TLS"
             ))
         };
         if cfg!(not(feature = "tls")) && url.starts_with("rediss://") {
-            return Err(Fault::misconfigured(
-                "this URL asks for TLS, which lease-redis was built without: add its feature `tls`",
+            return Err(ServerFault::misconfigured(
+                "a URL requires TLS, but lease-redis was built without it: enable its feature `tls`",
             ));
         }
         let info = url.into_connection_info().map_err(refused)?;
@@ -189,49 +138,22 @@ impl Common {
         Ok(info)
     }
 
-    /// The pools of these have no place for certificates.
-    fn refuse_certificates(&self, name: &str) -> Result<(), Fault> {
+    /// The pools for Sentinels and Clusters take no certificates.
+    fn refuse_certificates(&self, name: &str) -> Result<(), ServerFault> {
         #[cfg(feature = "tls")]
         if self.certificates.is_some() {
-            return Err(Fault::misconfigured(format!(
-                "{name}: certificates can be given for standalone servers alone; let the system \
-                 trust them, for instance by SSL_CERT_FILE"
+            return Err(ServerFault::misconfigured(format!(
+                "{name}: only connections to standalone servers take certificates: add these to the \
+                 system's, for instance by SSL_CERT_FILE"
             )));
         }
         let _ = name;
         Ok(())
     }
-
-    pub(crate) fn connection_config(&self) -> AsyncConnectionConfig {
-        let limit = Some(self.timeout.max(LEAST_TO_CONNECT));
-        AsyncConnectionConfig::new().set_connection_timeout(limit).set_response_timeout(limit)
-    }
-
-    fn pool_timeouts(&self) -> Timeouts {
-        let limit = Some(self.timeout.max(LEAST_TO_CONNECT));
-        // A connection may be the last of several, to hosts that are silent: each has its own limit.
-        let create = Some(self.timeout.max(LEAST_TO_CREATE));
-        Timeouts { wait: limit, create, recycle: limit }
-    }
-}
-
-impl Default for Common {
-    fn default() -> Self {
-        Self {
-            prefix: "lease:".to_owned(),
-            timeout: Duration::from_millis(500),
-            retention: Duration::from_secs(7 * 24 * 60 * 60),
-            eviction: Eviction::Refused,
-            #[cfg(feature = "tls")]
-            certificates: None,
-            #[cfg(feature = "simulation")]
-            dialer: None,
-        }
-    }
 }
 
 impl Login {
-    fn on(&self, database: i64) -> RedisConnectionInfo {
+    fn info(&self, database: i64) -> RedisConnectionInfo {
         let settings = RedisConnectionInfo::default().set_db(database);
         let settings = settings.set_password(&self.password);
         if self.user.is_empty() { settings } else { settings.set_username(&self.user) }
@@ -239,40 +161,20 @@ impl Login {
 }
 
 impl fmt::Debug for Login {
-    /// Without the password.
+    /// Omits the password.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Login").field("user", &self.user).finish_non_exhaustive()
     }
 }
 
-/// Sentinels have no databases; the one that is named is the master's.
+/// Sentinels have no databases: the database in their URL is the master's.
 fn without_database(info: ConnectionInfo) -> ConnectionInfo {
     let settings = info.redis_settings().clone().set_db(0);
     info.set_redis_settings(settings)
 }
 
-impl fmt::Debug for Common {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Common")
-            .field("prefix", &self.prefix)
-            .field("timeout", &self.timeout)
-            .field("retention", &self.retention)
-            .field("eviction", &self.eviction)
-            .finish_non_exhaustive()
-    }
-}
-
-/// Connections of a pool. One is shared by all calls; the others are for those who wait for
-/// replicas.
-const POOL: usize = 16;
-
-/// A ttl is a day at most, and a time-out well below.
-const LONGEST_TIMEOUT: Duration = Duration::from_secs(60 * 60);
-
-/// Connecting takes several round trips, and goes on when the call that wanted it has given up.
-const LEAST_TO_CONNECT: Duration = Duration::from_secs(1);
-
-const LEAST_TO_CREATE: Duration = Duration::from_secs(10);
+/// The size of a pool. All calls share one connection; calls that wait for replicas use the others.
+const POOL_SIZE: usize = 16;
 
 #[cfg(test)]
 mod tests {
@@ -281,7 +183,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sentinel_has_no_database_and_keeps_its_tls_settings() {
+    fn sentinel_info_omits_database_and_keeps_tls() {
         let info = "rediss://user:secret@a:1/3#insecure".into_connection_info().unwrap();
 
         let sentinel = without_database(info);

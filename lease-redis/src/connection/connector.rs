@@ -1,4 +1,4 @@
-//! How a server is reached: by itself, through Sentinels, or as a Cluster.
+//! Opens connections to a server: directly, through Sentinels, or to a Cluster.
 
 use std::convert::identity;
 use std::fmt;
@@ -17,13 +17,12 @@ use redis::{
 use tokio::sync::mpsc;
 use tracing::debug;
 
-use crate::cluster::Cluster;
-use crate::error::{Fault, is_no_script};
-use crate::failover::MasterWatch;
-use crate::request::{Asking, Request};
-use crate::sentinels::{Master, Sentinels, ToMaster};
+use crate::connection::request::{Asking, Request};
+use crate::connection::sentinel::failover::MasterWatch;
+use crate::connection::sentinel::master::{MasterManager, SentinelMaster, Sentinels};
+use crate::error::{ServerFault, is_no_script};
 
-/// Makes connections to one logical server.
+/// Opens connections to one logical server.
 pub(crate) enum Connector {
     Standalone {
         pool: deadpool_redis::Pool,
@@ -33,47 +32,45 @@ pub(crate) enum Connector {
         pool: MasterPool,
         sentinels: Arc<Sentinels>,
     },
-    Cluster(Arc<Cluster>),
-    /// The application's pool: its driver looks for the nodes. Watches have connections of ours.
-    ClusterPool {
-        pool: cluster::Pool,
-        watches: Arc<Cluster>,
-    },
+    /// Opens no connections: the nodes of the Cluster have their own.
+    Cluster,
+    /// The application's pool, whose driver finds the nodes. Watches use our own connections.
+    ClusterPool(cluster::Pool),
     /// One node of a Cluster.
     Shard {
         client: Box<Client>,
         config: Box<AsyncConnectionConfig>,
     },
     #[cfg(feature = "simulation")]
-    Dialed(Box<crate::dial::Line>),
+    Dialed(Box<crate::connection::dial::DialTarget>),
 }
 
 /// The connections to a master behind Sentinels.
 pub(crate) enum MasterPool {
-    Own(Pool<ToMaster>),
-    /// The application's: its driver asks the Sentinels.
+    Own(Pool<MasterManager>),
+    /// The application's pool, whose driver queries the Sentinels.
     Given(sentinel::Pool),
 }
 
-/// A connection that many tasks share: their commands are pipelined, and answered in order.
+/// A connection that many tasks share. Their commands are pipelined and answered in order.
 #[derive(Clone)]
-pub(crate) enum Link {
+pub(crate) enum SharedConnection {
     Direct(MultiplexedConnection),
-    /// To a master that Sentinels may replace.
+    /// A connection to a master that Sentinels may replace.
     Master(MultiplexedConnection, MasterWatch),
     Cluster(ClusterConnection),
     #[cfg(feature = "simulation")]
-    Dialed(Arc<crate::dial::Dialed>),
+    Dialed(Arc<crate::connection::dial::DialedConnection>),
 }
 
-/// A connection that hears what is published.
+/// A connection that receives published messages.
 pub(crate) enum Subscriber {
     PubSub(PubSub),
-    /// Of one node of a Cluster.
+    /// To one node of a Cluster.
     Shard(MultiplexedConnection, mpsc::UnboundedReceiver<PushInfo>),
 }
 
-/// What a server is expected to be.
+/// The kind that a server is expected to be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Role {
     Standalone,
@@ -81,25 +78,24 @@ pub(crate) enum Role {
     Cluster,
 }
 
-/// A connection that goes back to its pool when it is dropped.
-pub(crate) struct Lent {
-    /// How long its driver waits is changed on a copy: whoever borrows it next may be somebody else,
-    /// where the pool is the application's.
+/// A connection for one task. It returns to its pool when it is dropped.
+pub(crate) struct DedicatedConnection {
+    /// A copy with our own time limit: in a pool of the application, the next borrower may be another.
     copy: MultiplexedConnection,
-    _lent: Box<dyn Send>,
+    _pooled: Box<dyn Send>,
 }
 
-impl Lent {
-    fn with<C>(lent: C, patience: Duration) -> Self
+impl DedicatedConnection {
+    fn from_pool<C>(pooled: C, limit: Duration) -> Self
     where
         C: Deref<Target = MultiplexedConnection> + Send + 'static,
     {
-        Self::of(lent.clone(), lent, patience)
+        Self::new(pooled.clone(), pooled, limit)
     }
 
-    fn of(mut copy: MultiplexedConnection, lent: impl Send + 'static, patience: Duration) -> Self {
-        copy.set_response_timeout(patience);
-        Self { copy, _lent: Box::new(lent) }
+    fn new(mut copy: MultiplexedConnection, pooled: impl Send + 'static, limit: Duration) -> Self {
+        copy.set_response_timeout(limit);
+        Self { copy, _pooled: Box::new(pooled) }
     }
 
     pub(crate) async fn query(&mut self, command: &Cmd) -> RedisResult<Value> {
@@ -112,80 +108,96 @@ impl Connector {
         match self {
             Self::Standalone { .. } => Role::Standalone,
             Self::Sentinel { .. } => Role::Sentinel,
-            Self::Cluster(_) | Self::ClusterPool { .. } | Self::Shard { .. } => Role::Cluster,
+            Self::Cluster | Self::ClusterPool(_) | Self::Shard { .. } => Role::Cluster,
             #[cfg(feature = "simulation")]
             Self::Dialed(_) => Role::Standalone,
         }
     }
 
-    /// Opens a connection, and takes it from its pool: the pool makes connections, and as many
-    /// tasks as there are share this one. A pool that lends them one by one asks the server
-    /// whether each still lives, which would double the time of every call.
+    /// Opens a connection that all tasks share, and takes it out of its pool for good. A pool that lends
+    /// connections one by one checks each with a request first, which would double the time of every
+    /// call.
     ///
-    /// The driver gives a call up after `patience`: long after we do, since it takes that for a
-    /// broken connection.
-    pub(crate) async fn open(&self, server: &str, patience: Duration) -> Result<Link, Fault> {
+    /// The driver's own time limit is `patience`. It is far above ours, since the driver treats a call
+    /// that exceeds it as a broken connection.
+    pub(crate) async fn open(
+        &self,
+        server: &str,
+        patience: Duration,
+    ) -> Result<SharedConnection, ServerFault> {
         let refused = |error| refused(server, error);
         let mut connection = match self {
             Self::Standalone { pool, .. } => {
                 deadpool_redis::Connection::take(pool.get().await.map_err(refused)?)
             }
             Self::Sentinel { pool: MasterPool::Own(pool), sentinels } => {
-                let lent = pool.get().await;
-                let lent = lent.map_err(|error| Fault::from_pool(server, error, identity))?;
-                let Master { mut connection, epoch, .. } = Object::take(lent);
+                let pooled = pool.get().await;
+                let pooled =
+                    pooled.map_err(|error| ServerFault::from_pool(server, error, identity))?;
+                let SentinelMaster { mut connection, epoch, .. } = Object::take(pooled);
                 connection.set_response_timeout(patience);
-                return Ok(Link::Master(connection, MasterWatch::start(sentinels, epoch)));
+                return Ok(SharedConnection::Master(
+                    connection,
+                    MasterWatch::start(sentinels, epoch),
+                ));
             }
             Self::Sentinel { pool: MasterPool::Given(pool), .. } => {
                 sentinel::Connection::take(pool.get().await.map_err(refused)?)
             }
-            Self::Cluster(_) => return Err(Fault::misconfigured(NO_SINGLE_CONNECTION)),
-            Self::ClusterPool { pool, .. } => {
-                let lent = pool.get().await.map_err(refused)?;
-                return Ok(Link::Cluster(cluster::Connection::take(lent)));
+            Self::Cluster => return Err(ServerFault::misconfigured(NO_SINGLE_CONNECTION)),
+            Self::ClusterPool(pool) => {
+                let pooled = pool.get().await.map_err(refused)?;
+                return Ok(SharedConnection::Cluster(cluster::Connection::take(pooled)));
             }
             Self::Shard { client, config } => {
                 let connection = client.get_multiplexed_async_connection_with_config(config).await;
-                connection.map_err(|error| Fault::from_connecting(server, &error))?
+                connection.map_err(|error| ServerFault::from_connecting(server, &error))?
             }
             #[cfg(feature = "simulation")]
             Self::Dialed(line) => {
                 let dialed = line.open(patience).await;
-                let dialed = dialed.map_err(|error| Fault::from_redis(server, &error))?;
-                return Ok(Link::Dialed(dialed.into()));
+                let dialed = dialed.map_err(|error| ServerFault::from_redis(server, &error))?;
+                return Ok(SharedConnection::Dialed(dialed.into()));
             }
         };
         connection.set_response_timeout(patience);
-        Ok(Link::Direct(connection))
+        Ok(SharedConnection::Direct(connection))
     }
 
-    /// Lends a connection to one task alone: for `WAIT`, which blocks whoever shares it. Its
-    /// driver gives a call up after `patience`.
-    pub(crate) async fn lend(&self, server: &str, patience: Duration) -> Result<Lent, Fault> {
+    /// Borrows a connection for one task alone. `WAIT` needs it: it blocks all commands on its connection.
+    /// The driver's own time limit is `limit`.
+    pub(crate) async fn dedicated(
+        &self,
+        server: &str,
+        limit: Duration,
+    ) -> Result<DedicatedConnection, ServerFault> {
         let refused = |error| refused(server, error);
         Ok(match self {
             Self::Standalone { pool, .. } => {
-                Lent::with(pool.get().await.map_err(refused)?, patience)
+                DedicatedConnection::from_pool(pool.get().await.map_err(refused)?, limit)
             }
             Self::Sentinel { pool: MasterPool::Own(pool), .. } => {
-                let lent = pool.get().await;
-                let lent = lent.map_err(|error| Fault::from_pool(server, error, identity))?;
-                Lent::of(lent.connection.clone(), lent, patience)
+                let pooled = pool.get().await;
+                let pooled =
+                    pooled.map_err(|error| ServerFault::from_pool(server, error, identity))?;
+                DedicatedConnection::new(pooled.connection.clone(), pooled, limit)
             }
             Self::Sentinel { pool: MasterPool::Given(pool), .. } => {
-                Lent::with(pool.get().await.map_err(refused)?, patience)
+                DedicatedConnection::from_pool(pool.get().await.map_err(refused)?, limit)
             }
-            Self::Cluster(_) | Self::ClusterPool { .. } | Self::Shard { .. } => {
-                return Err(Fault::misconfigured(NO_SINGLE_CONNECTION));
+            Self::Cluster | Self::ClusterPool(_) | Self::Shard { .. } => {
+                return Err(ServerFault::misconfigured(NO_SINGLE_CONNECTION));
             }
             #[cfg(feature = "simulation")]
-            Self::Dialed(_) => return Err(Fault::misconfigured("no model has replicas")),
+            Self::Dialed(_) => {
+                return Err(ServerFault::misconfigured("a simulated server has no replicas"));
+            }
         })
     }
 
-    pub(crate) async fn subscriber(&self, server: &str) -> Result<Subscriber, Fault> {
-        let refused = |error: RedisError| Fault::from_redis(server, &error);
+    /// Opens a connection for watches.
+    pub(crate) async fn subscriber(&self, server: &str) -> Result<Subscriber, ServerFault> {
+        let refused = |error: RedisError| ServerFault::from_redis(server, &error);
         match self {
             Self::Standalone { client, .. } => {
                 Ok(Subscriber::PubSub(client.get_async_pubsub().await.map_err(refused)?))
@@ -203,8 +215,8 @@ impl Connector {
                 let connection = client.get_multiplexed_async_connection_with_config(&config).await;
                 Ok(Subscriber::Shard(connection.map_err(refused)?, pushes))
             }
-            Self::Cluster(_) | Self::ClusterPool { .. } => {
-                Err(Fault::misconfigured(NO_SINGLE_CONNECTION))
+            Self::Cluster | Self::ClusterPool(_) => {
+                Err(ServerFault::misconfigured(NO_SINGLE_CONNECTION))
             }
             #[cfg(feature = "simulation")]
             Self::Dialed(line) => Ok(Subscriber::PubSub(line.subscriber().await.map_err(refused)?)),
@@ -212,40 +224,44 @@ impl Connector {
     }
 }
 
-impl Link {
-    /// Whether Sentinels have replaced the master at the other end.
+impl SharedConnection {
+    /// Whether Sentinels have replaced the master that this connection leads to.
     pub(crate) fn is_replaced(&self) -> bool {
         matches!(self, Self::Master(_, watch) if watch.is_replaced())
     }
 
-    /// One request in one round trip, unless the server has to be sent the script in full.
-    pub(crate) async fn ask(&self, request: Request<'_>, asking: Asking) -> RedisResult<Value> {
+    /// Sends one request in one round trip, or in two if the server does not know the script.
+    pub(crate) async fn send(&self, request: Request<'_>, asking: Asking) -> RedisResult<Value> {
         let (then, script) = (request.then(), request.script());
         let answer = match request {
-            Request::Command(command) => self.send(command, then, asking).await,
+            Request::Command(command) => self.send_all(command, then, asking).await,
             Request::Script(call) | Request::ScriptThen(call, _) => {
-                self.send(call.by_hash(), then, asking).await
+                self.send_all(call.by_hash(), then, asking).await
             }
         };
         match script {
             Some(call) if answer.as_ref().is_err_and(is_no_script) => {
-                debug!(script = call.name(), "the script is sent in full");
-                self.send(&call.by_text(), then, asking).await
+                debug!(script = call.name(), "script unknown to the server: sent in full");
+                self.send_all(&call.by_text(), then, asking).await
             }
             _ => answer,
         }
     }
 
-    /// Answers both where there are two commands: an error of the second as a value, and nil where
-    /// the second has to be asked of whichever node has its key.
-    async fn send(&self, first: &Cmd, then: Option<&Cmd>, asking: Asking) -> RedisResult<Value> {
+    /// Sends one or two commands, in a pipeline. Of two commands, both answers are returned: an error of
+    /// the second as a value, and nil if the second has to be sent again to the node that has its key.
+    async fn send_all(
+        &self,
+        first: &Cmd,
+        then: Option<&Cmd>,
+        asking: Asking,
+    ) -> RedisResult<Value> {
         let mut commands = redis::pipe();
         match (then, asking) {
             (None, Asking::No) => return self.query(first).await,
-            // A node that is taking a slot over answers for keys that it has yet to be sent as if
-            // they did not exist.
+            // To a node that imports the slot, keys that it has not received yet do not exist.
             (_, Asking::Yes) => commands.cmd("ASKING").add_command(first.clone()),
-            // Its driver may follow redirections of the one and not of the other.
+            // The pool's driver may redirect one of the two commands and not the other.
             (Some(_), Asking::No) if matches!(self, Self::Cluster(_)) => {
                 return Ok(Value::Array(vec![self.query(first).await?, Value::Nil]));
             }
@@ -299,9 +315,10 @@ impl fmt::Debug for Connector {
     }
 }
 
-/// Why a pool of redis' own drivers lent no connection.
-fn refused(server: &str, error: PoolError<RedisError>) -> Fault {
-    Fault::from_pool(server, error, |error| Fault::from_connecting(server, &error))
+/// Maps the error of a pool whose manager is redis' own.
+fn refused(server: &str, error: PoolError<RedisError>) -> ServerFault {
+    ServerFault::from_pool(server, error, |error| ServerFault::from_connecting(server, &error))
 }
 
-const NO_SINGLE_CONNECTION: &str = "a Cluster has a connection for each node, and none for itself";
+const NO_SINGLE_CONNECTION: &str =
+    "a Cluster has one connection for each node, and none for the whole";

@@ -1,112 +1,134 @@
-//! What is wrong with a server before the first lease is lost by it.
+//! Checks how a server is set up when a connection opens, before a wrong setting costs a lease.
 
 use std::collections::HashMap;
+use std::time::Duration;
 
 use redis::Value;
 
-use crate::connection::{Link, Role};
-use crate::error::Fault;
+use crate::connection::connector::{Role, SharedConnection};
+use crate::error::ServerFault;
 
-/// What a server says about itself.
+/// What a server reports about itself.
 #[derive(Debug)]
-pub(crate) struct Health {
-    /// This run of it: another after each restart.
+pub(crate) struct ServerInfo {
+    /// The id of the server's run. Each restart begins another run.
     pub(crate) run: String,
-    /// What its clock shows, in microseconds since 1970.
+    /// The id of its replication, which changes with each promotion. Empty if the server reports none.
+    pub(crate) replication: String,
+    /// How long the run has lasted at least. Zero if the server was a replica during the run, or if its
+    /// clock was set back.
+    pub(crate) uptime: Duration,
+    /// The server's time, in microseconds since 1970.
     pub(crate) time: Option<u64>,
 }
 
-/// What is allowed that usually is not.
+/// Whether a server may evict keys when its memory runs out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Eviction {
     Refused,
     Accepted,
 }
 
-/// Asks a server about itself, once per connection, and refuses what cannot keep leases.
+/// Reads the server's `INFO`, once per connection, and refuses a server that would lose leases.
 pub(crate) async fn diagnose(
     server: &str,
-    link: &Link,
+    connection: &SharedConnection,
     role: Role,
     eviction: Eviction,
-) -> Result<Health, Fault> {
-    let info = link.query(&redis::cmd("INFO")).await;
-    let info = info.map_err(|error| Fault::from_redis(server, &error))?;
+) -> Result<ServerInfo, ServerFault> {
+    let info = connection.query(&redis::cmd("INFO")).await;
+    let info = info.map_err(|error| ServerFault::from_redis(server, &error))?;
     let mut texts = Vec::new();
     collect_texts(&info, &mut texts);
 
-    let (mut run, mut time) = (String::new(), None);
+    let (mut run, mut replication) = (String::new(), String::new());
+    let (mut uptime, mut time) = (Duration::ZERO, None);
     for text in &texts {
         let fields = fields(text);
-        judge(server, &fields, role, eviction)?;
+        check_info(server, &fields, role, eviction)?;
         if let Some(id) = fields.get("run_id") {
             (*id).clone_into(&mut run);
+            uptime = uptime_of(&fields);
+        }
+        if let Some(id) = fields.get("master_replid") {
+            (*id).clone_into(&mut replication);
         }
         time = fields.get("server_time_usec").and_then(|micros| micros.parse().ok()).or(time);
     }
     if run.is_empty() {
-        return Err(Fault::misconfigured(format!(
-            "{server} does not tell its run id: fencing tokens need INFO as Redis answers it"
+        return Err(ServerFault::misconfigured(format!(
+            "{server} reports no run id: fencing tokens need the answer of Redis to INFO"
         )));
     }
-    Ok(Health { run, time })
+    Ok(ServerInfo { run, replication, uptime, time })
 }
 
-/// How many replicas are connected to `server`, as it says.
+/// The server rounds its start and the current time down to seconds, so the difference may be a second
+/// too long. A promoted server lacks the writes that it did not receive as a replica, so it counts as new.
+fn uptime_of(fields: &HashMap<&str, &str>) -> Duration {
+    let was_promoted = fields.get("second_repl_offset").is_some_and(|offset| *offset != "-1");
+    let seconds = fields.get("uptime_in_seconds").and_then(|seconds| seconds.parse::<u64>().ok());
+    match seconds {
+        Some(seconds) if !was_promoted => Duration::from_secs(seconds.saturating_sub(1)),
+        _ => Duration::ZERO,
+    }
+}
+
+/// The number of connected replicas that a server reports.
 pub(crate) fn replicas(info: &Value) -> Option<usize> {
     let mut texts = Vec::new();
     collect_texts(info, &mut texts);
     texts.iter().find_map(|text| fields(text).get("connected_slaves")?.parse().ok())
 }
 
-fn judge(
+fn check_info(
     server: &str,
     fields: &HashMap<&str, &str>,
     role: Role,
     eviction: Eviction,
-) -> Result<(), Fault> {
+) -> Result<(), ServerFault> {
     let field = |name: &str| fields.get(name).copied().unwrap_or_default();
     let clustered = field("cluster_enabled") == "1" || field("redis_mode") == "cluster";
 
     if field("redis_mode") == "sentinel" {
-        return Err(Fault::misconfigured(format!(
-            "{server} is a Sentinel: connect through it by `RedisStore::sentinel`"
+        return Err(ServerFault::misconfigured(format!(
+            "{server} is a Sentinel: connect through it with `RedisStore::sentinel`"
         )));
     }
     if clustered && role != Role::Cluster {
-        return Err(Fault::misconfigured(format!(
-            "{server} is part of a Cluster: connect to it by `RedisStore::cluster`; a quorum needs \
+        return Err(ServerFault::misconfigured(format!(
+            "{server} is part of a Cluster: connect to it with `RedisStore::cluster`; a quorum needs \
              independent servers"
         )));
     }
     if !clustered && role == Role::Cluster {
-        return Err(Fault::misconfigured(format!(
-            "{server} is not part of a Cluster: connect to it by `RedisStore::connect`"
+        return Err(ServerFault::misconfigured(format!(
+            "{server} is not part of a Cluster: connect to it with `RedisStore::connect`"
         )));
     }
     if field("role") == "slave" {
         let master = format!("{}:{}", field("master_host"), field("master_port"));
         return Err(match role {
-            Role::Standalone => Fault::misconfigured(format!(
-                "{server} is a replica of {master}: name that, or connect through Sentinel"
+            Role::Standalone => ServerFault::misconfigured(format!(
+                "{server} is a replica of {master}: use that URL, or connect through Sentinel"
             )),
-            // It was promoted a moment ago, or will be asked again in a moment.
+            // The server is being promoted, or another is by the next attempt.
             Role::Sentinel | Role::Cluster => {
-                Fault::unavailable(format!("{server} is a replica of {master} just now"))
+                ServerFault::unavailable(format!("{server} is currently a replica of {master}"))
             }
         });
     }
     let policy = field("maxmemory_policy");
     if eviction == Eviction::Refused && !policy.is_empty() && policy != "noeviction" {
-        return Err(Fault::misconfigured(format!(
-            "{server} has maxmemory-policy {policy}, which drops leases that are held when memory \
-             runs out: set it to noeviction, or accept the risk by `with_eviction_accepted`"
+        return Err(ServerFault::misconfigured(format!(
+            "{server} has maxmemory-policy {policy}, which evicts held leases when memory runs out: \
+             set it to noeviction, or accept the risk with `with_eviction_accepted`"
         )));
     }
     Ok(())
 }
 
-/// A Cluster answers once per node.
+/// In a Cluster, the driver of the application's pool returns one answer per node.
 fn collect_texts(value: &Value, texts: &mut Vec<String>) {
     match value {
         Value::BulkString(bytes) => texts.push(String::from_utf8_lossy(bytes).into_owned()),
@@ -125,32 +147,43 @@ fn fields(info: &str) -> HashMap<&str, &str> {
 mod tests {
     use super::*;
 
-    fn judged(info: &str, role: Role) -> String {
-        let judged = judge("redis at a:1", &fields(info), role, Eviction::Refused);
-        judged.map_or_else(|fault| fault.to_string(), |()| "healthy".to_owned())
+    fn verdict(info: &str, role: Role) -> String {
+        let verdict = check_info("redis at a:1", &fields(info), role, Eviction::Refused);
+        verdict.map_or_else(|fault| fault.to_string(), |()| "healthy".to_owned())
     }
 
     #[test]
-    fn a_server_that_cannot_keep_leases_is_refused_with_what_to_do() {
+    fn uptime_is_zero_after_promotion_or_backward_clock_step() {
+        let uptime = |info| uptime_of(&fields(info));
+
+        assert_eq!(uptime("uptime_in_seconds:61\r\n"), Duration::from_secs(60));
+        assert_eq!(uptime("uptime_in_seconds:61\r\nsecond_repl_offset:-1\r\n").as_secs(), 60);
+        assert_eq!(uptime("uptime_in_seconds:61\r\nsecond_repl_offset:99\r\n"), Duration::ZERO);
+        assert_eq!(uptime("uptime_in_seconds:-3600\r\n"), Duration::ZERO);
+        assert_eq!(uptime("uptime_in_seconds:0\r\n"), Duration::ZERO);
+    }
+
+    #[test]
+    fn unsuitable_server_is_refused_with_advice() {
         let master = "role:master\r\nmaxmemory_policy:noeviction\r\ncluster_enabled:0\r\n";
-        assert_eq!(judged(master, Role::Standalone), "healthy");
-        assert!(judged(master, Role::Cluster).contains("is not part of a Cluster"));
+        assert_eq!(verdict(master, Role::Standalone), "healthy");
+        assert!(verdict(master, Role::Cluster).contains("is not part of a Cluster"));
 
         let sentinel = "redis_mode:sentinel\r\n";
         assert!(
-            judged(sentinel, Role::Standalone).contains("through it by `RedisStore::sentinel`")
+            verdict(sentinel, Role::Standalone).contains("through it with `RedisStore::sentinel`")
         );
 
         let evicting = "role:master\r\nmaxmemory_policy:allkeys-lru\r\n";
-        assert!(judged(evicting, Role::Standalone).contains("set it to noeviction"));
+        assert!(verdict(evicting, Role::Standalone).contains("set it to noeviction"));
 
         let replica = "role:slave\r\nmaster_host:b\r\nmaster_port:2\r\n";
-        assert!(judged(replica, Role::Standalone).contains("is a replica of b:2: name that"));
+        assert!(verdict(replica, Role::Standalone).contains("is a replica of b:2: use that URL"));
 
         let cluster = "role:master\r\ncluster_enabled:1\r\n";
         assert!(
-            judged(cluster, Role::Standalone).contains("connect to it by `RedisStore::cluster`")
+            verdict(cluster, Role::Standalone).contains("connect to it with `RedisStore::cluster`")
         );
-        assert_eq!(judged(cluster, Role::Cluster), "healthy");
+        assert_eq!(verdict(cluster, Role::Cluster), "healthy");
     }
 }

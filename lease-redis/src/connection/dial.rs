@@ -1,4 +1,4 @@
-//! Connections over streams that the caller makes: for simulations.
+//! Connections over streams that the caller opens: for simulations.
 
 use std::fmt;
 use std::sync::Arc;
@@ -10,18 +10,18 @@ use tokio::io::DuplexStream;
 use tokio::task::AbortHandle;
 use tokio::time::timeout;
 
-/// Makes the stream to a server, instead of a socket.
+/// Opens in-memory streams to servers, instead of sockets.
 ///
-/// Nothing but the socket is replaced: the driver, its handshake and its pipelining run over the
-/// stream as they would over TCP. So a model of a server can be talked to in paused time.
+/// The driver, its handshake and its pipelining run over the stream as over TCP. A simulation can so
+/// connect to the model of a server while time is paused.
 #[derive(Clone)]
 pub struct Dialer(Arc<dyn Fn(&str) -> DuplexStream + Send + Sync>);
 
 impl Dialer {
-    /// Calls `dial` with `host:port`, as the URL has it, for every connection.
+    /// Calls `dial` with the `host:port` of the URL for every connection.
     ///
-    /// A server that refuses is a stream whose other end is dropped; one that is not heard of, a
-    /// stream whose other end answers nothing.
+    /// To simulate a server that refuses connections, drop the other end of the stream. To simulate an
+    /// unreachable server, keep the other end and answer nothing.
     pub fn new(dial: impl Fn(&str) -> DuplexStream + Send + Sync + 'static) -> Self {
         Self(Arc::new(dial))
     }
@@ -33,27 +33,27 @@ impl fmt::Debug for Dialer {
     }
 }
 
-/// The way to one server. Without a pool: it would dial by itself.
-pub(crate) struct Line {
+/// A server and its dialer. There is no pool, since a pool would open sockets.
+pub(crate) struct DialTarget {
     pub(crate) dialer: Dialer,
     pub(crate) server: ConnectionInfo,
     pub(crate) limit: Duration,
 }
 
-/// A connection, whose task ends when it is dropped.
-pub(crate) struct Dialed {
+/// A connection whose driver task ends when the connection is dropped.
+pub(crate) struct DialedConnection {
     pub(crate) connection: MultiplexedConnection,
     driver: AbortHandle,
 }
 
-impl Drop for Dialed {
+impl Drop for DialedConnection {
     fn drop(&mut self) {
         self.driver.abort();
     }
 }
 
-impl Line {
-    pub(crate) async fn open(&self, patience: Duration) -> RedisResult<Dialed> {
+impl DialTarget {
+    pub(crate) async fn open(&self, patience: Duration) -> RedisResult<DialedConnection> {
         let config = AsyncConnectionConfig::new().set_response_timeout(Some(patience));
         let settings = self.server.redis_settings();
         let connecting = MultiplexedConnection::new_with_config(settings, self.dial(), config);
@@ -61,7 +61,7 @@ impl Line {
             Ok(connected) => connected?,
             Err(_elapsed) => return Err(late()),
         };
-        Ok(Dialed { connection, driver: tokio::spawn(driver).abort_handle() })
+        Ok(DialedConnection { connection, driver: tokio::spawn(driver).abort_handle() })
     }
 
     pub(crate) async fn subscriber(&self) -> RedisResult<PubSub> {

@@ -1,18 +1,19 @@
-//! What is asked of a server, in one round trip.
+//! A request to a server: one round trip.
 
 use redis::{Arg, Cmd};
 
-use crate::script::Call;
+use crate::scripts::Call;
 
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Request<'a> {
     Script(&'a Call),
     Command(&'a Cmd),
-    /// The script, and then the command: nothing comes between them on the connection. Answers both.
+    /// The script, directly followed on the connection by the command. The answer contains both answers.
     ScriptThen(&'a Call, &'a Cmd),
 }
 
-/// Whether a node of a Cluster is asked for a slot that it is only just taking over.
+/// Whether `ASKING` precedes the request, since the node is importing the slot:
+/// <https://redis.io/docs/latest/commands/asking/>
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Asking {
     Yes,
@@ -20,13 +21,13 @@ pub(crate) enum Asking {
 }
 
 impl<'a> Request<'a> {
-    /// Its first key, which decides the slot.
+    /// The first key, which determines the slot.
     pub(crate) fn key(self) -> &'a [u8] {
-        let (command, place) = match self {
+        let (command, index) = match self {
             Self::Script(call) | Self::ScriptThen(call, _) => (call.by_hash(), 3),
             Self::Command(command) => (command, 1),
         };
-        match command.args_iter().nth(place) {
+        match command.args_iter().nth(index) {
             Some(Arg::Simple(key)) => key,
             _ => &[],
         }
@@ -50,11 +51,11 @@ impl<'a> Request<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::script;
+    use crate::scripts;
 
     #[test]
-    fn first_key_of_a_request_decides_its_slot() {
-        let call = script::HEARTBEAT.on(["lease:{a}", "lease:{b}"]).number(7);
+    fn first_key_of_a_request_determines_its_slot() {
+        let call = scripts::HEARTBEAT.on(["lease:{a}", "lease:{b}"]).number(7);
         let command = redis::cmd("HGETALL").arg("lease:{c}").to_owned();
 
         assert_eq!(Request::Script(&call).key(), b"lease:{a}");

@@ -1,9 +1,9 @@
-//! Who waits for which key to be freed: one connection per server hears for all.
+//! Watches: they wake waiters when a key is freed. One connection per server serves all watches.
 
 use std::collections::HashMap;
 use std::future::pending;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures_util::future::{BoxFuture, try_join_all};
@@ -16,8 +16,9 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::{MissedTickBehavior, interval, timeout};
 use tracing::debug;
 
-use crate::connection::{Connector, Subscriber};
-use crate::error::Fault;
+use crate::connection::connector::{Connector, Subscriber};
+use crate::error::ServerFault;
+use crate::sync::lock;
 
 /// The watches of one server.
 #[derive(Debug)]
@@ -25,34 +26,34 @@ pub(crate) struct Watches {
     server: Arc<str>,
     connector: Arc<Connector>,
     limit: Duration,
-    /// To the task that hears; started with the first watch.
-    listener: Mutex<Option<mpsc::UnboundedSender<Request>>>,
+    /// The command channel of the listener task, which starts with the first watch.
+    listener: Mutex<Option<mpsc::UnboundedSender<ListenerCommand>>>,
     last_id: AtomicU64,
 }
 
-/// Completes when its channel was heard, or nobody can tell any more whether it was.
+/// Completes when a message arrives on its channel, or when messages may have been missed.
 #[derive(Debug)]
 pub(crate) struct Watch {
     woken: oneshot::Receiver<()>,
-    _leave: Leave,
+    _guard: WatchGuard,
 }
 
 #[derive(Debug)]
-enum Request {
-    Watch { channel: String, id: u64, watching: Watching },
-    Leave { channel: String, id: u64 },
+enum ListenerCommand {
+    Watch { channel: String, id: u64, watch: NewWatch },
+    Unwatch { channel: String, id: u64 },
 }
 
 #[derive(Debug)]
-struct Watching {
-    registered: oneshot::Sender<Result<(), Fault>>,
+struct NewWatch {
+    registered: oneshot::Sender<Result<(), ServerFault>>,
     wake: oneshot::Sender<()>,
 }
 
-/// Takes its watch off the list when dropped.
+/// Removes its watch from the listener when it is dropped.
 #[derive(Debug)]
-struct Leave {
-    listener: mpsc::UnboundedSender<Request>,
+struct WatchGuard {
+    listener: mpsc::UnboundedSender<ListenerCommand>,
     channel: String,
     id: u64,
 }
@@ -62,39 +63,39 @@ impl Watches {
         Self { server, connector, limit, listener: Mutex::default(), last_id: AtomicU64::new(0) }
     }
 
-    /// Watches `channel`: what is published after this returns wakes the watch.
-    pub(crate) async fn watch(&self, channel: String) -> Result<Watch, Fault> {
+    /// Watches `channel`. A message that is published after this returns wakes the watch.
+    pub(crate) async fn watch(&self, channel: String) -> Result<Watch, ServerFault> {
         let id = self.last_id.fetch_add(1, Ordering::Relaxed);
         let (registered, is_registered) = oneshot::channel();
         let (wake, woken) = oneshot::channel();
-        let watching = Watching { registered, wake };
+        let watch = NewWatch { registered, wake };
         let listener = self.listener();
-        let leave = Leave { listener: listener.clone(), channel: channel.clone(), id };
-        // A listener that has ended says so below, by dropping its end.
-        drop(listener.send(Request::Watch { channel, id, watching }));
-        let late = || Fault::late(&self.server, self.limit);
+        let guard = WatchGuard { listener: listener.clone(), channel: channel.clone(), id };
+        // If the listener has ended, it has dropped `registered`: the error is returned below.
+        drop(listener.send(ListenerCommand::Watch { channel, id, watch }));
+        let late = || ServerFault::late(&self.server, self.limit);
         match timeout(self.limit, is_registered).await {
             Ok(Ok(registered)) => registered?,
             Ok(Err(_)) | Err(_) => return Err(late()),
         }
-        Ok(Watch { woken, _leave: leave })
+        Ok(Watch { woken, _guard: guard })
     }
 
-    fn listener(&self) -> mpsc::UnboundedSender<Request> {
-        let mut listener = self.listener.lock().unwrap_or_else(PoisonError::into_inner);
+    fn listener(&self) -> mpsc::UnboundedSender<ListenerCommand> {
+        let mut listener = lock(&self.listener);
         match &*listener {
             Some(sender) if !sender.is_closed() => sender.clone(),
             _ => {
-                let (sender, requests) = mpsc::unbounded_channel();
-                let listening = Listener {
+                let (sender, commands) = mpsc::unbounded_channel();
+                let new = Listener {
                     server: Arc::clone(&self.server),
                     connector: Arc::clone(&self.connector),
                     limit: self.limit,
                     channels: HashMap::new(),
                     feed: None,
-                    changes: FuturesUnordered::new(),
+                    subscribing: FuturesUnordered::new(),
                 };
-                tokio::spawn(listening.run(requests));
+                tokio::spawn(new.run(commands));
                 *listener = Some(sender.clone());
                 sender
             }
@@ -104,80 +105,80 @@ impl Watches {
 
 impl Watch {
     pub(crate) async fn woken(mut self) {
-        // Woken, or dropped by the listener: time to look again.
+        // Either a message has come or the listener has dropped the watch. The caller tries again.
         drop((&mut self.woken).await);
     }
 }
 
-impl Drop for Leave {
+impl Drop for WatchGuard {
     fn drop(&mut self) {
         let (channel, id) = (std::mem::take(&mut self.channel), self.id);
-        drop(self.listener.send(Request::Leave { channel, id }));
+        drop(self.listener.send(ListenerCommand::Unwatch { channel, id }));
     }
 }
 
-/// The task that hears for all watches of a server.
+/// The task that receives messages for all watches of a server.
 struct Listener {
     server: Arc<str>,
     connector: Arc<Connector>,
     limit: Duration,
     channels: HashMap<String, Channel>,
     feed: Option<Feed>,
-    /// Subscriptions on their way.
-    changes: FuturesUnordered<BoxFuture<'static, (String, RedisResult<()>)>>,
+    /// Subscriptions without an answer yet.
+    subscribing: FuturesUnordered<BoxFuture<'static, (String, RedisResult<()>)>>,
 }
 
 #[derive(Default)]
 struct Channel {
     confirmed: bool,
     waiting: Vec<(u64, oneshot::Sender<()>)>,
-    registering: Vec<oneshot::Sender<Result<(), Fault>>>,
-    /// Sweeps since somebody waited last. A channel lingers for a while, since whoever was woken
-    /// asks, is refused, and watches again.
+    registering: Vec<oneshot::Sender<Result<(), ServerFault>>>,
+    /// The number of sweeps since the last watch. A channel stays subscribed for a while, since a woken
+    /// waiter that finds the key held watches again.
     idle: u32,
 }
 
-/// An open subscriber.
+/// An open subscriber and its messages.
 struct Feed {
-    control: Control,
-    heard: BoxStream<'static, Heard>,
+    control: SubscriberControl,
+    events: BoxStream<'static, FeedEvent>,
 }
 
 #[derive(Clone)]
-enum Control {
+enum SubscriberControl {
     PubSub(PubSubSink),
     Shard(MultiplexedConnection),
 }
 
-enum Heard {
+enum FeedEvent {
     Freed(String),
-    /// A channel is not listened to any more: we left it, or the Cluster moved its slot.
-    Left(String),
-    /// A connection broke and was made again: anything may have been missed.
+    /// A channel is no longer subscribed: this client unsubscribed, or the Cluster moved its slot.
+    Unsubscribed(String),
+    /// The connection was interrupted: messages may have been missed.
     Interrupted,
 }
 
 impl Listener {
-    async fn run(mut self, mut requests: mpsc::UnboundedReceiver<Request>) {
+    async fn run(mut self, mut commands: mpsc::UnboundedReceiver<ListenerCommand>) {
         let mut sweep = interval(SWEEP);
         sweep.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             select! {
-                // What was heard comes first: somebody waits for it.
+                // Messages come first, since waiters depend on them.
                 biased;
-                heard = next(&mut self.feed) => match heard {
-                    Some(Heard::Freed(channel)) => self.wake(&channel),
-                    Some(Heard::Left(channel)) => self.forget(&channel),
-                    Some(Heard::Interrupted) => self.wake_all(),
+                event = next(&mut self.feed) => match event {
+                    Some(FeedEvent::Freed(channel)) => self.wake(&channel),
+                    Some(FeedEvent::Unsubscribed(channel)) => self.drop_channel(&channel),
+                    Some(FeedEvent::Interrupted) => self.wake_all(),
                     None => self.disconnect("closed by the server"),
                 },
-                Some((channel, result)) = self.changes.next() => self.confirm(&channel, result),
-                request = requests.recv() => match request {
-                    Some(Request::Watch { channel, id, watching }) => {
-                        self.watch(channel, id, watching).await;
+                Some((channel, result)) = self.subscribing.next() => self.confirm(&channel, result),
+                command = commands.recv() => match command {
+                    Some(ListenerCommand::Watch { channel, id, watch }) => {
+                        self.watch(channel, id, watch).await;
                     }
-                    Some(Request::Leave { channel, id }) => self.leave(&channel, id),
-                    // The store is gone, and so is everybody who could wait.
+                    Some(ListenerCommand::Unwatch { channel, id }) => self.unwatch(&channel, id),
+                    // The store and all its watches are gone.
                     None => return,
                 },
                 _ = sweep.tick() => self.sweep().await,
@@ -185,16 +186,16 @@ impl Listener {
         }
     }
 
-    async fn watch(&mut self, name: String, id: u64, watching: Watching) {
-        // While the server hung, many may have come and given up.
-        if watching.registered.is_closed() {
+    async fn watch(&mut self, name: String, id: u64, watch: NewWatch) {
+        // The caller may have timed out while the server hung.
+        if watch.registered.is_closed() {
             return;
         }
         if self.feed.is_none() {
             match self.connect().await {
                 Ok(feed) => self.feed = Some(feed),
                 Err(fault) => {
-                    drop(watching.registered.send(Err(fault)));
+                    drop(watch.registered.send(Err(fault)));
                     return;
                 }
             }
@@ -203,16 +204,16 @@ impl Listener {
         let subscribed = self.channels.contains_key(&name);
         let channel = self.channels.entry(name.clone()).or_default();
         channel.idle = 0;
-        channel.waiting.push((id, watching.wake));
+        channel.waiting.push((id, watch.wake));
         if channel.confirmed {
-            drop(watching.registered.send(Ok(())));
+            drop(watch.registered.send(Ok(())));
             return;
         }
-        channel.registering.push(watching.registered);
+        channel.registering.push(watch.registered);
         if !subscribed {
             let mut control = feed.control.clone();
             let limit = self.limit;
-            self.changes.push(
+            self.subscribing.push(
                 async move {
                     let subscribed = timeout(limit, control.subscribe(&name)).await;
                     (name, subscribed.unwrap_or_else(|_| Err(timed_out())))
@@ -222,13 +223,13 @@ impl Listener {
         }
     }
 
-    async fn connect(&mut self) -> Result<Feed, Fault> {
-        // Several round trips: more time than one request has.
-        let limit = self.limit.max(LEAST_TO_CONNECT);
+    async fn connect(&mut self) -> Result<Feed, ServerFault> {
+        // Connecting takes several round trips, and so more time than one request has.
+        let limit = self.limit.max(MIN_CONNECT_LIMIT);
         match timeout(limit, self.connector.subscriber(&self.server)).await {
             Ok(Ok(subscriber)) => Ok(Feed::new(subscriber)),
             Ok(Err(fault)) => Err(fault),
-            Err(_elapsed) => Err(Fault::late(&self.server, limit)),
+            Err(_elapsed) => Err(ServerFault::late(&self.server, limit)),
         }
     }
 
@@ -243,7 +244,7 @@ impl Listener {
                 }
             }
             Err(error) => {
-                let fault = Fault::from_node_of_cluster(&self.server, &error);
+                let fault = ServerFault::from_node_of_cluster(&self.server, &error);
                 for registered in
                     self.channels.remove(name).into_iter().flat_map(|it| it.registering)
                 {
@@ -256,14 +257,14 @@ impl Listener {
     fn wake(&mut self, name: &str) {
         if let Some(channel) = self.channels.get_mut(name) {
             for (_, wake) in channel.waiting.drain(..) {
-                // Who no longer waits needs no waking.
+                // Fails if the watch was dropped in the meantime.
                 let _ = wake.send(());
             }
         }
     }
 
-    /// Wakes who waits for a channel that is not heard any more; the next watch subscribes again.
-    fn forget(&mut self, name: &str) {
+    /// Wakes the waiters of a channel that is no longer subscribed. The next watch subscribes again.
+    fn drop_channel(&mut self, name: &str) {
         if self.channels.get(name).is_some_and(|channel| channel.confirmed) {
             self.channels.remove(name);
         }
@@ -277,21 +278,21 @@ impl Listener {
         }
     }
 
-    /// Wakes everybody once, since nobody can tell what they have missed.
-    fn disconnect(&mut self, why: &str) {
-        debug!(server = %self.server, why, "the watches' connection has ended");
+    /// Wakes all waiters, since messages may have been missed.
+    fn disconnect(&mut self, reason: &str) {
+        debug!(server = %self.server, reason, "connection for watches closed");
         self.feed = None;
-        self.changes.clear();
+        self.subscribing.clear();
         self.channels.clear();
     }
 
-    fn leave(&mut self, name: &str, id: u64) {
+    fn unwatch(&mut self, name: &str, id: u64) {
         if let Some(channel) = self.channels.get_mut(name) {
             channel.waiting.retain(|(one, _)| *one != id);
         }
     }
 
-    /// Unsubscribes from what nobody waits for, and finds out whether the server still answers.
+    /// Unsubscribes from channels without waiters, and checks that the server still answers.
     async fn sweep(&mut self) {
         let Some(feed) = &self.feed else { return };
         let mut control = feed.control.clone();
@@ -307,7 +308,7 @@ impl Listener {
             true
         });
         let limit = self.limit.max(SWEEP);
-        match timeout(limit, control.keep(&idle)).await {
+        match timeout(limit, control.unsubscribe_and_ping(&idle)).await {
             Ok(Ok(())) => (),
             Ok(Err(error)) => self.disconnect(&error.to_string()),
             Err(_elapsed) => self.disconnect("no answer"),
@@ -315,10 +316,10 @@ impl Listener {
     }
 }
 
-/// What is heard next; nothing, for ever, while there is no connection.
-async fn next(feed: &mut Option<Feed>) -> Option<Heard> {
+/// The next message. Never completes while there is no connection.
+async fn next(feed: &mut Option<Feed>) -> Option<FeedEvent> {
     match feed {
-        Some(feed) => feed.heard.next().await,
+        Some(feed) => feed.events.next().await,
         None => pending().await,
     }
 }
@@ -328,11 +329,11 @@ impl Feed {
         match subscriber {
             Subscriber::PubSub(connection) => {
                 let (sink, messages) = connection.split();
-                let heard = messages.map(|message| {
+                let events = messages.map(|message| {
                     let channel = message.get_channel::<String>();
-                    channel.map_or(Heard::Interrupted, Heard::Freed)
+                    channel.map_or(FeedEvent::Interrupted, FeedEvent::Freed)
                 });
-                Self { control: Control::PubSub(sink), heard: heard.boxed() }
+                Self { control: SubscriberControl::PubSub(sink), events: events.boxed() }
             }
             Subscriber::Shard(connection, pushes) => {
                 let pushes = futures_util::stream::unfold(pushes, |mut pushes| async move {
@@ -341,31 +342,31 @@ impl Feed {
                         match push.kind {
                             PushKind::Disconnection => return None,
                             PushKind::SMessage => {
-                                return Some((named(&push, Heard::Freed), pushes));
+                                return Some((event_of(&push, FeedEvent::Freed), pushes));
                             }
-                            // Left by us, or moved with its slot.
+                            // This client unsubscribed, or the slot moved.
                             PushKind::SUnsubscribe => {
-                                return Some((named(&push, Heard::Left), pushes));
+                                return Some((event_of(&push, FeedEvent::Unsubscribed), pushes));
                             }
                             _ => (),
                         }
                     }
                 });
-                Self { control: Control::Shard(connection), heard: pushes.boxed() }
+                Self { control: SubscriberControl::Shard(connection), events: pushes.boxed() }
             }
         }
     }
 }
 
-/// With the name of the channel that was pushed.
-fn named(push: &PushInfo, heard: fn(String) -> Heard) -> Heard {
+/// The event of a push message, with the name of its channel.
+fn event_of(push: &PushInfo, event: fn(String) -> FeedEvent) -> FeedEvent {
     match push.data.first() {
-        Some(Value::BulkString(name)) => heard(String::from_utf8_lossy(name).into_owned()),
-        _ => Heard::Interrupted,
+        Some(Value::BulkString(name)) => event(String::from_utf8_lossy(name).into_owned()),
+        _ => FeedEvent::Interrupted,
     }
 }
 
-impl Control {
+impl SubscriberControl {
     async fn subscribe(&mut self, channel: &str) -> RedisResult<()> {
         match self {
             Self::PubSub(sink) => sink.subscribe(channel).await,
@@ -376,7 +377,7 @@ impl Control {
         }
     }
 
-    async fn keep(&mut self, idle: &[String]) -> RedisResult<()> {
+    async fn unsubscribe_and_ping(&mut self, idle: &[String]) -> RedisResult<()> {
         match self {
             Self::PubSub(sink) => {
                 if !idle.is_empty() {
@@ -385,7 +386,7 @@ impl Control {
                 sink.ping::<Value>().await.map(drop)
             }
             Self::Shard(connection) => {
-                // One request for each, since they are in different slots; all at once.
+                // One request for each, since their slots differ; all are sent at once.
                 let each = idle.iter().map(|channel| {
                     let mut connection = connection.clone();
                     let leave = redis::cmd("SUNSUBSCRIBE").arg(channel).to_owned();
@@ -402,10 +403,10 @@ fn timed_out() -> redis::RedisError {
     std::io::Error::from(std::io::ErrorKind::TimedOut).into()
 }
 
-const LEAST_TO_CONNECT: Duration = Duration::from_secs(2);
+const MIN_CONNECT_LIMIT: Duration = Duration::from_secs(2);
 
-/// How often idle channels are looked for, and the connection is tried.
+/// How often idle channels are unsubscribed and the connection is checked.
 const SWEEP: Duration = Duration::from_secs(5);
 
-/// A channel is left after 5 to 10 seconds without a watch.
+/// A channel is unsubscribed after 5 to 10 seconds without a watch.
 const IDLE_SWEEPS: u32 = 1;

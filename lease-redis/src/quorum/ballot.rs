@@ -1,33 +1,34 @@
-//! Counting: what the answers of several nodes come to. Decides; asks nobody.
+//! Counts the answers of several nodes and decides. It sends no requests.
 
 use std::collections::HashMap;
 use std::time::Duration;
 
-use lease_core::{Attributes, FencingToken, Heartbeat, Holder, LossCause};
+use lease_core::store::Heartbeat;
+use lease_core::{Attributes, FencingToken, Holder, LossCause, StoreErrorKind};
 
-use crate::error::Fault;
-use crate::lock::{Asked, Pulse, Rival, Vote};
+use crate::error::ServerFault;
+use crate::lock_requests::{GrantKind, HeartbeatReply, HolderOnServer, Vote};
 
 /// The votes on one claim.
 #[derive(Debug)]
 pub(crate) struct Ballot {
     nodes: usize,
-    /// By place, whether the node answered or failed.
-    heard: Vec<bool>,
-    /// Who granted it, and what they counted to.
+    /// By index, whether the node has answered or failed.
+    responded: Vec<bool>,
+    /// The nodes that granted the claim, and their counters.
     pub(crate) granted: Vec<(usize, FencingToken)>,
-    pub(crate) rivals: Vec<(usize, Rival)>,
-    pub(crate) faults: Vec<Fault>,
+    pub(crate) rivals: Vec<(usize, HolderOnServer)>,
+    pub(crate) faults: Vec<ServerFault>,
     /// Nodes on which there was nothing to adopt.
     gone: usize,
     pub(crate) attributes: Attributes,
-    /// Whether some node had granted it before.
-    pub(crate) asked: Asked,
+    /// Whether a node has granted the claim before.
+    pub(crate) kind: GrantKind,
 }
 
-/// What a ballot says so far.
+/// The count of the votes so far.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Count {
+pub(crate) enum VoteCount {
     Open,
     /// A majority granted it; the largest token is the grant's.
     Granted(FencingToken),
@@ -39,45 +40,41 @@ impl Ballot {
     pub(crate) fn new(nodes: usize) -> Self {
         Self {
             nodes,
-            heard: vec![false; nodes],
+            responded: vec![false; nodes],
             granted: Vec::new(),
             rivals: Vec::new(),
             faults: Vec::new(),
             gone: 0,
             attributes: Attributes::new(),
-            asked: Asked::First,
+            kind: GrantKind::New,
         }
     }
 
-    pub(crate) fn add(&mut self, node: usize, vote: Result<Vote, Fault>) {
-        if let Some(heard) = self.heard.get_mut(node) {
-            *heard = true;
+    pub(crate) fn add(&mut self, node: usize, vote: Result<Vote, ServerFault>) {
+        if let Some(responded) = self.responded.get_mut(node) {
+            *responded = true;
         }
         match vote {
-            Ok(Vote::Granted(token, attributes, asked)) => {
+            Ok(Vote::Granted(token, attributes, kind)) => {
                 self.granted.push((node, token));
                 self.attributes = attributes;
-                if asked == Asked::Again {
-                    self.asked = asked;
+                if kind == GrantKind::Repeated {
+                    self.kind = kind;
                 }
             }
             Ok(Vote::Held(rival)) => self.rivals.push((node, rival)),
             Ok(Vote::Gone) => self.gone += 1,
-            // Where the node's name is known, this is a fault already.
-            Ok(Vote::Restarted { up }) => {
-                self.faults.push(Fault::unavailable(format!("restarted {up:?} ago")));
-            }
             Err(fault) => self.faults.push(fault),
         }
     }
 
-    pub(crate) fn count(&self) -> Count {
+    pub(crate) fn count(&self) -> VoteCount {
         let quorum = majority(self.nodes);
         let largest = self.granted.iter().map(|(_, token)| *token).max();
         match largest {
-            Some(largest) if self.granted.len() >= quorum => Count::Granted(largest),
-            _ if self.granted.len() + self.missing() < quorum => Count::Refused,
-            _ => Count::Open,
+            Some(largest) if self.granted.len() >= quorum => VoteCount::Granted(largest),
+            _ if self.granted.len() + self.missing() < quorum => VoteCount::Refused,
+            _ => VoteCount::Open,
         }
     }
 
@@ -94,8 +91,8 @@ impl Ballot {
 
     /// The places of the nodes that have not answered yet.
     pub(crate) fn missing_places(&self) -> impl Iterator<Item = usize> {
-        let places = self.heard.iter().enumerate();
-        places.filter_map(|(place, heard)| (!heard).then_some(place))
+        let places = self.responded.iter().enumerate();
+        places.filter_map(|(place, responded)| (!responded).then_some(place))
     }
 
     /// How many of the nodes that have not answered have to grant the claim, where a majority has
@@ -106,19 +103,19 @@ impl Ballot {
         contended.then(|| quorum.saturating_sub(self.granted.len()))
     }
 
-    /// Nodes that said yes or no.
+    /// Nodes that have granted or refused the claim.
     pub(crate) fn answered(&self) -> usize {
         self.granted.len() + self.rivals.len() + self.gone
     }
 
-    /// Who holds the key on a majority of the nodes: then nobody else can.
+    /// The lessee that holds the key on a majority of the nodes, so that no other can.
     pub(crate) fn holder(&self) -> Option<Holder> {
         let (nonce, votes) = self.strongest()?;
         (votes >= majority(self.nodes)).then(|| self.holder_of(nonce))?
     }
 
-    /// Whether a majority tells the same token of the holder. The others have counted differently,
-    /// and will hear of it in a moment.
+    /// Whether a majority reports the same token of the holder. The other nodes have counted differently and
+    /// receive the token shortly.
     pub(crate) fn holder_is_agreed(&self) -> bool {
         let Some((nonce, _)) = self.strongest() else { return false };
         let of_nonce = self.rivals.iter().filter(|(_, rival)| rival.nonce == nonce);
@@ -126,32 +123,32 @@ impl Ballot {
             .is_some_and(|(_, votes)| votes >= majority(self.nodes))
     }
 
-    /// Whether somebody may yet turn out to hold it on a majority.
+    /// Whether the missing answers may show a holder on a majority.
     pub(crate) fn holder_may_appear(&self) -> bool {
         let votes = self.strongest().map_or(0, |(_, votes)| votes);
         votes + self.missing() >= majority(self.nodes)
     }
 
-    /// The same, also of nodes that will not answer.
-    pub(crate) fn holder_may_be_unheard(&self) -> bool {
+    /// The same, counting also nodes that have failed.
+    pub(crate) fn holder_may_be_unknown(&self) -> bool {
         let votes = self.strongest().map_or(0, |(_, votes)| votes);
         votes + self.missing() + self.faults.len() >= majority(self.nodes)
     }
 
-    /// Whether a majority says that there is nothing to adopt.
-    pub(crate) fn nobody_has_it(&self) -> bool {
+    /// Whether a majority reports that the grant to adopt does not exist.
+    pub(crate) fn is_gone(&self) -> bool {
         self.gone >= majority(self.nodes)
     }
 
-    /// Who is nearest to holding it.
+    /// The lessee with the most votes.
     pub(crate) fn nearest(&self) -> Option<Holder> {
         self.holder_of(self.strongest()?.0)
     }
 
-    /// Whether the claim of `nonce` keeps its votes among those that split the nodes: it has the most
-    /// votes, and of several that have as many, the largest nonce. Claims that see the same nodes held
-    /// agree on it, so one of them does.
-    pub(crate) fn goes_first(&self, nonce: &str) -> bool {
+    /// Whether the claim of `nonce` keeps its votes when several claims split the nodes: it has the most
+    /// votes, or as many as another and the larger nonce. Claims that see the same votes agree, so one claim
+    /// keeps its votes.
+    pub(crate) fn keeps_votes(&self, nonce: &str) -> bool {
         let own = (self.granted.len(), nonce);
         let strongest = self.strongest().map(|(rival, votes)| (votes, rival));
         !self.granted.is_empty() && strongest.is_none_or(|rival| rival < own)
@@ -192,16 +189,16 @@ pub(crate) struct Tally {
     revoked: usize,
     /// Nodes that have forgotten it.
     pub(crate) missing: Vec<usize>,
-    faults: Vec<Fault>,
+    faults: Vec<ServerFault>,
 }
 
-/// What a tally says so far.
+/// The count of a heartbeat's replies so far.
 #[derive(Debug)]
-pub(crate) enum Told {
-    NotYet,
-    Answer(Heartbeat),
-    /// Too few said anything that counts.
-    Unclear(Fault),
+pub(crate) enum HeartbeatCount {
+    Open,
+    Decided(Heartbeat),
+    /// Too few nodes sent a reply that counts.
+    Undecided(ServerFault),
 }
 
 impl Tally {
@@ -209,18 +206,18 @@ impl Tally {
         Self { nodes, ..Self::default() }
     }
 
-    pub(crate) fn add(&mut self, node: usize, pulse: Result<Pulse, Fault>) {
-        match pulse {
-            Ok(Pulse::Extended) => self.extended += 1,
-            Ok(Pulse::Overtaken) => self.overtaken += 1,
-            Ok(Pulse::Superseded) => self.superseded += 1,
-            Ok(Pulse::Revoked) => self.revoked += 1,
-            Ok(Pulse::Missing) => self.missing.push(node),
+    pub(crate) fn add(&mut self, node: usize, reply: Result<HeartbeatReply, ServerFault>) {
+        match reply {
+            Ok(HeartbeatReply::Extended) => self.extended += 1,
+            Ok(HeartbeatReply::Overtaken) => self.overtaken += 1,
+            Ok(HeartbeatReply::Superseded) => self.superseded += 1,
+            Ok(HeartbeatReply::Revoked) => self.revoked += 1,
+            Ok(HeartbeatReply::Missing) => self.missing.push(node),
             Err(fault) => self.faults.push(fault),
         }
     }
 
-    pub(crate) fn count(&self) -> Told {
+    pub(crate) fn count(&self) -> HeartbeatCount {
         let quorum = majority(self.nodes);
         let standing = self.extended + self.overtaken;
         let ended = self.superseded + self.revoked;
@@ -228,28 +225,27 @@ impl Tally {
         let outstanding = self.nodes - answered - self.faults.len();
 
         if self.extended >= quorum {
-            return Told::Answer(Heartbeat::Extended);
+            return HeartbeatCount::Decided(Heartbeat::Extended);
         }
         if standing >= quorum && self.extended + outstanding < quorum {
-            return Told::Answer(Heartbeat::Overtaken);
+            return HeartbeatCount::Decided(Heartbeat::Overtaken);
         }
         if ended >= quorum {
-            return Told::Answer(Heartbeat::Lost(self.cause()));
+            return HeartbeatCount::Decided(Heartbeat::Lost(self.cause()));
         }
         if outstanding > 0 {
-            return Told::NotYet;
+            return HeartbeatCount::Open;
         }
-        // Nobody has it any more. One node that still had it would show that time is left, and
-        // that the others forgot it: then it is put back, and counts next time.
+        // No node has the grant. If one still had it, its time would not be over, and the other nodes would
+        // have forgotten it: the grant would be restored there and count in the next round.
         if standing == 0 && ended + self.missing.len() >= quorum {
-            return Told::Answer(Heartbeat::Lost(self.cause()));
+            return HeartbeatCount::Decided(Heartbeat::Lost(self.cause()));
         }
-        Told::Unclear(crate::quorum_config::too_few(standing, self.nodes, &self.unheard()))
+        HeartbeatCount::Undecided(too_few(standing, self.nodes, &self.reasons()))
     }
 
-    /// Whether the grant may be given back to the nodes that have forgotten it: some other node
-    /// still has it.
-    pub(crate) fn may_be_put_back(&self) -> bool {
+    /// Whether the grant may be restored on the nodes that have forgotten it: another node still has it.
+    pub(crate) fn may_be_restored(&self) -> bool {
         self.extended > 0
     }
 
@@ -263,13 +259,13 @@ impl Tally {
         }
     }
 
-    fn unheard(&self) -> Vec<Fault> {
-        let mut unheard = self.faults.clone();
+    fn reasons(&self) -> Vec<ServerFault> {
+        let mut reasons = self.faults.clone();
         if !self.missing.is_empty() {
             let count = self.missing.len();
-            unheard.push(Fault::unavailable(format!("{count} had forgotten the grant")));
+            reasons.push(ServerFault::unavailable(format!("{count} have forgotten the grant")));
         }
-        unheard
+        reasons
     }
 }
 
@@ -277,11 +273,27 @@ pub(crate) fn majority(nodes: usize) -> usize {
     nodes / 2 + 1
 }
 
-/// What most say; of two that as many say, the larger.
+/// The most frequent token; of several, the largest.
 fn most_frequent(tokens: impl Iterator<Item = FencingToken>) -> Option<(FencingToken, usize)> {
     let mut counts: HashMap<FencingToken, usize> = HashMap::new();
     for token in tokens {
         *counts.entry(token).or_default() += 1;
     }
     counts.into_iter().max_by_key(|(token, count)| (*count, *token))
+}
+
+/// The error if fewer than a majority took part, with each node's reason.
+pub(crate) fn too_few(present: usize, of: usize, faults: &[ServerFault]) -> ServerFault {
+    let reasons: Vec<_> = faults.iter().map(ToString::to_string).collect();
+    // The whole is transient if one of the errors is: a retry may then succeed.
+    let transient = faults.iter().find(|fault| fault.is_transient()).or_else(|| faults.first());
+    let kind = transient.map_or(StoreErrorKind::Unavailable, |fault| fault.kind);
+    let needed = majority(of);
+    ServerFault::new(
+        kind,
+        format!(
+            "{present} of {of} nodes took part, and {needed} are needed: {}",
+            reasons.join("; ")
+        ),
+    )
 }

@@ -1,4 +1,4 @@
-//! Asking several nodes at once, and not waiting for those that do not matter any more.
+//! The nodes of a quorum: sends requests to all and waits only for answers that can still matter.
 
 use std::future::Future;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -9,43 +9,42 @@ use std::time::Duration;
 use futures_util::future::BoxFuture;
 use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt, StreamExt};
-use lease_core::{Claim, Clock, LeaseKey, Moment};
+use lease_core::LeaseKey;
+use lease_core::store::{Claim, Clock, Moment};
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
-use crate::ballot::{Ballot, majority};
-use crate::contention::Contention;
-use crate::error::Fault;
-use crate::lock::Vote;
-use crate::node::Node;
-use crate::server_time::common;
-use crate::store::GRAIN;
+use crate::connection::node::Node;
+use crate::connection::server_time::median;
+use crate::error::ServerFault;
+use crate::lock_requests::GRAIN;
+use crate::quorum::ballot::{Ballot, majority};
+use crate::quorum::contention::Contention;
 
-/// The nodes of a quorum, and the rules by which they are asked.
+/// The nodes of a quorum, and the limits of their requests.
 #[derive(Debug)]
 pub(crate) struct Nodes {
     pub(crate) all: Vec<Arc<Node>>,
-    /// Longer claims are refused; `None` where nodes may vote as soon as they are up.
+    /// The longest ttl of a claim. `None` without the rejoin delay.
     pub(crate) max_ttl: Option<Duration>,
-    pub(crate) least_uptime: Duration,
-    /// How long votes count, from before they were asked for.
-    pub(crate) votes_last: Duration,
-    /// A node that has not been up for as long is not given back what it has forgotten: as long as
-    /// votes count, it may stand in two of them.
-    pub(crate) least_uptime_to_be_given_back: Duration,
-    /// The number of the last round that any election may hold.
+    /// How long votes are valid, counted from before the requests were sent.
+    pub(crate) vote_validity: Duration,
+    /// How long a node's run has to last before grants are restored on it. Votes from before the restart are
+    /// valid until then, and the node would count twice.
+    pub(crate) restore_delay: Duration,
+    /// The number of the last round of any claim.
     pub(crate) last_round: AtomicU64,
     pub(crate) clock_rate_error: f64,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) contention: Contention,
-    /// One permit for each request whose slow nodes are still on their way.
+    /// One permit for each request whose slow nodes have not answered yet.
     pub(crate) background: Arc<Semaphore>,
 }
 
-/// What each node has still to say.
+/// The answers that have not arrived yet.
 pub(crate) type Answers<T> = FuturesUnordered<Answer<T>>;
 
-/// The place of a node, and its answer.
+/// The index of a node, and its answer.
 pub(crate) type Answer<T> = BoxFuture<'static, (usize, T)>;
 
 impl Nodes {
@@ -57,13 +56,13 @@ impl Nodes {
         majority(self.all.len())
     }
 
-    /// Asks every node. What is asked may go on after this request was answered.
-    pub(crate) fn ask<T, F>(&self, question: impl Fn(Arc<Node>) -> F) -> Answers<T>
+    /// Sends a request to every node. The requests may outlast the call that sent them.
+    pub(crate) fn send_all<T, F>(&self, request: impl Fn(Arc<Node>) -> F) -> Answers<T>
     where
         F: Future<Output = T> + Send + 'static,
     {
         let asked = self.all.iter().enumerate().map(|(place, node)| {
-            let answer = question(Arc::clone(node));
+            let answer = request(Arc::clone(node));
             async move { (place, answer.await) }.boxed()
         });
         asked.collect()
@@ -108,8 +107,8 @@ impl Nodes {
         silent_in.get(needed.saturating_sub(1)).copied().unwrap_or(Duration::ZERO)
     }
 
-    /// Lets the answers that nobody waits for come in, and `then` see to each. Whether they do
-    /// changes no promise, so where too many are on their way, these are dropped.
+    /// Receives the remaining answers on a spawned task, and passes each to `then`. No promise depends on
+    /// them, so they are dropped if too many are outstanding.
     pub(crate) fn in_background<T, F>(
         &self,
         mut answers: Answers<T>,
@@ -132,56 +131,41 @@ impl Nodes {
         });
     }
 
-    /// The middle one of the times that nodes have told, in microseconds since 1970.
+    /// The median of the nodes' times, in microseconds since 1970.
     pub(crate) fn common_time(&self) -> Option<u64> {
-        common(self.all.iter().filter_map(|node| node.time()))
+        median(self.all.iter().filter_map(|node| node.time()))
     }
 
-    /// The number of the first of so many `rounds`. All of them come after those of every earlier
-    /// election, also of one that still goes on: a claim may be made again meanwhile.
+    /// Reserves the numbers of `rounds` rounds and returns the first. They are larger than those of all
+    /// earlier claims, also of one that is still running: a claim may be repeated before that.
     pub(crate) fn first_of(&self, rounds: u64) -> u64 {
         self.last_round.fetch_add(rounds, Ordering::Relaxed) + 1
     }
 
-    /// Takes back what `claim` was granted up to `round`, on every node: also on one that has yet
-    /// to hear of the claim, if it hears of it before this.
-    pub(crate) fn take_back(&self, claim: &Claim, round: u64) {
-        let withdrawals = self.ask(|node| {
+    /// Withdraws the votes for `claim` up to `round` on every node, also on a node that receives the claim
+    /// late, but before the withdrawal.
+    pub(crate) fn withdraw_everywhere(&self, claim: &Claim, round: u64) {
+        let withdrawals = self.send_all(|node| {
             let claim = claim.clone();
             async move { node.withdraw(&claim, round).await }
         });
         self.in_background(withdrawals, |_, _| async {});
     }
 
-    /// Refuses a ttl that outlasts the quarantine of a node that restarted.
-    pub(crate) fn check(&self, ttl: Duration) -> Result<(), Fault> {
+    /// Refuses a ttl that is longer than the rejoin delay of a restarted node.
+    pub(crate) fn check(&self, ttl: Duration) -> Result<(), ServerFault> {
         match self.max_ttl {
-            Some(most) if ttl > most => Err(Fault::misconfigured(format!(
-                "a ttl of {ttl:?} is longer than the {most:?} for which a node that restarted \
-                 keeps from voting: shorten it, or set `with_max_ttl` for all who use these nodes"
+            Some(max) if ttl > max => Err(ServerFault::misconfigured(format!(
+                "the ttl {ttl:?} is longer than the {max:?} for which a restarted node does not vote: \
+                 shorten it, or set `with_max_ttl` for all clients of these nodes"
             ))),
             _ => self.all.iter().try_for_each(|node| node.check(ttl)),
         }
     }
 
-    /// Until when what is claimed now may be believed: the holder's own rule.
+    /// The deadline of a claim that is made now, by the same rule as the holder's.
     pub(crate) fn deadline(&self, ttl: Duration) -> Moment {
         let trusted = ttl.mul_f64(1.0 - self.clock_rate_error).saturating_sub(GRAIN);
         self.clock.now() + trusted
-    }
-
-    /// A node that may not vote yet, with its name and how long it will take.
-    pub(crate) fn named(&self, place: usize, vote: Result<Vote, Fault>) -> Result<Vote, Fault> {
-        match vote {
-            Ok(Vote::Restarted { up }) => {
-                let name = self.all.get(place).map_or("a node", |node| &*node.name);
-                let left = self.least_uptime.saturating_sub(up);
-                Err(Fault::unavailable(format!(
-                    "{name} restarted {up:?} ago, and may have forgotten leases: it votes again \
-                     in {left:?}"
-                )))
-            }
-            other => other,
-        }
     }
 }

@@ -1,4 +1,4 @@
-//! How attributes are written: as `DynamoDB` writes them in JSON, so that people can read them.
+//! The text format of attribute values: `DynamoDB`'s JSON, which people can read.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -7,16 +7,16 @@ use lease_core::{Attributes, Number, Value};
 use redis::Value as Reply;
 use serde_json::{Map, Value as Json, json};
 
-use crate::script::text;
+use crate::scripts::text;
 
-/// `{"S":"text"}`, `{"N":"1.5"}`, `{"L":[…]}` and so on; bytes are in hexadecimal digits. `None`
-/// where it is nested deeper than [`MOST_LEVELS`], or has a type that is not known here.
+/// Writes a value as `{"S":"text"}`, `{"N":"1.5"}`, `{"L":[…]}` and so on; bytes as hexadecimal digits.
+/// `None` if the value is nested deeper than [`MAX_LEVELS`] or has an unknown type.
 pub(crate) fn write(value: &Value) -> Option<String> {
-    (levels(value) <= MOST_LEVELS).then(|| to_json(value).map(|json| json.to_string()))?
+    (levels(value) <= MAX_LEVELS).then(|| to_json(value).map(|json| json.to_string()))?
 }
 
-/// As `DynamoDB`'s limit; what was written deeper could not be read back.
-pub(crate) const MOST_LEVELS: usize = 32;
+/// The limit of `DynamoDB`. A value that is nested deeper could not be read back.
+pub(crate) const MAX_LEVELS: usize = 32;
 
 fn levels(value: &Value) -> usize {
     let inside = match value {
@@ -27,15 +27,15 @@ fn levels(value: &Value) -> usize {
     1 + inside.unwrap_or(0)
 }
 
-/// The attributes of a record; `None` inside where there is no record. Fields that are not
-/// attributes are left out.
-#[expect(clippy::option_option, reason = "unreadable, or not there: two different things")]
+/// Reads the attributes of a record. The inner `None` means that there is no record; the outer `None`, that
+/// the reply is unreadable. Fields that are no attributes are ignored.
+#[expect(clippy::option_option, reason = "unreadable and absent are different results")]
 pub(crate) fn read_attributes(reply: &Reply) -> Option<Option<Attributes>> {
     let fields: Vec<_> = match reply {
         Reply::Array(fields) => {
             fields.as_chunks::<2>().0.iter().map(|[name, value]| (name, value)).collect()
         }
-        // As RESP3 has it.
+        // The format of RESP3.
         Reply::Map(fields) => fields.iter().map(|(name, value)| (name, value)).collect(),
         _ => return None,
     };
@@ -75,7 +75,7 @@ fn to_json(value: &Value) -> Option<Json> {
         Value::BytesSet(set) => {
             json!({ "BS": set.iter().map(|bytes| hexadecimal(bytes)).collect::<Vec<_>>() })
         }
-        // A type that came after this was written.
+        // A type that was added later.
         _ => return None,
     })
 }

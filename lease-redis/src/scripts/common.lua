@@ -3,7 +3,7 @@
 -- servers stop it for a script.
 --
 -- lease       hash, kept for days after its last use. Of the last grant: granted (its nonce),
---             lessee, ends (microseconds since 1970; absent once it was given up), beat (the number
+--             lessee, ends (microseconds since 1970; absent once it was given up), sequence (the number
 --             of its last heartbeat). It stands until it ends: the server's own expiry is for the
 --             hash, so that one command reads a lease, and one writes it.
 --             Of all: token (the last one), last (the nonce of the last release; on one server
@@ -12,8 +12,8 @@
 --             hash is there, at least).
 --             On a node of a quorum also run (of the server, when the token was given); of the last
 --             grant: counted (what this node counted to for it), under (the token that it is known
---             to be under: this node may have counted further), ask (the number of the round in
---             which the claim was heard last, or one beyond all rounds, once it is known to be
+--             to be under: this node may have counted further), round (the number of the round in
+--             which the claim was received last, or one beyond all rounds, once it is known to be
 --             granted); before, before_lessee and before_under (granted, lessee and under, before
 --             the last grant)
 -- attributes  hash, never expires: "." marks the record, "=name" is an attribute
@@ -30,7 +30,7 @@ local function now()
     return moment
 end
 
--- The ask of what is known to be granted: nothing that takes back a round is meant.
+-- The round of a claim that is known to be granted: no withdrawal of a round affects it.
 local beyond_all_rounds = '9007199254740991'
 
 -- The nonce and the token of the grant that stands; nothing, if none does.
@@ -77,6 +77,23 @@ local function attributes_at(attributes)
     return attributes and redis.call('HGETALL', attributes) or {}
 end
 
+-- Whether a record has to be put into the index before a claim makes it. On one server, the script that
+-- makes it does that; in a Cluster, the index is in another slot, and `entry` is empty until it is done.
+local function is_unlisted(attributes, index, entry)
+    return not index and entry == '' and redis.call('HEXISTS', attributes, '.') == 0
+end
+
+-- Sets the attributes of a claim, names and values in turn from the argument at `first` on. The record
+-- lasts from then on, and is in the index as `entry`.
+local function set_attributes(attributes, index, entry, first)
+    if redis.call('HSET', attributes, '.', 1) == 1 and index then
+        redis.call('ZADD', index, 0, entry)
+    end
+    for place = first, #ARGV, 2 do
+        redis.call('HSET', attributes, '=' .. ARGV[place], ARGV[place + 1])
+    end
+end
+
 -- What time it is, as the nodes of a quorum agree on it: as `proposed`, if that is within a tenth of a
 -- second of their own. A server that has just started takes its own: what it has forgotten may be as
 -- near as that.
@@ -95,14 +112,8 @@ local function server()
     return run, tonumber(uptime) or 0
 end
 
--- Whether a server has not been up for `least` seconds. Where 0 is asked for, none is, not even one
--- whose clock was set back.
-local function is_too_young(uptime, least)
-    return tonumber(least) > 0 and uptime < tonumber(least)
-end
-
 -- Whether another grant came after the one of `nonce`. A node of a quorum may have counted
--- further than all others, for that grant or for one before it, or for votes that were taken back:
+-- further than all others, for that grant or for one before it, or for votes that were withdrawn:
 -- so what counts is the token that its last grant is known to be under, where it knows that.
 local function is_followed(lease, nonce, token)
     local last = redis.call('HMGET', lease, 'granted', 'under', 'token')
@@ -123,8 +134,8 @@ local function why_lost(lease, nonce, token)
     return is_given_up(lease, nonce) and 'revoked' or 'expired'
 end
 
--- Who holds the key, as others are told.
-local function told_of(lease)
+-- The holder of the key, as it is reported to other claims.
+local function report_holder(lease)
     local held = redis.call('HMGET', lease, 'granted', 'lessee', 'under', 'token', 'ends')
     local left = (tonumber(held[5]) or 0) - now()
     if left <= 0 then
@@ -141,14 +152,14 @@ local function vacate(lease, nonce)
     redis.call('HSET', lease, 'last', nonce)
 end
 
--- Nobody but `only` (nobody at all, without) may obtain the key for `length` milliseconds.
+-- For `length` milliseconds, only the lessee `only` may obtain the key. If `only` is empty, no lessee may.
 local function reserve(lease, length, only, retention)
     redis.call('HSET', lease, 'until', now() + length * 1000, 'only', only)
     keep(lease, redis.call('HGET', lease, 'kept'), math.max(retention, length))
 end
 
--- Wakes who waits. A user without the right to publish can still release.
-local function tell(publish, channel)
+-- Wakes the waiters. A user without the right to publish can still release.
+local function notify(publish, channel)
     redis.pcall(publish, channel, '')
 end
 

@@ -12,5 +12,5 @@ end
 vacate(lease, nonce)
 redis.call('DEL', KEYS[2])
 redis.call('HSET', lease, 'deleted', nonce)
-tell(ARGV[3], ARGV[4])
+notify(ARGV[3], ARGV[4])
 return 'applied'

@@ -1,30 +1,30 @@
 -- Keeps grants alive: one, or as many as are given.
--- KEYS: the lease of each. ARGV: retention (ms); then nonce, beat, ttl (ms) and token of each.
--- Answers 1 for each that was extended, as nearly all are, and else in a word why it was not.
+-- KEYS: the lease of each. ARGV: retention (ms); then nonce, sequence, ttl (ms) and token of each.
+-- Returns 1 for each grant that was extended, as nearly all are, and otherwise the reason as a word.
 local retention = ARGV[1]
 
-local function heartbeat(lease, nonce, beat, ttl, token)
-    local held = redis.call('HMGET', lease, 'granted', 'ends', 'beat', 'evicted', 'ask', 'kept')
+local function heartbeat(lease, nonce, sequence, ttl, token)
+    local held = redis.call('HMGET', lease, 'granted', 'ends', 'sequence', 'evicted', 'round', 'kept')
     if held[1] ~= nonce or (tonumber(held[2]) or 0) <= now() then
         return why_lost(lease, nonce, tonumber(token))
     end
     if held[4] == nonce then
         return 'revoked'
     end
-    if tonumber(held[3]) >= tonumber(beat) then
+    if tonumber(held[3]) >= tonumber(sequence) then
         return 'overtaken'
     end
     local ends = now() + ttl * 1000
-    if type(redis.pcall('HSET', lease, 'beat', beat, 'ends', ends)) == 'table' then
+    if type(redis.pcall('HSET', lease, 'sequence', sequence, 'ends', ends)) == 'table' then
         -- A server at its maxmemory refuses HSET unless the script has written before. HDEL, which
         -- needs no memory, counts as a write although it finds nothing.
         redis.call('HDEL', lease, '')
-        redis.call('HSET', lease, 'beat', beat, 'ends', ends)
+        redis.call('HSET', lease, 'sequence', sequence, 'ends', ends)
     end
     if held[5] then
-        -- This node may have heard of an earlier round alone, which is being taken back. From now
-        -- on, the grant rests on it.
-        redis.call('HSET', lease, 'ask', beyond_all_rounds, 'under', token)
+        -- This node may have received only an earlier round, which is being withdrawn. From now on, the
+        -- grant depends on it.
+        redis.call('HSET', lease, 'round', beyond_all_rounds, 'under', token)
         raise_counter(lease, tonumber(token))
     end
     keep(lease, held[6], retention + ttl)
@@ -34,11 +34,11 @@ end
 local answers = {}
 for place = 1, #KEYS do
     local at = 4 * place - 2
-    -- One that fails, because somebody else wrote to its key, fails alone.
+    -- If another program has written to a key, only its heartbeat fails.
     local done, answer = pcall(heartbeat, KEYS[place], ARGV[at], ARGV[at + 1], ARGV[at + 2], ARGV[at + 3])
     if not done then
         answer = '!' .. (type(answer) == 'table' and answer.err or tostring(answer))
-        -- But that this is no master any more concerns all.
+        -- An error that this server is no longer the master concerns all.
         if string.find(answer, 'READONLY') then
             return redis.error_reply('READONLY ' .. answer)
         end

@@ -1,2 +1,2 @@
--- Tells who holds a key. KEYS: lease.
-return told_of(KEYS[1])
+-- Returns the holder of a key. KEYS: lease.
+return report_holder(KEYS[1])

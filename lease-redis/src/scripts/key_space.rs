@@ -1,19 +1,19 @@
-//! What a lease is called in Redis: its keys and its channel, all under one hash tag.
+//! The names of a lease's keys and channel in Redis, all under one hash tag.
 
 use std::borrow::Cow;
 use std::fmt;
 
 use lease_core::LeaseKey;
 
-/// Names everything under one prefix.
+/// The names under one prefix.
 #[derive(Debug, Clone)]
 pub(crate) struct KeySpace {
     prefix: String,
 }
 
-/// What something of a lease is called.
+/// The name of a key or channel of a lease.
 #[derive(Debug)]
-pub(crate) struct Name<'a> {
+pub(crate) struct KeyName<'a> {
     prefix: &'a str,
     tag: Cow<'a, str>,
     part: &'static str,
@@ -24,40 +24,45 @@ impl KeySpace {
         Self { prefix: prefix.into() }
     }
 
-    /// Who holds it, its token, and what was released last: kept for days after the last use.
-    pub(crate) fn lease<'a>(&'a self, key: &'a LeaseKey) -> Name<'a> {
+    /// The hash of the lease: holder, tokens and last release. It expires days after the last use.
+    pub(crate) fn lease<'a>(&'a self, key: &'a LeaseKey) -> KeyName<'a> {
         self.name(key, "")
     }
 
-    /// What else is on it: never expires.
-    pub(crate) fn attributes<'a>(&'a self, key: &'a LeaseKey) -> Name<'a> {
+    /// The hash of the lease's attributes. It never expires.
+    pub(crate) fn attributes<'a>(&'a self, key: &'a LeaseKey) -> KeyName<'a> {
         self.name(key, ":attributes")
     }
 
-    /// Where its being freed is published.
+    /// The channel on which a release is published.
     pub(crate) fn channel(&self, key: &LeaseKey) -> String {
         self.name(key, ":freed").to_string()
     }
 
-    /// The names of all records.
+    /// The record that the clients of a quorum share on each node.
+    pub(crate) fn quorum(&self) -> String {
+        format!("{}quorum", self.prefix)
+    }
+
+    /// The sorted set of all records' names.
     pub(crate) fn index(&self) -> String {
         format!("{}index", self.prefix)
     }
 
-    /// What is between the braces decides the slot. A brace of the key's own would end that too
-    /// early: `}a` and its attributes would be in two slots.
-    fn name<'a>(&'a self, key: &'a LeaseKey, part: &'static str) -> Name<'a> {
+    /// The text between the braces determines the slot. Braces in the key itself are escaped: otherwise `}a`
+    /// and its attributes would be in different slots.
+    fn name<'a>(&'a self, key: &'a LeaseKey, part: &'static str) -> KeyName<'a> {
         let key = key.as_str();
         let tag = if key.contains(['{', '}', '%']) {
             key.replace('%', "%25").replace('{', "%7B").replace('}', "%7D").into()
         } else {
             key.into()
         };
-        Name { prefix: &self.prefix, tag, part }
+        KeyName { prefix: &self.prefix, tag, part }
     }
 }
 
-impl fmt::Display for Name<'_> {
+impl fmt::Display for KeyName<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for piece in [self.prefix, "{", &self.tag, "}", self.part] {
             f.write_str(piece)?;
@@ -71,7 +76,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn everything_of_a_key_is_under_one_hash_tag_whatever_its_name() {
+    fn all_names_of_a_key_have_one_hash_tag() {
         let names = KeySpace::new("lease:");
         for (key, tag) in [("a/b", "a/b"), ("}a", "%7Da"), ("{k}", "%7Bk%7D"), ("50%", "50%25")] {
             let key = LeaseKey::new(key).unwrap();

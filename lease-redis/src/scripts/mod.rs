@@ -1,11 +1,20 @@
-//! The scripts: what runs on the server, as one step each.
+//! The Lua scripts: each runs on the server as one atomic step.
+//!
+//! Start with `common.lua`: its head describes the hash of a lease. The store of one server and the nodes
+//! of a quorum run `obtain.lua`, `heartbeat.lua`, `release.lua` and `adopt.lua`. A quorum's nodes alone run
+//! `join.lua`, `raise.lua`, `restore.lua` and `withdraw.lua`; the others serve records with attributes.
+//! [`key_space`] names keys and channels; [`attributes`] is the text format of attribute values.
+
+pub(crate) mod attributes;
+pub(crate) mod key_space;
 
 use std::fmt::Display;
 use std::sync::LazyLock;
+use std::time::Duration;
 
 use redis::{Arg, Cmd, RedisWrite, Script, ToRedisArgs, Value};
 
-/// A script with its hash, and what it uses of the common part in front.
+/// A script with its hash. Its text begins with the functions of `common.lua` that it uses.
 #[derive(Debug)]
 pub(crate) struct LeaseScript {
     name: &'static str,
@@ -13,13 +22,14 @@ pub(crate) struct LeaseScript {
     hash: String,
 }
 
-/// One call of a script: which, on which keys, with which arguments.
+/// One call of a script, with its keys and arguments.
 ///
-/// The arguments are written straight into the command: a batch of heartbeats has hundreds of them.
+/// The arguments are written directly into the command, since a batch of heartbeats has hundreds of them.
 #[derive(Debug, Clone)]
 pub(crate) struct Call {
     script: &'static LeaseScript,
     by_hash: Cmd,
+    min_run: Duration,
 }
 
 impl LeaseScript {
@@ -34,14 +44,14 @@ impl LeaseScript {
         keys: impl IntoIterator<Item = K, IntoIter: ExactSizeIterator>,
     ) -> Call {
         let keys = keys.into_iter();
-        // Room for what comes with a key: the command is then not moved while it is written.
-        let room = keys.len() + 1;
-        let mut by_hash = Cmd::with_capacity(8 * room, 128 * room);
+        // Capacity for the arguments of each key, so that the command is not reallocated.
+        let count = keys.len() + 1;
+        let mut by_hash = Cmd::with_capacity(8 * count, 128 * count);
         by_hash.arg("EVALSHA").arg(&self.hash).arg(keys.len());
         for key in keys {
             by_hash.write_arg_fmt(key);
         }
-        Call { script: self, by_hash }
+        Call { script: self, by_hash, min_run: Duration::ZERO }
     }
 }
 
@@ -51,23 +61,33 @@ impl Call {
         self
     }
 
+    /// Restricts the call to a quorum's node whose run has lasted for `min_run`.
+    pub(crate) fn after(mut self, min_run: Duration) -> Self {
+        self.min_run = min_run;
+        self
+    }
+
+    pub(crate) fn min_run(&self) -> Duration {
+        self.min_run
+    }
+
     pub(crate) fn number(self, number: u64) -> Self {
         self.arg(number)
     }
 
-    /// `argument` as it is shown to people, too.
+    /// Adds an argument as its `Display` text.
     pub(crate) fn text(mut self, argument: impl Display) -> Self {
         self.by_hash.write_arg_fmt(argument);
         self
     }
 
-    /// By hash: the usual way, a fifth of the bytes.
+    /// The usual command: `EVALSHA` with the hash, a fifth of the bytes of the text.
     pub(crate) fn by_hash(&self) -> &Cmd {
         &self.by_hash
     }
 
-    /// By text: where the server does not know the script yet, or has forgotten it. Unlike
-    /// `SCRIPT LOAD`, this goes to the one node that needs it.
+    /// The command with the script's text, for a server that does not know the script. Unlike
+    /// `SCRIPT LOAD`, it goes to the node that needs it.
     pub(crate) fn by_text(&self) -> Cmd {
         let mut built = redis::cmd("EVAL");
         built.arg(&self.script.text);
@@ -84,12 +104,12 @@ impl Call {
     }
 }
 
-/// `script` behind the common part, but for functions that it does not use: Lua makes each of them
-/// anew at every call, and all together would take a server longer than what most scripts do.
+/// Prepends the functions of `common.lua` that `script` uses. Lua creates each function anew at every call,
+/// and creating all would take longer than most scripts run.
 ///
-/// They are divided by empty lines, and use those above them alone.
+/// Empty lines separate the functions. Each uses only functions above it.
 fn linked(script: &str) -> String {
-    let parts = include_str!("scripts/common.lua").trim_end().rsplit("\n\n");
+    let parts = include_str!("common.lua").trim_end().rsplit("\n\n");
     parts.fold(script.to_owned(), |text, part| {
         let function = part.lines().find_map(|line| line.strip_prefix("local function "));
         let name = function.and_then(|rest| rest.split_inclusive('(').next());
@@ -97,7 +117,7 @@ fn linked(script: &str) -> String {
     })
 }
 
-/// The text of a script as servers are sent it: for simulations, and to call it bare.
+/// The text of a script as it is sent to servers: for simulations and for tests of single scripts.
 #[cfg(feature = "simulation")]
 #[doc(hidden)]
 #[must_use]
@@ -109,7 +129,7 @@ macro_rules! scripts {
     ($($constant:ident $name:literal;)*) => {
         $(
             pub(crate) static $constant: LazyLock<LeaseScript> = LazyLock::new(|| {
-                LeaseScript::new($name, include_str!(concat!("scripts/", $name, ".lua")))
+                LeaseScript::new($name, include_str!(concat!($name, ".lua")))
             });
         )*
 
@@ -127,17 +147,18 @@ scripts! {
     EVICT "evict";
     HEARTBEAT "heartbeat";
     HOLDER "holder";
+    JOIN "join";
     OBTAIN "obtain";
-    PUT_BACK "put_back";
     RAISE "raise";
     READ "read";
     RELEASE "release";
+    RESTORE "restore";
     TRANSFER "transfer";
     UPDATE "update";
     WITHDRAW "withdraw";
 }
 
-/// A reply as text: scripts answer strings and whole numbers.
+/// A reply as text. Scripts return strings and integers.
 pub(crate) fn text(value: &Value) -> Option<String> {
     match value {
         Value::BulkString(bytes) => String::from_utf8(bytes.clone()).ok(),
@@ -147,25 +168,42 @@ pub(crate) fn text(value: &Value) -> Option<String> {
     }
 }
 
+/// Whole milliseconds, rounded up: a lease never ends before its ttl has passed.
+pub(crate) fn millis(length: Duration) -> u64 {
+    let millis = length.as_nanos().div_ceil(1_000_000);
+    // Redis refuses expiries that overflow when they are added to the time. A million years suffice.
+    u64::try_from(millis).unwrap_or(u64::MAX).clamp(1, 31_536_000_000_000_000)
+}
+
+/// The number of items that follow in the arguments of a script.
+pub(crate) fn count(items: usize) -> u64 {
+    u64::try_from(items).unwrap_or(u64::MAX)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn a_script_has_each_function_that_it_calls_above_it_and_no_other() {
-        let common = include_str!("scripts/common.lua");
+    fn linked_script_has_exactly_the_functions_it_calls() {
+        let common = include_str!("common.lua");
         let functions = || common.lines().filter_map(|line| line.strip_prefix("local function "));
         let names = || functions().filter_map(|rest| rest.split_inclusive('(').next());
         assert!(names().count() > 10);
         for script in all() {
             for name in names() {
-                let making = format!("local function {name}");
-                let (above, below) = script.text.split_once(&making).unwrap_or(("", &script.text));
-                let is_made = below.len() < script.text.len();
-                assert_eq!(is_made, below.contains(name), "{}: {name}", script.name);
-                assert!(!above.contains(name), "{}: {name} is called too early", script.name);
+                let definition = format!("local function {name}");
+                let (above, below) =
+                    script.text.split_once(&definition).unwrap_or(("", &script.text));
+                let is_defined = below.len() < script.text.len();
+                assert_eq!(is_defined, below.contains(name), "{}: {name}", script.name);
+                assert!(
+                    !above.contains(name),
+                    "{}: {name} is called before its definition",
+                    script.name
+                );
             }
         }
-        assert!(!OBTAIN.text.contains("local function vacate("), "nothing is left out");
+        assert!(!OBTAIN.text.contains("local function vacate("), "an unused function was linked");
     }
 }

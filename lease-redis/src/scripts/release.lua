@@ -4,11 +4,11 @@
 local lease, nonce = KEYS[1], ARGV[1]
 
 if ARGV[5] ~= '1' and ARGV[3] == '' then
-    -- What ran out, and nobody has obtained since, may as well be given up.
+    -- An expired grant is given up too if no other claim has obtained the key since.
     if redis.call('HGET', lease, 'granted') ~= nonce or redis.call('HDEL', lease, 'ends') == 0 then
         return 0
     end
-    tell(ARGV[6], ARGV[7])
+    notify(ARGV[6], ARGV[7])
     return 1
 end
 
@@ -21,21 +21,21 @@ if stands == nonce then
     if ARGV[3] ~= '' then
         reserve(lease, tonumber(ARGV[3]), '', tonumber(ARGV[4]))
     end
-    tell(ARGV[6], ARGV[7])
+    notify(ARGV[6], ARGV[7])
     return 1
 end
 if ARGV[5] ~= '1' then
     return 0
 end
 if stands then
-    -- Another's vote stands, and may be taken back. Then this node must know of the release.
+    -- Another's vote stands, and may be withdrawn. Then this node must know of the release.
     if redis.call('HGET', lease, 'before') == nonce then
         redis.call('HSET', lease, 'last', nonce, 'before_under', ARGV[2])
     end
     return 0
 end
 -- This node may yet hear of the grant that is being released here: of a claim that is late, or of
--- being put back. And a reservation needs a majority, whoever of it had the grant.
+-- being restored. And a reservation needs a majority, whether or not its nodes had the grant.
 if is_followed(lease, nonce, tonumber(ARGV[2])) then
     return 0
 end

@@ -13,5 +13,5 @@ if nonce ~= ARGV[1] or token ~= ARGV[2] then
 end
 vacate(lease, nonce)
 reserve(lease, tonumber(ARGV[4]), ARGV[3], tonumber(ARGV[5]))
-tell(ARGV[6], ARGV[7])
+notify(ARGV[6], ARGV[7])
 return 'applied'

@@ -1,8 +1,8 @@
 -- Changes attributes under a grant that stands, if they are as expected.
--- KEYS: lease, attributes. ARGV: nonce, token, 1 if the record is listed already, how many are set,
--- how many have to have a value, how many have to be absent; names and values in turn, of those that
--- are set and of those that have to have one; the names of those that have to be absent, and of
--- those that are removed.
+-- KEYS: lease, attributes. ARGV: nonce, token, 1 if the record is listed already, the counts of
+-- attributes to set, of expected values and of attributes expected to be absent; names and values in turn:
+-- first of the attributes to set, then of the expected values; the names of the attributes expected to be
+-- absent, then of the attributes to remove.
 local lease, attributes = KEYS[1], KEYS[2]
 local nonce, token = standing(lease)
 if nonce ~= ARGV[1] or token ~= ARGV[2] then

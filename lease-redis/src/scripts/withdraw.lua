@@ -1,24 +1,24 @@
--- Takes back one node's vote for a claim that got no majority. It may be asked again, so unlike
--- a release, this does not remember it.
+-- Withdraws one node's vote for a claim that got no majority. The claim may be repeated, so unlike a
+-- release, this does not remember its nonce.
 -- KEYS: lease. ARGV: nonce, the number of the round, the command that publishes, the channel.
 --
 -- Only the vote of that round or an earlier one: this may come after the claim was made again, or
 -- after it was granted by other nodes and extended on this one.
 local lease = KEYS[1]
-local past = redis.call('HMGET', lease, 'ask', 'before', 'before_lessee', 'before_under')
+local past = redis.call('HMGET', lease, 'round', 'before', 'before_lessee', 'before_under')
 if standing(lease) ~= ARGV[1] or (tonumber(past[1]) or 0) > tonumber(ARGV[2]) then
     return 0
 end
 -- What needs no memory comes first: a server without any refuses the rest, unless the script has
 -- written before.
 redis.call('HDEL', lease, 'before', 'before_lessee', 'before_under')
--- As if it had never been: whoever had the key before has not given it up by this, and may be given
--- back to this node.
+-- The vote leaves no trace: the former holder has not given the key up, and its grant may be restored on
+-- this node.
 redis.call('HSET', lease, 'ends', 0)
 if past[2] and past[2] ~= '' then
     redis.call('HSET', lease, 'granted', past[2], 'lessee', past[3], 'under', past[4])
 else
     redis.call('HDEL', lease, 'granted', 'under')
 end
-tell(ARGV[3], ARGV[4])
+notify(ARGV[3], ARGV[4])
 return 1

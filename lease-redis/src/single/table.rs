@@ -1,26 +1,27 @@
-//! Records with attributes, on one logical server.
+//! The record operations of `RedisStore`: records with attributes on one logical server.
 
 use std::time::Duration;
 
 use async_trait::async_trait;
 use futures_util::StreamExt;
 use futures_util::stream::{self, BoxStream};
+use lease_core::store::{Grant, LeaseRecord, LeaseTable};
 use lease_core::{
-    Attributes, Change, FencingToken, Grant, Holder, InvalidInput, LeaseKey, LeaseRecord,
-    LeaseTable, Lessee, LossCause, StoreError, StoreErrorKind, Value as Attribute, Written,
+    Attributes, Change, FencingToken, Holder, InvalidInput, LeaseKey, Lessee, LossCause,
+    StoreError, StoreErrorKind, Value as Attribute, Written,
 };
 use redis::Value;
 
-use crate::error::Fault;
-use crate::lock::{Vote, count, millis};
-use crate::node::Node;
-use crate::script::{self, Call, text};
-use crate::store::RedisStore;
-use crate::value::{MOST_LEVELS, read_attributes, write};
+use crate::connection::node::Node;
+use crate::error::ServerFault;
+use crate::lock_requests::Vote;
+use crate::scripts::attributes::{MAX_LEVELS, read_attributes, write};
+use crate::scripts::{self, Call, count, millis, text};
+use crate::single::RedisStore;
 
-/// A record is what was created or updated, or is leased just now. [`list`](LeaseTable::list) has
-/// those that were created or updated: to list every lock as well, each would have to be written
-/// twice.
+/// A key has a record if it was created, updated or obtained with attributes, or while it is leased.
+/// [`list`](LeaseTable::list) omits keys that are only leased: to list them, each grant would have to
+/// write the index as well.
 #[async_trait]
 impl LeaseTable for RedisStore {
     async fn read(&self, key: &LeaseKey) -> Result<Option<LeaseRecord>, StoreError> {
@@ -51,30 +52,30 @@ impl LeaseTable for RedisStore {
 
     async fn create(&self, key: &LeaseKey, attributes: &Attributes) -> Result<bool, StoreError> {
         let keys = &self.node.keys;
-        let mut call = script::CREATE.on([keys.lease(key), keys.attributes(key)]);
+        let mut call = scripts::CREATE.on([keys.lease(key), keys.attributes(key)]);
         for (name, value) in attributes {
             call = call.arg(name.as_str()).arg(written(name, value)?);
         }
-        // Listed first, so that no record is ever left out. And once more: somebody may have
-        // found no record in between, and taken the name off the list.
+        // Listed before the record is created, so that no record is ever missing from the index. Listed
+        // again afterwards: a concurrent `list` may have found no record and removed the name.
         self.put_on_list(key).await?;
-        let created = self.node.says_yes(&call).await?;
+        let created = self.node.call_bool(&call).await?;
         self.put_on_list(key).await?;
         Ok(created)
     }
 
     async fn update(&self, grant: &Grant, change: &Change) -> Result<Written, StoreError> {
         match self.fenced(&self.update_call(grant, change, Listed::NotYet)?).await? {
-            Fenced::Written(written) => Ok(written),
-            Fenced::Unlisted => {
+            FencedWrite::Written(written) => Ok(written),
+            FencedWrite::Unlisted => {
                 self.put_on_list(&grant.key).await?;
                 let update = self.update_call(grant, change, Listed::Already)?;
                 let updated = self.fenced(&update).await?;
-                // And once more, as for `create`.
+                // Listed again, as in `create`.
                 self.put_on_list(&grant.key).await?;
                 match updated {
-                    Fenced::Written(written) => Ok(written),
-                    Fenced::Unlisted => Err(self.node.unreadable("update").into()),
+                    FencedWrite::Written(written) => Ok(written),
+                    FencedWrite::Unlisted => Err(self.node.unreadable("update").into()),
                 }
             }
         }
@@ -87,7 +88,7 @@ impl LeaseTable for RedisStore {
         reserved: Duration,
     ) -> Result<Written, StoreError> {
         let keys = &self.node.keys;
-        let call = script::TRANSFER
+        let call = scripts::TRANSFER
             .on([keys.lease(&grant.key)])
             .text(grant.nonce)
             .number(grant.token.get())
@@ -101,7 +102,7 @@ impl LeaseTable for RedisStore {
 
     async fn delete(&self, grant: &Grant) -> Result<Written, StoreError> {
         let keys = &self.node.keys;
-        let call = script::DELETE
+        let call = scripts::DELETE
             .on([keys.lease(&grant.key), keys.attributes(&grant.key)])
             .text(grant.nonce)
             .number(grant.token.get())
@@ -109,27 +110,28 @@ impl LeaseTable for RedisStore {
             .arg(keys.channel(&grant.key));
         let written = self.written(&call).await?;
         if written == Written::Applied {
-            // A name without a record is passed over, so nothing is wrong if this fails.
+            // If this fails, `list` skips the name, since it has no record.
             drop(self.take_off_list(&grant.key).await);
         }
         Ok(written)
     }
 
     async fn evict(&self, key: &LeaseKey, token: FencingToken) -> Result<bool, StoreError> {
-        let call = script::EVICT.on([self.node.keys.lease(key)]).number(token.get());
-        Ok(self.node.says_yes(&call).await?)
+        let call = scripts::EVICT.on([self.node.keys.lease(key)]).number(token.get());
+        Ok(self.node.call_bool(&call).await?)
     }
 }
 
-/// What a fenced write came to.
-enum Fenced {
+/// The result of a fenced write.
+enum FencedWrite {
     Written(Written),
-    /// The record has to be listed before it is made.
+    /// The record has to be listed before the script may create it.
     Unlisted,
 }
 
+/// Whether the index contains the record.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Listed {
+pub(crate) enum Listed {
     NotYet,
     Already,
 }
@@ -144,7 +146,7 @@ impl RedisStore {
         let keys = &self.node.keys;
         let with_value = || change.expected().filter_map(|(name, value)| Some((name, value?)));
         let absent = || change.expected().filter(|(_, value)| value.is_none());
-        let mut call = script::UPDATE
+        let mut call = scripts::UPDATE
             .on([keys.lease(&grant.key), keys.attributes(&grant.key)])
             .text(grant.nonce)
             .number(grant.token.get())
@@ -152,7 +154,7 @@ impl RedisStore {
             .number(count(change.assigned().count()))
             .number(count(with_value().count()))
             .number(count(absent().count()));
-        // What is expected is compared as it is written, so one value has one text.
+        // Expected values are compared as text, so each value has one text.
         for (name, value) in change.assigned().chain(with_value()) {
             call = call.arg(name).arg(written(name, value)?);
         }
@@ -164,18 +166,18 @@ impl RedisStore {
 
     async fn written(&self, call: &Call) -> Result<Written, StoreError> {
         match self.fenced(call).await? {
-            Fenced::Written(written) => Ok(written),
-            Fenced::Unlisted => Err(self.node.unreadable(call.name()).into()),
+            FencedWrite::Written(written) => Ok(written),
+            FencedWrite::Unlisted => Err(self.node.unreadable(call.name()).into()),
         }
     }
 
-    async fn fenced(&self, call: &Call) -> Result<Fenced, Fault> {
+    async fn fenced(&self, call: &Call) -> Result<FencedWrite, ServerFault> {
         let answer = text(&self.node.call(call).await?).unwrap_or_default();
-        let lost = |cause| Ok(Fenced::Written(Written::Lost(cause)));
+        let lost = |cause| Ok(FencedWrite::Written(Written::Lost(cause)));
         match answer.as_str() {
-            "applied" => Ok(Fenced::Written(Written::Applied)),
-            "unexpected" => Ok(Fenced::Written(Written::Unexpected)),
-            "unlisted" => Ok(Fenced::Unlisted),
+            "applied" => Ok(FencedWrite::Written(Written::Applied)),
+            "unexpected" => Ok(FencedWrite::Written(Written::Unexpected)),
+            "unlisted" => Ok(FencedWrite::Unlisted),
             "expired" => lost(LossCause::Expired),
             "revoked" => lost(LossCause::Revoked),
             "superseded" => lost(LossCause::Superseded),
@@ -183,10 +185,10 @@ impl RedisStore {
         }
     }
 
-    /// The record of `key`, and whether it lasts.
-    async fn record(&self, key: &LeaseKey) -> Result<Option<(LeaseRecord, bool)>, Fault> {
+    /// The record of `key`, and whether it outlasts the lease.
+    async fn record(&self, key: &LeaseKey) -> Result<Option<(LeaseRecord, bool)>, ServerFault> {
         let keys = &self.node.keys;
-        let call = script::READ.on([keys.lease(key), keys.attributes(key)]);
+        let call = scripts::READ.on([keys.lease(key), keys.attributes(key)]);
         let (holder, token, attributes) = self.node.read_record(&self.node.call(&call).await?)?;
         let lasts = attributes.is_some();
         if !lasts && holder.is_none() {
@@ -196,8 +198,8 @@ impl RedisStore {
         Ok(Some((LeaseRecord::new(key.clone(), holder, token, attributes), lasts)))
     }
 
-    /// The record of a name on the list. A name without one is taken off.
-    async fn listed_record(&self, name: String) -> Result<Option<LeaseRecord>, Fault> {
+    /// The record of a listed name. A name without a record is removed from the index.
+    async fn listed_record(&self, name: String) -> Result<Option<LeaseRecord>, ServerFault> {
         let key = LeaseKey::new(name).map_err(|_| self.node.unreadable("list"))?;
         if let Some((record, true)) = self.record(&key).await? {
             return Ok(Some(record));
@@ -206,10 +208,10 @@ impl RedisStore {
         Ok(None)
     }
 
-    /// The next names that start with `prefix`, in the order of their bytes.
-    async fn listed(&self, prefix: &str, after: Option<&str>) -> Result<Vec<String>, Fault> {
+    /// The next names that start with `prefix`, in byte order.
+    async fn listed(&self, prefix: &str, after: Option<&str>) -> Result<Vec<String>, ServerFault> {
         let from = after.map_or_else(|| format!("[{prefix}"), |last| format!("({last}"));
-        // No name has the byte 0xFF: it is not UTF-8.
+        // No name contains the byte 0xFF, which is not UTF-8.
         let mut until = format!("({prefix}").into_bytes();
         until.push(0xff);
         let mut range = redis::cmd("ZRANGEBYLEX");
@@ -224,15 +226,15 @@ impl RedisStore {
         }
     }
 
-    async fn put_on_list(&self, key: &LeaseKey) -> Result<(), Fault> {
+    pub(crate) async fn put_on_list(&self, key: &LeaseKey) -> Result<(), ServerFault> {
         let mut add = redis::cmd("ZADD");
         add.arg(self.node.keys.index()).arg(0).arg(key.as_str());
         self.node.command(&add).await.map(drop)
     }
 
-    /// Takes a name off the list, and puts it back if a record was made meanwhile: whoever makes
-    /// one lists it before and after, so one of the two sees the other.
-    async fn take_off_list(&self, key: &LeaseKey) -> Result<(), Fault> {
+    /// Removes a name from the index, and adds it again if its record was created in the meantime. The
+    /// creator lists the name before and after, so one of the two requests sees the other.
+    async fn take_off_list(&self, key: &LeaseKey) -> Result<(), ServerFault> {
         let mut remove = redis::cmd("ZREM");
         remove.arg(self.node.keys.index()).arg(key.as_str());
         drop(self.node.command(&remove).await?);
@@ -243,12 +245,12 @@ impl RedisStore {
     }
 }
 
-/// Who holds it, the last token, and the attributes of a record that lasts.
-type Parts = (Option<Holder>, Option<FencingToken>, Option<Attributes>);
+/// The holder, the last token, and the attributes of a record that outlasts the lease.
+type RecordFields = (Option<Holder>, Option<FencingToken>, Option<Attributes>);
 
 impl Node {
-    /// Reads `{holder, token, attributes}`.
-    pub(crate) fn read_record(&self, answer: &Value) -> Result<Parts, Fault> {
+    /// Parses `{holder, token, attributes}`.
+    pub(crate) fn read_record(&self, answer: &Value) -> Result<RecordFields, ServerFault> {
         let unreadable = || self.unreadable("read");
         let Value::Array(items) = answer else { return Err(unreadable()) };
         let [holder, token, attributes] = items.as_slice() else { return Err(unreadable()) };
@@ -267,17 +269,17 @@ impl Node {
     }
 }
 
-fn written(name: &str, value: &Attribute) -> Result<String, StoreError> {
+pub(crate) fn written(name: &str, value: &Attribute) -> Result<String, StoreError> {
     write(value).ok_or_else(|| {
         let sentence = format!(
-            "attribute {name:?} is nested more than {MOST_LEVELS} deep, or has a type that Redis \
-             leases do not know yet"
+            "the attribute {name:?} is nested more than {MAX_LEVELS} levels deep, or has a type that \
+             lease-redis does not support"
         );
         StoreError::new(StoreErrorKind::Refused, InvalidInput::new(sentence))
     })
 }
 
-/// Names per page, so that no answer grows beyond what a server sends in a moment.
+/// Names per page, so that each answer stays short.
 const PAGE: usize = 100;
 
 const READ_AT_ONCE: usize = 32;

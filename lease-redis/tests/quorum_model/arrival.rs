@@ -1,30 +1,30 @@
-//! What a node does with what arrives: the scripts.
+//! How a node handles the requests that arrive: the scripts.
 
 use std::ops::RangeInclusive;
 
-use crate::election::written_back;
+use crate::claim::written_back;
 use crate::next::Steps;
 use crate::setup::{Rule, Setup};
 use crate::state::{
-    BEYOND, Beat, Claim, EARLIER, Freed, LAST, Node, Phase, State, Vote, bit, name,
+    BEYOND, Claim, EARLIER, Freed, HeartbeatState, LAST, Node, Phase, State, Vote, bit, name,
 };
 use crate::step::{Message, Step};
 use crate::violation::Violation;
 
 impl<const N: usize> Steps<'_, N> {
-    /// Whatever of `place` is on its way to `node` may arrive now.
+    /// Each request of the claim at `place` that is under way to `node` may arrive now.
     ///
-    /// All answers are heard. One that is lost makes for fewer grants, and so for less that can
-    /// be wrong; and a claim that was counted without it is among those that are tried.
+    /// All answers arrive. A lost answer only makes fewer grants possible, so fewer promises can be broken,
+    /// and the search also counts claims without the answer.
     pub(crate) fn deliver(&mut self, place: usize, node: usize) {
         let claim = self.state.claims[place];
         let link = self.state.nodes[node].links[place];
         match link.vote {
             Vote::Asked => self.deliver_claim(Message::Claim, place, node),
             Vote::Raising => self.deliver_write_back(place, node),
-            Vote::Nothing | Vote::Counted(_) | Vote::Stands => (),
+            Vote::Nothing | Vote::Counted(_) | Vote::Confirmed => (),
         }
-        if link.doubled {
+        if link.duplicated {
             self.deliver_claim(Message::EarlierClaim, place, node);
         }
         if link.stale != 0 {
@@ -34,12 +34,12 @@ impl<const N: usize> Steps<'_, N> {
                 state.nodes[node].links[place].stale = 0;
             });
         }
-        if link.beat == Beat::Sent {
+        if link.heartbeat == HeartbeatState::Sent {
             self.deliver_heartbeat(place, node);
         }
-        // It may be sent at any time since the grant, so nobody need know when it was.
-        if place < self.setup.lasting && claim.was_granted() && self.state.put_backs > 0 {
-            self.deliver_put_back(place, node);
+        // It may be sent at any time since the grant, so the time need not be stored.
+        if place < self.setup.lasting && claim.was_granted() && self.state.restores > 0 {
+            self.deliver_restore(place, node);
         }
         if link.withdrawals & 1 << EARLIER != 0 {
             self.deliver_withdrawal(Message::EarlierWithdrawal, place, node);
@@ -58,8 +58,8 @@ impl<const N: usize> Steps<'_, N> {
         }
     }
 
-    /// From what a node may count: its own time, or what is proposed to it. Only one that has lost its
-    /// counter does. What the others have counted to at first is any number, as if it were such a time.
+    /// The times from which a node may count: its own or a proposed one. Only a node that has lost its
+    /// counter uses them. The other nodes begin with arbitrary counters, as if from such a time.
     fn times(&self, place: usize, node: usize) -> RangeInclusive<u8> {
         let there = self.state.nodes[node];
         let time = self.state.largest_counted() + 1;
@@ -77,8 +77,8 @@ impl<const N: usize> Steps<'_, N> {
 
     fn refuses(&self, place: usize, node: usize) -> bool {
         let (there, name) = (self.state.nodes[node], name(place));
-        let quarantined = there.awaited != 0 && !self.setup.leaves_out(Rule::Quarantine);
-        there.holder != 0 || there.granted == name || there.last == name || quarantined
+        let waits = there.awaited != 0 && !self.setup.leaves_out(Rule::RejoinDelay);
+        there.holder != 0 || there.granted == name || there.last == name || waits
     }
 
     fn deliver_claim_at(&mut self, message: Message, place: usize, node: usize, time: u8) {
@@ -86,11 +86,11 @@ impl<const N: usize> Steps<'_, N> {
         let refused = self.refuses(place, node);
         let again = self.state.nodes[node].holder == name;
         let violation = if again || refused { None } else { self.taken_after_release(place, node) };
-        self.then_in_spite_of(violation, Step::Arrives(message, place, node), |state| {
+        self.then_with_violation(violation, Step::Arrives(message, place, node), |state| {
             let there = &mut state.nodes[node];
             let link = &mut there.links[place];
             let round = if matches!(message, Message::EarlierClaim) {
-                link.doubled = false;
+                link.duplicated = false;
                 EARLIER
             } else {
                 link.vote = Vote::Nothing;
@@ -132,7 +132,7 @@ impl<const N: usize> Steps<'_, N> {
                 there.counter = there.counter.max(claim.token);
             }
             let stands = claim.phase == Phase::WritingBack && (written || unguarded);
-            there.links[place].vote = if stands { Vote::Stands } else { Vote::Nothing };
+            there.links[place].vote = if stands { Vote::Confirmed } else { Vote::Nothing };
         });
     }
 
@@ -140,40 +140,52 @@ impl<const N: usize> Steps<'_, N> {
         let setup = self.setup;
         let holds = self.state.nodes[node].holder == name(place);
         let violation = if holds { self.extended_too_late(place) } else { None };
-        self.then_in_spite_of(violation, Step::Arrives(Message::Heartbeat, place, node), |state| {
-            state.nodes[node].links[place].beat = Beat::Nothing;
-            if holds {
-                extend(setup, state, place, node);
-            }
-        });
+        self.then_with_violation(
+            violation,
+            Step::Arrives(Message::Heartbeat, place, node),
+            |state| {
+                state.nodes[node].links[place].heartbeat = HeartbeatState::Nothing;
+                if holds {
+                    extend(setup, state, place, node);
+                }
+            },
+        );
     }
 
-    fn deliver_put_back(&mut self, place: usize, node: usize) {
+    fn deliver_restore(&mut self, place: usize, node: usize) {
         let setup = self.setup;
         let (claim, there) = (self.state.claims[place], self.state.nodes[node]);
         let followed = there.is_followed(place, claim);
         let released = there.last == name(place);
-        let refused = (there.holder != 0 && !self.setup.leaves_out(Rule::NotPutBackOverAHolder))
-            || (there.counting != 0 && !self.setup.leaves_out(Rule::PutBackAfterVotes))
-            || (followed && !self.setup.leaves_out(Rule::NotPutBackAfterAnother))
-            || (released && !self.setup.leaves_out(Rule::NotPutBackAfterRelease));
+        let refused = (there.holder != 0 && !self.setup.leaves_out(Rule::NotRestoredOverAHolder))
+            || (there.counting != 0 && !self.setup.leaves_out(Rule::RestoredAfterVotes))
+            || (followed && !self.setup.leaves_out(Rule::NotRestoredAfterAnother))
+            || (released && !self.setup.leaves_out(Rule::NotRestoredAfterRelease));
         if refused {
             return;
         }
-        let counts = self.setup.leaves_out(Rule::PutBackDoesNotCount)
-            && self.state.nodes.iter().any(|node| node.links[place].beat != Beat::Nothing);
+        let counts = self.setup.leaves_out(Rule::RestoreDoesNotCount)
+            && self
+                .state
+                .nodes
+                .iter()
+                .any(|node| node.links[place].heartbeat != HeartbeatState::Nothing);
         let too_late = if counts { self.extended_too_late(place) } else { None };
         let violation = self.taken_after_release(place, node).or(too_late);
-        self.then_in_spite_of(violation, Step::Arrives(Message::PutBack, place, node), |state| {
-            let there = &mut state.nodes[node];
-            (there.holder, there.granted, there.held) = (name(place), name(place), claim.token);
-            (there.under, there.round) = (claim.token, BEYOND);
-            there.counter = there.counter.max(claim.token);
-            state.put_backs -= 1;
-            if counts {
-                extend(setup, state, place, node);
-            }
-        });
+        self.then_with_violation(
+            violation,
+            Step::Arrives(Message::Restore, place, node),
+            |state| {
+                let there = &mut state.nodes[node];
+                (there.holder, there.granted, there.held) = (name(place), name(place), claim.token);
+                (there.under, there.round) = (claim.token, BEYOND);
+                there.counter = there.counter.max(claim.token);
+                state.restores -= 1;
+                if counts {
+                    extend(setup, state, place, node);
+                }
+            },
+        );
     }
 
     fn deliver_withdrawal(&mut self, message: Message, place: usize, node: usize) {
@@ -209,15 +221,16 @@ impl<const N: usize> Steps<'_, N> {
         });
     }
 
-    /// Whether one more node that extends it is one too many.
+    /// Whether one more node that extends the lease breaks a promise.
     fn extended_too_late(&self, place: usize) -> Option<Violation> {
-        let extended = self.state.count(place, |link| link.beat == Beat::Extended) + 1;
+        let extended =
+            self.state.count(place, |link| link.heartbeat == HeartbeatState::Extended) + 1;
         let followed = self.state.claims[place].followed;
         (followed && extended >= self.setup.quorum).then_some(Violation::ExtendedAfterASuccessor)
     }
 
-    /// Whether it is taken although the node remembered its release. A later release may have
-    /// taken the place of that one.
+    /// Whether the key is occupied although the node remembers the release. A later release may have
+    /// replaced the remembered one.
     fn taken_after_release(&self, place: usize, node: usize) -> Option<Violation> {
         let there = &self.state.nodes[node];
         let remembered = there.links[place].freed == Freed::Released && there.last == name(place);
@@ -226,13 +239,13 @@ impl<const N: usize> Steps<'_, N> {
 }
 
 impl Node {
-    /// Whether another grant was counted there after that of `claim`.
+    /// Whether the node has counted another grant after that of `claim`.
     fn is_followed(&self, place: usize, claim: Claim) -> bool {
         self.under > claim.token && self.granted != 0 && self.granted != name(place)
     }
 }
 
-/// Whether the token is there afterwards, and with it the key.
+/// Writes the token back. Returns whether the node has the token and the key afterwards.
 fn write_back<const N: usize>(state: &mut State<N>, place: usize, node: usize, token: u8) -> bool {
     let there = &mut state.nodes[node];
     if there.holder != name(place) {
@@ -247,18 +260,18 @@ fn write_back<const N: usize>(state: &mut State<N>, place: usize, node: usize, t
     true
 }
 
-/// A node extends a lease. Once a majority has, the lease lasts from after the restarts that its
-/// heartbeat followed: these nodes need not wait for its end.
+/// Extends a lease on a node. Once a majority has extended it, the lease dates from after the restarts before
+/// its heartbeat, so these nodes need not wait for its end.
 fn extend<const N: usize>(setup: &Setup<N>, state: &mut State<N>, place: usize, node: usize) {
     let claim = state.claims[place];
     let there = &mut state.nodes[node];
     there.counter = there.counter.max(claim.token);
     there.under = claim.token;
-    there.links[place].beat = Beat::Extended;
+    there.links[place].heartbeat = HeartbeatState::Extended;
     if !setup.leaves_out(Rule::ExtendedIsNotWithdrawn) {
         there.round = BEYOND;
     }
-    let extended = state.count(place, |link| link.beat == Beat::Extended);
+    let extended = state.count(place, |link| link.heartbeat == HeartbeatState::Extended);
     if claim.renews && extended >= setup.quorum {
         for node in &mut state.nodes {
             node.awaited &= !bit(place);

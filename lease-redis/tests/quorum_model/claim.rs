@@ -1,22 +1,22 @@
-//! What a claim does by itself: it asks, counts, is granted, and ends.
+//! The actions of a claim: it asks, counts votes, is granted, and ends.
 
 use std::cmp::Ordering;
 
 use crate::next::Steps;
 use crate::setup::{Clocks, Rule, Setup};
-use crate::state::{Beat, Freed, Phase, State, Vote, bit};
-use crate::step::{Deed, Step};
+use crate::state::{Freed, HeartbeatState, Phase, State, Vote, bit};
+use crate::step::{Action, Step};
 use crate::violation::Violation;
 
 impl<const N: usize> Steps<'_, N> {
     pub(crate) fn act(&mut self, place: usize) {
         let claim = self.state.claims[place];
         let (asks, lasting) = (claim.is_asking(), place < self.setup.lasting);
-        let does = |deed| Step::Claim(place, deed);
+        let does = |action| Step::Claim(place, action);
         match claim.phase {
             Phase::Idle => {
                 let floor = self.state.largest_granted();
-                self.then(does(Deed::Asks), |state| {
+                self.then(does(Action::Asks), |state| {
                     (state.claims[place].phase, state.claims[place].floor) = (Phase::Asking, floor);
                     for node in &mut state.nodes {
                         node.links[place].vote = Vote::Asked;
@@ -24,16 +24,18 @@ impl<const N: usize> Steps<'_, N> {
                 });
             }
             Phase::Asking => self.count_votes(place),
-            Phase::WritingBack if is_due(self.setup, &self.state, place) => {
+            Phase::WritingBack if may_be_granted(self.setup, &self.state, place) => {
                 let mut granted = self.state;
                 let violation = grant(self.setup, &mut granted, place);
-                self.then_in_spite_of(violation, does(Deed::IsGranted), |state| *state = granted);
+                self.then_with_violation(violation, does(Action::IsGranted), |state| {
+                    *state = granted;
+                });
             }
             Phase::Granted if lasting => {
-                if claim.may_beat {
-                    self.beat(place);
+                if claim.may_send_heartbeat {
+                    self.send_heartbeats(place);
                 }
-                self.then(does(Deed::Releases), |state| {
+                self.then(does(Action::Releases), |state| {
                     state.claims[place].phase = Phase::Over;
                     for node in &mut state.nodes {
                         node.links[place].freed = Freed::Releasing;
@@ -43,48 +45,48 @@ impl<const N: usize> Steps<'_, N> {
             _ => (),
         }
         if asks && place < self.setup.withdrawing {
-            self.then(does(Deed::Withdraws), |state| {
-                state.claims[place].phase = Phase::GivenUp;
+            self.then(does(Action::Withdraws), |state| {
+                state.claims[place].phase = Phase::Abandoned;
                 for node in &mut state.nodes {
                     node.links[place].withdrawals |= 1 << claim.round();
                 }
             });
         }
-        if claim.may_ask_again && (asks || claim.phase == Phase::GivenUp) {
-            self.ask_again(place);
+        if claim.may_repeat && (asks || claim.phase == Phase::Abandoned) {
+            self.repeat(place);
         }
         if claim.is_live() && self.setup.clocks == Clocks::Right {
-            self.then(does(Deed::Ends), |state| {
+            self.then(does(Action::Ends), |state| {
                 let claim = &mut state.claims[place];
-                claim.phase = if asks { Phase::GivenUp } else { Phase::Over };
-                claim.may_ask_again = false;
+                claim.phase = if asks { Phase::Abandoned } else { Phase::Over };
+                claim.may_repeat = false;
             });
         }
     }
 
-    /// A round after another, or a lessee that has heard nothing: the same nonce, and the votes
-    /// are counted anew.
-    fn ask_again(&mut self, place: usize) {
-        self.then(Step::Claim(place, Deed::AsksAgain), |state| {
+    /// Repeats the claim with the same nonce, in a later round or after a lost answer. The votes are
+    /// counted anew.
+    fn repeat(&mut self, place: usize) {
+        self.then(Step::Claim(place, Action::Repeats), |state| {
             let claim = &mut state.claims[place];
             for node in &mut state.nodes {
                 let link = &mut node.links[place];
-                link.doubled |= link.vote == Vote::Asked;
+                link.duplicated |= link.vote == Vote::Asked;
                 if link.vote == Vote::Raising {
                     link.stale = claim.token;
                 }
                 link.vote = Vote::Asked;
-                // What is counted from now on is asked for now.
+                // Votes that count from now on are requested now.
                 node.counting &= !bit(place);
             }
-            (claim.phase, claim.token, claim.may_ask_again) = (Phase::Asking, 0, false);
+            (claim.phase, claim.token, claim.may_repeat) = (Phase::Asking, 0, false);
         });
     }
 
-    /// The largest count is the token; who counted to less is told.
+    /// The largest counter is the token, which is written back to nodes that counted to less.
     ///
-    /// A majority suffices, whichever is heard first: so each count is tried that is the largest
-    /// of some majority. A vote that is larger still counts as one that is heard later.
+    /// Any majority suffices, so the search tries each counter that is the largest of some majority. A
+    /// larger vote counts as one that arrives later.
     fn count_votes(&mut self, place: usize) {
         let votes = self.state.nodes.map(|node| match node.links[place].vote {
             Vote::Counted(counted) => counted,
@@ -96,7 +98,7 @@ impl<const N: usize> Steps<'_, N> {
                 continue;
             }
             let setup = self.setup;
-            self.then(Step::Claim(place, Deed::Counts(token)), |state| {
+            self.then(Step::Claim(place, Action::Counts(token)), |state| {
                 let claim = &mut state.claims[place];
                 (claim.phase, claim.token) = (Phase::WritingBack, token);
                 for node in &mut state.nodes {
@@ -108,21 +110,25 @@ impl<const N: usize> Steps<'_, N> {
         }
     }
 
-    fn beat(&mut self, place: usize) {
+    fn send_heartbeats(&mut self, place: usize) {
         let followed = self.state.largest_granted() > self.state.claims[place].token;
         let renews = self.state.nodes.iter().any(|node| node.awaited & bit(place) != 0);
-        self.then(Step::Claim(place, Deed::Beats), |state| {
+        self.then(Step::Claim(place, Action::SendsHeartbeats), |state| {
             let claim = &mut state.claims[place];
-            (claim.may_beat, claim.followed, claim.renews) = (false, followed, renews);
+            (claim.may_send_heartbeat, claim.followed, claim.renews) = (false, followed, renews);
             for node in &mut state.nodes {
-                node.links[place].beat = Beat::Sent;
+                node.links[place].heartbeat = HeartbeatState::Sent;
             }
         });
     }
 }
 
-pub(crate) fn is_due<const N: usize>(setup: &Setup<N>, state: &State<N>, place: usize) -> bool {
-    let have_it = state.count(place, |link| link.vote == Vote::Stands);
+pub(crate) fn may_be_granted<const N: usize>(
+    setup: &Setup<N>,
+    state: &State<N>,
+    place: usize,
+) -> bool {
+    let have_it = state.count(place, |link| link.vote == Vote::Confirmed);
     state.claims[place].phase == Phase::WritingBack
         && (have_it >= setup.quorum || setup.leaves_out(Rule::WriteBack))
 }
@@ -144,16 +150,16 @@ pub(crate) fn grant<const N: usize>(
         violation = Some(Violation::HeldByTwo);
     }
     state.claims[place].phase = Phase::Granted;
-    state.claims[place].may_ask_again = false;
+    state.claims[place].may_repeat = false;
     violation
 }
 
-/// What becomes of a vote, once the token is known.
+/// The next state of a vote, once the token is known.
 pub(crate) fn written_back<const N: usize>(setup: &Setup<N>, counted: u8, token: u8) -> Vote {
     match counted.cmp(&token) {
         Ordering::Less => Vote::Raising,
-        Ordering::Equal => Vote::Stands,
-        Ordering::Greater if setup.leaves_out(Rule::LargerVotesDoNotCount) => Vote::Stands,
+        Ordering::Equal => Vote::Confirmed,
+        Ordering::Greater if setup.leaves_out(Rule::LargerVotesDoNotCount) => Vote::Confirmed,
         Ordering::Greater => Vote::Nothing,
     }
 }

@@ -1,6 +1,8 @@
-//! A state in a few words of memory: one for each node, one for all claims.
+//! Encodes a state in a few words of memory: one for each node, one for all claims.
 
-use crate::state::{ANOTHER, Beat, Claim, Freed, Link, MOST_CLAIMS, Node, Phase, State, Vote};
+use crate::state::{
+    ANOTHER, Claim, Freed, HeartbeatState, Link, MOST_CLAIMS, Node, Phase, State, Vote,
+};
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) struct Code<const N: usize> {
@@ -9,8 +11,8 @@ pub(crate) struct Code<const N: usize> {
 }
 
 impl<const N: usize> Code<N> {
-    /// The same for all states that differ only in how nodes and claims are named: nodes are
-    /// interchangeable, and so are claims in any of these `orders`.
+    /// The code of a state. It is the same for states that differ only in the names of nodes and claims:
+    /// nodes are interchangeable, and so are claims in any of these `orders`.
     pub(crate) fn of(state: &State<N>, orders: &[[usize; MOST_CLAIMS]]) -> Self {
         let mut least: Option<Self> = None;
         for order in orders {
@@ -32,16 +34,16 @@ impl<const N: usize> Code<N> {
             phase: PHASES[usize::from(word.take(3))],
             token: word.take(4),
             floor: word.take(4),
-            may_ask_again: word.take(1) == 1,
-            may_beat: word.take(1) == 1,
+            may_repeat: word.take(1) == 1,
+            may_send_heartbeat: word.take(1) == 1,
             followed: word.take(1) == 1,
             renews: word.take(1) == 1,
         });
-        let (restarts, put_backs, time) = (word.take(2), word.take(2), word.take(4));
-        State { nodes: self.nodes.map(node), claims, restarts, put_backs, time }
+        let (restarts, restores, time) = (word.take(2), word.take(2), word.take(4));
+        State { nodes: self.nodes.map(node), claims, restarts, restores, time }
     }
 
-    /// Of two states in some hundred millions, none is expected to have the same.
+    /// A hash. Among hundreds of millions of states, no collision is expected.
     pub(crate) fn fingerprint(&self) -> u64 {
         let mut hash = mix(self.claims);
         for word in self.nodes {
@@ -56,14 +58,14 @@ impl<const N: usize> Code<N> {
 fn claims_word<const N: usize>(state: &State<N>, order: &[usize; MOST_CLAIMS]) -> u64 {
     let mut word = Word(0);
     word.put(state.time, 4);
-    word.put(state.put_backs, 2);
+    word.put(state.restores, 2);
     word.put(state.restarts, 2);
     for place in order.iter().rev() {
         let claim = &state.claims[*place];
         word.put(u8::from(claim.renews), 1);
         word.put(u8::from(claim.followed), 1);
-        word.put(u8::from(claim.may_beat), 1);
-        word.put(u8::from(claim.may_ask_again), 1);
+        word.put(u8::from(claim.may_send_heartbeat), 1);
+        word.put(u8::from(claim.may_repeat), 1);
         word.put(claim.floor, 4);
         word.put(claim.token, 4);
         word.put(claim.phase as u8, 3);
@@ -85,15 +87,15 @@ fn node_word(node: &Node, order: &[usize; MOST_CLAIMS]) -> u128 {
         word.put(node.counting >> place & 1, 1);
         word.put(link.freed as u8, 2);
         word.put(link.withdrawals, 2);
-        word.put(link.beat as u8, 2);
+        word.put(link.heartbeat as u8, 2);
         word.put(link.stale, 4);
-        word.put(u8::from(link.doubled), 1);
+        word.put(u8::from(link.duplicated), 1);
         word.put(
             match link.vote {
                 Vote::Nothing => 0,
                 Vote::Asked => 1,
                 Vote::Raising => 2,
-                Vote::Stands => 3,
+                Vote::Confirmed => 3,
                 Vote::Counted(counted) => 4 + counted,
             },
             5,
@@ -135,12 +137,12 @@ fn node(word: u128) -> Node {
                 0 => Vote::Nothing,
                 1 => Vote::Asked,
                 2 => Vote::Raising,
-                3 => Vote::Stands,
+                3 => Vote::Confirmed,
                 counted => Vote::Counted(counted - 4),
             },
-            doubled: word.take(1) == 1,
+            duplicated: word.take(1) == 1,
             stale: word.take(4),
-            beat: BEATS[usize::from(word.take(2))],
+            heartbeat: HEARTBEATS[usize::from(word.take(2))],
             withdrawals: word.take(2),
             freed: FREED[usize::from(word.take(2))],
         };
@@ -150,7 +152,7 @@ fn node(word: u128) -> Node {
     node
 }
 
-/// Small numbers in one large one. What was put last is taken first.
+/// Small numbers packed into a large one. The number that was put last is taken first.
 struct Word(u128);
 
 impl Word {
@@ -175,8 +177,9 @@ fn mix(word: u64) -> u64 {
 }
 
 const PHASES: [Phase; 6] =
-    [Phase::Idle, Phase::Asking, Phase::WritingBack, Phase::Granted, Phase::Over, Phase::GivenUp];
+    [Phase::Idle, Phase::Asking, Phase::WritingBack, Phase::Granted, Phase::Over, Phase::Abandoned];
 
-const BEATS: [Beat; 3] = [Beat::Nothing, Beat::Sent, Beat::Extended];
+const HEARTBEATS: [HeartbeatState; 3] =
+    [HeartbeatState::Nothing, HeartbeatState::Sent, HeartbeatState::Extended];
 
 const FREED: [Freed; 3] = [Freed::Nothing, Freed::Releasing, Freed::Released];

@@ -1,12 +1,12 @@
-//! All that may happen next in a state.
+//! The steps that are possible in a state.
 
-use crate::election::{grant, is_due};
+use crate::claim::{grant, may_be_granted};
 use crate::setup::{Clocks, Setup};
-use crate::state::{Beat, Node, Phase, State, bit};
+use crate::state::{HeartbeatState, Node, Phase, State, bit};
 use crate::step::{Step, Taken};
 use crate::violation::Violation;
 
-/// Fills `taken` with all that may happen next.
+/// Fills `taken` with all possible steps.
 pub(crate) fn take_all<const N: usize>(
     setup: &Setup<N>,
     state: State<N>,
@@ -15,7 +15,7 @@ pub(crate) fn take_all<const N: usize>(
     taken.clear();
     let mut steps = Steps { setup, state, taken };
     for node in 0..N {
-        steps.run_out(node);
+        steps.expire(node);
         steps.restart(node);
     }
     for place in 0..setup.claims {
@@ -34,10 +34,10 @@ pub(crate) struct Steps<'a, const N: usize> {
 
 impl<const N: usize> Steps<'_, N> {
     pub(crate) fn then(&mut self, step: Step, change: impl FnOnce(&mut State<N>)) {
-        self.then_in_spite_of(None, step, change);
+        self.then_with_violation(None, step, change);
     }
 
-    pub(crate) fn then_in_spite_of(
+    pub(crate) fn then_with_violation(
         &mut self,
         mut violation: Option<Violation>,
         step: Step,
@@ -45,10 +45,10 @@ impl<const N: usize> Steps<'_, N> {
     ) {
         let mut state = self.state;
         change(&mut state);
-        // Who asks once is granted as soon as may be: the earlier it is, the more is forbidden
-        // to others. Who may also withdraw instead is granted by a step of its own.
+        // A claim that asks once is granted as early as possible: an earlier grant forbids more to the
+        // others. A claim that may withdraw instead is granted by a separate step.
         for place in self.setup.lasting.max(self.setup.withdrawing)..self.setup.claims {
-            if is_due(self.setup, &state, place) {
+            if may_be_granted(self.setup, &state, place) {
                 let broken = grant(self.setup, &mut state, place);
                 violation = violation.or(broken);
             }
@@ -57,19 +57,20 @@ impl<const N: usize> Steps<'_, N> {
         self.taken.push(Taken { step, state, violation });
     }
 
-    fn run_out(&mut self, node: usize) {
+    fn expire(&mut self, node: usize) {
         let there = &self.state.nodes[node];
         let Some(place) = usize::from(there.holder).checked_sub(1) else { return };
-        let may_run_out = match self.setup.clocks {
+        let may_expire = match self.setup.clocks {
             Clocks::Wrong => true,
-            // A heartbeat that a majority heard prolongs it there, and not where it was lost.
+            // A heartbeat that reached a majority prolongs the lease where it arrived.
             Clocks::Right => {
                 !self.state.claims[place].is_live()
-                    || self.is_extended(place) && there.links[place].beat != Beat::Extended
+                    || self.is_extended(place)
+                        && there.links[place].heartbeat != HeartbeatState::Extended
             }
         };
-        if may_run_out {
-            self.then(Step::RunsOut(node), |state| state.nodes[node].holder = 0);
+        if may_expire {
+            self.then(Step::Expires(node), |state| state.nodes[node].holder = 0);
         }
     }
 
@@ -95,6 +96,7 @@ impl<const N: usize> Steps<'_, N> {
     }
 
     fn is_extended(&self, place: usize) -> bool {
-        self.state.count(place, |link| link.beat == Beat::Extended) >= self.setup.quorum
+        self.state.count(place, |link| link.heartbeat == HeartbeatState::Extended)
+            >= self.setup.quorum
     }
 }

@@ -1,7 +1,7 @@
-//! Going through all states, breadth first, so that a violation is found by a shortest way.
+//! Searches all states breadth first, so that a violation is found by a shortest path.
 //!
-//! Not by the model checker `stateright`, which makes use of symmetry only depth first, where no
-//! way is a shortest one, and brings some fifty crates.
+//! The model checker `stateright` uses symmetry only in a depth-first search, whose paths are not the
+//! shortest, and depends on some fifty crates.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -17,25 +17,25 @@ use crate::violation::Violation;
 #[derive(Debug)]
 pub(crate) struct Found<const N: usize> {
     pub(crate) states: usize,
-    /// How many steps the longest of the shortest ways has.
+    /// The length of the longest of the shortest paths.
     pub(crate) depth: usize,
-    pub(crate) violation: Option<(Violation, Way<N>)>,
+    pub(crate) violation: Option<(Violation, Path<N>)>,
 }
 
-/// The steps to a violation, each with the state that it led to.
+/// The steps to a violation, each with the state after it.
 #[derive(Debug)]
-pub(crate) struct Way<const N: usize> {
+pub(crate) struct Path<const N: usize> {
     first: State<N>,
     steps: Vec<(Step, State<N>)>,
 }
 
-/// How a state was come by first: from which other, by which of its steps.
+/// How a state was reached first: its predecessor, and the index of the step.
 struct Origin {
     parent: u32,
     turn: u16,
 }
 
-/// Searches until one of `promises` is broken, or all states were met.
+/// Searches until a promise in `promises` is broken or all states were visited.
 pub(crate) fn search<const N: usize>(setup: &Setup<N>, promises: &[Violation]) -> Found<N> {
     let orders = setup.orders();
     let mut seen = Seen::default();
@@ -61,7 +61,7 @@ pub(crate) fn search<const N: usize>(setup: &Setup<N>, promises: &[Violation]) -
                 if let Some(violation) = taken.violation
                     && promises.contains(&violation)
                 {
-                    let way = way(setup, &roots, &origins, start + place, violation);
+                    let way = retrace(setup, &roots, &origins, start + place, violation);
                     let states = origins.len();
                     return Found { states, depth, violation: Some((violation, way)) };
                 }
@@ -78,14 +78,14 @@ pub(crate) fn search<const N: usize>(setup: &Setup<N>, promises: &[Violation]) -
     Found { states: origins.len(), depth, violation: None }
 }
 
-/// Goes the way again, under the names that nodes and claims had at its beginning.
-fn way<const N: usize>(
+/// Repeats the path to a state, with the names that nodes and claims had at its beginning.
+fn retrace<const N: usize>(
     setup: &Setup<N>,
     roots: &[State<N>],
     origins: &[Origin],
     last: usize,
     violation: Violation,
-) -> Way<N> {
+) -> Path<N> {
     let orders = setup.orders();
     let mut turns = Vec::new();
     let mut place = last;
@@ -109,7 +109,7 @@ fn way<const N: usize>(
     take_all(setup, state, &mut taken);
     let end = taken.iter().find(|taken| taken.violation == Some(violation)).unwrap();
     steps.push((end.step, end.state));
-    Way { first, steps }
+    Path { first, steps }
 }
 
 impl<const N: usize> fmt::Display for Found<N> {
@@ -123,9 +123,9 @@ impl<const N: usize> fmt::Display for Found<N> {
     }
 }
 
-impl<const N: usize> fmt::Display for Way<N> {
+impl<const N: usize> fmt::Display for Path<N> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "    {:44}{}", "at first", self.first)?;
+        writeln!(f, "    {:44}{}", "first state", self.first)?;
         for (number, (step, state)) in (1..).zip(&self.steps) {
             writeln!(f, "{number:3} {:44}{state}", step.to_string())?;
         }
@@ -133,13 +133,13 @@ impl<const N: usize> fmt::Display for Way<N> {
     }
 }
 
-/// The fingerprints of the states that were met. They are well mixed already.
-type Seen = HashSet<u64, BuildHasherDefault<AsItIs>>;
+/// The fingerprints of the visited states. They are hashes already.
+type Seen = HashSet<u64, BuildHasherDefault<Identity>>;
 
 #[derive(Default)]
-struct AsItIs(u64);
+struct Identity(u64);
 
-impl Hasher for AsItIs {
+impl Hasher for Identity {
     fn finish(&self) -> u64 {
         self.0
     }

@@ -1,23 +1,23 @@
-//! What is searched: who takes part, what each may do, and which rules are left out.
+//! The parameters of a search: the claims, their possible actions, and the rules that are left out.
 
 use crate::state::MOST_CLAIMS;
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Setup<const N: usize> {
     pub(crate) claims: usize,
-    /// How many of the claims heartbeat, are put back and release: the first ones. The others end
+    /// How many of the claims (the first ones) send heartbeats, are restored and release. The others end
     /// with their grant.
     pub(crate) lasting: usize,
-    /// How many of the claims may withdraw, as long as they are not granted: the first ones.
+    /// How many of the claims (the first ones) may withdraw before they are granted.
     pub(crate) withdrawing: usize,
     /// Whether the first claim was granted before the search begins, by a bare majority.
     pub(crate) begun: bool,
-    /// How far apart the counters are to begin with: every such set of them is searched.
+    /// The maximum difference between the initial counters. The search covers all sets of them.
     pub(crate) skew: u8,
-    /// Whether a claim that may withdraw may ask once more, under its nonce.
-    pub(crate) asks_again: bool,
-    /// How many times a lasting claim may be put back, on any node.
-    pub(crate) put_backs: u8,
+    /// Whether a claim that may withdraw may be repeated once, with its nonce.
+    pub(crate) repeats: bool,
+    /// How often a lasting claim may be restored on any node.
+    pub(crate) restores: u8,
     /// How often a node may restart without its memory.
     pub(crate) restarts: u8,
     pub(crate) clocks: Clocks,
@@ -26,13 +26,13 @@ pub(crate) struct Setup<const N: usize> {
     pub(crate) without: Option<Rule>,
 }
 
-/// When a node may let a lease run out.
+/// When a lease may expire on a node.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Clocks {
-    /// At any instant: nothing that is found to hold rests on a clock.
+    /// At any instant: confirmed promises do not depend on clocks.
     Wrong,
-    /// Not before its holder has ceased to believe in it. A node that restarted keeps from
-    /// voting until then, too, and is given nothing back while votes of before may be counted.
+    /// Not before its holder has stopped relying on it. A restarted node also does not vote until then, and
+    /// no grant is restored on it while earlier votes may be counted.
     Right,
 }
 
@@ -41,37 +41,37 @@ pub(crate) enum Clocks {
 pub(crate) enum Rule {
     /// The token is written back to a majority before the grant is answered.
     WriteBack,
-    /// It is written only while the node's key is the grant's.
+    /// The token is written back only while the grant holds the key on the node.
     GuardOfWriteBack,
-    /// A node whose vote is larger than the token does not stand for it.
+    /// A node whose vote is larger than the token does not count for it.
     LargerVotesDoNotCount,
-    /// A grant is put back only where none came after it.
-    NotPutBackAfterAnother,
-    /// A grant is put back only where nobody has the key.
-    NotPutBackOverAHolder,
-    /// A grant is put back only where it was not released.
-    NotPutBackAfterRelease,
-    /// Being put back does not count as a heartbeat.
-    PutBackDoesNotCount,
-    /// A node that lost its counter goes on from its time.
+    /// A grant is restored only on a node that has counted no later grant.
+    NotRestoredAfterAnother,
+    /// A grant is restored only on a node where the key is free.
+    NotRestoredOverAHolder,
+    /// A grant is restored only on a node where it was not released.
+    NotRestoredAfterRelease,
+    /// A restored grant does not count as a heartbeat.
+    RestoreDoesNotCount,
+    /// A node that lost its counter continues from its time.
     TimeAfterRestart,
-    /// The time that is proposed to it instead is none of before it started.
+    /// A time that is proposed to a node is later than its start.
     ProposedSinceTheStart,
-    /// A node that restarted keeps from voting while leases of before may be held.
-    Quarantine,
-    /// A withdrawal takes back only votes of its own round, or of an earlier one.
+    /// A restarted node does not vote while earlier leases may be held.
+    RejoinDelay,
+    /// A withdrawal affects only votes of its own round or of earlier ones.
     WithdrawalOfItsRound,
-    /// It takes back no vote that a heartbeat has extended.
+    /// A withdrawal affects no vote that a heartbeat has extended.
     ExtendedIsNotWithdrawn,
-    /// What was granted before is what was granted before the last vote, not before an earlier.
+    /// A withdrawn vote uncovers the grant before the last vote, not before an earlier one.
     BeforeTheLastVote,
-    /// A node that restarted is given nothing back while votes of before may be counted: these
-    /// count for a time-out, and the node is left alone for as long.
-    PutBackAfterVotes,
+    /// No grant is restored on a restarted node while earlier votes may be counted, which is for one
+    /// time-out.
+    RestoredAfterVotes,
 }
 
 impl<const N: usize> Setup<N> {
-    /// Two claims that come together.
+    /// Two claims at the same time.
     pub(crate) fn contended() -> Self {
         Self {
             claims: 2,
@@ -79,8 +79,8 @@ impl<const N: usize> Setup<N> {
             withdrawing: 0,
             begun: false,
             skew: 1,
-            asks_again: false,
-            put_backs: 0,
+            repeats: false,
+            restores: 0,
             restarts: 0,
             clocks: Clocks::Wrong,
             quorum: N / 2 + 1,
@@ -88,16 +88,16 @@ impl<const N: usize> Setup<N> {
         }
     }
 
-    /// One claim was granted, and lasts; another comes.
+    /// One claim was granted and lasts. Another claim competes.
     pub(crate) fn begun() -> Self {
-        Self { lasting: 1, begun: true, skew: 0, put_backs: 1, ..Self::contended() }
+        Self { lasting: 1, begun: true, skew: 0, restores: 1, ..Self::contended() }
     }
 
     pub(crate) fn leaves_out(&self, rule: Rule) -> bool {
         self.without == Some(rule)
     }
 
-    /// The orders in which claims may be named: those that may do the same are interchangeable.
+    /// The orders of the claims' names: claims with the same possible actions are interchangeable.
     pub(crate) fn orders(&self) -> Vec<[usize; MOST_CLAIMS]> {
         let role = |claim: usize| {
             let (lasts, withdraws) = (claim < self.lasting, claim < self.withdrawing);

@@ -1,4 +1,4 @@
-//! One state: what the nodes remember, what became of the claims, and what is between them.
+//! One state: the nodes, the claims, and the requests between them.
 
 use std::fmt;
 
@@ -10,75 +10,75 @@ pub(crate) const MOST_CLAIMS: usize = 3;
 pub(crate) struct State<const N: usize> {
     pub(crate) nodes: [Node; N],
     pub(crate) claims: [Claim; MOST_CLAIMS],
-    /// How many are left.
+    /// How many restarts are left.
     pub(crate) restarts: u8,
-    pub(crate) put_backs: u8,
-    /// No less than any number that was counted to before a restart.
+    pub(crate) restores: u8,
+    /// At least as large as every counter before a restart.
     pub(crate) time: u8,
 }
 
-/// What a server has under one key.
+/// The data of a server for one key.
 #[derive(Clone, Copy, Default, Debug)]
 pub(crate) struct Node {
-    /// Whose key it is: a claim's name, or zero.
+    /// The claim that holds the key: its name, or zero.
     pub(crate) holder: u8,
-    /// The token that is kept with the holder.
+    /// The token of the holder.
     pub(crate) held: u8,
-    /// The round in which it was asked for last, also kept with the holder.
+    /// The last round of the holder's claim.
     pub(crate) round: u8,
     pub(crate) counter: u8,
-    /// Whose claim was granted last, as far as it knows: a name, zero, or `ANOTHER`.
+    /// The claim of the last known grant: a name, zero, or `ANOTHER`.
     pub(crate) granted: u8,
-    /// The token of that grant, as far as it was told.
+    /// The last known token of that grant.
     pub(crate) under: u8,
-    /// What these two were before the last vote.
+    /// The values of these two before the last vote.
     pub(crate) before: u8,
     pub(crate) before_under: u8,
     pub(crate) last: u8,
-    /// Its counter was lost with its memory: what it has counted to was less than this, which is its
-    /// time when it started again. Zero, where nothing was lost since it last voted.
+    /// The node's time at its restart, if its counter was lost and it has not voted since. The lost counter
+    /// was less. Otherwise zero.
     pub(crate) started: u8,
-    /// By its bit, each claim that may hold a lease since before the restart.
+    /// A bit for each claim that may hold a lease from before the restart.
     pub(crate) awaited: u8,
-    /// By its bit, each claim that may still count votes of before the restart.
+    /// A bit for each claim that may count votes from before the restart.
     pub(crate) counting: u8,
     pub(crate) links: [Link; MOST_CLAIMS],
 }
 
-/// What is between one claim and one node.
+/// The requests between one claim and one node.
 #[derive(Clone, Copy, Default, Debug)]
 pub(crate) struct Link {
     pub(crate) vote: Vote,
-    /// Whether an earlier request for a vote may arrive, the answer to which nobody hears.
-    pub(crate) doubled: bool,
+    /// Whether an earlier request for a vote may arrive, whose answer is ignored.
+    pub(crate) duplicated: bool,
     /// The token of an earlier write-back that may arrive, or zero.
     pub(crate) stale: u8,
-    pub(crate) beat: Beat,
-    /// By its bit, each round of which a withdrawal may arrive.
+    pub(crate) heartbeat: HeartbeatState,
+    /// A bit for each round whose withdrawal may arrive.
     pub(crate) withdrawals: u8,
     pub(crate) freed: Freed,
 }
 
-/// How far a vote has come. What may arrive may do so at any time, or never.
+/// The state of a vote. A request that may arrive may do so at any time, or never.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub(crate) enum Vote {
     #[default]
     Nothing,
     /// The request may arrive.
     Asked,
-    /// The node counted so far.
+    /// The node has counted to this number.
     Counted(u8),
     /// The write-back may arrive.
     Raising,
     /// The node has the token.
-    Stands,
+    Confirmed,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-pub(crate) enum Beat {
+pub(crate) enum HeartbeatState {
     #[default]
     Nothing,
-    /// It may arrive.
+    /// The heartbeat may arrive.
     Sent,
     Extended,
 }
@@ -89,19 +89,19 @@ pub(crate) enum Freed {
     Nothing,
     /// A release may arrive.
     Releasing,
-    /// The release is remembered there.
+    /// The node remembers the release.
     Released,
 }
 
 #[derive(Clone, Copy, Default, Debug)]
-#[expect(clippy::struct_excessive_bools, reason = "each is a thing to remember by itself")]
+#[expect(clippy::struct_excessive_bools, reason = "the flags are independent")]
 pub(crate) struct Claim {
     pub(crate) phase: Phase,
     pub(crate) token: u8,
-    /// The largest token that was granted before it began: its own must be larger.
+    /// The largest token that was granted before this claim. Its own must be larger.
     pub(crate) floor: u8,
-    pub(crate) may_ask_again: bool,
-    pub(crate) may_beat: bool,
+    pub(crate) may_repeat: bool,
+    pub(crate) may_send_heartbeat: bool,
     /// Whether a larger token had been granted when the heartbeat was sent.
     pub(crate) followed: bool,
     /// Whether a node had restarted when the heartbeat was sent.
@@ -115,25 +115,25 @@ pub(crate) enum Phase {
     Asking,
     WritingBack,
     Granted,
-    /// It was granted, and has ended.
+    /// The claim was granted and has ended.
     Over,
-    /// It is not granted, nor will be, unless it asks again.
-    GivenUp,
+    /// The claim is not granted, and will not be unless it is repeated.
+    Abandoned,
 }
 
-/// Some claim that need not be told from others: it never meets its own name.
+/// A claim that need not be distinguished: no later request has its name.
 pub(crate) const ANOTHER: u8 = 4;
 
-/// The number of a claim's first round, if there is another.
+/// The number of a claim's first round, if it has two.
 pub(crate) const EARLIER: u8 = 0;
-/// The number of its last one.
+/// The number of a claim's last round.
 pub(crate) const LAST: u8 = 1;
-/// Larger than that of any round.
+/// Larger than every round.
 pub(crate) const BEYOND: u8 = 2;
 
 impl Claim {
     pub(crate) fn round(self) -> u8 {
-        if self.may_ask_again { EARLIER } else { LAST }
+        if self.may_repeat { EARLIER } else { LAST }
     }
 
     pub(crate) fn is_asking(self) -> bool {
@@ -144,33 +144,33 @@ impl Claim {
         matches!(self.phase, Phase::Granted | Phase::Over)
     }
 
-    /// Whether its lessee has a lease, or may come to have it.
+    /// Whether its lessee has a lease or may obtain one.
     pub(crate) fn is_live(self) -> bool {
         matches!(self.phase, Phase::Asking | Phase::WritingBack | Phase::Granted)
     }
 }
 
 impl<const N: usize> State<N> {
-    /// Every state to begin with.
+    /// All initial states.
     pub(crate) fn first_ones(setup: &Setup<N>) -> Vec<Self> {
         let mut first = Self {
             nodes: [Node::default(); N],
             claims: Default::default(),
             restarts: setup.restarts,
-            put_backs: setup.put_backs,
+            restores: setup.restores,
             time: 0,
         };
         for claim in &mut first.claims[..setup.lasting] {
-            claim.may_beat = true;
+            claim.may_send_heartbeat = true;
         }
         for claim in &mut first.claims[..setup.withdrawing] {
-            claim.may_ask_again = setup.asks_again;
+            claim.may_repeat = setup.repeats;
         }
         let mut skewed = 0;
         if setup.begun {
             skewed = setup.quorum;
             let claim = &mut first.claims[0];
-            (claim.phase, claim.token, claim.may_ask_again) = (Phase::Granted, 1, false);
+            (claim.phase, claim.token, claim.may_repeat) = (Phase::Granted, 1, false);
             for node in &mut first.nodes[..skewed] {
                 *node = Node { holder: 1, held: 1, counter: 1, granted: 1, under: 1, ..*node };
             }
@@ -205,14 +205,13 @@ impl<const N: usize> State<N> {
         counters.max().unwrap_or(0).max(self.time)
     }
 
-    /// Drops what can make no difference any more, so that states that differ in nothing else
-    /// are one.
+    /// Clears values that have no effect any more, so that states that differ only in them become equal.
     pub(crate) fn forget(&mut self, setup: &Setup<N>) {
         for (place, claim) in self.claims.iter_mut().enumerate() {
-            if !claim.is_asking() && claim.phase != Phase::GivenUp {
+            if !claim.is_asking() && claim.phase != Phase::Abandoned {
                 claim.floor = 0;
             }
-            if claim.phase == Phase::GivenUp && !claim.may_ask_again {
+            if claim.phase == Phase::Abandoned && !claim.may_repeat {
                 claim.floor = 0;
             }
             let mut raising = false;
@@ -220,22 +219,25 @@ impl<const N: usize> State<N> {
                 if !claim.is_live() {
                     node.awaited &= !bit(place);
                 }
-                if claim.phase != Phase::Asking || self.put_backs == 0 {
+                if claim.phase != Phase::Asking || self.restores == 0 {
                     node.counting &= !bit(place);
                 }
                 if !setup.leaves_out(Rule::WithdrawalOfItsRound) {
                     node.forget_withdrawals(place, *claim);
                 }
                 let link = &mut node.links[place];
-                if !claim.is_asking() && matches!(link.vote, Vote::Counted(_) | Vote::Stands) {
+                if !claim.is_asking() && matches!(link.vote, Vote::Counted(_) | Vote::Confirmed) {
                     link.vote = Vote::Nothing;
                 }
-                if setup.clocks == Clocks::Wrong && !claim.followed && link.beat == Beat::Extended {
-                    link.beat = Beat::Nothing;
+                if setup.clocks == Clocks::Wrong
+                    && !claim.followed
+                    && link.heartbeat == HeartbeatState::Extended
+                {
+                    link.heartbeat = HeartbeatState::Nothing;
                 }
                 raising |= link.vote == Vote::Raising;
             }
-            if claim.phase == Phase::GivenUp && !raising {
+            if claim.phase == Phase::Abandoned && !raising {
                 claim.token = 0;
             }
         }
@@ -249,9 +251,9 @@ impl<const N: usize> State<N> {
                     (node.before, node.before_under) = (0, 0);
                 }
             }
-            // A claim that asks once, and is neither put back nor released, never meets its own name.
-            let asks_again = if setup.asks_again { setup.withdrawing } else { 0 };
-            if usize::from(node.granted) > setup.lasting.max(asks_again) {
+            // No later request has the name of a claim that asks once and is neither restored nor released.
+            let repeats = if setup.repeats { setup.withdrawing } else { 0 };
+            if usize::from(node.granted) > setup.lasting.max(repeats) {
                 node.granted = if setup.lasting > 0 { ANOTHER } else { 0 };
             }
             if node.granted == 0 {
@@ -268,14 +270,13 @@ impl<const N: usize> State<N> {
 }
 
 impl Node {
-    /// Drops the withdrawals that would find nothing to take back, whenever they came. What is
-    /// asked for later is asked for in a later round.
+    /// Clears the withdrawals that can have no effect. Later requests belong to later rounds.
     fn forget_withdrawals(&mut self, place: usize, claim: Claim) {
         let held = self.holder == name(place);
         let link = &mut self.links[place];
         for round in [EARLIER, LAST] {
             let finds = held && self.round <= round
-                || link.doubled
+                || link.duplicated
                 || link.vote == Vote::Asked && claim.round() <= round;
             if !finds {
                 link.withdrawals &= !(1 << round);
@@ -283,11 +284,11 @@ impl Node {
         }
     }
 
-    /// Whether a withdrawal may come for whoever has the key.
+    /// Whether a withdrawal of the holder's vote may arrive.
     fn may_be_withdrawn(&self, claims: &[Claim]) -> bool {
         let Some(place) = usize::from(self.holder).checked_sub(1) else { return false };
         let claim = claims[place];
-        let may_be_sent = claim.is_asking() || claim.may_ask_again;
+        let may_be_sent = claim.is_asking() || claim.may_repeat;
         may_be_sent || self.links[place].withdrawals != 0
     }
 }
@@ -301,7 +302,7 @@ pub(crate) fn bit(place: usize) -> u8 {
     1 << place
 }
 
-/// Each node's holder and counter: `A3` is held by A, `-2` by nobody.
+/// Each node's holder and counter: `A3` is held by A, `-2` is free.
 impl<const N: usize> fmt::Display for State<N> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for node in &self.nodes {

@@ -1,4 +1,4 @@
-//! One step of the protocol, or of what goes wrong around it.
+//! One step of the protocol, or one fault.
 
 use std::fmt;
 
@@ -7,21 +7,21 @@ use crate::violation::Violation;
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Step {
-    Claim(usize, Deed),
+    Claim(usize, Action),
     Arrives(Message, usize, usize),
-    RunsOut(usize),
+    Expires(usize),
     Restarts(usize),
 }
 
-/// What a claim does by itself.
+/// An action of a claim.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Deed {
+pub(crate) enum Action {
     Asks,
-    AsksAgain,
+    Repeats,
     Counts(u8),
     IsGranted,
     Withdraws,
-    Beats,
+    SendsHeartbeats,
     Releases,
     Ends,
 }
@@ -33,13 +33,13 @@ pub(crate) enum Message {
     WriteBack,
     EarlierWriteBack,
     Heartbeat,
-    PutBack,
+    Restore,
     Withdrawal,
     EarlierWithdrawal,
     Release,
 }
 
-/// A step, and what it led to.
+/// A step and the state after it.
 #[derive(Debug)]
 pub(crate) struct Taken<const N: usize> {
     pub(crate) step: Step,
@@ -51,27 +51,27 @@ impl fmt::Display for Step {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let name = |place: usize| ["A", "B", "C"][place];
         match *self {
-            Self::Claim(place, deed) => write!(f, "{} {deed}", name(place)),
+            Self::Claim(place, action) => write!(f, "{} {action}", name(place)),
             Self::Arrives(message, place, node) => {
                 write!(f, "{}'s {message} reaches node {}", name(place), node + 1)
             }
-            Self::RunsOut(node) => write!(f, "node {} lets its lease run out", node + 1),
-            Self::Restarts(node) => write!(f, "node {} restarts, and is empty", node + 1),
+            Self::Expires(node) => write!(f, "the lease expires on node {}", node + 1),
+            Self::Restarts(node) => write!(f, "node {} restarts empty", node + 1),
         }
     }
 }
 
-impl fmt::Display for Deed {
+impl fmt::Display for Action {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Asks => f.write_str("asks all nodes"),
-            Self::AsksAgain => f.write_str("asks all nodes again"),
-            Self::Counts(token) => write!(f, "counts its votes, and writes {token} back"),
+            Self::Repeats => f.write_str("asks all nodes again"),
+            Self::Counts(token) => write!(f, "counts its votes and writes {token} back"),
             Self::IsGranted => f.write_str("is granted"),
             Self::Withdraws => f.write_str("withdraws"),
-            Self::Beats => f.write_str("sends heartbeats"),
+            Self::SendsHeartbeats => f.write_str("sends heartbeats"),
             Self::Releases => f.write_str("is released"),
-            Self::Ends => f.write_str("comes to its deadline"),
+            Self::Ends => f.write_str("reaches its deadline"),
         }
     }
 }
@@ -84,7 +84,7 @@ impl fmt::Display for Message {
             Self::WriteBack => "write-back",
             Self::EarlierWriteBack => "earlier write-back",
             Self::Heartbeat => "heartbeat",
-            Self::PutBack => "put-back",
+            Self::Restore => "restore",
             Self::Withdrawal => "withdrawal",
             Self::EarlierWithdrawal => "earlier withdrawal",
             Self::Release => "release",

@@ -1,15 +1,15 @@
-//! What must never happen.
+//! The violations of promises.
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Violation {
     OneTokenTwice,
-    /// A token is no larger than one that was granted before its claim began.
+    /// A token is not larger than one that was granted before its claim.
     TokensOutOfOrder,
-    /// With right clocks: a grant while another's holder still believes in its own.
+    /// With right clocks: a grant while another holder relies on its lease.
     HeldByTwo,
     /// A majority extends a lease by a heartbeat that was sent after a larger token was granted.
     ExtendedAfterASuccessor,
-    /// A node that remembers a release gives the key to that grant again.
+    /// A node that remembers a release lets that grant occupy the key again.
     TakenAfterItsRelease,
 }
 

@@ -1,20 +1,18 @@
-//! A user with exactly the rights that the README lists, on every kind of server.
+//! A user with exactly the rights in the README, on every kind of server.
 
 use std::time::Duration;
 
-use lease_core::{
-    Attributes, Beat, Change, Heartbeat, LeaseTable, LockStore, Obtained, StoreErrorKind, Value,
-    Written,
-};
-use lease_redis::RedisStore;
-use lease_tests::claims::{self, fresh_key, soon};
-use lease_tests::redis::{PATIENT, RedisCluster, RedisSentinel, RedisServer, available};
+use lease_core::store::{Beat, Heartbeat, LeaseTable, LockStore, Obtained};
+use lease_core::{Attributes, Change, StoreErrorKind, Value, Written};
+use lease_redis::{RedisQuorum, RedisStore};
+use lease_test_servers::claims::{self, fresh_key, soon};
+use lease_test_servers::redis::{PATIENT, RedisCluster, RedisSentinel, RedisServer, available};
 
 use futures_util::StreamExt;
 
 use crate::setting::{TTL, eventually, one_at, quorum_at, servers};
 
-/// What the README says to give the user: the command, and further rights by what they are for.
+/// The command in the README that creates the user, and the `further` rights in its text.
 fn rights(further: &[&str]) -> String {
     let readme = include_str!("../../README.md");
     let command = readme.lines().find(|line| line.starts_with("ACL SETUSER")).unwrap();
@@ -46,7 +44,7 @@ fn as_user(urls: Vec<String>) -> Vec<String> {
     urls.into_iter().map(|url| url.replace("redis://", "redis://leases:secret@")).collect()
 }
 
-/// All that a lock can be asked, twice where the second time is another path.
+/// Calls each lock operation, twice if the second call takes another path.
 async fn locks(store: &dyn LockStore) {
     let key = fresh_key("job");
     let freed = store.watch(&key).await.unwrap();
@@ -59,7 +57,7 @@ async fn locks(store: &dyn LockStore) {
     store.release(&next, Some(Duration::from_millis(1))).await.unwrap();
     soon(freed).await;
 
-    let again = eventually("the reservation runs out", async || {
+    let again = eventually("the reservation expires", async || {
         match store.obtain(&claims::claim(&key, "c", TTL)).await.unwrap() {
             Obtained::Granted(grant, _) => Some(grant),
             Obtained::Held(_) => None,
@@ -72,7 +70,7 @@ async fn locks(store: &dyn LockStore) {
     store.release(&again, None).await.unwrap();
 }
 
-/// All that a table can be asked.
+/// Calls each record operation.
 async fn records(store: &dyn LeaseTable) {
     let key = fresh_key("record");
     let attributes =
@@ -92,31 +90,32 @@ async fn records(store: &dyn LeaseTable) {
 }
 
 #[tokio::test]
-async fn the_rights_of_the_readme_suffice_on_one_server() {
+async fn documented_rights_suffice_on_one_server() {
     let Some(servers) = servers::<1>() else { return };
     allow(&servers, &[]);
     let store = one_at(as_user(vec![servers[0].url()]).remove(0)).await;
 
     locks(&store).await;
     records(&store).await;
-    assert_eq!(denied(&servers[0]), "", "something was denied, and nobody said so");
+    assert_eq!(denied(&servers[0]), "", "the server denied a command silently");
 }
 
 #[tokio::test]
-async fn the_rights_of_the_readme_suffice_on_a_quorum() {
+async fn documented_rights_suffice_on_a_quorum() {
     let Some(servers) = servers::<3>() else { return };
     allow(&servers, &[]);
     let urls = as_user(servers.iter().map(RedisServer::url).collect());
+    RedisQuorum::connect(urls.clone()).await.unwrap();
     let store = quorum_at(urls).await;
 
     locks(&store).await;
-    // A node that forgot is given it back, and one that counted further is told.
+    // Restores the grant on a node that forgot it, and sends the token to a node that counted further.
     let key = fresh_key("job");
     let grant = claims::obtain(&store, &key, "a", TTL).await;
     servers[0].command("FLUSHALL");
     store.heartbeat(&grant, Beat::new(1)).await.unwrap();
-    let has_it = || servers[0].lease_left(key.as_str());
-    eventually("given back", async || has_it().map(drop)).await;
+    let has_lease = || servers[0].lease_left(key.as_str());
+    eventually("restored", async || has_lease().map(drop)).await;
     store.release(&grant, None).await.unwrap();
     for server in &servers {
         assert_eq!(denied(server), "");
@@ -124,7 +123,7 @@ async fn the_rights_of_the_readme_suffice_on_a_quorum() {
 }
 
 #[tokio::test]
-async fn the_rights_of_the_readme_suffice_on_a_cluster() {
+async fn documented_rights_suffice_on_a_cluster() {
     if !available() {
         return;
     }
@@ -143,7 +142,7 @@ async fn the_rights_of_the_readme_suffice_on_a_cluster() {
 }
 
 #[tokio::test]
-async fn the_rights_of_the_readme_suffice_to_wait_for_replicas() {
+async fn documented_rights_suffice_to_wait_for_replicas() {
     if !available() {
         return;
     }
@@ -155,20 +154,20 @@ async fn the_rights_of_the_readme_suffice_to_wait_for_replicas() {
     let url = as_user(vec![servers[0].url()]).remove(0);
     let builder = RedisStore::builder(url).with_timeout(PATIENT).with_replicas(1);
     let connect = async || builder.clone().connect().await.ok();
-    let store = eventually("the replica is there", connect).await;
+    let store = eventually("the replica is connected", connect).await;
 
     locks(&store).await;
     assert_eq!(denied(&servers[0]), "");
 }
 
 #[tokio::test]
-async fn the_rights_of_the_readme_suffice_behind_sentinels() {
+async fn documented_rights_suffice_behind_sentinels() {
     if !available() {
         return;
     }
     let started = RedisSentinel::start();
     allow(&started.servers, &["+role"]);
-    // The Sentinels have users of their own.
+    // The Sentinels have their own users.
     let user = "ACL SETUSER onlookers on >another +@connection +role +sentinel|masters +subscribe \
                 &+switch-master";
     let urls = started.sentinels.iter().map(|sentinel| {
@@ -184,7 +183,7 @@ async fn the_rights_of_the_readme_suffice_behind_sentinels() {
     assert_eq!(denied(&started.servers[0]), "");
 }
 
-/// What the server has refused, in words; it says that aloud in its log alone.
+/// The commands that the server has denied, by its statistics.
 fn denied(server: &RedisServer) -> String {
     let stats = server.command("INFO stats");
     let lines = stats.lines().filter(|line| line.starts_with("acl_access_denied"));

@@ -3,22 +3,25 @@
 use std::time::Duration;
 
 use lease_core::fence::Gate;
-use lease_core::{Heartbeat, LockStore};
+use lease_core::store::{Heartbeat, LockStore};
 use lease_redis::RedisQuorum;
-use lease_tests::redis::{PATIENT, RedisServer};
+use lease_test_servers::claims;
+use lease_test_servers::redis::{PATIENT, RedisServer, until};
 
 use crate::setting::{
-    LEASE, TTL, beat, eventually, has_it, held_once, held_twice, obtain, obtain_in_the_end,
-    obtain_on_all, one, quorum, refused, servers, urls,
+    LEASE, TTL, assert_still_held, assert_superseded, beat, claim, eventually, has_lease, obtain,
+    obtain_eventually, obtain_on_all, one, quorum, refused, servers, text, uptime, urls,
 };
+
+const HOUR: Duration = Duration::from_secs(60 * 60);
 
 fn three() -> Option<[RedisServer; 3]> {
     Some([RedisServer::with_clock()?, RedisServer::with_clock()?, RedisServer::with_clock()?])
 }
 
-/// Waits until a server goes by its new clock, and with that, what has run out is gone.
-async fn has_run_out(server: &RedisServer) {
-    eventually("run out before its time", async || (!has_it(server)).then_some(())).await;
+/// Waits until a server uses its new clock and the lease has expired on it.
+async fn until_expired(server: &RedisServer) {
+    eventually("expired early", async || (!has_lease(server)).then_some(())).await;
 }
 
 fn left(server: &RedisServer) -> Duration {
@@ -27,116 +30,149 @@ fn left(server: &RedisServer) -> Duration {
 
 /// Row "the server's clock steps forward", on one server: held twice.
 #[tokio::test]
-async fn a_server_whose_clock_steps_forward_lets_a_key_be_held_twice_under_growing_tokens() {
+async fn forward_step_of_a_server_causes_two_holders() {
     let Some(server) = RedisServer::with_clock() else { return };
     let store = one(&server).await;
     let grant = obtain(&store, "a").await;
     assert_eq!(refused(&store).await.token, grant.token);
 
     server.set_clock("+120");
-    has_run_out(&server).await;
+    until_expired(&server).await;
 
-    held_twice(&store, &grant).await;
+    assert_superseded(&store, &grant).await;
 }
 
 /// Row "a slot moves to a server whose clock is ahead": held twice.
 #[tokio::test]
-async fn a_lease_that_moves_to_a_clock_that_is_ahead_may_be_held_twice_under_growing_tokens() {
+async fn slot_moved_to_a_clock_ahead_causes_two_holders() {
     let (Some([from]), Some(to)) = (servers::<1>(), RedisServer::with_clock()) else { return };
     let grant = obtain(&one(&from).await, "a").await;
     to.set_clock("+120");
 
     from.command(&format!("MIGRATE 127.0.0.1 {} {LEASE} 0 5000", to.port()));
     assert_eq!(to.command(&format!("HGET {LEASE} granted")), grant.nonce.to_string());
-    has_run_out(&to).await;
+    until_expired(&to).await;
 
-    held_twice(&one(&to).await, &grant).await;
+    assert_superseded(&one(&to).await, &grant).await;
 }
 
-/// The same row, on a quorum: a minority does not matter.
+/// The same row, on a quorum: a minority has no effect.
 #[tokio::test]
-async fn a_node_whose_clock_steps_forward_is_given_back_what_is_held() {
+async fn lease_is_restored_after_a_forward_step_of_a_node() {
     let Some(servers) = three() else { return };
     let store = quorum(&servers).await;
     let grant = obtain_on_all(&store, &servers).await;
 
     servers[0].set_clock("+120");
-    has_run_out(&servers[0]).await;
+    until_expired(&servers[0]).await;
 
     assert_eq!(beat(&store, &grant).await, Heartbeat::Extended);
-    eventually("given back", async || has_it(&servers[0]).then_some(())).await;
-    held_once(&store, &grant).await;
+    eventually("restored", async || has_lease(&servers[0]).then_some(())).await;
+    assert_still_held(&store, &grant).await;
 }
 
 /// The same row, on a quorum: held twice, if a majority's clock steps.
 #[tokio::test]
-async fn a_majority_whose_clock_steps_forward_lets_a_key_be_held_twice_under_growing_tokens() {
+async fn forward_step_of_a_majority_causes_two_holders() {
     let Some(servers) = three() else { return };
     let store = quorum(&servers).await;
     let grant = obtain_on_all(&store, &servers).await;
 
     for server in &servers[..2] {
         server.set_clock("+120");
-        has_run_out(server).await;
+        until_expired(server).await;
     }
 
-    held_twice(&store, &grant).await;
+    assert_superseded(&store, &grant).await;
 }
 
-/// A forward step shortens the quarantine, as the README says of it.
+/// A forward step shortens the rejoin delay of clients that connect later, as the README says.
 #[tokio::test]
-async fn a_forward_step_shortens_the_quarantine() {
+async fn forward_step_shortens_the_rejoin_delay_of_new_clients_only() {
     let Some(servers) = three() else { return };
-    let store = RedisQuorum::builder(urls(&servers)).with_timeout(PATIENT);
-    let store = store.connect().await.unwrap();
-    assert!(store.obtain(&crate::setting::claim("a")).await.is_err());
+    let builder = RedisQuorum::builder(urls(&servers)).with_max_ttl(HOUR).with_timeout(PATIENT);
+    let store = builder.clone().connect().await.unwrap();
+    assert!(store.obtain(&claim("a")).await.is_err());
 
     for server in &servers {
-        server.set_clock("+120");
+        server.set_clock("+7200");
     }
 
-    obtain_in_the_end(&store, "a").await;
+    obtain_eventually(&builder.connect().await.unwrap(), "a").await;
+    let refused = store.obtain(&claim("b")).await.unwrap_err();
+    assert!(text(&refused).contains("may have forgotten leases"), "{}", text(&refused));
+}
+
+/// A client that was connected before the step obtains keys at once. A client that connects after it waits
+/// for `max_ttl` by its own clock and records that on the servers, so the next client does not wait.
+#[tokio::test]
+async fn backward_step_delays_a_quorum_for_max_ttl_at_most() {
+    let Some(servers) = three() else { return };
+    let max_ttl = Duration::from_secs(3);
+    let claim = || claims::claim(&claims::fresh_key("job"), "a", max_ttl);
+    let builder = RedisQuorum::builder(urls(&servers)).with_max_ttl(max_ttl).with_timeout(PATIENT);
+    let before = builder.clone().connect().await.unwrap();
+    let votes = async |store: &RedisQuorum| {
+        eventually("all nodes vote", async || {
+            let claim = claim();
+            store.obtain(&claim).await.ok()?;
+            let key = claim.key.to_string();
+            servers.iter().all(|server| server.lease_left(&key).is_some()).then_some(())
+        })
+        .await;
+    };
+    votes(&before).await;
+
+    for server in &servers {
+        server.set_clock("-3600");
+        until("its clock is set back", || uptime(server) < 0);
+    }
+
+    assert!(before.obtain(&claim()).await.is_ok());
+    let after = builder.clone().connect().await.unwrap();
+    votes(&after).await;
+    let next = builder.connect().await.unwrap();
+    assert!(next.obtain(&claim()).await.is_ok());
 }
 
 /// Row "the server's clock steps back", on one server: leases last longer, tokens grow.
 #[tokio::test]
-async fn a_server_whose_clock_steps_back_keeps_leases_for_longer_and_its_tokens_grow() {
+async fn backward_step_of_a_server_prolongs_leases() {
     let Some(server) = RedisServer::with_clock() else { return };
     let store = one(&server).await;
     let grant = obtain(&store, "a").await;
 
     server.set_clock("-3600");
-    eventually("longer", async || (left(&server) > TTL).then_some(())).await;
+    eventually("prolonged", async || (left(&server) > TTL).then_some(())).await;
 
-    held_once(&store, &grant).await;
+    assert_still_held(&store, &grant).await;
     store.release(&grant, None).await.unwrap();
-    let next = obtain_in_the_end(&store, "b").await;
+    let next = obtain_eventually(&store, "b").await;
     assert!(next.token > grant.token, "{} after {}", next.token, grant.token);
 }
 
 /// The same row, on a quorum.
 #[tokio::test]
-async fn a_quorum_whose_clocks_step_back_keeps_leases_for_longer_and_its_tokens_grow() {
+async fn backward_step_of_a_quorum_prolongs_leases() {
     let Some(servers) = three() else { return };
     let store = quorum(&servers).await;
     let grant = obtain_on_all(&store, &servers).await;
 
     for server in &servers {
         server.set_clock("-3600");
-        eventually("longer", async || (left(server) > TTL).then_some(())).await;
+        eventually("prolonged", async || (left(server) > TTL).then_some(())).await;
     }
 
-    held_once(&store, &grant).await;
+    assert_still_held(&store, &grant).await;
     store.release(&grant, None).await.unwrap();
-    let next = obtain_in_the_end(&store, "b").await;
+    let next = obtain_eventually(&store, "b").await;
     assert!(next.token > grant.token, "{} after {}", next.token, grant.token);
 }
 
-/// The one hole in the tokens: a clock that steps back, and memory that is lost with it. A gate
-/// still refuses what comes after.
+/// The gap in the tokens: a clock that steps back while memory is lost. A gate still refuses the smaller
+/// token.
 #[tokio::test]
-async fn tokens_go_back_only_where_memory_is_lost_and_the_clock_is_behind_and_a_gate_refuses_them()
-{
+async fn gate_refuses_tokens_after_lost_memory_and_a_clock_behind() {
     let Some(servers) = three() else { return };
     let single = one(&servers[0]).await;
     let several = quorum(&servers).await;
@@ -147,41 +183,41 @@ async fn tokens_go_back_only_where_memory_is_lost_and_the_clock_is_behind_and_a_
             server.command("FLUSHALL");
         }
         let behind = Duration::from_secs(1800);
-        // Those that hear of it later do so before their clocks are set.
+        // Late nodes receive the claim before their clocks are set.
         let grant = obtain_on_all(store, &servers[..needed]).await;
         let gate = Gate::new(());
         gate.write(grant.token, |()| ()).unwrap();
 
         for server in &servers {
             server.set_clock("-3600");
-            // The time that it counts from when there is nothing left to count on.
+            // Waits until the server counts from the earlier time.
             eventually("an hour back", async || {
                 let left = left(server);
-                (left > behind || !has_it(server)).then_some(())
+                (left > behind || !has_lease(server)).then_some(())
             })
             .await;
             server.command("FLUSHALL");
         }
 
-        let next = obtain_in_the_end(store, "b").await;
+        let next = obtain_eventually(store, "b").await;
         assert!(next.token < grant.token, "{} after {}", next.token, grant.token);
-        assert!(gate.write(next.token, |()| ()).is_err(), "a gate let an old token in");
+        assert!(gate.write(next.token, |()| ()).is_err(), "the gate accepted an old token");
     }
 }
 
-/// Both, and a lease that outlives its ttl on the server only keeps others out: its holder stops
-/// believing in it by its own clock.
+/// A lease that outlives its ttl on the server only excludes other lessees: its holder stops relying on it
+/// by its own clock.
 #[tokio::test]
-async fn a_release_frees_a_key_that_a_clock_holds_on_to() {
+async fn release_frees_a_lease_prolonged_by_a_clock() {
     let Some(server) = RedisServer::with_clock() else { return };
     let store = one(&server).await;
     let grant = obtain(&store, "a").await;
     server.set_clock("-3600");
-    eventually("longer", async || (left(&server) > TTL).then_some(())).await;
+    eventually("prolonged", async || (left(&server) > TTL).then_some(())).await;
 
     assert_eq!(beat(&store, &grant).await, Heartbeat::Extended);
-    assert!(left(&server) <= TTL, "the next heartbeat puts it right");
+    assert!(left(&server) <= TTL, "the next heartbeat did not correct the end");
     store.release(&grant, None).await.unwrap();
 
-    assert!(!has_it(&server));
+    assert!(!has_lease(&server));
 }

@@ -1,4 +1,4 @@
-//! A process of its own that holds the key, for tests that pause and kill it.
+//! A child process that holds the key, for tests that pause and kill it.
 
 use std::path::PathBuf;
 use std::process::Stdio;
@@ -10,7 +10,7 @@ use tokio::time::timeout;
 
 use crate::setting::{key, locker, one_at, quorum_at};
 
-/// Of its lease.
+/// The ttl of its lease.
 pub(crate) const SHORT: Duration = Duration::from_secs(2);
 
 /// Killed when dropped.
@@ -20,7 +20,7 @@ pub(crate) struct Holder {
 }
 
 impl Holder {
-    /// Starts it, and waits until it has the key on the servers at `urls`: on one, or on a quorum.
+    /// Starts the process, and waits until it holds the key on the servers at `urls`: one, or a quorum.
     pub(crate) async fn start(urls: &[String], environment: &[(&str, PathBuf)]) -> Self {
         let mut process = Command::new(std::env::current_exe().unwrap())
             .args(["--exact", "holder::holds_the_key", "--ignored", "--nocapture"])
@@ -33,24 +33,24 @@ impl Holder {
             .unwrap();
         let lines = BufReader::new(process.stdout.take().unwrap()).lines();
         let mut holder = Self { process, lines };
-        holder.says("obtained").await;
+        holder.line("obtained").await;
         holder
     }
 
-    /// The next line that starts with `word`.
-    pub(crate) async fn says(&mut self, word: &str) -> String {
+    /// The next output line that starts with `word`.
+    pub(crate) async fn line(&mut self, word: &str) -> String {
         let wait = async {
             while let Some(line) = self.lines.next_line().await.unwrap() {
                 if line.starts_with(word) {
                     return line;
                 }
             }
-            panic!("it ended, and never said {word}");
+            panic!("the process ended without the line {word}");
         };
         timeout(Duration::from_secs(120), wait).await.unwrap()
     }
 
-    /// Whether it has nothing to say just now.
+    /// Whether there is no output line yet.
     pub(crate) async fn is_silent(&mut self) -> bool {
         timeout(Duration::from_millis(1), self.lines.next_line()).await.is_err()
     }
@@ -74,7 +74,7 @@ impl Holder {
     }
 }
 
-#[ignore = "what the process does; started by other tests"]
+#[ignore = "the child process of other tests"]
 #[tokio::test]
 async fn holds_the_key() {
     let Ok(urls) = std::env::var(URLS) else { return };
@@ -87,7 +87,7 @@ async fn holds_the_key() {
 
     let lease = locker.wait_until_obtained(&key()).await.unwrap();
 
-    // On a line of its own: the harness has begun one.
+    // Starts a new line, since the test harness has begun one.
     println!("\nobtained under token {}", lease.token());
     println!("lost: {}", lease.lost().await);
 }

@@ -1,18 +1,21 @@
-//! What befalls servers, clients and what is between them, tried on real servers: each row of the
-//! table "What happens when" of the README, on one server and on a quorum, and the faults of
-//! other libraries.
+//! Faults of servers, clients and networks, with real servers.
+//!
+//! Each row of the README's table "What happens when" is tested on one server and on a quorum. The folder
+//! `library_faults` repeats the faults of other libraries.
 #![expect(
     clippy::unwrap_used,
     clippy::panic,
     clippy::indexing_slicing,
     clippy::print_stdout,
-    reason = "a test that cannot go on fails, and lines are how a process of its own speaks"
+    reason = "a failed setup fails the test, and a child process reports by lines"
 )]
 
 mod access;
+mod claimed;
 mod clocks;
 mod holder;
 mod library_faults;
+mod membership;
 mod memory_limit;
 mod memory_loss;
 mod minority;

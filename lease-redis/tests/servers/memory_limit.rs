@@ -1,23 +1,24 @@
 //! Servers whose memory runs out.
 
-use lease_core::{Beat, Heartbeat, LockStore, StoreErrorKind};
+use lease_core::StoreErrorKind;
+use lease_core::store::{Beat, Heartbeat, LockStore};
 use lease_redis::RedisQuorum;
-use lease_tests::redis::RedisServer;
+use lease_test_servers::redis::RedisServer;
 
 use crate::setting::{
-    LEASE, TTL, claim, eventually, has_it, key, obtain, obtain_on_all, one, quorum, servers, text,
-    urls,
+    LEASE, TTL, claim, eventually, has_lease, key, obtain, obtain_on_all, one, quorum, servers,
+    text, urls,
 };
 
-/// Row "memory runs out": nothing is granted and nothing dropped; leases are kept, and what frees
-/// memory is let through.
-async fn leases_are_kept(servers: &[RedisServer], store: &dyn LockStore) {
+/// Row "memory runs out": nothing is granted or evicted. Leases are extended, and requests that free memory
+/// succeed.
+async fn grants_nothing_and_keeps_leases(servers: &[RedisServer], store: &dyn LockStore) {
     let grant = obtain_on_all(store, servers).await;
     let most = servers.len() / 2 + 1;
 
     servers[..most].iter().for_each(|server| drop(server.command("CONFIG SET maxmemory 1")));
 
-    let other = lease_tests::claims::claim(&"other".parse().unwrap(), "b", TTL);
+    let other = lease_test_servers::claims::claim(&"other".parse().unwrap(), "b", TTL);
     let refused = store.obtain(&other).await.unwrap_err();
     assert_eq!(refused.kind(), StoreErrorKind::Throttled, "{}", text(&refused));
     assert!(text(&refused).contains("raise maxmemory"), "{}", text(&refused));
@@ -29,8 +30,10 @@ async fn leases_are_kept(servers: &[RedisServer], store: &dyn LockStore) {
         let beat = beat.unwrap_or_else(|error| panic!("{}", text(&error)));
         assert_eq!(beat, Heartbeat::Extended);
         let lasts = |server: &RedisServer| server.lease_left("job") > Some(TTL / 2);
-        eventually("each has heard it", async || servers[..most].iter().all(lasts).then_some(()))
-            .await;
+        eventually("extended on each server", async || {
+            servers[..most].iter().all(lasts).then_some(())
+        })
+        .await;
     }
     assert_eq!(store.holder(&key()).await.unwrap().unwrap().token, grant.token);
 
@@ -40,19 +43,20 @@ async fn leases_are_kept(servers: &[RedisServer], store: &dyn LockStore) {
 
     servers[..most].iter().for_each(|server| drop(server.command("CONFIG SET maxmemory 1")));
     store.release(&grant, None).await.unwrap();
-    // One that has not heard it is told again; one that has, has no memory to note that.
-    eventually("it is freed without memory", async || {
+    // Repeated for servers that the release has not reached. Servers that freed the key have no memory to
+    // record that.
+    eventually("freed without memory", async || {
         drop(store.release(&grant, None).await);
-        (!has_it(&servers[0])).then_some(())
+        (!has_lease(&servers[0])).then_some(())
     })
     .await;
     servers[..most].iter().for_each(|server| drop(server.command("CONFIG SET maxmemory 0")));
     assert!(obtain(store, "b").await.token > grant.token);
 }
 
-/// A lease that was handed over is held, too.
+/// A lease that is being handed over counts as held.
 #[tokio::test]
-async fn lease_that_was_handed_over_is_adopted_without_memory() {
+async fn handed_over_lease_is_adopted_while_memory_is_full() {
     let Some([server]) = servers() else { return };
     let store = one(&server).await;
     let handed = obtain(&store, "a").await;
@@ -61,14 +65,14 @@ async fn lease_that_was_handed_over_is_adopted_without_memory() {
     let adopted = store.adopt(&handed, &claim("heir")).await;
 
     let adopted = adopted.unwrap_or_else(|error| panic!("{}", text(&error)));
-    assert!(lease_tests::claims::granted(adopted).0.token > handed.token);
+    assert!(lease_test_servers::claims::granted(adopted).0.token > handed.token);
 }
 
-/// As if most of its ttl had passed, on each.
+/// Shortens the lease on each server, as if most of its ttl had passed.
 fn run_short(servers: &[RedisServer]) {
     for server in servers {
-        let soon = lease_core::micros_since_1970() + 10_000_000;
-        // Memory enough for this one command.
+        let soon = lease_core::store::micros_since_1970() + 10_000_000;
+        // Enough memory for this command only.
         server.command("CONFIG SET maxmemory 0");
         server.command(&format!("HSET {LEASE} ends {soon}"));
         server.command("CONFIG SET maxmemory 1");
@@ -76,29 +80,29 @@ fn run_short(servers: &[RedisServer]) {
 }
 
 #[tokio::test]
-async fn a_valkey_whose_memory_runs_out_refuses_and_drops_nothing() {
+async fn full_valkey_grants_nothing_and_keeps_leases() {
     let Some(server) = RedisServer::valkey() else { return };
     let store = one(&server).await;
-    leases_are_kept(&[server], &store).await;
+    grants_nothing_and_keeps_leases(&[server], &store).await;
 }
 
 #[tokio::test]
-async fn a_server_whose_memory_runs_out_refuses_and_drops_nothing() {
+async fn full_server_grants_nothing_and_keeps_leases() {
     let Some([server]) = servers() else { return };
     let store = one(&server).await;
-    leases_are_kept(&[server], &store).await;
+    grants_nothing_and_keeps_leases(&[server], &store).await;
 }
 
 #[tokio::test]
-async fn a_quorum_whose_memory_runs_out_refuses_and_drops_nothing() {
+async fn full_quorum_grants_nothing_and_keeps_leases() {
     let Some(servers) = servers::<3>() else { return };
     let store = quorum(&servers).await;
-    leases_are_kept(&servers, &store).await;
+    grants_nothing_and_keeps_leases(&servers, &store).await;
 }
 
-/// The same row: other policies are refused, also on one node of a quorum.
+/// The same row: an evicting policy is refused, also on one node of a quorum.
 #[tokio::test]
-async fn a_quorum_with_a_node_that_drops_leases_is_refused() {
+async fn quorum_with_an_evicting_node_is_refused() {
     let Some([first, second]) = servers() else { return };
     let evicting = ["--maxmemory", "100mb", "--maxmemory-policy", "allkeys-random"];
     let servers = [first, second, RedisServer::with(&evicting)];

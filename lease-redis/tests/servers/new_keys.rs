@@ -1,19 +1,19 @@
-//! Keys that nobody has taken before: nodes count from a time on which they agree.
+//! New keys: nodes start counting from a common time.
 
 use std::collections::BTreeSet;
 
 use lease_redis::RedisQuorum;
-use lease_tests::claims::{self, fresh_key};
-use lease_tests::redis::{RedisServer, until};
+use lease_test_servers::claims::{self, fresh_key};
+use lease_test_servers::redis::{RedisServer, until};
 
 use crate::setting::{TTL, eventually, quorum, servers, uptime};
 
-/// Until they may count from a time that is proposed to them.
-fn until_they_have_been_up_for_a_while(servers: &[RedisServer]) {
+/// Waits until the servers accept a proposed time.
+fn until_up_for_two_seconds(servers: &[RedisServer]) {
     until("up for two seconds", || servers.iter().all(|server| uptime(server) > 1));
 }
 
-/// How many scripts a server has run.
+/// The number of scripts that a server has run.
 fn scripts_run(server: &RedisServer) -> u64 {
     let info = server.command("INFO commandstats");
     let calls = |name: &str| {
@@ -27,7 +27,7 @@ fn token(server: &RedisServer, key: &str) -> Option<u64> {
     server.command(&format!("HGET lease:{{{key}}} token")).parse().ok()
 }
 
-/// Obtains `key`; answers how many scripts each server has run for it, and what they count to.
+/// Obtains `key`. Returns the numbers of scripts that the servers have run for it, and their counters.
 async fn obtain_counting(
     store: &RedisQuorum,
     servers: &[RedisServer],
@@ -35,7 +35,7 @@ async fn obtain_counting(
 ) -> (BTreeSet<u64>, BTreeSet<u64>) {
     let before: Vec<u64> = servers.iter().map(scripts_run).collect();
     let grant = claims::obtain(store, &key.parse().unwrap(), "a", TTL).await;
-    let counted: BTreeSet<u64> = eventually("all have it", async || {
+    let counted: BTreeSet<u64> = eventually("granted on all servers", async || {
         servers.iter().map(|server| token(server, key)).collect()
     })
     .await;
@@ -44,27 +44,27 @@ async fn obtain_counting(
     (run.collect(), counted)
 }
 
-/// Whether a new key takes one request to each node, which it may not where the machine stands still
-/// for a moment: then what is proposed comes too late.
+/// Whether a new key takes one request to each node. It may take more if the machine pauses: the proposed
+/// time then arrives too late.
 async fn takes_one_request(store: &RedisQuorum, servers: &[RedisServer]) -> Option<()> {
     let (run, counted) = obtain_counting(store, servers, fresh_key("new").as_str()).await;
     (run == BTreeSet::from([1]) && counted.len() == 1).then_some(())
 }
 
 #[tokio::test]
-async fn a_new_key_takes_one_request_to_each_node_from_the_first_one_on() {
+async fn new_key_takes_one_request_to_each_node() {
     let Some(servers) = servers::<3>() else { return };
-    until_they_have_been_up_for_a_while(&servers);
-    let knowing_the_scripts = quorum(&servers).await;
-    obtain_counting(&knowing_the_scripts, &servers, "first").await;
+    until_up_for_two_seconds(&servers);
+    let with_scripts = quorum(&servers).await;
+    obtain_counting(&with_scripts, &servers, "first").await;
 
     eventually("one request", async || takes_one_request(&quorum(&servers).await, &servers).await)
         .await;
 }
 
-/// A node whose clock was stepped goes by its own, and tells it.
+/// A node whose clock has stepped uses its own time and reports it.
 #[tokio::test]
-async fn a_time_that_nodes_do_not_have_any_more_is_not_counted_from() {
+async fn nodes_reject_a_time_from_before_a_clock_step() {
     let clock = RedisServer::with_clock;
     let (Some(a), Some(b), Some(c)) = (clock(), clock(), clock()) else { return };
     let servers = [a, b, c];
@@ -74,7 +74,7 @@ async fn a_time_that_nodes_do_not_have_any_more_is_not_counted_from() {
     for server in &servers {
         server.set_clock("+120");
     }
-    until_they_have_been_up_for_a_while(&servers);
+    until_up_for_two_seconds(&servers);
     let (_, after) = obtain_counting(&store, &servers, "after").await;
 
     let ahead = after.first().unwrap() - before.last().unwrap();

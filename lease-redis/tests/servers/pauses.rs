@@ -1,53 +1,55 @@
-//! Clients that are paused, suspended, killed, or whose clocks step.
+//! Clients that are paused, suspended or killed, or whose clocks step.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use lease_core::{LockStore, LossCause, SkewedClock};
-use lease_tests::redis::RedisServer;
-use lease_tests::tools::libfaketime;
+use lease_core::LossCause;
+use lease_core::conformance::SkewedClock;
+use lease_core::store::LockStore;
+use lease_test_servers::redis::RedisServer;
+use lease_test_servers::tools::libfaketime;
 
 use crate::holder::{Holder, SHORT};
 use crate::setting::{
-    LEASE, TTL, eventually, flush, key, lease, locker, obtain_in_the_end, one, quorum, refused,
+    LEASE, TTL, eventually, flush, key, lease, locker, obtain_eventually, one, quorum, refused,
     servers, urls,
 };
 
-async fn its_lease_runs_out_and_it_is_told(servers: &[RedisServer], store: &dyn LockStore) {
+async fn paused_holder_loses_its_lease(servers: &[RedisServer], store: &dyn LockStore) {
     let mut holder = Holder::start(&urls(servers), &[]).await;
     let former = refused(store).await;
 
     holder.pause().await;
-    let next = obtain_in_the_end(store, "other").await;
+    let next = obtain_eventually(store, "other").await;
 
     assert!(next.token > former.token, "{} after {}", next.token, former.token);
     assert!(holder.is_silent().await);
     holder.go_on().await;
-    let told = holder.says("lost").await;
-    assert!(told.contains(&former.token.to_string()), "{told}");
-    // What it did when it went on has not hurt whoever came next.
+    let line = holder.line("lost").await;
+    assert!(line.contains(&former.token.to_string()), "{line}");
+    // The former holder has not affected the next one since it continued.
     assert_eq!(refused(store).await.token, next.token);
 }
 
 /// Row "the process pauses", on one server.
 #[tokio::test]
-async fn a_paused_process_loses_its_lease_and_is_told_when_it_goes_on() {
+async fn paused_process_loses_its_lease_and_is_notified() {
     let Some([server]) = servers() else { return };
     let store = one(&server).await;
-    its_lease_runs_out_and_it_is_told(&[server], &store).await;
+    paused_holder_loses_its_lease(&[server], &store).await;
 }
 
 /// The same row, on a quorum.
 #[tokio::test]
-async fn a_paused_process_loses_its_lease_on_a_quorum_and_is_told_when_it_goes_on() {
+async fn paused_process_loses_its_lease_on_a_quorum() {
     let Some(servers) = servers::<3>() else { return };
     let store = quorum(&servers).await;
-    its_lease_runs_out_and_it_is_told(&servers, &store).await;
+    paused_holder_loses_its_lease(&servers, &store).await;
 }
 
-/// RLN: leases of dead processes were kept alive for days (issue 68).
+/// In `RedLock.net`, leases of dead processes were extended for days (issue 68).
 #[tokio::test]
-async fn the_lease_of_a_process_that_was_killed_runs_out() {
+async fn lease_of_a_killed_process_expires() {
     let Some(servers) = servers::<3>() else { return };
     let single = one(&servers[0]).await;
     let several = quorum(&servers[..]).await;
@@ -60,15 +62,15 @@ async fn the_lease_of_a_process_that_was_killed_runs_out() {
 
         holder.kill().await;
 
-        let next = obtain_in_the_end(store, "other").await;
+        let next = obtain_eventually(store, "other").await;
         assert!(next.token > former.token, "{} after {}", next.token, former.token);
         store.release(&next, None).await.unwrap();
     }
 }
 
-/// Row "the machine is suspended": time goes on, on one server and on a quorum.
+/// Row "the machine is suspended": time continues, on one server and on a quorum.
 #[tokio::test]
-async fn a_lease_has_run_out_for_a_machine_that_was_suspended_for_its_ttl() {
+async fn lease_expires_while_the_machine_is_suspended() {
     let Some(servers) = servers::<3>() else { return };
     let single: Arc<dyn LockStore> = Arc::new(one(&servers[0]).await);
     let several: Arc<dyn LockStore> = Arc::new(quorum(&servers).await);
@@ -80,12 +82,12 @@ async fn a_lease_has_run_out_for_a_machine_that_was_suspended_for_its_ttl() {
 
         clock.leap(TTL);
 
-        assert!(!lease.is_held(), "at once, before any timer");
+        assert!(!lease.is_held(), "the lease is held after its ttl");
         assert_eq!(lease.lost().await.cause, LossCause::Expired);
         drop(lease);
         locker.close().await;
         eventually("free", async || {
-            servers.iter().all(|server| !crate::setting::has_it(server)).then_some(())
+            servers.iter().all(|server| !crate::setting::has_lease(server)).then_some(())
         })
         .await;
     }
@@ -93,7 +95,7 @@ async fn a_lease_has_run_out_for_a_machine_that_was_suspended_for_its_ttl() {
 
 /// Row "the client's clock steps": nothing, on one server and on a quorum.
 #[tokio::test]
-async fn a_step_of_the_clients_clock_changes_nothing() {
+async fn clock_step_of_the_client_changes_nothing() {
     let (Some(servers), Some(library)) = (servers::<3>(), libfaketime()) else { return };
     for servers in [&servers[..1], &servers[..]] {
         let clock = servers[0].folder().join("clients-clock");
@@ -105,17 +107,17 @@ async fn a_step_of_the_clients_clock_changes_nothing() {
             ("DONT_FAKE_MONOTONIC", "1".into()),
         ];
         let mut holder = Holder::start(&urls(servers), &environment).await;
-        let beats = || servers[0].command(&format!("HGET {LEASE} beat")).parse::<u64>().ok();
+        let beats = || servers[0].command(&format!("HGET {LEASE} sequence")).parse::<u64>().ok();
 
         for step in ["+3600", "-3600", "+0"] {
             std::fs::write(clock.with_extension("written"), step).unwrap();
             std::fs::rename(clock.with_extension("written"), &clock).unwrap();
             let before = beats().unwrap();
-            // More than a ttl of it.
+            // The heartbeats of more than a ttl.
             eventually("heartbeats", async || (beats()? > before + 4).then_some(())).await;
         }
 
-        assert!(holder.is_silent().await, "it lost its lease on {}", key());
+        assert!(holder.is_silent().await, "the holder lost its lease on {}", key());
         holder.kill().await;
         flush(servers);
     }

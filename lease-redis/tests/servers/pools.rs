@@ -1,12 +1,15 @@
-//! Connections that the application's own pools lend.
+//! Connections from pools of the application.
 
 use std::time::Duration;
 
 use deadpool_redis::{Runtime, cluster, sentinel};
-use lease_core::{Beat, Heartbeat, LockStore, StoreErrorKind};
+use lease_core::StoreErrorKind;
+use lease_core::store::{Beat, Heartbeat, LockStore};
 use lease_redis::{RedisQuorum, RedisStore};
-use lease_tests::claims::{self, fresh_key, soon};
-use lease_tests::redis::{PATIENT, RedisCluster, RedisSentinel, RedisServer, available, until};
+use lease_test_servers::claims::{self, fresh_key, soon};
+use lease_test_servers::redis::{
+    PATIENT, RedisCluster, RedisSentinel, RedisServer, available, until,
+};
 
 use crate::setting::{TTL, claim, eventually, servers, text, urls};
 
@@ -25,7 +28,7 @@ async fn works(store: &dyn LockStore) {
     soon(freed).await;
 }
 
-/// Works on, after every connection was killed.
+/// The store works again after all connections were killed.
 async fn works_again(servers: &[RedisServer], store: &dyn LockStore) {
     for server in servers {
         server.command("CLIENT KILL TYPE normal");
@@ -36,9 +39,9 @@ async fn works_again(servers: &[RedisServer], store: &dyn LockStore) {
     works(store).await;
 }
 
-/// The store takes one connection out of it; so a pool of one is enough for both.
+/// The store takes one connection out of the pool for good, so a pool of size one suffices for both.
 #[tokio::test]
-async fn a_store_works_on_a_pool_that_the_application_goes_on_using() {
+async fn store_shares_a_pool_with_the_application() {
     let Some(servers) = servers::<1>() else { return };
     let shared = pool(&servers[0], 1);
     let builder = RedisStore::builder(servers[0].url()).with_timeout(PATIENT);
@@ -48,15 +51,15 @@ async fn a_store_works_on_a_pool_that_the_application_goes_on_using() {
     let mut lent = shared.get().await.unwrap();
     let answer: String = redis::cmd("PING").query_async(&mut lent).await.unwrap();
     assert_eq!(answer, "PONG");
-    // While the application has the only one, what is open goes on.
+    // While the application uses the only pooled connection, the store uses its own.
     works(&store).await;
     drop(lent);
     works_again(&servers, &store).await;
 }
 
-/// A pool that is exhausted is an error in time, and no reason to give up for good.
+/// An exhausted pool causes an error in time, and can be used later.
 #[tokio::test]
-async fn a_pool_that_is_exhausted_is_said_in_time() {
+async fn exhausted_pool_is_reported_in_time() {
     let Some(servers) = servers::<1>() else { return };
     let shared = pool(&servers[0], 1);
     let lent = shared.get().await.unwrap();
@@ -70,10 +73,10 @@ async fn a_pool_that_is_exhausted_is_said_in_time() {
     works(&builder.with_pool(shared).connect().await.unwrap()).await;
 }
 
-/// Its connections have a limit of their own, half a second here: it is not kept to while replicas
-/// are waited for, of which there are none any more.
+/// The pool's connections have a time limit of half a second. It does not apply while the store waits for
+/// replicas, of which none is left.
 #[tokio::test]
-async fn a_pools_own_limit_does_not_end_the_wait_for_replicas() {
+async fn time_limit_of_a_pool_does_not_end_the_wait_for_replicas() {
     let Some([server]) = servers() else { return };
     let mut replica = RedisServer::with(&["--replicaof", &format!("127.0.0.1 {}", server.port())]);
     until("the replica is linked", || replica.command("INFO replication").contains("status:up"));
@@ -88,19 +91,22 @@ async fn a_pools_own_limit_does_not_end_the_wait_for_replicas() {
 }
 
 #[tokio::test]
-async fn a_quorum_works_on_pools_of_the_application() {
+async fn quorum_works_on_pools_of_the_application() {
     let Some(servers) = servers::<3>() else { return };
     let pools: Vec<_> = servers.iter().map(|server| pool(server, 1)).collect();
     let builder = RedisQuorum::builder(urls(&servers)).with_pools(pools.clone());
-    let store = builder.without_quarantine().with_timeout(PATIENT).connect().await.unwrap();
+    let store = builder.without_rejoin_delay().with_timeout(PATIENT).connect().await.unwrap();
 
     works(&store).await;
-    assert!(pools.iter().all(|pool| pool.status().size == 0), "taken out, not kept from others");
+    assert!(
+        pools.iter().all(|pool| pool.status().size == 0),
+        "the store has not taken its connection out of the pool"
+    );
     works_again(&servers, &store).await;
 }
 
 #[tokio::test]
-async fn a_store_behind_sentinels_works_on_a_pool_of_the_application() {
+async fn sentinel_store_works_on_a_pool_of_the_application() {
     if !available() {
         return;
     }
@@ -116,7 +122,7 @@ async fn a_store_behind_sentinels_works_on_a_pool_of_the_application() {
 }
 
 #[tokio::test]
-async fn a_store_on_a_cluster_works_on_a_pool_of_the_application() {
+async fn cluster_store_works_on_a_pool_of_the_application() {
     if !available() {
         return;
     }
@@ -132,7 +138,7 @@ async fn a_store_on_a_cluster_works_on_a_pool_of_the_application() {
 }
 
 #[tokio::test]
-async fn a_pool_of_another_kind_is_refused() {
+async fn pool_of_another_kind_is_refused() {
     let Some([server]) = servers() else { return };
     let other = cluster::Config::from_urls([server.url()]);
     let other = other.create_pool(Some(Runtime::Tokio1)).unwrap();

@@ -1,29 +1,32 @@
 //! Replicas that are promoted.
 
-use lease_core::{Beat, Heartbeat, LeaseKey, LockStore, StoreErrorKind};
+use lease_core::store::{Beat, Heartbeat, LockStore};
+use lease_core::{LeaseKey, StoreErrorKind};
 use lease_redis::RedisStore;
-use lease_tests::claims;
-use lease_tests::redis::{PATIENT, RedisSentinel, RedisServer, available, until};
+use lease_test_servers::claims;
+use lease_test_servers::redis::{PATIENT, RedisSentinel, RedisServer, available, until};
 
-use crate::setting::{TTL, claim, eventually, has_it, held_twice, key, obtain, one, servers, text};
+use crate::setting::{
+    TTL, assert_superseded, claim, eventually, has_lease, key, obtain, one, servers, text,
+};
 
-/// Stops the replicas, and breaks what they hear the master by.
+/// Stops the replicas and closes their connections to the master.
 fn stop_replicas(servers: &RedisSentinel) {
     servers.servers[1..].iter().for_each(RedisServer::hang);
     servers.servers[0].command("CLIENT KILL TYPE replica");
 }
 
-/// Row "a replica is promoted", on one server: the last leases may be forgotten: held twice;
-/// tokens go on from its time. On a quorum, replicas are refused: see `misconfiguration.rs`.
+/// Row "a replica is promoted", on one server: the last leases may be forgotten: held twice; tokens continue
+/// from its time. On a quorum, replicas are refused: see `misconfiguration.rs`.
 #[tokio::test]
-async fn a_replica_without_the_last_lease_lets_a_key_be_held_twice_under_growing_tokens() {
+async fn promoted_replica_without_the_lease_causes_two_holders() {
     if !available() {
         return;
     }
     let mut servers = RedisSentinel::that_promotes();
     let store = RedisStore::sentinel(servers.urls(), RedisSentinel::MASTER);
     let store = store.with_timeout(PATIENT).connect().await.unwrap();
-    // Known to the replicas, so that their counter is behind, not absent.
+    // The replicas receive this grant, so that their counter is outdated, not absent.
     let earlier = obtain(&store, "a").await;
     store.release(&earlier, None).await.unwrap();
     until("the replicas know the counter", || {
@@ -39,17 +42,17 @@ async fn a_replica_without_the_last_lease_lets_a_key_be_held_twice_under_growing
     servers.servers[0].kill();
     servers.servers[1..].iter().for_each(RedisServer::go_on);
 
-    held_twice(&store, &grant).await;
+    assert_superseded(&store, &grant).await;
 }
 
 fn is_master(server: &RedisServer) -> bool {
     server.command("INFO replication").contains("role:master")
 }
 
-/// Row "an operator runs `SENTINEL FAILOVER`": the former master accepts writes until Sentinel demotes
-/// it, here for ever, since it refuses that.
+/// Row "an operator runs `SENTINEL FAILOVER`": the former master accepts writes until Sentinel demotes it.
+/// Here it refuses to be demoted.
 #[tokio::test]
-async fn store_follows_a_failover_while_the_former_master_accepts_writes() {
+async fn store_leaves_a_former_master_that_accepts_writes() {
     if !available() {
         return;
     }
@@ -58,7 +61,7 @@ async fn store_follows_a_failover_while_the_former_master_accepts_writes() {
     let store = store.with_timeout(PATIENT).connect().await.unwrap();
     let grant = obtain(&store, "a").await;
     let [former, replicas @ ..] = servers.servers.as_slice() else { panic!("no master") };
-    until("both replicas have the lease", || replicas.iter().all(has_it));
+    until("both replicas have the lease", || replicas.iter().all(has_lease));
     former.command("ACL SETUSER default -slaveof -replicaof");
 
     let failover = format!("SENTINEL FAILOVER {}", RedisSentinel::MASTER);
@@ -76,14 +79,14 @@ async fn store_follows_a_failover_while_the_former_master_accepts_writes() {
         replicas.iter().any(is_at).then_some(())
     })
     .await;
-    assert!(is_master(former), "it was demoted");
+    assert!(is_master(former), "the former master was demoted");
     let extended = store.heartbeat(&grant, Beat::new(1)).await;
     assert!(matches!(extended, Ok(Heartbeat::Extended)), "{extended:?}");
 }
 
-/// RSN: a grant was given if any replica had it; one of two was promoted that had not.
+/// In redisson, one replica sufficed for a grant, and another replica without it was promoted.
 #[tokio::test]
-async fn a_grant_that_fewer_replicas_have_than_were_asked_for_is_given_back() {
+async fn grant_on_too_few_replicas_is_released() {
     if !available() {
         return;
     }
@@ -99,19 +102,19 @@ async fn a_grant_that_fewer_replicas_have_than_were_asked_for_is_given_back() {
 
     assert_eq!(refused.kind(), StoreErrorKind::Unavailable);
     assert!(text(&refused).contains("1 replicas have the grant, not 2"), "{}", text(&refused));
-    assert!(!has_it(&servers.servers[0]), "it was not given back");
-    // The other replica is enough for who asks for one.
+    assert!(!has_lease(&servers.servers[0]), "the grant was not released");
+    // One replica suffices for the store that requires one.
     eventually("granted", async || {
         let granted = either.obtain(&claims::claim(&key(), "b", TTL)).await.ok()?;
-        matches!(granted, lease_core::Obtained::Granted(..)).then_some(())
+        matches!(granted, lease_core::store::Obtained::Granted(..)).then_some(())
     })
     .await;
 }
 
-/// A server that was master, stood aside, and is master again in the same process: what it granted
-/// and then unlearned is not granted under the same token again.
+/// A server that was master, then replica, then master again in the same process. It does not repeat the
+/// token of a grant that it lost as a replica.
 #[tokio::test]
-async fn a_token_is_not_repeated_after_a_failover_and_the_way_back() {
+async fn token_is_not_repeated_after_failover_and_failback() {
     let Some([first, second]) = servers() else { return };
     let follow = |replica: &RedisServer, master: &RedisServer| {
         replica.command(&format!("REPLICAOF 127.0.0.1 {}", master.port()));
@@ -123,19 +126,19 @@ async fn a_token_is_not_repeated_after_a_failover_and_the_way_back() {
     store.release(&earlier, None).await.unwrap();
     follow(&second, &first);
     second.command("REPLICAOF NO ONE");
-    let unlearned = obtain(&store, "a").await;
+    let lost = obtain(&store, "a").await;
 
     follow(&first, &second);
     first.command("REPLICAOF NO ONE");
 
     let store = one(&first).await;
     let next = obtain(&store, "b").await;
-    assert!(next.token > unlearned.token, "{} after {}", next.token, unlearned.token);
+    assert!(next.token > lost.token, "{} after {}", next.token, lost.token);
 }
 
-/// Who only sends heartbeats hears that the server is no master any more, and looks for another.
+/// A client that only sends heartbeats detects that the server is no longer the master, and connects again.
 #[tokio::test]
-async fn heartbeats_to_a_server_that_stood_aside_look_for_the_master() {
+async fn heartbeat_to_a_demoted_master_opens_a_new_connection() {
     let Some([master, other]) = servers() else { return };
     let store = one(&master).await;
     let grant = obtain(&store, "a").await;
@@ -146,7 +149,7 @@ async fn heartbeats_to_a_server_that_stood_aside_look_for_the_master() {
 
     master.command("REPLICAOF NO ONE");
 
-    // The name leads to a master again: over a new connection, since the old one was given up.
+    // The address leads to a master again, over a new connection, since the old one was closed.
     let connections = master.command("INFO stats");
     assert!(store.heartbeat(&grant, Beat::new(2)).await.is_ok());
     let received = |info: &str| {
@@ -154,6 +157,6 @@ async fn heartbeats_to_a_server_that_stood_aside_look_for_the_master() {
         line.and_then(|count| count.trim().parse::<u64>().ok()).unwrap()
     };
     let before = received(&connections);
-    // One more is the question itself.
+    // One connection is the test's own.
     assert!(received(&master.command("INFO stats")) > before + 1, "no new connection was made");
 }

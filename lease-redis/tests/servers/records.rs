@@ -1,18 +1,19 @@
-//! Records, beside those who list them, and values that could not be read back.
+//! Records: concurrent lists, and values that could not be read back.
 
 use std::time::Duration;
 
 use futures_util::StreamExt;
-use lease_core::{Change, LeaseKey, LeaseTable, LockStore, StoreErrorKind, Value, Written};
-use lease_tests::claims;
-use lease_tests::proxy::{Proxy, Wire};
+use lease_core::store::{LeaseTable, LockStore};
+use lease_core::{Change, LeaseKey, StoreErrorKind, Value, Written};
+use lease_test_servers::claims;
+use lease_test_servers::proxy::{Proxy, Wire};
 
 use crate::setting::{TTL, obtain, one, one_at, servers};
 
-/// A lister takes names without a record off the list. One that was about to be made stays on it,
-/// however the two come to meet.
+/// `list` removes names without a record from the index. It must not remove the record of a concurrent
+/// update.
 #[tokio::test]
-async fn a_record_that_is_made_by_an_update_is_listed_whoever_lists_meanwhile() {
+async fn record_of_an_update_is_listed_beside_concurrent_lists() {
     let Some([server]) = servers() else { return };
     let far = Proxy::start(server.address(), Wire::Redis).await.unwrap();
     far.set_delay(Duration::from_millis(2));
@@ -36,9 +37,9 @@ async fn a_record_that_is_made_by_an_update_is_listed_whoever_lists_meanwhile() 
     assert_eq!(store.list("record/").count().await, 50);
 }
 
-/// What could not be read back is refused when it is written: the record stays readable.
+/// A value that could not be read back is refused, so that the record stays readable.
 #[tokio::test]
-async fn an_attribute_that_is_nested_too_deep_is_refused() {
+async fn too_deep_attribute_of_an_update_is_refused() {
     let Some([server]) = servers() else { return };
     let store = one(&server).await;
     let grant = obtain(&store, "a").await;
@@ -53,9 +54,9 @@ async fn an_attribute_that_is_nested_too_deep_is_refused() {
     assert_eq!(record.attributes.get("deep"), Some(&nested(32)));
 }
 
-/// Deleting and transferring are recognised when they are asked for again.
+/// A repeated delete or transfer is recognised.
 #[tokio::test]
-async fn a_delete_and_a_transfer_whose_replies_were_lost_are_recognised() {
+async fn repeated_delete_and_transfer_are_recognised() {
     let Some([server]) = servers() else { return };
     let store = one(&server).await;
 
@@ -70,9 +71,9 @@ async fn a_delete_and_a_transfer_whose_replies_were_lost_are_recognised() {
     }
 }
 
-/// Numbers, too. The record of an update that found something else is not made, nor listed.
+/// This includes numbers. An update with other expected values creates no record.
 #[tokio::test]
-async fn what_is_expected_is_compared_as_it_was_written() {
+async fn expected_values_are_compared_as_text() {
     let Some([server]) = servers() else { return };
     let store = one(&server).await;
     let grant = obtain(&store, "a").await;

@@ -1,22 +1,23 @@
-//! Requests and replies that are lost, doubled or late; scripts and connections that are gone.
+//! Requests and replies that are lost, duplicated or late; scripts and connections that are gone.
 
 use std::time::Duration;
 
-use lease_core::{Beat, Heartbeat, LockStore, Obtained, StoreError};
+use lease_core::StoreError;
+use lease_core::store::{Beat, Heartbeat, LockStore, Obtained};
 use lease_redis::{RedisQuorum, RedisStore};
-use lease_tests::claims::{self, fresh_key, soon};
-use lease_tests::proxy::{Fault, Proxy, Wire};
-use lease_tests::redis::{RedisServer, available, independent};
+use lease_test_servers::claims::{self, fresh_key, soon};
+use lease_test_servers::proxy::{Fault, Proxy, Wire};
+use lease_test_servers::redis::{RedisServer, available, independent};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::task::yield_now;
 
 use crate::setting::{
-    LEASE, TTL, beat, claim, eventually, flush, has_it, key, obtain, obtain_in_the_end,
+    LEASE, TTL, beat, claim, eventually, flush, has_lease, key, obtain, obtain_eventually,
     obtain_on_all, one, quorum, refused, servers, text,
 };
 
-/// Of stores behind proxies. It passes for each reply that is lost.
+/// The time-out of stores behind proxies. Each lost reply takes as long.
 const TIMEOUT: Duration = Duration::from_secs(2);
 
 /// A store, each of whose servers is behind a proxy.
@@ -44,7 +45,7 @@ impl Proxied<RedisStore> {
         let proxies = proxies(&servers).await;
         let store = RedisStore::builder(urls(&proxies).remove(0)).with_timeout(TIMEOUT);
         let store = store.connect().await.unwrap();
-        Self { servers, proxies, store }.knowing_the_scripts().await
+        Self { servers, proxies, store }.with_scripts().await
     }
 }
 
@@ -52,22 +53,21 @@ impl Proxied<RedisQuorum> {
     async fn quorum() -> Self {
         let servers = independent(3);
         let proxies = proxies(&servers).await;
-        let builder = RedisQuorum::builder(urls(&proxies)).without_quarantine();
+        let builder = RedisQuorum::builder(urls(&proxies)).without_rejoin_delay();
         let store = builder.with_timeout(TIMEOUT).connect().await.unwrap();
-        Self { servers, proxies, store }.knowing_the_scripts().await
+        Self { servers, proxies, store }.with_scripts().await
     }
 }
 
 impl<S: LockStore> Proxied<S> {
-    /// So that the first request of a test is the one that counts, and no answer is that the
-    /// script is unknown.
-    async fn knowing_the_scripts(self) -> Self {
+    /// Loads the scripts on the servers, so that none has to be sent in full during the test.
+    async fn with_scripts(self) -> Self {
         let grant = claims::obtain(&self.store, &fresh_key("first"), "a", TTL).await;
         self.store.heartbeat(&grant, Beat::new(1)).await.unwrap();
         self.store.release(&grant, None).await.unwrap();
-        eventually("released everywhere", async || {
-            let has_it = |server: &RedisServer| server.lease_left(grant.key.as_str()).is_some();
-            (!self.servers.iter().any(has_it)).then_some(())
+        eventually("released on all servers", async || {
+            let has_lease = |server: &RedisServer| server.lease_left(grant.key.as_str()).is_some();
+            (!self.servers.iter().any(has_lease)).then_some(())
         })
         .await;
         self
@@ -77,7 +77,7 @@ impl<S: LockStore> Proxied<S> {
         self.proxies.iter().for_each(|proxy| proxy.next_with(text, fault()));
     }
 
-    /// What any server has counted to.
+    /// The largest counter of the servers.
     fn largest_token(&self) -> u64 {
         let counted = |server: &RedisServer| {
             server.command(&format!("HGET {LEASE} token")).parse::<u64>().unwrap()
@@ -85,17 +85,17 @@ impl<S: LockStore> Proxied<S> {
         self.servers.iter().map(counted).max().unwrap()
     }
 
-    fn heard(&self, text: &str) -> bool {
+    fn received(&self, text: &str) -> bool {
         self.proxies.iter().all(|proxy| proxy.requests_with(text) > 0)
     }
 }
 
-async fn in_the_end<T>(mut ask: impl AsyncFnMut() -> Result<T, StoreError>) -> T {
+async fn eventually_ok<T>(mut ask: impl AsyncFnMut() -> Result<T, StoreError>) -> T {
     eventually("an answer", async || ask().await.ok()).await
 }
 
-/// Row "a reply is lost": the request is recognised when it is sent again.
-async fn is_recognised<S: LockStore>(net: Proxied<S>, lost: fn() -> Fault) {
+/// Row "a reply is lost": the repeated request is recognised.
+async fn repeated_request_is_recognised<S: LockStore>(net: Proxied<S>, lost: fn() -> Fault) {
     let claim = claim("a");
     let nonce = claim.nonce.to_string();
 
@@ -103,63 +103,63 @@ async fn is_recognised<S: LockStore>(net: Proxied<S>, lost: fn() -> Fault) {
     let unknown = net.store.obtain(&claim).await.unwrap_err();
     assert!(unknown.is_retryable(), "{}", text(&unknown));
     let counted = net.largest_token();
-    let (grant, _) = claims::granted(in_the_end(async || net.store.obtain(&claim).await).await);
-    // The first majority may have counted to less than a third server.
+    let (grant, _) = claims::granted(eventually_ok(async || net.store.obtain(&claim).await).await);
+    // The majority may have counted to less than the third server.
     assert!(grant.token.get() <= counted, "{} and {counted}", grant.token);
-    assert_eq!(net.largest_token(), counted, "counted again with the second request");
+    assert_eq!(net.largest_token(), counted, "the second request was counted again");
 
     net.each(lost, &nonce);
     let unknown = net.store.heartbeat(&grant, Beat::new(1)).await.unwrap_err();
     assert!(unknown.is_retryable(), "{}", text(&unknown));
-    let again = in_the_end(async || net.store.heartbeat(&grant, Beat::new(1)).await).await;
-    assert_eq!(again, Heartbeat::Overtaken, "it had arrived: neither a loss nor an extension");
-    let later = in_the_end(async || net.store.heartbeat(&grant, Beat::new(2)).await).await;
+    let again = eventually_ok(async || net.store.heartbeat(&grant, Beat::new(1)).await).await;
+    assert_eq!(again, Heartbeat::Overtaken, "the first heartbeat had not arrived");
+    let later = eventually_ok(async || net.store.heartbeat(&grant, Beat::new(2)).await).await;
     assert_eq!(later, Heartbeat::Extended);
 
     net.each(lost, &nonce);
     let unknown = net.store.release(&grant, None).await.unwrap_err();
     assert!(unknown.is_retryable(), "{}", text(&unknown));
-    // On a quorum, a node whose connection has fallen silent may not hear of it.
+    // On a quorum, a node with a silent connection may not receive the release.
     let majority = net.servers.len() / 2 + 1;
-    eventually("it has arrived", async || {
-        let freed = net.servers.iter().filter(|server| !has_it(server)).count();
+    eventually("the release has arrived", async || {
+        let freed = net.servers.iter().filter(|server| !has_lease(server)).count();
         (freed >= majority).then_some(())
     })
     .await;
-    in_the_end(async || net.store.release(&grant, None).await).await;
-    let next = obtain_in_the_end(&net.store, "b").await;
+    eventually_ok(async || net.store.release(&grant, None).await).await;
+    let next = obtain_eventually(&net.store, "b").await;
     assert!(next.token > grant.token, "{} after {}", next.token, grant.token);
 }
 
 #[tokio::test]
-async fn a_request_whose_reply_is_lost_is_recognised_when_it_is_sent_again() {
+async fn repeated_request_is_recognised_after_a_lost_reply() {
     if !available() {
         return;
     }
-    is_recognised(Proxied::one().await, || Fault::LoseReply).await;
-    is_recognised(Proxied::one().await, || Fault::CutAfter).await;
+    repeated_request_is_recognised(Proxied::one().await, || Fault::LoseReply).await;
+    repeated_request_is_recognised(Proxied::one().await, || Fault::CutAfter).await;
 }
 
 #[tokio::test]
-async fn a_request_whose_replies_are_lost_is_recognised_by_a_quorum_when_it_is_sent_again() {
+async fn quorum_recognises_a_repeated_request() {
     if !available() {
         return;
     }
-    is_recognised(Proxied::quorum().await, || Fault::LoseReply).await;
-    is_recognised(Proxied::quorum().await, || Fault::CutAfter).await;
+    repeated_request_is_recognised(Proxied::quorum().await, || Fault::LoseReply).await;
+    repeated_request_is_recognised(Proxied::quorum().await, || Fault::CutAfter).await;
 }
 
-/// So that what takes an earlier round back comes too late: it may be overtaken, where a script is
-/// sent again in full or a connection made anew.
+/// A withdrawal of an earlier round then comes too late. It may be overtaken when a script is sent in full
+/// or a connection is opened again.
 #[tokio::test]
-async fn an_adoption_that_is_asked_again_is_no_longer_of_its_first_round() {
+async fn repeated_adoption_belongs_to_a_later_round() {
     let Some(servers) = servers::<3>() else { return };
     let store = quorum(&servers).await;
     let handed = obtain_on_all(&store, &servers).await;
     let claim = claim("b");
     let rounds = || -> Vec<u64> {
-        let ask = |server: &RedisServer| server.command(&format!("HGET {LEASE} ask"));
-        servers.iter().map(|server| ask(server).parse().unwrap()).collect()
+        let round = |server: &RedisServer| server.command(&format!("HGET {LEASE} round"));
+        servers.iter().map(|server| round(server).parse().unwrap()).collect()
     };
 
     let mut last = rounds();
@@ -174,8 +174,8 @@ async fn an_adoption_that_is_asked_again_is_no_longer_of_its_first_round() {
     }
 }
 
-/// Row "a request is doubled, or late": nothing.
-async fn doubled<S: LockStore>(net: Proxied<S>) {
+/// Row "a request is duplicated, or late": nothing.
+async fn duplicates_change_nothing<S: LockStore>(net: Proxied<S>) {
     let claim = claim("a");
     let nonce = claim.nonce.to_string();
 
@@ -189,32 +189,32 @@ async fn doubled<S: LockStore>(net: Proxied<S>) {
     assert_eq!(refused(&net.store).await.token, grant.token);
     net.each(|| Fault::Double, &nonce);
     net.store.release(&grant, None).await.unwrap();
-    eventually("free", async || net.servers.iter().all(|server| !has_it(server)).then_some(()))
+    eventually("free", async || net.servers.iter().all(|server| !has_lease(server)).then_some(()))
         .await;
 
-    // Late: neither takes what its own release gave back.
+    // Late requests: neither occupies the released key again.
     assert!(matches!(net.store.obtain(&claim).await.unwrap(), Obtained::Held(_)));
     let late = net.store.heartbeat(&grant, Beat::new(9)).await.unwrap();
     assert!(matches!(late, Heartbeat::Lost(_)), "{late:?}");
-    assert!(net.servers.iter().all(|server| !has_it(server)));
-    let next = obtain_in_the_end(&net.store, "b").await;
+    assert!(net.servers.iter().all(|server| !has_lease(server)));
+    let next = obtain_eventually(&net.store, "b").await;
     assert!(next.token > grant.token);
     net.store.release(&grant, None).await.unwrap();
-    assert_eq!(beat(&net.store, &next).await, Heartbeat::Extended, "a late release freed it");
+    assert_eq!(beat(&net.store, &next).await, Heartbeat::Extended, "a late release freed the key");
 }
 
 #[tokio::test]
-async fn requests_that_come_twice_or_late_change_nothing() {
+async fn duplicated_or_late_requests_change_nothing() {
     if !available() {
         return;
     }
-    doubled(Proxied::one().await).await;
-    doubled(Proxied::quorum().await).await;
+    duplicates_change_nothing(Proxied::one().await).await;
+    duplicates_change_nothing(Proxied::quorum().await).await;
 }
 
-/// The same row: a claim that comes after another's grant was released may hold the key for a
-/// ttl, for nobody. Its token is larger than the other's all the same, and nobody writes under it.
-async fn late<S: LockStore + Clone>(net: Proxied<S>, direct: &dyn LockStore) {
+/// The same row: a claim that arrives after another grant was released may hold the key for a ttl, without a
+/// holder. Its token is still larger than the other's, and no process writes with it.
+async fn late_claim_holds_the_key<S: LockStore + Clone>(net: Proxied<S>, direct: &dyn LockStore) {
     let Proxied { servers, proxies, store } = net;
     let short = Duration::from_secs(4);
     let late = claims::claim(&key(), "late", short);
@@ -227,7 +227,7 @@ async fn late<S: LockStore + Clone>(net: Proxied<S>, direct: &dyn LockStore) {
     for one in &mut held {
         soon(one.arrived()).await;
     }
-    // Whoever asked is gone, with all that could take it back.
+    // The client is gone, and cannot withdraw the claim.
     asking.abort();
     drop(asking.await);
 
@@ -237,32 +237,32 @@ async fn late<S: LockStore + Clone>(net: Proxied<S>, direct: &dyn LockStore) {
         soon(one.deliver()).await;
     }
 
-    eventually("held for nobody", async || servers.iter().all(has_it).then_some(())).await;
+    eventually("held without a holder", async || servers.iter().all(has_lease).then_some(())).await;
     let holder = refused(direct).await;
     assert_eq!(holder.lessee.as_str(), "late");
     assert!(holder.expires_in.unwrap() <= short);
-    let next = obtain_in_the_end(direct, "next").await;
+    let next = obtain_eventually(direct, "next").await;
     assert!(next.token > other.token, "{} after {}", next.token, other.token);
 }
 
 #[tokio::test]
-async fn a_claim_that_comes_after_another_grant_was_released_holds_the_key_for_a_ttl_at_most() {
+async fn late_claim_holds_a_released_key_for_a_ttl_at_most() {
     if !available() {
         return;
     }
     let net = Proxied::one().await;
     let direct = one(&net.servers[0]).await;
-    late(net, &direct).await;
+    late_claim_holds_the_key(net, &direct).await;
 
     let net = Proxied::quorum().await;
     let direct = quorum(&net.servers).await;
-    late(net, &direct).await;
+    late_claim_holds_the_key(net, &direct).await;
 }
 
-/// RS: a claim that is given up may be applied later, and hold the key after its release. Here
-/// what takes it back follows it on the same connection.
+/// In go-redsync, a claim that timed out could be applied later and hold the key after its release. Here
+/// the withdrawal follows the claim on the same connection.
 #[tokio::test]
-async fn a_claim_that_a_quorum_hears_late_is_taken_back_by_the_locker_that_sent_it() {
+async fn locker_withdraws_its_late_claim() {
     if !available() {
         return;
     }
@@ -285,11 +285,11 @@ async fn a_claim_that_a_quorum_hears_late_is_taken_back_by_the_locker_that_sent_
 
     // Long before the ttl of the claim has passed.
     let direct = quorum(&net.servers).await;
-    obtain_in_the_end(&direct, "next").await;
+    obtain_eventually(&direct, "next").await;
 }
 
 /// Row "the scripts are flushed": sent again, without an error.
-async fn scripts<S: LockStore>(net: Proxied<S>) {
+async fn flushed_scripts_are_sent_again<S: LockStore>(net: Proxied<S>) {
     let flush = || net.servers.iter().for_each(|it| drop(it.command("SCRIPT FLUSH")));
 
     flush();
@@ -301,21 +301,21 @@ async fn scripts<S: LockStore>(net: Proxied<S>) {
     flush();
     net.store.release(&grant, None).await.unwrap();
 
-    assert!(net.heard("EVALSHA"));
+    assert!(net.received("EVALSHA"));
     assert!(obtain(&net.store, "b").await.token > grant.token);
 }
 
 #[tokio::test]
-async fn scripts_that_were_flushed_are_sent_again_without_an_error() {
+async fn flushed_scripts_are_sent_again_without_an_error() {
     if !available() {
         return;
     }
-    scripts(Proxied::one().await).await;
-    scripts(Proxied::quorum().await).await;
+    flushed_scripts_are_sent_again(Proxied::one().await).await;
+    flushed_scripts_are_sent_again(Proxied::quorum().await).await;
 }
 
-/// Row "connections are killed": made again, and whoever waits looks once.
-async fn connections(servers: &[RedisServer], store: impl LockStore + Clone) {
+/// Row "connections are killed": opened again, and each waiter tries once.
+async fn connections_are_opened_again(servers: &[RedisServer], store: impl LockStore + Clone) {
     let grant = obtain(&store, "a").await;
     let freed = store.watch(&key()).await.unwrap();
 
@@ -327,17 +327,17 @@ async fn connections(servers: &[RedisServer], store: impl LockStore + Clone) {
     soon(freed).await;
     assert_eq!(beat(&store, &grant).await, Heartbeat::Extended);
     let freed = eventually("watched again", async || store.watch(&key()).await.ok()).await;
-    in_the_end(async || store.release(&grant, None).await).await;
+    eventually_ok(async || store.release(&grant, None).await).await;
     soon(freed).await;
-    assert!(obtain_in_the_end(&store, "b").await.token > grant.token);
+    assert!(obtain_eventually(&store, "b").await.token > grant.token);
 }
 
 #[tokio::test]
-async fn connections_that_were_killed_are_made_again_and_whoever_waits_looks_once() {
+async fn killed_connections_are_opened_again() {
     let Some(servers) = servers::<3>() else { return };
-    connections(&servers[..1], one(&servers[0]).await).await;
+    connections_are_opened_again(&servers[..1], one(&servers[0]).await).await;
     flush(&servers);
-    connections(&servers, quorum(&servers).await).await;
+    connections_are_opened_again(&servers, quorum(&servers).await).await;
 }
 
 /// A connection that the server has closed is replaced before the next request is sent.
@@ -347,17 +347,17 @@ async fn first_call_after_a_killed_connection_is_answered() {
     let store = one(&server).await;
     for number in 1..20 {
         let grant = obtain(&store, "a").await;
-        killed_connections(&server).await;
+        kill_connections(&server).await;
         let beat = store.heartbeat(&grant, Beat::new(number)).await;
         assert_eq!(beat.unwrap_or_else(|error| panic!("{}", text(&error))), Heartbeat::Extended);
-        killed_connections(&server).await;
+        kill_connections(&server).await;
         store.release(&grant, None).await.unwrap_or_else(|error| panic!("{}", text(&error)));
     }
 }
 
-/// Kills every connection, and lets this runtime take notice: a later answer on another connection
-/// has come through it.
-async fn killed_connections(server: &RedisServer) {
+/// Kills all connections, and waits until this runtime has noticed: an answer on another connection has then
+/// arrived later.
+async fn kill_connections(server: &RedisServer) {
     server.command("CLIENT KILL TYPE normal");
     let mut other = TcpStream::connect(server.address()).await.unwrap();
     other.write_all(b"PING\r\n").await.unwrap();

@@ -2,16 +2,16 @@
 
 use std::time::Duration;
 
-use lease_core::{LockStore, Obtained};
-use lease_tests::redis::{RedisServer, available};
+use lease_core::store::{LockStore, Obtained};
+use lease_test_servers::redis::{RedisServer, available};
 
-use crate::setting::{claim, eventually, has_it, obtain, quorum};
+use crate::setting::{claim, eventually, has_lease, obtain, quorum};
 
 const LONG: Duration = Duration::from_secs(600);
 
-/// A reservation is on a majority, also where only a minority of it had the grant.
+/// A reservation is on a majority, even if only a minority of that majority had the grant.
 #[tokio::test]
-async fn a_reservation_outlasts_a_node_that_had_the_grant() {
+async fn reservation_outlasts_a_node_that_had_the_grant() {
     if !available() {
         return;
     }
@@ -23,7 +23,10 @@ async fn a_reservation_outlasts_a_node_that_had_the_grant() {
     let store = quorum(&servers).await;
     servers[2].kill();
     let grant = obtain(&store, "a").await;
-    eventually("both have it", async || servers[..2].iter().all(has_it).then_some(())).await;
+    eventually("granted on both servers", async || {
+        servers[..2].iter().all(has_lease).then_some(())
+    })
+    .await;
     servers[2].start_again();
     let (head, tail) = servers.split_at_mut(1);
     tail[0].kill();

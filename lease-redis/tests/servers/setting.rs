@@ -1,35 +1,33 @@
-//! What the tests have in common: stores on some servers, claims, and waiting with a bound.
+//! Shared setup: stores, claims, and waits with a limit.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use lease_core::{
-    Attempt, Beat, Claim, Grant, Heartbeat, Holder, Lease, LeaseKey, LeaseOptions, LockStore,
-    Locker, LossCause, Obtained, StoreError,
-};
+use lease_core::store::{Beat, Claim, Grant, Heartbeat, LockStore, Obtained};
+use lease_core::{Attempt, Holder, Lease, LeaseKey, LeaseOptions, Locker, LossCause, StoreError};
 use lease_redis::{RedisQuorum, RedisStore};
-use lease_tests::claims;
-pub(crate) use lease_tests::claims::eventually;
-use lease_tests::line::Line;
-use lease_tests::redis::{PATIENT, RedisServer, available};
+use lease_test_servers::claims;
+pub(crate) use lease_test_servers::claims::eventually;
+use lease_test_servers::proxy::Link;
+use lease_test_servers::redis::{PATIENT, RedisServer, available};
 
 /// Longer than any of these tests takes.
 pub(crate) const TTL: Duration = Duration::from_secs(60);
 
-/// The hash of [`key`]: who holds it, and what its tokens count to.
+/// The hash of [`key`] in Redis.
 pub(crate) const LEASE: &str = "lease:{job}";
 
-/// Independent servers; `None`, said aloud, where there is no Redis on this machine.
+/// Independent servers. `None`, with a message, if the machine has no Redis.
 pub(crate) fn servers<const COUNT: usize>() -> Option<[RedisServer; COUNT]> {
     servers_with(&[])
 }
 
-/// The same, with further options as on their command lines.
+/// The same, with further options on the command line.
 pub(crate) fn servers_with<const COUNT: usize>(options: &[&str]) -> Option<[RedisServer; COUNT]> {
     available().then(|| std::array::from_fn(|_| RedisServer::with(options)))
 }
 
-/// In seconds, as a server tells it: below zero, where its clock was set back.
+/// The uptime that a server reports, in seconds. Negative if its clock was set back.
 pub(crate) fn uptime(server: &RedisServer) -> i64 {
     let info = server.command("INFO server");
     let uptime = info.lines().find_map(|line| line.strip_prefix("uptime_in_seconds:"));
@@ -48,13 +46,13 @@ pub(crate) fn urls(servers: &[RedisServer]) -> Vec<String> {
     servers.iter().map(RedisServer::url).collect()
 }
 
-/// A quorum of servers that may vote at once.
+/// A quorum without the rejoin delay.
 pub(crate) async fn quorum(servers: &[RedisServer]) -> RedisQuorum {
     quorum_at(urls(servers)).await
 }
 
 pub(crate) async fn quorum_at(urls: Vec<String>) -> RedisQuorum {
-    let builder = RedisQuorum::builder(urls).without_quarantine();
+    let builder = RedisQuorum::builder(urls).without_rejoin_delay();
     builder.with_timeout(PATIENT).connect().await.unwrap()
 }
 
@@ -66,41 +64,41 @@ pub(crate) async fn one_at(url: String) -> RedisStore {
     RedisStore::builder(url).with_timeout(PATIENT).connect().await.unwrap()
 }
 
-pub(crate) async fn lines(servers: &[RedisServer]) -> Vec<Line> {
+pub(crate) async fn lines(servers: &[RedisServer]) -> Vec<Link> {
     let mut lines = Vec::new();
     for server in servers {
-        lines.push(Line::start(server.address()).await.unwrap());
+        lines.push(Link::start(server.address()).await.unwrap());
     }
     lines
 }
 
-pub(crate) fn urls_of(lines: &[Line]) -> Vec<String> {
-    lines.iter().map(Line::url).collect()
+pub(crate) fn urls_of(lines: &[Link]) -> Vec<String> {
+    lines.iter().map(Link::url).collect()
 }
 
-/// A grant of the key to `lessee`, which there must be at the first attempt.
+/// A grant of the key to `lessee`, which must succeed at the first attempt.
 pub(crate) async fn obtain(store: &dyn LockStore, lessee: &str) -> Grant {
     claims::obtain(store, &key(), lessee, TTL).await
 }
 
-/// The same, once every server has heard of it: a quorum answers as soon as a majority has, and
-/// one that did not hear the claim is asked again.
+/// A grant that has arrived at every server. A quorum returns it once a majority has it, so the claim is
+/// repeated for the others.
 pub(crate) async fn obtain_on_all(store: &dyn LockStore, servers: &[RedisServer]) -> Grant {
     let claim = claim("a");
-    eventually("all have it", async || {
+    eventually("granted on all servers", async || {
         let (grant, _) = claims::granted(store.obtain(&claim).await.ok()?);
-        servers.iter().all(has_it).then_some(grant)
+        servers.iter().all(has_lease).then_some(grant)
     })
     .await
 }
 
-/// A grant of the key to `lessee`, as soon as there is one: connections have to be made again,
-/// leases to run out.
-pub(crate) async fn obtain_in_the_end(store: &dyn LockStore, lessee: &str) -> Grant {
+/// A grant of the key to `lessee`, as soon as one succeeds: connections may have to be opened again, and
+/// leases to expire.
+pub(crate) async fn obtain_eventually(store: &dyn LockStore, lessee: &str) -> Grant {
     obtain_for(store, lessee, TTL).await
 }
 
-/// The same, for a ttl that may be so short that it takes several claims.
+/// The same with a ttl, which may be so short that it takes several claims.
 pub(crate) async fn obtain_for(store: &dyn LockStore, lessee: &str, ttl: Duration) -> Grant {
     let mut claim = claims::claim(&key(), lessee, ttl);
     eventually("granted", async || match store.obtain(&claim).await {
@@ -109,21 +107,19 @@ pub(crate) async fn obtain_for(store: &dyn LockStore, lessee: &str, ttl: Duratio
             claim = claims::claim(&key(), lessee, ttl);
             None
         }
-        // Whoever is not answered asks for the same again: some may have granted it.
+        // After an error, the same claim is repeated: some nodes may have granted it.
         Err(_) => None,
     })
     .await
 }
 
-/// Who holds the key, as somebody is told who wants it; a moment may pass until connections are
-/// made again.
+/// The holder that a refused claim reports, once connections are open again.
 pub(crate) async fn refused(store: &dyn LockStore) -> Holder {
     let answer = eventually("an answer", async || store.obtain(&claim("other")).await.ok()).await;
     claims::held(answer)
 }
 
-/// Sends heartbeats until one is answered, and says what it was told. Each has a number above
-/// those before it.
+/// Sends heartbeats until one is answered. Their numbers increase.
 pub(crate) async fn beat(store: &dyn LockStore, grant: &Grant) -> Heartbeat {
     static LAST: AtomicU64 = AtomicU64::new(1000);
     eventually("a heartbeat is answered", async || {
@@ -133,17 +129,17 @@ pub(crate) async fn beat(store: &dyn LockStore, grant: &Grant) -> Heartbeat {
     .await
 }
 
-/// Somebody else was granted the key while its holder still believed in its lease, and under a
-/// larger token; the holder hears of it at its next heartbeat.
-pub(crate) async fn held_twice(store: &dyn LockStore, former: &Grant) -> Grant {
-    let next = obtain_in_the_end(store, "other").await;
+/// Asserts that another lessee obtains the key with a larger token while the former holder relies on its
+/// lease, and that the former holder's next heartbeat reports the loss.
+pub(crate) async fn assert_superseded(store: &dyn LockStore, former: &Grant) -> Grant {
+    let next = obtain_eventually(store, "other").await;
     assert!(next.token > former.token, "{} after {}", next.token, former.token);
     assert_eq!(beat(store, former).await, Heartbeat::Lost(LossCause::Superseded));
     next
 }
 
-/// Nobody else is granted the key, and its holder goes on under the token it has.
-pub(crate) async fn held_once(store: &dyn LockStore, grant: &Grant) {
+/// Asserts that another claim is refused and that the holder can extend its lease.
+pub(crate) async fn assert_still_held(store: &dyn LockStore, grant: &Grant) {
     let holder = refused(store).await;
     assert_eq!(holder.lessee, grant.lessee);
     assert_eq!(beat(store, grant).await, Heartbeat::Extended);
@@ -161,23 +157,23 @@ pub(crate) async fn lease(locker: &Locker) -> Lease {
 }
 
 /// Whether `server` has a lease on the key.
-pub(crate) fn has_it(server: &RedisServer) -> bool {
+pub(crate) fn has_lease(server: &RedisServer) -> bool {
     server.lease_left("job").is_some()
 }
 
-/// Ends the lease on the key, as if it had run out.
-pub(crate) fn run_out(server: &RedisServer) {
+/// Ends the lease on the key, as if it had expired.
+pub(crate) fn expire(server: &RedisServer) {
     server.command(&format!("HSET {LEASE} ends 1"));
 }
 
-/// Makes them forget everything.
+/// Deletes all data of the servers.
 pub(crate) fn flush(servers: &[RedisServer]) {
     for server in servers {
         server.command("FLUSHALL");
     }
 }
 
-/// All that an error says.
+/// The text of an error and of its source.
 pub(crate) fn text(error: &StoreError) -> String {
     format!("{error}: {}", std::error::Error::source(error).unwrap())
 }

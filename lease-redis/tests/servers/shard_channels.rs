@@ -1,9 +1,10 @@
-//! Watches on a Cluster, whose channels are those of its shards.
+//! Watches in a Cluster, which use sharded channels.
 
-use lease_core::{LeaseKey, LockStore};
+use lease_core::LeaseKey;
+use lease_core::store::LockStore;
 use lease_redis::RedisStore;
-use lease_tests::claims::{self, fresh_key, soon};
-use lease_tests::redis::{PATIENT, RedisCluster, available};
+use lease_test_servers::claims::{self, fresh_key, soon};
+use lease_test_servers::redis::{PATIENT, RedisCluster, available};
 
 use crate::setting::{TTL, eventually};
 use crate::silent_hosts::key_on;
@@ -14,7 +15,7 @@ async fn watch_on_a_silent_host_of_a_cluster_ends() {
     if !available() {
         return;
     }
-    // Without replicas: nobody takes its place.
+    // Without replicas, so that no failover replaces the host.
     let cluster = RedisCluster::start(0);
     let store = RedisStore::cluster(cluster.urls()).connect().await.unwrap();
     let watched = key_on(&cluster.nodes[0], "job");
@@ -46,7 +47,7 @@ async fn channels_without_watches_are_unsubscribed() {
     drop(watches);
 
     eventually("unsubscribed", async || (channels("*0") == 3).then_some(())).await;
-    // The connections are used for the next.
+    // The connections can be used again.
     let grant = claims::obtain(&store, &keys[0], "a", TTL).await;
     let freed = store.watch(&keys[0]).await.unwrap();
     store.release(&grant, None).await.unwrap();

@@ -1,13 +1,14 @@
-//! Hosts that stand still: they accept connections, and answer nothing.
+//! Silent hosts: they accept connections and answer nothing.
 //!
-//! The stores have their default time-outs, since those decide how soon a silent host is passed over.
+//! The stores have their default time-outs, which determine how soon they use other hosts.
 
 use std::time::Duration;
 
-use lease_core::{BootClock, Clock, Lease, LeaseKey, LockStore, Locker};
+use lease_core::store::{BootClock, Clock, LockStore};
+use lease_core::{Lease, LeaseKey, Locker};
 use lease_redis::RedisStore;
-use lease_tests::claims::soon;
-use lease_tests::redis::{RedisCluster, RedisSentinel, RedisServer, available};
+use lease_test_servers::claims::soon;
+use lease_test_servers::redis::{RedisCluster, RedisSentinel, RedisServer, available};
 
 use crate::setting::{eventually, locker, text};
 
@@ -18,12 +19,12 @@ fn is_master(server: &RedisServer) -> bool {
         && server.command("INFO replication").contains("role:master")
 }
 
-/// The key's lease is renewed so often that it would have run out twice without.
+/// Asserts that the lease is extended so often that it would have expired twice without.
 async fn is_kept(lease: &Lease, server: &RedisServer) {
     let name = format!("lease:{{{}}}", lease.key());
-    let beats = || server.command(&format!("HGET {name} beat")).parse::<u64>().unwrap_or(0);
+    let beats = || server.command(&format!("HGET {name} sequence")).parse::<u64>().unwrap_or(0);
     let from = beats();
-    eventually("renewed", async || {
+    eventually("extended", async || {
         assert!(lease.is_held(), "{} is lost", lease.key());
         (beats() > from + 6).then_some(())
     })
@@ -61,7 +62,7 @@ async fn silent_sentinel_delays_neither_connections_nor_watches() {
 }
 
 #[tokio::test]
-async fn lease_outlives_a_killed_connection_while_the_first_sentinel_is_silent() {
+async fn lease_survives_a_killed_connection_with_a_silent_sentinel() {
     if !available() {
         return;
     }
@@ -78,7 +79,7 @@ async fn lease_outlives_a_killed_connection_while_the_first_sentinel_is_silent()
 }
 
 #[tokio::test]
-async fn silent_master_behind_sentinels_is_replaced_by_the_promoted_one() {
+async fn silent_master_is_replaced_by_the_promoted_replica() {
     if !available() {
         return;
     }
@@ -87,7 +88,7 @@ async fn silent_master_behind_sentinels_is_replaced_by_the_promoted_one() {
     let running = locker(connect().await.unwrap(), TTL);
     drop(obtained(&running, &key("before")).await);
 
-    // With its host, the Sentinel on it.
+    // The master's host includes a Sentinel.
     servers.servers[0].hang();
     servers.sentinels[0].hang();
 
@@ -107,7 +108,7 @@ async fn silent_master_behind_sentinels_is_replaced_by_the_promoted_one() {
 /// The store connects by the URL of any host of a Cluster, whichever of them is silent; leases on
 /// other shards are kept, and the silent host's shard is granted again once its replica is promoted.
 #[tokio::test]
-async fn silent_master_of_a_cluster_costs_no_lease_on_other_shards() {
+async fn silent_cluster_master_costs_no_lease_on_other_shards() {
     if !available() {
         return;
     }
@@ -120,7 +121,7 @@ async fn silent_master_of_a_cluster_costs_no_lease_on_other_shards() {
         leases.push((obtained(&running, &key_on(master, "kept")).await, *master));
     }
     let (on_silent, later) = (key_on(masters[0], "job"), key_on(masters[0], "later"));
-    // Each shard has a connection, and each lets waiters watch.
+    // Opens the connections of each shard, also for watches.
     drop(obtained(&running, &on_silent).await);
 
     masters[0].hang();
@@ -152,7 +153,7 @@ async fn silent_master_of_a_cluster_costs_no_lease_on_other_shards() {
     println!("granted {:?} after the promotion", granted.since(promoted));
     assert!(leases.iter().all(|(lease, _)| lease.is_held()));
 
-    // Who waits on the shard is woken by a release there.
+    // A release on the shard wakes its waiter.
     let second = running.wait_until_obtained(&on_silent);
     let (second, released) = tokio::join!(soon(second), lease.release());
     released.unwrap();
@@ -163,7 +164,7 @@ async fn silent_master_of_a_cluster_costs_no_lease_on_other_shards() {
 }
 
 #[tokio::test]
-async fn silent_replica_of_a_cluster_costs_nothing() {
+async fn silent_cluster_replica_costs_nothing() {
     if !available() {
         return;
     }
@@ -194,7 +195,7 @@ fn get(key: &LeaseKey) -> String {
     format!("HGET lease:{{{key}}} token")
 }
 
-/// `until`, beside others on the same thread.
+/// `until` for several tasks on one thread.
 async fn until_async(what: &str, mut is_so: impl FnMut() -> bool) {
     eventually(what, async || is_so().then_some(())).await;
 }

@@ -3,13 +3,11 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use lease_core::{
-    Beat, Change, Heartbeat, LeaseKey, LeaseTable, LockStore, Obtained, StoreErrorKind, Value,
-    Written,
-};
+use lease_core::store::{Beat, Heartbeat, LeaseTable, LockStore, Obtained};
+use lease_core::{Attributes, Change, LeaseKey, StoreErrorKind, Value, Written};
 use lease_redis::RedisStore;
-use lease_tests::claims::{self, eventually, soon};
-use lease_tests::redis::{PATIENT, RedisCluster, RedisServer, available};
+use lease_test_servers::claims::{self, eventually, soon};
+use lease_test_servers::redis::{PATIENT, RedisCluster, RedisServer, available};
 
 use crate::setting::{TTL, locker, text};
 
@@ -47,8 +45,7 @@ impl Moving {
         &self.keys[0]
     }
 
-    /// The slot is about to go from one node to another: keys that are not on the first any more are
-    /// asked for on the second.
+    /// Begins to move the slot: requests for keys that the first node no longer has go to the second.
     fn begin(&self, from: usize, to: usize) {
         let [from, to] = [from, to].map(|place| &self.cluster.nodes[place]);
         let slot = self.slot;
@@ -56,12 +53,13 @@ impl Moving {
         ok(from, &format!("CLUSTER SETSLOT {slot} MIGRATING {}", to.command("CLUSTER MYID")));
     }
 
-    fn carry(&self, name: &str, from: usize, to: usize) {
+    /// Migrates one key.
+    fn migrate(&self, name: &str, from: usize, to: usize) {
         let port = self.cluster.nodes[to].port();
         ok(&self.cluster.nodes[from], &format!("MIGRATE 127.0.0.1 {port} {name} 0 60000"));
     }
 
-    /// Carries what the slot has, key by key, and says who has it now.
+    /// Migrates the keys of the slot and announces its new node.
     fn finish(&self, from: usize, to: usize) {
         for key in self.keys.iter().cycle().take(2 * self.keys.len()) {
             for part in ["", ":attributes"] {
@@ -86,7 +84,7 @@ fn ok(server: &RedisServer, words: &str) {
 #[tokio::test]
 async fn free_key_is_obtained_while_its_slot_moves() {
     let Some(moving) = Moving::start(15).await else { return };
-    // One that the first node knows: it stays there until it is carried.
+    // The first node has this key until it is migrated.
     let earlier = claims::obtain(&moving.store, moving.key(), "a", TTL).await;
     moving.store.release(&earlier, None).await.unwrap();
 
@@ -110,7 +108,7 @@ async fn lease_is_kept_while_its_slot_moves() {
 
     moving.begin(0, 1);
     assert_eq!(beat(1).await, Heartbeat::Extended);
-    moving.carry(&format!("lease:{{{}}}", moving.key()), 0, 1);
+    moving.migrate(&format!("lease:{{{}}}", moving.key()), 0, 1);
     assert_eq!(beat(2).await, Heartbeat::Extended);
     let other = moving.store.obtain(&claims::claim(moving.key(), "b", TTL)).await.unwrap();
     assert_eq!(claims::held(other).token, grant.token);
@@ -138,8 +136,8 @@ async fn watch_ends_when_its_slot_moves_and_the_next_follows_it() {
     soon(freed).await;
 }
 
-/// A slot goes to and fro while many obtain and release what is in it: nobody is told of an error,
-/// tokens grow, and nobody holds a key beside another.
+/// A slot moves back and forth while tasks obtain and release its keys. No call fails, tokens grow, and no
+/// two tasks hold one key.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn waiters_see_no_error_while_their_slot_moves_under_load() {
     let Some(moving) = Moving::start(4).await else { return };
@@ -168,14 +166,14 @@ async fn waiters_see_no_error_while_their_slot_moves_under_load() {
     };
     let moves = async {
         for (from, to) in [(0, 1), (1, 2), (2, 0), (0, 1)] {
-            let go_on = async || {
-                let (before, answer) = (grants.load(Ordering::Relaxed), "grants go on");
+            let more_grants = async || {
+                let (before, answer) = (grants.load(Ordering::Relaxed), "more grants");
                 let more = async || (grants.load(Ordering::Relaxed) > before + 20).then_some(());
                 eventually(answer, more).await;
             };
-            go_on().await;
+            more_grants().await;
             moving.begin(from, to);
-            go_on().await;
+            more_grants().await;
             moving.finish(from, to);
         }
         over.store(true, Ordering::Relaxed);
@@ -185,10 +183,10 @@ async fn waiters_see_no_error_while_their_slot_moves_under_load() {
     tokio::join!(moves, waiters, futures_util::future::join_all(loads));
 }
 
-/// A record is two keys. While they are on two nodes, no script can have both: the error says so,
-/// and that it will pass.
+/// A record has two keys. While they are on two nodes, no script can access both: the error names the
+/// reason and is transient.
 #[tokio::test]
-async fn record_between_two_nodes_is_refused_by_name_and_written_afterwards() {
+async fn record_on_two_nodes_is_refused_and_written_afterwards() {
     let Some(moving) = Moving::start(1).await else { return };
     let key = moving.key().clone();
     let short = RedisStore::cluster(moving.cluster.urls()).with_timeout(Duration::from_secs(1));
@@ -197,14 +195,14 @@ async fn record_between_two_nodes_is_refused_by_name_and_written_afterwards() {
     let change = |number: i64| Change::new().set("number", number);
     assert_eq!(moving.store.update(&grant, &change(1)).await.unwrap(), Written::Applied);
     moving.begin(0, 1);
-    moving.carry(&format!("lease:{{{key}}}"), 0, 1);
+    moving.migrate(&format!("lease:{{{key}}}"), 0, 1);
 
     let refused = short.update(&grant, &change(2)).await.unwrap_err();
 
     assert_eq!(refused.kind(), StoreErrorKind::Unavailable, "{}", text(&refused));
     assert!(refused.is_retryable());
     assert!(text(&refused).contains("TRYAGAIN"), "{}", text(&refused));
-    // Its lease is one key: it is renewed, and given back.
+    // The lease has one key: it is extended and released.
     let beat = moving.store.heartbeat(&grant, Beat::new(1)).await.unwrap();
     assert_eq!(beat, Heartbeat::Extended);
     moving.store.release(&grant, None).await.unwrap();
@@ -212,9 +210,35 @@ async fn record_between_two_nodes_is_refused_by_name_and_written_afterwards() {
     let (grant, attributes) = claims::granted(answer);
     assert_eq!(attributes.get("number"), Some(&Value::from(1)));
 
-    moving.carry(&format!("lease:{{{key}}}:attributes"), 0, 1);
+    moving.migrate(&format!("lease:{{{key}}}:attributes"), 0, 1);
     assert_eq!(moving.store.update(&grant, &change(3)).await.unwrap(), Written::Applied);
     moving.finish(0, 1);
     let record = moving.store.read(&key).await.unwrap().unwrap();
     assert_eq!(record.attributes.get("number"), Some(&Value::from(3)));
+}
+
+/// A claim with attributes writes the lease and the record, so it waits when `update` waits. A claim without
+/// attributes is granted.
+#[tokio::test]
+async fn claim_with_attributes_waits_for_its_moving_slot() {
+    let Some(moving) = Moving::start(1).await else { return };
+    let key = moving.key().clone();
+    let short = RedisStore::cluster(moving.cluster.urls()).with_timeout(Duration::from_secs(1));
+    let short = short.connect().await.unwrap();
+    let address = |address: &str| Attributes::from([("address".to_owned(), Value::from(address))]);
+    let first = claims::claim(&key, "a", TTL).with_attributes(address("10.0.0.1"));
+    let (grant, _) = claims::granted(moving.store.obtain(&first).await.unwrap());
+    moving.store.release(&grant, None).await.unwrap();
+    moving.begin(0, 1);
+    moving.migrate(&format!("lease:{{{key}}}"), 0, 1);
+
+    let second = claims::claim(&key, "b", TTL).with_attributes(address("10.0.0.2"));
+    let refused = short.obtain(&second).await.unwrap_err();
+
+    assert!(refused.is_retryable() && text(&refused).contains("TRYAGAIN"), "{}", text(&refused));
+    let plain = claims::obtain(&moving.store, &key, "c", TTL).await;
+    moving.store.release(&plain, None).await.unwrap();
+    moving.finish(0, 1);
+    let (_, attributes) = claims::granted(moving.store.obtain(&second).await.unwrap());
+    assert_eq!(attributes, address("10.0.0.2"));
 }

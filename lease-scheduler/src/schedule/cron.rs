@@ -1,4 +1,4 @@
-//! Cron expressions in a time zone: the instants that they name.
+//! Cron expressions in a time zone: the instants at which they are due.
 
 use croner::parser::CronParser;
 use croner::{Cron, CronDateTime as _, CronPattern};
@@ -10,7 +10,7 @@ use lease_core::InvalidInput;
 /// A cron expression in a time zone.
 ///
 /// `croner` parses the expression and searches the calendar, in civil time. This module decides at
-/// which instants a civil time happens: `croner` itself takes lists and ranges for wildcards, and then
+/// which instants a civil time happens, because `croner` treats lists and ranges as wildcards, and then
 /// drops or repeats them when the clocks change.
 #[derive(Clone, PartialEq)]
 pub(super) struct CronTimes {
@@ -19,12 +19,12 @@ pub(super) struct CronTimes {
     clock_change: ClockChange,
 }
 
-/// What an expression does where the zone's clocks change.
+/// How an expression behaves when the zone's clocks change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ClockChange {
     /// Each time of day happens once a day.
     FixedTimes,
-    /// Each second that the wall clock shows counts, as often as the clock shows it.
+    /// Each second that the wall clock shows counts, also if the clock shows it twice.
     WallClock,
 }
 
@@ -40,7 +40,7 @@ impl CronTimes {
     ///
     /// # Errors
     ///
-    /// Where it cannot be parsed, or names no day that exists.
+    /// If it cannot be parsed, or names no day that exists.
     pub(super) fn parse(expression: &str, zone: TimeZone) -> Result<Self, InvalidInput> {
         let parse = |parser: CronParser| {
             parser.parse(expression).map_err(|error| {
@@ -48,8 +48,8 @@ impl CronTimes {
             })
         };
         let mut cron = parse(CronParser::new())?;
-        // Cron requires both day fields where either contains an asterisk, as in `*/2`; `croner` only
-        // where one is the asterisk itself.
+        // Cron requires both day fields if either contains an asterisk, as in `*/2`; `croner` only if
+        // one is the asterisk itself.
         if cron.pattern.days.from_wildcard || cron.pattern.days_of_week.from_wildcard {
             cron = parse(CronParser::builder().dom_and_dow(true).build())?;
         }
@@ -68,7 +68,7 @@ impl CronTimes {
         Ok(Self { cron: Box::new(cron), zone, clock_change })
     }
 
-    /// The first tick after `after`.
+    /// Returns the first tick after `after`.
     pub(super) fn next(&self, after: Timestamp) -> Option<Timestamp> {
         match self.clock_change {
             ClockChange::FixedTimes => self.next_fixed(after),
@@ -84,8 +84,8 @@ impl CronTimes {
         self.zone.iana_name().unwrap_or("a zone")
     }
 
-    /// Each civil time has one instant, and later civil times have no earlier ones. So the first civil
-    /// time whose instant is after `after` has the next tick.
+    /// Returns the next tick of fixed times. Each civil time has one instant, and a later civil time never
+    /// has an earlier instant. So the first civil time whose instant is after `after` has the next tick.
     fn next_fixed(&self, after: Timestamp) -> Option<Timestamp> {
         let mut civil = self.zone.to_datetime(after);
         loop {
@@ -111,11 +111,11 @@ impl CronTimes {
         if tick.is_some_and(|tick| tick < second_pass) {
             return tick;
         }
-        // The search goes forward in civil time, which the clock turns back first.
+        // The search runs forward in civil time, so it cannot meet times after the clock is turned back.
         [tick, self.first_shown(second_pass)].into_iter().flatten().min()
     }
 
-    /// The first instant from `start` on that the search meets, going forward in civil time.
+    /// Returns the first instant from `start` on that a search forward in civil time finds.
     fn first_shown(&self, start: Timestamp) -> Option<Timestamp> {
         let mut civil = self.zone.to_datetime(start);
         let mut inclusive = civil.subsec_nanosecond() == 0;
@@ -132,7 +132,7 @@ impl CronTimes {
         }
     }
 
-    /// When the clock is turned back, where it shows the time of `instant` again afterwards.
+    /// Returns when the clock is turned back, if it then shows the time of `instant` a second time.
     fn second_pass(&self, instant: Timestamp) -> Option<Timestamp> {
         match self.shown(self.zone.to_datetime(instant))? {
             Shown::Twice { first, .. } if first == instant => {
@@ -158,7 +158,7 @@ impl CronTimes {
                 second: after.to_timestamp(civil).ok()?,
             },
             AmbiguousOffset::Gap { before, after } => {
-                // By the offset of after the gap, `civil` is an instant before it.
+                // With the offset that applies after the gap, `civil` is an instant before the gap.
                 let earlier = after.to_timestamp(civil).ok()?;
                 let gap_end = self.zone.following(earlier).next()?.timestamp();
                 let gap = SignedDuration::from_secs((after.seconds() - before.seconds()).into());
@@ -167,7 +167,7 @@ impl CronTimes {
         })
     }
 
-    /// The last second that a search steps over to meet what the clock shows at `gap_end`.
+    /// Returns the civil second before `gap_end`: a search from there finds the time at `gap_end`.
     fn just_before(&self, gap_end: Timestamp) -> DateTime {
         self.zone.to_datetime(gap_end).saturating_sub(SignedDuration::from_secs(1))
     }
@@ -175,7 +175,7 @@ impl CronTimes {
 
 #[cfg(test)]
 thread_local! {
-    /// How many searches this thread has made.
+    /// The number of searches that this thread has made.
     pub(super) static SEARCHES: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
 }
 
@@ -192,13 +192,13 @@ fn has_a_day(pattern: &CronPattern) -> bool {
     })
 }
 
-/// Whether the date is one of the expression; `None` where no such date exists.
+/// Whether the expression names the date; `None` if no such date exists.
 fn is_day(pattern: &CronPattern, year: u16, month: u16, day: i8) -> Option<bool> {
     let date = Date::new(year.try_into().ok()?, month.try_into().ok()?, day).ok()?;
     let weekday = date.to_datetime(Time::midnight()).civil_weekday();
     pattern.day_match(year.into(), month.into(), day.try_into().ok()?, weekday).ok()
 }
 
-/// Vixie's cron takes a longer jump for a clock that was set, and runs nothing for it. No zone leaves out
-/// more for daylight saving; Samoa left out a day when it changed sides of the date line.
+/// Vixie's cron treats a longer jump as a clock that was set, and runs nothing for it. No zone skips more
+/// for daylight saving; Samoa skipped a day when it crossed the date line.
 const LONGEST_CLOCK_CHANGE: SignedDuration = SignedDuration::from_hours(3);

@@ -1,12 +1,12 @@
-//! Ticks that nobody began in time.
+//! Ranges of missed ticks.
 
 use std::fmt;
 
 use jiff::Timestamp;
 
-use super::Schedule;
+use crate::schedule::Schedule;
 
-/// Ticks that nobody began in time, one after another.
+/// Describes a range of ticks that no machine started in time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct MissedTicks {
@@ -14,12 +14,12 @@ pub struct MissedTicks {
     pub first: Timestamp,
     /// The last of them.
     pub last: Timestamp,
-    /// How many they are, counted up to 1,000.
+    /// The number of ticks, counted up to 1,000.
     pub count: usize,
 }
 
 impl Schedule {
-    /// The ticks after `after` and up to `until`.
+    /// Returns the ticks after `after` and up to `until`; `None` if there are none.
     pub(crate) fn ticks_between(&self, after: Timestamp, until: Timestamp) -> Option<MissedTicks> {
         let first = self.next(after).filter(|tick| *tick <= until)?;
         let ticks = std::iter::successors(Some(first), |tick| self.next(*tick));
@@ -31,18 +31,20 @@ impl Schedule {
 impl fmt::Display for MissedTicks {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.count {
-            1 => write!(f, "nobody began {}", self.last),
+            1 => write!(f, "no machine started {}", self.last),
             MOST_COUNTED => {
                 write!(
                     f,
-                    "nobody began {MOST_COUNTED} ticks or more, {} to {}",
+                    "no machine started {MOST_COUNTED} ticks or more, {} to {}",
                     self.first, self.last
                 )
             }
-            count => write!(f, "nobody began {count} ticks, {} to {}", self.first, self.last),
+            count => {
+                write!(f, "no machine started {count} ticks, {} to {}", self.first, self.last)
+            }
         }
     }
 }
 
-/// A job of each second has missed thirty million after a year.
+/// After a year, a job with a tick each second has missed thirty million: counting them takes too long.
 const MOST_COUNTED: usize = 1000;

@@ -1,4 +1,7 @@
-//! When a job is to run: a pure function of the time.
+//! Schedules: which ticks a job has, as a pure function of the time.
+//!
+//! `mod.rs` has [`Schedule`] and what happens to a late tick, `cron.rs` the instants of a cron expression
+//! in a time zone, `missed.rs` ranges of missed ticks. `oracle.rs` computes ticks independently, for tests.
 
 use std::fmt;
 use std::hash::Hasher;
@@ -15,10 +18,10 @@ pub use self::missed::MissedTicks;
 mod cron;
 mod missed;
 
-/// When a job is to run: its ticks.
+/// Computes the ticks of a job: the times at which it is due.
 ///
-/// A schedule has no state and reads no clock. Whoever asks it gets the same ticks, from wherever he
-/// begins to look: that is what lets a fleet agree on them without a word.
+/// A schedule has no state and reads no clock. It returns the same ticks to every caller, so a fleet
+/// agrees on them without communication.
 ///
 /// # Daylight saving
 ///
@@ -59,7 +62,7 @@ pub struct Schedule(When);
 
 #[derive(Clone, PartialEq)]
 enum When {
-    /// `last` is the last tick of all, where there is one.
+    /// `last` is the last tick of all; `Timestamp::MAX` if none is known.
     Cron {
         times: CronTimes,
         last: Timestamp,
@@ -73,23 +76,24 @@ enum When {
     OnDemand,
 }
 
-/// What becomes of a tick that could not be run when it came due, since nobody was there, or the
-/// last run still went on.
+/// Decides what happens to a tick that no machine could start on time: no scheduler ran, or the last run
+/// had not ended.
 ///
-/// A tick is due until its successor is, at the longest: of several that were missed, only the last
-/// is ever run.
+/// A tick stays due at most until the next one is due: of several late ticks, only the last is ever run. The
+/// others are reported as [missed](crate::Outcome::Missed).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[expect(clippy::exhaustive_enums, reason = "a tick has an end to its time or it has not")]
-pub enum Missed {
-    /// It may begin this late, at least a second, and is skipped afterwards: by the clock of
-    /// whoever looks, so nobody skips what is in his future.
-    SkipAfter(Duration),
-    /// It is run as soon as somebody can. Ticks before the job was first seen do not count.
+#[expect(clippy::exhaustive_enums, reason = "a late tick has a limit or it has none")]
+pub enum Misfire {
+    /// The first attempt may start this late, at least a second, by the clock of each machine. After
+    /// that, the tick is missed. A tick that the clock has just stepped over, by less than a minute, may
+    /// still start.
+    StartWithin(Duration),
+    /// The tick runs as soon as a machine can start it. Ticks before the job was first seen do not count.
     CatchUpOnce,
 }
 
 impl Schedule {
-    /// At the times of `expression`, in the time zone `zone` of the IANA database, such as
+    /// Creates a schedule of the times of a cron `expression`, in the time zone `zone` of the IANA database, such as
     /// `Europe/Berlin` or `UTC`.
     ///
     /// Five fields: minute, hour, day of the month, month, day of the week; seconds before them and a
@@ -111,28 +115,29 @@ impl Schedule {
         let zone = TimeZone::get(zone)
             .map_err(|error| InvalidInput::new(format!("time zone {zone:?}: {error}")))?;
         let times = CronTimes::parse(expression, zone)?;
-        Ok(Self(When::Cron { times, last: Timestamp::MAX }).up_to_its_end())
+        Ok(Self(When::Cron { times, last: Timestamp::MAX }).with_last_tick())
     }
 
-    /// Every `interval`, at least a millisecond, counted from the beginning of 1970.
+    /// Creates a schedule with a tick every `interval`, a millisecond to a thousand years, counted from
+    /// the beginning of 1970.
     ///
     /// # Errors
     ///
-    /// Where `interval` is shorter than a millisecond, or longer than a thousand years.
+    /// If `interval` is shorter than a millisecond, or longer than a thousand years.
     pub fn every(interval: Duration) -> Result<Self, InvalidInput> {
         Self::every_with_jitter(interval, Duration::ZERO)
     }
 
-    /// Every `interval`, each tick later by up to `jitter`: so that jobs of one interval do not all
-    /// begin at once.
+    /// Creates a schedule with a tick every `interval`, each delayed by up to `jitter`, so that jobs with
+    /// the same interval do not all start at once.
     ///
-    /// How much later is a hash of the job's name and the tick: the same for every process, and
-    /// another for every job.
+    /// The delay is a hash of the job's name and the tick: the same in every process, and different for
+    /// each job.
     ///
     /// # Errors
     ///
-    /// As for [`every`](Self::every); and where `jitter` is not shorter than `interval`, since ticks
-    /// would change places.
+    /// As for [`every`](Self::every). Also if `jitter` is not shorter than `interval`, since ticks could
+    /// change places then.
     pub fn every_with_jitter(interval: Duration, jitter: Duration) -> Result<Self, InvalidInput> {
         if !(SHORTEST_INTERVAL..=LONGEST_INTERVAL).contains(&interval) {
             return Err(InvalidInput::new(format!(
@@ -141,7 +146,7 @@ impl Schedule {
         }
         if jitter >= interval && !jitter.is_zero() {
             return Err(InvalidInput::new(format!(
-                "jitter {jitter:?} is too long: shorter than the interval, {interval:?}"
+                "jitter {jitter:?} is out of range: it must be shorter than the interval, {interval:?}"
             )));
         }
         let signed = |length| SignedDuration::try_from(length).unwrap_or(SignedDuration::MAX);
@@ -149,28 +154,29 @@ impl Schedule {
         Ok(Self(When::Every { interval, jitter, salt: 0 }))
     }
 
-    /// Once, at `at`; never, where that was over before the job was first seen, and the scheduler
-    /// then warns.
+    /// Creates a schedule with one tick, at `at`. If `at` was over before the job was first seen, the job
+    /// never runs, and the scheduler warns.
     pub fn once(at: Timestamp) -> Self {
         Self(When::Once(at))
     }
 
-    /// Only when somebody asks for it: [`run_now`](crate::SchedulerHandle::run_now).
+    /// Creates a schedule without ticks: the job runs only on demand, by
+    /// [`run_now`](crate::SchedulerHandle::run_now).
     pub fn on_demand() -> Self {
         Self(When::OnDemand)
     }
 
-    /// The first tick after `after`; `None` where there is none any more.
+    /// Returns the first tick after `after`; `None` if the schedule has no further tick.
     pub fn next(&self, after: Timestamp) -> Option<Timestamp> {
         match &self.0 {
             When::Cron { last, .. } if after >= *last => None,
             When::Cron { times, .. } => times.next(after),
             When::Every { interval, jitter, salt } => {
-                // The tick of this number may have been moved behind `after`, and then is the next.
+                // Jitter may have delayed the tick of this number to after `after`: then it is the next.
                 let number = after.as_nanosecond().div_euclid(interval.as_nanos());
                 [number, number.checked_add(1)?].into_iter().find_map(|number| {
-                    let moved = number * interval.as_nanos() + part_of(*jitter, *salt, number);
-                    Timestamp::from_nanosecond(moved).ok().filter(|tick| *tick > after)
+                    let delayed = number * interval.as_nanos() + delay(*jitter, *salt, number);
+                    Timestamp::from_nanosecond(delayed).ok().filter(|tick| *tick > after)
                 })
             }
             When::Once(at) => Some(*at).filter(|at| *at > after),
@@ -178,23 +184,21 @@ impl Schedule {
         }
     }
 
-    /// The tick that is to be run at `now`, if `last` is the last one that was; `None` where there
-    /// is nothing to do.
-    ///
-    /// That is the latest tick after `last` and not after `now`, unless it is too late for it.
-    pub fn due(&self, last: Timestamp, now: Timestamp, missed: Missed) -> Option<Timestamp> {
-        let earliest = match missed {
-            Missed::SkipAfter(length) => {
+    /// Returns the tick that is due at `now`, if `last` is the last one that was run: the latest tick
+    /// after `last` and not after `now`. `None` if no such tick exists, or if it is too late to start it.
+    pub fn due(&self, last: Timestamp, now: Timestamp, misfire: Misfire) -> Option<Timestamp> {
+        let earliest = match misfire {
+            Misfire::StartWithin(length) => {
                 let length = SignedDuration::try_from(length).unwrap_or(SignedDuration::MAX);
                 last.max(now.saturating_sub(length).unwrap_or(Timestamp::MIN))
             }
-            Missed::CatchUpOnce => last,
+            Misfire::CatchUpOnce => last,
         };
         self.latest(earliest, now)
     }
 
-    /// The last tick in the time after `after` and up to `now`, found by halving that time: after a
-    /// year without anybody there, a job of each second has missed thirty million.
+    /// Returns the last tick after `after` and up to `now`. It bisects that time: after a year without a
+    /// scheduler, a job with a tick each second has missed thirty million.
     fn latest(&self, after: Timestamp, now: Timestamp) -> Option<Timestamp> {
         let (mut tick, mut end) = (self.next(after).filter(|tick| *tick <= now)?, now);
         while let Some(following) = self.next(tick).filter(|following| *following <= end) {
@@ -208,9 +212,9 @@ impl Schedule {
         Some(tick)
     }
 
-    /// The same schedule, that knows its last tick where there is one. To find nothing takes a search
-    /// through all years to come, and a scheduler asks each minute.
-    fn up_to_its_end(mut self) -> Self {
+    /// Stores the schedule's last tick, if it has one. Without it, each call of `next` after that tick
+    /// would search all years to come, and a scheduler calls it each minute.
+    fn with_last_tick(mut self) -> Self {
         if self.next(YEAR_4000).is_none()
             && let Some(end) = self.latest(Timestamp::UNIX_EPOCH, YEAR_4000)
             && let When::Cron { last, .. } = &mut self.0
@@ -220,8 +224,9 @@ impl Schedule {
         self
     }
 
-    /// The schedule in words that stay the same from one version of this crate to the next.
-    pub(crate) fn words(&self) -> String {
+    /// Returns the text that identifies the schedule in the job's record. It must stay the same in all
+    /// versions of this crate.
+    pub(crate) fn stored_text(&self) -> String {
         match &self.0 {
             When::Cron { times, .. } => format!("{} in {}", times.expression(), times.zone()),
             When::Every { interval, jitter, .. } => {
@@ -232,13 +237,13 @@ impl Schedule {
         }
     }
 
-    /// Whether it has no ticks of its own.
+    /// Whether the schedule has no ticks.
     pub(crate) fn is_on_demand(&self) -> bool {
         self.0 == When::OnDemand
     }
 
-    /// The same schedule for the job `name`: its jitter is its own.
-    pub(crate) fn of(mut self, name: &LeaseKey) -> Self {
+    /// Returns the schedule with the jitter of the job `name`.
+    pub(crate) fn for_job(mut self, name: &LeaseKey) -> Self {
         if let When::Every { salt, .. } = &mut self.0 {
             let mut hasher = SipHasher13::new();
             hasher.write(name.as_str().as_bytes());
@@ -248,11 +253,11 @@ impl Schedule {
     }
 }
 
-impl Default for Missed {
-    /// Skipped after a minute: long enough for a restart, or for the end of the last run; too short
-    /// for a nightly job to run by day.
+impl Default for Misfire {
+    /// A minute: long enough for a restart, or for the end of the last run, and too short for a nightly
+    /// job to run by day.
     fn default() -> Self {
-        Self::SkipAfter(Duration::from_secs(60))
+        Self::StartWithin(Duration::from_secs(60))
     }
 }
 
@@ -267,9 +272,9 @@ impl fmt::Debug for Schedule {
     }
 }
 
-/// A part of `jitter`, in nanoseconds, that follows from the tick's number: in whole milliseconds, as
-/// far as it has any, since more would only be noise to read.
-fn part_of(jitter: SignedDuration, salt: u64, number: i128) -> i128 {
+/// Returns the delay of the tick of this number, in nanoseconds: less than `jitter`, and in whole
+/// milliseconds, which are easier to read. A `jitter` below a millisecond has no effect.
+fn delay(jitter: SignedDuration, salt: u64, number: i128) -> i128 {
     let mut hasher = SipHasher13::new_with_keys(salt, 0);
     hasher.write(&number.to_le_bytes());
     let millis = jitter.as_millis();

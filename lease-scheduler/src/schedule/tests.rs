@@ -1,4 +1,4 @@
-//! Ticks, where clocks are put forward and back, and from wherever one begins to look.
+//! Tests of ticks: around clock changes, and searched from any time.
 
 use jiff::civil::date;
 use proptest::prelude::*;
@@ -9,14 +9,14 @@ fn at(text: &str) -> Timestamp {
     text.parse().unwrap()
 }
 
-/// The ticks from `from` up to and including `to`.
+/// Returns the ticks from `from` up to and including `to`.
 fn ticks(schedule: &Schedule, from: &str, to: &str) -> Vec<Timestamp> {
     let (before, to) = (at(from) - SignedDuration::from_nanos(1), at(to));
     let later = |tick: &Timestamp| schedule.next(*tick);
     std::iter::successors(schedule.next(before), later).take_while(|tick| *tick <= to).collect()
 }
 
-/// As people there see them.
+/// Returns the ticks in local time.
 fn seen(schedule: &Schedule, from: &str, to: &str) -> Vec<String> {
     let zone = TimeZone::get("Europe/Berlin").unwrap();
     let there = |tick: Timestamp| tick.to_zoned(zone.clone()).strftime("%d %H:%M %Z").to_string();
@@ -28,7 +28,7 @@ fn berlin(expression: &str) -> Schedule {
 }
 
 #[test]
-fn what_cannot_be_read_is_refused_with_its_text() {
+fn unreadable_expression_is_rejected_with_its_text() {
     let refused = |result: Result<Schedule, InvalidInput>| result.unwrap_err().to_string();
 
     let text = refused(Schedule::cron("every day at noon", "UTC"));
@@ -45,9 +45,8 @@ fn what_cannot_be_read_is_refused_with_its_text() {
     );
 }
 
-/// The earlier system divided by it first.
 #[test]
-fn an_interval_of_zero_is_refused() {
+fn interval_of_zero_is_rejected() {
     let refused = |result: Result<Schedule, InvalidInput>| result.unwrap_err().to_string();
 
     assert_eq!(
@@ -57,29 +56,29 @@ fn an_interval_of_zero_is_refused() {
     let second = Duration::from_secs(1);
     assert_eq!(
         refused(Schedule::every_with_jitter(second, second)),
-        "jitter 1s is too long: shorter than the interval, 1s",
+        "jitter 1s is out of range: it must be shorter than the interval, 1s",
     );
     assert!(Schedule::every(Duration::MAX).is_err());
 }
 
 #[test]
-fn a_nightly_job_runs_once_in_a_night_without_its_hour() {
-    // At 2:00 on 29 March clocks are put forward to 3:00.
+fn nightly_job_runs_once_if_its_hour_is_skipped() {
+    // At 2:00 on 29 March, clocks are set forward to 3:00.
     let nights = seen(&berlin("30 2 * * *"), "2026-03-28T00:00:00Z", "2026-03-30T12:00:00Z");
 
     assert_eq!(nights, ["28 02:30 CET", "29 03:00 CEST", "30 02:30 CEST"]);
 }
 
 #[test]
-fn a_nightly_job_runs_once_in_a_night_that_has_its_hour_twice() {
-    // At 3:00 on 25 October clocks are put back to 2:00.
+fn nightly_job_runs_once_if_its_hour_is_repeated() {
+    // At 3:00 on 25 October, clocks are set back to 2:00.
     let nights = seen(&berlin("30 2 * * *"), "2026-10-24T00:00:00Z", "2026-10-26T12:00:00Z");
 
     assert_eq!(nights, ["24 02:30 CEST", "25 02:30 CEST", "26 02:30 CET"]);
 }
 
 #[test]
-fn a_job_of_each_half_hour_runs_each_half_hour_whatever_clocks_do() {
+fn half_hourly_job_runs_each_half_hour_through_clock_changes() {
     let spring = seen(&berlin("*/30 * * * *"), "2026-03-29T00:30:00Z", "2026-03-29T01:30:00Z");
     assert_eq!(spring, ["29 01:30 CET", "29 03:00 CEST", "29 03:30 CEST"]);
 
@@ -88,7 +87,7 @@ fn a_job_of_each_half_hour_runs_each_half_hour_whatever_clocks_do() {
 }
 
 #[test]
-fn listed_times_run_once_in_a_night_without_their_hour() {
+fn listed_times_run_once_if_their_hour_is_skipped() {
     let spring =
         |expression| seen(&berlin(expression), "2026-03-28T23:00:00Z", "2026-03-29T21:00:00Z");
 
@@ -100,7 +99,7 @@ fn listed_times_run_once_in_a_night_without_their_hour() {
 }
 
 #[test]
-fn listed_times_run_once_in_a_night_that_has_their_hour_twice() {
+fn listed_times_run_once_if_their_hour_is_repeated() {
     let autumn =
         |expression| seen(&berlin(expression), "2026-10-24T22:00:00Z", "2026-10-25T22:00:00Z");
 
@@ -129,7 +128,7 @@ fn time_in_a_gap_before_midnight_runs_at_midnight() {
     assert_eq!(night, [at("2026-03-29T01:00:00Z")]);
 }
 
-/// Cron requires both fields for days where one contains an asterisk.
+/// Cron requires both fields for days if one contains an asterisk.
 #[test]
 fn stepped_days_and_weekdays_must_both_fit() {
     let days = |expression| {
@@ -145,7 +144,7 @@ fn stepped_days_and_weekdays_must_both_fit() {
 }
 
 #[test]
-fn a_day_that_is_left_out_has_no_night_and_ends_no_schedule() {
+fn skipped_calendar_day_has_no_tick_and_ends_no_schedule() {
     // Samoa went from 29 December 2011 to the 31st.
     let nightly = Schedule::cron("30 2 * * *", "Pacific/Apia").unwrap();
     let zone = TimeZone::get("Pacific/Apia").unwrap();
@@ -155,10 +154,10 @@ fn a_day_that_is_left_out_has_no_night_and_ends_no_schedule() {
         .collect();
 
     assert_eq!(nights, ["29 02:30", "31 02:30", "01 02:30"]);
-    // Also what was less than three hours before the end of the gap.
+    // The same holds for a time less than three hours before the end of the gap.
     let late = Schedule::cron("30 22,23 30 12 *", "Pacific/Apia").unwrap();
     assert_eq!(ticks(&late, "2011-12-01T00:00:00Z", "2012-11-30T00:00:00Z"), []);
-    // From within the day before, and from whenever else.
+    // Searched from the day before, and from earlier.
     for expression in ["* * * * *", "30 2 * * *", "*/15 * * * *", "0 */2 * * *", "0 0 30 12 *"] {
         let schedule = Schedule::cron(expression, "Pacific/Apia").unwrap();
         for hours in 0..72 {
@@ -169,7 +168,7 @@ fn a_day_that_is_left_out_has_no_night_and_ends_no_schedule() {
 }
 
 #[test]
-fn seconds_years_names_and_last_days_are_understood() {
+fn seconds_years_names_and_last_days_are_parsed() {
     let first = |expression| berlin(expression).next(at("2026-11-21T00:00:00Z")).unwrap();
 
     assert_eq!(first("*/10 * * * * *"), at("2026-11-21T00:00:10Z"));
@@ -184,7 +183,7 @@ fn seconds_years_names_and_last_days_are_understood() {
 }
 
 #[test]
-fn once_is_once_and_on_demand_never() {
+fn once_has_one_tick_and_on_demand_none() {
     let moment = at("2026-11-21T03:00:00Z");
     let once = Schedule::once(moment);
 
@@ -194,16 +193,16 @@ fn once_is_once_and_on_demand_never() {
 }
 
 #[test]
-fn jitter_is_a_jobs_own_and_the_same_for_everybody() {
+fn jitter_depends_on_job_and_not_on_process() {
     let minute = Duration::from_secs(60);
     let schedule = Schedule::every_with_jitter(minute, minute / 2).unwrap();
-    let of = |name: &str| schedule.clone().of(&name.parse().unwrap());
+    let of = |name: &str| schedule.clone().for_job(&name.parse().unwrap());
     let an_hour = |name| ticks(&of(name), "2026-11-21T00:00:00Z", "2026-11-21T01:00:00Z");
     let late = |tick: &Timestamp| tick.as_millisecond().rem_euclid(60_000);
 
     assert_eq!(an_hour("a"), an_hour("a"));
     assert_ne!(an_hour("a"), an_hour("b"));
-    // Pinned: every version of every process in a fleet must say the same.
+    // Pinned: all versions of this crate must return the same ticks.
     assert_eq!(an_hour("a").iter().map(late).take(3).collect::<Vec<_>>(), [29_883, 16_014, 20_791]);
     let lates: Vec<_> = an_hour("a").iter().map(late).collect();
     assert_eq!(lates.len(), 60);
@@ -212,24 +211,25 @@ fn jitter_is_a_jobs_own_and_the_same_for_everybody() {
 }
 
 #[test]
-fn a_tick_is_due_until_it_is_run_or_missed() {
+fn tick_is_due_until_it_is_run_or_missed() {
     let hourly = Schedule::every(Duration::from_secs(3600)).unwrap();
     let eleven = at("2026-11-21T11:00:00Z");
     let due = |now: &str, missed| hourly.due(eleven, at(now), missed);
-    let skip = Missed::SkipAfter(Duration::from_secs(60));
+    let skip = Misfire::StartWithin(Duration::from_secs(60));
 
     assert_eq!(due("2026-11-21T11:59:59.9Z", skip), None);
     assert_eq!(due("2026-11-21T12:00:00Z", skip), Some(at("2026-11-21T12:00:00Z")));
     assert_eq!(due("2026-11-21T12:00:59Z", skip), Some(at("2026-11-21T12:00:00Z")));
     assert_eq!(due("2026-11-21T12:01:00Z", skip), None);
-    assert_eq!(due("2026-11-21T12:30:00Z", Missed::CatchUpOnce), Some(at("2026-11-21T12:00:00Z")));
-    // Of several that were missed, the last; and none that was run, however far the clock went back.
-    assert_eq!(due("2026-11-21T15:10:00Z", Missed::CatchUpOnce), Some(at("2026-11-21T15:00:00Z")));
-    assert_eq!(due("2026-11-21T09:00:00Z", Missed::CatchUpOnce), None);
+    assert_eq!(due("2026-11-21T12:30:00Z", Misfire::CatchUpOnce), Some(at("2026-11-21T12:00:00Z")));
+    // The last of several missed ticks is due. A tick that was run is not, however far the clock is set
+    // back.
+    assert_eq!(due("2026-11-21T15:10:00Z", Misfire::CatchUpOnce), Some(at("2026-11-21T15:00:00Z")));
+    assert_eq!(due("2026-11-21T09:00:00Z", Misfire::CatchUpOnce), None);
 }
 
 #[test]
-fn what_was_missed_in_a_hundred_years_is_found_at_once() {
+fn last_missed_tick_of_a_hundred_years_is_found_fast() {
     let each_second = Schedule::cron("* * * * * *", "UTC").unwrap();
     let rarely = Schedule::cron("* * * 1 1 *", "UTC").unwrap();
     let (then, now) = (at("1970-01-01T00:00:00Z"), at("2070-07-01T12:00:00.5Z"));
@@ -239,7 +239,7 @@ fn what_was_missed_in_a_hundred_years_is_found_at_once() {
 }
 
 #[test]
-fn a_schedule_knows_its_last_tick_where_there_is_one() {
+fn schedule_with_an_end_has_a_last_tick() {
     let last = |expression| match Schedule::cron(expression, "Europe/Berlin").unwrap().0 {
         When::Cron { last, .. } => last,
         _ => Timestamp::MIN,
@@ -251,8 +251,8 @@ fn a_schedule_knows_its_last_tick_where_there_is_one() {
     assert_eq!(last("0 0 3 1 1 * 2001,4999"), Timestamp::MAX);
 }
 
-/// Around the nights in which clocks are put forward and back, in zones that do so by an hour, by
-/// half an hour, and by a whole day; and all else.
+/// Times around clock changes, in zones that change by an hour, half an hour and a whole day; and any
+/// other times.
 fn moments() -> impl Strategy<Value = Timestamp> {
     let nights = [(2026, 3, 29), (2026, 10, 25), (2026, 4, 5), (2026, 10, 4), (2011, 12, 30)];
     let night = proptest::sample::select(nights.to_vec()).prop_map(|(year, month, day)| {
@@ -287,14 +287,14 @@ fn schedules() -> impl Strategy<Value = Schedule> {
         let interval = Duration::from_millis(millis);
         let jitter = Duration::from_millis(millis * percent / 100);
         let schedule = Schedule::every_with_jitter(interval, jitter).unwrap();
-        schedule.of(&"a job".parse().unwrap())
+        schedule.for_job(&"a job".parse().unwrap())
     });
     prop_oneof![3 => crons, 1 => intervals]
 }
 
-/// A search for a date that never comes takes seconds.
+/// A search for an impossible date takes seconds.
 #[test]
-fn impossible_date_is_refused_without_a_search() {
+fn impossible_date_is_rejected_without_a_search() {
     let searches = || cron::SEARCHES.with(std::cell::Cell::get);
 
     for expression in ["0 0 30 2 *", "0 0 31 4,6,9,11 *", "0 0 31 2 * 2027"] {
@@ -303,16 +303,15 @@ fn impossible_date_is_refused_without_a_search() {
     assert_eq!(searches(), 0);
 
     Schedule::cron("0 0 29 2 *", "UTC").unwrap();
-    assert!(searches() > 0, "a date that comes is searched for");
+    assert!(searches() > 0, "a possible date is searched for");
 }
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(2_000))]
 
-    /// What a fleet agrees by: from anywhere before a tick and after the one before it, that tick is
-    /// the next.
+    /// A fleet agrees on ticks because of this: from each time between two ticks, the later one is next.
     #[test]
-    fn ticks_are_the_same_from_wherever_one_looks(
+    fn next_tick_does_not_depend_on_the_start(
         schedule in schedules(), start in moments(), part in 0_i32..1000,
     ) {
         let Some(tick) = schedule.next(start) else { return Ok(()) };
@@ -327,7 +326,7 @@ proptest! {
     }
 
     #[test]
-    fn the_latest_tick_is_the_one_after_which_there_is_none(
+    fn latest_tick_has_no_tick_after_it(
         schedule in schedules(), from in moments(), to in moments(),
     ) {
         let found = schedule.latest(from, to);

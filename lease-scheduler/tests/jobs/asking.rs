@@ -1,4 +1,4 @@
-//! Jobs that are asked for: who has a say before one runs.
+//! Runs on demand: what must allow a run before it starts.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -6,21 +6,22 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use lease_core::conformance::{Call, Fault, Faulty};
-use lease_core::{Attributes, LeaseTable, Locker, StoreError, StoreErrorKind};
+use lease_core::store::LeaseTable;
+use lease_core::{Attributes, Locker, StoreError, StoreErrorKind};
 use lease_scheduler::{DisabledBy, Ending, Job, Outcome, Skip, Switch, TableSwitch};
 use tokio::time::sleep;
 
-use crate::world::{World, key, secs};
+use crate::harness::{SchedulerHarness, key, secs};
 
-fn switch(world: &World) -> TableSwitch {
-    TableSwitch::new(key("switch"), &Locker::new(world.store.clone()), world.store.clone())
+fn switch(harness: &SchedulerHarness) -> TableSwitch {
+    TableSwitch::new(key("switch"), &Locker::new(harness.store.clone()), harness.store.clone())
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_job_that_runs_elsewhere_is_skipped_and_says_where() {
-    let world = World::new();
-    let job = |by| Job::new(key("export"), world.log.body(by, secs(10)));
-    let (a, b) = (world.start("a", [job("a")]), world.start("b", [job("b")]));
+async fn job_held_by_other_machine_is_skipped_with_its_holder() {
+    let harness = SchedulerHarness::new();
+    let job = |by| Job::new(key("export"), harness.log.body(by, secs(10)));
+    let (a, b) = (harness.start("a", [job("a")]), harness.start("b", [job("b")]));
     let running = tokio::spawn(async move { a.handle.run_now("export").await });
     sleep(secs(1)).await;
 
@@ -30,18 +31,18 @@ async fn a_job_that_runs_elsewhere_is_skipped_and_says_where() {
     assert_eq!(holder.lessee.as_str(), "a");
     assert!(run.body.is_none());
     assert!(matches!(running.await.unwrap().unwrap().outcome, Outcome::Finished));
-    assert_eq!(world.log.count(), 1);
+    assert_eq!(harness.log.count(), 1);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_job_that_is_free_runs_and_tells_what_it_came_to() {
-    let world = World::new();
+async fn free_job_runs_and_returns_its_outcome() {
+    let harness = SchedulerHarness::new();
     let job = Job::new(key("export"), |job| async move {
         sleep(secs(3)).await;
         job.note("17 events");
         Ok(())
     });
-    let machine = world.start("a", [job]);
+    let machine = harness.start("a", [job]);
 
     let run = machine.handle.run_now("export").await.unwrap();
 
@@ -55,38 +56,38 @@ async fn a_job_that_is_free_runs_and_tells_what_it_came_to() {
     );
     assert_eq!(past.token, body.token);
     assert!(past.ended.unwrap().duration_since(past.began).as_secs() == 3);
-    assert_eq!(machine.told.words(), ["finished"]);
+    assert_eq!(machine.reports.texts(), ["finished"]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_job_that_is_switched_off_is_not_run_and_its_lease_is_not_asked_for() {
-    let world = World::new();
-    let job = Job::new(key("export"), world.log.body("a", secs(1))).with_switch(switch(&world));
-    let machine = world.start("a", [job]);
+async fn switched_off_job_runs_nothing_and_asks_for_no_lease() {
+    let harness = SchedulerHarness::new();
+    let job = Job::new(key("export"), harness.log.body("a", secs(1))).with_switch(switch(&harness));
+    let machine = harness.start("a", [job]);
     let outcome = async || machine.handle.run_now("export").await.unwrap().outcome;
 
     assert!(matches!(outcome().await, Outcome::Disabled(DisabledBy::Switch)), "off at first");
-    assert_eq!(machine.way.calls(Call::Obtain), 0);
+    assert_eq!(machine.connection.calls(Call::Obtain), 0);
 
-    // Another process turns it.
-    switch(&world).turn_on().await.unwrap();
+    // Another process turns it on.
+    switch(&harness).turn_on().await.unwrap();
     assert!(matches!(outcome().await, Outcome::Finished));
 
-    switch(&world).turn_off().await.unwrap();
+    switch(&harness).turn_off().await.unwrap();
     assert!(matches!(outcome().await, Outcome::Disabled(DisabledBy::Switch)));
-    assert_eq!(world.log.count(), 1);
+    assert_eq!(harness.log.count(), 1);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_job_runs_only_where_its_condition_holds() {
-    let world = World::new();
-    switch(&world).turn_on().await.unwrap();
+async fn job_runs_only_where_its_condition_holds() {
+    let harness = SchedulerHarness::new();
+    switch(&harness).turn_on().await.unwrap();
     let is_production = Arc::new(AtomicBool::new(false));
     let asked = Arc::clone(&is_production);
-    let job = Job::new(key("import"), world.log.body("a", secs(1)))
-        .with_switch(switch(&world))
+    let job = Job::new(key("import"), harness.log.body("a", secs(1)))
+        .with_switch(switch(&harness))
         .only_if(move || asked.load(Ordering::SeqCst));
-    let machine = world.start("a", [job]);
+    let machine = harness.start("a", [job]);
 
     let run = machine.handle.run_now("import").await.unwrap();
     assert!(matches!(run.outcome, Outcome::Disabled(DisabledBy::OnlyIf)));
@@ -94,13 +95,13 @@ async fn a_job_runs_only_where_its_condition_holds() {
     let run = machine.handle.run_now("import").await.unwrap();
 
     assert!(matches!(run.outcome, Outcome::Finished));
-    assert_eq!(world.log.count(), 1);
+    assert_eq!(harness.log.count(), 1);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_switch_may_be_on_at_first_and_stays_as_it_was_turned() {
-    let world = World::new();
-    let switch = || switch(&world).on_at_first();
+async fn switch_on_at_first_keeps_later_state() {
+    let harness = SchedulerHarness::new();
+    let switch = || switch(&harness).on_at_first();
 
     assert!(switch().is_on().await.unwrap());
     switch().turn_off().await.unwrap();
@@ -110,12 +111,12 @@ async fn a_switch_may_be_on_at_first_and_stays_as_it_was_turned() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_switch_that_is_written_to_by_somebody_else_says_so() {
-    let world = World::new();
+async fn switch_with_foreign_value_returns_corrupt() {
+    let harness = SchedulerHarness::new();
     let other = Attributes::from([("on".to_owned(), "1".into())]);
-    world.store.create(&key("switch"), &other).await.unwrap();
+    harness.store.create(&key("switch"), &other).await.unwrap();
 
-    let error = switch(&world).is_on().await.unwrap_err();
+    let error = switch(&harness).is_on().await.unwrap_err();
 
     assert_eq!(error.kind(), StoreErrorKind::Corrupt);
 }
@@ -143,10 +144,10 @@ impl Switch for Hanging {
 }
 
 #[tokio::test(start_paused = true)]
-async fn where_the_switch_cannot_say_nothing_is_run() {
-    let world = World::new();
-    let body = || world.log.body("a", secs(1));
-    let machine = world.start(
+async fn unreadable_switch_runs_nothing() {
+    let harness = SchedulerHarness::new();
+    let body = || harness.log.body("a", secs(1));
+    let machine = harness.start(
         "a",
         [
             Job::new(key("down"), body()).with_switch(Unreachable),
@@ -158,46 +159,48 @@ async fn where_the_switch_cannot_say_nothing_is_run() {
         let run = machine.handle.run_now(job).await.unwrap();
         assert!(matches!(run.outcome, Outcome::Skipped(Skip::Unknown(_))), "{run:?}");
     }
-    assert_eq!(world.log.count(), 0);
+    assert_eq!(harness.log.count(), 0);
     let refused = Unreachable.turn_on().await.unwrap_err();
     assert_eq!(refused.kind(), StoreErrorKind::Refused);
 }
 
 #[tokio::test(start_paused = true)]
-async fn turning_is_repeated_until_it_is_known_to_be_done() {
-    let world = World::new();
-    let way = Faulty::new(world.store.clone());
-    let switch = TableSwitch::new(key("switch"), &Locker::new(way.clone()), way.clone());
-    way.next(Call::Write, Fault::Fail);
-    way.next(Call::Write, Fault::LoseReply);
+async fn turn_is_repeated_until_its_outcome_is_known() {
+    let harness = SchedulerHarness::new();
+    let connection = Faulty::new(harness.store.clone());
+    let switch =
+        TableSwitch::new(key("switch"), &Locker::new(connection.clone()), connection.clone());
+    connection.next(Call::Write, Fault::Fail);
+    connection.next(Call::Write, Fault::LoseReply);
 
     switch.turn_on().await.unwrap();
 
     assert!(switch.is_on().await.unwrap());
-    assert_eq!(way.calls(Call::Write), 3);
+    assert_eq!(connection.calls(Call::Write), 3);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_late_turn_does_not_undo_a_newer_one() {
-    let world = World::new();
-    let way = Faulty::new(world.store.clone());
-    let late = TableSwitch::new(key("switch"), &Locker::new(way.clone()), way.clone());
-    way.every(Call::Write, Fault::ApplyLate(secs(20)));
+async fn late_turn_does_not_undo_newer_turn() {
+    let harness = SchedulerHarness::new();
+    let connection = Faulty::new(harness.store.clone());
+    let late =
+        TableSwitch::new(key("switch"), &Locker::new(connection.clone()), connection.clone());
+    connection.every(Call::Write, Fault::ApplyLate(secs(20)));
 
     late.turn_off().await.unwrap_err();
-    switch(&world).turn_on().await.unwrap();
+    switch(&harness).turn_on().await.unwrap();
     sleep(Duration::from_secs(60)).await;
 
-    assert!(switch(&world).is_on().await.unwrap(), "what was given up came later");
+    assert!(switch(&harness).is_on().await.unwrap(), "the abandoned turn has arrived");
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_not_known_is_refused() {
-    let world = World::new();
-    let machine = world.start("a", []);
+async fn unknown_job_name_is_rejected() {
+    let harness = SchedulerHarness::new();
+    let machine = harness.start("a", []);
 
     let text = machine.handle.run_now("export").await.unwrap_err().to_string();
-    assert_eq!(text, "no job is called \"export\"");
+    assert_eq!(text, "no job has the name \"export\"");
     let error = machine.handle.history("export").await.unwrap_err();
     assert_eq!(error.kind(), StoreErrorKind::Refused);
 }

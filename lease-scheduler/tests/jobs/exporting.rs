@@ -4,17 +4,17 @@ use std::error::Error;
 use std::sync::Arc;
 
 use lease_core::Locker;
-use lease_scheduler::export::{
-    Capacity, ExportError, Exporter, Limits, MemoryBuffer, MemorySink, Parts,
-};
-use lease_scheduler::queue::MemoryQueue;
-use lease_scheduler::{Job, Outcome, TableSwitch};
+use lease_export::queue::MemoryQueue;
+use lease_export::{Capacity, ExportError, Exporter, Limits, MemoryBuffer, MemorySink, Parts};
+use lease_scheduler::{Job, Outcome, Schedule, TableSwitch};
+use lease_test_servers::warnings::Warnings;
+use tracing::Level;
 
-use crate::world::{World, key, secs};
+use crate::harness::{SchedulerHarness, key, secs};
 
-fn exporter(world: &World, name: &str) -> Exporter {
-    let locker = Locker::new(world.store.clone());
-    let switch = TableSwitch::new(key("switch"), &locker, world.store.clone()).on_at_first();
+fn exporter(harness: &SchedulerHarness, name: &str) -> Exporter {
+    let locker = Locker::new(harness.store.clone());
+    let switch = TableSwitch::new(key("switch"), &locker, harness.store.clone()).on_at_first();
     Exporter::new(
         locker,
         key(name),
@@ -27,8 +27,8 @@ fn exporter(world: &World, name: &str) -> Exporter {
     )
 }
 
-/// A job `export` that runs `exporter` once by each of its ways.
-async fn outcome(world: &World, exporter: Exporter) -> Outcome {
+/// Runs a job `export` whose body flushes `exporter` and schedules one of its jobs.
+async fn outcome(harness: &SchedulerHarness, exporter: Exporter) -> Outcome {
     let job = Job::new(key("export"), move |_job| {
         let exporter = exporter.clone();
         async move {
@@ -39,14 +39,14 @@ async fn outcome(world: &World, exporter: Exporter) -> Outcome {
             Ok(())
         }
     });
-    world.start("a", [job]).handle.run_now("export").await.unwrap().outcome
+    harness.start("a", [job]).handle.run_now("export").await.unwrap().outcome
 }
 
 #[tokio::test(start_paused = true)]
-async fn exporter_with_the_key_of_its_own_job_is_refused() {
-    let world = World::new();
+async fn exporter_with_key_of_its_own_job_is_rejected() {
+    let harness = SchedulerHarness::new();
 
-    let outcome = outcome(&world, exporter(&world, "export")).await;
+    let outcome = outcome(&harness, exporter(&harness, "export")).await;
 
     let Outcome::Failed(error) = outcome else { panic!("{outcome:?}") };
     let error: &(dyn Error + 'static) = &*error;
@@ -56,10 +56,39 @@ async fn exporter_with_the_key_of_its_own_job_is_refused() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn exporter_with_a_key_of_its_own_runs_in_a_job() {
-    let world = World::new();
+async fn exporter_with_own_key_runs_in_job() {
+    let harness = SchedulerHarness::new();
 
-    let outcome = outcome(&world, exporter(&world, "orders")).await;
+    let outcome = outcome(&harness, exporter(&harness, "orders")).await;
 
     assert!(matches!(outcome, Outcome::Finished), "{outcome:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn run_time_and_latency_of_job_are_logged() {
+    let (log, _listening) = Warnings::listen_from(Level::INFO);
+    let harness = SchedulerHarness::new();
+    let hourly = Schedule::cron("0 * * * *", "UTC").unwrap();
+    let job = Job::new(key("export"), harness.log.body("a", secs(7))).on(hourly);
+    harness.until("2026-11-21T00:59:00Z").await;
+    let lease =
+        Locker::new(harness.store.clone()).obtain(&key("export")).await.unwrap().into_lease();
+    let _machine = harness.start("a", [job]);
+    harness.until("2026-11-21T01:00:05Z").await;
+    lease.unwrap().release().await.unwrap();
+    harness.until("2026-11-21T01:01:00Z").await;
+
+    let lines = log.lines();
+    let lines: Vec<_> = lines.iter().filter(|line| line.contains("job finished")).collect();
+    assert_eq!(lines.len(), 1, "{lines:?}");
+    for field in ["INFO", "job=export", "scheduled=2026-11-21T01:00:00Z", "outcome=\"finished\""] {
+        assert!(lines[0].contains(field), "{field}: {lines:?}");
+    }
+    let seconds = |field: &str| -> f64 {
+        let (_, value) = lines[0].split_once(field).unwrap();
+        value.split_once('s').unwrap().0.parse().unwrap()
+    };
+    let (latency, run_time) = (seconds(" latency="), seconds(" run_time="));
+    assert!((5.0..7.0).contains(&latency), "{latency}: {lines:?}");
+    assert!((7.0..7.1).contains(&run_time), "{run_time}: {lines:?}");
 }

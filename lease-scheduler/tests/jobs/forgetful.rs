@@ -1,16 +1,16 @@
-//! A table that loses the marks of ticks: what schedulers would be without them.
+//! A table that drops the marks of ticks: the control that shows what marks prevent.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
 use futures_util::stream::BoxStream;
-use lease_core::{
-    Attributes, Beat, Change, Claim, FencingToken, Freed, Grant, Heartbeat, Holder, LeaseKey,
-    LeaseRecord, LeaseTable, Lessee, LockStore, Obtained, StoreError, Written,
+use lease_core::store::{
+    Beat, Claim, Freed, Grant, Heartbeat, LeaseRecord, LeaseTable, LockStore, Obtained,
 };
+use lease_core::{Attributes, Change, FencingToken, Holder, LeaseKey, Lessee, StoreError, Written};
 
-/// Everything else is kept, leases above all.
+/// It keeps everything else, leases included.
 #[derive(Debug, Clone)]
 pub(crate) struct Forgetful<S>(pub(crate) Arc<S>);
 
@@ -69,7 +69,7 @@ impl<S: LeaseTable> LeaseTable for Forgetful<S> {
         self.0.create(key, attributes).await
     }
 
-    /// Without what the change expects.
+    /// Returns the change without its expectations.
     async fn update(&self, grant: &Grant, change: &Change) -> Result<Written, StoreError> {
         let assigned = change
             .assigned()

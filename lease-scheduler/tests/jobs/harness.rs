@@ -1,4 +1,4 @@
-//! Machines that run the same jobs, on one store in this process, and all that their bodies do.
+//! Starts machines that run the same jobs on one store in memory, and logs what their bodies do.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -8,7 +8,8 @@ use std::time::Duration;
 use futures_util::future::BoxFuture;
 use jiff::{SignedDuration, Timestamp};
 use lease_core::conformance::{Fault, Faulty};
-use lease_core::{BootClock, Clock, FencingToken, LeaseKey, LeaseTable, Locker, Moment};
+use lease_core::store::{BootClock, Clock, LeaseTable, Moment};
+use lease_core::{FencingToken, LeaseKey, Locker};
 use lease_memory::MemoryStore;
 use lease_scheduler::{
     Job, JobContext, JobMetrics, JobResult, MissedTicks, Outcome, Run, Scheduler, SchedulerBuilder,
@@ -17,31 +18,31 @@ use lease_scheduler::{
 use tokio::task::JoinHandle;
 use tokio::time::sleep;
 
-/// When a world begins: at midnight.
+/// The time at which each test starts: midnight.
 pub(crate) const START: &str = "2026-11-21T00:00:00Z";
 
 pub(crate) const TTL: Duration = Duration::from_secs(30);
 
-pub(crate) struct World {
+pub(crate) struct SchedulerHarness {
     pub(crate) store: MemoryStore,
     pub(crate) log: Log,
     start: Timestamp,
-    born: Moment,
+    created: Moment,
 }
 
 /// A process with a scheduler.
 pub(crate) struct Machine {
     pub(crate) handle: SchedulerHandle,
     pub(crate) wall: Arc<SkewedWallClock>,
-    pub(crate) told: Arc<Told>,
-    /// Its way to the store.
-    pub(crate) way: Faulty<MemoryStore>,
+    pub(crate) reports: Arc<Reports>,
+    /// Its connection to the store, which can fail on demand.
+    pub(crate) connection: Faulty<MemoryStore>,
     pub(crate) task: JoinHandle<()>,
 }
 
-/// What a machine's metrics were told.
+/// The runs that one machine has reported.
 #[derive(Debug, Default)]
-pub(crate) struct Told(Mutex<Vec<(Timestamp, String)>>, Mutex<Vec<MissedTicks>>);
+pub(crate) struct Reports(Mutex<Vec<(Timestamp, String)>>, Mutex<Vec<MissedTicks>>);
 
 /// What bodies did, on all machines.
 #[derive(Debug, Clone, Default)]
@@ -54,29 +55,29 @@ pub(crate) struct Body {
     pub(crate) attempt: u32,
     pub(crate) token: FencingToken,
     pub(crate) began: Moment,
-    /// When it came to its end or was dropped; `None` while it goes on.
+    /// When it ended or was dropped; `None` while it runs.
     pub(crate) ended: Option<Moment>,
     pub(crate) is_complete: bool,
 }
 
-impl World {
-    /// A world that begins at [`START`].
+impl SchedulerHarness {
+    /// Creates a harness whose time starts at [`START`].
     pub(crate) fn new() -> Self {
         Self {
             store: MemoryStore::counting_from_one(),
             log: Log::default(),
             start: at(START),
-            born: BootClock::new().now(),
+            created: BootClock::new().now(),
         }
     }
 
-    /// The true time.
+    /// Returns the true time.
     pub(crate) fn now(&self) -> Timestamp {
-        let gone = BootClock::new().now().since(self.born);
+        let gone = BootClock::new().now().since(self.created);
         self.start + SignedDuration::try_from(gone).unwrap()
     }
 
-    /// Lets time pass until it is `time`.
+    /// Waits until `time`.
     pub(crate) async fn until(&self, time: &str) {
         sleep(Duration::try_from(at(time).duration_since(self.now())).unwrap()).await;
     }
@@ -93,76 +94,76 @@ impl World {
         ahead: SignedDuration,
         jobs: impl IntoIterator<Item = Job>,
     ) -> Machine {
-        let way = Faulty::new(self.store.clone()).with_latency(Duration::from_millis(2));
-        self.start_on(name, ahead, way.clone(), way, jobs)
+        let connection = Faulty::new(self.store.clone()).with_latency(Duration::from_millis(2));
+        self.start_on(name, ahead, connection.clone(), connection, jobs)
     }
 
     pub(crate) fn start_on(
         &self,
         name: &str,
         ahead: SignedDuration,
-        way: Faulty<MemoryStore>,
+        connection: Faulty<MemoryStore>,
         table: impl LeaseTable + Clone,
         jobs: impl IntoIterator<Item = Job>,
     ) -> Machine {
-        let (told, wall) = (Arc::default(), SkewedWallClock::new(self.now() + ahead, 1.0));
+        let (reports, wall) = (Arc::default(), SkewedWallClock::new(self.now() + ahead, 1.0));
         let wall = Arc::new(wall);
         let locker = Locker::new(table.clone()).with_lessee(name.parse().unwrap());
         let builder = Scheduler::builder(locker, table)
             .with_wall_clock(Arc::<SkewedWallClock>::clone(&wall))
-            .with_metrics(Arc::<Told>::clone(&told));
+            .with_metrics(Arc::<Reports>::clone(&reports));
         let builder = jobs.into_iter().fold(builder, SchedulerBuilder::with_job);
         let scheduler = builder.build().unwrap();
         let handle = scheduler.handle();
-        Machine { handle, wall, told, way, task: tokio::spawn(scheduler.run()) }
+        Machine { handle, wall, reports, connection, task: tokio::spawn(scheduler.run()) }
     }
 
     pub(crate) async fn is_free(&self, job: &str) -> bool {
         let locker = Locker::new(self.store.clone());
-        locker.obtain(&key(job)).await.unwrap().lease().is_some()
+        locker.obtain(&key(job)).await.unwrap().into_lease().is_some()
     }
 }
 
 impl Machine {
-    /// It is gone, and nothing that it was about to do is done.
+    /// Ends the machine as a crash does: none of its requests arrives any more.
     pub(crate) fn crash(self) {
-        self.way.choose(|_| Some(Fault::Hang));
+        self.connection.choose(|_| Some(Fault::Hang));
         self.task.abort();
     }
 
-    /// Tells it to stop, and waits until it has.
+    /// Stops the machine, and waits until it has stopped.
     pub(crate) async fn stop(self) {
         self.handle.stop();
         self.task.await.unwrap();
     }
 }
 
-impl Told {
-    /// In words, of all ticks.
-    pub(crate) fn words(&self) -> Vec<String> {
-        self.0.lock().unwrap().iter().map(|(_, words)| words.clone()).collect()
+impl Reports {
+    /// Returns the outcomes as texts.
+    pub(crate) fn texts(&self) -> Vec<String> {
+        self.0.lock().unwrap().iter().map(|(_, texts)| texts.clone()).collect()
     }
 
-    /// Of which missed ticks it was told.
+    /// Returns the missed ticks that this machine has reported.
     pub(crate) fn missed(&self) -> Vec<MissedTicks> {
         self.1.lock().unwrap().clone()
     }
 
-    /// How often each kind of outcome was told.
+    /// Counts the reports of each kind of outcome.
     pub(crate) fn counts(&self) -> BTreeMap<String, usize> {
         let mut counts = BTreeMap::new();
-        for words in self.words() {
-            let kind = words.split(':').next().unwrap().to_owned();
+        for texts in self.texts() {
+            let kind = texts.split(':').next().unwrap().to_owned();
             *counts.entry(kind).or_default() += 1;
         }
         counts
     }
 }
 
-impl JobMetrics for Told {
+impl JobMetrics for Reports {
     fn ended(&self, run: &Run) {
-        // Shorter than in the log: times would hide what is told.
-        let words = match &run.outcome {
+        // Without times, which would make comparisons long.
+        let texts = match &run.outcome {
             Outcome::Skipped(Skip::AlreadyRan(_)) => "skipped: already ran".to_owned(),
             Outcome::Skipped(Skip::Held(holder)) => format!("skipped: held by {}", holder.lessee),
             Outcome::Missed(ticks) => {
@@ -171,12 +172,12 @@ impl JobMetrics for Told {
             }
             outcome => outcome.to_string(),
         };
-        self.0.lock().unwrap().push((run.scheduled, words));
+        self.0.lock().unwrap().push((run.scheduled, texts));
     }
 }
 
 impl Log {
-    /// A body that takes `length`, of the machine `by`.
+    /// Returns a body of machine `by` that takes `length`.
     pub(crate) fn body(
         &self,
         by: &str,
@@ -194,15 +195,15 @@ impl Log {
         move |job| {
             let (log, by, length) = (log.clone(), by.clone(), length(job.scheduled()));
             Box::pin(async move {
-                let mut noted = log.begin(&by, &job);
+                let mut guard = log.begin(&by, &job);
                 sleep(length).await;
-                noted.is_complete = true;
+                guard.is_complete = true;
                 Ok(())
             })
         }
     }
 
-    pub(crate) fn begin(&self, by: &str, job: &JobContext) -> Noted {
+    pub(crate) fn begin(&self, by: &str, job: &JobContext) -> BodyGuard {
         let mut bodies = self.0.lock().unwrap();
         bodies.push(Body {
             by: by.to_owned(),
@@ -213,7 +214,7 @@ impl Log {
             ended: None,
             is_complete: false,
         });
-        Noted { log: self.clone(), number: bodies.len() - 1, is_complete: false }
+        BodyGuard { log: self.clone(), number: bodies.len() - 1, is_complete: false }
     }
 
     pub(crate) fn bodies(&self) -> Vec<Body> {
@@ -224,7 +225,7 @@ impl Log {
         self.0.lock().unwrap().len()
     }
 
-    /// How often each tick was begun.
+    /// Counts the starts of each tick.
     pub(crate) fn ticks(&self) -> BTreeMap<Timestamp, usize> {
         let mut ticks = BTreeMap::new();
         for body in self.bodies() {
@@ -233,7 +234,7 @@ impl Log {
         ticks
     }
 
-    /// How many bodies began before the one before had ended.
+    /// Counts the bodies that started before the previous one had ended.
     pub(crate) fn overlaps(&self) -> usize {
         let bodies = self.bodies();
         let overlap = |pair: &[Body]| pair[0].ended.is_none_or(|ended| ended > pair[1].began);
@@ -241,14 +242,14 @@ impl Log {
     }
 }
 
-/// Notes the end of a body when it is dropped, at whichever await.
-pub(crate) struct Noted {
+/// Logs the end of a body when it is dropped, at any await.
+pub(crate) struct BodyGuard {
     log: Log,
     number: usize,
     pub(crate) is_complete: bool,
 }
 
-impl Drop for Noted {
+impl Drop for BodyGuard {
     fn drop(&mut self) {
         let mut bodies = self.log.0.lock().unwrap();
         bodies[self.number].ended = Some(BootClock::new().now());
@@ -258,7 +259,7 @@ impl Drop for Noted {
 
 impl fmt::Debug for Machine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Machine").field("told", &self.told).finish_non_exhaustive()
+        f.debug_struct("Machine").field("reports", &self.reports).finish_non_exhaustive()
     }
 }
 

@@ -1,9 +1,12 @@
-//! Schedulers in paused time: what runs, what does not, and what is left behind.
+//! Schedulers in paused time, on a store in memory.
+//!
+//! `harness.rs` starts machines and logs their bodies. Each other file tests one subject: `ticking.rs` the
+//! ticks of a schedule, `ending.rs` how runs end, `fleets.rs` fleets whose clocks differ.
 #![expect(
     clippy::unwrap_used,
     clippy::indexing_slicing,
     clippy::print_stdout,
-    reason = "a test that cannot go on fails, and figures are printed"
+    reason = "a failed assumption fails the test, and figures are printed"
 )]
 
 mod ahead;
@@ -14,10 +17,9 @@ mod ending;
 mod exporting;
 mod fleets;
 mod forgetful;
+mod harness;
 mod missing;
 mod retrying;
 mod stepping;
 mod ticking;
 mod timing_out;
-mod warnings;
-mod world;

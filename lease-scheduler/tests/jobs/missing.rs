@@ -1,11 +1,11 @@
-//! Missed ticks: each is warned of, told to the metrics, and in the history, once for the fleet.
+//! Missed ticks: each is logged, reported to the metrics and written to the history, once per fleet.
 
 use lease_core::Locker;
-use lease_scheduler::{Ending, Job, Missed, Schedule, Switch, TableSwitch};
+use lease_scheduler::{Ending, Job, Misfire, Schedule, Switch, TableSwitch};
+use lease_test_servers::warnings::Warnings;
 use tokio::time::sleep;
 
-use crate::warnings::Warnings;
-use crate::world::{Machine, World, at, key, secs};
+use crate::harness::{Machine, SchedulerHarness, at, key, secs};
 
 fn hourly() -> Schedule {
     Schedule::cron("0 * * * *", "UTC").unwrap()
@@ -18,21 +18,21 @@ fn lines_of(warnings: &Warnings) -> Vec<String> {
 }
 
 fn missed(machines: &[&Machine]) -> usize {
-    machines.iter().flat_map(|machine| machine.told.missed()).map(|ticks| ticks.count).sum()
+    machines.iter().flat_map(|machine| machine.reports.missed()).map(|ticks| ticks.count).sum()
 }
 
 #[tokio::test(start_paused = true)]
-async fn ticks_missed_by_the_whole_fleet_are_reported_once() {
+async fn ticks_missed_by_whole_fleet_are_reported_once() {
     let (warnings, _listening) = Warnings::listen();
-    let world = World::new();
-    let job = |by| Job::new(key("job"), world.log.body(by, secs(1))).on(hourly());
-    let first = world.start("first", [job("first")]);
+    let harness = SchedulerHarness::new();
+    let job = |by| Job::new(key("job"), harness.log.body(by, secs(1))).on(hourly());
+    let first = harness.start("first", [job("first")]);
     sleep(secs(5)).await;
     first.stop().await;
-    world.until("2026-11-21T03:30:00Z").await;
+    harness.until("2026-11-21T03:30:00Z").await;
 
-    let machines = ["a", "b", "c"].map(|name| world.start(name, [job(name)]));
-    world.until("2026-11-21T03:45:00Z").await;
+    let machines = ["a", "b", "c"].map(|name| harness.start(name, [job(name)]));
+    harness.until("2026-11-21T03:45:00Z").await;
 
     let lines = lines_of(&warnings);
     assert_eq!(lines.len(), 1, "{lines:?}");
@@ -46,57 +46,58 @@ async fn ticks_missed_by_the_whole_fleet_are_reported_once() {
     assert_eq!(history[0].scheduled, at("2026-11-21T03:00:00Z"));
     assert_eq!(
         history[0].note,
-        "nobody began 3 ticks, 2026-11-21T01:00:00Z to 2026-11-21T03:00:00Z"
+        "no machine started 3 ticks, 2026-11-21T01:00:00Z to 2026-11-21T03:00:00Z"
     );
 
-    // Whoever starts later finds them in the history.
-    let late = world.start("late", [job("late")]);
-    world.until("2026-11-21T04:30:00Z").await;
+    // A machine that starts later finds them in the history.
+    let late = harness.start("late", [job("late")]);
+    harness.until("2026-11-21T04:30:00Z").await;
     assert_eq!(lines_of(&warnings).len(), 1);
     assert_eq!(missed(&[&late]), 0);
-    assert_eq!(world.log.count(), 1);
+    assert_eq!(harness.log.count(), 1);
 }
 
-/// The ticks of 2:00, 6:00, … begin late, and those between them never.
+/// The ticks of 2:00, 6:00, … start late, and the ticks between them never start.
 #[tokio::test(start_paused = true)]
 async fn ticks_missed_during_long_runs_are_all_reported_once() {
     let (warnings, _listening) = Warnings::listen();
-    let world = World::new();
+    let harness = SchedulerHarness::new();
     let job = |by| {
-        Job::new(key("job"), world.log.body(by, secs(330))).on(Schedule::every(secs(120)).unwrap())
+        Job::new(key("job"), harness.log.body(by, secs(330)))
+            .on(Schedule::every(secs(120)).unwrap())
     };
-    let (a, b) = (world.start("a", [job("a")]), world.start("b", [job("b")]));
+    let (a, b) = (harness.start("a", [job("a")]), harness.start("b", [job("b")]));
 
-    world.until("2026-11-21T02:00:30Z").await;
+    harness.until("2026-11-21T02:00:30Z").await;
 
-    let begun = world.log.ticks();
+    let begun = harness.log.ticks();
     let last = *begun.keys().last().unwrap();
     let until_last = last.duration_since(at("2026-11-21T00:00:00Z")).as_secs() / 120;
-    let told: Vec<_> = [&a, &b].iter().flat_map(|machine| machine.told.missed()).collect();
+    let reports: Vec<_> = [&a, &b].iter().flat_map(|machine| machine.reports.missed()).collect();
     let reported: usize =
-        told.iter().filter(|ticks| ticks.last < last).map(|ticks| ticks.count).sum();
-    assert_eq!(begun.len() + reported, usize::try_from(until_last).unwrap(), "{told:?}");
+        reports.iter().filter(|ticks| ticks.last < last).map(|ticks| ticks.count).sum();
+    assert_eq!(begun.len() + reported, usize::try_from(until_last).unwrap(), "{reports:?}");
     assert!(reported > 20, "{reported}");
-    assert_eq!(lines_of(&warnings).len(), told.len());
-    assert!(told.iter().all(|ticks| !begun.contains_key(&ticks.last)), "{told:?}");
+    assert_eq!(lines_of(&warnings).len(), reports.len());
+    assert!(reports.iter().all(|ticks| !begun.contains_key(&ticks.last)), "{reports:?}");
 }
 
 #[tokio::test(start_paused = true)]
-async fn ticks_before_one_that_is_caught_up_are_reported() {
-    let world = World::new();
+async fn ticks_before_caught_up_tick_are_reported() {
+    let harness = SchedulerHarness::new();
     let job = |by| {
-        let job = Job::new(key("job"), world.log.body(by, secs(1))).on(hourly());
-        job.missed(Missed::CatchUpOnce).unwrap()
+        let job = Job::new(key("job"), harness.log.body(by, secs(1))).on(hourly());
+        job.misfire(Misfire::CatchUpOnce).unwrap()
     };
-    let first = world.start("first", [job("first")]);
-    world.until("2026-11-21T00:30:00Z").await;
+    let first = harness.start("first", [job("first")]);
+    harness.until("2026-11-21T00:30:00Z").await;
     first.stop().await;
-    world.until("2026-11-21T03:30:00Z").await;
+    harness.until("2026-11-21T03:30:00Z").await;
 
-    let machine = world.start("a", [job("a")]);
+    let machine = harness.start("a", [job("a")]);
     sleep(secs(60)).await;
 
-    assert_eq!(machine.told.words(), ["missed: 2", "finished"]);
+    assert_eq!(machine.reports.texts(), ["missed: 2", "finished"]);
     let history = machine.handle.history("job").await.unwrap();
     let endings: Vec<_> = history.iter().map(|run| (run.scheduled, run.ending)).collect();
     let (two, three) = (at("2026-11-21T02:00:00Z"), at("2026-11-21T03:00:00Z"));
@@ -104,74 +105,76 @@ async fn ticks_before_one_that_is_caught_up_are_reported() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn tick_missed_because_the_table_is_down_is_reported_once_it_answers() {
-    let world = World::new();
-    let job = Job::new(key("job"), world.log.body("a", secs(1))).on(hourly());
-    let machine = world.start("a", [job]);
-    world.until("2026-11-21T00:59:00Z").await;
-    machine.way.choose(|_| Some(lease_core::conformance::Fault::Fail));
-    world.until("2026-11-21T01:05:00Z").await;
-    assert_eq!(machine.told.missed(), []);
+async fn tick_missed_in_table_outage_is_reported_after_it() {
+    let harness = SchedulerHarness::new();
+    let job = Job::new(key("job"), harness.log.body("a", secs(1))).on(hourly());
+    let machine = harness.start("a", [job]);
+    harness.until("2026-11-21T00:59:00Z").await;
+    machine.connection.choose(|_| Some(lease_core::conformance::Fault::Fail));
+    harness.until("2026-11-21T01:05:00Z").await;
+    assert_eq!(machine.reports.missed(), []);
 
-    machine.way.heal();
+    machine.connection.heal();
     sleep(secs(60)).await;
 
-    assert_eq!(machine.told.words(), ["skipped: lock store did not answer", "missed: 1"]);
+    assert_eq!(machine.reports.texts(), ["skipped: lock store did not answer", "missed: 1"]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn ticks_while_a_job_is_switched_off_are_not_missed() {
+async fn ticks_of_switched_off_job_are_not_missed() {
     let (warnings, _listening) = Warnings::listen();
-    let world = World::new();
-    let switch =
-        || TableSwitch::new(key("switch"), &Locker::new(world.store.clone()), world.store.clone());
+    let harness = SchedulerHarness::new();
+    let switch = || {
+        TableSwitch::new(key("switch"), &Locker::new(harness.store.clone()), harness.store.clone())
+    };
     let job =
-        |by| Job::new(key("job"), world.log.body(by, secs(1))).on(hourly()).with_switch(switch());
-    let (a, b) = (world.start("a", [job("a")]), world.start("b", [job("b")]));
-    world.until("2026-11-21T05:30:00Z").await;
+        |by| Job::new(key("job"), harness.log.body(by, secs(1))).on(hourly()).with_switch(switch());
+    let (a, b) = (harness.start("a", [job("a")]), harness.start("b", [job("b")]));
+    harness.until("2026-11-21T05:30:00Z").await;
     a.stop().await;
     switch().turn_on().await.unwrap();
 
-    let c = world.start("c", [job("c")]);
-    world.until("2026-11-21T06:30:00Z").await;
+    let c = harness.start("c", [job("c")]);
+    harness.until("2026-11-21T06:30:00Z").await;
 
-    assert_eq!((world.log.count(), missed(&[&b, &c])), (1, 0));
+    assert_eq!((harness.log.count(), missed(&[&b, &c])), (1, 0));
     assert_eq!(lines_of(&warnings), [""; 0]);
-    // A machine whose condition does not hold has no part in a job, and reports nothing.
-    let elsewhere = Job::new(key("elsewhere"), world.log.body("d", secs(1)));
-    let d = world.start("d", [elsewhere.on(hourly()).only_if(|| false)]);
-    world.until("2026-11-21T08:30:00Z").await;
+    // A machine whose condition is false reports nothing.
+    let elsewhere = Job::new(key("elsewhere"), harness.log.body("d", secs(1)));
+    let d = harness.start("d", [elsewhere.on(hourly()).only_if(|| false)]);
+    harness.until("2026-11-21T08:30:00Z").await;
     assert_eq!(missed(&[&d]), 0);
 }
 
-/// Ticks that only the new schedule has had before the change are no one's fault.
+/// Ticks of the new schedule from before the change are not missed.
 #[tokio::test(start_paused = true)]
-async fn changed_schedule_neither_misses_nor_catches_up_ticks_of_before() {
-    let world = World::new();
+async fn changed_schedule_ignores_earlier_ticks() {
+    let harness = SchedulerHarness::new();
     let job = |by, schedule| {
-        let job = Job::new(key("job"), world.log.body(by, secs(1))).on(schedule);
-        job.missed(Missed::CatchUpOnce).unwrap()
+        let job = Job::new(key("job"), harness.log.body(by, secs(1))).on(schedule);
+        job.misfire(Misfire::CatchUpOnce).unwrap()
     };
     let daily = Schedule::cron("0 0 * * *", "UTC").unwrap();
-    let old = world.start("old", [job("old", daily.clone())]);
-    world.until("2026-11-22T10:30:00Z").await;
+    let old = harness.start("old", [job("old", daily.clone())]);
+    harness.until("2026-11-22T10:30:00Z").await;
     old.stop().await;
-    assert_eq!(world.log.count(), 1);
+    assert_eq!(harness.log.count(), 1);
 
-    let new = world.start("new", [job("new", hourly())]);
-    world.until("2026-11-22T11:30:00Z").await;
+    let new = harness.start("new", [job("new", hourly())]);
+    harness.until("2026-11-22T11:30:00Z").await;
 
-    let ticks: Vec<_> = world.log.ticks().into_keys().collect();
+    let ticks: Vec<_> = harness.log.ticks().into_keys().collect();
     assert_eq!(ticks, [at("2026-11-22T00:00:00Z"), at("2026-11-22T11:00:00Z")]);
-    assert_eq!(new.told.words(), ["finished"]);
+    assert_eq!(new.reports.texts(), ["finished"]);
 
-    // Also where the new schedule was stopped before its first tick.
+    // The same holds if the machine stops before the first tick of the new schedule.
     new.stop().await;
-    let again = world.start("again", [job("again", daily)]);
+    let again = harness.start("again", [job("again", daily)]);
     sleep(secs(5)).await;
     again.stop().await;
-    let once_more = world.start("more", [job("more", Schedule::cron("0 0 * * *", "UTC").unwrap())]);
-    world.until("2026-11-23T00:30:00Z").await;
-    assert_eq!(once_more.told.words(), ["finished"]);
-    assert_eq!(world.log.count(), 3);
+    let once_more =
+        harness.start("more", [job("more", Schedule::cron("0 0 * * *", "UTC").unwrap())]);
+    harness.until("2026-11-23T00:30:00Z").await;
+    assert_eq!(once_more.reports.texts(), ["finished"]);
+    assert_eq!(harness.log.count(), 3);
 }

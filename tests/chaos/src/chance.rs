@@ -1,12 +1,12 @@
-//! Chance that follows from a seed.
+//! Random numbers that follow from a seed.
 
 use std::time::Duration;
 
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
-/// Where all that is random comes from. What it decides can be played again; when it happens to
-/// happen cannot, since processes are real.
+/// The source of all random decisions of a run. A seed repeats the decisions, but not their timing:
+/// processes are real.
 #[derive(Debug)]
 pub(crate) struct Chance(StdRng);
 
@@ -15,7 +15,7 @@ impl Chance {
         Self(StdRng::seed_from_u64(seed))
     }
 
-    /// A seed of somebody else's own.
+    /// Draws the seed of another source.
     pub(crate) fn seed(&mut self) -> u64 {
         self.0.random()
     }
@@ -36,7 +36,7 @@ impl Chance {
         self.length(Duration::ZERO, longest)
     }
 
-    /// One of `choices`, each as often as its weight says; `None` where there is none.
+    /// Draws one of `choices`, in proportion to their weights; `None` if there are none.
     pub(crate) fn weighted<T: Copy>(&mut self, choices: &[(u32, T)]) -> Option<T> {
         let all: u32 = choices.iter().map(|(weight, _)| weight).sum();
         let mut left = self.0.random_range(0..all.max(1));
@@ -49,7 +49,7 @@ impl Chance {
         None
     }
 
-    /// `count` of the numbers below `end`, all different, in any order.
+    /// Draws `count` different numbers below `end`, in random order.
     pub(crate) fn some_of(&mut self, end: usize, count: usize) -> Vec<usize> {
         let mut rest: Vec<usize> = (0..end).collect();
         let mut chosen = Vec::new();

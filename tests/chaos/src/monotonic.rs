@@ -1,4 +1,4 @@
-//! When something happened, by the one clock that all processes of a machine share.
+//! Moments by the clock that all processes of a machine share.
 
 use std::fmt;
 use std::num::ParseIntError;
@@ -8,25 +8,25 @@ use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
 
-/// Nanoseconds of `CLOCK_MONOTONIC`. It orders what several processes did, and none of the
-/// clocks that are stepped here is this one: the kernel is asked directly.
+/// Nanoseconds of `CLOCK_MONOTONIC`, which orders the events of several processes. The kernel is asked
+/// directly, since libfaketime changes the wall clock of a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) struct Stamp(u64);
+pub(crate) struct Monotonic(u64);
 
-impl Stamp {
+impl Monotonic {
     pub(crate) fn now() -> Self {
         let time = clock_gettime(ClockId::Monotonic);
         let part = |number: i64| u64::try_from(number).unwrap_or(0);
         Self(part(time.tv_sec) * 1_000_000_000 + part(time.tv_nsec))
     }
 
-    /// How long after `earlier` this is; zero if it is not.
+    /// The time since `earlier`; zero if `earlier` is later.
     pub(crate) fn since(self, earlier: Self) -> Duration {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))
     }
 }
 
-impl Add<Duration> for Stamp {
+impl Add<Duration> for Monotonic {
     type Output = Self;
 
     fn add(self, length: Duration) -> Self {
@@ -34,7 +34,7 @@ impl Add<Duration> for Stamp {
     }
 }
 
-impl Sub<Duration> for Stamp {
+impl Sub<Duration> for Monotonic {
     type Output = Self;
 
     fn sub(self, length: Duration) -> Self {
@@ -42,13 +42,13 @@ impl Sub<Duration> for Stamp {
     }
 }
 
-impl fmt::Display for Stamp {
+impl fmt::Display for Monotonic {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.fmt(f)
     }
 }
 
-impl FromStr for Stamp {
+impl FromStr for Monotonic {
     type Err = ParseIntError;
 
     fn from_str(text: &str) -> Result<Self, ParseIntError> {

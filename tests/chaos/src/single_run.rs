@@ -6,17 +6,19 @@ use tokio::task::spawn_blocking;
 use tokio::time::sleep;
 
 use crate::chance::Chance;
-use crate::episodes::Episodes;
-use crate::fleet::Fleet;
-use crate::judge::{Verdict, judge};
-use crate::ledger::Ledger;
-use crate::observations::Observations;
-use crate::progress::{Progress, judge_progress};
-use crate::resource::{Gates, Resource};
+use crate::failure::Failure;
+use crate::faults::episodes::Episodes;
+use crate::judge::ledger::Ledger;
+use crate::judge::ledger::lock;
+use crate::judge::observations::Observations;
+use crate::judge::progress::{Progress, judge_progress};
+use crate::judge::recovery::await_recovery;
+use crate::judge::safety::{Verdict, judge};
+use crate::monotonic::Monotonic;
+use crate::servers::topology::Topology;
 use crate::setup::{Sabotage, Setup};
-use crate::stamp::Stamp;
-use crate::topology::Topology;
-use crate::{Failure, await_recovery, lock};
+use crate::worker::fleet::Fleet;
+use crate::worker::resource::{Gates, Resource};
 
 /// Makes the run, and judges safety and progress.
 pub(crate) async fn run_single(
@@ -27,7 +29,7 @@ pub(crate) async fn run_single(
     let topology = spawn_blocking(move || Topology::start(store, clocks)).await??;
     // The servers of a quorum are new, so none of them votes yet.
     sleep(store.quarantine(setup.max_ttl())).await;
-    let ledger = Arc::new(Mutex::new(Ledger::new(Stamp::now(), clocks)));
+    let ledger = Arc::new(Mutex::new(Ledger::new(Monotonic::now(), clocks)));
     let seen = Arc::new(Mutex::new(Observations::new(topology.shards.len())));
     let gates = match setup.sabotage {
         Some(Sabotage::Heedless) => Gates::Open,
@@ -37,9 +39,9 @@ pub(crate) async fn run_single(
     let stores = vec![topology.address(); setup.workers];
     let fleet = Fleet::start(setup, stores, &resource, &ledger, &mut chance)?;
 
-    let berths = fleet.berths.clone();
-    let mut episodes = Episodes::start(setup, topology, berths, &seen, &ledger, &mut chance)?;
-    let end = Stamp::now() + setup.length;
+    let slots = fleet.slots.clone();
+    let mut episodes = Episodes::start(setup, topology, slots, &seen, &ledger, &mut chance)?;
+    let end = Monotonic::now() + setup.length;
     // It owns the servers, which are there until the workers are gone.
     let episodes = spawn_blocking(move || episodes.run(end).map(|()| episodes)).await??;
     let starved = await_recovery(setup, &ledger).await;

@@ -1,18 +1,18 @@
-//! Short runs of the chaos: on each store, where every promise must be kept; and with something
-//! broken on purpose, which the judge must find.
+//! Short runs of lease-chaos: on each store, where every promise must be kept; and with sabotage,
+//! which the judge must find.
 #![expect(clippy::expect_used, clippy::print_stdout, reason = "a test may fail, and say why")]
 
 use std::process::Command;
 
-use lease_tests::redis::{VALKEY, available};
-use lease_tests::tools::{libfaketime, tool};
+use lease_test_servers::redis::{VALKEY, available};
+use lease_test_servers::tools::{libfaketime, tool};
 
-/// What a run left behind.
+/// The result of a run.
 #[derive(Debug)]
 struct Ended {
     code: Option<i32>,
-    said: String,
-    complained: String,
+    output: String,
+    errors: String,
 }
 
 fn command(arguments: &[&str]) -> Command {
@@ -26,15 +26,15 @@ fn end_of(mut command: Command) -> Ended {
     let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("it prints UTF-8");
     let ended = Ended {
         code: output.status.code(),
-        said: text(output.stdout),
-        complained: text(output.stderr),
+        output: text(output.stdout),
+        errors: text(output.stderr),
     };
-    // Shown where the test fails: with the seed, and the timelines.
-    println!("{}{}", ended.said, ended.complained);
+    // Visible if the test fails, with the seed and the timelines.
+    println!("{}{}", ended.output, ended.errors);
     ended
 }
 
-/// A run of a third of a minute on `store`; `None`, said aloud, where a server is missing.
+/// Runs for a third of a minute on `store`; `None`, with a printed line, if a server is missing.
 fn run(store: &str, sabotage: &[&str]) -> Option<Ended> {
     libfaketime()?;
     if store != "dynamodb" {
@@ -46,7 +46,7 @@ fn run(store: &str, sabotage: &[&str]) -> Option<Ended> {
 impl Ended {
     /// The number before `what` in the last line.
     fn count(&self, what: &str) -> u64 {
-        let summary = self.said.lines().last().unwrap_or_default();
+        let summary = self.output.lines().last().unwrap_or_default();
         let before = summary.split_once(what).map(|(before, _)| before).unwrap_or_default();
         before.split_whitespace().last().and_then(|word| word.parse().ok()).expect(what)
     }
@@ -54,34 +54,34 @@ impl Ended {
     fn kept_all_promises(&self) {
         assert_eq!(self.code, Some(0));
         assert_eq!(self.count("violations"), 0);
-        assert!(self.count("hand-offs") >= 3, "hardly anything happened");
-        assert!(self.count("faults") >= 8, "hardly anything went wrong");
+        assert!(self.count("hand-offs") >= 3, "too few hand-offs");
+        assert!(self.count("faults") >= 8, "too few faults");
     }
 }
 
 #[test]
-fn one_redis_keeps_its_promises() {
+fn redis_keeps_its_promises() {
     let Some(ended) = run("redis", &[]) else { return };
 
     ended.kept_all_promises();
 }
 
 #[test]
-fn a_quorum_keeps_its_promises() {
+fn quorum_keeps_its_promises() {
     let Some(ended) = run("quorum", &[]) else { return };
 
     ended.kept_all_promises();
 }
 
 #[test]
-fn a_dynamodb_keeps_its_promises() {
+fn dynamodb_keeps_its_promises() {
     let Some(ended) = run("dynamodb", &[]) else { return };
 
     ended.kept_all_promises();
     assert_eq!(ended.count("overlaps admitted"), 0);
 }
 
-/// A run of the given faults, one at a time; `None`, said aloud, where a server is missing.
+/// Runs the given single faults; `None`, with a printed line, if a server is missing.
 fn run_single(store: &str, faults: &[&str], sabotage: &[&str]) -> Option<Ended> {
     libfaketime()?;
     if !available() {
@@ -97,7 +97,7 @@ impl Ended {
         assert_eq!(self.code, Some(0));
         assert_eq!(self.count("violations"), 0);
         assert_eq!(self.count("breaches"), 0);
-        assert!(self.count("hand-offs") >= 3, "hardly anything happened");
+        assert!(self.count("hand-offs") >= 3, "too few hand-offs");
     }
 }
 
@@ -117,15 +117,24 @@ fn cluster_store_makes_progress_during_faults() {
     ended.made_progress();
 }
 
+/// The simulation judges the same rate in virtual time.
+#[test]
+#[ignore = "a measurement: a busy machine changes the rate"]
+fn quorum_with_hung_minority_grants_at_two_thirds_of_its_rate() {
+    let Some(ended) = run_single("quorum", &["hang-minority"], &[]) else { return };
+
+    ended.made_progress();
+}
+
 #[test]
 fn clients_that_know_one_hung_host_are_found() {
     let one_host = ["--sabotage", "one-host"];
     let Some(ended) = run_single("sentinel", &["hang-first"], &one_host) else { return };
 
     assert_eq!(ended.code, Some(1));
-    assert!(ended.said.contains("was granted nothing for"), "no missing grant is found");
-    assert!(ended.said.contains("the probe lost a lease"), "no lost lease is found");
-    assert!(ended.said.contains("a new process was granted nothing"), "no new process is found");
+    assert!(ended.output.contains("was granted nothing for"), "no missing grant is found");
+    assert!(ended.output.contains("the probe lost a lease"), "no lost lease is found");
+    assert!(ended.output.contains("a new process was granted nothing"), "no new process is found");
 }
 
 #[test]
@@ -134,30 +143,30 @@ fn hung_majority_is_found() {
     let Some(ended) = run_single("quorum", &["hang-minority"], &majority) else { return };
 
     assert_eq!(ended.code, Some(1));
-    assert!(ended.said.contains("slow with a hung minority"), "no slow quorum is found");
+    assert!(ended.output.contains("slow with a hung minority"), "no slow quorum is found");
 }
 
 #[test]
-fn workers_that_take_no_notice_of_a_loss_are_found() {
+fn workers_that_ignore_a_lost_lease_are_found() {
     let Some(ended) = run("redis", &["--sabotage", "heedless"]) else { return };
 
     assert_eq!(ended.code, Some(1));
-    assert!(ended.said.contains("both held"), "no overlap is found");
-    assert!(ended.said.contains("old token accepted"), "no old token is found");
-    assert!(ended.said.contains("lost update"), "no lost update is found");
+    assert!(ended.output.contains("both held"), "no overlap is found");
+    assert!(ended.output.contains("old token accepted"), "no old token is found");
+    assert!(ended.output.contains("lost update"), "no lost update is found");
 }
 
 #[test]
-fn servers_that_know_nothing_of_each_other_are_found() {
+fn separate_servers_are_found() {
     let Some(ended) = run("redis", &["--sabotage", "apart"]) else { return };
 
     assert_eq!(ended.code, Some(1));
-    assert!(ended.said.contains("both held"), "no overlap is found");
-    assert!(!ended.said.contains("old token accepted"), "the gate lets old tokens in");
+    assert!(ended.output.contains("both held"), "no overlap is found");
+    assert!(!ended.output.contains("old token accepted"), "the gate lets old tokens in");
 }
 
 #[test]
-fn bad_input_is_refused_in_a_sentence() {
+fn invalid_arguments_are_rejected_with_a_message() {
     for (arguments, sentence) in [
         (&["--store", "etcd"][..], "invalid value 'etcd' for '--store <STORE>'"),
         (&["--store", "redis", "--minutes", "-1"], "minutes are a number above 0"),
@@ -173,17 +182,17 @@ fn bad_input_is_refused_in_a_sentence() {
         let ended = end_of(command(arguments));
 
         assert_eq!(ended.code, Some(2), "{arguments:?}");
-        assert!(ended.complained.contains(sentence), "{arguments:?}: {}", ended.complained);
+        assert!(ended.errors.contains(sentence), "{arguments:?}: {}", ended.errors);
     }
 }
 
 #[test]
-fn a_missing_server_is_named() {
+fn missing_server_is_named() {
     let mut command = command(&["--store", "redis"]);
     command.env("PATH", "").env_remove("LEASE_TEST_TOOLS");
 
     let ended = end_of(command);
 
     assert_eq!(ended.code, Some(2));
-    assert!(ended.complained.contains("is not installed: ./test installs it"));
+    assert!(ended.errors.contains("is not installed: ./test installs it"));
 }

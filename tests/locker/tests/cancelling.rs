@@ -8,10 +8,10 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use futures_util::poll;
-use lease_core::{
-    Attempt, Beat, BootClock, Claim, Clock, Freed, Grant, Handed, Heartbeat, Holder, Lease,
-    LeaseKey, LockStore, Locker, Obtained, StoreError,
+use lease_core::store::{
+    Beat, BootClock, Claim, Clock, Freed, Grant, Heartbeat, LockStore, Obtained,
 };
+use lease_core::{Attempt, Handed, Holder, Lease, LeaseKey, Locker, Reservation, StoreError, Ttl};
 use lease_memory::MemoryStore;
 use tokio::runtime::Handle;
 use tokio::task::yield_now;
@@ -85,7 +85,7 @@ fn release() {
 fn release_reserved() {
     at_every_poll(async |world, polls| {
         let lease = world.held("a").await;
-        dropped_after(polls, lease.release_reserved(Duration::ZERO)).await
+        dropped_after(polls, lease.release_reserved(Reservation::clamped(Duration::ZERO))).await
     });
 }
 
@@ -93,7 +93,7 @@ fn release_reserved() {
 fn hand_over() {
     at_every_poll(async |world, polls| {
         let lease = world.held("a").await;
-        let mut handing = Box::pin(lease.hand_over(Duration::from_mins(1)));
+        let mut handing = Box::pin(lease.hand_over(Ttl::clamped(Duration::from_mins(1))));
         let Some(handed) = polled(polls, &mut handing).await else {
             return false;
         };
@@ -108,7 +108,8 @@ fn hand_over() {
 fn resume() {
     at_every_poll(async |world, polls| {
         let lease = world.held("a").await;
-        let Ok(Handed::Over(handed)) = lease.hand_over(Duration::from_mins(1)).await else {
+        let Ok(Handed::Over(handed)) = lease.hand_over(Ttl::clamped(Duration::from_mins(1))).await
+        else {
             unreachable!("nobody took it")
         };
         // Not polled at all, it is still the hand-over's.

@@ -5,11 +5,11 @@ use std::net::SocketAddr;
 use std::process::Stdio;
 use std::time::Duration;
 
-use lease_core::micros_since_1970;
+use lease_core::store::micros_since_1970;
 use lease_dynamodb::DynamoDbStore;
-use lease_tests::claims::fresh_key;
-use lease_tests::dynamodb::Server;
-use lease_tests::tools::libfaketime;
+use lease_test_servers::claims::fresh_key;
+use lease_test_servers::dynamodb::Server;
+use lease_test_servers::tools::libfaketime;
 use tokio::io::{AsyncBufReadExt, BufReader, Lines};
 use tokio::process::{Child, ChildStdout, Command};
 use tokio::time::timeout;

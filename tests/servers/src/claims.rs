@@ -1,26 +1,24 @@
-//! Claims and what becomes of them, for tests that speak to a store directly.
+//! Claims and grants, for tests that call a store directly.
 
 use std::future::Future;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use lease_core::{
-    Attributes, Claim, Grant, Holder, LeaseKey, Lessee, LockStore, Nonce, Obtained,
-    micros_since_1970,
-};
+use lease_core::store::{Claim, Grant, LockStore, Nonce, Obtained, micros_since_1970};
+use lease_core::{Attributes, Holder, LeaseKey, Lessee};
 use uuid::Uuid;
 
-/// A key that no other test uses, also not on a server that tests share.
+/// Makes a key that no other test uses, even on a shared server.
 ///
 /// # Panics
 ///
-/// Where `name` is no key.
+/// If `name` is not a valid key.
 pub fn fresh_key(name: &str) -> LeaseKey {
     let unique = fresh_nonce();
     LeaseKey::new(format!("{name}/{unique}")).expect("a key")
 }
 
-/// A nonce that was never used.
+/// Makes a nonce that nothing else uses.
 pub fn fresh_nonce() -> Nonce {
     static LAST: AtomicU64 = AtomicU64::new(0);
     let number = LAST.fetch_add(1, Ordering::SeqCst);
@@ -28,31 +26,31 @@ pub fn fresh_nonce() -> Nonce {
     Nonce::new(Uuid::from_u64_pair(micros_since_1970(), process << 32 | number))
 }
 
-/// A fresh claim of `key`.
+/// Makes a claim of `key` with a fresh nonce.
 ///
 /// # Panics
 ///
-/// Where `lessee` is no lessee.
+/// If `lessee` is not a valid lessee.
 pub fn claim(key: &LeaseKey, lessee: &str, ttl: Duration) -> Claim {
     let lessee = Lessee::new(lessee).expect("a lessee");
     Claim::new(key.clone(), lessee, fresh_nonce(), ttl)
 }
 
-/// Sends a claim of `key`; its grant, which there must be.
+/// Claims `key`, which must be free, and returns the grant.
 ///
 /// # Panics
 ///
-/// Where the key is held, or the store does not say.
+/// If the key is held, or the store fails.
 pub async fn obtain(store: &dyn LockStore, key: &LeaseKey, lessee: &str, ttl: Duration) -> Grant {
     let answer = store.obtain(&claim(key, lessee, ttl)).await;
     granted(answer.expect("an answer")).0
 }
 
-/// The grant and the attributes, which there must be.
+/// Returns the grant and the attributes.
 ///
 /// # Panics
 ///
-/// Where the key is held.
+/// If the key is held.
 #[track_caller]
 pub fn granted(obtained: Obtained) -> (Grant, Attributes) {
     match obtained {
@@ -61,11 +59,11 @@ pub fn granted(obtained: Obtained) -> (Grant, Attributes) {
     }
 }
 
-/// The holder, which there must be.
+/// Returns the holder.
 ///
 /// # Panics
 ///
-/// Where the key was granted.
+/// If the key was granted.
 #[track_caller]
 pub fn held(obtained: Obtained) -> Holder {
     match obtained {
@@ -74,20 +72,20 @@ pub fn held(obtained: Obtained) -> Holder {
     }
 }
 
-/// What must happen within five minutes, and in truth takes far less: a busy machine breaks no test.
+/// Waits for `what` for up to five minutes. Idle machines take far less; a busy one breaks no test.
 ///
 /// # Panics
 ///
-/// Where it does not.
+/// If it takes longer.
 pub async fn soon<T>(what: impl Future<Output = T>) -> T {
     tokio::time::timeout(Duration::from_mins(5), what).await.expect("done within five minutes")
 }
 
-/// Asks every 25 ms until there is an answer.
+/// Calls `ask` every 25 ms until it returns a value.
 ///
 /// # Panics
 ///
-/// Where there is none within two minutes.
+/// If it returns none within two minutes.
 pub async fn eventually<T>(what: &str, mut ask: impl AsyncFnMut() -> Option<T>) -> T {
     let asking = async {
         loop {
@@ -102,11 +100,11 @@ pub async fn eventually<T>(what: &str, mut ask: impl AsyncFnMut() -> Option<T>) 
     answer.unwrap_or_else(|_elapsed| panic!("not within {limit:?}: {what}"))
 }
 
-/// Asks `store` for `key` every 20 ms until it is granted.
+/// Claims `key` every 20 ms until it is granted.
 ///
 /// # Panics
 ///
-/// Where it is not within a minute, or the store does not say.
+/// If it is not granted within five minutes, or the store fails.
 pub async fn take_over(
     store: &dyn LockStore,
     key: &LeaseKey,

@@ -21,19 +21,19 @@ use crate::process::{Process, free_port};
 use crate::proxy::{Proxy, Wire};
 use crate::tools::tool;
 
-/// A server that is there until this is dropped, also when the test fails.
+/// A DynamoDB server. Dropping it stops the server, unless the server ran before the test.
 pub struct Server {
-    /// What it is, for messages.
+    /// The server's name, for messages.
     pub name: &'static str,
     address: Option<SocketAddr>,
-    /// The table of a server that was there before, and is shared by all tests.
+    /// The table that all tests share, on a server that ran before the tests.
     table: Option<String>,
     database: Option<dynoxide::Database>,
     _running: Running,
 }
 
 #[derive(Debug)]
-#[expect(dead_code, reason = "what is in here runs until it is dropped")]
+#[expect(dead_code, reason = "dropping it stops the server")]
 enum Running {
     Elsewhere,
     InProcess(oneshot::Sender<()>),
@@ -50,18 +50,18 @@ impl fmt::Debug for Server {
 }
 
 impl Server {
-    /// A DynamoDB in this process, on a port of its own.
+    /// Starts dynoxide, a DynamoDB in this process, on a port of its own.
     ///
     /// # Panics
     ///
-    /// Where it does not start.
+    /// If it does not start.
     pub async fn dynoxide() -> Self {
         let database = dynoxide::Database::memory().expect("a database in memory");
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let address = listener.local_addr().expect("its address");
         let (stop, stopped) = oneshot::channel();
         tokio::spawn(dynoxide::server::serve_with_shutdown(listener, database.clone(), async {
-            // Dropped, not sent: either way it is over.
+            // The sender is dropped with the server.
             let _ = stopped.await;
         }));
         Self {
@@ -73,13 +73,12 @@ impl Server {
         }
     }
 
-    /// Every server to hold the acceptance tests against: the one that
-    /// `LEASE_DYNAMODB_ENDPOINT` names; or the one in this process and, where they are
-    /// installed, `ministack` and `dynalite`.
+    /// Starts every server for acceptance tests: the one that `LEASE_DYNAMODB_ENDPOINT` names; or
+    /// dynoxide and, if they are installed, `ministack` and `dynalite`.
     ///
     /// # Panics
     ///
-    /// Where one does not start; and where one is missing and `LEASE_TEST_REQUIRE_ALL` is set.
+    /// If one does not start; and if one is missing and `LEASE_TEST_REQUIRE_ALL` is set.
     pub async fn all() -> Vec<Self> {
         if let Some(elsewhere) = Self::from_environment() {
             return vec![elsewhere];
@@ -89,7 +88,7 @@ impl Server {
         servers
     }
 
-    /// [All](Self::all) but the one in this process.
+    /// Starts [all](Self::all) servers but dynoxide.
     ///
     /// # Panics
     ///
@@ -103,7 +102,7 @@ impl Server {
         ministack.into_iter().chain(dynalite).collect()
     }
 
-    /// A second opinion: atomic, and shows the item that refused a write.
+    /// Starts ministack, which is atomic, and shows the item that refused a write.
     ///
     /// # Panics
     ///
@@ -122,7 +121,7 @@ impl Server {
         Some(Self::process("ministack", command, port).await)
     }
 
-    /// A third opinion: never shows the item that refused a write, and knows no TTL.
+    /// Starts dynalite, which never shows the item that refused a write, and has no TTL.
     ///
     /// # Panics
     ///
@@ -147,7 +146,8 @@ impl Server {
         }
     }
 
-    /// `LEASE_DYNAMODB_ENDPOINT`: `aws`, or `127.0.0.1:8000` of a server that runs already.
+    /// The server of `LEASE_DYNAMODB_ENDPOINT`: `aws`, or `127.0.0.1:8000` of a server that runs
+    /// already.
     fn from_environment() -> Option<Self> {
         let endpoint = std::env::var("LEASE_DYNAMODB_ENDPOINT").ok()?;
         let table = std::env::var("LEASE_DYNAMODB_TABLE").ok();
@@ -167,16 +167,16 @@ impl Server {
         })
     }
 
-    /// Where it listens.
+    /// The server's address.
     ///
     /// # Panics
     ///
-    /// Where it is AWS.
+    /// If it is AWS.
     pub fn address(&self) -> SocketAddr {
         self.address.expect("AWS has no address")
     }
 
-    /// The table that tests share on a server that was there before them, or else `own`.
+    /// The table that tests share on a server that ran before them, or else `own`.
     pub fn table<'a>(&'a self, own: &'a str) -> &'a str {
         self.table.as_deref().unwrap_or(own)
     }
@@ -186,17 +186,17 @@ impl Server {
         self.name != "dynalite"
     }
 
-    /// Whether a list or a map equals another one with the same in it, as in DynamoDB.
+    /// Whether lists and maps compare by value, as in DynamoDB.
     pub fn compares_documents(&self) -> bool {
         self.name != "dynalite"
     }
 
-    /// A client without retries, so that a test sees what it causes.
+    /// A client without retries, so that a test sees every failure.
     pub fn client(&self) -> Client {
         Client::from_conf(self.config().retry_config(RetryConfig::disabled()).build())
     }
 
-    /// What clients are made of.
+    /// The configuration of clients.
     pub fn config(&self) -> Builder {
         match self.address {
             Some(address) => config_of(address),
@@ -204,21 +204,21 @@ impl Server {
         }
     }
 
-    /// A proxy in front of it.
+    /// Starts a proxy in front of the server.
     ///
     /// # Panics
     ///
-    /// Where no port is free, or the server is AWS.
+    /// If no port is free, or the server is AWS.
     pub async fn proxy(&self) -> Proxy {
         let address = self.address();
         Proxy::start(address, Wire::Http).await.expect("a free port")
     }
 
-    /// A proxy in front of it that changes the dates of its answers.
+    /// Starts a proxy that changes the dates of the server's replies.
     ///
     /// # Panics
     ///
-    /// Where no port is free, or the server is AWS.
+    /// If no port is free, or the server is AWS.
     pub async fn at_another_time(&self) -> (Proxy, ServerClock) {
         let address = self.address();
         let clock = ServerClock::default();
@@ -229,31 +229,30 @@ impl Server {
         (proxy, clock)
     }
 
-    /// Deletes what the table's TTL says may go, as DynamoDB does in the background; says how
-    /// much that was.
+    /// Deletes the items whose TTL is over, as DynamoDB does in the background. Returns their number.
     ///
     /// # Panics
     ///
-    /// Where the server cannot be told to.
+    /// If the server is not dynoxide.
     pub fn sweep(&self) -> usize {
-        let database = self.database.as_ref().expect("dynoxide alone can be told");
+        let database = self.database.as_ref().expect("dynoxide");
         database.sweep_ttl().expect("a sweep")
     }
 }
 
-/// A client of whatever listens at `address`, without retries.
+/// Makes a client of the server at `address`, without retries.
 pub fn client_of(address: SocketAddr) -> Client {
     Client::from_conf(config_of(address).retry_config(RetryConfig::disabled()).build())
 }
 
-/// What clients of `address` are made of.
+/// The configuration of clients of `address`.
 pub fn config_of(address: SocketAddr) -> Builder {
     aws_sdk_dynamodb::Config::builder()
         .behavior_version(BehaviorVersion::latest())
         .region(Region::from_static("us-east-1"))
         .credentials_provider(Credentials::new("test", "test", None, None, "test"))
         .endpoint_url(format!("http://{address}"))
-        .http_client(aws_smithy_http_client::Builder::new().build_http())
+        .http_client(crate::aws::http())
 }
 
 #[cfg(feature = "aws")]
@@ -278,7 +277,7 @@ fn config_of_aws() -> Builder {
 
 #[cfg(not(feature = "aws"))]
 fn config_of_aws() -> Builder {
-    panic!("AWS speaks TLS: run with `--features lease-tests/aws`")
+    panic!("AWS speaks TLS: run with `--features lease-test-servers/aws`")
 }
 
 /// Counts the requests of a client, the SDK's retries included.
@@ -288,14 +287,14 @@ pub struct Count {
 }
 
 impl Count {
-    /// Counts what clients made of `config` send.
+    /// Counts the requests of clients that `config` makes.
     pub fn of(config: Builder) -> (Self, Builder) {
         let count = Self::default();
         let config = config.interceptor(count.clone());
         (count, config)
     }
 
-    /// How many requests there were since this was asked last.
+    /// Returns the number of requests since the last call.
     pub fn take(&self) -> usize {
         self.requests.swap(0, Ordering::SeqCst)
     }
@@ -317,14 +316,14 @@ impl Intercept for Count {
     }
 }
 
-/// How far a server's dates are from the true time, as its clients see them.
+/// The offset of a server's dates from the true time, as its clients see them.
 #[derive(Debug, Clone, Default)]
 pub struct ServerClock {
     seconds: Arc<AtomicI64>,
 }
 
 impl ServerClock {
-    /// Dates all answers from now on `seconds` after the true time, or before it.
+    /// Dates all further replies `seconds` after the true time, or before it.
     pub fn set(&self, seconds: i64) {
         self.seconds.store(seconds, Ordering::SeqCst);
     }
@@ -349,7 +348,7 @@ impl ServerClock {
     }
 }
 
-/// A `Date` line with another time in it; `None` for any other line.
+/// A `Date` line with the time shifted; `None` for any other line.
 fn shifted(line: &str, seconds: i64) -> Option<String> {
     let (name, date) = line.split_once(':')?;
     if !name.eq_ignore_ascii_case("date") {

@@ -17,15 +17,15 @@ use tokio::task::JoinHandle;
 use crate::process::{Process, free_port};
 use crate::tools::tool;
 
-/// A server that is there until this is dropped, also when the test fails.
+/// A Kinesis server. Dropping it stops the server.
 pub struct Server {
-    /// What it is, for messages.
+    /// The server's name, for messages.
     pub name: &'static str,
     address: SocketAddr,
     _running: Running,
 }
 
-#[expect(dead_code, reason = "what is in here runs until it is dropped")]
+#[expect(dead_code, reason = "dropping it stops the server")]
 enum Running {
     InProcess(Task),
     Process(Process),
@@ -49,15 +49,15 @@ impl fmt::Debug for Server {
 }
 
 impl Server {
-    /// A Kinesis in this process, on a port of its own, whose iterators live for
-    /// [ten seconds](Self::ITERATORS_LIVE): longer than a busy machine stands still.
+    /// Starts ferrokinesis, a Kinesis in this process, on a port of its own. Its iterators live for
+    /// [ten seconds](Self::ITERATORS_LIVE): longer than a busy machine stops a test.
     ///
-    /// It tells a shard's children to subscribers alone, knows streams by their names alone, and
-    /// lists all shards on one page.
+    /// It reports a shard's children to subscribers alone, knows streams by name alone, and lists all
+    /// shards on one page.
     ///
     /// # Panics
     ///
-    /// Where it does not start.
+    /// If it does not start.
     pub async fn ferrokinesis() -> Self {
         let options = StoreOptions {
             create_stream_ms: 5,
@@ -67,12 +67,12 @@ impl Server {
             ..StoreOptions::default()
         };
         let (app, _store) = ferrokinesis::create_app(options);
-        // The largest request, in base64, as its own program takes it.
+        // The largest request, in base64, as in ferrokinesis' own program.
         let app = app.layer(DefaultBodyLimit::max(7 * 1024 * 1024));
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let address = listener.local_addr().expect("its address");
         let task = tokio::spawn(async {
-            axum::serve(listener, app).await.expect("the server goes on");
+            axum::serve(listener, app).await.expect("the server runs");
         });
         Self { name: "ferrokinesis", address, _running: Running::InProcess(Task(task)) }
     }
@@ -80,19 +80,19 @@ impl Server {
     /// How long the iterators of [ferrokinesis](Self::ferrokinesis) live.
     pub const ITERATORS_LIVE: Duration = Duration::from_secs(10);
 
-    /// A second opinion: tells a shard's children with its last records. Its pushes cannot be
-    /// read.
+    /// Starts kinesis-local, which reports a shard's children with its last records. Its pushed
+    /// events cannot be parsed.
     ///
     /// # Panics
     ///
-    /// Where it does not start; and where it is missing and `LEASE_TEST_REQUIRE_ALL` is set.
+    /// If it does not start; and if it is missing and `LEASE_TEST_REQUIRE_ALL` is set.
     pub async fn kinesis_local() -> Option<Self> {
         let node = tool("node", &[])?;
         let program = tool("kinesis-local", &["node_modules/kinesis-local/main.js"])?;
         let port = free_port().await;
         let mut command = Command::new(node);
         command.args(["--import", LOOPBACK_ALONE]).arg(&program);
-        // Where its certificate is.
+        // Its certificate is in this folder.
         command.current_dir(program.parent().expect("a folder"));
         command.envs([("SHARD_LIMIT", "1000"), ("LOG_LEVEL", "ERROR")]);
         for change in ["CREATE_STREAM", "DELETE_STREAM", "SPLIT_SHARD", "MERGE_SHARDS"] {
@@ -105,21 +105,21 @@ impl Server {
         Some(Self { name: "kinesis-local", address, _running: Running::Process(process) })
     }
 
-    /// Where it listens.
+    /// The server's address.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// A client without retries, so that a test sees what it causes.
+    /// A client without retries, so that a test sees every failure.
     pub fn client(&self) -> Client {
         client_of(self.address)
     }
 
-    /// Makes a stream, and waits until it is there.
+    /// Creates a stream, and waits until it is active.
     ///
     /// # Panics
     ///
-    /// Where it cannot be made.
+    /// If it cannot be created.
     pub async fn create_stream(&self, name: &str, shards: i32) {
         let client = self.client();
         let request = client.create_stream().stream_name(name).shard_count(shards);
@@ -127,11 +127,11 @@ impl Server {
         self.settled(name).await;
     }
 
-    /// Waits until the last change of a stream is made.
+    /// Waits until the last change of a stream is complete.
     ///
     /// # Panics
     ///
-    /// Where there is no such stream, or it is not ready within half a minute.
+    /// If there is no such stream, or it is not active within half a minute.
     pub async fn settled(&self, stream: &str) {
         let client = self.client();
         for _ in 0..3_000 {
@@ -146,20 +146,20 @@ impl Server {
     }
 }
 
-/// A client of whatever listens at `address`, without retries.
+/// Makes a client of the server at `address`, without retries.
 pub fn client_of(address: SocketAddr) -> Client {
     let config = aws_sdk_kinesis::Config::builder()
         .behavior_version(BehaviorVersion::latest())
         .region(Region::from_static("us-east-1"))
         .credentials_provider(Credentials::new("test", "test", None, None, "test"))
         .endpoint_url(format!("http://{address}"))
-        .http_client(aws_smithy_http_client::Builder::new().build_http())
+        .http_client(crate::aws::http())
         .retry_config(RetryConfig::disabled());
     Client::from_conf(config.build())
 }
 
-/// A server that would listen to the whole network is told where to listen: it has no option for
-/// that, but calls `listen(port, callback)`.
+/// Makes kinesis-local listen on the loopback interface alone. It has no option for that, and calls
+/// `listen(port, callback)`.
 const LOOPBACK_ALONE: &str = "data:text/javascript,\
     import net from 'node:net';\
     const listen = net.Server.prototype.listen;\

@@ -1,13 +1,13 @@
-//! How long something takes, and what of several runs counts.
+//! Measurements, for benchmarks.
 
-use lease_core::{BootClock, Clock};
+use lease_core::store::{BootClock, Clock};
 
-/// Whether this was started to measure: `cargo test --benches` runs benchmarks, too.
+/// Whether `cargo bench` started this program: `cargo test --benches` starts it without measuring.
 pub fn is_measuring() -> bool {
     std::env::args().any(|argument| argument == "--bench")
 }
 
-/// How long `work` takes, in seconds.
+/// Returns how long `work` takes, in seconds.
 pub async fn timed<T>(work: impl Future<Output = T>) -> f64 {
     let clock = BootClock::new();
     let began = clock.now();
@@ -15,11 +15,11 @@ pub async fn timed<T>(work: impl Future<Output = T>) -> f64 {
     clock.now().since(began).as_secs_f64()
 }
 
-/// The one in the middle.
+/// Returns the median.
 ///
 /// # Panics
 ///
-/// Where there are none.
+/// If there are no values.
 pub fn median(mut values: Vec<f64>) -> f64 {
     values.sort_unstable_by(f64::total_cmp);
     *values.get(values.len() / 2).expect("a run")

@@ -1,4 +1,4 @@
-//! Servers that are programs of their own.
+//! Servers in processes of their own.
 
 use std::net::SocketAddr;
 use std::process::{Child, Command, Stdio};
@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tokio::net::{TcpListener, TcpStream};
 
-/// A program that runs until this is dropped, also when the test fails.
+/// A process that is killed when this is dropped, also when the test fails.
 #[derive(Debug)]
 pub(crate) struct Process(Child);
 
@@ -15,14 +15,14 @@ impl Process {
     ///
     /// # Panics
     ///
-    /// Where it does not.
+    /// If it does not listen within five minutes.
     pub(crate) async fn listening(mut command: Command, port: u16) -> Self {
         let child = command
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .spawn()
-            .expect("the server is run");
+            .expect("the server starts");
         let process = Self(child);
         let address = SocketAddr::from(([127, 0, 0, 1], port));
         let listening = async {
@@ -39,7 +39,7 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // One that has ended already needs no killing.
+        // The process may have ended already.
         drop(self.0.kill());
         drop(self.0.wait());
     }

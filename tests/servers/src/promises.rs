@@ -1,12 +1,12 @@
-//! Which promises of the kit a store breaks.
+//! The promises of the conformance kit that a store breaks.
 
 use std::sync::{Mutex, PoisonError};
 use std::thread;
 
-use lease_core::LeaseTable;
 use lease_core::conformance::{Fixture, Promise, lock_promises, table_promises};
+use lease_core::store::LeaseTable;
 
-/// Those of both traits that are broken, each on a fixture of its own.
+/// Returns the broken promises of both traits. Each promise has a fixture of its own.
 pub fn broken_of_both<F>(fixture: impl Fn() -> F + Sync) -> Vec<&'static str>
 where
     F: Fixture,
@@ -15,7 +15,7 @@ where
     broken(lock_promises().into_iter().chain(table_promises()).collect(), fixture)
 }
 
-/// Those that are broken; several are tried at a time, since most of them wait for time to pass.
+/// Returns the broken promises. Eight are tried at a time, since most wait for time to pass.
 pub fn broken<F: Fixture>(
     promises: Vec<Promise<F>>,
     fixture: impl Fn() -> F + Sync,
@@ -28,7 +28,7 @@ pub fn broken<F: Fixture>(
             scope.spawn(|| {
                 while let Some(promise) = next() {
                     let fixture = fixture();
-                    if thread::spawn(move || (promise.hold)(fixture)).join().is_err() {
+                    if thread::spawn(move || (promise.check)(fixture)).join().is_err() {
                         broken.lock().unwrap_or_else(PoisonError::into_inner).push(promise.name);
                     }
                 }

@@ -1,16 +1,16 @@
-//! Programs that some tests need and not every machine has.
+//! Programs that some tests need and that may not be installed.
 
 use std::collections::BTreeSet;
 use std::io::Write;
 use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 
-/// The program `name`: in the folder `LEASE_TEST_TOOLS`, at one of `places`, or on the path.
-/// One that is missing is said aloud, or, with `LEASE_TEST_REQUIRE_ALL`, a failure.
+/// Finds the program `name`: in the folder `LEASE_TEST_TOOLS`, at one of `places`, or on the path.
+/// Prints a line to the standard error if it is missing.
 ///
 /// # Panics
 ///
-/// Where it is missing, and must not be.
+/// If it is missing and `LEASE_TEST_REQUIRE_ALL` is set.
 pub fn tool(name: &str, places: &[&str]) -> Option<PathBuf> {
     let found = find(name, places);
     if found.is_none() {
@@ -19,7 +19,7 @@ pub fn tool(name: &str, places: &[&str]) -> Option<PathBuf> {
     found
 }
 
-/// [`tool`], for those who say by themselves that it is missing.
+/// Finds a program as [`tool`] does, but neither prints nor panics.
 pub fn find(name: &str, places: &[&str]) -> Option<PathBuf> {
     let tools = std::env::var_os("LEASE_TEST_TOOLS").map(PathBuf::from);
     let in_tools = tools.iter().flat_map(|tools| places.iter().map(|place| tools.join(place)));
@@ -28,7 +28,7 @@ pub fn find(name: &str, places: &[&str]) -> Option<PathBuf> {
     in_tools.chain(on_path).find(|program| program.is_file())
 }
 
-/// The library that gives a program another wall clock, where Debian puts it.
+/// Finds the library that gives a program another wall clock, at Debian's path.
 ///
 /// # Panics
 ///
@@ -41,7 +41,7 @@ pub fn libfaketime() -> Option<PathBuf> {
     found
 }
 
-/// [`libfaketime`], for those who say by themselves that it is missing.
+/// Finds the library as [`libfaketime`] does, but neither prints nor panics.
 pub fn find_libfaketime() -> Option<PathBuf> {
     let folders = std::fs::read_dir("/usr/lib").into_iter().flatten().flatten();
     folders
@@ -50,18 +50,15 @@ pub fn find_libfaketime() -> Option<PathBuf> {
 }
 
 fn missing(name: &str) {
-    static SAID: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
+    static REPORTED: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
 
     assert!(
         std::env::var_os("LEASE_TEST_REQUIRE_ALL").is_none(),
         "{name} is not installed, and LEASE_TEST_REQUIRE_ALL is set",
     );
-    let mut said = SAID.lock().unwrap_or_else(PoisonError::into_inner);
-    if said.insert(name.to_owned()) {
-        // Not `eprintln!`: the harness keeps that to itself where the test passes.
-        drop(writeln!(
-            std::io::stderr(),
-            "SKIPPED: {name} is not installed, so nothing is tested with it"
-        ));
+    let mut reported = REPORTED.lock().unwrap_or_else(PoisonError::into_inner);
+    if reported.insert(name.to_owned()) {
+        // Not `eprintln!`: the test harness hides its output if the test passes.
+        drop(writeln!(std::io::stderr(), "SKIPPED: {name} is not installed: no test uses it"));
     }
 }

@@ -1,36 +1,48 @@
-//! Warnings, for tests that count them and compare their words.
+//! Captured log lines, for tests that assert on warnings.
 
 use std::io::{self, Write};
 use std::sync::{Arc, Mutex};
 
+use tracing::Level;
 use tracing::subscriber::{DefaultGuard, set_default};
 
-/// The warnings of this thread.
+/// The log lines of this thread.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Warnings(Arc<Mutex<Vec<u8>>>);
+pub struct Warnings(Arc<Mutex<Vec<u8>>>);
 
 impl Warnings {
-    /// Listens until the guard is dropped.
-    pub(crate) fn listen() -> (Self, DefaultGuard) {
+    /// Captures warnings and errors until the guard is dropped.
+    pub fn listen() -> (Self, DefaultGuard) {
+        Self::listen_from(Level::WARN)
+    }
+
+    /// Captures the lines of `level` and of higher levels until the guard is dropped.
+    pub fn listen_from(level: Level) -> (Self, DefaultGuard) {
         let warnings = Self::default();
         let writer = warnings.clone();
         let subscriber = tracing_subscriber::fmt()
-            .with_max_level(tracing::Level::WARN)
+            .with_max_level(level)
             .with_ansi(false)
             .with_writer(move || writer.clone())
             .finish();
         (warnings, set_default(subscriber))
     }
 
-    pub(crate) fn lines(&self) -> Vec<String> {
-        let text = String::from_utf8(self.0.lock().unwrap().clone()).unwrap();
+    /// Returns the lines so far.
+    ///
+    /// # Panics
+    ///
+    /// If a thread panicked while it wrote a line.
+    pub fn lines(&self) -> Vec<String> {
+        let text = self.0.lock().expect("no thread panics while it writes").clone();
+        let text = String::from_utf8(text).expect("a log is text");
         text.lines().map(str::to_owned).collect()
     }
 }
 
 impl Write for Warnings {
     fn write(&mut self, text: &[u8]) -> io::Result<usize> {
-        self.0.lock().unwrap().write(text)
+        self.0.lock().expect("no thread panics while it writes").write(text)
     }
 
     fn flush(&mut self) -> io::Result<()> {

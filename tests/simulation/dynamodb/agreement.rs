@@ -12,9 +12,8 @@ use aws_smithy_runtime_api::client::http::{
 };
 use aws_smithy_types::body::SdkBody;
 use dynoxide::{Database, DynoxideError};
-use lease_core::{
-    Attributes, Beat, Change, Claim, FencingToken, LeaseTable, LockStore, Nonce, Value as Attribute,
-};
+use lease_core::store::{Beat, Claim, LeaseTable, LockStore, Nonce};
+use lease_core::{Attributes, Change, FencingToken, Value as Attribute};
 use lease_dynamodb::DynamoDbStore;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use lease_core::conformance::{Call, Seeds, Trial};
+use lease_core::conformance::{Call, SeedRange, Trial};
 
 use super::setup::{Breach, Setup};
 use super::{BY_OBSERVATION, BY_SERVER_TIME, FEW, SEEDS, find, hold, report, trial, ttl};
@@ -93,7 +93,7 @@ fn a_watch_that_is_too_short_is_found() {
 #[test]
 fn clocks_of_machines_that_break_the_assumption_are_found() {
     let setup = Setup::sound(BY_OBSERVATION);
-    let found = Seeds::first(FEW)
+    let found = SeedRange::first(FEW)
         .find_violation(|seed| trial(Trial::new(seed).with_clock_rates(0.1), ttl(seed), &setup));
     report("clocks 10 % off", found);
 }

@@ -2,7 +2,7 @@
 //! is documented of it.
 //!
 //! At full size:
-//! `LEASE_SEEDS=100000 cargo test --release -p lease-tests --test simulation -- --nocapture dynamodb`.
+//! `LEASE_SEEDS=100000 cargo test --release -p lease-simulation-tests --test simulation -- --nocapture dynamodb`.
 
 mod agreement;
 mod controls;
@@ -20,8 +20,9 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
-use lease_core::conformance::{Contender, Seeds, Trial, Verdict, Violation};
-use lease_core::{Change, Lease, LeaseOptions, LeaseTable};
+use lease_core::conformance::{Contender, SeedRange, Trial, Verdict, Violation};
+use lease_core::store::LeaseTable;
+use lease_core::{Change, Lease, LeaseOptions};
 use lease_dynamodb::{DynamoDbStore, TimeMode};
 
 use crate::job::{Mail, contend};
@@ -77,7 +78,7 @@ fn an_item_deleted_by_hand_costs_exclusion_and_tokens_where_a_clock_is_behind() 
     let setup = Setup::sound(BY_SERVER_TIME).breaking(Breach::LosesItem);
 
     find("item deleted by hand", &setup);
-    let survey = Seeds::fresh(SEEDS).all_hold(|seed| {
+    let survey = SeedRange::fresh(SEEDS).all_hold(|seed| {
         let mut verdict = run(seed, &setup);
         verdict.violations.retain(|violation| {
             let about_tokens = violation.what.starts_with("tokens out of order");
@@ -94,7 +95,7 @@ fn a_table_restored_from_a_backup_costs_the_order_of_tokens_too() {
     let setup = Setup::sound(BY_SERVER_TIME).breaking(Breach::Restores);
 
     find("backup restored", &setup);
-    let found = Seeds::first(FEW).find_violation(|seed| {
+    let found = SeedRange::first(FEW).find_violation(|seed| {
         let mut verdict = run(seed, &setup);
         verdict.violations.retain(|violation| violation.what.starts_with("tokens out of order"));
         verdict
@@ -108,13 +109,13 @@ fn a_global_table_is_no_lock() {
 }
 
 fn hold(what: &str, seeds: u64, setup: &Setup) {
-    let survey = Seeds::fresh(seeds).all_hold(|seed| run(seed, setup));
+    let survey = SeedRange::fresh(seeds).all_hold(|seed| run(seed, setup));
     println!("{what}: {survey}");
 }
 
 /// Sees that trials find what goes wrong in `setup`, and says where.
 fn find(control: &str, setup: &Setup) {
-    report(control, Seeds::first(FEW).find_violation(|seed| run(seed, setup)));
+    report(control, SeedRange::first(FEW).find_violation(|seed| run(seed, setup)));
 }
 
 fn report(control: &str, found: Option<(u64, Violation)>) {
@@ -151,8 +152,8 @@ fn write<'a>(store: &'a DynamoDbStore, lease: &'a Lease) -> BoxFuture<'a, ()> {
     async move { drop(store.update(lease.grant(), &change).await) }.boxed()
 }
 
-/// Of each kind, at each run of the tests.
-const SEEDS: u64 = 50;
+/// The trials of each kind in `./test`, with new seeds in each run. `./test --deep` runs more.
+const SEEDS: u64 = 12;
 
-/// Within how many a control is to be found.
+/// The most trials in which a control must be found.
 const FEW: u64 = 3000;

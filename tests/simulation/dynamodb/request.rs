@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use lease_core::conformance::Call;
-use lease_core::{Claim, FencingToken, Grant, LeaseKey, Nonce};
+use lease_core::store::{Claim, Grant, Nonce};
+use lease_core::{FencingToken, LeaseKey};
 use serde_json::Value;
 
 use super::expression::{Bindings, Condition, Item, Refusal, Update};

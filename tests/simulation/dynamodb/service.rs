@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
-use lease_core::conformance::{Call, Ledger, Model, Newcomer, Simulation, World};
-use lease_core::{Clock, Moment};
+use lease_core::conformance::{Call, ClientContext, Ledger, Model, ModelContext, Simulation};
+use lease_core::store::{Clock, Moment};
 use lease_dynamodb::DynamoDbStore;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
@@ -57,7 +57,7 @@ pub(crate) struct Reply {
 }
 
 impl Service {
-    pub(crate) fn new(world: World, setup: Setup) -> Self {
+    pub(crate) fn new(world: ModelContext, setup: Setup) -> Self {
         let mut random = StdRng::seed_from_u64(world.seed ^ 0xD1A0);
         let front_ends = (0..3).map(|_| FrontEnd::new(setup.apart, &mut random)).collect();
         let mut tables = [Table::default(), Table::default()];
@@ -242,19 +242,19 @@ impl Service {
 impl Model for Service {
     type Store = DynamoDbStore;
 
-    fn connect(&mut self, newcomer: Newcomer) -> BoxFuture<'static, DynamoDbStore> {
+    fn connect(&mut self, context: ClientContext) -> BoxFuture<'static, DynamoDbStore> {
         let mut inside = self.inside();
         let off = Arc::new(AtomicI64::new(inside.random.random_range(-60_000..60_000)));
         inside.wall_clocks.push(Arc::clone(&off));
-        let wall = WallClock { time: newcomer.time, off };
+        let wall = WallClock { time: context.time, off };
         let is_global = inside.setup.breach == Some(Breach::TwoRegions);
         let region = if is_global { inside.random.random_range(0..2) } else { 0 };
         let clock: Arc<dyn Clock> = match inside.setup.breach {
-            Some(Breach::HastyStores(rate)) => Arc::new(Hasty { clock: newcomer.clock, rate }),
-            _ => newcomer.clock,
+            Some(Breach::HastyStores(rate)) => Arc::new(Hasty { clock: context.clock, rate }),
+            _ => context.clock,
         };
         let wire =
-            Wire { service: self.clone(), region, weather: newcomer.weather, wall: wall.clone() };
+            Wire { service: self.clone(), region, faults: context.faults, wall: wall.clone() };
         let client = client(wire, wall, inside.random.random());
         let mut builder = DynamoDbStore::builder(client, "leases")
             .with_clock(clock)

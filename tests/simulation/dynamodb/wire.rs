@@ -13,7 +13,7 @@ use aws_smithy_runtime_api::client::http::{
 };
 use aws_smithy_runtime_api::client::result::ConnectorError;
 use aws_smithy_types::body::SdkBody;
-use lease_core::conformance::{Fault, Weather};
+use lease_core::conformance::{Fault, NetworkFaults};
 use serde_json::{Value, json};
 use tokio::sync::oneshot;
 use tokio::time::sleep;
@@ -28,7 +28,7 @@ use super::service::{Region, Reply, Service};
 pub(crate) struct Wire {
     pub(crate) service: Service,
     pub(crate) region: Region,
-    pub(crate) weather: Weather,
+    pub(crate) faults: NetworkFaults,
     pub(crate) wall: WallClock,
 }
 
@@ -51,7 +51,7 @@ impl HttpConnector for Wire {
                 return HttpConnectorFuture::new(pending());
             }
         };
-        let fault = self.weather.befalls(request.call());
+        let fault = self.faults.next_fault(request.call());
         let latency = self.service.sent(&request, self.region);
         let (reply, answer) = oneshot::channel();
         let (service, region) = (self.service.clone(), self.region);

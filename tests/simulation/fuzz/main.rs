@@ -9,7 +9,7 @@
 use std::path::Path;
 
 use lease_core::{HandOver, LeaseKey};
-use lease_kinesis::multilang::{FromChild, Generation, ToChild};
+use lease_multilang::protocol::{FromChild, Generation, ToChild};
 use proptest::prelude::*;
 
 #[test]

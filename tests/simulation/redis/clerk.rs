@@ -5,7 +5,8 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use lease_core::conformance::Ledger;
-use lease_core::{Claim, FencingToken, Grant, LeaseKey, Lessee, Nonce};
+use lease_core::store::{Claim, Grant, Nonce};
+use lease_core::{FencingToken, LeaseKey, Lessee};
 
 use super::resp::{Bytes, Reply};
 
@@ -120,7 +121,7 @@ impl Clerk {
                     book.released.remove(&(ran.place, key));
                 }
             }
-            "put_back" if done => {
+            "restore" if done => {
                 self.check_claim(ran.place, &key, argument(0));
                 self.check_put_back(ran, &key);
                 let beat = argument(3).parse().unwrap();

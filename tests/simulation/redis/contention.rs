@@ -14,19 +14,20 @@ use super::model::Servers;
 use super::scripts::Edition;
 use super::{quarantined, sound, trial};
 
-/// A client that waits for the timeout of a hung node makes less than a tenth of the grants.
+/// A client that waits for the timeout of a hung node makes less than a tenth of the grants. Two contenders
+/// that do not take turns make 0.67.
 #[test]
-fn hung_node_of_three_keeps_half_of_the_rate() {
-    let rows = measured(&[(3, 1)], &[2, 5], 1);
-    assert!(rows.iter().all(|row| row.ratio >= 0.5), "{rows:#?}");
+fn hung_node_of_three_keeps_two_thirds_of_the_rate() {
+    let rows = measured(&[(3, 1)], &[2, 5], 3);
+    assert!(rows.iter().all(Row::is_fast), "{rows:#?}");
 }
 
-/// `cargo test -p lease-tests --test simulation -- --ignored --nocapture hung_minority`
+/// `cargo test -p lease-simulation-tests --test simulation -- --ignored --nocapture hung_minority`
 #[test]
 #[ignore = "minutes: the full size"]
-fn hung_minority_keeps_half_of_the_rate() {
+fn hung_minority_keeps_two_thirds_of_the_rate() {
     let rows = measured(&[(3, 1), (5, 1), (5, 2)], &[2, 5, 20], 2);
-    assert!(rows.iter().all(|row| row.ratio >= 0.5), "{rows:#?}");
+    assert!(rows.iter().all(Row::is_fast), "{rows:#?}");
 }
 
 #[derive(Debug)]
@@ -36,6 +37,13 @@ struct Row {
     hung: usize,
     contenders: usize,
     ratio: f64,
+}
+
+impl Row {
+    fn is_fast(&self) -> bool {
+        let least = if self.contenders == 2 { 0.75 } else { 2.0 / 3.0 };
+        self.ratio >= least
+    }
 }
 
 fn measured(quorums: &[(usize, usize)], contenders: &[usize], seeds: u64) -> Vec<Row> {
@@ -58,7 +66,7 @@ fn measured(quorums: &[(usize, usize)], contenders: &[usize], seeds: u64) -> Vec
     rows
 }
 
-/// How many grants there are in a second and a half, of which no node answers late but those that hang.
+/// Counts the grants of a second and a half. No node is slow but those that hang.
 fn grants(seed: u64, servers: usize, hung: usize, contenders: usize) -> u64 {
     let plan = Plan {
         edition: Edition::default(),
@@ -78,7 +86,7 @@ fn grants(seed: u64, servers: usize, hung: usize, contenders: usize) -> u64 {
         .run(
             |world| {
                 Servers::of_a_quorum(world, plan, |builder| {
-                    quarantined(builder).without_quarantine()
+                    quarantined(builder).without_rejoin_delay()
                 })
             },
             move |contender| contend(contender, Arc::clone(&counted)),

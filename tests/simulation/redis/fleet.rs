@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use lease_core::conformance::{Fault, Weather, World};
+use lease_core::conformance::{Fault, ModelContext, NetworkFaults};
 use lease_redis::Dialer;
 use rand::RngExt;
 use rand::rngs::StdRng;
@@ -20,7 +20,7 @@ use super::wire::{Way, carry};
 
 /// Servers at `redis://0:6379`, `redis://1:6379` and so on.
 pub(crate) struct Fleet {
-    world: World,
+    world: ModelContext,
     plan: Plan,
     chance: Chance,
     servers: Vec<Arc<Server>>,
@@ -41,7 +41,7 @@ pub(crate) struct Plan {
     pub(crate) strikes: &'static [Strike],
     /// So many servers may be without their memory at a time.
     pub(crate) most_forgetful: usize,
-    /// Scripts of which every other meets a fault besides those of the weather, for up to so long.
+    /// Scripts of which every other meets a fault besides those of the faults, for up to so long.
     pub(crate) mishaps: &'static [(&'static str, Fault)],
     pub(crate) clocks: Clocks,
     pub(crate) ttl: Duration,
@@ -98,7 +98,7 @@ enum Trouble {
 }
 
 impl Fleet {
-    pub(crate) fn new(world: World, plan: Plan) -> Self {
+    pub(crate) fn new(world: ModelContext, plan: Plan) -> Self {
         let seed = world.seed.wrapping_mul(0xD134_2543_DE82_EF95);
         let chance = Chance::new(!seed);
         let majority = plan.servers / 2 + 1;
@@ -133,11 +133,11 @@ impl Fleet {
     }
 
     /// A process that has just started reaches the servers by this.
-    pub(crate) fn dialer(&mut self, weather: Weather) -> Dialer {
+    pub(crate) fn dialer(&mut self, faults: NetworkFaults) -> Dialer {
         let process = self.processes;
         self.processes += 1;
         if self.plan.skies == Skies::Clear {
-            weather.clear();
+            faults.stop();
         }
         let (longest_silence, mishaps) = (self.plan.ttl * 2, self.plan.mishaps);
         let (world, servers) = (self.world.clone(), self.servers.clone());
@@ -149,7 +149,7 @@ impl Fleet {
             let way = Way {
                 connection,
                 process,
-                weather: weather.clone(),
+                faults: faults.clone(),
                 ledger: world.ledger.clone(),
                 chance: Chance::new(world.seed.rotate_left(32) ^ connection),
                 longest_silence,

@@ -13,6 +13,7 @@ mod clerk;
 mod contention;
 mod controls;
 mod fleet;
+mod late_confirmation;
 mod lua;
 mod model;
 mod node;
@@ -27,8 +28,9 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
-use lease_core::conformance::{Event, Seeds, Survey, Trial, Verdict};
-use lease_core::{Change, Lease, LeaseOptions, LeaseTable};
+use lease_core::conformance::{Event, SeedRange, Survey, Trial, Verdict};
+use lease_core::store::LeaseTable;
+use lease_core::{Change, Lease, LeaseOptions};
 use lease_redis::{RedisQuorum, RedisQuorumBuilder, RedisStore};
 
 use crate::job::{Mail, Write, contend};
@@ -38,19 +40,19 @@ use scripts::Edition;
 
 #[test]
 fn a_quorum_of_three_keeps_its_promises() {
-    let survey = Seeds::fresh(120).all_hold(|seed| quorum(seed, sound(3), quarantined));
+    let survey = SeedRange::fresh(30).all_hold(|seed| quorum(seed, sound(3), quarantined));
     report("quorum of 3", &survey);
 }
 
 #[test]
 fn a_quorum_of_five_keeps_its_promises() {
-    let survey = Seeds::fresh(60).all_hold(|seed| quorum(seed, sound(5), quarantined));
+    let survey = SeedRange::fresh(15).all_hold(|seed| quorum(seed, sound(5), quarantined));
     report("quorum of 5", &survey);
 }
 
 #[test]
 fn one_server_keeps_its_promises() {
-    let survey = Seeds::fresh(250).all_hold(|seed| one_server(seed, sound(1)));
+    let survey = SeedRange::fresh(60).all_hold(|seed| one_server(seed, sound(1)));
     report("one server", &survey);
 }
 
@@ -62,7 +64,7 @@ fn one_server_whose_clock_is_set_forward_costs_exclusion_alone() {
 
     controls::find("one server set forward", 100, |seed| one_server(seed, plan.clone()));
     let trial = |seed| but_for_exclusion(one_server(seed, plan.clone()));
-    report("one server set forward, but for exclusion", &Seeds::fresh(80).all_hold(trial));
+    report("one server set forward, but for exclusion", &SeedRange::fresh(20).all_hold(trial));
 }
 
 #[test]
@@ -71,20 +73,20 @@ fn a_quorum_of_one_that_is_set_forward_costs_exclusion_alone() {
 
     controls::find("quorum of 1 set forward", 100, |seed| quorum(seed, plan.clone(), quarantined));
     let trial = |seed| but_for_exclusion(quorum(seed, plan.clone(), quarantined));
-    report("quorum of 1 set forward, but for exclusion", &Seeds::fresh(80).all_hold(trial));
+    report("quorum of 1 set forward, but for exclusion", &SeedRange::fresh(20).all_hold(trial));
 }
 
 #[test]
 fn a_quorum_whose_clocks_leap_ahead_grants_no_token_twice() {
     let plan = Plan { clocks: Clocks::LeapAhead, ..sound(3) };
     let trial = |seed| but_for_exclusion(quorum(seed, plan.clone(), quarantined));
-    report("quorum of 3 in no time, but for exclusion", &Seeds::fresh(60).all_hold(trial));
+    report("quorum of 3 in no time, but for exclusion", &SeedRange::fresh(15).all_hold(trial));
 }
 
 /// They keep from voting for longer than anybody may still believe in a lease of before.
 #[test]
 fn a_quorum_most_of_which_forgets_keeps_its_promises() {
-    let survey = Seeds::fresh(80).all_hold(|seed| quorum(seed, forgetful(), quarantined));
+    let survey = SeedRange::fresh(20).all_hold(|seed| quorum(seed, forgetful(), quarantined));
     report("quorum of 3 that forgets", &survey);
 }
 

@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
-use lease_core::conformance::{Model, Newcomer, World};
-use lease_core::{LockStore, StoreError};
+use lease_core::StoreError;
+use lease_core::conformance::{ClientContext, Model, ModelContext};
+use lease_core::store::LockStore;
 use lease_redis::{Dialer, RedisQuorum, RedisQuorumBuilder, RedisStore};
 use rand::rngs::StdRng;
 use tokio::time::sleep;
@@ -15,20 +16,20 @@ use super::fleet::{Fleet, Plan};
 /// Servers, and how a process connects to them.
 pub(crate) struct Servers<S> {
     fleet: Fleet,
-    connect: Box<dyn Fn(Vec<String>, Dialer, Newcomer) -> BoxFuture<'static, S>>,
+    connect: Box<dyn Fn(Vec<String>, Dialer, ClientContext) -> BoxFuture<'static, S>>,
 }
 
 impl Servers<RedisQuorum> {
     /// Independent servers, and a quorum of them.
     pub(crate) fn of_a_quorum(
-        world: World,
+        world: ModelContext,
         plan: Plan,
         set_up: fn(RedisQuorumBuilder) -> RedisQuorumBuilder,
     ) -> Self {
-        let connect = move |urls, dialer, newcomer: Newcomer| {
+        let connect = move |urls, dialer, client: ClientContext| {
             let builder = RedisQuorum::builder::<String>(urls)
                 .with_dialer(dialer)
-                .with_clock(newcomer.clock)
+                .with_clock(client.clock)
                 .with_timeout(TIMEOUT);
             let builder = set_up(builder);
             until_connected(move || builder.clone().connect().boxed()).boxed()
@@ -38,7 +39,7 @@ impl Servers<RedisQuorum> {
 }
 
 impl Servers<RedisStore> {
-    pub(crate) fn of_one(world: World, plan: Plan) -> Self {
+    pub(crate) fn of_one(world: ModelContext, plan: Plan) -> Self {
         let connect = |urls: Vec<String>, dialer, _newcomer| {
             let builder = RedisStore::builder(urls.concat());
             let builder = builder.with_dialer(dialer).with_timeout(TIMEOUT);
@@ -51,9 +52,9 @@ impl Servers<RedisStore> {
 impl<S: LockStore> Model for Servers<S> {
     type Store = S;
 
-    fn connect(&mut self, newcomer: Newcomer) -> BoxFuture<'static, S> {
-        let dialer = self.fleet.dialer(newcomer.weather.clone());
-        (self.connect)(self.fleet.urls(), dialer, newcomer)
+    fn connect(&mut self, client: ClientContext) -> BoxFuture<'static, S> {
+        let dialer = self.fleet.dialer(client.faults.clone());
+        (self.connect)(self.fleet.urls(), dialer, client)
     }
 
     fn strike(&mut self, random: &mut StdRng) {

@@ -75,8 +75,9 @@ static SCRIPTS: LazyLock<Vec<Script>> = LazyLock::new(|| {
         "evict" Write;
         "heartbeat" Heartbeat;
         "holder" Read;
+        "join" Read;
         "obtain" Obtain;
-        "put_back" Heartbeat;
+        "restore" Heartbeat;
         "raise" Obtain;
         "read" Read;
         "release" Release;

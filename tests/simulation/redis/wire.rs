@@ -5,7 +5,7 @@ use std::future::pending;
 use std::sync::Arc;
 use std::time::Duration;
 
-use lease_core::conformance::{Call, Fault, Ledger, Weather};
+use lease_core::conformance::{Call, Fault, Ledger, NetworkFaults};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
 use tokio::select;
 use tokio::sync::mpsc;
@@ -16,20 +16,20 @@ use super::resp::{Bytes, next_command};
 use super::scripts::{Script, known_as};
 use super::server::{Mail, Sent, Server, Then};
 
-/// From where, and through what weather.
+/// From where, and through what faults.
 #[derive(Debug)]
 pub(crate) struct Way {
     /// Counted over all connections of a trial.
     pub(crate) connection: u64,
     /// Which process, counted by their starts.
     pub(crate) process: usize,
-    pub(crate) weather: Weather,
+    pub(crate) faults: NetworkFaults,
     pub(crate) ledger: Ledger,
     /// Of this connection alone: what others draw, and when, makes no difference.
     pub(crate) chance: Chance,
     /// For how long a connection is silent at most before it breaks.
     pub(crate) longest_silence: Duration,
-    /// Scripts of which every other meets a fault, whatever the weather, for up to so long.
+    /// Scripts of which every other meets a fault, whatever the faults, for up to so long.
     pub(crate) mishaps: &'static [(&'static str, Fault)],
 }
 
@@ -43,12 +43,12 @@ impl Way {
                 Fault::DelayRequest(longest) => Fault::DelayRequest(self.chance.part_of(longest)),
                 other => other,
             }),
-            _ => self.weather.befalls(call_of(words)?),
+            _ => self.faults.next_fault(call_of(words)?),
         }
     }
 }
 
-/// Carries what is said over `stream`, until either side ends it or the weather does. Runs where
+/// Carries what is said over `stream`, until either side ends it or the faults does. Runs where
 /// the network lives. What is on its way then arrives, although nobody waits for the answer.
 pub(crate) async fn carry(stream: DuplexStream, server: Arc<Server>, way: Way) {
     let (client, sent) = mpsc::unbounded_channel();
@@ -139,7 +139,7 @@ impl Wire {
         Ok(())
     }
 
-    /// Sends a command on its way, through the weather.
+    /// Sends a command on its way, through the faults.
     fn send(&mut self, words: Vec<Bytes>) -> Result<(), Broken> {
         if !self.hears {
             return Ok(());
@@ -193,7 +193,7 @@ async fn until(at: Option<Duration>, now: Duration) {
     }
 }
 
-/// What the weather takes a command for; nothing, where a connection is only set up.
+/// What the faults takes a command for; nothing, where a connection is only set up.
 fn call_of(words: &[Bytes]) -> Option<Call> {
     if words[0] == b"SUBSCRIBE" {
         return Some(Call::Read);

@@ -7,14 +7,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::clock::{BootClock, Clock, Moment};
-use crate::conformance::race::Race;
+use crate::conformance::kit::race::Race;
 use crate::conformance::{Faulty, Fixture, Reopened};
-use crate::grant::{Beat, Claim, Grant, Heartbeat, Holder, Obtained};
 use crate::key::{LeaseKey, Lessee};
 use crate::locker::Locker;
-use crate::nonce::Nonce;
 use crate::options::LeaseOptions;
-use crate::store::LockStore;
+use crate::store::grant::{Beat, Claim, Grant, Heartbeat, Holder, Obtained};
+use crate::store::lock_store::LockStore;
+use crate::store::nonce::Nonce;
 
 /// One test's store, behind a network that is sound until a promise says otherwise.
 pub struct Case<F: Fixture> {
@@ -149,8 +149,8 @@ impl<F: Fixture> Case<F> {
         (first, second)
     }
 
-    /// Races to run, each with its number. Paused time does not advance while threads run, so a store
-    /// that sleeps would sleep for ever: its requests alternate on one task alone.
+    /// The races to run, each with its number. Paused time does not advance while threads run, so a
+    /// request that sleeps would never end: with paused time, requests alternate on one task only.
     pub(crate) fn races(&self) -> impl Iterator<Item = (usize, Race)> + use<F> {
         let alternating = std::iter::repeat_n(Race::Alternating, 32);
         let on_threads = if self.fixture.time_may_be_paused() { 0 } else { 32 };

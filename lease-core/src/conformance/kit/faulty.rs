@@ -13,12 +13,12 @@ use tokio::runtime::Handle;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::sleep;
 
-use crate::attributes::{Attributes, Change};
 use crate::error::{StoreError, StoreErrorKind};
-use crate::grant::{Beat, Claim, Grant, Heartbeat, Holder, Obtained, Written};
 use crate::key::{LeaseKey, Lessee};
-use crate::store::{Freed, LockStore};
-use crate::table::{LeaseRecord, LeaseTable};
+use crate::store::attributes::{Attributes, Change};
+use crate::store::grant::{Beat, Claim, Grant, Heartbeat, Holder, Obtained, Written};
+use crate::store::lease_table::{LeaseRecord, LeaseTable};
+use crate::store::lock_store::{Freed, LockStore};
 use crate::token::FencingToken;
 
 /// Wraps a store and does to its requests what networks do, as told.
@@ -31,7 +31,7 @@ use crate::token::FencingToken;
 /// The next release is applied, but its reply is lost:
 ///
 /// ```
-/// # async fn run<S: lease_core::LockStore>(store: S) {
+/// # async fn run<S: lease_core::store::LockStore>(store: S) {
 /// use lease_core::conformance::{Call, Fault, Faulty};
 ///
 /// let faulty = Faulty::new(store);

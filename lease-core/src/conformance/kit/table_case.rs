@@ -4,13 +4,13 @@ use std::future::Future;
 use std::panic::Location;
 use std::time::Duration;
 
-use crate::attributes::Attributes;
 use crate::conformance::Fixture;
-use crate::conformance::case::Case;
+use crate::conformance::kit::case::Case;
 use crate::error::StoreError;
-use crate::grant::{Grant, Written};
 use crate::key::Lessee;
-use crate::table::{LeaseRecord, LeaseTable};
+use crate::store::attributes::Attributes;
+use crate::store::grant::{Grant, Written};
+use crate::store::lease_table::{LeaseRecord, LeaseTable};
 
 #[expect(clippy::expect_used, reason = "a promise is broken by panicking")]
 impl<F: Fixture<Store: LeaseTable>> Case<F> {

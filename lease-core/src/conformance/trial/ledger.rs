@@ -6,12 +6,11 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use super::WorldTime;
-use super::witness::Notices;
-use crate::grant::Grant;
-use crate::hold::{Ending, Hold};
+use super::simulation::WorldTime;
+use crate::heartbeat::lease_cell::{Ending, LeaseCell};
 use crate::key::{LeaseKey, Lessee};
-use crate::nonce::Nonce;
+use crate::store::grant::Grant;
+use crate::store::nonce::Nonce;
 use crate::token::FencingToken;
 
 /// The notebook of a trial, as one process writes in it. All times in it are true ones.
@@ -59,6 +58,15 @@ pub(super) struct Tenure {
     /// When its process first ran after the deadline.
     pub(super) ran_after: Option<Duration>,
     pub(super) killed: bool,
+}
+
+/// By when a process has to have noticed that a deadline has passed. That takes a timer; those of
+/// a suspended machine have stood still, so after waking up leases look at the clock again within
+/// a heartbeat period, and whenever they are asked or polled.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Notices {
+    pub(super) woken_at: Duration,
+    pub(super) within: Duration,
 }
 
 /// A grant, as the store gave it. A late duplicate of a claim may be granted under its nonce again,
@@ -167,7 +175,7 @@ impl Ledger {
 
     /// Looks at a lease from within its process, between two steps: whether it goes on. Changes
     /// nothing: whether anybody notices that it has run out is what is to be seen.
-    pub(super) fn look_at(&self, number: usize, hold: &Hold, notices: Notices) -> bool {
+    pub(super) fn look_at(&self, number: usize, hold: &LeaseCell, notices: Notices) -> bool {
         let now = self.now();
         let mut pages = self.pages();
         let Some(tenure) = pages.tenures.get_mut(number) else { return false };
@@ -387,7 +395,7 @@ impl fmt::Debug for Ledger {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::grant::Claim;
+    use crate::store::grant::Claim;
 
     const SECOND: Duration = Duration::from_secs(1);
 

@@ -1,4 +1,4 @@
-//! What befalls the requests of one contender: chance, all of it from a seed.
+//! The network faults of one contender: random, and reproducible by a seed.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -7,79 +7,80 @@ use std::time::Duration;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
-use super::{Call, Fault};
+use crate::conformance::kit::faulty::{Call, Fault};
 
-/// The network of one contender: a fault for every fifth request, and silences. Clones are the
-/// same weather.
+/// The network of one contender: one request in five meets a fault, and heartbeats may be silenced.
+/// Clones share one state.
 #[derive(Clone)]
-pub struct Weather(Arc<Mutex<Sky>>);
+pub struct NetworkFaults(Arc<Mutex<FaultState>>);
 
-struct Sky {
+struct FaultState {
     random: StdRng,
     longest_delay: Duration,
     silence: Option<Silence>,
-    clear: bool,
+    stopped: bool,
 }
 
 /// What happens to every heartbeat for a while.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[expect(clippy::exhaustive_enums, reason = "a request arrives or it does not")]
 pub enum Silence {
-    /// None arrives.
-    NotHeard,
-    /// Each arrives, and no answer does.
-    NotAnswered,
+    /// No heartbeat arrives.
+    RequestsLost,
+    /// Each heartbeat arrives, and no answer does.
+    AnswersLost,
 }
 
-impl Weather {
-    /// Weather by `seed`; requests and answers are late by up to `longest_delay`.
+impl NetworkFaults {
+    /// Faults by `seed`, which delay requests and answers by up to `longest_delay`.
     pub fn new(seed: u64, longest_delay: Duration) -> Self {
         let random = StdRng::seed_from_u64(seed);
-        Self(Arc::new(Mutex::new(Sky { random, longest_delay, silence: None, clear: false })))
+        let state = FaultState { random, longest_delay, silence: None, stopped: false };
+        Self(Arc::new(Mutex::new(state)))
     }
 
-    /// What befalls the next request.
-    pub fn befalls(&self, call: Call) -> Option<Fault> {
-        let mut sky = self.sky();
-        if sky.clear {
+    /// Chooses the fault of the next request; `None` if it meets none.
+    pub fn next_fault(&self, call: Call) -> Option<Fault> {
+        let mut state = self.state();
+        if state.stopped {
             return None;
         }
-        match (call, sky.silence) {
-            (Call::Heartbeat, Some(Silence::NotHeard)) => return Some(Fault::Fail),
-            (Call::Heartbeat, Some(Silence::NotAnswered)) => return Some(Fault::HangReply),
+        match (call, state.silence) {
+            (Call::Heartbeat, Some(Silence::RequestsLost)) => return Some(Fault::Fail),
+            (Call::Heartbeat, Some(Silence::AnswersLost)) => return Some(Fault::HangReply),
             _ => (),
         }
-        let late = sky.longest_delay.mul_f64(sky.random.random_range(0.0..1.0));
-        match sky.random.random_range(0..40) {
+        let delay = state.longest_delay.mul_f64(state.random.random_range(0.0..1.0));
+        match state.random.random_range(0..40) {
             0 => Some(Fault::Fail),
             1 => Some(Fault::Hang),
             2 => Some(Fault::LoseReply),
             3 => Some(Fault::HangReply),
-            4 => Some(Fault::DelayRequest(late)),
-            5 => Some(Fault::DelayReply(late)),
-            6 => Some(Fault::ApplyLate(late)),
-            7 => Some(Fault::Double(late)),
+            4 => Some(Fault::DelayRequest(delay)),
+            5 => Some(Fault::DelayReply(delay)),
+            6 => Some(Fault::ApplyLate(delay)),
+            7 => Some(Fault::Double(delay)),
             _ => None,
         }
     }
 
     /// Silences every heartbeat, or ends the silence.
-    pub fn silence(&self, silence: Option<Silence>) {
-        self.sky().silence = silence;
+    pub fn silence_heartbeats(&self, silence: Option<Silence>) {
+        self.state().silence = silence;
     }
 
-    /// Nothing befalls anything any more.
-    pub fn clear(&self) {
-        self.sky().clear = true;
+    /// Ends all faults, for good.
+    pub fn stop(&self) {
+        self.state().stopped = true;
     }
 
-    fn sky(&self) -> MutexGuard<'_, Sky> {
+    fn state(&self) -> MutexGuard<'_, FaultState> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl fmt::Debug for Weather {
+impl fmt::Debug for NetworkFaults {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Weather").finish_non_exhaustive()
+        f.debug_struct("NetworkFaults").finish_non_exhaustive()
     }
 }

@@ -2,7 +2,6 @@
 //! in virtual time, and a verdict on what came of it.
 
 use std::fmt;
-use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,16 +9,14 @@ use futures_util::future::BoxFuture;
 use rand::rngs::StdRng;
 use tokio::runtime::Handle;
 
-use super::WorldTime;
 use super::ledger::Ledger;
-use super::run::Run;
-use super::verdict::Verdict;
-use super::weather::Weather;
+use super::network_faults::NetworkFaults;
+use super::simulation::WorldTime;
 use super::witness::Witness;
 use crate::clock::Clock;
 use crate::locker::Locker;
 use crate::options::LeaseOptions;
-use crate::store::LockStore;
+use crate::store::lock_store::LockStore;
 
 /// One seed, one run: contenders on a model of a store, and everything that may befall them.
 ///
@@ -59,7 +56,7 @@ pub trait Model {
     type Store: LockStore;
 
     /// Connects a contender. Called in its process, and at each of its starts.
-    fn connect(&mut self, newcomer: Newcomer) -> BoxFuture<'static, Self::Store>;
+    fn connect(&mut self, client: ClientContext) -> BoxFuture<'static, Self::Store>;
 
     /// Lets something befall the servers themselves, as `random` has it, and notes it in the
     /// ledger.
@@ -77,9 +74,9 @@ pub trait Model {
 /// A process that has just started, as its way to the model knows it.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
-pub struct Newcomer {
+pub struct ClientContext {
     /// What its requests suffer from.
-    pub weather: Weather,
+    pub faults: NetworkFaults,
     /// The clock that it goes by, for stores that read one.
     pub clock: Arc<dyn Clock>,
     /// The true time, as told inside it.
@@ -89,7 +86,7 @@ pub struct Newcomer {
 /// Where the model of a trial lives.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
-pub struct World {
+pub struct ModelContext {
     /// Where requests travel and servers run, beside all contenders.
     pub network: Handle,
     /// Where grants and writes are noted, by the world's time on the network.
@@ -173,19 +170,6 @@ impl Trial {
     pub fn with_patience(mut self, ttls: u32) -> Self {
         self.patience = ttls;
         self
-    }
-
-    /// Runs `job` in every contender, over the model that `model` makes in the world.
-    ///
-    /// When the trouble is over, whoever holds a lease is killed, all else is healed, and every
-    /// contender has to obtain one again.
-    pub fn run<M, J, F>(self, model: impl FnOnce(World) -> M, job: J) -> Verdict
-    where
-        M: Model,
-        J: Fn(Contender<M::Store>) -> F + Clone + Send + 'static,
-        F: Future<Output = ()> + Send + 'static,
-    {
-        Run::new(self, model, job).into_verdict()
     }
 }
 

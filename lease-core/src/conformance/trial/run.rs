@@ -7,18 +7,18 @@ use std::time::Duration;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
-use super::ledger::Ledger;
-use super::trial::{Clocks, Contender, Faults, Model, Newcomer, Trial, World};
+use super::ledger::{Ledger, Notices};
+use super::network_faults::{NetworkFaults, Silence};
+use super::plan::{ClientContext, Clocks, Contender, Faults, Model, ModelContext, Trial};
+use super::simulation::{ProcessId, Simulation, WorldTime};
 use super::verdict::Verdict;
-use super::weather::{Silence, Weather};
-use super::witness::{Notices, Witness};
-use super::{ProcessId, Simulation, WorldTime};
+use super::witness::Witness;
 use crate::clock::{Clock, SkewedClock};
 use crate::key::Lessee;
 use crate::locker::Locker;
 
 /// A trial while it runs.
-pub(super) struct Run<M, J> {
+struct Run<M, J> {
     plan: Trial,
     simulation: Simulation,
     ledger: Ledger,
@@ -34,20 +34,35 @@ struct Actor {
     process: ProcessId,
     clock: Arc<SkewedClock>,
     witness: Witness,
-    weather: Weather,
+    faults: NetworkFaults,
     ahead: Duration,
     rate: f64,
     notices: Notices,
     /// What befell it, and when it ends.
-    until: Option<(Trouble, Duration)>,
+    until: Option<(ProcessFault, Duration)>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Trouble {
+enum ProcessFault {
     Paused,
     Suspended,
     Killed,
     Silenced(Silence),
+}
+
+impl Trial {
+    /// Runs `job` in every contender, over the model that `model` makes in the world.
+    ///
+    /// After the faults, the trial kills the holder of a lease and repairs everything else. Then each
+    /// contender must obtain a lease again.
+    pub fn run<M, J, F>(self, model: impl FnOnce(ModelContext) -> M, job: J) -> Verdict
+    where
+        M: Model,
+        J: Fn(Contender<M::Store>) -> F + Clone + Send + 'static,
+        F: Future<Output = ()> + Send + 'static,
+    {
+        Run::new(self, model, job).into_verdict()
+    }
 }
 
 impl<M, J, F> Run<M, J>
@@ -57,11 +72,11 @@ where
     F: Future<Output = ()> + Send + 'static,
 {
     /// Starts all of `plan`'s contenders over the model that `model` makes in the world.
-    pub(super) fn new(plan: Trial, model: impl FnOnce(World) -> M, job: J) -> Self {
+    fn new(plan: Trial, model: impl FnOnce(ModelContext) -> M, job: J) -> Self {
         let simulation = Simulation::new(plan.seed);
         let ledger = Ledger::new(simulation.time());
         let network = simulation.network().clone();
-        let world = World { network, ledger: ledger.clone(), seed: plan.seed };
+        let world = ModelContext { network, ledger: ledger.clone(), seed: plan.seed };
         let model = simulation.on_network(|| model(world));
         let random = StdRng::seed_from_u64(plan.seed.wrapping_mul(0x9E37_79B9_7F4A_7C15));
         let mut run = Self { plan, simulation, ledger, model, job, random, actors: Vec::new() };
@@ -73,9 +88,9 @@ where
     }
 
     /// Goes through all of it.
-    pub(super) fn into_verdict(mut self) -> Verdict {
-        self.make_trouble();
-        self.see_progress();
+    fn into_verdict(mut self) -> Verdict {
+        self.inject_faults();
+        self.check_progress();
         Verdict {
             seed: self.plan.seed,
             violations: self.ledger.violations(),
@@ -89,12 +104,12 @@ where
         let error = self.plan.clock_rates;
         let rate = 1.0 + self.random.random_range(-error..=error);
         let ahead = Duration::from_secs(self.random.random_range(0..7200));
-        let weather = Weather::new(self.random.random(), self.plan.options.ttl() * 2);
+        let faults = NetworkFaults::new(self.random.random(), self.plan.options.ttl() * 2);
         let name = Lessee::new(format!("lessee-{number}")).expect("a name");
-        self.start(name, ahead, rate, weather)
+        self.start(name, ahead, rate, faults)
     }
 
-    fn start(&mut self, name: Lessee, ahead: Duration, rate: f64, weather: Weather) -> Actor {
+    fn start(&mut self, name: Lessee, ahead: Duration, rate: f64, faults: NetworkFaults) -> Actor {
         let seed: u64 = self.random.random();
         let (job, options) = (self.job.clone(), self.plan.options.clone());
         let (ledger, model) = (&self.ledger, &mut self.model);
@@ -104,8 +119,8 @@ where
             let witness = Witness::new(ledger.kept_by(time.clone()));
             parts = Some((Arc::clone(&clock), witness.clone()));
             let own_clock: Arc<dyn Clock> = Arc::<SkewedClock>::clone(&clock);
-            let newcomer = Newcomer { weather: weather.clone(), clock: own_clock, time };
-            let connecting = model.connect(newcomer);
+            let client = ClientContext { faults: faults.clone(), clock: own_clock, time };
+            let connecting = model.connect(client);
             let name = name.clone();
             async move {
                 let store = Arc::new(connecting.await);
@@ -120,75 +135,75 @@ where
         #[expect(clippy::expect_used, reason = "`start` has called its `main`")]
         let (clock, witness) = parts.expect("the parts of a process that has started");
         let notices = Notices { woken_at: Duration::ZERO, within: TIMER };
-        Actor { name, process, clock, witness, weather, ahead, rate, notices, until: None }
+        Actor { name, process, clock, witness, faults, ahead, rate, notices, until: None }
     }
 
-    fn make_trouble(&mut self) {
+    fn inject_faults(&mut self) {
         let ttl = self.plan.options.ttl();
         let mut next = self.part_of(ttl);
         while self.simulation.now() < self.plan.length {
             if self.plan.faults == Faults::Random && self.simulation.now() >= next {
-                self.strike();
+                self.inject_fault();
                 next = self.simulation.now() + self.part_of(ttl * 2);
             }
-            self.end_what_is_over();
+            self.end_past_faults();
             self.step();
         }
     }
 
     /// Something happens to whoever holds a lease, or else to anybody; or to the servers.
-    fn strike(&mut self) {
+    fn inject_fault(&mut self) {
         let ttl = self.plan.options.ttl();
         let anybody = self.random.random_range(0..self.actors.len().max(1));
         let holder = self.actors.iter().position(|actor| actor.witness.sees_any());
         let until = self.simulation.now() + self.part_of(ttl * 3);
         let silent_until = self.simulation.now() + ttl + self.part_of(ttl);
-        let (trouble, until) = match self.random.random_range(0..8) {
-            0 | 1 => (Trouble::Paused, until),
-            2 => (Trouble::Suspended, until),
-            3 => (Trouble::Killed, until),
-            4 => (Trouble::Silenced(Silence::NotHeard), silent_until),
-            5 => (Trouble::Silenced(Silence::NotAnswered), silent_until),
-            _ => return self.strike_servers(),
+        let (fault, until) = match self.random.random_range(0..8) {
+            0 | 1 => (ProcessFault::Paused, until),
+            2 => (ProcessFault::Suspended, until),
+            3 => (ProcessFault::Killed, until),
+            4 => (ProcessFault::Silenced(Silence::RequestsLost), silent_until),
+            5 => (ProcessFault::Silenced(Silence::AnswersLost), silent_until),
+            _ => return self.inject_server_fault(),
         };
         let Some(actor) = self.actors.get_mut(holder.unwrap_or(anybody)) else { return };
         if actor.until.is_some() {
             return;
         }
         let now = self.simulation.now();
-        self.ledger.note_at(now, format!("{} is {trouble:?} until {until:?}", actor.name));
-        actor.until = Some((trouble, until));
-        match trouble {
-            Trouble::Paused | Trouble::Suspended => self.simulation.pause(actor.process),
-            Trouble::Silenced(silence) => actor.weather.silence(Some(silence)),
-            Trouble::Killed => actor.kill(&mut self.simulation),
+        self.ledger.note_at(now, format!("{} is {fault:?} until {until:?}", actor.name));
+        actor.until = Some((fault, until));
+        match fault {
+            ProcessFault::Paused | ProcessFault::Suspended => self.simulation.pause(actor.process),
+            ProcessFault::Silenced(silence) => actor.faults.silence_heartbeats(Some(silence)),
+            ProcessFault::Killed => actor.kill(&mut self.simulation),
         }
     }
 
-    fn strike_servers(&mut self) {
+    fn inject_server_fault(&mut self) {
         let (model, random) = (&mut self.model, &mut self.random);
         self.simulation.on_network(|| model.strike(random));
     }
 
-    fn end_what_is_over(&mut self) {
+    fn end_past_faults(&mut self) {
         let now = self.simulation.now();
         for number in 0..self.actors.len() {
             let over = |actor: &Actor| matches!(actor.until, Some((_, until)) if until <= now);
             if self.actors.get(number).is_some_and(over) {
-                self.end_trouble_of(number);
+                self.end_fault_of(number);
             }
         }
     }
 
-    fn end_trouble_of(&mut self, number: usize) {
+    fn end_fault_of(&mut self, number: usize) {
         let Some(actor) = self.actors.get_mut(number) else { return };
-        let Some((trouble, _)) = actor.until.take() else { return };
+        let Some((fault, _)) = actor.until.take() else { return };
         let now = self.simulation.now();
-        self.ledger.note_at(now, format!("{} is {trouble:?} no longer", actor.name));
-        match trouble {
-            Trouble::Paused => self.simulation.resume(actor.process),
-            Trouble::Silenced(_) => actor.weather.silence(None),
-            Trouble::Suspended => {
+        self.ledger.note_at(now, format!("{} is {fault:?} no longer", actor.name));
+        match fault {
+            ProcessFault::Paused => self.simulation.resume(actor.process),
+            ProcessFault::Silenced(_) => actor.faults.silence_heartbeats(None),
+            ProcessFault::Suspended => {
                 let slept = self.simulation.wake(actor.process);
                 let within = self.plan.options.heartbeat_period() + TIMER;
                 actor.notices = Notices { woken_at: now, within };
@@ -196,10 +211,10 @@ where
                     actor.clock.leap(slept.mul_f64(actor.rate));
                 }
             }
-            Trouble::Killed => {
-                let (name, weather) = (actor.name.clone(), actor.weather.clone());
+            ProcessFault::Killed => {
+                let (name, faults) = (actor.name.clone(), actor.faults.clone());
                 let (ahead, rate) = (actor.ahead, actor.rate);
-                let restarted = self.start(name, ahead, rate, weather);
+                let restarted = self.start(name, ahead, rate, faults);
                 if let Some(actor) = self.actors.get_mut(number) {
                     *actor = restarted;
                 }
@@ -219,19 +234,19 @@ where
     }
 
     /// All is well again, but whoever holds a lease has crashed: everybody has to get on.
-    fn see_progress(&mut self) {
+    fn check_progress(&mut self) {
         let (model, ttl) = (&mut self.model, self.plan.options.ttl());
         self.simulation.on_network(|| model.heal());
         for number in 0..self.actors.len() {
-            self.end_trouble_of(number);
+            self.end_fault_of(number);
             if let Some(actor) = self.actors.get_mut(number) {
-                actor.weather.clear();
+                actor.faults.stop();
                 if actor.witness.sees_any() {
                     actor.kill(&mut self.simulation);
-                    actor.until = Some((Trouble::Killed, Duration::ZERO));
+                    actor.until = Some((ProcessFault::Killed, Duration::ZERO));
                 }
             }
-            self.end_trouble_of(number);
+            self.end_fault_of(number);
         }
         let healed = self.simulation.now();
         self.ledger.note_at(healed, "all is healed");

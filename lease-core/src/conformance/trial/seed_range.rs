@@ -17,7 +17,7 @@ use super::verdict::Verdict;
 /// `LEASE_SEED=7` runs the trial of that seed alone, and `LEASE_SEEDS=100000` as many. Where one fails,
 /// the last 60 events before that are told; `LEASE_EVENTS=500` asks for more.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Seeds(Range<u64>);
+pub struct SeedRange(Range<u64>);
 
 /// What many trials came to.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -28,10 +28,10 @@ pub struct Survey {
     /// All together.
     pub figures: Figures,
     /// Trials in which a loser ran between its deadline and the take-over, and so had to be told.
-    pub with_losers_told: usize,
+    pub with_notified_losers: usize,
 }
 
-impl Seeds {
+impl SeedRange {
     /// `count` seeds that nobody has tried yet, or what the environment asks for.
     ///
     /// # Panics
@@ -61,14 +61,14 @@ impl Seeds {
         let survey = Mutex::new(Survey {
             seeds: self.0.clone(),
             figures: Figures::default(),
-            with_losers_told: 0,
+            with_notified_losers: 0,
         });
         let failed = self.until(|seed| {
             let verdict = trial(seed);
             if verdict.violations.is_empty() {
                 let mut survey = survey.lock().unwrap_or_else(PoisonError::into_inner);
                 survey.figures += verdict.figures;
-                survey.with_losers_told += usize::from(verdict.figures.told_first > 0);
+                survey.with_notified_losers += usize::from(verdict.figures.told_first > 0);
                 return None;
             }
             Some(verdict)
@@ -141,7 +141,11 @@ impl fmt::Display for Survey {
             f,
             "{count} trials from seed {}: {} leases, {} take-overs of one that was not given back; \
              in {} trials the loser ran before, and was told first; {} writes under leases",
-            seeds.start, figures.tenures, figures.takeovers, self.with_losers_told, figures.writes,
+            seeds.start,
+            figures.tenures,
+            figures.takeovers,
+            self.with_notified_losers,
+            figures.writes,
         )
     }
 }

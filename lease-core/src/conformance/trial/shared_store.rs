@@ -8,51 +8,53 @@ use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use futures_util::stream::BoxStream;
 
-use super::trial::{Model, Newcomer, World};
-use super::{Faulty, Ledger, Simulation};
-use crate::attributes::{Attributes, Change};
+use super::ledger::Ledger;
+use super::plan::{ClientContext, Model, ModelContext};
+use super::simulation::Simulation;
+use crate::conformance::kit::faulty::Faulty;
 use crate::error::StoreError;
-use crate::grant::{Beat, Claim, Grant, Heartbeat, Holder, Obtained, Written};
 use crate::key::{LeaseKey, Lessee};
-use crate::store::{Freed, LockStore};
-use crate::table::{LeaseRecord, LeaseTable};
+use crate::store::attributes::{Attributes, Change};
+use crate::store::grant::{Beat, Claim, Grant, Heartbeat, Holder, Obtained, Written};
+use crate::store::lease_table::{LeaseRecord, LeaseTable};
+use crate::store::lock_store::{Freed, LockStore};
 use crate::token::FencingToken;
 
 /// A model that is one store: a memory store, or one of yours that lives in one process.
 #[derive(Debug)]
 pub struct SharedStore<S> {
-    world: World,
-    store: Arc<Noted<S>>,
+    world: ModelContext,
+    store: Arc<RecordingStore<S>>,
 }
 
 /// A store that notes in the ledger what it grants and applies.
 #[derive(Debug)]
-pub struct Noted<S> {
+pub struct RecordingStore<S> {
     store: S,
     ledger: Ledger,
 }
 
 impl<S> SharedStore<S> {
     /// A model of `store`, which was made for this world alone.
-    pub fn new(world: World, store: S) -> Self {
-        let store = Arc::new(Noted { store, ledger: world.ledger.clone() });
+    pub fn new(world: ModelContext, store: S) -> Self {
+        let store = Arc::new(RecordingStore { store, ledger: world.ledger.clone() });
         Self { world, store }
     }
 }
 
 impl<S: LockStore> Model for SharedStore<S> {
-    type Store = Faulty<Arc<Noted<S>>>;
+    type Store = Faulty<Arc<RecordingStore<S>>>;
 
-    fn connect(&mut self, newcomer: Newcomer) -> BoxFuture<'static, Self::Store> {
+    fn connect(&mut self, client: ClientContext) -> BoxFuture<'static, Self::Store> {
         let faulty = Faulty::new(Arc::clone(&self.store))
             .carried_by(self.world.network.clone())
             .with_latency(Simulation::LATENCY);
-        faulty.choose(move |call| newcomer.weather.befalls(call));
+        faulty.choose(move |call| client.faults.next_fault(call));
         async move { faulty }.boxed()
     }
 }
 
-impl<S> Noted<S> {
+impl<S> RecordingStore<S> {
     fn note(&self, obtained: Obtained) -> Obtained {
         if let Obtained::Granted(grant, _) = &obtained {
             self.ledger.granted(grant);
@@ -69,7 +71,7 @@ impl<S> Noted<S> {
 }
 
 #[async_trait]
-impl<S: LockStore> LockStore for Noted<S> {
+impl<S: LockStore> LockStore for RecordingStore<S> {
     async fn obtain(&self, claim: &Claim) -> Result<Obtained, StoreError> {
         Ok(self.note(self.store.obtain(claim).await?))
     }
@@ -100,7 +102,7 @@ impl<S: LockStore> LockStore for Noted<S> {
 }
 
 #[async_trait]
-impl<S: LeaseTable> LeaseTable for Noted<S> {
+impl<S: LeaseTable> LeaseTable for RecordingStore<S> {
     async fn read(&self, key: &LeaseKey) -> Result<Option<LeaseRecord>, StoreError> {
         self.store.read(key).await
     }

@@ -84,7 +84,7 @@ impl Simulation {
         }
     }
 
-    /// Where requests travel and stores live: for [`Faulty::carried_by`](super::Faulty).
+    /// Where requests travel and stores live: for [`Faulty::carried_by`](crate::conformance::Faulty).
     pub fn network(&self) -> &Handle {
         self.network.handle()
     }
@@ -134,7 +134,7 @@ impl Simulation {
 
     /// Lets `process` go on as on a machine that was suspended: its timers have stood still, as
     /// Linux' `CLOCK_MONOTONIC` does. Answers for how long; whatever clock it goes by has to
-    /// [leap](crate::SkewedClock::leap) by as much.
+    /// [leap](crate::conformance::SkewedClock::leap) by as much.
     pub fn wake(&mut self, process: ProcessId) -> Duration {
         let Some(process) = self.processes.get_mut(process) else { return Duration::ZERO };
         process.paused = false;

@@ -2,10 +2,9 @@
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
-use super::ledger::Ledger;
-use crate::hold::{Hold, LeaseState};
+use super::ledger::{Ledger, Notices};
+use crate::heartbeat::lease_cell::{LeaseCell, LeaseState};
 use crate::lease::Lease;
 
 /// Sees for how long leases say that they are held, and when their loss is told.
@@ -16,16 +15,7 @@ pub struct Witness {
 }
 
 /// Leases that go on, and the tenures that they are in the ledger.
-type Seen = Vec<(usize, Arc<Hold>)>;
-
-/// By when a process has to have noticed that a deadline has passed. That takes a timer; those of
-/// a suspended machine have stood still, so after waking up leases look at the clock again within
-/// a heartbeat period, and whenever they are asked or polled.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Notices {
-    pub(super) woken_at: Duration,
-    pub(super) within: Duration,
-}
+type Seen = Vec<(usize, Arc<LeaseCell>)>;
 
 impl Witness {
     pub(super) fn new(ledger: Ledger) -> Self {
@@ -34,10 +24,10 @@ impl Witness {
 
     /// Follows `lease` to its end. Call it as soon as you have it.
     pub fn watch(&self, lease: &Lease) {
-        let hold = Arc::clone(&lease.hold);
-        let tenure = self.ledger.begin(&hold.grant);
-        let mut state = hold.state();
-        self.seen().push((tenure, hold));
+        let cell = Arc::clone(&lease.cell);
+        let tenure = self.ledger.begin(&cell.grant);
+        let mut state = cell.state();
+        self.seen().push((tenure, cell));
         let ledger = self.ledger.clone();
         tokio::spawn(async move {
             let lost = |state: &LeaseState| matches!(state, LeaseState::Lost(_));
@@ -58,7 +48,7 @@ impl Witness {
 
     /// Looks at all leases that go on; called in their process.
     pub(super) fn look(&self, notices: Notices) {
-        self.seen().retain(|(tenure, hold)| self.ledger.look_at(*tenure, hold, notices));
+        self.seen().retain(|(tenure, cell)| self.ledger.look_at(*tenure, cell, notices));
     }
 
     pub(super) fn killed(&self) {

@@ -2,6 +2,7 @@
 if redis.call('HGET', KEYS[2], 'intake') ~= 'emergency' then
     return 0
 end
+-- First, since a full server lets nothing else be first.
 redis.call('HDEL', KEYS[2], 'intake')
 redis.call('HSET', KEYS[2], 'intake', 'open')
 return 1

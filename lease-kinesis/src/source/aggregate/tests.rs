@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// What [`golden.txt`](golden.txt) has under `name`.
+/// Returns the entry `name` of [`golden.txt`](golden.txt).
 fn golden(name: &str) -> Vec<u8> {
     let lines = include_str!("golden.txt").lines().filter_map(|line| line.split_once(' '));
     let digits = lines.collect::<BTreeMap<_, _>>()[name];
@@ -24,16 +24,16 @@ fn raw(data: impl Into<Bytes>) -> RawRecord {
     }
 }
 
-fn apart(data: impl Into<Bytes>) -> Vec<Record> {
-    apart_in(data, HashKeyRange::ALL)
+fn split(data: impl Into<Bytes>) -> Vec<Record> {
+    split_in(data, HashKeyRange::ALL)
 }
 
-fn apart_in(data: impl Into<Bytes>, hash_keys: HashKeyRange) -> Vec<Record> {
-    taken_apart(raw(data), hash_keys).collect()
+fn split_in(data: impl Into<Bytes>, hash_keys: HashKeyRange) -> Vec<Record> {
+    deaggregate(raw(data), hash_keys).collect()
 }
 
-/// Partition key, data.
-fn told(records: &[Record]) -> Vec<(&str, &[u8])> {
+/// Returns each record's partition key and data.
+fn contents(records: &[Record]) -> Vec<(&str, &[u8])> {
     records.iter().map(|record| (&*record.partition_key, &*record.data)).collect()
 }
 
@@ -41,55 +41,55 @@ fn numbers(records: &[Record]) -> Vec<String> {
     records.iter().map(|record| record.number.to_string()).collect()
 }
 
-/// A message as it is put, with its digest.
+/// Encodes a message as a producer does, with magic bytes and digest.
 fn sealed(message: &[u8]) -> Vec<u8> {
     [&MAGIC[..], message, &Md5::digest(message)[..]].concat()
 }
 
-fn is_left_as_it_is(data: impl Into<Bytes>) -> bool {
+fn is_plain_record(data: impl Into<Bytes>) -> bool {
     let raw = raw(data);
-    let expected = as_it_is(raw.clone());
-    taken_apart(raw, HashKeyRange::ALL).eq([expected])
+    let expected = plain(raw.clone());
+    deaggregate(raw, HashKeyRange::ALL).eq([expected])
 }
 
 #[test]
-fn a_plain_record_is_one_record() {
-    let records = apart("plain");
+fn plain_record_yields_one_record() {
+    let records = split("plain");
 
-    assert_eq!(told(&records), [("of the whole", &b"plain"[..])]);
+    assert_eq!(contents(&records), [("of the whole", &b"plain"[..])]);
     assert_eq!(numbers(&records), ["7"]);
     assert_eq!(records[0].arrived, Some(5));
 }
 
 #[test]
-fn an_aggregate_of_one_is_taken_apart() {
-    let records = apart(golden("one"));
+fn aggregate_of_one_is_split() {
+    let records = split(golden("one"));
 
-    assert_eq!(told(&records), [("a", &b"only"[..])]);
+    assert_eq!(contents(&records), [("a", &b"only"[..])]);
     assert_eq!(records[0].number, RecordNumber::new("7".parse().unwrap()));
     assert_eq!(records[0].arrived, Some(5));
 }
 
 #[test]
-fn records_of_an_aggregate_are_counted_from_0() {
-    let records = apart(golden("two-keys"));
+fn records_of_aggregate_are_numbered_from_0() {
+    let records = split(golden("two-keys"));
 
-    assert_eq!(told(&records), [("a", &b"first"[..]), ("b", b"second"), ("a", b"third")]);
+    assert_eq!(contents(&records), [("a", &b"first"[..]), ("b", b"second"), ("a", b"third")]);
     assert_eq!(numbers(&records), ["7", "7+1", "7+2"]);
 }
 
 #[test]
-fn odd_keys_and_no_data_are_as_they_were_put() {
-    let records = apart(golden("odd"));
+fn unusual_keys_and_empty_data_are_preserved() {
+    let records = split(golden("odd"));
 
     let bytes: Vec<u8> = (0..=255).collect();
     let long = "k".repeat(256);
-    assert_eq!(told(&records), [("\u{e9}\u{1f980}", &b""[..]), (&long, &bytes)]);
+    assert_eq!(contents(&records), [("\u{e9}\u{1f980}", &b""[..]), (&long, &bytes)]);
 }
 
 #[test]
-fn three_hundred_records_are_all_there() {
-    let records = apart(golden("many"));
+fn aggregate_of_300_records_is_complete() {
+    let records = split(golden("many"));
 
     assert_eq!(records.len(), 300);
     for (number, record) in records.iter().enumerate() {
@@ -100,10 +100,10 @@ fn three_hundred_records_are_all_there() {
 }
 
 #[test]
-fn data_is_not_copied() {
+fn split_records_share_the_data() {
     let whole = Bytes::from(golden("two-keys"));
 
-    let records = apart(whole.clone());
+    let records = split(whole.clone());
 
     for record in records {
         assert!(whole.as_ptr_range().contains(&record.data.as_ptr()));
@@ -111,74 +111,74 @@ fn data_is_not_copied() {
 }
 
 #[test]
-fn each_record_of_another_shard_is_left_out_and_no_other() {
+fn records_of_another_shard_are_left_out() {
     let (lower, upper) = (half(0), half(1));
 
-    let low = apart_in(golden("two-keys"), lower);
-    let high = apart_in(golden("two-keys"), upper);
+    let low = split_in(golden("two-keys"), lower);
+    let high = split_in(golden("two-keys"), upper);
 
     // The MD5 of "a" begins with 0c, that of "b" with 92.
-    assert_eq!(told(&low), [("a", &b"first"[..]), ("a", b"third")]);
+    assert_eq!(contents(&low), [("a", &b"first"[..]), ("a", b"third")]);
     assert_eq!(numbers(&low), ["7", "7+2"]);
-    assert_eq!(told(&high), [("b", &b"second"[..])]);
+    assert_eq!(contents(&high), [("b", &b"second"[..])]);
     assert_eq!(numbers(&high), ["7+1"]);
 }
 
 #[test]
-fn an_explicit_hash_key_counts_for_the_partition_keys() {
-    let low = apart_in(golden("explicit"), half(0));
-    let high = apart_in(golden("explicit"), half(1));
+fn explicit_hash_key_overrides_partition_key() {
+    let low = split_in(golden("explicit"), half(0));
+    let high = split_in(golden("explicit"), half(1));
 
-    assert_eq!(told(&low), [("a", &b"lowest"[..]), ("b", b"lowest too")]);
-    assert_eq!(told(&high), [("a", &b"highest"[..]), ("b", b"own")]);
+    assert_eq!(contents(&low), [("a", &b"lowest"[..]), ("b", b"lowest too")]);
+    assert_eq!(contents(&high), [("a", &b"highest"[..]), ("b", b"own")]);
     assert_eq!(numbers(&high), ["7+1", "7+2"]);
 }
 
 #[test]
-fn of_an_aggregate_all_of_another_shard_nothing_is_left() {
+fn aggregate_of_another_shard_yields_nothing() {
     let none_of_these = HashKeyRange::new(1, 2).unwrap();
 
-    assert_eq!(apart_in(golden("explicit"), none_of_these), []);
+    assert_eq!(split_in(golden("explicit"), none_of_these), []);
 }
 
 #[test]
-fn a_wrong_digest_makes_a_plain_record() {
+fn wrong_digest_makes_plain_record() {
     let mut data = golden("two-keys");
     *data.last_mut().unwrap() ^= 1;
 
-    assert!(is_left_as_it_is(data));
+    assert!(is_plain_record(data));
 }
 
 #[test]
-fn what_is_cut_short_makes_a_plain_record() {
+fn truncated_aggregate_makes_plain_record() {
     let data = golden("two-keys");
 
     for bytes in 0..data.len() {
-        assert!(is_left_as_it_is(data[..bytes].to_vec()), "{bytes} of {}", data.len());
+        assert!(is_plain_record(data[..bytes].to_vec()), "{bytes} of {}", data.len());
     }
 }
 
 #[test]
-fn what_is_no_message_makes_a_plain_record() {
-    assert!(is_left_as_it_is(sealed(b"no message")));
-    assert!(is_left_as_it_is(sealed(b"")), "without records");
+fn invalid_message_makes_plain_record() {
+    assert!(is_plain_record(sealed(b"no message")));
+    assert!(is_plain_record(sealed(b"")), "without records");
 }
 
 #[test]
-fn an_index_out_of_its_table_makes_a_plain_record() {
+fn index_out_of_range_makes_plain_record() {
     let good = aggregate(&[("a", None, b"data")]);
     let mut partition_key = good.clone();
     partition_key.records[0].partition_key = Some(1);
     let mut explicit_hash_key = good.clone();
     explicit_hash_key.records[0].explicit_hash_key = Some(u64::MAX);
 
-    assert!(!is_left_as_it_is(sealed(&good.encode_to_vec())));
-    assert!(is_left_as_it_is(sealed(&partition_key.encode_to_vec())));
-    assert!(is_left_as_it_is(sealed(&explicit_hash_key.encode_to_vec())));
+    assert!(!is_plain_record(sealed(&good.encode_to_vec())));
+    assert!(is_plain_record(sealed(&partition_key.encode_to_vec())));
+    assert!(is_plain_record(sealed(&explicit_hash_key.encode_to_vec())));
 }
 
 #[test]
-fn what_the_format_requires_is_required() {
+fn missing_required_field_makes_plain_record() {
     let good = aggregate(&[("a", Some(3), b"data")]);
     let mut no_key = good.clone();
     no_key.records[0].partition_key = None;
@@ -194,17 +194,17 @@ fn what_the_format_requires_is_required() {
         Bytes::from_static(b"340282366920938463463374607431768211456");
 
     for bad in [no_key, no_data, no_text, no_number, too_large] {
-        assert!(is_left_as_it_is(sealed(&bad.encode_to_vec())), "{bad:?}");
+        assert!(is_plain_record(sealed(&bad.encode_to_vec())), "{bad:?}");
     }
 }
 
 #[test]
-fn tags_are_passed_over() {
+fn tags_are_skipped() {
     // A record with partition key 0, data "x", and a tag called "t".
     let record = [0x08, 0, 0x1a, 1, b'x', 0x22, 3, 0x0a, 1, b't'];
     let message = [&[0x0a, 1, b'a', 0x1a, 10][..], &record].concat();
 
-    assert_eq!(told(&apart(sealed(&message))), [("a", &b"x"[..])]);
+    assert_eq!(contents(&split(sealed(&message))), [("a", &b"x"[..])]);
 }
 
 fn half(index: u128) -> HashKeyRange {
@@ -212,7 +212,7 @@ fn half(index: u128) -> HashKeyRange {
     HashKeyRange::new(first, first + (u128::MAX >> 1)).unwrap()
 }
 
-/// As a producer would encode these: partition key, explicit hash key, data.
+/// Builds an aggregate of these records: partition key, explicit hash key, data.
 fn aggregate(records: &[(&str, Option<u128>, &[u8])]) -> Aggregate {
     let mut aggregate = Aggregate::default();
     for (partition_key, explicit_hash_key, data) in records {
@@ -227,7 +227,7 @@ fn aggregate(records: &[(&str, Option<u128>, &[u8])]) -> Aggregate {
     aggregate
 }
 
-/// Where `text` is in `table`, to which it is added where it is not.
+/// Returns the index of `text` in `table`, and adds it if it is missing.
 fn index(table: &mut Vec<Bytes>, text: &str) -> u64 {
     let at = table.iter().position(|entry| entry == text.as_bytes()).unwrap_or_else(|| {
         table.push(Bytes::copy_from_slice(text.as_bytes()));
@@ -245,7 +245,7 @@ fn puts() -> impl Strategy<Value = Vec<Put>> {
 
 proptest! {
     #[test]
-    fn what_was_put_into_one_comes_out_in_order(
+    fn aggregated_records_are_split_in_order(
         puts in puts(),
         ends in any::<[u128; 2]>(),
     ) {
@@ -256,31 +256,31 @@ proptest! {
             hash_keys.contains(hash_key.unwrap_or_else(|| hash_key_of(key)))
         };
 
-        let records = apart_in(sealed(&aggregate(&parts).encode_to_vec()), hash_keys);
+        let records = split_in(sealed(&aggregate(&parts).encode_to_vec()), hash_keys);
 
         let expected = puts.iter().enumerate().filter(own);
         let expected: Vec<_> =
             expected.map(|(at, (key, _, data))| (at as u64, &**key, &**data)).collect();
         let sub_sequences = records.iter().map(|record| record.number.sub_sequence);
-        let told: Vec<_> =
-            sub_sequences.zip(told(&records)).map(|(at, (key, data))| (at, key, data)).collect();
-        prop_assert_eq!(told, expected);
+        let contents: Vec<_> =
+            sub_sequences.zip(contents(&records)).map(|(at, (key, data))| (at, key, data)).collect();
+        prop_assert_eq!(contents, expected);
     }
 
     #[test]
-    fn any_bytes_make_records(bytes in prop::collection::vec(any::<u8>(), 0..100)) {
-        prop_assert!(is_left_as_it_is(bytes.clone()));
-        // With magic and digest right: whatever comes of it.
-        let records = apart(sealed(&bytes));
+    fn any_bytes_yield_records(bytes in prop::collection::vec(any::<u8>(), 0..100)) {
+        prop_assert!(is_plain_record(bytes.clone()));
+        // With valid magic bytes and digest, any record is a valid result.
+        let records = split(sealed(&bytes));
         prop_assert!(!records.is_empty());
     }
 
     #[test]
-    fn a_message_with_a_changed_byte_makes_records(at in any::<prop::sample::Index>(), to: u8) {
+    fn aggregate_with_changed_byte_yields_records(at in any::<prop::sample::Index>(), to: u8) {
         let mut data = golden("explicit");
         let message = MAGIC.len()..data.len() - DIGEST_BYTES;
         data[message.start + at.index(message.len())] = to;
 
-        prop_assert!(!apart(sealed(&data[message])).is_empty());
+        prop_assert!(!split(sealed(&data[message])).is_empty());
     }
 }

@@ -1,4 +1,4 @@
-//! The consumer whose name pushes are asked for in: found, or registered.
+//! The registered consumer of enhanced fan-out: looked up, or registered.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -15,29 +15,29 @@ use crate::source::{SourceError, SourceErrorKind};
 #[derive(Debug)]
 pub(super) struct Consumer {
     name: String,
-    /// Replaced by an empty one where it turns out to be gone.
+    /// Replaced by an empty cell when the consumer no longer exists.
     arn: Mutex<Arc<OnceCell<String>>>,
 }
 
 impl Consumer {
-    /// The consumer with this name, or ARN.
+    /// Creates a consumer from its name or ARN.
     pub(super) fn new(name: String) -> Self {
         let known = name.starts_with("arn:").then(|| name.clone());
         Self { name, arn: Mutex::new(Arc::new(OnceCell::new_with(known))) }
     }
 
-    /// Its name, or its ARN.
+    /// Returns the name or ARN that it was created from.
     pub(super) fn name(&self) -> &str {
         &self.name
     }
 
-    /// Its ARN. It is found once, however many shards are subscribed to.
+    /// Returns the ARN. All subscriptions share one lookup.
     pub(super) async fn arn(&self, requests: &Requests) -> Result<String, SourceError> {
         let cell = Arc::clone(&self.arn.lock().unwrap_or_else(PoisonError::into_inner));
         cell.get_or_try_init(|| self.find_or_register(requests)).await.cloned()
     }
 
-    /// Finds it anew next time.
+    /// Discards the ARN, so that the next call looks it up again.
     pub(super) fn forget(&self) {
         if !self.name.starts_with("arn:") {
             *self.arn.lock().unwrap_or_else(PoisonError::into_inner) = Arc::default();
@@ -49,16 +49,18 @@ impl Consumer {
             Some(arn) => arn,
             None => requests.describe().await?.stream_arn,
         };
-        for _ in 0..MOST_LOOKS {
+        for _ in 0..MAX_LOOKUPS {
             match self.look(requests, &stream).await? {
                 Some((arn, ConsumerStatus::Active)) => return Ok(arn),
-                // Registered just now, or being removed: after that it can be registered.
-                Some(_) => sleep(BETWEEN_LOOKS).await,
+                // The consumer is being created or deleted. After a deletion it can be registered.
+                Some(_) => sleep(LOOKUP_INTERVAL).await,
                 None => self.register(requests, &stream).await?,
             }
         }
         let advice = format!("consumer {} does not become active", self.name);
-        Err(requests.asked("DescribeStreamConsumer").told(SourceErrorKind::Unavailable, &advice))
+        Err(requests
+            .operation("DescribeStreamConsumer")
+            .error(SourceErrorKind::Unavailable, &advice))
     }
 
     async fn look(
@@ -87,7 +89,7 @@ impl Consumer {
             .await?;
         let Some(answer) = answer else { return Ok(None) };
         let found =
-            requests.sense(OPERATION, answer.consumer_description.ok_or("no description"))?;
+            requests.valid(OPERATION, answer.consumer_description.ok_or("no description"))?;
         Ok(Some((found.consumer_arn, found.consumer_status)))
     }
 
@@ -113,7 +115,7 @@ impl Consumer {
     }
 }
 
-/// For a minute: a consumer is active after some seconds.
-const MOST_LOOKS: usize = 60;
+/// One minute. A consumer becomes active after some seconds.
+const MAX_LOOKUPS: usize = 60;
 
-const BETWEEN_LOOKS: Duration = Duration::from_secs(1);
+const LOOKUP_INTERVAL: Duration = Duration::from_secs(1);

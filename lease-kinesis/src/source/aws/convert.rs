@@ -1,4 +1,4 @@
-//! From the words of the SDK to ours.
+//! Converts types of the SDK to types of this crate.
 
 use aws_sdk_kinesis::primitives::DateTime;
 use aws_sdk_kinesis::types;
@@ -7,10 +7,10 @@ use bytes::Bytes;
 use crate::shard::{HashKeyRange, Shard};
 use crate::source::{RawRecord, ReadFrom};
 
-/// Why an answer makes no sense.
-type Nonsense = Box<dyn std::error::Error + Send + Sync>;
+/// The reason why an answer is invalid.
+type InvalidAnswer = Box<dyn std::error::Error + Send + Sync>;
 
-pub(super) fn shard(shard: types::Shard) -> Result<Shard, Nonsense> {
+pub(super) fn shard(shard: types::Shard) -> Result<Shard, InvalidAnswer> {
     let parents = [shard.parent_shard_id, shard.adjacent_parent_shard_id];
     let parents = parents.iter().flatten().map(|parent| parent.parse());
     let numbers = shard.sequence_number_range.ok_or("a shard without its sequence numbers")?;
@@ -23,8 +23,8 @@ pub(super) fn shard(shard: types::Shard) -> Result<Shard, Nonsense> {
     })
 }
 
-/// A child as its parent's end tells of it: open, and nothing said of its numbers.
-pub(super) fn child(child: types::ChildShard) -> Result<Shard, Nonsense> {
+/// Converts a child as its parent's end reports it: open, without sequence numbers.
+pub(super) fn child(child: types::ChildShard) -> Result<Shard, InvalidAnswer> {
     let parents = child.parent_shards.iter().map(|parent| parent.parse());
     Ok(Shard {
         id: child.shard_id.parse()?,
@@ -35,18 +35,19 @@ pub(super) fn child(child: types::ChildShard) -> Result<Shard, Nonsense> {
     })
 }
 
-fn hash_keys(range: Option<types::HashKeyRange>) -> Result<HashKeyRange, Nonsense> {
+fn hash_keys(range: Option<types::HashKeyRange>) -> Result<HashKeyRange, InvalidAnswer> {
     let range = range.ok_or("a shard without its hash keys")?;
     let (first, last) = (range.starting_hash_key.parse()?, range.ending_hash_key.parse()?);
-    Ok(HashKeyRange::new(first, last).ok_or("hash keys the wrong way round")?)
+    Ok(HashKeyRange::new(first, last).ok_or("hash keys in the wrong order")?)
 }
 
-pub(super) fn record(record: types::Record) -> Result<RawRecord, Nonsense> {
-    // Sent as seconds with a fraction, of which the last digit is lost on the way: rounded, not cut.
+pub(super) fn record(record: types::Record) -> Result<RawRecord, InvalidAnswer> {
+    // Rounded, since the service sends seconds with a fraction, whose last digit is lost on the
+    // way.
     let millis = |at: DateTime| u64::try_from((at.as_nanos() + 500_000) / 1_000_000).ok();
     Ok(RawRecord {
         sequence: record.sequence_number.parse()?,
-        // A stream that distributes its records by itself may have none.
+        // Records of a stream that distributes them by itself may have no partition key.
         partition_key: record.partition_key.unwrap_or_default().into(),
         data: Bytes::from(record.data.into_inner()),
         arrived: record.approximate_arrival_timestamp.and_then(millis),
@@ -55,13 +56,13 @@ pub(super) fn record(record: types::Record) -> Result<RawRecord, Nonsense> {
 
 pub(super) fn all<T, U>(
     items: Vec<T>,
-    convert: fn(T) -> Result<U, Nonsense>,
-) -> Result<Vec<U>, Nonsense> {
+    convert: fn(T) -> Result<U, InvalidAnswer>,
+) -> Result<Vec<U>, InvalidAnswer> {
     items.into_iter().map(convert).collect()
 }
 
-/// The three words for a place: its type, a number, a time.
-pub(super) fn place(
+/// Converts a start position to its type, its sequence number and its time.
+pub(super) fn start(
     from: &ReadFrom,
 ) -> (types::ShardIteratorType, Option<String>, Option<DateTime>) {
     use types::ShardIteratorType as Type;

@@ -1,121 +1,100 @@
-//! What went wrong with a request, and what to do about it: judged here alone.
-//!
-//! `lease-dynamodb` judges its service's errors alike, and in the same words where they are AWS's and
-//! not the service's. It is not asked: who reads a stream would build DynamoDB's SDK for three lists of
-//! names, whatever table the leases are in.
+//! Classifies the errors of Kinesis requests, and adds advice. `lease_aws` classifies the errors
+//! that all services of AWS share.
 
 use std::error::Error;
 use std::fmt;
 use std::time::Duration;
 
 use aws_sdk_kinesis::error::{ProvideErrorMetadata, SdkError};
+use lease_aws::sdk_error::{RequestError, RequestFailure};
 
 use crate::source::{SourceError, SourceErrorKind};
 
-/// What was asked of which stream.
+/// An operation and its stream, for error messages.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Asked<'a> {
+pub(super) struct Operation<'a> {
     pub(super) operation: &'static str,
     pub(super) stream: &'a str,
 }
 
-/// A request that brought no answer: which one it was, and what to do.
-#[derive(Debug)]
-struct Failed {
-    sentence: String,
-    source: Option<Box<dyn Error + Send + Sync>>,
-}
-
-impl Asked<'_> {
-    /// The error of a request, or of the pushes that it began.
+impl Operation<'_> {
+    /// Converts the error of a request or of a subscription.
     pub(super) fn failed<E, R>(self, error: SdkError<E, R>) -> SourceError
     where
         E: ProvideErrorMetadata + Error + Send + Sync + 'static,
         R: fmt::Debug + Send + Sync + 'static,
     {
-        let (kind, advice) = match &error {
-            SdkError::TimeoutError(_) => {
-                (SourceErrorKind::Unavailable, "no answer in time".to_owned())
-            }
-            SdkError::DispatchFailure(failure) if failure.is_other() || failure.is_user() => {
-                dispatch_advice(&error)
-            }
-            SdkError::DispatchFailure(_) => {
-                (SourceErrorKind::Unavailable, "not reached".to_owned())
-            }
-            SdkError::ResponseError(_) => {
-                (SourceErrorKind::Unavailable, "an answer that cannot be read".to_owned())
-            }
-            SdkError::ServiceError(service) => {
-                let error = service.err();
-                self.advice(error.code().unwrap_or_default(), error.message().unwrap_or_default())
-            }
-            // A client without a region, an endpoint or an HTTP client; and whatever comes later.
-            _ => (
-                SourceErrorKind::Refused,
-                "the request could not be made: check the client's region, endpoint and HTTP client"
-                    .to_owned(),
-            ),
-        };
-        let sentence = self.sentence(&advice);
-        SourceError::new(kind, Failed { sentence, source: Some(Box::new(error)) })
+        let (kind, advice) = self.advice(RequestFailure::of(&error));
+        let message = self.sentence(&advice);
+        SourceError::new(kind, RequestError::with_source(message, error))
     }
 
-    /// No answer within the source's own time limit.
+    /// Creates the error of a request that exceeded the source's time limit.
     pub(super) fn timed_out(self, limit: Duration) -> SourceError {
-        self.told(SourceErrorKind::Unavailable, &format!("no answer within {limit:?}"))
+        self.error(SourceErrorKind::Unavailable, &format!("no answer within {limit:?}"))
     }
 
-    /// An error that this crate found by itself.
-    pub(super) fn told(self, kind: SourceErrorKind, advice: &str) -> SourceError {
-        SourceError::new(kind, Failed { sentence: self.sentence(advice), source: None })
+    /// Creates an error that this crate detected.
+    pub(super) fn error(self, kind: SourceErrorKind, advice: &str) -> SourceError {
+        SourceError::new(kind, RequestError::new(self.sentence(advice)))
     }
 
     fn sentence(self, advice: &str) -> String {
         format!("{} of stream {}: {advice}", self.operation, self.stream)
     }
 
-    fn advice(self, code: &str, message: &str) -> (SourceErrorKind, String) {
+    fn advice(self, failure: RequestFailure<'_>) -> (SourceErrorKind, String) {
+        match failure {
+            RequestFailure::TimedOut
+            | RequestFailure::NotReached
+            | RequestFailure::UnreadableAnswer => {
+                (SourceErrorKind::Unavailable, failure.to_string())
+            }
+            RequestFailure::NotBuilt => (SourceErrorKind::Refused, failure.to_string()),
+            RequestFailure::NoCredentials | RequestFailure::CredentialsRefused(_) => {
+                (SourceErrorKind::Denied, failure.to_string())
+            }
+            RequestFailure::Throttled { .. } => (SourceErrorKind::Throttled, failure.to_string()),
+            RequestFailure::Service { code, message } => self.service_advice(code, message),
+        }
+    }
+
+    fn service_advice(self, code: &str, message: &str) -> (SourceErrorKind, String) {
         let Self { operation, stream } = self;
         match code {
             "ExpiredIteratorException" => {
                 (SourceErrorKind::ExpiredIterator, format!("the iterator is too old: {message}"))
             }
-            // Nothing else of the request can be wrong.
+            // Only the iterator of this request can be invalid.
             "InvalidArgumentException" | "ValidationException" if operation == "GetRecords" => {
-                (SourceErrorKind::ExpiredIterator, format!("the iterator is none: {message}"))
+                (SourceErrorKind::ExpiredIterator, format!("the iterator is invalid: {message}"))
             }
             "InvalidArgumentException" | "ValidationException" => {
                 (SourceErrorKind::Refused, format!("refused: {message}"))
             }
-            // Of the stream or of the shard, and no word of this says which: whoever asks for the
-            // next iterator is told.
-            "ResourceNotFoundException" if operation == "GetRecords" => {
-                (SourceErrorKind::ExpiredIterator, format!("the iterator leads nowhere: {message}"))
-            }
-            // While records are pushed; the next subscription tells what is gone.
+            // The stream or the shard is missing, and the error does not say which. The request for
+            // the next iterator finds out.
+            "ResourceNotFoundException" if operation == "GetRecords" => (
+                SourceErrorKind::ExpiredIterator,
+                format!("the iterator's stream or shard does not exist: {message}"),
+            ),
+            // Reported during a subscription. The next subscription finds out what is missing.
             "ResourceNotFoundException" if operation == "SubscribeToShard" => {
-                (SourceErrorKind::Unavailable, format!("the subscription is over: {message}"))
+                (SourceErrorKind::Unavailable, format!("the subscription has ended: {message}"))
             }
             "ResourceNotFoundException" => (
                 SourceErrorKind::NoSuchStream,
                 format!("there is no stream {stream} in this account and region: {message}"),
             ),
-            // Of a shard that is subscribed to; otherwise of a stream that is being changed.
+            // For a subscription, the shard is in use. Otherwise the stream is being changed.
             "ResourceInUseException" if operation == "SubscribeToShard" => (
                 SourceErrorKind::Throttled,
-                format!("somebody subscribed a moment ago, or takes over: {message}"),
+                format!("another subscription of this consumer started a moment ago: {message}"),
             ),
             "ResourceInUseException" => {
                 (SourceErrorKind::Unavailable, format!("not ready: {message}"))
             }
-            "ProvisionedThroughputExceededException"
-            | "LimitExceededException"
-            | "KMSThrottlingException"
-            | "RequestLimitExceeded"
-            | "ThrottlingException"
-            | "Throttling"
-            | "TooManyRequestsException" => {
+            "KMSThrottlingException" => {
                 (SourceErrorKind::Throttled, format!("throttled ({code}): {message}"))
             }
             "AccessDeniedException" => (
@@ -128,58 +107,11 @@ impl Asked<'_> {
             | "KMSNotFoundException"
             | "KMSOptInRequired" => (
                 SourceErrorKind::Denied,
-                format!("the key that the stream is encrypted with cannot be used: {message}"),
-            ),
-            "UnrecognizedClientException"
-            | "InvalidSignatureException"
-            | "IncompleteSignatureException"
-            | "IncompleteSignature"
-            | "MissingAuthenticationTokenException"
-            | "MissingAuthenticationToken"
-            | "InvalidClientTokenId"
-            | "ExpiredTokenException"
-            | "ExpiredToken" => (
-                SourceErrorKind::Denied,
-                format!("credentials refused ({code}): check them, and this machine's clock"),
+                format!("the stream's encryption key cannot be used: {message}"),
             ),
             _ => (SourceErrorKind::Unavailable, format!("failed ({code}): {message}")),
         }
     }
-}
-
-impl fmt::Display for Failed {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.sentence)
-    }
-}
-
-impl Error for Failed {
-    fn source(&self) -> Option<&(dyn Error + 'static)> {
-        self.source.as_deref().map(|source| source as &(dyn Error + 'static))
-    }
-}
-
-/// The SDK reports missing credentials as a failed dispatch, and by its text alone. Credentials
-/// that could not be fetched this time are another matter: asking again may help.
-fn dispatch_advice(error: &(dyn Error + 'static)) -> (SourceErrorKind, String) {
-    let mut level = Some(error);
-    while let Some(cause) = level {
-        let text = cause.to_string();
-        if [
-            "was not enabled",
-            "not properly configured",
-            "no providers in chain",
-            "identity resolver",
-        ]
-        .iter()
-        .any(|missing| text.contains(missing))
-        {
-            let advice = "no credentials: give the client a credentials provider";
-            return (SourceErrorKind::Denied, advice.to_owned());
-        }
-        level = cause.source();
-    }
-    (SourceErrorKind::Unavailable, "not reached".to_owned())
 }
 
 #[cfg(test)]
@@ -187,11 +119,12 @@ mod tests {
     use super::*;
 
     fn kind(operation: &'static str, code: &str) -> SourceErrorKind {
-        Asked { operation, stream: "orders" }.advice(code, "Shard 7 does not exist").0
+        let failure = RequestFailure::of_service(code, "Shard 7 does not exist");
+        Operation { operation, stream: "orders" }.advice(failure).0
     }
 
     #[test]
-    fn each_refusal_has_its_kind() {
+    fn service_errors_map_to_their_kinds() {
         for (operation, code, expected) in [
             ("GetRecords", "ExpiredIteratorException", SourceErrorKind::ExpiredIterator),
             ("GetRecords", "InvalidArgumentException", SourceErrorKind::ExpiredIterator),
@@ -216,11 +149,11 @@ mod tests {
     }
 
     #[test]
-    fn what_to_do_is_said() {
-        let asked = Asked { operation: "GetRecords", stream: "orders" };
-        let (_, advice) = asked.advice("AccessDeniedException", "");
+    fn access_denied_names_missing_permission() {
+        let operation = Operation { operation: "GetRecords", stream: "orders" };
+        let (_, advice) = operation.service_advice("AccessDeniedException", "");
 
         assert!(advice.contains("kinesis:GetRecords"));
-        assert_eq!(asked.sentence("not reached"), "GetRecords of stream orders: not reached");
+        assert_eq!(operation.sentence("not reached"), "GetRecords of stream orders: not reached");
     }
 }

@@ -1,4 +1,7 @@
-//! A stream in AWS, by aws-sdk-kinesis.
+//! [`KinesisSource`]: a stream in AWS, through aws-sdk-kinesis.
+//!
+//! `requests` sends requests with a time limit, `error` classifies their failures, and `convert`
+//! converts their answers. `consumer` and `push` are enhanced fan-out.
 
 mod consumer;
 mod convert;
@@ -25,15 +28,16 @@ use super::{Fetched, ReadFrom, ShardIterator, Source, SourceError, SourceErrorKi
 use crate::names::StreamId;
 use crate::shard::{Shard, ShardId};
 
-/// Reads a stream in AWS.
+/// Reads a stream of Kinesis Data Streams.
 ///
-/// The client needs a region, credentials, and an HTTP client: this crate switches off the SDK's
-/// default features, which bring an HTTP client. Its retries are switched off here: whoever reads
-/// through a source retries, at the pace of each shard.
+/// The client needs a region, credentials and an HTTP client. This crate disables the SDK's default
+/// features, which include an HTTP client. It also disables the SDK's retries, since the reader
+/// retries at the pace of each shard.
 ///
-/// Allow it `kinesis:ListShards`, `GetShardIterator` and `GetRecords`; for [`id`](Self::id),
-/// `DescribeStreamSummary`; for enhanced fan-out, that and `SubscribeToShard`,
-/// `DescribeStreamConsumer` and `RegisterStreamConsumer`.
+/// Required permissions: `kinesis:ListShards`, `GetShardIterator` and `GetRecords`.
+/// [`id`](Self::id) also needs `DescribeStreamSummary`. Enhanced fan-out also needs
+/// `DescribeStreamSummary`, `SubscribeToShard`, `DescribeStreamConsumer` and
+/// `RegisterStreamConsumer`.
 ///
 /// # Examples
 ///
@@ -54,52 +58,52 @@ pub struct KinesisSource {
 }
 
 impl KinesisSource {
-    /// Reads `stream`: its name, or its ARN, which a stream of another account needs.
+    /// Reads `stream`, given as its name or its ARN. A stream of another account needs the ARN.
     pub fn new(client: &Client, stream: impl Into<String>) -> Self {
         let stream = StreamName::new(stream.into());
         Self { requests: Requests::new(client, stream, REQUEST_TIMEOUT), consumer: None }
     }
 
-    /// Lets records be pushed, to the consumer of this name, or of this ARN. All workers of an
-    /// application share one: the application's name is a good one.
+    /// Sets the consumer for enhanced fan-out, by name or ARN. All workers of an application share
+    /// one consumer, for example with the application's name.
     ///
-    /// A name that is not registered is, with the first subscription. Nobody takes it back: a
-    /// consumer costs money until it is removed with `DeregisterStreamConsumer`.
+    /// The first subscription registers an unknown name. This crate never removes a consumer: it
+    /// costs money until an operator removes it with `DeregisterStreamConsumer`.
     #[must_use]
     pub fn with_consumer(mut self, consumer: impl Into<String>) -> Self {
         self.consumer = Some(Arc::new(Consumer::new(consumer.into())));
         self
     }
 
-    /// How long an answer may take: 30 seconds unless this says otherwise, since one may have
-    /// 10 MB. Leases are kept meanwhile.
+    /// Sets the time limit of a request. The default is 30 s, since an answer may have 10 MB.
+    /// Workers keep their leases meanwhile.
     #[must_use]
     pub fn with_request_timeout(mut self, limit: Duration) -> Self {
         self.requests.limit = limit;
         self
     }
 
-    /// Which stream this is, for a worker that reads several: asks for its account and the time at
-    /// which it was created.
+    /// Requests the id of this stream, for a worker that reads several: its account, name and
+    /// creation time.
     ///
     /// # Errors
     ///
-    /// Where the stream could not say.
+    /// The request failed, or its answer was invalid.
     pub async fn id(&self) -> Result<StreamId, SourceError> {
         let summary = self.requests.describe().await?;
         let account = summary.stream_arn.split(':').nth(4).unwrap_or_default();
         let created = summary.stream_creation_timestamp.secs();
         let id = format!("{account}:{}:{created}", summary.stream_name).parse();
-        self.requests.sense("DescribeStreamSummary", id)
+        self.requests.valid("DescribeStreamSummary", id)
     }
 
-    /// All shards; `None` where it took so long that the place in the list was forgotten.
+    /// Lists all shards. Returns `None` if the list's token has expired meanwhile.
     async fn list(&self) -> Result<Option<Vec<Shard>>, SourceError> {
         let (mut shards, mut token) = (Vec::new(), None);
         loop {
             let Some(page) = self.page(token).await? else { return Ok(None) };
             let listed = convert::all(page.shards.unwrap_or_default(), convert::shard);
-            shards.extend(self.requests.sense(LIST, listed)?);
+            shards.extend(self.requests.valid(LIST, listed)?);
             token = page.next_token;
             if token.is_none() {
                 return Ok(Some(shards));
@@ -107,24 +111,24 @@ impl KinesisSource {
         }
     }
 
-    /// What is missing, where a request for `shard` was told that something is: the type of that
-    /// error is the same for a stream, a shard and a consumer, and the list of shards knows. What
-    /// is left where it has the shard, is said by `else_missing`.
+    /// Finds out what is missing after a request for `shard` failed with `ResourceNotFound`.
+    /// Stream, shard and consumer share that error type, so this lists the shards. If the shard is
+    /// listed, `else_missing` is what is missing.
     async fn missing(
         &self,
         operation: &'static str,
         shard: &ShardId,
         else_missing: &str,
     ) -> SourceError {
-        let asked = self.requests.asked(operation);
+        let operation = self.requests.operation(operation);
         match self.shards().await {
             Ok(listed) if listed.iter().any(|other| other.id == *shard) => {
                 let advice = format!("shard {shard} is listed, but {else_missing} is not found");
-                asked.told(SourceErrorKind::Unavailable, &advice)
+                operation.error(SourceErrorKind::Unavailable, &advice)
             }
             Ok(_) => {
                 let advice = format!("there is no shard {shard} any more");
-                asked.told(SourceErrorKind::NoSuchShard, &advice)
+                operation.error(SourceErrorKind::NoSuchShard, &advice)
             }
             Err(error) => error,
         }
@@ -133,7 +137,7 @@ impl KinesisSource {
     async fn page(&self, token: Option<String>) -> Result<Option<ListShardsOutput>, SourceError> {
         let request = self.requests.client.list_shards();
         let request = match token {
-            // A token says which stream it is of, and nothing else may.
+            // A token identifies the stream. The request must not name it again.
             Some(token) => request.next_token(token),
             None => request
                 .set_stream_name(self.requests.stream.name())
@@ -160,8 +164,8 @@ impl Source for KinesisSource {
                 return Ok(shards);
             }
         }
-        let advice = "listing takes longer than a place in the list is known";
-        Err(self.requests.asked(LIST).told(SourceErrorKind::Unavailable, advice))
+        let advice = "listing the shards takes longer than its token is valid";
+        Err(self.requests.operation(LIST).error(SourceErrorKind::Unavailable, advice))
     }
 
     async fn iterator(
@@ -171,12 +175,12 @@ impl Source for KinesisSource {
     ) -> Result<ShardIterator, SourceError> {
         const OPERATION: &str = "GetShardIterator";
 
-        let (place, number, time) = convert::place(from);
+        let (start, number, time) = convert::start(from);
         let request = self.requests.client.get_shard_iterator().shard_id(shard.as_str());
         let request = request
             .set_stream_name(self.requests.stream.name())
             .set_stream_arn(self.requests.stream.arn())
-            .shard_iterator_type(place)
+            .shard_iterator_type(start)
             .set_starting_sequence_number(number)
             .set_timestamp(time);
         let answer = self.requests.ask(OPERATION, async {
@@ -193,7 +197,7 @@ impl Source for KinesisSource {
             return Err(self.missing(OPERATION, shard, "its iterator").await);
         };
         let iterator = answer.shard_iterator.ok_or("no iterator");
-        self.requests.sense(OPERATION, iterator).map(ShardIterator::new)
+        self.requests.valid(OPERATION, iterator).map(ShardIterator::new)
     }
 
     async fn fetch(&self, iterator: &ShardIterator, limit: u16) -> Result<Fetched, SourceError> {
@@ -206,10 +210,10 @@ impl Source for KinesisSource {
         let records = convert::all(answer.records, convert::record);
         let children = convert::all(answer.child_shards.unwrap_or_default(), convert::child);
         Ok(Fetched {
-            records: self.requests.sense(OPERATION, records)?,
+            records: self.requests.valid(OPERATION, records)?,
             next: answer.next_shard_iterator.map(ShardIterator::new),
             behind: Duration::from_millis(behind),
-            children: self.requests.sense(OPERATION, children)?,
+            children: self.requests.valid(OPERATION, children)?,
         })
     }
 
@@ -220,19 +224,19 @@ impl Source for KinesisSource {
     ) -> Result<BoxStream<'static, Result<Fetched, SourceError>>, SourceError> {
         let Some(consumer) = &self.consumer else {
             let advice = "no consumer to push to: give this source one with `with_consumer`";
-            let asked = self.requests.asked(push::OPERATION);
-            return Err(asked.told(SourceErrorKind::Unsupported, advice));
+            let operation = self.requests.operation(push::OPERATION);
+            return Err(operation.error(SourceErrorKind::Unsupported, advice));
         };
-        let (place, number, time) = convert::place(from);
-        let place = StartingPosition::builder()
-            .r#type(place)
+        let (start, number, time) = convert::start(from);
+        let start = StartingPosition::builder()
+            .r#type(start)
             .set_sequence_number(number)
             .set_timestamp(time)
             .build();
-        let place = self.requests.sense(push::OPERATION, place)?;
+        let start = self.requests.valid(push::OPERATION, start)?;
         let request = self.requests.client.subscribe_to_shard().shard_id(shard.as_str());
         let request = request.consumer_arn(consumer.arn(&self.requests).await?);
-        let request = request.starting_position(place);
+        let request = request.starting_position(start);
         let answer = self.requests.ask(push::OPERATION, async {
             match request.send().await {
                 Err(error)
@@ -244,7 +248,7 @@ impl Source for KinesisSource {
             }
         });
         let Some(answer) = answer.await? else {
-            // Or it may be the consumer that is gone.
+            // The consumer may be missing instead.
             consumer.forget();
             let consumer = format!("consumer {}", consumer.name());
             return Err(self.missing(push::OPERATION, shard, &consumer).await);
@@ -266,5 +270,5 @@ const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 
 const LIST: &str = "ListShards";
 
-/// A place in the list is known for 5 minutes: each listing after the first is good fortune.
+/// A token is valid for 5 minutes, so a second listing rarely succeeds where the first did not.
 const MOST_LISTINGS: usize = 3;

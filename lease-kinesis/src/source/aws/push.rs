@@ -1,4 +1,4 @@
-//! Enhanced fan-out: what a subscription pushes.
+//! Enhanced fan-out: the pushes of a subscription.
 
 use std::time::Duration;
 
@@ -47,17 +47,17 @@ impl Subscription {
     }
 
     async fn receive(&mut self) -> Result<Option<Fetched>, SourceError> {
-        let asked = self.requests.asked(OPERATION);
+        let operation = self.requests.operation(OPERATION);
         loop {
-            let Ok(event) = timeout(LONGEST_SILENCE, self.events.recv()).await else {
-                let advice = format!("nothing pushed for {LONGEST_SILENCE:?}");
-                return Err(asked.told(SourceErrorKind::Unavailable, &advice));
+            let Ok(event) = timeout(PUSH_TIMEOUT, self.events.recv()).await else {
+                let advice = format!("nothing pushed for {PUSH_TIMEOUT:?}");
+                return Err(operation.error(SourceErrorKind::Unavailable, &advice));
             };
-            match event.map_err(|error| asked.failed(error))? {
+            match event.map_err(|error| operation.failed(error))? {
                 Some(SubscribeToShardEventStream::SubscribeToShardEvent(event)) => {
-                    return self.requests.sense(OPERATION, fetched(event)).map(Some);
+                    return self.requests.valid(OPERATION, fetched(event)).map(Some);
                 }
-                // Of a kind that this version does not know.
+                // An event type that this version does not know.
                 Some(_) => (),
                 None => return Ok(None),
             }
@@ -71,8 +71,8 @@ fn fetched(
     let children = convert::all(event.child_shards.unwrap_or_default(), convert::child)?;
     let records = convert::all(event.records, convert::record)?;
     let next = event.continuation_sequence_number;
-    // At the end, Kinesis tells no number. An emulator tells one, and the children with every
-    // event of a closed shard: then what is empty is the last.
+    // At the end, Kinesis sends no number. An emulator sends one, and sends the children with every
+    // event of a closed shard. There, an event without records is the last.
     let ended = next.is_empty() || (records.is_empty() && !children.is_empty());
     Ok(Fetched {
         records,
@@ -82,9 +82,9 @@ fn fetched(
     })
 }
 
-/// Kinesis pushes every few seconds, also where there is nothing to tell: a connection that is
-/// silent for so long is dead.
-const LONGEST_SILENCE: Duration = Duration::from_mins(1);
+/// Kinesis pushes every few seconds, also without records. A connection without pushes for longer
+/// is dead.
+const PUSH_TIMEOUT: Duration = Duration::from_mins(1);
 
 #[cfg(test)]
 mod tests {
@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn an_event_without_a_number_is_the_end() {
+    fn event_without_number_is_end_of_shard() {
         let event = event().continuation_sequence_number("").child_shards(child());
 
         let fetched = fetched(event.build().unwrap()).unwrap();
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn children_beside_records_and_a_number_are_not_the_end() {
+    fn event_with_records_and_children_is_not_the_end() {
         let record = Record::builder().sequence_number("7").data(vec![1].into()).build().unwrap();
         let event = event().records(record).child_shards(child());
 

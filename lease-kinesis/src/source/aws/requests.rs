@@ -1,4 +1,4 @@
-//! Requests to one stream: each within its time limit.
+//! Sends requests to one stream, each with a time limit.
 
 use std::fmt;
 use std::future::Future;
@@ -10,7 +10,7 @@ use aws_sdk_kinesis::error::{ProvideErrorMetadata, SdkError};
 use aws_sdk_kinesis::types::StreamDescriptionSummary;
 use tokio::time::timeout;
 
-use super::error::Asked;
+use super::error::Operation;
 use crate::source::{SourceError, SourceErrorKind};
 
 #[derive(Debug, Clone)]
@@ -36,7 +36,7 @@ impl StreamName {
         text
     }
 
-    /// For requests that take either.
+    /// The name, for requests that accept a name or an ARN.
     pub(super) fn name(&self) -> Option<String> {
         match self {
             Self::Name(name) => Some(name.clone()),
@@ -54,17 +54,17 @@ impl StreamName {
 
 impl Requests {
     pub(super) fn new(client: &Client, stream: StreamName, limit: Duration) -> Self {
-        // The user's own client, connections included: whoever reads, retries, and knows the
-        // pace of each shard.
+        // Shares the connections of the user's client. Retries are disabled, since the reader
+        // retries at the pace of each shard.
         let config = client.config().to_builder().retry_config(RetryConfig::disabled()).build();
         Self { client: Client::from_conf(config), stream, limit }
     }
 
-    pub(super) fn asked(&self, operation: &'static str) -> Asked<'_> {
-        Asked { operation, stream: self.stream.as_str() }
+    pub(super) fn operation(&self, operation: &'static str) -> Operation<'_> {
+        Operation { operation, stream: self.stream.as_str() }
     }
 
-    /// The answer to `request`, where it comes in time.
+    /// Awaits the answer to `request` within the time limit.
     pub(super) async fn ask<T, E, R>(
         &self,
         operation: &'static str,
@@ -74,22 +74,22 @@ impl Requests {
         E: ProvideErrorMetadata + std::error::Error + Send + Sync + 'static,
         R: fmt::Debug + Send + Sync + 'static,
     {
-        let asked = self.asked(operation);
+        let operation = self.operation(operation);
         match timeout(self.limit, Box::pin(request)).await {
-            Ok(answer) => answer.map_err(|error| asked.failed(error)),
-            Err(_) => Err(asked.timed_out(self.limit)),
+            Ok(answer) => answer.map_err(|error| operation.failed(error)),
+            Err(_) => Err(operation.timed_out(self.limit)),
         }
     }
 
-    /// What the answer to `operation` says, where it makes sense.
-    pub(super) fn sense<T, E: fmt::Display>(
+    /// Converts an invalid answer to `operation` into an error.
+    pub(super) fn valid<T, E: fmt::Display>(
         &self,
         operation: &'static str,
         answer: Result<T, E>,
     ) -> Result<T, SourceError> {
-        answer.map_err(|nonsense| {
-            let advice = format!("an answer that makes no sense: {nonsense}");
-            self.asked(operation).told(SourceErrorKind::Unavailable, &advice)
+        answer.map_err(|invalid| {
+            let advice = format!("invalid answer: {invalid}");
+            self.operation(operation).error(SourceErrorKind::Unavailable, &advice)
         })
     }
 
@@ -101,11 +101,11 @@ impl Requests {
         let request = request.set_stream_arn(self.stream.arn());
         let answer = self.ask(OPERATION, request.send()).await?;
         let summary = answer.stream_description_summary.ok_or("no description");
-        self.sense(OPERATION, summary)
+        self.valid(OPERATION, summary)
     }
 }
 
-/// Whether the service's refusal is of this type.
+/// Reports whether the service error is of this type.
 pub(super) fn is<E, R>(error: &SdkError<E, R>, of_type: fn(&E) -> bool) -> bool {
     error.as_service_error().is_some_and(of_type)
 }

@@ -11,17 +11,17 @@ use crate::source::RawRecord;
 
 /// A stream of one closed shard, read one record at a time.
 #[derive(Debug)]
-struct Tape {
+struct RecordedShard {
     records: Vec<RawRecord>,
-    /// How many fetches an iterator is good for, or a subscription.
-    good_for: usize,
+    /// The number of fetches after which an iterator expires or a subscription ends.
+    lifetime: usize,
     fetches: AtomicUsize,
-    /// When somebody subscribed.
+    /// The times of all subscriptions.
     subscribed: Mutex<Vec<Instant>>,
 }
 
-impl Tape {
-    /// Records 8 and 10 are plain, and 9 holds three.
+impl RecordedShard {
+    /// Records 8 and 10 are plain. Record 9 is an aggregate of three.
     fn new() -> Self {
         let record = |sequence, data| RawRecord {
             sequence: number(sequence),
@@ -33,7 +33,7 @@ impl Tape {
         let plain = Bytes::from_static(b"plain");
         let records = vec![record(8, plain.clone()), record(9, aggregate), record(10, plain)];
         let (fetches, subscribed) = (AtomicUsize::new(0), Mutex::default());
-        Self { records, good_for: usize::MAX, fetches, subscribed }
+        Self { records, lifetime: usize::MAX, fetches, subscribed }
     }
 
     fn find(&self, from: &ReadFrom) -> usize {
@@ -56,9 +56,9 @@ impl Tape {
 }
 
 #[async_trait]
-impl Source for Tape {
+impl Source for RecordedShard {
     async fn shards(&self) -> Result<Vec<Shard>, SourceError> {
-        panic!("nobody asks a reader for shards")
+        panic!("a reader lists no shards")
     }
 
     async fn iterator(&self, _: &ShardId, from: &ReadFrom) -> Result<ShardIterator, SourceError> {
@@ -67,7 +67,7 @@ impl Source for Tape {
     }
 
     async fn fetch(&self, iterator: &ShardIterator, _: u16) -> Result<Fetched, SourceError> {
-        if self.fetches.fetch_add(1, Ordering::Relaxed) >= self.good_for {
+        if self.fetches.fetch_add(1, Ordering::Relaxed) >= self.lifetime {
             return Err(SourceError::new(SourceErrorKind::ExpiredIterator, "too old"));
         }
         Ok(self.at(iterator.as_str().parse().unwrap()))
@@ -79,7 +79,7 @@ impl Source for Tape {
         from: &ReadFrom,
     ) -> Result<BoxStream<'static, Result<Fetched, SourceError>>, SourceError> {
         self.subscribed.lock().unwrap().push(now());
-        let answers = (self.find(from)..=self.records.len()).take(self.good_for);
+        let answers = (self.find(from)..=self.records.len()).take(self.lifetime);
         let answers: Vec<_> = answers.map(|index| Ok(self.at(index))).collect();
         Ok(futures_util::stream::iter(answers).boxed())
     }
@@ -104,8 +104,8 @@ fn reader<S: Source>(source: &Arc<S>, position: Position, retrieval: Retrieval) 
     Reader::new(source, shard, HashKeyRange::ALL, position, retrieval, pace)
 }
 
-/// The numbers of all records that are read after `position`.
-async fn read_on(tape: Tape, position: Position, retrieval: Retrieval) -> Vec<String> {
+/// Reads from `position` to the end, and returns the record numbers.
+async fn read_on(tape: RecordedShard, position: Position, retrieval: Retrieval) -> Vec<String> {
     let mut reader = reader(&Arc::new(tape), position, retrieval);
     let mut numbers = Vec::new();
     loop {
@@ -121,50 +121,50 @@ async fn read_on(tape: Tape, position: Position, retrieval: Retrieval) -> Vec<St
 
 #[tokio::test(start_paused = true)]
 async fn an_aggregate_is_read_in_its_place() {
-    let numbers = read_on(Tape::new(), Position::TrimHorizon, Retrieval::Polling).await;
+    let numbers = read_on(RecordedShard::new(), Position::TrimHorizon, Retrieval::Polling).await;
 
     assert_eq!(numbers, ["8", "9", "9+1", "9+2", "10"]);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_half_done_aggregate_is_resumed_in_its_middle() {
-    let numbers = read_on(Tape::new(), record(9, 0), Retrieval::Polling).await;
+    let numbers = read_on(RecordedShard::new(), record(9, 0), Retrieval::Polling).await;
 
     assert_eq!(numbers, ["9+1", "9+2", "10"]);
 }
 
 #[tokio::test(start_paused = true)]
 async fn of_an_aggregate_that_is_done_nothing_is_read_again() {
-    let numbers = read_on(Tape::new(), record(9, 2), Retrieval::Polling).await;
+    let numbers = read_on(RecordedShard::new(), record(9, 2), Retrieval::Polling).await;
 
     assert_eq!(numbers, ["10"]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn of_a_plain_record_that_is_done_nothing_is_read_again() {
-    let numbers = read_on(Tape::new(), record(8, 0), Retrieval::Polling).await;
+async fn read_after_plain_record_omits_it() {
+    let numbers = read_on(RecordedShard::new(), record(8, 0), Retrieval::Polling).await;
 
     assert_eq!(numbers, ["9", "9+1", "9+2", "10"]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_number_that_no_record_has_is_passed() {
-    let numbers = read_on(Tape::new(), record(7, 3), Retrieval::Polling).await;
+async fn read_after_missing_index_returns_next_record() {
+    let numbers = read_on(RecordedShard::new(), record(7, 3), Retrieval::Polling).await;
 
     assert_eq!(numbers, ["8", "9", "9+1", "9+2", "10"]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_half_done_aggregate_is_resumed_by_fan_out_too() {
-    let numbers = read_on(Tape::new(), record(9, 1), Retrieval::FanOut).await;
+async fn fan_out_resumes_inside_aggregate() {
+    let numbers = read_on(RecordedShard::new(), record(9, 1), Retrieval::FanOut).await;
 
     assert_eq!(numbers, ["9+2", "10"]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn nothing_is_read_twice_or_missed_where_iterators_expire() {
-    // An iterator finds the last record again, and then the next.
-    let tape = Tape { good_for: 2, ..Tape::new() };
+async fn expired_iterators_lose_and_repeat_no_record() {
+    // An iterator returns the last record again, then the next one.
+    let tape = RecordedShard { lifetime: 2, ..RecordedShard::new() };
 
     let numbers = read_on(tape, Position::TrimHorizon, Retrieval::Polling).await;
 
@@ -172,30 +172,30 @@ async fn nothing_is_read_twice_or_missed_where_iterators_expire() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn nothing_is_read_twice_or_missed_where_subscriptions_end() {
-    let tape = Tape { good_for: 2, ..Tape::new() };
+async fn ended_subscriptions_lose_and_repeat_no_record() {
+    let tape = RecordedShard { lifetime: 2, ..RecordedShard::new() };
 
     let numbers = read_on(tape, Position::TrimHorizon, Retrieval::FanOut).await;
 
     assert_eq!(numbers, ["8", "9", "9+1", "9+2", "10"]);
 }
 
-/// A shard in which nothing arrives before its first subscription ends, and one record after that.
+/// A shard whose first record arrives after the end of the first subscription.
 #[derive(Debug, Default)]
-struct Quiet(Mutex<Vec<ReadFrom>>);
+struct QuietShard(Mutex<Vec<ReadFrom>>);
 
 #[async_trait]
-impl Source for Quiet {
+impl Source for QuietShard {
     async fn shards(&self) -> Result<Vec<Shard>, SourceError> {
-        panic!("nobody asks a reader for shards")
+        panic!("a reader lists no shards")
     }
 
     async fn iterator(&self, _: &ShardId, _: &ReadFrom) -> Result<ShardIterator, SourceError> {
-        panic!("nobody polls it")
+        panic!("this shard is not polled")
     }
 
     async fn fetch(&self, _: &ShardIterator, _: u16) -> Result<Fetched, SourceError> {
-        panic!("nobody polls it")
+        panic!("this shard is not polled")
     }
 
     async fn subscribe(
@@ -204,7 +204,7 @@ impl Source for Quiet {
         from: &ReadFrom,
     ) -> Result<BoxStream<'static, Result<Fetched, SourceError>>, SourceError> {
         let pushed = match from {
-            ReadFrom::At(_) => Tape::new().at(0),
+            ReadFrom::At(_) => RecordedShard::new().at(0),
             _ => Fetched { next: Some(iterator(7)), ..Fetched::default() },
         };
         self.0.lock().unwrap().push(from.clone());
@@ -212,14 +212,14 @@ impl Source for Quiet {
     }
 }
 
-/// Kinesis tells a number with every push, also where there is nothing to read: what arrives between
-/// two subscriptions comes after it.
+/// Kinesis reports a sequence number with every push, even an empty one. Records that arrive
+/// between two subscriptions come after it.
 #[tokio::test(start_paused = true)]
-async fn a_subscription_that_ends_before_the_first_record_is_gone_on_with_where_it_was() {
+async fn subscription_without_records_continues_at_its_end() {
     for (begin, asked) in
         [(Position::Latest, ReadFrom::Latest), (Position::AtTimestamp(5), ReadFrom::Timestamp(5))]
     {
-        let quiet = Arc::new(Quiet::default());
+        let quiet = Arc::new(QuietShard::default());
         let mut reader = reader(&quiet, begin, Retrieval::FanOut);
 
         for expected in [None, Some("8".to_owned())] {
@@ -231,10 +231,10 @@ async fn a_subscription_that_ends_before_the_first_record_is_gone_on_with_where_
     }
 }
 
-/// Kinesis allows one a second, of each consumer to each shard.
+/// Kinesis allows each consumer one subscription a second to each shard.
 #[tokio::test(start_paused = true)]
-async fn no_two_subscriptions_come_within_a_second() {
-    let tape = Arc::new(Tape { good_for: 2, ..Tape::new() });
+async fn subscriptions_are_one_second_apart() {
+    let tape = Arc::new(RecordedShard { lifetime: 2, ..RecordedShard::new() });
     let mut reader = reader(&tape, Position::TrimHorizon, Retrieval::FanOut);
 
     while !matches!(reader.read().await, Read::End { .. }) {}
@@ -246,8 +246,8 @@ async fn no_two_subscriptions_come_within_a_second() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn subscriptions_that_end_at_once_are_renewed_ever_less_often() {
-    let tape = Arc::new(Tape { good_for: 0, ..Tape::new() });
+async fn subscriptions_that_end_at_once_back_off() {
+    let tape = Arc::new(RecordedShard { lifetime: 0, ..RecordedShard::new() });
     let mut reader = reader(&tape, Position::TrimHorizon, Retrieval::FanOut);
 
     let read = timeout(Duration::from_mins(1), reader.read()).await;
@@ -258,21 +258,24 @@ async fn subscriptions_that_end_at_once_are_renewed_ever_less_often() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_time_that_is_yet_to_come_is_waited_for_and_nobody_is_told_for_a_minute() {
-    let reader = |position| reader(&Arc::new(Tape::new()), position, Retrieval::Polling);
-    let refused = SourceError::new(SourceErrorKind::Refused, "yet to come");
+async fn start_in_the_future_is_no_warning_for_a_minute() {
+    let reader = |position| reader(&Arc::new(RecordedShard::new()), position, Retrieval::Polling);
+    let refused = SourceError::new(SourceErrorKind::Refused, "in the future");
     let denied = SourceError::new(SourceErrorKind::Denied, "not for you");
     let mut at_a_time = reader(Position::AtTimestamp(5));
 
-    assert!(at_a_time.may_come_to_be(&refused));
-    assert!(!at_a_time.may_come_to_be(&denied));
-    assert!(!reader(record(8, 0)).may_come_to_be(&refused), "a number does not come to be");
+    assert!(at_a_time.is_clock_difference(&refused));
+    assert!(!at_a_time.is_clock_difference(&denied));
+    assert!(
+        !reader(record(8, 0)).is_clock_difference(&refused),
+        "a sequence number does not depend on clocks"
+    );
     let begun = now();
     while begun.elapsed() < Duration::from_mins(1) {
-        assert!(at_a_time.may_come_to_be(&refused));
+        assert!(at_a_time.is_clock_difference(&refused));
         at_a_time.pause(&refused).await;
     }
-    assert!(!at_a_time.may_come_to_be(&refused));
+    assert!(!at_a_time.is_clock_difference(&refused));
 }
 
 /// The aggregate `two-keys` of `aggregate/golden.txt`.

@@ -1,4 +1,4 @@
-//! Bad weather between a reader and its stream: the same for the same seed.
+//! Injects faults into the calls of a simulated stream. The same seed repeats the same faults.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -9,72 +9,72 @@ use tokio::time::sleep;
 
 use crate::source::{SourceError, SourceErrorKind};
 
-/// How badly a [`SimStream`](crate::SimStream) is reached. The default is not badly at all.
+/// Configures the faults of a [`SimStream`](crate::SimStream). The default injects none.
 ///
-/// Chances are 0.0 to 1.0, for each call and each push.
+/// Probabilities are 0.0 to 1.0 and apply to each call and each push.
 ///
 /// # Examples
 ///
 /// ```
 /// use lease_kinesis::Faults;
 ///
-/// let bad_day = Faults { throttled: 0.2, unavailable: 0.05, ..Faults::default() };
-/// # assert!(bad_day.empty.abs() < f64::EPSILON);
+/// let faults = Faults { throttled: 0.2, unavailable: 0.05, ..Faults::default() };
+/// # assert!(faults.empty.abs() < f64::EPSILON);
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 #[expect(clippy::exhaustive_structs, reason = "tests make these, from the default")]
 pub struct Faults {
-    /// The chance of being told that it was too much.
+    /// The probability of a [`Throttled`](crate::SourceErrorKind::Throttled) error.
     pub throttled: f64,
-    /// The chance of no answer.
+    /// The probability of an [`Unavailable`](crate::SourceErrorKind::Unavailable) error.
     pub unavailable: f64,
-    /// The chance that a fetch finds nothing though there is something, which Kinesis does where
-    /// it searches for long.
+    /// The probability that a fetch returns no records although the shard has some. Kinesis does so
+    /// when its search takes long.
     pub empty: f64,
-    /// The longest that a call takes; each takes some time between none and this.
+    /// The maximum delay of a call. Each call takes a random time up to this.
     pub delay: Duration,
 }
 
-/// The way to the stream, with its own dice.
+/// Injects faults, with a random number generator of its own.
 #[derive(Debug)]
-pub(super) struct Weather(Mutex<(StdRng, Faults)>);
+pub(super) struct FaultInjector(Mutex<(StdRng, Faults)>);
 
-impl Weather {
+impl FaultInjector {
     pub(super) fn new(seed: u64, faults: Faults) -> Self {
         Self(Mutex::new((StdRng::seed_from_u64(seed), faults)))
     }
 
-    pub(super) fn change(&self, faults: Faults) {
+    pub(super) fn set(&self, faults: Faults) {
         self.lock().1 = faults;
     }
 
-    /// Takes as long as a call may take, and fails as often.
-    pub(super) async fn pass(&self) -> Result<(), SourceError> {
+    /// Delays a call, or fails it, as the faults say.
+    pub(super) async fn inject(&self) -> Result<(), SourceError> {
         let delay = {
-            let (dice, faults) = &mut *self.lock();
-            // Thrown also where it is not needed: changed faults do not shift all later throws.
-            faults.delay.mul_f64(dice.random_range(0.0..1.0))
+            let (rng, faults) = &mut *self.lock();
+            // Drawn even without a delay, so that changed faults do not shift later random numbers.
+            faults.delay.mul_f64(rng.random_range(0.0..1.0))
         };
         if !delay.is_zero() {
             sleep(delay).await;
         }
-        let (dice, faults) = &mut *self.lock();
-        let thrown = dice.random_range(0.0..1.0);
-        if thrown < faults.throttled {
-            let text = "throttled, as the faults of this test say";
+        let (rng, faults) = &mut *self.lock();
+        let drawn = rng.random_range(0.0..1.0);
+        if drawn < faults.throttled {
+            let text = "throttled by the injected faults";
             return Err(SourceError::new(SourceErrorKind::Throttled, text));
         }
-        if thrown < faults.throttled + faults.unavailable {
-            let text = "no answer, as the faults of this test say";
+        if drawn < faults.throttled + faults.unavailable {
+            let text = "unavailable by the injected faults";
             return Err(SourceError::new(SourceErrorKind::Unavailable, text));
         }
         Ok(())
     }
 
-    /// Whether this fetch finds nothing.
+    /// Reports whether this fetch returns no records.
     pub(super) fn hides_records(&self) -> bool {
-        let (dice, faults) = &mut *self.lock();
-        dice.random_range(0.0..1.0) < faults.empty
+        let (rng, faults) = &mut *self.lock();
+        rng.random_range(0.0..1.0) < faults.empty
     }
 
     fn lock(&self) -> MutexGuard<'_, (StdRng, Faults)> {

@@ -1,4 +1,4 @@
-//! Iterators of a stream in memory: all that they mean is in their text.
+//! Iterators of a simulated stream. Their text holds everything that they mean.
 
 use std::time::Duration;
 
@@ -6,42 +6,45 @@ use super::number::Number;
 use crate::shard::ShardId;
 use crate::source::{ShardIterator, SourceError, SourceErrorKind};
 
-/// From which number on which shard is read.
+/// The shard and the number at which an iterator reads, and its age.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Place {
+pub(super) struct IteratorPosition {
     pub(super) shard: ShardId,
     pub(super) next: Number,
-    /// When this was said, by the stream's own time.
-    pub(super) said: Duration,
+    /// The time of creation, by the stream's clock.
+    pub(super) created: Duration,
 }
 
-impl Place {
+impl IteratorPosition {
     pub(super) fn iterator(&self) -> ShardIterator {
-        let Self { shard, next, said } = self;
-        ShardIterator::new(format!("{}:{next}:{shard}", said.as_millis()))
+        let Self { shard, next, created } = self;
+        ShardIterator::new(format!("{}:{next}:{shard}", created.as_millis()))
     }
 
-    /// What `iterator` means, where it is not too old at `now`.
+    /// Parses `iterator`, unless it has expired at `now`.
     pub(super) fn of(iterator: &ShardIterator, now: Duration) -> Result<Self, SourceError> {
-        let Some(place) = Self::parse(iterator.as_str()) else {
-            return Err(SourceError::new(SourceErrorKind::ExpiredIterator, "no iterator of this"));
+        let Some(position) = Self::parse(iterator.as_str()) else {
+            return Err(SourceError::new(
+                SourceErrorKind::ExpiredIterator,
+                "the iterator is not of this stream",
+            ));
         };
-        if now.saturating_sub(place.said) > LIFE {
+        if now.saturating_sub(position.created) > LIFETIME {
             let text = "the iterator is older than 5 minutes";
             return Err(SourceError::new(SourceErrorKind::ExpiredIterator, text));
         }
-        Ok(place)
+        Ok(position)
     }
 
     fn parse(text: &str) -> Option<Self> {
         let mut parts = text.splitn(3, ':');
-        let said = parts.next()?.parse().ok().map(Duration::from_millis)?;
+        let created = parts.next()?.parse().ok().map(Duration::from_millis)?;
         let next = Number::parse(parts.next()?)?;
         let shard = parts.next()?.parse().ok()?;
-        Some(Self { shard, next, said })
+        Some(Self { shard, next, created })
     }
 }
 
 /// As [`GetShardIterator`](https://docs.aws.amazon.com/kinesis/latest/APIReference/API_GetShardIterator.html)
 /// says.
-const LIFE: Duration = Duration::from_mins(5);
+const LIFETIME: Duration = Duration::from_mins(5);

@@ -1,19 +1,18 @@
-//! What a shard gives and takes in a second, as
-//! [Kinesis' limits](https://docs.aws.amazon.com/streams/latest/dev/service-sizes-and-limits.html)
-//! have it.
+//! The limits of a shard, from [Kinesis'
+//! limits](https://docs.aws.amazon.com/streams/latest/dev/service-sizes-and-limits.html).
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
-/// So many calls within any second.
+/// Limits the calls within any second.
 #[derive(Debug, Default)]
 pub(super) struct Calls {
-    /// When the last ones were, by the stream's own time.
+    /// The times of the last calls, by the stream's clock.
     made: VecDeque<Duration>,
 }
 
 impl Calls {
-    /// Counts a call at `now`, unless there were too many.
+    /// Counts a call at `now` and returns `true`, unless it exceeds the limit.
     pub(super) fn allow(&mut self, now: Duration, most: usize) -> bool {
         self.made.retain(|&made| now.saturating_sub(made) < SECOND);
         if self.made.len() >= most {
@@ -24,19 +23,19 @@ impl Calls {
     }
 }
 
-/// So many bytes a second: an answer may be larger, and is paid off afterwards.
+/// Limits the bytes read per second. An answer may be larger; later calls then wait for its share.
 #[derive(Debug, Default)]
 pub(super) struct Bytes {
     paid_off: Duration,
 }
 
 impl Bytes {
-    /// Whether what was given is paid off, but for the share of one second.
+    /// Reports whether the bytes read exceed the limit by no more than one second's share.
     pub(super) fn allow(&self, now: Duration) -> bool {
         self.paid_off <= now + SECOND
     }
 
-    /// Counts `bytes` given at `now`. Says when they are paid off.
+    /// Counts `bytes` read at `now`. Returns when the limit has caught up with them.
     pub(super) fn give(&mut self, now: Duration, bytes: usize) -> Duration {
         let bytes = u64::try_from(bytes).unwrap_or(u64::MAX);
         let micros = bytes.saturating_mul(1_000_000) / BYTES_PER_SECOND;
@@ -45,16 +44,16 @@ impl Bytes {
     }
 }
 
-/// So many records and bytes put within any second.
+/// Limits the records and bytes written within any second.
 #[derive(Debug, Default)]
 pub(super) struct Puts {
-    /// When the last ones were, and how large.
+    /// The times and sizes of the last records.
     made: VecDeque<(Duration, usize)>,
     bytes: usize,
 }
 
 impl Puts {
-    /// Counts a record of `bytes` put at `now`, unless there were too many.
+    /// Counts a record of `bytes` at `now` and returns `true`, unless it exceeds the limit.
     pub(super) fn allow(&mut self, now: Duration, bytes: usize) -> bool {
         while let Some((_, past)) =
             self.made.pop_front_if(|(made, _)| now.saturating_sub(*made) >= SECOND)
@@ -70,15 +69,15 @@ impl Puts {
     }
 }
 
-/// Of one answer: the most bytes, and the most records.
+/// The maximum bytes and records of one answer.
 pub(super) const MOST_BYTES: usize = 10 * 1024 * 1024;
 pub(super) const MOST_RECORDS: u16 = 10_000;
 
-/// For one shard, in any second.
+/// Limits of one shard, in any second.
 pub(super) const MOST_FETCHES: usize = 5;
 pub(super) const MOST_ITERATORS: usize = 5;
 
-/// Into one shard, in any second.
+/// Limits for writes to one shard, in any second.
 const MOST_PUTS: usize = 1_000;
 const MOST_BYTES_PUT: usize = 1024 * 1024;
 

@@ -1,12 +1,16 @@
-//! A Kinesis stream in memory, for tests: deterministic, and as strict as the real one.
+//! A simulated Kinesis stream for tests: in memory, deterministic, with the limits of Kinesis.
+//!
+//! Start here with [`SimStream`]. `stream` and `shard` hold the state and `limit` the rate limits.
+//! `fault` injects faults, and `push` is enhanced fan-out.
 
 mod fault;
+mod iterator;
 mod limit;
 mod number;
-mod place;
 mod push;
 mod shard;
 mod stream;
+mod time;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -19,27 +23,29 @@ use futures_util::stream::BoxStream;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use self::fault::Weather;
+use self::fault::FaultInjector;
 use self::push::Subscription;
-use self::stream::{Children, Limits, Stream, Time};
+use self::stream::{Children, Limits, Stream};
+use self::time::Time;
 use super::{Fetched, RawRecord, ReadFrom, ShardIterator, Source, SourceError};
 use crate::shard::{Shard, ShardId, hash_key_of};
 
 pub use self::fault::Faults;
 
-/// A Kinesis stream in memory: give it to a worker as its source, and test what the worker does.
+/// Simulates a Kinesis stream in memory. Give it to a worker as its source to test the worker's
+/// processors.
 ///
-/// It keeps the [limits](https://docs.aws.amazon.com/streams/latest/dev/service-sizes-and-limits.html)
-/// of reading, per shard: five fetches and five iterators a second, 2 MB a second (one second's
-/// worth at once), 10,000 records and 10 MB a fetch; iterators that expire after 5 minutes;
-/// subscriptions that end after 5 minutes, are refused within 5 seconds of the one before, and take
-/// over from it later. Writing obeys its limits where it can say so, by [`try_put`](Self::try_put).
-/// Its numbers are as long as those of AWS, and grow from parents to children.
+/// It enforces the read
+/// [limits](https://docs.aws.amazon.com/streams/latest/dev/service-sizes-and-limits.html) of a
+/// shard: five fetches and five iterators a second, 2 MB a second (with a burst of one second's
+/// share), 10,000 records and 10 MB a fetch. Iterators expire after 5 minutes. Subscriptions end
+/// after 5 minutes; a new one is refused within 5 seconds of the previous one, and replaces it
+/// later. [`try_put`](Self::try_put) enforces the write limits. Sequence numbers are as long as in
+/// AWS, and grow from parents to children.
 ///
-/// All of its time is tokio's, so that a test with paused time runs through days in no time;
-/// its [wall clock](Self::wall_clock) starts at the same date in every run. Clones share the
-/// stream, and the way to it: [`with_faults`](Self::with_faults) makes a handle with a way of its
-/// own.
+/// The stream's clock is tokio's, so a test with paused time simulates days within seconds. Its
+/// [wall clock](Self::wall_clock) starts at the same date in every run. Clones share the stream and
+/// its faults. [`with_faults`](Self::with_faults) creates a handle with faults of its own.
 ///
 /// # Examples
 ///
@@ -64,98 +70,100 @@ pub use self::fault::Faults;
 #[derive(Clone)]
 pub struct SimStream {
     shared: Arc<Shared>,
-    weather: Arc<Weather>,
+    faults: Arc<FaultInjector>,
     consumer: Arc<str>,
 }
 
-/// A record that was put into a [`SimStream`], and where it went.
+/// A record that was written to a [`SimStream`], and its shard.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SimRecord {
-    /// The shard that was open for it.
+    /// The shard that stores the record.
     pub shard: ShardId,
-    /// What readers get.
+    /// The record as readers receive it.
     pub record: RawRecord,
 }
 
 struct Shared {
     born: Instant,
     stream: Mutex<Stream>,
-    /// That something was put, reshaped or subscribed to.
+    /// Notified of writes, splits, merges and subscriptions.
     changed: watch::Sender<()>,
 }
 
 impl SimStream {
-    /// A stream of `shards` that have equal parts of all hash keys.
+    /// Creates a stream with this number of shards, which cover equal parts of the hash keys.
     ///
     /// # Panics
     ///
-    /// Where that is none.
+    /// Panics if `shards` is 0.
     pub fn new(shards: u16) -> Self {
-        assert!(shards > 0, "a stream has a shard");
+        assert!(shards > 0, "a stream has at least one shard");
         let stream = Mutex::new(Stream::new(shards, Time(Duration::ZERO)));
         let shared = Shared { born: tokio_now(), stream, changed: watch::Sender::new(()) };
         Self {
             shared: Arc::new(shared),
-            weather: Arc::new(Weather::new(0, Faults::default())),
+            faults: Arc::new(FaultInjector::new(0, Faults::default())),
             consumer: "consumer".into(),
         }
     }
 
-    /// Another handle on the same stream, on whose way there are `faults`: the same calls meet
-    /// the same ones where the seed is the same.
+    /// Creates another handle on the same stream with these `faults`. The same calls with the same
+    /// seed meet the same faults.
     ///
-    /// Give one to each worker: what one of them does, then does not change the others' luck.
+    /// Give each worker a handle of its own, so that the calls of one worker do not change the
+    /// faults of another.
     #[must_use]
     pub fn with_faults(&self, seed: u64, faults: Faults) -> Self {
-        Self { weather: Arc::new(Weather::new(seed, faults)), ..self.clone() }
+        Self { faults: Arc::new(FaultInjector::new(seed, faults)), ..self.clone() }
     }
 
-    /// Another handle on the same stream, whose subscriptions are those of the consumer `name`:
-    /// each consumer has one to each shard.
+    /// Creates another handle on the same stream that subscribes as the consumer `name`. Each
+    /// consumer has one subscription to each shard.
     #[must_use]
     pub fn with_consumer(&self, name: impl Into<Arc<str>>) -> Self {
         Self { consumer: name.into(), ..self.clone() }
     }
 
-    /// Does not tell a shard's children at its end, as most emulators don't: they are to be found
-    /// in the list of shards alone.
+    /// Reports no children at a shard's end, as most emulators do. Only the list of shards has
+    /// them.
     #[must_use]
-    pub fn without_children_told(self) -> Self {
-        self.lock().manners.children = Children::Untold;
+    pub fn without_reported_children(self) -> Self {
+        self.lock().behavior.children = Children::Unreported;
         self
     }
 
-    /// Lists children only `lag` after their parents are listed as closed.
+    /// Lists children `lag` after their parents are listed as closed.
     #[must_use]
     pub fn with_late_listing(self, lag: Duration) -> Self {
-        self.lock().manners.lag = lag;
+        self.lock().behavior.lag = lag;
         self
     }
 
-    /// Answers however often and however much it is asked, and takes whatever is put.
+    /// Disables all read and write limits.
     #[must_use]
     pub fn without_limits(self) -> Self {
-        self.lock().manners.limits = Limits::None;
+        self.lock().behavior.limits = Limits::None;
         self
     }
 
-    /// Changes the faults on the way of this handle and its clones, from the next call on.
+    /// Changes the faults of this handle and its clones, from the next call on.
     pub fn set_faults(&self, faults: Faults) {
-        self.weather.change(faults);
+        self.faults.set(faults);
     }
 
-    /// The stream's time in milliseconds since 1970: midnight of 1 January 2025, when it was made.
+    /// Returns the stream's time in milliseconds since 1970. The stream is created at midnight of 1
+    /// January 2025.
     pub fn wall_clock(&self) -> u64 {
         self.now().millis_since_1970()
     }
 
-    /// Puts a record into the shard of its partition key, whatever the limits of writing.
+    /// Writes a record to the shard of its partition key, without write limits.
     pub fn put(&self, partition_key: &str, data: impl Into<Bytes>) -> SimRecord {
         self.put_with_hash_key(partition_key, hash_key_of(partition_key), data)
     }
 
-    /// Puts a record into the shard of `hash_key`, whatever its partition key.
+    /// Writes a record to the shard of `hash_key`, whatever its partition key.
     pub fn put_with_hash_key(
         &self,
         partition_key: &str,
@@ -168,14 +176,15 @@ impl SimStream {
         put
     }
 
-    /// Puts a record into the shard of its partition key, as a producer does: a shard takes 1,000
-    /// records and 1 MB (partition keys included) in any second. What was put without limits does
-    /// not count.
+    /// Writes a record to the shard of its partition key, with the write limits: a shard accepts
+    /// 1,000 records and 1 MB (including partition keys) in any second. Records written without
+    /// limits do not count.
     ///
     /// # Errors
     ///
-    /// [`Throttled`](crate::SourceErrorKind::Throttled), where that would be more, unless the stream
-    /// is [without limits](Self::without_limits). Nothing is put then, and it may be tried again.
+    /// [`Throttled`](crate::SourceErrorKind::Throttled) if the record exceeds a limit, unless the
+    /// stream is [without limits](Self::without_limits). The record is not written, and the call
+    /// can be retried.
     ///
     /// # Examples
     ///
@@ -202,8 +211,7 @@ impl SimStream {
         Ok(put)
     }
 
-    /// Puts many records at once, each given as its partition key and data, whatever the limits of
-    /// writing.
+    /// Writes many records at once, given as partition key and data, without write limits.
     pub fn put_all<K, D>(&self, records: impl IntoIterator<Item = (K, D)>) -> Vec<SimRecord>
     where
         K: AsRef<str>,
@@ -222,12 +230,13 @@ impl SimStream {
         put
     }
 
-    /// Splits `shard` into the hash keys below `at`, and the others.
+    /// Splits `shard` into one for the hash keys below `at`, and one for the others.
     ///
     /// # Errors
     ///
-    /// Where it is not there ([`NoSuchShard`](crate::SourceErrorKind::NoSuchShard)), is closed, or
-    /// has no keys on both sides ([`Refused`](crate::SourceErrorKind::Refused)).
+    /// [`NoSuchShard`](crate::SourceErrorKind::NoSuchShard) if the shard does not exist;
+    /// [`Refused`](crate::SourceErrorKind::Refused) if it is closed, or has no hash keys on one
+    /// side of `at`.
     pub fn split(&self, shard: &ShardId, at: u128) -> Result<(ShardId, ShardId), SourceError> {
         let now = self.now();
         let children = self.lock().split(shard, at, now)?;
@@ -235,12 +244,12 @@ impl SimStream {
         Ok(children)
     }
 
-    /// Merges two shards that are beside each other, in either order.
+    /// Merges two adjacent shards, given in either order.
     ///
     /// # Errors
     ///
-    /// Where one is not there ([`NoSuchShard`](crate::SourceErrorKind::NoSuchShard)), is closed, or
-    /// is not beside the other ([`Refused`](crate::SourceErrorKind::Refused)).
+    /// [`NoSuchShard`](crate::SourceErrorKind::NoSuchShard) if a shard does not exist;
+    /// [`Refused`](crate::SourceErrorKind::Refused) if one is closed, or they are not adjacent.
     pub fn merge(&self, one: &ShardId, other: &ShardId) -> Result<ShardId, SourceError> {
         let now = self.now();
         let child = self.lock().merge(one, other, now)?;
@@ -248,25 +257,25 @@ impl SimStream {
         Ok(child)
     }
 
-    /// Removes the records that are older than `retention`, and closed shards that are left empty.
-    /// Nothing is removed unless this is called.
+    /// Removes the records that are older than `retention`, and closed shards without records. The
+    /// stream trims only when this is called.
     pub fn trim(&self, retention: Duration) {
         let now = self.now();
         self.lock().trim(retention, now);
     }
 
-    /// The shards that are open, without any lag, in the order in which they were made.
+    /// Returns the open shards in the order of their creation, without a listing lag.
     pub fn open_shards(&self) -> Vec<Shard> {
         self.lock().open_shards()
     }
 
-    /// All that was ever put, in order, also what is trimmed.
+    /// Returns all records ever written, in order, including the trimmed ones.
     pub fn everything_put(&self) -> Vec<SimRecord> {
         self.lock().everything_put().to_vec()
     }
 
-    /// All that was ever put, also what is trimmed: per partition key, in order. It is what a
-    /// fleet of workers must have delivered, in the order in which it must have.
+    /// Returns all records ever written by partition key, in order, including the trimmed ones. The
+    /// workers of an application must deliver them in this order.
     pub fn put_by_partition_key(&self) -> BTreeMap<Arc<str>, Vec<RawRecord>> {
         let mut by_key: BTreeMap<_, Vec<_>> = BTreeMap::new();
         for put in self.lock().everything_put() {
@@ -290,7 +299,7 @@ impl SimStream {
 #[async_trait]
 impl Source for SimStream {
     async fn shards(&self) -> Result<Vec<Shard>, SourceError> {
-        self.weather.pass().await?;
+        self.faults.inject().await?;
         Ok(self.lock().list(self.now()))
     }
 
@@ -299,13 +308,13 @@ impl Source for SimStream {
         shard: &ShardId,
         from: &ReadFrom,
     ) -> Result<ShardIterator, SourceError> {
-        self.weather.pass().await?;
+        self.faults.inject().await?;
         self.lock().iterator(shard, from, self.now())
     }
 
     async fn fetch(&self, iterator: &ShardIterator, limit: u16) -> Result<Fetched, SourceError> {
-        self.weather.pass().await?;
-        let hidden = self.weather.hides_records();
+        self.faults.inject().await?;
+        let hidden = self.faults.hides_records();
         self.lock().fetch(iterator, limit, hidden, self.now())
     }
 
@@ -314,9 +323,9 @@ impl Source for SimStream {
         shard: &ShardId,
         from: &ReadFrom,
     ) -> Result<BoxStream<'static, Result<Fetched, SourceError>>, SourceError> {
-        self.weather.pass().await?;
+        self.faults.inject().await?;
         let (subscribed, begin) = self.lock().subscribe(shard, from, &self.consumer, self.now())?;
-        // So that the one before hears of it.
+        // Notifies the subscription that this one replaces.
         self.shared.changed.send_replace(());
         Ok(Subscription::new(self.clone(), shard.clone(), subscribed, begin).pushes())
     }
@@ -331,6 +340,6 @@ impl fmt::Debug for SimStream {
 }
 
 fn tokio_now() -> Instant {
-    #[expect(clippy::disallowed_methods, reason = "the stream's own clock: no lease goes by it")]
+    #[expect(clippy::disallowed_methods, reason = "the stream's own clock; no lease depends on it")]
     Instant::now()
 }

@@ -1,10 +1,10 @@
-//! The numbers of a stream in memory: one row of them for all of its shards.
+//! Sequence numbers of a simulated stream: one sequence for all of its shards.
 
 use crate::position::SequenceNumber;
 
-/// Which of the stream's numbers: the first is 1.
+/// The index of a sequence number in the stream, from 1.
 ///
-/// One row for all shards makes a child's numbers larger than those of its parents, as in AWS.
+/// One sequence for all shards makes a child's numbers larger than its parents', as in AWS.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Number(u64);
 
@@ -16,12 +16,12 @@ impl Number {
         Self(self.0 + 1)
     }
 
-    /// Which number of this stream `sequence` is; `None` where it is not one.
+    /// Returns the index of `sequence`; `None` if it is not a number of this stream.
     pub(super) fn of(sequence: &SequenceNumber) -> Option<Self> {
         sequence.as_str().strip_prefix(HEAD).and_then(Self::parse)
     }
 
-    /// The reverse of `Display`.
+    /// Parses what `Display` writes.
     pub(super) fn parse(digits: &str) -> Option<Self> {
         if digits.len() != DIGITS {
             return None;
@@ -41,7 +41,7 @@ impl std::fmt::Display for Number {
     }
 }
 
-/// What makes a number as long as one of AWS, and too large for every integer of Rust.
+/// Makes a number as long as in AWS, and too large for every integer type of Rust.
 const HEAD: &str = "496500000000000000000000000000000000";
 
 const DIGITS: usize = 20;
@@ -51,7 +51,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_number_is_known_again() {
+    fn sequence_number_parses_to_its_index() {
         let number = Number::FIRST.next();
 
         assert_eq!(Number::of(&number.sequence()), Some(number));
@@ -59,7 +59,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_of_other_streams_are_none() {
+    fn numbers_of_other_streams_do_not_parse() {
         let other = "49590338271490256608559692538361571095921575989136588898";
 
         assert_eq!(Number::of(&"7".parse().unwrap()), None);

@@ -1,4 +1,4 @@
-//! Enhanced fan-out of a stream in memory.
+//! Enhanced fan-out of a simulated stream.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use super::SimStream;
 use super::limit::Bytes;
 use super::number::Number;
 use super::shard::Subscribed;
-use super::stream::Time;
+use super::time::Time;
 use crate::shard::ShardId;
 use crate::source::{Fetched, ShardIterator, SourceError};
 
@@ -22,7 +22,7 @@ pub(super) struct Subscription {
     subscribed: Subscribed,
     next: Number,
     given: Bytes,
-    /// When something was pushed last.
+    /// The time of the last push.
     pushed: Time,
     changed: watch::Receiver<()>,
     over: bool,
@@ -70,11 +70,11 @@ impl Subscription {
         Some(Ok(pushed))
     }
 
-    /// The next push; `None` where the subscription has ended.
+    /// Returns the next push; `None` if the subscription has ended.
     async fn wait(&mut self) -> Result<Option<Fetched>, SourceError> {
-        let ends = Time(self.subscribed.at.0 + LIFE);
+        let ends = Time(self.subscribed.at.0 + LIFETIME);
         loop {
-            // Before the look at it: what changes after that is heard of.
+            // Before the read, so that later changes wake this task.
             self.changed.borrow_and_update();
             let now = self.stream.now();
             if now >= ends {
@@ -88,12 +88,12 @@ impl Subscription {
             let rest = (self.pushed.0 + LONGEST_SILENCE).saturating_sub(now.0);
             if quiet && !rest.is_zero() {
                 let wait = rest.min(ends.since(now));
-                // Either way one looks again.
+                // The stream is read again in either case.
                 drop(timeout(wait, self.changed.changed()).await);
                 continue;
             }
             self.next = next;
-            self.stream.weather.pass().await?;
+            self.stream.faults.inject().await?;
             let paid_off = self.given.give(now.0, bytes);
             self.pushed = self.stream.now();
             sleep(paid_off.saturating_sub(self.pushed.0)).await;
@@ -104,7 +104,7 @@ impl Subscription {
 
 /// As [`SubscribeToShard`](https://docs.aws.amazon.com/kinesis/latest/APIReference/API_SubscribeToShard.html)
 /// says.
-const LIFE: Duration = Duration::from_mins(5);
+const LIFETIME: Duration = Duration::from_mins(5);
 
-/// Kinesis pushes about as often, also where there is nothing to tell.
+/// Kinesis pushes about as often, also without records.
 const LONGEST_SILENCE: Duration = Duration::from_secs(5);

@@ -1,4 +1,4 @@
-//! One shard of a stream in memory.
+//! One shard of a simulated stream.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::limit::{Bytes, Calls, MOST_BYTES, Puts};
 use super::number::Number;
-use super::stream::Time;
+use super::time::Time;
 use crate::shard::{HashKeyRange, Shard, ShardId};
 use crate::source::{RawRecord, ReadFrom, SourceError, SourceErrorKind};
 
@@ -16,7 +16,7 @@ pub(super) struct SimShard {
     pub(super) made: Time,
     closed: Option<(Time, Number)>,
     first: Number,
-    records: VecDeque<Kept>,
+    records: VecDeque<StoredRecord>,
     pub(super) fetches: Calls,
     pub(super) iterators: Calls,
     pub(super) given: Bytes,
@@ -28,26 +28,26 @@ pub(super) struct SimShard {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Subscribed {
     pub(super) at: Time,
-    /// How many there were before it.
+    /// The number of earlier subscriptions.
     pub(super) earlier: u64,
 }
 
 #[derive(Debug)]
-struct Kept {
+struct StoredRecord {
     number: Number,
     arrived: Time,
     record: RawRecord,
 }
 
-/// Records from some number on.
+/// The result of a read.
 #[derive(Debug)]
 pub(super) struct Found {
     pub(super) records: Vec<RawRecord>,
     pub(super) bytes: usize,
-    /// Where to read on.
+    /// The number of the next record.
     pub(super) next: Number,
     pub(super) behind: Duration,
-    /// Whether there is nothing more, ever.
+    /// Whether the shard has no further records, now and later.
     pub(super) ended: bool,
 }
 
@@ -79,17 +79,18 @@ impl SimShard {
     }
 
     pub(super) fn put(&mut self, number: Number, arrived: Time, record: RawRecord) {
-        self.records.push_back(Kept { number, arrived, record });
+        self.records.push_back(StoredRecord { number, arrived, record });
     }
 
-    /// Forgets what arrived before `oldest`. Says whether nothing is left, and nothing can come.
+    /// Removes the records that arrived before `oldest`. Returns whether the shard is closed and
+    /// empty.
     pub(super) fn trim(&mut self, oldest: Time) -> bool {
-        self.records.retain(|kept| kept.arrived >= oldest);
+        self.records.retain(|stored| stored.arrived >= oldest);
         self.records.is_empty() && self.closed.is_some_and(|(closed, _)| closed < oldest)
     }
 
-    /// The number from which on to read. `next` is the stream's next one.
-    pub(super) fn place(
+    /// Returns the first number to read. `next` is the stream's next number.
+    pub(super) fn position(
         &self,
         from: &ReadFrom,
         next: Number,
@@ -101,18 +102,18 @@ impl SimShard {
             ReadFrom::At(sequence) => {
                 let number = Number::of(sequence).filter(|&number| self.has(number));
                 number.ok_or_else(|| {
-                    let text = format!("{sequence} is no number of shard {}", self.shard.id);
+                    let text = format!("{sequence} is not a number of shard {}", self.shard.id);
                     SourceError::new(SourceErrorKind::Refused, text)
                 })
             }
             ReadFrom::Timestamp(at) if *at > now.millis_since_1970() => {
-                let text = "that time is yet to come, by the stream's clock";
+                let text = "the time is in the future, by the stream's clock";
                 Err(SourceError::new(SourceErrorKind::Refused, text))
             }
             ReadFrom::Timestamp(at) => {
                 let found =
-                    self.records.iter().find(|kept| kept.arrived.millis_since_1970() >= *at);
-                Ok(found.map_or(next, |kept| kept.number))
+                    self.records.iter().find(|stored| stored.arrived.millis_since_1970() >= *at);
+                Ok(found.map_or(next, |stored| stored.number))
             }
         }
     }
@@ -121,9 +122,9 @@ impl SimShard {
         number >= self.first && self.closed.is_none_or(|(_, last)| number <= last)
     }
 
-    /// Up to `most` records with `from` as the lowest number.
+    /// Reads up to `most` records, from the number `from` on.
     pub(super) fn read(&self, from: Number, most: usize, now: Time) -> Found {
-        let begin = self.records.partition_point(|kept| kept.number < from);
+        let begin = self.records.partition_point(|stored| stored.number < from);
         let mut found = Found {
             records: Vec::new(),
             bytes: 0,
@@ -131,27 +132,27 @@ impl SimShard {
             behind: Duration::ZERO,
             ended: self.closed.is_some(),
         };
-        for kept in self.records.range(begin..) {
-            let bytes = found.bytes + kept.record.data.len() + kept.record.partition_key.len();
+        for stored in self.records.range(begin..) {
+            let bytes = found.bytes + stored.record.data.len() + stored.record.partition_key.len();
             let full = found.records.len() >= most || bytes > MOST_BYTES;
-            // One record is always given: else one as large as that would never be read.
+            // At least one record is returned, or a record of the maximum size could never be read.
             if full && !found.records.is_empty() {
                 found.ended = false;
-                // More than none, since there is more.
-                found.behind = now.since(kept.arrived).max(Duration::from_millis(1));
+                // More than zero, since records remain.
+                found.behind = now.since(stored.arrived).max(Duration::from_millis(1));
                 break;
             }
-            found.records.push(kept.record.clone());
+            found.records.push(stored.record.clone());
             found.bytes = bytes;
-            found.next = kept.number.next();
+            found.next = stored.number.next();
         }
         found
     }
 
-    /// Nothing, though there may be something.
+    /// Reads no records, although some may exist.
     pub(super) fn read_nothing(&self, from: Number, now: Time) -> Found {
-        let unread = self.records.iter().find(|kept| kept.number >= from);
-        let behind = unread.map_or(Duration::ZERO, |kept| now.since(kept.arrived));
+        let unread = self.records.iter().find(|stored| stored.number >= from);
+        let behind = unread.map_or(Duration::ZERO, |stored| now.since(stored.arrived));
         Found { records: Vec::new(), bytes: 0, next: from, behind, ended: false }
     }
 }

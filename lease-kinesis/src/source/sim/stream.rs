@@ -1,4 +1,4 @@
-//! A stream in memory as it is: what its handles share.
+//! The state of a simulated stream, which its handles share.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -7,10 +7,11 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use super::SimRecord;
+use super::iterator::IteratorPosition;
 use super::limit::{MOST_FETCHES, MOST_ITERATORS, MOST_RECORDS};
 use super::number::Number;
-use super::place::Place;
 use super::shard::{Found, SimShard, Subscribed};
+use super::time::Time;
 use crate::shard::{HashKeyRange, Shard, ShardId};
 use crate::source::{Fetched, RawRecord, ReadFrom, ShardIterator, SourceError, SourceErrorKind};
 
@@ -19,17 +20,17 @@ pub(super) struct Stream {
     shards: BTreeMap<ShardId, SimShard>,
     next_shard: u64,
     next_number: Number,
-    /// Everything that was ever put, also what is trimmed.
+    /// All records ever written, including the trimmed ones.
     put: Vec<SimRecord>,
-    pub(super) manners: Manners,
+    pub(super) behavior: Behavior,
 }
 
-/// How faithful to AWS it is, and to which of its moods.
+/// Selects how the stream behaves.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Manners {
+pub(super) struct Behavior {
     pub(super) limits: Limits,
     pub(super) children: Children,
-    /// How long a new shard is not listed.
+    /// The time until a new shard is listed.
     pub(super) lag: Duration,
 }
 
@@ -41,34 +42,20 @@ pub(super) enum Limits {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Children {
-    Told,
-    Untold,
-}
-
-/// Since the stream was made.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Time(pub(super) Duration);
-
-impl Time {
-    pub(super) fn since(self, earlier: Self) -> Duration {
-        self.0.saturating_sub(earlier.0)
-    }
-
-    pub(super) fn millis_since_1970(self) -> u64 {
-        FIRST_MILLISECOND + u64::try_from(self.0.as_millis()).unwrap_or(u64::MAX)
-    }
+    Reported,
+    Unreported,
 }
 
 impl Stream {
     pub(super) fn new(shards: u16, now: Time) -> Self {
-        let manners =
-            Manners { limits: Limits::Obeyed, children: Children::Told, lag: Duration::ZERO };
+        let behavior =
+            Behavior { limits: Limits::Obeyed, children: Children::Reported, lag: Duration::ZERO };
         let mut stream = Self {
             shards: BTreeMap::new(),
             next_shard: 0,
             next_number: Number::FIRST,
             put: Vec::new(),
-            manners,
+            behavior,
         };
         for hash_keys in even_parts(shards) {
             stream.add(Vec::new(), hash_keys, now);
@@ -91,7 +78,7 @@ impl Stream {
         number
     }
 
-    /// Puts a record, however much was put before.
+    /// Writes a record, whatever the limits.
     pub(super) fn put(
         &mut self,
         partition_key: &str,
@@ -113,7 +100,7 @@ impl Stream {
         record
     }
 
-    /// Puts a record, where its shard takes one more.
+    /// Writes a record, unless it exceeds a limit of its shard.
     pub(super) fn try_put(
         &mut self,
         partition_key: &str,
@@ -121,15 +108,17 @@ impl Stream {
         data: Bytes,
         now: Time,
     ) -> Result<SimRecord, SourceError> {
-        let limits = self.manners.limits;
+        let limits = self.behavior.limits;
         let bytes = data.len() + partition_key.len();
         if limits == Limits::Obeyed && !self.shard_of(hash_key).puts.allow(now.0, bytes) {
-            return Err(throttled("more than 1,000 records or 1 MB put into a shard in a second"));
+            return Err(throttled(
+                "more than 1,000 records or 1 MB written to a shard in a second",
+            ));
         }
         Ok(self.put(partition_key, hash_key, data, now))
     }
 
-    #[expect(clippy::expect_used, reason = "open shards have all hash keys between them")]
+    #[expect(clippy::expect_used, reason = "the open shards cover all hash keys")]
     fn shard_of(&mut self, hash_key: u128) -> &mut SimShard {
         let mut shards = self.shards.values_mut();
         shards
@@ -141,7 +130,7 @@ impl Stream {
         &self.put
     }
 
-    /// Closes `parents`, and adds a shard for each of `parts`.
+    /// Closes `parents` and adds a shard for each of `parts`.
     fn reshape(&mut self, parents: &[ShardId], parts: &[HashKeyRange], now: Time) -> Vec<ShardId> {
         for parent in parents {
             let last = self.take_number();
@@ -187,7 +176,7 @@ impl Stream {
         children.pop().ok_or_else(|| refused("a merge has a child"))
     }
 
-    /// The hash keys of a shard that is open.
+    /// Returns the hash keys of a shard, if it is open.
     fn open(&self, shard: &ShardId) -> Result<HashKeyRange, SourceError> {
         let found = self.shards.get(shard).ok_or_else(|| no_such(shard))?;
         if !found.shard.is_open() {
@@ -203,7 +192,7 @@ impl Stream {
 
     pub(super) fn list(&self, now: Time) -> Vec<Shard> {
         let listed = self.shards.values().filter(|shard| {
-            shard.shard.parents.is_empty() || now.since(shard.made) >= self.manners.lag
+            shard.shard.parents.is_empty() || now.since(shard.made) >= self.behavior.lag
         });
         listed.map(|shard| shard.shard.clone()).collect()
     }
@@ -223,13 +212,13 @@ impl Stream {
         from: &ReadFrom,
         now: Time,
     ) -> Result<ShardIterator, SourceError> {
-        let (next, limits) = (self.next_number, self.manners.limits);
+        let (next, limits) = (self.next_number, self.behavior.limits);
         let shard = self.shard(id)?;
         if limits == Limits::Obeyed && !shard.iterators.allow(now.0, MOST_ITERATORS) {
             return Err(throttled("more than 5 iterators a second"));
         }
-        let next = shard.place(from, next, now)?;
-        Ok(Place { shard: id.clone(), next, said: now.0 }.iterator())
+        let next = shard.position(from, next, now)?;
+        Ok(IteratorPosition { shard: id.clone(), next, created: now.0 }.iterator())
     }
 
     pub(super) fn fetch(
@@ -239,12 +228,12 @@ impl Stream {
         hidden: bool,
         now: Time,
     ) -> Result<Fetched, SourceError> {
-        let place = Place::of(iterator, now.0)?;
+        let position = IteratorPosition::of(iterator, now.0)?;
         if !(1..=MOST_RECORDS).contains(&most) {
             return Err(refused("a fetch is of 1 to 10,000 records"));
         }
-        let limits = self.manners.limits;
-        let shard = self.shard(&place.shard)?;
+        let limits = self.behavior.limits;
+        let shard = self.shard(&position.shard)?;
         if limits == Limits::Obeyed {
             if !shard.given.allow(now.0) {
                 return Err(throttled("more than 2 MB a second"));
@@ -254,12 +243,12 @@ impl Stream {
             }
         }
         let found = if hidden {
-            shard.read_nothing(place.next, now)
+            shard.read_nothing(position.next, now)
         } else {
-            shard.read(place.next, most.into(), now)
+            shard.read(position.next, most.into(), now)
         };
         shard.given.give(now.0, found.bytes);
-        Ok(self.fetched(place.shard, found, now))
+        Ok(self.fetched(position.shard, found, now))
     }
 
     fn fetched(&self, shard: ShardId, found: Found, now: Time) -> Fetched {
@@ -267,19 +256,20 @@ impl Stream {
         if ended {
             return Fetched { records, next: None, behind, children: self.children(&shard) };
         }
-        let next = Place { shard, next, said: now.0 }.iterator();
+        let next = IteratorPosition { shard, next, created: now.0 }.iterator();
         Fetched { records, next: Some(next), behind, children: Vec::new() }
     }
 
     fn children(&self, parent: &ShardId) -> Vec<Shard> {
-        if self.manners.children == Children::Untold {
+        if self.behavior.children == Children::Unreported {
             return Vec::new();
         }
         let shards = self.shards.values().map(|shard| &shard.shard);
         shards.filter(|shard| shard.parents.contains(parent)).cloned().collect()
     }
 
-    /// A subscription of `consumer`, which ends its earlier one; and where it begins.
+    /// Registers a subscription of `consumer`, which ends its earlier one. Returns also its first
+    /// number.
     pub(super) fn subscribe(
         &mut self,
         shard: &ShardId,
@@ -287,7 +277,7 @@ impl Stream {
         consumer: &Arc<str>,
         now: Time,
     ) -> Result<(Subscribed, Number), SourceError> {
-        let (next, limits) = (self.next_number, self.manners.limits);
+        let (next, limits) = (self.next_number, self.behavior.limits);
         let shard = self.shard(shard)?;
         let earlier = shard.subscribed.get(consumer);
         let soon = earlier.is_some_and(|earlier| now.since(earlier.at) < BETWEEN_SUBSCRIPTIONS);
@@ -295,13 +285,14 @@ impl Stream {
             return Err(throttled("subscribed less than 5 seconds ago"));
         }
         let earlier = earlier.map_or(0, |earlier| earlier.earlier + 1);
-        let begin = shard.place(from, next, now)?;
+        let begin = shard.position(from, next, now)?;
         let subscribed = Subscribed { at: now, earlier };
         shard.subscribed.insert(Arc::clone(consumer), subscribed);
         Ok((subscribed, begin))
     }
 
-    /// What comes next on a subscription, with how long it takes: `None` where another took over.
+    /// Returns the next push of a subscription, its next number and its size; `None` if a newer
+    /// subscription has replaced it.
     pub(super) fn push(
         &self,
         shard: &ShardId,
@@ -322,8 +313,8 @@ impl Stream {
 
 fn even_parts(count: u16) -> impl Iterator<Item = HashKeyRange> {
     let count = u128::from(count);
-    // Of 2¹²⁸ keys, which is one more than the largest number; all in one part are as many, which
-    // nobody looks at, since the last part has what is left.
+    // 2¹²⁸ divided by `count`. It exceeds `u128::MAX` by one, and wraps to 0 for one part. That
+    // part ends at `u128::MAX` anyway.
     let width = (u128::MAX / count).wrapping_add((u128::MAX % count + 1) / count);
     (0..count).filter_map(move |part| {
         let first = part * width;
@@ -348,9 +339,6 @@ fn throttled(text: &'static str) -> SourceError {
 fn no_such(shard: &ShardId) -> SourceError {
     SourceError::new(SourceErrorKind::NoSuchShard, format!("there is no shard {shard}"))
 }
-
-/// 1 January 2025: the same in every run.
-const FIRST_MILLISECOND: u64 = 1_735_689_600_000;
 
 /// As [`SubscribeToShard`](https://docs.aws.amazon.com/kinesis/latest/APIReference/API_SubscribeToShard.html)
 /// says.

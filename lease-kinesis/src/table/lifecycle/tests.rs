@@ -5,16 +5,16 @@ mod making;
 use super::*;
 use crate::position::{RecordNumber, SequenceNumber};
 
-/// A stream as it is, and all that it was.
+/// A model of a stream with its history.
 #[derive(Debug, Default, Clone)]
 struct Stream {
-    /// In the order in which they were made.
+    /// All shards in the order of their creation.
     all: Vec<Shard>,
     dropped: BTreeSet<ShardId>,
 }
 
 impl Stream {
-    /// With this many open shards.
+    /// Creates a stream with this many open shards.
     fn of(count: u128) -> Self {
         let mut stream = Self::default();
         let width = u128::MAX / count;
@@ -49,7 +49,7 @@ impl Stream {
         self.add(&[lower, upper], HashKeyRange::new(first, last).unwrap())
     }
 
-    /// Its records are too old, and those of all before it.
+    /// Drops a shard, as Kinesis does after its records have expired.
     fn drop(&mut self, shard: usize) {
         self.dropped.insert(id(shard));
     }
@@ -65,28 +65,28 @@ impl Stream {
         open
     }
 
-    fn row(&self, shard: usize, checkpoint: Position) -> (ShardId, Known) {
+    fn row(&self, shard: usize, checkpoint: Position) -> (ShardId, RowState) {
         let Shard { id, parents, hash_keys, .. } = self.all[shard].clone();
-        (id, Known { checkpoint, parents: parents.into_iter().collect(), hash_keys })
+        (id, RowState { checkpoint, parents: parents.into_iter().collect(), hash_keys })
     }
 
     fn rows<const N: usize>(&self, rows: [(usize, Position); N]) -> Rows {
         rows.into_iter().map(|(shard, checkpoint)| self.row(shard, checkpoint)).collect()
     }
 
-    /// What is missing, by its number.
+    /// Returns the missing shards by number.
     fn missing(&self, rows: &Rows, initial: InitialPosition) -> Vec<(usize, Position)> {
         let missing = missing(&self.listed(), rows, initial);
         missing.into_iter().map(|(shard, position)| (number(&shard.id), position)).collect()
     }
 
-    fn unneeded(&self, rows: &Rows) -> Vec<usize> {
-        unneeded(&self.listed(), rows, &[]).iter().map(|(shard, _)| number(shard)).collect()
+    fn obsolete(&self, rows: &Rows) -> Vec<usize> {
+        obsolete(&self.listed(), rows, &[]).iter().map(|(shard, _)| number(shard)).collect()
     }
 
-    fn why_unneeded(&self, rows: &Rows) -> Vec<(usize, Unneeded)> {
-        let unneeded = unneeded(&self.listed(), rows, &[]);
-        unneeded.into_iter().map(|(shard, why)| (number(&shard), why)).collect()
+    fn why_obsolete(&self, rows: &Rows) -> Vec<(usize, Obsolete)> {
+        let obsolete = obsolete(&self.listed(), rows, &[]);
+        obsolete.into_iter().map(|(shard, why)| (number(&shard), why)).collect()
     }
 }
 

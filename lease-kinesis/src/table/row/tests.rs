@@ -42,7 +42,7 @@ fn shard(parents: &[&str]) -> Shard {
 }
 
 #[test]
-fn a_row_as_the_kinesis_client_library_makes_it_is_understood() {
+fn row_of_kinesis_client_library_is_read() {
     let longest = "170141183460469231731687303715884105727";
     let all = attributes([
         ("leaseCounter", 12.into()),
@@ -64,11 +64,11 @@ fn a_row_as_the_kinesis_client_library_makes_it_is_understood() {
     assert_eq!(row.children, BTreeSet::from([id("shardId-9")]));
     assert_eq!(row.hash_keys, HashKeyRange::new(0, u128::MAX >> 1).unwrap());
     assert_eq!(row.switches, 2);
-    assert_eq!(row.holder, None, "its owner's word is not the store's");
+    assert_eq!(row.holder, None, "the store decides the holder, not the owner attribute");
 }
 
 #[test]
-fn the_words_of_the_kinesis_client_library_are_positions() {
+fn words_of_kinesis_client_library_are_positions() {
     for (word, expected) in [
         ("TRIM_HORIZON", Position::TrimHorizon),
         ("LATEST", Position::Latest),
@@ -81,17 +81,17 @@ fn the_words_of_the_kinesis_client_library_are_positions() {
 }
 
 #[test]
-fn a_time_is_told_beside_its_word() {
+fn timestamp_is_read_from_its_own_attribute() {
     let word = || ("checkpoint", Value::from("AT_TIMESTAMP"));
 
     let row = record(attributes([word(), ("checkpointTimestamp", 5.into())]));
     assert_eq!(position(&row).unwrap(), Position::AtTimestamp(5));
-    assert!(position(&record(attributes([word()]))).is_err(), "nobody knows which");
+    assert!(position(&record(attributes([word()]))).is_err(), "the time is missing");
 }
 
 #[test]
-fn what_cannot_be_understood_is_an_error_and_never_a_fresh_start() {
-    let good = || of_new(&shard(&["shardId-0"]), &number("7", 1));
+fn invalid_attribute_is_an_error() {
+    let good = || new_row(&shard(&["shardId-0"]), &number("7", 1));
     let with = |attribute: &str, value: Option<Value>| {
         let mut attributes = good();
         match value {
@@ -134,8 +134,8 @@ fn what_cannot_be_understood_is_an_error_and_never_a_fresh_start() {
 }
 
 #[test]
-fn what_cannot_be_understood_is_quoted_by_its_beginning() {
-    let told = |checkpoint: Option<Value>| {
+fn invalid_attribute_is_quoted_and_truncated() {
+    let cause = |checkpoint: Option<Value>| {
         let checkpoint = checkpoint.map(|value| ("checkpoint".to_owned(), value));
         let error = position(&record(checkpoint.into_iter().collect())).unwrap_err();
         std::error::Error::source(&error).unwrap().to_string()
@@ -143,15 +143,15 @@ fn what_cannot_be_understood_is_quoted_by_its_beginning() {
     let row = "row orders/shards/shardId-1 has";
     let odd = format!("{row} an attribute \"checkpoint\" that cannot be understood: ");
 
-    assert_eq!(told(None), format!("{row} no attribute \"checkpoint\""));
-    assert_eq!(told(Some("nowhere".into())), format!("{odd}Text(\"nowhere\")"));
-    assert_eq!(told(Some(7.into())), format!("{odd}Number(7)"));
-    let long = told(Some("ß".repeat(100_000).into()));
+    assert_eq!(cause(None), format!("{row} no attribute \"checkpoint\""));
+    assert_eq!(cause(Some("nowhere".into())), format!("{odd}Text(\"nowhere\")"));
+    assert_eq!(cause(Some(7.into())), format!("{odd}Number(7)"));
+    let long = cause(Some("ß".repeat(100_000).into()));
     assert_eq!(long, format!("{odd}Text(\"{} and more", "ß".repeat(94)));
 }
 
 #[test]
-fn what_may_be_absent_is_as_if_nothing_was_said() {
+fn absent_attributes_have_defaults() {
     let row = record(attributes([("checkpoint", "7".into())]));
 
     let row = ShardRow::read(name(), row).unwrap();
@@ -163,7 +163,7 @@ fn what_may_be_absent_is_as_if_nothing_was_said() {
 }
 
 #[test]
-fn a_number_of_switches_that_makes_no_sense_does_no_harm() {
+fn invalid_switch_count_is_ignored() {
     for (value, expected) in
         [(Value::from(-1), 0), (decimal("99999999999"), u32::MAX), (Value::from("many"), 0)]
     {
@@ -173,53 +173,54 @@ fn a_number_of_switches_that_makes_no_sense_does_no_harm() {
 }
 
 #[test]
-fn a_new_row_is_as_its_shard_is() {
+fn new_row_describes_its_shard() {
     let shard = shard(&["shardId-7", "shardId-8"]);
 
-    let row = ShardRow::read(name(), record(of_new(&shard, &Position::TrimHorizon))).unwrap();
+    let row = ShardRow::read(name(), record(new_row(&shard, &Position::TrimHorizon))).unwrap();
 
     assert_eq!(row.parents, shard.parents.iter().cloned().collect());
     assert_eq!(row.hash_keys, shard.hash_keys);
     assert_eq!(row.checkpoint, Position::TrimHorizon);
     assert_eq!((row.switches, row.holder), (0, None));
-    // DynamoDB keeps no empty sets.
-    assert!(!of_new(&self::shard(&[]), &Position::TrimHorizon).contains_key(PARENTS));
+    // DynamoDB stores no empty sets.
+    assert!(!new_row(&self::shard(&[]), &Position::TrimHorizon).contains_key(PARENTS));
 }
 
 #[test]
-fn who_holds_it_is_the_stores_word() {
+fn holder_is_read_from_store() {
     let lessee = Lessee::new("worker-1").unwrap();
-    let mut row = record(of_new(&shard(&[]), &Position::TrimHorizon));
+    let mut row = record(new_row(&shard(&[]), &Position::TrimHorizon));
     row.holder = Some(Holder::new(lessee.clone(), FencingToken::new(1).unwrap(), None));
 
     assert_eq!(ShardRow::read(name(), row).unwrap().holder, Some(lessee));
 }
 
 #[test]
-fn what_a_shard_became_is_added() {
-    let mut attributes = of_new(&shard(&[]), &Position::TrimHorizon);
+fn children_are_added() {
+    let mut attributes = new_row(&shard(&[]), &Position::TrimHorizon);
     let children = BTreeSet::from([id("shardId-2"), id("shardId-3")]);
 
-    became(&children).apply(&mut attributes);
+    children_change(&children).apply(&mut attributes);
     assert_eq!(ShardRow::read(name(), record(attributes.clone())).unwrap().children, children);
-    // An answer that tells of none says nothing.
-    became(&BTreeSet::new()).apply(&mut attributes);
+    // An empty set changes nothing.
+    children_change(&BTreeSet::new()).apply(&mut attributes);
     assert_eq!(ShardRow::read(name(), record(attributes)).unwrap().children, children);
 }
 
 #[test]
-fn a_checkpoint_ends_the_count_of_switches() {
-    let mut attributes = of_new(&shard(&[]), &Position::TrimHorizon);
+fn checkpoint_resets_switches() {
+    let mut attributes = new_row(&shard(&[]), &Position::TrimHorizon);
     switched(3).apply(&mut attributes);
     assert_eq!(ShardRow::read(name(), record(attributes.clone())).unwrap().switches, 3);
 
-    checkpoint(&words(&Position::TrimHorizon), &number("7", 0)).apply(&mut attributes);
+    checkpoint(&checkpoint_attributes(&Position::TrimHorizon), &number("7", 0))
+        .apply(&mut attributes);
 
     assert_eq!(ShardRow::read(name(), record(attributes)).unwrap().switches, 0);
 }
 
-fn a_position() -> impl Strategy<Value = Position> {
-    // As far as a number of a table is read as one.
+fn any_position() -> impl Strategy<Value = Position> {
+    // The range of numbers that a table returns.
     let whole = || 0..=i64::MAX.cast_unsigned();
     prop_oneof![
         whole().prop_map(Position::AtTimestamp),
@@ -232,26 +233,26 @@ fn a_position() -> impl Strategy<Value = Position> {
 
 proptest! {
     #[test]
-    fn every_position_is_read_as_it_was_written(written in a_position()) {
-        let attributes = of_new(&shard(&[]), &written);
+    fn written_position_is_read_back(written in any_position()) {
+        let attributes = new_row(&shard(&[]), &written);
 
         prop_assert_eq!(position(&record(attributes)).unwrap(), written);
     }
 
     #[test]
-    fn a_checkpoint_moves_the_row_that_it_was_meant_for_and_no_other(
-        before in a_position(),
-        other in a_position(),
-        next in a_position(),
+    fn checkpoint_changes_only_the_expected_row(
+        before in any_position(),
+        other in any_position(),
+        next in any_position(),
     ) {
-        let change = checkpoint(&words(&before), &next);
-        let mut attributes = of_new(&shard(&[]), &before);
+        let change = checkpoint(&checkpoint_attributes(&before), &next);
+        let mut attributes = new_row(&shard(&[]), &before);
 
         prop_assert!(change.fits(&attributes));
-        prop_assert_eq!(change.fits(&of_new(&shard(&[]), &other)), before == other);
+        prop_assert_eq!(change.fits(&new_row(&shard(&[]), &other)), before == other);
         change.apply(&mut attributes);
-        // Nothing of the one before is left.
-        prop_assert_eq!(&attributes, &of_new(&shard(&[]), &next));
+        // No attribute of the previous checkpoint remains.
+        prop_assert_eq!(&attributes, &new_row(&shard(&[]), &next));
         prop_assert_eq!(position(&record(attributes)).unwrap(), next);
     }
 }

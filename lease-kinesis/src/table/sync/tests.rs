@@ -1,14 +1,15 @@
-//! Rows that are of no shard of the stream.
+//! Rows that belong to no shard of the stream.
 
 use async_trait::async_trait;
-use lease_core::{Attributes, LeaseKey, LeaseTable};
+use lease_core::store::LeaseTable;
+use lease_core::{Attributes, LeaseKey};
 use lease_memory::MemoryStore;
 
 use super::*;
+use crate::captured_log::CapturedLog;
 use crate::processor::{Outcome, RecordProcessor, ShardContext};
 use crate::shard::HashKeyRange;
 use crate::source::{Fetched, ReadFrom, ShardIterator, SourceError, SourceErrorKind};
-use crate::told::Told;
 use crate::{Batch, Checkpointer, SimStream, Worker};
 
 struct Idle;
@@ -20,7 +21,7 @@ impl RecordProcessor for Idle {
     }
 }
 
-/// A stream of one open shard, that has dropped whatever was before it.
+/// A stream of one open shard that has dropped all earlier shards.
 #[derive(Debug, Clone)]
 struct OneShard {
     shard: ShardId,
@@ -47,7 +48,7 @@ impl Source for OneShard {
         from: &ReadFrom,
     ) -> Result<ShardIterator, SourceError> {
         if *shard != self.shard {
-            return Err(SourceError::new(SourceErrorKind::NoSuchShard, "as the test wants it"));
+            return Err(SourceError::new(SourceErrorKind::NoSuchShard, "injected by the test"));
         }
         self.records.iterator(&self.records.open_shards()[0].id, from).await
     }
@@ -57,7 +58,7 @@ impl Source for OneShard {
     }
 }
 
-/// A table whose only row is of shard 5, which was read up to record 77.
+/// Creates a table with the row of shard 5, which was read up to record 77.
 async fn table() -> Arc<MemoryStore> {
     let table = Arc::new(MemoryStore::new());
     let row = Attributes::from([("checkpoint".to_owned(), "77".into())]);
@@ -74,59 +75,59 @@ fn work(table: &Arc<MemoryStore>, source: OneShard) {
     tokio::spawn(worker.build().unwrap().run());
 }
 
-const WARNED: &str = "a row is of no shard that the stream lists";
+const WARNED: &str = "row belongs to no listed shard";
 
 #[tokio::test(start_paused = true)]
-async fn a_row_of_another_stream_stays_and_is_warned_of_once_with_its_checkpoint() {
-    let (told, _listening) = Told::listen();
+async fn row_of_another_stream_stays_and_is_logged_once() {
+    let (log, _listening) = CapturedLog::listen();
     let table = table().await;
     work(&table, OneShard::called("shardId-000000000002"));
 
-    sleep(PATIENCE_WITH_STRAYS * 5).await;
+    sleep(STRAY_RETENTION * 5).await;
 
     let row = table.read(&key()).await.unwrap().unwrap();
     assert_eq!(row.attributes["checkpoint"].as_text(), Some("77"));
-    let log = told.text();
-    let warned: Vec<_> = log.lines().filter(|line| line.contains(WARNED)).collect();
-    assert!(matches!(warned[..], [once] if once.contains("77")), "{log}");
-    let times = told.count("the stream has no such shard any more");
-    assert!((11..=20).contains(&times), "{times} times in {log}");
+    let text = log.text();
+    let warned: Vec<_> = text.lines().filter(|line| line.contains(WARNED)).collect();
+    assert!(matches!(warned[..], [once] if once.contains("77")), "{text}");
+    let times = log.count("the stream no longer has the shard");
+    assert!((11..=20).contains(&times), "{times} times in {text}");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_row_that_says_of_an_open_shard_that_it_was_read_is_warned_of_once() {
-    let (told, _listening) = Told::listen();
+async fn open_shard_with_ended_row_is_logged_once() {
+    let (log, _listening) = CapturedLog::listen();
     let table = Arc::new(MemoryStore::new());
     let row = Attributes::from([("checkpoint".to_owned(), "SHARD_END".into())]);
     assert!(table.create(&key(), &row).await.unwrap());
     work(&table, OneShard::called("shardId-000000000005"));
 
-    sleep(PATIENCE_WITH_STRAYS * 5).await;
+    sleep(STRAY_RETENTION * 5).await;
 
-    let warned = "a shard is open and, says its row, read to its end";
-    assert_eq!(told.count(warned), 1, "{}", told.text());
-    assert!(table.read(&key()).await.unwrap().is_some(), "whose it is, nobody knows");
+    let warned = "row of an open shard says that it was read to its end";
+    assert_eq!(log.count(warned), 1, "{}", log.text());
+    assert!(table.read(&key()).await.unwrap().is_some(), "the row is not removed");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_row_that_the_stream_may_have_dropped_goes_only_after_a_long_time_and_a_warning() {
-    let (told, _listening) = Told::listen();
+async fn stray_row_is_removed_after_retention_and_warning() {
+    let (log, _listening) = CapturedLog::listen();
     let table = table().await;
     work(&table, OneShard::called("shardId-000000000009"));
 
-    sleep(PATIENCE_WITH_STRAYS * 9 / 10).await;
+    sleep(STRAY_RETENTION * 9 / 10).await;
     assert!(table.read(&key()).await.unwrap().is_some());
-    assert_eq!(told.count(WARNED), 1, "{}", told.text());
+    assert_eq!(log.count(WARNED), 1, "{}", log.text());
 
     sleep(Duration::from_mins(10)).await;
-    assert!(table.read(&key()).await.unwrap().is_none(), "{}", told.text());
-    assert_eq!(told.count(WARNED), 1, "{}", told.text());
+    assert!(table.read(&key()).await.unwrap().is_none(), "{}", log.text());
+    assert_eq!(log.count(WARNED), 1, "{}", log.text());
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_row_that_was_made_for_another_start_is_told_by_its_shard() {
+async fn row_of_another_initial_position_is_logged() {
     for (time, times) in [(1_636_609_142_000_u64, 0), (1_636_609_142_000_000, 1)] {
-        let (told, _listening) = Told::listen();
+        let (log, _listening) = CapturedLog::listen();
         let table = Arc::new(MemoryStore::new());
         let row = Attributes::from([
             ("checkpoint".to_owned(), "AT_TIMESTAMP".into()),
@@ -141,13 +142,14 @@ async fn a_row_that_was_made_for_another_start_is_told_by_its_shard() {
 
         sleep(Duration::from_mins(1)).await;
 
-        let log = told.text();
-        assert_eq!(told.count("shard obtained"), 1, "{log}");
-        assert_eq!(told.count("its row says where it is begun with"), times, "{log}");
+        let text = log.text();
+        assert_eq!(log.count("shard obtained"), 1, "{text}");
+        let warnings = log.count("the row of an unread shard has another initial position");
+        assert_eq!(warnings, times, "{text}");
     }
 }
 
-/// A stream that there is not.
+/// A stream that does not exist.
 #[derive(Debug, Clone)]
 struct NoStream;
 
@@ -167,8 +169,8 @@ impl Source for NoStream {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_nobody_mends_is_told_some_times() {
-    let (told, _listening) = Told::listen();
+async fn lasting_failures_are_logged_rarely() {
+    let (log, _listening) = CapturedLog::listen();
     let table = table().await;
     let odd = Attributes::from([("checkpoint".to_owned(), "nowhere".into())]);
     assert!(table.create(&"shop/shards/shardId-7".parse().unwrap(), &odd).await.unwrap());
@@ -181,18 +183,18 @@ async fn what_nobody_mends_is_told_some_times() {
 
     sleep(Duration::from_hours(1)).await;
 
-    // The second has no name of its own, and looks at nothing.
+    // The second worker has the name of the first, so it lists no rows.
     for what in [
-        "shards not compared with their rows",
-        "a row cannot be read: its shard is left alone",
-        "another worker has this name",
+        "sync of shards failed",
+        "row cannot be read: its shard is skipped",
+        "the worker's own row is held",
     ] {
-        let times = told.count(what);
-        assert!((11..=20).contains(&times), "{what}: {times} times in {}", told.text());
+        let times = log.count(what);
+        assert!((11..=20).contains(&times), "{what}: {times} times in {}", log.text());
     }
-    // Each time with the reason.
-    let reasons = told.count("there is no such stream");
-    assert!(reasons >= told.count("shards not compared"), "{}", told.text());
-    // And the shard of the row that is there.
-    assert_eq!(told.count("seldom"), 4, "{}", told.text());
+    // Each message has the reason.
+    let reasons = log.count("there is no such stream");
+    assert!(reasons >= log.count("sync of shards failed"), "{}", log.text());
+    // One more message is about the shard of the existing row.
+    assert_eq!(log.count("rarely"), 4, "{}", log.text());
 }

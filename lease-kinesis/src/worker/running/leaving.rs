@@ -1,4 +1,4 @@
-//! How a worker leaves: its shards go first, then its own row.
+//! Stops a worker: hands over its shards, then removes its own row.
 
 use std::time::Duration;
 
@@ -9,19 +9,19 @@ use tokio::time::{timeout, timeout_at};
 use tracing::{debug, info};
 
 use super::Running;
-use crate::decide::Decision;
-use crate::fleet;
-use crate::plan::Standing;
-use crate::shard_task::{Order, free};
+use crate::plan::MemberState;
+use crate::plan::decide::Decision;
+use crate::plan::fleet;
 use crate::time::now;
+use crate::worker::shard_task::{Order, free};
 
 impl Running {
     pub(super) fn begin_to_leave(&mut self) {
-        info!(shards = self.reading.len(), "worker leaves");
+        info!(shards = self.reading.len(), "worker stops");
         let grace = self.worker.settings.grace;
         self.deadline = Some(now() + grace.saturating_sub(last_part(grace)));
         self.comparing.abort_all();
-        self.worker.me.standing = Standing::Leaving;
+        self.worker.me.state = MemberState::Leaving;
         self.row_is_written = false;
     }
 
@@ -62,8 +62,8 @@ impl Running {
 
     /// Frees the shards that others hand over to this worker while it leaves.
     ///
-    /// Its own row says `leaving` before the list is read: who hands over later reads that, and
-    /// frees the shard itself.
+    /// Its own row says `leaving` before the list is read: a worker that hands over later reads that,
+    /// and frees the shard itself.
     async fn free_what_is_reserved(&mut self) -> Result<(), StoreError> {
         let Self { worker, row, row_is_written, .. } = self;
         let (settings, me) = (&worker.settings, &worker.me);
@@ -76,9 +76,9 @@ impl Running {
         let mut records = settings.table.list(&prefix);
         let mut reserved = Vec::new();
         while let Some(record) = records.next().await {
-            // A row that cannot be read is reserved for nobody.
+            // A row that cannot be read has no reservation.
             if let Ok(record) = record
-                && crate::row::is_reserved_for(&record, &me.name)
+                && crate::table::row::is_reserved_for(&record, &me.name)
             {
                 reserved.push(record.key);
             }

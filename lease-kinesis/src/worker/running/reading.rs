@@ -1,35 +1,38 @@
-//! A worker's shards: from a lease to the task that reads, to what became of that.
+//! The shards of a running worker: claims them, starts their tasks, and handles the tasks' ends.
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures_util::{FutureExt, StreamExt};
-use lease_core::{Attempt, Lease, LeaseKey, LeaseRecord, LeaseTable, StoreError};
+use lease_core::store::{LeaseRecord, LeaseTable, within};
+use lease_core::{Attempt, Lease, LeaseKey, StoreError};
 use tokio::sync::watch;
 use tokio::task::JoinError;
 use tracing::{Instrument, debug, error, info, warn};
 
 use super::Running;
-use crate::board::ShardStatus;
+use crate::log_throttle::LogLevel;
 use crate::names::RowName;
 use crate::position::Position;
-use crate::repeats::Telling;
-use crate::row::{self, ShardRow};
-use crate::shard_task::{Ended, Order, ShardTask};
+use crate::status::ShardStatus;
+use crate::table::row::{self, ShardRow};
 use crate::time::now;
+use crate::worker::shard_task::{Order, ShardTask, TaskEnd};
 
 impl Running {
-    /// Obtains `keys`, as far as they are free and do not rest, and begins to read.
+    /// Obtains the free ones of `keys` that have no backoff, and starts to read them.
     pub(super) async fn claim(&mut self, mut keys: Vec<LeaseKey>) {
         if self.deadline.is_some() {
             return;
         }
-        keys.retain(|key| !self.resting.rests(key, now()));
+        keys.retain(|key| !self.missing.is_delayed(key, now()));
         let attempts = keys.into_iter().map(|key| {
             let (locker, table) = (self.worker.locker.clone(), &self.worker.settings.table);
             let parents = self.unlisted_parents.get(&key).cloned().unwrap_or_default();
+            let limit = self.worker.settings.options.request_timeout();
             async move {
-                let attempt = match have_ended(&**table, &parents).await {
+                let attempt = match have_ended(&**table, &parents, limit).await {
                     Ok(true) => Some(locker.obtain(&key).await),
                     Ok(false) => None,
                     Err(cause) => Some(Err(cause)),
@@ -37,13 +40,13 @@ impl Running {
                 (key, attempt)
             }
         });
-        let mut attempts = futures_util::stream::iter(attempts).buffer_unordered(CLAIMS_AT_ONCE);
+        let mut attempts = futures_util::stream::iter(attempts).buffer_unordered(CONCURRENT_CLAIMS);
         let (mut obtained, mut unclear) = (Vec::new(), Vec::new());
         while let Some((key, attempt)) = attempts.next().await {
             match attempt {
-                None => debug!(%key, "a parent that was not listed is not read to its end"),
+                None => debug!(%key, "a parent of the shard has not been read to its end"),
                 Some(Ok(Attempt::Obtained(lease))) => obtained.push(lease),
-                // Another was faster, or it is kept for somebody. The next tick tells.
+                // Another worker was faster, or the shard is reserved. The next tick decides.
                 Some(Ok(Attempt::Held(_))) => (),
                 Some(Err(cause)) => {
                     warn!(%key, error = &cause as &dyn std::error::Error, "shard not obtained");
@@ -52,7 +55,7 @@ impl Running {
             }
         }
         drop(attempts);
-        // They are looked at again before the next tick.
+        // These are polled before the next tick.
         self.expected.include(unclear, &self.worker.settings.table);
         for lease in obtained {
             self.begin_to_read(lease);
@@ -66,12 +69,12 @@ impl Running {
         let attributes = lease.attributes().clone();
         let record = LeaseRecord::new(key.clone(), None, Some(lease.token()), attributes);
         let row = match ShardRow::read(name, record) {
-            // Read to its end meanwhile, or removed: the lease made a row anew, with nothing on it.
+            // Read to its end meanwhile, or removed. In that case the lease created an empty row.
             Ok(row) if row.checkpoint == Position::ShardEnd => return,
             Ok(row) => row,
             Err(cause) => {
                 let error = &cause as &dyn std::error::Error;
-                return warn!(%key, error, "row not understood, its shard is left alone");
+                return warn!(%key, error, "row cannot be read, its shard is skipped");
             }
         };
         let Some(source) = self.worker.sync.source(row.stream.as_ref()) else { return };
@@ -80,11 +83,11 @@ impl Running {
         if settings.initial.is_overruled_by(&row.checkpoint, (settings.wall_clock)()) {
             warn!(
                 shard = %row.shard, row = %row.checkpoint, configured = ?settings.initial,
-                "nothing was read of this shard yet, and its row says where it is begun with: for \
-                 what is configured now, stop all workers, delete the row, and start them again"
+                "the row of an unread shard has another initial position: to use the configured one, \
+                stop all workers, delete the row, and start them again"
             );
         }
-        let entry = self.worker.board.enter(key.clone(), ShardStatus::new(&row, token));
+        let entry = self.worker.status.insert(key.clone(), ShardStatus::new(&row, token));
         let (order, orders) = watch::channel(Order::Read);
         let task = ShardTask {
             settings: Arc::clone(settings),
@@ -102,53 +105,58 @@ impl Running {
         self.tasks.spawn(async move { (key, run.await.ok()) }.in_current_span());
     }
 
-    /// A shard is read no longer; says whether to look at the table at once.
+    /// Handles the end of a shard's task. Returns whether to tick at once.
     pub(super) fn has_ended(
         &mut self,
-        ended: Result<(LeaseKey, Option<Ended>), JoinError>,
+        ended: Result<(LeaseKey, Option<TaskEnd>), JoinError>,
     ) -> bool {
         let Ok((key, ended)) = ended else { return false };
         self.reading.remove(&key);
-        self.worker.board.leave(&key);
+        self.worker.status.remove(&key);
         match ended {
-            Some(Ended::Lost | Ended::Given | Ended::GivenUp) => false,
-            // What it became is free.
-            Some(Ended::ShardEnd) => {
+            Some(TaskEnd::Lost | TaskEnd::Given | TaskEnd::GivenUp) => false,
+            // Its children are free.
+            Some(TaskEnd::ShardEnd) => {
                 self.is_reshaped = true;
                 true
             }
-            // Its row goes with the next look at the stream, which is due.
-            Some(Ended::Gone) => {
+            // The next sync removes its row, and is due now.
+            Some(TaskEnd::Missing) => {
                 self.synchronised = None;
                 let settings = &self.worker.settings;
                 let length = |times| settings.backoff(times);
-                match self.resting.is_gone(key.clone(), now(), length) {
-                    Telling::Aloud => warn!(%key, "{GONE}"),
-                    Telling::AloudThenSeldom => {
-                        warn!(%key, "{GONE}; it is looked for on, and told seldom");
+                match self.missing.is_missing(key.clone(), now(), length) {
+                    LogLevel::Warn => warn!(%key, "{MISSING}"),
+                    LogLevel::WarnThenRarely => {
+                        warn!(%key, "{MISSING}; further attempts are logged rarely");
                     }
-                    Telling::Quietly => debug!(%key, "{GONE}"),
+                    LogLevel::Debug => debug!(%key, "{MISSING}"),
                 }
                 false
             }
-            Some(Ended::StopWorker(cause)) => {
-                error!(%key, error = &*cause as &dyn std::error::Error, "a processor stops the worker");
+            Some(TaskEnd::StopWorker(cause)) => {
+                error!(%key, error = &*cause as &dyn std::error::Error, "processor stopped the worker");
                 self.stopped_by.get_or_insert(cause);
                 self.worker.stopping.cancel();
                 false
             }
             None => {
-                error!(%key, "reading a shard panicked: this is a bug of this library");
+                error!(%key, "shard task panicked: this is a bug of lease-kinesis");
                 false
             }
         }
     }
 }
 
-/// Whether none of these shards has anything left to be read.
-async fn have_ended(table: &dyn LeaseTable, shards: &[LeaseKey]) -> Result<bool, StoreError> {
+/// Reports whether all of these shards have ended. Waits for `limit` per shard at most, since the
+/// worker does nothing else meanwhile.
+async fn have_ended(
+    table: &dyn LeaseTable,
+    shards: &[LeaseKey],
+    limit: Duration,
+) -> Result<bool, StoreError> {
     for key in shards {
-        let row = table.read(key).await?;
+        let row = within(limit, table.read(key)).await?;
         if row.is_some_and(|row| row::position(&row).ok() != Some(Position::ShardEnd)) {
             return Ok(false);
         }
@@ -156,6 +164,6 @@ async fn have_ended(table: &dyn LeaseTable, shards: &[LeaseKey]) -> Result<bool,
     Ok(true)
 }
 
-const GONE: &str = "the stream has no such shard any more";
+const MISSING: &str = "the stream no longer has the shard";
 
-const CLAIMS_AT_ONCE: usize = 32;
+const CONCURRENT_CLAIMS: usize = 32;

@@ -1,14 +1,15 @@
-//! What a worker says of its own row.
+//! Log messages about the worker's own row.
 
 use async_trait::async_trait;
-use lease_core::{Claim, LeaseOptions, Lessee, LockStore, Nonce, Obtained};
+use lease_core::store::{Claim, LockStore, Nonce, Obtained};
+use lease_core::{LeaseOptions, Lessee};
 use lease_memory::MemoryStore;
 use tokio::time::sleep;
 
 use super::*;
+use crate::captured_log::CapturedLog;
 use crate::processor::{Outcome, RecordProcessor, ShardContext};
-use crate::told::Told;
-use crate::{Application, Batch, Checkpointer, SimStream};
+use crate::{Application, Batch, Checkpointer, SimStream, Worker};
 
 struct Idle;
 
@@ -19,10 +20,10 @@ impl RecordProcessor for Idle {
     }
 }
 
-/// The write was applied in a former life of the worker, of which nothing is known.
+/// An earlier process with the worker's name holds the row. This process cannot know that.
 #[tokio::test(start_paused = true)]
-async fn a_row_that_a_worker_has_without_knowing_is_not_said_to_be_anothers_for_sure() {
-    let (told, _listening) = Told::listen();
+async fn own_row_of_earlier_process_is_logged_as_possibly_its_own() {
+    let (log, _listening) = CapturedLog::listen();
     let table = MemoryStore::new();
     let ttl = Duration::from_secs(30);
     let name: Lessee = "me".parse().unwrap();
@@ -40,10 +41,10 @@ async fn a_row_that_a_worker_has_without_knowing_is_not_said_to_be_anothers_for_
 
     sleep(Duration::from_secs(3)).await;
 
-    let words = "another worker has this name, or this one had it in a former life, or has it by a \
-                 write whose answer did not come";
-    assert!(told.count(words) > 0, "{}", told.text());
-    // It runs out, and is the worker's own again.
+    let words = "the worker's own row is held: by another worker of this name, by an earlier process of \
+    this worker, or through a request whose answer was lost";
+    assert!(log.count(words) > 0, "{}", log.text());
+    // The lease expires, and the worker obtains the row.
     sleep(ttl * 2).await;
-    assert_eq!(handle.status().shards.len(), 1, "{}", told.text());
+    assert_eq!(handle.status().shards.len(), 1, "{}", log.text());
 }

@@ -1,4 +1,4 @@
-//! How the reading of a shard ends in good order: at the shard's end, or where it is given away.
+//! Ends a shard in good order: at its end, or by a hand-over.
 
 use std::error::Error;
 use std::sync::Arc;
@@ -8,21 +8,22 @@ use lease_core::{Lessee, LossCause, Written};
 use tokio::time::timeout;
 use tracing::{info, warn};
 
-use super::{Broken, Ended, Order, ShardTask};
-use crate::checkpoint::Checkpointer;
+use super::{Interrupted, Order, ShardTask, TaskEnd};
+use crate::checkpoint::{Checkpointer, LONGEST_PAUSE};
 use crate::position::Position;
 use crate::processor::{NeedsRestart, RecordProcessor};
 use crate::settings::Checkpoints;
 use crate::shard::Shard;
 
 impl ShardTask {
-    /// All of a closed shard was worked on: makes way for what it became.
+    /// Ends a closed shard whose records are processed: creates the rows of its children, and
+    /// checkpoints the end.
     pub(super) async fn end_of_shard(
         &mut self,
         processor: &mut dyn RecordProcessor,
         checkpointer: &Checkpointer,
         children: Vec<Shard>,
-    ) -> Result<Ended, Broken> {
+    ) -> Result<TaskEnd, Interrupted> {
         let mut failures = 0;
         let children = loop {
             let sync = Arc::clone(&self.sync);
@@ -31,9 +32,9 @@ impl ShardTask {
                 Ok(children) => break children,
                 Err(cause) => {
                     failures += 1;
-                    let pause = self.settings.backoff(failures).min(LONGEST_WAIT_FOR_CHILDREN);
+                    let pause = self.settings.backoff(failures).min(MAX_WAIT_FOR_CHILDREN);
                     let shard = &self.row.shard;
-                    warn!(%shard, ?pause, error = &*cause, "rows of its children not made");
+                    warn!(%shard, ?pause, error = &*cause, "rows of the shard's children not created");
                     self.pause(pause).await?;
                 }
             }
@@ -45,8 +46,9 @@ impl ShardTask {
             let limit = self.settings.batch_limit;
             let ended = self.guarded(limit, processor.shard_ended(checkpointer)).await?;
             if ended.is_ok() {
-                // The processor is done: it is not called again for a store's failure.
-                self.keep_what_is_owed(checkpointer).await?;
+                // The processor has accepted the end. It is not called again for a failure of the
+                // store.
+                self.write_last_checkpoint(checkpointer).await?;
             }
             let checkpointed = self.guarded(None, checkpointer.checkpointed()).await?;
             if checkpointed == Position::ShardEnd {
@@ -54,137 +56,148 @@ impl ShardTask {
             }
             failures += 1;
             let pause = self.settings.backoff(failures);
-            let cause = ended.err().unwrap_or_else(|| "it did not checkpoint the end".into());
+            let cause =
+                ended.err().unwrap_or_else(|| "the processor did not checkpoint the end".into());
             let cause = match NeedsRestart::cause(cause) {
-                Ok(cause) => return Err(Broken::Restart(cause)),
+                Ok(cause) => return Err(Interrupted::Restart(cause)),
                 Err(cause) => cause,
             };
             let shard = &self.row.shard;
             warn!(%shard, ?pause, error = &*cause as &dyn Error, "end of shard not checkpointed");
-            if let Err(broken) = self.pause(pause).await {
-                // Not agreed to: no last words of the processor are to checkpoint the end.
+            if let Err(interrupted) = self.pause(pause).await {
+                // The processor has not accepted the end, so `shutdown_requested` must not
+                // checkpoint it.
                 self.guarded(None, checkpointer.take_back(before)).await?;
-                return Err(broken);
+                return Err(interrupted);
             }
         }
         info!(shard = %self.row.shard, ?children, "shard read to its end");
         self.entry.ended();
-        Ok(Ended::ShardEnd)
+        Ok(TaskEnd::ShardEnd)
     }
 
-    /// The last words of a processor whose shard is given away; then gives it away.
+    /// Shuts the processor down and hands the shard over.
     pub(super) async fn shut_down(
         &mut self,
         processor: &mut dyn RecordProcessor,
         checkpointer: &Checkpointer,
-    ) -> Result<Ended, Broken> {
-        let words = processor.shutdown_requested(checkpointer);
-        if let Err(cause) = self.guarded(self.settings.batch_limit, words).await? {
+    ) -> Result<TaskEnd, Interrupted> {
+        let shutdown = processor.shutdown_requested(checkpointer);
+        if let Err(cause) = self.guarded(self.settings.batch_limit, shutdown).await? {
             let error = &*cause as &dyn Error;
-            warn!(shard = %self.row.shard, error, "processor did not shut down in order");
+            warn!(shard = %self.row.shard, error, "processor failed to shut down");
         }
-        // Whoever comes next begins at the checkpoint.
-        self.keep_what_is_owed(checkpointer).await?;
-        self.give_away(checkpointer).await
+        // The next worker starts at the checkpoint.
+        self.write_last_checkpoint(checkpointer).await?;
+        self.hand_over(checkpointer).await
     }
 
-    /// Gives the shard to whom it is ordered for.
-    pub(super) async fn give_away(&mut self, checkpointer: &Checkpointer) -> Result<Ended, Broken> {
+    /// Hands the shard over to the worker of the order.
+    pub(super) async fn hand_over(
+        &mut self,
+        checkpointer: &Checkpointer,
+    ) -> Result<TaskEnd, Interrupted> {
         checkpointer.close();
         if !self.lease.is_held() {
-            return Err(Broken::Lost);
+            return Err(Interrupted::Lost);
         }
         let mut unanswered = 0;
         loop {
             let Order::Give(Some(to)) = self.orders.borrow().clone() else {
-                return Ok(Ended::Given);
+                return Ok(TaskEnd::Given);
             };
             if self.guarded(None, self.is_leaving(&to)).await? {
-                info!(shard = %self.row.shard, %to, "released, since its next worker leaves");
-                return Ok(Ended::Given);
+                info!(shard = %self.row.shard, %to, "shard released, since its next worker leaves");
+                return Ok(TaskEnd::Given);
             }
             unanswered += 1;
-            let broken = match self.guarded(None, self.transfer(&to)).await {
-                Ok(Ok(Written::Applied)) => return Ok(self.has_given_to(&to).await),
+            let interrupted = match self.guarded(None, self.transfer(&to)).await {
+                Ok(Ok(Written::Applied)) => return Ok(self.handed_over_to(&to).await),
                 Ok(Ok(Written::Lost(_) | Written::Unexpected)) => {
                     unanswered -= 1;
-                    Broken::Lost
+                    Interrupted::Lost
                 }
                 Ok(Err(cause)) => {
                     let shard = &self.row.shard;
-                    warn!(%shard, %to, error = &cause as &dyn Error, "not handed over yet");
+                    warn!(%shard, %to, error = &cause as &dyn Error, "hand-over failed, retrying");
                     match self.wait(self.settings.backoff(unanswered)).await {
                         Ok(()) => continue,
-                        Err(broken) => broken,
+                        Err(interrupted) => interrupted,
                     }
                 }
-                Err(broken) => broken,
+                Err(interrupted) => interrupted,
             };
-            // A try that was not answered may have come about. If the lease has ended, and not for
-            // want of heartbeats, it has: else only an operator ends a lease before its time.
-            let may_be_given = matches!(broken, Broken::Lost) && unanswered > 0;
-            if may_be_given && !self.has_expired().await {
-                return Ok(self.has_given_to(&to).await);
+            // An attempt without an answer may have succeeded. It has, if the lease ended by other
+            // means than expiry: only an operator ends a lease early otherwise.
+            let may_be_handed_over = matches!(interrupted, Interrupted::Lost) && unanswered > 0;
+            if may_be_handed_over && !self.has_expired().await {
+                return Ok(self.handed_over_to(&to).await);
             }
-            return Err(broken);
+            return Err(interrupted);
         }
     }
 
-    async fn has_given_to(&self, to: &Lessee) -> Ended {
-        info!(shard = %self.row.shard, %to, "handed over");
+    async fn handed_over_to(&self, to: &Lessee) -> TaskEnd {
+        info!(shard = %self.row.shard, %to, "shard handed over");
         self.entry.handed_over();
-        // Not bound to the lease, which has ended: only to the time that is left.
+        // Bound only to the remaining time, since the lease has ended.
         let look = async {
             if self.is_leaving(to).await {
                 self.take_back_from(to).await;
             }
         };
         self.out_of_time.run_until_cancelled(look).await;
-        Ended::Given
+        TaskEnd::Given
     }
 
     async fn has_expired(&self) -> bool {
         !self.lease.is_held() && self.lease.lost().await.cause == LossCause::Expired
     }
 
-    /// Writes owed checkpoints before the shard is given up for the reason `broken`. Takes no longer
-    /// than the grace time, unless the shard is only to be read elsewhere.
-    pub(super) async fn keep_at_last(&self, checkpointer: &Checkpointer, broken: Broken) -> Broken {
-        let kept = match &broken {
-            Broken::Lost | Broken::OutOfTime => return broken,
-            Broken::Ordered | Broken::Unbegun => self.keep_what_is_owed(checkpointer).await,
-            Broken::Restart(_) | Broken::GiveUp(_) | Broken::StopWorker(_) => {
-                let kept = self.keep_what_is_owed(checkpointer);
-                timeout(self.settings.grace, kept).await.unwrap_or(Ok(()))
+    /// Writes the last checkpoint before the shard is given up for the reason `interrupted`. Takes
+    /// no longer than the grace time, unless the shard is only to be read elsewhere.
+    pub(super) async fn write_before(
+        &self,
+        checkpointer: &Checkpointer,
+        interrupted: Interrupted,
+    ) -> Interrupted {
+        let written = match &interrupted {
+            Interrupted::Lost | Interrupted::OutOfTime => return interrupted,
+            Interrupted::Ordered | Interrupted::NotStarted => {
+                self.write_last_checkpoint(checkpointer).await
+            }
+            Interrupted::Restart(_) | Interrupted::GiveUp(_) | Interrupted::StopWorker(_) => {
+                let written = self.write_last_checkpoint(checkpointer);
+                timeout(self.settings.grace, written).await.unwrap_or(Ok(()))
             }
         };
-        match kept {
-            // A processor that stops the worker does so also if its lease is lost meanwhile.
-            Err(lost) if !matches!(broken, Broken::StopWorker(_)) => lost,
-            _ => broken,
+        match written {
+            // A processor stops the worker even if its lease is lost meanwhile.
+            Err(lost) if !matches!(interrupted, Interrupted::StopWorker(_)) => lost,
+            _ => interrupted,
         }
     }
 
-    /// Writes the last checkpoint: of all processed records, if the worker decides when checkpoints
-    /// are made; otherwise the one that is owed.
-    pub(super) async fn keep_what_is_owed(
+    /// Writes the last checkpoint: of all processed records, if the worker decides when to
+    /// checkpoint; otherwise the pending one.
+    pub(super) async fn write_last_checkpoint(
         &self,
         checkpointer: &Checkpointer,
-    ) -> Result<(), Broken> {
+    ) -> Result<(), Interrupted> {
         if let Checkpoints::Every(_) = self.settings.checkpoints {
-            // One that fails is repeated below.
+            // A failed checkpoint is retried below.
             drop(self.guarded(None, checkpointer.checkpoint()).await?);
         }
         let mut failures = 0;
         while let Err(cause) = self.guarded(None, checkpointer.flush()).await? {
             failures += 1;
             let shard = &self.row.shard;
-            warn!(%shard, error = &cause as &dyn Error, "last checkpoint not kept yet");
-            self.wait(self.settings.backoff(failures)).await?;
+            warn!(%shard, error = &cause as &dyn Error, "last checkpoint failed, retrying");
+            self.wait(self.settings.backoff(failures).min(LONGEST_PAUSE)).await?;
         }
         Ok(())
     }
 }
 
-/// A stream lists what a shard became within seconds of its end; until then nobody reads on.
-const LONGEST_WAIT_FOR_CHILDREN: Duration = Duration::from_secs(5);
+/// A stream lists the children within seconds of their parent's end. No worker reads them before.
+const MAX_WAIT_FOR_CHILDREN: Duration = Duration::from_secs(5);

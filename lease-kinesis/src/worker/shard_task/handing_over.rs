@@ -1,7 +1,7 @@
-//! How a shard goes to another worker, which may leave at the same moment.
+//! Transfers a shard to another worker, which may leave at the same moment.
 //!
-//! A transfer reserves the row for its target. A target that leaves does not claim it, so somebody has
-//! to free it. Whatever the order of events, one of the two workers does:
+//! A transfer reserves the row for its target. A target that leaves does not claim it, so the row has to
+//! be freed. Whatever the order of events, one of the two workers does that:
 //!
 //! - The giver reads the target's own row after the transfer. If the target leaves, or has gone, the
 //!   giver frees the shard.
@@ -9,38 +9,38 @@
 //!   it lists the rows that are reserved for it, so its list has this one, and it frees the shard.
 
 use std::error::Error;
-use std::future::Future;
 
-use lease_core::{Attempt, LeaseKey, Lessee, StoreError, StoreErrorKind, Written};
-use tokio::time::timeout;
+use lease_core::store::within;
+use lease_core::{Attempt, LeaseKey, Lessee, Locker, StoreError, Written};
 use tracing::{debug, info};
 
 use super::ShardTask;
-use crate::fleet;
-use crate::plan::Standing;
-use crate::row;
+use crate::plan::MemberState;
+use crate::plan::fleet;
+use crate::table::row;
 
 impl ShardTask {
     /// Hands the shard over to `to`.
     pub(super) async fn transfer(&self, to: &Lessee) -> Result<Written, StoreError> {
         let (table, grant) = (&self.settings.table, self.lease.grant());
-        // By this, a target that leaves finds the row.
+        let limit = self.settings.options.request_timeout();
+        // A leaving target finds the row by this attribute.
         let change = row::reserved_for(to);
-        match self.in_time(table.update(grant, &change)).await? {
+        match within(limit, table.update(grant, &change)).await? {
             Written::Applied => (),
             lost => return Ok(lost),
         }
-        self.in_time(table.transfer(grant, to, self.settings.reserved())).await
+        within(limit, table.transfer(grant, to, self.settings.reserved())).await
     }
 
-    /// Whether `to` leaves or has gone, as far as its own row tells.
+    /// Reports whether `to` leaves or has gone, by its own row.
     pub(super) async fn is_leaving(&self, to: &Lessee) -> bool {
         let settings = &self.settings;
         let Ok(key) = settings.application.worker(to) else { return false };
-        match self.in_time(settings.table.read(&key)).await {
+        match within(settings.options.request_timeout(), settings.table.read(&key)).await {
             Ok(record) => {
                 let member = record.as_ref().and_then(fleet::member);
-                member.is_none_or(|member| member.standing == Standing::Leaving)
+                member.is_none_or(|member| member.state == MemberState::Leaving)
             }
             Err(cause) => {
                 debug!(%key, error = &cause as &dyn Error, "worker's own row not read");
@@ -56,19 +56,10 @@ impl ShardTask {
         let locker = self.locker.clone().with_lessee(to.clone());
         free(&locker, self.lease.key()).await;
     }
-
-    async fn in_time<T>(
-        &self,
-        request: impl Future<Output = Result<T, StoreError>>,
-    ) -> Result<T, StoreError> {
-        let answer = timeout(self.settings.options.request_timeout(), request).await;
-        let too_late = |_elapsed| StoreError::new(StoreErrorKind::Unavailable, "no answer in time");
-        answer.map_err(too_late)?
-    }
 }
 
 /// Frees `key` if it is reserved for the locker's lessee.
-pub(crate) async fn free(locker: &lease_core::Locker, key: &LeaseKey) {
+pub(crate) async fn free(locker: &Locker, key: &LeaseKey) {
     let freed = match locker.obtain(key).await {
         Ok(Attempt::Obtained(lease)) => lease.release().await.map(drop),
         Ok(Attempt::Held(_)) => return,
@@ -78,7 +69,7 @@ pub(crate) async fn free(locker: &lease_core::Locker, key: &LeaseKey) {
         Ok(()) => info!(%key, lessee = %locker.lessee(), "reservation for a leaving worker freed"),
         Err(cause) => {
             let error = &cause as &dyn Error;
-            debug!(%key, lessee = %locker.lessee(), error, "reservation not freed, it runs out");
+            debug!(%key, lessee = %locker.lessee(), error, "reservation not freed, it expires");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What the leader does in each run: who is given which lease.
+//! One run of the leader: which worker is assigned which lease.
 
 use std::collections::BTreeMap;
 
@@ -43,7 +43,7 @@ impl Kcl3 {
         }
     }
 
-    /// How many leases each has or shall have, the free ones aside.
+    /// Counts the leases of each worker, without the free ones.
     fn counts(&self, free: &[usize], active: &BTreeMap<usize, f64>) -> BTreeMap<usize, usize> {
         let mut counts: BTreeMap<_, _> = active.keys().map(|worker| (*worker, 0)).collect();
         let owned = (0..self.parts.leases.len()).filter(|lease| !free.contains(lease));
@@ -53,18 +53,18 @@ impl Kcl3 {
         counts
     }
 
-    /// Fills each worker up to the average, rounded up, and takes from those that have more: so who
-    /// comes last may get nothing, and nobody has too much.
+    /// Assigns each worker leases up to the average, rounded up, and takes the surplus of the
+    /// others. The last worker may get none, and no worker has too many.
     fn assign_by_count(&mut self, free: &[usize], active: &BTreeMap<usize, f64>) {
         let open = self.parts.leases.iter().filter(|lease| !lease.has_ended).count();
         let target = open.div_ceil(active.len());
         let mut counts = self.counts(free, active);
         let mut given: Vec<_> = free.iter().map(|lease| (*lease, false)).collect();
         for (worker, count) in by_count(&counts) {
-            let mut his = self.leases_to_take(worker);
-            let surplus = count.saturating_sub(target).min(his.len());
-            his.truncate(surplus);
-            given.extend(his.into_iter().map(|lease| (lease, true)));
+            let mut its = self.leases_to_take(worker);
+            let surplus = count.saturating_sub(target).min(its.len());
+            its.truncate(surplus);
+            given.extend(its.into_iter().map(|lease| (lease, true)));
             counts.insert(worker, count - surplus);
         }
         let mut given = given.into_iter();
@@ -75,8 +75,8 @@ impl Kcl3 {
         }
     }
 
-    /// What is free goes to whoever is furthest below the mean; and in each third run, where a
-    /// worker is too far from the mean, part of what the busier ones have above it does.
+    /// Assigns free leases to the worker furthest below the mean load. In each third run, if a
+    /// worker is too far from the mean, the busier workers give a part of their surplus away.
     fn assign_by_variance(
         &mut self,
         free: &[usize],
@@ -88,7 +88,7 @@ impl Kcl3 {
             let least = active.iter().min_by(|one, other| one.1.total_cmp(other.1));
             least.map(|(worker, _)| *worker).unwrap()
         };
-        // As the leader sees it: what the fleet's leases cost on average.
+        // The average load of a lease, as the leader sees it.
         let held: usize = counts.values().sum();
         let all: f64 = active.values().sum();
         let a_lease = if held == 0 { self.cpu_of_lease } else { all / whole(held) };
@@ -107,11 +107,11 @@ impl Kcl3 {
         hot.sort_by(|one, other| other.1.total_cmp(one.1));
         let hot: Vec<_> = hot.into_iter().map(|(worker, cpu)| (*worker, *cpu)).collect();
         for (worker, cpu) in hot {
-            let his = self.leases_to_take(worker);
-            let fit = DAMPENING * whole(his.len()) * (cpu - mean) / cpu;
+            let its = self.leases_to_take(worker);
+            let fit = DAMPENING * whole(its.len()) * (cpu - mean) / cpu;
             #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "small")]
             let count = (fit as usize).max(1);
-            for lease in his.into_iter().take(count) {
+            for lease in its.into_iter().take(count) {
                 let receiver = lightest(&active);
                 if active[&receiver] + a_lease > mean {
                     return;
@@ -122,15 +122,15 @@ impl Kcl3 {
         }
     }
 
-    /// What can be asked of `worker`, in random order.
+    /// Returns the leases that `worker` can be asked for, in random order.
     fn leases_to_take(&mut self, worker: usize) -> Vec<usize> {
-        let his = |lease: &usize| {
+        let its = |lease: &usize| {
             let row = &self.parts.leases[*lease];
             row.owner == Some(worker) && row.hands_over.is_none()
         };
-        let mut his: Vec<_> = (0..self.parts.leases.len()).filter(his).collect();
-        his.shuffle(&mut self.parts.random);
-        his
+        let mut its: Vec<_> = (0..self.parts.leases.len()).filter(its).collect();
+        its.shuffle(&mut self.parts.random);
+        its
     }
 
     fn give(&mut self, lease: usize, worker: usize, gracefully: bool) {

@@ -1,43 +1,43 @@
-//! The command line: this program's own, and the one by which launchers start Java.
+//! The command line: this program's own, and the one of launchers that start Java.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::Parser;
 
+use crate::configuration::properties::Properties;
+use crate::configuration::settings::Settings;
 use crate::failure::Failure;
-use crate::properties::Properties;
-use crate::settings::Settings;
 
 /// Runs Kinesis record processors written in any language, one process for each shard, as Amazon's
 /// `MultiLangDaemon` does, without a JVM.
 ///
-/// Also takes the arguments that launchers give to `java`: `-cp CLASSPATH
-/// software.amazon.kinesis.multilang.MultiLangDaemon --properties-file FILE`, after options of the
-/// JVM. So it can be named as `--java`.
+/// Also accepts the arguments that launchers give to `java`: options of the JVM, then `-cp CLASSPATH
+/// software.amazon.kinesis.multilang.MultiLangDaemon --properties-file FILE`. So a launcher's option
+/// `--java` can name this program.
 #[derive(Debug, Parser)]
 #[command(name = "multilang-daemon", version, override_usage = USAGE)]
 pub(crate) struct Arguments {
-    /// What is to be run, and which stream is to be read: a properties file, as of Amazon's daemon.
+    /// The properties file of Amazon's daemon: it names the record processor and the stream.
     #[arg(short, long, value_name = "FILE", required_unless_present = "file")]
     properties_file: Option<PathBuf>,
-    /// Accepted and not read: `RUST_LOG` says what is logged, such as `info` or `debug`.
+    /// Accepted and not read: set `RUST_LOG` to filter the log, for example to `info` or `debug`.
     #[arg(short, long, value_name = "FILE")]
     pub(crate) log_configuration: Option<PathBuf>,
-    /// The same as --properties-file, as in the first versions.
+    /// The same as --properties-file, as in the first versions of Amazon's daemon.
     #[arg(value_name = "FILE", hide = true, conflicts_with = "properties_file")]
     file: Option<PathBuf>,
 }
 
-/// What the program was started with.
+/// The command line, sorted by purpose.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Invocation {
-    /// Its own arguments, after its name.
+    /// This program's name and its own arguments.
     pub(crate) arguments: Vec<OsString>,
-    /// Where a launcher says that the properties file may be, too.
+    /// Folders of the launcher's class path, which may have the properties file.
     pub(crate) class_path: Vec<PathBuf>,
-    /// What was for a JVM.
-    pub(crate) of_java: Vec<String>,
+    /// Options for a JVM.
+    pub(crate) jvm_options: Vec<String>,
 }
 
 impl Invocation {
@@ -45,12 +45,12 @@ impl Invocation {
         let mut all: Vec<_> = all.into_iter().collect();
         let is_class = |argument: &OsString| MAIN_CLASSES.iter().any(|class| argument == class);
         let Some(class) = all.iter().position(is_class) else {
-            return Self { arguments: all, class_path: Vec::new(), of_java: Vec::new() };
+            return Self { arguments: all, class_path: Vec::new(), jvm_options: Vec::new() };
         };
         let mut arguments: Vec<_> = all.drain(..1).collect();
         arguments.extend(all.drain(class - 1..).skip(1));
         let mut class_path = Vec::new();
-        let mut of_java = Vec::new();
+        let mut jvm_options = Vec::new();
         let mut before = all.into_iter();
         while let Some(option) = before.next() {
             let text = option.to_string_lossy().into_owned();
@@ -58,23 +58,23 @@ impl Invocation {
                 let paths = before.next().unwrap_or_default();
                 class_path.extend(std::env::split_paths(&paths));
             } else {
-                of_java.push(text);
+                jvm_options.push(text);
             }
         }
-        Self { arguments, class_path, of_java }
+        Self { arguments, class_path, jvm_options }
     }
 }
 
 impl Arguments {
-    /// What the properties file says.
+    /// Reads the settings from the properties file.
     pub(crate) fn settings(&self, class_path: &[PathBuf]) -> Result<Settings, Failure> {
         let file = self.properties_file.as_ref().or(self.file.as_ref());
-        let file = file.ok_or_else(|| Failure::usage("no properties file is named"))?;
-        // Java looks on the class path, too: there, launchers put the folder that the file is in.
-        let places = class_path.iter().map(|folder| folder.join(file));
-        let place = [file.clone()].into_iter().chain(places).find(|place| place.is_file());
-        let properties = Properties::read(place.as_ref().unwrap_or(file))?;
-        Settings::of(properties)
+        let file = file.ok_or_else(|| Failure::usage("no properties file given"))?;
+        // Java also looks on the class path, where launchers put the folder of the file.
+        let candidates = class_path.iter().map(|folder| folder.join(file));
+        let found = [file.clone()].into_iter().chain(candidates).find(|found| found.is_file());
+        let properties = Properties::read(found.as_ref().unwrap_or(file))?;
+        Settings::read(properties)
     }
 }
 
@@ -94,32 +94,32 @@ mod tests {
     }
 
     #[test]
-    fn a_command_line_of_its_own_is_taken_as_it_is() {
+    fn own_command_line_is_unchanged() {
         let line = "multilang-daemon --properties-file orders.properties -l logback.xml";
 
-        let Invocation { arguments, of_java, .. } = invocation(line);
+        let Invocation { arguments, jvm_options, .. } = invocation(line);
         let parsed = Arguments::try_parse_from(&arguments).unwrap();
 
         assert_eq!(parsed.properties_file, Some("orders.properties".into()));
         assert_eq!(parsed.log_configuration, Some("logback.xml".into()));
-        assert_eq!(of_java, [""; 0]);
+        assert_eq!(jvm_options, [""; 0]);
     }
 
     #[test]
-    fn what_launchers_give_to_java_is_understood() {
+    fn launcher_command_line_for_java_is_parsed() {
         let line = "java -Xmx512m -Dlog4j.configuration=x -cp a.jar:/etc/app \
                     software.amazon.kinesis.multilang.MultiLangDaemon --properties-file f";
 
-        let Invocation { arguments, class_path, of_java } = invocation(line);
+        let Invocation { arguments, class_path, jvm_options } = invocation(line);
         let parsed = Arguments::try_parse_from(&arguments).unwrap();
 
         assert_eq!(parsed.properties_file, Some("f".into()));
         assert_eq!(class_path, [PathBuf::from("a.jar"), PathBuf::from("/etc/app")]);
-        assert_eq!(of_java, ["-Xmx512m", "-Dlog4j.configuration=x"]);
+        assert_eq!(jvm_options, ["-Xmx512m", "-Dlog4j.configuration=x"]);
     }
 
     #[test]
-    fn the_first_versions_name_the_file_alone() {
+    fn first_versions_give_only_the_file() {
         let line = "java -cp x com.amazonaws.services.kinesis.multilang.MultiLangDaemon f";
 
         let parsed = Arguments::try_parse_from(invocation(line).arguments).unwrap();
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn a_command_line_without_a_file_is_refused() {
+    fn command_line_without_file_is_refused() {
         let without = Arguments::try_parse_from(["multilang-daemon"]).unwrap_err();
         let unknown = Arguments::try_parse_from(["multilang-daemon", "--fast"]).unwrap_err();
 

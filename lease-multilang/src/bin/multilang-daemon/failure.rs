@@ -1,13 +1,13 @@
-//! Why the program could not do what it was asked to, and what it says then.
+//! Why the program ends, its message and its exit code.
 
 use std::error::Error;
 use std::fmt;
 use std::process::ExitCode;
 
-/// Why the program ended.
+/// Why the program ends.
 #[derive(Debug)]
 pub(crate) enum Failure {
-    /// What it was given is not right: nothing has been begun.
+    /// The command line or the properties are invalid. Nothing was sent.
     Usage(Box<dyn Error + Send + Sync>),
     /// Anything else.
     Other(Box<dyn Error + Send + Sync>),
@@ -24,7 +24,7 @@ impl Failure {
 }
 
 impl fmt::Display for Failure {
-    /// As one sentence: an error and its sources, outermost first.
+    /// One sentence: the error and its sources, the outermost first.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (Self::Usage(cause) | Self::Other(cause)) = self;
         let mut source = Some(&**cause as &dyn Error);
@@ -37,7 +37,7 @@ impl fmt::Display for Failure {
     }
 }
 
-/// Text of several lines in one: the lines of a list are separated, and its heading leads to the first.
+/// Joins lines into one: separates the lines of a list by `; `, and appends the first to its heading.
 pub(crate) fn in_one_line(text: &str) -> String {
     let mut line = String::new();
     for part in text.lines().map(str::trim).filter(|part| !part.is_empty()) {
@@ -51,9 +51,9 @@ pub(crate) fn in_one_line(text: &str) -> String {
     line
 }
 
-/// Says it, and which code the program ends with.
-#[expect(clippy::print_stderr, reason = "this is how a program says what is wrong")]
-pub(crate) fn told(failure: &Failure) -> ExitCode {
+/// Prints the failure, and returns the exit code.
+#[expect(clippy::print_stderr, reason = "a program reports its failure on stderr")]
+pub(crate) fn report(failure: &Failure) -> ExitCode {
     eprintln!("multilang-daemon: {failure}");
     match failure {
         Failure::Usage(_) => ExitCode::from(2),
@@ -66,7 +66,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn list_is_told_in_one_line_after_its_heading() {
+    fn list_is_joined_after_its_heading() {
         let text = "no credentials\nAttempted:\n  - Environment: not set\n\n  - Profile: none\n";
 
         let line = in_one_line(text);

@@ -1,21 +1,21 @@
-//! The log: on stderr, around the status line if there is one.
+//! The log on stderr, above the status line.
 
 use std::io::{self, Write};
 
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::fmt::MakeWriter;
 
-use crate::progress::StatusLine;
+use crate::status_line::StatusLine;
 
-/// Begins to log: what `RUST_LOG` says, by default all that an operator wants to know.
-pub(crate) fn begin(status: &StatusLine) {
+/// Starts the log. `RUST_LOG` filters it; the default is `info`.
+pub(crate) fn start(status: &StatusLine) {
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_none| EnvFilter::new(DEFAULT));
     let subscriber = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_ansi(status.is_shown())
         .with_target(false)
         .with_writer(Log(status.clone()));
-    // There is one already in no case that is known: the program begins here.
+    // No other subscriber exists: the program starts here.
     drop(subscriber.try_init());
 }
 
@@ -41,6 +41,6 @@ impl Write for Log {
     }
 }
 
-/// Of its search for a region and for credentials, the SDK tells each place that has none, at length:
-/// what is missing in the end is told by this program.
+/// The SDK logs every place without a region or credentials at length. This program reports what is
+/// missing in the end.
 const DEFAULT: &str = "info,aws_config=error";

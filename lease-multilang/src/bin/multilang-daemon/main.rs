@@ -1,22 +1,17 @@
-#![doc = include_str!("../README.md")]
+//! Runs Kinesis record processors written in any language, as Amazon's `MultiLangDaemon` does.
+//!
+//! Start reading at [`running`]. `configuration` reads the properties file, `aws` makes the clients.
 
 mod arguments;
-mod clients;
-mod credentials;
+mod aws;
+mod configuration;
 mod failure;
-mod keys;
 mod logging;
 mod parent;
 mod program;
-mod progress;
-mod properties;
-mod region;
 mod running;
-mod settings;
 mod signals;
-mod start;
-mod stream;
-mod table;
+mod status_line;
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -25,14 +20,14 @@ use clap::Parser;
 use tokio::runtime::Builder;
 
 use crate::arguments::{Arguments, Invocation};
-use crate::failure::{Failure, told};
+use crate::failure::{Failure, report};
 
 fn main() -> ExitCode {
     if let Some(ended) = parent::run_as_child() {
         return ended;
     }
-    let Invocation { arguments, class_path, of_java } = Invocation::of(std::env::args_os());
-    // It ends the program where it cannot be understood, with 2; and after `--help`, with 0.
+    let Invocation { arguments, class_path, jvm_options } = Invocation::of(std::env::args_os());
+    // Exits with 2 if the arguments are invalid, and with 0 after `--help`.
     let arguments = Arguments::parse_from(arguments);
     let outcome = arguments.settings(&class_path).and_then(|settings| {
         let runtime = Builder::new_multi_thread()
@@ -40,22 +35,21 @@ fn main() -> ExitCode {
             .enable_all()
             .build()
             .map_err(Failure::other)?;
-        let ended = runtime.block_on(running::run(settings, &arguments, &of_java));
-        // Children that are left are killed; a name that is still being looked up is waited for no
-        // longer.
-        runtime.shutdown_timeout(LAST_MOMENT);
+        let ended = runtime.block_on(running::run(settings, &arguments, &jvm_options));
+        // Kills the children that are left, and does not wait for a DNS request.
+        runtime.shutdown_timeout(SHUTDOWN_TIMEOUT);
         ended
     });
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
-        Err(failure) => told(&failure),
+        Err(failure) => report(&failure),
     }
 }
 
-/// The work is the children's: few threads talk with many of them.
+/// At most four: the children do the work, and few threads talk with many of them.
 fn threads() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from).min(4)
 }
 
-/// For what runs beside to be taken down.
-const LAST_MOMENT: Duration = Duration::from_millis(500);
+/// For background tasks to end.
+const SHUTDOWN_TIMEOUT: Duration = Duration::from_millis(500);

@@ -1,29 +1,29 @@
-//! Children that do not outlive the daemon, however it ends.
+//! Children that do not outlive the daemon, even if it is killed.
 //!
-//! On Linux, a process can ask to be killed when its parent's thread ends, but only for itself. So
-//! each child is started as this program again, which asks for that, and then becomes the child.
+//! On Linux, a process can ask the kernel to kill it when its parent's thread ends. Only the process itself
+//! can ask. So the daemon starts each child as this program, which asks, and then executes the child.
 
 use std::process::ExitCode;
 
-use lease_kinesis::multilang::daemon::ChildCommand;
+use lease_multilang::daemon::ChildCommand;
 
-/// The command by which a child is started that does not outlive this process. On other systems,
-/// it is told of the end by its stdin alone.
+/// Returns a command whose process the kernel kills when this process ends. On other systems, a child only
+/// reads the end of its stdin.
 #[cfg(target_os = "linux")]
-pub(crate) fn bound_to_this(command: ChildCommand) -> ChildCommand {
+pub(crate) fn bound_to_this_process(command: ChildCommand) -> ChildCommand {
     let own_id = std::process::id().to_string();
-    // Of this very program, also where its file was replaced meanwhile.
+    // This program, although its file may have been replaced meanwhile.
     command.run_by("/proc/self/exe", [AS_CHILD_OF.to_owned(), own_id])
 }
 
 #[cfg(not(target_os = "linux"))]
-pub(crate) fn bound_to_this(command: ChildCommand) -> ChildCommand {
+pub(crate) fn bound_to_this_process(command: ChildCommand) -> ChildCommand {
     command
 }
 
-/// Becomes a child, where this is what the program was started for; answers only where it cannot.
+/// Executes a child, if the daemon started this process for one. Returns only if that fails.
 #[cfg(target_os = "linux")]
-#[expect(clippy::print_stderr, reason = "read by the daemon, into its log")]
+#[expect(clippy::print_stderr, reason = "the daemon logs it")]
 pub(crate) fn run_as_child() -> Option<ExitCode> {
     use std::os::unix::process::CommandExt;
     use std::process::Command;
@@ -36,13 +36,13 @@ pub(crate) fn run_as_child() -> Option<ExitCode> {
     }
     let (parent, program) = (arguments.next()?, arguments.next()?);
     let asked = set_parent_process_death_signal(Some(Signal::KILL));
-    let is_there = getppid().is_some_and(|id| id.to_string() == parent.to_string_lossy());
-    if let (Ok(()), false) = (asked, is_there) {
-        // The daemon has ended before that was asked for.
+    let is_alive = getppid().is_some_and(|id| id.to_string() == parent.to_string_lossy());
+    if let (Ok(()), false) = (asked, is_alive) {
+        // The daemon ended before this process asked.
         return Some(ExitCode::FAILURE);
     }
     let error = Command::new(&program).args(arguments).exec();
-    eprintln!("multilang-daemon: {} is not run: {error}", program.display());
+    eprintln!("multilang-daemon: cannot execute {}: {error}", program.display());
     Some(ExitCode::from(127))
 }
 

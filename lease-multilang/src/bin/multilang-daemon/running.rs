@@ -2,70 +2,73 @@
 
 use std::time::Duration;
 
-use lease_kinesis::multilang::daemon::Children;
-use lease_kinesis::{KclTable, KinesisSource, Worker};
+use lease_kcl::{KclCoexistence, KclTable};
+use lease_kinesis::{KinesisSource, Worker};
+use lease_multilang::daemon::Children;
 use tokio::select;
 use tokio::time::sleep;
 use tracing::{debug, info, warn};
 
 use crate::arguments::Arguments;
-use crate::clients::Clients;
+use crate::aws::clients::Clients;
+use crate::aws::table;
+use crate::configuration::properties::Ignored;
+use crate::configuration::settings::{OnChildFailure, Settings};
+use crate::configuration::start;
 use crate::failure::Failure;
-use crate::progress::{self, StatusLine};
-use crate::properties::Ignored;
-use crate::settings::{OnChildFailure, Settings};
 use crate::signals::Signals;
-use crate::{logging, parent, program, start, table};
+use crate::status_line::{StatusLine, report_progress};
+use crate::{logging, parent, program};
 
-/// Reads the stream, until it is told to stop, or cannot go on.
+/// Reads the stream until a signal stops it, or an error ends it.
 pub(crate) async fn run(
     mut settings: Settings,
     arguments: &Arguments,
-    of_java: &[String],
+    jvm_options: &[String],
 ) -> Result<(), Failure> {
-    // Before anything else, so that none is lost.
+    // First, so that no signal is lost.
     let mut signals = Signals::listen().map_err(Failure::other)?;
-    program::is_there(&settings.command)?;
-    let line = StatusLine::begin();
-    logging::begin(&line);
-    tell_what_is_ignored(&settings, arguments, of_java);
+    program::check_exists(&settings.command)?;
+    let line = StatusLine::start();
+    logging::start(&line);
+    warn_of_ignored(&settings, arguments, jvm_options);
     let (clients, table) = select! {
         biased;
         signal = signals.next() => {
-            info!(signal, "told to stop, nothing has begun");
+            info!(signal, "stopping, nothing was started");
             line.end();
             return Ok(());
         }
         opened = open(&settings) => opened?,
     };
     let command = settings.command.clone();
-    settings.command = parent::bound_to_this(settings.command);
+    settings.command = parent::bound_to_this_process(settings.command);
     let children = children(&settings);
     let worker = worker(&settings, &clients, &table, children.clone())?;
-    let kinesis = settings.kinesis.told("kinesisEndpoint", clients.kinesis.config().region());
+    let kinesis = settings.kinesis.describe("kinesisEndpoint", clients.kinesis.config().region());
     info!(
         application = settings.application, stream = settings.stream, kinesis,
         worker = %worker.name(), %command, language = settings.language,
-        initial_position = start::in_words(settings.initial), "daemon begins"
+        initial_position = start::in_words(settings.initial), "daemon started"
     );
-    let telling = tokio::spawn(progress::tell(worker.handle(), line.clone()));
-    let ended = attend(worker, &children, &settings, signals).await;
-    telling.abort();
+    let reporting = tokio::spawn(report_progress(worker.handle(), line.clone()));
+    let ended = run_worker(worker, &children, &settings, signals).await;
+    reporting.abort();
     line.end();
     ended
 }
 
-/// What it works on.
+/// Opens the clients and the lease table.
 async fn open(settings: &Settings) -> Result<(Clients, KclTable), Failure> {
     let clients = Clients::open(settings).await?;
     // Boxed: the future that makes a table is large, and runs once.
     match Box::pin(table::open(clients.dynamodb.clone(), settings)).await {
         Ok(table) => Ok((clients, table)),
-        Err(failure) => Err(clients.explained(failure).await),
+        Err(failure) => Err(clients.explain(failure).await),
     }
 }
 
-fn tell_what_is_ignored(settings: &Settings, arguments: &Arguments, of_java: &[String]) {
+fn warn_of_ignored(settings: &Settings, arguments: &Arguments, jvm_options: &[String]) {
     let Ignored { without_effect, unknown } = &settings.ignored;
     if !without_effect.is_empty() {
         warn!("properties without effect are ignored: {}", without_effect.join(", "));
@@ -75,17 +78,17 @@ fn tell_what_is_ignored(settings: &Settings, arguments: &Arguments, of_java: &[S
     }
     if let Some(file) = &arguments.log_configuration {
         let file = file.display();
-        warn!(%file, "the configuration of logback is not read, RUST_LOG says what is logged");
+        warn!(%file, "logback configuration not read, set RUST_LOG instead");
     }
-    if !of_java.is_empty() {
-        debug!(?of_java, "options of a JVM are not needed");
+    if !jvm_options.is_empty() {
+        debug!(?jvm_options, "JVM options ignored");
     }
 }
 
 fn children(settings: &Settings) -> Children {
-    let children = Children::of(settings.command.clone()).with_farewell(FAREWELL);
-    match settings.answer_limit {
-        Some(limit) => children.with_answer_limit(limit),
+    let children = Children::new(settings.command.clone()).with_exit_timeout(EXIT_TIMEOUT);
+    match settings.answer_timeout {
+        Some(timeout) => children.with_answer_timeout(timeout),
         None => children,
     }
 }
@@ -98,14 +101,15 @@ fn worker(
 ) -> Result<Worker, Failure> {
     let stream = KinesisSource::new(&clients.kinesis, &settings.stream);
     let stream = stream.with_consumer(&settings.consumer);
+    let coexistence = KclCoexistence::new(table.clone()).with_max_steals(settings.max_steals);
     let mut builder = Worker::builder(&settings.application, table.clone(), stream, children)
-        .beside_kcl(table, settings.most_steals)
+        .with_coexistence(coexistence)
         .with_options(settings.options.clone())
         .with_initial_position(settings.initial)
         .with_retrieval(settings.retrieval)
-        .with_max_records(settings.most_records)
+        .with_max_records(settings.max_records)
         .with_idle_pause(settings.idle)
-        .with_backoff(settings.first_backoff, LONGEST_BACKOFF)
+        .with_backoff(settings.first_backoff, MAX_BACKOFF)
         .with_settling(settings.settling)
         .with_grace(settings.grace.saturating_sub(for_children(settings.grace)))
         .with_sync_interval(settings.sync_interval);
@@ -115,14 +119,14 @@ fn worker(
     if let Some(name) = &settings.worker {
         builder = builder.with_name(name.clone());
     }
-    if let Some(most) = settings.most_shards {
-        builder = builder.with_max_shards(most);
+    if let Some(max) = settings.max_shards {
+        builder = builder.with_max_shards(max);
     }
     builder.build().map_err(Failure::usage)
 }
 
-/// Has the worker run, and does what signals and children want.
-async fn attend(
+/// Runs the worker until it ends, a signal stops it, or a child fails and that ends the daemon.
+async fn run_worker(
     worker: Worker,
     children: &Children,
     settings: &Settings,
@@ -132,7 +136,7 @@ async fn attend(
     let mut running = tokio::spawn(worker.run());
     let exits = settings.on_failure == OnChildFailure::Exit;
     let mut has_failed = false;
-    // Once it is told to stop: completes when it has to be gone.
+    // Set once the daemon stops: completes at the end of the grace time.
     let mut grace = None;
     let stop = |grace: &mut Option<_>| {
         grace.get_or_insert_with(|| Box::pin(sleep(settings.grace)));
@@ -145,11 +149,11 @@ async fn attend(
                 if grace.is_some() {
                     return Err(Failure::other(format!("ended at once by a second signal, {signal}")));
                 }
-                info!(signal, grace = ?settings.grace, "told to stop, everything is handed over");
+                info!(signal, grace = ?settings.grace, "stopping, handing over all shards");
                 stop(&mut grace);
             }
-            () = children.one_has_failed(), if exits && !has_failed => {
-                warn!("a child has failed, so everything is handed over: onChildFailure = exit");
+            () = children.child_failed(), if exits && !has_failed => {
+                warn!("child failed and onChildFailure = exit, handing over all shards");
                 has_failed = true;
                 stop(&mut grace);
             }
@@ -162,7 +166,7 @@ async fn attend(
         _ = signals.next(), if stops => (),
         () = children.all_ended() => (),
         () = grace.unwrap_or_else(|| Box::pin(sleep(settings.grace))) => {
-            warn!("not all children have ended, they are killed");
+            warn!("children still running, killing them");
         }
     }
     ended.map_err(Failure::other)?.map_err(Failure::other)?;
@@ -173,14 +177,13 @@ async fn attend(
     Ok(())
 }
 
-/// What of `grace` is left to children when their shards have been handed over: they are told that
-/// their leases are lost, and exit.
+/// The part of `grace` for children to exit, after their shards are handed over.
 fn for_children(grace: Duration) -> Duration {
     (grace / 8).min(Duration::from_secs(2))
 }
 
-/// For a child to come to an end, once it is told to.
-const FAREWELL: Duration = Duration::from_secs(5);
+/// For each step of a child's end.
+const EXIT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Between the restarts of a child that always fails.
-const LONGEST_BACKOFF: Duration = Duration::from_mins(1);
+const MAX_BACKOFF: Duration = Duration::from_mins(1);

@@ -10,39 +10,39 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::{Sleep, sleep};
 use tracing::info;
 
-/// SIGTERM, as a supervisor sends it; SIGINT, as a Ctrl-C does; SIGHUP, as a terminal does that is
-/// closed.
+/// Listens for SIGTERM, which supervisors send; SIGINT, which a Ctrl-C sends; and SIGHUP, which a closed
+/// terminal sends.
 pub(crate) struct Signals {
     arrivals: Arrivals,
-    repeats: Repeats,
+    repeats: RepeatFilter,
 }
 
 impl Signals {
     pub(crate) fn listen() -> io::Result<Self> {
-        // Before it is listened to: from then on, nobody ignores it.
+        // Before listening, which ends the ignoring.
         let outlives_terminal = ignores_hang_ups();
         let hang_up = (!outlives_terminal).then(|| signal(SignalKind::hangup())).transpose()?;
         let terminate = signal(SignalKind::terminate())?;
         let arrivals = Arrivals { terminate, interrupt: signal(SignalKind::interrupt())?, hang_up };
-        Ok(Self { arrivals, repeats: Repeats::default() })
+        Ok(Self { arrivals, repeats: RepeatFilter::default() })
     }
 
-    /// The name of the next signal that is no repeat of the one before.
+    /// Returns the name of the next signal that does not repeat the one before.
     ///
     /// # Cancel safety
     ///
-    /// Safe: a signal that nobody waits for is returned by the next call.
+    /// Safe: the next call returns a signal that arrived meanwhile.
     pub(crate) async fn next(&mut self) -> &'static str {
         let Self { arrivals, repeats } = self;
         repeats.skip(async || arrivals.next().await).await
     }
 }
 
-/// Every signal, in the order in which they are looked at.
+/// All signals, in the order in which they are polled.
 struct Arrivals {
     terminate: Signal,
     interrupt: Signal,
-    /// `None` where the daemon is to outlive its terminal.
+    /// `None` if the daemon must outlive its terminal.
     hang_up: Option<Signal>,
 }
 
@@ -65,12 +65,12 @@ impl Arrivals {
 
 /// Skips signals that repeat the one before.
 #[derive(Default)]
-struct Repeats {
-    /// Runs while each signal is a repeat.
+struct RepeatFilter {
+    /// While it runs, every signal is a repeat.
     window: Option<Pin<Box<Sleep>>>,
 }
 
-impl Repeats {
+impl RepeatFilter {
     async fn skip(&mut self, mut arrival: impl AsyncFnMut() -> &'static str) -> &'static str {
         loop {
             let is_open = self.window.is_some();
@@ -82,14 +82,14 @@ impl Repeats {
             };
             select! {
                 biased;
-                // First: a signal that was sent with the one before is its repeat, however late this
-                // process runs again.
+                // First: a signal that was sent together with the one before is a repeat, however late this
+                // process continues.
                 signal = arrival() => {
                     if !is_open {
                         self.window = Some(Box::pin(sleep(REPEAT)));
                         return signal;
                     }
-                    info!(signal, "signal ignored, it repeats the one of a moment ago");
+                    info!(signal, "signal ignored, it repeats the last one");
                 }
                 () = closed => self.window = None,
             }
@@ -97,12 +97,12 @@ impl Repeats {
     }
 }
 
-/// One stop can be sent more than once: GNU `timeout` signals the process and its group, and a terminal
-/// its group beside a supervisor. These come within milliseconds; a person who presses Ctrl-C again
-/// takes longer than a second to see that the daemon is still there.
+/// One stop may send several signals: GNU `timeout` signals the process and its group, and a terminal
+/// signals its group although a supervisor does too. These arrive within milliseconds. A person takes
+/// longer than a second to see that the daemon still runs, and to press Ctrl-C again.
 const REPEAT: Duration = Duration::from_secs(1);
 
-/// Whether it was started so, as by `nohup`. Linux tells, by one bit for each signal.
+/// Returns whether the process ignores SIGHUP, for example under `nohup`. Linux has one bit per signal.
 fn ignores_hang_ups() -> bool {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
@@ -121,7 +121,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn signal_within_a_second_of_the_first_is_skipped() {
         let (send, mut arrivals) = mpsc::unbounded_channel();
-        let mut repeats = Repeats::default();
+        let mut repeats = RepeatFilter::default();
         let mut next = async || {
             let arrival = async || arrivals.recv().await.unwrap();
             select! {
@@ -134,22 +134,22 @@ mod tests {
         send.send("SIGTERM").unwrap();
         send.send("SIGINT").unwrap();
         assert_eq!(next().await, Some("SIGTERM"));
-        assert_eq!(next().await, None, "it was sent with the first");
+        assert_eq!(next().await, None, "sent together with the first");
 
         advance(Duration::from_millis(900)).await;
         send.send("SIGTERM").unwrap();
-        assert_eq!(next().await, None, "a second is not over");
+        assert_eq!(next().await, None, "less than a second later");
 
         advance(Duration::from_millis(100)).await;
         assert_eq!(next().await, None);
         send.send("SIGHUP").unwrap();
-        assert_eq!(next().await, Some("SIGHUP"), "a second is over");
+        assert_eq!(next().await, Some("SIGHUP"), "a second later");
     }
 
     #[tokio::test(start_paused = true)]
-    async fn repeat_is_skipped_however_late_the_process_runs_again() {
+    async fn repeat_is_skipped_although_the_process_continues_late() {
         let (send, mut arrivals) = mpsc::unbounded_channel();
-        let mut repeats = Repeats::default();
+        let mut repeats = RepeatFilter::default();
         send.send("SIGTERM").unwrap();
         send.send("SIGTERM").unwrap();
         repeats.skip(async || arrivals.recv().await.unwrap()).await;
@@ -159,7 +159,7 @@ mod tests {
         let mut next = Box::pin(repeats.skip(async || arrivals.recv().await.unwrap()));
         select! {
             biased;
-            _ = &mut next => panic!("it was sent with the first"),
+            _ = &mut next => panic!("sent together with the first"),
             () = sleep(Duration::from_millis(1)) => (),
         }
     }

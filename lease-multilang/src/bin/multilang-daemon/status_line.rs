@@ -1,4 +1,4 @@
-//! How the daemon gets on: a line that is redrawn on a terminal, a line in the log elsewhere.
+//! The daemon's progress: a line that is redrawn on a terminal, a log message elsewhere.
 
 use std::io::IsTerminal;
 use std::time::Duration;
@@ -13,8 +13,8 @@ use tracing::info;
 pub(crate) struct StatusLine(Option<ProgressBar>);
 
 impl StatusLine {
-    /// Where stderr is a terminal.
-    pub(crate) fn begin() -> Self {
+    /// Shows the line if stderr is a terminal.
+    pub(crate) fn start() -> Self {
         Self(std::io::stderr().is_terminal().then(|| {
             let bar = ProgressBar::new_spinner();
             if let Ok(style) = ProgressStyle::with_template("{msg}") {
@@ -28,7 +28,7 @@ impl StatusLine {
         self.0.is_some()
     }
 
-    /// Writes above it.
+    /// Writes above the line.
     pub(crate) fn above<T>(&self, write: impl FnOnce() -> T) -> T {
         match &self.0 {
             Some(bar) => bar.suspend(write),
@@ -36,7 +36,7 @@ impl StatusLine {
         }
     }
 
-    /// Leaves the terminal as it was.
+    /// Removes the line.
     pub(crate) fn end(&self) {
         if let Some(bar) = &self.0 {
             bar.finish_and_clear();
@@ -44,41 +44,41 @@ impl StatusLine {
     }
 }
 
-/// Tells how the worker gets on, for as long as this runs.
-pub(crate) async fn tell(worker: WorkerHandle, line: StatusLine) {
+/// Reports the worker's progress until this is dropped.
+pub(crate) async fn report_progress(worker: WorkerHandle, line: StatusLine) {
     let every = if line.is_shown() { SECOND } else { MINUTE };
     let mut ticks = interval(every);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    // The first is at once, when there is nothing to tell.
+    // The first tick is immediate, with nothing to report.
     ticks.tick().await;
     let mut before = worker.status();
     loop {
         ticks.tick().await;
         let status = worker.status();
-        let told = Told::of(&before, &status, every);
+        let progress = Progress::between(&before, &status, every);
         if let Some(bar) = &line.0 {
-            bar.set_message(told.line());
+            bar.set_message(progress.line());
         } else {
-            let Told { shards, records, per_second, behind, restarts } = told;
-            info!(shards, records, per_second, ?behind, restarts, "so far");
+            let Progress { shards, records, per_second, behind, restarts } = progress;
+            info!(shards, records, per_second, ?behind, restarts, "progress");
         }
         before = status;
     }
 }
 
-/// What is told.
+/// The progress since the last report.
 #[derive(Debug, PartialEq)]
-struct Told {
+struct Progress {
     shards: usize,
     records: u64,
     per_second: u64,
-    /// Of the shard that is furthest behind.
+    /// The lag of the shard that is furthest behind.
     behind: Duration,
     restarts: u64,
 }
 
-impl Told {
-    fn of(before: &Status, status: &Status, time: Duration) -> Self {
+impl Progress {
+    fn between(before: &Status, status: &Status, time: Duration) -> Self {
         let Status { shards, counters, .. } = status;
         let more = counters.records.saturating_sub(before.counters.records);
         Self {
@@ -109,15 +109,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_rate_is_of_what_came_since_the_last_look() {
+    fn rate_counts_records_since_the_last_report() {
         let (mut before, mut now) = (Status::default(), Status::default());
         (before.counters.records, now.counters.records) = (100, 700);
         now.counters.restarts = 2;
 
-        let told = Told::of(&before, &now, MINUTE);
+        let progress = Progress::between(&before, &now, MINUTE);
 
-        assert_eq!((told.records, told.per_second, told.restarts), (700, 10, 2));
+        assert_eq!((progress.records, progress.per_second, progress.restarts), (700, 10, 2));
         let line = "0 shards · 700 records · 10/s · behind by 0.0 s · 2 restarts";
-        assert_eq!(told.line(), line);
+        assert_eq!(progress.line(), line);
     }
 }

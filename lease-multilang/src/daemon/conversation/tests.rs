@@ -2,18 +2,19 @@ use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
 use futures_util::FutureExt;
+use lease_kinesis::extension::{CheckpointScope, CheckpointWriter};
+use lease_kinesis::{CheckpointError, Position, RecordNumber};
 
 use super::*;
-use crate::checkpoint::{CheckpointError, Keeper, Ledger};
-use crate::multilang::{Initialize, ProcessRecords, WireRecord};
-use crate::position::{Position, RecordNumber};
+use crate::daemon::Children;
+use crate::protocol::{Initialize, ProcessRecords, WireRecord};
 
-/// Remembers all that was kept.
-struct Remembering(Arc<Mutex<Vec<String>>>);
+/// Records every checkpoint.
+struct Recorder(Arc<Mutex<Vec<String>>>);
 
 #[async_trait]
-impl Keeper for Remembering {
-    async fn keep(
+impl CheckpointWriter for Recorder {
+    async fn write(
         &mut self,
         written: &mut Position,
         asked: &Position,
@@ -41,16 +42,16 @@ fn batch_of(number: &str) -> ToChild {
 
 fn children(script: &str) -> Children {
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/multilang/");
-    Children::of(format!("sh {folder}{script}").parse().unwrap())
+    Children::new(format!("sh {folder}{script}").parse().unwrap())
 }
 
-/// What comes of telling one of `children` that it is to begin, and then `message`.
-async fn told_at_the_end(children: &Children, message: ToChild) -> Result<(), ChildFailure> {
-    told(children, message, None).await
+/// Sends `initialize` and then `message` to a new child. Returns the result of `message`.
+async fn send(children: &Children, message: ToChild) -> Result<(), ChildFailure> {
+    send_with(children, message, None).await
 }
 
-/// The same; its checkpoints are `checkpointer`'s.
-async fn told(
+/// As `send`; `checkpointer` writes the child's checkpoints.
+async fn send_with(
     children: &Children,
     message: ToChild,
     checkpointer: Option<Checkpointer>,
@@ -63,11 +64,11 @@ async fn told(
         let (done, answer) = oneshot::channel();
         answers.push(answer);
         let checkpointer = checkpointer.clone();
-        assert!(requests.try_send(Request { message, checkpointer, limit: None, done }).is_ok());
+        assert!(requests.try_send(Request { message, checkpointer, timeout: None, done }).is_ok());
     }
     drop(requests);
-    let begun = Conversation::begin(children, &shard, CancellationToken::new());
-    let (conversation, stderr) = begun.unwrap();
+    let started = Conversation::start(children.shared(), &shard, CancellationToken::new());
+    let (conversation, stderr) = started.unwrap();
     conversation.run(requested, tokio::spawn(stderr)).await;
     let ended = answers.pop().unwrap().await.unwrap();
     answers.pop().unwrap().await.unwrap().unwrap();
@@ -75,125 +76,130 @@ async fn told(
 }
 
 #[tokio::test]
-async fn where_a_child_does_not_know_the_word_for_its_end_the_next_is_told_of_a_shutdown() {
+async fn next_child_gets_a_shutdown_after_an_unknown_end_message() {
     for end in [ToChild::ShardEnded, ToChild::LeaseLost] {
         let children = children("knows_shutdown.sh");
 
-        let first = told_at_the_end(&children, end.clone()).await;
+        let first = send(&children, end.clone()).await;
         assert!(matches!(first, Err(ChildFailure::Ended(_))), "{first:?}");
-        let failed = children.one_has_failed().now_or_never();
-        assert!(failed.is_none(), "it may have failed for that word alone");
+        let failed = children.child_failed().now_or_never();
+        assert!(failed.is_none(), "that message alone may be the reason");
 
-        told_at_the_end(&children, end.clone()).await.unwrap();
-        told_at_the_end(&children, end).await.unwrap();
+        send(&children, end.clone()).await.unwrap();
+        send(&children, end).await.unwrap();
     }
 }
 
-/// Its shard is given away: nobody asks what it answers.
+/// The conversation itself sends the last message, when the shard is given away.
 #[tokio::test]
-async fn what_a_child_is_told_at_last_teaches_the_same() {
+async fn last_message_changes_the_end_message_too() {
     let children = children("knows_shutdown.sh");
 
-    told_at_the_end(&children, batch_of("7")).await.unwrap();
-    told_at_the_end(&children, ToChild::ShardEnded).await.unwrap();
+    send(&children, batch_of("7")).await.unwrap();
+    send(&children, ToChild::ShardEnded).await.unwrap();
 }
 
-/// One that had crashed at its end is taken for one that knows no other word than `shutdown`.
+/// After a crash at the end of its shard, a child gets a `shutdown`, which it may not know.
 #[tokio::test]
-async fn a_child_that_answers_a_shutdown_and_does_not_checkpoint_does_not_know_it() {
+async fn child_that_answers_shutdown_without_checkpoint_gets_shard_ended() {
     for times_lost in 0..3 {
         let children = children("knows_all_but_shutdown.sh");
-        let kept = Arc::new(Mutex::new(Vec::new()));
-        let keeper = Remembering(Arc::clone(&kept));
-        let term = Ledger::kept_by(Box::new(keeper), Position::TrimHorizon).term();
-        term.deliver_end();
-        assert_eq!(children.ends.failed(Words::OfEach), Words::Shutdown);
+        let written = Arc::new(Mutex::new(Vec::new()));
+        let writer = Recorder(Arc::clone(&written));
+        let scope = CheckpointScope::new(writer, Position::TrimHorizon);
+        scope.deliver_end();
+        assert_eq!(
+            children.shared().end_messages.failed(EndMessage::Current),
+            EndMessage::Shutdown
+        );
         for _ in 0..times_lost {
-            told_at_the_end(&children, ToChild::LeaseLost).await.unwrap();
+            send(&children, ToChild::LeaseLost).await.unwrap();
         }
 
         let mut times_ended = 0;
-        while kept.lock().unwrap().is_empty() {
-            told(&children, ToChild::ShardEnded, Some((*term).clone())).await.unwrap();
+        while written.lock().unwrap().is_empty() {
+            send_with(&children, ToChild::ShardEnded, Some((*scope).clone())).await.unwrap();
             times_ended += 1;
             assert!(times_ended <= 3, "its shard never ends");
         }
     }
 }
 
-/// Its next batch is ready before the child is heard.
+/// The next batch is ready before the daemon reads the request.
 #[tokio::test]
-async fn what_a_child_asks_after_its_answer_is_of_the_batches_before() {
+async fn late_checkpoint_covers_only_the_batches_before() {
     let children = children("asks_late.sh");
     let shard = "shardId-0".parse().unwrap();
-    let kept = Arc::new(Mutex::new(Vec::new()));
-    let keeper = Remembering(Arc::clone(&kept));
-    let term = Ledger::kept_by(Box::new(keeper), Position::TrimHorizon).term();
+    let written = Arc::new(Mutex::new(Vec::new()));
+    let writer = Recorder(Arc::clone(&written));
+    let scope = CheckpointScope::new(writer, Position::TrimHorizon);
     let begin = Initialize { shard_id: "shardId-0".into(), start: None };
     let (requests, requested) = mpsc::channel(3);
     let mut answers = Vec::new();
     for (message, checkpointer) in [
         (ToChild::Initialize(begin), None),
-        (batch_of("7"), Some((*term).clone())),
-        (batch_of("8"), Some((*term).clone())),
+        (batch_of("7"), Some((*scope).clone())),
+        (batch_of("8"), Some((*scope).clone())),
     ] {
         let (done, answer) = oneshot::channel();
         answers.push(answer);
-        let request = Request { message, checkpointer, limit: None, done };
+        let request = Request { message, checkpointer, timeout: None, done };
         assert!(requests.try_send(request).is_ok());
     }
-    term.deliver(record("8"));
+    scope.deliver(record("8"));
     drop(requests);
 
-    let begun = Conversation::begin(&children, &shard, CancellationToken::new());
-    let (conversation, stderr) = begun.unwrap();
+    let started = Conversation::start(children.shared(), &shard, CancellationToken::new());
+    let (conversation, stderr) = started.unwrap();
     conversation.run(requested, tokio::spawn(stderr)).await;
 
     for answer in answers {
         answer.await.unwrap().unwrap();
     }
-    assert_eq!(*kept.lock().unwrap(), ["7", "8"]);
+    assert_eq!(*written.lock().unwrap(), ["7", "8"]);
 }
 
-/// S5-16.
 #[tokio::test]
 async fn reply_that_the_child_does_not_read_fails_the_action() {
     let children = children("closes_stdin.sh");
-    let kept = Arc::new(Mutex::new(Vec::new()));
-    let keeper = Remembering(Arc::clone(&kept));
-    let term = Ledger::kept_by(Box::new(keeper), Position::TrimHorizon).term();
-    term.deliver(record("7"));
+    let written = Arc::new(Mutex::new(Vec::new()));
+    let writer = Recorder(Arc::clone(&written));
+    let scope = CheckpointScope::new(writer, Position::TrimHorizon);
+    scope.deliver(record("7"));
 
-    let failed = told(&children, batch_of("7"), Some((*term).clone())).await;
+    let failed = send_with(&children, batch_of("7"), Some((*scope).clone())).await;
 
     assert!(failed.is_err(), "the child did not say that it was done");
-    assert_eq!(*kept.lock().unwrap(), ["7"]);
-    assert!(children.one_has_failed().now_or_never().is_some());
+    let kept = written.lock().unwrap();
+    assert!(!kept.is_empty() && kept.iter().all(|position| position == "7"), "{kept:?}");
+    assert!(children.child_failed().now_or_never().is_some());
 }
 
-/// S5-20.
 #[tokio::test]
-async fn child_that_answers_wrongly_at_its_beginning_is_told_nothing_more() {
-    let heard = std::env::temp_dir().join(format!("lease-kinesis-{}-heard", std::process::id()));
-    drop(std::fs::remove_file(&heard));
-    let children = children(&format!("answers_wrongly.sh {}", heard.display()));
+async fn child_that_answers_initialize_wrongly_gets_no_more_messages() {
+    let received =
+        std::env::temp_dir().join(format!("lease-multilang-{}-received", std::process::id()));
+    drop(std::fs::remove_file(&received));
+    let children = children(&format!("answers_wrongly.sh {}", received.display()));
     let shard = "shardId-0".parse().unwrap();
     let begin = Initialize { shard_id: "shardId-0".into(), start: None };
     let (requests, requested) = mpsc::channel(1);
     let (done, answer) = oneshot::channel();
     let message = ToChild::Initialize(begin);
-    assert!(requests.try_send(Request { message, checkpointer: None, limit: None, done }).is_ok());
+    assert!(
+        requests.try_send(Request { message, checkpointer: None, timeout: None, done }).is_ok()
+    );
     drop(requests);
 
-    let begun = Conversation::begin(&children, &shard, CancellationToken::new());
-    let (conversation, stderr) = begun.unwrap();
+    let started = Conversation::start(children.shared(), &shard, CancellationToken::new());
+    let (conversation, stderr) = started.unwrap();
     conversation.run(requested, tokio::spawn(stderr)).await;
 
     let answer = answer.await.unwrap();
     assert!(matches!(answer, Err(ChildFailure::WrongAnswer { .. })), "{answer:?}");
-    assert!(children.one_has_failed().now_or_never().is_some());
-    let lines = std::fs::read_to_string(&heard).unwrap();
+    assert!(children.child_failed().now_or_never().is_some());
+    let lines = std::fs::read_to_string(&received).unwrap();
     assert_eq!(lines.lines().count(), 1, "{lines}");
     assert!(lines.contains("initialize"), "{lines}");
-    std::fs::remove_file(&heard).unwrap();
+    std::fs::remove_file(&received).unwrap();
 }

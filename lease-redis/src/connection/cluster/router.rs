@@ -1,4 +1,6 @@
-//! A Cluster: each of its masters has a connection of its own, so that a silent one delays no other.
+//! A Cluster: routes requests to its masters and follows slots that move.
+//!
+//! Each master has its own connection, so a silent master delays no other.
 
 use std::collections::HashMap;
 use std::error::Error;
@@ -6,116 +8,108 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
+use async_trait::async_trait;
 use futures_util::StreamExt;
 use futures_util::stream::{self, FuturesUnordered};
-use lease_core::{BootClock, Clock, Moment};
+use lease_core::store::{BootClock, Clock, Moment};
 use redis::cluster_routing::Slot;
 use redis::{Client, ConnectionInfo, ErrorKind, RedisError, ServerErrorKind, Value};
 use tokio::time::{sleep, timeout};
 use tracing::debug;
 
-use crate::address::{Address, at};
-use crate::connection::Connector;
-use crate::error::Fault;
-use crate::node::{Check, Node, Queue};
-use crate::reach::Common;
-use crate::request::{Asking, Request};
-use crate::topology::{Range, read_slots};
-use crate::watch::Watch;
+use crate::connection::address::{Address, with_address};
+use crate::connection::cluster::topology::{SlotRange, read_slots};
+use crate::connection::connector::Connector;
+use crate::connection::node::{Check, Node, Permit, Router};
+use crate::connection::request::{Asking, Request};
+use crate::connection::settings::ConnectionSettings;
+use crate::connection::watches::Watch;
+use crate::error::ServerFault;
+use crate::sync::lock;
 
-/// The masters of a Cluster, and which has which slot.
+/// The masters of a Cluster and the slots that each serves.
 pub(crate) struct Cluster {
     name: Arc<str>,
-    /// Where the store was told that nodes are.
+    /// The nodes in the store's URLs.
     seeds: Vec<ConnectionInfo>,
-    common: Common,
-    masters: RwLock<Masters>,
-    /// Held while nodes are asked who has which slot.
+    settings: ConnectionSettings,
+    masters: RwLock<SlotMap>,
+    /// Locked while a task queries the nodes for the slots.
     refreshing: Arc<tokio::sync::Mutex<()>>,
     refreshed: Mutex<Option<Moment>>,
-    /// Which candidate a refresh begins with: another each time.
+    /// Rotates the candidates: each refresh queries another node first.
     turn: AtomicUsize,
     clock: BootClock,
 }
 
 #[derive(Default)]
-struct Masters {
-    all: HashMap<Address, Arc<Master>>,
-    by_slot: HashMap<Slot, Arc<Master>>,
+struct SlotMap {
+    all: HashMap<Address, Arc<ClusterMaster>>,
+    by_slot: HashMap<Slot, Arc<ClusterMaster>>,
 }
 
-struct Master {
+struct ClusterMaster {
     address: Address,
     node: Node,
 }
 
-impl Cluster {
-    pub(crate) fn new(name: Arc<str>, seeds: Vec<ConnectionInfo>, common: Common) -> Self {
-        Self {
-            name,
-            seeds,
-            common,
-            masters: RwLock::default(),
-            refreshing: Arc::default(),
-            refreshed: Mutex::default(),
-            turn: AtomicUsize::new(0),
-            clock: BootClock::new(),
-        }
-    }
-
-    /// Connects to every master. Some may be silent: the others serve their slots meanwhile.
-    pub(crate) async fn connect(self: &Arc<Self>, limit: Duration) -> Result<(), Fault> {
+#[async_trait]
+impl Router for Cluster {
+    /// Connects to every master. Succeeds if at least one answers: the others may be silent.
+    async fn connect(self: Arc<Self>, limit: Duration) -> Result<(), ServerFault> {
         let refresh = timeout(limit, self.refresh(None)).await;
-        refresh.unwrap_or_else(|_elapsed| Err(Fault::late(&self.name, limit)))?;
+        refresh.unwrap_or_else(|_elapsed| Err(ServerFault::late(&self.name, limit)))?;
         let masters: Vec<_> = self.read(|masters| masters.all.values().cloned().collect());
-        let looks = masters.iter().map(|master| master.node.connect_alone());
-        let mut looks: FuturesUnordered<_> = looks.collect();
+        let connecting = masters.iter().map(|master| master.node.connect());
+        let mut connecting: FuturesUnordered<_> = connecting.collect();
         let (mut connected, mut faults) = (0, Vec::new());
-        while let Some(look) = looks.next().await {
-            match look {
+        while let Some(result) = connecting.next().await {
+            match result {
                 Ok(()) => connected += 1,
-                Err(fault) if fault.passes() => faults.push(fault),
+                Err(fault) if fault.is_transient() => faults.push(fault),
                 Err(fault) => return Err(fault),
             }
         }
         if connected == 0 {
-            return Err(Fault::of_all(&format!("{}: no master answered", self.name), &faults));
+            return Err(ServerFault::of_all(
+                &format!("{}: no master answered", self.name),
+                &faults,
+            ));
         }
         Ok(())
     }
 
-    /// Sends a request to whichever master has its key, wherever that moves meanwhile.
-    pub(crate) async fn call(
-        self: &Arc<Self>,
+    async fn send(
+        self: Arc<Self>,
         request: Request<'_>,
-        queue: Queue,
-    ) -> Result<Value, Fault> {
-        let (limit, started) = (self.common.timeout, self.clock.now());
+        permit: Permit,
+    ) -> Result<Value, ServerFault> {
+        let (limit, started) = (self.settings.timeout, self.clock.now());
         let slot = Slot::for_key(request.key());
-        let mut ask = None;
+        let mut importing = None;
         let mut left = limit;
         let mut refusals = 0;
         let mut last_refusal = None;
         loop {
-            let (master, asking) = match ask.take() {
+            let (master, asking) = match importing.take() {
                 Some(master) => (master, Asking::Yes),
                 None => (self.master_of(slot, left).await?, Asking::No),
             };
-            let error = match master.node.attempt(request, asking, queue, left).await {
+            let error = match master.node.attempt(request, asking, permit, left).await {
                 Ok(Ok(value)) => return Ok(value),
                 Ok(Err(error)) => error,
                 Err(fault) => {
-                    // Silent, gone, or a replica by now: another may have its slots.
+                    // The node is silent, gone or a replica by now: another may serve its slots.
                     self.refresh_later(Some(&master.address));
-                    // Little time was left: the refusals before say more.
+                    // An earlier refusal says more than a time-out of the little time that was left.
                     return Err(last_refusal.unwrap_or(fault));
                 }
             };
-            let fault = Fault::from_node_of_cluster(&master.node.name, &error);
-            match self.after(slot, &master, &error) {
-                Next::Owner => (),
-                Next::Ask(other) => ask = Some(other),
-                Next::GiveUp => return Err(fault),
+            let fault = ServerFault::from_node_of_cluster(&master.node.name, &error);
+            match self.redirection(slot, &master, &error) {
+                Redirection::Owner => (),
+                Redirection::Importing(other) => importing = Some(other),
+                Redirection::None => return Err(fault),
             }
             refusals += 1;
             if refusals > REDIRECTIONS {
@@ -129,50 +123,76 @@ impl Cluster {
         }
     }
 
-    /// Watches `channel` on whichever master has its slot.
-    pub(crate) async fn watch(self: &Arc<Self>, channel: String) -> Result<Watch, Fault> {
+    /// Watches `channel` on the master of its slot.
+    async fn watch(self: Arc<Self>, channel: String) -> Result<Watch, ServerFault> {
         let slot = Slot::for_key(&channel);
-        let master = self.master_of(slot, self.common.timeout).await?;
+        let master = self.master_of(slot, self.settings.timeout).await?;
         let watch = master.node.watches.watch(channel).await;
         if watch.is_err() {
             self.refresh_later(Some(&master.address));
         }
         watch
     }
+}
 
-    /// What to do about an error of `master`.
-    fn after(self: &Arc<Self>, slot: Slot, master: &Arc<Master>, error: &RedisError) -> Next {
+impl Cluster {
+    pub(crate) fn new(
+        name: Arc<str>,
+        seeds: Vec<ConnectionInfo>,
+        settings: ConnectionSettings,
+    ) -> Self {
+        Self {
+            name,
+            seeds,
+            settings,
+            masters: RwLock::default(),
+            refreshing: Arc::default(),
+            refreshed: Mutex::default(),
+            turn: AtomicUsize::new(0),
+            clock: BootClock::new(),
+        }
+    }
+
+    /// Where to send a request again that `master` has refused with `error`.
+    fn redirection(
+        self: &Arc<Self>,
+        slot: Slot,
+        master: &Arc<ClusterMaster>,
+        error: &RedisError,
+    ) -> Redirection {
         let redirected = || {
             let (address, _) = error.redirect_node()?;
             self.master_at(Address::parse(address, &master.address)?)
         };
         match error.kind() {
             ErrorKind::Server(ServerErrorKind::Ask) => match redirected() {
-                Some(other) => Next::Ask(other),
-                None => Next::GiveUp,
+                Some(other) => Redirection::Importing(other),
+                None => Redirection::None,
             },
             ErrorKind::Server(ServerErrorKind::Moved) => {
                 if let Some(other) = redirected() {
                     self.write(|masters| masters.by_slot.insert(slot, other));
                 }
                 self.refresh_later(None);
-                Next::Owner
+                Redirection::Owner
             }
-            // The keys of one request are on two nodes just now.
-            ErrorKind::Server(ServerErrorKind::TryAgain) => Next::Owner,
+            // The keys of the request are on two nodes while their slot moves.
+            ErrorKind::Server(ServerErrorKind::TryAgain) => Redirection::Owner,
+            // A master does not learn of a failover while it loads its data. Other nodes know.
             ErrorKind::Server(
-                ServerErrorKind::ClusterDown
+                ServerErrorKind::BusyLoading
+                | ServerErrorKind::ClusterDown
                 | ServerErrorKind::MasterDown
                 | ServerErrorKind::ReadOnly,
             ) => {
                 self.refresh_later(Some(&master.address));
-                Next::Owner
+                Redirection::Owner
             }
             _ => {
                 if error.is_connection_dropped() {
                     self.refresh_later(Some(&master.address));
                 }
-                Next::GiveUp
+                Redirection::None
             }
         }
     }
@@ -181,47 +201,47 @@ impl Cluster {
         self: &Arc<Self>,
         slot: Slot,
         limit: Duration,
-    ) -> Result<Arc<Master>, Fault> {
+    ) -> Result<Arc<ClusterMaster>, ServerFault> {
         let known = || self.read(|masters| masters.by_slot.get(&slot).cloned());
         if let Some(master) = known() {
             return Ok(master);
         }
         let refresh = timeout(limit, self.refresh(None)).await;
-        refresh.unwrap_or_else(|_elapsed| Err(Fault::late(&self.name, limit)))?;
+        refresh.unwrap_or_else(|_elapsed| Err(ServerFault::late(&self.name, limit)))?;
         known().ok_or_else(|| {
-            Fault::unavailable(format!("{}: no master has the slot {slot:?} just now", self.name))
+            ServerFault::unavailable(format!("{}: no master serves the slot {slot:?}", self.name))
         })
     }
 
-    /// Asks who has which slot. The node at `doubtful` is asked last: it may be cut off from the
-    /// others, and not know that it was replaced.
-    async fn refresh(&self, doubtful: Option<&Address>) -> Result<(), Fault> {
+    /// Queries the nodes for the master of each slot. The node at `doubtful` comes last: it may be
+    /// partitioned from the others and not know that it was replaced.
+    async fn refresh(&self, doubtful: Option<&Address>) -> Result<(), ServerFault> {
         let before = self.clock.now();
         let _refreshing = self.refreshing.lock().await;
         if self.refreshed().is_some_and(|at| at > before) {
-            return Ok(()); // by somebody else, meanwhile
+            return Ok(()); // Another task has refreshed the slots in the meantime.
         }
         let candidates = self.candidates(doubtful).into_iter();
-        let asked: Vec<_> = candidates.map(|candidate| self.ask(candidate)).collect();
-        let mut asked = stream::iter(asked).buffer_unordered(ASKED_AT_ONCE);
+        let queries: Vec<_> = candidates.map(|candidate| self.query_slots(candidate)).collect();
+        let mut answers = stream::iter(queries).buffer_unordered(QUERIES_AT_ONCE);
         let mut faults = Vec::new();
-        while let Some(answer) = asked.next().await {
+        while let Some(answer) = answers.next().await {
             match answer {
                 Ok(ranges) => {
-                    self.learn(&ranges);
+                    self.apply(&ranges);
                     return Ok(());
                 }
                 Err(fault) => faults.push(fault),
             }
         }
-        Err(Fault::of_all(&format!("{}: no node answered", self.name), &faults))
+        Err(ServerFault::of_all(&format!("{}: no node answered", self.name), &faults))
     }
 
-    /// The same, on a task of its own, unless it was done just now.
+    /// Refreshes the slots on a spawned task, unless a refresh is running or has just ended.
     fn refresh_later(self: &Arc<Self>, doubtful: Option<&Address>) {
         let now = self.clock.now();
-        let lately = self.refreshed().is_some_and(|at| now.since(at) < LEAST_BETWEEN_REFRESHES);
-        if lately || self.refreshing.try_lock().is_err() {
+        let is_recent = self.refreshed().is_some_and(|at| now.since(at) < MIN_REFRESH_INTERVAL);
+        if is_recent || self.refreshing.try_lock().is_err() {
             return;
         }
         let (cluster, doubtful) = (Arc::clone(self), doubtful.cloned());
@@ -243,32 +263,32 @@ impl Cluster {
         let turn = self.turn.fetch_add(1, Ordering::Relaxed);
         let count = addresses.len().max(1);
         addresses.rotate_left(turn % count);
-        // Stable: the others keep their order.
+        // The sort is stable: the others keep their order.
         addresses.sort_by_key(|address| Some(address) == doubtful);
         addresses.iter().filter_map(|address| self.info(address)).collect()
     }
 
-    async fn ask(&self, candidate: ConnectionInfo) -> Result<Vec<Range>, Fault> {
+    async fn query_slots(&self, candidate: ConnectionInfo) -> Result<Vec<SlotRange>, ServerFault> {
         let name = format!("redis cluster node at {}", candidate.addr());
-        let refused = |error: RedisError| Fault::from_redis(&name, &error);
+        let refused = |error: RedisError| ServerFault::from_redis(&name, &error);
         let client = Client::open(candidate.clone()).map_err(refused)?;
-        let config = self.common.connection_config();
+        let config = self.settings.connection_config();
         let connection = client.get_multiplexed_async_connection_with_config(&config).await;
         let mut connection = connection.map_err(refused)?;
         let slots = redis::cmd("CLUSTER").arg("SLOTS").to_owned();
         let slots: Value = slots.query_async(&mut connection).await.map_err(refused)?;
-        let asked = Address::of(&candidate);
-        let ranges = asked.and_then(|asked| read_slots(&slots, &asked));
+        let address = Address::of(&candidate);
+        let ranges = address.and_then(|address| read_slots(&slots, &address));
         let ranges = ranges.ok_or_else(|| {
-            Fault::corrupt(format!("{name} answers CLUSTER SLOTS with something else"))
+            ServerFault::corrupt(format!("{name} sent an unexpected answer to CLUSTER SLOTS"))
         })?;
         if ranges.is_empty() {
-            return Err(Fault::unavailable(format!("{name} knows of no slots just now")));
+            return Err(ServerFault::unavailable(format!("{name} reports no slots")));
         }
         Ok(ranges)
     }
 
-    fn learn(&self, ranges: &[Range]) {
+    fn apply(&self, ranges: &[SlotRange]) {
         self.write(|masters| {
             let (mut all, mut by_slot) = (HashMap::new(), HashMap::new());
             for range in ranges {
@@ -280,15 +300,15 @@ impl Cluster {
                 let slots = range.slots.clone().filter_map(Slot::new);
                 by_slot.extend(slots.map(|slot| (slot, Arc::clone(&master))));
             }
-            *masters = Masters { all, by_slot };
+            *masters = SlotMap { all, by_slot };
         });
         let now = self.clock.now();
-        *self.refreshed.lock().unwrap_or_else(PoisonError::into_inner) = Some(now);
+        *lock(&self.refreshed) = Some(now);
     }
 }
 
 impl Cluster {
-    fn master_at(&self, address: Address) -> Option<Arc<Master>> {
+    fn master_at(&self, address: Address) -> Option<Arc<ClusterMaster>> {
         if let Some(known) = self.read(|masters| masters.all.get(&address).cloned()) {
             return Some(known);
         }
@@ -299,55 +319,84 @@ impl Cluster {
         })
     }
 
-    fn make(&self, address: &Address) -> Option<Arc<Master>> {
+    fn make(&self, address: &Address) -> Option<Arc<ClusterMaster>> {
         let info = self.info(address)?;
-        let config = self.common.connection_config();
+        let config = self.settings.connection_config();
         let client = Client::open(info).ok()?;
         let connector = Connector::Shard { client: Box::new(client), config: Box::new(config) };
-        let check = Check { eviction: self.common.eviction, admit: Box::new(|_| Ok(())) };
+        let check = Check { eviction: self.settings.eviction, admission: None };
         let name = format!("redis cluster node at {address}");
-        let node = self.common.node(name, connector, check);
-        Some(Arc::new(Master { address: address.clone(), node }))
+        let node = self.settings.node(name, connector, check);
+        Some(Arc::new(ClusterMaster { address: address.clone(), node }))
     }
 
-    /// How to connect to a node: with the first URL's login and TLS, unless it has a URL of its own.
+    /// The connection info of a node: its own URL's, or else the first URL's login and TLS.
     fn info(&self, address: &Address) -> Option<ConnectionInfo> {
         let own = self.seeds.iter().find(|seed| Address::of(seed).as_ref() == Some(address));
         if let Some(own) = own {
             return Some(own.clone());
         }
-        Some(at(self.seeds.first()?, &address.host, address.port))
+        Some(with_address(self.seeds.first()?, &address.host, address.port))
     }
 
     fn refreshed(&self) -> Option<Moment> {
-        *self.refreshed.lock().unwrap_or_else(PoisonError::into_inner)
+        *lock(&self.refreshed)
     }
 
-    fn read<T>(&self, read: impl FnOnce(&Masters) -> T) -> T {
+    fn read<T>(&self, read: impl FnOnce(&SlotMap) -> T) -> T {
         read(&self.masters.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    fn write<T>(&self, write: impl FnOnce(&mut Masters) -> T) -> T {
+    fn write<T>(&self, write: impl FnOnce(&mut SlotMap) -> T) -> T {
         write(&mut self.masters.write().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
-/// Where a request goes that was refused.
-enum Next {
-    /// To whichever master has the slot by then.
+/// Where a refused request is sent again.
+enum Redirection {
+    /// To the master that serves the slot by then.
     Owner,
-    /// To a node that is taking the slot over, this once.
-    Ask(Arc<Master>),
-    GiveUp,
+    /// To the node that imports the slot, once.
+    Importing(Arc<ClusterMaster>),
+    /// The error is final.
+    None,
 }
 
-/// So many in a row are part of a slot's move; more are a disagreement, which takes time to settle.
+/// The move of a slot causes up to this many redirections in a row. After more, the nodes disagree and
+/// need time to converge.
 const REDIRECTIONS: u32 = 3;
 
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// One may be silent, and another slow.
-const ASKED_AT_ONCE: usize = 3;
+/// One node may be silent and another slow.
+const QUERIES_AT_ONCE: usize = 3;
 
-/// Many calls may fail at once, of which one refresh is enough.
-const LEAST_BETWEEN_REFRESHES: Duration = Duration::from_millis(100);
+/// One refresh is enough for the many calls that may fail at the same time.
+const MIN_REFRESH_INTERVAL: Duration = Duration::from_millis(100);
+
+#[cfg(test)]
+mod tests {
+    use redis::IntoConnectionInfo;
+    use tokio::task::yield_now;
+
+    use super::*;
+
+    /// A restarted master does not learn of a failover before it has loaded its data, which may take
+    /// minutes.
+    #[tokio::test]
+    async fn loading_master_causes_a_slot_refresh() {
+        let seed = "redis://127.0.0.1:1".into_connection_info().unwrap();
+        let address = Address::of(&seed).unwrap();
+        let cluster =
+            Arc::new(Cluster::new("cluster".into(), vec![seed], ConnectionSettings::default()));
+        let master = cluster.master_at(address).unwrap();
+        let loading = ErrorKind::Server(ServerErrorKind::BusyLoading);
+        let loading = RedisError::from((loading, "Redis is loading the dataset in memory"));
+
+        let next = cluster.redirection(Slot::for_key("job"), &master, &loading);
+
+        assert!(matches!(next, Redirection::Owner));
+        yield_now().await;
+        assert_eq!(cluster.turn.load(Ordering::Relaxed), 1, "no node was queried for the slots");
+    }
+}

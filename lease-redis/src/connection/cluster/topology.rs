@@ -1,32 +1,33 @@
-//! Which master has which slot, as a node of a Cluster answers.
+//! Parses the answer of `CLUSTER SLOTS`: which master serves which slots.
 
 use std::ops::RangeInclusive;
 
 use redis::Value;
 
-use crate::address::Address;
-use crate::script::text;
+use crate::connection::address::Address;
+use crate::scripts::text;
 
-/// Slots in a row that one master has.
+/// A range of slots that one master serves.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Range {
+pub(crate) struct SlotRange {
     pub(crate) slots: RangeInclusive<u16>,
     pub(crate) master: Address,
 }
 
-/// Reads the answer to `CLUSTER SLOTS` of the node at `from`: for each range its first slot, its
-/// last, its master's host, port and further details; then its replicas.
-pub(crate) fn read_slots(answer: &Value, from: &Address) -> Option<Vec<Range>> {
+/// Parses the answer that the node at `from` gave to `CLUSTER SLOTS`. Each range has its first slot,
+/// its last slot, its master (host, port, more), then its replicas:
+/// <https://redis.io/docs/latest/commands/cluster-slots/>
+pub(crate) fn read_slots(answer: &Value, from: &Address) -> Option<Vec<SlotRange>> {
     items(answer)?.iter().map(|range| read_range(range, from)).collect()
 }
 
-fn read_range(range: &Value, from: &Address) -> Option<Range> {
+fn read_range(range: &Value, from: &Address) -> Option<SlotRange> {
     let [first, last, master, ..] = items(range)? else { return None };
     let [host, port, ..] = items(master)? else { return None };
-    // Null where the node does not know by which of its names it is reached.
+    // Null if the node does not know the host name by which clients connect to it.
     let host = text(host).unwrap_or_default();
     let master = Address::named(&host, number(port)?, from);
-    Some(Range { slots: number(first)?..=number(last)?, master })
+    Some(SlotRange { slots: number(first)?..=number(last)?, master })
 }
 
 fn items(value: &Value) -> Option<&[Value]> {
@@ -53,7 +54,7 @@ mod tests {
     }
 
     #[test]
-    fn slots_are_read_with_and_without_hosts() {
+    fn slots_are_parsed_with_and_without_hosts() {
         let from = Address { host: "a".to_owned(), port: 1 };
         let host = |host: &str| Value::BulkString(host.as_bytes().to_vec());
         let answer = vec![range(0, 9, host("b"), 2), range(10, 16383, Value::Nil, 3)];
@@ -62,13 +63,13 @@ mod tests {
 
         let expected = |slots, host: &str, port| {
             let host = host.to_owned();
-            Range { slots, master: Address { host, port } }
+            SlotRange { slots, master: Address { host, port } }
         };
         assert_eq!(ranges, [expected(0..=9, "b", 2), expected(10..=16383, "a", 3)]);
     }
 
     #[test]
-    fn other_answers_are_not_taken_for_slots() {
+    fn unexpected_answer_is_no_slot_range() {
         let from = Address { host: "a".to_owned(), port: 1 };
         let too_large = Value::Array(vec![range(0, 70_000, Value::Nil, 2)]);
         for answer in [Value::Okay, Value::Array(vec![Value::Nil]), too_large] {

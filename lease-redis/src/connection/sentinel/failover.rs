@@ -1,7 +1,7 @@
-//! Follows failovers: a connection to a master ends in use when a Sentinel announces another master.
+//! Follows failovers: a connection to a master is closed when a Sentinel announces another master.
 //!
-//! After a failover on command, the former master accepts writes until Sentinel demotes it, about 10 s
-//! later. Without this, clients that are connected would stay on it for that time.
+//! After `SENTINEL FAILOVER`, the former master accepts writes until Sentinel demotes it, about 10 s later.
+//! Without this module, connected clients would use the former master for that time.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,9 +14,10 @@ use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 use tracing::debug;
 
-use crate::sentinels::{Epoch, Sentinels};
+use crate::connection::sentinel::master::{Epoch, Sentinels};
 
-/// Whether the master at the other end of a connection was replaced. Its tasks end with the last clone.
+/// Whether the master that a connection leads to was replaced. Its tasks end when the last clone is
+/// dropped.
 #[derive(Clone)]
 pub(crate) struct MasterWatch {
     replaced: Arc<AtomicBool>,
@@ -24,7 +25,8 @@ pub(crate) struct MasterWatch {
 }
 
 impl MasterWatch {
-    /// Watches the master of `epoch` through all Sentinels. The first to announce another decides.
+    /// Watches the master of `epoch` through all Sentinels. The first announcement of another master
+    /// suffices.
     pub(crate) fn start(sentinels: &Arc<Sentinels>, epoch: Epoch) -> Self {
         let replaced = Arc::new(AtomicBool::new(false));
         let mut tasks = JoinSet::new();
@@ -46,17 +48,17 @@ impl MasterWatch {
 }
 
 impl Sentinels {
-    /// Completes when `sentinel` names a master of a later epoch.
+    /// Completes when `sentinel` reports a master of a later epoch.
     async fn wait_for_another(&self, sentinel: &ConnectionInfo, epoch: Epoch) {
         loop {
             let mut announced = match self.subscribe(sentinel).await {
                 Ok(announced) => Some(announced),
                 Err(error) => {
-                    debug!(sentinel = %sentinel.addr(), %error, "Sentinel not subscribed to");
+                    debug!(sentinel = %sentinel.addr(), %error, "subscription to Sentinel failed");
                     None
                 }
             };
-            // Asked after subscribing, so that no failover falls in between.
+            // Queried after subscribing, so that no failover is missed in between.
             while let Ok(latest) = self.epoch_at(sentinel).await {
                 if latest > epoch {
                     debug!(master = self.master, ?epoch, ?latest, "master replaced");
@@ -81,19 +83,19 @@ impl Sentinels {
         subscribed.await.unwrap_or_else(|elapsed| Err(std::io::Error::from(elapsed).into()))
     }
 
-    /// Completes with an announcement for this master, or when it is time to ask again: a connection to
-    /// a host that is gone without a word announces nothing. `None` where the connection has ended.
+    /// Completes with an announcement for this master, or when the next query is due: a vanished host
+    /// announces nothing and keeps its connection open. `None` if the connection has ended.
     async fn announcement(&self, announced: &mut PubSubStream) -> Option<()> {
         let named = async {
             loop {
-                // The master's name, its former address and its new one.
+                // The message has the master's name, its former address and its new address.
                 let message: String = announced.next().await?.get_payload().ok()?;
                 if message.split(' ').next() == Some(self.master.as_str()) {
                     return Some(());
                 }
             }
         };
-        timeout(ASK_AGAIN, named).await.unwrap_or(Some(()))
+        timeout(QUERY_INTERVAL, named).await.unwrap_or(Some(()))
     }
 }
 
@@ -103,7 +105,7 @@ const SWITCH: &str = "+switch-master";
 
 const SUBSCRIBE_LIMIT: Duration = Duration::from_secs(10);
 
-/// Five times the period at which Sentinels tell each other of a new master (2 s).
-const ASK_AGAIN: Duration = Duration::from_secs(10);
+/// Five times the interval at which Sentinels exchange their configurations (2 s).
+const QUERY_INTERVAL: Duration = Duration::from_secs(10);
 
 const RECONNECT: Duration = Duration::from_secs(1);

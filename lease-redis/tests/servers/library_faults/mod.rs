@@ -1,8 +1,8 @@
-//! The faults of other libraries, one test each, by the library's id: RS go-redsync, RSL rslock,
-//! RSN redisson, NRL node-redlock, RLN `RedLock.net`, R3 distributed-lock. One that two libraries
-//! have in common is in the first one's file. Those that are rows of the README's table, too, are
-//! beside this folder: `minority.rs`, `partitions.rs`, `requests.rs`, `promotion.rs`, `pauses.rs`;
-//! those of a quorum alone in `tests/quorum.rs`.
+//! The faults of other libraries, one test each.
+//!
+//! A fault of two libraries is in the file of the first. Faults that are also rows of the README's table are
+//! tested beside this folder, in `minority.rs`, `partitions.rs`, `requests.rs`, `promotion.rs` and
+//! `pauses.rs`. Faults of a quorum alone are in `tests/quorum.rs`.
 
 mod distributed_lock;
 mod go_redsync;
@@ -13,17 +13,16 @@ mod rslock;
 use std::sync::Arc;
 use std::time::Duration;
 
-use lease_core::LockStore;
+use lease_core::store::LockStore;
 use lease_redis::{RedisQuorum, RedisStore};
-use lease_tests::redis::RedisServer;
+use lease_test_servers::redis::RedisServer;
 
 use crate::setting::{flush, servers, urls};
 
-/// Of every store: tests wait for it, and machines may stand still for a while.
+/// The time-out of each store. Short, since tests wait for it; long enough for a machine that pauses.
 const TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Three servers: a store on the first, and a quorum of all. Each test tries both, one after the
-/// other.
+/// Three servers: a store on the first, and a quorum of all. Each test uses both stores in turn.
 struct Both {
     servers: [RedisServer; 3],
     single: Arc<dyn LockStore>,
@@ -34,7 +33,7 @@ impl Both {
     async fn start() -> Option<Self> {
         let servers = servers()?;
         let single = RedisStore::builder(servers[0].url()).with_timeout(TIMEOUT);
-        let several = RedisQuorum::builder(urls(&servers)).without_quarantine();
+        let several = RedisQuorum::builder(urls(&servers)).without_rejoin_delay();
         Some(Self {
             single: Arc::new(single.connect().await.unwrap()),
             several: Arc::new(several.with_timeout(TIMEOUT).connect().await.unwrap()),
@@ -42,7 +41,7 @@ impl Both {
         })
     }
 
-    /// Each store, on servers that know nothing.
+    /// Each store in turn, on empty servers.
     fn each(&self) -> impl Iterator<Item = Arc<dyn LockStore>> {
         [&self.single, &self.several].into_iter().map(|store| {
             flush(&self.servers);

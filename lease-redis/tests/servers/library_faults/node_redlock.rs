@@ -1,14 +1,15 @@
-//! NRL, node-redlock: several keys at once.
+//! Faults of node-redlock: several keys at once.
 
 use futures_util::StreamExt;
-use lease_core::{Beat, Heartbeat, LeaseKey, LockStore};
+use lease_core::LeaseKey;
+use lease_core::store::{Beat, Heartbeat, LockStore};
 use lease_redis::RedisStore;
-use lease_tests::claims;
-use lease_tests::redis::{PATIENT, RedisCluster, available};
+use lease_test_servers::claims;
+use lease_test_servers::redis::{PATIENT, RedisCluster, available};
 
 use crate::setting::TTL;
 
-/// NRL: several keys at once did not work in a Cluster, whose scripts take those of one slot.
+/// In node-redlock, several keys at once failed in a Cluster, whose scripts take keys of one slot only.
 #[tokio::test]
 async fn heartbeats_of_many_keys_span_the_slots_of_a_cluster() {
     if !available() {

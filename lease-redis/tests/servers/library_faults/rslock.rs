@@ -1,31 +1,32 @@
-//! RSL, rslock: locks that were left behind, errors that were waited out, silence that was taken
-//! for an answer.
+//! Faults of rslock: locks that were left behind, permanent errors that were retried, silence that counted
+//! as an answer.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use lease_core::{LeaseState, LockStore, LossCause, StoreErrorKind};
+use lease_core::store::LockStore;
+use lease_core::{LeaseState, LossCause, StoreErrorKind};
 use lease_redis::{RedisQuorum, RedisStore};
-use lease_tests::claims::{self, soon};
-use lease_tests::proxy::{Proxy, Wire};
-use lease_tests::redis::RedisServer;
+use lease_test_servers::claims::{self, soon};
+use lease_test_servers::proxy::{Proxy, Wire};
+use lease_test_servers::redis::RedisServer;
 
 use super::Both;
 use crate::setting::{
-    LEASE, TTL, eventually, has_it, key, lease, locker, obtain, servers, text, urls,
+    LEASE, TTL, eventually, has_lease, key, lease, locker, obtain, servers, text, urls,
 };
 
-/// RSL: a grant that took too long was refused, and stayed on the servers.
+/// In rslock, a grant that took too long was refused but stayed on the servers.
 #[tokio::test]
-async fn a_grant_that_comes_too_late_to_be_of_use_is_taken_back() {
+async fn late_grant_is_withdrawn() {
     let Some(servers) = servers::<3>() else { return };
     let mut proxies = Vec::new();
     for server in &servers {
         proxies.push(Proxy::start(server.address(), Wire::Redis).await.unwrap());
     }
     let urls = proxies.iter().map(|proxy| format!("redis://{}", proxy.address()));
-    // Half of the ttl is as good as over, for whoever trusts clocks as little as this.
-    let builder = RedisQuorum::builder(urls).with_clock_rate_error(0.49).without_quarantine();
+    // With this clock-rate error, a lease is only trusted for half of its ttl.
+    let builder = RedisQuorum::builder(urls).with_clock_rate_error(0.49).without_rejoin_delay();
     let store = builder.with_timeout(TTL).connect().await.unwrap();
     let late = claims::claim(&key(), "a", Duration::from_secs(4));
     let nonce = late.nonce.to_string();
@@ -35,7 +36,7 @@ async fn a_grant_that_comes_too_late_to_be_of_use_is_taken_back() {
         soon(one.arrived()).await;
     }
 
-    // As long as the claim may take to be of use: what is waited for is time itself.
+    // Waits until the claim's deadline has passed.
     tokio::time::sleep(Duration::from_millis(2100)).await;
     for one in held {
         soon(one.deliver()).await;
@@ -43,19 +44,19 @@ async fn a_grant_that_comes_too_late_to_be_of_use_is_taken_back() {
 
     let refused = soon(asking).await.unwrap().unwrap_err();
     assert!(text(&refused).contains("too late to be of use"), "{}", text(&refused));
-    // Unlike one that has run out, what is withdrawn is not remembered as granted.
-    eventually("taken back", async || {
+    // Unlike an expired grant, a withdrawn one leaves no nonce behind.
+    eventually("withdrawn", async || {
         let forgot = |server: &RedisServer| {
-            !has_it(server) && server.command(&format!("HEXISTS {LEASE} granted")) == "0"
+            !has_lease(server) && server.command(&format!("HEXISTS {LEASE} granted")) == "0"
         };
         servers.iter().all(forgot).then_some(())
     })
     .await;
 }
 
-/// RSL: whoever waited did so for ever, whatever the error was.
+/// In rslock, waiting never ended, not even with a permanent error.
 #[tokio::test]
-async fn waiting_ends_with_an_error_that_waiting_does_not_mend() {
+async fn waiting_ends_with_a_permanent_error() {
     let Some(both) = Both::start().await else { return };
     for store in both.each() {
         both.servers.iter().for_each(|it| drop(it.command(&format!("SET {LEASE} foreign"))));
@@ -66,9 +67,9 @@ async fn waiting_ends_with_an_error_that_waiting_does_not_mend() {
     }
 }
 
-/// RSL: a delay of zero panicked.
+/// In rslock, a delay of zero panicked.
 #[tokio::test]
-async fn a_time_of_zero_is_refused_in_words() {
+async fn zero_timeout_is_refused_with_its_range() {
     let Some(both) = Both::start().await else { return };
     let single = RedisStore::builder(both.servers[0].url()).with_timeout(Duration::ZERO);
     let several = RedisQuorum::builder(urls(&both.servers)).with_timeout(Duration::ZERO);
@@ -81,14 +82,14 @@ async fn a_time_of_zero_is_refused_in_words() {
     }
 }
 
-/// RSL: whether a key is free was asked of the first server that answered, and one that could not
-/// be reached had said "free".
+/// In rslock, the first server that answered decided whether a key is free, and an unreachable server
+/// counted as "free".
 #[tokio::test]
-async fn a_key_is_free_when_a_majority_says_so_and_silence_says_nothing() {
+async fn key_is_free_only_if_a_majority_answers_so() {
     let Some(mut both) = Both::start().await else { return };
     let store = Arc::clone(&both.several);
     let grant = obtain(&*store, "a").await;
-    // The nodes of a first grant have counted differently, and hear of its token one by one.
+    // The nodes of a first grant have counted differently and receive its token one by one.
     let agreed = |server: &RedisServer| {
         server.command(&format!("HGET {LEASE} under")) == grant.token.to_string()
     };
@@ -96,7 +97,7 @@ async fn a_key_is_free_when_a_majority_says_so_and_silence_says_nothing() {
     both.servers[0].command("FLUSHALL");
 
     let holder = store.holder(&key()).await.unwrap();
-    assert_eq!(holder.unwrap().token, grant.token, "two of three know better");
+    assert_eq!(holder.unwrap().token, grant.token, "a flushed minority has decided");
 
     both.servers[1].kill();
     both.servers[2].kill();
@@ -108,9 +109,9 @@ async fn a_key_is_free_when_a_majority_says_so_and_silence_says_nothing() {
     assert_eq!(unknown.kind(), StoreErrorKind::Unavailable);
 }
 
-/// RSL: the work stood still while its lock was extended.
+/// In rslock, the work paused while its lock was extended.
 #[tokio::test]
-async fn work_goes_on_while_a_heartbeat_is_on_its_way() {
+async fn work_continues_during_a_heartbeat() {
     let Some(both) = Both::start().await else { return };
     for store in both.each() {
         let locker = locker(store, Duration::from_secs(6));
@@ -122,7 +123,7 @@ async fn work_goes_on_while_a_heartbeat_is_on_its_way() {
         let lost = soon(lease.run_until_lost(async {
             loop {
                 tokio::time::sleep(Duration::from_millis(10)).await;
-                // One has taken too long by now, and another is on its way.
+                // One heartbeat has timed out by now, and another is running.
                 steps += u32::from(*state.borrow() == LeaseState::AtRisk);
             }
         }))
@@ -135,9 +136,9 @@ async fn work_goes_on_while_a_heartbeat_is_on_its_way() {
     }
 }
 
-/// RSL: a lock that was dropped was held until its ttl had passed.
+/// In rslock, a dropped lock was held until its ttl had passed.
 #[tokio::test]
-async fn a_dropped_lease_is_free_at_once() {
+async fn dropped_lease_is_released_at_once() {
     let Some(both) = Both::start().await else { return };
     for store in both.each() {
         let locker = locker(store, TTL);
@@ -145,7 +146,7 @@ async fn a_dropped_lease_is_free_at_once() {
         drop(lease(&locker).await);
 
         eventually("free", async || {
-            both.servers.iter().all(|server| !has_it(server)).then_some(())
+            both.servers.iter().all(|server| !has_lease(server)).then_some(())
         })
         .await;
         locker.close().await;

@@ -1,31 +1,32 @@
-//! One fault at a time: makes it, lets time pass, ends it, and waits until all is as before.
+//! Injects single faults: injects one, waits, repairs it, and waits until the servers have recovered.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::sleep;
 use std::time::Duration;
 
-use crate::Failure;
-use crate::canary::Canary;
 use crate::chance::Chance;
-use crate::fault_kind::FaultKind;
-use crate::fleet::Berth;
-use crate::ledger::{Fault, Kind, Ledger};
-use crate::observations::{Episode, Observations, ShardLog, Slice};
-use crate::probes::{Probe, Purpose};
-use crate::setup::{Sabotage, Setup, Store};
-use crate::slots::keys_in;
-use crate::stamp::Stamp;
-use crate::topology::Topology;
+use crate::failure::Failure;
+use crate::faults::single_fault::SingleFault;
+use crate::judge::canary::Canary;
+use crate::judge::ledger::{Effect, FaultRecord, Ledger};
+use crate::judge::observations::{Episode, Observations, ShardLog, Slice};
+use crate::monotonic::Monotonic;
+use crate::probe::process::{Probe, Purpose};
+use crate::servers::hash_slots::keys_in;
+use crate::servers::topology::Topology;
+use crate::setup::{Sabotage, Setup};
+use crate::store::Store;
+use crate::worker::fleet::WorkerSlot;
 
-/// Makes the faults of a run. Blocks its thread.
+/// Injects the faults of a run. Blocks its thread.
 #[derive(Debug)]
 pub(crate) struct Episodes {
     pub(crate) setup: Setup,
     pub(crate) topology: Topology,
     pub(crate) chance: Chance,
     canaries: Vec<Canary>,
-    berths: Vec<Arc<Berth>>,
+    slots: Vec<Arc<WorkerSlot>>,
     probes: Vec<Probe>,
     seen: Arc<Mutex<Observations>>,
     ledger: Arc<Mutex<Ledger>>,
@@ -33,14 +34,14 @@ pub(crate) struct Episodes {
     pub(crate) clocks: Vec<i64>,
 }
 
-/// What a fault leaves for the judge, beside its time.
+/// What the judge must know of a fault, besides its time.
 #[derive(Debug, Default)]
 pub(crate) struct Outcome {
     pub(crate) to: String,
     pub(crate) hit: BTreeSet<usize>,
-    /// When leases ended early, beside promotions.
-    pub(crate) forgot: Option<Stamp>,
-    pub(crate) full: Option<(usize, Stamp, Stamp)>,
+    /// When leases ended early, other than by a promotion.
+    pub(crate) forgot: Option<Monotonic>,
+    pub(crate) full: Option<(usize, Monotonic, Monotonic)>,
     pub(crate) slices: Vec<Slice>,
 }
 
@@ -49,14 +50,14 @@ impl Episodes {
     pub(crate) fn start(
         setup: &Setup,
         topology: Topology,
-        berths: Vec<Arc<Berth>>,
+        slots: Vec<Arc<WorkerSlot>>,
         seen: &Arc<Mutex<Observations>>,
         ledger: &Arc<Mutex<Ledger>>,
         chance: &mut Chance,
     ) -> Result<Self, Failure> {
         let canaries = (0..topology.shards.len()).map(|shard| {
             let members = topology.addresses(shard);
-            // In the probes' shard, and not in the slot that is moved.
+            // A key of the shard that is not in the slot that moves.
             let key = keys_in(topology.slot(shard) + 1, 1).concat();
             let counters = (0..setup.counters)
                 .filter(|counter| topology.shard_of_key(&format!("counter-{counter}")) == shard);
@@ -68,7 +69,7 @@ impl Episodes {
             setup: setup.clone(),
             topology,
             chance: Chance::from_seed(chance.seed()),
-            berths,
+            slots,
             probes: Vec::new(),
             seen: Arc::clone(seen),
             ledger: Arc::clone(ledger),
@@ -82,15 +83,15 @@ impl Episodes {
         Ok(episodes)
     }
 
-    /// Makes one fault after another until `end`, each kind as often as any other, and those that
-    /// were chosen at least once; the one that has begun by then comes to its end.
-    pub(crate) fn run(&mut self, end: Stamp) -> Result<(), Failure> {
+    /// Injects one fault after another until `end`: all kinds in turn, and each chosen kind at least
+    /// once. A fault that has begun by then is completed.
+    pub(crate) fn run(&mut self, end: Monotonic) -> Result<(), Failure> {
         let kinds = self.setup.kinds.clone();
-        let all = FaultKind::all_of(self.setup.store, self.setup.clocks);
+        let all = SingleFault::all_of(self.setup.store, self.setup.clocks);
         let least = if kinds == all { 0 } else { kinds.len() };
         for (number, kind) in kinds.into_iter().cycle().enumerate() {
             self.pass(CALM)?;
-            if number >= least && Stamp::now() >= end {
+            if number >= least && Monotonic::now() >= end {
                 return Ok(());
             }
             self.episode(kind)?;
@@ -98,12 +99,12 @@ impl Episodes {
         Ok(())
     }
 
-    fn episode(&mut self, fault: FaultKind) -> Result<(), Failure> {
-        let from = Stamp::now();
+    fn episode(&mut self, fault: SingleFault) -> Result<(), Failure> {
+        let from = Monotonic::now();
         let mut outcome = self.make(fault)?;
         self.settle()?;
-        let settled = Stamp::now();
-        // A master may also be taken for dead by mistake.
+        let settled = Monotonic::now();
+        // Sentinels and nodes may promote a replica by mistake.
         let promoted: BTreeMap<_, _> = {
             let seen = self.seen();
             let shards = seen.shards.iter().enumerate();
@@ -114,21 +115,21 @@ impl Episodes {
         let Outcome { to, hit, forgot, full, slices } = outcome;
         let fault_of = |kind, counters| {
             let (name, to) = (fault.name(), to.clone());
-            Fault { name, to, from, until: settled, kind, counters }
+            FaultRecord { name, to, from, until: settled, kind, counters }
         };
         let mut faults = Vec::new();
         for &shard in &hit {
             let counters = (0..self.setup.counters).filter(|counter| {
                 self.topology.shard_of_key(&format!("counter-{counter}")) == shard
             });
-            // The former holders' last heartbeats were sent before; they trust them for a ttl.
+            // The former holders' last heartbeats were sent before, and count for a ttl.
             if let Some(at) = forgot.max(promoted.get(&shard).copied()) {
-                let kind = Kind::Wild { until: at + self.setup.ttl };
+                let kind = Effect::MayOverlap { until: at + self.setup.ttl };
                 faults.push(fault_of(kind, Some(counters.collect())));
             }
         }
         if faults.is_empty() {
-            faults.push(fault_of(Kind::Tame, None));
+            faults.push(fault_of(Effect::Exclusive, None));
         }
         self.ledger().faults.extend(faults);
         self.seen().episodes.push(Episode { fault, to, from, settled, hit, full, slices });
@@ -141,7 +142,7 @@ impl Episodes {
             Some(Sabotage::OneHost) => self.topology.first_address(),
             _ => self.topology.address(),
         };
-        // Different keys: what one holds is not free for another.
+        // Each purpose has keys of its own: a key that one probe holds is not free for another.
         let first = match purpose {
             Purpose::Steady => 0,
             Purpose::Newcomer => KEYS,
@@ -156,64 +157,63 @@ impl Episodes {
         Probe::start(&address, name, &keys, purpose, &self.seen)
     }
 
-    /// Lets time pass, in which workers are killed, stopped, and given other wall clocks.
+    /// Waits for `length`. Meanwhile workers are killed, stopped, and given other wall clocks.
     pub(crate) fn pass(&mut self, length: Duration) -> Result<(), Failure> {
-        let end = Stamp::now() + length;
-        let mut next = Stamp::now() + self.chance.up_to(LONGEST_PEACE);
-        let mut stopped: Vec<(Stamp, usize)> = Vec::new();
-        while Stamp::now() < end {
-            let now = Stamp::now();
+        let end = Monotonic::now() + length;
+        let mut next = Monotonic::now() + self.chance.up_to(LONGEST_PAUSE);
+        let mut stopped: Vec<(Monotonic, usize)> = Vec::new();
+        while Monotonic::now() < end {
+            let now = Monotonic::now();
             stopped.retain(|(until, worker)| {
                 let wakes = *until <= now;
-                if let Some(berth) = self.berths.get(*worker).filter(|_| wakes) {
-                    berth.go_on();
+                if let Some(slot) = self.slots.get(*worker).filter(|_| wakes) {
+                    slot.go_on();
                 }
                 !wakes
             });
             if now >= next {
-                next = now + self.chance.up_to(LONGEST_PEACE);
-                stopped.extend(self.hurt_worker()?);
+                next = now + self.chance.up_to(LONGEST_PAUSE);
+                stopped.extend(self.fault_worker()?);
             }
             sleep(GLANCE);
         }
         for (_, worker) in stopped {
-            if let Some(berth) = self.berths.get(worker) {
-                berth.go_on();
+            if let Some(slot) = self.slots.get(worker) {
+                slot.go_on();
             }
         }
         Ok(())
     }
 
-    fn hurt_worker(&mut self) -> Result<Option<(Stamp, usize)>, Failure> {
-        let worker = self.chance.below(self.berths.len());
-        let berth = self.berths.get(worker).ok_or("there is no such worker")?;
-        let from = Stamp::now();
+    fn fault_worker(&mut self) -> Result<Option<(Monotonic, usize)>, Failure> {
+        let worker = self.chance.below(self.slots.len());
+        let slot = self.slots.get(worker).ok_or("there is no such worker")?;
+        let from = Monotonic::now();
         let length = self.chance.up_to(self.setup.ttl * 3 / 2);
         let (name, until, stopped) = match self.chance.below(3) {
             0 => {
-                berth.kill();
+                slot.kill();
                 ("worker killed", from, None)
             }
             1 => {
-                berth.pause();
+                slot.pause();
                 ("worker stopped for a while", from + length, Some((from + length, worker)))
             }
             _ => {
-                berth
-                    .set_clock(self.chance.weighted(&[(1, -3600), (1, 0), (1, 60)]).unwrap_or(0))?;
+                slot.set_clock(self.chance.weighted(&[(1, -3600), (1, 0), (1, 60)]).unwrap_or(0))?;
                 ("worker's wall clock stepped", from, None)
             }
         };
-        let (to, kind, counters) = (format!("worker {}", worker + 1), Kind::Tame, None);
-        self.ledger().faults.push(Fault { name, to, from, until, kind, counters });
+        let (to, kind, counters) = (format!("worker {}", worker + 1), Effect::Exclusive, None);
+        self.ledger().faults.push(FaultRecord { name, to, from, until, kind, counters });
         Ok(stopped)
     }
 
-    /// Waits until all hosts work together again.
+    /// Waits until all hosts agree on their masters again.
     pub(crate) fn settle(&mut self) -> Result<(), Failure> {
-        let began = Stamp::now();
+        let began = Monotonic::now();
         while !self.topology.is_settled() {
-            if Stamp::now().since(began) > LONGEST_SETTLING {
+            if Monotonic::now().since(began) > LONGEST_RECOVERY {
                 return Err("the servers did not agree on their masters within 3 minutes".into());
             }
             self.pass(Duration::from_millis(500))?;
@@ -223,14 +223,14 @@ impl Episodes {
 
     /// Waits until the judge's connection reaches another master than `former`.
     pub(crate) fn await_promotion(&mut self, shard: usize, former: usize) -> Result<(), Failure> {
-        let began = Stamp::now();
-        while self.master(shard)? == former && Stamp::now().since(began) < LONGEST_PROMOTION {
+        let began = Monotonic::now();
+        while self.master(shard)? == former && Monotonic::now().since(began) < LONGEST_PROMOTION {
             self.pass(Duration::from_millis(100))?;
         }
         Ok(())
     }
 
-    /// The server that answers the judge's writes.
+    /// The server that acknowledges the judge's writes.
     pub(crate) fn master(&self, shard: usize) -> Result<usize, Failure> {
         let canary = self.canaries.get(shard).ok_or("there is no such shard")?;
         let members = self.topology.members(shard);
@@ -254,17 +254,17 @@ impl Episodes {
 const CALM: Duration = Duration::from_secs(2);
 
 /// The longest time from one fault of a worker to the next.
-const LONGEST_PEACE: Duration = Duration::from_secs(2);
+const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 
 const GLANCE: Duration = Duration::from_millis(5);
 
-/// A Sentinel takes ten seconds to make a former master follow the new one.
-const LONGEST_SETTLING: Duration = Duration::from_mins(3);
+/// A Sentinel needs ten seconds to make a former master follow the new one.
+const LONGEST_RECOVERY: Duration = Duration::from_mins(3);
 
-/// The servers, not the library, decide on a promotion; where none comes, the fault ends without.
+/// The servers, not the library, decide on a promotion. Without one, the fault ends after this time.
 const LONGEST_PROMOTION: Duration = Duration::from_mins(1);
 
-/// The keys of one probe on one shard: one that is kept, eight for each call.
+/// The keys of one probe on one shard: one lease is kept, and each call has eight keys.
 const KEYS: usize = 17;
 
 const CONTENDERS: usize = 5;

@@ -1,20 +1,21 @@
-//! What each kind of fault does to the servers.
+//! What each single fault does to the servers.
 
 use std::time::Duration;
 
-use lease_tests::redis::RedisSentinel;
+use lease_test_servers::redis::RedisSentinel;
 
-use crate::Failure;
-use crate::episodes::{Episodes, Outcome};
-use crate::fault_kind::FaultKind;
-use crate::observations::Slice;
-use crate::plain::Plain;
-use crate::probes::Purpose;
-use crate::setup::{Sabotage, Store};
-use crate::stamp::Stamp;
-use crate::topology::Host;
+use crate::failure::Failure;
+use crate::faults::episodes::{Episodes, Outcome};
+use crate::faults::single_fault::SingleFault;
+use crate::judge::observations::Slice;
+use crate::monotonic::Monotonic;
+use crate::probe::process::Purpose;
+use crate::servers::plain::PlainConnection;
+use crate::servers::topology::Host;
+use crate::setup::Sabotage;
+use crate::store::Store;
 
-/// Whether a host that is hurt answers again when it is let go on.
+/// What happens to a host. A host that hangs keeps its connections and its memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Harm {
     Hang,
@@ -22,32 +23,32 @@ enum Harm {
 }
 
 impl Episodes {
-    /// Makes a fault, and ends it.
-    pub(crate) fn make(&mut self, fault: FaultKind) -> Result<Outcome, Failure> {
+    /// Injects a fault, and repairs it.
+    pub(crate) fn make(&mut self, fault: SingleFault) -> Result<Outcome, Failure> {
         let shard = self.chance.below(self.topology.shards.len());
         let master = self.master(shard)?;
         let sentinel = self.chance.below(self.topology.sentinels.len());
         match fault {
-            FaultKind::HangFirst => self.hurt_host(self.topology.first(), Harm::Hang),
-            FaultKind::HangSentinel => self.hurt_host(Host::Sentinel(sentinel), Harm::Hang),
-            FaultKind::KillSentinel => self.hurt_host(Host::Sentinel(sentinel), Harm::Kill),
-            FaultKind::HangReplica | FaultKind::KillReplica => {
+            SingleFault::HangFirst => self.fault_host(self.topology.first(), Harm::Hang),
+            SingleFault::HangSentinel => self.fault_host(Host::Sentinel(sentinel), Harm::Hang),
+            SingleFault::KillSentinel => self.fault_host(Host::Sentinel(sentinel), Harm::Kill),
+            SingleFault::HangReplica | SingleFault::KillReplica => {
                 let replica = self.replica(shard)?;
-                let hangs = fault == FaultKind::HangReplica;
-                self.hurt_host(replica, if hangs { Harm::Hang } else { Harm::Kill })
+                let hangs = fault == SingleFault::HangReplica;
+                self.fault_host(replica, if hangs { Harm::Hang } else { Harm::Kill })
             }
-            FaultKind::HangMaster => self.hurt_host(Host::Server(master), Harm::Hang),
-            FaultKind::KillMaster => self.hurt_host(Host::Server(master), Harm::Kill),
-            FaultKind::Failover => self.fail_over(shard),
-            FaultKind::MigrateSlot => self.migrate_slot(shard),
-            FaultKind::KillConnections => self.kill_all_connections(),
-            FaultKind::FillMemory => self.fill_memory(shard),
-            FaultKind::HangMinority => self.hang_minority(),
-            FaultKind::ClockForward => {
+            SingleFault::HangMaster => self.fault_host(Host::Server(master), Harm::Hang),
+            SingleFault::KillMaster => self.fault_host(Host::Server(master), Harm::Kill),
+            SingleFault::Failover => self.fail_over(shard),
+            SingleFault::MigrateSlot => self.migrate_slot(shard),
+            SingleFault::KillConnections => self.kill_all_connections(),
+            SingleFault::FillMemory => self.fill_memory(shard),
+            SingleFault::HangMinority => self.hang_minority(),
+            SingleFault::ClockForward => {
                 let seconds = 3 + i64::try_from(self.chance.below(10))?;
                 self.step_clock(seconds)
             }
-            FaultKind::ClockBack => {
+            SingleFault::ClockBack => {
                 let seconds = 1 + i64::try_from(self.chance.below(10))?;
                 self.step_clock(-seconds)
             }
@@ -62,8 +63,8 @@ impl Episodes {
         members.get(place).map(|member| Host::Server(*member)).ok_or_else(|| "no replica".into())
     }
 
-    /// Hangs or kills a host until leases would have run out, and until its successor is promoted.
-    fn hurt_host(&mut self, host: Host, harm: Harm) -> Result<Outcome, Failure> {
+    /// Hangs or kills a host for longer than leases last, and until its successor is promoted.
+    fn fault_host(&mut self, host: Host, harm: Harm) -> Result<Outcome, Failure> {
         let mut outcome = Outcome { to: host.to_string(), ..Outcome::default() };
         let masters = self.masters()?;
         let shard = match host {
@@ -77,7 +78,7 @@ impl Episodes {
             Harm::Kill => server.kill(),
         }
         self.pass(Duration::from_secs(1))?;
-        // Who reconnects meanwhile meets the silent host, as does who starts.
+        // Clients that reconnect meanwhile meet the silent host, as new processes do.
         for master in masters {
             if Host::Server(master) != host {
                 self.kill_connections(master)?;
@@ -97,8 +98,8 @@ impl Episodes {
             Harm::Kill => server.start_again(),
         }
         if harm == Harm::Hang && promoted.is_some() {
-            // It takes itself for the master until it hears of the promotion.
-            outcome.forgot = Some(Stamp::now() + Duration::from_secs(1));
+            // The host acts as master until it learns of the promotion.
+            outcome.forgot = Some(Monotonic::now() + Duration::from_secs(1));
         }
         if alone {
             self.pass(LONG_AFTER)?;
@@ -108,7 +109,7 @@ impl Episodes {
     }
 
     fn kill_connections(&self, server: usize) -> Result<(), Failure> {
-        let mut plain = Plain::to(self.topology.server(server)?.address(), PATIENCE);
+        let mut plain = PlainConnection::to(self.topology.server(server)?.address(), PATIENCE);
         for kind in ["normal", "pubsub"] {
             plain.first(&format!("CLIENT KILL TYPE {kind}"));
         }
@@ -134,9 +135,9 @@ impl Episodes {
             _ => (self.replica(shard)?, "CLUSTER FAILOVER".to_owned()),
         };
         let address = self.topology.get(host)?.address();
-        // A Sentinel refuses where the last failover was a moment ago.
+        // A Sentinel refuses a failover shortly after the last one.
         for _ in 0..30 {
-            if Plain::to(address, PATIENCE).first(&command) == "OK" {
+            if PlainConnection::to(address, PATIENCE).first(&command) == "OK" {
                 break;
             }
             self.pass(Duration::from_secs(1))?;
@@ -149,26 +150,26 @@ impl Episodes {
         Ok(Outcome { to, hit: [shard].into(), ..Outcome::default() })
     }
 
-    /// Fills the memory of a shard, of all its servers, for longer than a lease lasts.
+    /// Fills the memory of all servers of a shard, for longer than a lease lasts.
     fn fill_memory(&mut self, shard: usize) -> Result<Outcome, Failure> {
         let members = self.topology.members(shard);
-        let from = Stamp::now();
+        let from = Monotonic::now();
         for &member in &members {
             self.topology.server(member)?.command("CONFIG SET maxmemory 1");
         }
         self.pass(OUTLASTING)?;
-        let until = Stamp::now();
+        let until = Monotonic::now();
         for &member in &members {
             self.topology.server(member)?.command("CONFIG SET maxmemory 0");
         }
-        // From here on: memory is freed at the first of the commands or later.
+        // The bound counts from `until`: memory is freed at the first of the commands or later.
         self.pass(LONG_AFTER)?;
         let to = format!("shard {}", shard + 1);
         Ok(Outcome { to, full: Some((shard, from, until)), ..Outcome::default() })
     }
 
-    /// Moves the slot of a shard's probes to the next shard, and back. Clients use it meanwhile:
-    /// some of its keys are there, some here.
+    /// Moves the slot of a shard's probes to the next shard, and back. Clients use the slot meanwhile,
+    /// while its keys are on both shards.
     fn migrate_slot(&mut self, shard: usize) -> Result<Outcome, Failure> {
         let next = (shard + 1) % self.topology.shards.len();
         let slot = self.topology.slot(shard);
@@ -178,12 +179,15 @@ impl Episodes {
         self.move_slot(slot, there, here)?;
         self.pass(LONG_AFTER)?;
         let to = format!("slot {slot}, from server {} to server {}", here + 1, there + 1);
-        Ok(Outcome { to, ..Outcome::default() })
+        // In one of the directions, the slot moves to a server whose clock is ahead: leases end early.
+        let clocks_differ = self.clocks.get(here) != self.clocks.get(there);
+        let hit = clocks_differ.then_some(shard).into_iter().collect();
+        Ok(Outcome { to, hit, ..Outcome::default() })
     }
 
     fn move_slot(&mut self, slot: u16, source: usize, target: usize) -> Result<(), Failure> {
-        let plain = |server: usize| -> Result<Plain, Failure> {
-            Ok(Plain::to(self.topology.server(server)?.address(), PATIENCE))
+        let plain = |server: usize| -> Result<PlainConnection, Failure> {
+            Ok(PlainConnection::to(self.topology.server(server)?.address(), PATIENCE))
         };
         let (mut from, mut to) = (plain(source)?, plain(target)?);
         let mut others = self.masters()?.into_iter().map(plain).collect::<Result<Vec<_>, _>>()?;
@@ -191,7 +195,7 @@ impl Episodes {
         let (source, target) = (from.first("CLUSTER MYID"), to.first("CLUSTER MYID"));
         to.first(&format!("CLUSTER SETSLOT {slot} IMPORTING {source}"));
         from.first(&format!("CLUSTER SETSLOT {slot} MIGRATING {target}"));
-        // All keys that are there are still here.
+        // All existing keys are still on the source.
         self.pass(LONG_AFTER)?;
         for _ in 0..MOST_KEYS {
             let keys = from.ask(&format!("CLUSTER GETKEYSINSLOT {slot} 1"))?;
@@ -207,7 +211,7 @@ impl Episodes {
         Ok(())
     }
 
-    /// Hangs a minority for a while, several times, with healthy times between for comparison.
+    /// Hangs a minority several times, with healthy times between for comparison.
     fn hang_minority(&mut self) -> Result<Outcome, Failure> {
         let all = self.topology.servers.len();
         let minority = match self.setup.sabotage {
@@ -223,9 +227,9 @@ impl Episodes {
                     self.topology.get(Host::Server(server))?.hang();
                 }
             }
-            let from = Stamp::now();
+            let from = Monotonic::now();
             self.pass(SLICE)?;
-            slices.push(Slice { hung: is_hung, from, until: Stamp::now() });
+            slices.push(Slice { hung: is_hung, from, until: Monotonic::now() });
             if is_hung {
                 for &server in &hung {
                     self.topology.get(Host::Server(server))?.go_on();
@@ -235,7 +239,7 @@ impl Episodes {
         Ok(Outcome { to: format!("{minority} of {all} servers"), slices, ..Outcome::default() })
     }
 
-    /// Steps the wall clock of one server; of a quorum, of all, one after another.
+    /// Steps the wall clock of one server, or of all servers of a quorum, one after another.
     fn step_clock(&mut self, seconds: i64) -> Result<Outcome, Failure> {
         let all = self.topology.servers.len();
         let count = if self.setup.store == Store::Quorum { all } else { 1 };
@@ -247,28 +251,28 @@ impl Episodes {
             *clock += seconds;
             self.topology.server(number)?.set_clock(&format!("{clock:+}"));
             named.push(format!("{} to {clock:+} s", number + 1));
-            // Leases on it end early, or it is taken for dead. One that steps back keeps them.
+            // Leases on the server end early, or it is replaced. A clock that steps back keeps leases.
             if seconds > 0 && (count > 1 || masters.contains(&number)) {
                 outcome.hit.extend(self.topology.shard_of(number));
             }
         }
         outcome.to = format!("server {}", named.join(", "));
-        outcome.forgot = (!outcome.hit.is_empty()).then(Stamp::now);
+        outcome.forgot = (!outcome.hit.is_empty()).then(Monotonic::now);
         self.pass(OUTLASTING)?;
         Ok(outcome)
     }
 }
 
-/// Longer than the lease that is kept, with its grace.
+/// Longer than the ttl of the kept lease and its grace.
 const OUTLASTING: Duration = Duration::from_secs(9);
 
-/// Shorter than that lease: where nobody takes over, it must be kept.
+/// Shorter than that ttl: without a promotion, the lease must be kept.
 const BRIEF: Duration = Duration::from_secs(3);
 
 /// Longer than the bound for a grant.
 const LONG_AFTER: Duration = Duration::from_secs(7);
 
-/// How long a minority hangs, and how long the healthy times between are.
+/// How long a minority hangs, and how long each healthy time between lasts.
 const SLICE: Duration = Duration::from_secs(5);
 
 const HANGS: usize = 3;

@@ -1,12 +1,12 @@
-//! The faults that are made one at a time, so that progress can be judged during each.
+//! The single faults: one at a time, so that progress can be judged during each.
 
 use clap::ValueEnum;
 
-use crate::setup::{Clocks, Store};
+use crate::store::{Clocks, Store};
 
 /// A fault that leaves a majority of the deciding hosts alive, or that ends by itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
-pub(crate) enum FaultKind {
+pub(crate) enum SingleFault {
     /// The first host of the URL list hangs, and all connections to the others are killed
     HangFirst,
     /// A Sentinel hangs
@@ -21,7 +21,7 @@ pub(crate) enum FaultKind {
     HangMaster,
     /// A master is killed
     KillMaster,
-    /// An operator has a replica promoted
+    /// An operator promotes a replica
     Failover,
     /// A slot moves to another shard, key by key, and back
     MigrateSlot,
@@ -37,8 +37,8 @@ pub(crate) enum FaultKind {
     ClockBack,
 }
 
-impl FaultKind {
-    /// The faults that `store` is judged under.
+impl SingleFault {
+    /// The faults for `store`.
     pub(crate) fn all_of(store: Store, clocks: Clocks) -> Vec<Self> {
         let mut kinds = match store {
             Store::Redis => {
@@ -76,7 +76,7 @@ impl FaultKind {
         kinds
     }
 
-    /// The fault, for the report.
+    /// The name in the report.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::HangFirst => "first host of the URL list hung, connections killed",

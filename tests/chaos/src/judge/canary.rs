@@ -1,4 +1,4 @@
-//! The judge's own writes: one thread for each shard, over a plain connection, at a fixed rate.
+//! The judge's own writes: one thread per shard writes at a fixed rate over a plain connection.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -6,13 +6,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use crate::ledger::{Ledger, Promotion};
-use crate::observations::Observations;
-use crate::plain::Plain;
+use crate::judge::ledger::{Ledger, Promotion};
+use crate::judge::observations::Observations;
+use crate::monotonic::Monotonic;
 use crate::probe::PAUSE;
-use crate::stamp::Stamp;
+use crate::servers::plain::PlainConnection;
 
-/// Writes to one shard until it is dropped, and follows its master.
+/// Writes to one shard until it is dropped, and follows the shard's master.
 #[derive(Debug)]
 pub(crate) struct Canary {
     state: Arc<State>,
@@ -22,7 +22,7 @@ pub(crate) struct Canary {
 #[derive(Debug)]
 struct State {
     shard: usize,
-    /// The member that answered last.
+    /// The member that replied last.
     master: AtomicUsize,
     stopped: AtomicBool,
     key: String,
@@ -33,7 +33,7 @@ struct State {
 }
 
 impl Canary {
-    /// Writes `key` on whichever of `members` is the master, the first one to begin with.
+    /// Writes `key` on the master among `members`, which is the first one at the start.
     pub(crate) fn start(
         shard: usize,
         members: Vec<SocketAddr>,
@@ -50,7 +50,7 @@ impl Canary {
         Self { state, thread: Some(thread) }
     }
 
-    /// The place of the master among the members.
+    /// The index of the master among the members.
     pub(crate) fn master(&self) -> usize {
         self.state.master.load(Ordering::SeqCst)
     }
@@ -68,10 +68,10 @@ impl Drop for Canary {
 impl State {
     fn write(&self, members: &[SocketAddr]) {
         let mut plain: Vec<_> =
-            members.iter().map(|address| Plain::to(*address, TIMEOUT)).collect();
-        let mut last: Option<Stamp> = None;
+            members.iter().map(|address| PlainConnection::to(*address, TIMEOUT)).collect();
+        let mut last: Option<Monotonic> = None;
         while !self.stopped.load(Ordering::SeqCst) {
-            let began = Stamp::now();
+            let began = Monotonic::now();
             let former = self.master.load(Ordering::SeqCst);
             let others = (0..members.len()).filter(|member| *member != former);
             let order = std::iter::once(former).chain(others);
@@ -79,7 +79,7 @@ impl State {
                 .into_iter()
                 .find(|member| plain.get_mut(*member).is_some_and(|plain| self.is_written(plain)));
             if let Some(master) = answered {
-                let at = Stamp::now();
+                let at = Monotonic::now();
                 self.master.store(master, Ordering::SeqCst);
                 if master != former
                     && let Some(plain) = plain.get_mut(master)
@@ -99,18 +99,18 @@ impl State {
                 drop(seen);
                 last = Some(at);
             }
-            std::thread::sleep(PAUSE.saturating_sub(Stamp::now().since(began)));
+            std::thread::sleep(PAUSE.saturating_sub(Monotonic::now().since(began)));
         }
     }
 
-    fn is_written(&self, plain: &mut Plain) -> bool {
+    fn is_written(&self, plain: &mut PlainConnection) -> bool {
         let answer = plain.first(&format!("SET {} 1", self.key));
-        // A server whose memory is full is a master that answers.
+        // A master whose memory is full replies, too.
         answer == "OK" || answer.starts_with("-OOM")
     }
 
-    /// Notes which tokens a promoted server knows: what it does not know was lost.
-    fn note_promotion(&self, at: Stamp, plain: &mut Plain) {
+    /// Records which tokens a promoted server knows: later grants were lost.
+    fn note_promotion(&self, at: Monotonic, plain: &mut PlainConnection) {
         for &counter in &self.counters {
             let token = plain.first(&format!("HGET lease:{{counter-{counter}}} token"));
             let known = token.parse().unwrap_or(0);
@@ -120,8 +120,8 @@ impl State {
     }
 }
 
-/// A host that does not answer a write within this long is passed over.
+/// How long a host may take to reply before the next one is tried.
 const TIMEOUT: Duration = Duration::from_millis(250);
 
-/// A master that was silent for longer has to be reached again: by whoever uses it, too.
+/// After a longer silence of a master, clients may have to reconnect.
 const OUTAGE: Duration = Duration::from_secs(1);

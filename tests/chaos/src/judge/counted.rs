@@ -1,21 +1,21 @@
-//! Time that counts: both the store and the process that is judged had the machine.
+//! Counted time: time in which both the store and the judged process were scheduled.
 
 use std::time::Duration;
 
-use crate::stamp::Stamp;
+use crate::monotonic::Monotonic;
 
-/// Disjoint intervals in order, with the length of all before each.
+/// Disjoint intervals in order, each with the length of all before it.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Counted {
-    intervals: Vec<(Stamp, Stamp)>,
+    intervals: Vec<(Monotonic, Monotonic)>,
     before: Vec<Duration>,
 }
 
 impl Counted {
-    /// The time between beats that follow each other within [`GAP`]. A longer gap counts not at
-    /// all: nobody knows in which part of it the machine stood still.
-    pub(crate) fn between_beats(beats: &[Stamp]) -> Self {
-        let mut intervals: Vec<(Stamp, Stamp)> = Vec::new();
+    /// The time between beats that follow each other within [`GAP`]. A longer gap does not count at all:
+    /// it is unknown in which part of it the machine stood still.
+    pub(crate) fn between_beats(beats: &[Monotonic]) -> Self {
+        let mut intervals: Vec<(Monotonic, Monotonic)> = Vec::new();
         for (&from, &until) in beats.iter().zip(beats.iter().skip(1)) {
             if until.since(from) > GAP {
                 continue;
@@ -28,7 +28,7 @@ impl Counted {
         Self::of(intervals)
     }
 
-    fn of(intervals: Vec<(Stamp, Stamp)>) -> Self {
+    fn of(intervals: Vec<(Monotonic, Monotonic)>) -> Self {
         let mut sum = Duration::ZERO;
         let mut before = Vec::with_capacity(intervals.len());
         for (from, until) in &intervals {
@@ -58,7 +58,7 @@ impl Counted {
     }
 
     /// The same without the time from `from` to `until`.
-    pub(crate) fn without(&self, from: Stamp, until: Stamp) -> Self {
+    pub(crate) fn without(&self, from: Monotonic, until: Monotonic) -> Self {
         let mut rest = Vec::new();
         for &(a, b) in &self.intervals {
             rest.extend([(a, b.min(from)), (a.max(until), b)].into_iter().filter(|(a, b)| a < b));
@@ -67,11 +67,11 @@ impl Counted {
     }
 
     /// How much of the time from `from` to `until` counts.
-    pub(crate) fn within(&self, from: Stamp, until: Stamp) -> Duration {
+    pub(crate) fn within(&self, from: Monotonic, until: Monotonic) -> Duration {
         self.up_to(until).saturating_sub(self.up_to(from))
     }
 
-    fn up_to(&self, moment: Stamp) -> Duration {
+    fn up_to(&self, moment: Monotonic) -> Duration {
         let place = self.intervals.partition_point(|(from, _)| *from < moment);
         let Some(last) = place.checked_sub(1) else { return Duration::ZERO };
         let (Some(before), Some((from, until))) = (self.before.get(last), self.intervals.get(last))
@@ -89,13 +89,13 @@ pub(crate) const GAP: Duration = Duration::from_millis(250);
 mod tests {
     use super::*;
 
-    fn beats(start: Stamp, millis: &[u64]) -> Vec<Stamp> {
+    fn beats(start: Monotonic, millis: &[u64]) -> Vec<Monotonic> {
         millis.iter().map(|&at| start + Duration::from_millis(at)).collect()
     }
 
     #[test]
     fn time_without_beats_does_not_count() {
-        let start = Stamp::now();
+        let start = Monotonic::now();
         let counted = Counted::between_beats(&beats(start, &[0, 100, 200, 5200, 5300]));
 
         assert_eq!(
@@ -111,7 +111,7 @@ mod tests {
 
     #[test]
     fn time_counts_where_both_beat() {
-        let start = Stamp::now();
+        let start = Monotonic::now();
         let one = Counted::between_beats(&beats(start, &[0, 100, 200, 300, 400]));
         let other = Counted::between_beats(&beats(start, &[150, 250, 350, 1000, 1100]));
 

@@ -1,97 +1,98 @@
-//! What happened, as it happened: written during a run, judged after it.
+//! The events of a run: recorded during the run, judged after it.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use crate::setup::Clocks;
-use crate::stamp::Stamp;
+use crate::monotonic::Monotonic;
+use crate::store::Clocks;
 
 /// One run.
 #[derive(Debug)]
 pub(crate) struct Ledger {
-    pub(crate) began: Stamp,
+    pub(crate) began: Monotonic,
     pub(crate) grants: Vec<Grant>,
     pub(crate) writes: Vec<Write>,
-    pub(crate) faults: Vec<Fault>,
+    pub(crate) faults: Vec<FaultRecord>,
     pub(crate) promotions: Vec<Promotion>,
     /// Whether the wall clocks of servers are stepped.
     pub(crate) clocks: Clocks,
-    /// How often workers were started, crashed, failed in a call, and so on.
+    /// How often workers started, crashed, failed in a call, and so on.
     pub(crate) tallies: BTreeMap<String, u64>,
-    places: HashMap<(usize, u64, Life), usize>,
+    places: HashMap<(usize, u64, Incarnation), usize>,
 }
 
 /// A worker process, from its start to its end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) struct Life {
+pub(crate) struct Incarnation {
     pub(crate) worker: usize,
     pub(crate) number: usize,
 }
 
-/// A lease, as the worker tells that has it.
+/// A lease, as its worker reports it.
 #[derive(Debug, Clone)]
 pub(crate) struct Grant {
     pub(crate) counter: usize,
     pub(crate) token: u64,
-    pub(crate) life: Life,
-    /// Before the call that obtained it.
-    pub(crate) asked: Stamp,
-    /// The call that did.
+    pub(crate) incarnation: Incarnation,
+    /// A moment before the call that obtained it.
+    pub(crate) asked: Monotonic,
+    /// The call that obtained it.
     pub(crate) by: String,
-    /// After the lease said for the first time that it was held.
-    pub(crate) held_from: Option<Stamp>,
-    /// Before it said so for the last time. It says so until it says so no more, so it was held
-    /// from the one to the other for certain.
-    pub(crate) held_until: Option<Stamp>,
-    pub(crate) ended: Option<(Stamp, String)>,
+    /// A moment after the lease was first reported held.
+    pub(crate) held_from: Option<Monotonic>,
+    /// A moment before the lease was last reported held. A lost lease stays lost, so the lease was held
+    /// throughout the time between these moments.
+    pub(crate) held_until: Option<Monotonic>,
+    pub(crate) ended: Option<(Monotonic, String)>,
 }
 
-/// What a worker wanted to write.
+/// A write of a worker.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Write {
     pub(crate) counter: usize,
     pub(crate) token: u64,
-    pub(crate) life: Life,
-    /// What it had read; `None` for the first write under a token, which shows the value.
+    pub(crate) incarnation: Incarnation,
+    /// The value that the worker had read; `None` for the first write under a token, which reads it.
     pub(crate) read: Option<u64>,
-    pub(crate) sent: Option<Stamp>,
-    pub(crate) at: Stamp,
+    pub(crate) sent: Option<Monotonic>,
+    pub(crate) at: Monotonic,
     pub(crate) accepted: bool,
 }
 
-/// What the nemesis did.
+/// A fault that was injected.
 #[derive(Debug, Clone)]
-pub(crate) struct Fault {
+pub(crate) struct FaultRecord {
     pub(crate) name: &'static str,
-    /// What it was done to.
+    /// The target of the fault.
     pub(crate) to: String,
-    pub(crate) from: Stamp,
-    pub(crate) until: Stamp,
-    pub(crate) kind: Kind,
-    /// The counters whose keys may be held twice; `None`: all.
+    pub(crate) from: Monotonic,
+    pub(crate) until: Monotonic,
+    pub(crate) kind: Effect,
+    /// The counters whose keys may be held twice; `None` for all.
     pub(crate) counters: Option<Vec<usize>>,
 }
 
-/// What a promoted server knew of a counter's key when the judge reached it.
+/// The last token of a counter's key that a promoted server knew when the judge reached it.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Promotion {
     pub(crate) counter: usize,
-    pub(crate) at: Stamp,
-    /// The key's last token there: writes of larger ones were acknowledged and lost.
+    pub(crate) at: Monotonic,
+    /// The last token: grants with larger ones were acknowledged and lost.
     pub(crate) known: u64,
 }
 
-/// What a fault may lead to, by the stores' tables of what happens when.
+/// What a fault may lead to, by the failure tables of the stores.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Kind {
-    /// One holder, as ever.
-    Tame,
+pub(crate) enum Effect {
+    /// Each key has one holder at most.
+    Exclusive,
     /// A key may be held twice until `until`.
-    Wild { until: Stamp },
+    MayOverlap { until: Monotonic },
 }
 
 impl Ledger {
-    pub(crate) fn new(began: Stamp, clocks: Clocks) -> Self {
+    pub(crate) fn new(began: Monotonic, clocks: Clocks) -> Self {
         Self {
             began,
             grants: Vec::new(),
@@ -110,12 +111,18 @@ impl Ledger {
 
     pub(crate) fn granted(&mut self, grant: Grant) {
         let place = self.grants.len();
-        self.places.insert((grant.counter, grant.token, grant.life), place);
+        self.places.insert((grant.counter, grant.token, grant.incarnation), place);
         self.grants.push(grant);
     }
 
-    pub(crate) fn held(&mut self, counter: usize, token: u64, life: Life, at: Stamp) {
-        if let Some(grant) = self.grant(counter, token, life) {
+    pub(crate) fn held(
+        &mut self,
+        counter: usize,
+        token: u64,
+        incarnation: Incarnation,
+        at: Monotonic,
+    ) {
+        if let Some(grant) = self.grant(counter, token, incarnation) {
             grant.held_until = grant.held_until.max(Some(at));
         }
     }
@@ -124,16 +131,16 @@ impl Ledger {
         &mut self,
         counter: usize,
         token: u64,
-        life: Life,
-        (at, how): (Stamp, String),
+        incarnation: Incarnation,
+        (at, how): (Monotonic, String),
     ) {
-        if let Some(grant) = self.grant(counter, token, life) {
+        if let Some(grant) = self.grant(counter, token, incarnation) {
             grant.ended = Some((at, how));
         }
     }
 
-    /// Whether `grant` may have a smaller token than `earlier`: clocks step, and a server was
-    /// promoted between the two that had lost the write of `earlier`.
+    /// Whether `grant` may have a smaller token than `earlier`: clocks step, and between the two grants
+    /// a server was promoted that had lost the write of `earlier`.
     pub(crate) fn explains(&self, earlier: &Grant, grant: &Grant) -> bool {
         let lost = |promotion: &Promotion| {
             promotion.counter == grant.counter
@@ -144,13 +151,18 @@ impl Ledger {
         self.clocks == Clocks::Step && self.promotions.iter().any(lost)
     }
 
-    fn grant(&mut self, counter: usize, token: u64, life: Life) -> Option<&mut Grant> {
-        let place = self.places.get(&(counter, token, life))?;
+    fn grant(
+        &mut self,
+        counter: usize,
+        token: u64,
+        incarnation: Incarnation,
+    ) -> Option<&mut Grant> {
+        let place = self.places.get(&(counter, token, incarnation))?;
         self.grants.get_mut(*place)
     }
 
-    /// Whether somebody obtained `counter`'s key after `moment`.
-    pub(crate) fn held_since(&self, moment: Stamp, counter: usize) -> bool {
+    /// Whether a worker obtained `counter`'s key after `moment`.
+    pub(crate) fn held_since(&self, moment: Monotonic, counter: usize) -> bool {
         let mut late = self
             .grants
             .iter()
@@ -159,7 +171,7 @@ impl Ledger {
         late.any(|grant| grant.counter == counter && grant.held_from.is_some())
     }
 
-    /// How often a key went from one process to another.
+    /// How often a key passed from one process to another.
     pub(crate) fn handoffs(&self) -> usize {
         let mut last = BTreeMap::new();
         let mut held: Vec<_> =
@@ -167,14 +179,20 @@ impl Ledger {
         held.sort_by_key(|grant| grant.held_from);
         held.iter()
             .filter(|grant| {
-                last.insert(grant.counter, grant.life).is_some_and(|former| former != grant.life)
+                last.insert(grant.counter, grant.incarnation)
+                    .is_some_and(|former| former != grant.incarnation)
             })
             .count()
     }
 }
 
-impl fmt::Display for Life {
+/// Locks the ledger, also after a panic of another thread.
+pub(crate) fn lock(ledger: &Mutex<Ledger>) -> MutexGuard<'_, Ledger> {
+    ledger.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl fmt::Display for Incarnation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "worker {}, life {}", self.worker, self.number)
+        write!(f, "worker {}, process {}", self.worker, self.number)
     }
 }

@@ -1,12 +1,12 @@
-//! What was seen of progress during a run: by the judge's own connections, and by probes.
+//! What the judge's own connections and the probes observed of progress.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::fault_kind::FaultKind;
-use crate::probe_event::{Call, ProbeEvent};
-use crate::stamp::Stamp;
+use crate::faults::single_fault::SingleFault;
+use crate::monotonic::Monotonic;
+use crate::probe::event::{Call, ProbeEvent};
 
-/// Everything that progress is judged by.
+/// All observations of a run.
 #[derive(Debug, Default)]
 pub(crate) struct Observations {
     pub(crate) shards: Vec<ShardLog>,
@@ -14,29 +14,29 @@ pub(crate) struct Observations {
     pub(crate) episodes: Vec<Episode>,
 }
 
-/// What the judge's plain connection saw of one shard.
+/// What the judge's plain connection observed of one shard.
 #[derive(Debug, Default)]
 pub(crate) struct ShardLog {
-    /// When the master answered a write.
-    pub(crate) beats: Vec<Stamp>,
-    /// When a master answered that is another than before, or the first time after an outage.
-    pub(crate) reached: Vec<Stamp>,
-    /// When another server than before was the master.
-    pub(crate) promoted: Vec<Stamp>,
+    /// When the master acknowledged a write.
+    pub(crate) beats: Vec<Monotonic>,
+    /// When a new master replied first, or the same master after an outage.
+    pub(crate) reached: Vec<Monotonic>,
+    /// When another server was the master than before.
+    pub(crate) promoted: Vec<Monotonic>,
 }
 
 /// What one probe process reported.
 #[derive(Debug, Default)]
 pub(crate) struct ProbeLog {
-    /// It was started during a fault.
+    /// The probe started during a fault.
     pub(crate) is_newcomer: bool,
     /// Its tasks contend for one key, and make no other calls.
     pub(crate) contends: bool,
-    pub(crate) ticks: Vec<Stamp>,
-    pub(crate) grants: BTreeMap<(usize, Call), Vec<Stamp>>,
+    pub(crate) ticks: Vec<Monotonic>,
+    pub(crate) grants: BTreeMap<(usize, Call), Vec<Monotonic>>,
     pub(crate) failures: Vec<CallFailure>,
     pub(crate) losses: Vec<Loss>,
-    pub(crate) kept: Vec<(usize, Stamp)>,
+    pub(crate) kept: Vec<(usize, Monotonic)>,
 }
 
 /// A call that failed.
@@ -44,7 +44,7 @@ pub(crate) struct ProbeLog {
 pub(crate) struct CallFailure {
     pub(crate) shard: usize,
     pub(crate) call: Call,
-    pub(crate) at: Stamp,
+    pub(crate) at: Monotonic,
     pub(crate) why: String,
 }
 
@@ -52,30 +52,30 @@ pub(crate) struct CallFailure {
 #[derive(Debug, Clone)]
 pub(crate) struct Loss {
     pub(crate) shard: usize,
-    pub(crate) at: Stamp,
+    pub(crate) at: Monotonic,
     pub(crate) why: String,
 }
 
-/// One fault, from its start until everything was as before.
+/// One fault, from its start until the servers have recovered.
 #[derive(Debug, Clone)]
 pub(crate) struct Episode {
-    pub(crate) fault: FaultKind,
+    pub(crate) fault: SingleFault,
     pub(crate) to: String,
-    pub(crate) from: Stamp,
-    pub(crate) settled: Stamp,
-    /// The shards whose master was hurt: they may lose leases.
+    pub(crate) from: Monotonic,
+    pub(crate) settled: Monotonic,
+    /// The shards whose master the fault affects. Their leases may be lost.
     pub(crate) hit: BTreeSet<usize>,
-    /// Between which moments the memory of which shard was full.
-    pub(crate) full: Option<(usize, Stamp, Stamp)>,
+    /// The shard whose memory was full, and from when until when.
+    pub(crate) full: Option<(usize, Monotonic, Monotonic)>,
     pub(crate) slices: Vec<Slice>,
 }
 
-/// A time during which a minority hung, or none did.
+/// A time during which a minority hung, or all servers were healthy.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Slice {
     pub(crate) hung: bool,
-    pub(crate) from: Stamp,
-    pub(crate) until: Stamp,
+    pub(crate) from: Monotonic,
+    pub(crate) until: Monotonic,
 }
 
 impl Observations {
@@ -84,25 +84,28 @@ impl Observations {
         Self { shards, ..Self::default() }
     }
 
-    /// The faults that lasted, or were being recovered from, between two moments.
+    /// The faults that lasted, with their recovery, at some time between two moments.
     pub(crate) fn episodes_during(
         &self,
-        from: Stamp,
-        until: Stamp,
+        from: Monotonic,
+        until: Monotonic,
     ) -> impl Iterator<Item = &Episode> {
         let lasted = move |one: &&Episode| from <= one.settled && one.from <= until;
         self.episodes.iter().filter(lasted)
     }
 
-    /// The same, as a clause.
-    pub(crate) fn during(&self, from: Stamp, until: Stamp) -> String {
+    /// The names of those faults, as a clause.
+    pub(crate) fn during(&self, from: Monotonic, until: Monotonic) -> String {
         let name = |episode: &Episode| format!("{} ({})", episode.fault.name(), episode.to);
         let names: Vec<_> = self.episodes_during(from, until).map(name).collect();
         if names.is_empty() { String::new() } else { format!("; during: {}", names.join(", ")) }
     }
 
     /// When the memory of a shard was full.
-    pub(crate) fn full_memory(&self, shard: usize) -> impl Iterator<Item = (usize, Stamp, Stamp)> {
+    pub(crate) fn full_memory(
+        &self,
+        shard: usize,
+    ) -> impl Iterator<Item = (usize, Monotonic, Monotonic)> {
         let full = self.episodes.iter().filter_map(|episode| episode.full);
         full.filter(move |(full, ..)| *full == shard)
     }
@@ -110,7 +113,7 @@ impl Observations {
 
 impl ProbeLog {
     /// The grants of a call on a shard.
-    pub(crate) fn granted(&self, shard: usize, call: Call) -> &[Stamp] {
+    pub(crate) fn granted(&self, shard: usize, call: Call) -> &[Monotonic] {
         self.grants.get(&(shard, call)).map(Vec::as_slice).unwrap_or_default()
     }
 

@@ -1,26 +1,26 @@
-//! The rules of progress, judged by what was observed.
+//! Judges the progress of a run by its observations.
 //!
-//! A bound counts only time in which the judge's own plain connection wrote to the shard and the
-//! judged process was scheduled: a machine that stands still breaks no rule.
+//! A bound counts only time in which the judge's plain connection wrote to the shard and the judged
+//! process was scheduled: a busy machine breaks no rule.
 
 use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
 
-use crate::counted::Counted;
-use crate::fault_kind::FaultKind;
-use crate::observations::{Episode, Observations, ProbeLog, ShardLog};
+use crate::faults::single_fault::SingleFault;
+use crate::judge::counted::Counted;
+use crate::judge::observations::{Episode, Observations, ProbeLog, ShardLog};
+use crate::monotonic::Monotonic;
 use crate::probe::KEPT_TTL;
-use crate::probe_event::Call;
-use crate::stamp::Stamp;
+use crate::probe::event::Call;
 
-/// What was found.
+/// The findings on progress.
 #[derive(Debug, Default)]
 pub(crate) struct Progress {
     pub(crate) breaches: Vec<Breach>,
-    pub(crate) faults: BTreeMap<FaultKind, FaultRow>,
+    pub(crate) faults: BTreeMap<SingleFault, FaultRow>,
     pub(crate) ratios: Vec<Ratio>,
-    /// The share of the run that counts, of the shard and probe with the least.
+    /// The share of the run that counts, for the shard and probe with the smallest share.
     pub(crate) least_counted: Option<f64>,
 }
 
@@ -28,8 +28,8 @@ pub(crate) struct Progress {
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Breach {
     pub(crate) rule: ProgressRule,
-    pub(crate) from: Stamp,
-    pub(crate) until: Stamp,
+    pub(crate) from: Monotonic,
+    pub(crate) until: Monotonic,
     pub(crate) what: String,
 }
 
@@ -38,30 +38,31 @@ pub(crate) enum ProgressRule {
     /// A free key is granted within [`BOUND`] of the moment at which the plain connection reaches
     /// the master.
     NoGrant,
-    /// A lease whose master is not hurt is kept.
+    /// A lease is kept unless the fault affects its master.
     LeaseLost,
-    /// With a hung minority, grants come at two thirds of the healthy rate or more.
+    /// With a hung minority, keys are granted at two thirds of the healthy rate or more.
     Slow,
-    /// An attempt that finds the memory full names `maxmemory`.
+    /// An attempt that fails for want of memory names `maxmemory`.
     MemoryUnnamed,
 }
 
-/// What one kind of fault led to.
+/// The effects of one kind of fault.
 #[derive(Debug, Default)]
 pub(crate) struct FaultRow {
     pub(crate) count: usize,
-    /// From one grant of a call on a shard to the next, the outage of the shard included.
+    /// The longest time between two grants of a call on a shard, outages of the shard included.
     pub(crate) longest: Duration,
-    /// The same, counted as the rule does.
+    /// The same time, counted as in the rule.
     pub(crate) longest_counted: Duration,
-    /// From the start of a new process, or from the reached master, to its first grant: counted.
+    /// The counted time from the start of a new process, or from the reached master, to its first
+    /// grant.
     pub(crate) newcomer: Option<Duration>,
-    /// From the fault until the plain connection reached the promoted master.
+    /// The time from the fault until the plain connection reached the promoted master.
     pub(crate) promoted: Option<Duration>,
     pub(crate) lost_where_hit: usize,
 }
 
-/// Grants a second while a minority hung, and before and after.
+/// Grants per second while a minority hung, and around that time.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Ratio {
     pub(crate) hung: f64,
@@ -112,7 +113,7 @@ impl Progress {
     ) {
         let (Some(&first), Some(&last)) = (probe.ticks.first(), probe.ticks.last()) else { return };
         let Some(log) = seen.shards.get(shard) else { return };
-        // While the memory is full nothing is granted; from its end on the bound counts anew.
+        // While the memory is full nothing is granted, and the bound restarts at its end.
         let (mut counted, mut resets) = (counted.clone(), log.reached.clone());
         for (_, from, until) in seen.full_memory(shard) {
             counted = counted.without(from, until);
@@ -120,8 +121,8 @@ impl Progress {
         }
         for call in [Call::Obtain, Call::Wait] {
             let grants = probe.granted(shard, call);
-            // From one grant to the next; those of the rule begin at each reset, too.
-            let spans = |resets: &[Stamp]| -> Vec<(Stamp, Stamp)> {
+            // From one grant to the next. In the rule, spans also begin at each reset.
+            let spans = |resets: &[Monotonic]| -> Vec<(Monotonic, Monotonic)> {
                 let mut points = [&[first, last], grants, resets].concat();
                 points.retain(|at| (first..=last).contains(at));
                 points.sort();
@@ -182,7 +183,8 @@ impl Progress {
                 self.faults.entry(episode.fault).or_default().lost_where_hit += 1;
                 continue;
             }
-            // A heartbeat needs the machine: where it stood still for half of the ttl, nobody knows.
+            // A heartbeat needs the machine. If that stood still for half of the ttl, the loss proves
+            // nothing.
             let from = loss.at - KEPT_TTL;
             let length = counted.within(from, loss.at);
             if length < KEPT_TTL / 2 {
@@ -210,7 +212,7 @@ impl Progress {
         counted: &Counted,
     ) {
         for (_, from, until) in seen.full_memory(shard) {
-            // An attempt takes a request's time-out or two, where the machine is slow.
+            // On a slow machine, an attempt takes a time-out or two.
             if probe.is_newcomer || counted.within(from, until) < BOUND {
                 continue;
             }
@@ -231,14 +233,14 @@ impl Progress {
         }
     }
 
-    /// Rule [`ProgressRule::Slow`]: by the median, since one slice may meet a busy machine.
+    /// Rule [`ProgressRule::Slow`], by the median: one slice may meet a busy machine.
     fn judge_rates(&mut self, seen: &Observations) {
         let contending = seen.probes.iter().find(|probe| probe.contends);
         let (Some(contending), Some(log)) = (contending, seen.shards.first()) else { return };
         let grants = contending.granted(0, Call::Contend);
         let ticks = Counted::between_beats(&contending.ticks);
         let counted = Counted::between_beats(&log.beats).and(&ticks);
-        let rate = |from: Stamp, until: Stamp| {
+        let rate = |from: Monotonic, until: Monotonic| {
             let count = grants.iter().filter(|at| (from..until).contains(*at)).count();
             let counted = counted.within(from, until).as_secs_f64();
             f64::from(u32::try_from(count).unwrap_or(u32::MAX)) / counted.max(0.001)
@@ -249,8 +251,9 @@ impl Progress {
             if !hung.hung {
                 continue;
             }
-            let long_enough =
-                |from: Stamp, until: Stamp| counted.within(from, until) > until.since(from) / 2;
+            let long_enough = |from: Monotonic, until: Monotonic| {
+                counted.within(from, until) > until.since(from) / 2
+            };
             if [before, hung, after].iter().all(|slice| long_enough(slice.from, slice.until)) {
                 let (before, after) =
                     (rate(before.from, before.until), rate(after.from, after.until));
@@ -269,7 +272,7 @@ impl Progress {
                 from: first.from,
                 until: last.until,
                 what: format!(
-                    "with a hung minority, grants came at {median:.2} of the healthy rate (median \
+                    "with a hung minority, keys were granted at {median:.2} of the healthy rate (median \
                      of {})",
                     shares.len()
                 ),
@@ -277,11 +280,11 @@ impl Progress {
         }
     }
 
-    /// Changes the rows of all faults during which a span lay.
+    /// Changes the rows of all faults that overlap a span.
     fn widen(
         &mut self,
         seen: &Observations,
-        (from, until): (Stamp, Stamp),
+        (from, until): (Monotonic, Monotonic),
         mut change: impl FnMut(&mut FaultRow),
     ) {
         for episode in seen.episodes_during(from, until) {
@@ -291,8 +294,8 @@ impl Progress {
 }
 
 impl Episode {
-    /// When another master was reached first.
-    fn promotion(&self, log: &ShardLog) -> Option<Stamp> {
+    /// When the plain connection first reached another master.
+    fn promotion(&self, log: &ShardLog) -> Option<Monotonic> {
         log.promoted.iter().copied().find(|at| self.from <= *at && *at <= self.settled)
     }
 }
@@ -303,7 +306,7 @@ impl ProbeLog {
     }
 
     /// The last failure on `shard` between two moments, as a clause.
-    fn why(&self, shard: usize, (from, until): (Stamp, Stamp)) -> String {
+    fn why(&self, shard: usize, (from, until): (Monotonic, Monotonic)) -> String {
         let mut failures = self.failures.iter().rev();
         let last =
             failures.find(|failure| failure.shard == shard && (from..=until).contains(&failure.at));

@@ -1,18 +1,18 @@
-//! Who reads the ledger after a run, and says what must not have happened.
+//! Judges the safety of a run by its ledger.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::time::Duration;
 
-use crate::ledger::{Fault, Grant, Kind, Ledger};
-use crate::stamp::Stamp;
+use crate::judge::ledger::{Effect, FaultRecord, Grant, Ledger};
+use crate::monotonic::Monotonic;
 
-/// What was found.
+/// The findings of a run.
 #[derive(Debug, Default)]
 pub(crate) struct Verdict {
-    /// What must not happen, whatever the faults.
+    /// Broken rules that no fault excuses.
     pub(crate) violations: Vec<Finding>,
-    /// Overlaps after a fault of which the store's table says that a key may be held twice.
+    /// Overlaps after a fault that, by the store's failure table, lets a key be held twice.
     pub(crate) admitted: Vec<Finding>,
 }
 
@@ -21,25 +21,24 @@ pub(crate) struct Verdict {
 pub(crate) struct Finding {
     pub(crate) rule: Rule,
     pub(crate) counter: usize,
-    pub(crate) from: Stamp,
-    pub(crate) until: Stamp,
+    pub(crate) from: Monotonic,
+    pub(crate) until: Monotonic,
     pub(crate) what: String,
-    /// Lost writes explain it: see [`Ledger::explains`].
+    /// Lost writes explain the finding: see [`Ledger::explains`].
     pub(crate) is_explained: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Rule {
-    /// No two leases on a key say at once that they are held.
+    /// No two leases on a key are held at once.
     Overlap,
-    /// No two grants have one token; and one that was asked for when another had been obtained
-    /// has a larger one.
+    /// No two grants share a token, and a claim that was sent after a grant gets a larger token.
     Tokens,
-    /// No write is accepted whose token is smaller than that of an earlier one.
+    /// No write is accepted with a smaller token than an earlier write.
     OldToken,
-    /// Each accepted count read what the one before left.
+    /// Each accepted count read the value that the one before wrote.
     LostUpdate,
-    /// When all faults are over, each key is held again.
+    /// After the last fault, each key is held again.
     Starved,
 }
 
@@ -63,29 +62,29 @@ pub(crate) fn judge(ledger: &Ledger) -> Verdict {
     verdict
 }
 
-impl Fault {
-    /// Whether it explains that a key was held twice: from the fault on, and no longer than the
-    /// former holder may believe in its lease.
+impl FaultRecord {
+    /// Whether the fault excuses an overlap: from the fault on, and no longer than the former holder may
+    /// consider its lease held.
     fn admits(&self, overlap: &Finding) -> bool {
         let counters = self.counters.as_ref();
         match self.kind {
             _ if counters.is_some_and(|counters| !counters.contains(&overlap.counter)) => false,
-            Kind::Tame => false,
-            Kind::Wild { until } => self.from <= overlap.from && overlap.until <= until,
+            Effect::Exclusive => false,
+            Effect::MayOverlap { until } => self.from <= overlap.from && overlap.until <= until,
         }
     }
 }
 
-/// Leases that were held at once; and those that were held in another order than that of their
-/// tokens, since the one with the smaller token had been granted when the other was held.
+/// Finds leases that were held at once; and leases that were held in another order than that of their
+/// tokens, since the smaller token had been granted when the other lease was held.
 fn overlaps(ledger: &Ledger, grants: &[&Grant]) -> Vec<Finding> {
     let mut held: Vec<_> =
         grants.iter().filter_map(|&grant| Some((grant, grant.held()?))).collect();
     held.sort_by_key(|(_, (from, _))| *from);
     let mut findings = Vec::new();
-    // The one that lasts longest, and the one with the largest token, of those before.
-    let mut longest: Option<(&Grant, Stamp)> = None;
-    let mut largest: Option<(&Grant, Stamp)> = None;
+    // Of the leases before: the one that lasts longest, and the one with the largest token.
+    let mut longest: Option<(&Grant, Monotonic)> = None;
+    let mut largest: Option<(&Grant, Monotonic)> = None;
     for (grant, (from, until)) in held {
         if let Some((former, end)) = longest
             && from < end
@@ -110,7 +109,7 @@ fn overlaps(ledger: &Ledger, grants: &[&Grant]) -> Vec<Finding> {
                 counter: grant.counter,
                 from: end,
                 until: from,
-                what: format!("{grant} was held after {former}, but granted before"),
+                what: format!("{grant} was held after {former}, but granted before it"),
                 is_explained: ledger.explains(former, grant),
             });
         }
@@ -149,7 +148,7 @@ fn tokens(ledger: &Ledger, grants: &[&Grant]) -> Vec<Finding> {
             is_explained: ledger.explains(earlier, grant),
         };
         if let Some(twin) = seen.insert(grant.token, grant) {
-            findings.push(finding(twin, format!("{twin} and {grant} have one token")));
+            findings.push(finding(twin, format!("{twin} and {grant} share a token")));
         }
         if let Some(earlier) = largest
             && grant.token < earlier.token
@@ -164,7 +163,7 @@ fn tokens(ledger: &Ledger, grants: &[&Grant]) -> Vec<Finding> {
 fn writes(counter: usize, ledger: &Ledger) -> Vec<Finding> {
     let mut findings = Vec::new();
     let (mut largest, mut value) = (0, 0);
-    let of_it = |write: &&crate::ledger::Write| write.counter == counter && write.accepted;
+    let of_it = |write: &&crate::judge::ledger::Write| write.counter == counter && write.accepted;
     for write in ledger.writes.iter().filter(of_it) {
         let finding = |rule, what| Finding {
             rule,
@@ -179,7 +178,7 @@ fn writes(counter: usize, ledger: &Ledger) -> Vec<Finding> {
                 Rule::OldToken,
                 format!(
                     "a write of {} under token {} was accepted after token {largest}",
-                    write.life, write.token
+                    write.incarnation, write.token
                 ),
             ));
         }
@@ -188,7 +187,10 @@ fn writes(counter: usize, ledger: &Ledger) -> Vec<Finding> {
             if read != value {
                 findings.push(finding(
                     Rule::LostUpdate,
-                    format!("{} counted on from {read}, when {value} was reached", write.life),
+                    format!(
+                        "{} counted on from {read}, when {value} was reached",
+                        write.incarnation
+                    ),
                 ));
             }
             value = read + 1;
@@ -197,10 +199,10 @@ fn writes(counter: usize, ledger: &Ledger) -> Vec<Finding> {
     findings
 }
 
-/// That nobody held `counter` any more after all was mended.
-pub(crate) fn starved(counter: usize, from: Stamp, until: Stamp) -> Finding {
+/// The finding that no worker held `counter` after the last repair.
+pub(crate) fn starved(counter: usize, from: Monotonic, until: Monotonic) -> Finding {
     let what =
-        format!("nobody obtained it within {:?} after the last fault", round(until.since(from)));
+        format!("no worker obtained it within {:?} after the last fault", round(until.since(from)));
     Finding { rule: Rule::Starved, counter, from, until, what, is_explained: false }
 }
 
@@ -209,14 +211,14 @@ fn round(length: Duration) -> Duration {
 }
 
 impl Grant {
-    fn held(&self) -> Option<(Stamp, Stamp)> {
+    fn held(&self) -> Option<(Monotonic, Monotonic)> {
         Some((self.held_from?, self.held_until?))
     }
 }
 
 impl fmt::Display for Grant {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "token {} ({})", self.token, self.life)
+        write!(f, "token {} ({})", self.token, self.incarnation)
     }
 }
 
@@ -235,19 +237,19 @@ impl fmt::Display for Rule {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ledger::{Life, Promotion, Write};
-    use crate::setup::Clocks;
+    use crate::judge::ledger::{Incarnation, Promotion, Write};
+    use crate::store::Clocks;
 
     const SECOND: Duration = Duration::from_secs(1);
 
     struct Made {
         ledger: Ledger,
-        start: Stamp,
+        start: Monotonic,
     }
 
     impl Made {
         fn new() -> Self {
-            let start = Stamp::now();
+            let start = Monotonic::now();
             Self { ledger: Ledger::new(start, Clocks::InStep), start }
         }
 
@@ -256,7 +258,7 @@ mod tests {
             self.ledger.granted(Grant {
                 counter: 0,
                 token,
-                life: life(token),
+                incarnation: incarnation(token),
                 asked: from,
                 by: "obtain".to_owned(),
                 held_from: Some(from),
@@ -268,16 +270,24 @@ mod tests {
 
         fn wrote(&mut self, token: u64, read: u64, accepted: bool) -> &mut Self {
             let (read, sent) = (Some(read), None);
-            let (life, at) = (life(token), self.start);
-            self.ledger.writes.push(Write { counter: 0, token, life, read, sent, at, accepted });
+            let (incarnation, at) = (incarnation(token), self.start);
+            self.ledger.writes.push(Write {
+                counter: 0,
+                token,
+                incarnation,
+                read,
+                sent,
+                at,
+                accepted,
+            });
             self
         }
 
-        fn fault(&mut self, from: u32, kind: Kind) -> &mut Self {
+        fn fault(&mut self, from: u32, kind: Effect) -> &mut Self {
             let from = self.start + SECOND * from;
             let to = "server 1".to_owned();
             let counters = None;
-            let fault = Fault { name: "fault", to, from, until: from, kind, counters };
+            let fault = FaultRecord { name: "fault", to, from, until: from, kind, counters };
             self.ledger.faults.push(fault);
             self
         }
@@ -287,12 +297,12 @@ mod tests {
         }
     }
 
-    fn life(token: u64) -> Life {
-        Life { worker: usize::try_from(token).unwrap(), number: 1 }
+    fn incarnation(token: u64) -> Incarnation {
+        Incarnation { worker: usize::try_from(token).unwrap(), number: 1 }
     }
 
     #[test]
-    fn one_holder_after_another_is_as_it_should_be() {
+    fn holders_in_sequence_break_no_rule() {
         let mut made = Made::new();
         made.held(1, 0, 2).held(2, 3, 4).wrote(1, 0, true).wrote(2, 1, true).wrote(1, 1, false);
 
@@ -300,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn two_at_once_are_found() {
+    fn two_holders_at_once_are_found() {
         let mut made = Made::new();
         made.held(1, 0, 9).held(2, 3, 4).held(3, 5, 6);
 
@@ -308,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_was_granted_before_and_held_after_is_found() {
+    fn earlier_grant_held_later_is_found() {
         let mut made = Made::new();
         made.held(2, 0, 1).held(1, 2, 3);
         made.ledger.grants[1].asked = made.start;
@@ -317,13 +327,14 @@ mod tests {
     }
 
     #[test]
-    fn an_overlap_is_admitted_after_a_wild_fault_and_for_its_time_only() {
+    fn overlap_is_admitted_only_within_the_window_of_a_fault() {
         let overlap = || {
             let mut made = Made::new();
             made.held(1, 0, 5).held(2, 3, 8);
             made
         };
-        let wild = |made: &Made, until: u32| Kind::Wild { until: made.start + SECOND * until };
+        let wild =
+            |made: &Made, until: u32| Effect::MayOverlap { until: made.start + SECOND * until };
 
         let mut made = overlap();
         made.fault(2, wild(&made, 5));
@@ -339,12 +350,12 @@ mod tests {
         assert_eq!(too_late.broken(), [Rule::Overlap]);
 
         let mut tame = overlap();
-        tame.fault(2, Kind::Tame);
+        tame.fault(2, Effect::Exclusive);
         assert_eq!(tame.broken(), [Rule::Overlap]);
     }
 
     #[test]
-    fn tokens_that_repeat_or_fall_are_found() {
+    fn repeated_or_smaller_token_is_found() {
         let mut repeated = Made::new();
         repeated.held(1, 0, 1).held(1, 2, 3);
         assert_eq!(repeated.broken(), [Rule::Tokens]);
@@ -355,7 +366,7 @@ mod tests {
     }
 
     #[test]
-    fn smaller_token_is_admitted_only_after_lost_writes_with_stepped_clocks() {
+    fn smaller_token_is_admitted_after_lost_writes_and_stepped_clocks() {
         let judged = |clocks: Clocks, known: u64, at: u32| {
             let mut made = Made::new();
             made.ledger.clocks = clocks;
@@ -373,11 +384,11 @@ mod tests {
     }
 
     #[test]
-    fn overlap_is_admitted_on_the_counters_that_a_fault_hits() {
+    fn overlap_is_admitted_only_on_counters_that_a_fault_hits() {
         let judged = |counter: usize| {
             let mut made = Made::new();
             made.held(1, 0, 5).held(2, 3, 8);
-            made.fault(2, Kind::Wild { until: made.start + SECOND * 5 });
+            made.fault(2, Effect::MayOverlap { until: made.start + SECOND * 5 });
             made.ledger.faults[0].counters = Some(vec![counter]);
             made.broken()
         };
@@ -387,7 +398,7 @@ mod tests {
     }
 
     #[test]
-    fn an_old_token_and_a_lost_update_are_found() {
+    fn old_token_and_lost_update_are_found() {
         let mut made = Made::new();
         made.held(1, 0, 1).wrote(2, 0, true).wrote(1, 1, true).wrote(2, 1, true);
 

@@ -3,39 +3,39 @@
 use std::fmt;
 use std::str::FromStr;
 
-use crate::stamp::Stamp;
+use crate::monotonic::Monotonic;
 
 /// A line of a probe.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum ProbeEvent {
-    /// The operating system gave the process time.
-    Tick { at: Stamp },
+    /// The operating system scheduled the process.
+    Tick { at: Monotonic },
     /// `call` was granted a key of `shard`.
-    Granted { shard: usize, call: Call, at: Stamp },
+    Granted { shard: usize, call: Call, at: Monotonic },
     /// `call` failed, or found a key held.
-    Failed { shard: usize, call: Call, at: Stamp, why: String },
+    Failed { shard: usize, call: Call, at: Monotonic, why: String },
     /// The long lease on `shard` was obtained.
-    Kept { shard: usize, at: Stamp },
+    Kept { shard: usize, at: Monotonic },
     /// The long lease on `shard` was lost.
-    Lost { shard: usize, at: Stamp, why: String },
+    Lost { shard: usize, at: Monotonic, why: String },
 }
 
 /// How a probe asks for a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Call {
-    /// One attempt after another.
+    /// Attempts, one after another.
     Obtain,
-    /// A wait after another.
+    /// Waits, one after another.
     Wait,
-    /// Several contenders wait for one key, each of which releases it at once.
+    /// Waits of several contenders for one key, which each of them releases at once.
     Contend,
-    /// The long lease.
+    /// The kept lease.
     Keep,
 }
 
-/// A line that no probe writes.
+/// A line that no probe writes, or an incomplete one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Malformed;
+pub(crate) struct ParseError;
 
 impl fmt::Display for ProbeEvent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -56,15 +56,15 @@ fn one_line(text: &str) -> String {
 }
 
 impl FromStr for ProbeEvent {
-    type Err = Malformed;
+    type Err = ParseError;
 
-    fn from_str(line: &str) -> Result<Self, Malformed> {
+    fn from_str(line: &str) -> Result<Self, ParseError> {
         let mut words = line.splitn(3, ' ');
-        let (verb, at) = (words.next(), words.next().ok_or(Malformed)?);
-        let at = at.parse().map_err(|_number| Malformed)?;
+        let (verb, at) = (words.next(), words.next().ok_or(ParseError)?);
+        let at = at.parse().map_err(|_number| ParseError)?;
         let rest = words.next().unwrap_or_default();
         let (shard, rest) = rest.split_once(' ').unwrap_or((rest, ""));
-        let shard = || shard.parse().map_err(|_number| Malformed);
+        let shard = || shard.parse().map_err(|_number| ParseError);
         let (call, why) = rest.split_once(' ').unwrap_or((rest, ""));
         Ok(match verb {
             Some("tick") => Self::Tick { at },
@@ -74,7 +74,7 @@ impl FromStr for ProbeEvent {
             }
             Some("kept") => Self::Kept { shard: shard()?, at },
             Some("lost") => Self::Lost { shard: shard()?, at, why: rest.to_owned() },
-            _ => return Err(Malformed),
+            _ => return Err(ParseError),
         })
     }
 }
@@ -91,11 +91,11 @@ impl fmt::Display for Call {
 }
 
 impl FromStr for Call {
-    type Err = Malformed;
+    type Err = ParseError;
 
-    fn from_str(word: &str) -> Result<Self, Malformed> {
+    fn from_str(word: &str) -> Result<Self, ParseError> {
         let calls = [Self::Obtain, Self::Wait, Self::Contend, Self::Keep];
-        calls.into_iter().find(|call| call.to_string() == word).ok_or(Malformed)
+        calls.into_iter().find(|call| call.to_string() == word).ok_or(ParseError)
     }
 }
 
@@ -104,8 +104,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_event_is_read_back() {
-        let (at, shard, why) = (Stamp::now(), 2, "in two words".to_owned());
+    fn event_survives_its_text_form() {
+        let (at, shard, why) = (Monotonic::now(), 2, "in two words".to_owned());
         let events = [
             ProbeEvent::Tick { at },
             ProbeEvent::Granted { shard, call: Call::Wait, at },
@@ -119,8 +119,8 @@ mod tests {
     }
 
     #[test]
-    fn half_a_line_is_refused() {
-        assert_eq!("granted".parse::<ProbeEvent>(), Err(Malformed));
-        assert_eq!("granted 12 0".parse::<ProbeEvent>(), Err(Malformed));
+    fn incomplete_line_is_rejected() {
+        assert_eq!("granted".parse::<ProbeEvent>(), Err(ParseError));
+        assert_eq!("granted 12 0".parse::<ProbeEvent>(), Err(ParseError));
     }
 }

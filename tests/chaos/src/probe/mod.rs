@@ -1,4 +1,9 @@
-//! A probe process: asks for free keys without end, and reports each grant.
+//! Probe processes: one asks for free keys in a loop, and reports each grant.
+//!
+//! This file is the process itself. [`process`] starts it and reads its [`event`]s.
+
+pub(crate) mod event;
+pub(crate) mod process;
 
 use std::io::{Write, stdout};
 use std::process::exit;
@@ -6,57 +11,58 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Args;
-use lease_core::{Attempt, Lease, LeaseKey, LeaseOptions, Lessee, LockStore, Locker};
+use lease_core::store::LockStore;
+use lease_core::{Attempt, Lease, LeaseKey, LeaseOptions, Lessee, Locker};
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
-use crate::Failure;
-use crate::probe_event::{Call, ProbeEvent};
-use crate::stamp::Stamp;
-use crate::stores::open;
+use crate::failure::Failure;
+use crate::monotonic::Monotonic;
+use crate::probe::event::{Call, ProbeEvent};
+use crate::servers::stores::open;
 
 /// The command line of a probe.
 #[derive(Debug, Clone, Args)]
-pub(crate) struct ProbeOrders {
-    /// As for a worker.
+pub(crate) struct ProbeArgs {
+    /// The address of the store, as for a worker.
     #[arg(long)]
     pub(crate) store: String,
     #[arg(long)]
     pub(crate) name: String,
-    /// The keys of one shard, with commas between.
+    /// The keys of one shard, separated by commas.
     #[arg(long = "shard")]
     pub(crate) shards: Vec<String>,
-    /// How many contenders share one key.
+    /// The number of contenders for one key.
     #[arg(long, default_value_t = 0)]
     pub(crate) contenders: usize,
 }
 
 /// Probes until its standard output is closed, or it is killed.
-pub(crate) async fn probe(orders: ProbeOrders) -> Result<(), Failure> {
+pub(crate) async fn probe(args: ProbeArgs) -> Result<(), Failure> {
     std::thread::spawn(tick);
-    let store = connected(&orders.store).await;
+    let store = connected(&args.store).await;
     let mut tasks = JoinSet::new();
-    for (shard, keys) in orders.shards.iter().enumerate() {
+    for (shard, keys) in args.shards.iter().enumerate() {
         let keys: Vec<LeaseKey> = keys.split(',').map(str::parse).collect::<Result<_, _>>()?;
         let (kept, keys) = keys.split_first().ok_or("a shard needs keys")?;
         let (obtained, waited) = keys.split_at(keys.len() / 2);
         let locker = |ttl: Duration, call: Call| -> Result<Locker, Failure> {
-            let lessee = Lessee::new(format!("{}-{call}", orders.name))?;
+            let lessee = Lessee::new(format!("{}-{call}", args.name))?;
             let options = LeaseOptions::new(ttl)?;
             Ok(Locker::new(Arc::clone(&store)).with_lessee(lessee).with_options(options))
         };
         let task = |call, ttl| -> Result<Task, Failure> {
             Ok(Task { shard, call, locker: locker(ttl, call)? })
         };
-        if orders.contenders == 0 {
+        if args.contenders == 0 {
             tasks.spawn(task(Call::Obtain, TTL)?.obtain(obtained.to_vec()));
             tasks.spawn(task(Call::Wait, TTL)?.wait(waited.to_vec()));
             tasks.spawn(task(Call::Keep, KEPT_TTL)?.keep(kept.clone()));
         }
-        for contender in 0..orders.contenders {
-            // A client of its own, with connections of its own.
-            let (address, key) = (orders.store.clone(), kept.clone());
-            let lessee = Lessee::new(format!("{}-{contender}", orders.name))?;
+        for contender in 0..args.contenders {
+            // Each contender has its own client and connections.
+            let (address, key) = (args.store.clone(), kept.clone());
+            let lessee = Lessee::new(format!("{}-{contender}", args.name))?;
             let options = LeaseOptions::new(TTL)?;
             tasks.spawn(async move {
                 let store = connected(&address).await;
@@ -92,11 +98,11 @@ impl Task {
 
     async fn wait(self, keys: Vec<LeaseKey>) {
         for key in keys.iter().cycle() {
-            // A key may still be held by a grant whose release was lost: the next one is free.
+            // A lost release leaves a key held: the next key is free.
             match timeout(TTL * 2, self.locker.wait_until_obtained(key)).await {
                 Ok(Ok(lease)) => self.granted(lease),
                 Ok(Err(error)) => self.failed(&sentence(&error)),
-                Err(_elapsed) => self.failed("the wait was given up"),
+                Err(_elapsed) => self.failed("the wait timed out"),
             }
             sleep(PAUSE).await;
         }
@@ -121,9 +127,9 @@ impl Task {
         loop {
             match self.locker.obtain(&key).await {
                 Ok(Attempt::Obtained(lease)) => {
-                    report(&ProbeEvent::Kept { shard, at: Stamp::now() });
+                    report(&ProbeEvent::Kept { shard, at: Monotonic::now() });
                     let why = lease.lost().await.to_string();
-                    report(&ProbeEvent::Lost { shard, at: Stamp::now(), why });
+                    report(&ProbeEvent::Lost { shard, at: Monotonic::now(), why });
                 }
                 Ok(Attempt::Held(holder)) => self.failed(&format!("held by {}", holder.lessee)),
                 Err(error) => self.failed(&sentence(&error)),
@@ -133,17 +139,17 @@ impl Task {
     }
 
     fn event(&self) -> ProbeEvent {
-        ProbeEvent::Granted { shard: self.shard, call: self.call, at: Stamp::now() }
+        ProbeEvent::Granted { shard: self.shard, call: self.call, at: Monotonic::now() }
     }
 
     fn granted(&self, lease: Lease) {
         report(&self.event());
-        // The next key is asked for meanwhile: a release may take long after a failover.
+        // In a task, since a release may take long after a failover.
         tokio::spawn(async move { drop(lease.release().await) });
     }
 
     fn failed(&self, why: &str) {
-        let (shard, call, at) = (self.shard, self.call, Stamp::now());
+        let (shard, call, at) = (self.shard, self.call, Monotonic::now());
         report(&ProbeEvent::Failed { shard, call, at, why: why.to_owned() });
     }
 }
@@ -153,7 +159,7 @@ async fn connected(address: &str) -> Arc<dyn LockStore> {
         match open(address, KEPT_TTL).await {
             Ok(store) => return store,
             Err(error) => {
-                let (shard, call, at) = (0, Call::Obtain, Stamp::now());
+                let (shard, call, at) = (0, Call::Obtain, Monotonic::now());
                 let why = format!("connecting: {}", sentence(&*error));
                 report(&ProbeEvent::Failed { shard, call, at, why });
             }
@@ -168,10 +174,10 @@ fn sentence(error: &dyn std::error::Error) -> String {
     sources.map(ToString::to_string).collect::<Vec<_>>().join(": ")
 }
 
-/// Shows that the operating system gives this process time, whatever its runtime does.
+/// Reports that the operating system schedules this process, whatever its runtime does.
 fn tick() {
     loop {
-        report(&ProbeEvent::Tick { at: Stamp::now() });
+        report(&ProbeEvent::Tick { at: Monotonic::now() });
         std::thread::sleep(PAUSE);
     }
 }
@@ -185,8 +191,7 @@ fn report(event: &ProbeEvent) {
 /// The ttl of leases that are released at once.
 const TTL: Duration = Duration::from_secs(2);
 
-/// The ttl of the lease that is kept: several attempts of a heartbeat that each have to skip a
-/// silent host fit into it.
+/// The ttl of the kept lease: long enough for several heartbeats that each skip a silent host.
 pub(crate) const KEPT_TTL: Duration = Duration::from_secs(6);
 
 /// The pause between two calls, and between two ticks.

@@ -1,28 +1,28 @@
-//! Probe processes, as the judge starts and reads them.
+//! Starts probe processes, and reads their events.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
-use crate::Failure;
-use crate::observations::{Observations, ProbeLog};
+use crate::failure::Failure;
+use crate::judge::observations::{Observations, ProbeLog};
 
-/// A probe process, until it is dropped.
+/// A probe process. Dropping it kills the process.
 #[derive(Debug)]
 pub(crate) struct Probe {
     process: Child,
     reader: Option<JoinHandle<()>>,
 }
 
-/// What a probe is for.
+/// The purpose of a probe.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Purpose {
     /// Probes during the whole run.
     Steady,
-    /// Is started during a fault.
+    /// Starts during a fault.
     Newcomer,
-    /// So many tasks contend for one key.
+    /// This many tasks contend for one key.
     Contention(usize),
 }
 
@@ -69,7 +69,7 @@ impl Probe {
 
 impl Drop for Probe {
     fn drop(&mut self) {
-        // One that has ended already needs no killing.
+        // The process may have ended already.
         drop(self.process.kill());
         drop(self.process.wait());
         if let Some(reader) = self.reader.take() {

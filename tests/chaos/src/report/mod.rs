@@ -1,4 +1,9 @@
-//! What a run came to, as Markdown.
+//! The report of a run, as Markdown.
+//!
+//! This file reports safety, [`progress`] the rules of progress, [`command`] the command line.
+
+pub(crate) mod command;
+pub(crate) mod progress;
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -6,16 +11,17 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use aws_sdk_dynamodb::primitives::{DateTime, DateTimeFormat};
-use lease_core::micros_since_1970;
-use lease_tests::redis::VALKEY;
-use lease_tests::tools::find;
+use lease_core::store::micros_since_1970;
+use lease_test_servers::redis::VALKEY;
+use lease_test_servers::tools::find;
 
-use crate::judge::{Finding, Verdict};
-use crate::ledger::{Kind, Ledger};
-use crate::setup::{Clocks, Faults, Setup, Store};
-use crate::stamp::Stamp;
+use crate::judge::ledger::{Effect, Ledger};
+use crate::judge::safety::{Finding, Verdict};
+use crate::monotonic::Monotonic;
+use crate::setup::{Faults, Setup};
+use crate::store::{Clocks, Store};
 
-/// The line that says it all.
+/// The summary, in one line.
 pub(crate) fn summary(ledger: &Ledger, verdict: &Verdict) -> String {
     format!(
         "{} leases, {} hand-offs, {} faults, {} late writes refused, {} overlaps admitted, {} violations",
@@ -28,7 +34,7 @@ pub(crate) fn summary(ledger: &Ledger, verdict: &Verdict) -> String {
     )
 }
 
-/// All of it.
+/// The whole report.
 pub(crate) fn report(setup: &Setup, command: &str, ledger: &Ledger, verdict: &Verdict) -> String {
     let mut text = String::new();
     // Writing to a text does not fail.
@@ -57,10 +63,10 @@ fn write_report(
     writeln!(
         text,
         "{} worker processes shared {} keys with a ttl of {:?}. Each key guards a counter behind a\n\
-         gate that refuses old tokens. The holder of a key counts, and ends its lease in another\n\
-         way each time: released, dropped, handed over, abandoned, released before its last write\n\
-         is sent, with a crash, or with its thread blocked. Meanwhile a nemesis does what is in\n\
-         the second table, which also says what the store's documentation says of it.\n",
+         gate that refuses old tokens. The holder of a key counts, and ends its lease in one of\n\
+         these ways: it releases, drops, hands over or abandons the lease, releases it before its\n\
+         last write, crashes, or blocks its thread. Meanwhile the faults of the second table are\n\
+         injected. The table shows what the store's documentation admits after each.\n",
         setup.workers, setup.counters, setup.ttl,
     )?;
     writeln!(text, "**{}.**\n", summary(ledger, verdict))?;
@@ -69,15 +75,16 @@ fn write_report(
     writeln!(text, "## Violations\n")?;
     writeln!(
         text,
-        "Two leases on one key that say at once that they are held; a token that repeats or falls;\n\
-         an accepted write with an old token; an accepted count that lost another; a key that\n\
-         nobody obtains after the last fault.\n",
+        "Two leases on one key that are held at once; a token that repeats or decreases; an\n\
+         accepted write with an old token; an accepted count that lost another one; a key that no\n\
+         worker obtains after the last fault.\n",
     )?;
     write_findings(text, ledger, &verdict.violations, MOST_VIOLATIONS, LONG_BEFORE)?;
     writeln!(text, "## Overlaps and tokens that the failure table admits\n")?;
     writeln!(
         text,
-        "After a wild fault, until a ttl after it. These windows are {:.0} % of the run.\n",
+        "From a fault after which a key may be held twice, until a ttl after it. These windows are\n\
+         {:.0} % of the run.\n",
         wild_share(ledger, setup) * 100.0,
     )?;
     write_findings(text, ledger, &verdict.admitted, TIMELINES, AROUND)
@@ -86,20 +93,20 @@ fn write_report(
 fn write_operations(text: &mut String, ledger: &Ledger) -> std::fmt::Result {
     let accepted = ledger.writes.iter().filter(|write| write.accepted).count();
     let refused = ledger.writes.len() - accepted;
-    let held = |grant: &&crate::ledger::Grant| grant.held_from.is_some();
+    let held = |grant: &&crate::judge::ledger::Grant| grant.held_from.is_some();
     let mut rows: BTreeMap<String, u64> = ledger.tallies.clone();
     let mut row = |name: &str, count: usize| {
         rows.insert(name.to_owned(), u64::try_from(count).unwrap_or(u64::MAX));
     };
     row("leases obtained", ledger.grants.iter().filter(held).count());
     row(
-        "leases that had run out when they were obtained",
+        "leases that had expired when they were obtained",
         ledger.grants.iter().filter(|grant| !held(grant)).count(),
     );
     row("hand-offs from one process to another", ledger.handoffs());
     row("writes accepted", accepted);
     row("writes refused by the gate", refused);
-    writeln!(text, "## Operations\n\n| what | how often |\n|---|--:|")?;
+    writeln!(text, "## Operations\n\n| operation | count |\n|---|--:|")?;
     for (what, count) in rows {
         writeln!(text, "| {what} | {count} |")?;
     }
@@ -109,9 +116,9 @@ fn write_operations(text: &mut String, ledger: &Ledger) -> std::fmt::Result {
 fn write_faults(text: &mut String, ledger: &Ledger) -> std::fmt::Result {
     let mut faults: BTreeMap<(bool, &str), u64> = BTreeMap::new();
     for fault in &ledger.faults {
-        *faults.entry((fault.kind != Kind::Tame, fault.name)).or_default() += 1;
+        *faults.entry((fault.kind != Effect::Exclusive, fault.name)).or_default() += 1;
     }
-    writeln!(text, "## Faults\n\n| what | may a key be held twice? | how often |\n|---|---|--:|")?;
+    writeln!(text, "## Faults\n\n| fault | may a key be held twice? | count |\n|---|---|--:|")?;
     for ((wild, name), count) in faults {
         let wild = if wild { "for a ttl" } else { "no" };
         writeln!(text, "| {name} | {wild} | {count} |")?;
@@ -149,19 +156,19 @@ fn write_findings(
     Ok(())
 }
 
-/// What happened around a finding, to its counter and to all.
-fn timeline(ledger: &Ledger, finding: &Finding, around: Duration) -> Vec<(Stamp, String)> {
+/// The events around a finding: of its counter, and of all faults.
+fn timeline(ledger: &Ledger, finding: &Finding, around: Duration) -> Vec<(Monotonic, String)> {
     let near = finding.from - around..finding.until + AROUND;
     let mut lines = Vec::new();
     for grant in ledger.grants.iter().filter(|grant| grant.counter == finding.counter) {
-        let name = format!("token {} ({})", grant.token, grant.life);
-        let mut line = |at: Option<Stamp>, what: &str| {
+        let name = format!("token {} ({})", grant.token, grant.incarnation);
+        let mut line = |at: Option<Monotonic>, what: &str| {
             lines
                 .extend(at.filter(|at| near.contains(at)).map(|at| (at, format!("{name} {what}"))));
         };
         line(Some(grant.asked), "asked for");
         line(grant.held_from, &format!("held, by {}", grant.by));
-        line(grant.held_until, "held for the last time");
+        line(grant.held_until, "last reported held");
         if let Some((at, how)) = &grant.ended {
             line(Some(*at), how);
         }
@@ -183,14 +190,14 @@ fn timeline(ledger: &Ledger, finding: &Finding, around: Duration) -> Vec<(Stamp,
             && (!write.accepted || write.read.is_none())
     }) {
         let what = if write.accepted { "opens the counter" } else { "REFUSED by the gate" };
-        lines.push((write.at, format!("token {} ({}) {what}", write.token, write.life)));
+        lines.push((write.at, format!("token {} ({}) {what}", write.token, write.incarnation)));
     }
-    // Of all keys, since nothing of a process goes on meanwhile.
+    // Of all keys: a blocked thread stops the whole process.
     for grant in ledger.grants.iter().filter(|grant| grant.counter != finding.counter) {
         if let Some((at, how)) = grant.ended.as_ref().filter(|(at, _)| near.contains(at))
             && how.starts_with("blocked")
         {
-            lines.push((*at, format!("{} {how}", grant.life)));
+            lines.push((*at, format!("{} {how}", grant.incarnation)));
         }
     }
     lines.sort();
@@ -202,8 +209,8 @@ fn wild_share(ledger: &Ledger, setup: &Setup) -> f64 {
         .faults
         .iter()
         .filter_map(|fault| match fault.kind {
-            Kind::Tame => None,
-            Kind::Wild { until } => Some((fault.from, until)),
+            Effect::Exclusive => None,
+            Effect::MayOverlap { until } => Some((fault.from, until)),
         })
         .collect();
     windows.sort();
@@ -259,14 +266,14 @@ fn version_of(program: PathBuf) -> String {
     version.unwrap_or("of an unknown version").to_owned()
 }
 
-/// What belongs to a finding's timeline.
+/// How long before and after a finding its timeline reaches.
 const AROUND: Duration = Duration::from_millis(700);
 
-/// What may have led to a violation.
+/// How long before a violation its timeline begins.
 const LONG_BEFORE: Duration = Duration::from_secs(4);
 
-/// Of how many violations the timeline is shown: with something broken, there are hundreds.
+/// The number of violations with a timeline: a broken store has hundreds of violations.
 const MOST_VIOLATIONS: usize = 20;
 
-/// Of how many admitted overlaps the timeline is shown.
+/// The number of admitted overlaps with a timeline.
 const TIMELINES: usize = 3;

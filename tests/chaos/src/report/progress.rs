@@ -1,22 +1,22 @@
-//! What a run came to in progress, as Markdown.
+//! The section of the report on progress.
 
 use std::fmt::Write;
 use std::time::Duration;
 
-use crate::counted::GAP;
+use crate::judge::counted::GAP;
+use crate::judge::progress::{BOUND, Breach, FaultRow, LEAST_SHARE, Progress};
+use crate::monotonic::Monotonic;
 use crate::probe::{KEPT_TTL, PAUSE};
-use crate::progress::{BOUND, Breach, FaultRow, LEAST_SHARE, Progress};
-use crate::stamp::Stamp;
 
 /// The section on progress.
-pub(crate) fn report(progress: &Progress, began: Stamp) -> String {
+pub(crate) fn report(progress: &Progress, began: Monotonic) -> String {
     let mut text = String::new();
     // Writing to a text does not fail.
     let _ = write_report(&mut text, progress, began);
     text
 }
 
-fn write_report(text: &mut String, progress: &Progress, began: Stamp) -> std::fmt::Result {
+fn write_report(text: &mut String, progress: &Progress, began: Monotonic) -> std::fmt::Result {
     let share = progress.least_counted.map(|share| format!("{:.0} %", share * 100.0));
     writeln!(
         text,
@@ -25,25 +25,25 @@ fn write_report(text: &mut String, progress: &Progress, began: Stamp) -> std::fm
          keep one lease of {KEPT_TTL:?} on each shard; another probe starts during each fault.\n\n\
          - A free key is granted within {BOUND:?} of the moment at which the judge's own plain\n\
            connection reaches the shard's master.\n\
-         - A lease is kept unless its own master is hurt.\n\
-         - With a hung minority of a quorum, contenders are granted at least {:.0} % of the healthy\n\
-           rate: the median of all times in which it hung, each beside the times before and after.\n\
-         - With `maxmemory` reached, leases are kept, an attempt names `maxmemory`, and the bound\n\
-           for a grant counts from the moment at which memory is freed.\n\n\
+         - A lease is kept unless the fault affects its own master.\n\
+         - With a hung minority of a quorum, keys are granted at {:.0} % of the healthy rate or more:\n\
+           the median of all hung times, each compared with the times before and after it.\n\
+         - With `maxmemory` reached, leases are kept, an attempt names `maxmemory`, and the bound for\n\
+           a grant counts from the moment at which memory is freed.\n\n\
          **What counts as time.** The judge writes to each shard every {PAUSE:?} over a plain\n\
-         connection, and a thread of each probe reports as often that it runs; all by\n\
-         `CLOCK_MONOTONIC`. A gap of more than {GAP:?} in either is time in which the machine or\n\
-         the store stood still: it counts against nobody. In this run {} of the time counts, on\n\
-         the shard with the least. A lease that is lost counts as a breach if half of its ttl\n\
-         before counts.\n",
+         connection, and a thread of each probe reports at the same rate that it runs. All times\n\
+         are of `CLOCK_MONOTONIC`. During a gap of more than {GAP:?} in either, the machine or the\n\
+         store stood still, and the time does not count. In this run {} of the time counts, on the\n\
+         shard with the smallest share. A lost lease is a breach if half of the ttl before it\n\
+         counts.\n",
         LEAST_SHARE * 100.0,
         share.unwrap_or_else(|| "none".to_owned()),
     )?;
     writeln!(
         text,
-        "| fault | times | longest without a grant | … that counts | longest until the plain \
-         connection reached a promoted master | longest until a new process is granted, counted \
-         | leases lost on the shard that was hit |\n|---|--:|--:|--:|--:|--:|--:|"
+        "| fault | count | longest time without a grant | the same, counted | longest time until the \
+         plain connection reached a promoted master | longest time until a new process was granted \
+         a key, counted | leases lost on the affected shard |\n|---|--:|--:|--:|--:|--:|--:|"
     )?;
     for (fault, row) in &progress.faults {
         write_row(text, fault.name(), row)?;
@@ -83,18 +83,18 @@ fn write_rates(text: &mut String, progress: &Progress) -> std::fmt::Result {
     if progress.ratios.is_empty() {
         return Ok(());
     }
-    writeln!(text, "| grants a second, healthy | with a hung minority | share |\n|--:|--:|--:|")?;
+    writeln!(text, "| grants per second, healthy | with a hung minority | share |\n|--:|--:|--:|")?;
     for ratio in &progress.ratios {
         writeln!(text, "| {:.1} | {:.1} | {:.2} |", ratio.healthy, ratio.hung, ratio.share())?;
     }
     writeln!(text)
 }
 
-fn write_breach(text: &mut String, breach: &Breach, began: Stamp) -> std::fmt::Result {
-    let at = |moment: Stamp| moment.since(began).as_secs_f64();
+fn write_breach(text: &mut String, breach: &Breach, began: Monotonic) -> std::fmt::Result {
+    let at = |moment: Monotonic| moment.since(began).as_secs_f64();
     let (from, until) = (at(breach.from), at(breach.until));
     writeln!(text, "- {from:.3} s to {until:.3} s: {}: {}", breach.rule, breach.what)
 }
 
-/// The breaches that are shown: where a store makes no progress at all, there are hundreds.
+/// The number of breaches in the report: a store without any progress has hundreds.
 const MOST_BREACHES: usize = 40;

@@ -1,17 +1,17 @@
-//! Which slot of a Cluster a key is in.
+//! The hash slots of a Cluster.
 
-/// The slot of a lease's key: the store makes it the hash tag.
+/// The slot of a lease's key. The store makes the key the hash tag.
 pub(crate) fn slot_of(key: &str) -> u16 {
     crc16::State::<crc16::XMODEM>::calculate(key.as_bytes()) % SLOTS
 }
 
-/// `count` keys that are all in `slot`.
+/// Makes `count` keys in `slot`.
 pub(crate) fn keys_in(slot: u16, count: usize) -> Vec<String> {
     let names = (0_u64..).map(|number| format!("probe-{number}"));
     names.filter(|name| slot_of(name) == slot).take(count).collect()
 }
 
-/// The slots of a Cluster.
+/// The number of slots of a Cluster.
 pub(crate) const SLOTS: u16 = 16_384;
 
 #[cfg(test)]

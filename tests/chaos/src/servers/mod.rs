@@ -1,16 +1,26 @@
-//! All servers, with what was done to their clocks and memories.
+//! The servers of a run.
+//!
+//! This file keeps what overlapping faults did to the clocks and memories of servers. [`server`] is
+//! one server, [`topology`] the servers of a run with single faults, [`stores`] opens stores by
+//! address, [`plain`] is a connection without a driver, [`hash_slots`] maps keys to slots.
+
+pub(crate) mod hash_slots;
+pub(crate) mod plain;
+pub(crate) mod server;
+pub(crate) mod stores;
+pub(crate) mod topology;
 
 use std::time::Duration;
 
-use crate::Failure;
-use crate::server::Server;
-use crate::stamp::Stamp;
+use crate::failure::Failure;
+use crate::monotonic::Monotonic;
+use crate::servers::server::Server;
 
-/// The servers of a run.
+/// The servers of a run with overlapping faults.
 ///
-/// Tokens grow through everything but this: memory is lost, and the clock is behind the last
-/// token. So a server starts empty, or is flushed, only at the furthest time that any told; and
-/// its clock does not step back behind the moment of that.
+/// Tokens grow through all faults but one: a server loses its memory while its clock is behind the last
+/// token. So a server starts empty, or is flushed, only with its clock at the furthest time that any
+/// server has reported; and its clock does not step back behind that moment.
 #[derive(Debug)]
 pub(crate) struct Servers {
     all: Vec<Known>,
@@ -21,12 +31,12 @@ pub(crate) struct Servers {
 #[derive(Debug)]
 struct Known {
     server: Server,
-    /// How far ahead its clock is, in seconds.
+    /// How far ahead the clock is, in seconds.
     clock: i64,
-    /// When it was last started with an empty memory.
-    emptied: Option<Stamp>,
-    /// When it lost its memory last, and how far ahead its clock was.
-    forgot: Option<(Stamp, i64)>,
+    /// When the server last started with an empty memory.
+    emptied: Option<Monotonic>,
+    /// When the server last lost its memory, and how far ahead its clock was.
+    forgot: Option<(Monotonic, i64)>,
 }
 
 impl Servers {
@@ -60,15 +70,15 @@ impl Servers {
         Ok(())
     }
 
-    /// Sets a clock back by `seconds`, unless keys that were forgotten would be granted under
-    /// smaller tokens than before; says where it is.
+    /// Sets a clock back by `seconds`, unless forgotten keys would be granted under smaller tokens than
+    /// before. Returns the offset of the clock.
     pub(crate) fn step_back(&mut self, number: usize, seconds: i64) -> Result<i64, Failure> {
         let known = self.known(number)?;
         let clock = known.clock - seconds;
         if let Some((at, ahead)) = known.forgot {
-            // Below zero, where the clock is ahead of where it was then.
+            // Negative if the clock is ahead of where it was then.
             let behind = u64::try_from(ahead - clock).unwrap_or(0);
-            if Stamp::now().since(at) <= Duration::from_secs(behind) {
+            if Monotonic::now().since(at) <= Duration::from_secs(behind) {
                 return Ok(known.clock);
             }
         }
@@ -76,11 +86,11 @@ impl Servers {
         Ok(clock)
     }
 
-    /// Makes a server forget everything. Its clock must be the furthest.
+    /// Flushes a server, whose clock must be the furthest.
     pub(crate) fn flush(&mut self, number: usize) -> Result<(), Failure> {
         let known = self.known(number)?;
         known.server.command("FLUSHALL");
-        known.forgot = Some((Stamp::now(), known.clock));
+        known.forgot = Some((Monotonic::now(), known.clock));
         Ok(())
     }
 
@@ -89,13 +99,13 @@ impl Servers {
         self.set_clock(number, self.furthest)?;
         let known = self.known(number)?;
         known.server.restart_empty();
-        known.emptied = Some(Stamp::now());
-        known.forgot = Some((Stamp::now(), known.clock));
+        known.emptied = Some(Monotonic::now());
+        known.forgot = Some((Monotonic::now(), known.clock));
         Ok(())
     }
 
-    /// How many were restarted empty after `moment`.
-    pub(crate) fn emptied_after(&self, moment: Stamp) -> usize {
+    /// How many servers were restarted empty after `moment`.
+    pub(crate) fn emptied_after(&self, moment: Monotonic) -> usize {
         self.all.iter().filter(|known| known.emptied > Some(moment)).count()
     }
 

@@ -1,25 +1,25 @@
-//! The judge's own connection to a server: a socket and Redis' protocol, no driver and no retry.
+//! A connection of the judge to a Redis server: a socket and RESP, without driver and retries.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
-/// A connection that is opened on demand, and closed by the first failure.
+/// A connection that opens on demand, and closes at the first failure.
 #[derive(Debug)]
-pub(crate) struct Plain {
+pub(crate) struct PlainConnection {
     address: SocketAddr,
     /// For connecting, and for each read.
     timeout: Duration,
     stream: Option<BufReader<TcpStream>>,
 }
 
-impl Plain {
+impl PlainConnection {
     pub(crate) fn to(address: SocketAddr, timeout: Duration) -> Self {
         Self { address, timeout, stream: None }
     }
 
-    /// Sends one command; returns the reply's values in order, nested arrays flattened. An error
-    /// of the server is a value that starts with `-`.
+    /// Sends one command, and returns the values of the reply in order, with nested arrays flattened. An
+    /// error of the server is a value that starts with `-`.
     pub(crate) fn ask(&mut self, words: &str) -> io::Result<Vec<String>> {
         let mut stream = match self.stream.take() {
             Some(stream) => stream,
@@ -28,12 +28,12 @@ impl Plain {
         stream.get_mut().write_all(format!("{words}\r\n").as_bytes())?;
         let mut values = Vec::new();
         read_value(&mut stream, &mut values)?;
-        // Kept only after a whole reply: the next reply must not be taken for this one's.
+        // Kept only after a whole reply: the rest of this reply must not become the next one.
         self.stream = Some(stream);
         Ok(values)
     }
 
-    /// The first value of the reply, or an empty text where the server does not answer.
+    /// The first value of the reply, or an empty string if the server does not reply.
     pub(crate) fn first(&mut self, words: &str) -> String {
         self.ask(words).unwrap_or_default().into_iter().next().unwrap_or_default()
     }

@@ -1,4 +1,4 @@
-//! Real servers, each a process of its own, whose memory, clock and life are in our hands.
+//! Real servers, each a process of its own that faults can kill, stop, empty and give another clock.
 
 use std::net::{SocketAddr, TcpStream};
 use std::path::PathBuf;
@@ -7,13 +7,13 @@ use std::thread;
 use std::time::Duration;
 
 use clap::Args;
-use lease_tests::redis::{RedisServer, VALKEY, free_port};
-use lease_tests::tools::{find, find_libfaketime};
+use lease_test_servers::redis::{RedisServer, VALKEY, free_port};
+use lease_test_servers::tools::{find, find_libfaketime};
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::Failure;
+use crate::failure::Failure;
 
-/// A server, until it is dropped.
+/// A server. Dropping it kills the process.
 #[derive(Debug)]
 pub(crate) enum Server {
     Redis(RedisServer),
@@ -28,16 +28,16 @@ pub(crate) struct DynamoDb {
     process: Option<Child>,
 }
 
-/// What a process is told that is to be a DynamoDB.
+/// The command line of a DynamoDB.
 #[derive(Debug, Clone, Args)]
-pub(crate) struct Place {
+pub(crate) struct DynamoDbArgs {
     #[arg(long)]
     port: u16,
     #[arg(long)]
     file: PathBuf,
 }
 
-/// The library that a process' clock is stepped with.
+/// Finds the library that steps the clock of a process.
 pub(crate) fn clock_library() -> Result<PathBuf, Failure> {
     find_libfaketime().ok_or_else(|| not_installed("libfaketime, which steps clocks,"))
 }
@@ -50,7 +50,7 @@ pub(crate) fn not_installed(what: &str) -> Failure {
     .into()
 }
 
-/// How a process is given a clock of its own: what the file `clock` says is added to the time.
+/// Gives a process a wall clock of its own: the offset in the file `clock` is added to the time.
 pub(crate) fn with_clock(command: &mut Command, clock: &PathBuf) -> Result<(), Failure> {
     command.env("LD_PRELOAD", clock_library()?);
     command.env("FAKETIME_TIMESTAMP_FILE", clock);
@@ -59,7 +59,7 @@ pub(crate) fn with_clock(command: &mut Command, clock: &PathBuf) -> Result<(), F
 }
 
 impl Server {
-    /// A Redis that has written down what it answers before it does.
+    /// Starts a Redis that writes each command to its disk before it replies.
     pub(crate) fn redis() -> Result<Self, Failure> {
         clock_library()?;
         find("valkey-server", &VALKEY)
@@ -87,7 +87,7 @@ impl Server {
         }
     }
 
-    /// Stops its time: it accepts connections, and answers nothing.
+    /// Stops the process: its connections stay open, and it replies to nothing.
     pub(crate) fn hang(&self) -> Result<(), Failure> {
         match self {
             Self::Redis(server) => server.hang(),
@@ -104,7 +104,7 @@ impl Server {
         Ok(())
     }
 
-    /// Ends it at once. What it has answered is on its disk.
+    /// Kills the server. All that it acknowledged is on its disk.
     pub(crate) fn kill(&mut self) {
         match self {
             Self::Redis(server) => server.kill(),
@@ -120,16 +120,16 @@ impl Server {
         Ok(())
     }
 
-    /// Kills it, and starts it again with an empty memory.
+    /// Kills the server, and starts it again with an empty memory.
     pub(crate) fn restart_empty(&mut self) {
         match self {
             Self::Redis(server) => server.restart_empty(),
-            // DynamoDB does not forget.
+            // DynamoDB keeps its data.
             Self::DynamoDb(_) => (),
         }
     }
 
-    /// Sets its clock `seconds` ahead of this machine's.
+    /// Sets the server's clock `seconds` ahead of this machine's.
     pub(crate) fn set_clock(&self, seconds: i64) -> Result<(), Failure> {
         let offset = format!("{seconds:+}");
         match self {
@@ -139,7 +139,7 @@ impl Server {
         Ok(())
     }
 
-    /// Sends a command that only Redis knows.
+    /// Sends a command of Redis. DynamoDB ignores it.
     pub(crate) fn command(&self, words: &str) -> String {
         match self {
             Self::Redis(server) => server.command(words),
@@ -170,7 +170,7 @@ impl DynamoDb {
 
     fn kill(&mut self) {
         if let Some(mut process) = self.process.take() {
-            // One that has ended already needs no killing.
+            // The process may have ended already.
             drop(process.kill());
             drop(process.wait());
         }
@@ -192,11 +192,11 @@ impl Drop for DynamoDb {
     }
 }
 
-/// Is a DynamoDB until it is killed.
-pub(crate) async fn be_dynamodb(place: Place) -> Result<(), Failure> {
-    let file = place.file.to_str().ok_or("the folder for tests has a name that is not UTF-8")?;
+/// Serves a DynamoDB until the process is killed.
+pub(crate) async fn serve_dynamodb(args: DynamoDbArgs) -> Result<(), Failure> {
+    let file = args.file.to_str().ok_or("the folder for tests has a name that is not UTF-8")?;
     let database = dynoxide::Database::new(file).map_err(|error| error.to_string())?;
-    let listener = tokio::net::TcpListener::bind(("127.0.0.1", place.port)).await?;
+    let listener = tokio::net::TcpListener::bind(("127.0.0.1", args.port)).await?;
     dynoxide::server::serve_on(listener, database).await;
     Ok(())
 }

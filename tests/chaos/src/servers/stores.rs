@@ -1,20 +1,20 @@
-//! Stores, by their addresses.
+//! Opens stores by address.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use lease_core::LockStore;
+use lease_core::store::LockStore;
 use lease_dynamodb::DynamoDbStore;
 use lease_redis::{RedisQuorum, RedisStore};
-use lease_tests::dynamodb::client_of;
+use lease_test_servers::dynamodb::client_of;
 
-use crate::Failure;
+use crate::failure::Failure;
 
-/// Opens `redis://HOST:PORT`, a quorum where several are named with commas between,
+/// Opens `redis://HOST:PORT`, a quorum if several are separated by commas,
 /// `sentinel://HOST:PORT,…/MASTER`, `cluster://HOST:PORT,…`, or `dynamodb://HOST:PORT/TABLE`.
 ///
-/// A quorum has its quarantine: a server that was restarted empty must not vote before what it
-/// has forgotten has run out. With the longest ttl that is used here, that takes seconds.
+/// A quorum keeps its quarantine: a server that restarted empty must not vote before the leases that it
+/// forgot have expired. With the longest ttl of a run, that takes seconds.
 pub(crate) async fn open(address: &str, max_ttl: Duration) -> Result<Arc<dyn LockStore>, Failure> {
     Ok(match address.split_once("://") {
         Some(("redis", places)) if places.contains(',') => {
@@ -39,5 +39,5 @@ fn urls(places: &str) -> Vec<String> {
     places.split(',').map(|place| format!("redis://{place}")).collect()
 }
 
-/// Below the period of heartbeats: a third of the ttl, which is two seconds or more.
+/// Less than the period of heartbeats: a third of the ttl, which is two seconds or more.
 const TIMEOUT: Duration = Duration::from_millis(500);

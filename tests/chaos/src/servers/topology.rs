@@ -1,26 +1,26 @@
-//! The servers of a run with one fault at a time: who is in which shard, and how clients find them.
+//! The servers of a run with single faults: their shards, and their addresses for clients.
 
 use std::collections::BTreeSet;
 use std::fmt;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use lease_tests::redis::{RedisCluster, RedisSentinel, RedisServer, VALKEY, available};
-use lease_tests::tools::find;
+use lease_test_servers::redis::{RedisCluster, RedisSentinel, RedisServer, VALKEY, available};
+use lease_test_servers::tools::find;
 
-use crate::Failure;
-use crate::plain::Plain;
-use crate::server::{clock_library, not_installed};
-use crate::setup::{Clocks, Store};
-use crate::slots::{SLOTS, slot_of};
+use crate::failure::Failure;
+use crate::servers::hash_slots::{SLOTS, slot_of};
+use crate::servers::plain::PlainConnection;
+use crate::servers::server::{clock_library, not_installed};
+use crate::store::{Clocks, Store};
 
-/// Servers that belong together.
+/// The servers of a run, and their Sentinels.
 #[derive(Debug)]
 pub(crate) struct Topology {
     store: Store,
     pub(crate) servers: Vec<RedisServer>,
     pub(crate) sentinels: Vec<RedisServer>,
-    /// The servers of each shard, the first master first. The nodes of a quorum are one shard.
+    /// The servers of each shard, with the first master in front. The nodes of a quorum are one shard.
     pub(crate) shards: Vec<Vec<usize>>,
 }
 
@@ -41,7 +41,7 @@ impl fmt::Display for Host {
 }
 
 impl Topology {
-    /// Starts the servers. Blocks until they work together.
+    /// Starts the servers, and blocks until they agree on their masters.
     pub(crate) fn start(store: Store, clocks: Clocks) -> Result<Self, Failure> {
         clock_library()?;
         if !available() {
@@ -52,14 +52,14 @@ impl Topology {
                 not_installed("valkey-server, a Redis whose clock can be stepped,")
             })?;
         }
-        // A server that is killed loses nothing that it answered.
+        // A killed server loses nothing that it acknowledged.
         let sync =
             if matches!(store, Store::Redis | Store::Quorum) { "always" } else { "everysec" };
         let durable = ["--appendonly", "yes", "--appendfsync", sync];
         let server = |options: &[&str]| {
             let options = [&durable[..], options].concat();
             let stepped = (clocks == Clocks::Step).then(|| RedisServer::with_clock_and(&options));
-            // Absent only where clocks stay in step: what stepping needs was looked for above.
+            // `None` only if clocks stay in step: the check above finds the programs that step them.
             stepped.flatten().unwrap_or_else(|| RedisServer::with(&options))
         };
         let (servers, sentinels) = match store {
@@ -90,7 +90,7 @@ impl Topology {
         self.address_of(usize::MAX)
     }
 
-    /// The same, of the first host alone.
+    /// The address of the first host alone.
     pub(crate) fn first_address(&self) -> String {
         self.address_of(1)
     }
@@ -128,7 +128,7 @@ impl Topology {
         self.servers.get(number).ok_or_else(|| "there is no such server".into())
     }
 
-    /// The members of a shard, in the order in which its canary knows them.
+    /// The members of a shard, in the order of its canary.
     pub(crate) fn members(&self, shard: usize) -> Vec<usize> {
         self.shards.get(shard).cloned().unwrap_or_default()
     }
@@ -152,15 +152,15 @@ impl Topology {
         SLOTS / u16::try_from(self.shards.len()).unwrap_or(1).max(1)
     }
 
-    /// The shard of a key, unless its slot was moved.
+    /// The shard of a key, unless its slot has moved.
     pub(crate) fn shard_of_key(&self, key: &str) -> usize {
         let shards = u32::try_from(self.shards.len()).unwrap_or(1);
-        // As redis-cli divides them: the borders are rounded, and no key of a run is at one.
+        // As redis-cli divides the slots. It rounds the borders, and no key of a run is near one.
         let shard = u32::from(slot_of(key)) * shards / u32::from(SLOTS);
         usize::try_from(shard).unwrap_or(0)
     }
 
-    /// Whether each shard has one master with all its replicas linked, and all hosts agree on it.
+    /// Whether each shard has one master, with all its replicas linked, on which all hosts agree.
     pub(crate) fn is_settled(&self) -> bool {
         self.store == Store::Quorum
             || (0..self.shards.len()).all(|shard| self.is_shard_settled(shard))
@@ -185,7 +185,7 @@ impl Topology {
         let linked =
             |role: &Role| role.master_port.is_none_or(|port| port == master && role.is_linked);
         let is_ok = |server: &RedisServer| {
-            let mut plain = Plain::to(server.address(), PATIENCE);
+            let mut plain = PlainConnection::to(server.address(), PATIENCE);
             self.store != Store::Cluster
                 || plain.first("CLUSTER INFO").contains("cluster_state:ok")
                     && !plain.first("CLUSTER NODES").contains("fail")
@@ -195,7 +195,7 @@ impl Topology {
     }
 }
 
-/// What a server says of its role.
+/// The role that a server reports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Role {
     /// `None` for a master.
@@ -205,7 +205,7 @@ pub(crate) struct Role {
 
 impl Role {
     pub(crate) fn of(server: &RedisServer) -> Option<Self> {
-        let answer = Plain::to(server.address(), PATIENCE).ask("ROLE").ok()?;
+        let answer = PlainConnection::to(server.address(), PATIENCE).ask("ROLE").ok()?;
         match answer.first().map(String::as_str) {
             Some("master") => Some(Self { master_port: None, is_linked: true }),
             Some("slave") => Some(Self {
@@ -218,18 +218,18 @@ impl Role {
 }
 
 fn named_by(sentinel: &RedisServer) -> Option<u16> {
-    let mut plain = Plain::to(sentinel.address(), PATIENCE);
+    let mut plain = PlainConnection::to(sentinel.address(), PATIENCE);
     let command = format!("SENTINEL GET-MASTER-ADDR-BY-NAME {}", RedisSentinel::MASTER);
     plain.ask(&command).ok()?.get(1)?.parse().ok()
 }
 
 fn is_sentinel_settled(sentinel: &RedisServer) -> bool {
-    let mut plain = Plain::to(sentinel.address(), PATIENCE);
+    let mut plain = PlainConnection::to(sentinel.address(), PATIENCE);
     let quorum = plain.first(&format!("SENTINEL CKQUORUM {}", RedisSentinel::MASTER));
     quorum.starts_with("OK 3 usable") && plain.first("INFO sentinel").contains("status=ok,")
 }
 
-/// How long a host is waited for that should answer.
+/// How long a host may take to reply.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// The slot of the probes' keys, from the first slot of their shard.

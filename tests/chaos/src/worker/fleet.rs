@@ -1,4 +1,4 @@
-//! The workers: processes that are started again whenever they end.
+//! The workers: processes that are restarted whenever they end.
 
 use std::io;
 use std::path::PathBuf;
@@ -14,27 +14,27 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
-use crate::Failure;
 use crate::chance::Chance;
-use crate::ledger::{Grant, Ledger, Life};
-use crate::resource::Resource;
-use crate::saying::Saying;
-use crate::server::with_clock;
+use crate::failure::Failure;
+use crate::judge::ledger::{Grant, Incarnation, Ledger};
+use crate::servers::server::with_clock;
 use crate::setup::{Sabotage, Setup};
+use crate::worker::message::Message;
+use crate::worker::resource::Resource;
 
-/// All workers, until it is stopped.
+/// All workers of a run.
 #[derive(Debug)]
 pub(crate) struct Fleet {
-    pub(crate) berths: Vec<Arc<Berth>>,
-    keepers: JoinSet<Result<(), Failure>>,
+    pub(crate) slots: Vec<Arc<WorkerSlot>>,
+    supervisors: JoinSet<Result<(), Failure>>,
     stopping: Arc<AtomicBool>,
 }
 
-/// The place of one worker, whose processes come and go.
+/// The place of one worker, with the process that runs at the moment.
 #[derive(Debug)]
-pub(crate) struct Berth {
+pub(crate) struct WorkerSlot {
     worker: usize,
-    /// The file that says how far off its wall clock is.
+    /// The file with the offset of the worker's wall clock.
     clock: PathBuf,
     process: Mutex<Option<Process>>,
 }
@@ -54,21 +54,21 @@ impl Fleet {
         ledger: &Arc<Mutex<Ledger>>,
         chance: &mut Chance,
     ) -> Result<Self, Failure> {
-        let berths: Vec<_> = (0..stores.len())
+        let slots: Vec<_> = (0..stores.len())
             .map(|number| {
                 let worker = number + 1;
                 let name = format!("lease-chaos-clock-{}-{worker}", std::process::id());
                 let clock = std::env::temp_dir().join(name);
                 std::fs::write(&clock, "+0")?;
-                Ok(Arc::new(Berth { worker, clock, process: Mutex::default() }))
+                Ok(Arc::new(WorkerSlot { worker, clock, process: Mutex::default() }))
             })
             .collect::<io::Result<_>>()?;
         let stopping = Arc::new(AtomicBool::new(false));
-        let mut keepers = JoinSet::new();
-        for (berth, store) in berths.iter().zip(stores) {
-            let keeper = Keeper {
-                berth: Arc::clone(berth),
-                berths: berths.clone(),
+        let mut supervisors = JoinSet::new();
+        for (slot, store) in slots.iter().zip(stores) {
+            let supervisor = Supervisor {
+                slot: Arc::clone(slot),
+                slots: slots.clone(),
                 store,
                 setup: setup.clone(),
                 resource: Arc::clone(resource),
@@ -76,25 +76,25 @@ impl Fleet {
                 chance: Chance::from_seed(chance.seed()),
                 stopping: Arc::clone(&stopping),
             };
-            keepers.spawn(keeper.keep());
+            supervisors.spawn(supervisor.supervise());
         }
-        Ok(Self { berths, keepers, stopping })
+        Ok(Self { slots, supervisors, stopping })
     }
 
-    /// Ends all workers, and hears what they said last.
+    /// Kills all workers, and reads their last messages.
     pub(crate) async fn stop(mut self) -> Result<(), Failure> {
         self.stopping.store(true, Ordering::SeqCst);
-        for berth in &self.berths {
-            berth.signal(Signal::KILL);
+        for slot in &self.slots {
+            slot.signal(Signal::KILL);
         }
-        while let Some(kept) = self.keepers.join_next().await {
+        while let Some(kept) = self.supervisors.join_next().await {
             kept??;
         }
         Ok(())
     }
 }
 
-impl Berth {
+impl WorkerSlot {
     pub(crate) fn kill(&self) {
         self.signal(Signal::KILL);
     }
@@ -107,22 +107,22 @@ impl Berth {
         self.signal(Signal::CONT);
     }
 
-    /// Sets its wall clock `seconds` ahead of this machine's.
+    /// Sets the worker's wall clock `seconds` ahead of this machine's.
     pub(crate) fn set_clock(&self, seconds: i64) -> io::Result<()> {
         std::fs::write(&self.clock, format!("{seconds:+}"))
     }
 
     fn signal(&self, signal: Signal) {
-        // Under the lock: a process that has ended stays a zombie until its keeper has taken it
-        // out, so its number is nobody else's.
+        // Under the lock: a process that has ended stays a zombie until its supervisor removes it, so
+        // its id belongs to no other process.
         if let Some(process) = &*self.process() {
             let _ = kill_process(process.pid, signal);
         }
     }
 
-    fn tell(&self, line: String) {
+    fn send(&self, line: String) {
         if let Some(process) = &*self.process() {
-            // One that has ended hears nothing.
+            // The process may have ended.
             drop(process.inbox.send(line));
         }
     }
@@ -132,17 +132,17 @@ impl Berth {
     }
 }
 
-impl Drop for Berth {
+impl Drop for WorkerSlot {
     fn drop(&mut self) {
         drop(std::fs::remove_file(&self.clock));
     }
 }
 
-/// Who starts a worker again, and listens to it.
-struct Keeper {
-    berth: Arc<Berth>,
-    /// Of all workers, for what is handed over.
-    berths: Vec<Arc<Berth>>,
+/// Restarts a worker, and reads its messages.
+struct Supervisor {
+    slot: Arc<WorkerSlot>,
+    /// The slots of all workers, for leases that are handed over.
+    slots: Vec<Arc<WorkerSlot>>,
     store: String,
     setup: Setup,
     resource: Arc<Resource>,
@@ -151,24 +151,24 @@ struct Keeper {
     stopping: Arc<AtomicBool>,
 }
 
-impl Keeper {
-    async fn keep(mut self) -> Result<(), Failure> {
+impl Supervisor {
+    async fn supervise(mut self) -> Result<(), Failure> {
         for number in 1.. {
             if self.stopping.load(Ordering::SeqCst) {
                 break;
             }
-            self.live(Life { worker: self.berth.worker, number }).await?;
+            self.live(Incarnation { worker: self.slot.worker, number }).await?;
             let pause = self.chance.up_to(RESTART);
             sleep(pause).await;
         }
         Ok(())
     }
 
-    /// From the start of one process to its end.
-    async fn live(&mut self, life: Life) -> Result<(), Failure> {
+    /// Runs one process to its end.
+    async fn live(&mut self, incarnation: Incarnation) -> Result<(), Failure> {
         let mut command = std::process::Command::new(std::env::current_exe()?);
         command.args(["worker", "--store", &self.store]);
-        command.args(["--name", &format!("worker-{}.{}", life.worker, life.number)]);
+        command.args(["--name", &format!("worker-{}.{}", incarnation.worker, incarnation.number)]);
         command.args(["--ttl-ms", &self.setup.ttl.as_millis().to_string()]);
         let max_ttl = self.setup.max_ttl();
         command.args(["--max-ttl-ms", &max_ttl.as_millis().to_string()]);
@@ -177,46 +177,51 @@ impl Keeper {
         if self.setup.sabotage == Some(Sabotage::Heedless) {
             command.arg("--heedless");
         }
-        with_clock(&mut command, &self.berth.clock)?;
+        with_clock(&mut command, &self.slot.clock)?;
         let mut command = Command::from(command);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).kill_on_drop(true);
         let mut child = command.spawn()?;
         let pid = child.id().and_then(|id| Pid::from_raw(i32::try_from(id).ok()?));
         let (inbox, lines) = mpsc::unbounded_channel();
-        *self.berth.process() = pid.map(|pid| Process { pid, inbox: inbox.clone() });
+        *self.slot.process() = pid.map(|pid| Process { pid, inbox: inbox.clone() });
         if self.stopping.load(Ordering::SeqCst) {
-            self.berth.kill();
+            self.slot.kill();
         }
         if let Some(stdin) = child.stdin.take() {
             tokio::spawn(write_all(lines, stdin));
         }
         let stdout = child.stdout.take().ok_or("a worker without output")?;
-        let mut said = BufReader::new(stdout).lines();
-        while let Ok(Some(line)) = said.next_line().await {
-            // Whoever is killed may stop in mid-sentence.
-            if let Ok(saying) = line.parse() {
-                self.hear(life, saying, &inbox);
+        let mut lines_of_worker = BufReader::new(stdout).lines();
+        while let Ok(Some(line)) = lines_of_worker.next_line().await {
+            // A killed process may leave an incomplete line.
+            if let Ok(message) = line.parse() {
+                self.handle(incarnation, message, &inbox);
             }
         }
-        *self.berth.process() = None;
+        *self.slot.process() = None;
         child.wait().await?;
         self.ledger().count("worker processes ended");
         Ok(())
     }
 
-    fn hear(&mut self, life: Life, saying: Saying, inbox: &mpsc::UnboundedSender<String>) {
+    fn handle(
+        &mut self,
+        incarnation: Incarnation,
+        message: Message,
+        inbox: &mpsc::UnboundedSender<String>,
+    ) {
         let answer = |request: u64, value: Option<u64>| {
             let value = value.map_or_else(|| "refused".to_owned(), |value| value.to_string());
-            // One that has ended hears nothing.
+            // The process may have ended.
             drop(inbox.send(format!("answer {request} {value}")));
         };
-        match saying {
-            Saying::Obtained { counter, token, asked, held, by } => {
+        match message {
+            Message::Obtained { counter, token, asked, held, by } => {
                 let (held_from, held_until) = (Some(held), Some(held));
                 self.ledger().granted(Grant {
                     counter,
                     token,
-                    life,
+                    incarnation,
                     asked,
                     by,
                     held_from,
@@ -224,35 +229,39 @@ impl Keeper {
                     ended: None,
                 });
             }
-            Saying::TooLate { counter, token, asked } => {
+            Message::TooLate { counter, token, asked } => {
                 let (held_from, held_until) = (None, None);
                 let ended = Some((asked, "granted too late".to_owned()));
                 let by = "any".to_owned();
-                let grant = Grant { counter, token, life, asked, by, held_from, held_until, ended };
+                let grant =
+                    Grant { counter, token, incarnation, asked, by, held_from, held_until, ended };
                 self.ledger().granted(grant);
             }
-            Saying::Held { counter, token, at } => self.ledger().held(counter, token, life, at),
-            Saying::Ended { counter, token, at, how } => {
+            Message::Held { counter, token, at } => {
+                self.ledger().held(counter, token, incarnation, at);
+            }
+            Message::Ended { counter, token, at, how } => {
                 let mut ledger = self.ledger();
                 ledger.count(format!("lease {how}"));
-                ledger.ended(counter, token, life, (at, how));
+                ledger.ended(counter, token, incarnation, (at, how));
             }
-            Saying::Open { request, counter, token } => {
-                answer(request, self.resource.write(life, counter, token, None, None));
+            Message::Open { request, counter, token } => {
+                answer(request, self.resource.write(incarnation, counter, token, None, None));
             }
-            Saying::Write { request, counter, token, read, sent } => {
-                let value = self.resource.write(life, counter, token, Some(read), Some(sent));
+            Message::Write { request, counter, token, read, sent } => {
+                let value =
+                    self.resource.write(incarnation, counter, token, Some(read), Some(sent));
                 answer(request, value);
             }
-            Saying::Offer { counter, text } => {
-                // Some are lost on their way.
+            Message::Offer { counter, text } => {
+                // Some offers are lost on their way.
                 if !self.chance.one_in(5)
-                    && let Some(berth) = self.berths.get(self.chance.below(self.berths.len()))
+                    && let Some(slot) = self.slots.get(self.chance.below(self.slots.len()))
                 {
-                    berth.tell(format!("resume {counter} {text}"));
+                    slot.send(format!("resume {counter} {text}"));
                 }
             }
-            Saying::Counted { what } => self.ledger().count(what),
+            Message::Counted { what } => self.ledger().count(what),
         }
     }
 
@@ -269,5 +278,5 @@ async fn write_all(mut lines: mpsc::UnboundedReceiver<String>, mut stdin: ChildS
     }
 }
 
-/// How long it takes at most until a process that ended is started again.
+/// The longest pause before a process is restarted.
 const RESTART: Duration = Duration::from_millis(500);

@@ -1,33 +1,33 @@
-//! What a worker tells, one line each.
+//! What a worker reports, one line each.
 
 use std::fmt;
 use std::str::FromStr;
 
-use crate::stamp::Stamp;
+use crate::monotonic::Monotonic;
 
-/// A line of a worker. Counters go by their numbers, each of which is also a lease's key.
+/// A line of a worker. The number of a counter is also the key of its lease.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Saying {
-    /// It has a lease, which it asked for at `asked`, and which said that it was held some time
-    /// before `held`; and by which call.
-    Obtained { counter: usize, token: u64, asked: Stamp, held: Stamp, by: String },
-    /// It was given a lease that had run out before it could look.
-    TooLate { counter: usize, token: u64, asked: Stamp },
-    /// Its lease said, some time after `at`, that it was held.
-    Held { counter: usize, token: u64, at: Stamp },
-    /// It is done with its lease.
-    Ended { counter: usize, token: u64, at: Stamp, how: String },
-    /// It wants to write under `token` from now on, and know the counter's value.
+pub(crate) enum Message {
+    /// The worker obtained a lease by the call `by`: it asked at `asked`, and the lease was held some
+    /// time before `held`.
+    Obtained { counter: usize, token: u64, asked: Monotonic, held: Monotonic, by: String },
+    /// The worker obtained a lease that had expired already.
+    TooLate { counter: usize, token: u64, asked: Monotonic },
+    /// The lease was held some time after `at`.
+    Held { counter: usize, token: u64, at: Monotonic },
+    /// The worker ended its use of the lease.
+    Ended { counter: usize, token: u64, at: Monotonic, how: String },
+    /// The worker asks for the counter's value, to write under `token` from now on.
     Open { request: u64, counter: usize, token: u64 },
-    /// It counts on from the value that it read.
-    Write { request: u64, counter: usize, token: u64, read: u64, sent: Stamp },
-    /// It hands a lease over to whoever resumes it.
+    /// The worker counts on from the value that it read.
+    Write { request: u64, counter: usize, token: u64, read: u64, sent: Monotonic },
+    /// The worker hands a lease over to another worker.
     Offer { counter: usize, text: String },
-    /// Something to be counted happened, such as a call that failed.
+    /// An event to count, such as a failed call.
     Counted { what: String },
 }
 
-impl fmt::Display for Saying {
+impl fmt::Display for Message {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Obtained { counter, token, asked, held, by } => {
@@ -50,15 +50,15 @@ impl fmt::Display for Saying {
     }
 }
 
-/// A line that no worker says, or not to its end: whoever is killed stops in mid-sentence.
+/// A line that no worker writes, or an incomplete one: a killed process may stop in the middle.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Unheard;
+pub(crate) struct ParseError;
 
-impl FromStr for Saying {
-    type Err = Unheard;
+impl FromStr for Message {
+    type Err = ParseError;
 
-    fn from_str(line: &str) -> Result<Self, Unheard> {
-        let (verb, rest) = line.split_once(' ').ok_or(Unheard)?;
+    fn from_str(line: &str) -> Result<Self, ParseError> {
+        let (verb, rest) = line.split_once(' ').ok_or(ParseError)?;
         let mut words = Words(rest);
         Ok(match verb {
             "obtained" => Self::Obtained {
@@ -92,7 +92,7 @@ impl FromStr for Saying {
             },
             "offer" => Self::Offer { counter: words.next()?, text: words.rest()? },
             "counted" => Self::Counted { what: words.rest()? },
-            _ => return Err(Unheard),
+            _ => return Err(ParseError),
         })
     }
 }
@@ -100,14 +100,14 @@ impl FromStr for Saying {
 struct Words<'a>(&'a str);
 
 impl Words<'_> {
-    fn next<T: FromStr>(&mut self) -> Result<T, Unheard> {
+    fn next<T: FromStr>(&mut self) -> Result<T, ParseError> {
         let (word, rest) = self.0.split_once(' ').unwrap_or((self.0, ""));
         self.0 = rest;
-        word.parse().map_err(|_other| Unheard)
+        word.parse().map_err(|_other| ParseError)
     }
 
-    fn rest(self) -> Result<String, Unheard> {
-        if self.0.is_empty() { Err(Unheard) } else { Ok(self.0.to_owned()) }
+    fn rest(self) -> Result<String, ParseError> {
+        if self.0.is_empty() { Err(ParseError) } else { Ok(self.0.to_owned()) }
     }
 }
 
@@ -116,25 +116,31 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_said_is_heard() {
-        let at = Stamp::now();
-        let sayings = [
-            Saying::Obtained { counter: 1, token: 2, asked: at, held: at, by: "obtain".to_owned() },
-            Saying::TooLate { counter: 1, token: 2, asked: at },
-            Saying::Held { counter: 1, token: 2, at },
-            Saying::Ended { counter: 1, token: 2, at, how: "lost: in two words".to_owned() },
-            Saying::Open { request: 1, counter: 2, token: 3 },
-            Saying::Write { request: 1, counter: 2, token: 3, read: 4, sent: at },
-            Saying::Offer { counter: 1, text: "{\"key\": \"counter-1\"}".to_owned() },
-            Saying::Counted { what: "obtain failed".to_owned() },
+    fn message_survives_its_text_form() {
+        let at = Monotonic::now();
+        let messages = [
+            Message::Obtained {
+                counter: 1,
+                token: 2,
+                asked: at,
+                held: at,
+                by: "obtain".to_owned(),
+            },
+            Message::TooLate { counter: 1, token: 2, asked: at },
+            Message::Held { counter: 1, token: 2, at },
+            Message::Ended { counter: 1, token: 2, at, how: "lost: in two words".to_owned() },
+            Message::Open { request: 1, counter: 2, token: 3 },
+            Message::Write { request: 1, counter: 2, token: 3, read: 4, sent: at },
+            Message::Offer { counter: 1, text: "{\"key\": \"counter-1\"}".to_owned() },
+            Message::Counted { what: "obtain failed".to_owned() },
         ];
-        for said in sayings {
-            assert_eq!(said.to_string().parse(), Ok(said));
+        for message in messages {
+            assert_eq!(message.to_string().parse(), Ok(message));
         }
     }
 
     #[test]
-    fn half_a_sentence_is_not_heard() {
-        assert_eq!("held 1 2".parse::<Saying>(), Err(Unheard));
+    fn incomplete_message_is_rejected() {
+        assert_eq!("held 1 2".parse::<Message>(), Err(ParseError));
     }
 }

@@ -1,4 +1,12 @@
-//! A worker process: obtains leases, counts under them, and ends each in another way.
+//! Worker processes: one obtains leases, counts under them, and ends each in another way.
+//!
+//! This file is the process itself. [`fleet`] starts the processes and reads their [`message`]s, which
+//! they write by [`worker_io`]; [`resource`] has the counters.
+
+pub(crate) mod fleet;
+pub(crate) mod message;
+pub(crate) mod resource;
+mod worker_io;
 
 use std::process::exit;
 use std::sync::Arc;
@@ -6,24 +14,24 @@ use std::time::Duration;
 
 use clap::Args;
 use lease_core::{
-    Attempt, HandOver, Handed, Lease, LeaseKey, LeaseOptions, Lessee, Locker, Released,
+    Attempt, HandOver, Handed, Lease, LeaseKey, LeaseOptions, Lessee, Locker, Released, Ttl,
 };
 use tokio::select;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
-use crate::Failure;
 use crate::chance::Chance;
-use crate::desk::Desk;
-use crate::saying::Saying;
-use crate::stamp::Stamp;
-use crate::stores::open;
+use crate::failure::Failure;
+use crate::monotonic::Monotonic;
+use crate::servers::stores::open;
+use crate::worker::message::Message;
+use crate::worker::worker_io::WorkerIo;
 
-/// What a worker is told when it starts.
+/// The command line of a worker.
 #[derive(Debug, Clone, Args)]
-pub(crate) struct Orders {
-    /// `redis://HOST:PORT`, several of them with commas between, or `dynamodb://HOST:PORT/TABLE`.
+pub(crate) struct WorkerArgs {
+    /// `redis://HOST:PORT`, several separated by commas, or `dynamodb://HOST:PORT/TABLE`.
     #[arg(long)]
     pub(crate) store: String,
     #[arg(long)]
@@ -37,7 +45,7 @@ pub(crate) struct Orders {
     pub(crate) counters: usize,
     #[arg(long)]
     pub(crate) seed: u64,
-    /// Takes no notice that a lease is lost, and goes on.
+    /// Ignores that a lease is lost.
     #[arg(long)]
     pub(crate) heedless: bool,
 }
@@ -48,38 +56,38 @@ pub(crate) fn key_of(counter: usize) -> Result<LeaseKey, Failure> {
 }
 
 /// Works until its standard input ends, or it is killed.
-pub(crate) async fn work(orders: Orders) -> Result<(), Failure> {
-    let mut chance = Chance::from_seed(orders.seed);
-    let ttl = Duration::from_millis(orders.ttl_ms);
+pub(crate) async fn work(args: WorkerArgs) -> Result<(), Failure> {
+    let mut chance = Chance::from_seed(args.seed);
+    let ttl = Duration::from_millis(args.ttl_ms);
     let options = LeaseOptions::new(ttl)?.with_poll_interval(ttl / 10)?;
-    let (desk, mut offers) = Desk::open();
+    let (io, mut offers) = WorkerIo::open();
     let store = loop {
-        match open(&orders.store, Duration::from_millis(orders.max_ttl_ms)).await {
+        match open(&args.store, Duration::from_millis(args.max_ttl_ms)).await {
             Ok(store) => break store,
-            // A worker may be started while its servers are out of reach.
-            Err(_unreachable) => desk.say(&Saying::Counted { what: "connect failed".to_owned() }),
+            // A worker may start while its servers are out of reach.
+            Err(_unreachable) => io.send(&Message::Counted { what: "connect failed".to_owned() }),
         }
         sleep(ttl / 10).await;
     };
     let locker =
-        Locker::new(store).with_lessee(Lessee::new(orders.name.as_str())?).with_options(options);
+        Locker::new(store).with_lessee(Lessee::new(args.name.as_str())?).with_options(options);
 
     let mut tasks = JoinSet::new();
     let mut inboxes = Vec::new();
-    for counter in 0..orders.counters {
+    for counter in 0..args.counters {
         let (inbox, handed) = mpsc::unbounded_channel();
         inboxes.push(inbox);
         let task = Task {
             counter,
             key: key_of(counter)?,
             locker: locker.clone(),
-            desk: Arc::clone(&desk),
+            io: Arc::clone(&io),
             handed,
             chance: Chance::from_seed(chance.seed()),
             ttl,
-            heedless: orders.heedless,
+            heedless: args.heedless,
         };
-        tasks.spawn(task.go_on());
+        tasks.spawn(task.run());
     }
     while let Some((counter, handed)) = offers.recv().await {
         if let Some(inbox) = inboxes.get(counter) {
@@ -89,37 +97,37 @@ pub(crate) async fn work(orders: Orders) -> Result<(), Failure> {
     Ok(())
 }
 
-/// One key's share of a worker.
+/// A worker's task for one key.
 struct Task {
     counter: usize,
     key: LeaseKey,
     locker: Locker,
-    desk: Arc<Desk>,
+    io: Arc<WorkerIo>,
     handed: mpsc::UnboundedReceiver<HandOver>,
     chance: Chance,
     ttl: Duration,
     heedless: bool,
 }
 
-/// How a worker ends a tenure.
+/// How a worker ends its use of a lease.
 #[derive(Debug, Clone, Copy)]
 enum Ending {
     Release,
     Drop,
     HandOver,
     Abandon,
-    /// The lease is released, and the last write is sent after that.
+    /// The worker releases the lease, and sends its last write after that.
     LateWrite,
-    /// The process ends, and everything with it.
+    /// The process exits.
     Crash,
-    /// The thread is blocked, and the heartbeats with it.
+    /// The worker blocks its thread, which stops the heartbeats.
     Block,
 }
 
 impl Task {
-    async fn go_on(mut self) {
+    async fn run(mut self) {
         loop {
-            let asked = Stamp::now();
+            let asked = Monotonic::now();
             match self.obtain().await {
                 Some((lease, by)) => self.tenure(lease, asked, by).await,
                 None => sleep(self.chance.up_to(self.ttl / 5)).await,
@@ -127,7 +135,7 @@ impl Task {
         }
     }
 
-    /// Says also by which call.
+    /// Obtains a lease, and returns the call that did.
     async fn obtain(&mut self) -> Option<(Lease, &'static str)> {
         if let Ok(handed) = self.handed.try_recv() {
             return Some((self.resume(handed).await?, "resume"));
@@ -141,14 +149,14 @@ impl Task {
         }
         let patience = self.chance.up_to(self.ttl * 3);
         select! {
-            // An offer comes first: it is gone after a ttl.
+            // An offered lease comes first: it expires after a ttl.
             biased;
             Some(handed) = self.handed.recv() => Some((self.resume(handed).await?, "resume")),
-            // A waiter that is dropped leaves nothing behind.
+            // A dropped waiter leaves nothing behind.
             waited = timeout(patience, self.locker.wait_until_obtained(&self.key)) => {
                 match waited.ok()? {
                     Ok(lease) => Some((lease, "wait")),
-                    Err(_in_vain) => self.failed("wait"),
+                    Err(_failed) => self.failed("wait"),
                 }
             }
         }
@@ -158,7 +166,7 @@ impl Task {
         for _ in 0..3 {
             match self.locker.resume(handed.clone()).await {
                 Ok(Some(lease)) => {
-                    self.desk.say(&Saying::Counted { what: "resumed".to_owned() });
+                    self.io.send(&Message::Counted { what: "resumed".to_owned() });
                     return Some(lease);
                 }
                 Ok(None) => return None,
@@ -168,18 +176,18 @@ impl Task {
         None
     }
 
-    async fn tenure(&mut self, lease: Lease, asked: Stamp, by: &str) {
+    async fn tenure(&mut self, lease: Lease, asked: Monotonic, by: &str) {
         let (counter, token) = (self.counter, lease.token().get());
         if !lease.is_held() {
-            return self.desk.say(&Saying::TooLate { counter, token, asked });
+            return self.io.send(&Message::TooLate { counter, token, asked });
         }
         let by = by.to_owned();
-        self.desk.say(&Saying::Obtained { counter, token, asked, held: Stamp::now(), by });
+        self.io.send(&Message::Obtained { counter, token, asked, held: Monotonic::now(), by });
 
         let pace = self.chance.length(Duration::from_millis(2), Duration::from_millis(20));
         let mut value = None;
         if self.heedless {
-            // Nobody keeps it alive any more, which it says; and longer than it lasts.
+            // The heartbeats end, and the worker continues for longer than the lease lasts.
             lease.abandon();
             let on = async {
                 tokio::join!(
@@ -190,33 +198,33 @@ impl Task {
             drop(timeout(self.ttl * 2, on).await);
             return;
         }
-        // Most are short, for many hand-offs; some need heartbeats.
+        // Most tenures are short, for many hand-offs; some need heartbeats.
         let longest = if self.chance.one_in(4) { self.ttl * 3 / 2 } else { self.ttl / 5 };
         let length = self.chance.up_to(longest);
         select! {
             biased;
-            // Loss comes first.
+            // A lost lease comes first.
             () = self.watch(token, || lease.is_held()) => (),
             _ = timeout(length, self.count(token, pace, &mut value, || lease.is_held())) => (),
         }
         self.end(lease, value).await;
     }
 
-    /// Tells that the lease is held for as long as it says so itself.
+    /// Reports that the lease is held, for as long as the lease itself claims so.
     async fn watch(&self, token: u64, is_held: impl Fn() -> bool + Send + Sync) {
         let counter = self.counter;
         loop {
-            let at = Stamp::now();
+            let at = Monotonic::now();
             if !is_held() {
                 return;
             }
-            self.desk.say(&Saying::Held { counter, token, at });
+            self.io.send(&Message::Held { counter, token, at });
             sleep(GLANCE).await;
         }
     }
 
-    /// Counts on. Leaves the counter's value in `value` where it is known: a write that nobody
-    /// awaits any more may arrive or not.
+    /// Counts under the lease. Keeps the counter's value in `value` while it is known: a write that is
+    /// no longer awaited may arrive or not.
     async fn count(
         &self,
         token: u64,
@@ -224,21 +232,21 @@ impl Task {
         value: &mut Option<u64>,
         is_held: impl Fn() -> bool + Send + Sync,
     ) {
-        *value = self.desk.open_counter(self.counter, token).await;
+        *value = self.io.open_counter(self.counter, token).await;
         while let Some(read) = *value {
             sleep(pace).await;
             if !is_held() {
                 return;
             }
             *value = None;
-            *value = self.desk.write(self.counter, token, read).await;
+            *value = self.io.write(self.counter, token, read).await;
         }
     }
 
     async fn end(&mut self, lease: Lease, value: Option<u64>) {
         let (counter, token) = (self.counter, lease.token().get());
         let ending = self.chance.weighted(&ENDINGS).unwrap_or(Ending::Release);
-        let at = Stamp::now();
+        let at = Monotonic::now();
         let how = match ending {
             Ending::Drop => {
                 drop(lease);
@@ -252,27 +260,27 @@ impl Task {
             Ending::Crash => exit(1),
             Ending::Block => {
                 std::thread::sleep(self.chance.up_to(self.ttl * 2));
-                let at = Stamp::now();
+                let at = Monotonic::now();
                 if lease.is_held() {
-                    self.desk.say(&Saying::Held { counter, token, at });
+                    self.io.send(&Message::Held { counter, token, at });
                 }
                 drop(lease);
                 "blocked its thread, then dropped".to_owned()
             }
             Ending::LateWrite => {
                 if let Some(read) = value {
-                    let (desk, late) = (Arc::clone(&self.desk), self.chance.up_to(self.ttl * 2));
+                    let (io, late) = (Arc::clone(&self.io), self.chance.up_to(self.ttl * 2));
                     tokio::spawn(async move {
-                        let sent = Stamp::now();
+                        let sent = Monotonic::now();
                         sleep(late).await;
-                        desk.write_late(counter, token, read, sent).await;
+                        io.write_late(counter, token, read, sent).await;
                     });
                 }
                 self.release(lease).await
             }
             Ending::Release => self.release(lease).await,
         };
-        self.desk.say(&Saying::Ended { counter, token, at, how });
+        self.io.send(&Message::Ended { counter, token, at, how });
     }
 
     async fn release(&self, lease: Lease) -> String {
@@ -284,10 +292,10 @@ impl Task {
     }
 
     async fn hand_over(&self, lease: Lease) -> String {
-        match lease.hand_over(self.ttl).await {
+        match lease.hand_over(Ttl::clamped(self.ttl)).await {
             Ok(Handed::Over(handed)) => {
                 let (counter, text) = (self.counter, handed.to_string());
-                self.desk.say(&Saying::Offer { counter, text });
+                self.io.send(&Message::Offer { counter, text });
                 "handed over".to_owned()
             }
             Ok(Handed::AlreadyLost(cause)) => format!("lost: {cause}"),
@@ -296,12 +304,12 @@ impl Task {
     }
 
     fn failed<T>(&self, call: &str) -> Option<T> {
-        self.desk.say(&Saying::Counted { what: format!("{call} failed") });
+        self.io.send(&Message::Counted { what: format!("{call} failed") });
         None
     }
 }
 
-/// How often a worker looks whether it holds its lease.
+/// How often a worker checks that it holds its lease.
 const GLANCE: Duration = Duration::from_millis(2);
 
 const ENDINGS: [(u32, Ending); 7] = [

@@ -1,15 +1,14 @@
-//! What the workers share: counters, each behind a gate that refuses old tokens.
+//! The counters that workers share, each behind a gate that refuses old tokens.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use lease_core::FencingToken;
 use lease_core::fence::Gate;
 
-use crate::ledger::{Ledger, Life, Write};
-use crate::stamp::Stamp;
+use crate::judge::ledger::{Incarnation, Ledger, Write};
+use crate::monotonic::Monotonic;
 
-/// Counters, and the log of all who wanted to write to them. Outside of all workers: it knows
-/// tokens only.
+/// Counters, with a log of all writes. It is outside of all workers, and knows tokens alone.
 #[derive(Debug)]
 pub(crate) struct Resource {
     counters: Vec<Gate<u64>>,
@@ -17,11 +16,11 @@ pub(crate) struct Resource {
     ledger: Arc<Mutex<Ledger>>,
 }
 
-/// Whether tokens are looked at.
+/// Whether gates check tokens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Gates {
     Shut,
-    /// Everything is written, as where nobody thought of fencing.
+    /// Every write is accepted, as without fencing.
     Open,
 }
 
@@ -31,25 +30,25 @@ impl Resource {
         Self { counters, gates, ledger }
     }
 
-    /// Sets the counter to one more than `read`, whatever it is by now; without `read`, leaves
-    /// it as it is. Answers its value, or `None` where the token is refused.
+    /// Sets the counter to one more than `read`, whatever its value is; without `read`, leaves it.
+    /// Returns its value, or `None` if the gate refuses the token.
     ///
-    /// No comparison: that no update is lost is for the leases and the gate to ensure.
+    /// There is no comparison: the leases and the gate must prevent lost updates.
     pub(crate) fn write(
         &self,
-        life: Life,
+        incarnation: Incarnation,
         counter: usize,
         token: u64,
         read: Option<u64>,
-        sent: Option<Stamp>,
+        sent: Option<Monotonic>,
     ) -> Option<u64> {
         let gate = self.counters.get(counter)?;
         let shown = match self.gates {
             Gates::Shut => token,
-            // The largest there is: never refused.
+            // The largest token is never refused.
             Gates::Open => FencingToken::MAX.get(),
         };
-        // Held while the gate is asked, so that the log has the order of the writes.
+        // Locked while the gate decides, so that the log has the order of the writes.
         let mut ledger = self.ledger();
         let written = FencingToken::new(shown).ok().and_then(|shown| {
             let write = |value: &mut u64| {
@@ -58,9 +57,9 @@ impl Resource {
             };
             gate.write(shown, write).ok()
         });
-        let at = Stamp::now();
+        let at = Monotonic::now();
         let accepted = written.is_some();
-        ledger.writes.push(Write { counter, token, life, read, sent, at, accepted });
+        ledger.writes.push(Write { counter, token, incarnation, read, sent, at, accepted });
         written
     }
 

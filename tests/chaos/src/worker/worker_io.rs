@@ -1,4 +1,4 @@
-//! A worker's side of the pipes: what it says, and what it is told.
+//! A worker's side of the pipes: it sends messages and receives answers.
 
 use std::collections::HashMap;
 use std::io::{Write, stdout};
@@ -9,13 +9,12 @@ use lease_core::HandOver;
 use tokio::io::{AsyncBufReadExt, BufReader, stdin};
 use tokio::sync::{mpsc, oneshot};
 
-use crate::saying::Saying;
-use crate::stamp::Stamp;
+use crate::monotonic::Monotonic;
+use crate::worker::message::Message;
 
-/// Where a worker speaks to what it works on. A line in the pipe is on its way: it arrives also
-/// if its sender is killed.
+/// A worker's connection to the run. A line in the pipe arrives even if its sender is killed.
 #[derive(Debug, Default)]
-pub(crate) struct Desk {
+pub(crate) struct WorkerIo {
     requests: Mutex<Requests>,
 }
 
@@ -25,58 +24,58 @@ struct Requests {
     open: HashMap<u64, oneshot::Sender<Option<u64>>>,
 }
 
-/// What is handed over to this worker: for which counter, and what.
+/// The leases that are handed over to this worker, each with its counter.
 pub(crate) type Offers = mpsc::UnboundedReceiver<(usize, HandOver)>;
 
-impl Desk {
-    /// Opens it on the standard streams. Without an input to listen to, the process ends.
+impl WorkerIo {
+    /// Opens the connection on the standard streams. The process exits when its input ends.
     pub(crate) fn open() -> (Arc<Self>, Offers) {
-        let desk = Arc::new(Self::default());
+        let io = Arc::new(Self::default());
         let (offer, offers) = mpsc::unbounded_channel();
-        let listening = Arc::clone(&desk);
+        let listening = Arc::clone(&io);
         tokio::spawn(async move {
             let mut lines = BufReader::new(stdin()).lines();
             while let Ok(Some(line)) = lines.next_line().await {
-                if let Some(offered) = listening.hear(&line) {
+                if let Some(offered) = listening.receive(&line) {
                     drop(offer.send(offered));
                 }
             }
             exit(0);
         });
-        (desk, offers)
+        (io, offers)
     }
 
-    #[expect(clippy::unused_self, reason = "the standard output is this desk's")]
-    pub(crate) fn say(&self, saying: &Saying) {
-        // One line is one write, so that whoever is killed has said all of it or nothing.
-        if stdout().lock().write_all(format!("{saying}\n").as_bytes()).is_err() {
+    #[expect(clippy::unused_self, reason = "the standard output belongs to it")]
+    pub(crate) fn send(&self, message: &Message) {
+        // One write per line, so that a killed process has sent all of it or nothing.
+        if stdout().lock().write_all(format!("{message}\n").as_bytes()).is_err() {
             exit(0);
         }
     }
 
-    /// The first write under a token: from here on the gate refuses all former ones, so that the
-    /// value which it answers stays true.
+    /// Makes the first write under a token. From here on the gate refuses all earlier tokens, so the
+    /// returned value stays right.
     pub(crate) async fn open_counter(&self, counter: usize, token: u64) -> Option<u64> {
-        self.ask(|request| Saying::Open { request, counter, token }).await
+        self.ask(|request| Message::Open { request, counter, token }).await
     }
 
-    /// Counts on from `read`; answers the new value, or `None` where the token is refused.
+    /// Counts on from `read`. Returns the new value, or `None` if the gate refuses the token.
     pub(crate) async fn write(&self, counter: usize, token: u64, read: u64) -> Option<u64> {
-        self.write_late(counter, token, read, Stamp::now()).await
+        self.write_late(counter, token, read, Monotonic::now()).await
     }
 
-    /// As [`write`](Self::write), of what was meant to be sent earlier.
+    /// Does the same as [`write`](Self::write), for a write that was due earlier.
     pub(crate) async fn write_late(
         &self,
         counter: usize,
         token: u64,
         read: u64,
-        sent: Stamp,
+        sent: Monotonic,
     ) -> Option<u64> {
-        self.ask(|request| Saying::Write { request, counter, token, read, sent }).await
+        self.ask(|request| Message::Write { request, counter, token, read, sent }).await
     }
 
-    async fn ask(&self, saying: impl FnOnce(u64) -> Saying) -> Option<u64> {
+    async fn ask(&self, message: impl FnOnce(u64) -> Message) -> Option<u64> {
         let (reply, answer) = oneshot::channel();
         let request = {
             let mut requests = self.requests();
@@ -85,17 +84,17 @@ impl Desk {
             requests.open.insert(request, reply);
             request
         };
-        self.say(&saying(request));
+        self.send(&message(request));
         answer.await.ok().flatten()
     }
 
-    fn hear(&self, line: &str) -> Option<(usize, HandOver)> {
+    fn receive(&self, line: &str) -> Option<(usize, HandOver)> {
         let (verb, rest) = line.split_once(' ')?;
         let (number, rest) = rest.split_once(' ')?;
         match verb {
             "answer" => {
                 let reply = self.requests().open.remove(&number.parse().ok()?)?;
-                // Whoever asked may have gone on.
+                // The caller may have given up.
                 let _ = reply.send(rest.parse().ok());
                 None
             }

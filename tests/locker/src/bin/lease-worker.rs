@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use lease_core::{LeaseOptions, Locker};
 use lease_dynamodb::DynamoDbStore;
-use lease_tests::dynamodb::client_of;
+use lease_test_servers::dynamodb::client_of;
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() {

@@ -7,10 +7,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use lease_core::conformance::{Call, Fault, Faulty};
-use lease_core::{
-    Beat, Claim, Freed, Grant, Heartbeat, Holder, LeaseKey, LockStore, Locker, Obtained,
-    StoreError, StoreErrorKind,
-};
+use lease_core::store::{Beat, Claim, Freed, Grant, Heartbeat, LockStore, Obtained};
+use lease_core::{Holder, LeaseKey, Locker, StoreError, StoreErrorKind};
 use lease_memory::MemoryStore;
 use tokio::time::sleep;
 

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use lease_core::conformance::{Call, Fault, Faulty};
-use lease_core::{Handed, LeaseOptions, LeaseState, LockStore, Locker, LossCause};
+use lease_core::store::LockStore;
+use lease_core::{Handed, LeaseOptions, LeaseState, Locker, LossCause, Ttl};
 use lease_memory::MemoryStore;
 use tokio::time::sleep;
 
@@ -17,7 +18,7 @@ async fn work_has_stopped_before_a_hand_over_can_be_taken_up_or_run_out() {
     let state = lease.state();
     store.next(Call::Heartbeat, Fault::HangReply);
 
-    let handing = tokio::spawn(lease.hand_over(Duration::from_millis(500)));
+    let handing = tokio::spawn(lease.hand_over(Ttl::clamped(Duration::from_millis(500))));
     let _next = soon(Locker::new(store.inner()).wait_until_obtained(&key("job"))).await.unwrap();
 
     assert!(work.is_cancelled());
@@ -33,7 +34,7 @@ async fn a_hand_over_whose_answer_comes_too_late_is_none() {
     let lease = obtained(&Locker::new(store.clone()), "job").await;
     store.next(Call::Heartbeat, Fault::DelayReply(Duration::from_secs(2)));
 
-    let handed = lease.hand_over(Duration::from_millis(500)).await.unwrap();
+    let handed = lease.hand_over(Ttl::clamped(Duration::from_millis(500))).await.unwrap();
 
     assert_eq!(handed, Handed::AlreadyLost(LossCause::Expired));
 }
@@ -49,7 +50,7 @@ async fn no_heartbeat_comes_after_the_one_that_hands_over() {
     // The first heartbeat falls due after 3.2 s at the latest; the lease lasts for 10 s.
     std::thread::sleep(Duration::from_millis(3_500));
 
-    let handed = lease.hand_over(Duration::from_hours(1)).await.unwrap();
+    let handed = lease.hand_over(Ttl::clamped(Duration::from_hours(1))).await.unwrap();
     sleep(Duration::from_millis(20)).await;
 
     assert!(matches!(handed, Handed::Over(_)), "{handed:?}");
@@ -63,7 +64,9 @@ async fn a_hand_over_survives_a_resume_that_failed() {
         let store = Faulty::new(MemoryStore::new());
         let (from, to) = (Locker::new(store.clone()), Locker::new(store.clone()));
         let lease = obtained(&from, "job").await;
-        let Handed::Over(handed) = lease.hand_over(Duration::from_mins(10)).await.unwrap() else {
+        let Handed::Over(handed) =
+            lease.hand_over(Ttl::clamped(Duration::from_mins(10))).await.unwrap()
+        else {
             panic!("nobody else took it")
         };
 
@@ -84,7 +87,7 @@ async fn a_failed_hand_over_is_given_back_however_long_it_was_to_be() {
     store.every(Call::Heartbeat, Fault::LoseReply);
     store.every(Call::Release, Fault::Fail);
 
-    assert!(lease.hand_over(Duration::from_hours(1)).await.is_err());
+    assert!(lease.hand_over(Ttl::clamped(Duration::from_hours(1))).await.is_err());
     sleep(TTL * 2).await;
     store.heal();
     soon(locker.close()).await;

@@ -7,9 +7,11 @@ use std::time::Duration;
 use async_trait::async_trait;
 use futures_util::future::join_all;
 use lease_core::conformance::{Call, Fault, Faulty};
+use lease_core::store::{
+    Beat, BootClock, Claim, Clock, Freed, Grant, Heartbeat, LockStore, Obtained,
+};
 use lease_core::{
-    Beat, BootClock, Claim, Clock, Freed, Grant, Heartbeat, Holder, Lease, LeaseKey, LeaseOptions,
-    LockStore, Locker, Metrics, Obtained, StoreError, StoreErrorKind,
+    Holder, Lease, LeaseKey, LeaseOptions, Locker, Metrics, StoreError, StoreErrorKind,
 };
 use lease_memory::MemoryStore;
 use tokio::task::yield_now;

@@ -19,7 +19,7 @@ use tokio::time::timeout;
 const TTL: Duration = Duration::from_secs(30);
 
 async fn obtained(locker: &Locker, name: &str) -> Lease {
-    locker.obtain(&key(name)).await.unwrap().lease().unwrap()
+    locker.obtain(&key(name)).await.unwrap().into_lease().unwrap()
 }
 
 /// What must come, within a bound that nothing comes near.

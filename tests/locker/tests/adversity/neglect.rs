@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use futures_util::{FutureExt, poll};
 use lease_core::conformance::{Call, Fault, Faulty};
-use lease_core::{BootClock, Clock, LockStore, Locker, StoreErrorKind};
+use lease_core::store::{BootClock, Clock, LockStore};
+use lease_core::{Locker, StoreErrorKind};
 use lease_memory::MemoryStore;
 use tokio::time::sleep;
 
@@ -102,5 +103,5 @@ async fn a_free_key_is_obtained_without_a_way_to_another_task() {
 
     let attempt = locker.obtain(&key("job")).now_or_never();
 
-    assert!(attempt.unwrap().unwrap().lease().is_some());
+    assert!(attempt.unwrap().unwrap().into_lease().is_some());
 }

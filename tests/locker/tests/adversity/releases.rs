@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use lease_core::conformance::{Call, Fault, Faulty};
-use lease_core::{BootClock, Clock, LeaseOptions, Locker, StoreErrorKind};
+use lease_core::store::{BootClock, Clock};
+use lease_core::{LeaseOptions, Locker, Reservation, Ttl};
 use lease_memory::MemoryStore;
 use tokio::time::sleep;
 
@@ -64,12 +65,11 @@ async fn a_late_answer_to_a_lease_that_was_released_ends_none_that_came_after_it
 }
 
 #[tokio::test(start_paused = true)]
-async fn lengths_without_bounds_are_refused_or_borne() {
-    let locker = Locker::new(MemoryStore::new());
-    let refused = obtained(&locker, "job").await.release_reserved(Duration::MAX).await.unwrap_err();
-    assert_eq!(refused.kind(), StoreErrorKind::Refused);
-    locker.close().await;
-    assert!(locker.obtain(&key("job")).await.unwrap().lease().is_some());
+async fn length_out_of_range_costs_no_lease() {
+    let lease = obtained(&Locker::new(MemoryStore::new()), "job").await;
+    assert!(Reservation::new(Duration::MAX).is_err() && Ttl::new(Duration::ZERO).is_err());
+    assert!(lease.is_held(), "an argument out of range costs no lease");
+    lease.release_reserved(Reservation::clamped(Duration::MAX)).await.unwrap();
 
     let options = LeaseOptions::default();
     assert_eq!(options.trusted(TTL, Duration::MAX), Duration::ZERO);

@@ -4,7 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use lease_core::{Clock, LeaseOptions, LeaseState, Locker, LossCause, SkewedClock};
+use lease_core::conformance::SkewedClock;
+use lease_core::store::Clock;
+use lease_core::{LeaseOptions, LeaseState, Locker, LossCause};
 use lease_memory::MemoryStore;
 use tokio::time::timeout;
 

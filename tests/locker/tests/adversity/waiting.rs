@@ -7,9 +7,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use lease_core::{
-    Beat, Claim, Freed, Grant, Heartbeat, Holder, LeaseKey, LockStore, Locker, Obtained, StoreError,
-};
+use lease_core::store::{Beat, Claim, Freed, Grant, Heartbeat, LockStore, Obtained};
+use lease_core::{Holder, LeaseKey, Locker, StoreError};
 use lease_memory::MemoryStore;
 use tokio::time::timeout;
 

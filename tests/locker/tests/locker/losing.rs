@@ -4,8 +4,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use lease_core::conformance::SkewedClock;
 use lease_core::conformance::{Call, Fault, Faulty};
-use lease_core::{Clock, LeaseState, Locker, LossCause, Released, SkewedClock};
+use lease_core::store::Clock;
+use lease_core::{LeaseState, Locker, LossCause, Released};
 use lease_memory::MemoryStore;
 use tokio::time::{sleep, timeout};
 
@@ -63,7 +65,7 @@ async fn work_is_dropped_at_the_loss_and_not_polled_again() {
 
 #[tokio::test(start_paused = true)]
 async fn an_evicted_holder_is_told_at_its_next_heartbeat() {
-    use lease_core::LeaseTable;
+    use lease_core::store::LeaseTable;
     let store = MemoryStore::new();
     let lease = obtained(&Locker::new(store.clone()), "job").await;
 

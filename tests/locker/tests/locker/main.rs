@@ -13,18 +13,19 @@ mod waiting;
 
 use std::time::Duration;
 
-use lease_core::{BootClock, Clock, Lease, LeaseKey, Locker};
+use lease_core::store::{BootClock, Clock};
+use lease_core::{Lease, LeaseKey, Locker};
 
 const TTL: Duration = Duration::from_secs(30);
 
 async fn obtained(locker: &Locker, name: &str) -> Lease {
-    locker.obtain(&key(name)).await.unwrap().lease().unwrap()
+    locker.obtain(&key(name)).await.unwrap().into_lease().unwrap()
 }
 
 fn key(name: &str) -> LeaseKey {
     name.parse().unwrap()
 }
 
-fn now() -> lease_core::Moment {
+fn now() -> lease_core::store::Moment {
     BootClock::new().now()
 }

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use lease_core::conformance::{Call, Fault, Faulty};
-use lease_core::{Attempt, Lease, LeaseOptions, LockStore, Locker, StoreErrorKind};
+use lease_core::store::LockStore;
+use lease_core::{Attempt, Lease, LeaseOptions, Locker, StoreErrorKind};
 use lease_memory::MemoryStore;
 use tokio::time::timeout;
 

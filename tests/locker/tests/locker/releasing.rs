@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use lease_core::conformance::{Call, Fault, Faulty};
-use lease_core::{FencingToken, LockStore, Locker};
+use lease_core::store::LockStore;
+use lease_core::{FencingToken, Locker, Reservation};
 use lease_memory::MemoryStore;
 use tokio::time::sleep;
 
@@ -71,7 +72,7 @@ async fn a_reserved_key_is_kept_from_everybody_for_its_time() {
     let locker = Locker::new(MemoryStore::new());
     let start = now();
     let lease = obtained(&locker, "job").await;
-    lease.release_reserved(Duration::from_secs(100)).await.unwrap();
+    lease.release_reserved(Reservation::clamped(Duration::from_secs(100))).await.unwrap();
 
     let next = locker.wait_until_obtained(&key("job")).await.unwrap();
 

@@ -47,7 +47,7 @@ fn locker_whose_runtime_has_ended_goes_on_with_the_next_one() {
     let second = tokio::runtime::Runtime::new().unwrap();
     let released = second.block_on(async {
         assert!(
-            locker.obtain(&key("job")).await.unwrap().lease().is_none(),
+            locker.obtain(&key("job")).await.unwrap().into_lease().is_none(),
             "its ttl has not passed"
         );
         obtained(&locker, "other").await.release().await

@@ -5,7 +5,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use lease_core::conformance::{Call, Faulty};
-use lease_core::{LockStore, Locker, StoreErrorKind};
+use lease_core::store::LockStore;
+use lease_core::{Locker, StoreErrorKind};
 use lease_memory::MemoryStore;
 use tokio::task::{JoinSet, yield_now};
 use tokio::time::{sleep, timeout};
@@ -46,7 +47,7 @@ async fn waiting_for_any_obtains_one_however_many_become_free() {
     let keys = [key("a"), key("b"), key("c")];
     let mut held = Vec::new();
     for key in &keys {
-        held.push(holder.obtain(key).await.unwrap().lease().unwrap());
+        held.push(holder.obtain(key).await.unwrap().into_lease().unwrap());
     }
 
     let release = async {

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use lease_core::{Lease, LeaseOptions, Locker, StoreError};
 use lease_redis::RedisStore;
-use lease_tests::redis::{RedisServer, available};
+use lease_test_servers::redis::{RedisServer, available};
 use tokio::runtime::{Builder, Runtime};
 
 /// Long enough for a thread to have its turn on a busy machine.
@@ -50,9 +50,16 @@ async fn some_leases(locker: &Locker) -> Vec<Lease> {
     let mut leases = Vec::new();
     for number in 0..20 {
         let key = format!("{number}").parse().unwrap();
-        leases.push(locker.obtain(&key).await.unwrap().lease().unwrap());
+        leases.push(locker.obtain(&key).await.unwrap().into_lease().unwrap());
     }
     leases
+}
+
+fn leases_on_own_thread(server: &RedisServer, application: &Runtime) -> Vec<Lease> {
+    application.block_on(async {
+        let locker = on_own_thread(server).await;
+        some_leases(&locker).await
+    })
 }
 
 fn held(leases: &[Lease]) -> usize {
@@ -66,10 +73,7 @@ fn blocked_application_keeps_leases_of_a_locker_on_its_own_thread() {
     }
     let server = RedisServer::start();
     let application = application();
-    let leases = application.block_on(async {
-        let locker = on_own_thread(&server).await;
-        some_leases(&locker).await
-    });
+    let leases = leases_on_own_thread(&server, &application);
 
     block_all_workers(&application, TTL * 10);
 
@@ -101,10 +105,7 @@ fn own_thread_reconnects_while_the_application_is_blocked() {
     }
     let server = RedisServer::start();
     let application = application();
-    let leases = application.block_on(async {
-        let locker = on_own_thread(&server).await;
-        some_leases(&locker).await
-    });
+    let leases = leases_on_own_thread(&server, &application);
 
     thread::scope(|scope| {
         scope.spawn(|| block_all_workers(&application, TTL * 4));

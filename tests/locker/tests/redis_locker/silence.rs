@@ -3,9 +3,10 @@
 use std::time::Duration;
 
 use futures_util::future::select_all;
-use lease_core::{BootClock, Clock, LeaseOptions, Locker};
+use lease_core::store::{BootClock, Clock};
+use lease_core::{LeaseOptions, Locker};
 use lease_redis::RedisStore;
-use lease_tests::redis::{RedisServer, available};
+use lease_test_servers::redis::{RedisServer, available};
 use tokio::time::{sleep, timeout};
 
 const TTL: Duration = Duration::from_secs(10);

@@ -1,7 +1,4 @@
-//! A network that fails on demand: a proxy between a client and a server.
-//!
-//! Each fault is for one request, the next one that is sent, or the next one that contains
-//! given bytes. Everything else passes as it is.
+//! A proxy that understands requests, and makes single ones fail.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -11,41 +8,33 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{oneshot, watch};
-use tokio::task::JoinHandle;
+use tokio::net::TcpStream;
+use tokio::sync::oneshot;
 
-/// How bytes on the wire become messages.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Wire {
-    /// HTTP/1.1: a head, and a body of its length.
-    Http,
-    /// Redis' own: one value, in RESP 2 or 3.
-    Redis,
-}
+use super::listener::Listener;
+use super::wire::{Wire, contains};
 
 /// What happens to one request.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Fault {
-    /// It arrives, and is answered, only after this long.
+    /// The request reaches the server after this delay.
     Delay(Duration),
-    /// It never arrives, and the client hears nothing.
+    /// The request never reaches the server, and the client gets no reply.
     LoseRequest,
-    /// It is applied, and the client hears nothing.
+    /// The server applies the request, and the client gets no reply.
     LoseReply,
-    /// It never arrives, and the connection breaks.
+    /// The request never reaches the server, and the connection breaks.
     CutBefore,
-    /// It is applied, and the connection breaks.
+    /// The server applies the request, and the connection breaks.
     CutAfter,
-    /// It arrives twice, one after the other; the client hears the first answer.
+    /// The request reaches the server twice in a row; the client gets the first reply.
     Double,
     #[doc(hidden)]
     Hold(Holding),
 }
 
-/// A request that is kept back, until the test lets it go.
+/// A request that the proxy keeps until the test delivers it.
 #[derive(Debug)]
 pub struct Held {
     arrived: oneshot::Receiver<()>,
@@ -63,12 +52,15 @@ pub struct Holding {
 
 type Rewrite = Box<dyn Fn(Vec<u8>) -> Vec<u8> + Send + Sync>;
 
-/// A proxy on a port of its own, until it is dropped.
+/// A proxy on a port of its own. Dropping it closes its connections and its port.
+///
+/// A fault hits one request: the next one, or the next one that contains given bytes. All other
+/// requests pass unchanged, one at a time per connection: use a [`Link`](super::Link) where requests
+/// have to be pipelined.
 #[derive(Debug)]
 pub struct Proxy {
-    address: SocketAddr,
     shared: Arc<Shared>,
-    accepting: JoinHandle<()>,
+    listener: Listener,
 }
 
 struct Shared {
@@ -78,7 +70,6 @@ struct Shared {
     faults: Mutex<VecDeque<(Vec<u8>, Fault)>>,
     delay: Mutex<Duration>,
     requests: Mutex<Vec<Vec<u8>>>,
-    closed: watch::Sender<bool>,
 }
 
 impl Proxy {
@@ -86,23 +77,21 @@ impl Proxy {
     ///
     /// # Errors
     ///
-    /// Where no port is free.
+    /// If no port is free.
     pub async fn start(upstream: SocketAddr, wire: Wire) -> io::Result<Self> {
         Self::start_rewriting(upstream, wire, |reply| reply).await
     }
 
-    /// Passes everything on to `upstream`, and each answer through `rewrite`.
+    /// Passes everything on to `upstream`, and each reply through `rewrite`.
     ///
     /// # Errors
     ///
-    /// Where no port is free.
+    /// If no port is free.
     pub async fn start_rewriting(
         upstream: SocketAddr,
         wire: Wire,
         rewrite: impl Fn(Vec<u8>) -> Vec<u8> + Send + Sync + 'static,
     ) -> io::Result<Self> {
-        let listener = TcpListener::bind("127.0.0.1:0").await?;
-        let address = listener.local_addr()?;
         let shared = Arc::new(Shared {
             upstream,
             wire,
@@ -110,43 +99,33 @@ impl Proxy {
             faults: Mutex::default(),
             delay: Mutex::default(),
             requests: Mutex::default(),
-            closed: watch::Sender::new(false),
         });
         let serving = Arc::clone(&shared);
-        let accepting = tokio::spawn(async move {
-            while let Ok((client, _)) = listener.accept().await {
-                let shared = Arc::clone(&serving);
-                tokio::spawn(async move {
-                    let mut closed = shared.closed.subscribe();
-                    tokio::select! {
-                        biased;
-                        _ = closed.wait_for(|closed| *closed) => (),
-                        // A connection that fails is what a proxy is for.
-                        _ = shared.serve(client) => (),
-                    }
-                });
-            }
+        let listener = Listener::start(move |client| {
+            let shared = Arc::clone(&serving);
+            // An error ends the connection, as it does between a client and its server.
+            async move { drop(shared.serve(client).await) }
         });
-        Ok(Self { address, shared, accepting })
+        Ok(Self { shared, listener: listener.await? })
     }
 
-    /// Where to connect to.
+    /// Where clients connect.
     pub fn address(&self) -> SocketAddr {
-        self.address
+        self.listener.address()
     }
 
-    /// Does `fault` to the next request.
+    /// Makes `fault` happen to the next request.
     pub fn next(&self, fault: Fault) {
         self.next_with("", fault);
     }
 
-    /// Does `fault` to the next request that contains `text`.
+    /// Makes `fault` happen to the next request that contains `text`.
     pub fn next_with(&self, text: &str, fault: Fault) {
         self.shared.faults().push_back((text.as_bytes().to_owned(), fault));
     }
 
-    /// Keeps the next request back that contains `text`. It is delivered when the test says
-    /// so, also if the client has long given up.
+    /// Keeps the next request that contains `text`. [`Held::deliver`] delivers it, also after the
+    /// client has given up.
     pub fn hold_next_with(&self, text: &str) -> Held {
         let (arrived, has_arrived) = oneshot::channel();
         let (let_go, deliver) = oneshot::channel();
@@ -160,7 +139,7 @@ impl Proxy {
         *self.shared.delay.lock().unwrap_or_else(PoisonError::into_inner) = delay;
     }
 
-    /// How many requests that contain `text` were sent so far, lost ones included.
+    /// How many requests that contain `text` clients have sent so far, lost ones included.
     pub fn requests_with(&self, text: &str) -> usize {
         let requests = self.shared.requests();
         let with = requests.iter().filter(|one| contains(one, text.as_bytes()));
@@ -168,31 +147,24 @@ impl Proxy {
     }
 }
 
-impl Drop for Proxy {
-    fn drop(&mut self) {
-        self.accepting.abort();
-        self.shared.closed.send_replace(true);
-    }
-}
-
 impl Held {
-    /// Completes once the request is in the proxy's hands.
+    /// Waits until the proxy has the request.
     ///
     /// # Panics
     ///
-    /// Where no such request came and the proxy is gone.
+    /// If the proxy is dropped before such a request comes.
     pub async fn arrived(&mut self) {
         (&mut self.arrived).await.expect("a request to hold");
     }
 
-    /// Delivers the request, and completes once the server has answered it.
+    /// Delivers the request, and waits for the server's reply.
     ///
     /// # Panics
     ///
-    /// Where the server did not answer.
+    /// If the server does not reply.
     pub async fn deliver(self) {
-        self.deliver.send(()).expect("the request is still held");
-        self.delivered.await.expect("the server's answer");
+        self.deliver.send(()).expect("the proxy still has the request");
+        self.delivered.await.expect("a reply of the server");
     }
 }
 
@@ -235,11 +207,11 @@ impl Shared {
         }
     }
 
-    /// Delivers on a connection and a task of its own: the client may hang up meanwhile.
+    /// Delivers on a connection and a task of its own: the client may disconnect meanwhile.
     async fn hold(&self, request: Vec<u8>, holding: Holding) -> io::Result<Vec<u8>> {
         let (upstream, wire) = (self.upstream, self.wire);
         let delivery = tokio::spawn(async move {
-            // Who does not wait for it need not hear of it.
+            // The test need not wait for it.
             let _ = holding.arrived.send(());
             if holding.deliver.await.is_err() {
                 return Err(io::Error::other("the test dropped the request"));
@@ -275,7 +247,7 @@ impl fmt::Debug for Shared {
     }
 }
 
-/// Says nothing until the client hangs up.
+/// Sends nothing until the client disconnects.
 async fn silence(client: &mut TcpStream) -> io::Result<()> {
     let mut ignored = [0; 1024];
     while client.read(&mut ignored).await? > 0 {}
@@ -299,72 +271,4 @@ impl Connection {
         self.stream.write_all(request).await?;
         self.wire.read(&mut self.stream, &mut self.read).await
     }
-}
-
-impl Wire {
-    /// The next whole message; what was read beyond it stays in `read`.
-    async fn read(self, stream: &mut TcpStream, read: &mut Vec<u8>) -> io::Result<Vec<u8>> {
-        loop {
-            let length = match self {
-                Self::Redis => redis_value(read),
-                Self::Http => http_message(read),
-            };
-            if let Some(length) = length {
-                let rest = read.split_off(length);
-                return Ok(std::mem::replace(read, rest));
-            }
-            if stream.read_buf(read).await? == 0 {
-                return Err(io::ErrorKind::UnexpectedEof.into());
-            }
-        }
-    }
-}
-
-/// The length of the message at the start of `read`, once all of it is there.
-fn http_message(read: &[u8]) -> Option<usize> {
-    let head = find(read, b"\r\n\r\n")? + 4;
-    let text = String::from_utf8_lossy(read.get(..head)?).to_ascii_lowercase();
-    let header = |name: &str| {
-        text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':')).map(str::trim)
-    };
-    if header("transfer-encoding") == Some("chunked") {
-        return find(read.get(head..)?, b"0\r\n\r\n").map(|end| head + end + 5);
-    }
-    let body: usize = header("content-length").map_or(Some(0), |length| length.parse().ok())?;
-    (read.len() >= head + body).then_some(head + body)
-}
-
-/// The length of the value at the start of `read`, once all of it is there.
-fn redis_value(read: &[u8]) -> Option<usize> {
-    let head = find(read, b"\r\n")? + 2;
-    let (kind, count) = read.get(..head - 2)?.split_first()?;
-    let count: usize = match kind {
-        b'$' | b'!' | b'=' | b'*' | b'~' | b'>' | b'%' => {
-            // Below zero: there is none.
-            let count = String::from_utf8_lossy(count).parse::<i64>().ok()?;
-            let Ok(count) = count.try_into() else { return Some(head) };
-            count
-        }
-        _ => return Some(head),
-    };
-    let items = match kind {
-        b'$' | b'!' | b'=' => {
-            let whole = head + count + 2;
-            return (read.len() >= whole).then_some(whole);
-        }
-        b'%' => 2 * count,
-        _ => count,
-    };
-    (0..items).try_fold(head, |at, _| Some(at + redis_value(read.get(at..)?)?))
-}
-
-fn contains(bytes: &[u8], text: &[u8]) -> bool {
-    find(bytes, text).is_some()
-}
-
-fn find(bytes: &[u8], text: &[u8]) -> Option<usize> {
-    if text.is_empty() {
-        return Some(0);
-    }
-    bytes.windows(text.len()).position(|window| window == text)
 }

@@ -4,44 +4,44 @@ use std::time::Duration;
 
 use crate::redis::{RedisServer, free_port, until};
 
-/// A master, two replicas, and three Sentinels that watch over them, until it is dropped.
+/// A master, two replicas, and three Sentinels that monitor them. Dropping it kills all of them.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct RedisSentinel {
-    /// The first is the master to begin with.
+    /// The servers: first the first master, then its replicas.
     pub servers: Vec<RedisServer>,
-    /// Who decides which it is.
+    /// The Sentinels, which decide which server is the master.
     pub sentinels: Vec<RedisServer>,
 }
 
 impl RedisSentinel {
-    /// What the master is called.
+    /// The name of the master.
     pub const MASTER: &str = "leases";
 
-    /// Sentinels that take no master for dead that stands still for a while.
+    /// Starts Sentinels that promote a replica after the master has been silent for a minute.
     ///
     /// # Panics
     ///
-    /// Where it does not come up.
+    /// If they do not agree on a master.
     pub fn start() -> Self {
         Self::that_waits(Duration::from_mins(1), RedisServer::with)
     }
 
-    /// Sentinels that soon have a dead master's place taken by a replica.
+    /// Starts Sentinels that promote a replica after the master has been silent for a second.
     ///
     /// # Panics
     ///
-    /// Where it does not come up.
+    /// If they do not agree on a master.
     pub fn that_promotes() -> Self {
         Self::promoting(RedisServer::with)
     }
 
-    /// [`that_promotes`](Self::that_promotes), of the servers that `start` makes, given their
-    /// options.
+    /// Does the same as [`that_promotes`](Self::that_promotes), with servers that `start` makes of
+    /// their options.
     ///
     /// # Panics
     ///
-    /// Where it does not come up.
+    /// If they do not agree on a master.
     pub fn promoting(start: impl FnMut(&[&str]) -> RedisServer) -> Self {
         Self::that_waits(Duration::from_secs(1), start)
     }
@@ -72,7 +72,7 @@ impl RedisSentinel {
         started
     }
 
-    /// Where its Sentinels are.
+    /// The URLs of the Sentinels.
     pub fn urls(&self) -> Vec<String> {
         self.sentinels.iter().map(RedisServer::url).collect()
     }

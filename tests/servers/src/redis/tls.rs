@@ -1,4 +1,4 @@
-//! Redis servers that speak TLS, and the authority that vouches for them and for their clients.
+//! Redis servers that speak TLS, and the certificate authority of servers and clients.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -6,23 +6,24 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::redis::{RedisCluster, RedisSentinel, RedisServer, free_port};
 
-/// Vouches for servers on this machine, and for one client; its files are removed with it.
+/// A certificate authority with a certificate for servers on this machine and one for a client. Dropping
+/// it removes its files.
 #[derive(Debug)]
 pub struct Authority {
     folder: PathBuf,
 }
 
-/// Whom a server lets in.
+/// Which clients a server accepts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[expect(clippy::exhaustive_enums, reason = "a server asks for a certificate or does not")]
 pub enum Admits {
-    /// Whoever comes.
-    Anybody,
-    /// Those that the authority vouches for.
+    /// All clients.
+    All,
+    /// Clients with a certificate of the authority.
     Certified,
 }
 
-/// A server that speaks TLS, and plain TCP on another port, for the test's own commands.
+/// A server that speaks TLS, and plain TCP on another port for the test's own commands.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct TlsServer {
@@ -32,10 +33,12 @@ pub struct TlsServer {
 }
 
 impl Authority {
+    /// Makes an authority and its certificates.
+    ///
     /// # Panics
     ///
-    /// Where there is no `openssl`.
-    #[expect(clippy::new_without_default, reason = "it does much: it is made, not assumed")]
+    /// If `openssl` is not installed.
+    #[expect(clippy::new_without_default, reason = "it runs programs and writes files")]
     pub fn new() -> Self {
         static AUTHORITIES: AtomicU64 = AtomicU64::new(0);
         let number = AUTHORITIES.fetch_add(1, Ordering::Relaxed);
@@ -67,25 +70,25 @@ impl Authority {
         assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
     }
 
-    /// Where its own certificate is.
+    /// The path of the authority's own certificate.
     pub fn root(&self) -> PathBuf {
         self.folder.join("root.pem")
     }
 
-    /// What one of its files has in it: `root.pem`, `client.pem`, `client.key`.
+    /// Reads one of the files: `root.pem`, `client.pem`, `client.key`.
     ///
     /// # Panics
     ///
-    /// Where there is no such file.
+    /// If there is no such file.
     pub fn read(&self, name: &str) -> Vec<u8> {
         std::fs::read(self.folder.join(name)).expect("a file of the authority")
     }
 
-    /// A server that it vouches for, with further options.
+    /// Starts a server with the authority's certificate and further options.
     ///
     /// # Panics
     ///
-    /// Where it does not start.
+    /// If it does not start.
     pub fn server(&self, admits: Admits, further: &[&str]) -> TlsServer {
         let port = free_port();
         let options = self.options(port, admits).map(|(name, value)| [format!("--{name}"), value]);
@@ -94,15 +97,15 @@ impl Authority {
         TlsServer { server: RedisServer::with(&[&options, further].concat()), port }
     }
 
-    /// A Cluster of three masters; the URLs for TLS beside it.
+    /// Starts a Cluster of three masters. Returns it with its URLs for TLS.
     ///
     /// # Panics
     ///
-    /// Where it does not come up.
+    /// If the Cluster does not form.
     pub fn cluster(&self) -> (RedisCluster, Vec<String>) {
-        // What they tell of each other, and how they speak to each other, is by TLS, too.
+        // The nodes announce TLS ports, and speak TLS to each other.
         let options = [&RedisCluster::options(0)[..], &["--tls-cluster", "yes"]].concat();
-        let start = |_| self.server(Admits::Anybody, &options);
+        let start = |_| self.server(Admits::All, &options);
         let nodes: Vec<_> = (0..3).map(start).collect();
         let ports: Vec<_> = nodes.iter().map(|node| node.port).collect();
         let urls = ports.iter().map(|port| format!("rediss://127.0.0.1:{port}")).collect();
@@ -112,18 +115,18 @@ impl Authority {
         (RedisCluster::of(nodes, &ports, &by_tls), urls)
     }
 
-    /// A master and a Sentinel that reaches it by TLS alone; the Sentinel's URL for TLS beside
-    /// them.
+    /// Starts a master, and a Sentinel that reaches it by TLS alone. Returns them with the Sentinel's
+    /// URL for TLS.
     ///
     /// # Panics
     ///
-    /// Where they do not start.
+    /// If they do not start.
     pub fn sentinel(&self) -> (Vec<RedisServer>, String) {
-        let master = self.server(Admits::Anybody, &["--tls-replication", "yes"]);
+        let master = self.server(Admits::All, &["--tls-replication", "yes"]);
         let (port, tls) = (free_port(), free_port());
         let mut sentinel = RedisServer::stopped("redis-sentinel", port, Vec::new());
         let name = RedisSentinel::MASTER;
-        let options = self.options(tls, Admits::Anybody);
+        let options = self.options(tls, Admits::All);
         let options = options.map(|(name, value)| format!("{name} {value}\n")).concat();
         let configuration = format!(
             "port {port}\nbind 127.0.0.1\n{options}tls-replication yes\nsentinel monitor {name} \
@@ -157,7 +160,7 @@ impl Drop for Authority {
 }
 
 impl TlsServer {
-    /// Its URL for TLS.
+    /// The server's URL for TLS.
     pub fn url(&self) -> String {
         format!("rediss://localhost:{}", self.port)
     }

@@ -1,11 +1,11 @@
 //! How a grant goes from one holder to the next.
 
 use crate::conformance::Fixture;
-use crate::conformance::case::{Case, expect_held};
-use crate::grant::Heartbeat;
+use crate::conformance::kit::case::{Case, expect_held};
+use crate::store::grant::Heartbeat;
 
 /// Whoever has a grant may adopt it, and then holds the key.
-pub async fn a_grant_is_adopted<F: Fixture>(case: Case<F>) {
+pub async fn grant_is_adopted<F: Fixture>(case: Case<F>) {
     let handed = case.granted("a").await;
 
     let adopted = case.adopted(&handed, &case.claim("b")).await;
@@ -15,7 +15,7 @@ pub async fn a_grant_is_adopted<F: Fixture>(case: Case<F>) {
 }
 
 /// Who adopts has a ttl from then on, not what was left.
-pub async fn an_adoption_lasts_for_its_own_ttl<F: Fixture>(case: Case<F>) {
+pub async fn adoption_lasts_for_its_own_ttl<F: Fixture>(case: Case<F>) {
     let handed = case.granted("a").await;
     case.pass(case.ttl / 2).await;
 
@@ -28,7 +28,7 @@ pub async fn an_adoption_lasts_for_its_own_ttl<F: Fixture>(case: Case<F>) {
 }
 
 /// A grant is adopted once; the second to try is told who has it.
-pub async fn a_grant_is_adopted_at_most_once<F: Fixture>(case: Case<F>) {
+pub async fn grant_is_adopted_at_most_once<F: Fixture>(case: Case<F>) {
     let handed = case.granted("a").await;
     let first = case.adopted(&handed, &case.claim("b")).await;
 
@@ -41,7 +41,7 @@ pub async fn a_grant_is_adopted_at_most_once<F: Fixture>(case: Case<F>) {
 }
 
 /// An adoption whose reply was lost is answered again with what it got.
-pub async fn a_repeated_adoption_is_the_same_grant<F: Fixture>(case: Case<F>) {
+pub async fn repeated_adoption_is_the_same_grant<F: Fixture>(case: Case<F>) {
     let handed = case.granted("a").await;
     let claim = case.claim("b");
     let first = case.adopted(&handed, &claim).await;
@@ -52,7 +52,7 @@ pub async fn a_repeated_adoption_is_the_same_grant<F: Fixture>(case: Case<F>) {
 }
 
 /// Who handed a grant over no longer keeps it alive.
-pub async fn an_adopted_grant_is_lost_to_its_former_holder<F: Fixture>(case: Case<F>) {
+pub async fn adopted_grant_is_lost_to_its_former_holder<F: Fixture>(case: Case<F>) {
     let handed = case.granted("a").await;
     let adopted = case.adopted(&handed, &case.claim("b")).await;
 
@@ -66,7 +66,7 @@ pub async fn an_adopted_grant_is_lost_to_its_former_holder<F: Fixture>(case: Cas
 }
 
 /// A grant that was released is not adopted.
-pub async fn a_released_grant_is_not_adopted<F: Fixture>(case: Case<F>) {
+pub async fn released_grant_is_not_adopted<F: Fixture>(case: Case<F>) {
     let handed = case.granted("a").await;
     case.release(&handed).await;
 
@@ -79,7 +79,7 @@ pub async fn a_released_grant_is_not_adopted<F: Fixture>(case: Case<F>) {
 }
 
 /// A grant that ran out is not adopted: somebody else may have it by now.
-pub async fn an_expired_grant_is_not_adopted<F: Fixture>(case: Case<F>) {
+pub async fn expired_grant_is_not_adopted<F: Fixture>(case: Case<F>) {
     let handed = case.granted("a").await;
     case.pass(case.ttl * 4).await;
 

@@ -1,15 +1,15 @@
 //! A lease that is ended from outside.
 
 use crate::conformance::Fixture;
-use crate::conformance::case::{Case, expect_held};
-use crate::conformance::promises::table::colours;
-use crate::grant::Heartbeat;
+use crate::conformance::kit::case::{Case, expect_held};
+use crate::conformance::kit::promises::table::colours;
 use crate::lost::LossCause;
-use crate::table::LeaseTable;
+use crate::store::grant::Heartbeat;
+use crate::store::lease_table::LeaseTable;
 use crate::token::FencingToken;
 
 /// Who is evicted learns of it at the next heartbeat.
-pub async fn an_evicted_lease_is_lost_at_its_next_heartbeat<F: Fixture<Store: LeaseTable>>(
+pub async fn evicted_lease_is_lost_at_its_next_heartbeat<F: Fixture<Store: LeaseTable>>(
     case: Case<F>,
 ) {
     case.created(&colours()).await;
@@ -27,9 +27,7 @@ pub async fn an_evicted_lease_is_lost_at_its_next_heartbeat<F: Fixture<Store: Le
 }
 
 /// Who is evicted may still be at work: the key is free when its ttl has passed, not before.
-pub async fn an_evicted_lease_runs_out_and_not_before<F: Fixture<Store: LeaseTable>>(
-    case: Case<F>,
-) {
+pub async fn evicted_lease_expires_by_its_ttl<F: Fixture<Store: LeaseTable>>(case: Case<F>) {
     case.created(&colours()).await;
     let since = case.now();
     let grant = case.granted("a").await;
@@ -50,7 +48,7 @@ pub async fn an_evicted_lease_runs_out_and_not_before<F: Fixture<Store: LeaseTab
 }
 
 /// A grant that was ended from outside does not go on by being handed over.
-pub async fn an_evicted_grant_is_not_adopted<F: Fixture<Store: LeaseTable>>(case: Case<F>) {
+pub async fn evicted_grant_is_not_adopted<F: Fixture<Store: LeaseTable>>(case: Case<F>) {
     let grant = case.granted("a").await;
     let evicted = case.store.evict(&grant.key, grant.token).await;
     assert!(matches!(evicted, Ok(true)), "the store should evict a grant that stands: {evicted:?}");
@@ -62,7 +60,7 @@ pub async fn an_evicted_grant_is_not_adopted<F: Fixture<Store: LeaseTable>>(case
 }
 
 /// An eviction of another grant than the one that stands hits nobody.
-pub async fn an_eviction_by_another_token_changes_nothing<F: Fixture<Store: LeaseTable>>(
+pub async fn eviction_by_another_token_changes_nothing<F: Fixture<Store: LeaseTable>>(
     case: Case<F>,
 ) {
     case.created(&colours()).await;

@@ -5,12 +5,14 @@ use std::time::Duration;
 use futures_util::future::join_all;
 
 use crate::conformance::Fixture;
-use crate::conformance::case::{Case, expect_held, name};
-use crate::grant::{Heartbeat, Obtained};
-use crate::store::LockStore;
+use crate::conformance::kit::case::{Case, expect_held, name};
+use crate::error::StoreErrorKind;
+use crate::store::attributes::{Attributes, Value};
+use crate::store::grant::{Heartbeat, Obtained};
+use crate::store::lock_store::LockStore;
 
 /// A key that was never leased is granted to whoever asks.
-pub async fn a_free_key_is_granted<F: Fixture>(case: Case<F>) {
+pub async fn free_key_is_granted<F: Fixture>(case: Case<F>) {
     let claim = case.claim("a");
 
     let grant = case.obtain(&claim).await;
@@ -24,7 +26,7 @@ pub async fn a_free_key_is_granted<F: Fixture>(case: Case<F>) {
 
 /// However many lessees ask, at the same moment or later, one has the key until its ttl has
 /// passed.
-pub async fn a_held_key_is_granted_to_nobody_else<F: Fixture>(case: Case<F>) {
+pub async fn held_key_is_granted_to_nobody_else<F: Fixture>(case: Case<F>) {
     for round in 0..5 {
         let key = name(&format!("conformance/round-{round}"));
         let claims: Vec<_> =
@@ -49,7 +51,7 @@ pub async fn a_held_key_is_granted_to_nobody_else<F: Fixture>(case: Case<F>) {
 }
 
 /// Two processes may carry one name: still only one of them is granted the key.
-pub async fn one_lessee_is_not_granted_a_key_twice<F: Fixture>(case: Case<F>) {
+pub async fn lessee_is_not_granted_a_key_twice<F: Fixture>(case: Case<F>) {
     case.granted("a").await;
 
     drop(expect_held(
@@ -60,7 +62,7 @@ pub async fn one_lessee_is_not_granted_a_key_twice<F: Fixture>(case: Case<F>) {
 }
 
 /// A claim that is sent again is answered with the grant it already has.
-pub async fn a_repeated_claim_is_the_same_grant<F: Fixture>(case: Case<F>) {
+pub async fn repeated_claim_is_the_same_grant<F: Fixture>(case: Case<F>) {
     let claim = case.claim("a");
     let first = case.obtain(&claim).await;
 
@@ -70,7 +72,7 @@ pub async fn a_repeated_claim_is_the_same_grant<F: Fixture>(case: Case<F>) {
 }
 
 /// A claim that is sent again does not last longer for it: nobody knows which reply came.
-pub async fn a_repeated_claim_does_not_extend<F: Fixture>(case: Case<F>) {
+pub async fn repeated_claim_does_not_extend<F: Fixture>(case: Case<F>) {
     let (claim, other) = (case.claim("a"), name("conformance/other"));
     case.obtain(&claim).await;
     case.obtain(&case.claim_of(&other, "a")).await;
@@ -82,7 +84,7 @@ pub async fn a_repeated_claim_does_not_extend<F: Fixture>(case: Case<F>) {
 }
 
 /// A key whose holder is gone is granted again.
-pub async fn an_expired_key_is_granted_again<F: Fixture>(case: Case<F>) {
+pub async fn expired_key_is_granted_again<F: Fixture>(case: Case<F>) {
     case.granted("a").await;
     case.pass(case.ttl).await;
 
@@ -92,7 +94,7 @@ pub async fn an_expired_key_is_granted_again<F: Fixture>(case: Case<F>) {
 }
 
 /// Who is refused learns who has the key, under which token, and for how long at most.
-pub async fn a_held_key_tells_its_holder<F: Fixture>(case: Case<F>) {
+pub async fn held_key_shows_its_holder<F: Fixture>(case: Case<F>) {
     let grant = case.granted("a").await;
 
     let told = case.holder().await.into_iter();
@@ -121,7 +123,7 @@ pub async fn a_held_key_tells_its_holder<F: Fixture>(case: Case<F>) {
 }
 
 /// A key whose lease has run out has no holder. A store that can only watch may look twice.
-pub async fn an_expired_key_has_no_holder<F: Fixture>(case: Case<F>) {
+pub async fn expired_key_has_no_holder<F: Fixture>(case: Case<F>) {
     case.granted("a").await;
     case.pass(case.ttl * 4).await;
     drop(case.holder().await);
@@ -131,7 +133,7 @@ pub async fn an_expired_key_has_no_holder<F: Fixture>(case: Case<F>) {
 }
 
 /// A key that was never leased, or was released, has no holder.
-pub async fn a_free_key_has_no_holder<F: Fixture>(case: Case<F>) {
+pub async fn free_key_has_no_holder<F: Fixture>(case: Case<F>) {
     case.has_no_holder("the table was made").await;
     let grant = case.granted("a").await;
     case.release(&grant).await;
@@ -163,4 +165,77 @@ pub async fn keys_do_not_disturb_each_other<F: Fixture>(case: Case<F>) {
             grant.key
         );
     }
+}
+
+/// A store sets the attributes of a claim, or refuses the claim: it never drops them.
+pub async fn attributes_of_claim_are_set_or_refused<F: Fixture>(case: Case<F>) {
+    let sky = Attributes::from([("sky".to_owned(), Value::from("grey"))]);
+    let claim = case.claim("a").with_attributes(sky.clone());
+
+    let answer = case.store.obtain(&claim).await;
+
+    match answer {
+        Ok(Obtained::Granted(_, attributes)) => {
+            assert_eq!(attributes, sky, "a grant should return the attributes that it set");
+        }
+        Err(error) if error.kind() == StoreErrorKind::Misconfigured => {
+            case.has_no_holder("a claim that was refused").await;
+            let grant = case.granted("b").await;
+            let adopted = case.store.adopt(&grant, &case.claim("a").with_attributes(sky)).await;
+            assert!(
+                adopted.is_err_and(|error| error.kind() == StoreErrorKind::Misconfigured),
+                "a store that refuses a claim with attributes should refuse its adoption as well"
+            );
+        }
+        answer => unreachable!(
+            "the store should grant a claim with attributes, or refuse it as `Misconfigured` where \
+             it keeps no records: {answer:?}"
+        ),
+    }
+}
+
+/// Each grant after a release carries a larger token.
+pub async fn tokens_grow_over_releases<F: Fixture>(case: Case<F>) {
+    let mut last = None;
+    for lessee in ["a", "b", "a", "a"] {
+        let grant = case.granted(lessee).await;
+
+        assert!(
+            Some(grant.token) > last,
+            "the token after {last:?} was {}: the store should grant a larger one each time",
+            grant.token
+        );
+
+        last = Some(grant.token);
+        case.release(&grant).await;
+    }
+}
+
+/// The grant after one that ran out carries a larger token.
+pub async fn tokens_grow_over_expiry<F: Fixture>(case: Case<F>) {
+    let first = case.granted("a").await;
+    case.pass(case.ttl).await;
+
+    let (second, _) = case.taken_over("b").await;
+
+    assert!(
+        second.token > first.token,
+        "the token after {} was {}: the store should grant a larger one each time",
+        first.token,
+        second.token
+    );
+}
+
+/// Who adopts a grant gets a larger token than who handed it over.
+pub async fn tokens_grow_over_adoption<F: Fixture>(case: Case<F>) {
+    let first = case.granted("a").await;
+
+    let second = case.adopted(&first, &case.claim("b")).await;
+
+    assert!(
+        second.token > first.token,
+        "the token after {} was {}: the store should grant a larger one each time",
+        first.token,
+        second.token
+    );
 }

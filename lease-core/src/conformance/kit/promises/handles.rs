@@ -1,15 +1,15 @@
-//! What holds for several handles on the same data: a lock serves several processes.
+//! Promises for several handles on the same data: a lock serves several processes.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::conformance::Fixture;
-use crate::conformance::case::{Case, expect_granted, expect_held, name};
-use crate::conformance::race::at_once;
-use crate::grant::{Beat, Claim, Grant, Heartbeat, Obtained};
+use crate::conformance::kit::case::{Case, expect_granted, expect_held, name};
+use crate::conformance::kit::race::at_once;
 use crate::key::LeaseKey;
 use crate::lost::LossCause;
-use crate::store::LockStore;
+use crate::store::grant::{Beat, Claim, Grant, Heartbeat, Obtained};
+use crate::store::lock_store::LockStore;
 
 /// Of two claims that arrive at once through two handles, at most one is granted.
 pub async fn claims_through_two_handles_grant_one<F: Fixture>(case: Case<F>) {
@@ -32,13 +32,13 @@ pub async fn claims_through_two_handles_grant_one<F: Fixture>(case: Case<F>) {
              data itself; a lock inside the process excludes no other process: {grants:?}"
         );
         if grants.is_empty() {
-            // Neither won the vote: one that asks again, alone, must.
+            // Neither won the vote of a quorum. A claim that asks again alone must win.
             case.taken_over_by(&one).await;
         }
     }
 }
 
-/// Of two adoptions of one grant that arrive at once through two handles, one succeeds.
+/// Of two adoptions of one grant that arrive at once through two handles, at most one succeeds.
 pub async fn adoptions_through_two_handles_grant_one<F: Fixture>(case: Case<F>) {
     let (first, second) = case.two_handles().await;
     for (round, race) in case.races() {
@@ -176,7 +176,7 @@ pub async fn late_heartbeat_through_second_handle_is_overtaken<F: Fixture>(case:
     );
 }
 
-/// A grant that ran out and was taken over through another handle is lost.
+/// A grant that was released and whose key was granted again through another handle is lost.
 pub async fn takeover_through_second_handle_ends_first_grant<F: Fixture>(case: Case<F>) {
     let (first, second) = case.two_handles().await;
     let key = case.key();
@@ -197,7 +197,7 @@ pub async fn takeover_through_second_handle_ends_first_grant<F: Fixture>(case: C
 }
 
 /// A watch wakes on a release through another handle. Stores that cannot wake return
-/// [`Freed::never`](crate::Freed::never).
+/// [`Freed::never`](crate::store::Freed::never).
 pub async fn watch_wakes_on_release_through_second_handle<F: Fixture>(case: Case<F>) {
     let (first, second) = case.two_handles().await;
     let key = case.key();

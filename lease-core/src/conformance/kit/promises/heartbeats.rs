@@ -3,13 +3,13 @@
 use futures_util::StreamExt;
 
 use crate::conformance::Fixture;
-use crate::conformance::case::{Case, name};
-use crate::grant::{Beat, Heartbeat};
+use crate::conformance::kit::case::{Case, name};
 use crate::lost::LossCause;
-use crate::store::LockStore;
+use crate::store::grant::{Beat, Heartbeat};
+use crate::store::lock_store::LockStore;
 
 /// A heartbeat keeps the key for another ttl.
-pub async fn a_heartbeat_extends<F: Fixture>(case: Case<F>) {
+pub async fn heartbeat_extends<F: Fixture>(case: Case<F>) {
     let grant = case.granted("a").await;
     case.pass(case.ttl / 2).await;
 
@@ -22,7 +22,7 @@ pub async fn a_heartbeat_extends<F: Fixture>(case: Case<F>) {
 
 /// A heartbeat lasts as long as it says, longer or shorter than the one before: that is how a
 /// hand-over is bounded.
-pub async fn a_heartbeat_lasts_as_long_as_its_own_ttl<F: Fixture>(case: Case<F>) {
+pub async fn heartbeat_lasts_as_long_as_its_own_ttl<F: Fixture>(case: Case<F>) {
     let (key, other) = (case.key(), name("conformance/other"));
     let mut longer = case.granted("a").await;
     let mut shorter = case.obtain(&case.claim_of(&other, "a")).await;
@@ -48,7 +48,7 @@ pub async fn a_heartbeat_lasts_as_long_as_its_own_ttl<F: Fixture>(case: Case<F>)
 }
 
 /// A heartbeat that arrives after a later one takes nothing from what the later one gave.
-pub async fn a_late_heartbeat_does_not_shorten<F: Fixture>(case: Case<F>) {
+pub async fn late_heartbeat_does_not_shorten<F: Fixture>(case: Case<F>) {
     let since = case.now();
     let grant = case.granted("a").await;
     case.heartbeat(&grant, 2).await;
@@ -63,7 +63,7 @@ pub async fn a_late_heartbeat_does_not_shorten<F: Fixture>(case: Case<F>) {
 }
 
 /// A heartbeat that arrives after a later one, or twice, is neither an extension nor a loss.
-pub async fn a_late_heartbeat_is_overtaken<F: Fixture>(case: Case<F>) {
+pub async fn late_heartbeat_is_overtaken<F: Fixture>(case: Case<F>) {
     let grant = case.granted("a").await;
     case.heartbeat(&grant, 2).await;
 
@@ -115,7 +115,7 @@ pub async fn heartbeats_count_from_each_adoption<F: Fixture>(case: Case<F>) {
 }
 
 /// A grant that ran out does not come back by its own heartbeat, however late.
-pub async fn a_heartbeat_does_not_revive_what_has_expired<F: Fixture>(case: Case<F>) {
+pub async fn heartbeat_does_not_revive_expired_lease<F: Fixture>(case: Case<F>) {
     let grant = case.granted("a").await;
     // Also long enough for a store that waits a margin beyond the ttl.
     case.pass(case.ttl * 4).await;
@@ -131,7 +131,7 @@ pub async fn a_heartbeat_does_not_revive_what_has_expired<F: Fixture>(case: Case
 }
 
 /// A heartbeat after its own release is lost, and does not take the key again.
-pub async fn a_heartbeat_after_release_is_lost<F: Fixture>(case: Case<F>) {
+pub async fn heartbeat_after_release_is_lost<F: Fixture>(case: Case<F>) {
     let grant = case.granted("a").await;
     case.release(&grant).await;
 
@@ -145,7 +145,7 @@ pub async fn a_heartbeat_after_release_is_lost<F: Fixture>(case: Case<F>) {
 }
 
 /// A heartbeat by a former holder is lost, and leaves the key to its holder.
-pub async fn a_heartbeat_by_a_former_holder_is_lost<F: Fixture>(case: Case<F>) {
+pub async fn heartbeat_by_former_holder_is_lost<F: Fixture>(case: Case<F>) {
     let former = case.granted("a").await;
     case.pass(case.ttl).await;
     let (current, _) = case.taken_over("b").await;

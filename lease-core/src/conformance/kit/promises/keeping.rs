@@ -5,15 +5,17 @@ use std::time::Duration;
 
 use tokio::time::timeout;
 
-use crate::conformance::case::Case;
+use crate::conformance::kit::case::Case;
 use crate::conformance::{Call, Fault, Fixture};
-use crate::hold::LeaseState;
-use crate::lease::{Handed, Lease, Released};
+use crate::heartbeat::lease_cell::LeaseState;
+use crate::heartbeat::release::Released;
+use crate::lease::{Handed, Lease};
+use crate::lengths::Ttl;
 use crate::locker::Locker;
 use crate::lost::LossCause;
 
 /// An obtain that was applied, but whose reply was lost, is recognised as ours.
-pub async fn a_lost_reply_to_an_obtain_is_recognised<F: Fixture>(case: Case<F>) {
+pub async fn lost_reply_to_obtain_is_recognised<F: Fixture>(case: Case<F>) {
     let locker = case.locker();
     case.store.next(Call::Obtain, Fault::LoseReply);
 
@@ -29,7 +31,7 @@ pub async fn a_lost_reply_to_an_obtain_is_recognised<F: Fixture>(case: Case<F>) 
 }
 
 /// A release that was applied, but whose reply was lost, is a release.
-pub async fn a_lost_reply_to_a_release_is_no_error<F: Fixture>(case: Case<F>) {
+pub async fn lost_reply_to_release_is_no_error<F: Fixture>(case: Case<F>) {
     let lease = obtained(&case, &case.locker()).await;
     case.store.next(Call::Release, Fault::LoseReply);
 
@@ -59,12 +61,12 @@ pub async fn one_failed_heartbeat_is_no_loss<F: Fixture>(case: Case<F>) {
 }
 
 /// A store that takes every heartbeat and never answers: the loss is told in time.
-pub async fn a_hanging_store_does_not_delay_the_loss<F: Fixture>(case: Case<F>) {
+pub async fn hanging_store_does_not_delay_loss<F: Fixture>(case: Case<F>) {
     loss_comes_first(case, Fault::Hang).await;
 }
 
 /// A store that fails every heartbeat at once: the loss is told in time.
-pub async fn a_failing_store_does_not_delay_the_loss<F: Fixture>(case: Case<F>) {
+pub async fn failing_store_does_not_delay_loss<F: Fixture>(case: Case<F>) {
     loss_comes_first(case, Fault::Fail).await;
 }
 
@@ -99,7 +101,7 @@ async fn loss_comes_first<F: Fixture>(case: Case<F>, fault: Fault) {
 }
 
 /// An attempt that is dropped while it is on its way leaves the key free.
-pub async fn a_dropped_attempt_leaves_the_key_free<F: Fixture>(case: Case<F>) {
+pub async fn dropped_attempt_leaves_key_free<F: Fixture>(case: Case<F>) {
     let locker = case.locker();
     case.store.next(Call::Obtain, Fault::DelayReply(case.ttl / 10));
 
@@ -112,7 +114,7 @@ pub async fn a_dropped_attempt_leaves_the_key_free<F: Fixture>(case: Case<F>) {
 }
 
 /// A lease that is dropped leaves the key free.
-pub async fn a_dropped_lease_leaves_the_key_free<F: Fixture>(case: Case<F>) {
+pub async fn dropped_lease_leaves_key_free<F: Fixture>(case: Case<F>) {
     let locker = case.locker();
     let lease = obtained(&case, &locker).await;
 
@@ -123,7 +125,7 @@ pub async fn a_dropped_lease_leaves_the_key_free<F: Fixture>(case: Case<F>) {
 }
 
 /// Obtain, heartbeat and release that each arrive twice do what they do once.
-pub async fn a_doubled_request_changes_nothing<F: Fixture>(case: Case<F>) {
+pub async fn doubled_request_changes_nothing<F: Fixture>(case: Case<F>) {
     let doubled = Fault::Double(Duration::from_millis(1));
     for call in [Call::Obtain, Call::Heartbeat, Call::Release] {
         case.store.every(call, doubled);
@@ -143,7 +145,7 @@ pub async fn a_doubled_request_changes_nothing<F: Fixture>(case: Case<F>) {
 }
 
 /// A lease lasts for as long as its holder keeps it, whatever its ttl.
-pub async fn a_lease_outlives_its_ttl_while_it_is_kept<F: Fixture>(case: Case<F>) {
+pub async fn lease_outlives_its_ttl_with_heartbeats<F: Fixture>(case: Case<F>) {
     let lease = obtained(&case, &case.locker()).await;
 
     case.pass(case.ttl * 3).await;
@@ -153,7 +155,7 @@ pub async fn a_lease_outlives_its_ttl_while_it_is_kept<F: Fixture>(case: Case<F>
 }
 
 /// Who waits for a key obtains it once it is released.
-pub async fn a_waiter_obtains_what_is_released<F: Fixture>(case: Case<F>) {
+pub async fn waiter_obtains_released_key<F: Fixture>(case: Case<F>) {
     let lease = obtained(&case, &case.locker()).await;
     let waiter = case.sound_locker();
     let key = case.key();
@@ -175,10 +177,10 @@ pub async fn a_waiter_obtains_what_is_released<F: Fixture>(case: Case<F>) {
 }
 
 /// A lease that was handed over goes on where it is resumed.
-pub async fn a_handed_over_lease_is_resumed<F: Fixture>(case: Case<F>) {
+pub async fn handed_over_lease_is_resumed<F: Fixture>(case: Case<F>) {
     let lease = obtained(&case, &case.locker()).await;
 
-    let Ok(Handed::Over(handed)) = lease.hand_over(case.ttl).await else {
+    let Ok(Handed::Over(handed)) = lease.hand_over(Ttl::clamped(case.ttl)).await else {
         unreachable!("a lease that is held can be handed over")
     };
     let to = case.sound_locker();

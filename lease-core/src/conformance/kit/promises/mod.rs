@@ -1,6 +1,7 @@
 //! The promises themselves, by what they are about. The kit's macros name them.
 
 pub mod adopting;
+pub mod claiming;
 pub mod evicting;
 pub mod granting;
 pub mod handles;
@@ -10,6 +11,5 @@ pub mod releasing;
 pub mod reopening;
 pub mod table;
 pub mod table_handles;
-pub mod tokens;
 pub mod transferring;
 pub mod updating;

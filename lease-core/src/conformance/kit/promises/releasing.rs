@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use crate::conformance::Fixture;
-use crate::conformance::case::{Case, expect_granted, expect_held};
-use crate::store::LockStore;
+use crate::conformance::kit::case::{Case, expect_granted, expect_held};
+use crate::store::lock_store::LockStore;
 
 /// A released key is granted to the next who asks.
-pub async fn a_released_key_is_free_at_once<F: Fixture>(case: Case<F>) {
+pub async fn released_key_is_free_at_once<F: Fixture>(case: Case<F>) {
     let grant = case.granted("a").await;
 
     case.release(&grant).await;
@@ -16,7 +16,7 @@ pub async fn a_released_key_is_free_at_once<F: Fixture>(case: Case<F>) {
 }
 
 /// A former holder's release leaves the key to its holder.
-pub async fn a_release_by_a_former_holder_changes_nothing<F: Fixture>(case: Case<F>) {
+pub async fn release_by_former_holder_changes_nothing<F: Fixture>(case: Case<F>) {
     let former = case.granted("a").await;
     case.pass(case.ttl).await;
     let (current, _) = case.taken_over("b").await;
@@ -27,7 +27,7 @@ pub async fn a_release_by_a_former_holder_changes_nothing<F: Fixture>(case: Case
 }
 
 /// A release that is sent twice is harmless.
-pub async fn a_second_release_is_harmless<F: Fixture>(case: Case<F>) {
+pub async fn second_release_is_harmless<F: Fixture>(case: Case<F>) {
     let grant = case.granted("a").await;
     case.release(&grant).await;
 
@@ -37,7 +37,7 @@ pub async fn a_second_release_is_harmless<F: Fixture>(case: Case<F>) {
 }
 
 /// A claim that arrives again after its grant was released does not take the key.
-pub async fn a_released_nonce_is_not_granted_again<F: Fixture>(case: Case<F>) {
+pub async fn released_nonce_is_not_granted_again<F: Fixture>(case: Case<F>) {
     let claim = case.claim("a");
     let grant = case.obtain(&claim).await;
     case.release(&grant).await;
@@ -48,7 +48,7 @@ pub async fn a_released_nonce_is_not_granted_again<F: Fixture>(case: Case<F>) {
 }
 
 /// A key that was released for later is granted to nobody before, and to anybody then.
-pub async fn a_reserved_key_is_granted_to_nobody_for_its_time<F: Fixture>(case: Case<F>) {
+pub async fn reserved_key_is_granted_to_nobody_for_its_time<F: Fixture>(case: Case<F>) {
     let grant = case.granted("a").await;
     let since = case.now();
     let released = case.store.release(&grant, Some(case.ttl)).await;
@@ -70,7 +70,7 @@ pub async fn reserved_key_has_no_holder<F: Fixture>(case: Case<F>) {
 }
 
 /// A watch that was registered before a release wakes. Stores that cannot wake say so.
-pub async fn a_watch_wakes_on_release<F: Fixture>(case: Case<F>) {
+pub async fn watch_wakes_on_release<F: Fixture>(case: Case<F>) {
     let grant = case.granted("a").await;
     let Ok(freed) = case.store.watch(&grant.key).await else {
         return;

@@ -1,17 +1,17 @@
 //! What a store remembers when it is closed and opened again.
 //!
-//! A store that keeps nothing, since its data ends with the process, says so by
-//! [`Reopened::Empty`](crate::conformance::Reopened::Empty). It must then be empty indeed, and its
-//! tokens must grow all the same.
+//! If a store's data end with the process, its fixture returns
+//! [`Reopened::Empty`](crate::conformance::Reopened::Empty). The store must then be empty, and its tokens
+//! must grow all the same.
 
-use crate::attributes::Change;
 use crate::conformance::Fixture;
-use crate::conformance::case::{Case, expect_granted, expect_held};
-use crate::conformance::promises::table::colours;
-use crate::grant::{Heartbeat, Written};
+use crate::conformance::kit::case::{Case, expect_granted, expect_held};
+use crate::conformance::kit::promises::table::colours;
 use crate::lost::LossCause;
-use crate::store::LockStore;
-use crate::table::LeaseTable;
+use crate::store::attributes::Change;
+use crate::store::grant::{Heartbeat, Written};
+use crate::store::lease_table::LeaseTable;
+use crate::store::lock_store::LockStore;
 
 /// A lease outlives the process that opened the store for its holder.
 pub async fn held_key_stays_held_after_reopening<F: Fixture>(case: Case<F>) {

@@ -4,14 +4,14 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use futures_util::StreamExt;
 
-use crate::attributes::{Attributes, Value};
 use crate::conformance::Fixture;
-use crate::conformance::case::{Case, name};
-use crate::grant::Obtained;
-use crate::table::{LeaseRecord, LeaseTable};
+use crate::conformance::kit::case::{Case, name};
+use crate::store::attributes::{Attributes, Value};
+use crate::store::grant::Obtained;
+use crate::store::lease_table::{LeaseRecord, LeaseTable};
 
 /// A record that was created is read back as it was, held by nobody.
-pub async fn a_created_record_is_read_back<F: Fixture<Store: LeaseTable>>(case: Case<F>) {
+pub async fn created_record_is_read_back<F: Fixture<Store: LeaseTable>>(case: Case<F>) {
     case.has_no_record("no creation").await;
 
     assert!(case.created(&colours()).await, "{CREATE}");
@@ -25,7 +25,7 @@ pub async fn a_created_record_is_read_back<F: Fixture<Store: LeaseTable>>(case: 
 }
 
 /// A record that is there is not created again, nor changed by the attempt.
-pub async fn a_record_is_created_once<F: Fixture<Store: LeaseTable>>(case: Case<F>) {
+pub async fn record_is_created_once<F: Fixture<Store: LeaseTable>>(case: Case<F>) {
     case.created(&colours()).await;
 
     assert!(
@@ -37,7 +37,7 @@ pub async fn a_record_is_created_once<F: Fixture<Store: LeaseTable>>(case: Case<
 }
 
 /// A record tells its holder and the token, and keeps the token when it is free again.
-pub async fn a_held_record_shows_its_holder<F: Fixture<Store: LeaseTable>>(case: Case<F>) {
+pub async fn held_record_shows_its_holder<F: Fixture<Store: LeaseTable>>(case: Case<F>) {
     case.created(&colours()).await;
     let grant = case.granted("a").await;
 
@@ -72,7 +72,7 @@ pub async fn attributes_survive_a_lease<F: Fixture<Store: LeaseTable>>(case: Cas
 }
 
 /// Who obtains a key is told its attributes.
-pub async fn attributes_are_told_to_who_obtains<F: Fixture<Store: LeaseTable>>(case: Case<F>) {
+pub async fn obtain_returns_attributes<F: Fixture<Store: LeaseTable>>(case: Case<F>) {
     case.created(&colours()).await;
 
     let Obtained::Granted(_, attributes) = case.ask(&case.claim("a")).await else {
@@ -83,7 +83,7 @@ pub async fn attributes_are_told_to_who_obtains<F: Fixture<Store: LeaseTable>>(c
 }
 
 /// Who adopts a grant is told its attributes.
-pub async fn attributes_are_told_to_who_adopts<F: Fixture<Store: LeaseTable>>(case: Case<F>) {
+pub async fn adoption_returns_attributes<F: Fixture<Store: LeaseTable>>(case: Case<F>) {
     case.created(&colours()).await;
     let handed = case.granted("a").await;
 
@@ -102,7 +102,7 @@ pub async fn every_type_of_attribute_is_read_back<F: Fixture<Store: LeaseTable>>
 }
 
 /// A list has every record under its prefix, once, and no other.
-pub async fn a_list_has_every_record_of_its_prefix<F: Fixture<Store: LeaseTable>>(case: Case<F>) {
+pub async fn list_has_every_record_of_its_prefix<F: Fixture<Store: LeaseTable>>(case: Case<F>) {
     let large = Attributes::from([("note".to_owned(), Value::from("x".repeat(20_000)))]);
     let mut expected = BTreeSet::new();
     // More than a megabyte: no service answers that in one page.

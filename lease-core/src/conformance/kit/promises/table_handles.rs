@@ -2,14 +2,14 @@
 
 use std::sync::Arc;
 
-use crate::attributes::{Attributes, Change};
 use crate::conformance::Fixture;
-use crate::conformance::case::{Case, name};
-use crate::conformance::race::at_once;
-use crate::grant::{Beat, Heartbeat, Written};
+use crate::conformance::kit::case::{Case, name};
+use crate::conformance::kit::race::at_once;
 use crate::lost::LossCause;
-use crate::store::LockStore;
-use crate::table::LeaseTable;
+use crate::store::attributes::{Attributes, Change};
+use crate::store::grant::{Beat, Heartbeat, Written};
+use crate::store::lease_table::LeaseTable;
+use crate::store::lock_store::LockStore;
 
 /// Of two creations that arrive at once through two handles, one makes the record.
 pub async fn creates_through_two_handles_make_one_record<F: Fixture<Store: LeaseTable>>(

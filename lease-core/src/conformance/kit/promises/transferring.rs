@@ -4,17 +4,17 @@ use std::time::Duration;
 
 use futures_util::StreamExt;
 
-use crate::attributes::Attributes;
 use crate::conformance::Fixture;
-use crate::conformance::case::{Case, expect_held};
-use crate::conformance::promises::table::{CREATE, REFUSED, SUPERSEDED, colours};
-use crate::grant::{Heartbeat, Written};
+use crate::conformance::kit::case::{Case, expect_held};
+use crate::conformance::kit::promises::table::{CREATE, REFUSED, SUPERSEDED, colours};
 use crate::lost::LossCause;
-use crate::store::LockStore;
-use crate::table::LeaseTable;
+use crate::store::attributes::Attributes;
+use crate::store::grant::{Heartbeat, Written};
+use crate::store::lease_table::LeaseTable;
+use crate::store::lock_store::LockStore;
 
 /// A key that was transferred is free for the one it was transferred to.
-pub async fn a_transferred_key_is_free_for_one_lessee_alone<F: Fixture<Store: LeaseTable>>(
+pub async fn transferred_key_is_free_for_one_lessee_alone<F: Fixture<Store: LeaseTable>>(
     case: Case<F>,
 ) {
     case.created(&colours()).await;
@@ -49,7 +49,9 @@ pub async fn transferred_key_has_no_holder<F: Fixture<Store: LeaseTable>>(case: 
 }
 
 /// A key that nobody takes up is anybody's once its reservation has passed.
-pub async fn a_transferred_key_is_free_for_anybody_in_the_end<F: Fixture<Store: LeaseTable>>(
+pub async fn transferred_key_is_free_for_anybody_after_reservation<
+    F: Fixture<Store: LeaseTable>,
+>(
     case: Case<F>,
 ) {
     case.created(&colours()).await;
@@ -63,7 +65,7 @@ pub async fn a_transferred_key_is_free_for_anybody_in_the_end<F: Fixture<Store: 
 }
 
 /// A former holder cannot transfer the key.
-pub async fn a_transfer_by_a_former_holder_changes_nothing<F: Fixture<Store: LeaseTable>>(
+pub async fn transfer_by_former_holder_changes_nothing<F: Fixture<Store: LeaseTable>>(
     case: Case<F>,
 ) {
     case.created(&colours()).await;
@@ -78,7 +80,7 @@ pub async fn a_transfer_by_a_former_holder_changes_nothing<F: Fixture<Store: Lea
 }
 
 /// A watch wakes when the key is transferred: it may be for who watches.
-pub async fn a_watch_wakes_on_transfer<F: Fixture<Store: LeaseTable>>(case: Case<F>) {
+pub async fn watch_wakes_on_transfer<F: Fixture<Store: LeaseTable>>(case: Case<F>) {
     let grant = case.granted("a").await;
     let Ok(freed) = case.store.watch(&grant.key).await else { return };
     if !freed.can_wake() {
@@ -96,7 +98,7 @@ pub async fn a_watch_wakes_on_transfer<F: Fixture<Store: LeaseTable>>(case: Case
 }
 
 /// A deleted record is not read, not listed, and may be created again.
-pub async fn a_deleted_record_is_gone<F: Fixture<Store: LeaseTable>>(case: Case<F>) {
+pub async fn deleted_record_is_gone<F: Fixture<Store: LeaseTable>>(case: Case<F>) {
     case.created(&colours()).await;
     let grant = case.granted("a").await;
 
@@ -112,7 +114,7 @@ pub async fn a_deleted_record_is_gone<F: Fixture<Store: LeaseTable>>(case: Case<
 }
 
 /// A grant after a delete still carries a larger token, and the old grant stays lost.
-pub async fn a_deleted_record_remembers_its_token<F: Fixture<Store: LeaseTable>>(case: Case<F>) {
+pub async fn deleted_record_remembers_its_token<F: Fixture<Store: LeaseTable>>(case: Case<F>) {
     case.created(&colours()).await;
     let claim = case.claim("a");
     let grant = case.obtain(&claim).await;
@@ -138,9 +140,7 @@ pub async fn a_deleted_record_remembers_its_token<F: Fixture<Store: LeaseTable>>
 }
 
 /// A former holder cannot delete the record.
-pub async fn a_delete_by_a_former_holder_changes_nothing<F: Fixture<Store: LeaseTable>>(
-    case: Case<F>,
-) {
+pub async fn delete_by_former_holder_changes_nothing<F: Fixture<Store: LeaseTable>>(case: Case<F>) {
     case.created(&colours()).await;
     let former = case.granted("a").await;
     case.release(&former).await;

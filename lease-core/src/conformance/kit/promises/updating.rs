@@ -1,15 +1,15 @@
 //! Attributes change under a grant that stands, and as their change expects.
 
-use crate::attributes::{Attributes, Change, Value};
-use crate::conformance::case::{Case, name};
-use crate::conformance::promises::table::{REFUSED, SUPERSEDED, colours, every_type};
+use crate::conformance::kit::case::{Case, name};
+use crate::conformance::kit::promises::table::{REFUSED, SUPERSEDED, colours, every_type};
 use crate::conformance::{Call, Fault, Fixture};
-use crate::grant::Written;
 use crate::lost::LossCause;
-use crate::table::LeaseTable;
+use crate::store::attributes::{Attributes, Change, Value};
+use crate::store::grant::Written;
+use crate::store::lease_table::LeaseTable;
 
 /// An update sets and removes what it names, and leaves the rest.
-pub async fn an_update_changes_what_it_names_and_nothing_else<F: Fixture<Store: LeaseTable>>(
+pub async fn update_changes_only_the_named_attributes<F: Fixture<Store: LeaseTable>>(
     case: Case<F>,
 ) {
     case.created(&colours()).await;
@@ -26,9 +26,7 @@ pub async fn an_update_changes_what_it_names_and_nothing_else<F: Fixture<Store: 
 }
 
 /// A former holder's update changes nothing, while the key is free and while it is held.
-pub async fn an_update_by_a_former_holder_changes_nothing<F: Fixture<Store: LeaseTable>>(
-    case: Case<F>,
-) {
+pub async fn update_by_former_holder_changes_nothing<F: Fixture<Store: LeaseTable>>(case: Case<F>) {
     case.created(&colours()).await;
     let former = case.granted("a").await;
     case.release(&former).await;
@@ -48,7 +46,7 @@ pub async fn an_update_by_a_former_holder_changes_nothing<F: Fixture<Store: Leas
 
 /// A late duplicate of a claim may be granted the key once more, for nobody, after another's grant
 /// has come and gone. Updates under the first grant are a former holder's all the same.
-pub async fn an_update_under_an_earlier_token_changes_nothing<F: Fixture<Store: LeaseTable>>(
+pub async fn update_under_an_earlier_token_changes_nothing<F: Fixture<Store: LeaseTable>>(
     case: Case<F>,
 ) {
     case.created(&colours()).await;
@@ -67,7 +65,7 @@ pub async fn an_update_under_an_earlier_token_changes_nothing<F: Fixture<Store: 
 }
 
 /// An update under a grant that has run out changes nothing, although nobody took the key.
-pub async fn an_update_after_expiry_changes_nothing<F: Fixture<Store: LeaseTable>>(case: Case<F>) {
+pub async fn update_after_expiry_changes_nothing<F: Fixture<Store: LeaseTable>>(case: Case<F>) {
     case.created(&colours()).await;
     let grant = case.granted("a").await;
     case.pass(case.ttl * 4).await;
@@ -83,7 +81,7 @@ pub async fn an_update_after_expiry_changes_nothing<F: Fixture<Store: LeaseTable
 }
 
 /// An update does not keep a lease alive: heartbeats do.
-pub async fn an_update_does_not_extend<F: Fixture<Store: LeaseTable>>(case: Case<F>) {
+pub async fn update_does_not_extend<F: Fixture<Store: LeaseTable>>(case: Case<F>) {
     let other = name("conformance/other");
     let grant = case.granted("a").await;
     case.obtain(&case.claim_of(&other, "a")).await;
@@ -96,7 +94,7 @@ pub async fn an_update_does_not_extend<F: Fixture<Store: LeaseTable>>(case: Case
 }
 
 /// An update is applied if all is as it expects, and changes nothing if one thing is not.
-pub async fn an_update_that_expects_another_value_changes_nothing<F: Fixture<Store: LeaseTable>>(
+pub async fn update_that_expects_another_value_changes_nothing<F: Fixture<Store: LeaseTable>>(
     case: Case<F>,
 ) {
     let first = Attributes::from([
@@ -148,7 +146,7 @@ pub async fn every_type_of_attribute_can_be_expected<F: Fixture<Store: LeaseTabl
 
 /// That there is no such attribute can be expected, on a record and where there is none yet. One
 /// without a value is there.
-pub async fn an_absent_attribute_can_be_expected<F: Fixture<Store: LeaseTable>>(case: Case<F>) {
+pub async fn absent_attribute_can_be_expected<F: Fixture<Store: LeaseTable>>(case: Case<F>) {
     let grant = case.granted("a").await;
     let first = Change::new().expecting_none("sky").set("sky", Value::Null);
     let second = Change::new().expecting_none("sky").set("sky", "blue");
@@ -168,7 +166,7 @@ pub async fn an_absent_attribute_can_be_expected<F: Fixture<Store: LeaseTable>>(
 
 /// A request that comes late, after its own repetition and a newer one, changes nothing: nothing
 /// that says what it replaces goes back.
-pub async fn a_late_update_does_not_undo_a_newer_one<F: Fixture<Store: LeaseTable>>(case: Case<F>) {
+pub async fn late_update_does_not_undo_a_newer_one<F: Fixture<Store: LeaseTable>>(case: Case<F>) {
     case.created(&Attributes::from([("checkpoint".to_owned(), Value::from("0"))])).await;
     let grant = case.granted("a").await;
     let step =
@@ -192,7 +190,7 @@ pub async fn a_late_update_does_not_undo_a_newer_one<F: Fixture<Store: LeaseTabl
 }
 
 /// An update under a lost grant returns `Lost`, whatever it expected.
-pub async fn a_lost_grant_is_told_before_what_was_unexpected<F: Fixture<Store: LeaseTable>>(
+pub async fn lost_grant_is_reported_before_unexpected_value<F: Fixture<Store: LeaseTable>>(
     case: Case<F>,
 ) {
     case.created(&colours()).await;

@@ -1,9 +1,9 @@
-//! Which shards wait, and which rows may go.
+//! Tests of which shards wait for their parents, and which rows are obsolete.
 
 use super::*;
 
 #[test]
-fn a_shard_waits_until_both_of_its_parents_are_read() {
+fn merged_shard_waits_for_both_parents() {
     let mut stream = Stream::of(2);
     let merged = stream.merge([0, 1]);
     let may_be_read = |one: Position, other: Position| {
@@ -18,63 +18,63 @@ fn a_shard_waits_until_both_of_its_parents_are_read() {
 }
 
 #[test]
-fn a_parent_without_a_row_is_not_waited_for() {
+fn parent_without_row_delays_nothing() {
     let mut stream = Stream::of(2);
     let merged = stream.merge([0, 1]);
     let mut rows = stream.rows([(0, record()), (merged, Position::TrimHorizon)]);
 
-    assert!(!may_be_read(&rows[&id(merged)], &rows), "the other is");
+    assert!(!may_be_read(&rows[&id(merged)], &rows), "the parent with a row delays it");
     rows.remove(&id(0));
     assert!(may_be_read(&rows[&id(merged)], &rows));
 }
 
 #[test]
-fn a_row_stays_until_all_that_it_became_has_been_begun_with() {
+fn row_stays_until_all_children_have_checkpoints() {
     let mut stream = Stream::of(1);
     stream.split(0);
-    let unneeded = |lower, upper| {
-        stream.unneeded(&stream.rows([(0, Position::ShardEnd), (1, lower), (2, upper)]))
+    let obsolete = |lower, upper| {
+        stream.obsolete(&stream.rows([(0, Position::ShardEnd), (1, lower), (2, upper)]))
     };
 
-    assert_eq!(unneeded(Position::TrimHorizon, Position::TrimHorizon), NOTHING);
-    assert_eq!(unneeded(record(), Position::TrimHorizon), NOTHING);
-    assert_eq!(unneeded(record(), Position::AtTimestamp(5)), NOTHING);
-    assert_eq!(unneeded(record(), Position::Latest), NOTHING);
-    assert_eq!(unneeded(record(), record()), [0]);
+    assert_eq!(obsolete(Position::TrimHorizon, Position::TrimHorizon), NOTHING);
+    assert_eq!(obsolete(record(), Position::TrimHorizon), NOTHING);
+    assert_eq!(obsolete(record(), Position::AtTimestamp(5)), NOTHING);
+    assert_eq!(obsolete(record(), Position::Latest), NOTHING);
+    assert_eq!(obsolete(record(), record()), [0]);
 }
 
 #[test]
-fn a_row_may_go_also_where_what_it_became_has_ended() {
+fn row_is_obsolete_if_children_have_ended() {
     let mut stream = Stream::of(1);
     let [lower, _] = stream.split(0);
     stream.split(lower);
 
     let ended = (lower, Position::ShardEnd);
     let rows = stream.rows([(0, Position::ShardEnd), ended, (2, record())]);
-    assert_eq!(stream.unneeded(&rows), [0]);
+    assert_eq!(stream.obsolete(&rows), [0]);
 }
 
 #[test]
-fn a_row_stays_while_what_it_became_has_none() {
+fn row_stays_while_children_have_no_rows() {
     let mut stream = Stream::of(1);
     stream.split(0);
 
-    assert_eq!(stream.unneeded(&stream.rows([(0, Position::ShardEnd), (1, record())])), NOTHING);
-    assert_eq!(stream.unneeded(&stream.rows([(0, Position::ShardEnd)])), NOTHING);
+    assert_eq!(stream.obsolete(&stream.rows([(0, Position::ShardEnd), (1, record())])), NOTHING);
+    assert_eq!(stream.obsolete(&stream.rows([(0, Position::ShardEnd)])), NOTHING);
 }
 
 #[test]
-fn a_row_stays_until_it_is_read_to_its_end() {
+fn row_stays_until_shard_is_read_to_its_end() {
     let mut stream = Stream::of(1);
     stream.split(0);
     let rows = stream.rows([(0, record()), (1, record()), (2, record())]);
 
-    assert_eq!(stream.unneeded(&rows), NOTHING);
+    assert_eq!(stream.obsolete(&rows), NOTHING);
 }
 
 #[test]
-fn a_row_stays_while_what_it_came_from_has_one() {
-    // Otherwise it would be missing, once more.
+fn row_stays_while_parent_has_row() {
+    // Otherwise the row would be missing again.
     let mut stream = Stream::of(1);
     let [lower, _] = stream.split(0);
     stream.split(lower);
@@ -86,44 +86,44 @@ fn a_row_stays_while_what_it_came_from_has_one() {
         (4, record()),
     ]);
 
-    assert_eq!(stream.unneeded(&rows), NOTHING);
+    assert_eq!(stream.obsolete(&rows), NOTHING);
     rows.extend([stream.row(2, record())]);
-    assert_eq!(stream.unneeded(&rows), [0]);
+    assert_eq!(stream.obsolete(&rows), [0]);
     rows.remove(&id(0));
-    assert_eq!(stream.unneeded(&rows), [1]);
+    assert_eq!(stream.obsolete(&rows), [1]);
     rows.remove(&id(1));
     assert_eq!(stream.missing(&rows, TRIM_HORIZON), []);
 }
 
 #[test]
-fn both_parents_of_what_was_merged_may_go_once_that_is_begun_with() {
+fn merged_parents_are_obsolete_once_child_has_checkpoint() {
     let mut stream = Stream::of(2);
     stream.merge([0, 1]);
     let rows =
         |merged| stream.rows([(0, Position::ShardEnd), (1, Position::ShardEnd), (2, merged)]);
 
-    assert_eq!(stream.unneeded(&rows(Position::TrimHorizon)), NOTHING);
-    assert_eq!(stream.unneeded(&rows(record())), [0, 1]);
+    assert_eq!(stream.obsolete(&rows(Position::TrimHorizon)), NOTHING);
+    assert_eq!(stream.obsolete(&rows(record())), [0, 1]);
 }
 
 #[test]
-fn what_the_stream_has_dropped_goes_once_all_that_it_became_has_a_row() {
+fn dropped_shard_is_obsolete_once_children_have_rows() {
     let mut stream = Stream::of(1);
     stream.split(0);
     stream.drop(0);
     let mut rows = stream.rows([(0, record()), (1, Position::TrimHorizon)]);
 
     assert_eq!(
-        stream.unneeded(&rows),
+        stream.obsolete(&rows),
         NOTHING,
-        "2 is missing, and would be taken for a first shard"
+        "shard 2 is missing, and would start as a first shard"
     );
     rows.extend([stream.row(2, Position::TrimHorizon)]);
-    assert_eq!(stream.unneeded(&rows), [0]);
+    assert_eq!(stream.obsolete(&rows), [0]);
 }
 
 #[test]
-fn what_the_stream_never_had_is_told_apart_from_what_it_may_have_dropped() {
+fn foreign_row_differs_from_dropped_shard() {
     let mut stream = Stream::of(1);
     let [lower, upper] = stream.split(0);
     stream.drop(0);
@@ -131,23 +131,23 @@ fn what_the_stream_never_had_is_told_apart_from_what_it_may_have_dropped() {
     let (_, stranger) = stream.row(0, record());
     rows.insert(id(9), stranger.clone());
 
-    assert_eq!(stream.why_unneeded(&rows), [(9, Unneeded::Foreign)]);
+    assert_eq!(stream.why_obsolete(&rows), [(9, Obsolete::Foreign)]);
     rows.remove(&id(9));
     rows.insert(id(0), stranger);
-    assert_eq!(stream.why_unneeded(&rows), [(0, Unneeded::Succeeded)]);
+    assert_eq!(stream.why_obsolete(&rows), [(0, Obsolete::Succeeded)]);
     for open in [lower, upper] {
-        // As in tables and lists that do not tell it.
+        // Some tables and lists do not name the parents.
         stream.all[open].parents.clear();
         rows.extend([stream.row(open, record())]);
     }
-    assert_eq!(stream.why_unneeded(&rows), [(0, Unneeded::Stray)]);
+    assert_eq!(stream.why_obsolete(&rows), [(0, Obsolete::Stray)]);
     rows.get_mut(&id(0)).unwrap().checkpoint = Position::ShardEnd;
-    assert_eq!(stream.why_unneeded(&rows), [(0, Unneeded::Succeeded)]);
+    assert_eq!(stream.why_obsolete(&rows), [(0, Obsolete::Succeeded)]);
 }
 
 #[test]
-fn what_the_stream_does_not_know_may_be_of_another_although_all_that_it_became_has_a_row() {
-    // Two shards that were merged, of which one is behind, beside a stream that has one shard.
+fn row_of_another_stream_is_foreign_with_children() {
+    // The rows belong to a stream with two merged shards. The stream itself has one shard.
     let mut other = Stream::of(2);
     let merged = other.merge([0, 1]);
     let rows =
@@ -155,25 +155,25 @@ fn what_the_stream_does_not_know_may_be_of_another_although_all_that_it_became_h
     let stream = Stream::of(1);
 
     assert_eq!(
-        stream.why_unneeded(&rows),
-        [(0, Unneeded::ReadElsewhere), (1, Unneeded::Foreign), (merged, Unneeded::Foreign)]
+        stream.why_obsolete(&rows),
+        [(0, Obsolete::ReadElsewhere), (1, Obsolete::Foreign), (merged, Obsolete::Foreign)]
     );
     other.drop(0);
     other.drop(1);
-    let why = [(0, Unneeded::Succeeded), (1, Unneeded::Succeeded)];
-    assert_eq!(other.why_unneeded(&rows), why, "the merged shard says where it came from");
+    let why = [(0, Obsolete::Succeeded), (1, Obsolete::Succeeded)];
+    assert_eq!(other.why_obsolete(&rows), why, "the merged shard names its parents");
 }
 
 #[test]
-fn what_was_read_to_its_end_and_is_open_was_read_elsewhere() {
+fn open_shard_read_to_its_end_was_read_elsewhere() {
     let stream = Stream::of(2);
     let rows = stream.rows([(0, Position::ShardEnd), (1, record())]);
 
-    assert_eq!(stream.why_unneeded(&rows), [(0, Unneeded::ReadElsewhere)]);
+    assert_eq!(stream.why_obsolete(&rows), [(0, Obsolete::ReadElsewhere)]);
 }
 
 #[test]
-fn hash_keys_that_nobody_has_are_found() {
+fn uncovered_hash_keys_are_found() {
     let range = |first, last| HashKeyRange::new(first, last).unwrap();
     let max = u128::MAX;
 
@@ -184,14 +184,14 @@ fn hash_keys_that_nobody_has_are_found() {
     assert_eq!(gaps([range(11, max), range(0, 9)]), [range(10, 10)]);
     assert_eq!(gaps([range(0, 9), range(10, max)]), []);
     assert_eq!(gaps([range(0, 9), range(20, 29), range(40, max)]), [range(10, 19), range(30, 39)]);
-    // A parent and its children, as a list that is of several moments may have them.
+    // A list of several pages may hold a parent and its children.
     assert_eq!(gaps([HashKeyRange::ALL, range(0, 9), range(20, max)]), []);
     assert_eq!(gaps([range(0, 99), range(10, 19), range(101, max)]), [range(100, 100)]);
     assert_eq!(gaps([range(max, max), range(0, 0)]), [range(1, max - 1)]);
 }
 
 #[test]
-fn a_stream_has_no_gaps_whatever_becomes_of_it() {
+fn stream_has_no_gaps_after_splits_and_merges() {
     let mut stream = Stream::of(3);
     let [lower, upper] = stream.split(1);
     stream.merge([upper, 2]);

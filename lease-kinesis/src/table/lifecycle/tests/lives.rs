@@ -1,27 +1,27 @@
-//! Streams and their rows through whatever may happen to them.
+//! Property tests: random steps of a stream and of its workers.
 
 use proptest::prelude::*;
 use proptest::sample::Index;
 
 use super::*;
 
-/// What happens to a stream, or to what is kept of it.
+/// A step of the stream or of a worker.
 #[derive(Debug, Clone)]
 enum Step {
     Split(Index),
-    /// An open shard and the next.
+    /// Merges an open shard with the next one.
     Merge(Index),
-    /// A shard whose parents are dropped is.
+    /// Drops a closed shard whose parents are dropped.
     Drop(Index),
-    /// All that is closed is dropped, as after a long time.
+    /// Drops all closed shards, as after a long time.
     DropAll,
-    /// Rows are made, up to so many; whoever makes them stops then.
+    /// Creates up to this number of rows, then stops.
     Make(usize),
-    /// Rows are made; or, where none is missing, removed.
+    /// Removes obsolete rows and creates missing ones.
     Sync,
-    /// Of a shard that may be read, a record is.
+    /// Reads a record of a readable shard.
     Begin(Index),
-    /// A shard that may be read is read to its end.
+    /// Reads a readable shard to its end.
     End(Index),
 }
 
@@ -44,40 +44,41 @@ fn initial() -> impl Strategy<Value = InitialPosition> {
     prop_oneof![Just(LATEST), Just(TRIM_HORIZON), Just(InitialPosition::AtTimestamp(5))]
 }
 
-/// A stream and its rows, and what must never be.
+/// A stream and its rows, with the history that the invariants need.
 #[derive(Debug)]
-struct Story {
+struct Model {
     stream: Stream,
     rows: Rows,
     initial: InitialPosition,
-    /// Those that had a row once.
+    /// Shards that have had a row.
     made: BTreeSet<ShardId>,
-    /// Those that were read to their end.
+    /// Shards that were read to their end.
     read: BTreeSet<ShardId>,
-    /// Those that were dropped before they were read.
+    /// Shards that were dropped before they were read.
     lost: BTreeSet<ShardId>,
-    /// Those that were over before anybody asked for records.
+    /// Shards that were closed before the first start at `Latest`.
     before: BTreeSet<ShardId>,
-    /// Those that were open when somebody first did.
+    /// Shards that were open at the first start.
     first: BTreeSet<ShardId>,
 }
 
-impl Story {
+impl Model {
     fn begin(stream: Stream, initial: InitialPosition) -> Self {
-        let mut story = Self::before_its_first_row(stream, initial);
-        story.sync();
-        story
+        let mut model = Self::without_rows(stream, initial);
+        model.sync();
+        model
     }
 
-    /// Whoever begins with new records makes so many rows; whoever comes then knows when that was.
-    fn begin_half_way(stream: Stream, made: usize) -> Self {
-        let mut story = Self::before_its_first_row(stream, LATEST);
-        story.make(made);
-        story.initial = InitialPosition::AtTimestamp(NOW);
-        story
+    /// A worker starts at `Latest`, creates `made` rows and stops. The next one starts at the
+    /// stored time.
+    fn interrupted(stream: Stream, made: usize) -> Self {
+        let mut model = Self::without_rows(stream, LATEST);
+        model.make(made);
+        model.initial = InitialPosition::AtTimestamp(NOW);
+        model
     }
 
-    fn before_its_first_row(stream: Stream, initial: InitialPosition) -> Self {
+    fn without_rows(stream: Stream, initial: InitialPosition) -> Self {
         let open = stream.all.iter().filter(|shard| shard.is_open());
         let first = open.map(|shard| shard.id.clone()).collect();
         let closed = stream.all.iter().filter(|shard| !shard.is_open());
@@ -86,7 +87,7 @@ impl Story {
         Self { stream, rows: Rows::new(), initial, made, read, lost, before, first }
     }
 
-    fn go(&mut self, step: &Step) {
+    fn apply(&mut self, step: &Step) {
         match step {
             Step::Split(at) => {
                 let open = self.stream.open();
@@ -134,7 +135,7 @@ impl Story {
     }
 
     fn make_one(&mut self, shard: &Shard, position: Position) {
-        assert!(self.made.insert(shard.id.clone()), "{shard:?} is made again");
+        assert!(self.made.insert(shard.id.clone()), "a second row is created for {shard:?}");
         if self.initial == LATEST {
             let is_first = self.first.contains(&shard.id);
             let expected = if is_first { Position::Latest } else { Position::TrimHorizon };
@@ -146,15 +147,15 @@ impl Story {
     fn sync(&mut self) {
         let listed = self.stream.listed();
         let missing = missing(&listed, &self.rows, self.initial);
-        for (shard, why) in unneeded(&listed, &self.rows, &missing) {
-            let is_of_another = matches!(why, Unneeded::Foreign | Unneeded::ReadElsewhere);
-            assert!(!is_of_another, "{shard:?} is of this stream: {why:?}");
+        for (shard, why) in obsolete(&listed, &self.rows, &missing) {
+            let is_of_another = matches!(why, Obsolete::Foreign | Obsolete::ReadElsewhere);
+            assert!(!is_of_another, "{shard:?} belongs to this stream: {why:?}");
             self.rows.remove(&shard);
         }
         self.make(usize::MAX);
     }
 
-    /// Those that are there to be read, and may be.
+    /// Returns the readable shards that the stream still has.
     fn to_read(&self) -> Vec<ShardId> {
         let rows = self.rows.iter();
         let open_ends = rows.filter(|(_, row)| row.checkpoint != Position::ShardEnd);
@@ -175,7 +176,7 @@ impl Story {
         Some(shard)
     }
 
-    /// As a worker does that comes to the end of a shard.
+    /// Ends a shard as a worker does.
     fn end(&mut self, shard: &ShardId) {
         if self.stream.all[number(shard)].is_open() {
             return;
@@ -183,15 +184,15 @@ impl Story {
         let children = self.stream.all.iter().filter(|child| child.parents.contains(shard));
         for child in children.cloned().collect::<Vec<_>>() {
             let with_rows = self.rows.keys().collect();
-            if !self.rows.contains_key(&child.id) && may_be_made(&child, &with_rows) {
+            if !self.rows.contains_key(&child.id) && may_be_created(&child, &with_rows) {
                 self.make_one(&child, of_descendant(self.initial));
             }
         }
         self.rows.get_mut(shard).unwrap().checkpoint = Position::ShardEnd;
-        assert!(self.read.insert(shard.clone()), "{shard} is read again");
+        assert!(self.read.insert(shard.clone()), "{shard} is read twice");
     }
 
-    /// Those that would be dropped next.
+    /// Returns the shards that can be dropped next.
     fn oldest(&self) -> Vec<ShardId> {
         let dropped = &self.stream.dropped;
         let oldest = self.stream.all.iter().filter(|shard| {
@@ -209,7 +210,7 @@ impl Story {
         }
     }
 
-    /// Until all is read and nothing changes any more.
+    /// Repeats all steps until nothing changes.
     fn finish(&mut self) {
         loop {
             let before = (self.rows.clone(), self.read.len());
@@ -229,7 +230,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(500))]
 
     #[test]
-    fn every_shard_is_read_once_after_its_parents_and_in_the_end_what_is_open_remains(
+    fn every_shard_is_read_once_after_its_parents(
         count in 1..5_u128,
         earlier in prop::collection::vec(prop_oneof![
             any::<Index>().prop_map(Step::Split),
@@ -238,53 +239,53 @@ proptest! {
         initial in initial(),
         steps in steps(),
     ) {
-        let mut past = Story::begin(Stream::of(count), initial);
+        let mut past = Model::begin(Stream::of(count), initial);
         for step in &earlier {
-            past.go(step);
+            past.apply(step);
         }
-        let mut story = Story::begin(past.stream, initial);
+        let mut model = Model::begin(past.stream, initial);
 
         for step in &steps {
-            story.go(step);
+            model.apply(step);
         }
-        story.finish();
+        model.finish();
 
-        for shard in story.stream.all.iter().filter(|shard| !shard.is_open()) {
-            let fates = [&story.read, &story.lost, &story.before];
+        for shard in model.stream.all.iter().filter(|shard| !shard.is_open()) {
+            let fates = [&model.read, &model.lost, &model.before];
             let count = fates.iter().filter(|fate| fate.contains(&shard.id)).count();
-            prop_assert!(count >= 1, "{:?} was passed over", shard);
+            prop_assert!(count >= 1, "{:?} was skipped", shard);
         }
-        let open: BTreeSet<_> = story.stream.open().into_iter().map(id).collect();
-        let rows: BTreeSet<_> = story.rows.keys().cloned().collect();
+        let open: BTreeSet<_> = model.stream.open().into_iter().map(id).collect();
+        let rows: BTreeSet<_> = model.rows.keys().cloned().collect();
         prop_assert_eq!(rows, open);
     }
 
     #[test]
-    fn after_a_start_that_died_half_way_no_shard_that_was_open_is_passed_over(
+    fn interrupted_start_skips_no_open_shard(
         count in 1..5_u128,
         earlier in prop::collection::vec(any::<Index>().prop_map(Step::Split), 0..3),
         made in 0..8_usize,
         steps in steps(),
     ) {
-        let mut past = Story::before_its_first_row(Stream::of(count), LATEST);
+        let mut past = Model::without_rows(Stream::of(count), LATEST);
         for step in &earlier {
-            past.go(step);
+            past.apply(step);
         }
-        let mut story = Story::begin_half_way(past.stream, made);
+        let mut model = Model::interrupted(past.stream, made);
 
         for step in &steps {
-            story.go(step);
+            model.apply(step);
         }
-        story.finish();
+        model.finish();
 
-        for shard in &story.first {
-            let is_read = story.read.contains(shard) || story.lost.contains(shard);
-            prop_assert!(is_read || story.rows.contains_key(shard), "{} was passed over", shard);
+        for shard in &model.first {
+            let is_read = model.read.contains(shard) || model.lost.contains(shard);
+            prop_assert!(is_read || model.rows.contains_key(shard), "{} was skipped", shard);
         }
     }
 
     #[test]
-    fn gaps_are_what_is_in_no_range(ends in prop::collection::vec(any::<[u128; 2]>(), 0..6), at: u128) {
+    fn gaps_are_the_uncovered_hash_keys(ends in prop::collection::vec(any::<[u128; 2]>(), 0..6), at: u128) {
         let ranges: Vec<_> = ends
             .into_iter()
             .map(|[one, other]| HashKeyRange::new(one.min(other), one.max(other)).unwrap())

@@ -1,9 +1,9 @@
-//! Which rows are made, and from where on their shards are read.
+//! Tests of which rows are created, and where their shards start.
 
 use super::*;
 
 #[test]
-fn a_start_with_new_records_is_with_what_is_open_at_this_moment() {
+fn start_at_latest_creates_rows_of_open_shards() {
     let mut stream = Stream::of(2);
     stream.split(0);
 
@@ -14,7 +14,7 @@ fn a_start_with_new_records_is_with_what_is_open_at_this_moment() {
 }
 
 #[test]
-fn a_start_with_the_oldest_records_is_with_the_oldest_shards() {
+fn start_at_trim_horizon_creates_rows_of_oldest_shards() {
     let mut stream = Stream::of(2);
     let [lower, _] = stream.split(0);
     stream.split(lower);
@@ -25,7 +25,7 @@ fn a_start_with_the_oldest_records_is_with_the_oldest_shards() {
 }
 
 #[test]
-fn a_start_at_a_time_is_with_the_oldest_shards_at_that_time() {
+fn start_at_timestamp_creates_rows_of_oldest_shards() {
     let mut stream = Stream::of(2);
     stream.split(0);
 
@@ -35,7 +35,7 @@ fn a_start_at_a_time_is_with_the_oldest_shards_at_that_time() {
 }
 
 #[test]
-fn a_start_where_the_oldest_shards_are_dropped_is_with_the_oldest_that_are_not() {
+fn start_skips_dropped_shards() {
     let mut stream = Stream::of(1);
     let [lower, _] = stream.split(0);
     stream.split(lower);
@@ -47,7 +47,7 @@ fn a_start_where_the_oldest_shards_are_dropped_is_with_the_oldest_that_are_not()
 }
 
 #[test]
-fn what_became_of_a_shard_is_read_from_its_beginning_whatever_the_start() {
+fn children_start_at_beginning_for_any_initial_position() {
     let mut stream = Stream::of(1);
     stream.split(0);
     let rows = stream.rows([(0, record())]);
@@ -61,7 +61,7 @@ fn what_became_of_a_shard_is_read_from_its_beginning_whatever_the_start() {
 }
 
 #[test]
-fn what_was_merged_is_read_from_its_beginning() {
+fn merged_shard_starts_at_beginning() {
     let mut stream = Stream::of(2);
     stream.merge([0, 1]);
     let rows = stream.rows([(0, record()), (1, Position::ShardEnd)]);
@@ -92,8 +92,8 @@ fn no_generation_is_skipped() {
 }
 
 #[test]
-fn what_was_merged_waits_for_the_row_of_the_parent_that_is_behind() {
-    // 0 is split into 2 and 3; then 3 and 1 are merged.
+fn merged_shard_waits_for_rows_of_both_parents() {
+    // Shard 0 is split into 2 and 3. Then 3 and 1 are merged.
     let mut stream = Stream::of(2);
     let [_, upper] = stream.split(0);
     let merged = stream.merge([upper, 1]);
@@ -103,26 +103,26 @@ fn what_was_merged_waits_for_the_row_of_the_parent_that_is_behind() {
         stream.missing(&rows, LATEST).into_iter().map(|(shard, _)| shard).collect();
     assert_eq!(missing, [2, upper]);
     let merged = &stream.all[merged];
-    assert!(!may_be_made(merged, &BTreeSet::from([&id(1)])));
-    assert!(may_be_made(merged, &BTreeSet::from([&id(1), &id(upper)])));
+    assert!(!may_be_created(merged, &BTreeSet::from([&id(1)])));
+    assert!(may_be_created(merged, &BTreeSet::from([&id(1), &id(upper)])));
 }
 
 #[test]
-fn a_merged_shard_that_is_told_with_one_parent_had_another() {
+fn merged_shard_with_one_named_parent_is_detected() {
     let mut stream = Stream::of(2);
     let (one, other) = (stream.all[0].hash_keys, stream.all[1].hash_keys);
     let merged = stream.merge([0, 1]);
     let half = stream.split(merged)[0];
 
     let mut merged = stream.all[merged].clone();
-    assert!(names_its_parents(&merged, one) && names_its_parents(&merged, other));
+    assert!(names_all_parents(&merged, one) && names_all_parents(&merged, other));
     merged.parents.pop();
-    assert!(!names_its_parents(&merged, one) && !names_its_parents(&merged, other));
-    assert!(names_its_parents(&stream.all[half], merged.hash_keys));
+    assert!(!names_all_parents(&merged, one) && !names_all_parents(&merged, other));
+    assert!(names_all_parents(&stream.all[half], merged.hash_keys));
 }
 
 #[test]
-fn a_closed_shard_is_succeeded_once_all_its_hash_keys_are_listed_again() {
+fn closed_shard_is_succeeded_once_hash_keys_are_covered() {
     let mut stream = Stream::of(2);
     let (before, hash_keys) = (stream.listed(), stream.all[0].hash_keys);
     let [lower, upper] = stream.split(0);
@@ -132,15 +132,15 @@ fn a_closed_shard_is_succeeded_once_all_its_hash_keys_are_listed_again() {
     let is_succeeded = |listed: &[Shard]| is_succeeded(&id(0), hash_keys, listed);
 
     assert!(!is_succeeded(&[]));
-    assert!(!is_succeeded(&before), "of a moment at which it was open");
+    assert!(!is_succeeded(&before), "the shard is still open in this list");
     assert!(!is_succeeded(&listed(&[0, 1])));
     assert!(!is_succeeded(&listed(&[0, 1, lower])));
     assert!(is_succeeded(&listed(&[0, 1, lower, upper])));
-    assert!(is_succeeded(&listed(&[lower, upper])), "as it is told at the end of a shard");
+    assert!(is_succeeded(&listed(&[lower, upper])), "as the end of a shard reports it");
 }
 
 #[test]
-fn a_closed_shard_is_succeeded_by_what_is_open_where_its_children_are_dropped() {
+fn open_shards_succeed_dropped_children() {
     let mut stream = Stream::of(2);
     let hash_keys = stream.all[0].hash_keys;
     let halves = stream.split(0);
@@ -155,8 +155,8 @@ fn a_closed_shard_is_succeeded_by_what_is_open_where_its_children_are_dropped() 
 }
 
 #[test]
-fn what_became_of_a_shard_is_known_by_its_hash_keys_where_the_generation_between_is_dropped() {
-    // Everybody was away for so long that 0, which was being read, and its children are dropped.
+fn descendants_are_found_by_hash_keys_across_dropped_shards() {
+    // All workers were stopped for so long that shard 0 and its child are dropped.
     let mut stream = Stream::of(2);
     let [lower, upper] = stream.split(0);
     let [lowest, _] = stream.split(lower);
@@ -168,13 +168,13 @@ fn what_became_of_a_shard_is_known_by_its_hash_keys_where_the_generation_between
 
     let missing = stream.missing(&rows, LATEST);
 
-    // Not from now on: that would lose what arrived since.
+    // Not at the latest record, which would skip records.
     let expected = [upper, lowest, 5].map(|shard| (shard, Position::TrimHorizon));
     assert_eq!(missing, expected);
 }
 
 #[test]
-fn what_has_a_row_needs_no_other() {
+fn shard_with_row_is_not_missing() {
     let mut stream = Stream::of(1);
     stream.split(0);
     let rows = stream.rows([(1, Position::TrimHorizon), (2, Position::Latest)]);
@@ -185,7 +185,7 @@ fn what_has_a_row_needs_no_other() {
 }
 
 #[test]
-fn rows_are_made_in_the_order_in_which_shards_were() {
+fn rows_are_created_in_order_of_shards() {
     let mut stream = Stream::of(3);
     stream.all.reverse();
 
@@ -196,7 +196,7 @@ fn rows_are_made_in_the_order_in_which_shards_were() {
 }
 
 #[test]
-fn a_year_of_daily_splits_and_merges_is_looked_through_at_once() {
+fn year_of_daily_splits_and_merges_is_fast() {
     let mut stream = Stream::of(1);
     let mut open = 0;
     for _ in 0..365 {

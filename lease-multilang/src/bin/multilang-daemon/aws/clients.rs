@@ -1,12 +1,12 @@
-//! The ways to AWS, or to servers that stand in for it.
+//! The clients of AWS, or of servers that replace it.
 
 use aws_sdk_kinesis::config::{BehaviorVersion, SharedHttpClient};
 use aws_smithy_http_client::Builder;
 
 #[cfg(feature = "aws")]
-use crate::credentials;
+use crate::aws::profiles;
+use crate::configuration::settings::{ServiceAddress, Settings};
 use crate::failure::Failure;
-use crate::settings::{Place, Settings};
 
 /// One client for each service.
 pub(crate) struct Clients {
@@ -16,7 +16,7 @@ pub(crate) struct Clients {
     shared: Shared,
 }
 
-/// What both clients have in common.
+/// The configuration of both clients.
 #[cfg(feature = "aws")]
 type Shared = aws_config::SdkConfig;
 
@@ -47,10 +47,9 @@ impl Clients {
         })
     }
 
-    /// What is said where `failure` was that of the first request: where there are no credentials,
-    /// that they are missing.
+    /// Returns a better error for a first request that failed: if there are no credentials, that error.
     #[cfg(feature = "aws")]
-    pub(crate) async fn explained(&self, failure: Failure) -> Failure {
+    pub(crate) async fn explain(&self, failure: Failure) -> Failure {
         use aws_sdk_dynamodb::config::ProvideCredentials;
 
         use crate::failure::in_one_line;
@@ -59,7 +58,7 @@ impl Clients {
         match provider.provide_credentials().await {
             Ok(_) => failure,
             Err(source) => {
-                // The SDK lists where it has looked, a line each.
+                // The SDK lists one place per line.
                 let source = in_one_line(&Failure::other(source).to_string());
                 let profiles = unreadable_profiles().await;
                 Failure::other(NoCredentials { profiles, source: source.into() })
@@ -68,13 +67,13 @@ impl Clients {
     }
 
     #[cfg(not(feature = "aws"))]
-    #[expect(clippy::unused_async, reason = "as where credentials are looked for")]
-    pub(crate) async fn explained(&self, failure: Failure) -> Failure {
+    #[expect(clippy::unused_async, reason = "async with the feature `aws`")]
+    pub(crate) async fn explain(&self, failure: Failure) -> Failure {
         failure
     }
 }
 
-/// That the SDK's search found none.
+/// The SDK's search found no credentials.
 #[cfg(feature = "aws")]
 #[derive(Debug, thiserror::Error)]
 #[error(
@@ -82,22 +81,22 @@ impl Clients {
      give this machine a role{profiles}"
 )]
 struct NoCredentials {
-    /// Why there are none to be had from profiles, or nothing.
+    /// Why no profile file was read, or an empty text.
     profiles: String,
     source: Box<dyn std::error::Error + Send + Sync>,
 }
 
 #[cfg(feature = "aws")]
-#[expect(clippy::unnecessary_wraps, reason = "without TLS, not every place can be reached")]
-fn http_client(place: &Place) -> Result<SharedHttpClient, Failure> {
-    if place.endpoint.as_ref().is_some_and(|endpoint| endpoint.starts_with("http://")) {
+#[expect(clippy::unnecessary_wraps, reason = "fails without the feature `aws`")]
+fn http_client(address: &ServiceAddress) -> Result<SharedHttpClient, Failure> {
+    if address.endpoint.as_ref().is_some_and(|endpoint| endpoint.starts_with("http://")) {
         return Ok(Builder::new().build_http());
     }
     Ok(over_tls())
 }
 
-/// One for all places, and made only where one is asked for: to read the system's certificates takes
-/// longer than all else at the start.
+/// One client for all addresses, made on first use: reading the system's certificates takes longer than
+/// the rest of the start.
 #[cfg(feature = "aws")]
 fn over_tls() -> SharedHttpClient {
     use std::sync::LazyLock;
@@ -111,8 +110,8 @@ fn over_tls() -> SharedHttpClient {
 }
 
 #[cfg(not(feature = "aws"))]
-fn http_client(place: &Place) -> Result<SharedHttpClient, Failure> {
-    match &place.endpoint {
+fn http_client(address: &ServiceAddress) -> Result<SharedHttpClient, Failure> {
+    match &address.endpoint {
         Some(endpoint) if endpoint.starts_with("http://") => Ok(Builder::new().build_http()),
         _ => Err(Failure::usage(
             "this build has no TLS: set kinesisEndpoint and dynamoDBEndpoint to http://…, or \
@@ -126,11 +125,11 @@ async fn shared(region: Option<String>) -> Result<Shared, Failure> {
     let is_set = |name: &str| std::env::var_os(name).is_some_and(|value| !value.is_empty());
     let has_keys = is_set("AWS_ACCESS_KEY_ID") && is_set("AWS_SECRET_ACCESS_KEY");
     if !has_keys {
-        credentials::profile_is_there().await?;
+        profiles::check_profile().await?;
     }
-    // Where they are known, nobody is asked over the network.
-    let are_known = region.is_some() && has_keys;
-    let client = if are_known { Builder::new().build_http() } else { over_tls() };
+    // If all is known, the SDK sends no request.
+    let is_known = region.is_some() && has_keys;
+    let client = if is_known { Builder::new().build_http() } else { over_tls() };
     let loader = aws_config::defaults(BehaviorVersion::latest()).http_client(client);
     let loader = match region {
         Some(region) => loader.region(aws_config::Region::new(region)),
@@ -176,22 +175,22 @@ fn dynamodb_config(shared: &Shared) -> aws_sdk_dynamodb::config::Builder {
     config.credentials_provider(shared.clone())
 }
 
-/// What an error is followed by where what is missing may stand in a profile file that cannot be read.
+/// Returns the end of an error message: why no profile file was read, if that is so.
 #[cfg(feature = "aws")]
 async fn unreadable_profiles() -> String {
-    let why = credentials::why_no_profiles().await;
-    why.map(|why| format!("; no profile was read: {why}")).unwrap_or_default()
+    let reason = profiles::unreadable_reason().await;
+    reason.map(|reason| format!("; no profile was read: {reason}")).unwrap_or_default()
 }
 
 #[cfg(not(feature = "aws"))]
-#[expect(clippy::unused_async, reason = "as where profiles are read")]
+#[expect(clippy::unused_async, reason = "async with the feature `aws`")]
 async fn unreadable_profiles() -> String {
     String::new()
 }
 
-/// The properties' region; or the one that the SDK finds; or the environment's.
-async fn region(shared: &Shared, place: &Place) -> Result<Option<String>, Failure> {
-    let found = place.region.clone().or_else(|| found_region(shared));
+/// Returns the region of the properties, or the one that the SDK finds, or the environment's.
+async fn region(shared: &Shared, address: &ServiceAddress) -> Result<Option<String>, Failure> {
+    let found = address.region.clone().or_else(|| found_region(shared));
     match found {
         Some(region) => Ok(Some(region)),
         None => Err(Failure::usage(format!(

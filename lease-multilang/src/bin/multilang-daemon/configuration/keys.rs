@@ -1,23 +1,24 @@
-//! The keys of Amazon's daemon on which this one does not act, and what becomes of a file that has them.
+//! The keys of Amazon's daemon that have no effect here.
 
-use crate::properties::Properties;
+use super::properties::Properties;
 
-/// Refuses keys that stand there without a value, where a default could lose records.
+/// Refuses keys without a value if the default could lose records.
 pub(crate) fn refuse_empty(file: &mut Properties) {
     for key in NEVER_EMPTY {
         if file.is_empty(key) {
-            file.is_wrong(format!("{key} has no value: give it one, or delete the line"));
+            file.record_error(format!("{key} has no value: give it one, or delete the line"));
         }
     }
 }
 
-/// Takes the keys that have no effect here out of `file`, and refuses those that must not be ignored.
+/// Removes the keys without effect from `file`, and refuses those that must not be ignored.
 pub(crate) fn sort_out(file: &mut Properties) {
     file.refuse(&REFUSED);
     file.have_no_effect(&WITHOUT_EFFECT);
 }
 
-/// Without these, another position, table, region or account would be used than the file seems to name.
+/// An empty value of these keys would select another position, table, region or account than the file
+/// seems to name.
 const NEVER_EMPTY: [&str; 9] = [
     "awsCredentialsProviderDynamoDB",
     "dynamoDBEndpoint",
@@ -30,8 +31,8 @@ const NEVER_EMPTY: [&str; 9] = [
     "timestampAtInitialPositionInStream",
 ];
 
-/// Keys that choose an account, a region or an endpoint in a way that does not exist here; each with
-/// the keys to write in their place. They stand for all that is nested below them, too.
+/// Keys that select an account, a region or an endpoint in a way that does not exist here, each with the
+/// keys to write instead. Each includes the keys nested below it.
 const REFUSED: [(&str, &str); 4] = [
     ("dynamoDBCredentialsProvider", "write AwsCredentialsProvider, which serves both services"),
     ("dynamoDbClient", "write dynamoDBRegionName and dynamoDBEndpoint"),
@@ -39,8 +40,8 @@ const REFUSED: [(&str, &str); 4] = [
     ("kinesisCredentialsProvider", "write AwsCredentialsProvider"),
 ];
 
-/// Keys whose absence loses no record: they tune or report what this daemon does in another way, or not
-/// at all. They stand for all that is nested below them, too.
+/// Keys that lose no record if ignored: they tune or report something that this daemon does differently, or
+/// does not do. Each includes the keys nested below it.
 const WITHOUT_EFFECT: [&str; 70] = [
     "allowThroughputOvershoot",
     "awsCredentialsProviderCloudWatch",
@@ -120,7 +121,7 @@ mod tests {
 
     #[test]
     fn guide_lists_every_key() {
-        let guide = include_str!("../../docs/moving-off-the-jvm.md");
+        let guide = include_str!("../../../../../docs/guides/moving-off-the-jvm.md");
         let refused = REFUSED.iter().map(|(key, _)| *key);
 
         for key in WITHOUT_EFFECT.into_iter().chain(refused) {

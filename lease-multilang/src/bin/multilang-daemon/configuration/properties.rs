@@ -1,4 +1,4 @@
-//! A file of Java properties: keys and their values, and what is wrong with them.
+//! A file of Java properties: keys, values and their errors.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::env::current_dir;
@@ -14,22 +14,21 @@ use strsim::damerau_levenshtein;
 
 use crate::failure::Failure;
 
-/// What a file says. Each key is taken out once; what is wrong is kept until all have been looked
-/// at, and told together.
+/// The keys and values of a file. Reading a key removes it. Errors are collected, and reported together.
 #[derive(Debug, Default)]
 pub(crate) struct Properties {
     name: String,
     values: BTreeMap<String, String>,
     problems: Vec<String>,
-    /// Every key that was asked for, or is known to have no effect.
+    /// Every key that was read, or is known to have no effect.
     known: BTreeSet<String>,
     without_effect: BTreeSet<String>,
 }
 
-/// The keys of a file that the daemon does not act on.
+/// The keys of a file that have no effect.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Ignored {
-    /// Known to Amazon's daemon: their absence loses no record.
+    /// Keys of Amazon's daemon. Ignoring them loses no record.
     pub(crate) without_effect: Vec<String>,
     pub(crate) unknown: Vec<String>,
 }
@@ -37,15 +36,15 @@ pub(crate) struct Ignored {
 impl Properties {
     pub(crate) fn read(file: &Path) -> Result<Self, Failure> {
         let name = file.display().to_string();
-        let unread = |why: String| Failure::usage(format!("properties file {name}: {why}"));
+        let unread = |reason: String| Failure::usage(format!("properties file {name}: {reason}"));
         if file.is_dir() {
-            return Err(unread("it is a folder: name the file in it".to_owned()));
+            return Err(unread("it is a folder: give the file in it".to_owned()));
         }
         let opened = File::open(file).map_err(|error| match (error.kind(), current_dir()) {
             (ErrorKind::NotFound, Ok(here)) if file.is_relative() => {
-                unread(format!("there is none below {}: name it with its path", here.display()))
+                unread(format!("no such file below {}: give it with its path", here.display()))
             }
-            (ErrorKind::NotFound, _) => unread("there is none: check its name".to_owned()),
+            (ErrorKind::NotFound, _) => unread("no such file: check its name".to_owned()),
             (ErrorKind::PermissionDenied, _) => {
                 unread("this user may not read it: change its owner or its mode".to_owned())
             }
@@ -65,40 +64,40 @@ impl Properties {
         Ok(Self { name, values, ..Self::default() })
     }
 
-    /// The text of `key`; an empty one is none.
+    /// Takes the text of `key`; `None` if it is empty.
     pub(crate) fn text(&mut self, key: &str) -> Option<String> {
         self.known.insert(key.to_owned());
         self.values.remove(key).filter(|text| !text.is_empty())
     }
 
-    /// Whether `key` has a text.
+    /// Returns whether `key` has a text.
     pub(crate) fn has(&self, key: &str) -> bool {
         self.values.get(key).is_some_and(|text| !text.is_empty())
     }
 
-    /// Whether `key` is there, without a text.
+    /// Returns whether `key` is in the file without a text.
     pub(crate) fn is_empty(&self, key: &str) -> bool {
         self.values.get(key).is_some_and(String::is_empty)
     }
 
     pub(crate) fn required(&mut self, key: &str, what: &str) -> String {
         self.text(key).unwrap_or_else(|| {
-            self.is_wrong(format!("{key} is missing: {what}"));
+            self.record_error(format!("{key} is missing: {what}"));
             String::new()
         })
     }
 
-    /// What `key` says, where `read` can make sense of it.
+    /// Takes the text of `key` and parses it. An invalid text is an error.
     pub(crate) fn parsed<T, E: Display>(
         &mut self,
         key: &str,
-        read: impl FnOnce(&str) -> Result<T, E>,
+        parse: impl FnOnce(&str) -> Result<T, E>,
     ) -> Option<T> {
         let text = self.text(key)?;
-        match read(&text) {
+        match parse(&text) {
             Ok(value) => Some(value),
             Err(rule) => {
-                self.is_wrong(format!("{key} = {text}: {rule}"));
+                self.record_error(format!("{key} = {text}: {rule}"));
                 None
             }
         }
@@ -108,17 +107,17 @@ impl Properties {
         self.parsed(key, |text| {
             let number = text.parse().ok().filter(|number| range.contains(number));
             number.ok_or_else(|| match *range.end() {
-                u64::MAX => format!("it is a whole number, {} or more", range.start()),
-                end => format!("it is a whole number from {} to {end}", range.start()),
+                u64::MAX => format!("must be a whole number, {} or more", range.start()),
+                end => format!("must be a whole number from {} to {end}", range.start()),
             })
         })
     }
 
     pub(crate) fn millis(&mut self, key: &str, least: u64) -> Option<Duration> {
-        self.number(key, least..=LONGEST_MILLIS).map(Duration::from_millis)
+        self.number(key, least..=MAX_MILLIS).map(Duration::from_millis)
     }
 
-    /// `true` or `false`, in all the words that Java's converter accepts.
+    /// Takes a flag, in all the words that Java's converter accepts.
     pub(crate) fn flag(&mut self, key: &str) -> Option<bool> {
         self.choice(
             key,
@@ -137,18 +136,18 @@ impl Properties {
         )
     }
 
-    /// One of some words, in small or capital letters.
+    /// Takes one of `words`, in any case.
     pub(crate) fn choice<T: Copy>(&mut self, key: &str, words: &[(&str, T)]) -> Option<T> {
         self.parsed(key, |text| {
             let found = words.iter().find(|(word, _)| word.eq_ignore_ascii_case(text));
             found.map(|(_, value)| *value).ok_or_else(|| {
                 let words: Vec<_> = words.iter().map(|(word, _)| *word).collect();
-                format!("it is one of {}", words.join(", "))
+                format!("must be one of {}", words.join(", "))
             })
         })
     }
 
-    /// Takes out the keys that have no effect here, and all that is nested below them.
+    /// Removes keys that have no effect here, and the keys nested below them.
     pub(crate) fn have_no_effect(&mut self, keys: &[&str]) {
         for key in keys {
             self.known.insert((*key).to_owned());
@@ -159,13 +158,13 @@ impl Properties {
         }
     }
 
-    /// Refuses keys, and all that is nested below them, each with what to write in its place.
+    /// Refuses keys, and the keys nested below them, each with the text to write instead.
     pub(crate) fn refuse(&mut self, keys: &[(&str, &str)]) {
         for (key, remedy) in keys {
             self.known.insert((*key).to_owned());
             for found in self.at_or_below(key) {
                 self.values.remove(&found);
-                self.is_wrong(format!("{found} does not exist here: {remedy}"));
+                self.record_error(format!("{found} does not exist here: {remedy}"));
             }
         }
     }
@@ -177,18 +176,18 @@ impl Properties {
         self.values.keys().filter(is_below).cloned().collect()
     }
 
-    pub(crate) fn is_wrong(&mut self, problem: String) {
+    pub(crate) fn record_error(&mut self, problem: String) {
         self.problems.push(problem);
     }
 
-    /// The keys that are ignored; or else everything that is wrong. A key that is nearly a known one is
-    /// wrong: Java would ignore it, and the daemon would run with a default that nobody chose.
+    /// Returns the ignored keys, or all errors. A key that nearly is a known one is an error: Java would
+    /// ignore it, and the daemon would run with a default by accident.
     pub(crate) fn end(mut self) -> Result<Ignored, Failure> {
         for key in self.values.keys() {
             if let Some(known) = self.nearest_known(key) {
-                self.problems.push(format!("{key} is not known: did you mean {known}?"));
+                self.problems.push(format!("{key} is unknown: did you mean {known}?"));
             } else if key.starts_with(CREDENTIALS_KEY) {
-                let problem = format!("{key} is not known: write AwsCredentialsProvider alone");
+                let problem = format!("{key} is unknown: write AwsCredentialsProvider alone");
                 self.problems.push(problem);
             }
         }
@@ -207,13 +206,13 @@ impl Properties {
         let key = key.to_ascii_lowercase();
         let distance = |known: &str| damerau_levenshtein(&key, &known.to_ascii_lowercase());
         let near = self.known.iter().map(|known| (distance(known), known.as_str()));
-        let near = near.filter(|(letters, _)| *letters <= MOST_WRONG_LETTERS);
+        let near = near.filter(|(letters, _)| *letters <= MAX_WRONG_LETTERS);
         near.min().map(|(_, known)| known)
     }
 }
 
-/// As Java's beans have it, the first letter may be small or capital; so may those of a credentials
-/// provider's.
+/// Returns the key in its usual case. As in Java's beans, the first letter may be small or capital. The key
+/// of the credentials provider may have any case.
 fn canonical(key: &str) -> String {
     let key = key.trim();
     if key.to_ascii_lowercase().starts_with(CREDENTIALS) {
@@ -226,7 +225,7 @@ fn canonical(key: &str) -> String {
             .map_or_else(String::new, |first| first.to_lowercase().chain(letters).collect())
     };
     let key = key.split('.').map(small).collect::<Vec<_>>().join(".");
-    // Java's daemon has the keys of this bean under their own names, too.
+    // Java's daemon also accepts the keys of this bean without its name.
     key.strip_prefix("pollingConfig.").map_or_else(|| key.clone(), str::to_owned)
 }
 
@@ -234,11 +233,11 @@ const CREDENTIALS: &str = "awscredentialsprovider";
 
 const CREDENTIALS_KEY: &str = "awsCredentialsProvider";
 
-/// A key with so many wrong letters, capitals aside, is taken for a misspelled one.
-const MOST_WRONG_LETTERS: usize = 2;
+/// A key with at most this number of wrong letters, in any case, counts as misspelled.
+const MAX_WRONG_LETTERS: usize = 2;
 
-/// Three weeks: longer than anything here lasts.
-const LONGEST_MILLIS: u64 = 1_814_400_000;
+/// Three weeks: longer than any setting needs.
+const MAX_MILLIS: u64 = 1_814_400_000;
 
 #[cfg(test)]
 mod tests {
@@ -249,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_is_read_as_java_does() {
+    fn file_is_read_as_java_reads_it() {
         let mut properties = parse(
             "# a comment\n! another\nplain=1\ncolon: 2\nspaces   3\nlong = one\\\n    two\n\
              escaped = caf\\u00e9\\t!\nSpaced = x  \r\nempty =\n",
@@ -270,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_may_begin_with_a_capital_and_the_credentials_key_is_written_in_any_way() {
+    fn key_matches_in_the_cases_that_java_accepts() {
         let mut properties = parse(
             "ApplicationName = a\nFanoutConfig.ConsumerArn = b\nAWSCredentialsProvider = c\n\
              AwsCredentialsProviderDynamoDB = d\nretrievalmode = e",
@@ -284,12 +283,12 @@ mod tests {
     }
 
     #[test]
-    fn the_last_of_several_values_counts() {
+    fn last_of_several_values_counts() {
         assert_eq!(parse("a = 1\nA = 2").text("a").as_deref(), Some("2"));
     }
 
     #[test]
-    fn all_that_is_wrong_is_told_at_once_with_what_is_allowed() {
+    fn all_errors_are_reported_with_the_allowed_values() {
         let mut properties = parse("number = 0\nchoice = maybe\nflag = 2\nlong = 99999999999999");
 
         properties.number("number", 1..=10);
@@ -298,18 +297,18 @@ mod tests {
         properties.millis("long", 0);
         properties.required("command", "what to run");
 
-        let told = properties.end().unwrap_err().to_string();
+        let errors = properties.end().unwrap_err().to_string();
         let expected = "test.properties is not valid:\n  \
-            number = 0: it is a whole number from 1 to 10\n  \
-            choice = maybe: it is one of YES, NO\n  \
-            flag = 2: it is one of true, false, yes, no, y, n, on, off, 1, 0\n  \
-            long = 99999999999999: it is a whole number from 0 to 1814400000\n  \
+            number = 0: must be a whole number from 1 to 10\n  \
+            choice = maybe: must be one of YES, NO\n  \
+            flag = 2: must be one of true, false, yes, no, y, n, on, off, 1, 0\n  \
+            long = 99999999999999: must be a whole number from 0 to 1814400000\n  \
             command is missing: what to run";
-        assert_eq!(told, expected);
+        assert_eq!(errors, expected);
     }
 
     #[test]
-    fn ignored_keys_are_listed_and_unknown_ones_apart() {
+    fn ignored_and_unknown_keys_are_listed_apart() {
         let mut properties =
             parse("zeta = 1\nalpha = 2\nmetricsLevel = NONE\nclient.region = a\nused = 3");
         properties.text("used");
@@ -341,16 +340,13 @@ mod tests {
             assert_eq!(outcome.is_err(), is_refused, "{key}: {outcome:?}");
             if let Err(refused) = outcome {
                 let refused = refused.to_string();
-                assert!(
-                    refused.contains(&format!("{key} is not known: did you mean ")),
-                    "{refused}"
-                );
+                assert!(refused.contains(&format!("{key} is unknown: did you mean ")), "{refused}");
             }
         }
     }
 
     #[test]
-    fn refused_key_is_refused_with_all_that_is_nested_below_it() {
+    fn refused_key_includes_the_keys_nested_below_it() {
         let mut properties = parse("client = a\nclient.region = b\nclients = c");
         properties.text("clients");
         properties.refuse(&[("client", "write regionName")]);
@@ -365,7 +361,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_of_the_polling_bean_are_known_by_both_names() {
+    fn key_of_the_polling_bean_has_two_names() {
         assert_eq!(parse("pollingConfig.maxRecords = 5").text("maxRecords").as_deref(), Some("5"));
     }
 }

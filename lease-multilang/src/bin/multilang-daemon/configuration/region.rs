@@ -1,17 +1,17 @@
-//! The codes of regions.
+//! The properties of regions.
 
-use crate::properties::Properties;
+use super::properties::Properties;
 
-/// The region that `key` names. Unless `any_name` is allowed, it has the form of AWS's codes: a wrong
-/// one would be a host that does not exist, which is asked again and again.
+/// Returns the region that `key` names. Unless `any_name` is allowed, it must have the form of AWS's codes.
+/// A wrong code would name a host that does not exist, and the daemon would retry for ever.
 pub(crate) fn named(file: &mut Properties, key: &str, any_name: AnyName) -> Option<String> {
     file.parsed(key, |region| {
         let is_code = any_name == AnyName::Allowed || is_code(region);
-        is_code.then(|| region.to_owned()).ok_or("it is the code of a region, such as eu-west-3")
+        is_code.then(|| region.to_owned()).ok_or("must be the code of a region, such as eu-west-3")
     })
 }
 
-/// Whether a region may have any name: a server that stands in for AWS does not mind.
+/// Whether a region may have any name: servers that replace AWS accept any.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum AnyName {
     Allowed,
@@ -19,13 +19,13 @@ pub(crate) enum AnyName {
 }
 
 impl AnyName {
-    /// Where an endpoint is given.
+    /// Allows any name if an endpoint is given.
     pub(crate) fn with(endpoint: Option<&String>) -> Self {
         if endpoint.is_some() { Self::Allowed } else { Self::Refused }
     }
 }
 
-/// Such as `us-east-1`, `us-gov-west-1`, `eusc-de-east-1`.
+/// Returns whether `region` has the form of `us-east-1`, `us-gov-west-1` or `eusc-de-east-1`.
 pub(crate) fn is_code(region: &str) -> bool {
     let parts: Vec<_> = region.split('-').collect();
     let [words @ .., number] = &*parts else { return false };
@@ -54,7 +54,7 @@ mod tests {
     }
 
     #[test]
-    fn any_region_is_allowed_where_the_endpoint_is_given() {
+    fn any_region_is_allowed_with_an_endpoint() {
         let mut file = Properties::parse("test".into(), &b"regionName = local"[..]).unwrap();
 
         assert_eq!(named(&mut file, "regionName", AnyName::Allowed).as_deref(), Some("local"));

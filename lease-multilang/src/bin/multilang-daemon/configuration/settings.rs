@@ -1,60 +1,61 @@
-//! What a properties file means.
+//! The settings of the daemon, read from the properties file.
 
 use std::fmt::Display;
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use lease_core::{LeaseOptions, Lessee};
-use lease_kinesis::multilang::daemon::ChildCommand;
 use lease_kinesis::{Application, InitialPosition, Retrieval};
+use lease_multilang::daemon::ChildCommand;
 
+use super::properties::{Ignored, Properties};
+use super::region::AnyName;
+use super::{credentials, keys, region, start, stream, table};
 use crate::failure::Failure;
-use crate::properties::{Ignored, Properties};
-use crate::region::AnyName;
-use crate::{credentials, keys, region, start, stream, table};
 
-/// What is run, for which stream, and how.
+/// The settings of the daemon.
 #[derive(Debug)]
 pub(crate) struct Settings {
     pub(crate) command: ChildCommand,
     pub(crate) application: String,
-    /// Its name, or its ARN.
+    /// The stream's name or ARN.
     pub(crate) stream: String,
     pub(crate) table: String,
     pub(crate) language: Option<String>,
     pub(crate) worker: Option<Lessee>,
-    pub(crate) kinesis: Place,
-    pub(crate) dynamodb: Place,
+    pub(crate) kinesis: ServiceAddress,
+    pub(crate) dynamodb: ServiceAddress,
     pub(crate) initial: InitialPosition,
     pub(crate) options: LeaseOptions,
-    pub(crate) most_shards: Option<usize>,
-    /// From workers of the Kinesis Client Library, at one time.
-    pub(crate) most_steals: usize,
+    pub(crate) max_shards: Option<usize>,
+    /// The most leases to steal at one time from workers of the Kinesis Client Library.
+    pub(crate) max_steals: usize,
     pub(crate) sync_interval: Duration,
     pub(crate) retrieval: Retrieval,
-    /// By its name, or its ARN.
+    /// The name or ARN of the fan-out consumer.
     pub(crate) consumer: String,
-    pub(crate) most_records: u16,
+    pub(crate) max_records: u16,
     pub(crate) idle: Duration,
     pub(crate) empty_batches: bool,
     pub(crate) first_backoff: Duration,
     pub(crate) grace: Duration,
     pub(crate) settling: Duration,
-    pub(crate) answer_limit: Option<Duration>,
+    pub(crate) answer_timeout: Option<Duration>,
     pub(crate) on_failure: OnChildFailure,
     /// The keys of the file that have no effect.
     pub(crate) ignored: Ignored,
 }
 
-/// Where a service is.
+/// The region and endpoint of a service.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Place {
+pub(crate) struct ServiceAddress {
     pub(crate) region: Option<String>,
     pub(crate) endpoint: Option<String>,
 }
 
-impl Place {
-    /// Where it is, and which key says so: for who is told that nobody answers there.
-    pub(crate) fn told(&self, key: &str, region: Option<&impl Display>) -> String {
+impl ServiceAddress {
+    /// Returns the address with the property that sets it, for error messages.
+    pub(crate) fn describe(&self, key: &str, region: Option<&impl Display>) -> String {
         match (&self.endpoint, region) {
             (Some(endpoint), _) => format!("{key} = {endpoint}"),
             (None, Some(region)) => format!("region {region}"),
@@ -63,75 +64,58 @@ impl Place {
     }
 }
 
-/// What becomes of the others when a child fails.
+/// What the daemon does when a child fails.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum OnChildFailure {
-    /// Nothing: another one begins at the checkpoint.
+    /// It starts another child at the checkpoint.
     Restart,
-    /// All is handed over, and the daemon ends with 1: as Amazon's does, without the handing over.
+    /// It hands over all shards, and exits with 1. Amazon's daemon exits without the hand-over.
     Exit,
 }
 
 impl Settings {
-    pub(crate) fn of(mut file: Properties) -> Result<Self, Failure> {
+    /// Reads the settings.
+    ///
+    /// # Errors
+    ///
+    /// Returns every error of the file in one text.
+    pub(crate) fn read(mut file: Properties) -> Result<Self, Failure> {
         let file = &mut file;
         keys::refuse_empty(file);
         let command = file.required("executableName", "the command of a record processor");
-        let application = file.required("applicationName", "what its workers have in common");
-        if let (false, Err(error)) = (application.is_empty(), application.parse::<Application>()) {
-            file.is_wrong(format!("applicationName = {application}: {error}"));
-        }
+        let application = application(file);
         let table = table::name(file, &application);
         let (stream, stream_region) = stream::named(file);
         credentials::check(file);
-        let (kinesis, dynamodb) = places(file, stream_region);
-        let worker = file.parsed("workerId", |name| Lessee::new(name));
-        let identifier = file.parsed("workerIdentifier", |name| Lessee::new(name));
+        let (kinesis, dynamodb) = addresses(file, stream_region);
         let (retrieval, consumer) = retrieval(file);
+        let on_failure = [("restart", OnChildFailure::Restart), ("exit", OnChildFailure::Exit)];
         let settings = Self {
-            // One that is empty was told of above.
+            // An empty command already has an error.
             command: command.parse().or_else(|_none| "none".parse()).map_err(Failure::usage)?,
             table,
             consumer: consumer.unwrap_or_else(|| application.clone()),
             application,
             stream,
             language: file.text("processingLanguage"),
-            worker: worker.or(identifier),
+            worker: worker(file),
             kinesis,
             dynamodb,
             initial: start::initial(file, start::now()),
             options: options(file)?,
-            most_shards: file
-                .number("maxLeasesForWorker", 1..=u64::MAX)
-                .map(|most| usize::try_from(most).unwrap_or(usize::MAX)),
-            most_steals: file
-                .number("maxLeasesToStealAtOneTime", 0..=u64::MAX)
-                .map_or(1, |most| usize::try_from(most).unwrap_or(usize::MAX)),
+            max_shards: count(file, "maxLeasesForWorker", 1),
+            max_steals: count(file, "maxLeasesToStealAtOneTime", 0).unwrap_or(1),
             sync_interval: file.millis("shardSyncIntervalMillis", 1).unwrap_or(MINUTE),
             retrieval,
-            most_records: file
-                .number("maxRecords", 1..=10_000)
-                .and_then(|most| u16::try_from(most).ok())
-                .unwrap_or(10_000),
-            // As in the Kinesis Client Library, less is taken for the least that there is.
-            idle: file
-                .millis("idleTimeBetweenReadsInMillis", 0)
-                .unwrap_or(Duration::from_secs(1))
-                .max(SHORTEST_IDLE),
+            max_records: max_records(file),
+            idle: idle(file),
             empty_batches: file.flag("callProcessRecordsEvenForEmptyRecordList").unwrap_or(false),
-            first_backoff: file
-                .number("taskBackoffTimeMillis", 1..=60_000)
-                .map_or(Duration::from_millis(500), Duration::from_millis),
+            first_backoff: millis(file, "taskBackoffTimeMillis", 1..=60_000, 500),
             grace: file.millis("shutdownGraceMillis", 0).unwrap_or(Duration::from_secs(5)),
-            settling: file
-                .number("settleMillis", 10..=60_000)
-                .map_or(Duration::from_secs(1), Duration::from_millis),
-            answer_limit: file.number("timeoutInSeconds", 1..=86_400).map(Duration::from_secs),
+            settling: millis(file, "settleMillis", 10..=60_000, 1000),
+            answer_timeout: file.number("timeoutInSeconds", 1..=86_400).map(Duration::from_secs),
             on_failure: file
-                .choice(
-                    "onChildFailure",
-                    &[("restart", OnChildFailure::Restart), ("exit", OnChildFailure::Exit)],
-                )
+                .choice("onChildFailure", &on_failure)
                 .unwrap_or(OnChildFailure::Restart),
             ignored: Ignored::default(),
         };
@@ -141,8 +125,44 @@ impl Settings {
     }
 }
 
-/// Where Kinesis and DynamoDB are: the region of the stream's ARN counts for Kinesis.
-fn places(file: &mut Properties, stream_region: Option<String>) -> (Place, Place) {
+fn application(file: &mut Properties) -> String {
+    let application = file.required("applicationName", "the name that its workers share");
+    if let (false, Err(error)) = (application.is_empty(), application.parse::<Application>()) {
+        file.record_error(format!("applicationName = {application}: {error}"));
+    }
+    application
+}
+
+fn worker(file: &mut Properties) -> Option<Lessee> {
+    let worker = file.parsed("workerId", |name| Lessee::new(name));
+    let identifier = file.parsed("workerIdentifier", |name| Lessee::new(name));
+    worker.or(identifier)
+}
+
+fn count(file: &mut Properties, key: &str, min: u64) -> Option<usize> {
+    file.number(key, min..=u64::MAX).map(|count| usize::try_from(count).unwrap_or(usize::MAX))
+}
+
+fn millis(file: &mut Properties, key: &str, range: RangeInclusive<u64>, default: u64) -> Duration {
+    Duration::from_millis(file.number(key, range).unwrap_or(default))
+}
+
+fn max_records(file: &mut Properties) -> u16 {
+    let max = file.number("maxRecords", 1..=10_000);
+    max.and_then(|max| u16::try_from(max).ok()).unwrap_or(10_000)
+}
+
+/// As in the Kinesis Client Library, a shorter pause counts as the shortest.
+fn idle(file: &mut Properties) -> Duration {
+    let idle = file.millis("idleTimeBetweenReadsInMillis", 0).unwrap_or(Duration::from_secs(1));
+    idle.max(SHORTEST_IDLE)
+}
+
+/// Returns the addresses of Kinesis and DynamoDB. For Kinesis, the region of the stream's ARN counts.
+fn addresses(
+    file: &mut Properties,
+    stream_region: Option<String>,
+) -> (ServiceAddress, ServiceAddress) {
     let kinesis = endpoint(file, "kinesisEndpoint");
     let dynamodb = endpoint(file, "dynamoDBEndpoint");
     let of_both = AnyName::with(kinesis.as_ref().and(dynamodb.as_ref()));
@@ -150,24 +170,24 @@ fn places(file: &mut Properties, stream_region: Option<String>) -> (Place, Place
     let of_table = region::named(file, "dynamoDBRegionName", AnyName::with(dynamodb.as_ref()));
     let region = named.or_else(|| stream_region.clone());
     (
-        Place { region: stream_region.or_else(|| region.clone()), endpoint: kinesis },
-        Place { region: of_table.or(region), endpoint: dynamodb },
+        ServiceAddress { region: stream_region.or_else(|| region.clone()), endpoint: kinesis },
+        ServiceAddress { region: of_table.or(region), endpoint: dynamodb },
     )
 }
 
 fn endpoint(file: &mut Properties, key: &str) -> Option<String> {
     file.parsed(key, |text| match text.split_once("://") {
-        Some(("http" | "https", place)) if !place.is_empty() => Ok(text.to_owned()),
-        // As before there were URLs there: the name of a host.
+        Some(("http" | "https", host)) if !host.is_empty() => Ok(text.to_owned()),
+        // Old files have the name of a host.
         None => Ok(format!("https://{text}")),
-        Some(_) => Err("it is a URL, such as https://kinesis.eu-west-1.amazonaws.com"),
+        Some(_) => Err("must be a URL, such as https://kinesis.eu-west-1.amazonaws.com"),
     })
 }
 
 fn options(file: &mut Properties) -> Result<LeaseOptions, Failure> {
     let options = file.parsed("failoverTimeMillis", |text| {
         let millis =
-            text.parse().map_err(|_no| "it is a whole number of milliseconds".to_owned())?;
+            text.parse().map_err(|_no| "must be a whole number of milliseconds".to_owned())?;
         LeaseOptions::new(Duration::from_millis(millis)).map_err(|error| error.to_string())
     });
     match options {
@@ -176,7 +196,7 @@ fn options(file: &mut Properties) -> Result<LeaseOptions, Failure> {
     }
 }
 
-/// As in the Kinesis Client Library: pushed, unless a key that is about polling is there.
+/// As in the Kinesis Client Library: fan-out, unless the file has a key of polling.
 fn retrieval(file: &mut Properties) -> (Retrieval, Option<String>) {
     let polls = POLLING.iter().any(|key| file.has(key));
     let by_default = if polls { Retrieval::Polling } else { Retrieval::FanOut };
@@ -187,7 +207,7 @@ fn retrieval(file: &mut Properties) -> (Retrieval, Option<String>) {
         let valid = arn.starts_with("arn:") && arn.contains("/consumer/");
         valid
             .then(|| arn.to_owned())
-            .ok_or("it is arn:aws:kinesis:REGION:ACCOUNT:stream/NAME/consumer/NAME:NUMBER")
+            .ok_or("must be arn:aws:kinesis:REGION:ACCOUNT:stream/NAME/consumer/NAME:NUMBER")
     });
     let name = file.text("fanoutConfig.consumerName");
     (retrieval, arn.or(name))
@@ -195,7 +215,7 @@ fn retrieval(file: &mut Properties) -> (Retrieval, Option<String>) {
 
 const MINUTE: Duration = Duration::from_mins(1);
 
-/// Five reads a second are all that Kinesis has for a shard.
+/// Kinesis allows five reads per second for a shard.
 const SHORTEST_IDLE: Duration = Duration::from_millis(200);
 
 const POLLING: [&str; 4] = [
@@ -209,17 +229,17 @@ const POLLING: [&str; 4] = [
 mod tests {
     use super::*;
 
-    const LEAST: &str = "executableName = python3 app.py\napplicationName = orders\n\
+    const MINIMAL: &str = "executableName = python3 app.py\napplicationName = orders\n\
         streamName = clicks\nAwsCredentialsProvider = DefaultCredentialsProvider\n";
 
     fn settings(more: &str) -> Result<Settings, String> {
-        let text = format!("{LEAST}{more}");
+        let text = format!("{MINIMAL}{more}");
         let properties = Properties::parse("test".into(), text.as_bytes()).unwrap();
-        Settings::of(properties).map_err(|failure| failure.to_string())
+        Settings::read(properties).map_err(|failure| failure.to_string())
     }
 
     #[test]
-    fn the_least_file_has_the_defaults_of_the_kinesis_client_library() {
+    fn minimal_file_has_the_defaults_of_kcl() {
         let settings = settings("").unwrap();
 
         assert_eq!(settings.command.to_string(), "python3 app.py");
@@ -228,49 +248,52 @@ mod tests {
         assert_eq!(settings.initial, InitialPosition::Latest);
         assert_eq!(settings.retrieval, Retrieval::FanOut);
         assert_eq!(settings.consumer, "orders");
-        assert_eq!(settings.most_steals, 1);
-        assert_eq!(settings.most_records, 10_000);
+        assert_eq!(settings.max_steals, 1);
+        assert_eq!(settings.max_records, 10_000);
         assert_eq!(settings.idle, Duration::from_secs(1));
-        assert_eq!(settings.answer_limit, None);
+        assert_eq!(settings.answer_timeout, None);
         assert_eq!(settings.on_failure, OnChildFailure::Restart);
         assert_eq!(settings.ignored, Ignored::default());
     }
 
     #[test]
-    fn an_empty_file_lacks_what_is_required_and_is_told_all_of_it() {
+    fn empty_file_reports_every_required_key() {
         let properties = Properties::parse("test".into(), &b""[..]).unwrap();
 
-        let told = Settings::of(properties).unwrap_err().to_string();
+        let errors = Settings::read(properties).unwrap_err().to_string();
 
         for key in ["executableName", "applicationName", "streamName", "AwsCredentialsProvider"] {
-            assert!(told.contains(&format!("{key} ")), "{key} in {told}");
+            assert!(errors.contains(&format!("{key} ")), "{key} in {errors}");
         }
     }
 
     #[test]
-    fn a_value_that_is_wrong_is_refused_with_its_key_and_what_is_allowed() {
-        for (line, told) in [
-            ("maxRecords = 0", "maxRecords = 0: it is a whole number from 1 to 10000"),
-            ("maxRecords = many", "maxRecords = many: it is a whole number"),
+    fn invalid_value_is_refused_with_its_key_and_the_rule() {
+        for (line, rule) in [
+            ("maxRecords = 0", "maxRecords = 0: must be a whole number from 1 to 10000"),
+            ("maxRecords = many", "maxRecords = many: must be a whole number"),
             ("failoverTimeMillis = 5", "failoverTimeMillis = 5: ttl 5ms is out of range"),
-            ("failoverTimeMillis = soon", "it is a whole number of milliseconds"),
-            ("initialPositionInStream = FIRST", "it is one of LATEST, TRIM_HORIZON, AT_TIMESTAMP"),
+            ("failoverTimeMillis = soon", "must be a whole number of milliseconds"),
+            (
+                "initialPositionInStream = FIRST",
+                "must be one of LATEST, TRIM_HORIZON, AT_TIMESTAMP",
+            ),
             (
                 "initialPositionInStream = AT_TIMESTAMP",
-                "initialPositionInStreamExtended says which",
+                "initialPositionInStreamExtended, the time in",
             ),
-            ("initialPositionInStreamExtended = today", "it is a whole number"),
-            ("retrievalMode = push", "it is one of FANOUT, POLLING, DEFAULT"),
-            ("streamArn = orders", "it is arn:aws:kinesis:REGION:ACCOUNT:stream/NAME"),
-            ("streamName = a/b", "it is 1 to 128 letters"),
-            ("streamName = arn:aws:kinesis:eu-west-1:1:stream/a", "and stands under streamArn"),
+            ("initialPositionInStreamExtended = today", "must be a whole number"),
+            ("retrievalMode = push", "must be one of FANOUT, POLLING, DEFAULT"),
+            ("streamArn = orders", "must be arn:aws:kinesis:REGION:ACCOUNT:stream/NAME"),
+            ("streamName = a/b", "must be 1 to 128 letters"),
+            ("streamName = arn:aws:kinesis:eu-west-1:1:stream/a", "an ARN belongs under streamArn"),
             (
                 "streamArn = arn:aws:kinesis:eu-west-1:12345:stream/a",
-                "an account is 12 digits, and here it is 12345",
+                "an account has 12 digits, this one is 12345",
             ),
             (
                 "streamArn = arn:aws:kinesis:eu-west-1:123456789012:stream/a/consumer/b:1",
-                "it is a consumer's, and stands under fanoutConfig.consumerArn",
+                "the ARN of a consumer belongs under fanoutConfig.consumerArn",
             ),
             (
                 "streamArn = arn:aws:kinesis:Paris:123456789012:stream/a",
@@ -278,51 +301,54 @@ mod tests {
             ),
             (
                 "streamArn = arn:aws:kinesis:eu-west-1:123456789012:stream/",
-                "it is arn:aws:kinesis:REGION:ACCOUNT:stream/NAME",
+                "must be arn:aws:kinesis:REGION:ACCOUNT:stream/NAME",
             ),
             ("tableName = ab", "tableName = ab: a table's name is 3 to 247 letters"),
             ("tableName = a/b", "tableName = a/b: a table's name is 3 to 247 letters"),
             (
                 "initialPositionInStreamExtended = 1636609142000",
-                "it is seconds since 1970, and in the future; in milliseconds, it would be \
+                "must be in seconds since 1970 and not in the future; in milliseconds, it would be \
                  1636609142 here",
             ),
             (
                 "initialPositionInStreamExtended = 9223372036854775",
-                "it is seconds since 1970, and in the future",
+                "must be in seconds since 1970 and not in the future",
             ),
-            ("kinesisEndpoint = ftp://x", "it is a URL"),
-            ("regionName = Paris", "regionName = Paris: it is the code of a region"),
-            ("dynamoDBRegionName = eu_west_1", "dynamoDBRegionName = eu_west_1: it is the code"),
-            ("onChildFailure = ignore", "it is one of restart, exit"),
-            ("timeoutInSeconds = -1", "it is a whole number from 1 to 86400"),
+            ("kinesisEndpoint = ftp://x", "must be a URL"),
+            ("regionName = Paris", "regionName = Paris: must be the code of a region"),
+            ("dynamoDBRegionName = eu_west_1", "dynamoDBRegionName = eu_west_1: must be the code"),
+            ("onChildFailure = ignore", "must be one of restart, exit"),
+            ("timeoutInSeconds = -1", "must be a whole number from 1 to 86400"),
             ("applicationName = a b", "application name \"a b\" is not valid"),
             ("AwsCredentialsProvider = Mine", "awsCredentialsProvider = Mine: "),
-            ("fanoutConfig.consumerArn = x", "it is arn:aws:kinesis"),
+            ("fanoutConfig.consumerArn = x", "must be arn:aws:kinesis"),
         ] {
             let refused = settings(line).unwrap_err();
-            assert!(refused.contains(told), "{line}: {refused}");
+            assert!(refused.contains(rule), "{line}: {refused}");
         }
     }
 
     #[test]
-    fn what_is_wrong_with_a_stream_is_told_once() {
-        for (file, told) in [
-            (LEAST.replace("clicks", "a/b"), "streamName = a/b: it is 1 to 128"),
-            (LEAST.replace("streamName = clicks", "streamArn = a"), "streamArn = a: it is arn:"),
-            (LEAST.replace("clicks", ""), "streamName or streamArn is missing"),
+    fn error_of_a_stream_is_reported_once() {
+        for (file, error) in [
+            (MINIMAL.replace("clicks", "a/b"), "streamName = a/b: must be 1 to 128"),
+            (
+                MINIMAL.replace("streamName = clicks", "streamArn = a"),
+                "streamArn = a: must be arn:",
+            ),
+            (MINIMAL.replace("clicks", ""), "streamName or streamArn is missing"),
         ] {
             let properties = Properties::parse("test".into(), file.as_bytes()).unwrap();
 
-            let refused = Settings::of(properties).unwrap_err().to_string();
+            let refused = Settings::read(properties).unwrap_err().to_string();
 
-            assert!(refused.contains(told), "{refused}");
+            assert!(refused.contains(error), "{refused}");
             assert_eq!(refused.lines().count(), 2, "{refused}");
         }
     }
 
     #[test]
-    fn an_arn_comes_before_a_name_and_tells_the_region() {
+    fn arn_overrides_the_name_and_sets_the_region() {
         let arn = "arn:aws:kinesis:eu-west-1:123456789012:stream/orders";
         let settings = settings(&format!("streamArn = {arn}\nregionName = us-east-1")).unwrap();
 
@@ -332,7 +358,7 @@ mod tests {
     }
 
     #[test]
-    fn where_a_key_is_about_polling_records_are_polled_unless_the_mode_says_otherwise() {
+    fn key_of_polling_selects_polling_without_a_mode() {
         let retrieval = |more| settings(more).unwrap().retrieval;
 
         assert_eq!(retrieval("maxRecords = 100"), Retrieval::Polling);
@@ -343,25 +369,25 @@ mod tests {
     }
 
     #[test]
-    fn an_application_that_no_table_can_be_called_like_names_one() {
-        let file = LEAST.replace("= orders", "= ab");
+    fn application_with_an_invalid_table_name_needs_a_table_name() {
+        let file = MINIMAL.replace("= orders", "= ab");
         let of =
-            |text: &str| Settings::of(Properties::parse("test".into(), text.as_bytes()).unwrap());
+            |text: &str| Settings::read(Properties::parse("test".into(), text.as_bytes()).unwrap());
 
         let refused = of(&file).unwrap_err().to_string();
 
         assert!(
-            refused.contains("applicationName = ab: the table is called like that"),
+            refused.contains("applicationName = ab: it is also the name of the table"),
             "{refused}"
         );
         let settings = of(&format!("{file}tableName = orders")).unwrap();
         assert_eq!((&*settings.application, &*settings.table), ("ab", "orders"));
-        let long = of(&LEAST.replace("= orders", &format!("= {}", "x".repeat(248)))).unwrap_err();
+        let long = of(&MINIMAL.replace("= orders", &format!("= {}", "x".repeat(248)))).unwrap_err();
         assert!(long.to_string().contains("3 to 247"), "{long}");
     }
 
     #[test]
-    fn flags_are_read_as_java_reads_them_and_other_words_are_refused() {
+    fn flag_is_read_as_java_reads_it() {
         let of = |word: &str| {
             let line = format!("callProcessRecordsEvenForEmptyRecordList = {word}");
             settings(&line).map(|settings| settings.empty_batches)
@@ -370,11 +396,11 @@ mod tests {
         assert_eq!(of("yes"), Ok(true));
         assert_eq!(of("TRUE"), Ok(true));
         assert_eq!(of("0"), Ok(false));
-        assert!(of("maybe").unwrap_err().contains("it is one of true, false"));
+        assert!(of("maybe").unwrap_err().contains("must be one of true, false"));
     }
 
     #[test]
-    fn worker_identifier_is_known_beside_worker_id() {
+    fn worker_identifier_is_a_known_key() {
         let settings = settings("workerId = a\nworkerIdentifier = b").unwrap();
 
         assert_eq!(settings.worker.unwrap().as_str(), "a");

@@ -1,12 +1,12 @@
-//! Where shards are begun with that nobody has read.
+//! The start position of shards that no worker has read.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use lease_kinesis::InitialPosition;
 
-use crate::properties::Properties;
+use super::properties::Properties;
 
-/// What the properties say, `now` seconds after 1970.
+/// Reads the start position. `now` is in seconds since 1970.
 pub(crate) fn initial(file: &mut Properties, now: u64) -> InitialPosition {
     let words = [
         ("LATEST", Some(InitialPosition::Latest)),
@@ -18,9 +18,9 @@ pub(crate) fn initial(file: &mut Properties, now: u64) -> InitialPosition {
         (_, Some(seconds)) => InitialPosition::AtTimestamp(seconds * 1000),
         (Some(Some(position)), None) => position,
         (Some(None), None) => {
-            file.is_wrong(
-                "initialPositionInStream = AT_TIMESTAMP: initialPositionInStreamExtended says \
-                 which, in seconds since 1970, and is missing or wrong"
+            file.record_error(
+                "initialPositionInStream = AT_TIMESTAMP: initialPositionInStreamExtended, the time in \
+                 seconds since 1970, is missing or invalid"
                     .to_owned(),
             );
             InitialPosition::Latest
@@ -29,24 +29,24 @@ pub(crate) fn initial(file: &mut Properties, now: u64) -> InitialPosition {
     }
 }
 
-/// The time to begin at, in seconds since 1970, where the properties have one.
+/// Reads the start time, in seconds since 1970.
 fn time(file: &mut Properties, now: u64) -> Option<u64> {
     let most = u64::try_from(i64::MAX).unwrap_or(u64::MAX) / 1000;
     let times = TIMES.map(|key| file.number(key, 0..=most).map(|seconds| (key, seconds)));
     for (key, seconds) in times.into_iter().flatten() {
         if seconds > now {
-            file.is_wrong(in_the_future(key, seconds, now));
+            file.record_error(in_the_future(key, seconds, now));
         }
     }
     if let [Some((one, first)), Some((other, second))] = times
         && first != second
     {
-        file.is_wrong(format!("{one} = {first} and {other} = {second}: delete one of them"));
+        file.record_error(format!("{one} = {first} and {other} = {second}: delete one of them"));
     }
     times.into_iter().flatten().next().map(|(_, seconds)| seconds)
 }
 
-/// The position in the words of the properties, for the log.
+/// Returns the position in the words of the properties, for the log.
 pub(crate) fn in_words(initial: InitialPosition) -> String {
     match initial {
         InitialPosition::Latest => "LATEST".to_owned(),
@@ -56,25 +56,26 @@ pub(crate) fn in_words(initial: InitialPosition) -> String {
 }
 
 /// The time of day, in seconds since 1970.
-#[expect(clippy::disallowed_methods, reason = "where a stream is begun with, not lease time")]
+#[expect(clippy::disallowed_methods, reason = "a start position, not lease time")]
 pub(crate) fn now() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
 }
 
-/// Nothing arrived then, and each row would keep that time though it is corrected here.
+/// The error for a time in the future. No record is that new, and each row would keep the time although
+/// the property is corrected.
 fn in_the_future(key: &str, seconds: u64, now: u64) -> String {
-    let said = "it is seconds since 1970, and in the future";
+    let rule = "must be in seconds since 1970 and not in the future";
     let of_millis = seconds / 1000;
     if !(KINESIS_BEGAN..=now).contains(&of_millis) {
-        return format!("{key} = {seconds}: {said}");
+        return format!("{key} = {seconds}: {rule}");
     }
-    format!("{key} = {seconds}: {said}; in milliseconds, it would be {of_millis} here")
+    format!("{key} = {seconds}: {rule}; in milliseconds, it would be {of_millis} here")
 }
 
-/// The same time in the versions 2 and 3 of the Kinesis Client Library, and in version 1.
+/// The key in versions 2 and 3 of the Kinesis Client Library, and the one in version 1.
 const TIMES: [&str; 2] = ["initialPositionInStreamExtended", "timestampAtInitialPositionInStream"];
 
-/// 2013-01-01: no record is older.
+/// 2013-01-01. No record is older.
 const KINESIS_BEGAN: u64 = 1_356_998_400;
 
 #[cfg(test)]
@@ -83,16 +84,17 @@ mod tests {
 
     const NOW: u64 = 1_700_000_000;
 
-    /// What is read of these lines, and all that is told of them.
+    /// Returns the position in these lines, and the errors.
     fn read(lines: &str) -> (InitialPosition, String) {
         let mut file = Properties::parse("test".into(), lines.as_bytes()).unwrap();
         let initial = initial(&mut file, NOW);
-        let told = file.end().map_or_else(|failure| failure.to_string(), |_ignored| String::new());
-        (initial, told)
+        let errors =
+            file.end().map_or_else(|failure| failure.to_string(), |_ignored| String::new());
+        (initial, errors)
     }
 
     #[test]
-    fn a_time_to_begin_at_is_in_seconds_and_comes_before_the_word() {
+    fn start_time_in_seconds_overrides_the_word() {
         let lines = "initialPositionInStream = TRIM_HORIZON\n\
                      initialPositionInStreamExtended = 1636609142";
 
@@ -101,17 +103,17 @@ mod tests {
     }
 
     #[test]
-    fn a_time_that_has_not_come_is_refused() {
+    fn start_time_in_the_future_is_refused() {
         let read = |seconds: u64| read(&format!("initialPositionInStreamExtended = {seconds}")).1;
 
         assert_eq!(read(NOW), "");
-        assert!(read(NOW + 1).ends_with("in the future"), "{}", read(NOW + 1));
+        assert!(read(NOW + 1).ends_with("not in the future"), "{}", read(NOW + 1));
         let millis = read(1_636_609_142_000);
         assert!(millis.contains("in milliseconds, it would be 1636609142 here"), "{millis}");
     }
 
     #[test]
-    fn time_of_version_1_of_the_library_is_honoured() {
+    fn key_of_version_1_sets_the_start_time() {
         let key = "timestampAtInitialPositionInStream";
         let position = InitialPosition::AtTimestamp(1_636_609_142_000);
 

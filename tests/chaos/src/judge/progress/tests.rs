@@ -1,20 +1,20 @@
-//! Each rule of progress: kept in a run that is as it should be, and broken by the smallest change.
+//! Each rule of progress: a healthy run keeps it, and the smallest change breaks it.
 
 use super::*;
-use crate::observations::{CallFailure, Loss, Slice};
+use crate::judge::observations::{CallFailure, Loss, Slice};
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// A made run of 60 s on one shard: the judge writes and the probe runs throughout, and each call
-/// is granted once a second.
+/// A run of 60 s on one shard: the judge writes and the probe runs throughout, and each call is granted
+/// once a second.
 struct Run {
     seen: Observations,
-    start: Stamp,
+    start: Monotonic,
 }
 
 impl Run {
     fn healthy() -> Self {
-        let start = Stamp::now();
+        let start = Monotonic::now();
         let mut seen = Observations::new(1);
         seen.shards[0].beats = every(start, Duration::from_millis(50), 0..60);
         let mut probe = ProbeLog { ticks: every(start, PERIOD, 0..60), ..ProbeLog::default() };
@@ -25,7 +25,7 @@ impl Run {
         Self { seen, start }
     }
 
-    fn at(&self, seconds: u32) -> Stamp {
+    fn at(&self, seconds: u32) -> Monotonic {
         self.start + SECOND * seconds
     }
 
@@ -57,7 +57,7 @@ impl Run {
         self
     }
 
-    fn episode(&self, fault: FaultKind, from: u32, settled: u32) -> Episode {
+    fn episode(&self, fault: SingleFault, from: u32, settled: u32) -> Episode {
         let (from, settled) = (self.at(from), self.at(settled));
         let (to, hit) = (String::new(), [].into());
         Episode { fault, to, from, settled, hit, full: None, slices: Vec::new() }
@@ -86,9 +86,9 @@ impl Run {
         self
     }
 
-    /// The memory is full from second 10 to 20; attempts fail with `why` meanwhile.
+    /// The memory is full from second 10 to second 20. Attempts fail with `why` meanwhile.
     fn with_full_memory(self, why: &str) -> Self {
-        let mut episode = self.episode(FaultKind::FillMemory, 10, 30);
+        let mut episode = self.episode(SingleFault::FillMemory, 10, 30);
         episode.full = Some((0, self.at(10), self.at(20)));
         let (shard, call, at, why) = (0, Call::Obtain, self.at(15), why.to_owned());
         let mut run = self.with(episode);
@@ -96,9 +96,9 @@ impl Run {
         run
     }
 
-    /// Five slices of ten seconds; while a minority hangs, grants come every `pause`.
+    /// Five slices of ten seconds. While a minority hangs, a key is granted every `pause`.
     fn with_hung_minority(self, pause: Duration) -> Self {
-        let mut episode = self.episode(FaultKind::HangMinority, 5, 55);
+        let mut episode = self.episode(SingleFault::HangMinority, 5, 55);
         let slice = |number: u32| {
             let from = self.at(5 + number * 10);
             Slice { hung: number % 2 == 1, from, until: from + SECOND * 10 }
@@ -125,7 +125,7 @@ impl Run {
 
 const PERIOD: Duration = Duration::from_millis(50);
 
-fn every(start: Stamp, period: Duration, seconds: std::ops::Range<u32>) -> Vec<Stamp> {
+fn every(start: Monotonic, period: Duration, seconds: std::ops::Range<u32>) -> Vec<Monotonic> {
     let count = u32::try_from(SECOND.as_nanos() / period.as_nanos()).unwrap();
     (seconds.start * count..seconds.end * count).map(|beat| start + period * beat).collect()
 }
@@ -139,7 +139,7 @@ fn healthy_run_breaks_no_rule() {
 }
 
 #[test]
-fn six_seconds_without_a_grant_are_found_for_each_call() {
+fn six_seconds_without_grant_are_found_per_call() {
     let run = Run::healthy().without_grants(20, 26);
 
     assert_eq!(run.broken(), [ProgressRule::NoGrant; 2]);
@@ -147,7 +147,7 @@ fn six_seconds_without_a_grant_are_found_for_each_call() {
 }
 
 #[test]
-fn time_in_which_the_machine_stood_still_does_not_count() {
+fn time_without_the_machine_does_not_count() {
     let store_stood = Run::healthy().without_grants(20, 40).without_writes(20, 39);
     let probe_stood = Run::healthy().without_grants(20, 40).without_ticks(20, 39);
 
@@ -159,7 +159,7 @@ fn time_in_which_the_machine_stood_still_does_not_count() {
 fn bound_counts_from_the_promoted_master() {
     let outage = |granted| {
         let run = Run::healthy().without_grants(20, granted).without_writes(20, 30).reached(30);
-        let mut episode = run.episode(FaultKind::KillMaster, 20, 50);
+        let mut episode = run.episode(SingleFault::KillMaster, 20, 50);
         episode.hit = [0].into();
         run.with(episode)
     };
@@ -167,7 +167,7 @@ fn bound_counts_from_the_promoted_master() {
     let in_time = outage(34);
     assert_eq!(in_time.broken(), []);
     let progress = judge_progress(&in_time.seen);
-    let row = &progress.faults[&FaultKind::KillMaster];
+    let row = &progress.faults[&SingleFault::KillMaster];
     assert_eq!(row.longest, SECOND * 15, "from the last grant before to the first after");
     assert_eq!(row.promoted, Some(SECOND * 10));
     assert!((SECOND * 3..SECOND * 5).contains(&row.longest_counted), "{row:?}");
@@ -178,7 +178,7 @@ fn bound_counts_from_the_promoted_master() {
 #[test]
 fn new_process_that_is_never_granted_is_found() {
     let episode = |run: Run| {
-        let episode = run.episode(FaultKind::HangFirst, 10, 40);
+        let episode = run.episode(SingleFault::HangFirst, 10, 40);
         run.with(episode)
     };
 
@@ -195,17 +195,17 @@ fn lost_lease_is_found_unless_its_master_was_hurt() {
 
     let hurt = |hit: &[usize]| {
         let run = Run::healthy().lost(30);
-        let mut episode = run.episode(FaultKind::HangMaster, 20, 40);
+        let mut episode = run.episode(SingleFault::HangMaster, 20, 40);
         episode.hit = hit.iter().copied().collect();
         run.with(episode)
     };
     assert_eq!(hurt(&[0]).broken(), []);
     assert_eq!(hurt(&[1]).broken(), [ProgressRule::LeaseLost]);
-    assert_eq!(judge_progress(&hurt(&[0]).seen).faults[&FaultKind::HangMaster].lost_where_hit, 1);
+    assert_eq!(judge_progress(&hurt(&[0]).seen).faults[&SingleFault::HangMaster].lost_where_hit, 1);
 }
 
 #[test]
-fn lease_that_is_lost_while_the_machine_stands_still_is_no_breach() {
+fn lease_lost_while_the_machine_stands_still_is_no_breach() {
     let run = Run::healthy().lost(30).without_ticks(25, 30);
 
     assert_eq!(run.broken(), []);

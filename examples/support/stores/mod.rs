@@ -1,0 +1,83 @@
+//! Opens a store by its address: `memory`, Redis or DynamoDB.
+//!
+//! An application makes the store where it makes its `Locker`. All other code is the same for every
+//! store.
+
+use std::sync::{Arc, OnceLock};
+
+use lease_core::store::{LeaseTable, LockStore};
+use lease_memory::MemoryStore;
+
+use crate::Failure;
+
+#[cfg(feature = "dynamodb")]
+mod dynamodb;
+#[cfg(feature = "redis")]
+mod redis;
+
+/// Opens the store at `address`: `memory`, `dynamodb://HOST:PORT/TABLE`,
+/// `redis://HOST:PORT/DATABASE`, or `redis://HOST:PORT,HOST:PORT,HOST:PORT` for a quorum of
+/// independent servers. Each worker opens its own handle, as each process would.
+///
+/// # Errors
+///
+/// If `address` is not one of these, the example was built without the store's feature, or the
+/// store cannot be used.
+pub async fn open(address: &str) -> Result<Arc<dyn LockStore>, Failure> {
+    match address.split_once("://") {
+        None if address == "memory" => Ok(Arc::new(memory())),
+        #[cfg(feature = "dynamodb")]
+        Some(("dynamodb", table)) => Ok(Arc::new(dynamodb::open(table).await?)),
+        #[cfg(feature = "redis")]
+        Some(("redis", servers)) => redis::open(servers).await,
+        _ => Err(unknown(
+            address,
+            "\"memory\", \"dynamodb://HOST:PORT/TABLE\", \"redis://HOST:PORT\", or \
+             \"redis://HOST:PORT,HOST:PORT,HOST:PORT\"",
+        )),
+    }
+}
+
+/// Opens the store at `address`, as [`open`] does, to keep records in it.
+///
+/// # Errors
+///
+/// As for [`open`]; and if `address` is a quorum, which keeps leases only.
+pub async fn open_table(address: &str) -> Result<Arc<dyn LeaseTable>, Failure> {
+    match address.split_once("://") {
+        None if address == "memory" => Ok(Arc::new(memory())),
+        #[cfg(feature = "dynamodb")]
+        Some(("dynamodb", table)) => Ok(Arc::new(dynamodb::open(table).await?)),
+        #[cfg(feature = "redis")]
+        Some(("redis", server)) if !server.contains(',') => {
+            Ok(Arc::new(redis::connect(server).await?))
+        }
+        #[cfg(feature = "redis")]
+        Some(("redis", _servers)) => {
+            Err(format!("store {address:?} is a quorum, which keeps no records: name one server")
+                .into())
+        }
+        _ => Err(unknown(
+            address,
+            "\"memory\", \"dynamodb://HOST:PORT/TABLE\", or \"redis://HOST:PORT\"",
+        )),
+    }
+}
+
+fn unknown(address: &str, known: &str) -> Failure {
+    for (scheme, is_built) in
+        [("dynamodb", cfg!(feature = "dynamodb")), ("redis", cfg!(feature = "redis"))]
+    {
+        if !is_built && address.starts_with(&format!("{scheme}://")) {
+            return format!("store {address:?} needs `--features {scheme}`").into();
+        }
+    }
+    format!("store {address:?} is not known: use {known}").into()
+}
+
+/// Returns the only memory store of this process. Every call shares its leases, as with a server.
+fn memory() -> MemoryStore {
+    static MEMORY: OnceLock<MemoryStore> = OnceLock::new();
+    // Small tokens are easier to read; no lease here outlives the process.
+    MEMORY.get_or_init(MemoryStore::counting_from_one).clone()
+}

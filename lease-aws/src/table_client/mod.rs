@@ -1,0 +1,22 @@
+//! Requests to one DynamoDB table of leases, whatever columns its rows have.
+//!
+//! `DynamoDbStore` and the lease tables of the Kinesis Client Library share this module. Start with
+//! [`TableClient`], which sends the requests. [`Expression`] builds a conditional write, and
+//! [`Observations`] remembers since when an item is unchanged.
+
+mod client;
+mod error;
+mod expression;
+mod observation;
+mod schema;
+mod table;
+mod timing;
+mod value;
+
+pub use client::{Page, RawItem, ReturnItem, TableClient, WriteOutcome};
+pub use error::{corrupt_column, store_error};
+pub use expression::{Expression, IntoValue, Payload, RenderedExpression};
+pub use observation::{Observation, Observations};
+pub use table::{Advice, Table};
+pub use timing::Timing;
+pub use value::{MAX_ITEM_BYTES, attribute_bytes, from_dynamodb, to_dynamodb};

@@ -1,0 +1,129 @@
+//! The last observed state of each key, and since when it is unchanged.
+//!
+//! A holder changes its item with every heartbeat. So a lease whose item is unchanged for its ttl
+//! has no holder any more.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use lease_core::store::Moment;
+
+/// The observed state of one item.
+#[derive(Debug, Clone)]
+#[expect(clippy::exhaustive_structs, reason = "for the crates of this repository")]
+pub struct Observation<S> {
+    /// The columns that change with every grant, heartbeat and release.
+    pub state: S,
+    /// How long the state must be unchanged before a contender may take the lease. `None` if the
+    /// item has no such column.
+    pub ttl: Option<Duration>,
+    /// The receipt of the first answer with this state. The writer counts from before its write,
+    /// which is earlier.
+    pub since: Moment,
+    /// The receipt of the last answer with this state.
+    pub last: Moment,
+}
+
+/// Remembers the observed states of many keys across attempts.
+///
+/// The number of keys is bounded. A full map forgets the keys that were observed longest ago.
+/// Contenders for a forgotten key wait longer; leases stay exclusive.
+#[derive(Debug)]
+pub struct Observations<S> {
+    capacity: usize,
+    by_key: Mutex<HashMap<String, Observation<S>>>,
+}
+
+impl<S: Clone + PartialEq> Observations<S> {
+    /// Creates a map of at most `capacity` keys: at least one.
+    pub fn new(capacity: usize) -> Self {
+        Self { capacity, by_key: Mutex::new(HashMap::new()) }
+    }
+
+    /// Returns the last observation of `key`.
+    pub fn get(&self, key: &str) -> Option<Observation<S>> {
+        self.lock().get(key).cloned()
+    }
+
+    /// Records the state in an answer that was received at `now`. Returns the receipt of the first
+    /// answer with this state.
+    pub fn observe(&self, key: &str, state: S, ttl: Option<Duration>, now: Moment) -> Moment {
+        let mut by_key = self.lock();
+        if let Some(known) = by_key.get_mut(key)
+            && known.state == state
+        {
+            known.last = known.last.max(now);
+            return known.since;
+        }
+        if by_key.len() >= self.capacity && !by_key.contains_key(key) {
+            forget_older_half(&mut by_key);
+        }
+        by_key.insert(key.to_owned(), Observation { state, ttl, since: now, last: now });
+        now
+    }
+
+    /// Forgets `key`.
+    pub fn forget(&self, key: &str) {
+        self.lock().remove(key);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<String, Observation<S>>> {
+        self.by_key.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Removes half of the keys at once, so that a full map costs little per insertion.
+fn forget_older_half<S>(by_key: &mut HashMap<String, Observation<S>>) {
+    let mut ages: Vec<Moment> = by_key.values().map(|observation| observation.last).collect();
+    let middle = ages.len() / 2;
+    let (_, &mut median, _) = ages.select_nth_unstable(middle);
+    let mut left = middle;
+    by_key.retain(|_, observation| {
+        let stays = observation.last >= median && left > 0;
+        left -= usize::from(stays);
+        stays
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(seconds: u64) -> Moment {
+        Moment::from_nanos(0) + Duration::from_secs(seconds)
+    }
+
+    const TTL: Option<Duration> = Some(Duration::from_secs(10));
+
+    #[test]
+    fn observation_counts_from_first_receipt_until_change() {
+        let observations = Observations::new(10);
+
+        assert_eq!(observations.observe("job", 1, TTL, at(1)), at(1));
+        assert_eq!(observations.observe("job", 1, TTL, at(5)), at(1));
+        assert_eq!(observations.observe("job", 2, TTL, at(6)), at(6));
+        assert_eq!(observations.observe("job", 1, TTL, at(7)), at(7));
+    }
+
+    #[test]
+    fn full_map_forgets_oldest_keys() {
+        let observations = Observations::new(100);
+        for second in 0..1000 {
+            observations.observe(&format!("job {second}"), 1, TTL, at(second));
+            assert!(observations.lock().len() <= 100);
+        }
+
+        assert!(observations.get("job 999").is_some());
+        assert!(observations.get("job 1").is_none());
+    }
+
+    #[test]
+    fn full_map_is_bounded_if_all_keys_have_one_age() {
+        let observations = Observations::new(100);
+        for number in 0..1000 {
+            observations.observe(&format!("job {number}"), 1, TTL, at(1));
+            assert!(observations.lock().len() <= 100);
+        }
+    }
+}

@@ -1,0 +1,15 @@
+//! The simulation: several processes contend for leases on one store, in simulated time, with faults.
+//!
+//! Start with [`plan`], which says what a trial does, and [`run`], which does it. [`simulation`] runs the
+//! processes in one thread. [`ledger`] records grants, writes and what holders believed, and finds
+//! violations; [`witness`] watches leases for it. [`seed_range`] runs a trial for many seeds.
+
+pub(crate) mod ledger;
+pub(crate) mod network_faults;
+pub(crate) mod plan;
+pub(crate) mod run;
+pub(crate) mod seed_range;
+pub(crate) mod shared_store;
+pub(crate) mod simulation;
+pub(crate) mod verdict;
+pub(crate) mod witness;

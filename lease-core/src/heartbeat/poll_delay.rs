@@ -1,0 +1,56 @@
+//! Measures how late the runtime polls the heartbeater, and so whether timers can be relied on.
+
+use std::future::poll_fn;
+use std::task::Poll;
+use std::time::Duration;
+
+use crate::clock::Clock;
+
+/// Measures how long this task, once ready, waits until the runtime polls it.
+///
+/// A busy tokio worker polls its timers once in 61 ticks, and one tick is up to four polls of tasks.
+/// So a timer fires up to 244 polls of other tasks late, but a ready task gets its turn after one poll
+/// of each other ready task. Where these polls are long, the heartbeater stays ready instead of
+/// sleeping on a timer. When other tasks become busy while it sleeps, it still wakes late once.
+pub(crate) struct PollDelay {
+    /// A ready task that waits for longer than this shares its worker with long polls.
+    limit: Duration,
+    is_late: bool,
+}
+
+impl PollDelay {
+    /// For heartbeats that are `period` apart.
+    ///
+    /// Every wait below the limit is at least one poll long, so timers are at most
+    /// 244/1024 of a period late then. Above the limit this task is polled at most 1,024 times per
+    /// period.
+    pub(crate) fn new(period: Duration) -> Self {
+        Self { limit: period / 1024, is_late: false }
+    }
+
+    /// Whether the last poll came late: other tasks keep the worker busy.
+    pub(crate) fn is_late(&self) -> bool {
+        self.is_late
+    }
+
+    /// Queues this task behind all ready tasks. Completes when the runtime polls it again.
+    ///
+    /// `yield_now` would wait until the runtime has nothing to do or polls its timers.
+    ///
+    /// # Cancel safety
+    ///
+    /// A dropped call measures nothing.
+    pub(crate) async fn yield_and_measure(&mut self, clock: &dyn Clock) {
+        let ready_at = clock.now();
+        let mut is_queued = false;
+        poll_fn(|context| {
+            if std::mem::replace(&mut is_queued, true) {
+                return Poll::Ready(());
+            }
+            context.waker().wake_by_ref();
+            Poll::Pending
+        })
+        .await;
+        self.is_late = clock.now().since(ready_at) > self.limit;
+    }
+}

@@ -1,0 +1,172 @@
+//! The request that gives a lease back: a release, a transfer or a delete.
+
+use std::error::Error;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::select;
+use tokio::sync::OwnedSemaphorePermit;
+use tracing::{debug, warn};
+
+use crate::clock::{Moment, sleep_until};
+use crate::error::{StoreError, StoreErrorKind};
+use crate::heartbeat::lease_cell::{Ending, LeaseCell};
+use crate::key::Lessee;
+use crate::lengths::Reservation;
+use crate::lost::LossCause;
+use crate::runtime::requests_in_flight::RequestGuard;
+use crate::settings::Settings;
+use crate::settings::backoff::{Pauses, within};
+use crate::store::grant::Written;
+use crate::store::lease_table::LeaseTable;
+
+/// How a lease was given back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[expect(clippy::exhaustive_enums, reason = "the lease was there to be released or it was not")]
+pub enum Released {
+    /// The key is free. After a transfer it is free for one lessee only, and with a reservation for
+    /// none, until the reservation has passed.
+    Freed,
+    /// The lease was lost before: the key is free already, or another lessee holds it.
+    AlreadyLost(LossCause),
+}
+
+#[derive(Debug)]
+pub(crate) struct Release {
+    pub(crate) cell: Arc<LeaseCell>,
+    pub(crate) request: GiveBack,
+    /// How long the store may hold the key without another heartbeat: the longest ttl that was sent.
+    pub(crate) reach: Duration,
+    /// Until then, no other lessee can have obtained the key.
+    pub(crate) deadline: Moment,
+    /// Counts the request, for `Locker::close`.
+    pub(crate) _guard: RequestGuard,
+}
+
+/// What the store is asked for.
+#[derive(Debug)]
+pub(crate) enum GiveBack {
+    Release(Option<Reservation>),
+    Transfer(Arc<dyn LeaseTable>, Lessee, Reservation),
+    Delete(Arc<dyn LeaseTable>),
+}
+
+impl Release {
+    /// Sends the request, and frees `slot` once the answer is slow.
+    pub(crate) async fn send_in_slot(self, slot: OwnedSemaphorePermit, settings: Arc<Settings>) {
+        let (clock, period) = (Arc::clone(&settings.clock), settings.options.heartbeat_period());
+        let mut slow = pin!(sleep_until(&*clock, clock.now() + period / 16, period));
+        let mut sent = pin!(self.send(settings));
+        let mut slot = Some(slot);
+        loop {
+            select! {
+                // The answer first: an answered request needs no timer.
+                biased;
+                // `send` has logged the answer.
+                _ = &mut sent => return,
+                () = &mut slow, if slot.is_some() => slot = None,
+            }
+        }
+    }
+
+    /// Gives the lease back. Retries until the store answers, or has surely freed the key by its ttl.
+    pub(crate) async fn send(self, settings: Arc<Settings>) -> Result<Released, StoreError> {
+        // A local, so that the turn ends also if the store panics.
+        let turn = self.cell.take_turn();
+        let (cell, grant) = (&self.cell, &self.cell.grant);
+        let held = cell.clock().now().since(cell.granted_at);
+        let is_given_back = cell.ending() == Some(Ending::Released);
+        let answer = self.send_until_answered(&self.request, &settings).await;
+        if answer.as_ref().is_err_and(|error| !error.is_retryable())
+            && !matches!(self.request, GiveBack::Release(_))
+        {
+            // The store refuses a transfer or a delete. A release spares waiters the ttl.
+            drop(self.send_until_answered(&GiveBack::Release(None), &settings).await);
+        }
+        match answer {
+            Ok(Released::AlreadyLost(cause)) => settings.metrics.lost(&grant.key, held, cause),
+            _ if is_given_back => settings.metrics.released(&grant.key, held),
+            _ => (),
+        }
+        match &answer {
+            Ok(Released::Freed) => debug!(
+                key = %grant.key, lessee = %grant.lessee, token = %grant.token, "lease released"
+            ),
+            Ok(Released::AlreadyLost(cause)) => warn!(
+                key = %grant.key, lessee = %grant.lessee, token = %grant.token, %cause,
+                "lease lost before it was transferred or deleted"
+            ),
+            Err(error) => warn!(
+                key = %grant.key, lessee = %grant.lessee, token = %grant.token,
+                error = error as &dyn Error,
+                within = ?self.reach,
+                "lease not released: the key is free again when its ttl has passed"
+            ),
+        }
+        // The next waiter of this locker goes first, then the caller that waits for this answer.
+        drop(turn);
+        answer
+    }
+
+    async fn send_until_answered(
+        &self,
+        request: &GiveBack,
+        settings: &Settings,
+    ) -> Result<Released, StoreError> {
+        let (cell, options) = (&self.cell, &settings.options);
+        let clock = cell.clock();
+        let until = clock.now() + self.reach;
+        let mut pauses = Pauses::new(options, &settings.random);
+        let mut may_be_applied = false;
+        loop {
+            // Another lessee has the key: there is nothing to release.
+            if cell.ending() == Some(Ending::Lost(LossCause::Superseded)) {
+                return Ok(Released::Freed);
+            }
+            let answer = within(options.request_timeout(), self.ask(request, settings)).await;
+            let error = match answer {
+                Ok(None) => return Ok(Released::Freed),
+                // Before the deadline, only this lease's holder frees the key: an earlier try did.
+                Ok(Some(_)) if may_be_applied && clock.now() < self.deadline => {
+                    return Ok(Released::Freed);
+                }
+                Ok(Some(cause)) => return Ok(Released::AlreadyLost(cause)),
+                Err(error) => error,
+            };
+            may_be_applied = true;
+            let pause = pauses.next();
+            if !error.is_retryable() || clock.now() + pause >= until {
+                return Err(error);
+            }
+            sleep_until(clock, clock.now() + pause, options.heartbeat_period()).await;
+        }
+    }
+
+    /// Asks the store once; `None` if the request was applied.
+    async fn ask(
+        &self,
+        request: &GiveBack,
+        settings: &Settings,
+    ) -> Result<Option<LossCause>, StoreError> {
+        let grant = &self.cell.grant;
+        let written = match request {
+            GiveBack::Release(reserved) => {
+                settings.store.release(grant, reserved.map(Reservation::get)).await?;
+                return Ok(None);
+            }
+            GiveBack::Transfer(table, to, reserved) => {
+                table.transfer(grant, to, reserved.get()).await?
+            }
+            GiveBack::Delete(table) => table.delete(grant).await?,
+        };
+        match written {
+            Written::Applied => Ok(None),
+            Written::Lost(cause) => Ok(Some(cause)),
+            Written::Unexpected => Err(StoreError::new(
+                StoreErrorKind::Corrupt,
+                "the store expects attributes in a request that names none",
+            )),
+        }
+    }
+}

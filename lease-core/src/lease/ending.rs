@@ -1,0 +1,292 @@
+//! The calls that end a lease: release, hand over, transfer, delete, abandon.
+
+use std::sync::Arc;
+
+use tracing::warn;
+
+use crate::clock::sleep_until;
+use crate::error::{StoreError, StoreErrorKind};
+use crate::heartbeat::command_queue::Command;
+use crate::heartbeat::lease_cell::Ending;
+use crate::heartbeat::release::{GiveBack, Release, Released};
+use crate::key::Lessee;
+use crate::lease::Lease;
+use crate::lease::hand_over::HandOver;
+use crate::lengths::{Reservation, Ttl};
+use crate::lost::LossCause;
+use crate::settings::backoff::{Pauses, within};
+use crate::store::grant::Heartbeat;
+use crate::store::lease_table::LeaseTable;
+
+/// How a hand-over ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[must_use = "a hand-over that no process resumes keeps the key until its ttl has passed"]
+#[expect(clippy::exhaustive_enums, reason = "the lease was there to be handed over or it was not")]
+pub enum Handed {
+    /// The key waits for the process that resumes this hand-over.
+    Over(HandOver),
+    /// The lease was lost before it could be handed over.
+    AlreadyLost(LossCause),
+}
+
+impl Lease {
+    /// Releases the key.
+    ///
+    /// The lease is no longer held from the first poll on. If the store does not answer, the request is
+    /// repeated until it does, or until the ttl has passed.
+    ///
+    /// A task on the locker's runtime sends the request. A `current_thread` runtime runs tasks only within
+    /// its `block_on`: a call from elsewhere does not return before then, without a limit, since a limit
+    /// needs a timer, which the caller's runtime may not have. The key is free when its ttl has passed. A
+    /// locker [on its own thread](crate::Locker::on_own_thread) does not depend on the caller's runtime.
+    ///
+    /// # Errors
+    ///
+    /// If it is unknown whether the key is free yet. It is free when its ttl has passed.
+    ///
+    /// # Cancel safety
+    ///
+    /// Safe: the key is released all the same.
+    pub async fn release(self) -> Result<Released, StoreError> {
+        self.give_back(GiveBack::Release(None)).await
+    }
+
+    /// Releases the key, but reserves it for `reserved`: no lessee can obtain it meanwhile. For work that
+    /// should not run again so soon.
+    ///
+    /// # Errors
+    ///
+    /// As for [`release`](Self::release).
+    ///
+    /// # Cancel safety
+    ///
+    /// Safe: the key is released all the same.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use lease_core::{Attempt, Locker, Reservation};
+    /// use lease_memory::MemoryStore;
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let locker = Locker::new(MemoryStore::new());
+    /// let key = "hourly-report".parse()?;
+    /// let lease = locker.wait_until_obtained(&key).await?;
+    ///
+    /// lease.release_reserved(Reservation::new(Duration::from_secs(3600))?).await?;
+    ///
+    /// assert!(matches!(locker.obtain(&key).await?, Attempt::Held(_)));
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn release_reserved(self, reserved: Reservation) -> Result<Released, StoreError> {
+        self.give_back(GiveBack::Release(Some(reserved))).await
+    }
+
+    /// Releases the key for the lessee `to` alone. Once `reserved` has passed, any lessee can obtain it.
+    ///
+    /// Pass the table that the locker was made with. The lease is no longer held from the first poll on,
+    /// and its work is cancelled. If the table does not answer, the request is repeated until it does, or
+    /// until the ttl has passed.
+    ///
+    /// # Errors
+    ///
+    /// If it is unknown whether the key was transferred. It is free for any lessee when its ttl has passed,
+    /// or when `reserved` has.
+    ///
+    /// # Cancel safety
+    ///
+    /// Safe: the key is transferred all the same.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use lease_core::{Attempt, Lessee, Locker, Reservation};
+    /// use lease_memory::MemoryStore;
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let store = MemoryStore::new();
+    /// let (key, next) = ("shard-7".parse()?, Lessee::new("worker-2")?);
+    /// let lease = Locker::new(store.clone()).wait_until_obtained(&key).await?;
+    ///
+    /// lease.transfer(store.clone(), &next, Reservation::new(Duration::from_secs(30))?).await?;
+    ///
+    /// assert!(matches!(Locker::new(store.clone()).obtain(&key).await?, Attempt::Held(_)));
+    /// let worker_2 = Locker::new(store).with_lessee(next);
+    /// assert!(matches!(worker_2.obtain(&key).await?, Attempt::Obtained(_)));
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn transfer(
+        self,
+        table: impl LeaseTable,
+        to: &Lessee,
+        reserved: Reservation,
+    ) -> Result<Released, StoreError> {
+        self.give_back(GiveBack::Transfer(Arc::new(table), to.clone(), reserved)).await
+    }
+
+    /// Deletes the record of the key, which frees the key. The next grant still gets a larger token.
+    ///
+    /// Pass the table that the locker was made with. The lease is no longer held from the first poll on,
+    /// and its work is cancelled. If the table does not answer, the request is repeated until it does, or
+    /// until the ttl has passed.
+    ///
+    /// # Errors
+    ///
+    /// If it is unknown whether the record was deleted. The key is free when its ttl has passed.
+    ///
+    /// # Cancel safety
+    ///
+    /// Safe: the record is deleted all the same.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use lease_core::Locker;
+    /// use lease_core::store::LeaseTable;
+    /// use lease_memory::MemoryStore;
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let store = MemoryStore::new();
+    /// let key = "finished-shard".parse()?;
+    /// let lease = Locker::new(store.clone()).wait_until_obtained(&key).await?;
+    ///
+    /// lease.delete(store.clone()).await?;
+    ///
+    /// assert_eq!(store.read(&key).await?, None);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn delete(self, table: impl LeaseTable) -> Result<Released, StoreError> {
+        self.give_back(GiveBack::Delete(Arc::new(table))).await
+    }
+
+    async fn give_back(mut self, request: GiveBack) -> Result<Released, StoreError> {
+        self.given_away = true;
+        let mut release = self.release_request(request);
+        if let Ending::Lost(cause) = self.cell.end(Ending::Released) {
+            if !matches!(release.request, GiveBack::Release(_)) {
+                release.request = GiveBack::Release(None);
+            }
+            self.runtime.send(Command::Release(release));
+            return Ok(Released::AlreadyLost(cause));
+        }
+        // The heartbeater is not woken, since the release runs without it.
+        self.runtime.send(Command::Remove(Arc::clone(&self.cell)));
+        self.runtime.run_in_task(release.send(Arc::clone(&self.settings))).await
+    }
+
+    /// Makes a request, before the lease ends: afterwards its deadline is unknown.
+    fn release_request(&self, request: GiveBack) -> Release {
+        let deadline = self.cell.deadline().unwrap_or(self.cell.granted_at);
+        let (cell, guard) = (Arc::clone(&self.cell), self.runtime.request_guard());
+        Release { cell, request, reach: self.reach, deadline, _guard: guard }
+    }
+
+    /// Hands the key over to another process, which has `wait` to
+    /// [`resume`](crate::Locker::resume) it.
+    ///
+    /// The lease is no longer held from the first poll on, and its work is cancelled, so that the other
+    /// process may begin at once. The last heartbeat extends the lease by `wait`. No lessee can obtain the
+    /// key meanwhile; afterwards any lessee can.
+    ///
+    /// # Errors
+    ///
+    /// If the store did not answer while the lease lasted. The key is then released.
+    ///
+    /// # Cancel safety
+    ///
+    /// Safe: a hand-over whose caller is gone is released.
+    pub async fn hand_over(self, wait: Ttl) -> Result<Handed, StoreError> {
+        let runtime = self.runtime.clone();
+        // If the caller is gone, the lease is dropped with the answer, and released.
+        let (mut lease, handed) = runtime.run_in_task(self.last_heartbeat(wait)).await?;
+        // From here on, the key belongs to the holder of the hand-over.
+        lease.given_away |= matches!(handed, Handed::Over(_));
+        drop(lease.cell.take_turn());
+        Ok(handed)
+    }
+
+    /// Ends the lease here, and sends a heartbeat for `wait`. No heartbeat follows it.
+    async fn last_heartbeat(mut self, wait: Ttl) -> Result<(Self, Handed), StoreError> {
+        let _guard = self.runtime.request_guard();
+        let settings = Arc::clone(&self.settings);
+        let (clock, options) = (&*settings.clock, &settings.options);
+        let wait = wait.get();
+        let mut grant = self.grant().clone();
+        grant.ttl = wait;
+        let until = self.cell.deadline().unwrap_or_else(|| clock.now());
+        // First the number, so that no heartbeat follows this one. Then the end, so that the work has
+        // stopped before another process can resume it.
+        let mut beat = self.cell.last_beat();
+        if let Ending::Lost(cause) = self.cell.end(Ending::Released) {
+            return Ok((self, Handed::AlreadyLost(cause)));
+        }
+        self.reach = self.reach.max(wait);
+
+        let mut pauses = Pauses::new(options, &settings.random);
+        loop {
+            let sent = clock.now();
+            let limit = options.request_timeout().min(until.since(sent));
+            let error = match within(limit, settings.store.heartbeat(&grant, beat)).await {
+                Ok(Heartbeat::Extended) if clock.now() < sent + settings.trusted(wait) => {
+                    settings.metrics.released(&grant.key, clock.now().since(self.cell.granted_at));
+                    return Ok((self, Handed::Over(HandOver::new(grant))));
+                }
+                Ok(Heartbeat::Extended) => return Ok(self.lost_in_hand_over(LossCause::Expired)),
+                Ok(Heartbeat::Lost(cause)) => return Ok(self.lost_in_hand_over(cause)),
+                Ok(Heartbeat::Overtaken) => {
+                    StoreError::new(StoreErrorKind::Unavailable, "overtaken by a later heartbeat")
+                }
+                Err(error) => error,
+            };
+            let pause = pauses.next();
+            if !error.is_retryable() || clock.now() + pause >= until {
+                return Err(error);
+            }
+            sleep_until(clock, clock.now() + pause, limit).await;
+            beat = self.cell.last_beat();
+        }
+    }
+
+    /// Counts a loss that the heartbeater no longer sees.
+    fn lost_in_hand_over(mut self, cause: LossCause) -> (Self, Handed) {
+        // There is nothing left to release.
+        self.given_away = true;
+        let (grant, clock) = (self.grant(), &self.settings.clock);
+        let held = clock.now().since(self.cell.granted_at);
+        self.settings.metrics.lost(&grant.key, held, cause);
+        warn!(
+            key = %grant.key, lessee = %grant.lessee, token = %grant.token, %cause,
+            "lease lost while it was handed over"
+        );
+        (self, Handed::AlreadyLost(cause))
+    }
+
+    /// Stops the heartbeats without a release, as a crash does. The key is free again when its ttl has
+    /// passed.
+    ///
+    /// For tests of a crash, and for a key that no lessee should obtain so soon.
+    pub fn abandon(mut self) {
+        self.given_away = true;
+        self.cell.end(Ending::Lost(LossCause::Abandoned));
+        self.runtime.send(Command::Remove(Arc::clone(&self.cell)));
+    }
+}
+
+impl Drop for Lease {
+    /// Signals only: the heartbeater sends the release.
+    fn drop(&mut self) {
+        if !self.given_away {
+            let release = self.release_request(GiveBack::Release(None));
+            self.cell.end(Ending::Released);
+            self.runtime.send(Command::Release(release));
+        }
+    }
+}

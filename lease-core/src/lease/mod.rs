@@ -1,0 +1,308 @@
+//! The guard of a key: the key is yours while you keep the guard, and while the guard says so.
+//!
+//! Start with [`Lease`]. [`ending`] has the calls that end a lease: release, hand over, transfer, delete.
+
+mod ending;
+pub(crate) mod hand_over;
+
+use std::fmt;
+use std::future::Future;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::select;
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+pub use self::ending::Handed;
+
+use crate::acquire::queue::Turn;
+use crate::clock::{Moment, sleep_until};
+use crate::error::StoreError;
+use crate::heartbeat::command_queue::Command;
+use crate::heartbeat::lease_cell::{Ending, LeaseCell, LeaseState};
+use crate::key::{LeaseKey, Lessee};
+use crate::lost::{LossCause, Lost};
+use crate::runtime::locker_runtime::LockerRuntime;
+use crate::settings::Settings;
+use crate::settings::backoff::within;
+use crate::store::attributes::{Attributes, Change};
+use crate::store::grant::{Beat, Grant, Written};
+use crate::store::lease_table::LeaseTable;
+use crate::token::FencingToken;
+
+/// Holds a key: heartbeats in the background keep the lease alive from its grant to its release.
+///
+/// Dropping a lease releases it in the background; [`release`](Self::release) waits for the store's
+/// answer. Dropping neither blocks, panics nor needs a runtime. Dropping a *lost* lease frees the key too,
+/// since its ttl may not have passed yet. So first stop everything that runs under the lease, also what
+/// you started elsewhere.
+///
+/// While [`is_held`](Self::is_held) returns true, no other lease on the key does. A lease cannot promise
+/// that a write which you began in time *arrives* in time. Send the [`token`](Self::token) along, and let
+/// the receiver refuse smaller ones: see [`fence`](crate::fence).
+///
+/// # Examples
+///
+/// ```
+/// use lease_core::{FencingToken, Locker};
+/// use lease_memory::MemoryStore;
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let locker = Locker::new(MemoryStore::new());
+/// let lease = locker.wait_until_obtained(&"payroll".parse()?).await?;
+/// match lease.run_until_lost(pay_everybody(lease.token())).await {
+///     Ok(paid) => println!("{paid} paid"),
+///     Err(lost) => println!("stopped in time: {lost}"),
+/// }
+/// lease.release().await?;
+/// # Ok(())
+/// # }
+/// # async fn pay_everybody(token: FencingToken) -> u32 { 0 }
+/// ```
+#[must_use = "dropping a lease releases it: bind it to a name, since `let _ =` drops it"]
+pub struct Lease {
+    pub(crate) cell: Arc<LeaseCell>,
+    attributes: Attributes,
+    settings: Arc<Settings>,
+    runtime: LockerRuntime,
+    /// How long the store may hold the key without another heartbeat: the longest ttl that was sent.
+    reach: Duration,
+    /// Dropping the lease has nothing to release.
+    given_away: bool,
+}
+
+/// The parts of a new lease.
+pub(crate) struct GrantedLease {
+    pub(crate) grant: Grant,
+    pub(crate) attributes: Attributes,
+    pub(crate) granted_at: Moment,
+    pub(crate) deadline: Moment,
+    /// The number of the last heartbeat that was sent.
+    pub(crate) beat: Beat,
+}
+
+impl Lease {
+    pub(crate) fn new(
+        settings: &Arc<Settings>,
+        runtime: &LockerRuntime,
+        granted: GrantedLease,
+    ) -> Self {
+        let GrantedLease { grant, attributes, granted_at, deadline, beat } = granted;
+        let id = runtime.next_lease();
+        let clock = Arc::clone(&settings.clock);
+        let cell = LeaseCell::new(id, grant, clock, granted_at, deadline);
+        cell.continue_beats(beat);
+        let cell = Arc::new(cell);
+        runtime.send(Command::Add(Arc::clone(&cell)));
+        if runtime.has_ended() {
+            cell.end(Ending::Lost(LossCause::Abandoned));
+        }
+        Self {
+            reach: cell.grant.ttl,
+            cell,
+            attributes,
+            settings: Arc::clone(settings),
+            runtime: runtime.clone(),
+            given_away: false,
+        }
+    }
+
+    /// Makes waiters of this locker wait until this lease has ended.
+    pub(crate) fn keep_turn(&self, turn: Turn) {
+        self.cell.keep_turn(turn);
+    }
+
+    /// The key that is held.
+    pub fn key(&self) -> &LeaseKey {
+        &self.cell.grant.key
+    }
+
+    /// The lessee that holds the key.
+    pub fn lessee(&self) -> &Lessee {
+        &self.cell.grant.lessee
+    }
+
+    /// The fencing token: larger than that of every earlier grant of the key.
+    pub fn token(&self) -> FencingToken {
+        self.cell.grant.token
+    }
+
+    /// The attributes that the record had when the key was granted, those of
+    /// [`Locker::with_attributes`](crate::Locker::with_attributes) included. Later updates do not show
+    /// here.
+    pub fn attributes(&self) -> &Attributes {
+        &self.attributes
+    }
+
+    /// The grant, for code that writes to a [`LeaseTable`](crate::store::LeaseTable) itself.
+    ///
+    /// Prefer [`update`](Self::update), [`transfer`](Self::transfer) and [`delete`](Self::delete), which
+    /// limit the time and end the lease where the write ends it. After a transfer or a delete by hand,
+    /// [`is_held`](Self::is_held) stays true until the next heartbeat, while another lessee may have the
+    /// key already: end the work before, and drop the lease at once.
+    pub fn grant(&self) -> &Grant {
+        &self.cell.grant
+    }
+
+    /// Whether the key is still yours.
+    ///
+    /// Compares clocks and asks no store: false from the deadline on, whatever the tasks and the store are
+    /// doing. Once false, it stays false.
+    pub fn is_held(&self) -> bool {
+        self.cell.ending().is_none()
+    }
+
+    /// How long the key is still yours if no further heartbeat succeeds; zero once the lease is lost.
+    pub fn remaining(&self) -> Duration {
+        self.cell.remaining()
+    }
+
+    /// Follows the state of the lease.
+    ///
+    /// The current value is there at once: this is a [`tokio::sync::watch::Receiver`], to `wait_for` a
+    /// state or to read with `borrow`. At [`LeaseState::AtRisk`], stop taking on new work.
+    pub fn state(&self) -> watch::Receiver<LeaseState> {
+        self.cell.state()
+    }
+
+    /// Completes once the lease is lost, before another lessee can obtain the key.
+    ///
+    /// A process that was paused finds it complete at its first poll. After the machine was suspended,
+    /// that poll comes within a second of waking, or at once if something else wakes the task: timers
+    /// stop meanwhile.
+    ///
+    /// # Cancel safety
+    ///
+    /// Safe: call it as often as you like.
+    pub async fn lost(&self) -> Lost {
+        self.runtime.with_timers(self.until_lost()).await
+    }
+
+    async fn until_lost(&self) -> Lost {
+        let recheck = self.settings.options.heartbeat_period().min(RECHECK);
+        loop {
+            let mut ended = pin!(self.cell.ended.notified());
+            ended.as_mut().enable();
+            let deadline = match self.cell.deadline() {
+                Some(deadline) if self.is_held() => deadline,
+                _ => return self.loss(),
+            };
+            select! {
+                biased;
+                () = ended => (),
+                // Besides the heartbeater's timer, since another runtime may block that. Checks the
+                // clock at every poll: the runtime may wake late, and a future that is selected together
+                // with this one must not win then.
+                () = sleep_until(&*self.settings.clock, deadline, recheck) => (),
+            }
+        }
+    }
+
+    /// Runs `work` while the lease is held. Returns its output, or the loss.
+    ///
+    /// On loss, `work` is dropped at once, at whichever await it stands, before another lessee can obtain
+    /// the key. It is polled on this task: work that blocks its thread cannot be stopped.
+    ///
+    /// # Errors
+    ///
+    /// If the lease was lost before `work` completed, also within its last poll. The output is dropped
+    /// then.
+    ///
+    /// # Cancel safety
+    ///
+    /// As safe as `work`, which is dropped too.
+    pub async fn run_until_lost<F: Future>(&self, work: F) -> Result<F::Output, Lost> {
+        select! {
+            // Loss first: the work takes no step after it.
+            biased;
+            lost = self.lost() => Err(lost),
+            // The deadline may have passed within its last poll.
+            output = work => if self.is_held() { Ok(output) } else { Err(self.loss()) },
+        }
+    }
+
+    /// Returns a token that is cancelled one [`grace`](crate::LeaseOptions::grace) before the deadline, and
+    /// when the lease ends in any way: for work that must wind down rather than be dropped.
+    ///
+    /// A cancelled token stays cancelled, also if a heartbeat saves the lease at the last moment. The
+    /// heartbeater's task cancels it: after a pause of the process, check [`is_held`](Self::is_held) as
+    /// well. Cancelling it yourself cancels no other token.
+    pub fn cancelled_on_loss(&self) -> CancellationToken {
+        self.cell.work()
+    }
+
+    /// Changes attributes on the record of the key, if the lease is still held and the attributes are as
+    /// `change` expects.
+    ///
+    /// Pass the table that the locker was made with. If it answers that the lease is lost, the lease ends
+    /// here, too. Does not extend the lease.
+    ///
+    /// # Errors
+    ///
+    /// If the outcome is unknown, also after the
+    /// [request timeout](crate::LeaseOptions::request_timeout): the store may apply the change later. Repeat
+    /// the same change; [`LeaseTable::update`](crate::store::LeaseTable::update) says how to read the
+    /// answer.
+    ///
+    /// # Cancel safety
+    ///
+    /// A dropped call may or may not have changed the record.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use lease_core::{Change, Locker, Written};
+    /// use lease_memory::MemoryStore;
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let store = MemoryStore::new();
+    /// let lease = Locker::new(store.clone()).wait_until_obtained(&"import".parse()?).await?;
+    ///
+    /// let change = Change::new().expecting_none("line").set("line", 100);
+    /// assert_eq!(lease.update(&store, &change).await?, Written::Applied);
+    /// assert_eq!(lease.update(&store, &change).await?, Written::Unexpected);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn update(
+        &self,
+        table: &dyn LeaseTable,
+        change: &Change,
+    ) -> Result<Written, StoreError> {
+        if let Some(ending) = self.cell.ending() {
+            return Ok(Written::Lost(ending.cause()));
+        }
+        let limit = self.settings.options.request_timeout();
+        let written = table.update(self.grant(), change);
+        let written = self.runtime.with_timers(within(limit, written)).await?;
+        if let Written::Lost(cause) = written {
+            self.cell.end(Ending::Lost(cause));
+            // The heartbeater counts and logs the loss.
+            self.runtime.send(Command::Remove(Arc::clone(&self.cell)));
+        }
+        Ok(written)
+    }
+
+    fn loss(&self) -> Lost {
+        let cause = self.cell.ending().map_or(LossCause::Expired, Ending::cause);
+        Lost::new(self.key().clone(), self.token(), cause)
+    }
+}
+
+impl fmt::Debug for Lease {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Lease")
+            .field("key", self.key())
+            .field("lessee", self.lessee())
+            .field("token", &self.token())
+            .field("remaining", &self.remaining())
+            .finish_non_exhaustive()
+    }
+}
+
+/// The longest time between two looks at the clock while waiting for a loss.
+const RECHECK: Duration = Duration::from_secs(1);

@@ -1,0 +1,124 @@
+//! How a locker is set up: each method makes another locker, with one setting changed.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::runtime::Handle;
+
+use crate::clock::Clock;
+use crate::key::Lessee;
+use crate::locker::Locker;
+use crate::metrics::{Guarded, Metrics};
+use crate::options::LeaseOptions;
+use crate::runtime::locker_runtime::Runtime;
+use crate::settings::Settings;
+use crate::settings::random::Random;
+use crate::settings::watchdog::Watchdog;
+use crate::store::attributes::Attributes;
+
+impl Locker {
+    /// A locker for `lessee`, with a heartbeater of its own.
+    #[must_use]
+    pub fn with_lessee(self, lessee: Lessee) -> Self {
+        self.with(|settings| settings.lessee = lessee)
+    }
+
+    /// A locker with `options`, with a heartbeater of its own.
+    #[must_use]
+    pub fn with_options(self, options: LeaseOptions) -> Self {
+        self.with(|settings| settings.options = options)
+    }
+
+    /// A locker that sets `attributes` on the record of each key that it is granted, with a
+    /// heartbeater of its own.
+    ///
+    /// The store sets them in the request that grants the key, so they cost no request more, and no
+    /// reader sees the grant without them. They replace attributes of the same name; all others stay.
+    /// [`Lease::attributes`](crate::Lease::attributes) returns both. [`resume`](Self::resume) sets them,
+    /// too. A claim that is refused changes nothing. The record lasts from then on, as after a
+    /// [`LeaseTable::update`](crate::store::LeaseTable::update).
+    ///
+    /// Use them for what describes the holder, and `update` for progress. A claim may be granted without
+    /// a lease: the claim of a failed or dropped attempt, or a duplicate that arrives late. It then sets
+    /// its attributes, too.
+    ///
+    /// Replaces the attributes of an earlier call. Empty by default.
+    ///
+    /// # Errors
+    ///
+    /// None here. A store that keeps no records, such as a quorum of Redis servers, refuses the attempts of
+    /// this locker with [`Misconfigured`](crate::StoreErrorKind::Misconfigured); a store that cannot keep a
+    /// name or a value, with the error that `update` returns for it.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use lease_core::store::LeaseTable;
+    /// use lease_core::{Attributes, Locker, Value};
+    /// use lease_memory::MemoryStore;
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let store = MemoryStore::new();
+    /// let address = Attributes::from([("address".to_owned(), Value::from("10.0.0.7:8080"))]);
+    /// let locker = Locker::new(store.clone()).with_attributes(address.clone());
+    /// let key = "primary".parse()?;
+    ///
+    /// let lease = locker.wait_until_obtained(&key).await?;
+    ///
+    /// let record = store.read(&key).await?;
+    /// assert_eq!(record.map(|record| record.attributes), Some(address));
+    /// lease.release().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn with_attributes(self, attributes: Attributes) -> Self {
+        self.with(|settings| settings.attributes = attributes)
+    }
+
+    /// Returns a locker that reports to `metrics`, with a heartbeater of its own.
+    #[must_use]
+    pub fn with_metrics(self, metrics: Arc<dyn Metrics>) -> Self {
+        self.with(|settings| settings.metrics = Arc::new(Guarded(metrics)))
+    }
+
+    /// A locker that reads lease time from `clock`: for tests.
+    #[must_use]
+    pub fn with_clock(self, clock: Arc<dyn Clock>) -> Self {
+        self.with(|settings| settings.clock = clock)
+    }
+
+    /// A locker whose nonces, jitter and shuffles all follow from `seed`: for tests. Two
+    /// lockers with one seed on one store take each other's leases for their own.
+    #[must_use]
+    pub fn with_seed(self, seed: u64) -> Self {
+        self.with(|settings| settings.random = Arc::new(Random::from_seed(seed)))
+    }
+
+    /// A locker whose heartbeater lives on `runtime`.
+    ///
+    /// Requests are made there, too. The store's connections stay on the runtime on which the store was
+    /// connected: where the application blocks that one, no heartbeat is answered.
+    /// [`on_own_thread`](Self::on_own_thread) moves both; a call of this after it ends that thread.
+    #[must_use]
+    pub fn with_runtime(self, runtime: Handle) -> Self {
+        Self::from(Settings::clone(&self.settings), Runtime::Given(runtime))
+    }
+
+    /// Stops heartbeats while the application has not called [`alive`](Self::alive) for `limit`, so
+    /// that stuck work does not keep its keys for ever. Off by default.
+    ///
+    /// Choose a limit longer than the longest time between two calls. After it, leases expire as if the
+    /// store were out of reach, and the log names the reason. The next call resumes the heartbeats of
+    /// leases that have not expired. The time counts from this call on: call
+    /// [`with_clock`](Self::with_clock) before. Lockers that are made from this one share the limit: a
+    /// call to `alive` of any counts for all.
+    #[must_use]
+    pub fn with_watchdog(self, limit: Duration) -> Self {
+        self.with(|settings| {
+            let watchdog = Watchdog::new(limit, settings.clock.now());
+            settings.watchdog = Some(Arc::new(watchdog));
+        })
+    }
+}

@@ -1,0 +1,53 @@
+//! Runs a future on the caller's task, and hands it to a spawned task if the caller drops it.
+
+use std::any::Any;
+use std::future::Future;
+use std::panic::AssertUnwindSafe;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use futures_util::FutureExt;
+use futures_util::future::CatchUnwind;
+
+/// Runs a future where it is polled, which saves two switches between tasks. If this is dropped before
+/// the future has completed, `detach` gets the rest of the future and must run it to its end.
+///
+/// A caller that keeps this without polling it also stops the future: do not use it for work that must
+/// make progress meanwhile.
+///
+/// Completes once, with the output or the panic of the future, and is pending from then on.
+pub(crate) struct DetachOnDrop<F: Future, D: FnOnce(Work<F>)> {
+    work: Option<Work<F>>,
+    detach: Option<D>,
+}
+
+/// The future: boxed, so that it can move to a task. A future that has panicked is not polled again.
+pub(crate) type Work<F> = Pin<Box<CatchUnwind<AssertUnwindSafe<F>>>>;
+
+impl<F: Future, D: FnOnce(Work<F>)> DetachOnDrop<F, D> {
+    pub(crate) fn new(work: F, detach: D) -> Self {
+        let work = Box::pin(AssertUnwindSafe(work).catch_unwind());
+        Self { work: Some(work), detach: Some(detach) }
+    }
+}
+
+impl<F: Future, D: FnOnce(Work<F>) + Unpin> Future for DetachOnDrop<F, D> {
+    type Output = Result<F::Output, Box<dyn Any + Send>>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let Some(work) = &mut self.work else {
+            return Poll::Pending;
+        };
+        let output = ready!(work.as_mut().poll(context));
+        self.work = None;
+        Poll::Ready(output)
+    }
+}
+
+impl<F: Future, D: FnOnce(Work<F>)> Drop for DetachOnDrop<F, D> {
+    fn drop(&mut self) {
+        if let (Some(work), Some(detach)) = (self.work.take(), self.detach.take()) {
+            detach(work);
+        }
+    }
+}

@@ -1,0 +1,25 @@
+//! What a store implements, and the values that it receives and returns.
+//!
+//! Start with [`LockStore`]: every store implements it. [`LeaseTable`] is for stores whose records
+//! carry attributes and can be listed. A program that only takes leases needs neither: it starts
+//! with [`Locker`](crate::Locker).
+//!
+//! `async_trait`, [`BoxStream`] and [`Stream`] are re-exported, since a store must match their versions.
+
+pub(crate) mod attributes;
+pub(crate) mod grant;
+pub(crate) mod lease_table;
+pub(crate) mod lock_store;
+pub(crate) mod nonce;
+
+pub use async_trait::async_trait;
+pub use futures_util::Stream;
+pub use futures_util::stream::BoxStream;
+
+pub use crate::clock::{BootClock, Clock, Moment, micros_since_1970};
+pub use crate::scope::{current_grant, work_under};
+pub use crate::settings::backoff::within;
+pub use grant::{Beat, Claim, Grant, Heartbeat, Obtained};
+pub use lease_table::{LeaseRecord, LeaseTable};
+pub use lock_store::{Freed, LockStore};
+pub use nonce::Nonce;

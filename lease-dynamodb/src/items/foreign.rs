@@ -1,0 +1,119 @@
+//! Items that other programs write, without this crate's token and beat.
+
+use std::collections::BTreeMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::time::Duration;
+
+use aws_sdk_dynamodb::types::AttributeValue;
+use lease_aws::table_client::{RawItem, from_dynamodb, store_error};
+use lease_core::{LeaseKey, StoreError, StoreErrorKind};
+
+use super::column::{Column, Columns};
+
+/// All columns of an item that another program may write.
+///
+/// A change of any column may show that its holder is alive.
+#[derive(Debug, Clone)]
+pub(crate) struct ForeignItem {
+    /// All columns but the key.
+    pub(crate) columns: BTreeMap<String, AttributeValue>,
+    pub(crate) digest: Digest,
+    /// Whether Amazon's lock client wrote the item.
+    pub(crate) is_of_lock_client: bool,
+}
+
+/// A hash of an item's columns. An item may have 400 KB, and a store observes thousands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Digest(u64);
+
+impl ForeignItem {
+    pub(crate) fn of(raw: &RawItem, columns: &Columns) -> Self {
+        let key_column = columns.name(Column::Key);
+        let is_of_lock_client = lock_client_columns(columns).any(|name| raw.contains_key(name));
+        let columns: BTreeMap<_, _> = raw
+            .iter()
+            .filter(|(name, _)| *name != key_column)
+            .map(|(name, value)| (name.clone(), value.clone()))
+            .collect();
+        let mut hasher = DefaultHasher::new();
+        for (name, value) in &columns {
+            name.hash(&mut hasher);
+            // The maps in a `Value` are sorted; those in an `AttributeValue` are not.
+            match from_dynamodb(value.clone()) {
+                Ok(value) => format!("{value:?}").hash(&mut hasher),
+                Err(_unreadable) => format!("{value:?}").hash(&mut hasher),
+            }
+        }
+        Self { columns, digest: Digest(hasher.finish()), is_of_lock_client }
+    }
+
+    /// Returns columns whose values prove that the item is unchanged. `None` if the item has more
+    /// columns than a condition can contain.
+    ///
+    /// The lock client writes another version with each renewal and each grant. So its version
+    /// alone is a proof.
+    pub(crate) fn proof(&self, columns: &Columns) -> Option<Vec<(&str, &AttributeValue)>> {
+        let all = self.columns.iter().map(|(name, value)| (name.as_str(), value));
+        if self.columns.len() <= MAX_COLUMNS {
+            return Some(all.collect());
+        }
+        let version = lock_client_columns(columns).find(|name| *name == VERSION)?;
+        Some(vec![(version, self.columns.get(version)?)])
+    }
+}
+
+/// Columns that Amazon's DynamoDB lock client writes and this crate does not.
+///
+/// The names are constants of `AmazonDynamoDBLockClient`.
+/// <https://github.com/awslabs/amazon-dynamodb-lock-client>
+const LOCK_CLIENT: [&str; 2] = [VERSION, "isReleased"];
+
+const VERSION: &str = "recordVersionNumber";
+
+/// The largest number of columns that fit into a condition beside those of this store.
+///
+/// DynamoDB allows 4 KB and 300 operators. A column needs up to 28 bytes and two operators.
+/// <https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/Constraints.html>
+pub(crate) const MAX_COLUMNS: usize = 110;
+
+/// Returns the lock client's columns, except the ones that this table uses for the lease itself.
+pub(crate) fn lock_client_columns(columns: &Columns) -> impl Iterator<Item = &'static str> {
+    LOCK_CLIENT.into_iter().filter(|name| !columns.contains(name))
+}
+
+/// Returns how long an item must be unchanged before Amazon's lock client takes it.
+pub(crate) fn lock_client_ttl(raw: &RawItem, columns: &Columns) -> Option<Duration> {
+    lock_client_columns(columns).find(|name| raw.contains_key(*name))?;
+    let millis = raw.get("leaseDuration")?.as_s().ok()?.parse().ok()?;
+    Some(Duration::from_millis(millis))
+}
+
+/// Reports an item of another program that has too many columns to be compared.
+pub(crate) fn too_many_columns_error(
+    key: &LeaseKey,
+    table: &str,
+    foreign: &ForeignItem,
+) -> StoreError {
+    store_error(
+        StoreErrorKind::Refused,
+        format!(
+            "item {:?} of table {table} belongs to another program and has {} columns. The store \
+             can take over items with at most {MAX_COLUMNS}: delete the item, or remove columns",
+            key.as_str(),
+            foreign.columns.len()
+        ),
+    )
+}
+
+/// Reports an item that Amazon's lock client wrote.
+pub(crate) fn lock_client_error(key: &LeaseKey, table: &str, column: &str) -> StoreError {
+    store_error(
+        StoreErrorKind::Misconfigured,
+        format!(
+            "item {:?} of table {table} has the column {column:?} of Amazon's DynamoDB lock \
+             client, which ignores this store's leases: stop the lock client and remove its \
+             columns {LOCK_CLIENT:?}, or build the store `with_lock_client_items()`",
+            key.as_str()
+        ),
+    )
+}

@@ -1,0 +1,56 @@
+//! The settings of a store. The builder checks their values.
+
+use std::time::Duration;
+
+use lease_aws::table_client::Timing;
+
+use crate::items::Columns;
+
+/// How a contender decides that a lease has expired.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[expect(clippy::exhaustive_enums, reason = "a contender trusts the server's clock or it does not")]
+pub enum TimeMode {
+    /// By DynamoDB's own time, or by observation: whichever comes first.
+    ///
+    /// Assumes that the clocks behind DynamoDB's `Date` headers differ by less than the margin.
+    #[default]
+    ServerTimeAndObservation,
+    /// By observation alone: a contender takes a lease that it observed unchanged for the whole ttl.
+    ///
+    /// Assumes only a bound on the rate of this machine's clock, if all lessees of the table use
+    /// this mode. A lessee that uses DynamoDB's time can still take the lease of one that does not.
+    /// A contender observes an expired lease for a ttl before it takes it.
+    ObservationOnly,
+}
+
+#[derive(Debug, Clone)]
+pub(crate) struct Settings {
+    pub(crate) table: String,
+    pub(crate) columns: Columns,
+    pub(crate) margin: Duration,
+    pub(crate) time_mode: TimeMode,
+    pub(crate) timing: Timing,
+    pub(crate) retention: Option<Duration>,
+    pub(crate) existing_only: bool,
+    pub(crate) lock_client_items: bool,
+    pub(crate) consistent_listing: bool,
+    pub(crate) observations: usize,
+}
+
+impl Settings {
+    /// Returns the defaults for `table`.
+    pub(crate) fn new(table: String) -> Self {
+        Self {
+            table,
+            columns: Columns::default(),
+            margin: Duration::from_secs(2),
+            time_mode: TimeMode::default(),
+            timing: Timing::default(),
+            retention: Some(Duration::from_hours(7 * 24)),
+            existing_only: false,
+            lock_client_items: false,
+            consistent_listing: false,
+            observations: 10_000,
+        }
+    }
+}

@@ -1,0 +1,25 @@
+//! Creates the table as KCL creates it.
+
+use lease_core::StoreError;
+
+use crate::store::KclTable;
+
+impl KclTable {
+    /// Creates the table as KCL does, billed on demand, if it does not exist, and waits until it is active.
+    /// Checks an existing table, and does not change it.
+    ///
+    /// Many processes may call it at every start. Needs the actions `dynamodb:DescribeTable` and
+    /// `dynamodb:CreateTable`. KCL 3 adds an index itself.
+    ///
+    /// # Errors
+    ///
+    /// If the existing table has another key, which the error names; if a request fails; if the table is not
+    /// active after five minutes.
+    ///
+    /// # Cancel safety
+    ///
+    /// Safe: call it again.
+    pub async fn ensure_table(&self) -> Result<(), StoreError> {
+        self.shared.requests.ensure_table(&*self.shared.settings.timing.clock).await
+    }
+}

@@ -1,0 +1,47 @@
+//! The results and the errors of checkpoints.
+
+use lease_core::{LossCause, StoreError};
+use thiserror::Error;
+
+use crate::position::{Position, RecordNumber};
+
+/// The result of a checkpoint.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum Checkpointed {
+    /// The store has this checkpoint, or a later one.
+    Stored,
+    /// The write failed for this reason, and the worker retries it. The processor may continue.
+    /// The worker writes the latest pending checkpoint within 5 s of the store's recovery, and
+    /// before it gives the shard to another worker. If the process crashes or the lease is lost
+    /// before that, records are delivered again.
+    Pending(StoreError),
+}
+
+/// Reports why a checkpoint was rejected.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum CheckpointError {
+    /// The lease is lost. Another worker reads the shard, or soon will.
+    #[error("the lease on the shard is lost: {0}")]
+    Lost(LossCause),
+    /// The record was not delivered yet. In a child of a MultiLang daemon, also: it is before the
+    /// checkpoint.
+    #[error(
+        "record {record} is out of range: checkpointed is {checkpointed}, delivered {delivered}"
+    )]
+    OutOfRange {
+        /// The requested record.
+        record: RecordNumber,
+        /// The stored checkpoint.
+        checkpointed: Position,
+        /// The last delivered record.
+        delivered: Position,
+    },
+    /// The processor has ended. Its shard was given up, or another processor reads it.
+    #[error("the processor has ended and cannot checkpoint")]
+    Over,
+    /// The store rejected the write until an operator corrects the cause. The worker retries.
+    #[error("checkpoint not written")]
+    Store(#[from] StoreError),
+}

@@ -1,0 +1,408 @@
+//! How far a shard has been read: stored on its row, fenced, and never moved back.
+//!
+//! Start here with [`Checkpointer`], the processor's handle. `state` holds the stored checkpoint
+//! and the requested one, and retries the write between them. `row_writer` writes a checkpoint to
+//! the shard's row. `error` has the results.
+
+mod error;
+mod row_writer;
+mod state;
+
+use std::convert::Infallible;
+use std::fmt;
+use std::ops::Deref;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use lease_core::StoreError;
+
+pub use self::error::{CheckpointError, Checkpointed};
+pub(crate) use self::row_writer::RowWriter;
+pub use self::state::CheckpointWriter;
+use self::state::Progress;
+pub(crate) use self::state::{CheckpointState, LONGEST_PAUSE};
+use crate::position::{Position, RecordNumber};
+
+/// Writes how far a shard has been read.
+///
+/// Each checkpoint is one write that requires the lease and the previous checkpoint. So the write
+/// of a former reader changes nothing, and a late write does not undo a newer one. Clones share the
+/// checkpointer, and may be used from other tasks. After the processor has ended, all calls return
+/// [`CheckpointError::Over`].
+///
+/// A checkpoint states that all records up to it are processed. A batch that fails after a
+/// checkpoint inside it is delivered again from the record after that checkpoint.
+#[derive(Clone)]
+pub struct Checkpointer {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    state: Arc<CheckpointState>,
+    reach: Mutex<Delivered>,
+}
+
+/// The checkpointer of one processor, and what was delivered to that processor.
+///
+/// A [`Worker`](crate::Worker) creates its own. This is for programs that call a
+/// [`RecordProcessor`](crate::RecordProcessor) themselves, as the child of a MultiLang daemon does.
+/// Drop it to end the checkpointer and its clones.
+pub struct CheckpointScope(Checkpointer);
+
+/// What a processor has received, and may checkpoint.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub enum Delivered {
+    /// No record was delivered yet.
+    Nothing,
+    /// All records up to and including this one were delivered.
+    UpTo(Position),
+    /// The end of the shard was delivered, after all records up to and including this one. `None`
+    /// if the shard had no records.
+    End(Option<Position>),
+    /// The processor has ended. It may checkpoint nothing.
+    Over,
+}
+
+impl Deref for CheckpointScope {
+    type Target = Checkpointer;
+
+    fn deref(&self) -> &Checkpointer {
+        &self.0
+    }
+}
+
+impl Drop for CheckpointScope {
+    fn drop(&mut self) {
+        self.0.close();
+    }
+}
+
+impl CheckpointScope {
+    /// Creates the checkpointer of a new processor.
+    pub(crate) fn of(state: &Arc<CheckpointState>) -> Self {
+        let (state, reach) = (Arc::clone(state), Mutex::new(Delivered::Nothing));
+        Self(Checkpointer { shared: Arc::new(Shared { state, reach }) })
+    }
+
+    /// Starts a scope in which `writer` writes the checkpoints. `written` is the stored checkpoint.
+    pub fn new(writer: impl CheckpointWriter, written: Position) -> Self {
+        let pause = Box::new(|_failures| Duration::ZERO);
+        Self::of(&CheckpointState::new(Box::new(writer), written, pause))
+    }
+
+    /// Records that the processor has received all records up to and including `upto`.
+    pub fn deliver(&self, upto: RecordNumber) {
+        self.0.deliver(upto);
+    }
+
+    /// Records that the processor has received the end of the shard.
+    pub fn deliver_end(&self) {
+        self.0.deliver_end();
+    }
+
+    /// Returns what the processor has received.
+    pub fn delivered(&self) -> Delivered {
+        self.0.reach()
+    }
+
+    /// Resets what the processor has received to `before`, or to the last requested checkpoint if
+    /// that is later.
+    ///
+    /// Returns the last requested checkpoint. The records after it are to be delivered again.
+    pub async fn take_back(&self, before: Delivered) -> Position {
+        self.0.take_back(before).await
+    }
+
+    /// Writes the pending checkpoint, if there is one.
+    ///
+    /// # Errors
+    ///
+    /// Returns the error of the writer, or [`CheckpointError::Over`] after [`close`](Self::close).
+    pub async fn flush(&self) -> Result<(), CheckpointError> {
+        self.0.flush().await
+    }
+
+    /// Ends the checkpointer and its clones: each call then returns [`CheckpointError::Over`].
+    pub fn close(&self) {
+        self.0.close();
+    }
+}
+
+impl fmt::Debug for CheckpointScope {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CheckpointScope")
+            .field("delivered", &self.delivered())
+            .finish_non_exhaustive()
+    }
+}
+
+impl Checkpointer {
+    /// Checkpoints all delivered records; in [`shard_ended`](crate::RecordProcessor::shard_ended),
+    /// the end.
+    ///
+    /// Writes nothing if the store has this checkpoint already, or no record was delivered yet.
+    /// While the store does not answer, this returns [`Checkpointed::Pending`].
+    ///
+    /// # Errors
+    ///
+    /// Fails if the lease is lost, the processor has ended, or the store rejects the write with an
+    /// error that is not retryable.
+    ///
+    /// # Cancel safety
+    ///
+    /// If dropped, the checkpoint is still requested, and the worker writes it.
+    pub async fn checkpoint(&self) -> Result<Checkpointed, CheckpointError> {
+        let mut progress = self.shared.state.lock().await;
+        self.request_all(&mut progress)?;
+        self.write_or_defer(&mut progress).await
+    }
+
+    /// Checkpoints all records up to and including `record`.
+    ///
+    /// Does nothing if a later checkpoint was requested before.
+    ///
+    /// # Errors
+    ///
+    /// Fails as [`checkpoint`](Self::checkpoint) does, and with [`CheckpointError::OutOfRange`] if
+    /// the record was not delivered yet.
+    ///
+    /// # Cancel safety
+    ///
+    /// As for [`checkpoint`](Self::checkpoint).
+    ///
+    /// # Examples
+    ///
+    /// This processor checkpoints every 100 records. If the batch fails later, it is delivered
+    /// again from the record after the last checkpoint:
+    ///
+    /// ```
+    /// use async_trait::async_trait;
+    /// use lease_kinesis::{
+    ///     Batch, Checkpointer, Outcome, ProcessorError, Record, RecordProcessor,
+    /// };
+    ///
+    /// struct Payments;
+    ///
+    /// impl Payments {
+    ///     async fn pay(&self, record: &Record) -> Result<(), ProcessorError> {
+    ///         println!("{}", record.number);
+    ///         Ok(())
+    ///     }
+    ///
+    ///     async fn pay_all(
+    ///         &self,
+    ///         batch: &Batch,
+    ///         checkpointer: &Checkpointer,
+    ///     ) -> Result<(), ProcessorError> {
+    ///         for hundred in batch.records.chunks(100) {
+    ///             for record in hundred {
+    ///                 self.pay(record).await?;
+    ///             }
+    ///             if let Some(last) = hundred.last() {
+    ///                 checkpointer.checkpoint_at(&last.number).await?;
+    ///             }
+    ///         }
+    ///         Ok(())
+    ///     }
+    /// }
+    ///
+    /// #[async_trait]
+    /// impl RecordProcessor for Payments {
+    ///     async fn process_records(&mut self, batch: &Batch, checkpointer: &Checkpointer) -> Outcome {
+    ///         self.pay_all(batch, checkpointer).await.into()
+    ///     }
+    /// }
+    /// ```
+    pub async fn checkpoint_at(
+        &self,
+        record: &RecordNumber,
+    ) -> Result<Checkpointed, CheckpointError> {
+        let mut progress = self.shared.state.lock().await;
+        let requested = Position::Record(record.clone());
+        self.request(&mut progress, requested.clone(), record)?;
+        if requested <= progress.written {
+            return Ok(Checkpointed::Stored);
+        }
+        self.write_or_defer(&mut progress).await
+    }
+
+    /// Returns the stored checkpoint, as far as this checkpointer knows.
+    pub async fn checkpointed(&self) -> Position {
+        self.shared.state.lock().await.written.clone()
+    }
+
+    /// Checkpoints all delivered records, and waits for the store's answer.
+    ///
+    /// Unlike [`checkpoint`](Self::checkpoint), this sends a request even shortly after a failed
+    /// one, and returns the store's error instead of [`Checkpointed::Pending`].
+    ///
+    /// # Errors
+    ///
+    /// As for [`checkpoint`](Self::checkpoint); and if the store did not answer or throttled.
+    ///
+    /// # Cancel safety
+    ///
+    /// As for [`checkpoint`](Self::checkpoint).
+    pub async fn try_checkpoint(&self) -> Result<(), CheckpointError> {
+        let mut progress = self.shared.state.lock().await;
+        self.request_all(&mut progress)?;
+        self.shared.write(&mut progress).await
+    }
+
+    /// Checkpoints all records up to and including `record`, and waits for the store's answer.
+    ///
+    /// Unlike [`checkpoint_at`](Self::checkpoint_at), this rejects a record before the checkpoint,
+    /// as the Kinesis Client Library does, and returns the store's error instead of
+    /// [`Checkpointed::Pending`].
+    ///
+    /// # Errors
+    ///
+    /// As for [`try_checkpoint`](Self::try_checkpoint); and [`CheckpointError::OutOfRange`] if the
+    /// record was not delivered yet, or comes before the checkpoint.
+    ///
+    /// # Cancel safety
+    ///
+    /// As for [`checkpoint`](Self::checkpoint).
+    pub async fn try_checkpoint_at(&self, record: &RecordNumber) -> Result<(), CheckpointError> {
+        let mut progress = self.shared.state.lock().await;
+        let requested = Position::Record(record.clone());
+        let delivered = self.delivered(&progress)?;
+        if requested < progress.written {
+            let (record, checkpointed) = (record.clone(), progress.written.clone());
+            return Err(CheckpointError::OutOfRange { record, checkpointed, delivered });
+        }
+        self.request(&mut progress, requested, record)?;
+        self.shared.write(&mut progress).await
+    }
+
+    /// Reports whether records were delivered after the last requested checkpoint.
+    pub(crate) async fn has_more(&self) -> bool {
+        let progress = self.shared.state.lock().await;
+        matches!(&*self.shared.reach(), Delivered::UpTo(upto) if *upto > progress.requested)
+    }
+
+    /// Writes the checkpoint that is owed, if there is one.
+    pub(crate) async fn flush(&self) -> Result<(), CheckpointError> {
+        let mut progress = self.shared.state.lock().await;
+        self.shared.write(&mut progress).await
+    }
+
+    /// Writes pending checkpoints once the store answers again, for as long as it is polled.
+    pub(crate) async fn settle(&self) -> Infallible {
+        self.shared.state.settle(|| self.shared.is_over()).await
+    }
+
+    pub(crate) fn reach(&self) -> Delivered {
+        self.shared.reach().clone()
+    }
+
+    pub(crate) fn deliver(&self, upto: RecordNumber) {
+        let mut reach = self.shared.reach();
+        if !matches!(*reach, Delivered::Over) {
+            *reach = Delivered::UpTo(Position::Record(upto));
+        }
+    }
+
+    pub(crate) fn deliver_end(&self) {
+        let mut reach = self.shared.reach();
+        *reach = match std::mem::replace(&mut *reach, Delivered::Over) {
+            Delivered::Nothing => Delivered::End(None),
+            Delivered::UpTo(upto) => Delivered::End(Some(upto)),
+            ended @ (Delivered::End(_) | Delivered::Over) => ended,
+        };
+    }
+
+    /// Resets what was delivered to `before`, or to the last requested checkpoint if that is later.
+    /// Returns the last requested checkpoint. The records after it are to be delivered again.
+    pub(crate) async fn take_back(&self, before: Delivered) -> Position {
+        let progress = self.shared.state.lock().await;
+        let requested = progress.requested.clone();
+        let mut reach = self.shared.reach();
+        *reach = match (before, &requested) {
+            (Delivered::UpTo(upto), _) => Delivered::UpTo(upto.max(requested.clone())),
+            (Delivered::Nothing, Position::Record(_)) => Delivered::UpTo(requested.clone()),
+            (before, _) => before,
+        };
+        requested
+    }
+
+    /// Ends this checkpointer and its clones.
+    pub(crate) fn close(&self) {
+        *self.shared.reach() = Delivered::Over;
+    }
+
+    fn request_all(&self, progress: &mut Progress) -> Result<(), CheckpointError> {
+        let requested = match &*self.shared.reach() {
+            Delivered::UpTo(upto) => upto.clone(),
+            Delivered::End(_) => Position::ShardEnd,
+            Delivered::Nothing => return Ok(()),
+            Delivered::Over => return Err(CheckpointError::Over),
+        };
+        progress.requested = requested.max(progress.requested.clone());
+        Ok(())
+    }
+
+    fn request(
+        &self,
+        progress: &mut Progress,
+        requested: Position,
+        record: &RecordNumber,
+    ) -> Result<(), CheckpointError> {
+        let delivered = self.delivered(progress)?;
+        if requested > delivered {
+            let (record, checkpointed) = (record.clone(), progress.written.clone());
+            return Err(CheckpointError::OutOfRange { record, checkpointed, delivered });
+        }
+        progress.requested = requested.max(progress.requested.clone());
+        Ok(())
+    }
+
+    /// Returns the last position that may be requested by number.
+    fn delivered(&self, progress: &Progress) -> Result<Position, CheckpointError> {
+        match &*self.shared.reach() {
+            Delivered::UpTo(upto) | Delivered::End(Some(upto)) => Ok(upto.clone()),
+            Delivered::Nothing | Delivered::End(None) => Ok(progress.requested.clone()),
+            Delivered::Over => Err(CheckpointError::Over),
+        }
+    }
+
+    async fn write_or_defer(
+        &self,
+        progress: &mut Progress,
+    ) -> Result<Checkpointed, CheckpointError> {
+        // A throttled store gets one write per pause, however fast the batches are.
+        let text = "the last write failed, the next one is not due yet";
+        let paused = progress.paused_by().map(|kind| StoreError::new(kind, text));
+        if let Some(cause) = paused.filter(StoreError::is_retryable) {
+            return Ok(Checkpointed::Pending(cause));
+        }
+        match self.shared.write(progress).await {
+            Ok(()) => Ok(Checkpointed::Stored),
+            Err(CheckpointError::Store(cause)) if cause.is_retryable() => {
+                Ok(Checkpointed::Pending(cause))
+            }
+            Err(cause) => Err(cause),
+        }
+    }
+}
+
+impl Shared {
+    async fn write(&self, progress: &mut Progress) -> Result<(), CheckpointError> {
+        self.state.write(progress, || self.is_over()).await
+    }
+
+    fn is_over(&self) -> bool {
+        matches!(*self.reach(), Delivered::Over)
+    }
+
+    fn reach(&self) -> MutexGuard<'_, Delivered> {
+        self.reach.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl fmt::Debug for Checkpointer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Checkpointer").field("reach", &self.reach()).finish_non_exhaustive()
+    }
+}

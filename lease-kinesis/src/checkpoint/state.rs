@@ -1,0 +1,162 @@
+//! The checkpoints of one shard under one lease: the stored one, and the requested one.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use lease_core::StoreErrorKind;
+use tokio::sync::{MutexGuard, Notify};
+use tokio::time::{Instant, sleep_until};
+
+use super::error::CheckpointError;
+use crate::position::Position;
+use crate::time::now;
+
+/// The checkpoints of one shard under one lease, over all of its processors.
+pub(crate) struct CheckpointState {
+    /// Locked during a write: one checkpoint follows another.
+    progress: tokio::sync::Mutex<Progress>,
+    /// Notified when a checkpoint is requested.
+    requested: Notify,
+    /// Returns the pause after a number of consecutive failed writes.
+    pause: Box<dyn Fn(u32) -> Duration + Send + Sync>,
+}
+
+/// The stored checkpoint, and the requested one.
+pub(super) struct Progress {
+    pub(super) written: Position,
+    /// The largest requested position. Never smaller than `written`.
+    pub(super) requested: Position,
+    writer: Box<dyn CheckpointWriter>,
+    failed: Option<Failed>,
+}
+
+/// Consecutive failed writes.
+struct Failed {
+    times: u32,
+    kind: StoreErrorKind,
+    next_try: Instant,
+}
+
+/// Writes the checkpoints of one shard: to its row, or through another process.
+#[async_trait]
+pub trait CheckpointWriter: Send + 'static {
+    /// Moves the stored checkpoint towards `requested`, and sets `written` to the stored
+    /// checkpoint. Called until `written` has reached `requested`.
+    ///
+    /// # Errors
+    ///
+    /// Returns why nothing was stored. The next call retries.
+    async fn write(
+        &mut self,
+        written: &mut Position,
+        requested: &Position,
+    ) -> Result<(), CheckpointError>;
+}
+
+impl CheckpointState {
+    /// Writes to `writer`. `pause` returns the pause after a number of consecutive failures.
+    pub(crate) fn new(
+        writer: Box<dyn CheckpointWriter>,
+        written: Position,
+        pause: Box<dyn Fn(u32) -> Duration + Send + Sync>,
+    ) -> Arc<Self> {
+        let progress = Progress { requested: written.clone(), written, writer, failed: None };
+        Arc::new(Self {
+            progress: tokio::sync::Mutex::new(progress),
+            requested: Notify::new(),
+            pause,
+        })
+    }
+
+    /// Returns where the next processor starts: after the last requested checkpoint. The store may
+    /// not have it yet: the previous processor has processed all records up to it, and the worker
+    /// still retries the write.
+    pub(crate) async fn start_position(&self) -> Position {
+        self.progress.lock().await.requested.clone()
+    }
+
+    pub(super) async fn lock(&self) -> MutexGuard<'_, Progress> {
+        self.progress.lock().await
+    }
+
+    /// Writes the requested checkpoint, unless the processor has ended, which `is_over` reports.
+    ///
+    /// # Cancel safety
+    ///
+    /// If dropped, the write may or may not be applied. [`settle`](Self::settle) repeats it.
+    pub(super) async fn write(
+        &self,
+        progress: &mut Progress,
+        is_over: impl Fn() -> bool + Send,
+    ) -> Result<(), CheckpointError> {
+        while progress.is_pending() {
+            // Before each request: the processor may have ended meanwhile.
+            if is_over() {
+                return Err(CheckpointError::Over);
+            }
+            // Before the write: its caller may be dropped during it.
+            self.requested.notify_one();
+            if let Err(cause) =
+                progress.writer.write(&mut progress.written, &progress.requested).await
+            {
+                if let CheckpointError::Store(cause) = &cause {
+                    let times = progress.failed.as_ref().map_or(1, |failed| failed.times + 1);
+                    let next_try = now() + (self.pause)(times);
+                    progress.failed = Some(Failed { times, kind: cause.kind(), next_try });
+                }
+                return Err(cause);
+            }
+        }
+        progress.failed = None;
+        Ok(())
+    }
+
+    /// Writes pending checkpoints once the store answers again, for as long as it is polled.
+    ///
+    /// # Cancel safety
+    ///
+    /// Safe: the next write reads the stored checkpoint.
+    pub(super) async fn settle(&self, is_over: impl Fn() -> bool + Send + Sync) -> Infallible {
+        loop {
+            let next_try = {
+                let progress = self.lock().await;
+                let next_try = progress.failed.as_ref().map_or_else(now, |failed| failed.next_try);
+                progress.is_pending().then_some(next_try)
+            };
+            let Some(next_try) = next_try else {
+                self.requested.notified().await;
+                continue;
+            };
+            sleep_until(next_try).await;
+            let mut progress = self.lock().await;
+            // Another write may have failed meanwhile.
+            if progress.paused_by().is_none()
+                && let Err(CheckpointError::Lost(_) | CheckpointError::Over) =
+                    self.write(&mut progress, &is_over).await
+            {
+                // No checkpoint is pending under a lost lease.
+                drop(progress);
+                std::future::pending::<()>().await;
+            }
+        }
+    }
+}
+
+impl Progress {
+    fn is_pending(&self) -> bool {
+        self.written < self.requested
+    }
+
+    /// Returns the kind of the last failure until the next try is due.
+    pub(super) fn paused_by(&self) -> Option<StoreErrorKind> {
+        let failed =
+            self.failed.as_ref().filter(|failed| self.is_pending() && now() < failed.next_try);
+        failed.map(|failed| failed.kind)
+    }
+}
+
+/// The maximum pause between two tries. A pending checkpoint costs repeated records when the
+/// process crashes, so it is written within seconds of the store's recovery.
+pub(crate) const LONGEST_PAUSE: Duration = Duration::from_secs(5);

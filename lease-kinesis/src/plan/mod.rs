@@ -1,0 +1,393 @@
+//! Which worker should read which shard.
+//!
+//! Start here with [`plan`], a pure function of the shards, their holders and the workers. `decide`
+//! compares the plan with what one worker holds, and returns that worker's next steps. `fleet`
+//! reads the rows in which the workers announce themselves.
+
+pub(crate) mod decide;
+pub(crate) mod fleet;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::hash::Hasher;
+
+use lease_core::{LeaseKey, Lessee};
+use siphasher::sip::SipHasher13;
+
+/// Describes a worker for the plan.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Member {
+    /// The worker's name, which is the lessee of its leases.
+    pub name: Lessee,
+    /// Whether it stays.
+    pub state: MemberState,
+    /// The worker's share relative to the others, 1 to 1,000: twice the weight gets twice the
+    /// shards.
+    pub weight: u16,
+    /// The maximum number of shards that the worker reads.
+    pub most: Option<usize>,
+    /// The worker that this one replaces. This one gets no shards while that worker stays, and all
+    /// of its shards when it leaves. A rolling deployment then moves each shard once.
+    pub replaces: Option<Lessee>,
+}
+
+/// Whether a worker stays.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[expect(clippy::exhaustive_enums, reason = "a worker stays or leaves")]
+pub enum MemberState {
+    /// The worker obtains shards.
+    Live,
+    /// The worker hands over all of its shards.
+    Leaving,
+}
+
+impl Member {
+    /// Creates a staying worker of weight 1, without a limit of shards.
+    pub fn new(name: Lessee) -> Self {
+        Self { name, state: MemberState::Live, weight: 1, most: None, replaces: None }
+    }
+}
+
+/// Assigns a worker to each key of `held`, whose values are the current holders.
+///
+/// Every worker computes the same plan from the same input, in whatever order. A holder that the
+/// plan names keeps its key. For members of equal weight, no member has two keys more than another,
+/// and no such plan moves fewer keys. A key has no entry if there are no members, or all members
+/// have reached their limit.
+///
+/// Quotas are `keys / members`, rounded down, plus one for the remaining keys. Members that already
+/// hold more come first, so keys move only away from members above their quota. A free key goes to
+/// the member below its quota with the largest hash of key and name ([rendezvous
+/// hashing](https://doi.org/10.1109/90.663936)). Two workers whose views differ in one key differ
+/// in few others.
+pub fn plan(
+    held: &BTreeMap<LeaseKey, Option<Lessee>>,
+    members: &[Member],
+) -> BTreeMap<LeaseKey, Lessee> {
+    plan_amid(&Reshaping::default(), held, members)
+}
+
+/// The shards of an application that are being split or merged.
+#[derive(Debug, Default)]
+pub(crate) struct Reshaping {
+    /// The keys of shards that were split or merged, and are not read to their end.
+    pub(crate) ending: BTreeSet<LeaseKey>,
+    /// The number of shards that cannot be read before those have ended.
+    pub(crate) waiting: usize,
+}
+
+/// Computes the [`plan`] while shards are split or merged.
+///
+/// When shards are merged, a member that reads its parents to their end early has room for more
+/// children than its final share. Each extra child would move again later. A free shard that lasts
+/// therefore goes to a member with less than its share of lasting shards. That member may exceed its
+/// total quota by ending shards, which it gives away first.
+pub(crate) fn plan_amid(
+    reshaping: &Reshaping,
+    held: &BTreeMap<LeaseKey, Option<Lessee>>,
+    members: &[Member],
+) -> BTreeMap<LeaseKey, Lessee> {
+    let ends = |key: &LeaseKey| reshaping.ending.contains(key);
+    let eligible = eligible(members);
+    let (mut holdings, mut free) = holdings(held, &eligible, &successors(members));
+
+    let mut total = Capacity::new();
+    for (member, quota) in quotas(&eligible, held.len(), &counts(&holdings, |_key| true)) {
+        let Some(keys) = holdings.get_mut(member) else { continue };
+        // Ending shards are given away first, and of each kind those with the smallest hash.
+        keys.sort_by_cached_key(|key| {
+            (!ends(key), rendezvous_hash(key.as_str(), member.as_str()), *key)
+        });
+        free.extend(keys.drain(..keys.len().saturating_sub(quota)));
+        total.insert(member, quota - keys.len());
+    }
+    let held_lasting = counts(&holdings, |key| !ends(key));
+    let all_lasting = held.keys().filter(|key| !ends(key)).count() + reshaping.waiting;
+    let quotas = quotas(&eligible, all_lasting, &held_lasting).into_iter();
+    let left = |member, quota: usize| quota.saturating_sub(count(&held_lasting, member));
+    let lasting = quotas.map(|(member, quota)| (member, left(member, quota))).collect();
+    let held_in_all = counts(&holdings, |_key| true);
+    let limit = eligible.iter().map(|member| {
+        let most = member.most.unwrap_or(usize::MAX);
+        (&member.name, most.saturating_sub(count(&held_in_all, &member.name)))
+    });
+    let mut capacities = Capacities { total, lasting, limit: limit.collect() };
+
+    free.sort_by_cached_key(|key| (rendezvous_hash(key.as_str(), ""), *key));
+    let mut planned: BTreeMap<_, _> = holdings
+        .into_iter()
+        .flat_map(|(member, keys)| keys.into_iter().map(|key| (key.clone(), member.clone())))
+        .collect();
+    for key in free {
+        let assigned =
+            if ends(key) { capacities.assign_ending(key) } else { capacities.assign_lasting(key) };
+        planned.extend(assigned.map(|member| (key.clone(), member.clone())));
+    }
+    planned
+}
+
+/// Keys by the member that holds them, or whose predecessor does.
+type Holdings<'a> = BTreeMap<&'a Lessee, Vec<&'a LeaseKey>>;
+
+/// The number of keys that each member may still get.
+type Capacity<'a> = BTreeMap<&'a Lessee, usize>;
+
+/// What each member may still get.
+struct Capacities<'a> {
+    /// Up to its quota of all keys.
+    total: Capacity<'a>,
+    /// Up to its quota of the keys that last.
+    lasting: Capacity<'a>,
+    /// Up to the member's own limit.
+    limit: Capacity<'a>,
+}
+
+impl<'a> Capacities<'a> {
+    /// Assigns the key of an ending shard to a member below its total quota.
+    fn assign_ending(&mut self, key: &LeaseKey) -> Option<&'a Lessee> {
+        let member = self.best(key, |member| count(&self.total, member) > 0)?;
+        take_one(&mut self.total, member);
+        take_one(&mut self.limit, member);
+        Some(member)
+    }
+
+    /// Assigns the key of a lasting shard: to a member below both quotas; else to one below its
+    /// quota of lasting keys and its own limit; else to one below its total quota.
+    fn assign_lasting(&mut self, key: &LeaseKey) -> Option<&'a Lessee> {
+        let has_total = |member: &Lessee| count(&self.total, member) > 0;
+        let has_lasting = |member: &Lessee| count(&self.lasting, member) > 0;
+        let has_limit = |member: &Lessee| count(&self.limit, member) > 0;
+        let member = self
+            .best(key, |member| has_total(member) && has_lasting(member))
+            .or_else(|| self.best(key, |member| has_lasting(member) && has_limit(member)))
+            .or_else(|| self.best(key, has_total))?;
+        for capacity in [&mut self.total, &mut self.limit, &mut self.lasting] {
+            take_one(capacity, member);
+        }
+        Some(member)
+    }
+
+    /// Returns the member with the largest hash of the members that `fits` accepts.
+    fn best(&self, key: &LeaseKey, fits: impl Fn(&Lessee) -> bool) -> Option<&'a Lessee> {
+        let fitting = self.total.keys().copied().filter(|member| fits(member));
+        fitting.max_by_key(|member| (rendezvous_hash(key.as_str(), member.as_str()), *member))
+    }
+}
+
+fn take_one(capacity: &mut Capacity<'_>, member: &Lessee) {
+    if let Some(left) = capacity.get_mut(member) {
+        *left = left.saturating_sub(1);
+    }
+}
+
+/// Returns the keys of each eligible member, and the keys without one.
+fn holdings<'a>(
+    held: &'a BTreeMap<LeaseKey, Option<Lessee>>,
+    eligible: &[&'a Member],
+    successors: &BTreeMap<&Lessee, &Lessee>,
+) -> (Holdings<'a>, Vec<&'a LeaseKey>) {
+    let mut holdings: Holdings<'a> =
+        eligible.iter().map(|member| (&member.name, Vec::new())).collect();
+    let mut free = Vec::new();
+    for (key, holder) in held {
+        let holder = holder.as_ref().map(|holder| *successors.get(holder).unwrap_or(&holder));
+        match holder.and_then(|holder| holdings.get_mut(holder)) {
+            Some(keys) => keys.push(key),
+            None => free.push(key),
+        }
+    }
+    (holdings, free)
+}
+
+/// Counts the keys of each member that `counted` accepts.
+fn counts<'a>(holdings: &Holdings<'a>, counted: impl Fn(&LeaseKey) -> bool) -> Capacity<'a> {
+    let number = |keys: &Vec<&LeaseKey>| keys.iter().filter(|key| counted(key)).count();
+    holdings.iter().map(|(member, keys)| (*member, number(keys))).collect()
+}
+
+fn count(counts: &Capacity<'_>, member: &Lessee) -> usize {
+    counts.get(member).copied().unwrap_or(0)
+}
+
+/// Returns the successor of each member that has left or leaves.
+fn successors(members: &[Member]) -> BTreeMap<&Lessee, &Lessee> {
+    let names: BTreeSet<_> = staying(members).map(|member| &member.name).collect();
+    let replacing =
+        staying(members).filter_map(|member| Some((member.replaces.as_ref()?, &member.name)));
+    let replacing = replacing.filter(|(replaced, _)| !names.contains(replaced));
+    let mut successors = BTreeMap::new();
+    for (replaced, successor) in replacing {
+        // Of two successors, the first by name, in whatever order the rows were listed.
+        let first = successors.entry(replaced).or_insert(successor);
+        *first = successor.min(first);
+    }
+    successors
+}
+
+/// Returns the members that get keys, by name. A member whose predecessor stays gets none.
+fn eligible(members: &[Member]) -> Vec<&Member> {
+    let names: BTreeSet<_> = staying(members).map(|member| &member.name).collect();
+    let waits = |member: &Member| {
+        let replaces = member.replaces.as_ref().filter(|replaced| **replaced != member.name);
+        replaces.is_some_and(|replaced| names.contains(replaced))
+    };
+    let mut eligible: Vec<_> = staying(members).filter(|member| !waits(member)).collect();
+    eligible.sort_by(|one, other| one.name.cmp(&other.name));
+    eligible.dedup_by(|one, other| one.name == other.name);
+    eligible
+}
+
+fn staying(members: &[Member]) -> impl Iterator<Item = &Member> {
+    members.iter().filter(|member| member.state == MemberState::Live)
+}
+
+/// Returns the quota of each member: its share of `keys`, rounded down. The remaining keys go first
+/// to members that hold more than their share, then to the members that lost most by the rounding.
+fn quotas<'a>(
+    eligible: &[&'a Member],
+    keys: usize,
+    held: &Capacity<'_>,
+) -> BTreeMap<&'a Lessee, usize> {
+    let mut quotas = BTreeMap::new();
+    let (mut left, mut open) = (keys, eligible.to_vec());
+    // A member whose limit is below its share leaves more to the others, which may then reach theirs.
+    loop {
+        let weights: usize = open.iter().map(|member| weight(member)).sum();
+        let full = |member: &&Member| {
+            member.most.is_some_and(|most| most.saturating_mul(weights) < left * weight(member))
+        };
+        let (capped, rest): (Vec<_>, Vec<_>) = open.into_iter().partition(full);
+        open = rest;
+        if capped.is_empty() {
+            break;
+        }
+        for member in capped {
+            let most = member.most.unwrap_or(usize::MAX).min(left);
+            quotas.insert(&member.name, most);
+            left -= most;
+        }
+    }
+
+    let weights: usize = open.iter().map(|member| weight(member)).sum();
+    let mut given = 0;
+    let mut by_claim = Vec::new();
+    for member in open {
+        let (share, rest) = (left * weight(member) / weights, left * weight(member) % weights);
+        quotas.insert(&member.name, share);
+        given += share;
+        if member.most.is_none_or(|most| most > share) {
+            let more = count(held, &member.name) > share;
+            by_claim.push((more, rest, rendezvous_hash("", member.name.as_str()), &member.name));
+        }
+    }
+    by_claim.sort_by(|one, other| other.cmp(one));
+    for (_, _, _, name) in by_claim.into_iter().take(left - given) {
+        quotas.entry(name).and_modify(|quota| *quota += 1);
+    }
+    quotas
+}
+
+fn weight(member: &Member) -> usize {
+    member.weight.clamp(1, 1000).into()
+}
+
+/// Returns the score of `member` for `key`, by which [`plan`] breaks ties (rendezvous hashing).
+///
+/// The score is the same in every process and every version: the algorithm and its key are fixed.
+pub fn rendezvous_hash(key: &str, member: &str) -> u64 {
+    let mut hasher = SipHasher13::new();
+    hasher.write(key.as_bytes());
+    // A byte that occurs in no name.
+    hasher.write_u8(0xff);
+    hasher.write(member.as_bytes());
+    hasher.finish()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn name(name: &str) -> Lessee {
+        Lessee::new(name).unwrap()
+    }
+
+    fn key(key: &str) -> LeaseKey {
+        LeaseKey::new(key).unwrap()
+    }
+
+    /// Builds a placement from holders and their keys; `-` is no holder. Keys that start with `old`
+    /// belong to ending shards.
+    fn held(by: &[(&str, &str)]) -> BTreeMap<LeaseKey, Option<Lessee>> {
+        let keys = by.iter().flat_map(|(holder, keys)| {
+            let holder = (*holder != "-").then(|| name(holder));
+            keys.split(' ').map(move |one| (key(one), holder.clone()))
+        });
+        keys.collect()
+    }
+
+    fn amid(
+        held: &BTreeMap<LeaseKey, Option<Lessee>>,
+        waiting: usize,
+    ) -> BTreeMap<LeaseKey, Lessee> {
+        let ending = held.keys().filter(|key| key.as_str().starts_with("old")).cloned().collect();
+        let members = ["a", "b"].map(|member| Member::new(name(member)));
+        plan_amid(&Reshaping { ending, waiting }, held, &members)
+    }
+
+    #[test]
+    fn lasting_shard_goes_to_member_below_lasting_quota() {
+        let held = held(&[("a", "new-1 new-2"), ("b", "old-1 old-2 old-3 old-4"), ("-", "new-3")]);
+
+        assert_eq!(amid(&held, 1)[&key("new-3")], name("b"));
+    }
+
+    #[test]
+    fn ending_shards_are_given_away_first() {
+        let held = held(&[("a", "new-1 new-2"), ("b", "old-1 old-2 old-3 new-3 new-4 new-5")]);
+        let planned = amid(&held, 0);
+
+        for lasts in ["new-3", "new-4", "new-5"] {
+            assert_eq!(planned[&key(lasts)], name("b"));
+        }
+        let of_a = planned.values().filter(|member| **member == name("a")).count();
+        assert_eq!(of_a, 4);
+    }
+
+    #[test]
+    fn ending_shards_are_spread_while_children_wait() {
+        let held = held(&[("a", "old-1 old-2 old-3 old-4")]);
+        let planned = amid(&held, 2);
+
+        let of_b = planned.values().filter(|member| **member == name("b")).count();
+        assert_eq!((planned.len(), of_b), (4, 2));
+    }
+
+    #[test]
+    fn member_at_its_limit_gets_no_lasting_shard() {
+        let held = held(&[
+            ("a", "old-1 old-2 old-3 old-4"),
+            ("b", "new-1 new-2 new-3 new-4 new-5 new-6"),
+            ("-", "new-7"),
+        ]);
+        let ending = held.keys().filter(|key| key.as_str().starts_with("old")).cloned().collect();
+        let mut members = ["a", "b"].map(|member| Member::new(name(member)));
+        members[0].most = Some(4);
+
+        let planned = plan_amid(&Reshaping { ending, waiting: 0 }, &held, &members);
+
+        assert_eq!(planned.values().filter(|member| **member == name("a")).count(), 4);
+    }
+
+    #[test]
+    fn any_large_limit_means_no_limit() {
+        let held: BTreeMap<_, _> = (0..12).map(|n| (key(&format!("key-{n}")), None)).collect();
+        let mut members = ["a", "b", "c", "d"].map(|member| Member::new(name(member)));
+        for most in [1 << 62, usize::MAX] {
+            members[0].most = Some(most);
+
+            let planned = plan(&held, &members);
+
+            assert_eq!(planned.values().filter(|member| **member == name("a")).count(), 3);
+        }
+    }
+}

@@ -1,0 +1,45 @@
+//! Workers of another library on the same table.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::time::Duration;
+
+use lease_core::{LeaseKey, Lessee};
+use tokio::time::Instant;
+
+use crate::plan::Member;
+
+/// Divides the shards of a table with workers of another library, which follow no
+/// [`plan`](crate::plan).
+///
+/// A worker calls [`plannable`](Self::plannable) at each tick, and then, while it is live itself,
+/// [`take`](Self::take).
+pub trait Coexistence: fmt::Debug + Send + 'static {
+    /// Returns the longest ttl that a worker may have. The other library takes a lease over after this
+    /// time.
+    fn max_ttl(&self) -> Duration;
+
+    /// Returns the shards that the workers of this library plan among themselves, with their holders.
+    /// No worker of this library obtains any other shard by its plan.
+    fn plannable(
+        &mut self,
+        table: &SharedTable<'_>,
+        now: Instant,
+    ) -> BTreeMap<LeaseKey, Option<Lessee>>;
+
+    /// Returns the shards that `me` obtains now, although a worker of the other library holds them.
+    /// The store must let the next claim of each succeed.
+    fn take(&mut self, table: &SharedTable<'_>, me: &Member, now: Instant) -> Vec<LeaseKey>;
+}
+
+/// The shards that can be read, as one listing of the table shows them.
+#[derive(Debug)]
+#[expect(clippy::exhaustive_structs, reason = "tests of an implementation build it")]
+pub struct SharedTable<'a> {
+    /// All shards that can be read, with their holders.
+    pub held: &'a BTreeMap<LeaseKey, Option<Lessee>>,
+    /// The shards that workers of the other library hold.
+    pub foreign: &'a BTreeSet<LeaseKey>,
+    /// The workers of this library that count in a plan.
+    pub members: &'a [Member],
+}

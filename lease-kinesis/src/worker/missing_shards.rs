@@ -1,0 +1,50 @@
+//! Backoff for shards that have a row and that the stream does not have. Their leases stay free, so
+//! that the sync can remove their rows.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use lease_core::{LeaseKey, Lessee};
+use tokio::time::Instant;
+
+use crate::log_throttle::{LogLevel, LogThrottle};
+
+/// The missing shards, and when each may be tried again.
+#[derive(Debug, Default)]
+pub(crate) struct MissingShardBackoff {
+    shards: BTreeMap<LeaseKey, MissingShard>,
+}
+
+#[derive(Debug)]
+struct MissingShard {
+    /// How often it was missing.
+    times: u32,
+    throttle: LogThrottle,
+    until: Instant,
+}
+
+impl MissingShardBackoff {
+    /// Records that `key` is missing once more, and delays it by `length` of the number of times.
+    /// Returns how to log it.
+    pub(crate) fn is_missing(
+        &mut self,
+        key: LeaseKey,
+        now: Instant,
+        length: impl FnOnce(u32) -> Duration,
+    ) -> LogLevel {
+        let new = || MissingShard { times: 0, throttle: LogThrottle::default(), until: now };
+        let shard = self.shards.entry(key).or_insert_with(new);
+        shard.times = shard.times.saturating_add(1);
+        shard.until = now + length(shard.times);
+        shard.throttle.once_more()
+    }
+
+    pub(crate) fn is_delayed(&self, key: &LeaseKey, now: Instant) -> bool {
+        self.shards.get(key).is_some_and(|shard| now < shard.until)
+    }
+
+    /// Forgets shards without a row.
+    pub(crate) fn keep(&mut self, held: &BTreeMap<LeaseKey, Option<Lessee>>) {
+        self.shards.retain(|key, _| held.contains_key(key));
+    }
+}

@@ -1,0 +1,149 @@
+//! A worker, its handle, and the tasks that it runs.
+//!
+//! Start here with [`Worker`]. `builder` sets it up. `running` is its loop: it lists the table at
+//! each tick and changes its part of the plan. `shard_task` reads one shard and calls its processor.
+//! `expected` watches rows that are about to be handed over. `missing_shards` delays further attempts
+//! at a shard that the stream does not have. `coexistence` is for workers of other libraries on the
+//! same table. `parts` holds what the tasks of a worker share.
+
+pub(crate) mod builder;
+pub(crate) mod coexistence;
+mod error;
+mod expected;
+mod missing_shards;
+mod parts;
+mod running;
+mod shard_task;
+
+use std::fmt;
+
+use lease_core::Lessee;
+use tokio_util::sync::CancellationToken;
+use tracing::{Instrument, info_span};
+
+use crate::status::{Status, StatusRegistry};
+pub use crate::worker::error::WorkerError;
+use crate::worker::parts::WorkerParts;
+use crate::worker::running::Running;
+
+/// Reads its part of an application's shards, beside the application's other workers.
+///
+/// Workers have no leader. Each worker lists the table at each tick (a third of the ttl), computes
+/// the same [plan](crate::plan), and executes its own part of it. It obtains the free shards that
+/// are planned for it. It hands over the shards that are planned for another, after the current
+/// batch. No worker takes a shard that another holds.
+///
+/// # Examples
+///
+/// This worker reads a simulated stream, with its leases in memory:
+///
+/// ```
+/// use async_trait::async_trait;
+/// use lease_kinesis::{
+///     Batch, Checkpointer, InitialPosition, Outcome, RecordProcessor, ShardContext, SimStream,
+/// Worker,
+/// };
+/// use lease_memory::MemoryStore;
+/// use tokio::sync::mpsc;
+///
+/// struct Payments {
+///     paid: mpsc::UnboundedSender<String>,
+/// }
+///
+/// #[async_trait]
+/// impl RecordProcessor for Payments {
+///     async fn process_records(&mut self, batch: &Batch, checkpointer: &Checkpointer) -> Outcome {
+///         for record in &batch.records {
+///             let payment = String::from_utf8_lossy(&record.data).into_owned();
+///             self.paid.send(payment).ok();
+///         }
+///         checkpointer.checkpoint().await.into()
+///     }
+/// }
+///
+/// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let stream = SimStream::new(4);
+/// stream.put("customer 7", "12.50");
+/// let (paid, mut payments) = mpsc::unbounded_channel();
+/// let factory = move |_: &ShardContext| Payments { paid: paid.clone() };
+/// let worker = Worker::builder("payments", MemoryStore::new(), stream, factory)
+///     .with_initial_position(InitialPosition::TrimHorizon)
+///     .build()?;
+/// let handle = worker.handle();
+/// let running = tokio::spawn(worker.run());
+///
+/// assert_eq!(payments.recv().await.as_deref(), Some("12.50"));
+/// println!("{} shards", handle.status().shards.len());
+/// handle.stop();
+/// running.await??;
+/// # Ok(())
+/// # }
+/// ```
+#[must_use = "a worker does nothing until it runs"]
+pub struct Worker {
+    parts: WorkerParts,
+}
+
+/// Stops a running worker, and reads its status.
+#[derive(Debug, Clone)]
+pub struct WorkerHandle {
+    status: StatusRegistry,
+    stopping: CancellationToken,
+}
+
+impl Worker {
+    pub(crate) fn new(parts: WorkerParts) -> Self {
+        Self { parts }
+    }
+
+    /// Returns a handle that stops this worker and reads its status.
+    pub fn handle(&self) -> WorkerHandle {
+        let WorkerParts { status, stopping, .. } = &self.parts;
+        WorkerHandle { status: status.clone(), stopping: stopping.clone() }
+    }
+
+    /// Returns the worker's name.
+    pub fn name(&self) -> &Lessee {
+        &self.parts.me.name
+    }
+
+    /// Reads shards until the worker is [stopped](WorkerHandle::stop).
+    ///
+    /// The worker retries after a failure of a shard, a processor, a stream or the store. No
+    /// failure affects other shards.
+    ///
+    /// # Errors
+    ///
+    /// Fails with [`WorkerError::Stopped`] if a processor stopped the worker, and with
+    /// [`WorkerError::Store`] if the store rejects the worker's own row at the start with an error
+    /// that is not retryable.
+    ///
+    /// # Cancel safety
+    ///
+    /// If dropped, the worker stops reading and releases its leases in the background. Later
+    /// batches start at the last checkpoints.
+    pub async fn run(self) -> Result<(), WorkerError> {
+        let WorkerParts { settings, me, .. } = &self.parts;
+        let span = info_span!("worker", application = %settings.application, name = %me.name);
+        Running::new(self.parts).run().instrument(span).await
+    }
+}
+
+impl WorkerHandle {
+    /// Asks the worker to hand over all of its shards and to end, within its grace time.
+    pub fn stop(&self) {
+        self.stopping.cancel();
+    }
+
+    /// Returns the worker's status.
+    pub fn status(&self) -> Status {
+        self.status.status()
+    }
+}
+
+impl fmt::Debug for Worker {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Worker").field("name", &self.parts.me.name).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,27 @@
+//! The parts of a worker that its loop and its tasks use.
+
+use std::sync::Arc;
+
+use lease_core::{LeaseKey, Locker};
+use tokio_util::sync::CancellationToken;
+
+use crate::plan::Member;
+use crate::settings::Settings;
+use crate::status::StatusRegistry;
+use crate::table::sync::ShardSync;
+use crate::worker::coexistence::Coexistence;
+
+/// The parts of a worker.
+pub(crate) struct WorkerParts {
+    pub(crate) settings: Arc<Settings>,
+    pub(crate) sync: Arc<ShardSync>,
+    pub(crate) locker: Locker,
+    /// The worker as the others see it.
+    pub(crate) me: Member,
+    /// The key of the worker's own row.
+    pub(crate) own_key: LeaseKey,
+    pub(crate) status: StatusRegistry,
+    /// Cancelled when the worker is to stop.
+    pub(crate) stopping: CancellationToken,
+    pub(crate) coexistence: Option<Box<dyn Coexistence>>,
+}

@@ -1,0 +1,94 @@
+//! All records. Removes each one when the store needs it no longer.
+
+use std::collections::hash_map::Entry;
+use std::collections::{BTreeSet, HashMap};
+
+use lease_core::store::{Claim, Moment, Obtained};
+use lease_core::{FencingToken, LeaseKey, StoreError, StoreErrorKind};
+
+use crate::record::Record;
+
+#[derive(Debug)]
+pub(crate) struct Records {
+    by_key: HashMap<LeaseKey, Record>,
+    /// The times at which to check whether a record can be removed: one per record that is not
+    /// lasting.
+    checks: BTreeSet<(Moment, LeaseKey)>,
+    /// The largest token of all removed records.
+    floor: u64,
+}
+
+impl Records {
+    /// Creates an empty map whose tokens are larger than `floor`.
+    pub(crate) fn new(floor: u64) -> Self {
+        Self { by_key: HashMap::new(), checks: BTreeSet::new(), floor }
+    }
+
+    pub(crate) fn get(&self, key: &LeaseKey) -> Option<&Record> {
+        self.by_key.get(key)
+    }
+
+    pub(crate) fn get_mut(&mut self, key: &LeaseKey) -> Option<&mut Record> {
+        self.by_key.get_mut(key)
+    }
+
+    /// Returns the record of `key`. Creates it if the key has none.
+    pub(crate) fn get_or_create(&mut self, key: &LeaseKey, now: Moment) -> &mut Record {
+        match self.by_key.entry(key.clone()) {
+            Entry::Occupied(record) => record.into_mut(),
+            Entry::Vacant(entry) => {
+                self.checks.insert((now, key.clone()));
+                entry.insert(Record::default())
+            }
+        }
+    }
+
+    /// Grants `claim` the next token of its key, and sets its attributes.
+    pub(crate) fn grant(&mut self, claim: &Claim, now: Moment) -> Result<Obtained, StoreError> {
+        let floor = self.floor;
+        let record = self.get_or_create(&claim.key, now);
+        let previous = record.token.map_or(floor, FencingToken::get);
+        let token = FencingToken::new(previous + 1)
+            .map_err(|error| StoreError::new(StoreErrorKind::Corrupt, error))?;
+        record.grant(claim, token, now);
+        Ok(Obtained::Granted(claim.granted(token), record.attributes.clone()))
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&LeaseKey, &Record)> {
+        self.by_key.iter()
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.by_key.len()
+    }
+
+    /// Removes the records that the store needs no longer, and remembers their largest token.
+    pub(crate) fn remove_outdated(&mut self, now: Moment) {
+        while let Some((moment, _)) = self.checks.first()
+            && *moment <= now
+        {
+            let Some((_, key)) = self.checks.pop_first() else {
+                return;
+            };
+            let Entry::Occupied(record) = self.by_key.entry(key.clone()) else {
+                continue;
+            };
+            match record.get().removable_at() {
+                Some(later) if later > now => {
+                    self.checks.insert((later, key));
+                }
+                Some(_) => {
+                    let token = record.remove().token.map_or(0, FencingToken::get);
+                    self.floor = self.floor.max(token);
+                }
+                // A lasting record. `check_for_removal` adds it again.
+                None => (),
+            }
+        }
+    }
+
+    /// Checks a record for removal, after it was a lasting one.
+    pub(crate) fn check_for_removal(&mut self, key: &LeaseKey, now: Moment) {
+        self.checks.insert((now, key.clone()));
+    }
+}

@@ -1,0 +1,69 @@
+//! Why a child ends before the daemon ends its shard.
+
+use std::io;
+
+use lease_kinesis::ProcessorError;
+use thiserror::Error;
+
+use crate::protocol::{CheckpointRequest, InvalidMessage};
+
+/// Why a child ended before the daemon ended its shard. Exit the process with a code other than 0.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum ChildError {
+    /// Reading from the daemon failed.
+    #[error("cannot read from the daemon")]
+    Read(#[source] io::Error),
+    /// Writing to the daemon failed.
+    #[error("cannot write to the daemon")]
+    Write(#[source] io::Error),
+    /// The daemon closed the pipe, or died, during an action.
+    #[error("the daemon was gone during {during}")]
+    Gone {
+        /// The action, or a part of it.
+        during: &'static str,
+    },
+    /// A line from the daemon is not a message.
+    #[error("the daemon sent an invalid message")]
+    InvalidMessage(#[from] InvalidMessage),
+    /// A line from the daemon has this many bytes, more than the limit. The child cannot answer a message
+    /// that it has not read.
+    #[error("the daemon sent a line of {0} bytes, which is over the limit")]
+    TooLong(u64),
+    /// A line from the daemon is not UTF-8: the daemon runs with another character set.
+    #[error("the daemon sent a line that is not UTF-8")]
+    NotUtf8,
+    /// The daemon sent a message out of turn.
+    #[error("the daemon sent {message} {when}")]
+    OutOfTurn {
+        /// The message.
+        message: &'static str,
+        /// The moment, in words.
+        when: &'static str,
+    },
+    /// The daemon replied to another checkpoint than the requested one.
+    #[error("the daemon replied to {replied:?}, and the request was {requested:?}")]
+    OtherReply {
+        /// The request.
+        requested: CheckpointRequest,
+        /// The request that the reply repeats.
+        replied: CheckpointRequest,
+    },
+    /// The processor failed to initialize.
+    #[error("the processor failed to initialize")]
+    Initialize(#[source] ProcessorError),
+    /// A batch failed in every attempt.
+    #[error("a batch failed {attempts} times")]
+    Batch {
+        /// The number of attempts.
+        attempts: u32,
+        /// The last failure.
+        source: ProcessorError,
+    },
+    /// The processor wants to stop.
+    #[error("the processor wants to stop")]
+    Stopped(#[source] ProcessorError),
+    /// The processor did not checkpoint the end of the shard in any attempt.
+    #[error("the end of the shard was not checkpointed")]
+    EndNotCheckpointed(#[source] ProcessorError),
+}

@@ -1,0 +1,291 @@
+//! Runs a [`RecordProcessor`] under a daemon that speaks the MultiLang
+//! protocol: Amazon's `MultiLangDaemon` of any version, or another.
+//!
+//! Start with [`run`]. The daemon's properties name the program as `executableName`. The daemon starts
+//! one process per shard. **The process' stdout belongs to the protocol.** Write logs to stderr
+//! (`tracing_subscriber::fmt().with_writer(std::io::stderr)`), and print nothing.
+//!
+//! ```no_run
+//! # use async_trait::async_trait;
+//! use lease_kinesis::{Batch, Checkpointer, Outcome, RecordProcessor, ShardContext};
+//! use lease_multilang::child;
+//!
+//! struct Payments;
+//!
+//! #[async_trait]
+//! impl RecordProcessor for Payments {
+//!     async fn process_records(&mut self, batch: &Batch, checkpointer: &Checkpointer) -> Outcome {
+//!         for record in &batch.records {
+//!             eprintln!("{}", record.number);
+//!         }
+//!         checkpointer.checkpoint().await.into()
+//!     }
+//! }
+//!
+//! #[tokio::main(flavor = "current_thread")]
+//! async fn main() -> Result<(), child::ChildError> {
+//!     child::run(|_: &ShardContext| Payments).await?;
+//!     Ok(())
+//! }
+//! ```
+//!
+//! A [`Worker`](lease_kinesis::Worker) reads the stream itself. Under a daemon, these points differ:
+//!
+//! - [`ShardContext::token`](lease_kinesis::ShardContext::token) is `None`: the protocol has no fencing
+//!   token. A processor that is paused for long may write beside its successor, and nothing can refuse
+//!   that write.
+//! - [`ShardContext::position`](lease_kinesis::ShardContext::position) is
+//!   [`AtTimestamp(0)`](lease_kinesis::Position::AtTimestamp), which precedes every record, if the daemon
+//!   sends no position: in the protocol's first generation, and for `AT_TIMESTAMP`.
+//! - The daemon reports the loss of the lease between batches, not during one.
+//!   [`ShardContext::cancellation`](lease_kinesis::ShardContext::cancellation) is cancelled then, and when
+//!   the daemon is gone.
+//! - [`shard_ended`](lease_kinesis::RecordProcessor::shard_ended) may follow
+//!   [`shutdown_requested`](lease_kinesis::RecordProcessor::shutdown_requested), if the daemon reaches the
+//!   end of a shard that it gives away. `lease_lost` is not called after `shutdown_requested`, although
+//!   the daemon reports it at the end of each hand-over.
+//! - A checkpoint that another task requests between two actions waits for the next action.
+//! - A batch cannot be returned to the daemon. This process retries it
+//!   [a number of times](Child::with_max_attempts). After that, or if the processor wants to stop,
+//!   [`OnStop`] decides.
+
+mod backoff;
+mod connection;
+mod daemon_writer;
+mod error;
+mod session;
+mod stdin;
+
+use std::error::Error;
+use std::time::Duration;
+
+use lease_kinesis::extension::CheckpointScope;
+use lease_kinesis::{Position, ProcessorFactory, RecordNumber, RecordProcessor, ShardContext};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::sync::mpsc;
+use tokio::time::sleep;
+use tokio_util::sync::CancellationToken;
+use tracing::warn;
+
+use self::backoff::Backoff;
+use self::connection::{CheckpointPolicy, Connection, DaemonPipe, out_of_turn};
+use self::daemon_writer::DaemonWriter;
+pub use self::error::ChildError;
+use self::session::Session;
+use crate::protocol::{
+    Action, Generation, Initialize, InvalidMessage, LineReader, LineWriter, MAX_LINE_TO_CHILD,
+    StartPosition, ToChild,
+};
+
+/// Processes the records that the daemon sends on stdin, until the daemon ends the shard: see
+/// [`Child::run`].
+///
+/// # Errors
+///
+/// As [`Child::run`].
+pub async fn run(factory: impl ProcessorFactory) -> Result<Ended, ChildError> {
+    Child::new(factory).run().await
+}
+
+/// Sets up the processor of one shard, and runs it.
+pub struct Child {
+    factory: Box<dyn ProcessorFactory>,
+    on_stop: OnStop,
+    batches: Backoff,
+    checkpoints: Backoff,
+    max_line: usize,
+}
+
+/// What happens to a batch that keeps failing, and when a processor wants to stop.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[expect(clippy::exhaustive_enums, reason = "there is no third way")]
+pub enum OnStop {
+    /// The child returns an error and sends nothing to the daemon. Amazon's daemon then ends with all of
+    /// its shards; the next one starts at the checkpoint. The default, because it skips no record.
+    #[default]
+    Exit,
+    /// The child logs the error and reports success: **the next checkpoint skips the batch**. Processors
+    /// in other languages do this.
+    Skip,
+}
+
+/// Why a child has nothing more to do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Ended {
+    /// The shard was read to its end.
+    ShardEnd,
+    /// Another worker has the shard.
+    LeaseLost,
+    /// The daemon closed the pipe, or died, between two actions.
+    InputEnded,
+}
+
+impl Child {
+    /// Sets up a processor of `factory`, with the default of each setting.
+    pub fn new(factory: impl ProcessorFactory) -> Self {
+        let (first, last) = (Duration::from_millis(500), Duration::from_mins(1));
+        let batches = Backoff { first, last, max_attempts: 10 };
+        // As in Amazon's samples: five attempts in about half a minute.
+        let checkpoints = Backoff { first: Duration::from_secs(2), last, max_attempts: 5 };
+        Self {
+            factory: Box::new(factory),
+            on_stop: OnStop::default(),
+            batches,
+            checkpoints,
+            max_line: MAX_LINE_TO_CHILD,
+        }
+    }
+
+    /// Tries a batch, the start or the end of a shard `max` times before [`OnStop`] decides.
+    ///
+    /// Defaults to 10, which takes about three minutes. 0 counts as 1.
+    #[must_use]
+    pub fn with_max_attempts(mut self, max: u32) -> Self {
+        self.batches.max_attempts = max.max(1);
+        self
+    }
+
+    /// Waits for `first` after a failure, twice that after the next, up to `last`.
+    ///
+    /// Defaults to 500 ms and a minute, as for a [`Worker`](lease_kinesis::Worker).
+    #[must_use]
+    pub fn with_backoff(mut self, first: Duration, last: Duration) -> Self {
+        (self.batches.first, self.batches.last) = (first, last);
+        self
+    }
+
+    /// Tries a checkpoint `max` times while the daemon's table throttles, with pauses of 2, 4, 8…
+    /// seconds.
+    ///
+    /// Defaults to 5. 0 counts as 1.
+    #[must_use]
+    pub fn with_max_checkpoint_attempts(mut self, max: u32) -> Self {
+        self.checkpoints.max_attempts = max.max(1);
+        self
+    }
+
+    /// Sets what happens to a batch that keeps failing, and when a processor wants to stop.
+    #[must_use]
+    pub fn on_stop(mut self, on_stop: OnStop) -> Self {
+        self.on_stop = on_stop;
+        self
+    }
+
+    /// Reads lines of at most `bytes`. Defaults to [64 MiB](MAX_LINE_TO_CHILD).
+    #[must_use]
+    pub fn with_max_line(mut self, bytes: usize) -> Self {
+        self.max_line = bytes;
+        self
+    }
+
+    /// Processes the records that the daemon sends on stdin, until the daemon ends the shard.
+    ///
+    /// Reads stdin on a thread of its own. So a program that ends with an error does not wait for the
+    /// daemon's next line, which may never come. Call it once per process.
+    ///
+    /// # Errors
+    ///
+    /// If the daemon is gone during an action, or breaks the protocol; and what [`OnStop::Exit`] returns.
+    /// Exit with a code other than 0 then. The child has reported nothing to the daemon, which sees the
+    /// end of the process as the failure that it is.
+    ///
+    /// # Panics
+    ///
+    /// If the processor panics.
+    pub async fn run(self) -> Result<Ended, ChildError> {
+        self.run_over(stdin::read()?, tokio::io::stdout()).await
+    }
+
+    /// As [`run`](Self::run), over other pipes than stdin and stdout.
+    ///
+    /// # Errors
+    ///
+    /// As [`run`](Self::run).
+    ///
+    /// # Panics
+    ///
+    /// If the processor panics.
+    pub async fn run_over<R, W>(self, input: R, output: W) -> Result<Ended, ChildError>
+    where
+        R: AsyncRead + Unpin + Send,
+        W: AsyncWrite + Unpin + Send,
+    {
+        let (sender, requests) = mpsc::channel(1);
+        let lines = LineReader::new(input, self.max_line);
+        let writer = LineWriter::for_child(output);
+        let connection = Connection { lines, writer, generation: Generation::G2 };
+        let mut pipe = DaemonPipe { connection, requests };
+        let initialize = match pipe.connection.receive("the start").await? {
+            Some(ToChild::Initialize(initialize)) => initialize,
+            Some(message) => return Err(out_of_turn(&message, "before initialize")),
+            None => return Ok(Ended::InputEnded),
+        };
+        if initialize.is_of_first_generation() {
+            pipe.connection.generation = Generation::G0;
+        }
+        let context = context(&initialize)?;
+        // Tasks that the processor started elsewhere end with this child, however it ends.
+        let _cancelled = context.cancellation.clone().drop_guard();
+        let (generation, backoff) = (pipe.connection.generation, self.checkpoints);
+        let writer = DaemonWriter { requests: sender, generation, backoff };
+        let checkpointer = CheckpointScope::new(writer, context.position.clone());
+        let processor = self.initialize(&mut pipe, &context).await?;
+        pipe.connection.report_done(Action::Initialize).await?;
+        Session { child: self, pipe, checkpointer, context, processor }.run().await
+    }
+
+    /// Makes a processor, and retries until one is initialized.
+    async fn initialize<R, W>(
+        &self,
+        pipe: &mut DaemonPipe<R, W>,
+        context: &ShardContext,
+    ) -> Result<Box<dyn RecordProcessor>, ChildError>
+    where
+        R: AsyncRead + Unpin + Send,
+        W: AsyncWrite + Unpin + Send,
+    {
+        let mut failures = 0;
+        loop {
+            let mut processor = self.factory.processor(context);
+            let initialized = processor.initialize(context);
+            let initialized =
+                pipe.during(Action::Initialize, CheckpointPolicy::Refuse, initialized).await?;
+            let Err(cause) = initialized else { return Ok(processor) };
+            failures += 1;
+            let Some(pause) = self.batches.after(failures) else {
+                return Err(ChildError::Initialize(cause));
+            };
+            warn!(failures, ?pause, error = &*cause as &dyn Error, "processor not initialized");
+            pipe.during(Action::Initialize, CheckpointPolicy::Refuse, sleep(pause)).await?;
+        }
+    }
+}
+
+fn context(message: &Initialize) -> Result<ShardContext, ChildError> {
+    let invalid = |error: &dyn Error| InvalidMessage::BadField {
+        action: Action::Initialize.as_str(),
+        reason: error.to_string(),
+    };
+    let shard = message.shard_id.parse().map_err(|error| invalid(&error))?;
+    let start = message.start.clone().unwrap_or_default();
+    let StartPosition { sequence_number, sub_sequence_number } = start;
+    let position = match sequence_number.as_deref() {
+        None | Some("AT_TIMESTAMP") => Position::AtTimestamp(0),
+        Some("TRIM_HORIZON") => Position::TrimHorizon,
+        Some("LATEST") => Position::Latest,
+        Some("SHARD_END") => Position::ShardEnd,
+        Some(digits) => {
+            let sequence = digits.parse().map_err(|error| invalid(&error))?;
+            let sub_sequence = sub_sequence_number.unwrap_or(0);
+            Position::Record(RecordNumber { sequence, sub_sequence })
+        }
+    };
+    Ok(ShardContext::new(shard, position, None, CancellationToken::new()))
+}
+
+impl std::fmt::Debug for Child {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Child").field("on_stop", &self.on_stop).finish_non_exhaustive()
+    }
+}

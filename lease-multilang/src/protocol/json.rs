@@ -1,0 +1,9 @@
+//! Writes messages as JSON.
+
+use serde::Serialize;
+
+/// Returns a message as JSON. JSON escapes line feeds, so it is one line.
+#[expect(clippy::expect_used, reason = "messages have strings, numbers and lists of those")]
+pub(super) fn json(message: &impl Serialize) -> String {
+    serde_json::to_string(message).expect("messages have a JSON form")
+}

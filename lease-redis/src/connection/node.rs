@@ -1,0 +1,548 @@
+//! One server: a connection that all callers share, a time limit for each request, and its watches.
+
+use std::fmt;
+use std::future::{Future, poll_fn};
+use std::pin::pin;
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::task::Poll;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use futures_util::FutureExt;
+use futures_util::future::{BoxFuture, Shared};
+use lease_core::StoreErrorKind;
+use lease_core::store::{BootClock, Clock, Moment};
+use redis::{Cmd, RedisError, Value};
+use tokio::sync::Semaphore;
+use tokio::time::timeout;
+use tracing::{debug, warn};
+
+use crate::connection::connector::{Connector, Role, SharedConnection};
+use crate::connection::diagnose::{Eviction, ServerInfo, diagnose};
+use crate::connection::request::{Asking, Request};
+use crate::connection::server_run::Run;
+use crate::connection::server_time::ServerTime;
+use crate::connection::watches::{Watch, Watches};
+use crate::error::{ServerFault, breaks_connection, is_no_script};
+use crate::scripts::Call;
+use crate::scripts::key_space::KeySpace;
+use crate::sync::lock;
+
+/// One logical server. A Cluster is one, too: its router sends requests to the nodes.
+pub(crate) struct Node {
+    /// For messages: its address, without credentials.
+    pub(crate) name: Arc<str>,
+    pub(crate) keys: KeySpace,
+    pub(crate) timeout: Duration,
+    pub(crate) retention: Duration,
+    pub(crate) watches: Watches,
+    connector: Arc<Connector>,
+    router: Option<Arc<dyn Router>>,
+    check: Arc<Check>,
+    state: Mutex<ConnectionState>,
+    /// A permit for each request that may be unanswered at the same time.
+    unanswered: Semaphore,
+    time: Arc<ServerTime>,
+    clock: BootClock,
+}
+
+/// Sends requests to the node of a Cluster that has their key.
+#[async_trait]
+pub(crate) trait Router: Send + Sync {
+    /// Connects to the nodes within `limit`.
+    async fn connect(self: Arc<Self>, limit: Duration) -> Result<(), ServerFault>;
+
+    /// Sends a request to the node that has its key, and again to another node if the key moves.
+    async fn send(
+        self: Arc<Self>,
+        request: Request<'_>,
+        permit: Permit,
+    ) -> Result<Value, ServerFault>;
+
+    /// Watches `channel` on the node that has its slot.
+    async fn watch(self: Arc<Self>, channel: String) -> Result<Watch, ServerFault>;
+}
+
+/// The conditions that every new connection has to meet.
+pub(crate) struct Check {
+    pub(crate) eviction: Eviction,
+    /// The further conditions of a quorum's node.
+    pub(crate) admission: Option<Box<dyn Admission>>,
+}
+
+/// Decides whether a server may take part in a quorum.
+#[async_trait]
+pub(crate) trait Admission: Send + Sync {
+    /// Checks a server over a new connection. Returns its current run if requests depend on the run's
+    /// age.
+    async fn join(
+        &self,
+        connection: &SharedConnection,
+        info: &ServerInfo,
+    ) -> Result<Option<Arc<Run>>, ServerFault>;
+
+    /// Refuses a request unless `run` is known to have lasted for `min_run`.
+    async fn admit(
+        &self,
+        connection: &SharedConnection,
+        run: &Run,
+        min_run: Duration,
+    ) -> Result<(), ServerFault>;
+
+    /// How long a run has to last before the server votes.
+    fn rejoin_delay(&self) -> Duration;
+}
+
+/// The connection or the attempt to open it, and when the server last answered.
+#[derive(Default)]
+struct ConnectionState {
+    connecting: Option<Connecting>,
+    /// The number of connections that were opened.
+    opened: u64,
+    /// When the first request since the last answer was sent.
+    silent_since: Option<Moment>,
+    /// Since when an answer has been due. A new connection does not count as an answer.
+    due_since: Option<Moment>,
+    /// The number of requests without an answer.
+    outstanding: usize,
+    /// The moving average of the response time.
+    response_time: Duration,
+}
+
+impl ConnectionState {
+    fn patience(&self) -> Duration {
+        self.response_time.saturating_mul(2).max(MIN_PATIENCE)
+    }
+}
+
+/// All waiting callers poll it, so a caller that gives up does not stop the others.
+type Connecting = Shared<BoxFuture<'static, Result<Connected, ServerFault>>>;
+
+/// An open connection, and on a quorum's node the run of the server in which it was opened.
+#[derive(Clone)]
+struct Connected {
+    connection: SharedConnection,
+    run: Option<Arc<Run>>,
+}
+
+impl Node {
+    pub(crate) fn new(
+        name: Arc<str>,
+        connector: Connector,
+        keys: KeySpace,
+        limits: Limits,
+        check: Check,
+    ) -> Self {
+        let connector = Arc::new(connector);
+        let watches = Watches::new(Arc::clone(&name), Arc::clone(&connector), limits.timeout);
+        Self {
+            name,
+            keys,
+            timeout: limits.timeout,
+            retention: limits.retention,
+            watches,
+            connector,
+            router: None,
+            check: Arc::new(check),
+            state: Mutex::default(),
+            unanswered: Semaphore::new(MAX_UNANSWERED),
+            time: Arc::default(),
+            clock: BootClock::new(),
+        }
+    }
+
+    /// Sends watches through `router`, and requests too if the connector has no pool for them.
+    pub(crate) fn with_router(mut self, router: Arc<dyn Router>) -> Self {
+        self.router = Some(router);
+        self
+    }
+
+    pub(crate) fn role(&self) -> Role {
+        self.connector.role()
+    }
+
+    /// Refuses a ttl that is longer than the server keeps the key's token.
+    pub(crate) fn check(&self, ttl: Duration) -> Result<(), ServerFault> {
+        if ttl <= self.retention {
+            return Ok(());
+        }
+        Err(ServerFault::misconfigured(format!(
+            "the ttl {ttl:?} is longer than the retention {:?}: set a longer one by `with_retention`",
+            self.retention
+        )))
+    }
+
+    /// The estimated time of the server, in microseconds since 1970.
+    pub(crate) fn time(&self) -> Option<u64> {
+        self.time.at(self.clock.now())
+    }
+
+    /// Records that the server reported `micros` to a request that was sent at `sent`.
+    pub(crate) fn record_time(&self, sent: Moment, micros: u64) {
+        self.time.record(sent, micros);
+    }
+
+    pub(crate) fn now(&self) -> Moment {
+        self.clock.now()
+    }
+
+    /// When the node counts as silent: an answer is then due for twice the usual response time. `None`
+    /// while no answer is due.
+    pub(crate) fn silent_at(&self) -> Option<Moment> {
+        let state = self.state();
+        Some(state.due_since? + state.patience())
+    }
+
+    pub(crate) fn is_silent(&self) -> bool {
+        self.silent_at().is_some_and(|at| at <= self.now())
+    }
+
+    /// The moving average of the response time.
+    pub(crate) fn response_time(&self) -> Duration {
+        self.state().response_time
+    }
+
+    /// How long an answer may be due before the node counts as silent.
+    pub(crate) fn patience(&self) -> Duration {
+        self.state().patience()
+    }
+
+    /// Connects and checks the server.
+    pub(crate) async fn connect(&self) -> Result<(), ServerFault> {
+        let limit = self.timeout.max(MIN_CONNECT_LIMIT);
+        if let Some(router) = self.request_router() {
+            return router.connect(limit).await;
+        }
+        self.within_limit(limit, async { self.connection().await.map(drop) }).await
+    }
+
+    /// Runs a script, by its hash if the server knows it.
+    pub(crate) async fn call(&self, call: &Call) -> Result<Value, ServerFault> {
+        self.send(Request::Script(call), Permit::Required).await
+    }
+
+    /// Runs a script without a permit. A caller that polls its claim no longer keeps its permit, which
+    /// must not delay heartbeats and releases.
+    pub(crate) async fn call_at_once(&self, call: &Call) -> Result<Value, ServerFault> {
+        self.send(Request::Script(call), Permit::NotRequired).await
+    }
+
+    pub(crate) async fn command(&self, command: &Cmd) -> Result<Value, ServerFault> {
+        self.send(Request::Command(command), Permit::Required).await
+    }
+
+    /// Sends a request to the server, in a Cluster to the node that has its key.
+    pub(crate) async fn send(
+        &self,
+        request: Request<'_>,
+        permit: Permit,
+    ) -> Result<Value, ServerFault> {
+        if let Some(router) = self.request_router() {
+            return router.send(request, permit).await;
+        }
+        let answer = self.attempt(request, Asking::No, permit, self.timeout).await?;
+        answer.map_err(|error| ServerFault::from_redis(&self.name, &error))
+    }
+
+    fn request_router(&self) -> Option<Arc<dyn Router>> {
+        match &*self.connector {
+            Connector::Cluster => self.router.clone(),
+            _ => None,
+        }
+    }
+
+    /// Sends a request to this server alone. The outer error is the connection's; the inner error is the
+    /// server's answer and may name another node.
+    pub(crate) async fn attempt(
+        &self,
+        request: Request<'_>,
+        asking: Asking,
+        permit: Permit,
+        limit: Duration,
+    ) -> Result<Result<Value, RedisError>, ServerFault> {
+        // The semaphore is never closed. The limit covers the server's answer, not the wait for a permit:
+        // requests to a hung server return their permits after the limit.
+        let _permit = match permit {
+            Permit::Required => Some(self.unanswered.acquire().await),
+            Permit::NotRequired => None,
+        };
+        self.in_time(limit, self.exchange(request, asking)).await
+    }
+
+    async fn exchange(
+        &self,
+        request: Request<'_>,
+        asking: Asking,
+    ) -> Result<Result<Value, RedisError>, ServerFault> {
+        let (Connected { connection, run }, number) = self.connection().await?;
+        self.admit(request, &connection, run.as_deref()).await?;
+        let answer = {
+            let mut sent = pin!(connection.send(request, asking));
+            match poll_fn(|context| Poll::Ready(sent.as_mut().poll(context))).await {
+                // At the first poll the server cannot have answered yet: the driver has found the
+                // connection closed and has sent nothing.
+                Poll::Ready(Err(error)) if error.is_connection_dropped() => None,
+                Poll::Ready(answer) => Some(answer),
+                Poll::Pending => Some(sent.await),
+            }
+        };
+        let Some(answer) = answer else {
+            self.close(number);
+            let (Connected { connection, run }, number) = self.connection().await?;
+            self.admit(request, &connection, run.as_deref()).await?;
+            return Ok(self.close_if_broken(connection.send(request, asking).await, number));
+        };
+        Ok(self.close_if_broken(answer, number))
+    }
+
+    /// How long a run of this server has to last before it votes. Zero on one logical server.
+    pub(crate) fn rejoin_delay(&self) -> Duration {
+        let admission = self.check.admission.as_ref();
+        admission.map_or(Duration::ZERO, |admission| admission.rejoin_delay())
+    }
+
+    /// Refuses a request that requires an older run.
+    async fn admit(
+        &self,
+        request: Request<'_>,
+        connection: &SharedConnection,
+        run: Option<&Run>,
+    ) -> Result<(), ServerFault> {
+        let min_run = request.script().map_or(Duration::ZERO, Call::min_run);
+        match (&self.check.admission, run) {
+            (Some(admission), Some(run)) if !min_run.is_zero() => {
+                admission.admit(connection, run, min_run).await
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Watches `channel`, in a Cluster on the node that has its slot.
+    pub(crate) async fn watch(&self, channel: String) -> Result<Watch, ServerFault> {
+        match &self.router {
+            Some(router) => Arc::clone(router).watch(channel).await,
+            None => self.watches.watch(channel).await,
+        }
+    }
+
+    /// Runs a script and waits for replicas. Returns the number of replicas that have applied it.
+    pub(crate) async fn call_and_wait(
+        &self,
+        call: &Call,
+        replicas: usize,
+    ) -> Result<(Value, usize), ServerFault> {
+        let (name, connector) = (Arc::clone(&self.name), Arc::clone(&self.connector));
+        // Above our own limit, whose error says more than the driver's. Not far above: another caller may
+        // need the connection.
+        let (call, driver_limit) = (call.clone(), self.timeout.saturating_mul(2));
+        let wait_limit = self.timeout.as_millis() / 2;
+        let run = async move {
+            let mut connection = connector.dedicated(&name, driver_limit).await?;
+            let run = async {
+                let mut answer = connection.query(call.by_hash()).await;
+                if answer.as_ref().is_err_and(is_no_script) {
+                    answer = connection.query(&call.by_text()).await;
+                }
+                let mut wait = redis::cmd("WAIT");
+                wait.arg(replicas).arg(u64::try_from(wait_limit).unwrap_or(u64::MAX).max(1));
+                let copies = connection.query(&wait).await?;
+                Ok((answer?, redis::from_redis_value(copies)?))
+            };
+            run.await.map_err(|error: RedisError| ServerFault::from_redis(&name, &error))
+        };
+        let run = run.boxed();
+        self.within_limit(self.timeout, async {
+            // Checks the server, as other calls do.
+            drop(self.connection().await?);
+            // A spawned task: the caller may stop polling, and others need the connection.
+            let ran = tokio::spawn(run).await;
+            ran.unwrap_or_else(|_dropped| Err(ServerFault::unavailable("the runtime has ended")))
+        })
+        .await
+    }
+
+    async fn within_limit<T>(
+        &self,
+        limit: Duration,
+        call: impl Future<Output = Result<T, ServerFault>>,
+    ) -> Result<T, ServerFault> {
+        let _permit = self.unanswered.acquire().await;
+        self.in_time(limit, call).await
+    }
+
+    async fn in_time<T>(
+        &self,
+        limit: Duration,
+        call: impl Future<Output = Result<T, ServerFault>>,
+    ) -> Result<T, ServerFault> {
+        let pending = PendingRequest::new(self);
+        match timeout(limit, call).await {
+            Ok(answer) => {
+                pending.answered(&answer);
+                answer
+            }
+            Err(_elapsed) => {
+                self.close_if_silent();
+                Err(ServerFault::late(&self.name, limit))
+            }
+        }
+    }
+
+    /// The connection and its number. A connection to a replaced master is closed first.
+    async fn connection(&self) -> Result<(Connected, u64), ServerFault> {
+        loop {
+            let (connected, number) = self.any_connection().await?;
+            if !connected.connection.is_replaced() {
+                return Ok((connected, number));
+            }
+            warn!(server = %self.name, "master replaced: connection closed");
+            self.close(number);
+        }
+    }
+
+    async fn any_connection(&self) -> Result<(Connected, u64), ServerFault> {
+        let (connecting, number) = {
+            let mut state = self.state();
+            if state.connecting.is_none() {
+                state.opened += 1;
+                state.silent_since = Some(self.clock.now());
+            }
+            let connecting = state.connecting.get_or_insert_with(|| self.open()).clone();
+            (connecting, state.opened)
+        };
+        match connecting.await {
+            Ok(connected) => Ok((connected, number)),
+            Err(fault) => {
+                self.close(number);
+                Err(fault)
+            }
+        }
+    }
+
+    fn open(&self) -> Connecting {
+        let (name, connector) = (Arc::clone(&self.name), Arc::clone(&self.connector));
+        let (check, patience) = (Arc::clone(&self.check), self.max_silence().saturating_mul(2));
+        let (time, clock) = (Arc::clone(&self.time), self.clock);
+        let open = async move {
+            let connection = connector.open(&name, patience).await?;
+            let sent = clock.now();
+            let info = diagnose(&name, &connection, connector.role(), check.eviction).await?;
+            if let Some(micros) = info.time {
+                time.record(sent, micros);
+            }
+            let run = match &check.admission {
+                Some(admission) => admission.join(&connection, &info).await?,
+                None => None,
+            };
+            debug!(server = %name, run = info.run, "connected");
+            Ok(Connected { connection, run })
+        };
+        open.boxed().shared()
+    }
+
+    fn close_if_broken(
+        &self,
+        answer: Result<Value, RedisError>,
+        number: u64,
+    ) -> Result<Value, RedisError> {
+        if answer.as_ref().is_err_and(breaks_connection) {
+            self.close(number);
+        }
+        answer
+    }
+
+    /// Drops the connection that was opened as `number`, so that the next request opens another.
+    fn close(&self, number: u64) {
+        let mut state = self.state();
+        if state.opened == number {
+            state.connecting = None;
+        }
+    }
+
+    /// Drops the connection after a long silence.
+    ///
+    /// A hung server keeps its connection at first: when it continues, it answers the requests in order,
+    /// each claim before its release. But a host that vanished would keep the connection for ever.
+    fn close_if_silent(&self) {
+        let mut state = self.state();
+        let silence = state.silent_since.map_or(Duration::ZERO, |at| self.clock.now().since(at));
+        if state.connecting.is_some() && silence >= self.max_silence() {
+            warn!(server = %self.name, ?silence, "server silent: connection closed");
+            state.connecting = None;
+        }
+    }
+
+    fn max_silence(&self) -> Duration {
+        self.timeout.saturating_mul(4).max(MIN_SILENCE)
+    }
+
+    fn state(&self) -> MutexGuard<'_, ConnectionState> {
+        lock(&self.state)
+    }
+}
+
+/// A request to `node` without an answer yet.
+struct PendingRequest<'a> {
+    node: &'a Node,
+    sent: Moment,
+}
+
+impl<'a> PendingRequest<'a> {
+    fn new(node: &'a Node) -> Self {
+        let sent = node.clock.now();
+        let mut state = node.state();
+        state.outstanding += 1;
+        state.silent_since.get_or_insert(sent);
+        state.due_since.get_or_insert(sent);
+        Self { node, sent }
+    }
+
+    fn answered<T>(self, answer: &Result<T, ServerFault>) {
+        let now = self.node.clock.now();
+        let mut state = self.node.state();
+        state.silent_since = None;
+        // An unavailable server has not answered.
+        if !answer.as_ref().is_err_and(|fault| fault.kind == StoreErrorKind::Unavailable) {
+            state.response_time = (state.response_time * 7 + now.since(self.sent)) / 8;
+            state.due_since = (state.outstanding > 1).then_some(now);
+        }
+    }
+}
+
+impl Drop for PendingRequest<'_> {
+    fn drop(&mut self) {
+        self.node.state().outstanding -= 1;
+    }
+}
+
+impl fmt::Debug for Node {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Node").field(&self.name).finish()
+    }
+}
+
+/// Whether a request needs one of the permits for unanswered requests.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Permit {
+    Required,
+    NotRequired,
+}
+
+/// The time limit of requests, and how long the server keeps counters.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Limits {
+    pub(crate) timeout: Duration,
+    pub(crate) retention: Duration,
+}
+
+/// The requests to a hung server use no more memory than this many. Further requests wait.
+const MAX_UNANSWERED: usize = 1024;
+
+/// The first connection and the check of the server take several round trips, also over long distances.
+/// Some of them may wait for a silent host.
+const MIN_CONNECT_LIMIT: Duration = Duration::from_secs(10);
+
+const MIN_SILENCE: Duration = Duration::from_secs(2);
+
+/// A node whose answer is due for less than this does not count as silent, however fast it usually is.
+const MIN_PATIENCE: Duration = Duration::from_millis(20);

@@ -1,0 +1,67 @@
+//! Estimates the current time on a server from its last report.
+
+use std::sync::Mutex;
+
+use lease_core::store::Moment;
+
+use crate::sync::lock;
+
+/// The last time that a server reported.
+///
+/// The estimate is off by the duration of the request and by the drift between the clocks since then.
+/// A server that receives it decides whether it is close enough to its own time.
+#[derive(Debug, Default)]
+pub(crate) struct ServerTime(Mutex<Option<Reading>>);
+
+#[derive(Debug, Clone, Copy)]
+struct Reading {
+    asked: Moment,
+    /// Microseconds since 1970.
+    micros: u64,
+}
+
+impl ServerTime {
+    /// Records the server's time, counted from when the request was sent. A later request that carries
+    /// the estimate then arrives when the server's clock shows it, if both take equally long.
+    pub(crate) fn record(&self, asked: Moment, micros: u64) {
+        *lock(&self.0) = Some(Reading { asked, micros });
+    }
+
+    /// The estimate at `now`, in microseconds since 1970. `None` before the first report.
+    pub(crate) fn at(&self, now: Moment) -> Option<u64> {
+        let reading = (*lock(&self.0))?;
+        let since = u64::try_from(now.since(reading.asked).as_micros()).unwrap_or(u64::MAX);
+        reading.micros.checked_add(since)
+    }
+}
+
+/// The median of the servers' times. If all servers have reported, a minority cannot move it beyond the
+/// times of the others. If few have, these decide: each server checks the time that is proposed to it.
+pub(crate) fn median(times: impl Iterator<Item = u64>) -> Option<u64> {
+    let mut times: Vec<u64> = times.collect();
+    times.sort_unstable();
+    times.get(times.len() / 2).copied()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn estimate_advances_from_the_time_of_the_request() {
+        let time = ServerTime::default();
+        assert_eq!(time.at(Moment::from_nanos(5_000)), None);
+
+        time.record(Moment::from_nanos(2_000), 1_000_000);
+
+        assert_eq!(time.at(Moment::from_nanos(5_000)), Some(1_000_003));
+    }
+
+    #[test]
+    fn median_ignores_wrong_clocks_of_a_minority() {
+        assert_eq!(median([].into_iter()), None);
+        assert_eq!(median([7].into_iter()), Some(7));
+        assert_eq!(median([9_000, 10, 12].into_iter()), Some(12));
+        assert_eq!(median([1, 10, 9_000, 12, 2].into_iter()), Some(10));
+    }
+}

@@ -1,0 +1,125 @@
+//! Extends grants on a majority, and restores them on nodes that have forgotten them.
+//!
+//! A heartbeat proves that a majority has the nonce of the grant, not that the grant is the last one: a
+//! duplicate of the claim may have been granted again after another holder. The locker's deadline excludes
+//! that. It counts from before the first request of the claim, and a heartbeat extends it only if it is
+//! answered before. Until then a majority keeps the grant, so no other claim is granted in between.
+//!
+//! A restored grant may arrive later than that. It occupies one free node for a ttl, and a node that counted
+//! a later grant refuses it. Every later grant has such a node in each majority, so restored grants do not
+//! make a majority for an earlier token.
+//!
+//! Both are searched in `tests/quorum_model`: with right clocks nothing is found; with wrong clocks an old
+//! claim is extended beside its successor.
+
+use std::sync::Arc;
+
+use futures_util::{FutureExt, StreamExt};
+use lease_core::StoreError;
+use lease_core::store::{Beat, Grant, Heartbeat};
+use tokio::sync::mpsc;
+
+use crate::connection::node::Node;
+use crate::lock_requests::HeartbeatReply;
+use crate::quorum::ballot::{HeartbeatCount, Tally};
+use crate::quorum::nodes::{Answers, Nodes};
+
+/// The answers to a batch of heartbeats, each with its index.
+pub(crate) type HeartbeatAnswers = mpsc::UnboundedReceiver<(usize, Result<Heartbeat, StoreError>)>;
+
+/// Sends `beats` to every node, and answers each when a majority agrees. A spawned task receives the replies
+/// of slow nodes, and restores grants on nodes that have forgotten them.
+pub(crate) fn send_heartbeats(nodes: &Arc<Nodes>, beats: Arc<[(Grant, Beat)]>) -> HeartbeatAnswers {
+    let (answer, answers) = mpsc::unbounded_channel();
+    let nodes = Arc::clone(nodes);
+    tokio::spawn(async move {
+        let replies = nodes.send_all(|node| {
+            let beats = Arc::clone(&beats);
+            async move { node.heartbeat(&beats).await }
+        });
+        let open = beats.len();
+        let one = |(grant, beat): &(Grant, Beat)| PendingHeartbeat {
+            grant: grant.clone(),
+            beat: *beat,
+            tally: Tally::new(nodes.count()),
+            answered: false,
+        };
+        let pending = beats.iter().map(one).collect();
+        HeartbeatRound { nodes, pending, open, answer: Some(answer) }.run(replies).await;
+    });
+    answers
+}
+
+/// Heartbeats that are being counted.
+struct HeartbeatRound {
+    nodes: Arc<Nodes>,
+    pending: Vec<PendingHeartbeat>,
+    open: usize,
+    /// Dropped with the last answer, so that the caller does not wait for a hung node.
+    answer: Option<mpsc::UnboundedSender<(usize, Result<Heartbeat, StoreError>)>>,
+}
+
+struct PendingHeartbeat {
+    grant: Grant,
+    beat: Beat,
+    tally: Tally,
+    answered: bool,
+}
+
+impl HeartbeatRound {
+    async fn run(
+        mut self,
+        mut replies: Answers<Vec<Result<HeartbeatReply, crate::error::ServerFault>>>,
+    ) {
+        while let Some((node, answers)) = replies.next().await {
+            for (place, reply) in answers.into_iter().enumerate() {
+                self.count(place, node, reply);
+            }
+        }
+    }
+
+    fn count(
+        &mut self,
+        place: usize,
+        node: usize,
+        reply: Result<HeartbeatReply, crate::error::ServerFault>,
+    ) {
+        let Some(pending) = self.pending.get_mut(place) else { return };
+        pending.tally.add(node, reply);
+        if !pending.answered {
+            let answer = match pending.tally.count() {
+                HeartbeatCount::Open => return,
+                HeartbeatCount::Decided(heartbeat) => Ok(heartbeat),
+                HeartbeatCount::Undecided(fault) => Err(fault.into()),
+            };
+            pending.answered = true;
+            self.open -= 1;
+            if let Some(sender) = &self.answer {
+                // Fails if the caller has dropped the receiver.
+                drop(sender.send((place, answer)));
+            }
+        }
+        if self.open == 0 {
+            self.answer = None;
+        }
+        // Only while another node still has the grant, so that it has not expired. The restored grant does
+        // not count for this heartbeat: a majority that forgot it may have granted the key to others.
+        let Some(pending) = self.pending.get_mut(place) else { return };
+        if pending.tally.may_be_restored() {
+            for forgetful in std::mem::take(&mut pending.tally.missing) {
+                if let Some(node) = self.nodes.all.get(forgetful) {
+                    restore(&self.nodes, node, forgetful, pending);
+                }
+            }
+        }
+    }
+}
+
+fn restore(nodes: &Nodes, node: &Arc<Node>, place: usize, pending: &PendingHeartbeat) {
+    let (node, grant, beat) = (Arc::clone(node), pending.grant.clone(), pending.beat);
+    let (sent, min_run) = (Answers::new(), nodes.restore_delay);
+    let restore = async move { (place, node.restore(&grant, beat, min_run).await) };
+    sent.push(restore.boxed());
+    // If this fails, the next heartbeat tries again.
+    nodes.in_background(sent, |_, _| async {});
+}

@@ -1,0 +1,26 @@
+-- Lets a client take part in the votes of this node.
+-- KEYS: record. ARGV: the run of the server, and how long it has lasted as far as the client knows (ms);
+-- the client's max_ttl and timeout (ms).
+-- Answers how long the run has lasted as far as any client knows (ms), or the settings of the clients
+-- before, if they differ.
+--
+-- The record is a hash without expiry: run; since (when that run began, at the latest, in microseconds
+-- since 1970); max_ttl and timeout. A server that restarted with its data, or a promoted replica, has the
+-- record of another run.
+local record = KEYS[1]
+local run, lasted, max_ttl, timeout = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
+
+local known = redis.call('HMGET', record, 'run', 'since', 'max_ttl', 'timeout')
+if known[3] and (known[3] ~= max_ttl or known[4] ~= timeout) then
+    return { 'other', known[3], known[4] }
+end
+local since = now() - lasted * 1000
+if known[1] == run and tonumber(known[2]) <= since then
+    since = tonumber(known[2])
+else
+    -- A server at its maxmemory refuses HSET unless the script has written before. HDEL, which needs no
+    -- memory, counts as a write although it finds nothing.
+    redis.call('HDEL', record, '')
+    redis.call('HSET', record, 'run', run, 'since', since, 'max_ttl', max_ttl, 'timeout', timeout)
+end
+return { 'joined', math.floor((now() - since) / 1000) }

@@ -1,0 +1,267 @@
+//! Sets up a `RedisStore`: its options, their defaults, and the checks before it connects.
+
+use std::fmt;
+use std::sync::Arc;
+
+use deadpool_redis::{cluster, sentinel};
+use lease_core::StoreError;
+
+use crate::connection::connect::Login;
+use crate::connection::diagnose::replicas;
+use crate::connection::node::{Check, Node};
+use crate::connection::settings::{ConnectionSettings, connection_setters};
+use crate::error::ServerFault;
+use crate::single::RedisStore;
+
+impl RedisStore {
+    /// Connects to the server at `url`: `redis://user:password@host:port/database`, or `rediss://` for TLS
+    /// (feature `tls`).
+    ///
+    /// # Errors
+    ///
+    /// If the server is unreachable, refuses the user, or is set up so that it would lose leases. The
+    /// message says how to correct it.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future closes the connection.
+    pub async fn connect(url: &str) -> Result<Self, StoreError> {
+        Self::builder(url).connect().await
+    }
+
+    /// Sets up a store on the server at `url`.
+    pub fn builder(url: impl Into<String>) -> RedisStoreBuilder {
+        RedisStoreBuilder::new(Endpoint::Standalone(url.into()))
+    }
+
+    /// Sets up a store on the server that the Sentinels at `urls` report as the master named `master`.
+    ///
+    /// The store logs in to the master with the credentials of the first URL and uses its database. If the
+    /// master has other users, set one by [`with_master_login`](RedisStoreBuilder::with_master_login).
+    pub fn sentinel<U: Into<String>>(
+        urls: impl IntoIterator<Item = U>,
+        master: impl Into<String>,
+    ) -> RedisStoreBuilder {
+        let urls = urls.into_iter().map(Into::into).collect();
+        RedisStoreBuilder::new(Endpoint::Sentinel { urls, master: master.into() })
+    }
+
+    /// Sets up a store on the Cluster to which the nodes at `urls` belong. Some of its nodes suffice.
+    pub fn cluster<U: Into<String>>(urls: impl IntoIterator<Item = U>) -> RedisStoreBuilder {
+        RedisStoreBuilder::new(Endpoint::Cluster(urls.into_iter().map(Into::into).collect()))
+    }
+}
+
+/// Sets up a [`RedisStore`].
+///
+/// # Examples
+///
+/// ```no_run
+/// use std::time::Duration;
+///
+/// use lease_redis::RedisStore;
+///
+/// # async fn connect() -> Result<RedisStore, lease_core::StoreError> {
+/// let sentinels = ["redis://a:26379", "redis://b:26379", "redis://c:26379"];
+/// let store = RedisStore::sentinel(sentinels, "main")
+///     .with_prefix("billing:")
+///     .with_timeout(Duration::from_millis(250))
+///     .connect()
+///     .await?;
+/// # Ok(store)
+/// # }
+/// ```
+#[derive(Debug, Clone)]
+#[must_use = "a builder does nothing until it connects"]
+pub struct RedisStoreBuilder {
+    endpoint: Endpoint,
+    pool: Option<GivenPool>,
+    login: Option<Login>,
+    replicas: usize,
+    settings: ConnectionSettings,
+}
+
+#[derive(Clone)]
+enum Endpoint {
+    Standalone(String),
+    Sentinel { urls: Vec<String>, master: String },
+    Cluster(Vec<String>),
+}
+
+#[derive(Clone)]
+enum GivenPool {
+    Standalone(deadpool_redis::Pool),
+    Sentinel(sentinel::Pool),
+    Cluster(cluster::Pool),
+}
+
+impl RedisStoreBuilder {
+    fn new(endpoint: Endpoint) -> Self {
+        Self {
+            endpoint,
+            pool: None,
+            login: None,
+            replicas: 0,
+            settings: ConnectionSettings::default(),
+        }
+    }
+
+    connection_setters! {
+        /// Limits each call to `timeout`: 1 ms to an hour, by default 500 ms.
+        ///
+        /// Slow answers of a server nearby are ten times as fast, and several calls still fit into the
+        /// heartbeat period of short ttls. Choose a time-out well below a third of the ttl.
+    }
+
+    /// Waits until `replicas` replicas have each grant (by [`WAIT`]), and releases it if fewer have. By
+    /// default 0.
+    ///
+    /// This narrows the window in which a failover forgets a lease, but does not close it. Each grant then
+    /// uses a connection of the pool alone and waits for up to half of the time-out. A Cluster is refused.
+    ///
+    /// [`WAIT`]: https://redis.io/docs/latest/commands/wait/
+    pub fn with_replicas(mut self, replicas: usize) -> Self {
+        self.replicas = replicas;
+        self
+    }
+
+    /// Takes connections from a pool of the application, for a standalone server. Watches use a connection of
+    /// their own.
+    pub fn with_pool(mut self, pool: deadpool_redis::Pool) -> Self {
+        self.pool = Some(GivenPool::Standalone(pool));
+        self
+    }
+
+    /// Takes connections from a pool of the application, for a server behind Sentinel.
+    ///
+    /// The pool's driver follows failovers later than the store does: about 10 s after `SENTINEL FAILOVER`.
+    pub fn with_sentinel_pool(mut self, pool: sentinel::Pool) -> Self {
+        self.pool = Some(GivenPool::Sentinel(pool));
+        self
+    }
+
+    /// Takes connections from a pool of the application, for a Cluster.
+    ///
+    /// Without a pool, each node has its own connection, and a silent node delays no other. With a pool,
+    /// the driver routes requests: while a node is silent, requests to all nodes may wait several seconds
+    /// each time.
+    pub fn with_cluster_pool(mut self, pool: cluster::Pool) -> Self {
+        self.pool = Some(GivenPool::Cluster(pool));
+        self
+    }
+
+    /// Sets the login for the master behind Sentinel. By default it is the login in the first Sentinel's URL.
+    ///
+    /// An empty `user` is the server's default user. A pool of the application uses its own login.
+    pub fn with_master_login(
+        mut self,
+        user: impl Into<String>,
+        password: impl Into<String>,
+    ) -> Self {
+        self.login = Some(Login { user: user.into(), password: password.into() });
+        self
+    }
+
+    /// Connects and checks how the server is set up.
+    ///
+    /// # Errors
+    ///
+    /// If an option is out of range, or if the server is unreachable, refuses the user, or would lose
+    /// leases. The message says how to correct it.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future closes the connection.
+    pub async fn connect(self) -> Result<RedisStore, StoreError> {
+        let check = Check { eviction: self.settings.eviction, admission: None };
+        if self.replicas > 0 && matches!(self.endpoint, Endpoint::Cluster(_)) {
+            return Err(ServerFault::misconfigured(
+                "`with_replicas` does not work in a Cluster: WAIT would have to go to the node of the key",
+            )
+            .into());
+        }
+        let node = Arc::new(self.node(check)?);
+        node.connect().await?;
+        if self.replicas > 0 {
+            has_replicas(&node, self.replicas).await?;
+        }
+        Ok(RedisStore { node, replicas: self.replicas })
+    }
+
+    fn node(&self, check: Check) -> Result<Node, ServerFault> {
+        let settings = &self.settings;
+        settings.check()?;
+        let login = self.login.as_ref();
+        if login.is_some() && !matches!(self.endpoint, Endpoint::Sentinel { .. }) {
+            return Err(ServerFault::misconfigured(
+                "`with_master_login` is for servers behind Sentinel: otherwise give the login in the URL",
+            ));
+        }
+        let (name, connector) = match (&self.endpoint, &self.pool) {
+            (Endpoint::Standalone(url), None) => settings.standalone(url, None)?,
+            (Endpoint::Standalone(url), Some(GivenPool::Standalone(pool))) => {
+                settings.standalone(url, Some(pool.clone()))?
+            }
+            (Endpoint::Sentinel { urls, master }, None) => {
+                settings.sentinel(urls, master, login, None)?
+            }
+            (Endpoint::Sentinel { urls, master }, Some(GivenPool::Sentinel(pool))) => {
+                settings.sentinel(urls, master, login, Some(pool.clone()))?
+            }
+            (Endpoint::Cluster(urls), None) => return self.cluster_node(urls, None, check),
+            (Endpoint::Cluster(urls), Some(GivenPool::Cluster(pool))) => {
+                return self.cluster_node(urls, Some(pool.clone()), check);
+            }
+            _ => {
+                return Err(ServerFault::misconfigured(
+                    "the pool is of another kind than the server: use the method for this kind",
+                ));
+            }
+        };
+        Ok(settings.node(name, connector, check))
+    }
+
+    fn cluster_node(
+        &self,
+        urls: &[String],
+        pool: Option<cluster::Pool>,
+        check: Check,
+    ) -> Result<Node, ServerFault> {
+        let (name, connector, cluster) = self.settings.cluster(urls, pool)?;
+        Ok(self.settings.node(name, connector, check).with_router(cluster))
+    }
+}
+
+/// Refuses a server with too few replicas, which could grant nothing. The error is transient.
+async fn has_replicas(node: &Node, needed: usize) -> Result<(), ServerFault> {
+    let mut info = redis::cmd("INFO");
+    let info = node.command(info.arg("replication")).await?;
+    let count = replicas(&info).unwrap_or(0);
+    if count >= needed {
+        return Ok(());
+    }
+    Err(ServerFault::unavailable(format!(
+        "{} has {count} replicas, not {needed}: start the others, or require fewer by \
+         `with_replicas`",
+        node.name
+    )))
+}
+
+impl fmt::Debug for Endpoint {
+    /// Omits the URLs, which may contain passwords.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Standalone(_) => f.write_str("Standalone"),
+            Self::Sentinel { urls, master } => {
+                f.debug_tuple("Sentinel").field(&urls.len()).field(master).finish()
+            }
+            Self::Cluster(urls) => f.debug_tuple("Cluster").field(&urls.len()).finish(),
+        }
+    }
+}
+
+impl fmt::Debug for GivenPool {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("GivenPool")
+    }
+}

@@ -1,0 +1,110 @@
+//! The overlapping faults, and how often each is injected.
+
+use crate::store::Store;
+
+/// A fault of a run with overlapping faults.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Fault {
+    Worker(WorkerFault),
+    Link(LinkFault),
+    Server(ServerFault),
+    /// The clocks of some servers step forward by more than a ttl.
+    ClocksForward,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum WorkerFault {
+    Killed,
+    Stopped,
+    /// The wall clock steps by up to an hour.
+    ClockStepped,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum LinkFault {
+    Cut,
+    SlowRequests,
+    SlowReplies,
+    RequestsHeld,
+    RepliesHeld,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ServerFault {
+    Stopped,
+    /// Killed, and restarted with the data on its disk, which is all that it acknowledged.
+    Killed,
+    ConnectionsKilled,
+    ScriptsFlushed,
+    ClockBack,
+    /// The clock of a DynamoDB, whose dates may differ by less than the margin of two seconds.
+    ClockWithinMargin,
+    RestartedEmpty,
+    Flushed,
+}
+
+/// The faults for `store`, each with its weight.
+///
+/// Faults that admit two holders are rare, so that the windows in which nothing can be proven are a
+/// small part of the run.
+pub(crate) fn faults_of(store: Store) -> &'static [(u32, Fault)] {
+    match store {
+        Store::Redis => &REDIS,
+        Store::Quorum => &QUORUM,
+        Store::Dynamodb => &DYNAMODB,
+        // Their runs inject single faults.
+        Store::Sentinel | Store::Cluster => &[],
+    }
+}
+
+const REDIS: [(u32, Fault); 16] = [
+    (14, Fault::Worker(WorkerFault::Killed)),
+    (14, Fault::Worker(WorkerFault::Stopped)),
+    (8, Fault::Worker(WorkerFault::ClockStepped)),
+    (8, Fault::Link(LinkFault::Cut)),
+    (4, Fault::Link(LinkFault::SlowRequests)),
+    (4, Fault::Link(LinkFault::SlowReplies)),
+    (8, Fault::Link(LinkFault::RequestsHeld)),
+    (8, Fault::Link(LinkFault::RepliesHeld)),
+    (4, Fault::Server(ServerFault::Stopped)),
+    (4, Fault::Server(ServerFault::Killed)),
+    (6, Fault::Server(ServerFault::ConnectionsKilled)),
+    (5, Fault::Server(ServerFault::ScriptsFlushed)),
+    (2, Fault::Server(ServerFault::ClockBack)),
+    (2, Fault::Server(ServerFault::RestartedEmpty)),
+    (2, Fault::Server(ServerFault::Flushed)),
+    (2, Fault::ClocksForward),
+];
+
+const QUORUM: [(u32, Fault); 16] = [
+    (12, Fault::Worker(WorkerFault::Killed)),
+    (12, Fault::Worker(WorkerFault::Stopped)),
+    (8, Fault::Worker(WorkerFault::ClockStepped)),
+    (10, Fault::Link(LinkFault::Cut)),
+    (5, Fault::Link(LinkFault::SlowRequests)),
+    (5, Fault::Link(LinkFault::SlowReplies)),
+    (10, Fault::Link(LinkFault::RequestsHeld)),
+    (10, Fault::Link(LinkFault::RepliesHeld)),
+    (8, Fault::Server(ServerFault::Stopped)),
+    (5, Fault::Server(ServerFault::Killed)),
+    (6, Fault::Server(ServerFault::ConnectionsKilled)),
+    (5, Fault::Server(ServerFault::ScriptsFlushed)),
+    (2, Fault::Server(ServerFault::ClockBack)),
+    (5, Fault::Server(ServerFault::RestartedEmpty)),
+    (1, Fault::Server(ServerFault::Flushed)),
+    (1, Fault::ClocksForward),
+];
+
+const DYNAMODB: [(u32, Fault); 11] = [
+    (14, Fault::Worker(WorkerFault::Killed)),
+    (14, Fault::Worker(WorkerFault::Stopped)),
+    (10, Fault::Worker(WorkerFault::ClockStepped)),
+    (8, Fault::Link(LinkFault::Cut)),
+    (4, Fault::Link(LinkFault::SlowRequests)),
+    (4, Fault::Link(LinkFault::SlowReplies)),
+    (8, Fault::Link(LinkFault::RequestsHeld)),
+    (8, Fault::Link(LinkFault::RepliesHeld)),
+    (5, Fault::Server(ServerFault::Stopped)),
+    (4, Fault::Server(ServerFault::Killed)),
+    (4, Fault::Server(ServerFault::ClockWithinMargin)),
+];

@@ -1,0 +1,29 @@
+//! Whether all keys are granted again after the last fault.
+
+use std::sync::Mutex;
+use std::time::Duration;
+
+use tokio::time::sleep;
+
+use super::ledger::{Ledger, lock};
+use super::safety::{Finding, starved};
+use crate::monotonic::Monotonic;
+use crate::setup::Setup;
+
+/// Waits until each key is held again after the last fault. Returns a finding for each key that is
+/// not.
+pub(crate) async fn await_recovery(setup: &Setup, ledger: &Mutex<Ledger>) -> Vec<Finding> {
+    let ended = Monotonic::now();
+    let mut hungry: Vec<_> = (0..setup.counters).collect();
+    while !hungry.is_empty() && Monotonic::now().since(ended) < RECOVERY {
+        sleep(Duration::from_millis(50)).await;
+        hungry.retain(|&counter| !lock(ledger).held_since(ended, counter));
+    }
+    let now = Monotonic::now();
+    hungry.iter().map(|&counter| starved(counter, ended, now)).collect()
+}
+
+/// How long it may take after the last fault until every key is held again: a lease that was
+/// obtained just before, a quarantine, and a clock that was set back; on a machine that is busy with
+/// other things for most of the time.
+const RECOVERY: Duration = Duration::from_mins(2);

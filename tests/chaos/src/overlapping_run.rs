@@ -1,0 +1,102 @@
+//! A run with overlapping faults, which judges safety.
+
+use std::sync::{Arc, Mutex};
+
+use lease_dynamodb::DynamoDbStore;
+use lease_test_servers::dynamodb::client_of;
+use lease_test_servers::proxy::Link;
+use tokio::task::spawn_blocking;
+use tokio::time::sleep;
+
+use crate::chance::Chance;
+use crate::failure::Failure;
+use crate::faults::nemesis::Nemesis;
+use crate::judge::ledger::{Ledger, lock};
+use crate::judge::recovery::await_recovery;
+use crate::judge::safety::{Verdict, judge};
+use crate::monotonic::Monotonic;
+use crate::servers::server::Server;
+use crate::setup::{Sabotage, Setup};
+use crate::store::{Clocks, Store};
+use crate::worker::fleet::Fleet;
+use crate::worker::resource::{Gates, Resource};
+
+/// Runs workers and faults, and judges what the workers did.
+pub(crate) async fn run_overlapping(
+    setup: &Setup,
+) -> Result<(Arc<Mutex<Ledger>>, Verdict), Failure> {
+    let mut chance = Chance::from_seed(setup.seed);
+    let servers = start_servers(setup).await?;
+    let (links, stores) = link(setup, &servers).await?;
+    let ledger = Arc::new(Mutex::new(Ledger::new(Monotonic::now(), Clocks::InStep)));
+    let gates = match setup.sabotage {
+        Some(Sabotage::Heedless) => Gates::Open,
+        _ => Gates::Shut,
+    };
+    let resource = Arc::new(Resource::new(setup.counters, gates, Arc::clone(&ledger)));
+    let fleet = Fleet::start(setup, stores, &resource, &ledger, &mut chance)?;
+
+    let slots = fleet.slots.clone();
+    let mut nemesis = Nemesis::new(setup, slots, links, servers, &ledger, &mut chance);
+    let end = Monotonic::now() + setup.length;
+    // The nemesis owns the servers, which must outlive the workers.
+    let nemesis = spawn_blocking(move || nemesis.run(end).map(|()| nemesis)).await??;
+    let starved = await_recovery(setup, &ledger).await;
+    fleet.stop().await?;
+    drop(nemesis);
+
+    let mut verdict = judge(&lock(&ledger));
+    verdict.violations.extend(starved);
+    Ok((ledger, verdict))
+}
+
+async fn start_servers(setup: &Setup) -> Result<Vec<Server>, Failure> {
+    let count = match setup.sabotage {
+        Some(Sabotage::Apart) => setup.workers,
+        _ => setup.store.servers(),
+    };
+    let store = setup.store;
+    let start = move || match store {
+        Store::Dynamodb => Server::dynamodb(),
+        _ => Server::redis(),
+    };
+    let servers =
+        spawn_blocking(move || (0..count).map(|_| start()).collect::<Result<Vec<_>, _>>());
+    let servers = servers.await??;
+    if store == Store::Dynamodb {
+        for server in &servers {
+            DynamoDbStore::new(client_of(server.address()), TABLE).ensure_table().await?;
+        }
+    }
+    // No new server of a quorum votes during its quarantine.
+    sleep(store.quarantine(setup.ttl)).await;
+    Ok(servers)
+}
+
+/// Returns the links of each worker, and the address of its store behind them.
+async fn link(
+    setup: &Setup,
+    servers: &[Server],
+) -> Result<(Vec<Vec<Arc<Link>>>, Vec<String>), Failure> {
+    let (mut all, mut stores) = (Vec::new(), Vec::new());
+    for worker in 0..setup.workers {
+        let reached = match setup.sabotage {
+            Some(Sabotage::Apart) => servers.get(worker..=worker).unwrap_or_default(),
+            _ => servers,
+        };
+        let mut links = Vec::new();
+        for server in reached {
+            links.push(Arc::new(Link::start(server.address()).await?));
+        }
+        let places: Vec<_> = links.iter().map(|link| link.address().to_string()).collect();
+        stores.push(match setup.store {
+            Store::Dynamodb => format!("dynamodb://{}/{TABLE}", places.join(",")),
+            _ => format!("redis://{}", places.join(",")),
+        });
+        all.push(links);
+    }
+    Ok((all, stores))
+}
+
+/// The table of leases in DynamoDB.
+const TABLE: &str = "leases";

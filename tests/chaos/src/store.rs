@@ -1,0 +1,63 @@
+//! The store of a run, and what happens to its servers' clocks.
+
+use std::fmt;
+use std::time::Duration;
+
+use clap::ValueEnum;
+
+/// The store that keeps the leases of a run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Store {
+    /// One Redis server
+    Redis,
+    /// A quorum of five Redis servers
+    Quorum,
+    /// A DynamoDB
+    Dynamodb,
+    /// A Redis master and two replicas behind three Sentinels
+    Sentinel,
+    /// A Redis Cluster of three masters with a replica each
+    Cluster,
+}
+
+/// Whether single faults step the wall clocks of servers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Clocks {
+    /// They are left alone
+    InStep,
+    /// They step back and forward
+    Step,
+}
+
+impl Store {
+    pub(crate) fn servers(self) -> usize {
+        match self {
+            Self::Redis | Self::Dynamodb => 1,
+            Self::Sentinel => 3,
+            Self::Cluster => 6,
+            Self::Quorum => 5,
+        }
+    }
+
+    /// How long a new server does not vote.
+    pub(crate) fn quarantine(self, ttl: Duration) -> Duration {
+        match self {
+            Self::Redis | Self::Dynamodb | Self::Sentinel | Self::Cluster => Duration::ZERO,
+            // A ttl and 1 %; two seconds, since Redis reports its uptime in whole seconds; and one to
+            // read it again.
+            Self::Quorum => ttl.mul_f64(1.01) + Duration::from_secs(3),
+        }
+    }
+}
+
+impl fmt::Display for Store {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Redis => "one Redis server",
+            Self::Quorum => "a quorum of five Redis servers",
+            Self::Dynamodb => "DynamoDB",
+            Self::Sentinel => "Redis behind Sentinels",
+            Self::Cluster => "a Redis Cluster",
+        })
+    }
+}

@@ -1,0 +1,106 @@
+//! Builds test programs with cargo, and lists them.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use serde_json::Value;
+
+use crate::Failure;
+use crate::programs::{QUICK, Tier};
+
+/// A test program that cargo built.
+#[derive(Debug)]
+pub(crate) struct Program {
+    pub(crate) package: String,
+    /// The program's name; of unit tests, the name of the library or the binary.
+    pub(crate) name: String,
+    pub(crate) kind: String,
+    pub(crate) executable: PathBuf,
+    /// The package's folder, in which cargo runs its tests.
+    pub(crate) folder: PathBuf,
+}
+
+/// Builds the programs of a tier. Cargo shows its progress and its errors on the standard error.
+pub(crate) fn build(tier: Tier) -> Result<Vec<Program>, Failure> {
+    let mut cargo = Command::new("cargo");
+    cargo.args(["test", "--workspace", "--all-features", "--no-run"]);
+    cargo.arg("--message-format=json-render-diagnostics");
+    if tier == Tier::Quick {
+        cargo.args(["--lib", "--bins"]);
+        cargo.args(QUICK.iter().flat_map(|name| ["--test", name]));
+    }
+    let built = cargo.stdin(Stdio::null()).stderr(Stdio::inherit()).output()?;
+    if !built.status.success() {
+        return Err("the tests do not build".into());
+    }
+    let messages = String::from_utf8(built.stdout)?;
+    let mut programs = Vec::new();
+    for message in messages.lines() {
+        // A build script may print a line of its own.
+        if let Ok(message) = serde_json::from_str(message) {
+            programs.extend(program(&message));
+        }
+    }
+    Ok(programs)
+}
+
+/// The test program that a message reports, if it reports one.
+fn program(message: &Value) -> Option<Program> {
+    let is_test = message.get("profile")?.get("test")?.as_bool()?;
+    if !is_test {
+        return None;
+    }
+    let target = message.get("target")?;
+    Some(Program {
+        package: package(message.get("package_id")?.as_str()?),
+        name: target.get("name")?.as_str()?.to_owned(),
+        kind: target.get("kind")?.get(0)?.as_str()?.to_owned(),
+        executable: message.get("executable")?.as_str()?.into(),
+        folder: Path::new(message.get("manifest_path")?.as_str()?).parent()?.to_owned(),
+    })
+}
+
+/// The name in a package id: `path+file:///a/lease-core#0.1.0`, or `…/a/b#lease-core@0.1.0`.
+fn package(id: &str) -> String {
+    let (path, version) = id.rsplit_once('#').unwrap_or((id, ""));
+    let name = version.split_once('@').map(|(name, _version)| name);
+    name.unwrap_or_else(|| path.rsplit('/').next().unwrap_or(path)).to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn artifact(kind: &str, is_test: bool) -> Value {
+        json!({
+            "reason": "compiler-artifact",
+            "package_id": "path+file:///home/me/leases/tests/servers#lease-test-servers@0.1.0",
+            "manifest_path": "/home/me/leases/tests/servers/Cargo.toml",
+            "target": { "kind": [kind], "name": "wire" },
+            "profile": { "test": is_test },
+            "executable": "/target/debug/deps/wire-0123",
+        })
+    }
+
+    #[test]
+    fn test_program_is_listed_with_its_folder() {
+        let program = program(&artifact("test", true)).expect("a program");
+
+        assert_eq!(program.package, "lease-test-servers");
+        assert_eq!(program.name, "wire");
+        assert_eq!(program.folder, Path::new("/home/me/leases/tests/servers"));
+    }
+
+    #[test]
+    fn binary_that_tests_start_is_no_program() {
+        assert!(program(&artifact("bin", false)).is_none());
+        assert!(program(&json!({ "reason": "build-finished", "success": true })).is_none());
+    }
+
+    #[test]
+    fn package_id_without_name_ends_in_the_folder() {
+        assert_eq!(package("path+file:///home/me/leases/lease-core#0.1.0"), "lease-core");
+    }
+}

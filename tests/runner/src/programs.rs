@@ -1,0 +1,145 @@
+//! Which programs belong to a tier, and which of them compute.
+
+use std::path::PathBuf;
+use std::process::Command;
+
+use crate::build::Program;
+
+/// How much is run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Tier {
+    /// What needs no server and is over within a minute: unit tests, and [`QUICK`].
+    Quick,
+    /// Every test of the workspace.
+    All,
+}
+
+/// A program to run.
+#[derive(Debug)]
+pub(crate) struct Job {
+    pub(crate) title: String,
+    pub(crate) program: PathBuf,
+    pub(crate) arguments: Vec<&'static str>,
+    /// The folder to run it in; `None`: this one.
+    pub(crate) folder: Option<PathBuf>,
+    /// It keeps a processor busy.
+    pub(crate) computes: bool,
+    /// About how long it takes. Long programs start first.
+    seconds: u32,
+}
+
+/// The integration tests of [`Tier::Quick`], by the names of their programs.
+pub(crate) const QUICK: [&str; 12] = [
+    "adversity",
+    "cancelling",
+    "faults",
+    "fence",
+    "fork",
+    "fuzz",
+    "locker",
+    "multilang",
+    "sabotage",
+    "setup",
+    "sim",
+    "slow",
+];
+
+/// Programs that take five seconds or more: package, program, and the seconds, on two processors
+/// that do nothing else. The order of the start depends on it, and nothing more.
+const LONG: [(&str, &str, u32); 27] = [
+    ("lease-chaos", "chaos", 97),
+    ("lease-dynamodb", "conformance", 88),
+    ("lease-dynamodb", "live", 140),
+    ("lease-examples", "programs", 27),
+    ("lease-export", "export", 42),
+    ("lease-export", "kills", 7),
+    ("lease-kcl", "kcl", 80),
+    ("lease-kinesis", "lease_kinesis", 13),
+    ("lease-kinesis", "plan", 170),
+    ("lease-kinesis", "rebalance", 88),
+    ("lease-kinesis", "wire", 17),
+    ("lease-kinesis", "worker", 49),
+    ("lease-locker-tests", "adversity", 7),
+    ("lease-locker-tests", "processes", 30),
+    ("lease-locker-tests", "redis_locker", 20),
+    ("lease-memory", "locker", 20),
+    ("lease-memory", "sabotage", 13),
+    ("lease-multilang", "daemon", 64),
+    ("lease-redis", "conformance", 32),
+    ("lease-redis", "misconfiguration", 13),
+    ("lease-redis", "one_server", 21),
+    ("lease-redis", "quorum_model", 87),
+    ("lease-redis", "servers", 148),
+    ("lease-scheduler", "jobs", 133),
+    ("lease-scheduler", "redis", 32),
+    ("lease-shard-tests", "shards", 41),
+    ("lease-simulation-tests", "simulation", 365),
+];
+
+/// Programs that keep processors busy for longer than a few seconds.
+const COMPUTING: [(&str, &str); 5] = [
+    ("lease-kcl", "kcl"),
+    ("lease-kinesis", "plan"),
+    ("lease-kinesis", "rebalance"),
+    ("lease-redis", "quorum_model"),
+    ("lease-simulation-tests", "simulation"),
+];
+
+/// What to run for a tier, long programs first.
+pub(crate) fn jobs(tier: Tier, programs: Vec<Program>) -> Vec<Job> {
+    let mut jobs: Vec<_> = programs.into_iter().map(job).collect();
+    if tier == Tier::All {
+        jobs.push(doc_tests());
+    }
+    jobs.sort_by_key(|job| std::cmp::Reverse(job.seconds));
+    jobs
+}
+
+fn job(program: Program) -> Job {
+    let Program { package, name, kind, executable, folder } = program;
+    let is = |one: (&str, &str)| one == (package.as_str(), name.as_str());
+    let long = LONG.iter().find(|(package, name, _)| is((*package, *name)));
+    Job {
+        title: match kind.as_str() {
+            "test" => format!("{package} {name}"),
+            "lib" => format!("{package} (unit tests)"),
+            _ => format!("{package} {name} ({kind})"),
+        },
+        program: executable,
+        arguments: Vec::new(),
+        folder: Some(folder),
+        computes: COMPUTING.iter().any(|one| is(*one)),
+        seconds: long.map_or(0, |(.., seconds)| *seconds),
+    }
+}
+
+/// Cargo compiles and runs these itself.
+fn doc_tests() -> Job {
+    Job {
+        title: "documentation".to_owned(),
+        program: "cargo".into(),
+        arguments: vec!["test", "--workspace", "--all-features", "--doc", "--no-fail-fast"],
+        folder: None,
+        computes: true,
+        seconds: 60,
+    }
+}
+
+impl Job {
+    /// The command, which writes to nothing yet.
+    pub(crate) fn command(&self) -> Command {
+        let mut command = if self.computes {
+            // The programs beside it wait for servers, whose answers must not be late.
+            let mut command = Command::new("nice");
+            command.args(["-n", "10"]).arg(&self.program);
+            command
+        } else {
+            Command::new(&self.program)
+        };
+        command.args(&self.arguments);
+        if let Some(folder) = &self.folder {
+            command.current_dir(folder).env("CARGO_MANIFEST_DIR", folder);
+        }
+        command
+    }
+}

@@ -1,0 +1,13 @@
+//! Networks that fail on demand, between a client and a server.
+//!
+//! Start at [`Link`], which knows bytes: it delays them, holds them, and cuts connections. [`Proxy`]
+//! knows requests of HTTP or Redis: it loses, delays, doubles or holds single ones.
+
+mod link;
+mod listener;
+mod requests;
+mod wire;
+
+pub use link::{Flow, Link};
+pub use requests::{Fault, Held, Holding, Proxy};
+pub use wire::Wire;

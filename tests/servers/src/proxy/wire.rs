@@ -1,0 +1,88 @@
+//! Where one message ends and the next begins.
+
+use std::io;
+
+use tokio::io::AsyncReadExt;
+use tokio::net::TcpStream;
+
+/// A protocol, by which bytes become messages.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Wire {
+    /// HTTP/1.1: a head, and a body of the length that the head states.
+    Http,
+    /// RESP 2 or 3: one value is one message.
+    Redis,
+}
+
+impl Wire {
+    /// Reads the next whole message. Bytes beyond it stay in `read`.
+    pub(super) async fn read(
+        self,
+        stream: &mut TcpStream,
+        read: &mut Vec<u8>,
+    ) -> io::Result<Vec<u8>> {
+        loop {
+            let length = match self {
+                Self::Redis => redis_value(read),
+                Self::Http => http_message(read),
+            };
+            if let Some(length) = length {
+                let rest = read.split_off(length);
+                return Ok(std::mem::replace(read, rest));
+            }
+            if stream.read_buf(read).await? == 0 {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+        }
+    }
+}
+
+/// The length of the message at the start of `read`, if all of it is there.
+fn http_message(read: &[u8]) -> Option<usize> {
+    let head = find(read, b"\r\n\r\n")? + 4;
+    let text = String::from_utf8_lossy(read.get(..head)?).to_ascii_lowercase();
+    let header = |name: &str| {
+        text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':')).map(str::trim)
+    };
+    if header("transfer-encoding") == Some("chunked") {
+        return find(read.get(head..)?, b"0\r\n\r\n").map(|end| head + end + 5);
+    }
+    let body: usize = header("content-length").map_or(Some(0), |length| length.parse().ok())?;
+    (read.len() >= head + body).then_some(head + body)
+}
+
+/// The length of the value at the start of `read`, if all of it is there.
+fn redis_value(read: &[u8]) -> Option<usize> {
+    let head = find(read, b"\r\n")? + 2;
+    let (kind, count) = read.get(..head - 2)?.split_first()?;
+    let count: usize = match kind {
+        b'$' | b'!' | b'=' | b'*' | b'~' | b'>' | b'%' => {
+            // -1 stands for no value.
+            let count = String::from_utf8_lossy(count).parse::<i64>().ok()?;
+            let Ok(count) = count.try_into() else { return Some(head) };
+            count
+        }
+        _ => return Some(head),
+    };
+    let items = match kind {
+        b'$' | b'!' | b'=' => {
+            let whole = head + count + 2;
+            return (read.len() >= whole).then_some(whole);
+        }
+        b'%' => 2 * count,
+        _ => count,
+    };
+    (0..items).try_fold(head, |at, _| Some(at + redis_value(read.get(at..)?)?))
+}
+
+pub(super) fn contains(bytes: &[u8], text: &[u8]) -> bool {
+    find(bytes, text).is_some()
+}
+
+fn find(bytes: &[u8], text: &[u8]) -> Option<usize> {
+    if text.is_empty() {
+        return Some(0);
+    }
+    bytes.windows(text.len()).position(|window| window == text)
+}

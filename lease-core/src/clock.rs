@@ -57,8 +57,8 @@ impl fmt::Debug for Moment {
 
 /// Reads lease time. A holder compares the deadline of its lease with it.
 ///
-/// Replace the default only in tests. Tests replace it by clocks that run
-/// fast, slow, or jump: `conformance::SkewedClock`.
+/// Only tests replace the default, by clocks that run fast or slow or that jump. They need the feature
+/// `conformance`: `Locker::with_clock` and `conformance::SkewedClock`.
 pub trait Clock: fmt::Debug + Send + Sync + 'static {
     /// The time now. Never goes back, and advances while the machine is suspended.
     fn now(&self) -> Moment;

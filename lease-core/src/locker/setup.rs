@@ -83,24 +83,28 @@ impl Locker {
         self.with(|settings| settings.metrics = Arc::new(Guarded(metrics)))
     }
 
-    /// A locker that reads lease time from `clock`: for tests.
+    /// Returns a locker that reads lease time from `clock`, for tests.
+    #[cfg(feature = "conformance")]
+    #[cfg_attr(docsrs, doc(cfg(feature = "conformance")))]
     #[must_use]
     pub fn with_clock(self, clock: Arc<dyn Clock>) -> Self {
         self.with(|settings| settings.clock = clock)
     }
 
-    /// A locker whose nonces, jitter and shuffles all follow from `seed`: for tests. Two
-    /// lockers with one seed on one store take each other's leases for their own.
+    /// Returns a locker whose nonces, jitter and shuffles are determined by `seed`, for tests. Two lockers
+    /// with the same seed on one store confuse their leases.
+    #[cfg(feature = "conformance")]
+    #[cfg_attr(docsrs, doc(cfg(feature = "conformance")))]
     #[must_use]
     pub fn with_seed(self, seed: u64) -> Self {
         self.with(|settings| settings.random = Arc::new(Random::from_seed(seed)))
     }
 
-    /// A locker whose heartbeater lives on `runtime`.
+    /// Returns a locker whose heartbeater runs on `runtime`.
     ///
-    /// Requests are made there, too. The store's connections stay on the runtime on which the store was
-    /// connected: where the application blocks that one, no heartbeat is answered.
-    /// [`on_own_thread`](Self::on_own_thread) moves both; a call of this after it ends that thread.
+    /// Requests run there, too. The store's connections stay on the runtime on which the store was
+    /// connected: if the application blocks that runtime, no heartbeat is answered.
+    /// [`on_own_thread`](Self::on_own_thread) moves both; a later call of this ends that thread.
     #[must_use]
     pub fn with_runtime(self, runtime: Handle) -> Self {
         Self::from(Settings::clone(&self.settings), Runtime::Given(runtime))
@@ -111,9 +115,9 @@ impl Locker {
     ///
     /// Choose a limit longer than the longest time between two calls. After it, leases expire as if the
     /// store were out of reach, and the log names the reason. The next call resumes the heartbeats of
-    /// leases that have not expired. The time counts from this call on: call
-    /// [`with_clock`](Self::with_clock) before. Lockers that are made from this one share the limit: a
-    /// call to `alive` of any counts for all.
+    /// leases that have not expired. The time counts from this call, so a
+    /// test sets its clock before. Lockers that are made from this one share the limit: a call to `alive`
+    /// of any counts for all.
     #[must_use]
     pub fn with_watchdog(self, limit: Duration) -> Self {
         self.with(|settings| {

@@ -26,6 +26,7 @@ enum NonceSource {
     /// by a snapshot of the machine, and both copies would claim under one nonce.
     System,
     /// The seeded generator.
+    #[cfg(feature = "conformance")]
     Seeded,
 }
 
@@ -34,6 +35,7 @@ impl Random {
         Self { rng: Mutex::new(rand::make_rng()), nonces: NonceSource::System }
     }
 
+    #[cfg(feature = "conformance")]
     pub(crate) fn from_seed(seed: u64) -> Self {
         Self { rng: Mutex::new(StdRng::seed_from_u64(seed)), nonces: NonceSource::Seeded }
     }

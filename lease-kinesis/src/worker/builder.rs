@@ -5,7 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use lease_core::store::{Clock, LeaseTable};
+use lease_core::store::LeaseTable;
 use lease_core::{InvalidInput, LeaseOptions, Lessee, Locker};
 use thiserror::Error;
 use tokio_util::sync::CancellationToken;
@@ -23,6 +23,8 @@ use crate::table::sync::ShardSync;
 use crate::worker::Worker;
 use crate::worker::coexistence::Coexistence;
 use crate::worker::parts::WorkerParts;
+#[cfg(feature = "simulation")]
+use crate::worker::simulated::Simulated;
 
 /// Configures a [`Worker`].
 ///
@@ -69,8 +71,8 @@ pub struct WorkerBuilder {
     weight: u16,
     most: Option<usize>,
     replaces: Option<Lessee>,
-    clock: Option<Arc<dyn Clock>>,
-    seed: Option<u64>,
+    #[cfg(feature = "simulation")]
+    pub(super) simulated: Simulated,
     coexistence: Option<Box<dyn Coexistence>>,
     settings: Settings,
 }
@@ -156,8 +158,8 @@ impl WorkerBuilder {
             weight: 1,
             most: None,
             replaces: None,
-            clock: None,
-            seed: None,
+            #[cfg(feature = "simulation")]
+            simulated: Simulated::default(),
             coexistence: None,
             settings,
         }
@@ -324,22 +326,10 @@ impl WorkerBuilder {
         self
     }
 
-    /// Sets the clock for lease time, for tests.
-    pub fn with_clock(mut self, clock: Arc<dyn Clock>) -> Self {
-        self.clock = Some(clock);
-        self
-    }
-
     /// Sets the clock for the time of day in milliseconds since 1970, for tests. It decides where
     /// [`InitialPosition::Latest`] is.
     pub fn with_wall_clock(mut self, clock: impl Fn() -> u64 + Send + Sync + 'static) -> Self {
         self.settings.wall_clock = Arc::new(clock);
-        self
-    }
-
-    /// Sets the seed of all random choices, for simulations.
-    pub fn with_seed(mut self, seed: u64) -> Self {
-        self.seed = Some(seed);
         self
     }
 
@@ -355,11 +345,9 @@ impl WorkerBuilder {
         settings.application = application;
         let mut locker =
             Locker::new(Arc::clone(&settings.table)).with_options(settings.options.clone());
-        if let Some(clock) = self.clock {
-            locker = locker.with_clock(clock);
-        }
-        if let Some(seed) = self.seed {
-            locker = locker.with_seed(seed);
+        #[cfg(feature = "simulation")]
+        {
+            locker = self.simulated.apply(locker);
         }
         if let Some(name) = self.name {
             locker = locker.with_lessee(name);

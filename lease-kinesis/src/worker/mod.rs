@@ -4,7 +4,8 @@
 //! each tick and changes its part of the plan. `shard_task` reads one shard and calls its processor.
 //! `expected` watches rows that are about to be handed over. `missing_shards` delays further attempts
 //! at a shard that the stream does not have. `coexistence` is for workers of other libraries on the
-//! same table. `parts` holds what the tasks of a worker share.
+//! same table. `parts` holds the state that a worker's tasks share. `simulated` sets the clock and the seed
+//! of a simulation.
 
 pub(crate) mod builder;
 pub(crate) mod coexistence;
@@ -14,6 +15,8 @@ mod missing_shards;
 mod parts;
 mod running;
 mod shard_task;
+#[cfg(feature = "simulation")]
+mod simulated;
 
 use std::fmt;
 

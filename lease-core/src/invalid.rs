@@ -1,10 +1,10 @@
-//! What a caller may not ask.
+//! The error for invalid arguments.
 
 use thiserror::Error;
 
-/// A value that breaks a rule; its text names the value and the rule.
+/// An invalid argument. The text names the value and the rule that it breaks.
 ///
-/// Made where the value enters, before any I/O.
+/// Returned before any I/O.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error("{sentence}")]
 pub struct InvalidInput {
@@ -12,7 +12,7 @@ pub struct InvalidInput {
 }
 
 impl InvalidInput {
-    /// An error that reads as `sentence`: say which value broke which rule.
+    /// Makes an error with the text `sentence`, which should name the value and the rule.
     pub fn new(sentence: impl Into<String>) -> Self {
         Self { sentence: sentence.into() }
     }

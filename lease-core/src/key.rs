@@ -36,7 +36,7 @@ pub struct LeaseKey(Arc<str>);
 /// Names a client that asks for leases, usually one process.
 ///
 /// 1 to [1,024](Lessee::MAX_BYTES) bytes of UTF-8 without control characters. Two processes
-/// may have the same name without harm: stores tell grants apart by the
+/// may have the same name without harm: stores distinguish grants by the
 /// [`Nonce`](crate::store::Nonce), and the lessee is for people to read. Only a
 /// [`transfer`](crate::Lease::transfer) uses the name.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]

@@ -45,8 +45,8 @@ impl fmt::Display for LossCause {
         f.write_str(match self {
             Self::Expired => "no heartbeat succeeded in time",
             Self::Revoked => "it was ended from outside",
-            Self::Superseded => "the key was granted to somebody else",
-            Self::Abandoned => "nobody keeps it alive any more",
+            Self::Superseded => "the key was granted to another claim",
+            Self::Abandoned => "it gets no more heartbeats",
         })
     }
 }

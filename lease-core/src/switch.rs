@@ -1,4 +1,4 @@
-//! On or off, for a whole fleet.
+//! A switch that turns a whole fleet on or off.
 
 use std::fmt;
 use std::sync::Arc;
@@ -8,49 +8,48 @@ use crate::store::{LeaseTable, within};
 use crate::{Change, LeaseKey, LeaseOptions, Locker, StoreError, StoreErrorKind, Value, Written};
 use async_trait::async_trait;
 
-/// Says whether a fleet is to work at all.
+/// Turns the work of a fleet on or off.
 ///
-/// Asked before each run, before the lease is asked for. Whoever is at work when it is turned off
-/// goes on to the end. [`TableSwitch`] is one on any table of leases; bring your own for a service
-/// that keeps such flags.
+/// Read before each run, before the claim of the lease. A run that has started continues when the switch
+/// is turned off. [`TableSwitch`] stores the switch in a table of leases. Implement this trait for another
+/// service that stores such flags.
 #[async_trait]
 pub trait Switch: fmt::Debug + Send + Sync + 'static {
-    /// Whether it is on.
+    /// Returns whether the switch is on.
     ///
     /// # Errors
     ///
-    /// Where that is not known: nothing is run then.
+    /// If the switch cannot be read. Nothing runs then.
     async fn is_on(&self) -> Result<bool, StoreError>;
 
-    /// Turns it on, for everybody, until it is turned off.
+    /// Turns the switch on for the whole fleet.
     ///
-    /// The default refuses: a switch that is turned elsewhere.
+    /// The default returns an error, for switches that other programs change.
     ///
     /// # Errors
     ///
-    /// Where it is not known which way it is turned now.
+    /// If the state of the switch is unknown.
     async fn turn_on(&self) -> Result<(), StoreError> {
         Err(turned_elsewhere())
     }
 
-    /// Turns it off, for everybody, until it is turned on.
+    /// Turns the switch off for the whole fleet.
     ///
-    /// The default refuses: a switch that is turned elsewhere.
+    /// The default returns an error, for switches that other programs change.
     ///
     /// # Errors
     ///
-    /// Where it is not known which way it is turned now.
+    /// If the state of the switch is unknown.
     async fn turn_off(&self) -> Result<(), StoreError> {
         Err(turned_elsewhere())
     }
 }
 
-/// A switch on a record of its own in a table of leases, which lasts as long as the table does.
+/// A switch on its own record in a table of leases. The record lasts as long as the table.
 ///
-/// Each question is one read, and nothing is cached: what is turned is turned for the next run of
-/// every process. Before anybody has turned it, it is off, unless said
-/// [otherwise](TableSwitch::on_at_first). To turn it while the table cannot be reached takes until it
-/// can: for a limit, wrap the call into `tokio::time::timeout`.
+/// Each check is one read, without a cache, so a change applies to the next run of every process. Until
+/// the first change, the switch is off, or [on](TableSwitch::on_at_first). A change waits while the table
+/// is unreachable: for a limit, wrap the call into `tokio::time::timeout`.
 ///
 /// # Examples
 ///
@@ -72,28 +71,29 @@ pub trait Switch: fmt::Debug + Send + Sync + 'static {
 #[derive(Clone)]
 pub struct TableSwitch {
     key: LeaseKey,
-    /// Its leases are short: turning takes a moment, and one who died at it should not block.
+    /// With a short ttl: a change takes a moment, and a process that crashes during one must not block
+    /// others.
     locker: Locker,
     table: Arc<dyn LeaseTable>,
     at_first: bool,
 }
 
 impl TableSwitch {
-    /// A switch on the record of `key`, which must be nothing else's, in `table`; `locker` leases
-    /// from the same table.
+    /// Makes a switch on the record of `key` in `table`. The key must have no other use, and `locker` must
+    /// be on the same table.
     pub fn new(key: LeaseKey, locker: &Locker, table: impl LeaseTable) -> Self {
         let locker = locker.clone().with_options(turning(locker.options()));
         Self { key, locker, table: Arc::new(table), at_first: false }
     }
 
-    /// The same switch, but on for as long as nobody has turned it. Give all processes the same.
+    /// Returns a switch that is on until its first change. Use the same setting in all processes.
     #[must_use]
     pub fn on_at_first(self) -> Self {
         Self { at_first: true, ..self }
     }
 
-    /// Writes under a short lease, since a table lets nobody write without one. So of two who turn
-    /// it at once, one is the last for everybody.
+    /// Writes under a short lease, since a table refuses writes without one. So two changes at once are
+    /// applied in one order for all processes.
     async fn turn(&self, on: bool) -> Result<(), StoreError> {
         let limit = self.locker.options().request_timeout();
         let change = Change::new().set(ON, on);
@@ -102,11 +102,11 @@ impl TableSwitch {
             tries += 1;
             let lease = self.locker.wait_until_obtained(&self.key).await?;
             let written = within(limit, self.table.update(lease.grant(), &change)).await;
-            // Before the next try: a request that is still on its way is refused from here on.
+            // Released before the next try: the table then refuses a late duplicate of this update.
             let released = lease.release().await;
             match written {
                 Ok(Written::Applied) => return Ok(()),
-                // Nothing was expected, so only a lost lease is left.
+                // The change expects no value, so the lease was lost.
                 Ok(Written::Lost(_) | Written::Unexpected) => (),
                 Err(error) if tries < MOST_TRIES && error.is_retryable() => drop(released),
                 Err(error) => return Err(error),
@@ -132,14 +132,14 @@ impl Switch for TableSwitch {
 
     /// # Cancel safety
     ///
-    /// Safe; whether it was turned is not known then.
+    /// Safe, but the state of the switch is then unknown.
     async fn turn_on(&self) -> Result<(), StoreError> {
         self.turn(true).await
     }
 
     /// # Cancel safety
     ///
-    /// Safe; whether it was turned is not known then.
+    /// Safe, but the state of the switch is then unknown.
     async fn turn_off(&self) -> Result<(), StoreError> {
         self.turn(false).await
     }

@@ -1,4 +1,4 @@
-//! A row of a KCL table: KCL's attributes, and those that this crate adds.
+//! A row of a KCL table, with KCL's attributes and this crate's own.
 
 use std::fmt;
 use std::time::Duration;
@@ -110,7 +110,7 @@ impl Row {
         self.mark.as_ref().map(|mark| mark.token)
     }
 
-    /// That token, or zero for a lease that only KCL has held.
+    /// The token of our last grant, or zero for a lease that only KCL has held.
     pub(crate) fn token_or_zero(&self) -> FencingToken {
         self.token().unwrap_or_else(no_token)
     }
@@ -141,7 +141,7 @@ impl Row {
             && self.owner.as_ref() == Some(&grant.lessee)
     }
 
-    /// What the owner changes as long as it lives.
+    /// The values that a live owner keeps changing.
     pub(crate) fn liveness(&self) -> Liveness {
         let sign = match &self.mark {
             Some(mark) if self.is_ours() => LivenessSign::Heartbeat {

@@ -1,4 +1,4 @@
-//! What another crate needs to extend this one.
+//! Items for crates that extend this one.
 //!
 //! - [`Coexistence`]: workers of another library on the same table, as `lease-kcl` has them.
 //! - [`CheckpointScope`] and [`CheckpointWriter`]: a program that calls a

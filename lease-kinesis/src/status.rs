@@ -21,7 +21,7 @@ use crate::time::now;
 pub struct Status {
     /// The shards that the worker reads now.
     pub shards: Vec<ShardStatus>,
-    /// What has happened since the worker started.
+    /// Counts of events since the worker started.
     pub counters: Counters,
 }
 

@@ -30,7 +30,7 @@ pub(crate) enum GrantKind {
     Repeated,
 }
 
-/// Who holds a key on one server.
+/// The holder of a key on one server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct HolderOnServer {
     pub(crate) holder: Holder,

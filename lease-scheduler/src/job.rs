@@ -55,7 +55,7 @@ pub struct Job {
 /// Why a body failed: any error, or a text.
 pub type JobError = Box<dyn Error + Send + Sync>;
 
-/// What a body returns.
+/// The result of a body.
 pub type JobResult = Result<(), JobError>;
 
 /// Does a job's work, as a type of your own. An async function of a [`JobContext`] is usually enough.

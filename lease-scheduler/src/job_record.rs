@@ -228,8 +228,8 @@ pub(crate) fn first_seen(now: Timestamp, schedule: &str) -> Attributes {
     Attributes::from([(SINCE.to_owned(), text(now)), (SCHEDULE.to_owned(), schedule.into())])
 }
 
-/// Returns the change that resets the mark: ticks up to `now` do not count, and all later ticks do, also
-/// those that the mark had covered.
+/// Returns the change that resets the mark: ticks up to `now` do not count. All later ticks do, even if the
+/// mark had covered them.
 pub(crate) fn reset(now: Timestamp, schedule: &str) -> Change {
     let change = Change::new().remove(TICK).remove(ATTEMPT).remove(DONE).remove(MISSED);
     change.set(FROM, text(now)).set(SCHEDULE, schedule)

@@ -90,7 +90,7 @@ pub enum Skip {
     Stopping,
 }
 
-/// What disables a job.
+/// The reason for which a job is disabled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum DisabledBy {

@@ -1,4 +1,4 @@
-//! One attempt at a key: it asks once, answers the caller, and clears up after itself.
+//! One attempt to obtain a key: sends one claim, returns the answer, and cleans up after a failure.
 
 use std::error::Error;
 use std::sync::Arc;
@@ -18,14 +18,14 @@ use crate::store::attributes::Attributes;
 use crate::store::grant::{Beat, Claim, Grant, Heartbeat, Holder, Obtained};
 use crate::store::nonce::Nonce;
 
-/// What an attempt to obtain a key came to.
+/// The result of one attempt to obtain a key.
 #[derive(Debug)]
 #[must_use = "a lease that is dropped is released: bind it to a name, since `let _ =` drops it"]
 #[expect(clippy::exhaustive_enums, reason = "a key is obtained or held: match on both")]
 pub enum Attempt {
-    /// The key is yours for as long as you keep this.
+    /// The key is obtained. The lease lasts for as long as you keep this value.
     Obtained(Lease),
-    /// Somebody else has it, or another task of yours: leases are not re-entrant.
+    /// Another lessee holds the key, or another task of yours does: leases are not re-entrant.
     Held(Holder),
 }
 
@@ -40,7 +40,7 @@ impl Attempt {
     }
 }
 
-/// What is asked of the store.
+/// The request that an attempt sends to the store.
 pub(crate) enum Request {
     Obtain(LeaseKey),
     Adopt(Grant),
@@ -54,7 +54,7 @@ impl Request {
         }
     }
 
-    /// The grant that is to be adopted.
+    /// The nonce of the grant to adopt, if this is an adoption.
     fn adopted(&self) -> Option<Nonce> {
         match self {
             Self::Obtain(_) => None,
@@ -63,7 +63,7 @@ impl Request {
     }
 }
 
-/// Makes one attempt. May be dropped at any time: what is granted meanwhile is released.
+/// Makes one attempt. The caller may drop it at any time: a key that is granted afterwards is released.
 ///
 /// After an attempt whose outcome is unknown, the next one repeats its claim: if the store granted that
 /// claim, it answers with the same grant.
@@ -155,19 +155,19 @@ impl PendingAttempt {
         Err(error)
     }
 
-    /// Asks again with the same nonce, until it is known whether the key was granted, or a ttl has passed
-    /// since the caller's attempt; ends at once where a new attempt takes over the claim.
+    /// Repeats the claim until its outcome is known, or a ttl has passed since the caller's attempt. Ends
+    /// at once if a new attempt takes over the claim.
     ///
-    /// To know that, the key may have to be granted, and is then released: only that makes the
-    /// store refuse what may still be on its way. An adoption is not repeated by itself: it would
-    /// use up the hand-over, which the caller may want to resume again.
+    /// If the repetition is granted, the key is released. The store then refuses late duplicates of the
+    /// claim. An adoption is not repeated: it would use up the hand-over, which the caller may resume
+    /// again.
     async fn clear_up(self, _guard: RequestGuard) {
         let settings = Arc::clone(&self.settings);
         let clearing = Arc::clone(&self.clearing);
         let gives_up = self.began + self.claim.ttl;
         let limit = settings.options.request_timeout();
         let mut pauses = Pauses::new(&settings.options, &settings.random);
-        // The caller has this long to repeat its attempt.
+        // The caller has this long to repeat its attempt before the cleanup does.
         let patience = (settings.options.heartbeat_period() / 4).min(Pauses::LONGEST);
         let mut next = settings.clock.now() + patience;
         loop {
@@ -187,9 +187,9 @@ impl PendingAttempt {
             let Some(answer) = clearing.unless_taken_over(self.ask()).await else { return };
             match answer {
                 Ok(obtained) => {
-                    // Not if another attempt has taken over meanwhile: it gets the same answer.
+                    // If another attempt has taken over the claim, it gets the same answer.
                     if self.unsettled.remove(&self.claim) {
-                        // Nobody waits for this lease: dropping it releases the key.
+                        // No caller waits for this lease: dropping it releases the key.
                         let now = settings.clock.now();
                         drop(self.answer(Settled::from(obtained, now)));
                     }
@@ -221,15 +221,15 @@ impl PendingAttempt {
 
     /// Asks for the key, under a new nonce if the claim is older than half a ttl.
     ///
-    /// Requests for an old claim may still lie in a socket. If one is granted late, the key is held for a
-    /// ttl without a holder. So the old claim is released before the new one is sent. The old claim never
+    /// Requests for an old claim may still be in a socket's buffer. If one is granted late, the key is held
+    /// for a ttl without a holder. So the old claim is released before the new one is sent. The old claim never
     /// becomes a lease: some of its votes in a quorum may expire before others arrive, and another claim
     /// may be granted a larger token in between. A heartbeat would not show that.
     async fn free_and_ask(&mut self) -> Result<Settled, StoreError> {
         let settings = Arc::clone(&self.settings);
         let is_old = self.began.since(self.first_sent) >= self.claim.ttl / 2;
         if is_old {
-            // An adoption uses up the hand-over: the old one is left to run out.
+            // An adoption would use up the hand-over, so an old adoption is left to expire.
             if matches!(self.ask, Request::Obtain(_))
                 && let Obtained::Granted(grant, _) = self.ask().await?
             {
@@ -243,11 +243,11 @@ impl PendingAttempt {
         self.ask_and_confirm().await
     }
 
-    /// Asks for the key, and for a heartbeat if too little may be left of what was granted.
+    /// Asks for the key. Sends a heartbeat if less than half of the ttl may be left.
     ///
-    /// The grant may be that of the first request, so it lasts for a ttl from before that one. The
-    /// heartbeat extends it only if it is answered within that time, as any heartbeat. A later answer proves
-    /// only that the store knows the nonce: another claim may have been granted a larger token and released
+    /// The first request may have made the grant, so its ttl counts from before that request. As with any
+    /// heartbeat, the answer must arrive within this ttl to extend the lease. A later answer proves only
+    /// that the store knows the nonce: another claim may have been granted a larger token and released
     /// since, and a duplicate of this claim may have been granted after it.
     async fn ask_and_confirm(&mut self) -> Result<Settled, StoreError> {
         let obtained = self.ask().await?;
@@ -266,7 +266,7 @@ impl PendingAttempt {
             Heartbeat::Extended if settings.clock.now() < deadline => {
                 Ok(Settled::Granted(grant, attributes, sent))
             }
-            // Released, since its deadline has passed.
+            // `answer` releases this grant, since its deadline has passed.
             Heartbeat::Extended => Ok(Settled::Granted(grant, attributes, asked)),
             Heartbeat::Overtaken => {
                 Err(StoreError::new(StoreErrorKind::Unavailable, "overtaken by a later heartbeat"))
@@ -292,7 +292,7 @@ impl PendingAttempt {
         Ok(Attempt::Obtained(self.lease(grant, attributes, sure_from)))
     }
 
-    /// A lease on `grant`, which lasts for a ttl from `sure_from` on at least.
+    /// Makes a lease on `grant`. The grant lasts for at least a ttl from `sure_from`.
     fn lease(&self, grant: Grant, attributes: Attributes, sure_from: Moment) -> Lease {
         let deadline = sure_from + self.settings.trusted(grant.ttl);
         let beat = self.beat;
@@ -303,10 +303,10 @@ impl PendingAttempt {
 
 /// The store's answer to an attempt.
 enum Settled {
-    /// Granted for a ttl from this moment on, at least.
+    /// Granted for at least a ttl from this moment.
     Granted(Grant, Attributes, Moment),
     Held(Holder),
-    /// Granted, and expired since.
+    /// Granted, but expired before the answer arrived.
     TooLate,
 }
 

@@ -1,4 +1,4 @@
-//! Waiters of one locker on one key stand in line, so that the store sees one contender.
+//! Queues the waiters of one locker on one key, so that the store sees one contender.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -9,7 +9,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::key::LeaseKey;
 
-/// One line per key that is waited for.
+/// One line of waiters per key.
 #[derive(Debug, Default)]
 pub(crate) struct Queue {
     lines: Mutex<HashMap<LeaseKey, Line>>,
@@ -17,31 +17,31 @@ pub(crate) struct Queue {
 
 #[derive(Debug)]
 struct Line {
-    // Fair: permits are given in the order in which they were asked for.
+    // Fair: tokio's semaphore grants permits in the order of the requests.
     head: Arc<Semaphore>,
-    people: usize,
+    waiters: usize,
 }
 
-/// Being at the head of the line; dropping it lets the next one go.
+/// The turn of the first waiter. Dropping it gives the next waiter its turn.
 pub(crate) struct Turn {
-    // Dropped in this order: the permit is given back before the line may vanish.
+    // Dropped in this order: the permit is returned before the line may be removed.
     _permit: OwnedSemaphorePermit,
     place: Place,
 }
 
-/// Standing in line.
+/// One waiter's place in the line of `key`.
 struct Place {
     queue: Arc<Queue>,
     key: LeaseKey,
 }
 
 impl Queue {
-    /// Waits until everybody who came earlier for `key` has had a turn.
+    /// Waits until all earlier waiters for `key` have had their turn.
     pub(crate) async fn turn(self: &Arc<Self>, key: &LeaseKey) -> Turn {
         let (place, head) = self.join(key);
         let permit = match head.acquire_owned().await {
             Ok(permit) => permit,
-            // Nobody closes these semaphores.
+            // No code closes these semaphores.
             Err(_closed) => std::future::pending().await,
         };
         Turn { _permit: permit, place }
@@ -51,8 +51,8 @@ impl Queue {
         let mut lines = self.lines();
         let line = lines
             .entry(key.clone())
-            .or_insert_with(|| Line { head: Arc::new(Semaphore::new(1)), people: 0 });
-        line.people += 1;
+            .or_insert_with(|| Line { head: Arc::new(Semaphore::new(1)), waiters: 0 });
+        line.waiters += 1;
         (Place { queue: Arc::clone(self), key: key.clone() }, Arc::clone(&line.head))
     }
 
@@ -64,8 +64,8 @@ impl Queue {
 impl Drop for Place {
     fn drop(&mut self) {
         if let Entry::Occupied(mut line) = self.queue.lines().entry(self.key.clone()) {
-            line.get_mut().people -= 1;
-            if line.get().people == 0 {
+            line.get_mut().waiters -= 1;
+            if line.get().waiters == 0 {
                 line.remove();
             }
         }
@@ -83,7 +83,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_line_vanishes_with_the_last_who_stood_in_it() {
+    async fn line_is_removed_with_its_last_waiter() {
         let queue = Arc::new(Queue::default());
         let key: LeaseKey = "job".parse().unwrap();
 

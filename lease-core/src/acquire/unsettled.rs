@@ -1,4 +1,4 @@
-//! Claims whose outcome is unknown: the next attempt at the key repeats the latest.
+//! Claims whose outcome is unknown. The next attempt at the key repeats the latest one.
 
 use std::collections::HashMap;
 use std::future::Future;
@@ -13,7 +13,7 @@ use crate::key::LeaseKey;
 use crate::store::grant::{Beat, Claim};
 use crate::store::nonce::Nonce;
 
-/// The claims of each key, the latest last. Two tasks that fail at one key leave one each.
+/// The unsettled claims of each key, the latest last. Each task that fails at a key leaves one.
 #[derive(Debug, Default)]
 pub(crate) struct UnsettledClaims {
     claims: Mutex<HashMap<LeaseKey, Vec<UnsettledClaim>>>,
@@ -22,13 +22,13 @@ pub(crate) struct UnsettledClaims {
 #[derive(Debug)]
 pub(crate) struct UnsettledClaim {
     pub(crate) claim: Claim,
-    /// When it was sent for the first time: what it may have been granted lasts from then.
+    /// When the claim was first sent. The ttl of a grant counts from this moment.
     pub(crate) first_sent: Moment,
-    /// The number of the last heartbeat that was sent under it.
+    /// The number of the last heartbeat that was sent under the claim.
     pub(crate) beat: Beat,
-    /// The grant that it was to adopt, if any.
+    /// The nonce of the grant to adopt, if the claim is an adoption.
     pub(crate) adopts: Option<Nonce>,
-    /// Clears up after it.
+    /// Repeats the claim until its outcome is known.
     pub(crate) clearing: Arc<ClaimCleanup>,
 }
 
@@ -43,18 +43,18 @@ pub(crate) struct ClaimCleanup {
 }
 
 impl ClaimCleanup {
-    /// Runs `request`; `None` where the claim was taken over before it was answered.
+    /// Runs `request`. Returns `None` if the claim was taken over before the answer.
     pub(crate) async fn unless_taken_over<F: Future>(&self, request: F) -> Option<F::Output> {
         let _asking = self.asking.lock().await;
         select! {
-            // The attempt that takes over does not wait for an answer.
+            // Checked first: the attempt that takes over does not wait for this answer.
             biased;
             () = self.taken_over.cancelled() => None,
             answer = request => Some(answer),
         }
     }
 
-    /// Sleeps until `moment`; `None` where the claim was taken over before.
+    /// Sleeps until `moment`. Returns `None` if the claim was taken over before.
     pub(crate) async fn sleep_until(
         &self,
         clock: &dyn Clock,
@@ -68,7 +68,7 @@ impl ClaimCleanup {
         }
     }
 
-    /// Ends the repetitions, and completes once none of their requests is in flight.
+    /// Ends the repetitions. Completes when none of their requests is in flight.
     pub(crate) async fn take_over(&self) {
         self.taken_over.cancel();
         drop(self.asking.lock().await);
@@ -80,7 +80,7 @@ impl UnsettledClaims {
         self.claims().entry(unsettled.claim.key.clone()).or_default().push(unsettled);
     }
 
-    /// Takes over the latest claim of `key` that asked for the same.
+    /// Removes and returns the latest claim of `key` that made the same request.
     pub(crate) fn take(&self, key: &LeaseKey, adopts: Option<Nonce>) -> Option<UnsettledClaim> {
         self.take_latest(key, |unsettled| unsettled.adopts == adopts)
     }
@@ -91,7 +91,7 @@ impl UnsettledClaims {
         of_key.any(|kept| kept.claim.nonce == claim.nonce)
     }
 
-    /// Forgets `claim`; says whether it was still there.
+    /// Removes `claim`. Returns whether it was present.
     pub(crate) fn remove(&self, claim: &Claim) -> bool {
         self.take_latest(&claim.key, |unsettled| unsettled.claim.nonce == claim.nonce).is_some()
     }

@@ -1,4 +1,4 @@
-//! Waiting for a key: in line within this process, then watching the store.
+//! Waiting for a key: queued within this process, then with a watch on the store.
 
 use std::error::Error;
 use std::sync::Arc;
@@ -22,10 +22,10 @@ use crate::store::grant::Holder;
 use crate::store::lock_store::Freed;
 use crate::token::FencingToken;
 
-/// Waits for `key`, for as long as it takes.
+/// Waits for `key` without a time limit.
 ///
-/// `one_at_a_time` is shared by contenders for several keys that want only one of them: while
-/// one attempts, the others hold still, and once it has obtained its key they are dropped.
+/// Contenders for any one of several keys share `one_at_a_time`: while one makes an attempt, the others
+/// pause. Once one has obtained its key, the others are dropped.
 pub(crate) async fn contend(
     settings: &Arc<Settings>,
     runtime: &LockerRuntime,
@@ -36,10 +36,10 @@ pub(crate) async fn contend(
 ) -> Result<Lease, StoreError> {
     let turn = queue.turn(key).await;
     let mut pauses = Pauses::new(&settings.options, &settings.random);
-    let mut haste = WakeBackoff::default();
+    let mut wake_backoff = WakeBackoff::default();
     let mut watch = None;
     loop {
-        // Watched first, and attempted then: a release in between wakes the watch.
+        // The watch is registered before the attempt: a release in between wakes it.
         let freed = match watch.take() {
             Some(freed) => freed,
             None => watch_or_poll(settings, key).await,
@@ -57,7 +57,7 @@ pub(crate) async fn contend(
                 pauses = Pauses::new(&settings.options, &settings.random);
                 watch = wait_for_change(settings, freed, &holder).await;
                 let waited = settings.clock.now().since(began);
-                sleep(settings, haste.pause_after(waited, holder.token, settings)).await;
+                sleep(settings, wake_backoff.pause_after(waited, holder.token, settings)).await;
             }
             Err(error) if error.is_retryable() => {
                 drop(alone);
@@ -69,32 +69,32 @@ pub(crate) async fn contend(
     }
 }
 
-/// A store that cannot watch can still be asked again.
+/// Registers a watch. If the store fails to, the waiter polls.
 async fn watch_or_poll(settings: &Settings, key: &LeaseKey) -> Freed {
     let limit = settings.options.request_timeout().min(LONGEST_WAIT_FOR_A_WATCH);
     match within(limit, settings.store.watch(key)).await {
         Ok(freed) => freed,
         Err(error) => {
-            debug!(%key, error = &error as &dyn Error, "no watch: polling instead");
+            debug!(%key, error = &error as &dyn Error, "watch failed, waiter polls");
             Freed::never()
         }
     }
 }
 
-/// Waits until the key may be free; gives the watch back if it can still wake.
+/// Waits until the key may be free. Returns the watch if it can still wake.
 async fn wait_for_change(settings: &Settings, mut freed: Freed, holder: &Holder) -> Option<Freed> {
     let (options, random) = (&settings.options, &settings.random);
-    // More or less by half, so that many waiters do not ask at once.
+    // Between half and one and a half poll intervals, so that many waiters do not ask at once.
     let poll = random.part_of(options.poll_interval() * 3 / 2, 1.0 / 3.0);
     let backstop = if freed.can_wake() { options.ttl() } else { poll };
     let wait = match holder.expires_in {
-        // It has run out and was not granted all the same: the store waits for something else.
+        // The lease has expired, but the store did not grant the key: it waits for something else.
         Some(Duration::ZERO) => poll,
         Some(left) => left.saturating_add(random.part_of(JITTER, 0.0)).min(backstop),
         None => backstop,
     };
     select! {
-        // The watch first: it is the more likely to come with the key free.
+        // The watch first: after a wake, the key is more likely to be free.
         biased;
         () = &mut freed => None,
         () = sleep(settings, wait) => freed.can_wake().then_some(freed),
@@ -103,12 +103,11 @@ async fn wait_for_change(settings: &Settings, mut freed: Freed, holder: &Holder)
 
 /// Makes a waiter back off if its store wakes it although the key is still held.
 ///
-/// Losing a race for a key that changes hands quickly does not count: each refusal then names another
-/// grant.
+/// A key that changes hands quickly is no reason to back off: each refusal then names another grant.
 #[derive(Debug, Default)]
 struct WakeBackoff {
     token: Option<FencingToken>,
-    in_vain: u32,
+    wakes_without_change: u32,
 }
 
 impl WakeBackoff {
@@ -118,13 +117,13 @@ impl WakeBackoff {
         token: FencingToken,
         settings: &Settings,
     ) -> Duration {
-        let is_news = self.token.replace(token) != Some(token);
-        if is_news || waited >= Duration::from_millis(5) {
-            self.in_vain = 0;
+        let is_new_grant = self.token.replace(token) != Some(token);
+        if is_new_grant || waited >= Duration::from_millis(5) {
+            self.wakes_without_change = 0;
             return Duration::ZERO;
         }
-        self.in_vain += 1;
-        let pause = Duration::from_millis(1 << self.in_vain.min(12));
+        self.wakes_without_change += 1;
+        let pause = Duration::from_millis(1 << self.wakes_without_change.min(12));
         settings.random.part_of(pause.min(settings.options.poll_interval()), 0.5)
     }
 }
@@ -137,6 +136,6 @@ async fn sleep(settings: &Settings, length: Duration) {
     sleep_until(&*settings.clock, until, settings.options.heartbeat_period()).await;
 }
 
-/// How far waiters of different processes spread when a lease runs out.
+/// Waiters of different processes spread their attempts over this time after a lease expires.
 const JITTER: Duration = Duration::from_millis(20);
 const LONGEST_WAIT_FOR_A_WATCH: Duration = Duration::from_secs(1);

@@ -1,5 +1,5 @@
-//! What a store proves itself with: every promise a test of its own, from one macro line. Needs
-//! the feature `conformance`, as a dev-dependency. [`Faulty`] is for tests of applications, too.
+//! Tests for stores: one macro call makes one test per promise of the store traits. Enable the
+//! feature `conformance` in a dev-dependency. [`Faulty`] is also for tests of applications.
 //!
 //! A store's whole conformance test is a [`Fixture`] and two lines:
 //!
@@ -23,7 +23,7 @@
 //!         store.clone()
 //!     }
 //!
-//!     /// They end with the process.
+//!     /// Leases in memory end with the process.
 //!     async fn reopen(&self, store: MemoryStore) -> Reopened<MemoryStore> {
 //!         drop(store);
 //!         Reopened::Empty(MemoryStore::new())
@@ -35,12 +35,11 @@
 //! # fn main() {}
 //! ```
 //!
-//! A store whose data other processes can reach opens them again, by what the fixture keeps. It
-//! returns no clone: a lock or a cache inside the process would hide that the check and the write
-//! are not one step.
+//! If other processes can reach the store's data, the fixture opens the data again, and returns no
+//! clone. A clone shares locks and caches, which can hide that a check and a write are not one step.
 //!
 //! ```ignore
-//! /// Leases in a file; each test has a fixture, and so a file, of its own.
+//! /// Leases in a file. Each test has its own fixture, and so its own file.
 //! struct OnFile {
 //!     directory: tempfile::TempDir,
 //! }
@@ -54,7 +53,7 @@
 //!     }
 //!
 //!     async fn another(&self, _store: &FileStore) -> FileStore {
-//!         self.store().await // the same file, through a connection of its own
+//!         self.store().await // the same file through a second connection
 //!     }
 //!
 //!     async fn reopen(&self, store: FileStore) -> Reopened<FileStore> {
@@ -64,9 +63,9 @@
 //! }
 //! ```
 //!
-//! Each promise is a sentence, and fails by that sentence. The kit proves itself as well:
-//! lease-memory's tests break a sound store in one way at a time, and see exactly the promise
-//! fail that was broken.
+//! The name of a promise is a sentence, and a failure reports it. The kit itself is tested, too:
+//! lease-memory's tests break a correct store in one way at a time, and check that exactly the matching
+//! promise fails.
 
 mod kit;
 mod trial;
@@ -92,35 +91,35 @@ pub use trial::witness::Witness;
 pub use crate::clock::SkewedClock;
 use crate::store::lock_store::LockStore;
 
-/// Makes the stores that promises are tested on, and lets their time pass.
+/// Makes the stores under test, and advances their time.
 #[async_trait]
 pub trait Fixture: Send + Sync + Sized + 'static {
     /// The store under test.
     type Store: LockStore;
 
-    /// A store in which nothing is leased yet.
+    /// Makes a store without leases.
     ///
-    /// What must live as long as the store (a server, say) is kept in the fixture: each test
-    /// has one of its own.
+    /// The fixture keeps what must live as long as the store, such as a server: each test has its own
+    /// fixture.
     async fn store(&self) -> Self::Store;
 
-    /// A second handle on the data of `store`, as another process would open it.
+    /// Opens the data of `store` a second time, as another process would.
     ///
-    /// Both handles are used at once, from several threads. Only a store whose data cannot leave
-    /// the process returns a clone that shares them.
+    /// Tests use both handles at once, from several threads. Return a clone only if the data of the store
+    /// cannot leave the process.
     async fn another(&self, store: &Self::Store) -> Self::Store;
 
-    /// Closes `store`, and opens its data again as a process does that starts anew.
+    /// Closes `store`, and opens its data again as a restarted process does.
     ///
     /// A store whose data end with the process returns [`Reopened::Empty`].
     async fn reopen(&self, store: Self::Store) -> Reopened<Self::Store>;
 
-    /// Lets `time` pass for the stores. By default it is waited for.
+    /// Lets `time` pass for the stores. By default, sleeps.
     async fn pass(&self, time: Duration) {
         tokio::time::sleep(time).await;
     }
 
-    /// The ttl that promises are tested with.
+    /// The ttl of leases in the tests.
     ///
     /// By default 2 s: a few requests must fit into a quarter of it, and some promises wait for
     /// it to pass.
@@ -135,7 +134,7 @@ pub trait Fixture: Send + Sync + Sized + 'static {
         Duration::from_secs(3600)
     }
 
-    /// Whether the store's time is tokio's, and may be paused. By default it may not.
+    /// Whether the store's time is tokio's, and may be paused. By default false.
     fn time_may_be_paused(&self) -> bool {
         false
     }
@@ -143,22 +142,22 @@ pub trait Fixture: Send + Sync + Sized + 'static {
 
 /// A store after it was closed and opened again: see [`Fixture::reopen`].
 ///
-/// Either way, the tokens that it grants must be larger than all before.
+/// In both cases, its tokens must be larger than all earlier ones.
 #[derive(Debug)]
 #[expect(clippy::exhaustive_enums, reason = "data outlive their process or they do not")]
 pub enum Reopened<S> {
-    /// It must have kept everything.
+    /// The store must have kept all its data.
     Intact(S),
-    /// Its data ended with the process: it must have no lease.
+    /// The data ended with the process: the store must have no lease.
     Empty(S),
 }
 
-/// One promise, for those who run them by hand.
+/// One promise, for callers that run promises without the macros.
 #[non_exhaustive]
 pub struct Promise<F> {
-    /// The sentence that it fails by.
+    /// The name of the promise, as failures report it.
     pub name: &'static str,
-    /// Runs it, and panics if it is broken.
+    /// Runs the promise, and panics if it is broken.
     pub check: fn(F),
 }
 
@@ -168,11 +167,11 @@ impl<F> std::fmt::Debug for Promise<F> {
     }
 }
 
-/// Runs one promise on a runtime of its own, whose time is paused where the fixture's may be.
+/// Runs one promise on a new runtime. Pauses the runtime's time if the fixture allows it.
 ///
 /// # Panics
 ///
-/// Where the promise is broken.
+/// If the promise is broken.
 pub fn check<F: Fixture, P: Future<Output = ()>>(fixture: F, promise: impl FnOnce(Case<F>) -> P) {
     #[expect(clippy::expect_used, reason = "a test without a runtime has failed")]
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -340,8 +339,8 @@ macro_rules! __promise_list {
     };
 }
 
-/// Makes one test for each promise of a [`LockStore`](crate::store::LockStore), on the
-/// [`Fixture`] that the expression makes.
+/// Makes one test for each promise of a [`LockStore`](crate::store::LockStore). The expression makes the
+/// [`Fixture`] of each test.
 ///
 /// Use it once per module.
 #[macro_export]
@@ -351,8 +350,8 @@ macro_rules! conformance {
     };
 }
 
-/// Makes one test for each promise of a [`LeaseTable`](crate::store::LeaseTable), on the
-/// [`Fixture`] that the expression makes.
+/// Makes one test for each promise of a [`LeaseTable`](crate::store::LeaseTable). The expression makes
+/// the [`Fixture`] of each test.
 ///
 /// Use it once per module, beside [`conformance!`](crate::conformance!).
 #[macro_export]
@@ -362,12 +361,12 @@ macro_rules! table_conformance {
     };
 }
 
-/// Every promise of a [`LockStore`].
+/// Returns every promise of a [`LockStore`].
 pub fn lock_promises<F: Fixture>() -> Vec<Promise<F>> {
     crate::__lock_promises! { crate::__promise_list, F }
 }
 
-/// Every promise of a [`LeaseTable`](crate::store::LeaseTable).
+/// Returns every promise of a [`LeaseTable`](crate::store::LeaseTable).
 pub fn table_promises<F: Fixture>() -> Vec<Promise<F>>
 where
     F::Store: crate::store::lease_table::LeaseTable,

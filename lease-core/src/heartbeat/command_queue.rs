@@ -13,7 +13,7 @@ use crate::clock::Moment;
 use crate::heartbeat::lease_cell::{Ending, LeaseCell};
 use crate::heartbeat::release::Release;
 
-/// What a lease asks of its heartbeater.
+/// A command of a lease to its heartbeater.
 #[derive(Debug)]
 pub(crate) enum Command {
     /// Send heartbeats for this lease.

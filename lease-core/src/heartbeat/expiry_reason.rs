@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::clock::Moment;
 use crate::heartbeat::entry::HeartbeatEntry;
 
-/// What a heartbeater observed of its runtime and of its store, as evidence.
+/// A heartbeater's observations of its runtime and store, as evidence for the reason of an expiry.
 #[derive(Debug, Default)]
 pub(crate) struct Observations {
     /// When the runtime polled the heartbeater late during the last ttl, and how late.

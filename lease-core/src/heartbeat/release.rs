@@ -44,7 +44,7 @@ pub(crate) struct Release {
     pub(crate) _guard: RequestGuard,
 }
 
-/// What the store is asked for.
+/// The request to the store.
 #[derive(Debug)]
 pub(crate) enum GiveBack {
     Release(Option<Reservation>),

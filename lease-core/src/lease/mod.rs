@@ -203,8 +203,8 @@ impl Lease {
 
     /// Runs `work` while the lease is held. Returns its output, or the loss.
     ///
-    /// On loss, `work` is dropped at once, at whichever await it stands, before another lessee can obtain
-    /// the key. It is polled on this task: work that blocks its thread cannot be stopped.
+    /// On a loss, this drops `work` at its current await, before another lessee can obtain the key. `work`
+    /// is polled on this task: work that blocks its thread cannot be stopped.
     ///
     /// # Errors
     ///

@@ -1,4 +1,4 @@
-//! The handle that users hold.
+//! The locker: obtains leases from a store.
 
 mod setup;
 
@@ -29,7 +29,7 @@ use crate::settings::backoff::within;
 use crate::store::grant::Holder;
 use crate::store::lock_store::LockStore;
 
-/// Obtains leases from a store and keeps them alive.
+/// Obtains leases from a store and extends them by heartbeats.
 ///
 /// Make one per process and store, and clone it: clones share one lessee, one heartbeater and
 /// one queue of waiters per key. The heartbeater is a task on the runtime on which the locker
@@ -46,8 +46,7 @@ use crate::store::lock_store::LockStore;
 ///
 /// # Errors
 ///
-/// That somebody else holds the key is never an error. A [`StoreError`] says that the outcome
-/// is unknown. A locker whose runtime has ended starts another heartbeater on the runtime of the next
+/// A key that another lessee holds is never an error. A [`StoreError`] means that the outcome is unknown. A locker whose runtime has ended starts another heartbeater on the runtime of the next
 /// call; one that was given a runtime answers [`Misconfigured`](StoreErrorKind::Misconfigured).
 ///
 /// # Panics
@@ -60,14 +59,14 @@ pub struct Locker {
     shared: Arc<Shared>,
 }
 
-/// What clones share.
+/// The state that clones share.
 #[derive(Debug, Default)]
 struct Shared {
-    /// The last that was started; another is, once its runtime has ended.
+    /// The heartbeater's runtime. The locker replaces it after it has ended.
     runtime: StdMutex<Option<LockerRuntime>>,
     queue: Arc<Queue>,
     in_tasks: RequestsInFlight,
-    /// What callers do themselves, as long as they poll it.
+    /// Requests that run in their callers' futures.
     in_callers: RequestsInFlight,
     unsettled: Arc<UnsettledClaims>,
 }
@@ -98,8 +97,8 @@ impl Locker {
     ///
     /// # Errors
     ///
-    /// Those of `connect`; [`Misconfigured`](StoreErrorKind::Misconfigured), where no thread or runtime
-    /// can be started, or `connect` panics.
+    /// The errors of `connect`. [`Misconfigured`](StoreErrorKind::Misconfigured), if no thread or runtime
+    /// can be started, or if `connect` panics.
     ///
     /// # Cancel safety
     ///
@@ -159,12 +158,12 @@ impl Locker {
         }
     }
 
-    /// Who asks.
+    /// The name under which this locker obtains leases.
     pub fn lessee(&self) -> &Lessee {
         &self.settings.lessee
     }
 
-    /// How leases are kept.
+    /// The options of this locker's leases.
     pub fn options(&self) -> &LeaseOptions {
         &self.settings.options
     }
@@ -177,8 +176,8 @@ impl Locker {
     ///
     /// # Errors
     ///
-    /// Where the store could not say, or took longer than a
-    /// [request may](LeaseOptions::request_timeout).
+    /// If the store returned an error, or took longer than the
+    /// [request timeout](LeaseOptions::request_timeout).
     ///
     /// # Cancel safety
     ///

@@ -1,4 +1,4 @@
-//! What a store may do besides: records that carry attributes and can be listed.
+//! The trait of a lease table: a store whose records have attributes and can be listed.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,66 +13,65 @@ use crate::store::grant::{Grant, Holder, Written};
 use crate::store::lock_store::LockStore;
 use crate::token::FencingToken;
 
-/// Leases on records that carry attributes and can be listed.
+/// Stores leases on records that have attributes and can be listed.
 ///
-/// What coordinates many keys needs this: who reads which shard and how far it has come, when a
-/// job last ran. Every write under a grant is refused once the grant no longer stands, so
-/// progress kept here cannot be overwritten by a former holder; nor by a late request of the
-/// holder's own, where the change says what it replaces.
+/// Use a table to coordinate many keys: for example the reader and the checkpoint of each shard, or the
+/// last run of each job. A table refuses every write under a grant that has ended, so a former holder
+/// cannot overwrite progress. If the change names the values that it expects, a late duplicate of the
+/// holder's own request cannot overwrite progress either.
 #[async_trait]
 pub trait LeaseTable: LockStore {
-    /// Reads the record of `key`; `None` where there is none.
+    /// Reads the record of `key`; `None` if there is none.
     ///
     /// # Errors
     ///
-    /// Where the store could not say.
+    /// If the record could not be read.
     async fn read(&self, key: &LeaseKey) -> Result<Option<LeaseRecord>, StoreError>;
 
     /// Lists every record whose key starts with `prefix`, over all pages, in any order.
     ///
-    /// The empty prefix lists everything. An error is an item of the stream, and never looks
-    /// like an empty list; after one, the stream may go on or end.
+    /// The empty prefix lists all records. An error is an item of the stream: a failed list never looks
+    /// empty. After an error, the stream may continue or end.
     fn list(&self, prefix: &str) -> BoxStream<'_, Result<LeaseRecord, StoreError>>;
 
-    /// Makes a record of `key` with `attributes`, held by nobody, if there is none; says
-    /// whether it did.
+    /// Creates a record of `key` with `attributes` and without a holder, if there is none. Returns whether
+    /// it did.
     ///
-    /// A record that is there already is left alone, also one that is there because its key is
-    /// leased, or was a moment ago.
+    /// An existing record is not changed. A record may also exist because its key is leased, or was a
+    /// moment ago.
     ///
     /// # Errors
     ///
-    /// Where the outcome is unknown.
+    /// If the outcome is unknown.
     async fn create(&self, key: &LeaseKey, attributes: &Attributes) -> Result<bool, StoreError>;
 
-    /// Changes attributes, if `grant` still stands and they are as `change` expects. Does not
+    /// Changes attributes, if `grant` is still the current grant and all expected values match. Does not
     /// extend the lease. The record lasts from then on, also if it was never created.
     ///
     /// # To ensure correctness
     ///
-    /// Grant, expectations and writes are one atomic step: what is expected must hold at the
-    /// moment of the write. A lost grant is told as lost, whatever the attributes are. Where they
-    /// are not as expected, nothing is written, and no record is made to last. A value is as
-    /// expected if it equals the [`Value`](crate::Value), type included;
-    /// [`Change::expecting`] says what is left to the store.
+    /// The check of the grant, the comparisons and the writes are one atomic step. Under a lost grant,
+    /// return `Lost`, even if a value does not match. If a value does not match, write nothing, and do not
+    /// make the record last. A value matches if it equals the [`Value`](crate::Value), including its type.
+    /// [`Change::expecting`] lists the cases that each store decides.
     ///
     /// # Errors
     ///
-    /// Where the outcome is unknown: the request may yet be applied. Repeat the same change, with
-    /// the same expectations. [`Written::Applied`] and [`Written::Lost`] then say how it is. After
-    /// [`Written::Unexpected`], [`read`](Self::read) and compare: what is there may be what the
-    /// earlier try has written. So it may without an error, since a service's own client may
-    /// repeat a request whose answer was lost.
+    /// If the outcome is unknown: the request may still be applied. Repeat the same change, with the same
+    /// expected values. [`Written::Applied`] and [`Written::Lost`] are then certain. After
+    /// [`Written::Unexpected`], [`read`](Self::read) the record and compare: the earlier request may have
+    /// written it. This can also happen without an error, since a service's own client may repeat a
+    /// request whose answer was lost.
     ///
     /// # Examples
     ///
-    /// A checkpoint that never goes back, whatever becomes of the requests:
+    /// A checkpoint that never decreases, even if requests are lost, late or duplicated:
     ///
     /// ```
     /// use lease_core::store::{Grant, LeaseTable};
     /// use lease_core::{Change, StoreError, Value, Written};
     ///
-    /// /// Whether the checkpoint is `new`, as far as this grant can say.
+    /// /// Returns whether the checkpoint was `new` under this grant.
     /// async fn advance(
     ///     table: &dyn LeaseTable,
     ///     grant: &Grant,
@@ -97,15 +96,14 @@ pub trait LeaseTable: LockStore {
     /// ```
     async fn update(&self, grant: &Grant, change: &Change) -> Result<Written, StoreError>;
 
-    /// Frees the key for `to` alone, if `grant` still stands; for anybody once `reserved` has
-    /// passed. Remembers the nonce, and wakes the key's watches.
+    /// Frees the key for `to` alone, if `grant` is still the current grant. After `reserved`, any lessee
+    /// may obtain the key. Stores the nonce, and wakes the key's watches.
     ///
     /// # Errors
     ///
-    /// Where the outcome is unknown. Asked again, it answers [`Written::Lost`] where the earlier
-    /// try was applied, as it does where the grant was lost before. Before its ttl has passed,
-    /// nobody but its holder frees a key: whoever still holds the lease by its own deadline knows
-    /// then that it was transferred.
+    /// If the outcome is unknown. A repetition returns [`Written::Lost`] if the earlier request was
+    /// applied, and also if the grant was lost before. Until its ttl has passed, only the holder frees a
+    /// key. So if the holder gets `Lost` before its own deadline, the transfer was applied.
     async fn transfer(
         &self,
         grant: &Grant,
@@ -113,24 +111,23 @@ pub trait LeaseTable: LockStore {
         reserved: Duration,
     ) -> Result<Written, StoreError>;
 
-    /// Removes the record, if `grant` still stands. Its token and nonce are remembered, so that
-    /// a later grant of the key still carries a larger one.
+    /// Deletes the record, if `grant` is still the current grant. Keeps the token and the nonce, so that a
+    /// later grant of the key has a larger token.
     ///
     /// # Errors
     ///
-    /// Where the outcome is unknown.
+    /// If the outcome is unknown.
     async fn delete(&self, grant: &Grant) -> Result<Written, StoreError>;
 
-    /// Ends a lease from outside: refuses the heartbeats of the grant with `token` from now on,
-    /// and lets it run out. Says whether that grant stood.
+    /// Evicts a holder: refuses further heartbeats of the grant with `token`, so that the lease expires.
+    /// Returns whether this was the current grant.
     ///
-    /// For an operator. The holder learns of it at its next heartbeat, and the key is free at
-    /// the latest one ttl later: never before, since the holder may be at work. Its other writes
-    /// go through until then.
+    /// For operators. The holder's next heartbeat reports the loss. The key becomes free when the ttl has
+    /// passed, never earlier, since the holder may still be working. Its other writes succeed until then.
     ///
     /// # Errors
     ///
-    /// Where the outcome is unknown.
+    /// If the outcome is unknown.
     async fn evict(&self, key: &LeaseKey, token: FencingToken) -> Result<bool, StoreError>;
 }
 
@@ -138,18 +135,18 @@ pub trait LeaseTable: LockStore {
 #[derive(Clone, PartialEq, Debug)]
 #[non_exhaustive]
 pub struct LeaseRecord {
-    /// The key it is kept under.
+    /// The key of the record.
     pub key: LeaseKey,
-    /// Who holds it now; `None` where nobody does.
+    /// The current holder, if any.
     pub holder: Option<Holder>,
     /// The token of the last grant; `None` before the first.
     pub token: Option<FencingToken>,
-    /// What else is on it.
+    /// The attributes of the record.
     pub attributes: Attributes,
 }
 
 impl LeaseRecord {
-    /// A record as a store read it.
+    /// Makes a record, for stores.
     pub fn new(
         key: LeaseKey,
         holder: Option<Holder>,

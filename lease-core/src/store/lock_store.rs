@@ -1,4 +1,4 @@
-//! What a store must do: four conditional writes, a read, and a way to wait.
+//! The trait of a lock store: four conditional writes, a read, and a watch.
 
 use std::fmt;
 use std::future::Future;
@@ -16,66 +16,64 @@ use crate::error::StoreError;
 use crate::key::LeaseKey;
 use crate::store::grant::{Beat, Claim, Grant, Heartbeat, Holder, Obtained};
 
-/// Keeps leases. Implement this to put them somewhere new; to *use* leases, take a
-/// [`Locker`](crate::Locker).
+/// Stores leases. Implement this trait for a new store. To *use* leases, make a [`Locker`](crate::Locker).
 ///
-/// Each method is one conditional write, or one read. Policy (retries, waiting, deadlines,
-/// heartbeats) is the locker's. What a store says is a value; an error says that the outcome is
-/// unknown, and whether asking again may help.
+/// Each method is one conditional write, or one read. The locker implements retries, waiting, deadlines
+/// and heartbeats. Answers are values. An error means that the outcome is unknown, and says whether a
+/// retry may help.
 ///
 /// # To ensure correctness
 ///
 /// - **Time**: after a grant, a heartbeat or an adoption, no other lessee gets the key before the
 ///   grant's `ttl` has passed since the store began to apply the request, less the [`grain`](Self::grain).
-///   Judge it by one clock, the store's own, never by comparing the clocks of two machines.
-/// - **Tokens**: each grant of a key carries a larger token than every earlier one, also after
-///   a release, an expiry, a restart, and a clean-up of the record. Where the counter is absent,
-///   start from the store's time in microseconds since 1970.
-/// - **Nonces**: remember the nonce of the grant that stands, and of the last one that was
-///   released. That is what makes lost, late and doubled requests harmless.
-/// - **Atomicity**: the check and the write are one step. Reading first and writing after is
-///   not a lock.
-/// - **Requests may be applied twice, late, and after the caller has given up.** A dropped
-///   future may or may not have been applied. Do not count on being asked again.
+///   Measure the time with one clock, the store's own. Never compare the clocks of two machines.
+/// - **Tokens**: each grant of a key has a larger token than every earlier one, also after a release, an
+///   expiry, a restart, and a clean-up of the record. If the counter is absent, start from the store's
+///   time in microseconds since 1970.
+/// - **Nonces**: store the nonces of the current grant and of the last released one. They make lost, late
+///   and duplicate requests harmless.
+/// - **Atomicity**: the check and the write are one atomic step. A read and a later write are not a lock.
+/// - **Requests may be applied twice, late, and after the caller has dropped them.** A dropped future may
+///   or may not have been applied. Do not rely on a repetition.
 /// - **An `obtain`, `adopt` or `holder` may pause**: its caller polls it, and may keep it without polling.
 ///   Meanwhile it must hold nothing that heartbeats and releases need: no lock, and no connection of a
 ///   small pool.
 ///
-/// The kit behind the feature `conformance` holds a store to all of this, one sentence each.
+/// The feature `conformance` has a test kit with one test per requirement.
 #[async_trait]
 pub trait LockStore: fmt::Debug + Send + Sync + 'static {
     /// Grants `claim` if its key is free.
     ///
     /// - Free: grant it, under a token larger than every earlier one of the key.
-    /// - Held under *this claim's nonce*: the earlier request was applied and its reply lost.
-    ///   Answer the same grant again, and do not extend it.
+    /// - Held under *this claim's nonce*: an earlier request was applied, and its reply was lost.
+    ///   Return the same grant again, and do not extend it.
     /// - Held otherwise, or reserved for others: [`Obtained::Held`]. The same claim may be made
     ///   again later, and then be granted.
-    /// - The nonce is that of the last released grant: a late duplicate. Answer
-    ///   [`Obtained::Held`], with what was released.
+    /// - The nonce is that of the last released grant: the claim is a late duplicate. Return
+    ///   [`Obtained::Held`] with the released grant.
     ///
     /// A grant sets the claim's [attributes](Claim::attributes) on the record, in the same atomic step;
-    /// the record lasts from then on. All others stay, and all are returned. Every other answer changes
-    /// none: a claim that was granted before may be repeated after its holder has updated them. A store
+    /// the record lasts from then on. All other attributes stay, and the grant returns all. Every other answer
+    /// changes none: a granted claim may be repeated after its holder has updated the attributes. A store
     /// that keeps no records refuses a claim with attributes as
     /// [`Misconfigured`](crate::StoreErrorKind::Misconfigured), before it grants anything.
     ///
     /// # Errors
     ///
-    /// Where the outcome is unknown.
+    /// If the outcome is unknown.
     async fn obtain(&self, claim: &Claim) -> Result<Obtained, StoreError>;
 
-    /// Keeps `grant` alive for another ttl, if it still stands.
+    /// Extends `grant` for another ttl, if it is still the current grant.
     ///
-    /// Never revives: what has expired, was released or was granted to others is
-    /// [`Lost`](Heartbeat::Lost), [`Superseded`](crate::LossCause::Superseded) where the record's
-    /// token is larger. A `beat` not larger than the last one applied changes nothing
-    /// and is [`Overtaken`](Heartbeat::Overtaken). A ttl smaller than the last one shortens the
-    /// lease: that is how a hand-over is bounded.
+    /// Never revives a lease: a grant that expired, was released or was replaced is
+    /// [`Lost`](Heartbeat::Lost), as [`Superseded`](crate::LossCause::Superseded) if the record's token is
+    /// larger. A `beat` not larger than the last one applied changes nothing and is
+    /// [`Overtaken`](Heartbeat::Overtaken). A ttl smaller than the last one shortens the lease: hand-overs
+    /// limit their time in this way.
     ///
     /// # Errors
     ///
-    /// Where the outcome is unknown.
+    /// If the outcome is unknown.
     async fn heartbeat(&self, grant: &Grant, beat: Beat) -> Result<Heartbeat, StoreError>;
 
     /// Frees the key of `grant`, if `grant` still holds it, and wakes its watches.
@@ -86,20 +84,20 @@ pub trait LockStore: fmt::Debug + Send + Sync + 'static {
     ///
     /// # Errors
     ///
-    /// Where the outcome is unknown.
+    /// If the outcome is unknown.
     async fn release(&self, grant: &Grant, reserved: Option<Duration>) -> Result<(), StoreError>;
 
-    /// Makes `claim` the holder of `grant`, which was handed over.
+    /// Replaces `grant`, which was handed over, by a grant for `claim`.
     ///
-    /// Swaps the nonce, so that a grant is adopted at most once, and takes a new token. A
-    /// record that carries the claim's nonce already is a lost reply: the same grant again. An
-    /// expired, released or evicted grant is not adopted. The claim's ttl begins anew, and its
-    /// attributes are set, as [`obtain`](Self::obtain) sets them. [`Obtained::Held`] names the
-    /// holder; if the key has none, it names `grant` itself.
+    /// The new grant has the claim's nonce and a new token, so that a grant is adopted at most once. If
+    /// the record has the claim's nonce already, an earlier reply was lost: return the same grant again.
+    /// An expired, released or evicted grant is not adopted. The claim's ttl begins anew, and its
+    /// attributes are set, as [`obtain`](Self::obtain) sets them. [`Obtained::Held`] names the holder; if
+    /// the key has none, it names `grant` itself.
     ///
     /// # Errors
     ///
-    /// Where the outcome is unknown.
+    /// If the outcome is unknown.
     async fn adopt(&self, grant: &Grant, claim: &Claim) -> Result<Obtained, StoreError>;
 
     /// Returns the holder of `key`; `None` if the key has none.
@@ -109,12 +107,12 @@ pub trait LockStore: fmt::Debug + Send + Sync + 'static {
     /// If the outcome is unknown.
     async fn holder(&self, key: &LeaseKey) -> Result<Option<Holder>, StoreError>;
 
-    /// Sends many heartbeats and answers as they come, each with its place in `beats`: a slow
-    /// or failing one holds up no other.
+    /// Sends many heartbeats. Yields the answers as they arrive, each with its index in `beats`: a slow or
+    /// failed heartbeat delays no other.
     ///
-    /// The heartbeater hands over at most a few hundred at a time. By default, each is a
-    /// [`heartbeat`](Self::heartbeat) of its own, all at once; stores that can batch override
-    /// this. A place that gets no answer counts as unanswered.
+    /// The heartbeater passes at most a few hundred at a time. By default, all are sent at once, each as
+    /// one [`heartbeat`](Self::heartbeat). Stores that can batch override this. A missing index counts as
+    /// unanswered.
     fn heartbeat_all<'a>(
         &'a self,
         beats: &'a [(Grant, Beat)],
@@ -131,13 +129,13 @@ pub trait LockStore: fmt::Debug + Send + Sync + 'static {
 
     /// Watches `key` for being freed by a release.
     ///
-    /// The watch is registered when this returns: what is released after that wakes it, so an
-    /// attempt made in between misses nothing. It may wake for nothing, and an expiry need not
-    /// wake it. The default never wakes: waiters then poll.
+    /// The watch is registered when this returns: a later release wakes it, so a caller that attempts the
+    /// key first misses no release. A watch may wake without a cause, and need not wake on an expiry. The
+    /// default never wakes: waiters then poll.
     ///
     /// # Errors
     ///
-    /// Where no watch could be registered; waiters then poll.
+    /// If no watch could be registered. Waiters then poll.
     async fn watch(&self, key: &LeaseKey) -> Result<Freed, StoreError> {
         let _ = key;
         Ok(Freed::never())
@@ -145,8 +143,8 @@ pub trait LockStore: fmt::Debug + Send + Sync + 'static {
 
     /// How much earlier than `ttl` the store may free a key, because its clock is coarse.
     ///
-    /// Zero by default; a store that counts whole milliseconds says one millisecond. Holders
-    /// end that much sooner.
+    /// Zero by default. A store that counts whole milliseconds returns one millisecond. Leases end earlier
+    /// by this time.
     fn grain(&self) -> Duration {
         Duration::ZERO
     }
@@ -161,18 +159,18 @@ pub struct Freed {
 }
 
 impl Freed {
-    /// A watch that wakes when `wake` completes. Whoever implements a store registers the
-    /// watch *before* building this.
+    /// Makes a watch that wakes when `wake` completes. The store must register the watch *before* it
+    /// calls this.
     pub fn when(wake: impl Future<Output = ()> + Send + 'static) -> Self {
         Self { wake: Some(Box::pin(wake)) }
     }
 
-    /// A watch that never wakes, for stores that cannot tell.
+    /// Makes a watch that never wakes, for stores without notifications.
     pub fn never() -> Self {
         Self { wake: None }
     }
 
-    /// Whether this watch can wake at all. Where it cannot, waiters poll more often.
+    /// Whether this watch can wake. If not, waiters poll more often.
     pub fn can_wake(&self) -> bool {
         self.wake.is_some()
     }

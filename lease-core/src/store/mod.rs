@@ -1,4 +1,4 @@
-//! What a store implements, and the values that it receives and returns.
+//! The traits that a store implements, and the values that it receives and returns.
 //!
 //! Start with [`LockStore`]: every store implements it. [`LeaseTable`] is for stores whose records
 //! carry attributes and can be listed. A program that only takes leases needs neither: it starts

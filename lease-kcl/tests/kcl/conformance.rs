@@ -19,11 +19,11 @@ use lease_test_servers::dynamodb::Server;
 use lease_test_servers::promises::broken_of_both;
 use tokio::sync::OnceCell;
 
-/// What KCL's rows cannot keep, each with its reason and the test of what holds instead.
+/// The promises that KCL's rows cannot keep, each with the reason and the test of the actual behaviour.
 const NOT_KEPT: [&str; 1] = [
-    // KCL would take a tombstone for a lease, so nothing is left of a row that was deleted: a claim
-    // that comes late is refused only until the row is made again, which the kit does at once. The
-    // next token is larger, since it is from the time: `tables::a_row_that_is_made_again…`.
+    // KCL would treat a tombstone as a lease, so a deleted row leaves nothing behind. A late claim is
+    // refused only until the row is created again, and the kit creates it at once. The next token is
+    // larger, since it is derived from the time: `tables::a_row_that_is_made_again…`.
     "deleted_record_remembers_its_token",
 ];
 
@@ -37,10 +37,10 @@ fn all_promises_hold_except_the_listed_ones() {
     assert_eq!(broken, NOT_KEPT);
 }
 
-/// A server in this process, of its own for each promise.
+/// A server in this process. Each promise has its own.
 struct Dynoxide {
     server: OnceCell<Server>,
-    /// The leases that are no rows of KCL's.
+    /// The leases that are not rows of KCL's table.
     ours: Arc<dyn LeaseTable>,
 }
 
@@ -52,7 +52,7 @@ impl Fixture for Dynoxide {
         let server = self.server.get_or_init(Server::dynoxide).await;
         let table = KclTable::builder(server.client(), "kit", Arc::clone(&self.ours))
             .with_failover_time(self.ttl())
-            // How fast the server is on a machine that has much else to do, is no promise.
+            // The kit promises nothing about the speed of a busy machine.
             .with_request_timeout(Duration::from_secs(30))
             .build()
             .unwrap();
@@ -70,8 +70,8 @@ impl Fixture for Dynoxide {
     }
 }
 
-/// Has all keys of the kit on rows of shards, which somebody has made: a row has a checkpoint, and
-/// only what has a row can be leased.
+/// Maps all keys of the kit to rows of shards, and creates the rows first: a row needs a checkpoint, and a
+/// key without a row cannot be leased.
 #[derive(Debug)]
 struct OnRows(KclTable);
 

@@ -27,13 +27,13 @@ use crate::wire::client;
 /// Failover time, and ttl.
 const FAILOVER: Duration = Duration::from_secs(2);
 
-/// At each run of the tests; `LEASE_SEEDS` sets another number.
+/// The number of seeds in each run; `LEASE_SEEDS` sets another number.
 const SEEDS: u64 = 6;
 
-/// Within how many a control is to be found.
+/// The number of seeds within which a control must find its violation.
 const FEW: u64 = 60;
 
-/// What was worked on, by whomever.
+/// The records that were processed, by workers of both libraries.
 #[derive(Clone, Default)]
 pub(crate) struct Reads(Arc<Mutex<BTreeMap<ShardId, BTreeSet<SequenceNumber>>>>);
 
@@ -403,7 +403,7 @@ fn rows_are_listed_consistently_on_request() {
     }
 }
 
-/// What is no lease, by another program or a slip of somebody's hand, is of one shard.
+/// An unreadable row, written by another program or an operator, affects one shard only.
 #[test]
 fn unreadable_row_stops_only_its_own_shard() {
     let mut world = World::new(7, 4, Setup::default());
@@ -423,12 +423,12 @@ fn unreadable_row_stops_only_its_own_shard() {
     world.sound().unwrap();
 }
 
-/// Either of the two tells that a worker of KCL has taken the row.
+/// Each of the two conditions detects that a worker of KCL has taken the row.
 #[test]
 fn control_finds_writes_without_counter_check() {
     const WHOSE: &[&str] = &["#leaseOwner = :owner", "#leaseCounter = #grantCounter"];
-    found("a heartbeat of anybody", Kind::Heartbeat, WHOSE, Setup::default());
-    found("a checkpoint of anybody", Kind::Other, WHOSE, Setup::default());
+    found("a heartbeat without an owner check", Kind::Heartbeat, WHOSE, Setup::default());
+    found("a checkpoint without an owner check", Kind::Other, WHOSE, Setup::default());
 }
 
 #[test]

@@ -47,7 +47,7 @@ impl Kcl2 {
         }
     }
 
-    /// Every lease in hand, unless somebody else wrote to the row.
+    /// Renews every lease in hand, unless another worker wrote to the row.
     async fn renew(&self) {
         let in_hand = self.in_hand.lock().unwrap().clone();
         for (key, lease) in in_hand {
@@ -55,7 +55,7 @@ impl Kcl2 {
         }
     }
 
-    /// Renews a lease, or checkpoints under it; says whether it still has it.
+    /// Renews a lease, or checkpoints under it. Returns whether the worker still has it.
     async fn write(&self, key: &str, lease: &InHand, checkpoint: Option<String>) -> bool {
         let mut counter = lease.counter.lock().await;
         if lease.lost.is_cancelled() {
@@ -65,7 +65,7 @@ impl Kcl2 {
         if let Some(next) = written {
             *counter = next;
         } else {
-            // Only now it learns of it, and its processor stops.
+            // The worker notices the loss only now, and stops the processor.
             lease.lost.cancel();
             self.in_hand.lock().unwrap().remove(key);
         }
@@ -82,7 +82,7 @@ impl Kcl2 {
             rows.iter().filter(|(_, row)| position(row) != Position::ShardEnd).collect();
         for (key, row) in &open {
             let Some(owner) = owner(row) else {
-                // One that was never owned is as if it was renewed at the beginning of time.
+                // KCL treats a lease without an owner as if its last renewal was very long ago.
                 very_old.push(*key);
                 continue;
             };
@@ -148,7 +148,7 @@ impl Kcl2 {
         });
     }
 
-    /// `ShardConsumer`: waits for the parents, and goes on from the checkpoint.
+    /// `ShardConsumer`: waits for the parents, and continues from the checkpoint.
     async fn read(&self, key: &str, lease: &InHand) {
         while self.waits_for_parents(key).await {
             sleep(self.failover / 4).await;

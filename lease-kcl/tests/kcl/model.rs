@@ -24,30 +24,30 @@ pub(crate) struct Table {
 struct Inside {
     setup: Setup,
     items: BTreeMap<String, Item>,
-    /// Under what each row may be written: what was last taken, and not given back.
+    /// The latest right to write each row, until it is released.
     rights: BTreeMap<String, Right>,
     taken: u64,
     tokens: BTreeMap<String, u64>,
-    /// When its owner was last heard of; for ours, only heartbeats count.
+    /// The last sign of life of each owner. For our workers, only heartbeats count.
     alive: BTreeMap<String, Duration>,
-    /// What each row was, and since when.
+    /// The versions of each row, with their times.
     versions: BTreeMap<String, Vec<(Duration, Option<Item>)>>,
     figures: Figures,
     violations: Vec<String>,
 }
 
-/// How the table behaves, and what is taken from it.
+/// The behaviour of the table, and the checks that a control removes.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Setup {
-    /// Parts of the conditions of writes of this kind that are taken for fulfilled.
+    /// Parts of the conditions of writes of this kind that the table treats as true.
     pub(crate) assumes: Option<(Kind, &'static [&'static str])>,
-    /// Reads show what was, up to so long ago.
+    /// Reads may be stale by up to this time.
     pub(crate) stale: Duration,
-    /// Nothing is taken before it has stood still for so long.
+    /// The minimal time without a change before a row may be taken.
     pub(crate) failover: Option<Duration>,
 }
 
-/// What came about.
+/// Counts of events.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Figures {
     pub(crate) taken_by_ours: usize,
@@ -60,7 +60,7 @@ pub(crate) struct Figures {
     pub(crate) consistent_scans: usize,
 }
 
-/// What one was granted: a grant of ours, or what a worker of KCL has taken once.
+/// The right to write a row: one grant of ours, or one take of a worker of KCL.
 pub(crate) type Right = String;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -70,10 +70,10 @@ pub(crate) enum Kind {
     Other,
 }
 
-/// Who writes.
+/// The writer of a row.
 enum By {
     Takes(Right),
-    /// And whether that is a sign of life.
+    /// The flag says whether the write is a sign of life.
     Under(Right, bool),
 }
 
@@ -162,7 +162,7 @@ impl Table {
         .await;
     }
 
-    /// `takeLease`: only if nobody has written since.
+    /// `takeLease`: only if there was no write since.
     pub(crate) async fn kcl_takes(&self, key: &str, seen: u64, worker: &str) -> Option<Right> {
         let (key, worker) = (key.to_owned(), worker.to_owned());
         self.carried(move |inside, now| {
@@ -181,7 +181,7 @@ impl Table {
         .await
     }
 
-    /// `renewLease`, or `setCheckpoint`: only if nobody has written since. Says the new counter.
+    /// `renewLease`, or `setCheckpoint`: only if there was no write since. Returns the new counter.
     pub(crate) async fn kcl_writes(
         &self,
         key: &str,
@@ -296,8 +296,8 @@ impl Inside {
         }
     }
 
-    /// What must hold of every write: nobody writes under what another has, no checkpoint goes back,
-    /// no token comes twice.
+    /// Checks each write: it is under the latest right, the checkpoint does not decrease, and no token
+    /// repeats.
     fn judge(&mut self, now: Duration, key: &str, by: By, before: &Item, after: &Item) {
         match by {
             By::Takes(right) => {
@@ -413,5 +413,5 @@ fn object(body: &Value, field: &str) -> Item {
     body.get(field).and_then(Value::as_object).cloned().unwrap_or_default()
 }
 
-/// Who is robbed within this time was alive.
+/// An owner with a sign of life within this time was alive when its lease was taken.
 const STOLEN: Duration = Duration::from_secs(1);

@@ -88,8 +88,8 @@ async fn lease_that_kcl_3_hands_over_from_us_is_lost() {
     assert_eq!(shop.raw().await, before);
 }
 
-/// Nothing on the row tells an assignment by KCL 3's leader from a worker of KCL that has our name, as
-/// one has whose `workerId` was carried over with its properties.
+/// The row of an assignment by KCL 3's leader looks like one of a KCL worker with our name, such as a
+/// worker whose `workerId` was copied with its properties.
 #[tokio::test]
 async fn lease_renewed_by_a_kcl_namesake_is_not_ours() {
     let shop = Shop::new().await;
@@ -113,7 +113,7 @@ async fn lease_assigned_to_us_is_taken_after_a_failover_time() {
     shop.granted("a").await;
 }
 
-/// It takes a renewal that was refused for done where its own name stands there with the next counter
+/// After a refused renewal, KCL treats the renewal as done if the row has its own name and the next counter
 /// (`DynamoDBLeaseRefresher.renewLease`).
 #[tokio::test]
 async fn paused_kcl_namesake_does_not_mistake_our_grant() {
@@ -126,7 +126,7 @@ async fn paused_kcl_namesake_does_not_mistake_our_grant() {
     let grant = shop.granted("a").await;
 
     assert!(!shop.kcl_writes(seen, "SET leaseCounter = :next", &[]).await);
-    assert_ne!(shop.counter().await, seen + 1, "it would go on");
+    assert_ne!(shop.counter().await, seen + 1, "KCL would continue to use the lease");
     assert_eq!(shop.checkpoint(&grant, "10", "20").await, Written::Applied);
 }
 

@@ -123,7 +123,7 @@ async fn first_checkpoint_after_at_timestamp_without_time_is_written() {
         let written = shop.table.update(&grant, &change).await.unwrap();
 
         assert_eq!(written, Written::Applied, "{word}");
-        // What was expected is there no more.
+        // The expected value is gone.
         let again = shop.table.update(&grant, &change).await.unwrap();
         assert_eq!(again, Written::Unexpected, "{word}");
     }

@@ -79,8 +79,8 @@ impl Shop {
         self.raw().await["leaseCounter"].as_n().unwrap().parse().unwrap()
     }
 
-    /// An update as a worker of KCL makes it: if nobody else has written, it counts, and `changes`.
-    /// Says whether it was applied.
+    /// Sends an update of a KCL worker: if no other worker has written, it applies `changes`. Returns
+    /// whether it was applied.
     pub(crate) async fn kcl_writes(
         &self,
         seen: u64,

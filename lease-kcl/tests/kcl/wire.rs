@@ -19,7 +19,7 @@ use tokio::time::sleep;
 
 use crate::model::Table;
 
-/// Carries requests on the network's runtime: they go on when their sender has stopped.
+/// Runs requests on the network's runtime: they continue after their sender has stopped.
 #[derive(Clone)]
 struct Wire {
     table: Table,

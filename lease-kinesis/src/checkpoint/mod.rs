@@ -49,7 +49,7 @@ struct Shared {
 /// Drop it to end the checkpointer and its clones.
 pub struct CheckpointScope(Checkpointer);
 
-/// What a processor has received, and may checkpoint.
+/// The records that a processor has received, and may checkpoint.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub enum Delivered {

@@ -132,7 +132,7 @@ type Holdings<'a> = BTreeMap<&'a Lessee, Vec<&'a LeaseKey>>;
 /// The number of keys that each member may still get.
 type Capacity<'a> = BTreeMap<&'a Lessee, usize>;
 
-/// What each member may still get.
+/// The keys that each member may still get.
 struct Capacities<'a> {
     /// Up to its quota of all keys.
     total: Capacity<'a>,

@@ -35,37 +35,37 @@ use crate::worker::shard_task::{Order, TaskEnd};
 /// A worker that runs.
 pub(crate) struct Running {
     worker: WorkerParts,
-    /// Its own row: that it is there.
+    /// The lease on the worker's own row.
     row: Option<Lease>,
-    /// Whether its row says what it should.
+    /// Whether the row has the worker's current attributes.
     row_is_written: bool,
     tracker: MemberTracker,
-    /// Those that counted at the last tick.
+    /// The members that counted at the last tick.
     members: Vec<Member>,
     surplus: Surplus,
-    /// What is free and for others to take, and since when this worker has seen that.
+    /// Free shards that are planned for other workers, and when this worker first saw each free.
     free: BTreeMap<LeaseKey, Instant>,
     /// Parents that the last list of rows did not have, by the key of their child.
     unlisted_parents: BTreeMap<LeaseKey, Vec<LeaseKey>>,
-    /// What the stream did not have, though its row is there.
+    /// Shards with a row that the stream does not list.
     missing: MissingShardBackoff,
     tasks: JoinSet<(LeaseKey, Option<TaskEnd>)>,
     reading: BTreeMap<LeaseKey, watch::Sender<Order>>,
     out_of_time: CancellationToken,
-    /// The comparison of streams and rows that is under way, if one is.
+    /// The running comparison of streams and rows, if any.
     comparing: JoinSet<(Instant, SyncResult)>,
     synchronised: Option<Instant>,
-    /// Whether a shard has ended since: then others may have.
+    /// Whether a shard has ended since: then other shards may have ended, too.
     is_reshaped: bool,
     expected: Expected,
-    /// Looks in a row that the store did not answer.
+    /// Consecutive ticks without an answer of the store.
     unanswered: u32,
-    /// Rows that cannot be read, at each look.
+    /// Throttles the log of unreadable rows.
     unreadable: LogThrottles,
-    /// Looks at its own row in a row that found it another's.
+    /// Throttles the log when another process holds the worker's own row.
     namesakes: LogThrottle,
     stopped_by: Option<ProcessorError>,
-    /// When its shards have to be gone.
+    /// When all shards must have been handed over.
     deadline: Option<Instant>,
 }
 
@@ -96,8 +96,8 @@ impl Running {
         }
     }
 
-    /// Until it is stopped, or a processor stops it; and for its grace time at most after that,
-    /// whatever it is at then.
+    /// Runs until the worker is stopped, or a processor stops it. After that, continues for the grace time
+    /// at most.
     pub(crate) async fn run(mut self) -> Result<(), WorkerError> {
         let (stopping, grace) = (self.worker.stopping.clone(), self.worker.settings.grace);
         let out_of_time = async {
@@ -120,7 +120,7 @@ impl Running {
         while self.deadline.is_none() || !self.reading.is_empty() {
             let deadline = self.deadline;
             select! {
-                // What ends things first, so that no tick begins what is to be given up.
+                // The branches that end work come first, so that no tick starts work that must end.
                 biased;
                 () = stopping.cancelled(), if deadline.is_none() => {
                     self.begin_to_leave();
@@ -156,14 +156,14 @@ impl Running {
         Ok(())
     }
 
-    /// From one tick to the next. It is short where the last failed or will not last, and
-    /// as long as there are workers that do not count yet, this one perhaps: no worker that counts reads
-    /// less for that, and who does not reads one shard at the most.
+    /// Returns the time to the next tick. It is short after a failure, while shards change hands, and while
+    /// some worker does not count yet. More ticks cost counted workers nothing, and a worker that does not
+    /// count reads one shard at most.
     fn pause(&self, looked: Tick) -> Duration {
         let tick = self.worker.settings.tick();
         match looked {
-            // One look may fail by chance. A store that throttles is asked less often than one that
-            // answers, but is found to answer within a ttl.
+            // One failure may be chance. A store that throttles gets fewer requests, but at least one
+            // per ttl, so that the worker notices its recovery.
             Tick::Unanswered if self.deadline.is_none() => {
                 let doublings = self.unanswered.saturating_sub(1).min(10);
                 let pause = tick.min(BEFORE_LOOKING_AGAIN) * (1 << doublings);
@@ -180,7 +180,7 @@ impl Running {
         self.worker.settings.tick().min(self.worker.settings.settling)
     }
 
-    /// Looks at all rows, and does what is its own part.
+    /// Reads all rows, and carries out this worker's part of the plan.
     async fn tick(&mut self, begun: Instant) -> Tick {
         let mut failed = Tick::Failed;
         let is_there = match self.be_there().await {
@@ -192,18 +192,18 @@ impl Running {
                 false
             }
         };
-        // Who leaves need not be there for the others to give them what it has.
+        // A leaving worker can hand over its shards without its own row.
         if !is_there && self.deadline.is_none() {
             return failed;
         }
         let Some(mut snapshot) = self.look().await else {
             if self.deadline.is_some() {
-                self.act(self.give_all_to_anybody()).await;
+                self.act(self.release_all_shards()).await;
             }
             return Tick::Unanswered;
         };
         let mut seen = std::mem::take(&mut snapshot.members);
-        // What it is itself, it knows better than its row.
+        // The worker's own state is newer than its row.
         let me = &self.worker.me;
         seen.iter_mut().filter(|member| member.name == me.name).for_each(|own| own.clone_from(me));
         let mut members = self.tracker.look(seen, begun, self.settling());
@@ -216,7 +216,7 @@ impl Running {
         let reading = self.reading.keys().cloned().collect();
         let me = &self.worker.me;
         if me.state == MemberState::Live && !members.iter().any(|member| member.name == me.name) {
-            // It is not in any plan yet, not even in its own.
+            // The worker is in no plan yet, not even in its own.
             let decision = begin(me, &reading, &held);
             self.act(decision).await;
             return Tick::Stable;
@@ -234,8 +234,8 @@ impl Running {
         if is_there { looked } else { failed }
     }
 
-    /// Whether what is free for others has been so for a while. If not, who is to take it may have
-    /// looked at another moment, when less was free, and leave it to this worker.
+    /// Compares the free shards with the last tick. If a shard became free recently, the worker that should
+    /// take it may have an older view, in which this worker should take it.
     fn compare_free(
         &mut self,
         held: &BTreeMap<LeaseKey, Option<Lessee>>,
@@ -279,14 +279,14 @@ impl Running {
         let stopping = &self.worker.stopping;
         let unreadable = &mut self.unreadable;
         let look = Snapshot::take(&*settings.table, &settings.application, unreadable);
-        // What takes longer says nothing of the present. A store may also not answer at all.
-        // Who leaves has shards to give away meanwhile.
+        // A list that takes longer is out of date, and a store may never answer. A leaving worker has
+        // shards to hand over meanwhile.
         let is_leaving = self.deadline.is_some();
         let patience = if is_leaving { settings.tick() } else { settings.options.ttl() };
         let in_time = timeout(patience, look);
         let looked = select! {
             biased;
-            // Who is to stop has no time to lose with what may take so long; it looks once more.
+            // A worker that must stop cannot wait for a slow list. It lists again when it leaves.
             () = stopping.cancelled(), if self.deadline.is_none() => return None,
             () = until(self.deadline) => return None,
             looked = in_time => looked,
@@ -329,19 +329,19 @@ impl Running {
         self.claim(decision.claim).await;
     }
 
-    /// Has streams and rows compared, once it is time: beside everything else, since a stream may
-    /// take long to answer, or not answer at all.
+    /// Starts a comparison of streams and rows when it is due. Runs in its own task, since a stream may
+    /// answer late or never.
     fn synchronise(&mut self, snapshot: &Snapshot, members: &[Member]) {
         if self.deadline.is_some() || !self.comparing.is_empty() {
             return;
         }
         let settings = &self.worker.settings;
-        // One worker is enough, so the others do it seldom: for the case that this one cannot.
+        // One worker is enough. The others compare rarely, in case the first one cannot.
         let first = members.iter().map(|member| &member.name).min();
         let turns = if first == Some(&self.worker.me.name) { 1 } else { 5 };
         let interval = settings.sync_interval * turns;
-        // When streams are reshaped, shards end by the dozen: as soon as all that they become has
-        // a row, everybody knows how many there will be.
+        // When a stream is resharded, many shards end at once. As soon as all their children have rows,
+        // all workers plan with the final number.
         let interval = if self.is_reshaped { interval.min(settings.tick()) } else { interval };
         let is_due = self.synchronised.is_none_or(|last| last.elapsed() >= interval);
         if !is_due && !self.worker.sync.is_new_to(snapshot) {
@@ -358,14 +358,14 @@ impl Running {
         self.comparing.spawn(compare.in_current_span());
     }
 
-    /// Streams and rows were compared; says whether to look at the table at once.
+    /// Stores the result of a comparison. Returns whether the next tick is due at once.
     fn has_compared(&mut self, begun: Instant, compared: SyncResult) -> bool {
-        // Anything else is looked into at the next tick: a shard without a row is not read.
+        // After any other result, the next tick compares again: a shard without a row is not read.
         self.synchronised = (compared == SyncResult::Unchanged).then_some(begun);
         compared == SyncResult::Changed
     }
 
-    /// Keeps its own row, by which the others see it.
+    /// Holds and writes the worker's own row, by which other workers see it.
     async fn be_there(&mut self) -> Result<(), StoreError> {
         if self.row.as_ref().is_none_or(|row| !row.is_held()) {
             self.row = None;
@@ -391,7 +391,7 @@ impl Running {
         let change = fleet::change(&self.worker.me);
         let options = &self.worker.settings.options;
         let written = self.worker.settings.table.update(row.grant(), &change);
-        // Without an answer it is written again.
+        // Without an answer, the next tick writes the row again.
         if let Ok(written) = timeout(options.request_timeout(), written).await {
             self.row_is_written = written? == Written::Applied;
         }
@@ -399,12 +399,12 @@ impl Running {
     }
 }
 
-/// The store does not distinguish these. A claim of its own that was granted without an answer may
-/// only be repeated for half a ttl, and is then held like any other until it expires.
+/// The store does not distinguish these cases. The worker may repeat its own claim without an answer for half
+/// a ttl only. After that, the row is held until the grant expires.
 const NAMESAKE: &str = "the worker's own row is held: by another worker of this name, by an earlier \
 process of this worker, or through a request whose answer was lost";
 
-/// What only people can mend ends a worker that begins; all else passes.
+/// An error that only an operator can fix ends a starting worker. Other errors are logged and ignored.
 fn only_if_hopeless(error: StoreError) -> Result<(), WorkerError> {
     if error.is_retryable() {
         warn!(error = &error as &dyn std::error::Error, "worker's own row not written yet");
@@ -420,22 +420,22 @@ async fn until(deadline: Option<Instant>) {
     }
 }
 
-/// What a look at the rows was worth.
+/// The result of a tick.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Tick {
-    /// Nothing is about to change, as far as this worker can tell.
+    /// This worker expects no change.
     Stable,
-    /// Others are about to take what was not free before.
+    /// Other workers are about to take shards that became free.
     Changing,
     /// The store did not answer.
     Unanswered,
-    /// This worker is not there for the others.
+    /// Other workers do not see this worker.
     Failed,
 }
 
-/// After a look that came to nothing, or will not last: the worker that is to take what is free has
-/// looked by then.
+/// The pause after a failed tick or during changes: by then, the worker that should take a free shard has
+/// read the rows.
 const BEFORE_LOOKING_AGAIN: Duration = Duration::from_secs(1);
 
-/// For a comparison of streams and rows: many pages of shards, and as many rows to be made.
+/// The limit of a comparison of streams and rows: many pages of shards, and as many rows to create.
 const SYNC_TIMEOUT: Duration = Duration::from_mins(5);

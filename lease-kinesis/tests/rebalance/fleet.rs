@@ -42,7 +42,7 @@ pub(crate) trait Fleet: Disturbances {
     }
 }
 
-/// What was observed of real workers since the start.
+/// Observations of real workers since the start.
 #[derive(Debug, Default, Clone)]
 pub(crate) struct Observed {
     /// For each start of a reader, how long the lease had none.

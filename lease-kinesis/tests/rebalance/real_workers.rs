@@ -46,7 +46,7 @@ pub(crate) struct RealWorkers {
     agenda: Agenda<Action>,
     readers: Readers,
     shards: BTreeMap<usize, ShardLife>,
-    /// What happened to each record.
+    /// The processing of each record.
     processed: Vec<Work>,
     /// The writes of checkpoints, which every rule needs.
     checkpoints: u64,
@@ -75,7 +75,7 @@ struct ShardLife {
     awaits_record: bool,
 }
 
-/// What happened to a record.
+/// The processing of a record.
 struct Work {
     put: Millis,
     times: u32,

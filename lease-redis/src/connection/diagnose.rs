@@ -8,7 +8,7 @@ use redis::Value;
 use crate::connection::connector::{Role, SharedConnection};
 use crate::error::ServerFault;
 
-/// What a server reports about itself.
+/// The facts that a server reports about itself.
 #[derive(Debug)]
 pub(crate) struct ServerInfo {
     /// The id of the server's run. Each restart begins another run.

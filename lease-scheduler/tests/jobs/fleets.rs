@@ -33,8 +33,8 @@ fn start(harness: &SchedulerHarness, (name, ahead): (&str, i64)) -> Machine {
     harness.start_ahead(name, SignedDuration::from_secs(ahead), [job(harness, name)])
 }
 
-/// Counts the ticks that started twice, and those that never started, among all that every clock has
-/// passed.
+/// Counts the ticks that every clock has passed: all, those with two starts, and the ones without a start.
+/// Returns all, twice, never.
 fn judge(harness: &SchedulerHarness, from: Timestamp) -> (usize, usize, usize) {
     let ticks = harness.log.ticks();
     let twice = ticks.values().filter(|runs| **runs > 1).count();

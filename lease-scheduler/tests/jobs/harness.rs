@@ -44,7 +44,7 @@ pub(crate) struct Machine {
 #[derive(Debug, Default)]
 pub(crate) struct Reports(Mutex<Vec<(Timestamp, String)>>, Mutex<Vec<MissedTicks>>);
 
-/// What bodies did, on all machines.
+/// The runs of all bodies, on all machines.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Log(Arc<Mutex<Vec<Body>>>);
 

@@ -125,7 +125,7 @@ fn report(control: &str, found: Option<(u64, Violation)>) {
 }
 
 fn is_about_two_holders(violation: &Violation) -> bool {
-    ["two holders", "loss told too late"].iter().any(|kind| violation.what.starts_with(kind))
+    ["two holders", "loss reported too late"].iter().any(|kind| violation.what.starts_with(kind))
 }
 
 /// One trial; in every third, leases of a second: DynamoDB's dates count no less.

@@ -195,7 +195,7 @@ fn write<'a>(store: &'a RedisStore, lease: &'a Lease) -> BoxFuture<'a, ()> {
 /// writes. Which of two that hold it at once heard of its grant first says nothing of the order of
 /// their tokens.
 fn but_for_exclusion(mut verdict: Verdict) -> Verdict {
-    let on_time = ["two holders", "loss told too late", "tokens out of order"];
+    let on_time = ["two holders", "loss reported too late", "tokens out of order"];
     verdict.violations.retain(|found| !on_time.iter().any(|kind| found.what.starts_with(kind)));
     let mut lessees = BTreeMap::new();
     for event in &verdict.trace {

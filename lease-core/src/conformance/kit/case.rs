@@ -1,4 +1,4 @@
-//! What every promise is told with: a store, lessees, and time that passes.
+//! The context of one promise: a store, claims of lessees, and time that passes.
 
 use std::fmt;
 use std::future::Future;
@@ -16,19 +16,19 @@ use crate::store::grant::{Beat, Claim, Grant, Heartbeat, Holder, Obtained};
 use crate::store::lock_store::LockStore;
 use crate::store::nonce::Nonce;
 
-/// One test's store, behind a network that is sound until a promise says otherwise.
+/// The store of one test, behind a network without faults until a promise adds some.
 pub struct Case<F: Fixture> {
     pub(crate) fixture: F,
     pub(crate) store: Faulty<F::Store>,
     pub(crate) ttl: Duration,
 }
 
-/// How a key that was held came to be granted.
+/// When a held key was last refused, and when it was granted.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Taken {
-    /// When it was asked for and refused for the last time, if ever: until then at least it was held.
+    /// When the last refused claim was sent, if any. The key was held until then at least.
     pub(crate) refused: Option<Moment>,
-    /// When the grant was answered.
+    /// When the answer with the grant arrived.
     pub(crate) granted: Moment,
 }
 
@@ -50,7 +50,7 @@ impl<F: Fixture> Case<F> {
         self.claim_of(&self.key(), lessee)
     }
 
-    /// A claim that outlasts every promise, however slow the store.
+    /// A claim whose ttl is longer than any test, even on a slow store.
     pub(crate) fn long_claim(&self, key: &LeaseKey, lessee: &str) -> Claim {
         Claim { ttl: self.fixture.long_ttl(), ..self.claim_of(key, lessee) }
     }
@@ -65,7 +65,7 @@ impl<F: Fixture> Case<F> {
         self.obtain(&self.claim(lessee)).await
     }
 
-    /// Has `claim` granted, which must be possible.
+    /// Obtains a grant for `claim`, which must succeed.
     pub(crate) async fn obtain(&self, claim: &Claim) -> Grant {
         match self.ask(claim).await {
             Obtained::Granted(grant, _) => grant,
@@ -98,9 +98,9 @@ impl<F: Fixture> Case<F> {
         self.store.adopt(grant, claim).await.expect("the store should answer an adoption")
     }
 
-    /// Has `claim` adopt `grant`, which must stand.
+    /// Adopts `grant` with `claim`. The grant must be the current one.
     pub(crate) async fn adopted(&self, grant: &Grant, claim: &Claim) -> Grant {
-        expect_granted(self.adopt(grant, claim).await, "the adoption of a grant that stands")
+        expect_granted(self.adopt(grant, claim).await, "the adoption of the current grant")
     }
 
     pub(crate) async fn holder(&self) -> Option<Holder> {
@@ -111,7 +111,7 @@ impl<F: Fixture> Case<F> {
         self.holder().await.map(|holder| holder.lessee)
     }
 
-    /// Fails unless the store says that nobody holds the usual key.
+    /// Fails unless the store reports no holder of the usual key.
     #[track_caller]
     pub(crate) fn has_no_holder(&self, after: &str) -> impl Future<Output = ()> {
         let caller = Location::caller();
@@ -124,7 +124,7 @@ impl<F: Fixture> Case<F> {
         }
     }
 
-    /// Fails unless the store says that `lessee` holds the usual key.
+    /// Fails unless the store reports `lessee` as the holder of the usual key.
     #[track_caller]
     pub(crate) fn has_holder(&self, lessee: &Lessee, why: &str) -> impl Future<Output = ()> {
         let caller = Location::caller();
@@ -142,23 +142,23 @@ impl<F: Fixture> Case<F> {
         self.store.holder(key).await.expect("the store should say who holds a key")
     }
 
-    /// The store, and another handle on its data. No fault befalls their requests.
+    /// The store, and another handle on its data. Requests through these meet no faults.
     pub(crate) async fn two_handles(&self) -> (Arc<F::Store>, Arc<F::Store>) {
         let first = self.store.inner();
         let second = Arc::new(self.fixture.another(&first).await);
         (first, second)
     }
 
-    /// The races to run, each with its number. Paused time does not advance while threads run, so a
-    /// request that sleeps would never end: with paused time, requests alternate on one task only.
+    /// The races to run, each with its number. With paused time, requests alternate on one task only:
+    /// paused time does not advance while threads run, so a request that sleeps would never end.
     pub(crate) fn races(&self) -> impl Iterator<Item = (usize, Race)> + use<F> {
         let alternating = std::iter::repeat_n(Race::Alternating, 32);
         let on_threads = if self.fixture.time_may_be_paused() { 0 } else { 32 };
         alternating.chain(std::iter::repeat_n(Race::OnThreads, on_threads)).enumerate()
     }
 
-    /// The case after its store was closed and opened again; `None` where the store keeps nothing,
-    /// as its fixture says and as is checked here.
+    /// The case after its store was closed and opened again. `None` if the fixture reports an empty
+    /// store; a claim checks this.
     pub(crate) async fn reopened(self) -> Option<Self> {
         let (case, is_empty) = self.reopen().await;
         if !is_empty {
@@ -172,7 +172,7 @@ impl<F: Fixture> Case<F> {
         None
     }
 
-    /// The case after its store was closed and opened again, whatever it has kept.
+    /// The case after its store was closed and opened again, whether empty or not.
     pub(crate) async fn reopened_or_empty(self) -> Self {
         self.reopen().await.0
     }
@@ -205,8 +205,8 @@ impl<F: Fixture> Case<F> {
         BootClock::new().now()
     }
 
-    /// Asks again and again until the usual key is granted; tells the grant, and when it was
-    /// answered. The store may ask for some time beyond the ttl, but not for ever.
+    /// Repeats a claim until the usual key is granted. Returns the grant, and when its answer arrived.
+    /// The store may grant the key some time after the ttl, but within five ttls.
     pub(crate) async fn taken_over(&self, lessee: &str) -> (Grant, Moment) {
         self.taken_over_by(&self.claim(lessee)).await
     }
@@ -221,7 +221,7 @@ impl<F: Fixture> Case<F> {
         panic!("the store should grant {} within five ttls after its lease ran out", claim.key);
     }
 
-    /// Asks again and again for two keys until both are granted; tells when each was.
+    /// Repeats claims of two keys until both are granted. Returns when each key was granted.
     pub(crate) async fn both_taken_over(&self, keys: [&LeaseKey; 2]) -> [Taken; 2] {
         let claims = keys.map(|key| self.claim_of(key, "both"));
         let mut refused = [None; 2];
@@ -254,7 +254,7 @@ impl<F: Fixture> Case<F> {
     pub(crate) async fn not_extended(&self, touched: &LeaseKey, left_alone: &LeaseKey) {
         let key = touched;
         let [touched, left_alone] = self.both_taken_over([touched, left_alone]).await;
-        // As much as is certain: a machine may stand still between two questions.
+        // The difference that is certain: a machine may pause between two claims.
         let refused = touched.refused;
         let longer = refused.map_or(Duration::ZERO, |at| at.since(left_alone.granted));
         assert!(
@@ -264,7 +264,7 @@ impl<F: Fixture> Case<F> {
         );
     }
 
-    /// Fails if somebody was granted the key less than a ttl after `since`.
+    /// Fails if the key was granted less than a ttl after `since`.
     pub(crate) fn not_before_ttl(&self, taken: Moment, since: Moment) {
         self.not_before(taken, since, self.ttl);
     }
@@ -284,7 +284,7 @@ impl<F: Fixture> Case<F> {
         self.locker_on(self.store.clone())
     }
 
-    /// A locker that no fault of the network befalls.
+    /// A locker on the store itself, without network faults.
     pub(crate) fn sound_locker(&self) -> Locker {
         self.locker_on(self.store.inner())
     }
@@ -308,7 +308,7 @@ pub(crate) fn name(key: &str) -> LeaseKey {
     LeaseKey::new(key).expect("a valid key")
 }
 
-/// The grant, where the store should grant `what`.
+/// Returns the grant. Fails if the store did not grant `what`.
 #[expect(clippy::panic, reason = "a promise is broken by panicking")]
 #[track_caller]
 pub(crate) fn expect_granted(obtained: Obtained, what: &str) -> Grant {
@@ -320,7 +320,7 @@ pub(crate) fn expect_granted(obtained: Obtained, what: &str) -> Grant {
     }
 }
 
-/// The holder, where the store should refuse `what`.
+/// Returns the holder. Fails if the store did not refuse `what`.
 #[expect(clippy::panic, reason = "a promise is broken by panicking")]
 #[track_caller]
 pub(crate) fn expect_held(obtained: Obtained, what: &str) -> Holder {

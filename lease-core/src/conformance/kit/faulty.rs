@@ -1,4 +1,4 @@
-//! A store behind a bad network: requests fail, hang, come late, twice, or lose their replies.
+//! A store behind a bad network: requests fail, hang, arrive late or twice, or lose their replies.
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
@@ -21,10 +21,10 @@ use crate::store::lease_table::{LeaseRecord, LeaseTable};
 use crate::store::lock_store::{Freed, LockStore};
 use crate::token::FencingToken;
 
-/// Wraps a store and does to its requests what networks do, as told.
+/// Wraps a store and injects network faults into its requests.
 ///
-/// Each request runs in a task of its own, so one whose caller has given up goes on, as a
-/// request on a wire does. Clones share their faults.
+/// Each request runs in its own task, so a request continues after its caller dropped it, as on a real
+/// network. Clones share their faults.
 ///
 /// # Examples
 ///
@@ -45,7 +45,7 @@ pub struct Faulty<S> {
     plan: Arc<Mutex<Plan>>,
 }
 
-/// Which request a fault befalls.
+/// The kind of request that a fault applies to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Call {
@@ -59,29 +59,29 @@ pub enum Call {
     Adopt,
     /// A write of [`LeaseTable`].
     Write,
-    /// Anything that only reads: one record, or a list.
+    /// A read of the holder, of one record, or of a list.
     Read,
 }
 
-/// What befalls a request.
+/// A fault of one request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Fault {
-    /// It is not applied, and the caller gets an error at once.
+    /// The request is not applied, and the caller gets an error at once.
     Fail,
-    /// It is not applied, and the caller gets no answer ever.
+    /// The request is not applied, and the caller never gets an answer.
     Hang,
-    /// It is applied, and the caller gets an error; of a list, half of it before.
+    /// The request is applied, and the caller gets an error. A list returns its first half before.
     LoseReply,
-    /// It is applied, and the caller gets no answer ever.
+    /// The request is applied, and the caller never gets an answer.
     HangReply,
-    /// It is applied after this long, and answered then.
+    /// The request is applied and answered after this delay.
     DelayRequest(Duration),
-    /// It is applied at once, and answered after this long.
+    /// The request is applied at once, and answered after this delay.
     DelayReply(Duration),
-    /// The caller gets an error at once; it is applied after this long.
+    /// The caller gets an error at once, and the request is applied after this delay.
     ApplyLate(Duration),
-    /// It is applied and answered, and applied again after this long.
+    /// The request is applied and answered, and applied again after this delay.
     Double(Duration),
 }
 
@@ -96,7 +96,7 @@ struct Plan {
 type Chooser = Box<dyn FnMut(Call) -> Option<Fault> + Send>;
 
 impl<S> Faulty<S> {
-    /// Wraps `store`; nothing is wrong yet.
+    /// Wraps `store`, without faults at first.
     pub fn new(store: S) -> Self {
         Self {
             store: Arc::new(store),
@@ -106,48 +106,48 @@ impl<S> Faulty<S> {
         }
     }
 
-    /// Carries requests on `network` rather than on the caller's runtime: for simulations that
-    /// stop a caller's runtime while its requests are on their way.
+    /// Runs requests on `network` rather than on the caller's runtime. For simulations that stop a
+    /// caller's runtime while its requests are in flight.
     #[must_use]
     pub fn carried_by(self, network: Handle) -> Self {
         Self { network: Some(network), ..self }
     }
 
-    /// Lets every request take `latency` to arrive, whatever else befalls it. A watch is none.
+    /// Delays every request by `latency`, in addition to its fault. Watches are not delayed.
     #[must_use]
     pub fn with_latency(self, latency: Duration) -> Self {
         Self { latency, ..self }
     }
 
-    /// The store itself, past the network.
+    /// The store itself, without faults.
     pub fn inner(&self) -> Arc<S> {
         Arc::clone(&self.store)
     }
 
-    /// Queues `fault` for the next `call`; several queue up.
+    /// Queues `fault` for the next `call`. Several faults apply in order, one per call.
     pub fn next(&self, call: Call, fault: Fault) {
         self.plan().next.entry(call).or_default().push_back(fault);
     }
 
-    /// Lets `fault` befall every `call` from now on. Faults of different calls add up.
+    /// Injects `fault` into every `call` from now on. Other kinds of calls keep their faults.
     pub fn every(&self, call: Call, fault: Fault) {
         self.plan().every.insert(call, fault);
     }
 
-    /// Asks `choose` about each call from now on: for random faults, and to cut a machine off,
-    /// `choose(|_| Some(Fault::Hang))`.
+    /// Lets `choose` pick the fault of each call from now on. Use it for random faults. To cut off a
+    /// machine, use `choose(|_| Some(Fault::Hang))`.
     pub fn choose(&self, choose: impl FnMut(Call) -> Option<Fault> + Send + 'static) {
         self.plan().choose = Some(Box::new(choose));
     }
 
-    /// Lets nothing befall any call from now on. What hangs goes on hanging.
+    /// Ends all faults. A request that hangs already continues to hang.
     pub fn heal(&self) {
         let mut plan = self.plan();
         let calls = std::mem::take(&mut plan.calls);
         *plan = Plan { calls, ..Plan::default() };
     }
 
-    /// How many `call`s were made, whatever befell them.
+    /// The number of `call`s so far, with and without faults.
     pub fn calls(&self, call: Call) -> usize {
         self.plan().calls.get(&call).copied().unwrap_or(0)
     }
@@ -156,7 +156,7 @@ impl<S> Faulty<S> {
         lock(&self.plan)
     }
 
-    /// Makes one call as the plan has it. `apply` may run never, once or twice.
+    /// Makes one call with its planned fault. `apply` may run never, once or twice.
     async fn call<T, A>(
         &self,
         call: Call,
@@ -167,7 +167,7 @@ impl<S> Faulty<S> {
         T: Send + 'static,
         A: Future<Output = Result<T, StoreError>> + Send,
     {
-        let fault = self.plan().befalls(call);
+        let fault = self.plan().take_fault(call);
         let (reply, answer) = oneshot::channel();
         let (store, latency) = (Arc::clone(&self.store), self.latency);
         let network = self.network.clone().unwrap_or_else(Handle::current);
@@ -180,7 +180,7 @@ impl<S> Faulty<S> {
                 None => drop(reply.send(apply().await)),
                 Some(Fault::Fail) => drop(reply.send(Err(unanswered()))),
                 Some(Fault::Hang) => {
-                    // The caller goes on waiting, and this task ends with it.
+                    // The caller continues to wait. This task ends when the caller stops waiting.
                     let mut reply = reply;
                     reply.closed().await;
                 }
@@ -216,19 +216,19 @@ impl<S> Faulty<S> {
         });
         match answer.await {
             Ok(answer) => answer,
-            // The network's runtime has ended: nobody will answer.
+            // The network's runtime has ended: no answer will come.
             Err(_ended) => pending().await,
         }
     }
 }
 
 impl Plan {
-    fn may_befall(&self, call: Call) -> bool {
+    fn has_fault_for(&self, call: Call) -> bool {
         let queued = self.next.get(&call).is_some_and(|next| !next.is_empty());
         queued || self.every.contains_key(&call) || self.choose.is_some()
     }
 
-    fn befalls(&mut self, call: Call) -> Option<Fault> {
+    fn take_fault(&mut self, call: Call) -> Option<Fault> {
         *self.calls.entry(call).or_default() += 1;
         let next = self.next.get_mut(&call).and_then(VecDeque::pop_front);
         next.or_else(|| self.every.get(&call).copied())
@@ -312,12 +312,12 @@ impl<S: LockStore> LockStore for Faulty<S> {
         self.store.watch(key).await
     }
 
-    /// In the store's own batches, unless a fault may befall one of them.
+    /// Uses the store's own batches, unless a heartbeat may meet a fault.
     fn heartbeat_all<'a>(
         &'a self,
         beats: &'a [(Grant, Beat)],
     ) -> BoxStream<'a, (usize, Result<Heartbeat, StoreError>)> {
-        if self.plan().may_befall(Call::Heartbeat) {
+        if self.plan().has_fault_for(Call::Heartbeat) {
             let one = |(place, (grant, beat)): (usize, &'a (Grant, Beat))| async move {
                 (place, self.heartbeat(grant, *beat).await)
             };
@@ -360,7 +360,7 @@ impl<S: LeaseTable> LeaseTable for Faulty<S> {
         .await
     }
 
-    /// A list comes in pages: one whose reply is lost is broken off half way.
+    /// A list arrives in pages: if its reply is lost, the list ends halfway with an error.
     fn list(&self, prefix: &str) -> BoxStream<'_, Result<LeaseRecord, StoreError>> {
         let (prefix, arrived) = (prefix.to_owned(), Arc::new(Mutex::new(Vec::new())));
         let arrives = Arc::clone(&arrived);

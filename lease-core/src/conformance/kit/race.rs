@@ -1,4 +1,4 @@
-//! Two requests at the same time, so that a check and a write that are not one step come apart.
+//! Runs two requests at the same time, to find a check and a write that are not one atomic step.
 
 use std::future::Future;
 use std::hint::spin_loop;
@@ -12,13 +12,13 @@ use tokio::task::spawn_blocking;
 /// How two requests are sent at the same time.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Race {
-    /// On one task, where they alternate at each await.
+    /// On one task: the requests alternate at each await.
     Alternating,
-    /// On two threads: a request that never awaits would run alone on one task.
+    /// On two threads: on one task, a request that never awaits would run to its end first.
     OnThreads,
 }
 
-/// Runs `one` and `other` at once.
+/// Runs `one` and `other` at the same time.
 pub(super) async fn at_once<A, B>(
     race: Race,
     one: impl Future<Output = A> + Send + 'static,
@@ -33,11 +33,11 @@ where
     }
     let arrived = Arc::new(AtomicUsize::new(0));
     let (one, other) = (on_thread(one, &arrived), on_thread(other, &arrived));
-    // The runtime drives timers and sockets of both while this task waits for them.
+    // The runtime drives the timers and sockets of both requests while this task waits.
     (one.await, other.await)
 }
 
-/// Runs `request` on a thread of its own, once a second thread has arrived.
+/// Runs `request` on a new thread, once a second thread has arrived.
 fn on_thread<T: Send + 'static>(
     request: impl Future<Output = T> + Send + 'static,
     arrived: &Arc<AtomicUsize>,
@@ -45,7 +45,7 @@ fn on_thread<T: Send + 'static>(
     let (runtime, arrived) = (Handle::current(), Arc::clone(arrived));
     let thread = spawn_blocking(move || {
         arrived.fetch_add(1, Ordering::SeqCst);
-        // Not a `Barrier`: the second to be woken would start some 50 µs after the first.
+        // No `Barrier`: it would wake the second thread some 50 µs after the first.
         while arrived.load(Ordering::SeqCst) < 2 {
             spin_loop();
             yield_now();

@@ -1,4 +1,4 @@
-//! What promises of records are written with, beside [`Case`].
+//! Methods of [`Case`] for promises of a lease table.
 
 use std::future::Future;
 use std::panic::Location;
@@ -14,7 +14,7 @@ use crate::store::lease_table::{LeaseRecord, LeaseTable};
 
 #[expect(clippy::expect_used, reason = "a promise is broken by panicking")]
 impl<F: Fixture<Store: LeaseTable>> Case<F> {
-    /// Fails unless the record carries `expected`, since `why`.
+    /// Fails unless the record has the attributes `expected`. `why` explains the expectation.
     #[track_caller]
     pub(crate) fn attributes_are(
         &self,
@@ -28,7 +28,7 @@ impl<F: Fixture<Store: LeaseTable>> Case<F> {
         }
     }
 
-    /// Fails if there is a record.
+    /// Fails if the store reads a record.
     pub(crate) async fn has_no_record(&self, after: &str) {
         let record = self.read().await;
         assert!(record.is_none(), "the store should read no record after {after}: {record:?}");

@@ -1,5 +1,5 @@
-//! What happened in a trial, and whether it may: grants as the store gave them, tenures as
-//! their holders believed in them.
+//! The record of a trial, and the check for violations: grants as the store made them, and tenures as
+//! their holders saw them.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -13,7 +13,8 @@ use crate::store::grant::Grant;
 use crate::store::nonce::Nonce;
 use crate::token::FencingToken;
 
-/// The notebook of a trial, as one process writes in it. All times in it are true ones.
+/// The record of a trial, as one process writes it. All its times are simulated time, not a process's
+/// own clock.
 #[derive(Clone)]
 pub struct Ledger {
     time: WorldTime,
@@ -23,7 +24,7 @@ pub struct Ledger {
 #[derive(Default)]
 struct Pages {
     events: Vec<Event>,
-    /// When each grant came to be, by key and in order.
+    /// The grants of each key, in order.
     grants: HashMap<LeaseKey, Vec<Granted>>,
     writes: usize,
     late_writes: Vec<LateWrite>,
@@ -31,46 +32,46 @@ struct Pages {
     others: Vec<Violation>,
 }
 
-/// Something that happened.
+/// An event of a trial.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Event {
     /// The time since the world began.
     pub at: Duration,
-    /// What happened, in a sentence that names to whom.
+    /// The event as a sentence that names the lessee.
     pub what: String,
 }
 
-/// A promise that was broken: when, to whom, and how.
+/// A broken promise: when it was broken, for which lessee, and how.
 pub type Violation = Event;
 
-/// What one holder believed of one grant.
+/// One grant from its holder's point of view.
 #[derive(Debug, Clone)]
 pub(super) struct Tenure {
     pub(super) grant: Grant,
     pub(super) obtained_at: Duration,
-    /// Until when the lease would say that it is held, if nothing more happened to it.
+    /// When the lease will stop reporting that it is held, if no heartbeat succeeds.
     pub(super) claims_until: Duration,
-    /// When it was seen to have ended, and how.
+    /// When the end of the lease was noticed, and its cause.
     pub(super) ended: Option<(Duration, Ending)>,
-    /// When its holder was told that it was lost.
-    pub(super) told: Option<Duration>,
-    /// When its process first ran after the deadline.
+    /// When the loss was reported to the holder.
+    pub(super) notified: Option<Duration>,
+    /// When the holder's process first ran after the deadline.
     pub(super) ran_after: Option<Duration>,
     pub(super) killed: bool,
 }
 
-/// By when a process has to have noticed that a deadline has passed. That takes a timer; those of
-/// a suspended machine have stood still, so after waking up leases look at the clock again within
-/// a heartbeat period, and whenever they are asked or polled.
+/// The time within which a process must notice a passed deadline. Noticing needs a timer, and the timers
+/// of a suspended machine stop. After waking up, a lease reads the clock within a heartbeat period, and
+/// whenever the application queries or polls it.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Notices {
     pub(super) woken_at: Duration,
     pub(super) within: Duration,
 }
 
-/// A grant, as the store gave it. A late duplicate of a claim may be granted under its nonce again,
-/// with another token.
+/// A grant, as the store made it. A late duplicate of a claim may be granted again with the same nonce
+/// and another token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Granted {
     at: Duration,
@@ -78,24 +79,24 @@ struct Granted {
     token: FencingToken,
 }
 
-/// A write that was applied under a grant that was no longer the last.
+/// A write that was applied under a grant that was no longer the latest.
 struct LateWrite {
     at: Duration,
     grant: Grant,
-    /// Whose the key was.
+    /// The latest grant of the key.
     current: Granted,
 }
 
-/// How often what happened.
+/// Counts of events.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Figures {
-    /// Leases that somebody obtained.
+    /// Leases that were obtained.
     pub tenures: usize,
-    /// Leases that went to somebody else without having been given back.
+    /// Keys that were granted to another lessee without a release before.
     pub takeovers: usize,
-    /// Take-overs before which the loser's process ran, and so had to be told.
-    pub told_first: usize,
+    /// Take-overs before which the loser's process ran, so that the loss had to be reported to it.
+    pub notified_first: usize,
     /// Writes under a grant that the store applied.
     pub writes: usize,
 }
@@ -105,7 +106,7 @@ impl Ledger {
         Self { time, pages: Arc::default() }
     }
 
-    /// The same notebook, written in by another process.
+    /// The same ledger, for another process.
     pub(super) fn kept_by(&self, time: WorldTime) -> Self {
         Self { time, pages: Arc::clone(&self.pages) }
     }
@@ -115,7 +116,7 @@ impl Ledger {
         self.time.now()
     }
 
-    /// Notes what happened, for the trace of a trial that fails.
+    /// Records an event, for the trace of a failed trial.
     pub fn note(&self, what: impl Into<String>) {
         self.note_at(self.now(), what);
     }
@@ -124,7 +125,7 @@ impl Ledger {
         self.pages().events.push(Event { at, what: what.into() });
     }
 
-    /// Notes that a store has given `grant`; repetitions of the answer do not count.
+    /// Records that a store has made `grant`. Repeated answers do not count.
     pub fn granted(&self, grant: &Grant) {
         let granted = Granted { at: self.now(), nonce: grant.nonce, token: grant.token };
         let mut pages = self.pages();
@@ -135,7 +136,7 @@ impl Ledger {
         pages.events.push(Event { at: granted.at, what });
     }
 
-    /// Notes that a store has applied a write under `grant`.
+    /// Records that a store has applied a write under `grant`.
     pub fn written(&self, grant: &Grant) {
         let at = self.now();
         let mut pages = self.pages();
@@ -158,28 +159,28 @@ impl Ledger {
             obtained_at: now,
             claims_until: now,
             ended: None,
-            told: None,
+            notified: None,
             ran_after: None,
             killed: false,
         });
         pages.tenures.len() - 1
     }
 
-    pub(super) fn told(&self, tenure: usize) {
+    pub(super) fn notified(&self, tenure: usize) {
         let now = self.now();
         let mut pages = self.pages();
         if let Some(tenure) = pages.tenures.get_mut(tenure) {
-            tenure.told = Some(now);
+            tenure.notified = Some(now);
         }
     }
 
-    /// Looks at a lease from within its process, between two steps: whether it goes on. Changes
-    /// nothing: whether anybody notices that it has run out is what is to be seen.
-    pub(super) fn look_at(&self, number: usize, hold: &LeaseCell, notices: Notices) -> bool {
+    /// Checks from within its process, between two steps, whether a lease is still held. Does not change
+    /// the lease: the trial tests whether the process itself notices the expiry.
+    pub(super) fn look_at(&self, number: usize, cell: &LeaseCell, notices: Notices) -> bool {
         let now = self.now();
         let mut pages = self.pages();
         let Some(tenure) = pages.tenures.get_mut(number) else { return false };
-        let left = hold.clock().timer_for(hold.remaining());
+        let left = cell.clock().timer_for(cell.remaining());
         if left.is_zero() {
             let since = tenure.claims_until.max(notices.woken_at);
             if now > since + notices.within {
@@ -188,7 +189,7 @@ impl Ledger {
         } else {
             tenure.claims_until = tenure.claims_until.max(now + left);
         }
-        let Some(ending) = hold.noticed_ending() else { return true };
+        let Some(ending) = cell.noticed_ending() else { return true };
         tenure.ended = Some((now, ending));
         let grant = &tenure.grant;
         let what = format!(
@@ -199,14 +200,14 @@ impl Ledger {
         false
     }
 
-    /// Nobody is left who could be told.
+    /// Records that the holder's process was killed: no loss can be reported to it.
     pub(super) fn killed(&self, tenure: usize) {
         if let Some(tenure) = self.pages().tenures.get_mut(tenure) {
             tenure.killed = true;
         }
     }
 
-    /// Notes a violation that others have found.
+    /// Records a violation that a model or a job has found.
     pub fn violated(&self, what: impl Into<String>) {
         self.violated_at(self.now(), what);
     }
@@ -222,26 +223,27 @@ impl Ledger {
         for tenure in &pages.tenures {
             if let Some(taken) = pages.taken_over(tenure) {
                 figures.takeovers += 1;
-                let had_to_be_told = tenure.ran_after.is_some_and(|ran| ran <= taken);
-                figures.told_first += usize::from(had_to_be_told && !tenure.killed);
+                let ran_before = tenure.ran_after.is_some_and(|ran| ran <= taken);
+                figures.notified_first += usize::from(ran_before && !tenure.killed);
             }
         }
         figures
     }
 
-    /// Whether anybody obtained `key` after `since`, and when first.
+    /// The leases that were obtained after `since`: when, and by which lessee.
     pub(super) fn obtained_since(&self, since: Duration) -> Vec<(Duration, Lessee)> {
         let pages = self.pages();
         let later = pages.tenures.iter().filter(|tenure| tenure.obtained_at >= since);
         later.map(|tenure| (tenure.obtained_at, tenure.grant.lessee.clone())).collect()
     }
 
-    /// Everything that must not have happened.
+    /// All violations, in order of time.
     pub(super) fn violations(&self) -> Vec<Violation> {
         let pages = self.pages();
         let mut violations: Vec<_> =
             pages.tenures.iter().filter_map(|tenure| pages.held_too_long(tenure)).collect();
-        violations.extend(pages.tenures.iter().filter_map(|tenure| pages.told_too_late(tenure)));
+        violations
+            .extend(pages.tenures.iter().filter_map(|tenure| pages.notified_too_late(tenure)));
         violations.extend(pages.out_of_order());
         violations.extend(pages.late_writes.iter().map(|write| pages.written_too_late(write)));
         violations.extend(pages.others.iter().cloned());
@@ -261,10 +263,10 @@ impl Ledger {
 }
 
 impl Pages {
-    /// Adds a grant of `key`; `false` for a repeated answer.
+    /// Adds a grant of `key`. Returns `false` for a repeated answer.
     ///
-    /// A claim whose votes ran out may be granted again under its token, after votes for another. That
-    /// is a grant of its own.
+    /// In a quorum, a claim whose votes expired may be granted again under its token, after votes for
+    /// another claim. This counts as a new grant.
     fn add(&mut self, key: &LeaseKey, granted: Granted) -> bool {
         let grants = self.grants.entry(key.clone()).or_default();
         let mut of_claim = grants.iter().rev().take_while(|earlier| earlier.nonce == granted.nonce);
@@ -275,22 +277,23 @@ impl Pages {
         is_new
     }
 
-    /// To which other claim the key of `tenure` went next.
+    /// The next grant of the key of `tenure` to another claim.
     fn successor(&self, tenure: &Tenure) -> Option<Granted> {
         let grants = self.grants.get(&tenure.grant.key)?;
         let is_own = |granted: &Granted| granted.is_of(&tenure.grant);
-        // The last one that the holder can have heard of: a tenure begins after its grant.
-        let was_heard = |granted: &Granted| is_own(granted) && granted.at <= tenure.obtained_at;
-        let own = grants.iter().rposition(was_heard).or_else(|| grants.iter().position(is_own))?;
+        // The latest grant that can have reached the holder: a tenure begins after its grant.
+        let was_received = |granted: &Granted| is_own(granted) && granted.at <= tenure.obtained_at;
+        let own =
+            grants.iter().rposition(was_received).or_else(|| grants.iter().position(is_own))?;
         let mut later = grants.iter().skip(own + 1);
         later.find(|granted| granted.nonce != tenure.grant.nonce).copied()
     }
 
-    /// When the key of `tenure` went to the next, if it was not given back before.
+    /// When the key of `tenure` was granted to another claim, if it was not released before.
     fn taken_over(&self, tenure: &Tenure) -> Option<Duration> {
         let taken = self.successor(tenure)?.at;
-        let given_back = matches!(tenure.ended, Some((at, Ending::Released)) if at <= taken);
-        (!given_back).then_some(taken)
+        let released = matches!(tenure.ended, Some((at, Ending::Released)) if at <= taken);
+        (!released).then_some(taken)
     }
 
     fn held_too_long(&self, tenure: &Tenure) -> Option<Violation> {
@@ -312,25 +315,25 @@ impl Pages {
         })
     }
 
-    fn told_too_late(&self, tenure: &Tenure) -> Option<Violation> {
+    fn notified_too_late(&self, tenure: &Tenure) -> Option<Violation> {
         let taken = self.taken_over(tenure)?;
         let ran_in_time = tenure.ran_after.is_some_and(|ran| ran <= taken);
-        let told_in_time = tenure.told.is_some_and(|told| told <= taken);
-        (ran_in_time && !told_in_time && !tenure.killed).then(|| Violation {
+        let notified_in_time = tenure.notified.is_some_and(|notified| notified <= taken);
+        (ran_in_time && !notified_in_time && !tenure.killed).then(|| Violation {
             at: taken,
             what: format!(
-                "loss told too late: {} lost {} (token {}) at {:?}, ran before it went to the \
-                 next, and was told at {:?}",
+                "loss reported too late: {} lost {} (token {}) at {:?}, ran before the next \
+                 grant, and was notified at {:?}",
                 tenure.grant.lessee,
                 tenure.grant.key,
                 tenure.grant.token,
                 tenure.claims_until,
-                tenure.told,
+                tenure.notified,
             ),
         })
     }
 
-    /// Whoever obtained a key later has the larger token.
+    /// Of two tenures of a key, the later must have the larger token.
     fn out_of_order(&self) -> Vec<Violation> {
         let mut last: HashMap<&LeaseKey, &Tenure> = HashMap::new();
         let mut tenures: Vec<_> = self.tenures.iter().collect();
@@ -369,7 +372,8 @@ impl Pages {
 
     fn name_of(&self, granted: Granted) -> String {
         let tenure = self.tenures.iter().find(|tenure| granted.is_of(&tenure.grant));
-        let lessee = tenure.map_or("nobody who heard of it", |tenure| tenure.grant.lessee.as_str());
+        let lessee =
+            tenure.map_or("a lessee that got no answer", |tenure| tenure.grant.lessee.as_str());
         format!("{lessee} under token {}", granted.token)
     }
 }
@@ -405,20 +409,20 @@ mod tests {
         claim.granted(FencingToken::new(5).unwrap())
     }
 
-    /// Holds from `obtained_at` for two seconds.
+    /// A tenure of two seconds from `obtained_at`.
     fn tenure(grant: &Grant, obtained_at: Duration) -> Tenure {
         Tenure {
             grant: grant.clone(),
             obtained_at,
             claims_until: obtained_at + SECOND * 2,
             ended: None,
-            told: None,
+            notified: None,
             ran_after: None,
             killed: false,
         }
     }
 
-    /// Grants to one, to another, and to the first again, a second apart; says what was new.
+    /// Adds three grants, a second apart. Returns for each whether it was new.
     fn granted_in_turn(pages: &mut Pages, grants: [&Grant; 3]) -> [bool; 3] {
         let mut at = Duration::ZERO;
         grants.map(|Grant { key, nonce, token, .. }| {

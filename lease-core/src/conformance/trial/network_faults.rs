@@ -21,7 +21,7 @@ struct FaultState {
     stopped: bool,
 }
 
-/// What happens to every heartbeat for a while.
+/// The fault of every heartbeat during a silence.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[expect(clippy::exhaustive_enums, reason = "a request arrives or it does not")]
 pub enum Silence {

@@ -1,5 +1,5 @@
-//! A workload of yours under faults: contenders that are paused, suspended, killed and cut off,
-//! in virtual time, and a verdict on what came of it.
+//! The plan of a trial: a workload under faults in virtual time. Contenders are paused, suspended, killed
+//! and cut off; a verdict reports the violations.
 
 use std::fmt;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use crate::locker::Locker;
 use crate::options::LeaseOptions;
 use crate::store::lock_store::LockStore;
 
-/// One seed, one run: contenders on a model of a store, and everything that may befall them.
+/// One run of contenders on a model of a store, with faults. The seed determines all of it.
 ///
 /// # Examples
 ///
@@ -36,10 +36,10 @@ pub struct Trial {
     pub(super) patience: u32,
 }
 
-/// Whether the clocks of contenders go on while their machine is suspended.
+/// Whether the clocks of contenders run while their machine is suspended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Clocks {
-    GoOn,
+    Run,
     Stop,
 }
 
@@ -50,48 +50,47 @@ pub(super) enum Faults {
     None,
 }
 
-/// What contenders share: one store, or the servers that make up one.
+/// The store that contenders share: one store, or several servers that form one.
 pub trait Model {
-    /// What a contender reaches it by.
+    /// The store type that a contender uses.
     type Store: LockStore;
 
-    /// Connects a contender. Called in its process, and at each of its starts.
+    /// Connects a contender. Called in its process, at each start.
     fn connect(&mut self, client: ClientContext) -> BoxFuture<'static, Self::Store>;
 
-    /// Lets something befall the servers themselves, as `random` has it, and notes it in the
-    /// ledger.
+    /// Injects a random fault into the servers, and records it in the ledger.
     fn strike(&mut self, random: &mut StdRng) {
         let _ = random;
     }
 
-    /// Ends all that befell the servers.
+    /// Ends all faults of the servers.
     fn heal(&mut self) {}
 
     /// Called after each step.
     fn step(&mut self) {}
 }
 
-/// A process that has just started, as its way to the model knows it.
+/// The context of a contender's process that has just started.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct ClientContext {
-    /// What its requests suffer from.
+    /// The faults of its requests.
     pub faults: NetworkFaults,
-    /// The clock that it goes by, for stores that read one.
+    /// The clock of the process, for stores that read one.
     pub clock: Arc<dyn Clock>,
-    /// The true time, as told inside it.
+    /// The simulated time, as read in this process.
     pub time: WorldTime,
 }
 
-/// Where the model of a trial lives.
+/// The context of a trial's model.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct ModelContext {
-    /// Where requests travel and servers run, beside all contenders.
+    /// The runtime of requests and servers, apart from all contenders.
     pub network: Handle,
-    /// Where grants and writes are noted, by the world's time on the network.
+    /// Records grants and writes, in simulated time.
     pub ledger: Ledger,
-    /// All chance in the model follows from it.
+    /// The seed of all random choices in the model.
     pub seed: u64,
 }
 
@@ -100,17 +99,17 @@ pub struct ModelContext {
 pub struct Contender<S> {
     /// Its locker, on `store`.
     pub locker: Locker,
-    /// Its way to the model: for tables, and for requests made by hand.
+    /// The store of the locker: for tables, and for requests without a locker.
     pub store: Arc<S>,
-    /// Whoever obtains a lease shows it to the witness.
+    /// Observes leases: call [`Witness::watch`] with each lease that you obtain.
     pub witness: Witness,
-    /// For choices that are to be made again in the same way.
+    /// The seed of random choices in the job.
     pub seed: u64,
 }
 
 impl Trial {
-    /// Three contenders with leases of 200 ms, for 1.6 seconds of trouble; clocks that are hours
-    /// apart and whose rates differ by half of what the options assume.
+    /// Plans three contenders with leases of 200 ms, and faults for 1.6 s. Their clocks are hours apart,
+    /// and the clock rates differ by half of the error that the options assume.
     pub fn new(seed: u64) -> Self {
         let ttl = Duration::from_millis(200);
         Self {
@@ -119,7 +118,7 @@ impl Trial {
             options: LeaseOptions::of(ttl),
             length: ttl * 8,
             clock_rates: 0.005,
-            clocks: Clocks::GoOn,
+            clocks: Clocks::Run,
             faults: Faults::Random,
             patience: 100,
         }
@@ -131,42 +130,42 @@ impl Trial {
         self
     }
 
-    /// Gives all lockers `options`; trouble lasts as long as 8 of its ttls.
+    /// Gives all lockers `options`. Faults last for 8 ttls.
     pub fn with_options(mut self, options: LeaseOptions) -> Self {
         self.length = options.ttl() * 8;
         self.options = options;
         self
     }
 
-    /// Makes trouble for `length`.
+    /// Injects faults for `length`.
     pub fn with_length(mut self, length: Duration) -> Self {
         self.length = length;
         self
     }
 
-    /// Lets the clocks of contenders be fast or slow by up to `error`, as a part of the rate.
+    /// Makes the clocks of contenders fast or slow by up to `error`, a fraction of the rate.
     ///
-    /// More than the options assume, and two may hold one key: the control that shows that a
-    /// trial would notice.
+    /// Above the error that the options assume, two lessees may hold one key. Use this as a control: the
+    /// trial must find the violation.
     pub fn with_clock_rates(mut self, error: f64) -> Self {
         self.clock_rates = error;
         self
     }
 
-    /// Lets the clocks of contenders stop while their machine is suspended: another control.
+    /// Stops the clocks of contenders while their machine is suspended: another control.
     pub fn with_clocks_that_stop(mut self) -> Self {
         self.clocks = Clocks::Stop;
         self
     }
 
-    /// Injects no fault: for measurements. Faults of the model's own still happen.
+    /// Injects no faults, for measurements. The model may still inject its own.
     pub fn without_faults(mut self) -> Self {
         self.faults = Faults::None;
         self
     }
 
-    /// After the trouble, gives every contender `ttls` times the ttl to obtain a lease. By
-    /// default 100: nothing promises turns across processes.
+    /// Gives each contender `ttls` times the ttl after the faults to obtain a lease. By default 100: the
+    /// order across processes is not fair.
     pub fn with_patience(mut self, ttls: u32) -> Self {
         self.patience = ttls;
         self

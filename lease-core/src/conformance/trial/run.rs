@@ -1,4 +1,4 @@
-//! A trial while it runs: what befalls whom, and when it ends.
+//! Runs a trial: injects faults into processes and servers, and ends them.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -28,7 +28,7 @@ struct Run<M, J> {
     actors: Vec<Actor>,
 }
 
-/// A contender as the simulation sees it.
+/// A contender's process and its state in the simulation.
 struct Actor {
     name: Lessee,
     process: ProcessId,
@@ -38,7 +38,7 @@ struct Actor {
     ahead: Duration,
     rate: f64,
     notices: Notices,
-    /// What befell it, and when it ends.
+    /// The current fault, and when it ends.
     until: Option<(ProcessFault, Duration)>,
 }
 
@@ -51,7 +51,7 @@ enum ProcessFault {
 }
 
 impl Trial {
-    /// Runs `job` in every contender, over the model that `model` makes in the world.
+    /// Runs `job` in each contender, on the model that `model` makes.
     ///
     /// After the faults, the trial kills the holder of a lease and repairs everything else. Then each
     /// contender must obtain a lease again.
@@ -71,7 +71,7 @@ where
     J: Fn(Contender<M::Store>) -> F + Clone + Send + 'static,
     F: Future<Output = ()> + Send + 'static,
 {
-    /// Starts all of `plan`'s contenders over the model that `model` makes in the world.
+    /// Starts all contenders of `plan` on the model that `model` makes.
     fn new(plan: Trial, model: impl FnOnce(ModelContext) -> M, job: J) -> Self {
         let simulation = Simulation::new(plan.seed);
         let ledger = Ledger::new(simulation.time());
@@ -87,7 +87,7 @@ where
         run
     }
 
-    /// Goes through all of it.
+    /// Runs the trial to its end.
     fn into_verdict(mut self) -> Verdict {
         self.inject_faults();
         self.check_progress();
@@ -151,10 +151,11 @@ where
         }
     }
 
-    /// Something happens to whoever holds a lease, or else to anybody; or to the servers.
+    /// Injects a fault into a lease's holder, or into a random contender if no lease is held, or into the
+    /// servers.
     fn inject_fault(&mut self) {
         let ttl = self.plan.options.ttl();
-        let anybody = self.random.random_range(0..self.actors.len().max(1));
+        let any_actor = self.random.random_range(0..self.actors.len().max(1));
         let holder = self.actors.iter().position(|actor| actor.witness.sees_any());
         let until = self.simulation.now() + self.part_of(ttl * 3);
         let silent_until = self.simulation.now() + ttl + self.part_of(ttl);
@@ -166,7 +167,7 @@ where
             5 => (ProcessFault::Silenced(Silence::AnswersLost), silent_until),
             _ => return self.inject_server_fault(),
         };
-        let Some(actor) = self.actors.get_mut(holder.unwrap_or(anybody)) else { return };
+        let Some(actor) = self.actors.get_mut(holder.unwrap_or(any_actor)) else { return };
         if actor.until.is_some() {
             return;
         }
@@ -207,7 +208,7 @@ where
                 let slept = self.simulation.wake(actor.process);
                 let within = self.plan.options.heartbeat_period() + TIMER;
                 actor.notices = Notices { woken_at: now, within };
-                if self.plan.clocks == Clocks::GoOn {
+                if self.plan.clocks == Clocks::Run {
                     actor.clock.leap(slept.mul_f64(actor.rate));
                 }
             }
@@ -233,7 +234,8 @@ where
         }
     }
 
-    /// All is well again, but whoever holds a lease has crashed: everybody has to get on.
+    /// Ends all faults, except that each lease's holder has crashed. Then each contender must obtain a
+    /// lease.
     fn check_progress(&mut self) {
         let (model, ttl) = (&mut self.model, self.plan.options.ttl());
         self.simulation.on_network(|| model.heal());
@@ -277,5 +279,5 @@ impl Actor {
     }
 }
 
-/// What tokio's timers are rounded up to.
+/// Tokio rounds its timers up to this length.
 const TIMER: Duration = Duration::from_millis(1);

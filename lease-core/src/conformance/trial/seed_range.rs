@@ -1,4 +1,4 @@
-//! Which trials are run, and what is said of the one that fails.
+//! Runs a trial for many seeds, and reports the first failure.
 
 use std::fmt;
 use std::ops::Range;
@@ -12,31 +12,32 @@ use rand::rngs::StdRng;
 use super::ledger::{Figures, Violation};
 use super::verdict::Verdict;
 
-/// A row of seeds, each a trial.
+/// A range of seeds, one trial each.
 ///
-/// `LEASE_SEED=7` runs the trial of that seed alone, and `LEASE_SEEDS=100000` as many. Where one fails,
-/// the last 60 events before that are told; `LEASE_EVENTS=500` asks for more.
+/// `LEASE_SEED=7` runs the trial of that seed alone, and `LEASE_SEEDS=100000` runs so many trials. If a
+/// trial fails, the report has the last 60 events before; `LEASE_EVENTS=500` sets another number.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SeedRange(Range<u64>);
 
-/// What many trials came to.
+/// The result of many trials.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Survey {
     /// The first seed and the one after the last.
     pub seeds: Range<u64>,
-    /// All together.
+    /// The sums of all trials' figures.
     pub figures: Figures,
-    /// Trials in which a loser ran between its deadline and the take-over, and so had to be told.
+    /// Trials in which a loser ran between its deadline and the take-over, so that the loss had to be
+    /// reported to it.
     pub with_notified_losers: usize,
 }
 
 impl SeedRange {
-    /// `count` seeds that nobody has tried yet, or what the environment asks for.
+    /// Returns `count` new random seeds, or the seeds that the environment names.
     ///
     /// # Panics
     ///
-    /// Where the environment asks for what is no number.
+    /// If the environment variable is not a number.
     pub fn fresh(count: u64) -> Self {
         if let Some(seed) = asked("LEASE_SEED") {
             return Self(seed..seed + 1);
@@ -45,17 +46,17 @@ impl SeedRange {
         Self(first..first + asked("LEASE_SEEDS").unwrap_or(count))
     }
 
-    /// The seeds from 0 to `count`, whatever the environment asks for: for controls, which are to
-    /// find the same each time.
+    /// Returns the seeds from 0 to `count`, without regard to the environment. For controls, which must
+    /// find the same violation each time.
     pub fn first(count: u64) -> Self {
         Self(0..count)
     }
 
-    /// Runs `trial` with every seed, on all processors, and adds up.
+    /// Runs `trial` with each seed, on all processors, and adds up the figures.
     ///
     /// # Panics
     ///
-    /// Where a promise is broken: with how to run that trial again, and what happened in it.
+    /// If a promise is broken. The message has the command to repeat the trial, and its events.
     #[expect(clippy::panic, reason = "a test that fails")]
     pub fn all_hold(self, trial: impl Fn(u64) -> Verdict + Sync) -> Survey {
         let survey = Mutex::new(Survey {
@@ -68,7 +69,7 @@ impl SeedRange {
             if verdict.violations.is_empty() {
                 let mut survey = survey.lock().unwrap_or_else(PoisonError::into_inner);
                 survey.figures += verdict.figures;
-                survey.with_notified_losers += usize::from(verdict.figures.told_first > 0);
+                survey.with_notified_losers += usize::from(verdict.figures.notified_first > 0);
                 return None;
             }
             Some(verdict)
@@ -85,8 +86,8 @@ impl SeedRange {
         survey.into_inner().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Runs `trial` until a promise is broken: with which seed, and the first violation. For
-    /// negative controls.
+    /// Runs `trial` until a promise is broken. Returns the seed and the first violation. For negative
+    /// controls.
     pub fn find_violation(self, trial: impl Fn(u64) -> Verdict + Sync) -> Option<(u64, Violation)> {
         self.until(|seed| trial(seed).violations.into_iter().next())
     }
@@ -121,13 +122,13 @@ impl std::ops::AddAssign for Figures {
     fn add_assign(&mut self, other: Self) {
         self.tenures += other.tenures;
         self.takeovers += other.takeovers;
-        self.told_first += other.told_first;
+        self.notified_first += other.notified_first;
         self.writes += other.writes;
     }
 }
 
-/// What the environment asks for.
-#[expect(clippy::panic, reason = "a test that is told nonsense says so")]
+/// Reads a number from the environment.
+#[expect(clippy::panic, reason = "a test with invalid settings fails")]
 fn asked(name: &str) -> Option<u64> {
     let text = std::env::var(name).ok()?;
     Some(text.parse().unwrap_or_else(|_| panic!("{name}={text} is no whole number")))
@@ -139,8 +140,8 @@ impl fmt::Display for Survey {
         let count = seeds.end - seeds.start;
         write!(
             f,
-            "{count} trials from seed {}: {} leases, {} take-overs of one that was not given back; \
-             in {} trials the loser ran before, and was told first; {} writes under leases",
+            "{count} trials from seed {}: {} leases, {} take-overs without a release; in {} trials \
+             the loser ran before and was notified first; {} writes under leases",
             seeds.start,
             figures.tenures,
             figures.takeovers,

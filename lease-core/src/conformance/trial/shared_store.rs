@@ -1,4 +1,4 @@
-//! The simplest model: one store, which all contenders reach over a bad network.
+//! The simplest model: one store that all contenders share over a bad network.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,14 +20,14 @@ use crate::store::lease_table::{LeaseRecord, LeaseTable};
 use crate::store::lock_store::{Freed, LockStore};
 use crate::token::FencingToken;
 
-/// A model that is one store: a memory store, or one of yours that lives in one process.
+/// A model of one store: a memory store, or your own store within one process.
 #[derive(Debug)]
 pub struct SharedStore<S> {
     world: ModelContext,
     store: Arc<RecordingStore<S>>,
 }
 
-/// A store that notes in the ledger what it grants and applies.
+/// A store that records its grants and writes in the ledger.
 #[derive(Debug)]
 pub struct RecordingStore<S> {
     store: S,
@@ -35,7 +35,7 @@ pub struct RecordingStore<S> {
 }
 
 impl<S> SharedStore<S> {
-    /// A model of `store`, which was made for this world alone.
+    /// Makes a model of `store`, which must be new and only for this trial.
     pub fn new(world: ModelContext, store: S) -> Self {
         let store = Arc::new(RecordingStore { store, ledger: world.ledger.clone() });
         Self { world, store }

@@ -1,15 +1,13 @@
 //! Processes that can be paused, resumed and killed, in one thread and in virtual time.
 //!
-//! Each process is a tokio runtime of its own whose time is paused, so that the simulation
-//! alone moves it: all processes in small steps, one after the other. A process that is paused
-//! is left out, as one that was sent `SIGSTOP`; when it is resumed, its clock jumps to the
-//! present, and its tasks find out in whatever order their runtime polls them. One seed is one
-//! run, to the last poll.
+//! Each process is a tokio runtime with paused time. The simulation advances all processes in small
+//! steps, one after the other. It does not advance a paused process, as if it had received `SIGSTOP`. On
+//! resumption, the clock of the process jumps to the present, and its runtime polls its tasks in any
+//! order. A seed determines the whole run, down to each poll.
 //!
-//! Steps and the network go together: a request takes longer than a step
-//! ([`Simulation::LATENCY`]), so nothing arrives in the past of who receives it, although
-//! processes run one after the other. (The rule is that of conservative parallel simulation:
-//! Chandy and Misra, "Distributed simulation", 1979.)
+//! Processes run one after the other, so a message could arrive in its receiver's past. A request
+//! therefore takes longer than a step ([`Simulation::LATENCY`]). This is the rule of conservative
+//! parallel simulation (Chandy and Misra, "Distributed simulation", 1979).
 
 use std::fmt;
 use std::future::Future;
@@ -24,31 +22,31 @@ use tokio::runtime::{Builder, Handle, Runtime};
 
 use crate::clock::{Moment, awake};
 
-/// A world of processes, and the network between them.
+/// A simulation of processes and the network between them.
 pub struct Simulation {
-    /// Never paused: what is on its way goes on.
+    /// Never paused: requests in flight continue.
     network: Process,
     processes: Vec<Process>,
     now: Duration,
     random: StdRng,
 }
 
-/// Which process; in the order in which they were started, from 0.
+/// The number of a process, in the order of starts, from 0.
 pub type ProcessId = usize;
 
 struct Process {
-    /// `None` once it was killed.
+    /// `None` after the process was killed.
     runtime: Option<Runtime>,
     time: WorldTime,
     paused: bool,
 }
 
-/// The time since the world began, as told inside one process: true, whatever the clock that
-/// the process goes by.
+/// The simulated time since the start of the simulation, as read in one process. Does not depend on the
+/// process's own clock.
 #[derive(Debug, Clone)]
 pub struct WorldTime {
     born: Moment,
-    /// In nanoseconds; later for each time that the process slept through.
+    /// In nanoseconds. Each suspension of the process adds its length.
     born_at: Arc<AtomicU64>,
 }
 
@@ -58,7 +56,7 @@ impl WorldTime {
         Self { born: awake(), born_at: Arc::new(at.into()) }
     }
 
-    /// Means something in its own process alone.
+    /// Returns the simulated time. Correct only within the process of this value.
     pub fn now(&self) -> Duration {
         let born_at = Duration::from_nanos(self.born_at.load(Ordering::SeqCst));
         born_at + awake().since(self.born)
@@ -71,10 +69,10 @@ impl WorldTime {
 }
 
 impl Simulation {
-    /// How long a request takes at least: longer than the longest step.
+    /// The minimal time of a request: longer than the longest step.
     pub const LATENCY: Duration = Duration::from_millis(5);
 
-    /// A world without processes, at time zero. All chance in it follows from `seed`.
+    /// Makes a simulation without processes, at time zero. `seed` determines all random choices.
     pub fn new(seed: u64) -> Self {
         Self {
             network: Process::start(Duration::ZERO),
@@ -84,28 +82,28 @@ impl Simulation {
         }
     }
 
-    /// Where requests travel and stores live: for [`Faulty::carried_by`](crate::conformance::Faulty).
+    /// The runtime of requests and stores: for [`Faulty::carried_by`](crate::conformance::Faulty).
     pub fn network(&self) -> &Handle {
         self.network.handle()
     }
 
-    /// The time since the world began.
+    /// The simulated time since the start.
     pub fn now(&self) -> Duration {
         self.now
     }
 
-    /// Runs `f` in the network's runtime: a store made there lives by the network's clock.
+    /// Runs `f` in the network's runtime: a store made there reads the network's clock.
     pub fn on_network<T>(&self, f: impl FnOnce() -> T) -> T {
         let _inside = self.network.handle().enter();
         f()
     }
 
-    /// Tells the time where requests travel and stores live.
+    /// The simulated time, as read in the network's runtime.
     pub fn time(&self) -> WorldTime {
         self.network.time.clone()
     }
 
-    /// Starts a process, whose `main` is called in it and then runs.
+    /// Starts a process that runs `main`.
     pub fn start<M: Future<Output = ()> + Send + 'static>(
         &mut self,
         main: impl FnOnce(WorldTime) -> M,
@@ -118,33 +116,33 @@ impl Simulation {
         self.processes.len() - 1
     }
 
-    /// Stops `process` where it stands, until it is resumed.
+    /// Pauses `process` until it is resumed.
     pub fn pause(&mut self, process: ProcessId) {
         if let Some(process) = self.processes.get_mut(process) {
             process.paused = true;
         }
     }
 
-    /// Lets `process` go on; its clock jumps to the present.
+    /// Resumes `process`. Its clock jumps to the present.
     pub fn resume(&mut self, process: ProcessId) {
         if let Some(process) = self.processes.get_mut(process) {
             process.paused = false;
         }
     }
 
-    /// Lets `process` go on as on a machine that was suspended: its timers have stood still, as
-    /// Linux' `CLOCK_MONOTONIC` does. Answers for how long; whatever clock it goes by has to
-    /// [leap](crate::conformance::SkewedClock::leap) by as much.
+    /// Resumes `process` as on a machine that was suspended: its timers stopped, as Linux'
+    /// `CLOCK_MONOTONIC` does. Returns the length of the suspension: let the clock of the process
+    /// [leap](crate::conformance::SkewedClock::leap) by it.
     pub fn wake(&mut self, process: ProcessId) -> Duration {
         let Some(process) = self.processes.get_mut(process) else { return Duration::ZERO };
         process.paused = false;
-        let slept = self.now.saturating_sub(process.told_time());
+        let slept = self.now.saturating_sub(process.timer_time());
         process.time.skip(slept);
         slept
     }
 
-    /// Ends `process` at once: its tasks are dropped where they stand, and nothing that they
-    /// left undone is done. What it sent is still on its way.
+    /// Kills `process`: drops its tasks at their current await, without cleanup. Its requests in flight
+    /// still arrive.
     pub fn kill(&mut self, process: ProcessId) {
         if let Some(process) = self.processes.get_mut(process)
             && let Some(runtime) = process.runtime.take()
@@ -153,21 +151,21 @@ impl Simulation {
         }
     }
 
-    /// Whether `process` runs now.
+    /// Whether `process` is neither paused nor killed.
     pub fn runs(&self, process: ProcessId) -> bool {
         self.processes
             .get(process)
             .is_some_and(|process| process.runtime.is_some() && !process.paused)
     }
 
-    /// Looks into `process` between two steps: `look` runs in its runtime, by its clock.
+    /// Runs `look` in the runtime of `process`, between two steps.
     pub fn look_into<T>(&self, process: ProcessId, look: impl FnOnce() -> T) -> Option<T> {
         let runtime = self.processes.get(process)?.runtime.as_ref()?;
         let _inside = runtime.enter();
         Some(look())
     }
 
-    /// Moves all that run by one step: 1 to 4 ms, the processes in random order.
+    /// Advances all running processes by one step of 1 to 4 ms, in random order.
     pub fn step(&mut self) {
         self.now += Duration::from_millis(self.random.random_range(1..=4));
         let mut order: Vec<_> = self.processes.iter().filter(|process| !process.paused).collect();
@@ -178,7 +176,7 @@ impl Simulation {
         self.network.run_until(self.now);
     }
 
-    /// Moves all that run until `time` has passed.
+    /// Advances all running processes by `time`.
     pub fn run_for(&mut self, time: Duration) {
         let until = self.now + time;
         while self.now < until {
@@ -190,9 +188,9 @@ impl Simulation {
 impl Process {
     #[expect(clippy::expect_used, reason = "a simulation without a runtime has failed")]
     fn start(born_at: Duration) -> Self {
-        // The clock counts from its first look in all the program. That has to come before this
-        // time is frozen, or the first trial's would be cut off by a part of a millisecond.
-        let _first_look = awake();
+        // The clock counts from its first reading in the program. This must be before the time is
+        // paused: otherwise the first trial's time would lose a part of a millisecond.
+        let _first_reading = awake();
         let runtime = Builder::new_current_thread()
             .enable_time()
             .start_paused(true)
@@ -209,8 +207,8 @@ impl Process {
         self.runtime.as_ref().expect("a living process").handle()
     }
 
-    /// What time it is by the timers of the process itself.
-    fn told_time(&self) -> Duration {
+    /// The time according to the timers of the process.
+    fn timer_time(&self) -> Duration {
         let Some(runtime) = &self.runtime else { return Duration::MAX };
         let _inside = runtime.enter();
         self.time.now()
@@ -221,7 +219,7 @@ impl Process {
         runtime.block_on(async {
             let behind = until.saturating_sub(self.time.now());
             if behind > Simulation::LATENCY {
-                // It was paused: it wakes up in the present, and gets to run a little.
+                // The process was paused: its time jumps to the present, and its tasks run briefly.
                 tokio::time::advance(behind).await;
                 tokio::time::sleep(Duration::from_millis(1)).await;
             } else {

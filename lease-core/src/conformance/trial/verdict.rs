@@ -1,25 +1,25 @@
-//! What came of a trial.
+//! The result of a trial.
 
 use std::time::Duration;
 
 use super::ledger::{Event, Figures, Violation};
 
-/// What came of a trial.
+/// The result of a trial.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Verdict {
-    /// Its seed: with the same, all of it happens again.
+    /// The seed of the trial: the same seed repeats the trial exactly.
     pub seed: u64,
     /// The promises that were broken, in order.
     pub violations: Vec<Violation>,
-    /// All that happened, in order.
+    /// All events, in order.
     pub trace: Vec<Event>,
-    /// How often what happened.
+    /// Counts of events.
     pub figures: Figures,
 }
 
 impl Verdict {
-    /// The last `events` events before the first violation, and the violations.
+    /// Returns the last `events` events before the first violation, and all violations.
     pub fn report(&self, events: usize) -> String {
         let first = self.violations.first().map_or(Duration::MAX, |violation| violation.at);
         let end = self.trace.partition_point(|event| event.at <= first);

@@ -1,4 +1,4 @@
-//! Who sees for how long leases say that they are held.
+//! Observes when leases report that they are held, and when their loss is reported.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -7,14 +7,14 @@ use super::ledger::{Ledger, Notices};
 use crate::heartbeat::lease_cell::{LeaseCell, LeaseState};
 use crate::lease::Lease;
 
-/// Sees for how long leases say that they are held, and when their loss is told.
+/// Observes how long leases report that they are held, and when their loss is reported.
 #[derive(Clone)]
 pub struct Witness {
     ledger: Ledger,
     seen: Arc<Mutex<Seen>>,
 }
 
-/// Leases that go on, and the tenures that they are in the ledger.
+/// Leases that have not ended, with the numbers of their tenures in the ledger.
 type Seen = Vec<(usize, Arc<LeaseCell>)>;
 
 impl Witness {
@@ -22,7 +22,7 @@ impl Witness {
         Self { ledger, seen: Arc::default() }
     }
 
-    /// Follows `lease` to its end. Call it as soon as you have it.
+    /// Observes `lease` until its end. Call this as soon as you have the lease.
     pub fn watch(&self, lease: &Lease) {
         let cell = Arc::clone(&lease.cell);
         let tenure = self.ledger.begin(&cell.grant);
@@ -32,12 +32,12 @@ impl Witness {
         tokio::spawn(async move {
             let lost = |state: &LeaseState| matches!(state, LeaseState::Lost(_));
             if state.wait_for(lost).await.is_ok() {
-                ledger.told(tenure);
+                ledger.notified(tenure);
             }
         });
     }
 
-    /// The trial's notebook, by the time of this process.
+    /// The ledger of the trial, for this process.
     pub fn ledger(&self) -> &Ledger {
         &self.ledger
     }
@@ -46,7 +46,7 @@ impl Witness {
         !self.seen().is_empty()
     }
 
-    /// Looks at all leases that go on; called in their process.
+    /// Checks all leases that have not ended. Called in their process.
     pub(super) fn look(&self, notices: Notices) {
         self.seen().retain(|(tenure, cell)| self.ledger.look_at(*tenure, cell, notices));
     }

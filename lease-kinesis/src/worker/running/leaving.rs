@@ -41,7 +41,7 @@ impl Running {
                 debug!(error, "reservations for this worker not freed, they run out");
             }
         };
-        // A half is left for its own row.
+        // A half of the last part remains for the worker's own row.
         if timeout(last_part / 4, freed).await.is_err() {
             debug!("reservations for this worker may not have been freed, they run out");
         }
@@ -92,9 +92,9 @@ impl Running {
         Ok(())
     }
 
-    /// What is left to who leaves and cannot find out who should have what: each is then taken by
-    /// the worker that it is planned for.
-    pub(super) fn give_all_to_anybody(&self) -> Decision {
+    /// Decides to free all shards. For a leaving worker that cannot read the plan: each shard is then taken
+    /// by the worker that the plan names.
+    pub(super) fn release_all_shards(&self) -> Decision {
         let to = |order: &watch::Sender<Order>| match &*order.borrow() {
             Order::Give(to) => to.clone(),
             Order::Read => None,
@@ -104,7 +104,7 @@ impl Running {
     }
 }
 
-/// What of `grace` is kept for what is left to be done when the shards should have been handed over.
+/// The part of `grace` that remains for other work after the time to hand over shards.
 fn last_part(grace: Duration) -> Duration {
     (grace / 8).min(LONGEST_LAST_PART)
 }

@@ -1,10 +1,10 @@
-//! How a grant goes from one holder to the next.
+//! Adoption: a grant passes from its holder to another lessee.
 
 use crate::conformance::Fixture;
 use crate::conformance::kit::case::{Case, expect_held};
 use crate::store::grant::Heartbeat;
 
-/// Whoever has a grant may adopt it, and then holds the key.
+/// A lessee that receives a grant can adopt it, and then holds the key.
 pub async fn grant_is_adopted<F: Fixture>(case: Case<F>) {
     let handed = case.granted("a").await;
 
@@ -14,7 +14,7 @@ pub async fn grant_is_adopted<F: Fixture>(case: Case<F>) {
     case.has_holder(&adopted.lessee, "it adopted the grant").await;
 }
 
-/// Who adopts has a ttl from then on, not what was left.
+/// An adoption lasts for a full ttl, not for the rest of the earlier grant.
 pub async fn adoption_lasts_for_its_own_ttl<F: Fixture>(case: Case<F>) {
     let handed = case.granted("a").await;
     case.pass(case.ttl / 2).await;
@@ -27,7 +27,7 @@ pub async fn adoption_lasts_for_its_own_ttl<F: Fixture>(case: Case<F>) {
     case.not_before_ttl(taken, since);
 }
 
-/// A grant is adopted once; the second to try is told who has it.
+/// A grant is adopted once. A second adoption is refused with the holder's name.
 pub async fn grant_is_adopted_at_most_once<F: Fixture>(case: Case<F>) {
     let handed = case.granted("a").await;
     let first = case.adopted(&handed, &case.claim("b")).await;
@@ -37,10 +37,10 @@ pub async fn grant_is_adopted_at_most_once<F: Fixture>(case: Case<F>) {
         "a second adoption of the same grant",
     );
 
-    assert_eq!(holder.lessee, first.lessee, "a refused adoption should tell who has the key");
+    assert_eq!(holder.lessee, first.lessee, "a refused adoption should name the holder");
 }
 
-/// An adoption whose reply was lost is answered again with what it got.
+/// A repeated adoption, as after a lost reply, returns the same grant.
 pub async fn repeated_adoption_is_the_same_grant<F: Fixture>(case: Case<F>) {
     let handed = case.granted("a").await;
     let claim = case.claim("b");
@@ -51,7 +51,7 @@ pub async fn repeated_adoption_is_the_same_grant<F: Fixture>(case: Case<F>) {
     assert_eq!(second, first, "the store should answer a repeated adoption with the same grant");
 }
 
-/// Who handed a grant over no longer keeps it alive.
+/// After an adoption, heartbeats of the former holder are lost.
 pub async fn adopted_grant_is_lost_to_its_former_holder<F: Fixture>(case: Case<F>) {
     let handed = case.granted("a").await;
     let adopted = case.adopted(&handed, &case.claim("b")).await;
@@ -65,7 +65,7 @@ pub async fn adopted_grant_is_lost_to_its_former_holder<F: Fixture>(case: Case<F
     case.has_holder(&adopted.lessee, "it adopted the grant").await;
 }
 
-/// A grant that was released is not adopted.
+/// A released grant is not adopted.
 pub async fn released_grant_is_not_adopted<F: Fixture>(case: Case<F>) {
     let handed = case.granted("a").await;
     case.release(&handed).await;
@@ -75,16 +75,16 @@ pub async fn released_grant_is_not_adopted<F: Fixture>(case: Case<F>) {
         "the adoption of a grant that was released",
     ));
 
-    case.has_no_holder("a release, whatever was tried then").await;
+    case.has_no_holder("a release and a refused adoption").await;
 }
 
-/// A grant that ran out is not adopted: somebody else may have it by now.
+/// An expired grant is not adopted: another lessee may hold the key.
 pub async fn expired_grant_is_not_adopted<F: Fixture>(case: Case<F>) {
     let handed = case.granted("a").await;
     case.pass(case.ttl * 4).await;
 
     drop(expect_held(
         case.adopt(&handed, &case.claim("b")).await,
-        "the adoption of a grant that has run out",
+        "the adoption of an expired grant",
     ));
 }

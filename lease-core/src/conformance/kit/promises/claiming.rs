@@ -1,4 +1,4 @@
-//! Attributes that a claim carries are set with its grant, once.
+//! The attributes of a claim are set once, together with its grant.
 
 use futures_util::StreamExt;
 
@@ -10,7 +10,7 @@ use crate::store::grant::{Grant, Obtained, Written};
 use crate::store::lease_table::LeaseTable;
 use crate::store::lock_store::LockStore;
 
-/// A grant sets the attributes of its claim, returns them, and leaves all others.
+/// A grant sets the attributes of its claim, keeps all others, and returns both.
 pub async fn attributes_of_claim_are_set_with_grant<F: Fixture<Store: LeaseTable>>(case: Case<F>) {
     case.created(&colours()).await;
     let claim = case.claim("a").with_attributes(grey_and_every_type());
@@ -22,7 +22,7 @@ pub async fn attributes_of_claim_are_set_with_grant<F: Fixture<Store: LeaseTable
     case.has_holder(&claim.lessee, "its claim was granted").await;
 }
 
-/// A record that a claim with attributes made is there after the lease, as one that was updated.
+/// If a claim with attributes creates the record, the record remains after the lease.
 pub async fn record_lasts_after_claim_with_attributes<F: Fixture<Store: LeaseTable>>(
     case: Case<F>,
 ) {
@@ -43,8 +43,8 @@ pub async fn record_lasts_after_claim_with_attributes<F: Fixture<Store: LeaseTab
     case.attributes_are(&step("1"), "a claim without attributes should leave them alone").await;
 }
 
-/// A claim that is not granted changes no attributes: of a held key, of a reserved one, and of one
-/// that was given back by an earlier request of the same claim.
+/// A refused claim changes no attributes. The key may be held or reserved, or the claim may be a late
+/// duplicate after its own release.
 pub async fn refused_claim_sets_no_attributes<F: Fixture<Store: LeaseTable>>(case: Case<F>) {
     case.created(&colours()).await;
     let first = case.long_claim(&case.key(), "a").with_attributes(colours());
@@ -64,7 +64,7 @@ pub async fn refused_claim_sets_no_attributes<F: Fixture<Store: LeaseTable>>(cas
     assert!(reserved.is_ok(), "the store should answer a release: {reserved:?}");
 }
 
-/// A claim whose reply was lost is sent again, and its attributes are not: the holder may have updated
+/// A repeated claim, as after a lost reply, does not set its attributes again: the holder may have updated
 /// them since.
 pub async fn repeated_claim_does_not_undo_update<F: Fixture<Store: LeaseTable>>(case: Case<F>) {
     let claim = case.long_claim(&case.key(), "a").with_attributes(step("1"));
@@ -77,7 +77,7 @@ pub async fn repeated_claim_does_not_undo_update<F: Fixture<Store: LeaseTable>>(
     case.attributes_are(&step("2"), REPEATED).await;
 }
 
-/// An adoption sets the attributes of its claim, returns them, and leaves all others.
+/// An adoption sets the attributes of its claim, keeps all others, and returns both.
 pub async fn attributes_of_adopting_claim_are_set_with_grant<F: Fixture<Store: LeaseTable>>(
     case: Case<F>,
 ) {
@@ -92,7 +92,7 @@ pub async fn attributes_of_adopting_claim_are_set_with_grant<F: Fixture<Store: L
     case.has_holder(&claim.lessee, "it adopted the grant").await;
 }
 
-/// An adoption that comes too late changes no attributes.
+/// A late adoption is refused, and changes no attributes.
 pub async fn refused_adoption_sets_no_attributes<F: Fixture<Store: LeaseTable>>(case: Case<F>) {
     case.created(&colours()).await;
     let handed = case.obtain(&case.long_claim(&case.key(), "a")).await;
@@ -104,7 +104,7 @@ pub async fn refused_adoption_sets_no_attributes<F: Fixture<Store: LeaseTable>>(
     case.has_set_nothing(&answer, &colours()).await;
 }
 
-/// An adoption whose reply was lost is sent again, and its attributes are not.
+/// A repeated adoption, as after a lost reply, does not set its attributes again.
 pub async fn repeated_adoption_does_not_undo_update<F: Fixture<Store: LeaseTable>>(case: Case<F>) {
     let handed = case.granted("a").await;
     let claim = case.long_claim(&case.key(), "b").with_attributes(step("1"));
@@ -118,8 +118,8 @@ pub async fn repeated_adoption_does_not_undo_update<F: Fixture<Store: LeaseTable
 }
 
 impl<F: Fixture<Store: LeaseTable>> Case<F> {
-    /// Fails if the claim was refused, and the attributes are not as they were `before`. A claim that
-    /// should have been refused breaks another promise.
+    /// Fails if the claim was refused, but the attributes differ from `before`. If the claim was granted,
+    /// another promise fails.
     async fn has_set_nothing(&self, answer: &Obtained, before: &Attributes) {
         if let Obtained::Held(_) = answer {
             self.attributes_are(before, REFUSED).await;
@@ -139,7 +139,7 @@ fn returned(answer: Obtained) -> Option<Attributes> {
     }
 }
 
-/// Another sky, and an attribute of each type.
+/// A changed `sky`, and an attribute of each type.
 fn grey_and_every_type() -> Attributes {
     let mut attributes = every_type();
     attributes.insert("sky".to_owned(), Value::from("grey"));

@@ -1,4 +1,4 @@
-//! A lease that is ended from outside.
+//! Eviction: an operator ends a lease.
 
 use crate::conformance::Fixture;
 use crate::conformance::kit::case::{Case, expect_held};
@@ -8,7 +8,7 @@ use crate::store::grant::Heartbeat;
 use crate::store::lease_table::LeaseTable;
 use crate::token::FencingToken;
 
-/// Who is evicted learns of it at the next heartbeat.
+/// The next heartbeat of an evicted holder is lost.
 pub async fn evicted_lease_is_lost_at_its_next_heartbeat<F: Fixture<Store: LeaseTable>>(
     case: Case<F>,
 ) {
@@ -17,7 +17,7 @@ pub async fn evicted_lease_is_lost_at_its_next_heartbeat<F: Fixture<Store: Lease
 
     let evicted = case.store.evict(&grant.key, grant.token).await;
 
-    assert!(matches!(evicted, Ok(true)), "the store should evict a grant that stands: {evicted:?}");
+    assert!(matches!(evicted, Ok(true)), "the store should evict the current grant: {evicted:?}");
     let answer = case.heartbeat(&grant, 1).await;
     assert_eq!(
         answer,
@@ -26,7 +26,7 @@ pub async fn evicted_lease_is_lost_at_its_next_heartbeat<F: Fixture<Store: Lease
     );
 }
 
-/// Who is evicted may still be at work: the key is free when its ttl has passed, not before.
+/// An evicted holder may still be working: the key becomes free after the ttl, not earlier.
 pub async fn evicted_lease_expires_by_its_ttl<F: Fixture<Store: LeaseTable>>(case: Case<F>) {
     case.created(&colours()).await;
     let since = case.now();
@@ -34,7 +34,7 @@ pub async fn evicted_lease_expires_by_its_ttl<F: Fixture<Store: LeaseTable>>(cas
     let evicted = case.store.evict(&grant.key, grant.token).await;
     assert!(evicted.is_ok(), "the store should answer an eviction: {evicted:?}");
     case.pass(case.ttl / 2).await;
-    // Does not extend it either.
+    // This heartbeat must not extend the lease either.
     case.heartbeat(&grant, 1).await;
 
     let (next, taken) = case.taken_over("b").await;
@@ -47,11 +47,11 @@ pub async fn evicted_lease_expires_by_its_ttl<F: Fixture<Store: LeaseTable>>(cas
     );
 }
 
-/// A grant that was ended from outside does not go on by being handed over.
+/// An evicted grant cannot be adopted.
 pub async fn evicted_grant_is_not_adopted<F: Fixture<Store: LeaseTable>>(case: Case<F>) {
     let grant = case.granted("a").await;
     let evicted = case.store.evict(&grant.key, grant.token).await;
-    assert!(matches!(evicted, Ok(true)), "the store should evict a grant that stands: {evicted:?}");
+    assert!(matches!(evicted, Ok(true)), "the store should evict the current grant: {evicted:?}");
 
     drop(expect_held(
         case.adopt(&grant, &case.claim("b")).await,
@@ -59,7 +59,7 @@ pub async fn evicted_grant_is_not_adopted<F: Fixture<Store: LeaseTable>>(case: C
     ));
 }
 
-/// An eviction of another grant than the one that stands hits nobody.
+/// An eviction with a token other than the current grant's changes nothing.
 pub async fn eviction_by_another_token_changes_nothing<F: Fixture<Store: LeaseTable>>(
     case: Case<F>,
 ) {

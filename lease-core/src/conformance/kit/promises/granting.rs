@@ -1,4 +1,4 @@
-//! Who is granted what.
+//! Grants: when a claim is granted, and when it is refused.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use crate::store::attributes::{Attributes, Value};
 use crate::store::grant::{Heartbeat, Obtained};
 use crate::store::lock_store::LockStore;
 
-/// A key that was never leased is granted to whoever asks.
+/// A key that was never leased is granted to the first claim.
 pub async fn free_key_is_granted<F: Fixture>(case: Case<F>) {
     let claim = case.claim("a");
 
@@ -24,8 +24,7 @@ pub async fn free_key_is_granted<F: Fixture>(case: Case<F>) {
     );
 }
 
-/// However many lessees ask, at the same moment or later, one has the key until its ttl has
-/// passed.
+/// One lessee holds the key until its ttl has passed, even if many lessees claim it at once.
 pub async fn held_key_is_granted_to_nobody_else<F: Fixture>(case: Case<F>) {
     for round in 0..5 {
         let key = name(&format!("conformance/round-{round}"));
@@ -50,18 +49,18 @@ pub async fn held_key_is_granted_to_nobody_else<F: Fixture>(case: Case<F>) {
     case.not_before_ttl(taken, since);
 }
 
-/// Two processes may carry one name: still only one of them is granted the key.
+/// If two processes have the same name, the key is granted to one of them only.
 pub async fn lessee_is_not_granted_a_key_twice<F: Fixture>(case: Case<F>) {
     case.granted("a").await;
 
     drop(expect_held(
         case.ask(&case.claim("a")).await,
-        "a second claim of a held key, although it carries the holder's name: nonces tell \
-         processes of one name apart",
+        "a second claim of a held key, although it has the holder's name: nonces distinguish \
+         processes of one name",
     ));
 }
 
-/// A claim that is sent again is answered with the grant it already has.
+/// A repeated claim returns the grant that it already has.
 pub async fn repeated_claim_is_the_same_grant<F: Fixture>(case: Case<F>) {
     let claim = case.claim("a");
     let first = case.obtain(&claim).await;
@@ -71,7 +70,7 @@ pub async fn repeated_claim_is_the_same_grant<F: Fixture>(case: Case<F>) {
     assert_eq!(second, first, "the store should answer a repeated claim with the grant it has");
 }
 
-/// A claim that is sent again does not last longer for it: nobody knows which reply came.
+/// A repeated claim does not extend the grant: the caller cannot know which reply arrived.
 pub async fn repeated_claim_does_not_extend<F: Fixture>(case: Case<F>) {
     let (claim, other) = (case.claim("a"), name("conformance/other"));
     case.obtain(&claim).await;
@@ -83,7 +82,7 @@ pub async fn repeated_claim_does_not_extend<F: Fixture>(case: Case<F>) {
     case.not_extended(&claim.key, &other).await;
 }
 
-/// A key whose holder is gone is granted again.
+/// A key whose lease expired is granted again.
 pub async fn expired_key_is_granted_again<F: Fixture>(case: Case<F>) {
     case.granted("a").await;
     case.pass(case.ttl).await;
@@ -93,36 +92,37 @@ pub async fn expired_key_is_granted_again<F: Fixture>(case: Case<F>) {
     assert_eq!(grant.lessee.as_str(), "b", "the store should grant the claim of its lessee");
 }
 
-/// Who is refused learns who has the key, under which token, and for how long at most.
+/// A refused claim reports the holder, its token, and the longest time until the lease expires.
 pub async fn held_key_shows_its_holder<F: Fixture>(case: Case<F>) {
     let grant = case.granted("a").await;
 
-    let told = case.holder().await.into_iter();
+    let reported = case.holder().await.into_iter();
     let refused = match case.ask(&case.claim("b")).await {
         Obtained::Held(holder) => Some(holder),
-        // Another promise is broken then.
+        // Then another promise fails.
         Obtained::Granted(..) => None,
     };
 
     let most = case.ttl * 3;
-    for holder in told.chain(refused) {
+    for holder in reported.chain(refused) {
         assert_eq!(
             (&holder.lessee, holder.token),
             (&grant.lessee, grant.token),
-            "`holder` and a refused claim should tell the lessee and the token of the grant"
+            "`holder` and a refused claim should report the lessee and the token of the grant"
         );
         let left = holder.expires_in.unwrap_or(Duration::ZERO);
         assert!(
             left <= most,
-            "`holder` says {left:?} are left of {:?}: the store should tell how long it keeps the \
-             key for its holder, if no heartbeat comes",
+            "`holder` reports that {left:?} are left of {:?}: the store should report how long it \
+             keeps the key for its holder if no heartbeat arrives",
             case.ttl
         );
     }
     case.has_holder(&grant.lessee, "its lease has not run out").await;
 }
 
-/// A key whose lease has run out has no holder. A store that can only watch may look twice.
+/// A key whose lease expired has no holder. A store that measures expiry by observation may need two
+/// reads.
 pub async fn expired_key_has_no_holder<F: Fixture>(case: Case<F>) {
     case.granted("a").await;
     case.pass(case.ttl * 4).await;
@@ -132,7 +132,7 @@ pub async fn expired_key_has_no_holder<F: Fixture>(case: Case<F>) {
     case.has_no_holder("its lease ran out").await;
 }
 
-/// A key that was never leased, or was released, has no holder.
+/// A key that was never leased or was released has no holder.
 pub async fn free_key_has_no_holder<F: Fixture>(case: Case<F>) {
     case.has_no_holder("the table was made").await;
     let grant = case.granted("a").await;
@@ -141,13 +141,13 @@ pub async fn free_key_has_no_holder<F: Fixture>(case: Case<F>) {
     case.has_no_holder("a release").await;
 }
 
-/// Leases of different keys have nothing to do with each other.
+/// Leases of different keys do not affect each other.
 pub async fn keys_do_not_disturb_each_other<F: Fixture>(case: Case<F>) {
-    // Names that a careless store might mix up.
+    // Names that a store might confuse.
     let keys = ["k", "k/", "K", "k:1", "k:10", "{k}", "k%", "k*", "ключ", "k k"].map(name);
     let mut grants = Vec::new();
     for key in &keys {
-        // A slow server may need longer for ten requests than one ttl.
+        // A slow server may need longer than one ttl for ten requests.
         grants.push(case.obtain(&case.long_claim(key, "a")).await);
     }
 
@@ -156,10 +156,10 @@ pub async fn keys_do_not_disturb_each_other<F: Fixture>(case: Case<F>) {
     }
 
     for (place, grant) in grants.iter().enumerate() {
-        let stands = case.heartbeat(grant, 1).await == Heartbeat::Extended;
+        let extended = case.heartbeat(grant, 1).await == Heartbeat::Extended;
         let released = place % 2 == 0;
         assert_eq!(
-            stands, !released,
+            extended, !released,
             "{}: the store should extend a grant that was not released (released: {released}), \
              whatever happens to other keys",
             grant.key
@@ -167,7 +167,7 @@ pub async fn keys_do_not_disturb_each_other<F: Fixture>(case: Case<F>) {
     }
 }
 
-/// A store sets the attributes of a claim, or refuses the claim: it never drops them.
+/// A store sets the attributes of a claim or refuses the claim. It never ignores them.
 pub async fn attributes_of_claim_are_set_or_refused<F: Fixture>(case: Case<F>) {
     let sky = Attributes::from([("sky".to_owned(), Value::from("grey"))]);
     let claim = case.claim("a").with_attributes(sky.clone());
@@ -188,13 +188,13 @@ pub async fn attributes_of_claim_are_set_or_refused<F: Fixture>(case: Case<F>) {
             );
         }
         answer => unreachable!(
-            "the store should grant a claim with attributes, or refuse it as `Misconfigured` where \
+            "the store should grant a claim with attributes, or refuse it as `Misconfigured` if \
              it keeps no records: {answer:?}"
         ),
     }
 }
 
-/// Each grant after a release carries a larger token.
+/// Each grant after a release has a larger token.
 pub async fn tokens_grow_over_releases<F: Fixture>(case: Case<F>) {
     let mut last = None;
     for lessee in ["a", "b", "a", "a"] {
@@ -211,7 +211,7 @@ pub async fn tokens_grow_over_releases<F: Fixture>(case: Case<F>) {
     }
 }
 
-/// The grant after one that ran out carries a larger token.
+/// The grant after an expired one has a larger token.
 pub async fn tokens_grow_over_expiry<F: Fixture>(case: Case<F>) {
     let first = case.granted("a").await;
     case.pass(case.ttl).await;
@@ -226,7 +226,7 @@ pub async fn tokens_grow_over_expiry<F: Fixture>(case: Case<F>) {
     );
 }
 
-/// Who adopts a grant gets a larger token than who handed it over.
+/// An adoption has a larger token than the grant that was handed over.
 pub async fn tokens_grow_over_adoption<F: Fixture>(case: Case<F>) {
     let first = case.granted("a").await;
 

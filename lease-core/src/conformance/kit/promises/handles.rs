@@ -1,4 +1,4 @@
-//! Promises for several handles on the same data: a lock serves several processes.
+//! Promises for two handles on the same data, as two processes have them.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -32,7 +32,7 @@ pub async fn claims_through_two_handles_grant_one<F: Fixture>(case: Case<F>) {
              data itself; a lock inside the process excludes no other process: {grants:?}"
         );
         if grants.is_empty() {
-            // Neither won the vote of a quorum. A claim that asks again alone must win.
+            // Neither claim won the vote of a quorum. A single claim afterwards must win.
             case.taken_over_by(&one).await;
         }
     }
@@ -56,7 +56,7 @@ pub async fn adoptions_through_two_handles_grant_one<F: Fixture>(case: Case<F>) 
         assert!(
             grants.len() < 2,
             "one grant was adopted twice, through two handles at once: the store should check \
-             that the grant stands and replace it in one atomic step: {grants:?}"
+             that the grant is current and replace it in one atomic step: {grants:?}"
         );
     }
 }
@@ -82,12 +82,12 @@ pub async fn release_through_second_handle_is_final<F: Fixture>(case: Case<F>) {
         assert_eq!(
             holder, None,
             "a heartbeat that arrived together with a release undid the release: the store should \
-             check that the grant stands and extend it in one atomic step"
+             check that the grant is current and extend it in one atomic step"
         );
     }
 }
 
-/// What one handle writes, another reads at once.
+/// A handle reads at once what another handle wrote.
 pub async fn grant_is_seen_through_second_handle<F: Fixture>(case: Case<F>) {
     let (first, second) = case.two_handles().await;
     let key = case.key();
@@ -96,7 +96,7 @@ pub async fn grant_is_seen_through_second_handle<F: Fixture>(case: Case<F>) {
 
     let grant = granted_by(&*first, &case, &key, "a").await;
 
-    let holder = lessee_told_by(&*second, &key).await;
+    let holder = holder_read_by(&*second, &key).await;
     assert_eq!(
         holder.as_deref(),
         Some("a"),
@@ -117,7 +117,7 @@ pub async fn grant_is_seen_through_second_handle<F: Fixture>(case: Case<F>) {
     );
 }
 
-/// Tokens grow from grant to grant, whichever handle grants.
+/// Tokens grow from grant to grant, across all handles.
 pub async fn tokens_grow_across_handles<F: Fixture>(case: Case<F>) {
     let (first, second) = case.two_handles().await;
     let key = case.key();
@@ -128,7 +128,7 @@ pub async fn tokens_grow_across_handles<F: Fixture>(case: Case<F>) {
         assert!(
             Some(grant.token) > last,
             "the token after {last:?} was {}: the counter should be kept in the shared data, so \
-             that it grows whichever handle grants",
+             that it grows across all handles",
             grant.token
         );
 
@@ -138,7 +138,7 @@ pub async fn tokens_grow_across_handles<F: Fixture>(case: Case<F>) {
     }
 }
 
-/// A claim that was granted and released through one handle is not granted through another.
+/// A claim that was granted and released through one handle is not granted again through another.
 pub async fn released_nonce_is_refused_through_second_handle<F: Fixture>(case: Case<F>) {
     let (first, second) = case.two_handles().await;
     let claim = case.long_claim(&case.key(), "a");
@@ -156,14 +156,14 @@ pub async fn released_nonce_is_refused_through_second_handle<F: Fixture>(case: C
     ));
 }
 
-/// A heartbeat that arrives late through another handle changes nothing.
+/// A late heartbeat through another handle changes nothing.
 pub async fn late_heartbeat_through_second_handle_is_overtaken<F: Fixture>(case: Case<F>) {
     let (first, second) = case.two_handles().await;
     let grant = granted_by(&*first, &case, &case.key(), "a").await;
     let newer = first.heartbeat(&grant, Beat::new(2)).await;
     assert!(
         matches!(newer, Ok(Heartbeat::Extended)),
-        "the store should extend a grant that stands: {newer:?}"
+        "the store should extend the current grant: {newer:?}"
     );
 
     let late = second.heartbeat(&grant, Beat::new(1)).await;
@@ -176,7 +176,7 @@ pub async fn late_heartbeat_through_second_handle_is_overtaken<F: Fixture>(case:
     );
 }
 
-/// A grant that was released and whose key was granted again through another handle is lost.
+/// A heartbeat is lost after another handle released its grant and granted the key again.
 pub async fn takeover_through_second_handle_ends_first_grant<F: Fixture>(case: Case<F>) {
     let (first, second) = case.two_handles().await;
     let key = case.key();
@@ -192,11 +192,11 @@ pub async fn takeover_through_second_handle_ends_first_grant<F: Fixture>(case: C
         "the key was granted to another lessee through the second handle: the first handle should \
          answer Lost(Superseded): {answer:?}"
     );
-    let holder = lessee_told_by(&*first, &key).await;
+    let holder = holder_read_by(&*first, &key).await;
     assert_eq!(holder.as_deref(), Some("b"), "the refused heartbeat should leave the key alone");
 }
 
-/// A watch wakes on a release through another handle. Stores that cannot wake return
+/// A watch wakes on a release through another handle. Stores that cannot wake watches return
 /// [`Freed::never`](crate::store::Freed::never).
 pub async fn watch_wakes_on_release_through_second_handle<F: Fixture>(case: Case<F>) {
     let (first, second) = case.two_handles().await;
@@ -230,7 +230,7 @@ fn grants_in<E: std::fmt::Debug>(answers: [Result<Obtained, E>; 2]) -> Vec<Grant
     grants
 }
 
-/// Has `key` granted through `store`, which must be possible.
+/// Obtains `key` through `store`, which must succeed.
 async fn granted_by<F: Fixture>(
     store: &F::Store,
     case: &Case<F>,
@@ -241,10 +241,10 @@ async fn granted_by<F: Fixture>(
     expect_granted(answer.unwrap_or_else(|error| no_answer("a claim", &error)), "a free key")
 }
 
-async fn lessee_told_by(store: &impl LockStore, key: &LeaseKey) -> Option<String> {
+async fn holder_read_by(store: &impl LockStore, key: &LeaseKey) -> Option<String> {
     match store.holder(key).await {
         Ok(holder) => holder.map(|holder| holder.lessee.as_str().to_owned()),
-        Err(error) => no_answer("a question for the holder", &error),
+        Err(error) => no_answer("a read of the holder", &error),
     }
 }
 

@@ -1,4 +1,4 @@
-//! What keeps a lease alive, and what does not.
+//! Heartbeats: which of them extend a lease, and which do not.
 
 use futures_util::StreamExt;
 
@@ -8,7 +8,7 @@ use crate::lost::LossCause;
 use crate::store::grant::{Beat, Heartbeat};
 use crate::store::lock_store::LockStore;
 
-/// A heartbeat keeps the key for another ttl.
+/// A heartbeat extends the lease by a ttl from now.
 pub async fn heartbeat_extends<F: Fixture>(case: Case<F>) {
     let grant = case.granted("a").await;
     case.pass(case.ttl / 2).await;
@@ -20,8 +20,8 @@ pub async fn heartbeat_extends<F: Fixture>(case: Case<F>) {
     case.not_before_ttl(taken, since);
 }
 
-/// A heartbeat lasts as long as it says, longer or shorter than the one before: that is how a
-/// hand-over is bounded.
+/// A heartbeat extends the lease by its own ttl, longer or shorter than before. Hand-overs limit their
+/// time in this way.
 pub async fn heartbeat_lasts_as_long_as_its_own_ttl<F: Fixture>(case: Case<F>) {
     let (key, other) = (case.key(), name("conformance/other"));
     let mut longer = case.granted("a").await;
@@ -47,7 +47,7 @@ pub async fn heartbeat_lasts_as_long_as_its_own_ttl<F: Fixture>(case: Case<F>) {
     );
 }
 
-/// A heartbeat that arrives after a later one takes nothing from what the later one gave.
+/// A heartbeat that arrives after a later one does not shorten the lease.
 pub async fn late_heartbeat_does_not_shorten<F: Fixture>(case: Case<F>) {
     let since = case.now();
     let grant = case.granted("a").await;
@@ -69,7 +69,7 @@ pub async fn late_heartbeat_is_overtaken<F: Fixture>(case: Case<F>) {
 
     for late in [1, 2] {
         let answer = case.heartbeat(&grant, late).await;
-        // To answer a loss or an extension would each be believed.
+        // Either a loss or an extension would mislead the caller.
         assert_eq!(
             answer,
             Heartbeat::Overtaken,
@@ -79,7 +79,7 @@ pub async fn late_heartbeat_is_overtaken<F: Fixture>(case: Case<F>) {
     }
 }
 
-/// Heartbeats are counted anew within each grant, however many an earlier grant of the key had.
+/// Heartbeat numbers restart with each grant, however many an earlier grant of the key had.
 pub async fn heartbeats_count_from_each_grant<F: Fixture>(case: Case<F>) {
     let former = case.granted("a").await;
     assert_eq!(case.heartbeat(&former, MANY).await, Heartbeat::Extended, "{EXTEND}");
@@ -92,12 +92,12 @@ pub async fn heartbeats_count_from_each_grant<F: Fixture>(case: Case<F>) {
         answer,
         Heartbeat::Extended,
         "heartbeat 1 of a new grant came after heartbeat {MANY} of the grant before: the store \
-         should set the number of the last heartbeat back with each grant, or the new holder loses \
+         should reset the number of the last heartbeat with each grant, or the new holder loses \
          its lease"
     );
 }
 
-/// Heartbeats are counted anew by the lessee that adopts a grant.
+/// Heartbeat numbers restart with each adoption.
 pub async fn heartbeats_count_from_each_adoption<F: Fixture>(case: Case<F>) {
     let handed = case.granted("a").await;
     assert_eq!(case.heartbeat(&handed, MANY).await, Heartbeat::Extended, "{EXTEND}");
@@ -108,16 +108,16 @@ pub async fn heartbeats_count_from_each_adoption<F: Fixture>(case: Case<F>) {
     assert_eq!(
         answer,
         Heartbeat::Extended,
-        "heartbeat 1 after an adoption came after heartbeat {MANY} before it: the store should set \
-         the number of the last heartbeat back with each adoption, or the new holder loses its \
+        "heartbeat 1 after an adoption came after heartbeat {MANY} before it: the store should \
+         reset the number of the last heartbeat with each adoption, or the new holder loses its \
          lease"
     );
 }
 
-/// A grant that ran out does not come back by its own heartbeat, however late.
+/// A late heartbeat does not revive an expired lease.
 pub async fn heartbeat_does_not_revive_expired_lease<F: Fixture>(case: Case<F>) {
     let grant = case.granted("a").await;
-    // Also long enough for a store that waits a margin beyond the ttl.
+    // Long enough for a store that adds a margin to the ttl.
     case.pass(case.ttl * 4).await;
 
     let answer = case.heartbeat(&grant, 1).await;
@@ -125,12 +125,12 @@ pub async fn heartbeat_does_not_revive_expired_lease<F: Fixture>(case: Case<F>) 
     assert_eq!(
         answer,
         Heartbeat::Lost(LossCause::Expired),
-        "the store should report a grant that has run out as expired, also where nobody has taken \
+        "the store should report an expired grant as expired, also if no other lessee has obtained \
          the key"
     );
 }
 
-/// A heartbeat after its own release is lost, and does not take the key again.
+/// A heartbeat after the release of its grant is lost, and does not obtain the key again.
 pub async fn heartbeat_after_release_is_lost<F: Fixture>(case: Case<F>) {
     let grant = case.granted("a").await;
     case.release(&grant).await;
@@ -141,10 +141,10 @@ pub async fn heartbeat_after_release_is_lost<F: Fixture>(case: Case<F>) {
         matches!(answer, Heartbeat::Lost(_)),
         "the store should report a grant that was released as lost: {answer:?}"
     );
-    case.has_no_holder("a release and a heartbeat that came later").await;
+    case.has_no_holder("a release and a later heartbeat").await;
 }
 
-/// A heartbeat by a former holder is lost, and leaves the key to its holder.
+/// A heartbeat of a former holder is lost, and does not affect the holder.
 pub async fn heartbeat_by_former_holder_is_lost<F: Fixture>(case: Case<F>) {
     let former = case.granted("a").await;
     case.pass(case.ttl).await;
@@ -157,15 +157,15 @@ pub async fn heartbeat_by_former_holder_is_lost<F: Fixture>(case: Case<F>) {
         Heartbeat::Lost(LossCause::Superseded),
         "the store should report a grant as superseded once its key was granted to another lessee"
     );
-    case.has_holder(&current.lessee, "it obtained the key after the lease ran out").await;
+    case.has_holder(&current.lessee, "it obtained the key after the lease expired").await;
 }
 
-/// Of many heartbeats sent together, each is answered once, and for itself.
+/// Each of many heartbeats sent together gets exactly one answer, its own.
 pub async fn many_heartbeats_are_each_answered_once<F: Fixture>(case: Case<F>) {
     let mut beats = Vec::new();
     for number in 0..300 {
         let key = name(&format!("conformance/many-{number}"));
-        // None of them is to run out before the last is there, however slow the store.
+        // No grant may expire before the last one is made, even on a slow store.
         let grant = case.obtain(&case.long_claim(&key, "a")).await;
         if number % 3 == 0 {
             case.release(&grant).await;
@@ -192,4 +192,4 @@ pub async fn many_heartbeats_are_each_answered_once<F: Fixture>(case: Case<F>) {
 
 /// More heartbeats than a lease of 30 s has in a week.
 const MANY: u64 = 100_000;
-const EXTEND: &str = "the store should extend a grant that stands";
+const EXTEND: &str = "the store should extend the current grant";

@@ -1,4 +1,4 @@
-//! What the locker makes of a store, also behind a bad network.
+//! The locker on this store, also behind a bad network.
 
 use std::future::Future;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use crate::lengths::Ttl;
 use crate::locker::Locker;
 use crate::lost::LossCause;
 
-/// An obtain that was applied, but whose reply was lost, is recognised as ours.
+/// If the reply to an applied claim is lost, the next attempt recognises the grant as its own.
 pub async fn lost_reply_to_obtain_is_recognised<F: Fixture>(case: Case<F>) {
     let locker = case.locker();
     case.store.next(Call::Obtain, Fault::LoseReply);
@@ -24,13 +24,13 @@ pub async fn lost_reply_to_obtain_is_recognised<F: Fixture>(case: Case<F>) {
 
     assert!(
         case.now().since(since) < case.ttl,
-        "the locker waited for its own lease to run out: the store should answer a repeated claim \
+        "the locker waited until its own lease expired: the store should answer a repeated claim \
          with the grant it has"
     );
     assert!(lease.is_held(), "the lease should be held: its claim was granted");
 }
 
-/// A release that was applied, but whose reply was lost, is a release.
+/// A release succeeds although the reply to its first request is lost.
 pub async fn lost_reply_to_release_is_no_error<F: Fixture>(case: Case<F>) {
     let lease = obtained(&case, &case.locker()).await;
     case.store.next(Call::Release, Fault::LoseReply);
@@ -44,7 +44,7 @@ pub async fn lost_reply_to_release_is_no_error<F: Fixture>(case: Case<F>) {
     case.has_no_holder("a release whose reply was lost").await;
 }
 
-/// One heartbeat that fails is a risk, not a loss; the next one ends the risk.
+/// After one failed heartbeat, the lease is at risk. The next heartbeat ends the risk.
 pub async fn one_failed_heartbeat_is_no_loss<F: Fixture>(case: Case<F>) {
     let lease = obtained(&case, &case.locker()).await;
     let mut state = lease.state();
@@ -60,12 +60,12 @@ pub async fn one_failed_heartbeat_is_no_loss<F: Fixture>(case: Case<F>) {
     );
 }
 
-/// A store that takes every heartbeat and never answers: the loss is told in time.
+/// The loss is reported in time if the store never answers heartbeats.
 pub async fn hanging_store_does_not_delay_loss<F: Fixture>(case: Case<F>) {
     loss_comes_first(case, Fault::Hang).await;
 }
 
-/// A store that fails every heartbeat at once: the loss is told in time.
+/// The loss is reported in time if the store fails each heartbeat at once.
 pub async fn failing_store_does_not_delay_loss<F: Fixture>(case: Case<F>) {
     loss_comes_first(case, Fault::Fail).await;
 }
@@ -75,7 +75,7 @@ async fn loss_comes_first<F: Fixture>(case: Case<F>, fault: Fault) {
     case.store.every(Call::Heartbeat, fault);
     let since = case.now();
 
-    let told = async {
+    let reported = async {
         let lost = lease.lost().await;
         (lost.cause, case.now())
     };
@@ -86,21 +86,21 @@ async fn loss_comes_first<F: Fixture>(case: Case<F>, fault: Fault) {
         let successor = soon(&case, successor.wait_until_obtained(&key)).await;
         (successor, case.now())
     };
-    let ((cause, told), (successor, taken)) = tokio::join!(told, taken);
+    let ((cause, reported), (successor, taken)) = tokio::join!(reported, taken);
 
     assert_eq!(cause, LossCause::Expired, "no heartbeat was answered: the lease should expire");
     assert!(!lease.is_held(), "a lease that was reported lost should not be held");
     assert!(
-        told <= taken,
+        reported <= taken,
         "the key was granted to another lessee {:?} before the loss was reported: the store \
          should not grant it before the ttl has passed",
-        told.since(taken)
+        reported.since(taken)
     );
     case.not_before_ttl(taken, since - case.ttl / 2);
-    assert!(successor.is_ok(), "the store should grant a key that ran out: {successor:?}");
+    assert!(successor.is_ok(), "the store should grant a key whose lease expired: {successor:?}");
 }
 
-/// An attempt that is dropped while it is on its way leaves the key free.
+/// An attempt that is dropped in flight leaves the key free.
 pub async fn dropped_attempt_leaves_key_free<F: Fixture>(case: Case<F>) {
     let locker = case.locker();
     case.store.next(Call::Obtain, Fault::DelayReply(case.ttl / 10));
@@ -124,7 +124,7 @@ pub async fn dropped_lease_leaves_key_free<F: Fixture>(case: Case<F>) {
     case.has_no_holder("a lease was dropped, and its locker has ended").await;
 }
 
-/// Obtain, heartbeat and release that each arrive twice do what they do once.
+/// Claims, heartbeats and releases that arrive twice have the same effect as once.
 pub async fn doubled_request_changes_nothing<F: Fixture>(case: Case<F>) {
     let doubled = Fault::Double(Duration::from_millis(1));
     for call in [Call::Obtain, Call::Heartbeat, Call::Release] {
@@ -144,17 +144,17 @@ pub async fn doubled_request_changes_nothing<F: Fixture>(case: Case<F>) {
     case.has_no_holder("requests that each arrived twice").await;
 }
 
-/// A lease lasts for as long as its holder keeps it, whatever its ttl.
+/// A lease with heartbeats lasts longer than its ttl.
 pub async fn lease_outlives_its_ttl_with_heartbeats<F: Fixture>(case: Case<F>) {
     let lease = obtained(&case, &case.locker()).await;
 
     case.pass(case.ttl * 3).await;
 
     assert!(lease.is_held(), "the store should extend a lease as long as heartbeats come");
-    case.has_holder(lease.lessee(), "its lease is kept by heartbeats").await;
+    case.has_holder(lease.lessee(), "heartbeats extend its lease").await;
 }
 
-/// Who waits for a key obtains it once it is released.
+/// A waiter obtains the key after its release.
 pub async fn waiter_obtains_released_key<F: Fixture>(case: Case<F>) {
     let lease = obtained(&case, &case.locker()).await;
     let waiter = case.sound_locker();
@@ -172,11 +172,11 @@ pub async fn waiter_obtains_released_key<F: Fixture>(case: Case<F>) {
     );
     assert!(
         matches!(released, Ok(Released::Freed)),
-        "the store should accept the release of a grant that stands: {released:?}"
+        "the store should accept the release of the current grant: {released:?}"
     );
 }
 
-/// A lease that was handed over goes on where it is resumed.
+/// A lease that was handed over is held again after `resume`.
 pub async fn handed_over_lease_is_resumed<F: Fixture>(case: Case<F>) {
     let lease = obtained(&case, &case.locker()).await;
 
@@ -201,7 +201,7 @@ async fn obtained<F: Fixture>(case: &Case<F>, locker: &Locker) -> Lease {
     }
 }
 
-/// What must complete, within a bound that no sound store comes near.
+/// Waits for `what`, within a limit far above the time that a correct store needs.
 #[expect(clippy::expect_used, reason = "a promise is broken by panicking")]
 async fn soon<F: Fixture, T>(case: &Case<F>, what: impl Future<Output = T>) -> T {
     timeout(case.ttl * 20, what).await.expect("the store should let this end within 20 ttls")

@@ -1,4 +1,4 @@
-//! The promises themselves, by what they are about. The kit's macros name them.
+//! The promises, one module per topic. The kit's macros list them.
 
 pub mod adopting;
 pub mod claiming;

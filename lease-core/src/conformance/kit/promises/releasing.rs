@@ -1,4 +1,4 @@
-//! What frees a key, and what does not.
+//! Releases and reservations: when a key becomes free.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use crate::conformance::Fixture;
 use crate::conformance::kit::case::{Case, expect_granted, expect_held};
 use crate::store::lock_store::LockStore;
 
-/// A released key is granted to the next who asks.
+/// A released key is granted to the next claim.
 pub async fn released_key_is_free_at_once<F: Fixture>(case: Case<F>) {
     let grant = case.granted("a").await;
 
@@ -15,7 +15,7 @@ pub async fn released_key_is_free_at_once<F: Fixture>(case: Case<F>) {
     case.granted("b").await;
 }
 
-/// A former holder's release leaves the key to its holder.
+/// A former holder's release does not affect the holder.
 pub async fn release_by_former_holder_changes_nothing<F: Fixture>(case: Case<F>) {
     let former = case.granted("a").await;
     case.pass(case.ttl).await;
@@ -26,7 +26,7 @@ pub async fn release_by_former_holder_changes_nothing<F: Fixture>(case: Case<F>)
     case.has_holder(&current.lessee, "a former holder's release should change nothing").await;
 }
 
-/// A release that is sent twice is harmless.
+/// A second release of the same grant succeeds.
 pub async fn second_release_is_harmless<F: Fixture>(case: Case<F>) {
     let grant = case.granted("a").await;
     case.release(&grant).await;
@@ -36,7 +36,7 @@ pub async fn second_release_is_harmless<F: Fixture>(case: Case<F>) {
     case.has_no_holder("two releases").await;
 }
 
-/// A claim that arrives again after its grant was released does not take the key.
+/// A late duplicate of a claim is refused after the release of its grant.
 pub async fn released_nonce_is_not_granted_again<F: Fixture>(case: Case<F>) {
     let claim = case.claim("a");
     let grant = case.obtain(&claim).await;
@@ -44,10 +44,10 @@ pub async fn released_nonce_is_not_granted_again<F: Fixture>(case: Case<F>) {
 
     drop(expect_held(case.ask(&claim).await, "a claim whose own grant was released"));
 
-    case.has_no_holder("a release, and its claim once more").await;
+    case.has_no_holder("a release and a duplicate of its claim").await;
 }
 
-/// A key that was released for later is granted to nobody before, and to anybody then.
+/// A key that was released with a reservation is granted after its time, to any lessee.
 pub async fn reserved_key_is_granted_to_nobody_for_its_time<F: Fixture>(case: Case<F>) {
     let grant = case.granted("a").await;
     let since = case.now();
@@ -59,17 +59,18 @@ pub async fn reserved_key_is_granted_to_nobody_for_its_time<F: Fixture>(case: Ca
     case.not_before_ttl(taken, since);
 }
 
-/// A key that is reserved is not granted, and yet nobody holds it.
+/// A reserved key is not granted, but has no holder.
 pub async fn reserved_key_has_no_holder<F: Fixture>(case: Case<F>) {
     let grant = case.granted("a").await;
     let released = case.store.release(&grant, Some(case.fixture.long_ttl())).await;
     assert!(released.is_ok(), "the store should answer a release: {released:?}");
     drop(expect_held(case.ask(&case.claim("b")).await, "a claim of a reserved key"));
 
-    case.has_no_holder("a release that reserved the key: nobody holds it").await;
+    case.has_no_holder("a release that reserved the key").await;
 }
 
-/// A watch that was registered before a release wakes. Stores that cannot wake say so.
+/// A watch that was registered before a release wakes. Stores that cannot wake watches report it with
+/// `can_wake`.
 pub async fn watch_wakes_on_release<F: Fixture>(case: Case<F>) {
     let grant = case.granted("a").await;
     let Ok(freed) = case.store.watch(&grant.key).await else {
@@ -87,6 +88,6 @@ pub async fn watch_wakes_on_release<F: Fixture>(case: Case<F>) {
         "a watch did not wake within a minute of the release: the store should wake it, or return \
          one that `can_wake` denies"
     );
-    // A watch says that it is worth asking.
+    // After a wake, a claim must succeed.
     drop(expect_granted(case.ask(&case.claim("b")).await, "a key whose release woke a watch"));
 }

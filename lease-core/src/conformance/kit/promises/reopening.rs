@@ -1,8 +1,8 @@
-//! What a store remembers when it is closed and opened again.
+//! The data of a store after it was closed and opened again.
 //!
 //! If a store's data end with the process, its fixture returns
-//! [`Reopened::Empty`](crate::conformance::Reopened::Empty). The store must then be empty, and its tokens
-//! must grow all the same.
+//! [`Reopened::Empty`](crate::conformance::Reopened::Empty). The store must then be empty, but its tokens
+//! must still grow.
 
 use crate::conformance::Fixture;
 use crate::conformance::kit::case::{Case, expect_granted, expect_held};
@@ -13,7 +13,7 @@ use crate::store::grant::{Heartbeat, Written};
 use crate::store::lease_table::LeaseTable;
 use crate::store::lock_store::LockStore;
 
-/// A lease outlives the process that opened the store for its holder.
+/// A lease lasts after the holder's process has closed the store.
 pub async fn held_key_stays_held_after_reopening<F: Fixture>(case: Case<F>) {
     let claim = case.long_claim(&case.key(), "a");
     let grant = case.obtain(&claim).await;
@@ -26,7 +26,7 @@ pub async fn held_key_stays_held_after_reopening<F: Fixture>(case: Case<F>) {
     ));
     let again = expect_granted(
         case.ask(&claim).await,
-        "the same claim again, whose reply may have been lost, as the same grant",
+        "a repeated claim, as after a lost reply, with the same grant",
     );
     assert_eq!(again, grant, "a repeated claim should be answered with the grant it has");
     let answer = case.heartbeat(&grant, 1).await;
@@ -54,7 +54,7 @@ pub async fn tokens_grow_after_reopening<F: Fixture>(case: Case<F>) {
     );
 }
 
-/// A claim that was granted and released before is a late duplicate after reopening, too.
+/// A late duplicate of a released claim is refused after reopening, too.
 pub async fn released_nonce_is_refused_after_reopening<F: Fixture>(case: Case<F>) {
     let claim = case.claim("a");
     let grant = case.obtain(&claim).await;
@@ -68,7 +68,7 @@ pub async fn released_nonce_is_refused_after_reopening<F: Fixture>(case: Case<F>
     ));
 }
 
-/// A reservation lasts while nobody has the store open.
+/// A reservation lasts while the store is closed.
 pub async fn reserved_key_stays_reserved_after_reopening<F: Fixture>(case: Case<F>) {
     let grant = case.granted("a").await;
     let released = case.store.release(&grant, Some(case.fixture.long_ttl())).await;
@@ -82,7 +82,7 @@ pub async fn reserved_key_stays_reserved_after_reopening<F: Fixture>(case: Case<
     ));
 }
 
-/// A heartbeat that was overtaken before the store was closed is overtaken after.
+/// A late heartbeat is overtaken after reopening, too.
 pub async fn late_heartbeat_is_overtaken_after_reopening<F: Fixture>(case: Case<F>) {
     let grant = case.obtain(&case.long_claim(&case.key(), "a")).await;
     case.heartbeat(&grant, 2).await;
@@ -96,7 +96,7 @@ pub async fn late_heartbeat_is_overtaken_after_reopening<F: Fixture>(case: Case<
     );
 }
 
-/// Attributes last, and their holder may go on changing them.
+/// Attributes are read back after reopening.
 pub async fn attributes_are_read_back_after_reopening<F: Fixture<Store: LeaseTable>>(
     case: Case<F>,
 ) {
@@ -117,14 +117,14 @@ pub async fn attributes_are_read_back_after_reopening<F: Fixture<Store: LeaseTab
     );
 }
 
-/// An eviction holds although the store was reopened before the holder's next heartbeat.
+/// An evicted lease is lost, even if the store is reopened before the holder's next heartbeat.
 pub async fn evicted_lease_stays_evicted_after_reopening<F: Fixture<Store: LeaseTable>>(
     case: Case<F>,
 ) {
     case.created(&colours()).await;
     let grant = case.obtain(&case.long_claim(&case.key(), "a")).await;
     let evicted = case.store.evict(&grant.key, grant.token).await;
-    assert!(matches!(evicted, Ok(true)), "the store should evict a grant that stands: {evicted:?}");
+    assert!(matches!(evicted, Ok(true)), "the store should evict the current grant: {evicted:?}");
 
     let Some(case) = case.reopened().await else { return };
 

@@ -10,7 +10,7 @@ use crate::store::attributes::{Attributes, Value};
 use crate::store::grant::Obtained;
 use crate::store::lease_table::{LeaseRecord, LeaseTable};
 
-/// A record that was created is read back as it was, held by nobody.
+/// A created record is read back with its attributes and without a holder.
 pub async fn created_record_is_read_back<F: Fixture<Store: LeaseTable>>(case: Case<F>) {
     case.has_no_record("no creation").await;
 
@@ -20,23 +20,23 @@ pub async fn created_record_is_read_back<F: Fixture<Store: LeaseTable>>(case: Ca
     assert_eq!(
         case.read().await,
         Some(expected),
-        "the store should read a record back as it was created, held by nobody"
+        "the store should read a record back as it was created, without a holder"
     );
 }
 
-/// A record that is there is not created again, nor changed by the attempt.
+/// An existing record is not created again, and the attempt changes nothing.
 pub async fn record_is_created_once<F: Fixture<Store: LeaseTable>>(case: Case<F>) {
     case.created(&colours()).await;
 
     assert!(
         !case.created(&Attributes::new()).await,
-        "the store should not create a record that is there"
+        "the store should not create a record that exists"
     );
 
     case.attributes_are(&colours(), "a refused creation should change nothing").await;
 }
 
-/// A record tells its holder and the token, and keeps the token when it is free again.
+/// A record shows its holder and token, and keeps the token after the release.
 pub async fn held_record_shows_its_holder<F: Fixture<Store: LeaseTable>>(case: Case<F>) {
     case.created(&colours()).await;
     let grant = case.granted("a").await;
@@ -58,7 +58,7 @@ pub async fn held_record_shows_its_holder<F: Fixture<Store: LeaseTable>>(case: C
     );
 }
 
-/// No lease write touches the attributes.
+/// Grants, heartbeats, adoptions and releases do not change attributes.
 pub async fn attributes_survive_a_lease<F: Fixture<Store: LeaseTable>>(case: Case<F>) {
     case.created(&colours()).await;
 
@@ -71,7 +71,7 @@ pub async fn attributes_survive_a_lease<F: Fixture<Store: LeaseTable>>(case: Cas
         .await;
 }
 
-/// Who obtains a key is told its attributes.
+/// A grant returns the record's attributes.
 pub async fn obtain_returns_attributes<F: Fixture<Store: LeaseTable>>(case: Case<F>) {
     case.created(&colours()).await;
 
@@ -82,30 +82,30 @@ pub async fn obtain_returns_attributes<F: Fixture<Store: LeaseTable>>(case: Case
     assert_eq!(attributes, colours(), "the store should return the record's attributes");
 }
 
-/// Who adopts a grant is told its attributes.
+/// An adoption returns the record's attributes.
 pub async fn adoption_returns_attributes<F: Fixture<Store: LeaseTable>>(case: Case<F>) {
     case.created(&colours()).await;
     let handed = case.granted("a").await;
 
     let Obtained::Granted(_, attributes) = case.adopt(&handed, &case.claim("b")).await else {
-        unreachable!("a grant that stands can be adopted")
+        unreachable!("the current grant can be adopted")
     };
 
     assert_eq!(attributes, colours(), "the store should return the record's attributes");
 }
 
-/// Every type of attribute is read back as it was written, to the last digit.
+/// Each type of attribute is read back exactly as it was written.
 pub async fn every_type_of_attribute_is_read_back<F: Fixture<Store: LeaseTable>>(case: Case<F>) {
     case.created(&every_type()).await;
 
     case.attributes_are(&every_type(), "each should be read back as it was written").await;
 }
 
-/// A list has every record under its prefix, once, and no other.
+/// A list contains each record under its prefix once, and no others.
 pub async fn list_has_every_record_of_its_prefix<F: Fixture<Store: LeaseTable>>(case: Case<F>) {
     let large = Attributes::from([("note".to_owned(), Value::from("x".repeat(20_000)))]);
     let mut expected = BTreeSet::new();
-    // More than a megabyte: no service answers that in one page.
+    // More than a megabyte: no service returns this in one page.
     for number in 0..60 {
         let key = name(&format!("list/a/{number:03}"));
         let made = case.store.create(&key, &large).await;

@@ -1,4 +1,4 @@
-//! What holds of records for several handles on the same data.
+//! Promises of a lease table for two handles on the same data.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use crate::store::grant::{Beat, Heartbeat, Written};
 use crate::store::lease_table::LeaseTable;
 use crate::store::lock_store::LockStore;
 
-/// Of two creations that arrive at once through two handles, one makes the record.
+/// Of two creations that arrive at once through two handles, one creates the record.
 pub async fn creates_through_two_handles_make_one_record<F: Fixture<Store: LeaseTable>>(
     case: Case<F>,
 ) {
@@ -27,8 +27,8 @@ pub async fn creates_through_two_handles_make_one_record<F: Fixture<Store: Lease
 
         assert!(
             matches!((&one, &other), (Ok(true), Ok(false)) | (Ok(false), Ok(true))),
-            "of two creations at once, through two handles, one should make the record and the \
-             other find it: {one:?}, {other:?}"
+            "of two creations at once, through two handles, one should create the record and the \
+             other should find it: {one:?}, {other:?}"
         );
     }
 }
@@ -61,7 +61,7 @@ pub async fn updates_through_two_handles_apply_one<F: Fixture<Store: LeaseTable>
     }
 }
 
-/// An eviction through one handle ends the lease that another handle keeps.
+/// An eviction through one handle ends a lease that was granted through another.
 pub async fn eviction_through_second_handle_ends_lease<F: Fixture<Store: LeaseTable>>(
     case: Case<F>,
 ) {

@@ -1,4 +1,4 @@
-//! Grants that end with their record: transferred to one lessee, or deleted.
+//! Transfers to one lessee, and deletes.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use crate::store::grant::{Heartbeat, Written};
 use crate::store::lease_table::LeaseTable;
 use crate::store::lock_store::LockStore;
 
-/// A key that was transferred is free for the one it was transferred to.
+/// A transferred key is granted only to the lessee that it was transferred to.
 pub async fn transferred_key_is_free_for_one_lessee_alone<F: Fixture<Store: LeaseTable>>(
     case: Case<F>,
 ) {
@@ -22,7 +22,7 @@ pub async fn transferred_key_is_free_for_one_lessee_alone<F: Fixture<Store: Leas
 
     let written = case.transferred(&grant, case.ttl * 4).await;
 
-    assert_eq!(written, Written::Applied, "the store should transfer a grant that stands");
+    assert_eq!(written, Written::Applied, "the store should transfer the current grant");
     for other in ["a", "c"] {
         drop(expect_held(
             case.ask(&case.claim(other)).await,
@@ -38,17 +38,17 @@ pub async fn transferred_key_is_free_for_one_lessee_alone<F: Fixture<Store: Leas
     );
 }
 
-/// A key that waits for one lessee is not held by it yet, nor by the lessee before.
+/// A transferred key has no holder until its lessee obtains it.
 pub async fn transferred_key_has_no_holder<F: Fixture<Store: LeaseTable>>(case: Case<F>) {
     case.created(&colours()).await;
     let grant = case.granted("a").await;
     let written = case.transferred(&grant, case.fixture.long_ttl()).await;
-    assert_eq!(written, Written::Applied, "the store should transfer a grant that stands");
+    assert_eq!(written, Written::Applied, "the store should transfer the current grant");
 
-    case.has_no_holder("a transfer that nobody has taken up: nobody holds it").await;
+    case.has_no_holder("a transfer, before its lessee has obtained the key").await;
 }
 
-/// A key that nobody takes up is anybody's once its reservation has passed.
+/// After its reservation, a transferred key is granted to any lessee.
 pub async fn transferred_key_is_free_for_anybody_after_reservation<
     F: Fixture<Store: LeaseTable>,
 >(
@@ -79,7 +79,7 @@ pub async fn transfer_by_former_holder_changes_nothing<F: Fixture<Store: LeaseTa
     case.has_holder(&current.lessee, REFUSED).await;
 }
 
-/// A watch wakes when the key is transferred: it may be for who watches.
+/// A watch wakes on a transfer: the watching lessee may be its target.
 pub async fn watch_wakes_on_transfer<F: Fixture<Store: LeaseTable>>(case: Case<F>) {
     let grant = case.granted("a").await;
     let Ok(freed) = case.store.watch(&grant.key).await else { return };
@@ -97,23 +97,23 @@ pub async fn watch_wakes_on_transfer<F: Fixture<Store: LeaseTable>>(case: Case<F
     );
 }
 
-/// A deleted record is not read, not listed, and may be created again.
+/// A deleted record is neither read nor listed, and can be created again.
 pub async fn deleted_record_is_gone<F: Fixture<Store: LeaseTable>>(case: Case<F>) {
     case.created(&colours()).await;
     let grant = case.granted("a").await;
 
     let written = case.written(case.store.delete(&grant)).await;
 
-    assert_eq!(written, Written::Applied, "the store should delete under a grant that stands");
+    assert_eq!(written, Written::Applied, "the store should delete under the current grant");
     case.has_no_record("a delete").await;
     case.has_no_holder("a delete").await;
     let listed = case.store.list("").collect::<Vec<_>>().await;
     assert!(listed.is_empty(), "the store should not list a deleted record: {listed:?}");
     assert!(case.created(&Attributes::new()).await, "{CREATE}");
-    case.attributes_are(&Attributes::new(), "a deleted record's should not come back").await;
+    case.attributes_are(&Attributes::new(), "those of a deleted record should not come back").await;
 }
 
-/// A grant after a delete still carries a larger token, and the old grant stays lost.
+/// A grant after a delete has a larger token, and the old grant stays lost.
 pub async fn deleted_record_remembers_its_token<F: Fixture<Store: LeaseTable>>(case: Case<F>) {
     case.created(&colours()).await;
     let claim = case.claim("a");

@@ -1,4 +1,4 @@
-//! Attributes change under a grant that stands, and as their change expects.
+//! Updates: attributes change only under the current grant, and only from the expected values.
 
 use crate::conformance::kit::case::{Case, name};
 use crate::conformance::kit::promises::table::{REFUSED, SUPERSEDED, colours, every_type};
@@ -8,7 +8,7 @@ use crate::store::attributes::{Attributes, Change, Value};
 use crate::store::grant::Written;
 use crate::store::lease_table::LeaseTable;
 
-/// An update sets and removes what it names, and leaves the rest.
+/// An update sets and removes the attributes that it names, and keeps the rest.
 pub async fn update_changes_only_the_named_attributes<F: Fixture<Store: LeaseTable>>(
     case: Case<F>,
 ) {
@@ -21,7 +21,8 @@ pub async fn update_changes_only_the_named_attributes<F: Fixture<Store: LeaseTab
     assert_eq!(written, Written::Applied, "{APPLY}");
     let mut expected = colours();
     change.apply(&mut expected);
-    case.attributes_are(&expected, "an update should change what it names and nothing else").await;
+    case.attributes_are(&expected, "an update should change only the attributes that it names")
+        .await;
     case.has_holder(&grant.lessee, "an update should leave the lease alone").await;
 }
 
@@ -44,8 +45,8 @@ pub async fn update_by_former_holder_changes_nothing<F: Fixture<Store: LeaseTabl
     case.attributes_are(&colours(), REFUSED).await;
 }
 
-/// A late duplicate of a claim may be granted the key once more, for nobody, after another's grant
-/// has come and gone. Updates under the first grant are a former holder's all the same.
+/// A late duplicate of a claim may be granted after another lessee's grant has ended. Updates under the
+/// first grant are still refused as a former holder's.
 pub async fn update_under_an_earlier_token_changes_nothing<F: Fixture<Store: LeaseTable>>(
     case: Case<F>,
 ) {
@@ -64,7 +65,7 @@ pub async fn update_under_an_earlier_token_changes_nothing<F: Fixture<Store: Lea
     case.attributes_are(&colours(), REFUSED).await;
 }
 
-/// An update under a grant that has run out changes nothing, although nobody took the key.
+/// An update under an expired grant changes nothing, even while the key is free.
 pub async fn update_after_expiry_changes_nothing<F: Fixture<Store: LeaseTable>>(case: Case<F>) {
     case.created(&colours()).await;
     let grant = case.granted("a").await;
@@ -75,12 +76,12 @@ pub async fn update_after_expiry_changes_nothing<F: Fixture<Store: LeaseTable>>(
 
     assert!(
         matches!(written, Written::Lost(_)),
-        "the store should refuse an update under a grant that has run out: {written:?}"
+        "the store should refuse an update under an expired grant: {written:?}"
     );
     case.attributes_are(&colours(), REFUSED).await;
 }
 
-/// An update does not keep a lease alive: heartbeats do.
+/// An update does not extend the lease: only heartbeats do.
 pub async fn update_does_not_extend<F: Fixture<Store: LeaseTable>>(case: Case<F>) {
     let other = name("conformance/other");
     let grant = case.granted("a").await;
@@ -93,7 +94,7 @@ pub async fn update_does_not_extend<F: Fixture<Store: LeaseTable>>(case: Case<F>
     case.not_extended(&grant.key, &other).await;
 }
 
-/// An update is applied if all is as it expects, and changes nothing if one thing is not.
+/// An update is applied if all expected values match, and changes nothing if one does not.
 pub async fn update_that_expects_another_value_changes_nothing<F: Fixture<Store: LeaseTable>>(
     case: Case<F>,
 ) {
@@ -107,7 +108,7 @@ pub async fn update_that_expects_another_value_changes_nothing<F: Fixture<Store:
 
     for unexpected in [
         change.clone().expecting("sky", "0"),
-        change.clone().expecting("sky", 1), // a number, and no text
+        change.clone().expecting("sky", 1), // a number, not a text
         change.clone().expecting("sea", "1"),
         change.clone().expecting("grass", "green").expecting("sky", "0"),
         change.clone().expecting("grass", "grey").expecting("sky", "1"),
@@ -125,10 +126,10 @@ pub async fn update_that_expects_another_value_changes_nothing<F: Fixture<Store:
     let written = case.written(case.store.update(&grant, &expected)).await;
     assert_eq!(written, Written::Applied, "{APPLY}");
     let second = Attributes::from([("sky".to_owned(), Value::from("2"))]);
-    case.attributes_are(&second, "an update should change what it names and nothing else").await;
+    case.attributes_are(&second, "an update should change only the attributes that it names").await;
 }
 
-/// Whatever can be written can be expected.
+/// An update can expect a value of each type.
 pub async fn every_type_of_attribute_can_be_expected<F: Fixture<Store: LeaseTable>>(case: Case<F>) {
     case.created(&every_type()).await;
     let grant = case.obtain(&case.long_claim(&case.key(), "a")).await;
@@ -144,8 +145,8 @@ pub async fn every_type_of_attribute_can_be_expected<F: Fixture<Store: LeaseTabl
     }
 }
 
-/// That there is no such attribute can be expected, on a record and where there is none yet. One
-/// without a value is there.
+/// An update can expect an absent attribute, also on a record without attributes. An attribute of the
+/// value null is not absent.
 pub async fn absent_attribute_can_be_expected<F: Fixture<Store: LeaseTable>>(case: Case<F>) {
     let grant = case.granted("a").await;
     let first = Change::new().expecting_none("sky").set("sky", Value::Null);
@@ -158,14 +159,13 @@ pub async fn absent_attribute_can_be_expected<F: Fixture<Store: LeaseTable>>(cas
         (on_none, on_null),
         (Written::Applied, Written::Unexpected),
         "the store should apply an update that expects an absent attribute where it is absent, \
-         and refuse it where the attribute is there without a value"
+         and refuse it where the attribute is null"
     );
     let expected = Attributes::from([("sky".to_owned(), Value::Null)]);
     case.attributes_are(&expected, REFUSED).await;
 }
 
-/// A request that comes late, after its own repetition and a newer one, changes nothing: nothing
-/// that says what it replaces goes back.
+/// An update that expects a value cannot undo a newer one: a late duplicate changes nothing.
 pub async fn late_update_does_not_undo_a_newer_one<F: Fixture<Store: LeaseTable>>(case: Case<F>) {
     case.created(&Attributes::from([("checkpoint".to_owned(), Value::from("0"))])).await;
     let grant = case.granted("a").await;
@@ -184,12 +184,12 @@ pub async fn late_update_does_not_undo_a_newer_one<F: Fixture<Store: LeaseTable>
     let expected = Attributes::from([("checkpoint".to_owned(), Value::from("2"))]);
     case.attributes_are(
         &expected,
-        "an update that arrives after a newer one should be refused: what it expects is gone",
+        "an update that arrives after a newer one should be refused: its expected value is gone",
     )
     .await;
 }
 
-/// An update under a lost grant returns `Lost`, whatever it expected.
+/// An update under a lost grant returns `Lost`, even if an expected value does not match.
 pub async fn lost_grant_is_reported_before_unexpected_value<F: Fixture<Store: LeaseTable>>(
     case: Case<F>,
 ) {
@@ -206,4 +206,4 @@ pub async fn lost_grant_is_reported_before_unexpected_value<F: Fixture<Store: Le
 }
 
 const APPLY: &str =
-    "the store should apply an update under a grant that stands, where all is as it expects";
+    "the store should apply an update under the current grant if all expected values match";

@@ -1,13 +1,14 @@
 //! Reads one shard and calls its processor, from the grant of the lease to its end.
 //!
-//! `ending` ends a shard in good order. `handing_over` transfers its lease to another worker.
+//! `delivery` passes batches to the processor. `ending` ends a shard in good order. `handing_over`
+//! transfers its lease to another worker.
 
+mod delivery;
 mod ending;
 mod handing_over;
 
 use std::error::Error;
 use std::future::Future;
-use std::future::pending;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
 use std::sync::Arc;
@@ -25,10 +26,9 @@ use tracing::{error, warn};
 pub(crate) use self::handing_over::free;
 use crate::checkpoint::{CheckpointScope, CheckpointState, Checkpointer, LONGEST_PAUSE, RowWriter};
 use crate::position::Position;
-use crate::processor::{NeedsRestart, Outcome, ProcessorError, RecordProcessor, ShardContext};
+use crate::processor::{ProcessorError, RecordProcessor, ShardContext};
 use crate::record::Batch;
-use crate::settings::{Checkpoints, Settings};
-use crate::shard::ShardId;
+use crate::settings::Settings;
 use crate::source::Source;
 use crate::source::reader::{Read, Reader};
 use crate::status::StatusEntry;
@@ -136,7 +136,8 @@ impl ShardTask {
         }
     }
 
-    /// Creates the state of the shard's checkpoints, which are written to its row under `grant`.
+    /// Creates the state of the shard's checkpoints, which are written to its row under `grant`. The writer
+    /// needs no lease: a [`CheckpointScope`] of another crate has none.
     fn checkpoints(&self, grant: Grant) -> Arc<CheckpointState> {
         let settings = Arc::clone(&self.settings);
         let (table, limit) = (Arc::clone(&settings.table), settings.options.request_timeout());
@@ -338,117 +339,6 @@ impl ShardTask {
         }
     }
 
-    /// Delivers `batch` until all of it is processed or skipped.
-    async fn work(
-        &mut self,
-        processor: &mut dyn RecordProcessor,
-        checkpointer: &Checkpointer,
-        mut batch: Batch,
-    ) -> Result<(), Interrupted> {
-        let before = checkpointer.reach();
-        let mut failures = 0;
-        loop {
-            if let Some(last) = batch.last() {
-                checkpointer.deliver(last.clone());
-            }
-            let work = processor.process_records(&batch, checkpointer);
-            let outcome = self.guarded(self.settings.batch_limit, work).await?;
-            if let Outcome::Continue = outcome {
-                self.entry.worked(batch.records.len());
-                return self.checkpoint_if_due(checkpointer).await;
-            }
-            // Records up to the requested checkpoint are processed. Only the rest is delivered
-            // again.
-            let requested = self.guarded(None, checkpointer.take_back(before.clone())).await?;
-            let done = batch.drop_until(&requested);
-            self.entry.worked(done);
-            if done > 0 {
-                failures = 0;
-            }
-            let is_done = done > 0 && batch.records.is_empty();
-            let shard = &self.row.shard;
-            let pause = match outcome {
-                Outcome::Skip => {
-                    let (records, last) = (batch.records.len(), batch.last());
-                    warn!(%shard, records, ?last, "processor skipped a batch");
-                    self.entry.skipped(&batch);
-                    if let Some(last) = last {
-                        checkpointer.deliver(last.clone());
-                    }
-                    return self.checkpoint_if_due(checkpointer).await;
-                }
-                Outcome::StopShard(cause) => return Err(Interrupted::GiveUp(cause)),
-                Outcome::StopWorker(cause) => return Err(Interrupted::StopWorker(cause)),
-                Outcome::Failed(cause) => {
-                    let cause = self.unless_restart(cause, &batch)?;
-                    if is_done {
-                        warn_of_late_failure(shard, &*cause);
-                        return self.checkpoint_if_due(checkpointer).await;
-                    }
-                    failures += 1;
-                    self.after_failure(cause, &batch, failures)?
-                }
-                Outcome::Retry(_) if is_done => {
-                    return self.checkpoint_if_due(checkpointer).await;
-                }
-                Outcome::Retry(pause) => pause,
-                Outcome::Continue => Duration::ZERO,
-            };
-            self.entry.failed(&batch);
-            batch.attempt += 1;
-            self.pause(pause).await?;
-        }
-    }
-
-    /// Returns the error of a batch, unless it asks for another processor.
-    fn unless_restart(
-        &self,
-        cause: ProcessorError,
-        batch: &Batch,
-    ) -> Result<ProcessorError, Interrupted> {
-        NeedsRestart::cause(cause).map_or_else(Ok, |cause| {
-            self.entry.failed(batch);
-            Err(Interrupted::Restart(cause))
-        })
-    }
-
-    /// Returns the pause after the `failures`th failure of `batch`, unless it was the last one.
-    fn after_failure(
-        &self,
-        cause: ProcessorError,
-        batch: &Batch,
-        failures: u32,
-    ) -> Result<Duration, Interrupted> {
-        if self.settings.failures.is_some_and(|most| failures >= most) {
-            self.entry.failed(batch);
-            return Err(Interrupted::GiveUp(cause));
-        }
-        let (shard, pause) = (&self.row.shard, self.settings.backoff(failures));
-        warn!(%shard, failures, ?pause, error = &*cause as &dyn Error, "batch failed, retrying");
-        Ok(pause)
-    }
-
-    /// Waits until a checkpoint by the worker is due. Waits for ever if the processor checkpoints.
-    async fn checkpoint_due(&self, checkpointer: &Checkpointer) {
-        let due = match self.settings.checkpoints {
-            Checkpoints::Every(length) if checkpointer.has_more().await => length,
-            Checkpoints::Every(_) | Checkpoints::ByProcessor => return pending().await,
-        };
-        sleep(due.saturating_sub(self.entry.since_checkpoint())).await;
-    }
-
-    /// Checkpoints the processed records if a checkpoint by the worker is due.
-    async fn checkpoint_if_due(&mut self, checkpointer: &Checkpointer) -> Result<(), Interrupted> {
-        if !self.settings.checkpoints.is_due(self.entry.since_checkpoint()) {
-            return Ok(());
-        }
-        if let Err(cause) = self.guarded(None, checkpointer.checkpoint()).await? {
-            let error = &cause as &dyn Error;
-            warn!(shard = %self.row.shard, error, "checkpoint failed, retrying later");
-        }
-        Ok(())
-    }
-
     /// Ends the task after an interruption.
     async fn end(self, interrupted: Interrupted) -> TaskEnd {
         let shard = &self.row.shard;
@@ -518,10 +408,6 @@ impl ShardTask {
             () = sleep(length) => Ok(()),
         }
     }
-}
-
-fn warn_of_late_failure(shard: &ShardId, error: &(dyn Error + 'static)) {
-    warn!(%shard, error, "processor failed after it had checkpointed its batch");
 }
 
 /// Completes once the shard is to be handed over.

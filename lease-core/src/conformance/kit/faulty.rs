@@ -176,43 +176,7 @@ impl<S> Faulty<S> {
             if !latency.is_zero() {
                 sleep(latency).await;
             }
-            match fault {
-                None => drop(reply.send(apply().await)),
-                Some(Fault::Fail) => drop(reply.send(Err(unanswered()))),
-                Some(Fault::Hang) => {
-                    // The caller continues to wait. This task ends when the caller stops waiting.
-                    let mut reply = reply;
-                    reply.closed().await;
-                }
-                Some(Fault::LoseReply) => {
-                    drop(apply().await);
-                    drop(reply.send(Err(unanswered())));
-                }
-                Some(Fault::HangReply) => {
-                    let mut reply = reply;
-                    drop(apply().await);
-                    reply.closed().await;
-                }
-                Some(Fault::DelayRequest(delay)) => {
-                    sleep(delay).await;
-                    drop(reply.send(apply().await));
-                }
-                Some(Fault::DelayReply(delay)) => {
-                    let applied = apply().await;
-                    sleep(delay).await;
-                    drop(reply.send(applied));
-                }
-                Some(Fault::ApplyLate(delay)) => {
-                    drop(reply.send(Err(unanswered())));
-                    sleep(delay).await;
-                    drop(apply().await);
-                }
-                Some(Fault::Double(delay)) => {
-                    drop(reply.send(apply().await));
-                    sleep(delay).await;
-                    drop(apply().await);
-                }
-            }
+            apply_with(fault, apply, reply).await;
         });
         match answer.await {
             Ok(answer) => answer,
@@ -233,6 +197,49 @@ impl Plan {
         let next = self.next.get_mut(&call).and_then(VecDeque::pop_front);
         next.or_else(|| self.every.get(&call).copied())
             .or_else(|| self.choose.as_mut().and_then(|choose| choose(call)))
+    }
+}
+
+/// Applies a request and sends the reply, with `fault` if any.
+async fn apply_with<T, A: Future<Output = Result<T, StoreError>>>(
+    fault: Option<Fault>,
+    apply: impl Fn() -> A,
+    mut reply: oneshot::Sender<Result<T, StoreError>>,
+) {
+    match fault {
+        None => drop(reply.send(apply().await)),
+        Some(Fault::Fail) => drop(reply.send(Err(unanswered()))),
+        Some(Fault::Hang) => {
+            // The caller continues to wait. This task ends when the caller stops waiting.
+            reply.closed().await;
+        }
+        Some(Fault::LoseReply) => {
+            drop(apply().await);
+            drop(reply.send(Err(unanswered())));
+        }
+        Some(Fault::HangReply) => {
+            drop(apply().await);
+            reply.closed().await;
+        }
+        Some(Fault::DelayRequest(delay)) => {
+            sleep(delay).await;
+            drop(reply.send(apply().await));
+        }
+        Some(Fault::DelayReply(delay)) => {
+            let applied = apply().await;
+            sleep(delay).await;
+            drop(reply.send(applied));
+        }
+        Some(Fault::ApplyLate(delay)) => {
+            drop(reply.send(Err(unanswered())));
+            sleep(delay).await;
+            drop(apply().await);
+        }
+        Some(Fault::Double(delay)) => {
+            drop(reply.send(apply().await));
+            sleep(delay).await;
+            drop(apply().await);
+        }
     }
 }
 

@@ -52,6 +52,33 @@ use crate::store::lock_store::LockStore;
 /// # Panics
 ///
 /// In a tokio runtime that was built without timers (`enable_time`).
+///
+/// # Examples
+///
+/// ```
+/// use lease_core::{Attempt, Locker};
+/// use lease_memory::MemoryStore;
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let store = MemoryStore::new();
+/// let locker = Locker::new(store.clone());
+/// let other = Locker::new(store); // in another process, on a store that both can reach
+/// let key = "payroll".parse()?;
+///
+/// let lease = locker.wait_until_obtained(&key).await?;
+/// match other.obtain(&key).await? {
+///     Attempt::Obtained(lease) => println!("obtained with token {}", lease.token()),
+///     Attempt::Held(holder) => assert_eq!(&holder.lessee, locker.lessee()),
+/// }
+/// lease.release().await?;
+///
+/// let later = other.wait_until_obtained(&key).await?;
+/// drop(later); // releases it in the background
+/// other.close().await; // waits for that
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone)]
 pub struct Locker {
     settings: Arc<Settings>,

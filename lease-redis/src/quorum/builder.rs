@@ -51,17 +51,23 @@ impl RedisQuorum {
 ///
 /// # Examples
 ///
-/// ```no_run
+/// ```
 /// use std::time::Duration;
 ///
 /// use lease_redis::RedisQuorum;
 ///
-/// # async fn connect() -> Result<RedisQuorum, lease_core::StoreError> {
-/// let quorum = RedisQuorum::builder(["redis://a:6379", "redis://b:6379", "redis://c:6379"])
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), lease_core::StoreError> {
+/// # if !lease_test_servers::redis::available() { return Ok(()); }
+/// # let servers = lease_test_servers::redis::independent(3);
+/// let urls = ["redis://a:6379", "redis://b:6379", "redis://c:6379"];
+/// # let urls = servers.iter().map(|server| server.url());
+/// let quorum = RedisQuorum::builder(urls)
 ///     .with_max_ttl(Duration::from_secs(30))
+/// #   .with_timeout(lease_test_servers::redis::PATIENT)
 ///     .connect()
 ///     .await?;
-/// # Ok(quorum)
+/// # Ok(())
 /// # }
 /// ```
 #[derive(Debug, Clone)]

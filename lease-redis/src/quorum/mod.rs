@@ -34,13 +34,22 @@ use crate::quorum::nodes::Nodes;
 ///
 /// # Examples
 ///
-/// ```no_run
+/// ```
 /// use lease_core::Locker;
 /// use lease_redis::RedisQuorum;
 ///
-/// # async fn run() -> Result<(), Box<dyn std::error::Error>> {
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # if !lease_test_servers::redis::available() { return Ok(()); }
+/// # let servers = lease_test_servers::redis::independent(3);
 /// let urls = ["redis://a:6379", "redis://b:6379", "redis://c:6379"];
-/// let locker = Locker::new(RedisQuorum::connect(urls).await?);
+/// # let urls = servers.iter().map(|server| server.url());
+/// let quorum = RedisQuorum::builder(urls)
+/// #   .without_rejoin_delay() // the servers have just started
+/// #   .with_timeout(lease_test_servers::redis::PATIENT)
+///     .connect()
+///     .await?;
+/// let locker = Locker::new(quorum);
 /// let lease = locker.wait_until_obtained(&"payroll".parse()?).await?;
 /// println!("obtained with token {}", lease.token());
 /// lease.release().await?;

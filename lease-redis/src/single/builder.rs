@@ -56,6 +56,29 @@ impl RedisStore {
 ///
 /// # Examples
 ///
+/// ```
+/// use std::time::Duration;
+///
+/// use lease_redis::RedisStore;
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), lease_core::StoreError> {
+/// # if !lease_test_servers::redis::available() { return Ok(()); }
+/// # let server = lease_test_servers::redis::RedisServer::start();
+/// let url = "redis://127.0.0.1:6379";
+/// # let url = server.url();
+/// let store = RedisStore::builder(url)
+///     .with_prefix("billing:")
+///     .with_timeout(Duration::from_secs(5)) // the server is far away
+/// #   .with_timeout(lease_test_servers::redis::PATIENT)
+///     .connect()
+///     .await?;
+/// # Ok(())
+/// # }
+/// ```
+///
+/// On the master that three Sentinels report:
+///
 /// ```no_run
 /// use std::time::Duration;
 ///

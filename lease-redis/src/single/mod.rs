@@ -21,12 +21,20 @@ use crate::connection::node::Node;
 ///
 /// # Examples
 ///
-/// ```no_run
+/// ```
 /// use lease_core::{Attempt, Locker};
 /// use lease_redis::RedisStore;
 ///
-/// # async fn run() -> Result<(), Box<dyn std::error::Error>> {
-/// let store = RedisStore::connect("redis://127.0.0.1:6379").await?;
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # if !lease_test_servers::redis::available() { return Ok(()); }
+/// # let server = lease_test_servers::redis::RedisServer::start();
+/// let url = "redis://127.0.0.1:6379";
+/// # let url = server.url();
+/// let store = RedisStore::builder(url)
+/// #   .with_timeout(lease_test_servers::redis::PATIENT)
+///     .connect()
+///     .await?;
 /// let locker = Locker::new(store);
 /// match locker.obtain(&"payroll".parse()?).await? {
 ///     Attempt::Obtained(lease) => {

@@ -154,7 +154,9 @@ async fn hanging_child_is_killed_after_the_grace_time() {
     let place = place.with("shutdownGraceMillis = 10000");
     let producer = place.stream.produce();
     let mut daemon = place.start("one");
-    place.until("one hangs", &[&daemon], |notes| !notes.of("trouble").is_empty()).await;
+    // A child that has not begun yet is not asked to stop.
+    let both_read = |notes: &Notes| !notes.of("trouble").is_empty() && notes.readers().len() == 2;
+    place.until("one hangs and one reads", &[&daemon], both_read).await;
     producer.end().await;
 
     daemon.signal(Signal::TERM);

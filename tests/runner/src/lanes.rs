@@ -13,9 +13,9 @@ use crate::programs::Job;
 /// How many jobs run at a time.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Lanes {
-    /// Of those that compute.
+    /// Of jobs that compute, while others wait; twice as many afterwards.
     computing: usize,
-    /// Of those that wait.
+    /// Of jobs that wait; no fewer than `computing`.
     waiting: usize,
 }
 
@@ -57,9 +57,14 @@ pub(crate) fn run(
         Ok(())
     };
     thread::scope(|scope| {
-        let computing = (0..lanes.computing).map(|_| scope.spawn(|| lane(&computing)));
-        let waiting = (0..lanes.waiting).map(|_| scope.spawn(|| lane(&waiting)));
-        let lanes: Vec<_> = computing.chain(waiting).collect();
+        let computing_lane = || lane(&computing);
+        let waiting_lane = || lane(&waiting);
+        // Once no job is left that waits, the processors have time for more that compute.
+        let mixed_lane = || lane(&waiting).and_then(|()| lane(&computing));
+        let lanes: Vec<_> = (0..lanes.computing)
+            .flat_map(|_| [scope.spawn(computing_lane), scope.spawn(mixed_lane)])
+            .chain((lanes.computing..lanes.waiting).map(|_| scope.spawn(waiting_lane)))
+            .collect();
         for lane in lanes {
             lane.join().map_err(|_panic| "a lane panicked")??;
         }

@@ -2,7 +2,8 @@
 //!
 //! `cargo test` runs one program after another, and most of ours wait: for servers, and for time to
 //! pass. Here, programs that wait run in several lanes, and programs that compute in one lane per
-//! two processors, at a lower priority, so that they do not slow the others down.
+//! two processors, at a lower priority, so that they do not slow the others down. When the last
+//! waiting program has started, twice as many compute.
 #![expect(clippy::print_stdout, reason = "a program that reports to a person")]
 
 mod build;

@@ -129,9 +129,10 @@ impl Job {
     /// The command, which writes to nothing yet.
     pub(crate) fn command(&self) -> Command {
         let mut command = if self.computes {
-            // The programs beside it wait for servers, whose answers must not be late.
+            // The programs beside it wait for servers, whose answers must not be late. A higher
+            // value would stop it where something else keeps the processors busy.
             let mut command = Command::new("nice");
-            command.args(["-n", "10"]).arg(&self.program);
+            command.args(["-n", "3"]).arg(&self.program);
             command
         } else {
             Command::new(&self.program)

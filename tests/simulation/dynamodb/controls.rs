@@ -5,7 +5,7 @@ use std::time::Duration;
 use lease_core::conformance::{Call, SeedRange, Trial};
 
 use super::setup::{Breach, Setup};
-use super::{BY_OBSERVATION, BY_SERVER_TIME, FEW, SEEDS, find, hold, report, trial, ttl};
+use super::{BY_OBSERVATION, BY_SERVER_TIME, FEW, SEEDS, find, find_in, hold, report, trial, ttl};
 
 #[test]
 fn a_claim_of_a_key_that_somebody_has_is_found() {
@@ -26,13 +26,17 @@ fn a_release_of_what_another_has_is_found() {
 /// An old one takes the number back, and the beat that somebody once saw seems to have lasted.
 #[test]
 fn a_heartbeat_that_comes_late_is_found() {
-    assuming("heartbeats in any order", Call::Heartbeat, &["#beat < :beat"]);
+    let setup = assumes(Call::Heartbeat, &["#beat < :beat"]);
+    find_in("heartbeats in any order", SeedRange::first(FEW).starting_with(63), &setup);
 }
 
 #[test]
 fn a_heartbeat_of_what_another_has_is_found() {
-    assuming("heartbeat by anybody", Call::Heartbeat, &[NONCE, LESSEE, TOKEN]);
-    assuming("heartbeat by whoever was its lessee", Call::Heartbeat, &[NONCE, TOKEN]);
+    let seeds = SeedRange::first(FEW).starting_with(71);
+    let by_any_lessee = assumes(Call::Heartbeat, &[NONCE, LESSEE, TOKEN]);
+    find_in("heartbeat by any lessee", seeds.clone(), &by_any_lessee);
+    let by_same_lessee = assumes(Call::Heartbeat, &[NONCE, TOKEN]);
+    find_in("heartbeat by a former grant of the same lessee", seeds, &by_same_lessee);
 }
 
 #[test]
@@ -50,7 +54,8 @@ fn a_write_under_an_earlier_token_is_found() {
 fn an_adoption_of_what_another_has_is_found() {
     const GRANT: &[&str] =
         &["#nonce = :handed", "#lessee = :former_lessee", "#token = :former_token"];
-    assuming("adoption by anybody", Call::Adopt, GRANT);
+    let seeds = SeedRange::first(FEW).starting_with(135);
+    find_in("adoption by any lessee", seeds, &assumes(Call::Adopt, GRANT));
 }
 
 /// So neither is found missing by itself, and both are, above: a token is granted once, so who
@@ -111,7 +116,12 @@ fn server_time_without_its_margin_is_found() {
 
 /// Takes `parts` of the condition of every such call for fulfilled.
 fn assuming(control: &str, call: Call, parts: &'static [&'static str]) {
-    find(control, &Setup::sound(BY_SERVER_TIME).breaking(Breach::Assumes(call, parts)));
+    find(control, &assumes(call, parts));
+}
+
+/// A service that takes `parts` of the condition of every such call for fulfilled.
+fn assumes(call: Call, parts: &'static [&'static str]) -> Setup {
+    Setup::sound(BY_SERVER_TIME).breaking(Breach::Assumes(call, parts))
 }
 
 const NONCE: &str = "#nonce = :nonce";

@@ -115,7 +115,11 @@ fn hold(what: &str, seeds: u64, setup: &Setup) {
 
 /// Sees that trials find what goes wrong in `setup`, and says where.
 fn find(control: &str, setup: &Setup) {
-    report(control, SeedRange::first(FEW).find_violation(|seed| run(seed, setup)));
+    find_in(control, SeedRange::first(FEW), setup);
+}
+
+fn find_in(control: &str, seeds: SeedRange, setup: &Setup) {
+    report(control, seeds.find_violation(|seed| run(seed, setup)));
 }
 
 fn report(control: &str, found: Option<(u64, Violation)>) {

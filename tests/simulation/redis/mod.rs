@@ -62,7 +62,9 @@ fn one_server_keeps_its_promises() {
 fn one_server_whose_clock_is_set_forward_costs_exclusion_alone() {
     let plan = Plan { strikes: &[Strike::SetForward], ..sound(1) };
 
-    controls::find("one server set forward", 100, |seed| one_server(seed, plan.clone()));
+    controls::find("one server set forward", SeedRange::first(100), |seed| {
+        one_server(seed, plan.clone())
+    });
     let trial = |seed| but_for_exclusion(one_server(seed, plan.clone()));
     report("one server set forward, but for exclusion", &SeedRange::fresh(20).all_hold(trial));
 }
@@ -71,7 +73,9 @@ fn one_server_whose_clock_is_set_forward_costs_exclusion_alone() {
 fn a_quorum_of_one_that_is_set_forward_costs_exclusion_alone() {
     let plan = Plan { strikes: &[Strike::SetForward], ..sound(1) };
 
-    controls::find("quorum of 1 set forward", 100, |seed| quorum(seed, plan.clone(), quarantined));
+    controls::find("quorum of 1 set forward", SeedRange::first(100), |seed| {
+        quorum(seed, plan.clone(), quarantined)
+    });
     let trial = |seed| but_for_exclusion(quorum(seed, plan.clone(), quarantined));
     report("quorum of 1 set forward, but for exclusion", &SeedRange::fresh(20).all_hold(trial));
 }

@@ -17,7 +17,11 @@ use super::verdict::Verdict;
 /// `LEASE_SEED=7` runs the trial of that seed alone, and `LEASE_SEEDS=100000` runs so many trials. If a
 /// trial fails, the report has the last 60 events before; `LEASE_EVENTS=500` sets another number.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct SeedRange(Range<u64>);
+pub struct SeedRange {
+    seeds: Range<u64>,
+    /// How many seeds of the range come last instead of first.
+    skipped: u64,
+}
 
 /// The result of many trials.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -39,17 +43,27 @@ impl SeedRange {
     ///
     /// If the environment variable is not a number.
     pub fn fresh(count: u64) -> Self {
-        if let Some(seed) = asked("LEASE_SEED") {
-            return Self(seed..seed + 1);
-        }
-        let first = u64::from(rand::make_rng::<StdRng>().next_u32()) * 1_000_000;
-        Self(first..first + asked("LEASE_SEEDS").unwrap_or(count))
+        let first = match asked("LEASE_SEED") {
+            Some(seed) => return Self { seeds: seed..seed + 1, skipped: 0 },
+            None => u64::from(rand::make_rng::<StdRng>().next_u32()) * 1_000_000,
+        };
+        let count = asked("LEASE_SEEDS").unwrap_or(count);
+        Self { seeds: first..first + count, skipped: 0 }
     }
 
     /// Returns the seeds from 0 to `count`, without regard to the environment. For controls, which must
     /// find the same violation each time.
     pub fn first(count: u64) -> Self {
-        Self(0..count)
+        Self { seeds: 0..count, skipped: 0 }
+    }
+
+    /// Starts with `seed`, and tries the seeds before it after the last one: for controls whose
+    /// violation is rare, and was found with `seed` before.
+    #[must_use]
+    pub fn starting_with(self, seed: u64) -> Self {
+        let count = self.seeds.end - self.seeds.start;
+        let skipped = seed.saturating_sub(self.seeds.start).min(count);
+        Self { skipped, ..self }
     }
 
     /// Runs `trial` with each seed, on all processors, and adds up the figures.
@@ -60,7 +74,7 @@ impl SeedRange {
     #[expect(clippy::panic, reason = "a test that fails")]
     pub fn all_hold(self, trial: impl Fn(u64) -> Verdict + Sync) -> Survey {
         let survey = Mutex::new(Survey {
-            seeds: self.0.clone(),
+            seeds: self.seeds.clone(),
             figures: Figures::default(),
             with_notified_losers: 0,
         });
@@ -92,29 +106,53 @@ impl SeedRange {
         self.until(|seed| trial(seed).violations.into_iter().next())
     }
 
+    /// The first seed, in the order of the range, for which `run` returns something.
     fn until<T: Send>(self, run: impl Fn(u64) -> Option<T> + Sync) -> Option<(u64, T)> {
-        let (next, end) = (AtomicU64::new(self.0.start), AtomicU64::new(self.0.end));
+        let Self { seeds: Range { start, end }, skipped } = self;
+        let seed_at = |place: u64| match start + skipped + place {
+            seed if seed < end => seed,
+            seed => seed - (end - start),
+        };
+        let (next, last) = (AtomicU64::new(0), AtomicU64::new(end - start));
         let found: Mutex<Option<(u64, T)>> = Mutex::new(None);
         let threads = std::thread::available_parallelism().map_or(1, usize::from);
         std::thread::scope(|scope| {
             for _ in 0..threads {
                 scope.spawn(|| {
                     loop {
-                        let seed = next.fetch_add(1, Ordering::SeqCst);
-                        if seed >= end.load(Ordering::SeqCst) {
+                        let place = next.fetch_add(1, Ordering::SeqCst);
+                        if place >= last.load(Ordering::SeqCst) {
                             return;
                         }
-                        let Some(result) = run(seed) else { continue };
-                        end.fetch_min(seed, Ordering::SeqCst);
+                        let Some(result) = run(seed_at(place)) else { continue };
+                        last.fetch_min(place, Ordering::SeqCst);
                         let mut found = found.lock().unwrap_or_else(PoisonError::into_inner);
-                        if found.as_ref().is_none_or(|(earlier, _)| seed < *earlier) {
-                            *found = Some((seed, result));
+                        if found.as_ref().is_none_or(|(earlier, _)| place < *earlier) {
+                            *found = Some((place, result));
                         }
                     }
                 });
             }
         });
-        found.into_inner().unwrap_or_else(PoisonError::into_inner)
+        let found = found.into_inner().unwrap_or_else(PoisonError::into_inner);
+        found.map(|(place, result)| (seed_at(place), result))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::SeedRange;
+
+    #[test]
+    fn range_is_tried_from_the_given_seed_and_around() {
+        for (start, expected) in [(0, 3), (3, 3), (4, 7), (8, 3), (10, 3), (1000, 3)] {
+            let seeds = SeedRange::first(10).starting_with(start);
+
+            let found = seeds.until(|seed| [3, 7].contains(&seed).then_some(()));
+
+            assert_eq!(found, Some((expected, ())), "from {start}");
+        }
+        assert_eq!(SeedRange::first(10).starting_with(4).until(|_| None::<()>), None);
     }
 }
 

@@ -1,5 +1,5 @@
-//! Every public future, dropped after every number of polls: the key is free again without any
-//! time passing, and no task is left.
+//! Drops every public future after every number of polls. The key must be free again without any time
+//! passing, and no task may be left.
 
 #![expect(clippy::unwrap_used, reason = "a test")]
 
@@ -16,7 +16,7 @@ use lease_memory::MemoryStore;
 use tokio::runtime::Handle;
 use tokio::task::yield_now;
 
-/// More polls than any of the futures needs.
+/// More polls than any future needs.
 const MANY: usize = 60;
 
 #[test]
@@ -39,7 +39,7 @@ fn wait_until_obtained_for_a_free_key() {
 }
 
 #[test]
-fn wait_until_obtained_for_a_key_that_is_released_meanwhile() {
+fn wait_until_obtained_for_a_key_released_during_the_wait() {
     at_every_poll(async |world, polls| {
         let held = world.held("a").await;
         let a = key("a");
@@ -62,7 +62,7 @@ fn wait_until_any_obtained() {
 }
 
 #[test]
-fn waiting_in_line_behind_another_of_the_same_process() {
+fn wait_behind_another_waiter_of_the_same_process() {
     at_every_poll(async |world, polls| {
         let a = key("a");
         let first = world.locker.wait_until_obtained(&a).await.unwrap();
@@ -97,8 +97,8 @@ fn hand_over() {
         let Some(handed) = polled(polls, &mut handing).await else {
             return false;
         };
-        // Handed over indeed: whoever has it, has to resume it.
-        let Handed::Over(handed) = handed.unwrap() else { unreachable!("nobody took it") };
+        // A completed hand-over holds the key until it is resumed.
+        let Handed::Over(handed) = handed.unwrap() else { unreachable!("the lease was lost") };
         drop(world.other.resume(handed).await.unwrap());
         true
     });
@@ -110,15 +110,15 @@ fn resume() {
         let lease = world.held("a").await;
         let Ok(Handed::Over(handed)) = lease.hand_over(Ttl::clamped(Duration::from_mins(1))).await
         else {
-            unreachable!("nobody took it")
+            unreachable!("the lease was lost")
         };
-        // Not polled at all, it is still the hand-over's.
+        // Without a poll, the hand-over still holds the key.
         dropped_after(polls.max(1), world.other.resume(handed)).await
     });
 }
 
 #[test]
-fn what_runs_until_lost() {
+fn run_until_lost() {
     at_every_poll(async |world, polls| {
         let lease = world.held("a").await;
         let work = async {
@@ -135,7 +135,7 @@ fn holder() {
     at_every_poll(async |world, polls| dropped_after(polls, world.locker.holder(&key("a"))).await);
 }
 
-/// Two lockers on one store, whose answers take a few polls.
+/// Two lockers on one store, which takes a few polls to answer.
 struct World {
     store: MemoryStore,
     locker: Locker,
@@ -145,20 +145,20 @@ struct World {
 impl World {
     fn new() -> Self {
         let store = MemoryStore::counting_from_one();
-        let locker = || Locker::new(Hesitant(store.clone()));
+        let locker = || Locker::new(YieldingStore(store.clone()));
         Self { locker: locker(), other: locker(), store }
     }
 
     async fn held(&self, name: &str) -> Lease {
         let Ok(Attempt::Obtained(lease)) = self.locker.obtain(&key(name)).await else {
-            unreachable!("nobody else has it")
+            unreachable!("the key is free")
         };
         lease
     }
 }
 
-/// Runs `story` in a fresh world for each number of polls, until it runs to its end.
-#[expect(clippy::needless_pass_by_value, reason = "a story reads better without `&`")]
+/// Runs `story` in a new world for each number of polls, until the future completes.
+#[expect(clippy::needless_pass_by_value, reason = "the calls are easier to read without `&`")]
 fn at_every_poll(story: impl AsyncFn(&World, usize) -> bool) {
     for polls in 0..MANY {
         let runtime = tokio::runtime::Builder::new_current_thread()
@@ -166,11 +166,11 @@ fn at_every_poll(story: impl AsyncFn(&World, usize) -> bool) {
             .start_paused(true)
             .build()
             .unwrap();
-        let ran_to_its_end = runtime.block_on(async {
+        let completed = runtime.block_on(async {
             let world = World::new();
             let start = BootClock::new().now();
 
-            let ran_to_its_end = story(&world, polls).await;
+            let completed = story(&world, polls).await;
             world.locker.close().await;
             world.other.close().await;
 
@@ -186,18 +186,18 @@ fn at_every_poll(story: impl AsyncFn(&World, usize) -> bool) {
             assert_eq!(tasks, 0, "tasks left after {polls} polls");
             let passed = BootClock::new().now().since(start);
             assert_eq!(passed, Duration::ZERO, "time passed after {polls} polls");
-            ran_to_its_end
+            completed
         });
-        if ran_to_its_end {
-            assert!(polls > 0, "a story that needs no poll drops nothing");
+        if completed {
+            assert!(polls > 0, "the future completed without a poll, so nothing was dropped");
             return;
         }
     }
     unreachable!("not done after {MANY} polls");
 }
 
-/// Polls `future` so many times, the other tasks in between, and drops it; says whether it
-/// completed.
+/// Polls `future` so many times, with the other tasks in between, and drops it. Returns whether the
+/// future completed.
 async fn dropped_after<F: Future>(polls: usize, future: F) -> bool {
     let mut future = Box::pin(future);
     polled(polls, &mut future).await.is_some()
@@ -217,54 +217,54 @@ fn key(name: &str) -> LeaseKey {
     name.parse().unwrap()
 }
 
-/// A store whose every answer takes a few polls, before and after it is applied.
+/// A store that yields a few times before and after it applies each request.
 #[derive(Debug, Clone)]
-struct Hesitant(MemoryStore);
+struct YieldingStore(MemoryStore);
 
-async fn hesitate() {
+async fn yield_twice() {
     yield_now().await;
     yield_now().await;
 }
 
 #[async_trait]
-impl LockStore for Hesitant {
+impl LockStore for YieldingStore {
     async fn obtain(&self, claim: &Claim) -> Result<Obtained, StoreError> {
-        hesitate().await;
+        yield_twice().await;
         let answer = self.0.obtain(claim).await;
-        hesitate().await;
+        yield_twice().await;
         answer
     }
 
     async fn heartbeat(&self, grant: &Grant, beat: Beat) -> Result<Heartbeat, StoreError> {
-        hesitate().await;
+        yield_twice().await;
         let answer = self.0.heartbeat(grant, beat).await;
-        hesitate().await;
+        yield_twice().await;
         answer
     }
 
     async fn release(&self, grant: &Grant, reserved: Option<Duration>) -> Result<(), StoreError> {
-        hesitate().await;
+        yield_twice().await;
         let answer = self.0.release(grant, reserved).await;
-        hesitate().await;
+        yield_twice().await;
         answer
     }
 
     async fn adopt(&self, grant: &Grant, claim: &Claim) -> Result<Obtained, StoreError> {
-        hesitate().await;
+        yield_twice().await;
         let answer = self.0.adopt(grant, claim).await;
-        hesitate().await;
+        yield_twice().await;
         answer
     }
 
     async fn holder(&self, key: &LeaseKey) -> Result<Option<Holder>, StoreError> {
-        hesitate().await;
+        yield_twice().await;
         self.0.holder(key).await
     }
 
     async fn watch(&self, key: &LeaseKey) -> Result<Freed, StoreError> {
-        hesitate().await;
+        yield_twice().await;
         let freed = self.0.watch(key).await;
-        hesitate().await;
+        yield_twice().await;
         freed
     }
 }

@@ -13,9 +13,9 @@ use crate::programs::Job;
 /// How many jobs run at a time.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Lanes {
-    /// Of jobs that compute, while others wait; twice as many afterwards.
+    /// For jobs that compute while others wait. Afterwards twice as many compute.
     computing: usize,
-    /// Of jobs that wait; no fewer than `computing`.
+    /// For jobs that wait, at least `computing`.
     waiting: usize,
 }
 

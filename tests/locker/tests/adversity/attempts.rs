@@ -15,7 +15,7 @@ use tokio::time::sleep;
 use crate::{TTL, key, obtained};
 
 #[tokio::test(start_paused = true)]
-async fn an_attempt_goes_on_with_the_claim_of_the_one_that_failed() {
+async fn attempt_after_a_lost_reply_reuses_the_claim() {
     let store = Faulty::new(MemoryStore::counting_from_one());
     let locker = Locker::new(store.clone());
     store.next(Call::Obtain, Fault::LoseReply);
@@ -23,14 +23,14 @@ async fn an_attempt_goes_on_with_the_claim_of_the_one_that_failed() {
     assert!(locker.obtain(&key("job")).await.is_err());
     let lease = obtained(&locker, "job").await;
 
-    assert_eq!(lease.token().get(), 1, "it was granted twice");
+    assert_eq!(lease.token().get(), 1, "the key was granted twice");
     sleep(TTL).await;
     assert!(lease.is_held());
     assert_eq!(store.calls(Call::Obtain), 2);
 }
 
 #[tokio::test(start_paused = true)]
-async fn attempts_on_a_store_that_is_down_do_not_pile_up() {
+async fn attempts_on_a_failed_store_do_not_accumulate() {
     let store = Faulty::new(MemoryStore::new());
     let locker = Locker::new(store.clone());
     store.every(Call::Obtain, Fault::Fail);
@@ -43,12 +43,12 @@ async fn attempts_on_a_store_that_is_down_do_not_pile_up() {
 
     store.heal();
     let lease = obtained(&locker, "job").await;
-    assert!(lease.is_held(), "held by an attempt that nobody waits for");
+    assert!(lease.is_held(), "an abandoned attempt holds the key");
 }
 
-/// Fails at the first claim, hangs at the second, and counts how many it is asked at once.
+/// Fails at the first claim, hangs at the second, and counts concurrent claims.
 #[derive(Debug, Default)]
-struct Reluctant {
+struct FailsThenHangs {
     store: MemoryStore,
     asked: AtomicUsize,
     now: AtomicUsize,
@@ -56,7 +56,7 @@ struct Reluctant {
 }
 
 #[async_trait]
-impl LockStore for Reluctant {
+impl LockStore for FailsThenHangs {
     async fn obtain(&self, claim: &Claim) -> Result<Obtained, StoreError> {
         struct Asking<'a>(&'a AtomicUsize);
         impl Drop for Asking<'_> {
@@ -96,18 +96,18 @@ impl LockStore for Reluctant {
     }
 }
 
-/// A request that fails may take back what it was granted; on a quorum, that was what the other
-/// request for the same claim had just been told.
+/// A failed request may withdraw its grant. On a quorum it would withdraw the grant that a concurrent
+/// request for the same claim has just returned.
 #[tokio::test(start_paused = true)]
-async fn who_clears_up_no_longer_asks_once_another_attempt_goes_on_with_the_claim() {
-    let store = Arc::new(Reluctant::default());
+async fn cleanup_stops_once_another_attempt_reuses_its_claim() {
+    let store = Arc::new(FailsThenHangs::default());
     let locker = Locker::new(Arc::clone(&store));
     assert!(locker.obtain(&key("job")).await.is_err());
     sleep(TTL / 10).await;
-    assert_eq!(store.asked.load(Ordering::SeqCst), 2, "nobody clears up");
+    assert_eq!(store.asked.load(Ordering::SeqCst), 2, "the failed attempt has no cleanup");
 
     let lease = obtained(&locker, "job").await;
 
     assert!(lease.is_held());
-    assert_eq!(store.most.load(Ordering::SeqCst), 1, "asked twice at once");
+    assert_eq!(store.most.load(Ordering::SeqCst), 1, "two claims at a time");
 }

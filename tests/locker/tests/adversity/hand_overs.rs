@@ -1,4 +1,4 @@
-//! Hand-overs whose answers are late or lost.
+//! Hand-overs with late or lost replies.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use tokio::time::sleep;
 use crate::{TTL, key, obtained, soon};
 
 #[tokio::test(start_paused = true)]
-async fn work_has_stopped_before_a_hand_over_can_be_taken_up_or_run_out() {
+async fn work_is_cancelled_before_a_hand_over_expires() {
     let store = Faulty::new(MemoryStore::new());
     let lease = obtained(&Locker::new(store.clone()), "job").await;
     let work = lease.cancelled_on_loss();
@@ -23,13 +23,13 @@ async fn work_has_stopped_before_a_hand_over_can_be_taken_up_or_run_out() {
 
     assert!(work.is_cancelled());
     assert_eq!(*state.borrow(), LeaseState::Released);
-    // The store says at the next try that it is too late.
+    // The store rejects the retry: the hand-over has expired.
     let handed = soon(handing).await.unwrap().unwrap();
     assert!(matches!(handed, Handed::AlreadyLost(_)), "{handed:?}");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_hand_over_whose_answer_comes_too_late_is_none() {
+async fn hand_over_with_a_late_reply_is_already_lost() {
     let store = Faulty::new(MemoryStore::new());
     let lease = obtained(&Locker::new(store.clone()), "job").await;
     store.next(Call::Heartbeat, Fault::DelayReply(Duration::from_secs(2)));
@@ -39,15 +39,15 @@ async fn a_hand_over_whose_answer_comes_too_late_is_none() {
     assert_eq!(handed, Handed::AlreadyLost(LossCause::Expired));
 }
 
-/// In real time, with a thread that was busy while a heartbeat fell due.
+/// In real time: the thread is blocked while a heartbeat becomes due.
 #[tokio::test]
-async fn no_heartbeat_comes_after_the_one_that_hands_over() {
+async fn no_heartbeat_follows_a_hand_over() {
     let store = MemoryStore::new();
     let options = LeaseOptions::new(Duration::from_secs(10)).unwrap();
     let locker = Locker::new(store.clone()).with_options(options);
     let lease = obtained(&locker, "job").await;
     tokio::task::yield_now().await;
-    // The first heartbeat falls due after 3.2 s at the latest; the lease lasts for 10 s.
+    // The first heartbeat is due after 3.2 s at the latest. The ttl is 10 s.
     std::thread::sleep(Duration::from_millis(3_500));
 
     let handed = lease.hand_over(Ttl::clamped(Duration::from_hours(1))).await.unwrap();
@@ -59,7 +59,7 @@ async fn no_heartbeat_comes_after_the_one_that_hands_over() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_hand_over_survives_a_resume_that_failed() {
+async fn hand_over_survives_a_failed_resume() {
     for fault in [Fault::Fail, Fault::LoseReply] {
         let store = Faulty::new(MemoryStore::new());
         let (from, to) = (Locker::new(store.clone()), Locker::new(store.clone()));
@@ -67,7 +67,7 @@ async fn a_hand_over_survives_a_resume_that_failed() {
         let Handed::Over(handed) =
             lease.hand_over(Ttl::clamped(Duration::from_mins(10))).await.unwrap()
         else {
-            panic!("nobody else took it")
+            panic!("the lease was lost")
         };
 
         store.next(Call::Adopt, fault);
@@ -80,7 +80,7 @@ async fn a_hand_over_survives_a_resume_that_failed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_failed_hand_over_is_given_back_however_long_it_was_to_be() {
+async fn failed_hand_over_is_released_despite_its_long_ttl() {
     let store = Faulty::new(MemoryStore::new());
     let locker = Locker::new(store.clone());
     let lease = obtained(&locker, "job").await;

@@ -1,4 +1,4 @@
-//! A store of which a part hangs, or is slow: the rest goes on.
+//! A store that hangs or is slow for some keys only.
 
 use std::future::pending;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{TTL, key, obtained, soon};
 
-/// Passes on to the memory store, but for the keys that begin with `hang`.
+/// Forwards to the memory store. Requests for keys that begin with `hang` hang.
 #[derive(Debug, Clone)]
 struct PartlyHanging(MemoryStore);
 
@@ -80,11 +80,11 @@ impl Metrics for LeastMargin {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_part_of_the_store_that_hangs_delays_no_other_lease() {
+async fn hanging_keys_delay_no_heartbeat_of_other_keys() {
     let least = Arc::new(LeastMargin::default());
     let locker = Locker::new(PartlyHanging(MemoryStore::new()))
         .with_metrics(Arc::clone(&least) as Arc<dyn Metrics>);
-    // More than may be on their way at once.
+    // More than the limit of heartbeats in flight.
     let mut hanging = Vec::new();
     for number in 0..10_000 {
         hanging.push(obtained(&locker, &format!("hang/{number}")).await);
@@ -98,14 +98,14 @@ async fn a_part_of_the_store_that_hangs_delays_no_other_lease() {
 
     assert!(hanging.iter().all(|lease| !lease.is_held()));
     assert!(others.iter().all(Lease::is_held));
-    // Of 24.7 s that are trusted, with a grain of 5 s, a period is 10 s.
+    // The safe ttl is 24.7 s with a grain of 5 s, and the period is 10 s.
     let least = least.0.lock().unwrap().unwrap();
     assert!(least > Duration::from_secs(12), "{least:?}");
 }
 
-/// Leases whose heartbeats are due at one moment, of a store that answers none: of so many as may be on
-/// their way, each has been sent one. The others wait in line.
-async fn in_line(store: &Faulty<MemoryStore>, locker: &Locker) -> Vec<Lease> {
+/// Obtains leases whose heartbeats are due at the same time, and returns when as many heartbeats hang as
+/// may be in flight. The heartbeats of the other leases are queued.
+async fn leases_with_queued_heartbeats(store: &Faulty<MemoryStore>, locker: &Locker) -> Vec<Lease> {
     store.every(Call::Heartbeat, Fault::Hang);
     let mut leases = Vec::new();
     for number in 0..AT_ONCE + OTHERS {
@@ -122,10 +122,10 @@ async fn in_line(store: &Faulty<MemoryStore>, locker: &Locker) -> Vec<Lease> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn those_in_line_go_as_soon_as_what_hangs_is_found_to_be_slow() {
+async fn queued_heartbeats_are_sent_once_hanging_ones_are_slow() {
     let store = Faulty::new(MemoryStore::new());
     let locker = Locker::new(store.clone());
-    let leases = in_line(&store, &locker).await;
+    let leases = leases_with_queued_heartbeats(&store, &locker).await;
 
     sleep((PERIOD / 16).saturating_sub(Duration::from_millis(5))).await;
     assert_eq!(store.calls(Call::Heartbeat), AT_ONCE);
@@ -133,19 +133,19 @@ async fn those_in_line_go_as_soon_as_what_hangs_is_found_to_be_slow() {
     sleep(Duration::from_millis(10)).await;
     assert_eq!(store.calls(Call::Heartbeat), AT_ONCE + OTHERS);
 
-    // The others are sent one again when theirs have taken too long.
+    // The hanging heartbeats time out, and are sent again.
     sleep(TTL * 3).await;
     assert!(leases.iter().all(Lease::is_held));
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_in_line_is_lost_in_time() {
+async fn lease_with_a_queued_heartbeat_is_lost_in_time() {
     let store = Faulty::new(MemoryStore::new());
     let locker = Locker::new(store.clone());
-    let leases = in_line(&store, &locker).await;
+    let leases = leases_with_queued_heartbeats(&store, &locker).await;
     let works: Vec<_> = leases.iter().map(Lease::cancelled_on_loss).collect();
 
-    // None of them is slow by the clock until all are nearly over.
+    // No heartbeat counts as slow until all leases have nearly expired.
     advance(leases[0].remaining().saturating_sub(Duration::from_millis(1))).await;
     soon(join_all(works.iter().map(CancellationToken::cancelled))).await;
     assert!(leases.iter().all(Lease::is_held));
@@ -155,10 +155,10 @@ async fn one_in_line_is_lost_in_time() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn nobody_goes_for_one_in_line_that_was_released() {
+async fn released_lease_sends_no_queued_heartbeat() {
     let store = Faulty::new(MemoryStore::new());
     let locker = Locker::new(store.clone());
-    let mut leases = in_line(&store, &locker).await;
+    let mut leases = leases_with_queued_heartbeats(&store, &locker).await;
 
     for lease in leases.drain(..) {
         lease.release().await.unwrap();
@@ -169,13 +169,13 @@ async fn nobody_goes_for_one_in_line_that_was_released() {
     }
     sleep(PERIOD / 4).await;
 
-    assert_eq!(store.calls(Call::Heartbeat), AT_ONCE, "what came later is not due");
+    assert_eq!(store.calls(Call::Heartbeat), AT_ONCE, "later leases have no heartbeat due");
     sleep(TTL * 3).await;
     assert!(leases.iter().all(Lease::is_held));
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_store_with_a_coarse_clock_is_trusted_for_less() {
+async fn coarse_store_clock_shortens_the_safe_ttl() {
     let locker = Locker::new(PartlyHanging(MemoryStore::new()));
     assert!(
         obtained(&locker, "job").await.remaining() <= TTL.saturating_sub(Duration::from_secs(5))
@@ -187,7 +187,7 @@ async fn a_store_with_a_coarse_clock_is_trusted_for_less() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_key_that_hangs_does_not_keep_another_from_being_obtained() {
+async fn hanging_key_does_not_block_another_key() {
     for seed in 0..20 {
         let locker = Locker::new(PartlyHanging(MemoryStore::new())).with_seed(seed);
         let keys = [key("hang/obtain"), key("free")];
@@ -202,7 +202,7 @@ async fn one_key_that_hangs_does_not_keep_another_from_being_obtained() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_next_in_line_waits_until_the_store_has_been_told_of_the_release() {
+async fn next_waiter_claims_after_the_release_request() {
     let store = Faulty::new(PartlyHanging(MemoryStore::new()));
     let locker = Locker::new(store.clone());
     let first = locker.wait_until_obtained(&key("slow release")).await.unwrap();
@@ -216,11 +216,11 @@ async fn the_next_in_line_waits_until_the_store_has_been_told_of_the_release() {
     let second = soon(waiting).await.unwrap().unwrap();
 
     assert!(second.is_held());
-    assert_eq!(store.calls(Call::Obtain), 2, "an attempt was made in vain");
+    assert_eq!(store.calls(Call::Obtain), 2, "the waiter claimed a key that was still held");
 }
 
-/// Heartbeats on their way at most, but for slow ones.
+/// The limit of heartbeats in flight, except slow ones.
 const AT_ONCE: usize = 4096;
 const OTHERS: usize = 900;
-/// Of a ttl of 30 s.
+/// The period of heartbeats for a ttl of 30 s.
 const PERIOD: Duration = Duration::from_secs(10);

@@ -14,7 +14,7 @@ use crate::{TTL, key, obtained, soon};
 const SECOND: Duration = Duration::from_secs(1);
 
 #[tokio::test(start_paused = true)]
-async fn an_attempt_that_nobody_polls_keeps_others_from_its_key_for_a_ttl_at_most() {
+async fn unpolled_attempt_holds_its_key_for_a_ttl_at_most() {
     let store = Faulty::new(MemoryStore::new());
     let (locker, other) = (Locker::new(store.clone()), Locker::new(store.clone()));
     let job = key("job");
@@ -70,7 +70,7 @@ async fn closing_waits_for_an_attempt_whose_task_was_aborted() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_release_that_nobody_polls_frees_its_key_and_its_place_in_line() {
+async fn unpolled_release_frees_its_key_and_its_place_in_the_queue() {
     let locker = Locker::new(Faulty::new(MemoryStore::new()));
     let first = locker.wait_until_obtained(&key("job")).await.unwrap();
     let start = BootClock::new().now();
@@ -84,7 +84,7 @@ async fn a_release_that_nobody_polls_frees_its_key_and_its_place_in_line() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_store_that_panics_is_an_error_of_whoever_asked() {
+async fn panic_of_the_store_is_an_error_of_the_attempt() {
     let store = Faulty::new(MemoryStore::new());
     let locker = Locker::new(store.clone());
     store.choose(|_| panic!("a bug of the store"));
@@ -98,7 +98,7 @@ async fn a_store_that_panics_is_an_error_of_whoever_asked() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_free_key_is_obtained_without_a_way_to_another_task() {
+async fn free_key_is_obtained_without_another_task() {
     let locker = Locker::new(MemoryStore::new());
 
     let attempt = locker.obtain(&key("job")).now_or_never();

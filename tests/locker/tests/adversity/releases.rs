@@ -30,7 +30,7 @@ async fn closing_waits_for_what_was_dropped_and_not_for_what_others_do() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_release_of_what_was_lost_answers_at_once() {
+async fn release_of_a_lost_lease_returns_at_once() {
     let store = Faulty::new(MemoryStore::new());
     let lease = obtained(&Locker::new(store.clone()), "job").await;
     store.choose(|_| Some(Fault::Hang));
@@ -44,7 +44,7 @@ async fn a_release_of_what_was_lost_answers_at_once() {
 
 /// What the heartbeater keeps of the one, it has kept of the other.
 #[tokio::test(start_paused = true)]
-async fn a_late_answer_to_a_lease_that_was_released_ends_none_that_came_after_it() {
+async fn late_heartbeat_reply_does_not_end_a_later_lease() {
     let store = Faulty::new(MemoryStore::new());
     let locker = Locker::new(store.clone());
     let former = obtained(&locker, "former").await;

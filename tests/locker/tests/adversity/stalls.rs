@@ -1,4 +1,4 @@
-//! Machines that sleep, and runtimes that are held up: a loss is told all the same.
+//! A loss is reported in time although the machine sleeps or a runtime is blocked.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -13,15 +13,15 @@ use tokio::time::timeout;
 use crate::{TTL, obtained};
 
 #[tokio::test(start_paused = true)]
-async fn work_that_wakes_by_itself_is_not_polled_after_the_clock_has_leapt() {
-    let (clock, locker) = leaping();
+async fn work_is_not_polled_after_the_clock_leaps_past_the_ttl() {
+    let (clock, locker) = locker_with_leaping_clock();
     let lease = obtained(&locker, "job").await;
     let polls = AtomicUsize::new(0);
 
     let work = async {
         polls.fetch_add(1, Ordering::SeqCst);
         clock.leap(TTL);
-        // Ready at once: only the lease's own look at the clock comes between.
+        // The work is ready at once: only the lease's check of the clock can stop it.
         tokio::task::yield_now().await;
         polls.fetch_add(1, Ordering::SeqCst);
     };
@@ -31,36 +31,36 @@ async fn work_that_wakes_by_itself_is_not_polled_after_the_clock_has_leapt() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_heartbeater_looks_up_although_its_timers_were_asleep() {
-    let (clock, locker) = leaping();
+async fn heartbeater_notices_expiry_although_its_timers_slept() {
+    let (clock, locker) = locker_with_leaping_clock();
     let lease = obtained(&locker, "job").await;
     let mut state = lease.state();
     tokio::task::yield_now().await;
 
     clock.leap(TTL);
-    let told = timeout(Duration::from_secs(2), state.changed()).await;
+    let changed = timeout(Duration::from_secs(2), state.changed()).await;
 
-    assert!(told.is_ok(), "not looked up within 2 s of waking");
+    assert!(changed.is_ok(), "the loss was not reported within 2 s of waking");
     assert_eq!(*state.borrow(), LeaseState::Lost(LossCause::Expired));
 }
 
-/// In real time: the heartbeater's runtime is held up, the holder's is not.
+/// In real time: the heartbeater's runtime is blocked, the holder's is not.
 #[test]
-fn a_loss_is_told_although_the_heartbeater_is_held_up() {
-    let elsewhere = tokio::runtime::Builder::new_multi_thread()
+fn loss_is_reported_while_the_heartbeater_is_blocked() {
+    let heartbeater = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(1)
         .enable_time()
         .build()
         .unwrap();
-    let here = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+    let holder = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
     let (unblock, blocked) = std::sync::mpsc::channel::<()>();
-    here.block_on(async {
+    holder.block_on(async {
         let options = LeaseOptions::new(Duration::from_millis(300)).unwrap();
         let locker = Locker::new(MemoryStore::new())
             .with_options(options)
-            .with_runtime(elsewhere.handle().clone());
+            .with_runtime(heartbeater.handle().clone());
         let lease = obtained(&locker, "job").await;
-        elsewhere.spawn(async move {
+        heartbeater.spawn(async move {
             let _unblocked = blocked.recv();
         });
 
@@ -71,7 +71,7 @@ fn a_loss_is_told_although_the_heartbeater_is_held_up() {
     unblock.send(()).unwrap();
 }
 
-fn leaping() -> (Arc<SkewedClock>, Locker) {
+fn locker_with_leaping_clock() -> (Arc<SkewedClock>, Locker) {
     let clock = Arc::new(SkewedClock::new(Duration::ZERO, 1.0));
     let shared = Arc::clone(&clock) as Arc<dyn Clock>;
     (clock, Locker::new(MemoryStore::new()).with_clock(shared))

@@ -14,17 +14,17 @@ use tokio::time::timeout;
 
 use crate::{TTL, key};
 
-/// Answers whatever it was made to answer.
-struct Odd<O, W>(MemoryStore, AtomicUsize, O, W);
+/// Answers every claim with a holder and every watch with the results of two functions.
+struct Scripted<O, W>(MemoryStore, AtomicUsize, O, W);
 
-impl<O, W> fmt::Debug for Odd<O, W> {
+impl<O, W> fmt::Debug for Scripted<O, W> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Odd")
+        f.write_str("Scripted")
     }
 }
 
 #[async_trait]
-impl<O, W> LockStore for Odd<O, W>
+impl<O, W> LockStore for Scripted<O, W>
 where
     O: Fn() -> Option<Duration> + Send + Sync + 'static,
     W: Fn() -> Freed + Send + Sync + 'static,
@@ -61,7 +61,7 @@ where
     O: Fn() -> Option<Duration> + Send + Sync + 'static,
     W: Fn() -> Freed + Send + Sync + 'static,
 {
-    let store = Arc::new(Odd(MemoryStore::new(), AtomicUsize::new(0), expires_in, watch));
+    let store = Arc::new(Scripted(MemoryStore::new(), AtomicUsize::new(0), expires_in, watch));
     let locker = Locker::new(Arc::clone(&store));
     let waited = timeout(Duration::from_secs(10), locker.wait_until_obtained(&key("job"))).await;
     assert!(waited.is_err());
@@ -69,7 +69,7 @@ where
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_waiter_does_not_hammer_a_store() {
+async fn waiter_limits_its_rate_of_requests() {
     let never = || Freed::never();
     let at_once = || Freed::when(ready(()));
 

@@ -1,4 +1,4 @@
-//! What metrics are told.
+//! The events that reach `Metrics`.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -11,7 +11,7 @@ use tokio::time::sleep;
 use crate::{TTL, obtained};
 
 #[tokio::test(start_paused = true)]
-async fn what_happens_is_counted() {
+async fn metrics_receive_each_event() {
     let counted = Arc::new(Counted::default());
     let store = Faulty::new(MemoryStore::new());
     let locker = Locker::new(store.clone()).with_metrics(Arc::clone(&counted) as Arc<dyn Metrics>);

@@ -1,4 +1,4 @@
-//! Leases that go to another process.
+//! Leases that are handed over to another process.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use tokio::time::sleep;
 use crate::{TTL, obtained};
 
 #[tokio::test(start_paused = true)]
-async fn a_lease_goes_to_another_process_as_text() {
+async fn lease_is_handed_to_another_process_as_text() {
     let store = MemoryStore::new();
     let (from, to) = (Locker::new(store.clone()), Locker::new(store));
     let lease = obtained(&from, "job").await;
@@ -17,7 +17,7 @@ async fn a_lease_goes_to_another_process_as_text() {
 
     let Handed::Over(handed) = lease.hand_over(Ttl::clamped(Duration::from_mins(1))).await.unwrap()
     else {
-        panic!("nobody else took it")
+        panic!("the lease was lost")
     };
     let text = handed.to_string();
     assert!(cancelled.is_cancelled());
@@ -36,7 +36,7 @@ async fn hand_over_expires_and_invalid_text_is_refused() {
     let lease = obtained(&locker, "job").await;
     let Handed::Over(handed) = lease.hand_over(Ttl::clamped(Duration::from_secs(1))).await.unwrap()
     else {
-        panic!("nobody else took it")
+        panic!("the lease was lost")
     };
     sleep(Duration::from_secs(2)).await;
     assert!(locker.resume(handed).await.unwrap().is_none());

@@ -1,4 +1,4 @@
-//! Heartbeats, while they keep a lease.
+//! Heartbeats that extend a lease.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use tokio::time::sleep;
 use crate::{TTL, obtained};
 
 #[tokio::test(start_paused = true)]
-async fn a_failing_heartbeat_is_a_risk_and_then_none() {
+async fn failed_heartbeat_sets_at_risk_until_the_next_success() {
     let store = Faulty::new(MemoryStore::new());
     let lease = obtained(&Locker::new(store.clone()), "job").await;
     let mut state = lease.state();
@@ -27,7 +27,7 @@ async fn a_failing_heartbeat_is_a_risk_and_then_none() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn leases_obtained_together_do_not_beat_together() {
+async fn heartbeats_of_leases_obtained_together_are_spread_out() {
     let store = Faulty::new(MemoryStore::new());
     let locker = Locker::new(store.clone());
     let mut leases = Vec::new();
@@ -48,15 +48,15 @@ async fn leases_obtained_together_do_not_beat_together() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lease_that_follows_one_that_was_given_back_is_kept_alive() {
+async fn lease_obtained_after_a_release_is_kept_alive() {
     let locker = Locker::new(MemoryStore::new());
     for _ in 0..3 {
         obtained(&locker, "job").await.release().await.unwrap();
-        // By then the heartbeater has heard of it.
+        // Lets the heartbeater process the release.
         sleep(Duration::from_millis(1)).await;
     }
 
-    // For this one, nobody rings.
+    // This lease is added without a wake-up of the heartbeater.
     let lease = obtained(&locker, "job").await;
     sleep(TTL * 3).await;
 

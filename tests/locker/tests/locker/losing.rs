@@ -1,4 +1,4 @@
-//! Leases that are lost: who is told, when, and what becomes of the work.
+//! Lost leases: how and when the loss is reported, and when work stops.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -14,7 +14,7 @@ use tokio::time::{sleep, timeout};
 use crate::{TTL, now, obtained};
 
 #[tokio::test(start_paused = true)]
-async fn a_loss_is_told_by_every_means() {
+async fn loss_is_reported_by_each_method() {
     let store = Faulty::new(MemoryStore::new());
     let lease = obtained(&Locker::new(store.clone()), "job").await;
     let (state, cancelled) = (lease.state(), lease.cancelled_on_loss());
@@ -22,16 +22,16 @@ async fn a_loss_is_told_by_every_means() {
     let start = now();
 
     cancelled.cancelled().await;
-    let wound_down = now().since(start);
-    assert!(lease.is_held(), "the grace is for work that is still allowed");
+    let cancelled_after = now().since(start);
+    assert!(lease.is_held(), "the lease is held during the grace time");
     let lost = lease.lost().await;
 
-    // A ttl less 1 % and 2 ms; the grace, a tenth of the ttl, before that.
+    // A ttl less 1 % and 2 ms. The grace time before it is a tenth of the ttl.
     let deadline = Duration::from_millis(30_000 - 300 - 2);
     let within = |moment: Duration, expected: Duration| {
         moment >= expected && moment <= expected + Duration::from_millis(2)
     };
-    assert!(within(wound_down + TTL / 10, deadline), "{wound_down:?}");
+    assert!(within(cancelled_after + TTL / 10, deadline), "{cancelled_after:?}");
     assert!(within(now().since(start), deadline), "{:?}", now().since(start));
     assert_eq!(lost.cause, LossCause::Expired);
     assert_eq!(*state.borrow(), LeaseState::Lost(LossCause::Expired));
@@ -45,7 +45,7 @@ async fn a_loss_is_told_by_every_means() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn work_is_dropped_at_the_loss_and_not_polled_again() {
+async fn work_is_dropped_at_the_loss() {
     let store = Faulty::new(MemoryStore::new());
     let lease = obtained(&Locker::new(store.clone()), "job").await;
     store.every(Call::Heartbeat, Fault::Hang);
@@ -64,7 +64,7 @@ async fn work_is_dropped_at_the_loss_and_not_polled_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_evicted_holder_is_told_at_its_next_heartbeat() {
+async fn evicted_lease_is_lost_at_its_next_heartbeat() {
     use lease_core::store::LeaseTable;
     let store = MemoryStore::new();
     let lease = obtained(&Locker::new(store.clone()), "job").await;
@@ -76,7 +76,7 @@ async fn an_evicted_holder_is_told_at_its_next_heartbeat() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_machine_that_was_suspended_finds_its_lease_lost() {
+async fn lease_is_lost_after_a_suspend_longer_than_its_ttl() {
     let clock = Arc::new(SkewedClock::new(Duration::ZERO, 1.0));
     let locker = Locker::new(MemoryStore::new()).with_clock(Arc::clone(&clock) as Arc<dyn Clock>);
     let lease = obtained(&locker, "job").await;
@@ -85,17 +85,17 @@ async fn a_machine_that_was_suspended_finds_its_lease_lost() {
     clock.leap(TTL);
 
     assert!(!lease.is_held());
-    let told = tokio::select! { biased; lost = lease.lost() => Some(lost), () = async {} => None };
-    assert!(told.is_some(), "not told at the first poll");
+    let lost = tokio::select! { biased; lost = lease.lost() => Some(lost), () = async {} => None };
+    assert!(lost.is_some(), "`lost` is not ready at its first poll");
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_has_ended_does_not_come_back() {
+async fn late_heartbeat_reply_does_not_revive_a_lost_lease() {
     let clock = Arc::new(SkewedClock::new(Duration::ZERO, 1.0));
     let store = Faulty::new(MemoryStore::new());
     let locker = Locker::new(store.clone()).with_clock(Arc::clone(&clock) as Arc<dyn Clock>);
     let lease = obtained(&locker, "job").await;
-    // The store extends the lease, but the reply comes when the deadline has passed here.
+    // The store extends the lease, but the reply arrives after the deadline.
     store.next(Call::Heartbeat, Fault::DelayReply(Duration::from_secs(5)));
     sleep(Duration::from_secs(11)).await;
     clock.leap(TTL);

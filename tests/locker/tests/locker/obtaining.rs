@@ -1,4 +1,4 @@
-//! Obtaining a key at once, or not.
+//! Single attempts to obtain a key.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use tokio::time::timeout;
 use crate::{TTL, key, obtained};
 
 #[tokio::test(start_paused = true)]
-async fn a_held_key_is_a_value_with_its_holder() {
+async fn held_key_returns_its_holder() {
     let store = MemoryStore::new();
     let (one, two) = (Locker::new(store.clone()), Locker::new(store));
     let lease = obtained(&one, "job").await;
@@ -25,7 +25,7 @@ async fn a_held_key_is_a_value_with_its_holder() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn any_of_many_keys_spreads_lessees_out() {
+async fn obtain_any_spreads_lessees_over_the_keys() {
     let store = MemoryStore::new();
     let keys: Vec<_> = (0..8).map(|number| key(&format!("shard-{number}"))).collect();
     let lockers: Vec<_> = (0..8).map(|_| Locker::new(store.clone())).collect();
@@ -42,7 +42,7 @@ async fn any_of_many_keys_spreads_lessees_out() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_attempt_that_failed_after_it_was_applied_leaves_nothing_behind() {
+async fn failed_attempt_leaves_no_grant_although_it_was_applied() {
     let store = Faulty::new(MemoryStore::new());
     let locker = Locker::new(store.clone());
     store.next(Call::Obtain, Fault::LoseReply);
@@ -54,10 +54,10 @@ async fn an_attempt_that_failed_after_it_was_applied_leaves_nothing_behind() {
     assert_eq!(store.holder(&key("job")).await.unwrap(), None);
 }
 
-/// Its caller is gone before the answer is known to be lost: what clears up is not the first to be
-/// waited for, and what that was granted has yet to be released.
+/// The caller drops the attempt before its reply is lost. The attempt finishes on a spawned task, whose
+/// cleanup is a second task, and the grant has yet to be released.
 #[tokio::test(start_paused = true)]
-async fn closing_waits_for_what_clears_up_after_an_attempt_that_was_dropped() {
+async fn close_waits_for_the_cleanup_of_a_dropped_attempt() {
     let store = Faulty::new(MemoryStore::new());
     let locker = Locker::new(store.clone());
     store.next(Call::Obtain, Fault::LoseReply);
@@ -72,7 +72,7 @@ async fn closing_waits_for_what_clears_up_after_an_attempt_that_was_dropped() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_store_that_hangs_is_a_store_that_did_not_answer() {
+async fn hanging_store_is_reported_as_unavailable() {
     let store = Faulty::new(MemoryStore::new());
     let locker = Locker::new(store.clone());
     store.every(Call::Obtain, Fault::Hang);
@@ -82,12 +82,12 @@ async fn a_store_that_hangs_is_a_store_that_did_not_answer() {
     assert_eq!(error.kind(), StoreErrorKind::Unavailable);
     let error = locker.holder(&key("job")).await.unwrap_err();
     assert_eq!(error.kind(), StoreErrorKind::Unavailable);
-    // What nobody can know any more is given up a ttl later.
+    // The cleanup of an unknown outcome ends after a ttl.
     timeout(TTL * 2, locker.close()).await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]
-async fn options_of_one_locker_do_not_reach_another() {
+async fn options_of_one_locker_do_not_affect_another() {
     let store = MemoryStore::new();
     let usual = Locker::new(store);
     let short = usual.clone().with_options(LeaseOptions::new(Duration::from_secs(1)).unwrap());

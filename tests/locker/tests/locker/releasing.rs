@@ -11,7 +11,7 @@ use tokio::time::sleep;
 use crate::{TTL, key, now, obtained};
 
 #[tokio::test(start_paused = true)]
-async fn a_dropped_lease_is_free_at_once() {
+async fn dropped_lease_is_free_at_once() {
     let locker = Locker::new(MemoryStore::new());
     let start = now();
 
@@ -23,7 +23,7 @@ async fn a_dropped_lease_is_free_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_abandoned_lease_runs_out_and_is_succeeded() {
+async fn abandoned_lease_expires_and_is_granted_again() {
     let store = Faulty::new(MemoryStore::new());
     let locker = Locker::new(store.clone());
     let lease = obtained(&locker, "job").await;
@@ -40,7 +40,7 @@ async fn an_abandoned_lease_runs_out_and_is_succeeded() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_release_is_not_undone_by_a_heartbeat_on_its_way() {
+async fn heartbeat_in_flight_does_not_undo_a_release() {
     let store = Faulty::new(MemoryStore::new());
     let locker = Locker::new(store.clone());
     let lease = obtained(&locker, "job").await;
@@ -56,7 +56,7 @@ async fn a_release_is_not_undone_by_a_heartbeat_on_its_way() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_duplicate_of_the_obtain_after_the_release_takes_nothing() {
+async fn duplicate_claim_after_the_release_is_not_granted() {
     let store = Faulty::new(MemoryStore::new());
     let locker = Locker::new(store.clone());
     store.next(Call::Obtain, Fault::Double(Duration::from_secs(1)));
@@ -68,7 +68,7 @@ async fn a_duplicate_of_the_obtain_after_the_release_takes_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_reserved_key_is_kept_from_everybody_for_its_time() {
+async fn reserved_key_is_not_granted_until_its_time_ends() {
     let locker = Locker::new(MemoryStore::new());
     let start = now();
     let lease = obtained(&locker, "job").await;

@@ -1,4 +1,4 @@
-//! Lockers outside a runtime, and after its end.
+//! Lockers outside a runtime, and after the end of their runtime.
 
 use lease_core::{Locker, Released, StoreErrorKind};
 use lease_memory::MemoryStore;
@@ -7,21 +7,21 @@ use tokio::runtime::Builder;
 use crate::{key, obtained};
 
 #[test]
-fn a_locker_outside_a_runtime_says_so() {
+fn locker_outside_a_runtime_returns_misconfigured() {
     let locker = Locker::new(MemoryStore::new());
     let answer = futures_util::future::FutureExt::now_or_never(locker.obtain(&key("job")));
     assert_eq!(answer.unwrap().unwrap_err().kind(), StoreErrorKind::Misconfigured);
 }
 
 #[test]
-fn locker_whose_given_runtime_has_ended_says_so_and_a_lease_dropped_then_is_silent() {
+fn locker_whose_given_runtime_ended_returns_misconfigured() {
     let store = MemoryStore::new();
     let first = tokio::runtime::Runtime::new().unwrap();
     let locker = Locker::new(store).with_runtime(first.handle().clone());
     let lease = first.block_on(obtained(&locker, "job"));
     drop(first);
 
-    assert!(!lease.is_held(), "nobody keeps it any more");
+    assert!(!lease.is_held(), "the heartbeater has ended");
     drop(lease);
     let second = tokio::runtime::Runtime::new().unwrap();
     second.block_on(async {
@@ -37,18 +37,18 @@ fn locker_whose_given_runtime_has_ended_says_so_and_a_lease_dropped_then_is_sile
 }
 
 #[test]
-fn locker_whose_runtime_has_ended_goes_on_with_the_next_one() {
+fn locker_whose_runtime_ended_continues_on_the_next_one() {
     let locker = Locker::new(MemoryStore::new());
     let first = tokio::runtime::Runtime::new().unwrap();
     let lease = first.block_on(obtained(&locker, "job"));
     drop(first);
-    assert!(!lease.is_held(), "nobody keeps it any more");
+    assert!(!lease.is_held(), "the heartbeater has ended");
 
     let second = tokio::runtime::Runtime::new().unwrap();
     let released = second.block_on(async {
         assert!(
             locker.obtain(&key("job")).await.unwrap().into_lease().is_none(),
-            "its ttl has not passed"
+            "the key was granted before its ttl ended"
         );
         obtained(&locker, "other").await.release().await
     });
@@ -57,12 +57,12 @@ fn locker_whose_runtime_has_ended_goes_on_with_the_next_one() {
 }
 
 #[test]
-fn a_locker_with_a_runtime_of_its_own_needs_nothing_of_its_callers() {
+fn locker_with_a_given_runtime_works_on_any_runtime() {
     let (own, callers) = (tokio::runtime::Runtime::new(), Builder::new_current_thread().build());
     let (own, callers) = (own.unwrap(), callers.unwrap());
     let locker = Locker::new(MemoryStore::new()).with_runtime(own.handle().clone());
 
-    // Which has no timers.
+    // The callers' runtime has no timers.
     let released = callers.block_on(async { obtained(&locker, "job").await.release().await });
 
     assert_eq!(released.unwrap(), Released::Freed);

@@ -1,4 +1,4 @@
-//! A server that stands still and then serves everything that lies in its sockets.
+//! A server that hangs, and then serves all commands in its sockets.
 
 use std::time::Duration;
 
@@ -11,14 +11,14 @@ use tokio::time::{sleep, timeout};
 
 const TTL: Duration = Duration::from_secs(10);
 
-/// `waiters` processes wait for a free key while the server stands still for `silence`.
+/// `waiters` processes wait for a free key while the server hangs for `silence`.
 async fn free_key_is_granted_after(silence: Duration, waiters: usize) {
     let server = RedisServer::start();
     let mut lockers = Vec::new();
     for _ in 0..waiters {
         let store = RedisStore::connect(&server.url()).await.unwrap();
         let locker = Locker::new(store).with_options(LeaseOptions::new(TTL).unwrap());
-        // The server knows the scripts from here on: each request below is a single command.
+        // Loads the scripts, so that each request below is a single command.
         let lease = locker.wait_until_obtained(&"warm-up".parse().unwrap()).await.unwrap();
         lease.release().await.unwrap();
         lockers.push(locker);
@@ -31,12 +31,12 @@ async fn free_key_is_granted_after(silence: Duration, waiters: usize) {
 
     sleep(silence).await;
     server.go_on();
-    let going_on = BootClock::new().now();
+    let resumed = BootClock::new().now();
     let (first, _, _others) = timeout(TTL * 3, select_all(waiting)).await.unwrap();
 
     assert!(first.unwrap().unwrap().is_held());
-    // A claim that nobody waits for would hold the key for a ttl. A retry comes within 3.4 s.
-    let took = BootClock::new().now().since(going_on);
+    // An abandoned claim would hold the key for a ttl. A retry comes within 3.4 s.
+    let took = BootClock::new().now().since(resumed);
     assert!(took < TTL * 4 / 5, "{took:?} after a silence of {silence:?}");
 }
 

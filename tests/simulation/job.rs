@@ -1,4 +1,4 @@
-//! What contenders do in every trial: obtain or resume, work, write, give back or hand over.
+//! The job of a contender in every trial: obtain or resume, work, write, release or hand over.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -10,7 +10,7 @@ use lease_core::{HandOver, Handed, Lease, LeaseKey, Ttl};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
-/// Where hand-overs wait for whoever comes next.
+/// Hand-overs that wait for a contender to resume them.
 pub(crate) type Mail = Arc<Mutex<Vec<HandOver>>>;
 
 /// Writes to the store under a lease.
@@ -31,7 +31,7 @@ pub(crate) async fn contend<S: LockStore>(contender: Contender<S>, mail: Mail, w
         contender.witness.watch(&lease);
 
         let work = part_of(&mut random, ttl * 4);
-        // A loss shows below: the lease is given back or handed over in vain.
+        // The calls below return a loss.
         let worked = lease.run_until_lost(async {
             tokio::time::sleep(work / 2).await;
             write(&contender.store, &lease).await;
@@ -49,7 +49,7 @@ pub(crate) async fn contend<S: LockStore>(contender: Contender<S>, mail: Mail, w
             }
             _ => drop(lease),
         }
-        // Whoever came straight back would be first again: nothing promises turns across processes.
+        // A contender that claims again at once would win again: the store promises no turns.
         tokio::time::sleep(part_of(&mut random, ttl)).await;
     }
 }

@@ -1,4 +1,4 @@
-//! Trials on the memory store, and what the lease itself rests on taken away.
+//! Trials on the memory store, and controls that break the assumptions of the lease itself.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,12 +24,12 @@ fn memory_keeps_its_promises() {
     let count = usize::try_from(survey.seeds.end - survey.seeds.start).unwrap();
     assert!(
         count < 100 || survey.with_notified_losers * 2 > count,
-        "too few trials show that a loss is told"
+        "too few trials have a holder that is notified of its loss"
     );
 }
 
 #[test]
-fn a_seed_is_a_run_to_the_last_event() {
+fn same_seed_gives_the_same_trace() {
     for seed in 0..20 {
         assert_eq!(run(Trial::new(seed)), run(Trial::new(seed)));
     }
@@ -37,15 +37,15 @@ fn a_seed_is_a_run_to_the_last_event() {
 
 /// Control: clocks ten times further apart than the options assume.
 #[test]
-fn clocks_that_break_the_assumption_are_found() {
+fn clock_rates_beyond_the_assumption_are_detected() {
     let found =
         SeedRange::first(200).find_violation(|seed| run(Trial::new(seed).with_clock_rates(0.1)));
     report("clocks 10 % off", found);
 }
 
-/// Control: the margin of the deadline left out, with clocks for which it is needed.
+/// Control: no margin before the deadline, with clocks that need it.
 #[test]
-fn a_deadline_without_its_margin_is_found() {
+fn deadline_without_margin_is_detected() {
     let trial = |seed, assumed: f64| {
         let options = LeaseOptions::new(Duration::from_millis(200)).unwrap();
         let options = options.with_clock_rate_error(assumed).unwrap();
@@ -57,9 +57,9 @@ fn a_deadline_without_its_margin_is_found() {
     report("no margin", found);
 }
 
-/// Control: clocks that do not count the time for which their machine was suspended.
+/// Control: clocks that do not count the time of a suspend.
 #[test]
-fn clocks_that_stop_in_a_suspended_machine_are_found() {
+fn clocks_that_stop_during_suspend_are_detected() {
     let found =
         SeedRange::first(200).find_violation(|seed| run(Trial::new(seed).with_clocks_that_stop()));
     report("clocks that stop", found);
@@ -75,7 +75,7 @@ fn run(trial: Trial) -> Verdict {
 
 fn write<'a>(store: &'a Store, lease: &'a Lease) -> BoxFuture<'a, ()> {
     let change = Change::new().set("token", lease.token().get());
-    // Whether it was applied is for the ledger to judge.
+    // The ledger judges whether the write was allowed.
     async move { drop(store.update(lease.grant(), &change).await) }.boxed()
 }
 

@@ -1,5 +1,5 @@
-//! How fast a quorum's key goes round among contenders while a minority of its nodes hangs: by the
-//! world's time, so that no figure depends on the machine.
+//! The rate of grants of a quorum's key while a minority of its nodes hangs, in simulated time, so that
+//! no figure depends on the machine.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,7 +9,7 @@ use lease_core::conformance::Contender;
 use lease_core::{LeaseKey, LeaseOptions};
 use lease_redis::RedisQuorum;
 
-use super::fleet::{Plan, Skies};
+use super::fleet::{Network, Plan};
 use super::model::Servers;
 use super::scripts::Edition;
 use super::{quarantined, sound, trial};
@@ -66,13 +66,13 @@ fn measured(quorums: &[(usize, usize)], contenders: &[usize], seeds: u64) -> Vec
     rows
 }
 
-/// Counts the grants of a second and a half. No node is slow but those that hang.
+/// Counts the grants within 1.5 s. Nodes that do not hang are fast.
 fn grants(seed: u64, servers: usize, hung: usize, contenders: usize) -> u64 {
     let plan = Plan {
         edition: Edition::default(),
         strikes: &[],
         hung,
-        skies: Skies::Clear,
+        network: Network::Reliable,
         ..sound(servers)
     };
     let grants = Arc::new(AtomicU64::new(0));
@@ -108,7 +108,7 @@ async fn contend(contender: Contender<RedisQuorum>, grants: Arc<AtomicU64>) {
     }
 }
 
-/// Nodes hang from [`Plan::HANG_AT`] on; a moment later, contenders know which.
+/// Nodes hang from [`Plan::HANG_AT`] on. By this time contenders have measured which nodes hang.
 const BEGIN: Duration = Duration::from_millis(600);
 
 const LENGTH: Duration = Duration::from_millis(1500);

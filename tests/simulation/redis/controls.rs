@@ -1,7 +1,7 @@
-//! What the promises rest on, taken away one by one: trials have to notice.
+//! Negative controls: each removes one part of a script, and expects a violation.
 //!
-//! Some of it matters only where several things go wrong together. Such a control has a plan of
-//! its own that makes them likely, an adversary, and sees that nothing is found by it otherwise.
+//! Some parts matter only if several faults coincide. The control of such a part has a plan, the
+//! adversary, that makes them likely. The same plan must find no violation in the complete scripts.
 
 use std::time::Duration;
 
@@ -19,23 +19,23 @@ use super::{
 };
 use crate::job::Write;
 
-/// A former holder's heartbeat would keep the next one's grant alive, and count for itself.
+/// A former holder's heartbeat would extend the next holder's grant, and report its own as extended.
 #[test]
-fn a_heartbeat_of_any_nonce_is_found() {
+fn heartbeat_of_any_nonce_is_detected() {
     let edition = edition("heartbeat", "held[1] ~= nonce or ", "");
     on_a_quorum("heartbeats without the nonce", &edition, SeedRange::first(300));
 }
 
-/// A late heartbeat would undo how long a hand-over waits.
+/// A late heartbeat would shorten the ttl of a hand-over.
 #[test]
-fn heartbeats_without_numbers_are_found() {
+fn heartbeats_without_numbers_are_detected() {
     let edition =
         edition("heartbeat", "if tonumber(held[3]) >= tonumber(sequence) then", "if false then");
     on_one_server("heartbeats without numbers", &edition, SeedRange::first(1000));
 }
 
 #[test]
-fn a_release_of_any_nonce_is_found() {
+fn release_of_any_nonce_is_detected() {
     let holds = "redis.call('HGET', lease, 'granted') ~= nonce or ";
     let one = edition("release", holds, "");
     on_one_server("release without the nonce: one server", &one, SeedRange::first(300));
@@ -43,9 +43,9 @@ fn a_release_of_any_nonce_is_found() {
     on_a_quorum("release without the nonce: quorum", &several, SeedRange::first(300));
 }
 
-/// Two grants would be given one token.
+/// Two grants would have one token.
 #[test]
-fn tokens_that_are_not_written_back_are_found() {
+fn tokens_without_write_back_are_detected() {
     let edition = edition(
         "raise",
         "redis.call('HSET', lease, 'counted', ARGV[2])\n\
@@ -55,53 +55,53 @@ fn tokens_that_are_not_written_back_are_found() {
     on_a_quorum("no write-back", &edition, SeedRange::first(1000));
 }
 
-/// Two grants would be given one token: a node's vote is over, another has the key there, and
-/// what comes late makes its vote look larger than it was.
+/// Two grants would have one token: a node's vote has expired, another grant has the key there, and the
+/// late write-back raises the token of that other grant.
 #[test]
-fn tokens_that_are_written_back_to_anybody_are_found() {
+fn write_back_to_another_grant_is_detected() {
     const LATE: Mishaps = &[("raise", Fault::DelayRequest(Duration::from_millis(80)))];
-    let plan = Plan { mishaps: LATE, ..in_no_time() };
+    let plan = Plan { mishaps: LATE, ..with_leaping_clocks() };
     let edition =
         edition("raise", "if standing(lease) ~= ARGV[1] then", "if not standing(lease) then");
     let seeds = SeedRange::first(200).starting_with(6);
     by_an_adversary("write-back without its guard", seeds, &plan, &edition, tokens_of_a_quorum);
 }
 
-/// It is in the way of whoever has the key there, and undoes how long a hand-over waits. Nobody
-/// holds the key twice for it: a vote that was counted on is on a node that counted further.
+/// The restored grant replaces the holder's grant on that node, and shortens a hand-over. It causes no
+/// second holder: the nodes of a counted vote have larger counters.
 #[test]
-fn a_grant_put_back_over_another_is_found() {
+fn grant_restored_over_another_is_detected() {
     let edition = edition("restore", "if standing(lease)\n    or ", "if ");
-    put_back_late("put back over another", SeedRange::first(200), &edition);
+    restored_late("restored over another", SeedRange::first(200), &edition);
 }
 
-/// The key would be taken for nobody.
+/// The key would be granted without a holder.
 #[test]
-fn a_grant_put_back_after_another_is_found() {
+fn grant_restored_after_another_is_detected() {
     let condition = "\n    or is_followed(lease, ARGV[1], tonumber(ARGV[3]))";
     let edition = edition("restore", condition, "");
-    put_back_late("put back after another", SeedRange::first(200), &edition);
+    restored_late("restored after another", SeedRange::first(200), &edition);
 }
 
-/// The key would be taken for nobody.
+/// The key would be granted without a holder.
 #[test]
-fn a_grant_put_back_after_its_release_is_found() {
+fn grant_restored_after_its_release_is_detected() {
     let edition = edition("restore", "\n    or is_given_up(lease, ARGV[1])", "");
     let seeds = SeedRange::first(200).starting_with(39);
-    put_back_late("put back after its release", seeds, &edition);
+    restored_late("restored after its release", seeds, &edition);
 }
 
-fn put_back_late(control: &str, seeds: SeedRange, edition: &Edition) {
+fn restored_late(control: &str, seeds: SeedRange, edition: &Edition) {
     const LATE: Mishaps = &[("restore", Fault::ApplyLate(Duration::from_millis(400)))];
-    let plan = Plan { mishaps: LATE, ..in_no_time() };
+    let plan = Plan { mishaps: LATE, ..with_leaping_clocks() };
     by_an_adversary(control, seeds, &plan, edition, tokens_of_a_quorum);
 }
 
-/// A vote that is taken back late would be missing where a later round counts on it.
+/// A late withdrawal would remove a vote that a later round relies on.
 ///
-/// A claim withdraws from all nodes only if some node has not answered, so nodes hang and are cut off.
+/// A claim withdraws from all nodes only if some node has not answered, so nodes hang and are partitioned.
 #[test]
-fn a_round_that_takes_back_later_ones_is_found() {
+fn withdrawal_of_a_later_round_is_detected() {
     const LATE: Mishaps = &[("withdraw", Fault::ApplyLate(Duration::from_millis(150)))];
     const SILENT: &[Strike] = &[Strike::Hang, Strike::CutOff];
     let plan = Plan { strikes: SILENT, mishaps: LATE, ..sound(3) };
@@ -112,25 +112,25 @@ fn a_round_that_takes_back_later_ones_is_found() {
     });
 }
 
-/// Servers that forgot would count once more from where they began.
+/// Servers that lost their data would start their counters at the same value again.
 #[test]
-fn a_time_of_long_ago_that_is_counted_from_is_found() {
+fn counter_that_starts_in_the_past_is_detected() {
     let near = "uptime > 1 and math.abs(proposed - now()) < 100000 then\n        return proposed";
     let edition = edition("obtain", near, "true then\n        return 1");
     let plan = Plan { edition, ..forgetful() };
     let seeds = SeedRange::first(1000).starting_with(54);
-    find("a time of long ago", seeds, |seed| quorum(seed, plan.clone(), quarantined));
+    find("counter starts in the past", seeds, |seed| quorum(seed, plan.clone(), quarantined));
 }
 
 #[test]
-fn servers_that_forgot_and_vote_at_once_are_found() {
+fn missing_rejoin_delay_is_detected() {
     let seeds = SeedRange::first(1000).starting_with(15);
-    find("no quarantine", seeds, |seed| quorum(seed, forgetful(), unquarantined));
+    find("no rejoin delay", seeds, |seed| quorum(seed, forgetful(), without_rejoin_delay));
 }
 
-/// What was released would be taken again by a late duplicate of its claim.
+/// A late duplicate of a released claim would be granted again.
 #[test]
-fn a_claim_that_is_forgotten_after_its_release_is_found() {
+fn forgotten_release_of_a_claim_is_detected() {
     const LATE: Mishaps = &[("obtain", Fault::ApplyLate(Duration::from_millis(1200)))];
     let plan = Plan { mishaps: LATE, ..sound(1) };
     let edition = edition("obtain", "past[1] == nonce or past[4] == nonce", "false");
@@ -144,23 +144,23 @@ fn a_claim_that_is_forgotten_after_its_release_is_found() {
 }
 
 #[test]
-fn a_write_under_a_grant_that_is_over_is_found() {
+fn write_under_an_ended_grant_is_detected() {
     without("update", EITHER, "if not nonce then", write_often);
     without("delete", EITHER, "if not nonce then", delete_often);
 }
 
-/// A late duplicate of its claim was granted the key again, for nobody, under another token.
+/// A late duplicate of the claim was granted again, without a holder, under another token.
 ///
-/// The nonce alone may be left out: on one server no token is granted twice, so it says the same.
+/// The nonce alone may be omitted: on one server no token is granted twice, so the token is sufficient.
 #[test]
-fn a_write_under_an_earlier_token_is_found() {
+fn write_under_an_earlier_token_is_detected() {
     without("update", EITHER, "if nonce ~= ARGV[1] then", write_often);
     without("delete", EITHER, "if nonce ~= ARGV[1] then", delete_often);
 }
 
 const EITHER: &str = "if nonce ~= ARGV[1] or token ~= ARGV[2] then";
 
-/// Claims and writes come so late that others have had the key in between.
+/// Delays claims and writes until other contenders have held the key in between.
 fn without(script: &'static str, condition: &str, rest: &str, write: Write<RedisStore>) {
     const LATE: Fault = Fault::ApplyLate(Duration::from_millis(1500));
     const MISHAPS: Mishaps = &[("obtain", LATE), ("update", LATE), ("delete", LATE)];
@@ -184,15 +184,15 @@ fn write_often<'a>(store: &'a RedisStore, lease: &'a Lease) -> BoxFuture<'a, ()>
 fn delete_often<'a>(store: &'a RedisStore, lease: &'a Lease) -> BoxFuture<'a, ()> {
     async move {
         for _ in 0..8 {
-            // Whether it was applied is for the ledger to judge.
+            // The ledger judges whether the deletion was allowed.
             drop(store.delete(lease.grant()).await);
         }
     }
     .boxed()
 }
 
-/// Leases run out at any time, so only what rests on no clock is asked for.
-fn in_no_time() -> Plan {
+/// Leases expire at any time, so a trial checks only promises that depend on no clock.
+fn with_leaping_clocks() -> Plan {
     Plan { clocks: Clocks::LeapAhead, ..sound(3) }
 }
 
@@ -215,8 +215,7 @@ fn on_one_server(control: &str, edition: &Edition, seeds: SeedRange) {
     find(control, seeds, |seed| one_server(seed, plan.clone()));
 }
 
-/// Sees that `plan` finds what `edition` leaves out; and that it finds nothing in the scripts as
-/// they are.
+/// Expects a violation under `plan` with the scripts of `edition`, and none with the complete scripts.
 fn by_an_adversary(
     control: &str,
     seeds: SeedRange,
@@ -229,15 +228,15 @@ fn by_an_adversary(
     SeedRange::fresh(30).all_hold(|seed| trial(seed, plan.clone()));
 }
 
-/// Answers with which seed it is found.
+/// Returns the first seed with a violation.
 pub(crate) fn find(control: &str, seeds: SeedRange, trial: impl Fn(u64) -> Verdict + Sync) -> u64 {
     let found: Option<(u64, Violation)> = seeds.find_violation(trial);
-    let Some((seed, violation)) = found else { panic!("{control}: nothing is found") };
+    let Some((seed, violation)) = found else { panic!("{control}: no violation") };
     println!("{control}: seed {seed}: {violation}");
     seed
 }
 
-fn unquarantined(builder: RedisQuorumBuilder) -> RedisQuorumBuilder {
+fn without_rejoin_delay(builder: RedisQuorumBuilder) -> RedisQuorumBuilder {
     quarantined(builder).without_rejoin_delay()
 }
 

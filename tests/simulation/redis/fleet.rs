@@ -1,4 +1,4 @@
-//! All servers of a model, and what befalls them.
+//! All servers of a model, and their faults.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -11,86 +11,87 @@ use rand::RngExt;
 use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;
 
-use super::chance::Chance;
-use super::clerk::Clerk;
+use super::grant_recorder::GrantRecorder;
 use super::node::Node;
 use super::scripts::Edition;
 use super::server::Server;
-use super::wire::{Way, carry};
+use super::shared_random::SharedRandom;
+use super::wire::{Link, carry};
 
 /// Servers at `redis://0:6379`, `redis://1:6379` and so on.
 pub(crate) struct Fleet {
     world: ModelContext,
     plan: Plan,
-    chance: Chance,
+    random: SharedRandom,
     servers: Vec<Arc<Server>>,
     processes: usize,
     connections: Arc<AtomicU64>,
-    /// What lasts, and until when.
-    troubles: Vec<(Duration, usize, Trouble)>,
-    /// Servers that lost their memory, and when they were up again.
+    /// Active faults: the end, the server, the fault.
+    faults: Vec<(Duration, usize, ServerFault)>,
+    /// Servers that lost their data, and when they were up again.
     forgetful: Vec<(Duration, usize)>,
     set_back: BTreeSet<usize>,
 }
 
-/// How many servers there are, which scripts they run, and what may befall them.
+/// The number of servers, their scripts and their possible faults.
 #[derive(Debug, Clone)]
 pub(crate) struct Plan {
     pub(crate) servers: usize,
     pub(crate) edition: Edition,
     pub(crate) strikes: &'static [Strike],
-    /// So many servers may be without their memory at a time.
+    /// The number of servers that may be without their data at a time.
     pub(crate) most_forgetful: usize,
-    /// Scripts of which every other meets a fault besides those of the faults, for up to so long.
+    /// Scripts of which every other one has this fault, in addition to the network's faults, for up to the
+    /// duration in the fault.
     pub(crate) mishaps: &'static [(&'static str, Fault)],
     pub(crate) clocks: Clocks,
     pub(crate) ttl: Duration,
-    /// So many servers hang from [`HANG_AT`](Self::HANG_AT) on, for ever.
+    /// The number of servers that hang from [`HANG_AT`](Self::HANG_AT) on, for ever.
     pub(crate) hung: usize,
-    pub(crate) skies: Skies,
+    pub(crate) network: Network,
 }
 
 impl Plan {
     pub(crate) const HANG_AT: Duration = Duration::from_millis(300);
 }
 
-/// Whether requests meet faults on their way.
+/// Whether the network has faults.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Skies {
-    Clear,
-    Rough,
+pub(crate) enum Network {
+    Reliable,
+    Faulty,
 }
 
-/// What the clocks of servers do.
+/// The clocks of servers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Clocks {
-    GoOn,
-    /// They leap by a ttl, before every eighth script: a lease may run out at any time.
+    Steady,
+    /// A clock leaps by a ttl before every eighth script, so a lease may expire at any time.
     LeapAhead,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Strike {
-    /// It does nothing for a while, and goes on.
+    /// The server hangs for a while.
     Hang,
-    /// It starts again with all it had.
+    /// The server restarts with its data.
     Restart,
-    /// It starts again empty.
+    /// The server restarts without its data.
     Amnesia,
     /// `CLIENT KILL`.
     KillConnections,
     /// `SCRIPT FLUSH`.
     FlushScripts,
-    /// One process and it do not reach each other for a while.
+    /// The network between one process and the server is partitioned for a while.
     CutOff,
-    /// Its clock is set back.
+    /// The server's clock is set back.
     SetBack,
-    /// Its clock is set forward: what it keeps ends early.
+    /// The server's clock is set forward, so that its leases expire early.
     SetForward,
 }
 
 #[derive(Debug, Clone, Copy)]
-enum Trouble {
+enum ServerFault {
     Hung,
     CutOff(usize),
     Down,
@@ -100,16 +101,16 @@ enum Trouble {
 impl Fleet {
     pub(crate) fn new(world: ModelContext, plan: Plan) -> Self {
         let seed = world.seed.wrapping_mul(0xD134_2543_DE82_EF95);
-        let chance = Chance::new(!seed);
+        let random = SharedRandom::new(!seed);
         let majority = plan.servers / 2 + 1;
-        let clerk = Arc::new(Clerk::new(majority, world.ledger.clone()));
+        let recorder = Arc::new(GrantRecorder::new(majority, world.ledger.clone()));
         let server = |place| {
-            // Clocks of servers differ by less than a restart and its quarantine take: beyond
-            // that, tokens have a hole, which the README names.
-            let node = Node::new(chance.run_id(), chance.part_of(Duration::from_millis(200)));
-            let (clerk, ledger) = (Arc::clone(&clerk), world.ledger.clone());
-            let of_server = Chance::new(seed ^ u64::try_from(place).unwrap());
-            let server = Server::new(place, node, &plan, clerk, ledger, of_server);
+            // The clocks of servers differ by less than a restart and its rejoin delay take. Beyond
+            // that tokens are not unique, as the README says.
+            let node = Node::new(random.run_id(), random.part_of(Duration::from_millis(200)));
+            let (recorder, ledger) = (Arc::clone(&recorder), world.ledger.clone());
+            let of_server = SharedRandom::new(seed ^ u64::try_from(place).unwrap());
+            let server = Server::new(place, node, &plan, recorder, ledger, of_server);
             let server = Arc::new(server);
             tokio::spawn(Arc::clone(&server).serve());
             server
@@ -118,11 +119,11 @@ impl Fleet {
         Self {
             world,
             plan,
-            chance,
+            random,
             servers,
             processes: 0,
             connections: Arc::default(),
-            troubles: Vec::new(),
+            faults: Vec::new(),
             forgetful: Vec::new(),
             set_back: BTreeSet::new(),
         }
@@ -132,11 +133,11 @@ impl Fleet {
         (0..self.servers.len()).map(|place| format!("redis://{place}:6379")).collect()
     }
 
-    /// A process that has just started reaches the servers by this.
+    /// Returns the dialer of a new process.
     pub(crate) fn dialer(&mut self, faults: NetworkFaults) -> Dialer {
         let process = self.processes;
         self.processes += 1;
-        if self.plan.skies == Skies::Clear {
+        if self.plan.network == Network::Reliable {
             faults.stop();
         }
         let (longest_silence, mishaps) = (self.plan.ttl * 2, self.plan.mishaps);
@@ -146,16 +147,16 @@ impl Fleet {
             let place: usize = address.trim_end_matches(":6379").parse().unwrap();
             let (near, far) = tokio::io::duplex(BUFFER);
             let connection = connections.fetch_add(1, Ordering::Relaxed);
-            let way = Way {
+            let link = Link {
                 connection,
                 process,
                 faults: faults.clone(),
                 ledger: world.ledger.clone(),
-                chance: Chance::new(world.seed.rotate_left(32) ^ connection),
+                random: SharedRandom::new(world.seed.rotate_left(32) ^ connection),
                 longest_silence,
                 mishaps,
             };
-            world.network.spawn(carry(far, Arc::clone(&servers[place]), way));
+            world.network.spawn(carry(far, Arc::clone(&servers[place]), link));
             near
         })
     }
@@ -165,35 +166,35 @@ impl Fleet {
         let place = random.random_range(0..self.servers.len());
         let ttl = self.plan.ttl;
         let now = self.world.ledger.now();
-        if self.troubles.iter().any(|(_, of, _)| *of == place) || !self.may(strike, place, now) {
+        if self.faults.iter().any(|(_, of, _)| *of == place) || !self.may(strike, place, now) {
             return;
         }
         self.world.ledger.note(format!("server {place}: {strike:?}"));
         let server = &self.servers[place];
-        let lasting = |trouble, random: &mut StdRng| {
+        let lasting = |fault, random: &mut StdRng| {
             let length = ttl.mul_f64(random.random_range(0.0..2.0));
-            (now + length, place, trouble)
+            (now + length, place, fault)
         };
         match strike {
             Strike::Hang => {
                 server.hang();
-                self.troubles.push(lasting(Trouble::Hung, random));
+                self.faults.push(lasting(ServerFault::Hung, random));
             }
             Strike::Restart | Strike::Amnesia => {
                 server.stop();
                 let down = match strike {
-                    Strike::Amnesia => Trouble::DownAndEmpty,
-                    _ => Trouble::Down,
+                    Strike::Amnesia => ServerFault::DownAndEmpty,
+                    _ => ServerFault::Down,
                 };
-                self.troubles.push(lasting(down, random));
+                self.faults.push(lasting(down, random));
             }
             Strike::KillConnections => server.close_all(),
             Strike::FlushScripts => server.flush_scripts(),
             Strike::CutOff => {
-                // The processes that were started last are those that live.
+                // The processes that started last are the ones that run.
                 let process = self.processes.saturating_sub(random.random_range(1..=4));
                 server.cut_off(process);
-                self.troubles.push(lasting(Trouble::CutOff(process), random));
+                self.faults.push(lasting(ServerFault::CutOff(process), random));
             }
             Strike::SetBack => {
                 let far = random.random_bool(0.3);
@@ -210,7 +211,7 @@ impl Fleet {
         }
     }
 
-    /// Ends what is over.
+    /// Ends the faults whose time has passed.
     pub(crate) fn step(&mut self) {
         let now = self.world.ledger.now();
         if now >= Plan::HANG_AT {
@@ -223,14 +224,14 @@ impl Fleet {
         self.end(|_| true);
     }
 
-    /// Whether the failure table covers it, together with what befell the servers before.
+    /// Returns whether the failure table of the README covers the strike together with earlier ones.
     fn may(&self, strike: Strike, place: usize, now: Duration) -> bool {
         let minority = self.servers.len() - (self.servers.len() / 2 + 1);
         match strike {
-            // A clock that was set back and a memory that is lost: the hole in the tokens.
+            // Lost data on a server whose clock was set back would make tokens non-unique.
             Strike::Amnesia => {
-                let going_down = self.troubles.iter().filter_map(|(_, place, trouble)| {
-                    matches!(trouble, Trouble::DownAndEmpty).then_some(*place)
+                let going_down = self.faults.iter().filter_map(|(_, place, fault)| {
+                    matches!(fault, ServerFault::DownAndEmpty).then_some(*place)
                 });
                 let down = self.forgetful.iter().filter(|(up, _)| *up + MEMORY > now);
                 let mut forgetful: BTreeSet<_> = down.map(|(_, place)| *place).collect();
@@ -247,30 +248,30 @@ impl Fleet {
     }
 
     fn end(&mut self, is_over: impl Fn(Duration) -> bool) {
-        let troubles = std::mem::take(&mut self.troubles);
-        let (over, lasting) = troubles.into_iter().partition(|(until, ..)| is_over(*until));
-        self.troubles = lasting;
+        let faults = std::mem::take(&mut self.faults);
+        let (over, lasting) = faults.into_iter().partition(|(until, ..)| is_over(*until));
+        self.faults = lasting;
         let over: Vec<_> = over;
-        for (_, place, trouble) in over {
+        for (_, place, fault) in over {
             let server = &self.servers[place];
-            self.world.ledger.note(format!("server {place}: {trouble:?} no longer"));
-            match trouble {
-                Trouble::Hung => server.go_on(),
-                Trouble::CutOff(process) => server.reach(process),
-                Trouble::Down | Trouble::DownAndEmpty => {
-                    if matches!(trouble, Trouble::DownAndEmpty) {
+            self.world.ledger.note(format!("server {place}: {fault:?} no longer"));
+            match fault {
+                ServerFault::Hung => server.resume(),
+                ServerFault::CutOff(process) => server.reach(process),
+                ServerFault::Down | ServerFault::DownAndEmpty => {
+                    if matches!(fault, ServerFault::DownAndEmpty) {
                         server.forget();
                         self.forgetful.push((self.world.ledger.now(), place));
                     }
-                    server.restart(self.chance.run_id());
+                    server.restart(self.random.run_id());
                 }
             }
         }
     }
 }
 
-/// As much as a kernel keeps of what nobody has read.
+/// The size of a socket's buffer.
 const BUFFER: usize = 64 * 1024;
 
-/// How long a server that was empty counts as forgetful: until it votes again, or longer.
+/// How long a server without data counts as forgetful: at least until it votes again.
 const MEMORY: Duration = Duration::from_secs(2);

@@ -10,7 +10,7 @@ use lease_core::{Attempt, LeaseKey, LeaseOptions, Locker};
 use lease_redis::RedisQuorumBuilder;
 use tokio::time::sleep;
 
-use super::fleet::{Plan, Skies};
+use super::fleet::{Network, Plan};
 use super::model::Servers;
 use super::{sound, trial};
 
@@ -48,7 +48,7 @@ fn options() -> LeaseOptions {
 }
 
 fn calm(servers: usize) -> Plan {
-    Plan { strikes: &[], skies: Skies::Clear, ..sound(servers) }
+    Plan { strikes: &[], network: Network::Reliable, ..sound(servers) }
 }
 
 async fn contend<S: LockStore>(contender: Contender<S>, confirmed: Arc<AtomicUsize>) {

@@ -1,18 +1,16 @@
-//! Trials of lease-redis: the real store and the real driver, over models of servers that run the
-//! real scripts.
+//! Trials of lease-redis: the real store and driver, over models of servers that run the real scripts.
 
 #![expect(
     clippy::indexing_slicing,
     clippy::panic,
     clippy::expect_used,
-    reason = "a model that is asked what it does not know fails"
+    reason = "a model fails at an unknown request"
 )]
 
-mod chance;
-mod clerk;
 mod contention;
 mod controls;
 mod fleet;
+mod grant_recorder;
 mod late_confirmation;
 mod lua;
 mod model;
@@ -20,6 +18,7 @@ mod node;
 mod resp;
 mod scripts;
 mod server;
+mod shared_random;
 mod wire;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -34,18 +33,18 @@ use lease_core::{Change, Lease, LeaseOptions};
 use lease_redis::{RedisQuorum, RedisQuorumBuilder, RedisStore};
 
 use crate::job::{Mail, Write, contend};
-use fleet::{Clocks, Plan, Skies, Strike};
+use fleet::{Clocks, Network, Plan, Strike};
 use model::Servers;
 use scripts::Edition;
 
 #[test]
-fn a_quorum_of_three_keeps_its_promises() {
+fn quorum_of_three_keeps_its_promises() {
     let survey = SeedRange::fresh(30).all_hold(|seed| quorum(seed, sound(3), quarantined));
     report("quorum of 3", &survey);
 }
 
 #[test]
-fn a_quorum_of_five_keeps_its_promises() {
+fn quorum_of_five_keeps_its_promises() {
     let survey = SeedRange::fresh(15).all_hold(|seed| quorum(seed, sound(5), quarantined));
     report("quorum of 5", &survey);
 }
@@ -56,53 +55,55 @@ fn one_server_keeps_its_promises() {
     report("one server", &survey);
 }
 
-/// What its table admits: leases end early. Tokens are granted once all the same, and writes are
-/// guarded by them.
+/// Leases end early, as the failure table says. Tokens stay unique, and guard writes.
 #[test]
-fn one_server_whose_clock_is_set_forward_costs_exclusion_alone() {
+fn server_clock_set_forward_breaks_only_exclusion() {
     let plan = Plan { strikes: &[Strike::SetForward], ..sound(1) };
 
     controls::find("one server set forward", SeedRange::first(100), |seed| {
         one_server(seed, plan.clone())
     });
     let trial = |seed| but_for_exclusion(one_server(seed, plan.clone()));
-    report("one server set forward, but for exclusion", &SeedRange::fresh(20).all_hold(trial));
+    report("one server set forward, except exclusion", &SeedRange::fresh(20).all_hold(trial));
 }
 
 #[test]
-fn a_quorum_of_one_that_is_set_forward_costs_exclusion_alone() {
+fn quorum_of_one_set_forward_breaks_only_exclusion() {
     let plan = Plan { strikes: &[Strike::SetForward], ..sound(1) };
 
     controls::find("quorum of 1 set forward", SeedRange::first(100), |seed| {
         quorum(seed, plan.clone(), quarantined)
     });
     let trial = |seed| but_for_exclusion(quorum(seed, plan.clone(), quarantined));
-    report("quorum of 1 set forward, but for exclusion", &SeedRange::fresh(20).all_hold(trial));
+    report("quorum of 1 set forward, except exclusion", &SeedRange::fresh(20).all_hold(trial));
 }
 
 #[test]
-fn a_quorum_whose_clocks_leap_ahead_grants_no_token_twice() {
+fn quorum_with_leaping_clocks_grants_no_token_twice() {
     let plan = Plan { clocks: Clocks::LeapAhead, ..sound(3) };
     let trial = |seed| but_for_exclusion(quorum(seed, plan.clone(), quarantined));
-    report("quorum of 3 in no time, but for exclusion", &SeedRange::fresh(15).all_hold(trial));
+    report(
+        "quorum of 3 with leaping clocks, except exclusion",
+        &SeedRange::fresh(15).all_hold(trial),
+    );
 }
 
-/// They keep from voting for longer than anybody may still believe in a lease of before.
+/// A server without data votes again only after every earlier lease has expired.
 #[test]
-fn a_quorum_most_of_which_forgets_keeps_its_promises() {
+fn quorum_with_a_forgetful_majority_keeps_its_promises() {
     let survey = SeedRange::fresh(20).all_hold(|seed| quorum(seed, forgetful(), quarantined));
     report("quorum of 3 that forgets", &survey);
 }
 
 #[test]
-fn a_seed_is_a_run_to_the_last_event() {
+fn same_seed_gives_the_same_trace() {
     for seed in 0..5 {
         assert_eq!(quorum(seed, sound(3), quarantined), quorum(seed, sound(3), quarantined));
         assert_eq!(one_server(seed, sound(1)), one_server(seed, sound(1)));
     }
 }
 
-/// What the failure table promises to survive.
+/// Returns a plan with the faults that the failure table promises to survive.
 fn sound(servers: usize) -> Plan {
     let strikes: &[Strike] = if servers == 1 { &ON_ONE_SERVER } else { &ON_A_MINORITY };
     Plan {
@@ -111,14 +112,14 @@ fn sound(servers: usize) -> Plan {
         strikes,
         most_forgetful: (servers - 1) / 2,
         mishaps: &[],
-        clocks: Clocks::GoOn,
+        clocks: Clocks::Steady,
         ttl: TTL,
         hung: 0,
-        skies: Skies::Rough,
+        network: Network::Faulty,
     }
 }
 
-/// A majority at a time, or all.
+/// Returns a plan in which a majority or all servers lose their data at a time.
 fn forgetful() -> Plan {
     Plan { strikes: &[Strike::Amnesia], most_forgetful: 3, ..sound(3) }
 }
@@ -142,7 +143,7 @@ fn quorum(seed: u64, plan: Plan, set_up: fn(RedisQuorumBuilder) -> RedisQuorumBu
         |world| Servers::of_a_quorum(world, plan, set_up),
         move |contender| contend(contender, Arc::clone(&mail), write_nothing),
     );
-    see_that_all_was_granted(&verdict);
+    check_that_leases_were_granted(&verdict);
     verdict
 }
 
@@ -156,11 +157,11 @@ fn one_server_with(seed: u64, plan: Plan, write: Write<RedisStore>) -> Verdict {
         |world| Servers::of_one(world, plan),
         move |contender| contend(contender, Arc::clone(&mail), write),
     );
-    see_that_all_was_granted(&verdict);
+    check_that_leases_were_granted(&verdict);
     verdict
 }
 
-/// Long enough that a server which was empty votes again, and is counted on.
+/// The length allows a server without data to vote again.
 fn trial(seed: u64) -> Trial {
     let options = LeaseOptions::new(TTL).unwrap();
     let options = options.with_poll_interval(TTL / 2).unwrap();
@@ -171,15 +172,15 @@ fn quarantined(builder: RedisQuorumBuilder) -> RedisQuorumBuilder {
     builder.with_max_ttl(LONGEST_TTL)
 }
 
-/// What a contender holds and no clerk has seen granted would be judged by nobody.
-fn see_that_all_was_granted(verdict: &Verdict) {
+/// Checks that the recorder saw the grant of each lease. The ledger judges only recorded grants.
+fn check_that_leases_were_granted(verdict: &Verdict) {
     let granted: BTreeSet<_> = verdict
         .trace
         .iter()
         .filter_map(|event| event.what.strip_prefix("shared granted to "))
         .collect();
     for event in &verdict.trace {
-        let Some((lessee, token)) = tenure(event) else { continue };
+        let Some((lessee, token)) = new_holder(event) else { continue };
         let grant = format!("{lessee} under token {token}");
         assert!(granted.contains(grant.as_str()), "{}\n{event}", verdict.report(60));
     }
@@ -191,19 +192,18 @@ fn write_nothing<'a>(_store: &'a RedisQuorum, _lease: &'a Lease) -> BoxFuture<'a
 
 fn write<'a>(store: &'a RedisStore, lease: &'a Lease) -> BoxFuture<'a, ()> {
     let change = Change::new().set("token", lease.token().get());
-    // Whether it was applied is for the ledger to judge.
+    // The ledger judges whether the write was allowed.
     async move { drop(store.update(lease.grant(), &change).await) }.boxed()
 }
 
-/// What rests on no clock: whoever has the key, no token is granted twice, and no former holder
-/// writes. Which of two that hold it at once heard of its grant first says nothing of the order of
-/// their tokens.
+/// Keeps the violations of promises that depend on no clock: tokens are unique, and former holders cannot
+/// write. Two concurrent holders may learn of their grants in any order of their tokens.
 fn but_for_exclusion(mut verdict: Verdict) -> Verdict {
     let on_time = ["two holders", "loss reported too late", "tokens out of order"];
     verdict.violations.retain(|found| !on_time.iter().any(|kind| found.what.starts_with(kind)));
     let mut lessees = BTreeMap::new();
     for event in &verdict.trace {
-        let Some((lessee, token)) = tenure(event) else { continue };
+        let Some((lessee, token)) = new_holder(event) else { continue };
         if let Some(earlier) = lessees.insert(token, lessee) {
             let mut violation = event.clone();
             violation.what =
@@ -214,8 +214,8 @@ fn but_for_exclusion(mut verdict: Verdict) -> Verdict {
     verdict
 }
 
-/// Who began to hold the key by that event, and under which token.
-fn tenure(event: &Event) -> Option<(&str, &str)> {
+/// Returns the new holder and its token, if the event begins a lease.
+fn new_holder(event: &Event) -> Option<(&str, &str)> {
     let (lessee, token) = event.what.split_once(" holds shared under token ")?;
     (!lessee.ends_with(" no longer")).then_some((lessee, token))
 }

@@ -1,28 +1,28 @@
-//! What one server knows: hashes, a sorted set, its clock and its run.
+//! The data of one server: hashes, a sorted set, its clock and its run id.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use super::resp::{Bytes, Reply};
 
-/// The data of a server, and when it is. Commands take no time.
+/// The data and the clock of a server. Commands take no time.
 #[derive(Debug, Default)]
 pub(crate) struct Node {
     entries: BTreeMap<Bytes, Entry>,
     run: u128,
     started: u64,
-    /// Microseconds since 1970 by the wall clock of its machine: `TIME`, and expiry, too.
+    /// Microseconds since 1970 by the wall clock of its machine, for `TIME` and expiry.
     now: u64,
-    /// How far that clock is from the world's.
+    /// The difference between that clock and the simulated time.
     ahead: i64,
-    /// What scripts have published, until the server takes it.
+    /// Messages that scripts published and the server has not sent yet.
     pub(crate) published: Vec<(Bytes, Bytes)>,
 }
 
 #[derive(Debug)]
 struct Entry {
     value: Value,
-    /// Milliseconds since 1970: the last at which it is still there.
+    /// The last millisecond since 1970 at which the entry exists.
     until: Option<u64>,
 }
 
@@ -34,25 +34,25 @@ enum Value {
 }
 
 impl Node {
-    /// A server that has been up for a day.
+    /// Returns a server that has been up for a day.
     pub(crate) fn new(run: u128, ahead: Duration) -> Self {
         let ahead = i64::try_from(ahead.as_micros()).unwrap();
         let started = (EPOCH - DAY).checked_add_signed(ahead).unwrap();
         Self { run, started, ahead, ..Self::default() }
     }
 
-    /// Moves its clock to what it shows when the world's time is `now`.
+    /// Sets the clock to the simulated time `now`.
     pub(crate) fn set_time(&mut self, now: Duration) {
         let now = EPOCH + u64::try_from(now.as_micros()).unwrap();
         self.now = now.checked_add_signed(self.ahead).unwrap();
     }
 
-    /// The wall clock of its machine is set back, by microseconds.
+    /// Sets the wall clock back by microseconds.
     pub(crate) fn set_back(&mut self, by: i64) {
         self.ahead -= by;
     }
 
-    /// Starts again with all it had.
+    /// Restarts with its data.
     pub(crate) fn restart(&mut self, run: u128) {
         (self.run, self.started) = (run, self.now);
     }
@@ -67,13 +67,13 @@ impl Node {
         std::str::from_utf8(bytes).ok()
     }
 
-    /// When the grant of a lease ends that stands, in microseconds since 1970.
+    /// Returns the end of a grant that has not expired, in microseconds since 1970.
     pub(crate) fn ends(&self, key: &[u8]) -> Option<u64> {
         let ends = self.field(key, "ends")?.parse().unwrap();
         (ends > self.now).then_some(ends)
     }
 
-    /// Runs one command of those that scripts and the store itself use.
+    /// Executes one command. The model has the commands of the scripts and of the store.
     pub(crate) fn execute(&mut self, command: &[Bytes]) -> Reply {
         let name = command[0].to_ascii_uppercase();
         let arguments = &command[1..];

@@ -1,4 +1,4 @@
-//! One server: its node, whoever is connected to it, and what befalls it.
+//! One server: its node, its connections and its faults.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -10,27 +10,27 @@ use tokio::sync::Notify;
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::time::sleep;
 
-use super::chance::Chance;
-use super::clerk::{Before, Clerk, Ran};
 use super::fleet::{Clocks, Plan};
+use super::grant_recorder::{Before, GrantRecorder, Ran};
 use super::lua;
 use super::node::Node;
 use super::resp::{Bytes, Reply};
 use super::scripts::{Edition, Script, known_as};
+use super::shared_random::SharedRandom;
 
 /// A Redis server, as its clients see it.
 ///
-/// Everything about it happens in the order of time, then of connections: in which order the
-/// tasks of a killed process were dropped makes no difference.
+/// Events happen in the order of time, then of connections, so that the order in which the tasks of a
+/// killed process are dropped makes no difference.
 #[derive(Debug)]
 pub(crate) struct Server {
     pub(crate) place: usize,
-    /// How far its clock leaps at times, in microseconds.
+    /// The length of a leap of its clock, in microseconds.
     leap: Option<i64>,
     ledger: Ledger,
-    clerk: Arc<Clerk>,
+    recorder: Arc<GrantRecorder>,
     edition: Edition,
-    chance: Chance,
+    random: SharedRandom,
     inside: Mutex<Inside>,
     changed: Notify,
 }
@@ -39,19 +39,19 @@ pub(crate) struct Server {
 struct Inside {
     node: Node,
     up: bool,
-    /// It hears, and does nothing.
+    /// The server receives commands and executes none.
     hung: bool,
-    /// Processes whose packets are not carried, either way; they are sent again, and come later.
+    /// Processes whose packets are delayed in both directions.
     cut_off: BTreeSet<usize>,
-    /// Hashes of the scripts that it knows.
+    /// Hashes of the loaded scripts.
     loaded: BTreeSet<&'static str>,
     connections: BTreeMap<u64, Client>,
-    /// By arrival, connection and number.
+    /// Commands by arrival, connection and number.
     inbox: BTreeMap<(Duration, u64, u64), Mail>,
     posted: u64,
 }
 
-/// A command on its way.
+/// A command in flight.
 #[derive(Debug)]
 pub(crate) struct Mail {
     pub(crate) process: usize,
@@ -59,17 +59,17 @@ pub(crate) struct Mail {
     pub(crate) then: Then,
 }
 
-/// What happens when it has been applied.
+/// The effect after a command was applied.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Then {
     Answer,
     AnswerAfter(Duration),
     Break,
-    /// Nothing is heard of the server any more.
+    /// The connection is silent from then on.
     FallSilent,
 }
 
-/// What a connection hears of its server.
+/// A message from the server to a connection.
 #[derive(Debug)]
 pub(crate) enum Sent {
     Reply(Bytes, Then),
@@ -91,9 +91,9 @@ impl Server {
         place: usize,
         node: Node,
         plan: &Plan,
-        clerk: Arc<Clerk>,
+        recorder: Arc<GrantRecorder>,
         ledger: Ledger,
-        chance: Chance,
+        random: SharedRandom,
     ) -> Self {
         let inside = Inside {
             node,
@@ -111,17 +111,17 @@ impl Server {
             Clocks::GoOn => None,
             Clocks::LeapAhead => Some(i64::try_from(plan.ttl.as_micros()).unwrap()),
         };
-        Self { place, leap, ledger, clerk, edition, chance, inside, changed }
+        Self { place, leap, ledger, recorder, edition, random, inside, changed }
     }
 
-    /// Does what arrives, for ever.
+    /// Executes commands for ever.
     pub(crate) async fn serve(self: Arc<Self>) {
         loop {
             let now = self.ledger.now();
-            self.do_what_is_due(now);
+            self.execute_due(now);
             let next = self.inside().next_arrival();
             select! {
-                // What is sooner, or what has changed, comes first.
+                // A change may bring an earlier arrival, so it comes first.
                 biased;
                 () = self.changed.notified() => (),
                 () = sleep(next.map_or(Duration::MAX, |at| at.saturating_sub(now))) => (),
@@ -129,7 +129,7 @@ impl Server {
         }
     }
 
-    /// Whether it takes a connection.
+    /// Adds a connection. Returns `false` if the server is down.
     pub(crate) fn accept(
         &self,
         connection: u64,
@@ -147,7 +147,7 @@ impl Server {
         inside.up
     }
 
-    /// A connection has ended.
+    /// Removes a connection that has ended.
     pub(crate) fn leave(&self, connection: u64) {
         self.inside().connections.remove(&connection);
     }
@@ -164,7 +164,7 @@ impl Server {
         self.inside().hung = true;
     }
 
-    pub(crate) fn go_on(&self) {
+    pub(crate) fn resume(&self) {
         self.inside().hung = false;
         self.serve_in_any_order();
     }
@@ -172,23 +172,23 @@ impl Server {
     pub(crate) fn cut_off(&self, process: usize) {
         let mut inside = self.inside();
         inside.cut_off.insert(process);
-        inside.tell(process, || Sent::CutOff);
+        inside.send_to_process(process, || Sent::CutOff);
     }
 
     pub(crate) fn reach(&self, process: usize) {
         let mut inside = self.inside();
         inside.cut_off.remove(&process);
-        inside.tell(process, || Sent::Reached);
+        inside.send_to_process(process, || Sent::Reached);
         drop(inside);
         self.serve_in_any_order();
     }
 
-    /// What they have sent is lost.
+    /// Closes all connections. Their commands are lost.
     pub(crate) fn close_all(&self) {
         let mut inside = self.inside();
         inside.inbox.clear();
         for client in std::mem::take(&mut inside.connections).into_values() {
-            // Whose connection has just ended hears nothing.
+            // A connection that has just ended has dropped its receiver.
             drop(client.sent.send(Sent::Closed));
         }
     }
@@ -198,7 +198,7 @@ impl Server {
         self.close_all();
     }
 
-    /// Starts again under another run id. What it knows is what it was left with.
+    /// Restarts with its data under another run id.
     pub(crate) fn restart(&self, run: u128) {
         let mut inside = self.inside();
         inside.node.set_time(self.ledger.now());
@@ -209,7 +209,7 @@ impl Server {
 
     pub(crate) fn forget(&self) {
         self.inside().node.forget();
-        self.clerk.forgets(self.place);
+        self.recorder.forget(self.place);
     }
 
     pub(crate) fn flush_scripts(&self) {
@@ -220,7 +220,7 @@ impl Server {
         self.inside().node.set_back(by);
     }
 
-    /// It goes on, or can be reached again: what waited comes in any order of its connections.
+    /// Schedules the waiting commands in a random order of their connections.
     fn serve_in_any_order(&self) {
         let now = self.ledger.now();
         let mut turns: BTreeMap<u64, Duration> = BTreeMap::new();
@@ -229,13 +229,13 @@ impl Server {
         for ((at, connection, number), mail) in inbox {
             let turn = turns
                 .entry(connection)
-                .or_insert_with(|| now + self.chance.part_of(Duration::from_millis(4)));
+                .or_insert_with(|| now + self.random.part_of(Duration::from_millis(4)));
             inside.inbox.insert((at.max(*turn), connection, number), mail);
         }
         self.changed.notify_one();
     }
 
-    fn do_what_is_due(&self, now: Duration) {
+    fn execute_due(&self, now: Duration) {
         let mut inside = self.inside();
         let inside = &mut *inside;
         while inside.next_arrival().is_some_and(|at| at <= now) {
@@ -253,7 +253,7 @@ impl Server {
         }
     }
 
-    /// Does what a client says, and answers.
+    /// Executes a client's command, and returns the encoded reply.
     fn execute(&self, inside: &mut Inside, words: &[Bytes], connection: u64) -> Bytes {
         inside.node.set_time(self.ledger.now());
         let mut out = Bytes::new();
@@ -305,13 +305,13 @@ impl Server {
     ) -> Reply {
         let ends = |node: &Node| keys.iter().map(|key| node.ends(key)).collect();
         if let Some(leap) = self.leap
-            && self.chance.is_one_in(8)
+            && self.random.is_one_in(8)
         {
             node.set_back(-leap);
             node.set_time(self.ledger.now());
         }
-        let stands = node.ends(&keys[0]).is_some();
-        let field = |field| node.field(&keys[0], field).filter(|_| stands).map(str::to_owned);
+        let is_held = node.ends(&keys[0]).is_some();
+        let field = |field| node.field(&keys[0], field).filter(|_| is_held).map(str::to_owned);
         let (nonce, lessee) = (field("granted"), field("lessee"));
         let before = Before { nonce, lessee, ends: ends(node) };
         let reply = lua::run(self.edition.text(script), keys, arguments, node);
@@ -320,7 +320,7 @@ impl Server {
         }
         let ends = ends(node);
         let (place, script) = (self.place, script.name);
-        self.clerk.note(&Ran { place, script, keys, arguments, reply: &reply, before, ends });
+        self.recorder.record(&Ran { place, script, keys, arguments, reply: &reply, before, ends });
         reply
     }
 
@@ -338,7 +338,7 @@ impl Inside {
         open.next().map(|((at, ..), _)| *at)
     }
 
-    fn tell(&self, process: usize, what: impl Fn() -> Sent) {
+    fn send_to_process(&self, process: usize, what: impl Fn() -> Sent) {
         for client in self.connections.values().filter(|client| client.process == process) {
             drop(client.sent.send(what()));
         }

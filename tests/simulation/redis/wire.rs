@@ -1,4 +1,4 @@
-//! One connection between a process and a server: packets take time, and their order is kept.
+//! One connection between a process and a server, with latency. It keeps the order of packets.
 
 use std::collections::VecDeque;
 use std::future::pending;
@@ -11,36 +11,36 @@ use tokio::select;
 use tokio::sync::mpsc;
 use tokio::time::sleep;
 
-use super::chance::Chance;
 use super::resp::{Bytes, next_command};
 use super::scripts::{Script, known_as};
 use super::server::{Mail, Sent, Server, Then};
+use super::shared_random::SharedRandom;
 
-/// From where, and through what faults.
+/// The properties of one connection.
 #[derive(Debug)]
-pub(crate) struct Way {
-    /// Counted over all connections of a trial.
+pub(crate) struct Link {
+    /// The number of the connection in its trial.
     pub(crate) connection: u64,
-    /// Which process, counted by their starts.
+    /// The number of the process, in the order of their starts.
     pub(crate) process: usize,
     pub(crate) faults: NetworkFaults,
     pub(crate) ledger: Ledger,
-    /// Of this connection alone: what others draw, and when, makes no difference.
-    pub(crate) chance: Chance,
-    /// For how long a connection is silent at most before it breaks.
+    /// The random numbers of this connection alone, independent of other connections.
+    pub(crate) random: SharedRandom,
+    /// The longest silence before a connection breaks.
     pub(crate) longest_silence: Duration,
-    /// Scripts of which every other meets a fault, whatever the faults, for up to so long.
+    /// Scripts of which every other one has this fault, for up to the duration in the fault.
     pub(crate) mishaps: &'static [(&'static str, Fault)],
 }
 
-impl Way {
-    /// What befalls a command.
-    fn befalls(&self, words: &[Bytes]) -> Option<Fault> {
+impl Link {
+    /// Draws the fault of a command.
+    fn fault_of(&self, words: &[Bytes]) -> Option<Fault> {
         let name = script_of(words).map(|script| script.name);
         match self.mishaps.iter().find(|(script, _)| name == Some(*script)) {
-            Some((_, fault)) if self.chance.is_even() => Some(match *fault {
-                Fault::ApplyLate(longest) => Fault::ApplyLate(self.chance.part_of(longest)),
-                Fault::DelayRequest(longest) => Fault::DelayRequest(self.chance.part_of(longest)),
+            Some((_, fault)) if self.random.is_even() => Some(match *fault {
+                Fault::ApplyLate(longest) => Fault::ApplyLate(self.random.part_of(longest)),
+                Fault::DelayRequest(longest) => Fault::DelayRequest(self.random.part_of(longest)),
                 other => other,
             }),
             _ => self.faults.next_fault(call_of(words)?),
@@ -48,20 +48,21 @@ impl Way {
     }
 }
 
-/// Carries what is said over `stream`, until either side ends it or the faults does. Runs where
-/// the network lives. What is on its way then arrives, although nobody waits for the answer.
-pub(crate) async fn carry(stream: DuplexStream, server: Arc<Server>, way: Way) {
+/// Carries commands and replies over `stream`, until either side or a fault ends the connection.
+///
+/// This runs on the network's runtime, so that commands in flight arrive although their sender is gone.
+pub(crate) async fn carry(stream: DuplexStream, server: Arc<Server>, link: Link) {
     let (client, sent) = mpsc::unbounded_channel();
-    if !server.accept(way.connection, way.process, client) {
+    if !server.accept(link.connection, link.process, client) {
         // The stream is dropped.
-        return sleep(way.chance.latency() * 2).await;
+        return sleep(link.random.latency() * 2).await;
     }
-    let connection = way.connection;
+    let connection = link.connection;
     let wire = Wire {
         stream,
         server: Arc::clone(&server),
         sent,
-        way,
+        link,
         read: Bytes::new(),
         leaving: VecDeque::new(),
         last_arrival: Duration::ZERO,
@@ -79,7 +80,7 @@ struct Wire {
     stream: DuplexStream,
     server: Arc<Server>,
     sent: mpsc::UnboundedReceiver<Sent>,
-    way: Way,
+    link: Link,
     read: Bytes,
     leaving: VecDeque<(Duration, Bytes)>,
     last_arrival: Duration,
@@ -90,18 +91,18 @@ struct Wire {
     breaks_at: Option<Duration>,
 }
 
-/// The connection is no more.
+/// The connection has ended.
 struct Broken;
 
 impl Wire {
     async fn carry(mut self) {
         loop {
-            let now = self.way.ledger.now();
+            let now = self.link.ledger.now();
             let leaving = self.leaving.front().filter(|_| !self.cut_off).map(|(at, _)| *at);
-            let go_on = select! {
-                // What the server says comes first, then what is oldest.
+            let result = select! {
+                // A cut-off or a close has an effect before the packets that leave later.
                 biased;
-                Some(sent) = self.sent.recv() => self.hear(sent),
+                Some(sent) = self.sent.recv() => self.receive(sent),
                 () = until(self.breaks_at, now) => Err(Broken),
                 () = until(leaving, now) => {
                     let (_, bytes) = self.leaving.pop_front().unwrap();
@@ -112,13 +113,13 @@ impl Wire {
                     Ok(_) => self.send_all(),
                 },
             };
-            if go_on.is_err() {
+            if result.is_err() {
                 return;
             }
         }
     }
 
-    fn hear(&mut self, sent: Sent) -> Result<(), Broken> {
+    fn receive(&mut self, sent: Sent) -> Result<(), Broken> {
         match sent {
             Sent::Reply(reply, Then::Answer) | Sent::Push(reply) => {
                 self.answer(reply, Duration::ZERO);
@@ -139,12 +140,12 @@ impl Wire {
         Ok(())
     }
 
-    /// Sends a command on its way, through the faults.
+    /// Sends a command to the server, with its fault.
     fn send(&mut self, words: Vec<Bytes>) -> Result<(), Broken> {
         if !self.hears {
             return Ok(());
         }
-        let fault = self.way.befalls(&words);
+        let fault = self.link.fault_of(&words);
         let (late, then) = match fault {
             Some(Fault::Fail) => return Err(Broken),
             Some(Fault::Hang) => {
@@ -156,12 +157,12 @@ impl Wire {
             Some(Fault::HangReply) => (Duration::ZERO, Then::FallSilent),
             Some(Fault::DelayRequest(late) | Fault::ApplyLate(late)) => (late, Then::Answer),
             Some(Fault::DelayReply(late)) => (Duration::ZERO, Then::AnswerAfter(late)),
-            // Nothing is doubled on a connection but by its client, who asks again.
+            // A connection duplicates no command. Duplicates come from retries of the client.
             _ => (Duration::ZERO, Then::Answer),
         };
-        let at = self.way.ledger.now() + self.way.chance.latency() + late;
+        let at = self.link.ledger.now() + self.link.random.latency() + late;
         self.last_arrival = self.last_arrival.max(at);
-        let (connection, process) = (self.way.connection, self.way.process);
+        let (connection, process) = (self.link.connection, self.link.process);
         self.server.post(self.last_arrival, connection, Mail { process, words, then });
         match fault {
             Some(Fault::ApplyLate(_)) => Err(Broken),
@@ -173,7 +174,7 @@ impl Wire {
         if !self.answers {
             return;
         }
-        let at = self.way.ledger.now() + self.way.chance.latency() + late;
+        let at = self.link.ledger.now() + self.link.random.latency() + late;
         self.last_leaving = self.last_leaving.max(at);
         self.leaving.push_back((self.last_leaving, reply));
     }
@@ -181,7 +182,8 @@ impl Wire {
     fn fall_silent(&mut self) {
         self.answers = false;
         self.leaving.clear();
-        let breaks_at = self.way.ledger.now() + self.way.chance.part_of(self.way.longest_silence);
+        let breaks_at =
+            self.link.ledger.now() + self.link.random.part_of(self.link.longest_silence);
         self.breaks_at.get_or_insert(breaks_at);
     }
 }
@@ -193,7 +195,7 @@ async fn until(at: Option<Duration>, now: Duration) {
     }
 }
 
-/// What the faults takes a command for; nothing, where a connection is only set up.
+/// Returns the store's call of a command. Commands that set up a connection have none.
 fn call_of(words: &[Bytes]) -> Option<Call> {
     if words[0] == b"SUBSCRIBE" {
         return Some(Call::Read);

@@ -1,4 +1,4 @@
-//! All chance of a model, from one seed.
+//! The random numbers of a model, from one seed.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -7,11 +7,11 @@ use lease_core::conformance::Simulation;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
-/// Clones draw from the same.
+/// A generator whose clones share one state.
 #[derive(Debug, Clone)]
-pub(crate) struct Chance(Arc<Mutex<StdRng>>);
+pub(crate) struct SharedRandom(Arc<Mutex<StdRng>>);
 
-impl Chance {
+impl SharedRandom {
     pub(crate) fn new(seed: u64) -> Self {
         Self(Arc::new(Mutex::new(StdRng::seed_from_u64(seed))))
     }
@@ -20,7 +20,7 @@ impl Chance {
         length.mul_f64(self.0.lock().unwrap().random_range(0.0..1.0))
     }
 
-    /// How long a packet takes.
+    /// Returns the latency of a packet.
     pub(crate) fn latency(&self) -> Duration {
         Simulation::LATENCY + self.part_of(JITTER)
     }

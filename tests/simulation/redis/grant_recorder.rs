@@ -1,4 +1,4 @@
-//! Sees every script that runs on any server, and notes in the ledger who was granted what.
+//! Observes every script on every server, and records grants in the ledger.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Mutex;
@@ -10,15 +10,14 @@ use lease_core::{FencingToken, LeaseKey, Lessee};
 
 use super::resp::{Bytes, Reply};
 
-/// Knows of all votes at once, as nobody else does.
+/// Counts the votes of all servers, and records a grant at a majority.
 ///
-/// A vote counts for as long as its ttl lasts by the world's time, unless it was taken back: so
-/// long may a client count on it, even if its server forgets it sooner. Hence a claim is granted,
-/// at the latest, when the last vote that it needs is given; whether its client hears of that, and
-/// which token it settles on, comes later. So a grant is noted then, with the largest token of its
-/// votes, and again for each token that a majority shares later on.
+/// A vote counts for its ttl by the simulated time, unless it is withdrawn. A client may rely on the vote
+/// for that time, even if the server forgets it sooner. So a claim is granted, at the latest, with the
+/// last vote that it needs. Its client learns of the grant and chooses a token later. The grant is
+/// recorded with the largest token of its votes, and again for each token that a majority shares later.
 #[derive(Debug)]
-pub(crate) struct Clerk {
+pub(crate) struct GrantRecorder {
     majority: usize,
     ledger: Ledger,
     book: Mutex<Book>,
@@ -28,26 +27,26 @@ pub(crate) struct Clerk {
 struct Book {
     /// By key and nonce, then by server.
     votes: BTreeMap<(String, String), BTreeMap<usize, Vote>>,
-    /// The last heartbeat of each nonce on each server.
+    /// The number of the last heartbeat of each nonce on each server.
     beats: BTreeMap<(usize, String), u64>,
-    /// Whose grants a server has counted of a key, in order, but for those that were taken back.
+    /// The nonces and tokens of the grants of a key on a server, in order, without withdrawn ones.
     counted: BTreeMap<(usize, String), Vec<(String, u64)>>,
-    /// What tokens the holders of grants tell, by nonce: by heartbeats, or before those the least.
-    /// Servers may have counted further.
-    told: BTreeMap<String, u64>,
-    /// Whose release was the last that a server heard of a key.
+    /// The token that a holder sends, by nonce: of its last heartbeat, or before that the smallest one.
+    /// The counter of a server may be larger.
+    sent_tokens: BTreeMap<String, u64>,
+    /// The nonce of the last release of a key on a server.
     released: BTreeMap<(usize, String), String>,
 }
 
 #[derive(Debug, Clone)]
 struct Vote {
     lessee: Lessee,
-    /// Also those from before its token was written back: a client may have counted them.
+    /// Includes tokens from before the write-back, since a client may rely on them.
     tokens: BTreeSet<u64>,
     until: Duration,
 }
 
-/// A script that ran.
+/// A script that was executed.
 #[derive(Debug)]
 pub(crate) struct Ran<'a> {
     pub(crate) place: usize,
@@ -55,9 +54,9 @@ pub(crate) struct Ran<'a> {
     pub(crate) keys: &'a [Bytes],
     pub(crate) arguments: &'a [Bytes],
     pub(crate) reply: &'a Reply,
-    /// Who held the first key, and when each key was to expire.
+    /// The holder of the first key and the expiry of each key before the script.
     pub(crate) before: Before,
-    /// When each key is to expire.
+    /// The expiry of each key after the script.
     pub(crate) ends: Vec<Option<u64>>,
 }
 
@@ -68,22 +67,22 @@ pub(crate) struct Before {
     pub(crate) ends: Vec<Option<u64>>,
 }
 
-impl Clerk {
+impl GrantRecorder {
     pub(crate) fn new(majority: usize, ledger: Ledger) -> Self {
         Self { majority, ledger, book: Mutex::default() }
     }
 
-    pub(crate) fn note(&self, ran: &Ran<'_>) {
+    pub(crate) fn record(&self, ran: &Ran<'_>) {
         let key = key_of(&ran.keys[0]);
         let argument = |place: usize| std::str::from_utf8(&ran.arguments[place]).unwrap();
         let done = *ran.reply == Reply::Number(1);
         if matches!(ran.script, "raise" | "release") {
-            // Each round tells what it makes of the votes that it heard: the last may have heard
-            // one that counted further, and come to nothing.
-            let told: u64 = argument(1).parse().unwrap();
+            // Each round sends the largest token of its votes. The last round may have a vote with a
+            // larger counter, and fail.
+            let sent: u64 = argument(1).parse().unwrap();
             let mut book = self.book.lock().unwrap();
-            let known = book.told.entry(argument(0).to_owned()).or_insert(told);
-            *known = told.min(*known);
+            let known = book.sent_tokens.entry(argument(0).to_owned()).or_insert(sent);
+            *known = sent.min(*known);
         }
         match ran.script {
             "obtain" => {
@@ -111,8 +110,9 @@ impl Clerk {
                 let mut book = self.book.lock().unwrap();
                 let counted = book.counted.get(&(ran.place, key.clone()));
                 let before = counted.and_then(|counted| counted.iter().nth_back(1));
-                // A node of a quorum keeps it beneath a vote that may be taken back, too; not after
-                // one that was released: what is late then, takes the key for a ttl.
+                // A node of a quorum also keeps a release beneath a vote, since the vote may be
+                // withdrawn. It keeps none beneath a released vote: a late duplicate then takes the key
+                // for a ttl.
                 let beneath = ran.before.nonce.is_some()
                     && before.is_some_and(|(nonce, _)| nonce == argument(0));
                 if done || beneath && argument(4) == "1" {
@@ -123,7 +123,7 @@ impl Clerk {
             }
             "restore" if done => {
                 self.check_claim(ran.place, &key, argument(0));
-                self.check_put_back(ran, &key);
+                self.check_restore(ran, &key);
                 let beat = argument(3).parse().unwrap();
                 let mut book = self.book.lock().unwrap();
                 book.beats.insert((ran.place, argument(0).to_owned()), beat);
@@ -139,8 +139,8 @@ impl Clerk {
         }
     }
 
-    /// A server has lost its memory.
-    pub(crate) fn forgets(&self, place: usize) {
+    /// Forgets the server, which has lost its data.
+    pub(crate) fn forget(&self, place: usize) {
         let mut book = self.book.lock().unwrap();
         book.beats.retain(|(of, _), _| *of != place);
         book.released.retain(|(of, _), _| *of != place);
@@ -151,7 +151,7 @@ impl Clerk {
         let Some(token) = ran.reply.number(1) else { return };
         let until = match ran.reply.word(0) {
             Some("granted") => self.ledger.now() + Duration::from_millis(ttl.parse().unwrap()),
-            // Not extended.
+            // A repeated claim does not extend its vote.
             Some("again") => Duration::ZERO,
             _ => return,
         };
@@ -166,7 +166,7 @@ impl Clerk {
         let vote =
             votes.entry(ran.place).or_insert(Vote { lessee, tokens: BTreeSet::new(), until });
         if vote.until < until {
-            // Another vote than the one that ran out or was forgotten.
+            // A new vote, after the earlier one expired or was forgotten.
             vote.tokens.clear();
             vote.until = until;
         }
@@ -209,49 +209,49 @@ impl Clerk {
         }
     }
 
-    /// A claim that was released last must not be granted again.
+    /// Checks that the claim that was released last is not granted again.
     fn check_claim(&self, place: usize, key: &str, nonce: &str) {
         let mut book = self.book.lock().unwrap();
         if book.released.remove(&(place, key.to_owned())).as_deref() == Some(nonce) {
             self.ledger.violated(format!(
-                "a released claim was granted again: server {place} gave {key} to {nonce}"
+                "a released claim was granted again: server {place} granted {key} to {nonce}"
             ));
         }
     }
 
-    /// What is put back takes the key from nobody, comes after nobody, and shortens nothing.
-    fn check_put_back(&self, ran: &Ran<'_>, key: &str) {
+    /// Checks that a restored grant replaces no holder, follows no later grant, and shortens no lease.
+    fn check_restore(&self, ran: &Ran<'_>, key: &str) {
         let argument = |place: usize| std::str::from_utf8(&ran.arguments[place]).unwrap();
         let (nonce, token) = (argument(0), argument(2).parse().unwrap());
-        let put_back = format!("{nonce} was put back on server {}", ran.place);
+        let restored = format!("{nonce} was restored on server {}", ran.place);
         match &ran.before.nonce {
             Some(holder) if holder != nonce => {
-                self.ledger.violated(format!("a key was taken: {put_back}, and {holder} had it"));
+                self.ledger.violated(format!("a held key was taken: {restored}, holder {holder}"));
             }
             Some(_) if ran.ends[0] < ran.before.ends[0] => {
-                self.ledger.violated(format!("a late request shortened a lease: {put_back}"));
+                self.ledger.violated(format!("a late request shortened a lease: {restored}"));
             }
             _ => (),
         }
         let mut book = self.book.lock().unwrap();
-        let Book { counted, told, .. } = &mut *book;
+        let Book { counted, sent_tokens, .. } = &mut *book;
         let counted = counted.entry((ran.place, key.to_owned())).or_default();
-        if let Some((later, further)) = counted.last()
+        if let Some((later, counter)) = counted.last()
             && later != nonce
         {
-            // A server may have counted further for it than the token that it is under.
-            let larger = told.get(later).unwrap_or(further).min(further);
-            if *larger > token {
+            // The counter of a server may be larger than the token of the grant.
+            let later_token = sent_tokens.get(later).unwrap_or(counter).min(counter);
+            if *later_token > token {
                 self.ledger.violated(format!(
-                    "a key was taken for nobody: {put_back} under token {token}, after {later} \
-                     under token {larger}"
+                    "a key was granted without a holder: {restored} under token {token}, after \
+                     {later} under token {later_token}"
                 ));
             }
         }
         counted.push((nonce.to_owned(), token));
     }
 
-    /// A heartbeat that comes after a later one must not undo how long that one lasts.
+    /// Checks that a late heartbeat does not shorten the lease of a later one.
     fn check_beats(&self, ran: &Ran<'_>) {
         let mut book = self.book.lock().unwrap();
         for place in 0..ran.keys.len() {
@@ -262,12 +262,12 @@ impl Clerk {
                 continue;
             }
             let (nonce, beat) = (argument(0), argument(1).parse().unwrap());
-            book.told.insert(nonce.to_owned(), argument(3).parse().unwrap());
+            book.sent_tokens.insert(nonce.to_owned(), argument(3).parse().unwrap());
             let last = book.beats.entry((ran.place, nonce.to_owned())).or_insert(beat);
             if beat < *last && ran.ends[place] < ran.before.ends[place] {
                 self.ledger.violated(format!(
-                    "a late heartbeat shortened a lease: number {beat} of {nonce} came to server \
-                     {} after number {last}",
+                    "a late heartbeat shortened a lease: server {} executed number {beat} of {nonce} \
+                     after number {last}",
                     ran.place
                 ));
             }
@@ -277,7 +277,7 @@ impl Clerk {
 }
 
 impl Ran<'_> {
-    /// Whether it wrote. Who asks again is told the same, and nothing happens.
+    /// Returns whether the script wrote. A repeated request gets the same reply and writes nothing.
     fn is_applied(&self) -> bool {
         let ends = self.script != "update";
         let ended = self.before.ends[0].is_some() && self.ends[0].is_none();

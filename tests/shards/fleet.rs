@@ -1,4 +1,4 @@
-//! Workers, each on a thread and a runtime of its own, as each would be a process of its own.
+//! Workers that stand for processes: each has a thread and a runtime of its own.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -7,6 +7,8 @@ use lease_core::LeaseOptions;
 use lease_kinesis::{
     InitialPosition, Retrieval, ShardContext, Worker, WorkerBuilder, WorkerError, WorkerHandle,
 };
+use lease_test_servers::stream::Put;
+use lease_test_servers::stream::Stream;
 use tokio::runtime::Builder;
 use tokio::select;
 use tokio::sync::oneshot;
@@ -14,8 +16,6 @@ use tokio::task::{JoinHandle, spawn_blocking};
 use tokio::time::{sleep, timeout};
 
 use crate::log::{Log, Noting};
-use crate::producer::Put;
-use crate::stream::Stream;
 use crate::table::Table;
 
 pub(crate) struct Fleet<'a> {
@@ -53,7 +53,7 @@ impl<'a> Fleet<'a> {
                 let run = tokio::spawn(worker.run());
                 select! {
                     biased;
-                    // The runtime is dropped with everything on it: nothing is handed over.
+                    // Drops the runtime with all tasks, so that no lease is handed over.
                     _ = killed => None,
                     ended = run => Some(ended.unwrap()),
                 }
@@ -66,18 +66,17 @@ impl<'a> Fleet<'a> {
     pub(crate) async fn kill(&mut self, name: &str) {
         let worker = self.workers.remove(name).unwrap();
         worker.kill.send(()).unwrap();
-        assert!(worker.ended.await.unwrap().is_none(), "it had ended");
+        assert!(worker.ended.await.unwrap().is_none(), "the worker had ended");
     }
 
     pub(crate) async fn stop(&mut self, name: &str) {
         let worker = self.workers.remove(name).unwrap();
         worker.handle.stop();
-        let ended = timeout(LIMIT, worker.ended).await.expect("it stops in time");
-        ended.unwrap().expect("nobody killed it").unwrap();
+        let ended = timeout(LIMIT, worker.ended).await.expect("the worker stops in time");
+        ended.unwrap().expect("the worker was not killed").unwrap();
     }
 
-    /// Waits until each of the `count` shards that are open is read by one worker, and all workers
-    /// have their share.
+    /// Waits until each of the `count` open shards is read by one worker, and the shares are even.
     pub(crate) async fn until_shared(&self, count: usize) {
         let open = self.stream.open_shards().await;
         assert_eq!(open.len(), count);
@@ -97,7 +96,7 @@ impl<'a> Fleet<'a> {
 
     pub(crate) async fn until_all_is_read(&self, put: &Put) {
         let all: usize = put.values().sum();
-        self.until("all is read", || self.log.distinct() >= all).await;
+        self.until("all records are read", || self.log.distinct() >= all).await;
     }
 
     async fn until(&self, what: &str, so: impl Fn() -> bool + Send + Sync) {
@@ -114,8 +113,7 @@ impl<'a> Fleet<'a> {
     }
 }
 
-/// A worker that a test need not wait for long, and that keeps its leases on a machine that stands still
-/// for seconds.
+/// Sets short pauses, and a ttl that survives a pause of the machine for seconds.
 fn hasty(builder: WorkerBuilder, name: &str, retrieval: Retrieval) -> WorkerBuilder {
     builder
         .with_name(name.parse().unwrap())
@@ -125,5 +123,5 @@ fn hasty(builder: WorkerBuilder, name: &str, retrieval: Retrieval) -> WorkerBuil
         .with_retrieval(retrieval)
 }
 
-/// For machines that have much else to do.
+/// Long enough for a busy machine.
 const LIMIT: Duration = Duration::from_mins(5);

@@ -1,4 +1,4 @@
-//! What processors were given, and by whom.
+//! The events of all processors.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -13,9 +13,9 @@ use lease_kinesis::{
 };
 use tokio::time::sleep;
 
-use crate::producer::Put;
+use lease_test_servers::stream::Put;
 
-/// All that happened, in order.
+/// All events, in order.
 #[derive(Clone, Default)]
 pub(crate) struct Log {
     worker: &'static str,
@@ -28,7 +28,7 @@ struct Event {
     what: What,
 }
 
-/// Who reads a shard, from a lease to its end.
+/// One lease of a worker on a shard.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Reader {
     shard: ShardId,
@@ -51,12 +51,12 @@ impl Log {
         Self { worker, events: Arc::clone(&self.events) }
     }
 
-    /// How many different records were worked on.
+    /// Returns the number of different records.
     pub(crate) fn distinct(&self) -> usize {
         self.readers_by_record().len()
     }
 
-    /// Holds what happened against what was put, and what the stream was like in the end.
+    /// Checks the events against the records of the producer and the final shards of the stream.
     pub(crate) fn is_right(&self, put: &Put, shards: &[Shard]) {
         self.is_complete_and_in_order(put);
         self.has_no_child_before_its_parents(shards);
@@ -64,7 +64,7 @@ impl Log {
         self.has_nothing_twice_after_an_orderly_end();
     }
 
-    /// Every record was worked on, and the first time in the order of its partition key.
+    /// Checks that each record was processed, for the first time in the order of its partition key.
     fn is_complete_and_in_order(&self, put: &Put) {
         let mut worked: BTreeMap<String, Vec<String>> = BTreeMap::new();
         for event in self.events() {
@@ -81,7 +81,7 @@ impl Log {
         }
     }
 
-    /// What a shard became was begun with once all of it was read: both, of a merge.
+    /// Checks that a shard begins after all its parents have ended.
     fn has_no_child_before_its_parents(&self, shards: &[Shard]) {
         let mut read = BTreeSet::new();
         for event in self.events() {
@@ -91,7 +91,7 @@ impl Log {
                 What::Begun => {
                     let shard = shards.iter().find(|listed| listed.id == *shard).unwrap();
                     let early = shard.parents.iter().find(|parent| !read.contains(*parent));
-                    assert_eq!(early, None, "{} was begun before that ended\n{self}", shard.id);
+                    assert_eq!(early, None, "{} began before that ended\n{self}", shard.id);
                 }
                 What::Record { .. } | What::LeaseLost | What::ShutDown => (),
             }
@@ -108,7 +108,7 @@ impl Log {
         }
     }
 
-    /// Only of a reader that was killed, or lost its lease, records were given to the next again.
+    /// Checks that records are repeated only after a reader was killed or lost its lease.
     fn has_nothing_twice_after_an_orderly_end(&self) {
         let in_order = |event: &Event| matches!(event.what, What::ShutDown | What::ShardEnded);
         let events = self.events().into_iter();
@@ -121,7 +121,7 @@ impl Log {
         }
     }
 
-    /// Who was given each record.
+    /// Returns the readers of each record.
     fn readers_by_record(&self) -> BTreeMap<(ShardId, RecordNumber), Vec<Reader>> {
         let mut records: BTreeMap<_, Vec<_>> = BTreeMap::new();
         for Event { reader, what } in self.events() {
@@ -138,7 +138,7 @@ impl Log {
 }
 
 impl fmt::Display for Log {
-    /// Without the records: how many there were between.
+    /// Prints the number of records before each event, and not the records.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut records = 0;
         for Event { reader: Reader { shard, token, worker }, what } in self.events() {
@@ -152,8 +152,8 @@ impl fmt::Display for Log {
     }
 }
 
-/// A processor that notes what it is given, takes a moment, and checkpoints every other batch: what
-/// is left is for the last words.
+/// A processor that records events, takes a moment, and checkpoints every other batch. It checkpoints the
+/// rest at its end.
 pub(crate) struct Noting {
     log: Log,
     reader: Reader,
@@ -183,7 +183,7 @@ impl RecordProcessor for Noting {
 
     async fn process_records(&mut self, batch: &Batch, checkpointer: &Checkpointer) -> Outcome {
         if batch.attempt > 0 {
-            // Its checkpoint was not made.
+            // The last attempt failed at its checkpoint.
             return checkpointer.checkpoint().await.into();
         }
         for record in &batch.records {

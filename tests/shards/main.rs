@@ -1,44 +1,42 @@
-//! Workers that read a stream together while they join, stop and die and the stream is reshaped:
+//! Workers that read a stream together while they join, stop and die and the stream is resharded,
 //! over HTTP, on every table, in real time.
 #![expect(
     clippy::unwrap_used,
     clippy::expect_used,
     clippy::panic,
     clippy::indexing_slicing,
-    reason = "a test that cannot go on fails"
+    reason = "a test that cannot continue fails"
 )]
 
 mod fleet;
 mod log;
-mod producer;
-mod stream;
 mod table;
 
 use lease_kinesis::Retrieval;
 use lease_test_servers::redis;
+use lease_test_servers::stream::Stream;
 
 use self::fleet::Fleet;
-use self::stream::Stream;
 use self::table::Table;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn on_memory_everything_is_read_in_order_whoever_comes_and_goes() {
-    everything_is_read_in_order_whoever_comes_and_goes(Table::memory()).await;
+async fn memory_fleet_reads_all_records_in_order() {
+    fleet_reads_all_records_in_order(Table::memory()).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn on_dynamodb_everything_is_read_in_order_whoever_comes_and_goes() {
-    everything_is_read_in_order_whoever_comes_and_goes(Table::dynamodb().await).await;
+async fn dynamodb_fleet_reads_all_records_in_order() {
+    fleet_reads_all_records_in_order(Table::dynamodb().await).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn on_redis_everything_is_read_in_order_whoever_comes_and_goes() {
+async fn redis_fleet_reads_all_records_in_order() {
     if redis::available() {
-        everything_is_read_in_order_whoever_comes_and_goes(Table::redis()).await;
+        fleet_reads_all_records_in_order(Table::redis()).await;
     }
 }
 
-async fn everything_is_read_in_order_whoever_comes_and_goes(table: Table) {
+async fn fleet_reads_all_records_in_order(table: Table) {
     let stream = Stream::of_shards(6).await;
     let mut fleet = Fleet::new(table, &stream, Retrieval::Polling);
     let producer = stream.produce();
@@ -66,7 +64,7 @@ async fn everything_is_read_in_order_whoever_comes_and_goes(table: Table) {
     fleet.log.is_right(&put, &stream.shards().await);
 }
 
-/// A subscription that another worker took over may push what it had on its way.
+/// A subscription may push records in flight after another worker has taken the shard.
 #[tokio::test(flavor = "multi_thread")]
 async fn pushed_records_are_read_in_order_through_a_split_and_a_merge() {
     let stream = Stream::of_shards(4).await;

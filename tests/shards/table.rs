@@ -1,4 +1,4 @@
-//! Where rows are kept.
+//! The tables of a fleet.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -10,13 +10,13 @@ use lease_redis::RedisStore;
 use lease_test_servers::dynamodb::{self, Server};
 use lease_test_servers::redis::{PATIENT, RedisServer};
 
-/// A table, and what it runs on.
+/// A table and its server.
 pub(crate) struct Table {
     pub(crate) place: Place,
     _server: Option<Box<dyn Send + Sync>>,
 }
 
-/// How each worker reaches it, as each process does: by a way of its own.
+/// The address of a table. Each worker connects on its own, as a process does.
 #[derive(Clone)]
 pub(crate) enum Place {
     Memory(MemoryStore),

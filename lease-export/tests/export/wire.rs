@@ -198,7 +198,7 @@ impl Service {
                 "test", "test", None, None, "test",
             ))
             .endpoint_url(format!("http://{}", self.address))
-            .http_client(aws_smithy_http_client::Builder::new().build_http())
+            .http_client(lease_test_servers::aws::http())
             .retry_config(aws_sdk_firehose::config::retry::RetryConfig::disabled());
         FirehoseSink::new(aws_sdk_firehose::Client::from_conf(config.build()), "orders")
     }

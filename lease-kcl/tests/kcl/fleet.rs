@@ -16,12 +16,12 @@ use lease_kinesis::{
     ShardContext, ShardId, SimStream, Worker, WorkerHandle,
 };
 use lease_memory::MemoryStore;
+use lease_test_servers::simulation::RemoteStream;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
 use crate::kcl2::Kcl2;
 use crate::model::{Figures, Kind, Setup, Table};
-use crate::remote_stream::RemoteStream;
 use crate::wire::client;
 
 /// Failover time, and ttl.
@@ -130,7 +130,7 @@ impl World {
     fn start(&mut self, side: Side) {
         self.started += 1;
         let network = self.simulation.network().clone();
-        let source = RemoteStream { stream: self.stream.clone(), network: network.clone() };
+        let source = RemoteStream::new(self.stream.clone(), network.clone());
         let faults = NetworkFaults::new(self.random.random(), FAILOVER);
         if !self.faults {
             faults.stop();

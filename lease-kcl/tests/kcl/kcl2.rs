@@ -5,14 +5,14 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use lease_kinesis::{Position, ReadFrom, ShardId, Source};
+use lease_test_servers::simulation::RemoteStream;
+use lease_test_servers::simulation::expression::Item;
 use serde_json::json;
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 
-use crate::expression::Item;
 use crate::fleet::Reads;
 use crate::model::{Right, Table, counter, owner, position};
-use crate::remote_stream::RemoteStream;
 
 #[derive(Clone)]
 pub(crate) struct Kcl2 {

@@ -9,14 +9,10 @@
 )]
 
 mod conformance;
-#[path = "../../../tests/simulation/dynamodb/expression.rs"]
-mod expression;
 mod fleet;
 mod kcl2;
 mod model;
 mod owners;
-#[path = "../../../lease-kinesis/tests/worker/remote_stream.rs"]
-mod remote_stream;
 mod rows;
 mod shop;
 mod tables;

@@ -10,7 +10,7 @@ use lease_kinesis::{Position, RecordNumber};
 use serde_json::{Value, json};
 use tokio::runtime::Handle;
 
-use crate::expression::{Bindings, Condition, Item, Refusal, Update};
+use lease_test_servers::simulation::expression::{Bindings, Condition, Item, Refusal, Update};
 
 /// Clones are the same table.
 #[derive(Clone)]
@@ -218,10 +218,10 @@ impl Inside {
         operation: &str,
         body: &Value,
     ) -> Result<(u16, Value), Refusal> {
-        let bound = Bindings {
-            names: object(body, "ExpressionAttributeNames"),
-            values: object(body, "ExpressionAttributeValues"),
-        };
+        let bound = Bindings::new(
+            object(body, "ExpressionAttributeNames"),
+            object(body, "ExpressionAttributeValues"),
+        );
         let expression = |name: &str| body.get(name).and_then(Value::as_str);
         let key = || text(&object(body, "Key"), KEY);
         match operation {

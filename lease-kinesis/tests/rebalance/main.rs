@@ -18,8 +18,6 @@ mod kcl3;
 mod measure;
 mod model;
 mod real_workers;
-#[path = "../worker/remote_stream.rs"]
-mod remote_stream;
 mod scenario;
 mod table;
 

@@ -13,13 +13,13 @@ use lease_kinesis::{
     RecordProcessor, ShardContext, ShardId, SimStream, Worker, WorkerHandle,
 };
 use lease_memory::MemoryStore;
+use lease_test_servers::simulation::RemoteStream;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use tokio::time::sleep;
 
 use crate::counted_table::{CountedTable, Notifications, TableFault, Traffic};
 use crate::fleet::{Agenda, Costs, Disturbances, Fleet, Millis, Observed, Readers};
-use crate::remote_stream::RemoteStream;
 
 /// The settings of the workers.
 #[derive(Debug, Clone, Copy)]
@@ -161,7 +161,7 @@ impl RealWorkers {
         let (traffic, store) = (Arc::clone(&self.traffic), self.store.clone());
         let table =
             CountedTable::to(store, setup.notifications, traffic, fault.clone(), network.clone());
-        let source = RemoteStream { stream: self.stream.clone(), network };
+        let source = RemoteStream::new(self.stream.clone(), network);
         let (notes, stream) = (Arc::clone(&self.notes), self.stream.clone());
         let processor = move |shard: &ShardContext| NotingProcessor {
             notes: Arc::clone(&notes),

@@ -17,7 +17,6 @@ mod partial;
 mod pending;
 mod processors;
 mod quiet;
-mod remote_stream;
 mod resharding;
 mod setting;
 mod simulated_fleet;

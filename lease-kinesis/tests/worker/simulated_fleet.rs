@@ -14,9 +14,9 @@ use lease_kinesis::{
     WorkerHandle,
 };
 use lease_memory::MemoryStore;
+use lease_test_servers::simulation::RemoteStream;
 
 use crate::log::{Log, LoggingProcessor};
-use crate::remote_stream::RemoteStream;
 
 pub(crate) const TTL: Duration = Duration::from_secs(10);
 
@@ -67,7 +67,7 @@ impl SimulatedFleet {
         let connection = Faulty::new(Arc::clone(&self.store))
             .carried_by(network.clone())
             .with_latency(Simulation::LATENCY);
-        let source = RemoteStream { stream: self.stream.clone(), network: network.clone() };
+        let source = RemoteStream::new(self.stream.clone(), network.clone());
         let (stream, table) = (self.stream.clone(), connection.clone());
         // The stream's time. A process that starts late has a runtime whose time starts late.
         let wall_clock = move || {

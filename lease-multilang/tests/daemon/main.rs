@@ -16,11 +16,7 @@ mod measured;
 mod moving;
 mod notes;
 mod place;
-#[path = "../../../tests/shards/producer.rs"]
-mod producer;
 mod stopping;
-#[path = "../../../tests/shards/stream.rs"]
-mod stream;
 mod terminal;
 mod troubles;
 mod usage;

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use lease_kinesis::{SequenceNumber, Shard};
 
-use crate::producer::Put;
+use lease_test_servers::stream::Put;
 
 pub(crate) struct Notes(Vec<Note>);
 

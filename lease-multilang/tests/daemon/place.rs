@@ -5,13 +5,13 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
+use lease_test_servers::stream::Stream;
 use lease_test_servers::tools::tool;
 use lease_test_servers::{dynamodb, kinesis};
 use tokio::time::sleep;
 
 use crate::daemon::Daemon;
 use crate::notes::Notes;
-use crate::stream::Stream;
 
 pub(crate) struct Place {
     pub(crate) stream: Stream,

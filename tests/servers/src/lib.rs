@@ -1,15 +1,19 @@
 //! Servers for tests, a proxy that fails on demand, and helpers that test programs share.
 //!
-//! Start at [`redis`], [`dynamodb`] or [`kinesis`], each behind the feature of its name, so that a
-//! test of one store compiles nothing of the others; [`proxy`] stands between a client and any of
-//! them. For tests only: the helpers panic if something is missing.
-#![expect(clippy::expect_used, clippy::panic, reason = "a test that cannot be set up fails")]
+//! Start at [`redis`], [`dynamodb`] or [`kinesis`]. Each has a feature of its name, so that a test of one
+//! store compiles nothing of the others. [`proxy`] is a fault proxy between a client and any of them.
+//! [`stream`] has a Kinesis stream with a producer, and [`simulation`] has parts of models.
+//!
+//! The helpers are for tests only: they panic if something is missing.
+#![expect(clippy::expect_used, clippy::panic, reason = "a test without its servers fails")]
 
 #[cfg(feature = "sdk")]
 pub mod aws;
 pub mod claims;
 #[cfg(feature = "dynamodb")]
 pub mod dynamodb;
+#[cfg(feature = "model")]
+pub mod dynamodb_model;
 #[cfg(feature = "kinesis")]
 pub mod kinesis;
 pub mod measure;
@@ -19,5 +23,10 @@ pub mod promises;
 pub mod proxy;
 #[cfg(feature = "redis")]
 pub mod redis;
+#[cfg(feature = "simulation")]
+pub mod simulation;
+#[cfg(feature = "stream")]
+pub mod stream;
+pub mod sync;
 pub mod tools;
 pub mod warnings;

@@ -6,6 +6,8 @@ use std::thread;
 use lease_core::conformance::{Fixture, Promise, lock_promises, table_promises};
 use lease_core::store::LeaseTable;
 
+use crate::sync::lock;
+
 /// Returns the broken promises of both traits. Each promise has a fixture of its own.
 pub fn broken_of_both<F>(fixture: impl Fn() -> F + Sync) -> Vec<&'static str>
 where
@@ -21,7 +23,7 @@ pub fn broken<F: Fixture>(
     fixture: impl Fn() -> F + Sync,
 ) -> Vec<&'static str> {
     let promises = Mutex::new(promises.into_iter());
-    let next = || promises.lock().unwrap_or_else(PoisonError::into_inner).next();
+    let next = || lock(&promises).next();
     let broken = Mutex::new(Vec::new());
     thread::scope(|scope| {
         for _ in 0..8 {
@@ -29,7 +31,7 @@ pub fn broken<F: Fixture>(
                 while let Some(promise) = next() {
                     let fixture = fixture();
                     if thread::spawn(move || (promise.check)(fixture)).join().is_err() {
-                        broken.lock().unwrap_or_else(PoisonError::into_inner).push(promise.name);
+                        lock(&broken).push(promise.name);
                     }
                 }
             });

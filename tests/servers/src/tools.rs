@@ -3,7 +3,9 @@
 use std::collections::BTreeSet;
 use std::io::Write;
 use std::path::PathBuf;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
+
+use crate::sync::lock;
 
 /// Finds the program `name`: in the folder `LEASE_TEST_TOOLS`, at one of `places`, or on the path.
 /// Prints a line to the standard error if it is missing.
@@ -56,7 +58,7 @@ fn missing(name: &str) {
         std::env::var_os("LEASE_TEST_REQUIRE_ALL").is_none(),
         "{name} is not installed, and LEASE_TEST_REQUIRE_ALL is set",
     );
-    let mut reported = REPORTED.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut reported = lock(&REPORTED);
     if reported.insert(name.to_owned()) {
         // Not `eprintln!`: the test harness hides its output if the test passes.
         drop(writeln!(std::io::stderr(), "SKIPPED: {name} is not installed: no test uses it"));

@@ -1,31 +1,27 @@
-//! The model against another's DynamoDB: what they let pass, and what becomes of the item.
+//! Compares the model with an emulator: whether a condition holds, and the item after the write.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use aws_sdk_dynamodb::Client;
-use aws_sdk_dynamodb::config::http::{HttpRequest, HttpResponse};
-use aws_sdk_dynamodb::config::retry::RetryConfig;
-use aws_sdk_dynamodb::config::{BehaviorVersion, HttpClient, Region, RuntimeComponents};
-use aws_smithy_runtime_api::client::http::{
-    HttpConnector, HttpConnectorFuture, HttpConnectorSettings, SharedHttpConnector,
-};
-use aws_smithy_types::body::SdkBody;
+use aws_sdk_dynamodb::config::http::HttpRequest;
+use aws_smithy_runtime_api::client::http::HttpConnectorFuture;
 use dynoxide::{Database, DynoxideError};
 use lease_core::store::{Beat, Claim, LeaseTable, LockStore, Nonce};
 use lease_core::{Attributes, Change, FencingToken, Value as Attribute};
 use lease_dynamodb::DynamoDbStore;
+use lease_test_servers::dynamodb_model;
+use lease_test_servers::simulation::expression::Item;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use serde_json::{Value, json};
 
-use super::expression::Item;
 use super::request::{KEY, Request};
 use super::table::Table;
 
 /// Every write of the store, on random items.
 #[tokio::test(start_paused = true)]
-async fn the_model_agrees_with_an_emulator() {
+async fn model_agrees_with_an_emulator() {
     let mut random = StdRng::seed_from_u64(7);
     let writes = writes_of_the_store().await;
     let mut passed = 0;
@@ -83,16 +79,10 @@ fn emulated(operation: &str, body: &Value, item: Option<&Item>) -> (bool, Option
 
 /// What the store sends for each of its calls, once without knowing the time and once with it.
 async fn writes_of_the_store() -> Vec<(String, Value)> {
-    let ear = Ear::default();
-    let config = aws_sdk_dynamodb::Config::builder()
-        .behavior_version(BehaviorVersion::latest())
-        .region(Region::from_static("us-east-1"))
-        .endpoint_url("http://dynamodb.model")
-        .allow_no_auth()
-        .http_client(ear.clone())
-        .retry_config(RetryConfig::disabled())
-        .build();
-    let client = Client::from_conf(config);
+    let requests = Requests::default();
+    let log = Arc::clone(&requests);
+    let client =
+        Client::from_conf(dynamodb_model::config(move |request| record(&log, request)).build());
     let ttl = Duration::from_secs(10);
     let claim = Claim::new(JOB.parse().unwrap(), "a".parse().unwrap(), nonce(1), ttl);
     let next = Claim::new(JOB.parse().unwrap(), "b".parse().unwrap(), nonce(2), ttl);
@@ -117,7 +107,7 @@ async fn writes_of_the_store() -> Vec<(String, Value)> {
             drop(store.evict(&grant.key, grant.token).await);
         }
     }
-    ear.heard.lock().unwrap().clone()
+    requests.lock().unwrap().clone()
 }
 
 /// An item as leases leave it, and as they do not.
@@ -162,32 +152,17 @@ fn nonce(number: u128) -> Nonce {
     Nonce::new(uuid::Uuid::from_u128(number))
 }
 
-/// An HTTP client that remembers writes, and answers that something failed, and when.
-#[derive(Debug, Clone, Default)]
-struct Ear {
-    heard: Arc<Mutex<Vec<(String, Value)>>>,
-}
+/// The operations and bodies of requests.
+type Requests = Arc<Mutex<Vec<(String, Value)>>>;
 
-impl HttpClient for Ear {
-    fn http_connector(
-        &self,
-        _settings: &HttpConnectorSettings,
-        _components: &RuntimeComponents,
-    ) -> SharedHttpConnector {
-        SharedHttpConnector::new(self.clone())
-    }
-}
-
-impl HttpConnector for Ear {
-    fn call(&self, request: HttpRequest) -> HttpConnectorFuture {
-        let target = request.headers().get("x-amz-target").unwrap_or_default();
-        let operation = target.rsplit('.').next().unwrap_or_default().to_owned();
-        let body = serde_json::from_slice(request.body().bytes().unwrap()).unwrap();
-        self.heard.lock().unwrap().push((operation, body));
-        let mut response = HttpResponse::new(500.try_into().unwrap(), SdkBody::from("{}"));
-        response.headers_mut().insert("date", "Tue, 14 Nov 2023 22:13:20 GMT");
-        HttpConnectorFuture::ready(Ok(response))
-    }
+/// Records a request, and answers with an error and a date.
+fn record(requests: &Requests, request: &HttpRequest) -> HttpConnectorFuture {
+    let operation = dynamodb_model::operation(request).to_owned();
+    let body = serde_json::from_slice(request.body().bytes().unwrap()).unwrap();
+    requests.lock().unwrap().push((operation, body));
+    let mut response = dynamodb_model::response(500, "{}");
+    response.headers_mut().insert("date", "Tue, 14 Nov 2023 22:13:20 GMT");
+    HttpConnectorFuture::ready(Ok(response))
 }
 
 const JOB: &str = "job";

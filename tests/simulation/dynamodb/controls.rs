@@ -1,4 +1,4 @@
-//! Negative controls: each takes one thing away that exclusion rests on, and sees it found.
+//! Negative controls: each removes one condition that exclusion requires, and expects a violation.
 
 use std::time::Duration;
 
@@ -8,30 +8,31 @@ use super::setup::{Breach, Setup};
 use super::{BY_OBSERVATION, BY_SERVER_TIME, FEW, SEEDS, find, find_in, hold, report, trial, ttl};
 
 #[test]
-fn a_claim_of_a_key_that_somebody_has_is_found() {
+fn claim_of_a_held_key_is_detected() {
     assuming("held keys are free", Call::Obtain, &["attribute_not_exists(#lessee)"]);
 }
 
 #[test]
-fn a_condition_checked_before_its_write_is_found() {
+fn condition_checked_before_its_write_is_detected() {
     find("check and write apart", &Setup::sound(BY_SERVER_TIME).breaking(Breach::ChecksApart));
 }
 
 #[test]
-fn a_release_of_what_another_has_is_found() {
-    assuming("release by anybody", Call::Release, &[NONCE, LESSEE, TOKEN]);
-    assuming("release by whoever was its lessee", Call::Release, &[NONCE, TOKEN]);
+fn release_of_another_grant_is_detected() {
+    assuming("release by any lessee", Call::Release, &[NONCE, LESSEE, TOKEN]);
+    assuming("release by a former grant of the same lessee", Call::Release, &[NONCE, TOKEN]);
 }
 
-/// An old one takes the number back, and the beat that somebody once saw seems to have lasted.
+/// A late heartbeat writes its old beat again. A claimant that saw this beat earlier then takes the lease
+/// for expired.
 #[test]
-fn a_heartbeat_that_comes_late_is_found() {
+fn late_heartbeat_is_detected() {
     let setup = assumes(Call::Heartbeat, &["#beat < :beat"]);
     find_in("heartbeats in any order", SeedRange::first(FEW).starting_with(63), &setup);
 }
 
 #[test]
-fn a_heartbeat_of_what_another_has_is_found() {
+fn heartbeat_of_another_grant_is_detected() {
     let seeds = SeedRange::first(FEW).starting_with(71);
     let by_any_lessee = assumes(Call::Heartbeat, &[NONCE, LESSEE, TOKEN]);
     find_in("heartbeat by any lessee", seeds.clone(), &by_any_lessee);
@@ -40,29 +41,33 @@ fn a_heartbeat_of_what_another_has_is_found() {
 }
 
 #[test]
-fn a_write_under_a_grant_that_is_over_is_found() {
-    assuming("write by anybody", Call::Write, &[NONCE, LESSEE, TOKEN]);
+fn write_under_an_ended_grant_is_detected() {
+    assuming("write by any lessee", Call::Write, &[NONCE, LESSEE, TOKEN]);
 }
 
 /// A late duplicate of its claim was granted the key again, under another token.
 #[test]
-fn a_write_under_an_earlier_token_is_found() {
+fn write_under_an_earlier_token_is_detected() {
     assuming("write under any token", Call::Write, &[TOKEN]);
 }
 
 #[test]
-fn an_adoption_of_what_another_has_is_found() {
+fn adoption_of_another_grant_is_detected() {
     const GRANT: &[&str] =
         &["#nonce = :handed", "#lessee = :former_lessee", "#token = :former_token"];
     let seeds = SeedRange::first(FEW).starting_with(135);
     find_in("adoption by any lessee", seeds, &assumes(Call::Adopt, GRANT));
 }
 
-/// So neither is found missing by itself, and both are, above: a token is granted once, so who
-/// knows it is who has its nonce; and what a late duplicate is granted under the same nonce, with
-/// another token, nobody holds. A write is no such case: whoever comes next reads it.
+/// The controls above detect that both conditions are missing. One of them alone is sufficient:
+///
+/// - A token is granted once, so a request with the token also has the nonce.
+/// - A late duplicate of a claim is granted under the same nonce with another token, but no contender
+///   holds that grant.
+///
+/// A write needs both conditions, since the next holder reads it.
 #[test]
-fn nonce_and_token_stand_in_for_each_other() {
+fn nonce_or_token_alone_is_sufficient() {
     const HANDED: &str = "#nonce = :handed";
     const FORMER: &str = "#token = :former_token";
     let parts: [(_, _, &'static [&'static str]); 6] = [
@@ -80,23 +85,23 @@ fn nonce_and_token_stand_in_for_each_other() {
 }
 
 #[test]
-fn a_beat_that_is_not_compared_with_the_one_seen_is_found() {
-    assuming("taken although it beats", Call::Obtain, &["#beat = :seen_beat"]);
+fn claim_without_the_observed_beat_is_detected() {
+    assuming("claim although the beat changed", Call::Obtain, &["#beat = :seen_beat"]);
 }
 
 #[test]
-fn a_token_that_is_not_compared_with_the_one_seen_is_found() {
-    assuming("taken although it is another's", Call::Obtain, &["#token = :seen_token"]);
+fn claim_without_the_observed_token_is_detected() {
+    assuming("claim although the token changed", Call::Obtain, &["#token = :seen_token"]);
 }
 
 #[test]
-fn a_watch_that_is_too_short_is_found() {
+fn observation_shorter_than_the_ttl_is_detected() {
     let setup = Setup::sound(BY_OBSERVATION).breaking(Breach::HastyStores(1.5));
-    find("watched for two thirds of the ttl", &setup);
+    find("observed for two thirds of the ttl", &setup);
 }
 
 #[test]
-fn clocks_of_machines_that_break_the_assumption_are_found() {
+fn clock_rates_beyond_the_assumption_are_detected() {
     let setup = Setup::sound(BY_OBSERVATION);
     let found = SeedRange::first(FEW)
         .find_violation(|seed| trial(Trial::new(seed).with_clock_rates(0.1), ttl(seed), &setup));
@@ -104,22 +109,22 @@ fn clocks_of_machines_that_break_the_assumption_are_found() {
 }
 
 #[test]
-fn an_expiry_that_is_not_compared_with_the_time_is_found() {
-    assuming("taken before it is over", Call::Obtain, &["#expires_at <= :over"]);
+fn claim_before_expiry_is_detected() {
+    assuming("claim before expiry", Call::Obtain, &["#expires_at <= :over"]);
 }
 
 #[test]
-fn server_time_without_its_margin_is_found() {
+fn server_time_without_margin_is_detected() {
     let setup = Setup { margin: Duration::ZERO, ..Setup::sound(BY_SERVER_TIME) };
     find("no margin", &setup);
 }
 
-/// Takes `parts` of the condition of every such call for fulfilled.
+/// Expects a violation if the service takes `parts` of the condition of each such call as true.
 fn assuming(control: &str, call: Call, parts: &'static [&'static str]) {
     find(control, &assumes(call, parts));
 }
 
-/// A service that takes `parts` of the condition of every such call for fulfilled.
+/// Returns a service that takes `parts` of the condition of each such call as true.
 fn assumes(call: Call, parts: &'static [&'static str]) -> Setup {
     Setup::sound(BY_SERVER_TIME).breaking(Breach::Assumes(call, parts))
 }

@@ -1,61 +1,61 @@
-//! A front end: its own wall clock, and what befalls it.
+//! A front end of DynamoDB: its wall clock and its faults.
 
 use std::time::Duration;
 
 use rand::RngExt;
 use rand::rngs::StdRng;
 
-/// When the world begins, in seconds since 1970. Far from the present, so that whatever was read
-/// from the wall clock of the machine that runs the trial is told from it.
+/// The start of the simulated time, in seconds since 1970. It is far from the present, so that a time
+/// from the wall clock of the real machine can be recognized.
 pub(crate) const WORLD_BEGINS: Duration = Duration::from_secs(4_000_000_000);
 
 #[derive(Debug)]
 pub(crate) struct FrontEnd {
     ahead: Duration,
-    trouble: Option<(Trouble, Duration)>,
+    fault: Option<(FrontEndFault, Duration)>,
 }
 
-/// What befalls all requests at a front end for a while.
+/// A fault of all requests at a front end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Trouble {
+pub(crate) enum FrontEndFault {
     Throttles,
     Fails,
-    /// It says that it failed, and did not.
+    /// It applies the request and answers with an error.
     FailsAfterwards,
     Hangs,
 }
 
 impl FrontEnd {
     pub(crate) fn new(apart: Duration, random: &mut StdRng) -> Self {
-        let mut front_end = Self { ahead: Duration::ZERO, trouble: None };
+        let mut front_end = Self { ahead: Duration::ZERO, fault: None };
         front_end.set_clock(apart, random);
         front_end
     }
 
-    /// Sets its clock anew, `apart` from any other's at the most.
+    /// Sets its clock. The clocks of two front ends differ by `apart` at most.
     pub(crate) fn set_clock(&mut self, apart: Duration, random: &mut StdRng) {
         self.ahead = apart.mul_f64(random.random_range(0.0..=1.0));
     }
 
-    pub(crate) fn suffer(&mut self, trouble: Trouble, until: Duration) {
-        self.trouble = Some((trouble, until));
+    pub(crate) fn inject(&mut self, fault: FrontEndFault, until: Duration) {
+        self.fault = Some((fault, until));
     }
 
     pub(crate) fn heal(&mut self) {
-        self.trouble = None;
+        self.fault = None;
     }
 
-    pub(crate) fn trouble(&self, now: Duration) -> Option<Trouble> {
-        self.trouble.and_then(|(trouble, until)| (now < until).then_some(trouble))
+    pub(crate) fn fault(&self, now: Duration) -> Option<FrontEndFault> {
+        self.fault.and_then(|(fault, until)| (now < until).then_some(fault))
     }
 
-    /// Whole seconds since 1970, as in its answers.
+    /// The date of its responses, in whole seconds since 1970.
     pub(crate) fn date(&self, now: Duration) -> u64 {
         (WORLD_BEGINS + now + self.ahead).as_secs()
     }
 }
 
-impl Trouble {
+impl FrontEndFault {
     pub(crate) fn any(random: &mut StdRng) -> Self {
         match random.random_range(0..4) {
             0 => Self::Throttles,

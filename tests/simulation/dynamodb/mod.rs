@@ -1,12 +1,11 @@
-//! Trials of lease-dynamodb on the real SDK, over a model of DynamoDB that keeps or breaks what
-//! is documented of it.
+//! Trials of lease-dynamodb on the real SDK, over a model of DynamoDB that keeps or breaks its
+//! documented behaviour.
 //!
 //! At full size:
 //! `LEASE_SEEDS=100000 cargo test --release -p lease-simulation-tests --test simulation -- --nocapture dynamodb`.
 
 mod agreement;
 mod controls;
-mod expression;
 mod front_end;
 mod request;
 mod sdk;
@@ -33,17 +32,17 @@ const BY_SERVER_TIME: TimeMode = TimeMode::ServerTimeAndObservation;
 const BY_OBSERVATION: TimeMode = TimeMode::ObservationOnly;
 
 #[test]
-fn dynamodb_keeps_its_promises() {
+fn promises_hold() {
     hold("dynamodb", SEEDS, &Setup::sound(BY_SERVER_TIME));
 }
 
 #[test]
-fn dynamodb_keeps_its_promises_by_observation_alone() {
+fn promises_hold_by_observation_alone() {
     hold("dynamodb by observation", SEEDS, &Setup::sound(BY_OBSERVATION));
 }
 
 #[test]
-fn a_seed_of_dynamodb_is_a_run_to_the_last_event() {
+fn same_seed_gives_the_same_trace() {
     for seed in 0..5 {
         let setup = Setup::sound(BY_SERVER_TIME);
         let (one, other) = (run(seed, &setup), run(seed, &setup));
@@ -52,15 +51,15 @@ fn a_seed_of_dynamodb_is_a_run_to_the_last_event() {
     }
 }
 
-/// What a refused write shows is acted upon by conditional writes alone.
+/// The store acts on a read only by a conditional write.
 #[test]
-fn dynamodb_that_shows_what_was_is_harmless() {
+fn stale_consistent_reads_are_harmless() {
     let setup = Setup::sound(BY_SERVER_TIME).breaking(Breach::StaleReads);
     hold("dynamodb with stale reads", SEEDS, &setup);
 }
 
 #[test]
-fn dates_apart_by_more_than_the_margin_harm_who_goes_by_them() {
+fn dates_beyond_the_margin_break_server_time_only() {
     let apart = Setup { apart: Duration::from_secs(5), ..Setup::sound(BY_SERVER_TIME) };
 
     find("dates 5 s apart", &apart);
@@ -71,10 +70,10 @@ fn dates_apart_by_more_than_the_margin_harm_who_goes_by_them() {
     );
 }
 
-/// Tokens start from the time again: from the machine's own, in a process that has not heard of
-/// `DynamoDB`'s yet, and that one may be behind.
+/// Without the item, tokens start from the time again. A process without a response from `DynamoDB` uses
+/// its machine's clock, which may be behind.
 #[test]
-fn an_item_deleted_by_hand_costs_exclusion_and_tokens_where_a_clock_is_behind() {
+fn deleted_item_breaks_exclusion_and_token_order() {
     let setup = Setup::sound(BY_SERVER_TIME).breaking(Breach::LosesItem);
 
     find("item deleted by hand", &setup);
@@ -86,12 +85,12 @@ fn an_item_deleted_by_hand_costs_exclusion_and_tokens_where_a_clock_is_behind() 
         });
         verdict
     });
-    println!("dynamodb whose item is deleted, but for what that costs: {survey}");
+    println!("dynamodb with a deleted item, except exclusion and token order: {survey}");
 }
 
-/// Tokens that were granted since are granted again: the counter is as old as the backup.
+/// The counter is as old as the backup, so tokens that were granted later are granted again.
 #[test]
-fn a_table_restored_from_a_backup_costs_the_order_of_tokens_too() {
+fn table_restored_from_a_backup_breaks_token_order() {
     let setup = Setup::sound(BY_SERVER_TIME).breaking(Breach::Restores);
 
     find("backup restored", &setup);
@@ -104,7 +103,7 @@ fn a_table_restored_from_a_backup_costs_the_order_of_tokens_too() {
 }
 
 #[test]
-fn a_global_table_is_no_lock() {
+fn global_table_does_not_exclude() {
     find("two Regions", &Setup::sound(BY_SERVER_TIME).breaking(Breach::TwoRegions));
 }
 
@@ -113,7 +112,7 @@ fn hold(what: &str, seeds: u64, setup: &Setup) {
     println!("{what}: {survey}");
 }
 
-/// Sees that trials find what goes wrong in `setup`, and says where.
+/// Expects a violation in `setup`, and prints it.
 fn find(control: &str, setup: &Setup) {
     find_in(control, SeedRange::first(FEW), setup);
 }
@@ -123,7 +122,7 @@ fn find_in(control: &str, seeds: SeedRange, setup: &Setup) {
 }
 
 fn report(control: &str, found: Option<(u64, Violation)>) {
-    let (seed, violation) = found.unwrap_or_else(|| panic!("{control}: nothing is found"));
+    let (seed, violation) = found.unwrap_or_else(|| panic!("{control}: no violation"));
     assert!(!violation.what.contains("the model"), "{violation}");
     println!("{control}: seed {seed}: {violation}");
 }
@@ -132,7 +131,7 @@ fn is_about_two_holders(violation: &Violation) -> bool {
     ["two holders", "loss reported too late"].iter().any(|kind| violation.what.starts_with(kind))
 }
 
-/// One trial; in every third, leases of a second: DynamoDB's dates count no less.
+/// Runs one trial. A third of the seeds has a ttl of a second, the resolution of DynamoDB's dates.
 fn run(seed: u64, setup: &Setup) -> Verdict {
     trial(Trial::new(seed), ttl(seed), setup)
 }
@@ -152,12 +151,12 @@ fn trial(trial: Trial, ttl: Duration, setup: &Setup) -> Verdict {
 
 fn write<'a>(store: &'a DynamoDbStore, lease: &'a Lease) -> BoxFuture<'a, ()> {
     let change = Change::new().set("written_under", lease.token().get());
-    // Whether it was applied is for the ledger to judge.
+    // The ledger judges whether the write was allowed.
     async move { drop(store.update(lease.grant(), &change).await) }.boxed()
 }
 
-/// The trials of each kind in `./test`, with new seeds in each run. `./test --deep` runs more.
+/// The number of trials of each kind in `./test`, with new seeds in each run. `./test --deep` runs more.
 const SEEDS: u64 = 12;
 
-/// The most trials in which a control must be found.
+/// The number of trials within which a control must find a violation.
 const FEW: u64 = 3000;

@@ -1,4 +1,4 @@
-//! A request as it comes off the wire: which operation, on what, under which condition.
+//! A parsed request: its operation, key and condition.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use lease_core::store::{Claim, Grant, Nonce};
 use lease_core::{FencingToken, LeaseKey};
 use serde_json::Value;
 
-use super::expression::{Bindings, Condition, Item, Refusal, Update};
+use lease_test_servers::simulation::expression::{Bindings, Condition, Item, Refusal, Update};
 
 #[derive(Debug, Clone)]
 pub(crate) enum Request {
@@ -23,9 +23,9 @@ pub(crate) struct Write {
     pub(crate) condition: Condition,
     pub(crate) change: Change,
     pub(crate) bound: Bindings,
-    /// Whether the answer shall show the item as it became.
+    /// Whether the response contains the new item.
     pub(crate) shows_new: bool,
-    /// Whether a refusal shall show the item that caused it.
+    /// Whether a refusal contains the item that caused it.
     pub(crate) shows_refused: bool,
 }
 
@@ -41,10 +41,10 @@ pub(crate) const KEY: &str = "lease_key";
 
 impl Request {
     pub(crate) fn parse(operation: &str, body: &Value) -> Result<Self, Refusal> {
-        let bound = Bindings {
-            names: object(body, "ExpressionAttributeNames"),
-            values: object(body, "ExpressionAttributeValues"),
-        };
+        let bound = Bindings::new(
+            object(body, "ExpressionAttributeNames"),
+            object(body, "ExpressionAttributeValues"),
+        );
         match operation {
             "UpdateItem" => {
                 let update = text(body, "UpdateExpression")
@@ -74,7 +74,7 @@ impl Request {
         }
     }
 
-    /// Which call of the store it serves.
+    /// Returns the store's call that the request serves.
     pub(crate) fn call(&self) -> Call {
         match self {
             Self::Write(write) => write.call(),
@@ -82,7 +82,7 @@ impl Request {
         }
     }
 
-    /// Of the claim or the grant that it is about.
+    /// Returns the nonce of the request's claim or grant.
     pub(crate) fn nonce(&self) -> Option<&Value> {
         match self {
             Self::Write(write) => write.bound.values.get(":nonce"),
@@ -139,7 +139,7 @@ impl Write {
         update.sets("#payload0").then(|| self.grant(&self.bound.values, ":")).flatten()
     }
 
-    /// The grant that `item` shows, which it has made.
+    /// Returns the grant in `item`, which this request wrote.
     pub(crate) fn grant_shown_by(&self, item: &Item) -> Option<Grant> {
         self.grant(item, "")
     }
@@ -152,7 +152,7 @@ impl Write {
         let lessee = field("lessee", "S")?.parse().ok()?;
         let nonce = Nonce::new(field("nonce", "S")?.parse().ok()?);
         let token = FencingToken::new(field("token", "N")?.parse().ok()?).ok()?;
-        // Of a write alone the ttl is not known, and nobody asks for it.
+        // A write has no ttl, and no caller needs it.
         let ttl = field("ttl_ms", "N").and_then(|ttl| ttl.parse().ok()).unwrap_or_default();
         Some(Claim::new(key, lessee, nonce, Duration::from_millis(ttl)).granted(token))
     }

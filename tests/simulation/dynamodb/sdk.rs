@@ -1,4 +1,4 @@
-//! The SDK of one process, with nothing in it that a seed does not decide.
+//! The SDK of one process. The seed decides everything in it.
 
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -6,30 +6,27 @@ use std::time::{Duration, SystemTime};
 
 use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::config::retry::{RetryConfig, RetryPartition, TokenBucket};
-use aws_sdk_dynamodb::config::{AsyncSleep, BehaviorVersion, HttpClient, Region, Sleep};
+use aws_sdk_dynamodb::config::{AsyncSleep, Sleep};
 use aws_smithy_async::time::TimeSource;
 use lease_core::conformance::WorldTime;
+use lease_test_servers::dynamodb_model;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
 use super::front_end::WORLD_BEGINS;
+use super::wire::Wire;
 
-/// A client whose requests go by `http`.
-pub(crate) fn client(http: impl HttpClient + 'static, wall: WallClock, seed: u64) -> Client {
+/// Returns a client whose requests go over `wire`.
+pub(crate) fn client(wire: Wire, wall: WallClock, seed: u64) -> Client {
     let mut random = StdRng::seed_from_u64(seed);
     let retries = if random.random() {
         RetryConfig::standard().with_max_attempts(random.random_range(2..=4))
     } else {
         RetryConfig::disabled()
     };
-    // One of its own: all clients of a program share theirs otherwise, across trials.
+    // Without a partition of its own, the client shares one with all clients of the program.
     let partition = RetryPartition::custom("trial").token_bucket(TokenBucket::default()).build();
-    let config = aws_sdk_dynamodb::Config::builder()
-        .behavior_version(BehaviorVersion::latest())
-        .region(Region::from_static("us-east-1"))
-        .endpoint_url("http://dynamodb.model")
-        .allow_no_auth()
-        .http_client(http)
+    let config = dynamodb_model::config(move |request| wire.send(request))
         .time_source(wall)
         .sleep_impl(Pauses(Mutex::new(random)))
         .retry_config(retries)
@@ -38,11 +35,11 @@ pub(crate) fn client(http: impl HttpClient + 'static, wall: WallClock, seed: u64
     Client::from_conf(config)
 }
 
-/// The wall clock of a machine: wrong, and set at times. Nobody may judge a lease by it.
+/// The wall clock of a machine, which is wrong and is set at times. A store must not judge a lease by it.
 #[derive(Debug, Clone)]
 pub(crate) struct WallClock {
     pub(crate) time: WorldTime,
-    /// How far it is off, in milliseconds.
+    /// The error of the clock, in milliseconds.
     pub(crate) off: Arc<AtomicI64>,
 }
 
@@ -61,8 +58,7 @@ impl TimeSource for WallClock {
     }
 }
 
-/// Pauses before retries. Their jitter is the SDK's own otherwise, and from no seed; and they
-/// are as long as a lease here.
+/// Pauses before retries. The SDK's own pauses have a jitter without a seed, and are as long as a lease.
 #[derive(Debug)]
 struct Pauses(Mutex<StdRng>);
 

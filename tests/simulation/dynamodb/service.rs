@@ -1,4 +1,4 @@
-//! DynamoDB: a table in one Region or two, behind front ends, as all contenders reach it.
+//! A model of DynamoDB: a table in one Region or two, behind front ends that all contenders share.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -10,13 +10,13 @@ use futures_util::future::BoxFuture;
 use lease_core::conformance::{Call, ClientContext, Ledger, Model, ModelContext, Simulation};
 use lease_core::store::{Clock, Moment};
 use lease_dynamodb::DynamoDbStore;
+use lease_test_servers::simulation::expression::{Condition, Item, Refusal};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use serde_json::{Value, json};
 use tokio::runtime::Handle;
 
-use super::expression::{Condition, Item, Refusal};
-use super::front_end::{FrontEnd, Trouble, WORLD_BEGINS};
+use super::front_end::{FrontEnd, FrontEndFault, WORLD_BEGINS};
 use super::request::{Change, KEY, Request, Write};
 use super::sdk::{WallClock, client};
 use super::setup::{Breach, Setup};
@@ -31,24 +31,24 @@ pub(crate) struct Service {
     inside: Arc<Mutex<Inside>>,
 }
 
-/// Which replica of the table: of two in a global table.
+/// The number of a replica of the table. A global table has two.
 pub(crate) type Region = usize;
 
 struct Inside {
     setup: Setup,
     tables: [Table; 2],
     front_ends: Vec<FrontEnd>,
-    /// Whether refusals show the item, where they are asked to: AWS does, others do not.
+    /// Whether a refusal contains the item on request, as on AWS. Other servers omit it.
     shows_refused: bool,
     purges: bool,
     random: StdRng,
-    /// What was sent of late, and may come again.
+    /// Recent requests, for replays.
     sent: VecDeque<(Arc<Request>, Region)>,
     wall_clocks: Vec<Arc<AtomicI64>>,
     has_lost: bool,
 }
 
-/// What is answered.
+/// A response.
 #[derive(Debug)]
 pub(crate) struct Reply {
     pub(crate) status: u16,
@@ -62,7 +62,7 @@ impl Service {
         let front_ends = (0..3).map(|_| FrontEnd::new(setup.apart, &mut random)).collect();
         let mut tables = [Table::default(), Table::default()];
         if matches!(setup.breach, Some(Breach::LosesItem | Breach::Restores)) {
-            // Made long ago, so that a counter that starts anew is ahead of it.
+            // The item is old, so that a new counter starts ahead of it.
             tables[0].set(Duration::ZERO, "shared", Some(old_item()));
         }
         let inside = Inside {
@@ -79,7 +79,7 @@ impl Service {
         Self { network: world.network, ledger: world.ledger, inside: Arc::new(Mutex::new(inside)) }
     }
 
-    /// Notes what was sent, and says how long it is on its way.
+    /// Records the request for replays, and returns its latency.
     pub(crate) fn sent(&self, request: &Arc<Request>, region: Region) -> Duration {
         let mut inside = self.inside();
         if let Request::Write(_) = **request {
@@ -91,26 +91,26 @@ impl Service {
         Simulation::LATENCY.mul_f64(inside.random.random_range(1.0..4.0))
     }
 
-    /// Ends a trial in which something came up that the model does not know.
+    /// Ends a trial in which a request is unknown to the model.
     pub(crate) fn give_up(&self, refusal: &Refusal) {
         self.ledger.violated(format!("the model does not know this: {refusal}"));
     }
 
-    /// Serves a request at any front end; `None` where it hangs.
+    /// Serves a request at a random front end. Returns `None` if the front end hangs.
     pub(crate) async fn serve(&self, request: &Request, region: Region) -> Option<Reply> {
         let now = self.ledger.now();
-        let (trouble, date) = {
+        let (fault, date) = {
             let mut inside = self.inside();
             let count = inside.front_ends.len();
             let chosen = inside.random.random_range(0..count);
             let front_end = &inside.front_ends[chosen];
-            (front_end.trouble(now), front_end.date(now))
+            (front_end.fault(now), front_end.date(now))
         };
-        match trouble {
-            Some(Trouble::Throttles) => return Some(Reply::throttled(date)),
-            Some(Trouble::Fails) => return Some(Reply::failed(date)),
-            Some(Trouble::Hangs) => return None,
-            Some(Trouble::FailsAfterwards) | None => (),
+        match fault {
+            Some(FrontEndFault::Throttles) => return Some(Reply::throttled(date)),
+            Some(FrontEndFault::Fails) => return Some(Reply::failed(date)),
+            Some(FrontEndFault::Hangs) => return None,
+            Some(FrontEndFault::FailsAfterwards) | None => (),
         }
         let answer = match request {
             Request::Write(write) => self.write(write, region).await,
@@ -125,7 +125,7 @@ impl Service {
             }
         };
         match answer {
-            Ok(_) if trouble == Some(Trouble::FailsAfterwards) => Some(Reply::failed(date)),
+            Ok(_) if fault == Some(FrontEndFault::FailsAfterwards) => Some(Reply::failed(date)),
             Ok((status, body)) => Some(Reply { status, body, date }),
             Err(refusal) => {
                 self.give_up(&refusal);
@@ -156,7 +156,7 @@ impl Service {
         Ok((200, if write.shows_new { json!({ "Attributes": after }) } else { json!({}) }))
     }
 
-    /// Notes what came of a write: it is applied at this very moment.
+    /// Records a write in the ledger at the moment when it is applied.
     fn note(&self, write: &Write, before: &Item, after: &Item) {
         let is_new = |column: &str| before.get(column) != after.get(column);
         if let Change::Update(update) = &write.change
@@ -171,7 +171,7 @@ impl Service {
         }
     }
 
-    /// The last write wins, whatever it was.
+    /// Copies an item to the other Region. The last write wins.
     fn replicate(&self, key: String, item: Item, to: Region, delay: Duration) {
         let service = self.clone();
         self.network.spawn(async move {
@@ -194,7 +194,7 @@ impl Service {
         item.map_or_else(|| json!({}), |item| json!({ "Item": item }))
     }
 
-    /// Sends something again that was sent before.
+    /// Sends earlier requests again.
     fn replay(&self, random: &mut StdRng) {
         for _ in 0..random.random_range(1..=3) {
             let inside = self.inside();
@@ -207,8 +207,8 @@ impl Service {
         }
     }
 
-    /// Sends an old claim again and again, and after it what was written under its first grant:
-    /// once the key is free, the claim is granted for nobody, and the write is of another grant.
+    /// Sends an old claim again and again, each time followed by a write under its first grant. Once the
+    /// key is free, the claim is granted without a holder, and the write is under another grant.
     fn echo(&self, random: &mut StdRng) {
         let (claim, write, region) = {
             let inside = self.inside();
@@ -250,7 +250,7 @@ impl Model for Service {
         let is_global = inside.setup.breach == Some(Breach::TwoRegions);
         let region = if is_global { inside.random.random_range(0..2) } else { 0 };
         let clock: Arc<dyn Clock> = match inside.setup.breach {
-            Some(Breach::HastyStores(rate)) => Arc::new(Hasty { clock: context.clock, rate }),
+            Some(Breach::HastyStores(rate)) => Arc::new(FastClock { clock: context.clock, rate }),
             _ => context.clock,
         };
         let wire =
@@ -278,12 +278,12 @@ impl Model for Service {
         match random.random_range(0..7) {
             6 => {
                 drop(inside);
-                self.ledger.note("a claim and a write of its grant come again and again");
+                self.ledger.note("a claim and a write of its grant are replayed again and again");
                 self.echo(random);
             }
             0 | 1 => {
                 drop(inside);
-                self.ledger.note("some requests come again");
+                self.ledger.note("some requests are replayed");
                 self.replay(random);
             }
             2 => {
@@ -297,10 +297,10 @@ impl Model for Service {
                 self.ledger.note("wall clocks step");
             }
             _ => {
-                let trouble = Trouble::any(random);
+                let fault = FrontEndFault::any(random);
                 let until = now + Duration::from_millis(random.random_range(0..2000));
-                inside.front_ends[chosen].suffer(trouble, until);
-                self.ledger.note(format!("front end {chosen}: {trouble:?} until {until:?}"));
+                inside.front_ends[chosen].inject(fault, until);
+                self.ledger.note(format!("front end {chosen}: {fault:?} until {until:?}"));
             }
         }
     }
@@ -321,15 +321,15 @@ impl Inside {
         let mut lax = write.clone();
         for part in parts {
             let assumed = lax.condition.assume(&Condition::parse(part)?);
-            // What was seen, and what is over, is not known each time.
+            // A request may lack the conditions on an observation and on the time.
             if assumed == 0 && !part.contains(":seen") && !part.contains(":over") {
-                return Err(format!("{part} is no part of what {call:?} asks for"));
+                return Err(format!("{part} is no part of the condition of {call:?}"));
             }
         }
         self.tables[region].allows(&lax)
     }
 
-    /// Loses what DynamoDB promises to keep, where the trial is about that.
+    /// Loses data once, if that is the breach of the trial.
     fn lose(&mut self, now: Duration, random: &mut StdRng, ledger: &Ledger) -> bool {
         if self.has_lost {
             return false;
@@ -371,26 +371,26 @@ fn error(name: &str, item: Option<&Item>) -> Value {
     body
 }
 
-/// An item that nobody holds, an hour old.
+/// Returns a free item, an hour old.
 fn old_item() -> Item {
     let hour_ago = WORLD_BEGINS.saturating_sub(Duration::from_hours(1)).as_micros().to_string();
     let item = json!({ KEY: { "S": "shared" }, "token": { "N": hour_ago } });
     item.as_object().cloned().unwrap_or_default()
 }
 
-/// A clock that runs faster than the one that it goes by.
+/// A clock that runs faster than another one.
 #[derive(Debug)]
-struct Hasty {
+struct FastClock {
     clock: Arc<dyn Clock>,
     rate: f64,
 }
 
-impl Clock for Hasty {
+impl Clock for FastClock {
     fn now(&self) -> Moment {
         let since_boot = Duration::from_nanos(self.clock.now().as_nanos());
         Moment::from_nanos(0) + since_boot.mul_f64(self.rate)
     }
 }
 
-/// How many writes may come again: those of the last few ttls.
+/// The number of writes that are kept for replays: about those of the last few ttls.
 const REMEMBERED: usize = 64;

@@ -1,42 +1,42 @@
-//! How DynamoDB behaves in a trial, and how the store is built.
+//! The behaviour of DynamoDB in a trial, and the options of the store.
 
 use std::time::Duration;
 
 use lease_core::conformance::Call;
 use lease_dynamodb::TimeMode;
 
-/// Everything as documented, unless something is said to be broken.
+/// DynamoDB behaves as documented, except for the `breach`.
 #[derive(Debug, Clone)]
 pub(crate) struct Setup {
     pub(crate) mode: TimeMode,
-    /// What the store is told of how far front ends' clocks may be apart.
+    /// The store's setting of how far the clocks of front ends may be apart.
     pub(crate) margin: Duration,
-    /// How far they are apart.
+    /// The real bound of how far the clocks are apart.
     pub(crate) apart: Duration,
     pub(crate) breach: Option<Breach>,
 }
 
-/// What DynamoDB, or the machine of a contender, does other than promised.
+/// A promise that DynamoDB or the machine of a contender breaks.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Breach {
-    /// Consistent reads show what was.
+    /// Consistent reads return old items.
     StaleReads,
-    /// The condition of a write is looked at first, and the write is done later.
+    /// The condition of a write is checked some time before the write.
     ChecksApart,
-    /// Writes that serve this call take these parts of their condition for fulfilled.
+    /// Writes that serve this call take these parts of their condition as true.
     Assumes(Call, &'static [&'static str]),
-    /// The item is deleted by hand, once.
+    /// The item is deleted once.
     LosesItem,
-    /// The table becomes what it was a while ago, once.
+    /// The table is restored once to an earlier state.
     Restores,
     /// Half of all contenders use another Region's replica of a global table.
     TwoRegions,
-    /// The clock that stores go by runs so much too fast.
+    /// The clock of the stores runs faster by this factor.
     HastyStores(f64),
 }
 
 impl Setup {
-    /// Front ends that differ by less than the margin, if only just.
+    /// Returns a setup without a breach. The clocks of front ends differ by almost the margin.
     pub(crate) fn sound(mode: TimeMode) -> Self {
         let (margin, apart) = (Duration::from_millis(600), Duration::from_millis(599));
         Self { mode, margin, apart, breach: None }

@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use lease_test_servers::simulation::expression::{Bindings, Condition, Item, Refusal};
 use serde_json::json;
 
-use super::expression::{Bindings, Condition, Item, Refusal};
 use super::request::{Change, KEY, Write};
 
 #[derive(Debug, Default)]

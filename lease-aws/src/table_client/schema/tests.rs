@@ -3,14 +3,9 @@
 use std::sync::{Arc, Mutex};
 
 use aws_sdk_dynamodb::Client;
-use aws_sdk_dynamodb::config::http::{HttpRequest, HttpResponse};
-use aws_sdk_dynamodb::config::retry::RetryConfig;
-use aws_sdk_dynamodb::config::{BehaviorVersion, HttpClient, Region, RuntimeComponents};
-use aws_smithy_runtime_api::client::http::{
-    HttpConnector, HttpConnectorFuture, HttpConnectorSettings, SharedHttpConnector,
-};
-use aws_smithy_types::body::SdkBody;
+use aws_smithy_runtime_api::client::http::HttpConnectorFuture;
 use lease_core::store::{BootClock, Moment};
+use lease_test_servers::dynamodb_model;
 
 use super::*;
 use crate::table_client::{Advice, Table};
@@ -29,18 +24,16 @@ impl SlowTable {
     }
 
     fn client(&self) -> TableClient {
-        let config = aws_sdk_dynamodb::Config::builder()
-            .behavior_version(BehaviorVersion::latest())
-            .region(Region::from_static("us-east-1"))
-            .endpoint_url("http://dynamodb.model")
-            .allow_no_auth()
-            .http_client(self.clone())
-            .retry_config(RetryConfig::disabled())
-            .build();
+        let server = self.clone();
+        let config = dynamodb_model::config(move |request| {
+            let (status, body) = server.serve(dynamodb_model::operation(request));
+            HttpConnectorFuture::ready(Ok(dynamodb_model::response(status, body)))
+        });
+        let client = Client::from_conf(config.build());
         let (name, key) = ("leases".to_owned(), "lease_key".to_owned());
         let advice = Advice { missing: "make it", other_key: "use another" };
         let table = Table { name, key, advice };
-        TableClient::new(Client::from_conf(config), table, Duration::from_secs(3))
+        TableClient::new(client, table, Duration::from_secs(3))
     }
 
     fn serve(&self, operation: &str) -> (u16, String) {
@@ -71,25 +64,6 @@ impl SlowTable {
     fn pauses(&self) -> Vec<Duration> {
         let polls = self.polls.lock().unwrap();
         polls.windows(2).map(|two| two[1].since(two[0])).collect()
-    }
-}
-
-impl HttpClient for SlowTable {
-    fn http_connector(
-        &self,
-        _settings: &HttpConnectorSettings,
-        _components: &RuntimeComponents,
-    ) -> SharedHttpConnector {
-        SharedHttpConnector::new(self.clone())
-    }
-}
-
-impl HttpConnector for SlowTable {
-    fn call(&self, request: HttpRequest) -> HttpConnectorFuture {
-        let target = request.headers().get("x-amz-target").unwrap_or_default();
-        let (status, body) = self.serve(target.trim_start_matches("DynamoDB_20120810."));
-        let response = HttpResponse::new(status.try_into().unwrap(), SdkBody::from(body));
-        HttpConnectorFuture::ready(Ok(response))
     }
 }
 

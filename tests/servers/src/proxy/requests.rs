@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::io;
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -13,6 +13,7 @@ use tokio::sync::oneshot;
 
 use super::listener::Listener;
 use super::wire::{Wire, contains};
+use crate::sync::lock;
 
 /// What happens to one request.
 #[derive(Debug)]
@@ -136,7 +137,7 @@ impl Proxy {
 
     /// Delays every request by `delay` from now on.
     pub fn set_delay(&self, delay: Duration) {
-        *self.shared.delay.lock().unwrap_or_else(PoisonError::into_inner) = delay;
+        *lock(&self.shared.delay) = delay;
     }
 
     /// How many requests that contain `text` clients have sent so far, lost ones included.
@@ -176,7 +177,7 @@ impl Shared {
         loop {
             let request = self.wire.read(&mut client, &mut from_client).await?;
             self.requests().push(request.clone());
-            let delay = *self.delay.lock().unwrap_or_else(PoisonError::into_inner);
+            let delay = *lock(&self.delay);
             if !delay.is_zero() {
                 tokio::time::sleep(delay).await;
             }
@@ -230,11 +231,11 @@ impl Shared {
     }
 
     fn requests(&self) -> MutexGuard<'_, Vec<Vec<u8>>> {
-        self.requests.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.requests)
     }
 
     fn faults(&self) -> MutexGuard<'_, VecDeque<(Vec<u8>, Fault)>> {
-        self.faults.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.faults)
     }
 }
 

@@ -1,8 +1,10 @@
 //! Free ports for servers.
 
 use std::net::{TcpListener, UdpSocket};
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU16, Ordering};
-use std::sync::{Mutex, PoisonError};
+
+use crate::sync::lock;
 
 /// Returns a free port below the range of ephemeral ports. The port 10,000 above is free, too: a node
 /// of a Cluster listens there.
@@ -20,7 +22,7 @@ pub fn free_port() -> u16 {
         if TcpListener::bind(("127.0.0.1", port)).is_ok()
             && TcpListener::bind(("127.0.0.1", port + 10_000)).is_ok()
         {
-            TAKEN.lock().unwrap_or_else(PoisonError::into_inner).push(taken);
+            lock(&TAKEN).push(taken);
             return port;
         }
     }

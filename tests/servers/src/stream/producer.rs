@@ -1,4 +1,4 @@
-//! Who puts records, all the time.
+//! A producer that puts records continuously.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -8,19 +8,21 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 
-/// Puts records one after the other, under many partition keys: each has its number among those of
-/// its key, from 0.
-pub(crate) struct Producer {
+/// Puts records one after the other, under many partition keys. The data of a record is its number among
+/// the records of its key, from 0.
+#[derive(Debug)]
+pub struct Producer {
     count: watch::Receiver<usize>,
     enough: watch::Sender<bool>,
     task: JoinHandle<Put>,
 }
 
-/// How many records were put under each partition key.
-pub(crate) type Put = BTreeMap<String, usize>;
+/// The number of records under each partition key.
+pub type Put = BTreeMap<String, usize>;
 
 impl Producer {
-    pub(crate) fn start(client: Client, stream: &'static str) -> Self {
+    /// Starts to put records into `stream`.
+    pub fn start(client: Client, stream: &'static str) -> Self {
         let (counted, count) = watch::channel(0);
         let (enough, ended) = watch::channel(false);
         let task = tokio::spawn(async move {
@@ -38,22 +40,32 @@ impl Producer {
         Self { count, enough, task }
     }
 
-    /// Waits until so many more were put.
-    pub(crate) async fn has_put_more(&self, count: usize) {
+    /// Waits until the producer has put `count` more records.
+    ///
+    /// # Panics
+    ///
+    /// If that takes more than five minutes.
+    pub async fn has_put_more(&self, count: usize) {
         let mut counted = self.count.clone();
         let enough = *counted.borrow() + count;
         let put = counted.wait_for(|count| *count >= enough);
-        drop(timeout(LIMIT, put).await.expect("in time").expect("it goes on"));
+        drop(
+            timeout(LIMIT, put).await.expect("records are put in time").expect("the producer runs"),
+        );
     }
 
-    /// All that was put.
-    pub(crate) async fn end(self) -> Put {
+    /// Stops the producer, and returns all records that it put.
+    ///
+    /// # Panics
+    ///
+    /// If a record could not be put within five minutes.
+    pub async fn end(self) -> Put {
         self.enough.send_replace(true);
-        self.task.await.unwrap()
+        self.task.await.expect("the producer runs")
     }
 }
 
-/// A stream that is being reshaped refuses some.
+/// Puts one record, with retries: a stream refuses some records while it is resharded.
 async fn put_one(client: &Client, stream: &str, key: &str, number: usize) {
     let put = async {
         loop {

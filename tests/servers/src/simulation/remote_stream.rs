@@ -1,4 +1,4 @@
-//! A stream that simulated processes reach over the network.
+//! A simulated stream behind a network with latency.
 
 use async_trait::async_trait;
 use lease_core::conformance::Simulation;
@@ -7,14 +7,19 @@ use lease_kinesis::{
 };
 use tokio::runtime::Handle;
 
-/// A stream behind the simulation's network.
+/// A stream that is reached over the simulation's network.
 #[derive(Debug, Clone)]
-pub(crate) struct RemoteStream {
-    pub(crate) stream: SimStream,
-    pub(crate) network: Handle,
+pub struct RemoteStream {
+    stream: SimStream,
+    network: Handle,
 }
 
 impl RemoteStream {
+    /// Makes a client of `stream` whose requests run on `network`.
+    pub fn new(stream: SimStream, network: Handle) -> Self {
+        Self { stream, network }
+    }
+
     async fn request<T: Send + 'static>(
         &self,
         ask: impl Future<Output = Result<T, SourceError>> + Send + 'static,

@@ -1,5 +1,5 @@
-//! The part of DynamoDB's expression grammar that lease-dynamodb writes, and no more: whatever
-//! else comes is refused, so that the model never guesses.
+//! The part of DynamoDB's expression grammar that the stores use. Any other expression is refused, so
+//! that a model never guesses.
 
 use std::cmp::Ordering;
 use std::collections::BTreeSet;
@@ -8,76 +8,103 @@ use std::vec::IntoIter;
 
 use serde_json::{Map, Value, json};
 
-/// An item as DynamoDB sends it: a name, and a value with its type.
-pub(crate) type Item = Map<String, Value>;
+/// An item in DynamoDB's JSON: names, and values with their type.
+pub type Item = Map<String, Value>;
 
-/// Why an expression is not valid, or not known here.
-pub(crate) type Refusal = String;
+/// The reason why an expression is invalid or unknown.
+pub type Refusal = String;
 
-/// When a write may happen.
+/// The condition of a write.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) enum Condition {
+#[non_exhaustive]
+pub enum Condition {
+    /// No condition.
     Always,
+    /// `AND`.
     All(Vec<Self>),
+    /// `OR`.
     Any(Vec<Self>),
+    /// `NOT`.
     Not(Box<Self>),
+    /// A comparison of two operands.
     Compares(Operand, Comparison, Operand),
+    /// `attribute_exists`.
     Exists(String),
+    /// `attribute_not_exists`.
     IsMissing(String),
+    /// `attribute_type`.
     IsOfType(String, Operand),
+    /// `begins_with`.
     BeginsWith(String, Operand),
 }
 
 /// A placeholder.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) enum Operand {
+#[non_exhaustive]
+pub enum Operand {
     /// `#name`.
     Attribute(String),
     /// `:value`.
     Given(String),
 }
 
+/// A comparison operator.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) enum Comparison {
+#[non_exhaustive]
+pub enum Comparison {
+    /// `=`.
     Equal,
+    /// `<>`.
     Unequal,
+    /// `<`.
     Less,
+    /// `<=`.
     AtMost,
+    /// `>`.
     More,
+    /// `>=`.
     AtLeast,
 }
 
-/// What a write changes.
+/// The changes of a write.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub(crate) struct Update {
-    pub(crate) set: Vec<(String, Term)>,
-    pub(crate) remove: Vec<String>,
+pub struct Update {
+    set: Vec<(String, Term)>,
+    remove: Vec<String>,
 }
 
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) enum Term {
+enum Term {
     Is(Operand),
     IfNotExists(String, Operand),
     Sum(Box<Self>, Box<Self>),
 }
 
-/// What stands behind the placeholders of one request.
+/// The values of the placeholders of one request.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Bindings {
-    pub(crate) names: Map<String, Value>,
-    pub(crate) values: Item,
+#[non_exhaustive]
+pub struct Bindings {
+    /// `ExpressionAttributeNames`.
+    pub names: Map<String, Value>,
+    /// `ExpressionAttributeValues`.
+    pub values: Item,
 }
 
 impl Condition {
-    pub(crate) fn parse(text: &str) -> Result<Self, Refusal> {
+    /// Parses a condition.
+    ///
+    /// # Errors
+    ///
+    /// If the condition is invalid or unknown.
+    pub fn parse(text: &str) -> Result<Self, Refusal> {
         let mut words = Words::of(text)?;
         let condition = words.any()?;
         words.end()?;
         Ok(condition)
     }
 
-    /// Takes every `part` of it for fulfilled; says how many there were.
-    pub(crate) fn assume(&mut self, part: &Self) -> usize {
+    /// Replaces each occurrence of `part` by [`Always`](Self::Always). Returns their number.
+    pub fn assume(&mut self, part: &Self) -> usize {
         if self == part {
             *self = Self::Always;
             return 1;
@@ -89,7 +116,12 @@ impl Condition {
         }
     }
 
-    pub(crate) fn holds(&self, item: &Item, bound: &Bindings) -> Result<bool, Refusal> {
+    /// Returns whether `item` satisfies the condition.
+    ///
+    /// # Errors
+    ///
+    /// If a placeholder is not defined, or a number is not a whole one.
+    pub fn holds(&self, item: &Item, bound: &Bindings) -> Result<bool, Refusal> {
         Ok(match self {
             Self::Always => true,
             Self::All(parts) => {
@@ -129,7 +161,7 @@ impl Condition {
         })
     }
 
-    /// The placeholders in it.
+    /// Adds the placeholders of the condition to `used`.
     fn uses(&self, used: &mut BTreeSet<String>) {
         match self {
             Self::Always => (),
@@ -148,8 +180,7 @@ impl Condition {
 }
 
 impl Comparison {
-    /// A comparison with what is not there never holds, but that it differs. Neither does one of
-    /// different types.
+    /// A comparison with a missing value is false, except `<>`. So is a comparison of different types.
     fn holds(self, left: Option<&Value>, right: Option<&Value>) -> Result<bool, Refusal> {
         let (Some(left), Some(right)) = (left, right) else {
             return Ok(self == Self::Unequal);
@@ -166,7 +197,7 @@ impl Comparison {
     }
 }
 
-/// How two values of one type compare: texts by their bytes, numbers by their size.
+/// Compares two values of one type: texts by their bytes, numbers by their value.
 fn ordered(left: &Value, right: &Value) -> Result<Option<Ordering>, Refusal> {
     let both = |kind: &str| Some((left.get(kind)?.as_str()?, right.get(kind)?.as_str()?));
     if let Some((left, right)) = both("S") {
@@ -177,7 +208,7 @@ fn ordered(left: &Value, right: &Value) -> Result<Option<Ordering>, Refusal> {
 }
 
 fn whole(digits: &str) -> Result<i128, Refusal> {
-    digits.parse().map_err(|_| format!("{digits} is not a whole number, which is all we compare"))
+    digits.parse().map_err(|_| format!("{digits} is not a whole number"))
 }
 
 fn type_of(value: &Value) -> Option<&str> {
@@ -203,7 +234,12 @@ impl Operand {
 }
 
 impl Update {
-    pub(crate) fn parse(text: &str) -> Result<Self, Refusal> {
+    /// Parses an update.
+    ///
+    /// # Errors
+    ///
+    /// If the update is invalid or unknown.
+    pub fn parse(text: &str) -> Result<Self, Refusal> {
         let mut words = Words::of(text)?;
         let mut update = Self::default();
         if words.next_is("SET") {
@@ -233,12 +269,17 @@ impl Update {
         Ok(update)
     }
 
-    pub(crate) fn sets(&self, name: &str) -> bool {
+    /// Returns whether the update sets the placeholder `name`.
+    pub fn sets(&self, name: &str) -> bool {
         self.set.iter().any(|(set, _)| set == name)
     }
 
-    /// Changes `item`; every term sees it as it was.
-    pub(crate) fn apply(&self, item: &mut Item, bound: &Bindings) -> Result<(), Refusal> {
+    /// Applies the update to `item`. Each term reads the item from before the update.
+    ///
+    /// # Errors
+    ///
+    /// If a placeholder is not defined, or a term has no value.
+    pub fn apply(&self, item: &mut Item, bound: &Bindings) -> Result<(), Refusal> {
         let before = item.clone();
         for (name, term) in &self.set {
             item.insert(bound.name(name)?.to_owned(), term.of(&before, bound)?);
@@ -260,7 +301,7 @@ impl Update {
 
 impl Term {
     fn of(&self, item: &Item, bound: &Bindings) -> Result<Value, Refusal> {
-        let missing = || format!("{self:?} is not there");
+        let missing = || format!("{self:?} is missing");
         match self {
             Self::Is(operand) => operand.of(item, bound)?.cloned().ok_or_else(missing),
             Self::IfNotExists(name, operand) => match item.get(bound.name(name)?) {
@@ -271,7 +312,7 @@ impl Term {
                 let number = |term: &Self| -> Result<i128, Refusal> {
                     let value = term.of(item, bound)?;
                     let digits = value.get("N").and_then(Value::as_str);
-                    whole(digits.ok_or_else(|| format!("{value} is added, and no number"))?)
+                    whole(digits.ok_or_else(|| format!("{value} is not a number"))?)
                 };
                 Ok(json!({ "N": (number(left)? + number(right)?).to_string() }))
             }
@@ -293,13 +334,22 @@ impl Term {
 }
 
 impl Bindings {
+    /// Binds `names` and `values`.
+    pub fn new(names: Map<String, Value>, values: Item) -> Self {
+        Self { names, values }
+    }
+
     fn name(&self, placeholder: &str) -> Result<&str, Refusal> {
         let name = self.names.get(placeholder).and_then(Value::as_str);
         name.ok_or_else(|| format!("{placeholder} is not defined"))
     }
 
-    /// Refuses placeholders that no expression uses, as DynamoDB does.
-    pub(crate) fn are_used(
+    /// Checks that the expressions use all placeholders, as `DynamoDB` does.
+    ///
+    /// # Errors
+    ///
+    /// If a placeholder is not used.
+    pub fn are_used(
         &self,
         condition: Option<&Condition>,
         update: Option<&Update>,
@@ -319,7 +369,7 @@ impl Bindings {
     }
 }
 
-/// The words of an expression, from the first that was not read yet.
+/// The words of an expression that were not read yet.
 struct Words(Peekable<IntoIter<String>>);
 
 impl Words {
@@ -465,29 +515,34 @@ fn one_of(mut parts: Vec<Condition>, many: fn(Vec<Condition>) -> Condition) -> C
     many(parts)
 }
 
-#[test]
-fn what_is_not_known_is_refused() {
-    for text in [
-        "size(#a) < :b",
-        "#a IN (:b)",
-        "#a BETWEEN :b AND :c",
-        "contains(#a, :b)",
-        "#a.b = :c",
-        "(#a = :b",
-        "#a = :b #c",
-        "",
-    ] {
-        assert!(Condition::parse(text).is_err(), "{text}");
-    }
-    for text in ["ADD #a :b", "SET #a = #b - :c", "SET #a = :b, #a = :c", "DELETE #a :b"] {
-        assert!(Update::parse(text).is_err(), "{text}");
-    }
-}
+#[cfg(test)]
+mod tests {
+    use super::{Condition, Update};
 
-#[test]
-fn and_binds_closer_than_or() {
-    let loose = Condition::parse("#a = :a OR #b = :b AND NOT #c = :c").unwrap();
-    let tight = Condition::parse("#a = :a OR (#b = :b AND (NOT #c = :c))").unwrap();
+    #[test]
+    fn unknown_expression_is_refused() {
+        for text in [
+            "size(#a) < :b",
+            "#a IN (:b)",
+            "#a BETWEEN :b AND :c",
+            "contains(#a, :b)",
+            "#a.b = :c",
+            "(#a = :b",
+            "#a = :b #c",
+            "",
+        ] {
+            assert!(Condition::parse(text).is_err(), "{text}");
+        }
+        for text in ["ADD #a :b", "SET #a = #b - :c", "SET #a = :b, #a = :c", "DELETE #a :b"] {
+            assert!(Update::parse(text).is_err(), "{text}");
+        }
+    }
 
-    assert_eq!(loose, tight);
+    #[test]
+    fn and_binds_closer_than_or() {
+        let loose = Condition::parse("#a = :a OR #b = :b AND NOT #c = :c").unwrap();
+        let tight = Condition::parse("#a = :a OR (#b = :b AND (NOT #c = :c))").unwrap();
+
+        assert_eq!(loose, tight);
+    }
 }

@@ -25,10 +25,10 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::{Parser, Subcommand};
+use lease_test_servers::sync::lock;
 
 use crate::failure::Failure;
 use crate::faults::single_fault::SingleFault;
-use crate::judge::ledger::lock;
 use crate::overlapping_run::run_overlapping;
 use crate::probe::{ProbeArgs, probe};
 use crate::report::command::command_of;

@@ -5,13 +5,14 @@ use std::sync::{Arc, Mutex};
 use lease_dynamodb::DynamoDbStore;
 use lease_test_servers::dynamodb::client_of;
 use lease_test_servers::proxy::Link;
+use lease_test_servers::sync::lock;
 use tokio::task::spawn_blocking;
 use tokio::time::sleep;
 
 use crate::chance::Chance;
 use crate::failure::Failure;
 use crate::faults::nemesis::Nemesis;
-use crate::judge::ledger::{Ledger, lock};
+use crate::judge::ledger::Ledger;
 use crate::judge::recovery::await_recovery;
 use crate::judge::safety::{Verdict, judge};
 use crate::monotonic::Monotonic;

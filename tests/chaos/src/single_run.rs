@@ -1,7 +1,8 @@
 //! A run with one fault at a time.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
+use lease_test_servers::sync::lock;
 use tokio::task::spawn_blocking;
 use tokio::time::sleep;
 
@@ -9,7 +10,6 @@ use crate::chance::Chance;
 use crate::failure::Failure;
 use crate::faults::episodes::Episodes;
 use crate::judge::ledger::Ledger;
-use crate::judge::ledger::lock;
 use crate::judge::observations::Observations;
 use crate::judge::progress::{Progress, judge_progress};
 use crate::judge::recovery::await_recovery;
@@ -50,6 +50,6 @@ pub(crate) async fn run_single(
 
     let mut verdict = judge(&lock(&ledger));
     verdict.violations.extend(starved);
-    let progress = judge_progress(&seen.lock().unwrap_or_else(PoisonError::into_inner));
+    let progress = judge_progress(&lock(&seen));
     Ok((ledger, verdict, Some(progress)))
 }

@@ -1,9 +1,11 @@
 //! Injects single faults: injects one, waits, repairs it, and waits until the servers have recovered.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread::sleep;
 use std::time::Duration;
+
+use lease_test_servers::sync::lock;
 
 use crate::chance::Chance;
 use crate::failure::Failure;
@@ -242,11 +244,11 @@ impl Episodes {
     }
 
     fn seen(&self) -> MutexGuard<'_, Observations> {
-        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.seen)
     }
 
     fn ledger(&self) -> MutexGuard<'_, Ledger> {
-        self.ledger.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.ledger)
     }
 }
 

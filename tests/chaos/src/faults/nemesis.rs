@@ -1,7 +1,7 @@
 //! Injects overlapping faults: draws them at random, and repairs them after a while.
 
 use std::collections::BTreeSet;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::thread::sleep;
 use std::time::Duration;
 
@@ -16,6 +16,7 @@ use crate::setup::Setup;
 use crate::store::Store;
 use crate::worker::fleet::WorkerSlot;
 use lease_test_servers::proxy::{Flow, Link};
+use lease_test_servers::sync::lock;
 
 /// Injects faults into workers, links and servers, which it owns. Blocks its thread.
 #[derive(Debug)]
@@ -321,7 +322,7 @@ impl Nemesis {
     }
 
     fn write(&self, fault: FaultRecord) {
-        self.ledger.lock().unwrap_or_else(PoisonError::into_inner).faults.push(fault);
+        lock(&self.ledger).faults.push(fault);
     }
 
     fn seconds(&mut self, least: i64, most: usize) -> Result<i64, Failure> {

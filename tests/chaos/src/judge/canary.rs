@@ -2,9 +2,11 @@
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
+
+use lease_test_servers::sync::lock;
 
 use crate::judge::ledger::{Ledger, Promotion};
 use crate::judge::observations::Observations;
@@ -86,7 +88,7 @@ impl State {
                 {
                     self.note_promotion(at, plain);
                 }
-                let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut seen = lock(&self.seen);
                 if let Some(log) = seen.shards.get_mut(self.shard) {
                     log.beats.push(at);
                     if master != former {
@@ -114,7 +116,7 @@ impl State {
         for &counter in &self.counters {
             let token = plain.first(&format!("HGET lease:{{counter-{counter}}} token"));
             let known = token.parse().unwrap_or(0);
-            let mut ledger = self.ledger.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut ledger = lock(&self.ledger);
             ledger.promotions.push(Promotion { counter, at, known });
         }
     }

@@ -2,7 +2,6 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::monotonic::Monotonic;
 use crate::store::Clocks;
@@ -184,11 +183,6 @@ impl Ledger {
             })
             .count()
     }
-}
-
-/// Locks the ledger, also after a panic of another thread.
-pub(crate) fn lock(ledger: &Mutex<Ledger>) -> MutexGuard<'_, Ledger> {
-    ledger.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl fmt::Display for Incarnation {

@@ -3,9 +3,10 @@
 use std::sync::Mutex;
 use std::time::Duration;
 
+use lease_test_servers::sync::lock;
 use tokio::time::sleep;
 
-use super::ledger::{Ledger, lock};
+use super::ledger::Ledger;
 use super::safety::{Finding, starved};
 use crate::monotonic::Monotonic;
 use crate::setup::Setup;

@@ -2,8 +2,10 @@
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
+
+use lease_test_servers::sync::lock;
 
 use crate::failure::Failure;
 use crate::judge::observations::{Observations, ProbeLog};
@@ -45,9 +47,9 @@ impl Probe {
         }
         let mut process = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn()?;
         let output = process.stdout.take().ok_or("a probe without output")?;
-        let lock = Arc::clone(seen);
+        let observations = Arc::clone(seen);
         let number = {
-            let mut seen = lock.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut seen = lock(&observations);
             let is_newcomer = purpose == Purpose::Newcomer;
             let contends = matches!(purpose, Purpose::Contention(_));
             seen.probes.push(ProbeLog { is_newcomer, contends, ..ProbeLog::default() });
@@ -57,7 +59,7 @@ impl Probe {
             // The last line of a process that is killed may be cut off.
             let events = BufReader::new(output).lines().map_while(Result::ok);
             for event in events.filter_map(|line| line.parse().ok()) {
-                let mut seen = lock.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut seen = lock(&observations);
                 if let Some(log) = seen.probes.get_mut(number) {
                     log.push(event);
                 }

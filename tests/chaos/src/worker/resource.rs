@@ -1,9 +1,10 @@
 //! The counters that workers share, each behind a gate that refuses old tokens.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use lease_core::FencingToken;
 use lease_core::fence::Gate;
+use lease_test_servers::sync::lock;
 
 use crate::judge::ledger::{Incarnation, Ledger, Write};
 use crate::monotonic::Monotonic;
@@ -64,6 +65,6 @@ impl Resource {
     }
 
     fn ledger(&self) -> MutexGuard<'_, Ledger> {
-        self.ledger.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.ledger)
     }
 }

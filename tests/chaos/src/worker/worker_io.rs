@@ -3,9 +3,10 @@
 use std::collections::HashMap;
 use std::io::{Write, stdout};
 use std::process::exit;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use lease_core::HandOver;
+use lease_test_servers::sync::lock;
 use tokio::io::{AsyncBufReadExt, BufReader, stdin};
 use tokio::sync::{mpsc, oneshot};
 
@@ -104,6 +105,6 @@ impl WorkerIo {
     }
 
     fn requests(&self) -> MutexGuard<'_, Requests> {
-        self.requests.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.requests)
     }
 }

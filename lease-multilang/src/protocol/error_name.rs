@@ -38,7 +38,7 @@ impl ErrorName {
         }
     }
 
-    /// Returns whether a retry may succeed although nobody changes anything.
+    /// Returns whether the same request may succeed at a retry.
     pub fn is_retryable(&self) -> bool {
         matches!(self, Self::Throttling | Self::Dependency)
     }

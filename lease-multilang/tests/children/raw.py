@@ -1,6 +1,7 @@
-"""Speaks the MultiLang protocol by hand, notes what it is given, and misbehaves once if asked to.
+"""Speaks the MultiLang protocol without a library, records its input, and injects one fault on request.
 
-TROUBLE says how, for the shard that ends in TROUBLED; TROUBLE_FILE is made at the first time.
+FAULT names the fault. FAULT_SHARD is the suffix of the shard's id. FAULT_FILE is created by the child
+that injects the fault, so that no other child does.
 """
 import base64
 import fcntl
@@ -17,12 +18,13 @@ OUT = sys.stdout.buffer
 shard = "?"
 batches = 0
 last = None
-# As a child of the first years: asks for checkpoints when it has answered, and says `shutdown` to
-# every end.
+# Behaves as a child of the second generation: it requests checkpoints after its status message, and
+# answers each kind of end with `shutdown`.
 OLD = "OLD" in os.environ
-# As a child of the first generation: knows no ends but `shutdown`, and tells one number.
+# Behaves as a child of the first generation: `shutdown` is its only end, and a checkpoint has no
+# subsequence number.
 FIRST = "FIRST" in os.environ
-# Beyond every record.
+# A sequence number after every record.
 TOO_MUCH = "9" * 56
 
 
@@ -31,117 +33,117 @@ def note(*words):
     os.write(NOTES, (line + "\n").encode())
 
 
-def say(**message):
+def send(**message):
     OUT.write(("\n" + json.dumps(message) + "\n").encode())
     OUT.flush()
 
 
-def ask(sequence=None, sub=None):
+def request_checkpoint(sequence=None, sub=None):
     if FIRST:
-        say(action="checkpoint", checkpoint=sequence)
+        send(action="checkpoint", checkpoint=sequence)
     else:
-        say(action="checkpoint", sequenceNumber=sequence, subSequenceNumber=sub)
+        send(action="checkpoint", sequenceNumber=sequence, subSequenceNumber=sub)
 
 
 def checkpoint(sequence=None, sub=None):
-    ask(sequence, sub)
-    replied(json.loads(sys.stdin.readline()))
+    request_checkpoint(sequence, sub)
+    note_reply(json.loads(sys.stdin.readline()))
 
 
-def replied(reply):
+def note_reply(reply):
     note("checkpoint" if reply["error"] is None else "refused", reply["error"])
 
 
-def trouble(of):
-    if os.environ.get("TROUBLE") != of or not shard.endswith(os.environ["TROUBLED"]):
+def has_fault(name):
+    if os.environ.get("FAULT") != name or not shard.endswith(os.environ["FAULT_SHARD"]):
         return False
     try:
-        os.close(os.open(os.environ["TROUBLE_FILE"], os.O_CREAT | os.O_EXCL))
+        os.close(os.open(os.environ["FAULT_FILE"], os.O_CREAT | os.O_EXCL))
     except FileExistsError:
         return False
-    note("trouble", of)
+    note("fault", name)
     return True
 
 
-def misbehave():
-    """Before the answer to a batch."""
-    if trouble("floods stderr"):
+def fault_before_status():
+    """Runs before the status message of a batch."""
+    if has_fault("floods stderr"):
         for _ in range(200):
             os.write(2, b"x" * 65535 + b"\n" + b"y\n" * 2000)
-    if trouble("hangs"):
+    if has_fault("hangs"):
         time.sleep(600)
-    if trouble("dies in a line"):
+    if has_fault("dies in a line"):
         OUT.write(b'\n{"action":"stat')
         OUT.flush()
         os._exit(3)
-    if trouble("closes stdout"):
+    if has_fault("closes stdout"):
         os.close(1)
         time.sleep(600)
-    if trouble("writes a long line"):
+    if has_fault("writes a long line"):
         for _ in range(200):
             OUT.write(b"x" * 65536)
         OUT.write(b"\n")
-    if trouble("is not utf-8"):
+    if has_fault("is not utf-8"):
         OUT.write(b"\xff\xfe\n")
-    if trouble("is not json"):
+    if has_fault("is not json"):
         for number in range(100):
             OUT.write(b"print number %d\n" % number)
-        say(action="bogus")
-        say(action="status", responseFor="processRecords", more=1)
-    if trouble("answers wrongly"):
-        say(action="status", responseFor="initialize")
+        send(action="bogus")
+        send(action="status", responseFor="processRecords", more=1)
+    if has_fault("answers wrongly"):
+        send(action="status", responseFor="initialize")
         time.sleep(600)
-    if trouble("starts another"):
-        os.system("sleep 600 & echo $! > " + os.environ["TROUBLE_FILE"])
+    if has_fault("starts another"):
+        os.system("sleep 600 & echo $! > " + os.environ["FAULT_FILE"])
         os._exit(4)
-    if trouble("asks on and on"):
-        ask_on_and_on()
-    if trouble("reads no reply"):
-        ask_more_than_stdin_holds()
-    if trouble("asks for too much"):
+    if has_fault("requests without end"):
+        request_without_end()
+    if has_fault("reads no reply"):
+        request_more_than_stdin_holds()
+    if has_fault("requests invalid checkpoints"):
         for _ in range(100):
             checkpoint(TOO_MUCH)
 
 
-def misbehave_later():
-    """After the answer to a batch."""
-    if trouble("asks on and on afterwards"):
-        ask_on_and_on()
-    if trouble("reads no reply afterwards"):
-        ask_more_than_stdin_holds()
-    if trouble("asks late"):
-        # The next batch is on its way, and does not fit into the pipe. What is printed does not
-        # either: so all that was said before it has been heard when this is done.
+def fault_after_status():
+    """Runs after the status message of a batch."""
+    if has_fault("requests without end afterwards"):
+        request_without_end()
+    if has_fault("reads no reply afterwards"):
+        request_more_than_stdin_holds()
+    if has_fault("requests late"):
+        # The next batch does not fit into the pipe to this process. The output below does not fit
+        # into the pipe to the daemon either: when it is written, the daemon has read the request.
         select.select([sys.stdin], [], [])
-        ask()
+        request_checkpoint()
         OUT.write((b"x" * 1023 + b"\n") * 256)
         OUT.flush()
         sys.stdin.readline()
-        replied(json.loads(sys.stdin.readline()))
+        note_reply(json.loads(sys.stdin.readline()))
         os._exit(5)
 
 
-def ask_on_and_on():
+def request_without_end():
     while True:
-        ask(TOO_MUCH)
+        request_checkpoint(TOO_MUCH)
 
 
-def ask_more_than_stdin_holds():
+def request_more_than_stdin_holds():
     reply = {"sequenceNumber": TOO_MUCH, "subSequenceNumber": None}
     reply = {"action": "checkpoint", **reply, "error": "IllegalArgumentException"}
     reply = json.dumps(reply, separators=(",", ":")) + "\n"
     size, page = fcntl.fcntl(0, fcntl.F_GETPIPE_SZ), os.sysconf("SC_PAGE_SIZE")
-    # Each page of a pipe has room for whole replies only. Replies that are written together leave more
-    # room unused, so each is waited for, until there is room for a page of replies at most.
+    # A page of a pipe holds whole replies only. Replies that are written together waste more room, so
+    # this waits for each reply until the free room is one page of replies at most.
     nearly_full = size - size // page * len(reply) - page
     while unread() < nearly_full:
         before = unread()
-        ask(TOO_MUCH)
+        request_checkpoint(TOO_MUCH)
         while unread() == before:
             time.sleep(0.001)
-    # More than there is room for, and fewer than the daemon lets a child be ahead.
+    # More replies than fit, and fewer than the daemon's limit of unread replies.
     for _ in range((size - nearly_full) // len(reply) + 4):
-        ask(TOO_MUCH)
+        request_checkpoint(TOO_MUCH)
     note("full")
     time.sleep(600)
 
@@ -161,7 +163,7 @@ for line in sys.stdin:
         shard = message["shardId"]
         note("begun", message["sequenceNumber"])
     elif action == "processRecords":
-        misbehave()
+        fault_before_status()
         for record in message["records"]:
             data = base64.b64decode(record["data"]).decode()
             note("record", record["sequenceNumber"], record["partitionKey"], data)
@@ -170,7 +172,7 @@ for line in sys.stdin:
         if batches % 2 and not OLD:
             checkpoint(last)
     elif action == "checkpoint":
-        replied(message)
+        note_reply(message)
         continue
     elif action == "shutdownRequested":
         checkpoint()
@@ -187,9 +189,9 @@ for line in sys.stdin:
     elif action == "shutdown":
         note("lost")
     ends = action in ("shutdownRequested", "leaseLost", "shardEnded")
-    say(action="status", responseFor="shutdown" if OLD and ends else action)
+    send(action="status", responseFor="shutdown" if OLD and ends else action)
     if action == "processRecords":
-        misbehave_later()
+        fault_after_status()
     if OLD and action == "processRecords":
-        say(action="checkpoint", sequenceNumber=last)
+        send(action="checkpoint", sequenceNumber=last)
 note("gone")

@@ -1,4 +1,4 @@
-# Answers all that it is told, and notes when: at its start, and at its first records.
+# Answers each message, and records the time of its start and of each batch.
 note() {
     printf '%s\t%s\t%s\t%s\n' "$$" "$1" "$shard" "$(date +%s%3N)" >>"$NOTES"
 }

@@ -1,4 +1,4 @@
-//! A daemon that runs.
+//! A running daemon.
 
 use std::io::{BufRead, BufReader};
 use std::path::Path;
@@ -10,7 +10,7 @@ use tokio::time::sleep;
 
 use crate::place::{BETWEEN_LOOKS, LOOKS};
 
-/// It is killed when this is dropped.
+/// A daemon process. Dropping this kills it.
 pub(crate) struct Daemon {
     process: Child,
     log: Arc<Mutex<String>>,
@@ -67,7 +67,7 @@ impl Daemon {
             }
             sleep(BETWEEN_LOOKS).await;
         }
-        panic!("not in time: {what}\n{}", self.log());
+        panic!("timed out: {what}\n{}", self.log());
     }
 
     pub(crate) async fn ended(&mut self) -> ExitStatus {
@@ -77,16 +77,16 @@ impl Daemon {
             }
             sleep(BETWEEN_LOOKS).await;
         }
-        panic!("it does not end\n{}", self.log());
+        panic!("the daemon did not exit\n{}", self.log());
     }
 
-    /// The status of a daemon that has ended after a short while.
-    pub(crate) async fn ended_meanwhile(&mut self) -> Option<ExitStatus> {
+    /// Returns the status if the daemon exits within a short time.
+    pub(crate) async fn ended_soon(&mut self) -> Option<ExitStatus> {
         sleep(10 * BETWEEN_LOOKS).await;
         self.process.try_wait().unwrap()
     }
 
-    /// Has it end in good order.
+    /// Stops the daemon with a SIGTERM, and returns its log.
     pub(crate) async fn stop(mut self) -> String {
         self.signal(Signal::TERM);
         let status = self.ended().await;
@@ -94,7 +94,7 @@ impl Daemon {
         self.log()
     }
 
-    /// Most kilobytes that it has had in memory.
+    /// Returns the peak resident set size in kilobytes.
     pub(crate) fn most_memory(&self) -> u64 {
         memory(self.id(), "VmHWM:")
     }
@@ -122,7 +122,7 @@ pub(crate) fn kill(process: i32) {
 }
 
 pub(crate) fn is_there(process: i32) -> bool {
-    // One that has ended and that nobody has waited for is there no more.
+    // A zombie counts as ended.
     let state = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
     let is_zombie = state.rsplit(')').next().is_some_and(|rest| rest.trim().starts_with('Z'));
     test_kill_process(Pid::from_raw(process).unwrap()).is_ok() && !is_zombie

@@ -1,4 +1,4 @@
-//! Processors on the clients of other languages, as they are.
+//! Processors that use the unchanged client libraries of other languages.
 
 use std::collections::BTreeSet;
 
@@ -9,7 +9,7 @@ use crate::daemon::{is_there, kill};
 use crate::notes::Notes;
 use crate::place::{Place, raw, script};
 
-/// With Python's client on its path.
+/// Returns the command that runs `script` with the Python client.
 fn python(script: &str) -> Option<String> {
     let client = tool("amazon_kclpy", &["bin/sample_kclpy_app.py"])?;
     let python = client.with_file_name("python3");
@@ -25,7 +25,7 @@ fn node(place: Place) -> Option<Place> {
 #[tokio::test(flavor = "multi_thread")]
 async fn python_processors_read_all_records_in_order_after_kills() {
     let Some(command) = python(&script("noting.py")) else { return };
-    everything_is_read_in_order_whoever_dies(Place::of_shards(4, command).await).await;
+    read_all_records_in_order_after_kills(Place::of_shards(4, command).await).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -33,22 +33,23 @@ async fn javascript_processors_read_all_records_in_order_after_kills() {
     let Some(node_js) = tool("node", &[]) else { return };
     let command = format!("{} {}", node_js.display(), script("noting.js"));
     let Some(place) = node(Place::of_shards(4, command).await) else { return };
-    everything_is_read_in_order_whoever_dies(place).await;
+    read_all_records_in_order_after_kills(place).await;
 }
 
-/// Old children say `shutdown` to every end, and ask for checkpoints when they have answered.
+/// Children of the second generation answer each end with `shutdown`, and request checkpoints after
+/// their status messages.
 #[tokio::test(flavor = "multi_thread")]
 async fn old_processors_read_all_records_in_order_after_kills() {
     let Some(command) = raw() else { return };
     let place = Place::of_shards(4, command).await.with_variable("OLD", "1");
 
-    let notes = everything_is_read_in_order_whoever_dies(place).await;
+    let notes = read_all_records_in_order_after_kills(place).await;
 
     let at_ends = notes.of("requested").len() + notes.of("ended").len();
-    assert!(notes.of("checkpoint").len() > at_ends, "those between were not answered\n{notes}");
+    assert!(notes.of("checkpoint").len() > at_ends, "only ends were checkpointed\n{notes}");
 }
 
-/// They end where they are told anything that they do not know.
+/// Children of the first generation exit at a message that they do not know.
 #[tokio::test(flavor = "multi_thread")]
 async fn first_generation_processors_get_shutdown_messages() {
     let Some(command) = raw() else { return };
@@ -61,16 +62,16 @@ async fn first_generation_processors_get_shutdown_messages() {
             && notes.readers().values().all(|child| known.contains(child))
     };
     let both = |notes: &Notes| are_known(notes, 2);
-    place.until("both have asked for a checkpoint", &[&daemon], both).await;
+    place.until("both children have a checkpoint", &[&daemon], both).await;
     let shard = place.stream.open_shards().await.remove(0);
     place.stream.split(&shard).await;
 
     producer.has_put_more(100).await;
     let all = |notes: &Notes| notes.of("ended").len() == 1 && are_known(notes, 4);
-    place.until("one is read to its end, and what it became", &[&daemon], all).await;
+    place.until("the split shard has ended, and its children are read", &[&daemon], all).await;
     let put = producer.end().await;
     let total: usize = put.values().sum();
-    place.until("all is read", &[&daemon], |notes| notes.distinct() >= total).await;
+    place.until("all records are read", &[&daemon], |notes| notes.distinct() >= total).await;
     daemon.stop().await;
 
     let notes = place.notes();
@@ -79,42 +80,43 @@ async fn first_generation_processors_get_shutdown_messages() {
     assert!(notes.of("unknown").is_empty(), "{notes}");
 }
 
-async fn everything_is_read_in_order_whoever_dies(place: Place) -> Notes {
+async fn read_all_records_in_order_after_kills(place: Place) -> Notes {
     let producer = place.stream.produce();
     let one = place.start("one");
     let other = place.start("other");
     let all = [&one, &other];
-    place.until("all shards are begun", &all, |notes| notes.readers().len() == 4).await;
+    place.until("all shards have a child", &all, |notes| notes.readers().len() == 4).await;
     producer.has_put_more(100).await;
-    place.until("100 are read", &all, |notes| notes.distinct() >= 100).await;
+    place.until("100 records are read", &all, |notes| notes.distinct() >= 100).await;
 
     let shards = place.stream.open_shards().await;
     place.stream.split(&shards[0]).await;
     place.stream.merge(&shards[2], &shards[3]).await;
     producer.has_put_more(100).await;
-    let notes = place.until("three have ended", &all, |notes| notes.of("ended").len() >= 3).await;
+    let notes =
+        place.until("three shards have ended", &all, |notes| notes.of("ended").len() >= 3).await;
 
-    // A child dies: another begins with its shard.
+    // After a child is killed, another child reads its shard.
     let (shard, child) = notes.readers().into_iter().find(|(_, child)| is_there(*child)).unwrap();
     kill(child);
-    let replaced = place.until("another child begins", &all, |notes| {
+    let replaced = place.until("another child reads the shard", &all, |notes| {
         notes.readers().get(&shard).is_some_and(|reader| *reader != child)
     });
     replaced.await;
     producer.has_put_more(100).await;
 
-    // A daemon dies: the other takes over, and no child of the dead one goes on.
+    // After a daemon is killed, its children exit and the other daemon takes over.
     let log = other.log();
     let is_other = |child: &i32| log.contains(&format!("pid={child}"));
     let orphans: Vec<_> = place.notes().children().into_iter().filter(is_other).collect();
     let dead = other;
     dead.signal(Signal::KILL);
     let gone = || !orphans.iter().any(|child| is_there(*child));
-    dead.until("no child outlives its daemon", gone).await;
+    dead.until("the killed daemon's children exit", gone).await;
     producer.has_put_more(100).await;
     let put = producer.end().await;
     let total: usize = put.values().sum();
-    place.until("everything is read", &[&one, &dead], |notes| notes.distinct() >= total).await;
+    place.until("all records are read", &[&one, &dead], |notes| notes.distinct() >= total).await;
     let log = one.stop().await + &dead.log();
 
     for fault in ["answered for", "did not checkpoint the end", "checkpoint of child not written"] {
@@ -122,12 +124,12 @@ async fn everything_is_read_in_order_whoever_dies(place: Place) -> Notes {
     }
     let notes = place.notes();
     notes.are_right(&put, &place.stream.shards().await);
-    assert!(!notes.of("requested").is_empty(), "nobody was asked to stop\n{notes}");
+    assert!(!notes.of("requested").is_empty(), "no child received shutdownRequested\n{notes}");
     notes
 }
 
-/// It checkpoints once at first, then after half a minute: what comes between is kept when it is
-/// asked to stop.
+/// The sample checkpoints its first batch, and then once in 30 s. It checkpoints the rest when it
+/// receives `shutdownRequested`.
 #[tokio::test(flavor = "multi_thread")]
 async fn unchanged_python_sample_checkpoints_all_it_read() {
     let sample = tool("amazon_kclpy", &["bin/sample_kclpy_app.py"]);
@@ -135,14 +137,14 @@ async fn unchanged_python_sample_checkpoints_all_it_read() {
     let mut place = Place::of_shards(2, sample.display().to_string()).await;
     let producer = place.stream.produce();
     let daemon = place.start("one");
-    // So few that what it prints, without any end of line, is told in one piece.
+    // The sample prints no line feeds. The output of so few records fits into one line of the log.
     producer.has_put_more(20).await;
     let total: usize = producer.end().await.values().sum();
     let shards = place.stream.open_shards().await;
     place.stream.split(&shards[0]).await;
 
     let read = || daemon.log().matches("Data Size").count() >= total;
-    daemon.until("the sample has read everything", read).await;
+    daemon.until("the sample has read all records", read).await;
     daemon.until_logged("shard read to its end").await;
     let log = daemon.stop().await;
     assert!(log.contains("Shard has ended checkpointing"), "{log}");
@@ -153,7 +155,7 @@ async fn unchanged_python_sample_checkpoints_all_it_read() {
     let producer = place.stream.produce();
     producer.has_put_more(20).await;
     let more: usize = producer.end().await.values().sum();
-    place.until("what came later is read", &[&daemon], |notes| notes.distinct() >= more).await;
+    place.until("all later records are read", &[&daemon], |notes| notes.distinct() >= more).await;
     daemon.stop().await;
     assert_eq!(place.notes().distinct(), more, "{}", place.notes());
 }

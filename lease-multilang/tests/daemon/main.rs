@@ -6,9 +6,10 @@
     clippy::panic,
     clippy::indexing_slicing,
     clippy::print_stdout,
-    reason = "a test that cannot go on fails"
+    reason = "a test that cannot continue fails"
 )]
 
+mod child_faults;
 mod daemon;
 mod languages;
 mod launchers;
@@ -18,5 +19,4 @@ mod notes;
 mod place;
 mod stopping;
 mod terminal;
-mod troubles;
 mod usage;

@@ -1,4 +1,4 @@
-//! What the Kinesis Client Library has left behind is gone on with, and stays as it can read it.
+//! The daemon continues a lease table of the Kinesis Client Library, and keeps it valid for the library.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -23,20 +23,20 @@ async fn kcl_2_table_is_continued_and_stays_valid() {
         ("pendingCheckpointSubSequenceNumber", n(0)),
         ("pendingCheckpointState", AttributeValue::B(Blob::new("theirs"))),
     ];
-    is_gone_on_with_and_left(&row).await;
+    is_continued_and_stays_valid(&row).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn kcl_3_table_is_continued_and_stays_valid() {
     let row = [
         ("throughputKBps", AttributeValue::N("12.5".to_owned())),
-        // It was handing them over when it was stopped.
+        // The library was stopped in the middle of a hand-over.
         ("checkpointOwner", s("9b1f2b0e-52a7-4f0e-8f39-0f6a5c1f3a10")),
     ];
-    is_gone_on_with_and_left(&row).await;
+    is_continued_and_stays_valid(&row).await;
 }
 
-/// The properties are all that its user has to correct.
+/// The user of the daemon corrects properties and no code.
 #[tokio::test(flavor = "multi_thread")]
 async fn table_of_another_program_is_refused_with_its_property() {
     let place = Place::of_shards(1, "sh").await;
@@ -46,14 +46,14 @@ async fn table_of_another_program_is_refused_with_its_property() {
     daemon.ended().await;
 
     let log = daemon.log();
-    for told in ["tableName = shop", "has the key (orderId S HASH)", "so correct the name"] {
-        assert!(log.contains(told), "{told:?} is not in\n{log}");
+    for text in ["tableName = shop", "has the key (orderId S HASH)", "so correct the name"] {
+        assert!(log.contains(text), "{text:?} is not in\n{log}");
     }
-    assert!(!log.contains('`'), "code is named to who has none\n{log}");
+    assert!(!log.contains('`'), "the log names code\n{log}");
 }
 
-/// Each shard was read to the middle; `beside` is on all rows.
-async fn is_gone_on_with_and_left(beside: &[(&str, AttributeValue)]) {
+/// Continues a table in which each shard was read to the middle. All rows have the attributes `beside`.
+async fn is_continued_and_stays_valid(beside: &[(&str, AttributeValue)]) {
     let Some(command) = raw() else { return };
     let place = Place::of_shards(2, command).await;
     let producer = place.stream.produce();
@@ -62,7 +62,7 @@ async fn is_gone_on_with_and_left(beside: &[(&str, AttributeValue)]) {
     let in_the_middle = leave_behind(&place, beside).await;
 
     let daemon = place.start("one");
-    place.until("both are gone on with", &[&daemon], |notes| notes.readers().len() == 2).await;
+    place.until("both shards have a child", &[&daemon], |notes| notes.readers().len() == 2).await;
     let shards = place.stream.open_shards().await;
     place.stream.split(&shards[0]).await;
     let producer = place.stream.produce();
@@ -90,18 +90,17 @@ async fn is_gone_on_with_and_left(beside: &[(&str, AttributeValue)]) {
     let shards = place.stream.shards().await;
     assert_eq!(keys, shards.iter().map(|shard| shard.id.to_string()).collect());
     for (key, row) in &rows {
-        is_readable_as_kcls(row);
-        assert!(!row.contains_key("leaseOwner"), "nobody has it: {row:?}");
+        is_valid_for_kcl(row);
+        assert!(!row.contains_key("leaseOwner"), "the lease was released: {row:?}");
         let last = read[key].last().unwrap().to_string();
         let is_over = shards.iter().any(|shard| shard.id.as_str() == key && !shard.is_open());
         let upto = if is_over { "SHARD_END" } else { &last };
         assert_eq!(row["checkpoint"], s(upto), "{row:?}");
         if let Some(before) = in_the_middle.get(key) {
             assert_ne!(&last, &before.to_string());
-            assert!(number(&row["leaseCounter"]) > COUNTER, "a worker of KCL is not told");
+            assert!(number(&row["leaseCounter"]) > COUNTER, "a worker of KCL sees no new owner");
             for (name, value) in beside {
-                // A checkpoint takes the place of one that was prepared, and who takes a lease ends
-                // its hand-over, as in KCL.
+                // As in KCL, a checkpoint replaces a pending one, and a new owner ends a hand-over.
                 let is_kept = !name.starts_with("pending") && *name != "checkpointOwner";
                 let kept = is_kept.then_some(value);
                 assert_eq!(row.get(*name), kept, "{row:?}");
@@ -112,8 +111,8 @@ async fn is_gone_on_with_and_left(beside: &[(&str, AttributeValue)]) {
     }
 }
 
-/// Makes a table as KCL does, with a row for each shard, the first of which has an owner that is
-/// dead; answers their checkpoints.
+/// Creates a table as KCL does, with a row for each shard. The owner of the first row is dead. Returns
+/// the checkpoints.
 async fn leave_behind(
     place: &Place,
     beside: &[(&str, AttributeValue)],
@@ -181,8 +180,8 @@ async fn rows(place: &Place) -> BTreeMap<String, Row> {
     rows.into_iter().map(|row| (row["leaseKey"].as_s().unwrap().clone(), row)).collect()
 }
 
-/// Every attribute is of the type by which KCL reads it, and none that it needs is missing.
-fn is_readable_as_kcls(row: &Row) {
+/// Checks that each attribute has KCL's type, and that no attribute that KCL requires is missing.
+fn is_valid_for_kcl(row: &Row) {
     for needed in ["leaseCounter", "checkpoint", "checkpointSubSequenceNumber"] {
         assert!(row.contains_key(needed), "no {needed} in {row:?}");
     }
@@ -197,14 +196,14 @@ fn is_readable_as_kcls(row: &Row) {
             | "throughputKBps" => value.is_n(),
             "parentShardId" | "childShardIds" => value.is_ss(),
             "pendingCheckpointState" => value.is_b(),
-            // It passes over what it does not know.
+            // KCL ignores other attributes.
             ours => ours.starts_with("grant"),
         };
         assert!(is_right, "{name} = {value:?}");
     }
 }
 
-/// The only one of the rows that was split.
+/// Returns the only shard that was split.
 fn shards_parent(rows: &BTreeMap<String, Row>) -> String {
     let mut split = rows.iter().filter(|(_, row)| row.contains_key("childShardIds"));
     split.next().unwrap().0.clone()

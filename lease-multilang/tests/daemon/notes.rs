@@ -1,4 +1,4 @@
-//! What children were given, in the order in which they noted it.
+//! The events that children recorded, in their order.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -27,7 +27,7 @@ impl Notes {
             let (event, shard) = (words.next()?, words.next()?);
             Some(Note { child, event, shard, words: words.collect() })
         };
-        // The last line may be being written.
+        // A child may be writing the last line.
         let whole = text.rfind('\n').map_or("", |end| &text[..end]);
         Self(whole.lines().map(|line| note(line).expect("a note")).collect())
     }
@@ -36,7 +36,7 @@ impl Notes {
         self.0.iter().filter(|note| note.event == event).collect()
     }
 
-    /// How many different records were noted.
+    /// Returns the number of different records.
     pub(crate) fn distinct(&self) -> usize {
         self.children_by_record().len()
     }
@@ -45,12 +45,12 @@ impl Notes {
         self.0.iter().map(|note| note.child).collect()
     }
 
-    /// Who has begun last with each shard.
+    /// Returns the last child of each shard.
     pub(crate) fn readers(&self) -> BTreeMap<String, i32> {
         self.of("begun").into_iter().map(|note| (note.shard.clone(), note.child)).collect()
     }
 
-    /// Holds what was noted against what was put, and what the stream was like in the end.
+    /// Checks the events against the records of the producer and the final shards of the stream.
     pub(crate) fn are_right(&self, put: &Put, shards: &[Shard]) {
         self.are_complete_and_in_order(put);
         self.have_each_child_go_forward();
@@ -58,7 +58,7 @@ impl Notes {
         self.have_nothing_twice_after_an_orderly_end();
     }
 
-    /// Every record was worked on, and the first time in the order of its partition key.
+    /// Checks that each record was processed, for the first time in the order of its partition key.
     pub(crate) fn are_complete_and_in_order(&self, put: &Put) {
         let mut worked: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
         let mut seen = BTreeSet::new();
@@ -75,7 +75,7 @@ impl Notes {
         }
     }
 
-    /// What one child is given of a shard is in order, and nothing is given to it twice.
+    /// Checks that a child receives the records of a shard in order, each of them once.
     fn have_each_child_go_forward(&self) {
         let mut last: BTreeMap<_, SequenceNumber> = BTreeMap::new();
         for note in self.of("record") {
@@ -94,14 +94,14 @@ impl Notes {
                     let shard = shards.iter().find(|shard| shard.id.as_str() == note.shard);
                     let parents = &shard.expect("a shard of the stream").parents;
                     let early = parents.iter().find(|parent| !ended.contains(&parent.to_string()));
-                    assert_eq!(early, None, "{} was begun before that ended\n{self}", note.shard);
+                    assert_eq!(early, None, "{} began before that ended\n{self}", note.shard);
                 }
                 _ => (),
             }
         }
     }
 
-    /// Only what a child was given that was killed may be given to the next again.
+    /// Checks that only records of a killed child are processed again by the next one.
     pub(crate) fn have_nothing_twice_after_an_orderly_end(&self) {
         let is_orderly = |note: &&Note| matches!(&*note.event, "requested" | "ended");
         let orderly: BTreeSet<_> =
@@ -109,7 +109,7 @@ impl Notes {
         for (record, mut children) in self.children_by_record() {
             children.pop();
             let again = children.iter().find(|child| orderly.contains(*child));
-            assert_eq!(again, None, "{record:?} was given again after that\n{self}");
+            assert_eq!(again, None, "{record:?} was processed again after that\n{self}");
         }
     }
 
@@ -124,24 +124,24 @@ impl Notes {
 }
 
 impl Note {
-    /// Of a record.
+    /// Returns the sequence number of a record.
     pub(crate) fn sequence(&self) -> SequenceNumber {
         self.words[0].parse().unwrap()
     }
 
-    /// Of a record.
+    /// Returns the partition key of a record.
     pub(crate) fn partition_key(&self) -> &str {
         &self.words[1]
     }
 
-    /// When it was noted, in milliseconds since 1970, where the child tells that.
+    /// Returns the time of an event of a child that records it, in milliseconds since 1970.
     pub(crate) fn time(&self) -> i64 {
         self.words[0].parse().unwrap()
     }
 }
 
 impl fmt::Display for Notes {
-    /// Without the records: how many there were between.
+    /// Prints the number of records before each event, and not the records.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut records = 0;
         for note in &self.0 {

@@ -1,4 +1,4 @@
-//! What a daemon works on: a stream, a table, a folder.
+//! A daemon's stream, table and folder.
 
 use std::fs;
 use std::path::PathBuf;
@@ -17,7 +17,7 @@ pub(crate) struct Place {
     pub(crate) stream: Stream,
     table: dynamodb::Server,
     pub(crate) folder: PathBuf,
-    /// The command of its children.
+    /// The command that starts a child.
     command: String,
     properties: String,
     environment: Vec<(&'static str, String)>,
@@ -50,13 +50,24 @@ impl Place {
         self
     }
 
+    /// Has one child of shard 0 inject the fault of `raw.py` with this name, once.
+    pub(crate) fn with_fault(self, name: &str) -> Self {
+        let file = self.fault_file().display().to_string();
+        let place = self.with_variable("FAULT", name).with_variable("FAULT_SHARD", "0");
+        place.with_variable("FAULT_FILE", file)
+    }
+
+    pub(crate) fn fault_file(&self) -> PathBuf {
+        self.folder.join("fault")
+    }
+
     pub(crate) fn run_by(&mut self, command: impl Into<String>) {
         self.command = command.into();
     }
 
-    /// Writes the properties of the daemon of this name.
+    /// Writes the properties file of the daemon with this name.
     ///
-    /// A machine that stands still for seconds costs no lease, and no stop in good order.
+    /// Its timeouts allow the machine to pause for seconds.
     pub(crate) fn properties(&self, name: &str) -> PathBuf {
         let (kinesis, dynamodb) = (self.stream.address(), self.table.address());
         let Self { command, properties, .. } = self;
@@ -91,7 +102,7 @@ impl Place {
         Daemon::start(BINARY, &arguments, self.environment())
     }
 
-    /// Puts one record of so many bytes.
+    /// Puts one record with this number of bytes.
     pub(crate) async fn put(&self, partition_key: &str, bytes: usize) {
         let client = kinesis::client_of(self.stream.address());
         let request = client.put_record().stream_name("orders").partition_key(partition_key);
@@ -106,7 +117,7 @@ impl Place {
         Notes::read(&self.folder.join("notes"))
     }
 
-    /// Waits until the children have noted what is wanted.
+    /// Waits until the recorded events satisfy `so`.
     pub(crate) async fn until(
         &self,
         what: &str,
@@ -121,7 +132,7 @@ impl Place {
             sleep(BETWEEN_LOOKS).await;
         }
         let logs: Vec<_> = daemons.iter().map(|daemon| daemon.log()).collect();
-        panic!("not in time: {what}\n{}\n{}", self.notes(), logs.join("\n"));
+        panic!("timed out: {what}\n{}\n{}", self.notes(), logs.join("\n"));
     }
 }
 
@@ -133,12 +144,12 @@ impl Drop for Place {
     }
 }
 
-/// A script of the tests.
+/// Returns the path of a script in `tests/children`.
 pub(crate) fn script(name: &str) -> String {
     format!("{}/tests/children/{name}", env!("CARGO_MANIFEST_DIR"))
 }
 
-/// The command of a child that speaks the protocol by hand.
+/// Returns the command of a child that speaks the protocol without a library.
 pub(crate) fn raw() -> Option<String> {
     let python = tool("python3", &[])?;
     Some(format!("{} -S -E -u {}", python.display(), script("raw.py")))
@@ -148,5 +159,5 @@ pub(crate) const BINARY: &str = env!("CARGO_BIN_EXE_multilang-daemon");
 
 pub(crate) const BETWEEN_LOOKS: Duration = Duration::from_millis(20);
 
-/// Five minutes: for machines that have much else to do.
+/// Five minutes in total, for busy machines.
 pub(crate) const LOOKS: u32 = 15_000;

@@ -1,4 +1,4 @@
-//! How a daemon ends.
+//! Stops of a daemon, in order and at once.
 
 use lease_test_servers::tools::tool;
 use rustix::process::Signal;
@@ -8,6 +8,14 @@ use crate::daemon::{Daemon, is_there};
 use crate::notes::Notes;
 use crate::place::{BINARY, Place, raw};
 
+fn has_two_readers(notes: &Notes) -> bool {
+    notes.readers().len() == 2
+}
+
+fn has_fault(notes: &Notes) -> bool {
+    !notes.of("fault").is_empty()
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn orderly_stop_repeats_no_record_and_leaves_no_child() {
     let Some(command) = raw() else { return };
@@ -15,7 +23,7 @@ async fn orderly_stop_repeats_no_record_and_leaves_no_child() {
     let producer = place.stream.produce();
     let first = place.start("first");
     let all_read = |notes: &Notes| notes.readers().len() == 4 && notes.distinct() >= 100;
-    place.until("100 are read, of all shards", &[&first], all_read).await;
+    place.until("100 records are read, of all shards", &[&first], all_read).await;
     first.signal(Signal::TERM);
     let mut first = first;
     assert!(first.ended().await.success(), "{}", first.log());
@@ -23,55 +31,53 @@ async fn orderly_stop_repeats_no_record_and_leaves_no_child() {
     let notes = place.notes();
     assert_eq!(notes.of("requested").len(), 4, "{notes}");
     assert_eq!(notes.of("lost").len(), 4, "{notes}");
-    assert_eq!(notes.of("gone").len(), 4, "each has read the end of its stdin\n{notes}");
+    assert_eq!(notes.of("gone").len(), 4, "each child reads the end of its stdin\n{notes}");
     assert!(!notes.children().into_iter().any(is_there));
 
     let second = place.start("second");
     producer.has_put_more(50).await;
     let put = producer.end().await;
     let total: usize = put.values().sum();
-    let notes = place.until("all is read", &[&second], |notes| notes.distinct() >= total).await;
+    let all = |notes: &Notes| notes.distinct() >= total;
+    let notes = place.until("all records are read", &[&second], all).await;
 
     assert_eq!(notes.of("record").len(), total, "{notes}");
     notes.are_right(&put, &place.stream.shards().await);
     second.stop().await;
 }
 
-/// GNU `timeout` signals the process, and then its group.
+/// GNU `timeout` signals the process and then its process group.
 #[tokio::test(flavor = "multi_thread")]
 async fn two_signals_at_once_count_as_one() {
     let Some(command) = raw() else { return };
     let place = Place::of_shards(2, command).await;
     let mut daemon = place.start("one");
-    place.until("both begin", &[&daemon], |notes| notes.readers().len() == 2).await;
+    place.until("both shards have a child", &[&daemon], has_two_readers).await;
 
-    // Both are pending when the daemon continues, however busy the machine is.
+    // Both signals are pending when the daemon continues, also on a busy machine.
     daemon.signal(Signal::STOP);
     daemon.signal(Signal::TERM);
     daemon.signal(Signal::INT);
     daemon.signal(Signal::CONT);
 
     assert!(daemon.ended().await.success(), "{}", daemon.log());
-    assert_eq!(place.notes().of("requested").len(), 2, "each child was asked to stop");
+    assert_eq!(place.notes().of("requested").len(), 2, "each child gets shutdownRequested");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn second_signal_ends_daemon_and_children_at_once() {
     let Some(command) = raw() else { return };
-    let place = Place::of_shards(2, command).await.with_variable("TROUBLE", "hangs");
-    let place = place.with_variable("TROUBLED", "0");
-    let trouble = place.folder.join("trouble").display().to_string();
-    let place = place.with_variable("TROUBLE_FILE", trouble);
+    let place = Place::of_shards(2, command).await.with_fault("hangs");
     let producer = place.stream.produce();
     let mut daemon = place.start("one");
-    place.until("one hangs", &[&daemon], |notes| !notes.of("trouble").is_empty()).await;
+    place.until("one child hangs", &[&daemon], has_fault).await;
     producer.end().await;
 
     daemon.signal(Signal::INT);
     daemon.until_logged("stopping").await;
-    // Until one counts: those of the first second do not.
+    // The daemon ignores a second signal within the first second.
     let status = loop {
-        if let Some(status) = daemon.ended_meanwhile().await {
+        if let Some(status) = daemon.ended_soon().await {
             break status;
         }
         daemon.signal(Signal::INT);
@@ -81,13 +87,13 @@ async fn second_signal_ends_daemon_and_children_at_once() {
     assert!(daemon.log().contains("ended at once by a second signal"), "{}", daemon.log());
     let children = place.notes().children();
     let gone = || !children.iter().any(|child| is_there(*child));
-    daemon.until("no child is left", gone).await;
+    daemon.until("the children exit", gone).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn signal_stops_daemon_that_waits_for_its_tables() {
     let Some(command) = raw() else { return };
-    // Takes connections, and answers nothing.
+    // Accepts connections and never answers.
     let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let endpoint = format!("dynamoDBEndpoint = http://{}", silent.local_addr().unwrap());
     let place = Place::of_shards(1, command).await.with(&endpoint);
@@ -96,12 +102,12 @@ async fn signal_stops_daemon_that_waits_for_its_tables() {
 
     daemon.signal(Signal::TERM);
 
-    // If it waited for its tables, it would fail in the end.
+    // A daemon that waited for its tables would exit with an error.
     assert!(daemon.ended().await.success(), "{}", daemon.log());
     assert!(daemon.log().contains("nothing was started"), "{}", daemon.log());
 }
 
-/// Starts a daemon that does at a SIGHUP what this says, unless it says something itself.
+/// Starts a daemon that inherits this disposition of SIGHUP.
 fn start_with_hang_ups(place: &Place, disposition: &str) -> Option<Daemon> {
     let python = tool("python3", &[])?;
     let program = "import os, signal, sys\n\
@@ -117,7 +123,7 @@ async fn hang_up_stops_daemon_orderly() {
     let Some(command) = raw() else { return };
     let place = Place::of_shards(2, command).await;
     let Some(mut daemon) = start_with_hang_ups(&place, "SIG_DFL") else { return };
-    place.until("both begin", &[&daemon], |notes| notes.readers().len() == 2).await;
+    place.until("both shards have a child", &[&daemon], has_two_readers).await;
 
     daemon.signal(Signal::HUP);
 
@@ -132,7 +138,7 @@ async fn ignored_hang_up_does_not_stop_daemon() {
     let Some(command) = raw() else { return };
     let place = Place::of_shards(2, command).await;
     let Some(daemon) = start_with_hang_ups(&place, "SIG_IGN") else { return };
-    place.until("both begin", &[&daemon], |notes| notes.readers().len() == 2).await;
+    place.until("both shards have a child", &[&daemon], has_two_readers).await;
 
     daemon.signal(Signal::HUP);
 
@@ -141,68 +147,70 @@ async fn ignored_hang_up_does_not_stop_daemon() {
     let put = producer.end().await;
     let total: usize = put.values().sum();
     let is_read = |notes: &Notes| notes.distinct() >= total;
-    place.until("it reads on", &[&daemon], is_read).await;
+    place.until("it reads more records", &[&daemon], is_read).await;
     daemon.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn hanging_child_is_killed_after_the_grace_time() {
     let Some(command) = raw() else { return };
-    let place = Place::of_shards(2, command).await.with_variable("TROUBLE", "hangs");
-    let trouble = place.folder.join("trouble").display().to_string();
-    let place = place.with_variable("TROUBLED", "0").with_variable("TROUBLE_FILE", trouble);
+    let place = Place::of_shards(2, command).await.with_fault("hangs");
     let place = place.with("shutdownGraceMillis = 10000");
     let producer = place.stream.produce();
     let mut daemon = place.start("one");
-    // A child that has not begun yet is not asked to stop.
-    let both_read = |notes: &Notes| !notes.of("trouble").is_empty() && notes.readers().len() == 2;
-    place.until("one hangs and one reads", &[&daemon], both_read).await;
+    // A child that has not started yet gets no shutdownRequested.
+    let both = |notes: &Notes| has_fault(notes) && has_two_readers(notes);
+    place.until("one child hangs, and the other one reads", &[&daemon], both).await;
     producer.end().await;
 
     daemon.signal(Signal::TERM);
 
-    // It hangs for ever, so only the grace time ends the daemon.
+    // The child hangs for ever, so the daemon exits only after the grace time.
     assert!(daemon.ended().await.success(), "{}", daemon.log());
     assert!(daemon.log().contains("children still running"), "{}", daemon.log());
     assert!(!place.notes().children().into_iter().any(is_there));
-    assert_eq!(place.notes().of("requested").len(), 1, "the other one was asked");
+    assert_eq!(
+        place.notes().of("requested").len(),
+        1,
+        "only the other child gets shutdownRequested"
+    );
 }
 
-/// One that reads its stdin ends by itself: this one does not.
+/// A hanging child does not notice the end of its stdin.
 #[tokio::test(flavor = "multi_thread")]
 #[cfg(target_os = "linux")]
 async fn hanging_child_dies_with_a_killed_daemon() {
     let Some(command) = raw() else { return };
-    let place = Place::of_shards(1, command).await.with_variable("TROUBLE", "hangs");
-    let trouble = place.folder.join("trouble").display().to_string();
-    let place = place.with_variable("TROUBLED", "0").with_variable("TROUBLE_FILE", trouble);
+    let place = Place::of_shards(1, command).await.with_fault("hangs");
     let producer = place.stream.produce();
     let daemon = place.start("one");
-    place.until("it hangs", &[&daemon], |notes| !notes.of("trouble").is_empty()).await;
+    place.until("the child hangs", &[&daemon], has_fault).await;
     producer.end().await;
-    let child = place.notes().of("trouble")[0].child;
+    let child = place.notes().of("fault")[0].child;
 
     daemon.signal(Signal::KILL);
 
-    daemon.until("the child is gone", || !is_there(child)).await;
+    daemon.until("the child exits", || !is_there(child)).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn failed_child_ends_daemon_with_on_child_failure_exit() {
     let Some(command) = raw() else { return };
     let place = Place::of_shards(2, command).await.with("onChildFailure = exit");
-    let trouble = place.folder.join("trouble").display().to_string();
-    let place = place.with_variable("TROUBLE", "dies in a line").with_variable("TROUBLED", "0");
-    let place = place.with_variable("TROUBLE_FILE", trouble);
+    let place = place.with_fault("dies in a line");
     let mut daemon = place.start("one");
-    place.until("both begin", &[&daemon], |notes| notes.readers().len() == 2).await;
+    place.until("both shards have a child", &[&daemon], has_two_readers).await;
 
-    // The first batch is what it fails at.
+    // The child fails at its first batch.
     let producer = place.stream.produce();
     let status = daemon.ended().await;
 
     producer.end().await;
     assert_eq!(status.code(), Some(1), "{}", daemon.log());
     assert!(daemon.log().contains("a child has failed"), "{}", daemon.log());
-    assert_eq!(place.notes().of("requested").len(), 1, "the other one was asked to stop");
+    assert_eq!(
+        place.notes().of("requested").len(),
+        1,
+        "only the other child gets shutdownRequested"
+    );
 }

@@ -1,4 +1,4 @@
-//! What the daemon tells people.
+//! The daemon's status line.
 
 use lease_test_servers::tools::tool;
 
@@ -25,7 +25,7 @@ async fn pipe_shows_no_status_line() {
     let Some(command) = raw() else { return };
     let place = Place::of_shards(2, command).await;
     let daemon = place.start("one");
-    place.until("both begin", &[&daemon], |notes| notes.readers().len() == 2).await;
+    place.until("both shards have a child", &[&daemon], |notes| notes.readers().len() == 2).await;
 
     let log = daemon.stop().await;
 

@@ -1,4 +1,4 @@
-//! What is refused, and how.
+//! Errors of the command line and of the properties.
 
 use std::process::{Command, Output};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -9,8 +9,8 @@ fn run(arguments: &[&str]) -> (Output, String) {
     let mut command = Command::new(BINARY);
     command.envs([("AWS_ACCESS_KEY_ID", "test"), ("AWS_SECRET_ACCESS_KEY", "test")]);
     let output = command.args(arguments).output().unwrap();
-    let told = String::from_utf8(output.stderr.clone()).unwrap();
-    (output, told)
+    let stderr = String::from_utf8(output.stderr.clone()).unwrap();
+    (output, stderr)
 }
 
 fn run_with(properties: &str) -> (Output, String) {
@@ -30,9 +30,9 @@ fn written(properties: &str) -> String {
 #[test]
 fn invalid_command_line_is_a_usage_error() {
     for arguments in [&[][..], &["--fast"], &["-p"], &["-p", "a", "b"]] {
-        let (output, told) = run(arguments);
-        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {told}");
-        assert!(told.contains("--help"), "{told}");
+        let (output, stderr) = run(arguments);
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {stderr}");
+        assert!(stderr.contains("--help"), "{stderr}");
     }
 }
 
@@ -49,29 +49,29 @@ fn help_and_version_are_printed() {
 
 #[test]
 fn missing_properties_file_is_named() {
-    let (output, told) = run(&["-p", "/nowhere/orders.properties"]);
+    let (output, stderr) = run(&["-p", "/nowhere/orders.properties"]);
 
     assert_eq!(output.status.code(), Some(2));
-    assert!(told.contains("/nowhere/orders.properties: no such file"), "{told}");
-    let (output, told) = run(&["-p", "orders.properties"]);
+    assert!(stderr.contains("/nowhere/orders.properties: no such file"), "{stderr}");
+    let (output, stderr) = run(&["-p", "orders.properties"]);
     assert_eq!(output.status.code(), Some(2));
-    assert!(told.contains("give it with its path"), "{told}");
-    let (output, told) = run(&["-p", env!("CARGO_TARGET_TMPDIR")]);
+    assert!(stderr.contains("give it with its path"), "{stderr}");
+    let (output, stderr) = run(&["-p", env!("CARGO_TARGET_TMPDIR")]);
     assert_eq!(output.status.code(), Some(2));
-    assert!(told.contains("it is a folder"), "{told}");
+    assert!(stderr.contains("it is a folder"), "{stderr}");
 }
 
 #[test]
 fn all_invalid_properties_are_reported_before_the_start() {
-    let (output, told) = run_with("applicationName = a b\nmaxRecords = 0\n");
+    let (output, stderr) = run_with("applicationName = a b\nmaxRecords = 0\n");
 
     assert_eq!(output.status.code(), Some(2));
     for key in ["applicationName", "maxRecords", "executableName", "streamName", "Credentials"] {
-        assert!(told.contains(key), "{key} in {told}");
+        assert!(stderr.contains(key), "{key} in {stderr}");
     }
 }
 
-/// A file that is complete, but for what `more` adds.
+/// Runs the daemon with a complete properties file and the lines `more`.
 fn run_with_more(more: &str) -> (Output, String) {
     run_with(&format!(
         "executableName = sh\napplicationName = shop\nstreamName = b\nregionName = us-east-1\n\
@@ -126,13 +126,16 @@ fn unknown_keys_have_their_own_log_line() {
 
 #[test]
 fn missing_program_is_reported_before_the_start() {
-    let (output, told) = run_with(
+    let (output, stderr) = run_with(
         "executableName = no-such-program\napplicationName = shop\nstreamName = b\n\
          AwsCredentialsProvider = DefaultCredentialsProvider\n",
     );
 
     assert_eq!(output.status.code(), Some(1));
-    assert!(told.contains("there is no program no-such-program in any folder of PATH"), "{told}");
+    assert!(
+        stderr.contains("there is no program no-such-program in any folder of PATH"),
+        "{stderr}"
+    );
 }
 
 #[test]
@@ -140,23 +143,23 @@ fn program_without_execute_permission_is_reported() {
     let program = format!("{}/usage-{}.py", env!("CARGO_TARGET_TMPDIR"), std::process::id());
     std::fs::write(&program, "").unwrap();
 
-    let (output, told) = run_with(&format!(
+    let (output, stderr) = run_with(&format!(
         "executableName = {program}\napplicationName = shop\nstreamName = b\n\
          AwsCredentialsProvider = DefaultCredentialsProvider\n"
     ));
 
     assert_eq!(output.status.code(), Some(1));
-    assert!(told.contains(&format!("chmod +x {program}")), "{told}");
+    assert!(stderr.contains(&format!("chmod +x {program}")), "{stderr}");
 }
 
 #[test]
 fn missing_credentials_are_reported() {
-    let (output, told) = without_credentials("DefaultCredentialsProvider", &[]);
+    let (output, stderr) = without_credentials("DefaultCredentialsProvider", &[]);
 
     assert_eq!(output.status.code(), Some(1));
-    let last = told.lines().last().unwrap();
-    assert!(last.contains("set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"), "{told}");
-    assert!(!last.contains(":;") && !last.contains("; ;"), "{told}");
+    let last = stderr.lines().last().unwrap();
+    assert!(last.contains("set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"), "{stderr}");
+    assert!(!last.contains(":;") && !last.contains("; ;"), "{stderr}");
 }
 
 #[test]
@@ -167,44 +170,44 @@ fn credential_process_of_a_profile_is_used() {
     );
     let profile = [("AWS_CONFIG_FILE", &*config), ("AWS_PROFILE", "clicks")];
 
-    let (output, told) = without_credentials("ProfileCredentialsProvider", &profile);
+    let (output, stderr) = without_credentials("ProfileCredentialsProvider", &profile);
 
     assert_eq!(output.status.code(), Some(1));
-    assert!(told.contains("not reached") && !told.contains("no credentials"), "{told}");
+    assert!(stderr.contains("not reached") && !stderr.contains("no credentials"), "{stderr}");
 }
 
 #[test]
 fn missing_profile_is_reported_before_any_request() {
     let profile = [("AWS_PROFILE", "nosuch")];
 
-    let (output, told) = without_credentials("ProfileCredentialsProvider", &profile);
+    let (output, stderr) = without_credentials("ProfileCredentialsProvider", &profile);
 
     assert_eq!(output.status.code(), Some(2));
-    assert!(told.contains("AWS_PROFILE = nosuch: there is no such profile"), "{told}");
+    assert!(stderr.contains("AWS_PROFILE = nosuch: there is no such profile"), "{stderr}");
 }
 
-/// The search goes on without it, and may find credentials elsewhere; only where it does not, this may
-/// be why.
+/// The search continues without the file and may find other credentials. The error of the file is
+/// reported only if no credentials are found.
 #[test]
 fn error_of_a_profile_file_is_in_the_last_line() {
     let config = written("[profile clicks]\nregion = us-east-1\nno equals sign\n");
     let file = [("AWS_CONFIG_FILE", &*config)];
 
-    let (output, told) = without_credentials("DefaultCredentialsProvider", &file);
+    let (output, stderr) = without_credentials("DefaultCredentialsProvider", &file);
 
     assert_eq!(output.status.code(), Some(1));
-    let last = told.lines().last().unwrap();
+    let last = stderr.lines().last().unwrap();
     let why = format!("error parsing {config} on line 3: ");
-    assert!(last.contains("no credentials were found") && last.contains(&why), "{told}");
+    assert!(last.contains("no credentials were found") && last.contains(&why), "{stderr}");
 
     let keys = [("AWS_ACCESS_KEY_ID", "key"), ("AWS_SECRET_ACCESS_KEY", "secret"), file[0]];
-    let (output, told) = without_credentials("DefaultCredentialsProvider", &keys);
+    let (output, stderr) = without_credentials("DefaultCredentialsProvider", &keys);
 
     assert_eq!(output.status.code(), Some(1));
-    assert!(told.contains("not reached") && !told.contains("error parsing"), "{told}");
+    assert!(stderr.contains("not reached") && !stderr.contains("error parsing"), "{stderr}");
 }
 
-/// What comes of an environment that has no credentials, but for what `variables` say.
+/// Runs the daemon in an environment that has no credentials except `variables`.
 fn without_credentials(provider: &str, variables: &[(&str, &str)]) -> (Output, String) {
     let file = written(&format!(
         "executableName = sh\napplicationName = shop\nstreamName = b\nregionName = us-east-1\n\
@@ -215,20 +218,20 @@ fn without_credentials(provider: &str, variables: &[(&str, &str)]) -> (Output, S
     command.env_clear().envs([("AWS_EC2_METADATA_DISABLED", "true"), ("HOME", "/nowhere")]);
     command.env("PATH", std::env::var_os("PATH").unwrap());
     let output = command.envs(variables.iter().copied()).args(["-p", &file]).output().unwrap();
-    let told = String::from_utf8(output.stderr.clone()).unwrap();
-    (output, told)
+    let stderr = String::from_utf8(output.stderr.clone()).unwrap();
+    (output, stderr)
 }
 
 #[test]
 fn unreachable_tables_are_reported_with_their_address() {
-    let (output, told) = run_with(
+    let (output, stderr) = run_with(
         "executableName = sh\napplicationName = shop\nstreamName = b\nregionName = us-east-1\n\
          AwsCredentialsProvider = DefaultCredentialsProvider\n\
          kinesisEndpoint = http://127.0.0.1:9\ndynamoDBEndpoint = http://127.0.0.1:9\n",
     );
 
     assert_eq!(output.status.code(), Some(1));
-    assert!(told.contains("dynamoDBEndpoint = http://127.0.0.1:9"), "{told}");
-    assert!(told.contains("tableName = shop and shop-workers"), "{told}");
-    assert!(told.contains("not reached"), "{told}");
+    assert!(stderr.contains("dynamoDBEndpoint = http://127.0.0.1:9"), "{stderr}");
+    assert!(stderr.contains("tableName = shop and shop-workers"), "{stderr}");
+    assert!(stderr.contains("not reached"), "{stderr}");
 }

@@ -1,4 +1,4 @@
-//! Batches that fail, and checkpoints of them that are refused, or asked for at another time.
+//! Failed batches, refused checkpoints, and checkpoints between actions.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,7 +16,7 @@ use crate::talk::{
 
 #[tokio::test(start_paused = true)]
 async fn refused_checkpoint_has_its_name_and_the_session_continues() {
-    for (name, told) in [
+    for (name, logged) in [
         (
             "ShutdownException",
             "not kept: the lease on the shard is lost: it was ended from outside",
@@ -30,7 +30,7 @@ async fn refused_checkpoint_has_its_name_and_the_session_continues() {
         let talk = talk(&script, &[], same).await;
 
         assert_eq!(talk.ended.unwrap(), Ended::LeaseLost, "{name}");
-        assert_eq!(talk.log[2], told);
+        assert_eq!(talk.log[2], logged);
     }
 }
 
@@ -54,13 +54,13 @@ async fn failed_batch_is_retried_before_its_status() {
     assert_eq!(talk.log[1..4], ["records 456 behind Some(0ns)"; 3]);
 }
 
-/// Fails once, and checkpoints from another task while the batch waits for its next try.
-struct Hasty {
+/// Fails once, and checkpoints from another task while the batch waits for its retry.
+struct CheckpointBeforeRetry {
     has_failed: bool,
 }
 
 #[async_trait]
-impl RecordProcessor for Hasty {
+impl RecordProcessor for CheckpointBeforeRetry {
     async fn process_records(&mut self, _batch: &Batch, checkpointer: &Checkpointer) -> Outcome {
         if std::mem::replace(&mut self.has_failed, true) {
             return Outcome::Continue;
@@ -77,7 +77,7 @@ impl RecordProcessor for Hasty {
 #[tokio::test(start_paused = true)]
 async fn checkpoint_of_another_task_does_not_skip_a_failed_batch() {
     let script = [&BEGIN[..], &[RECORDS, WORKED], &LOST].concat();
-    let child = Child::new(|_: &ShardContext| Hasty { has_failed: false });
+    let child = Child::new(|_: &ShardContext| CheckpointBeforeRetry { has_failed: false });
 
     let talk = talk_with(child, &script, Log::default()).await;
 
@@ -95,18 +95,18 @@ async fn batch_that_keeps_failing_ends_child_without_status() {
         answers: [failed as fn() -> Outcome; 2].into(),
         checkpoints_end: true,
     });
-    let (mut says, input) = duplex(4096);
-    let (output, mut hears) = duplex(4096);
+    let (mut to_child, input) = duplex(4096);
+    let (output, mut from_child) = duplex(4096);
     for line in script.iter().filter_map(|line| line.strip_prefix("> ")) {
-        says.write_all(format!("{line}\n").as_bytes()).await.unwrap();
+        to_child.write_all(format!("{line}\n").as_bytes()).await.unwrap();
     }
 
     let ended = child.with_max_attempts(2).run_over(input, output).await;
 
     assert!(matches!(ended, Err(ChildError::Batch { attempts: 2, .. })), "{ended:?}");
-    let mut said = String::new();
-    hears.read_to_string(&mut said).await.unwrap();
-    assert_eq!(said, format!("\n{}\n", &BEGIN[1][2..]), "nothing is said of the batch");
+    let mut sent = String::new();
+    from_child.read_to_string(&mut sent).await.unwrap();
+    assert_eq!(sent, format!("\n{}\n", &BEGIN[1][2..]), "the batch got a status");
 }
 
 #[tokio::test(start_paused = true)]
@@ -119,13 +119,13 @@ async fn stop_of_a_processor_is_skipped_only_on_request() {
     assert_eq!(talk.ended.unwrap(), Ended::LeaseLost);
 }
 
-/// Has a task that checkpoints half a second after the first batch.
-struct Leisurely {
+/// Spawns a task that checkpoints half a second after the first batch.
+struct CheckpointLater {
     has_begun: bool,
 }
 
 #[async_trait]
-impl RecordProcessor for Leisurely {
+impl RecordProcessor for CheckpointLater {
     async fn process_records(&mut self, _batch: &Batch, checkpointer: &Checkpointer) -> Outcome {
         if !std::mem::replace(&mut self.has_begun, true) {
             let checkpointer = checkpointer.clone();
@@ -144,11 +144,11 @@ async fn checkpoint_between_actions_is_requested_once_by_number() {
     let script = [
         &BEGIN[..],
         &[RECORDS, WORKED, "~", &*second, ASK, KEPT, WORKED],
-        // Whatever is said then, nothing more is asked for.
+        // No later message causes another request.
         &["~", &*third, WORKED, "~"],
         &LOST,
     ];
-    let child = Child::new(|_: &ShardContext| Leisurely { has_begun: false });
+    let child = Child::new(|_: &ShardContext| CheckpointLater { has_begun: false });
 
     let talk = talk_with(child, &script.concat(), Log::default()).await;
 

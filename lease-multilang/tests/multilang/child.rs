@@ -1,4 +1,4 @@
-//! A processor of ours under a daemon that follows a script, in each generation.
+//! A child on this library, under a scripted daemon of each generation of the protocol.
 
 use std::sync::Arc;
 
@@ -45,7 +45,7 @@ async fn third_generation_stays_after_shutdown_until_lease_lost() {
     let talk = talk(&script, &[|| Outcome::Continue], same).await;
 
     assert!(matches!(talk.ended, Ok(Ended::LeaseLost)), "{:?}", talk.ended);
-    assert_eq!(talk.log[2..], ["shutdown requested"], "its last words were said");
+    assert_eq!(talk.log[2..], ["shutdown requested"], "lease_lost was called too");
 }
 
 #[tokio::test(start_paused = true)]
@@ -59,13 +59,13 @@ async fn second_generation_ends_by_each_shutdown_reason() {
 
         let talk = talk(&script, &[], same).await;
 
-        let (ended, told) = if is_end {
+        let (ended, called) = if is_end {
             (Ended::ShardEnd, "shard ended")
         } else {
             (Ended::LeaseLost, "lease lost")
         };
         assert_eq!(talk.ended.unwrap(), ended, "{reason}");
-        assert_eq!(talk.log[1..], [told]);
+        assert_eq!(talk.log[1..], [called]);
     }
 }
 
@@ -87,14 +87,14 @@ async fn first_generation_gets_messages_of_its_own() {
     let talk = talk(&script, &[], same).await;
 
     assert_eq!(talk.ended.unwrap(), Ended::ShardEnd);
-    assert_eq!(talk.log[1], "records 456 behind None", "what is not told is not 0");
+    assert_eq!(talk.log[1], "records 456 behind None", "a missing field is None");
 }
 
-/// Notes all that it is told.
-struct Curious(Log);
+/// Records every argument of its methods.
+struct RecordsArguments(Log);
 
 #[async_trait]
-impl RecordProcessor for Curious {
+impl RecordProcessor for RecordsArguments {
     async fn initialize(&mut self, shard: &ShardContext) -> Result<(), ProcessorError> {
         self.0.lock().unwrap().push(format!("at {}", shard.position));
         Ok(())
@@ -117,18 +117,18 @@ impl RecordProcessor for Curious {
 #[tokio::test(start_paused = true)]
 async fn missing_fields_of_a_message_are_none_and_not_zero() {
     let begin = BEGIN[0].replace("TRIM_HORIZON", "455").replace(":0}", ":3}");
-    let told = RECORDS.replace(r#""subSequenceNumber":0"#, r#""subSequenceNumber":2"#);
-    let told = told.replace(r#""millisBehindLatest":0"#, r#""millisBehindLatest":7"#);
-    let untold = r#"> {"action":"processRecords","records":[{"data":null,"partitionKey":"cat","sequenceNumber":"457","approximateArrivalTimestamp":null,"subSequenceNumber":null,"action":"record"}],"millisBehindLatest":null}"#;
-    let script = [&*begin, BEGIN[1], &*told, WORKED, untold, WORKED, LOST[0], LOST[1]];
+    let complete = RECORDS.replace(r#""subSequenceNumber":0"#, r#""subSequenceNumber":2"#);
+    let complete = complete.replace(r#""millisBehindLatest":0"#, r#""millisBehindLatest":7"#);
+    let with_nulls = r#"> {"action":"processRecords","records":[{"data":null,"partitionKey":"cat","sequenceNumber":"457","approximateArrivalTimestamp":null,"subSequenceNumber":null,"action":"record"}],"millisBehindLatest":null}"#;
+    let script = [&*begin, BEGIN[1], &*complete, WORKED, with_nulls, WORKED, LOST[0], LOST[1]];
     let log = Log::default();
     let of_processor = Arc::clone(&log);
-    let child = Child::new(move |_: &ShardContext| Curious(Arc::clone(&of_processor)));
+    let child = Child::new(move |_: &ShardContext| RecordsArguments(Arc::clone(&of_processor)));
 
     let talk = talk_with(child, &script, log).await;
 
     assert_eq!(talk.ended.unwrap(), Ended::LeaseLost);
-    let told = [
+    let expected = [
         "at 455+3",
         "behind Some(7ms)",
         "456+2 Some(1476889707000) b\"meow\"",
@@ -136,28 +136,28 @@ async fn missing_fields_of_a_message_are_none_and_not_zero() {
         "457 None b\"\"",
         "lease lost",
     ];
-    assert_eq!(talk.log, told);
+    assert_eq!(talk.log, expected);
 }
 
 #[tokio::test(start_paused = true)]
 async fn last_line_without_line_feed_counts_if_complete() {
-    for (last, heard) in [(LOST[0], true), (&LOST[0][..20], false)] {
+    for (last, is_complete) in [(LOST[0], true), (&LOST[0][..20], false)] {
         let log = Log::default();
         let of_processor = Arc::clone(&log);
-        let child = Child::new(move |_: &ShardContext| Curious(Arc::clone(&of_processor)));
-        let (mut says, input) = duplex(4096);
-        let (output, _hears) = duplex(4096);
+        let child = Child::new(move |_: &ShardContext| RecordsArguments(Arc::clone(&of_processor)));
+        let (mut to_child, input) = duplex(4096);
+        let (output, _from_child) = duplex(4096);
         let lines = format!("{}\n{}", &BEGIN[0][2..], &last[2..]);
-        says.write_all(lines.as_bytes()).await.unwrap();
-        drop(says);
+        to_child.write_all(lines.as_bytes()).await.unwrap();
+        drop(to_child);
 
         let ended = child.run_over(input, output).await;
 
         let log = log.lock().unwrap();
-        assert_eq!(log.contains(&"lease lost".to_owned()), heard, "{last}: {log:?}");
+        assert_eq!(log.contains(&"lease lost".to_owned()), is_complete, "{last}: {log:?}");
         match ended {
-            Ok(Ended::LeaseLost) => assert!(heard),
-            Err(ChildError::Gone { .. }) => assert!(!heard),
+            Ok(Ended::LeaseLost) => assert!(is_complete),
+            Err(ChildError::Gone { .. }) => assert!(!is_complete),
             other => panic!("{last}: {other:?}"),
         }
     }
@@ -172,7 +172,7 @@ async fn closed_pipe_is_an_error_only_within_an_action() {
 
         match length {
             0 | 2 | 6 => assert_eq!(talk.ended.unwrap(), Ended::InputEnded, "{length}"),
-            // What was left to be done may have been done before the end of the pipe was read.
+            // The child may have written its answer before it reads the end of the pipe.
             1 | 5 => {
                 let ended = talk.ended;
                 assert!(matches!(ended, Ok(Ended::InputEnded) | Err(ChildError::Gone { .. })));

@@ -1,4 +1,4 @@
-//! Every message of the protocol, as it is written in each generation: byte for byte, both ways.
+//! The encoding of every message in each generation, byte for byte, in both directions.
 
 use bytes::Bytes;
 use lease_multilang::protocol::{
@@ -38,12 +38,17 @@ fn reply(asked: CheckpointRequest, error: Option<ErrorName>) -> ToChild {
     ToChild::Checkpoint(CheckpointReply { request: asked, error })
 }
 
-#[expect(clippy::too_many_lines, reason = "a transcript, line by line")]
+/// Encodes each message in its generation, compares the line byte for byte, and decodes it again.
+fn assert_encoding(cases: &[(Generation, ToChild, &str)]) {
+    for (generation, message, line) in cases {
+        assert_eq!(message.encode(*generation), *line);
+        assert_eq!(ToChild::decode(line).as_ref(), Ok(message));
+    }
+}
+
 #[test]
-fn daemon_messages_survive_encoding_byte_for_byte() {
-    let of_456 = || asked(Some("456"), Some(0));
-    let no_place = WireRecord { sub_sequence_number: None, ..meow() };
-    let cases = [
+fn initialize_survives_encoding_byte_for_byte() {
+    assert_encoding(&[
         (G0, initialize(None), r#"{"action":"initialize","shardId":"shardId-0"}"#),
         (
             G1,
@@ -60,6 +65,13 @@ fn daemon_messages_survive_encoding_byte_for_byte() {
             initialize(Some(StartPosition::default())),
             r#"{"action":"initialize","shardId":"shardId-0","sequenceNumber":null,"subSequenceNumber":null}"#,
         ),
+    ]);
+}
+
+#[test]
+fn records_survive_encoding_byte_for_byte() {
+    let no_place = WireRecord { sub_sequence_number: None, ..meow() };
+    assert_encoding(&[
         (
             G0,
             records(vec![no_place.clone()], None),
@@ -88,6 +100,13 @@ fn daemon_messages_survive_encoding_byte_for_byte() {
             ),
             r#"{"action":"processRecords","records":[{"data":null,"partitionKey":"cat","sequenceNumber":"456","approximateArrivalTimestamp":null,"subSequenceNumber":null,"action":"record"}],"millisBehindLatest":null}"#,
         ),
+    ]);
+}
+
+#[test]
+fn checkpoint_replies_survive_encoding_byte_for_byte() {
+    let of_456 = || asked(Some("456"), Some(0));
+    assert_encoding(&[
         (
             G0,
             reply(asked(Some("456"), None), None),
@@ -118,6 +137,12 @@ fn daemon_messages_survive_encoding_byte_for_byte() {
             reply(CheckpointRequest::default(), None),
             r#"{"action":"checkpoint","sequenceNumber":null,"subSequenceNumber":null,"error":null}"#,
         ),
+    ]);
+}
+
+#[test]
+fn ends_survive_encoding_byte_for_byte() {
+    assert_encoding(&[
         (G2, ToChild::LeaseLost, r#"{"action":"leaseLost"}"#),
         (G2, ToChild::ShardEnded, r#"{"action":"shardEnded"}"#),
         (G2, ToChild::ShutdownRequested, r#"{"action":"shutdownRequested"}"#),
@@ -141,12 +166,7 @@ fn daemon_messages_survive_encoding_byte_for_byte() {
             ToChild::Shutdown(ShutdownReason::LeaseLost),
             r#"{"action":"shutdown","reason":"LEASE_LOST"}"#,
         ),
-    ];
-
-    for (generation, message, line) in cases {
-        assert_eq!(message.encode(generation), line);
-        assert_eq!(ToChild::decode(line), Ok(message));
-    }
+    ]);
 }
 
 #[test]
@@ -296,7 +316,7 @@ fn daemon_accepts_what_jackson_accepts() {
             &format!(r#"{{"action":"checkpoint","sequenceNumber":{longest}}}"#),
             checkpoint(Some(&longest), None),
         ),
-        // What is no number is for whoever keeps checkpoints to refuse.
+        // The checkpointer refuses a sequence number that is not numeric.
         (
             r#"{"action":"checkpoint","sequenceNumber":"LATEST","subSequenceNumber":-1}"#,
             checkpoint(Some("LATEST"), Some(-1)),

@@ -1,4 +1,4 @@
-# Checkpoints at `shardEnded`, and answers whatever else it is told, also what it does not know.
+# Checkpoints at `shardEnded`, and answers every other message with a status, also unknown ones.
 while read -r line; do
     action=${line#*'"action":"'}
     action=${action%%'"'*}

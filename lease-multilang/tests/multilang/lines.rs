@@ -1,4 +1,4 @@
-//! Lines out of a pipe and into one, however they are cut into pieces.
+//! Lines that are read from a pipe and written to one, in pieces of any size.
 
 use std::io;
 use std::pin::Pin;
@@ -9,9 +9,13 @@ use proptest::prelude::*;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf, duplex};
 use tokio::runtime::Builder;
 
-/// What a reader says of `bytes`, in words of its own.
 async fn lines_of(bytes: &[u8], limit: usize) -> Vec<String> {
-    let mut reader = LineReader::new(bytes, limit);
+    read_lines(bytes, limit).await
+}
+
+/// Reads all lines of `input`, as text that names the kind of each.
+async fn read_lines(input: impl AsyncRead + Unpin, limit: usize) -> Vec<String> {
+    let mut reader = LineReader::new(input, limit);
     let mut lines = Vec::new();
     loop {
         lines.push(match reader.next().await.unwrap() {
@@ -131,7 +135,7 @@ async fn dropped_read_continues_in_the_next_call() {
     assert_eq!(reader.next().await.unwrap(), Line::Whole("one"));
 }
 
-/// Takes whatever it is given at once, and keeps what each write was.
+/// Accepts each write completely, and records it.
 #[derive(Default)]
 struct Writes {
     of: Vec<Vec<u8>>,
@@ -229,20 +233,7 @@ proptest! {
                 }
                 drop(there);
             };
-            let read = async {
-                let mut reader = LineReader::new(here, limit);
-                let mut lines = Vec::new();
-                loop {
-                    lines.push(match reader.next().await.unwrap() {
-                        Line::Whole(text) => format!("whole {text}"),
-                        Line::Unterminated(text) => format!("unended {text}"),
-                        Line::TooLong(length) => format!("too long {length}"),
-                        Line::NotUtf8(_) => unreachable!("it is UTF-8"),
-                        Line::End => return lines,
-                    });
-                }
-            };
-            tokio::join!(write, read).1
+            tokio::join!(write, read_lines(here, limit)).1
         });
 
         prop_assert_eq!(lines, expected);

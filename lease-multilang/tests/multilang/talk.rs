@@ -1,4 +1,4 @@
-//! A daemon that follows a script, and a processor of ours under it.
+//! A scripted daemon, and a child on this library under it.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
@@ -13,10 +13,10 @@ use lease_multilang::child::{Child, ChildError, Ended};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, duplex};
 use tokio::time::sleep;
 
-/// What a processor was told, and came to.
+/// The calls of a processor, and the results of its checkpoints.
 pub(crate) type Log = Arc<Mutex<Vec<String>>>;
 
-/// Checkpoints after each batch, unless it is to answer something else.
+/// Checkpoints after each batch, unless `answers` has an outcome for the batch.
 pub(crate) struct Scripted {
     pub(crate) log: Log,
     pub(crate) answers: VecDeque<fn() -> Outcome>,
@@ -26,7 +26,7 @@ pub(crate) struct Scripted {
 #[async_trait]
 impl RecordProcessor for Scripted {
     async fn initialize(&mut self, shard: &ShardContext) -> Result<(), ProcessorError> {
-        assert_eq!(shard.token, None, "no daemon has one to tell");
+        assert_eq!(shard.token, None, "the protocol has no token");
         self.note(format!("initialize {} at {}", shard.shard, shard.position));
         Ok(())
     }
@@ -82,18 +82,19 @@ impl Scripted {
     }
 }
 
-/// What came of a talk.
+/// The result of a conversation.
 pub(crate) struct Talk {
     /// How the child ended.
     pub(crate) ended: Result<Ended, ChildError>,
     pub(crate) log: Vec<String>,
-    /// What it wrote after the script.
+    /// The child's output after the script.
     pub(crate) rest: String,
 }
 
-/// Has a child talk with a daemon that follows `script`: `> ` before what the daemon says, `< `
-/// before what the child is to say, byte for byte, `~` where a second passes; then the daemon closes
-/// the pipe.
+/// Runs a child under a daemon that follows `script`, and then closes the pipe.
+///
+/// A line with `> ` is sent by the daemon. A line with `< ` is expected from the child, byte for byte.
+/// At `~` a second passes.
 pub(crate) async fn talk(
     script: &[&str],
     answers: &[fn() -> Outcome],
@@ -111,26 +112,26 @@ pub(crate) async fn talk(
 }
 
 pub(crate) async fn talk_with(child: Child, script: &[&str], log: Log) -> Talk {
-    let (mut says, input) = duplex(1024 * 1024);
-    let (output, mut hears) = duplex(1024 * 1024);
+    let (mut to_child, input) = duplex(1024 * 1024);
+    let (output, mut from_child) = duplex(1024 * 1024);
     let daemon = async {
         for line in script {
             if *line == "~" {
                 sleep(Duration::from_secs(1)).await;
                 continue;
             }
-            let (who, text) = line.split_at(2);
-            if who == "> " {
-                says.write_all(format!("{text}\n").as_bytes()).await.unwrap();
+            let (direction, text) = line.split_at(2);
+            if direction == "> " {
+                to_child.write_all(format!("{text}\n").as_bytes()).await.unwrap();
                 continue;
             }
-            let mut said = vec![0; text.len() + 2];
-            hears.read_exact(&mut said).await.unwrap();
-            assert_eq!(String::from_utf8(said).unwrap(), format!("\n{text}\n"));
+            let mut received = vec![0; text.len() + 2];
+            from_child.read_exact(&mut received).await.unwrap();
+            assert_eq!(String::from_utf8(received).unwrap(), format!("\n{text}\n"));
         }
-        drop(says);
+        drop(to_child);
         let mut rest = String::new();
-        hears.read_to_string(&mut rest).await.unwrap();
+        from_child.read_to_string(&mut rest).await.unwrap();
         rest
     };
     let (ended, rest) = tokio::join!(child.run_over(input, output), daemon);

@@ -128,7 +128,7 @@ async fn child_that_answers_shutdown_without_checkpoint_gets_shard_ended() {
 /// The next batch is ready before the daemon reads the request.
 #[tokio::test]
 async fn late_checkpoint_covers_only_the_batches_before() {
-    let children = children("asks_late.sh");
+    let children = children("requests_late.sh");
     let shard = "shardId-0".parse().unwrap();
     let written = Arc::new(Mutex::new(Vec::new()));
     let writer = Recorder(Arc::clone(&written));

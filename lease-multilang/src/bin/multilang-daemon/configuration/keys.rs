@@ -11,7 +11,7 @@ pub(crate) fn refuse_empty(file: &mut Properties) {
     }
 }
 
-/// Removes the keys without effect from `file`, and refuses those that must not be ignored.
+/// Removes the keys without effect from `file`. Refuses a key that must not be ignored.
 pub(crate) fn sort_out(file: &mut Properties) {
     file.refuse(&REFUSED);
     file.have_no_effect(&WITHOUT_EFFECT);

@@ -1,4 +1,4 @@
-# Answers all that it is told, and asks for a checkpoint of a batch in the same breath.
+# Answers each message. In the same write as the status of a batch it requests a checkpoint.
 while read -r line; do
     action=${line#*'"action":"'}
     action=${action%%'"'*}

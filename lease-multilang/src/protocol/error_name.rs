@@ -38,7 +38,7 @@ impl ErrorName {
         }
     }
 
-    /// Returns whether the same request may succeed at a retry.
+    /// Returns whether a retry may succeed without a change by an operator.
     pub fn is_retryable(&self) -> bool {
         matches!(self, Self::Throttling | Self::Dependency)
     }

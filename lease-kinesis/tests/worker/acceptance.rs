@@ -92,8 +92,7 @@ fn ended_shard_is_not_read_again_by_new_worker() {
     fleet.start("a");
     fleet.put(50);
     let shard = fleet.open_shards()[0].clone();
-    let middle = shard.hash_keys.first() + (shard.hash_keys.last() - shard.hash_keys.first()) / 2;
-    fleet.simulation.on_network(|| fleet.stream.split(&shard.id, middle)).unwrap();
+    fleet.split(&shard);
     fleet.until("the shard has ended", TTL * 3, |fleet| {
         fleet.log.count(|event| event.kind == EventKind::ShardEnded) == 1
     });
@@ -259,8 +258,7 @@ fn expired_shards_are_not_obtained_before_unowned_ones() {
     let (of_a, of_b) = (reads("a"), reads("b"));
     fleet.kill("b");
     let shard = fleet.open_shards().into_iter().find(|shard| shard.id == of_a[0]).unwrap();
-    let middle = shard.hash_keys.first() + (shard.hash_keys.last() - shard.hash_keys.first()) / 2;
-    fleet.simulation.on_network(|| fleet.stream.split(&shard.id, middle)).unwrap();
+    fleet.split(&shard);
 
     let all_started =
         |fleet: &SimulatedFleet| fleet.log.count(|event| event.kind == EventKind::Started) == 8;

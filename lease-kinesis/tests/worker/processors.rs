@@ -185,9 +185,7 @@ fn processor_that_needs_restart_is_replaced() {
 fn processor_that_needs_restart_at_end_is_replaced() {
     let (mut fleet, times) = with_fault(ProcessorFault::NeedsRestartAtTheEnd, 2);
     fleet.put(60);
-    let shard = fleet.open_shards()[0].clone();
-    let middle = shard.hash_keys.first() + (shard.hash_keys.last() - shard.hash_keys.first()) / 2;
-    fleet.simulation.on_network(|| fleet.stream.split(&shard.id, middle)).unwrap();
+    fleet.split(&fleet.open_shards()[0]);
     fleet.put(60);
 
     fleet.until_all_is_read();
@@ -327,9 +325,7 @@ fn skipped_records_are_counted() {
 fn end_of_shard_is_reported_until_checkpointed() {
     let (mut fleet, times) = with_fault(ProcessorFault::ForgetsTheEnd, 2);
     fleet.put(60);
-    let shard = fleet.open_shards()[0].clone();
-    let middle = shard.hash_keys.first() + (shard.hash_keys.last() - shard.hash_keys.first()) / 2;
-    fleet.simulation.on_network(|| fleet.stream.split(&shard.id, middle)).unwrap();
+    fleet.split(&fleet.open_shards()[0]);
     fleet.put(60);
 
     fleet.until_all_is_read();

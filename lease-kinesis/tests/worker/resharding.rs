@@ -8,13 +8,6 @@ use lease_kinesis::{Shard, ShardId};
 use crate::log::EventKind;
 use crate::simulated_fleet::{SimulatedFleet, TTL};
 
-fn split(fleet: &SimulatedFleet, index: usize) -> (ShardId, ShardId) {
-    let shard = fleet.open_shards()[index].clone();
-    let half = (shard.hash_keys.last() - shard.hash_keys.first()) / 2;
-    let middle = shard.hash_keys.first() + half;
-    fleet.simulation.on_network(|| fleet.stream.split(&shard.id, middle)).unwrap()
-}
-
 fn merge_first_two(fleet: &SimulatedFleet) -> ShardId {
     let mut open: Vec<Shard> = fleet.open_shards();
     open.sort_by_key(|shard| shard.hash_keys.first());
@@ -54,7 +47,7 @@ fn children_are_read_after_parents_from_their_beginning() {
         fleet.until_shared(&[("a", 2), ("b", 2)]);
         for round in 0..3 {
             fleet.put(100);
-            split(&fleet, round);
+            fleet.split(&fleet.open_shards()[round]);
             fleet.put(100);
             merge_first_two(&fleet);
             fleet.put(100);
@@ -84,7 +77,7 @@ fn late_listed_children_are_found() {
     );
     fleet.until_shared(&[("a", 2)]);
     fleet.put(100);
-    split(&fleet, 0);
+    fleet.split(&fleet.open_shards()[0]);
     fleet.put(100);
 
     fleet.until_all_is_read();
@@ -102,7 +95,7 @@ fn late_listed_children_are_read_within_seconds() {
     fleet.until_shared(&[("a", 2)]);
     fleet.put(100);
     let closed = fleet.simulation.now();
-    split(&fleet, 0);
+    fleet.split(&fleet.open_shards()[0]);
     fleet.put(100);
 
     fleet.until_all_is_read();
@@ -121,8 +114,8 @@ fn crash_at_end_of_shard_loses_no_record() {
         fleet.until_shared(&[("a", 2)]);
         fleet.start("b");
         fleet.put(100);
-        split(&fleet, 0);
-        split(&fleet, 0);
+        fleet.split(&fleet.open_shards()[0]);
+        fleet.split(&fleet.open_shards()[0]);
         fleet.put(100);
         fleet.run_for(Duration::from_millis(after));
         fleet.kill("a");
@@ -146,7 +139,7 @@ fn rows_of_ended_shards_are_removed() {
         |worker| worker.with_sync_interval(TTL / 2),
     );
     fleet.put(100);
-    split(&fleet, 0);
+    fleet.split(&fleet.open_shards()[0]);
     fleet.put(100);
     fleet.until_all_is_read();
 

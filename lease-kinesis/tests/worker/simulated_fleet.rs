@@ -169,6 +169,13 @@ impl SimulatedFleet {
         self.simulation.resume(self.workers[name].process);
     }
 
+    /// Splits a shard into halves. Returns the lower and the upper one.
+    pub(crate) fn split(&self, shard: &Shard) -> (ShardId, ShardId) {
+        let (first, last) = (shard.hash_keys.first(), shard.hash_keys.last());
+        let middle = first + (last - first) / 2;
+        self.simulation.on_network(|| self.stream.split(&shard.id, middle)).unwrap()
+    }
+
     pub(crate) fn open_shards(&self) -> Vec<Shard> {
         self.stream.open_shards()
     }

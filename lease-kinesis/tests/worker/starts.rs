@@ -51,10 +51,7 @@ fn records_of_shard_closed_after_interrupted_start_are_read() {
         let mut fleet = interrupted_start(2, writes);
         fleet.put(100);
         for index in [0, 4] {
-            let shard = fleet.open_shards()[index].clone();
-            let half = (shard.hash_keys.last() - shard.hash_keys.first()) / 2;
-            let middle = shard.hash_keys.first() + half;
-            fleet.simulation.on_network(|| fleet.stream.split(&shard.id, middle)).unwrap();
+            fleet.split(&fleet.open_shards()[index]);
         }
         fleet.put(100);
         fleet.run_for(TTL);

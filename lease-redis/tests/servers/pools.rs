@@ -4,28 +4,19 @@ use std::time::Duration;
 
 use deadpool_redis::{Runtime, cluster, sentinel};
 use lease_core::StoreErrorKind;
-use lease_core::store::{Beat, Heartbeat, LockStore};
+use lease_core::store::LockStore;
 use lease_redis::{RedisQuorum, RedisStore};
-use lease_test_servers::claims::{self, fresh_key, soon};
+use lease_test_servers::claims::{fresh_key, soon};
 use lease_test_servers::redis::{
     PATIENT, RedisCluster, RedisSentinel, RedisServer, available, until,
 };
 
-use crate::setting::{TTL, claim, eventually, servers, text, urls};
+use crate::setting::{claim, eventually, servers, text, urls, works};
 
 fn pool(server: &RedisServer, size: usize) -> deadpool_redis::Pool {
     let config = deadpool_redis::Config::from_url(format!("{}/?protocol=resp3", server.url()));
     let builder = config.builder().unwrap().max_size(size).runtime(Runtime::Tokio1);
     builder.build().unwrap()
-}
-
-async fn works(store: &dyn LockStore) {
-    let key = fresh_key("job");
-    let freed = store.watch(&key).await.unwrap();
-    let grant = claims::obtain(store, &key, "a", TTL).await;
-    assert_eq!(store.heartbeat(&grant, Beat::new(1)).await.unwrap(), Heartbeat::Extended);
-    store.release(&grant, None).await.unwrap();
-    soon(freed).await;
 }
 
 /// The store works again after all connections were killed.

@@ -6,8 +6,8 @@ use std::time::Duration;
 use lease_core::store::{Beat, Claim, Grant, Heartbeat, LockStore, Obtained};
 use lease_core::{Attempt, Holder, Lease, LeaseKey, LeaseOptions, Locker, LossCause, StoreError};
 use lease_redis::{RedisQuorum, RedisStore};
-use lease_test_servers::claims;
 pub(crate) use lease_test_servers::claims::eventually;
+use lease_test_servers::claims::{self, fresh_key, soon};
 use lease_test_servers::proxy::Link;
 use lease_test_servers::redis::{PATIENT, RedisServer, available};
 
@@ -143,6 +143,16 @@ pub(crate) async fn assert_still_held(store: &dyn LockStore, grant: &Grant) {
     let holder = refused(store).await;
     assert_eq!(holder.lessee, grant.lessee);
     assert_eq!(beat(store, grant).await, Heartbeat::Extended);
+}
+
+/// Uses each connection of a store: for requests and for watches.
+pub(crate) async fn works(store: &dyn LockStore) {
+    let key = fresh_key("job");
+    let freed = store.watch(&key).await.unwrap();
+    let grant = claims::obtain(store, &key, "a", TTL).await;
+    assert_eq!(store.heartbeat(&grant, Beat::new(1)).await.unwrap(), Heartbeat::Extended);
+    store.release(&grant, None).await.unwrap();
+    soon(freed).await;
 }
 
 pub(crate) fn locker(store: impl LockStore, ttl: Duration) -> Locker {

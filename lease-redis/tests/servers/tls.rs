@@ -1,14 +1,13 @@
 //! Servers with TLS: which servers clients trust, and which clients servers admit.
 
 use lease_core::StoreErrorKind;
-use lease_core::store::{Beat, Heartbeat, LockStore};
 use lease_redis::{RedisQuorum, RedisStore};
-use lease_test_servers::claims::{self, fresh_key, soon};
+use lease_test_servers::claims::soon;
 use lease_test_servers::redis::tls::{Admits, Authority};
 use lease_test_servers::redis::{PATIENT, RedisSentinel, available};
 use redis::{ClientTlsConfig, TlsCertificates};
 
-use crate::setting::{TTL, text};
+use crate::setting::{text, works};
 
 fn without_client(authority: &Authority) -> TlsCertificates {
     TlsCertificates { client_tls: None, root_cert: Some(authority.read("root.pem")) }
@@ -18,16 +17,6 @@ fn with_client(authority: &Authority, issuer: &Authority) -> TlsCertificates {
     let client_cert = issuer.read("client.pem");
     let client = ClientTlsConfig { client_cert, client_key: issuer.read("client.key") };
     TlsCertificates { client_tls: Some(client), ..without_client(authority) }
-}
-
-/// Uses each connection of a store: for requests and for watches.
-async fn works(store: &dyn LockStore) {
-    let key = fresh_key("job");
-    let freed = store.watch(&key).await.unwrap();
-    let grant = claims::obtain(store, &key, "a", TTL).await;
-    assert_eq!(store.heartbeat(&grant, Beat::new(1)).await.unwrap(), Heartbeat::Extended);
-    store.release(&grant, None).await.unwrap();
-    soon(freed).await;
 }
 
 #[tokio::test]

@@ -7,7 +7,7 @@ use lease_core::{LeaseOptions, Locker};
 use lease_scheduler::{Ending, Job, JobError, Schedule, Scheduler};
 use tokio::time::sleep;
 
-use crate::harness::{SchedulerHarness, at, key, secs};
+use crate::harness::{Body, SchedulerHarness, at, key, secs};
 
 fn daily() -> Schedule {
     Schedule::cron("0 1 * * *", "UTC").unwrap()
@@ -25,6 +25,12 @@ fn failing(harness: &SchedulerHarness, by: &str, length: Duration) -> Job {
         }
     });
     job.on(daily())
+}
+
+/// Returns the seconds between the end of each body and the start of the next one.
+fn pauses(bodies: &[Body]) -> Vec<u64> {
+    let pause = |pair: &[Body]| pair[1].began.since(pair[0].ended.unwrap()).as_secs();
+    bodies.windows(2).map(pause).collect()
 }
 
 /// A tick may start a minute late, and the second attempt starts forty minutes late.
@@ -73,10 +79,7 @@ async fn pauses_double_up_to_the_longest_on_every_machine() {
     harness.until("2026-11-21T02:00:00Z").await;
 
     let bodies = harness.log.bodies();
-    let pauses: Vec<_> = bodies
-        .windows(2)
-        .map(|pair| pair[1].began.since(pair[0].ended.unwrap()).as_secs())
-        .collect();
+    let pauses = pauses(&bodies);
     assert_eq!(pauses.len(), 4, "{bodies:?}");
     for (pause, expected) in pauses.iter().zip([10, 20, 25, 25]) {
         assert!((expected..expected + 3).contains(pause), "{pauses:?}: a poll late at most");
@@ -91,10 +94,7 @@ async fn default_pauses_start_at_one_second_and_double() {
     harness.until("2026-11-21T02:00:00Z").await;
 
     let bodies = harness.log.bodies();
-    let pauses: Vec<_> = bodies
-        .windows(2)
-        .map(|pair| pair[1].began.since(pair[0].ended.unwrap()).as_secs())
-        .collect();
+    let pauses = pauses(&bodies);
     assert!(pauses.iter().zip([1, 2, 4]).all(|(pause, least)| (least..least + 3).contains(pause)));
     assert_eq!(pauses.len(), 3);
 }

@@ -108,7 +108,7 @@ impl Server {
         let (inside, changed) = (Mutex::new(inside), Notify::new());
         let edition = plan.edition.clone();
         let leap = match plan.clocks {
-            Clocks::GoOn => None,
+            Clocks::Steady => None,
             Clocks::LeapAhead => Some(i64::try_from(plan.ttl.as_micros()).unwrap()),
         };
         Self { place, leap, ledger, recorder, edition, random, inside, changed }

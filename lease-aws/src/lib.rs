@@ -3,5 +3,4 @@
 
 pub mod sdk_error;
 #[cfg(feature = "dynamodb")]
-#[cfg_attr(docsrs, doc(cfg(feature = "dynamodb")))]
 pub mod table_client;

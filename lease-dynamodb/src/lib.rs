@@ -3,7 +3,6 @@
 
 mod config;
 #[cfg(feature = "fuzzing")]
-#[cfg_attr(docsrs, doc(cfg(feature = "fuzzing")))]
 #[doc(hidden)]
 pub mod fuzzing;
 mod items;

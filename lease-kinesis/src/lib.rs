@@ -32,7 +32,6 @@ pub use crate::record::{Batch, Record};
 pub use crate::settings::Checkpoints;
 pub use crate::shard::{HashKeyRange, Shard, ShardId, hash_key_of};
 #[cfg(feature = "aws")]
-#[cfg_attr(docsrs, doc(cfg(feature = "aws")))]
 pub use crate::source::KinesisSource;
 pub use crate::source::reader::Retrieval;
 pub use crate::source::{

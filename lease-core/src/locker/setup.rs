@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use tokio::runtime::Handle;
 
+#[cfg(feature = "conformance")]
 use crate::clock::Clock;
 use crate::key::Lessee;
 use crate::locker::Locker;
@@ -12,6 +13,7 @@ use crate::metrics::{Guarded, Metrics};
 use crate::options::LeaseOptions;
 use crate::runtime::locker_runtime::Runtime;
 use crate::settings::Settings;
+#[cfg(feature = "conformance")]
 use crate::settings::random::Random;
 use crate::settings::watchdog::Watchdog;
 use crate::store::attributes::Attributes;

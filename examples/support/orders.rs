@@ -132,7 +132,7 @@ impl fmt::Debug for FileDeadLetters {
 
 #[async_trait]
 impl DeadLetters for FileDeadLetters {
-    async fn bury(&self, event: &Event, why: &Unsendable) -> Result<(), ServiceError> {
+    async fn dead_letter(&self, event: &Event, why: &Unsendable) -> Result<(), ServiceError> {
         append(&self.file, format!("{}\n", event.line()).as_bytes()).map_err(|error| {
             ServiceError::new("dead letters", ServiceErrorKind::Unavailable, error)
         })?;

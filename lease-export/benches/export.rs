@@ -1,14 +1,14 @@
-//! What an export costs beside the bare commands that it cannot do without, and how much memory
-//! 600,000 pending events take.
+//! Compares an export with the bare commands that it needs, and measures the memory that 600,000
+//! pending events take.
 //!
-//! Each ratio is of medians of runs that take turns. It starts its own server:
-//! `cargo bench -p lease-export --features redis --bench export`.
+//! Each ratio is of the medians of alternating runs. The benchmark starts its own server: `cargo
+//! bench -p lease-export --features redis --bench export`.
 #![expect(
     clippy::unwrap_used,
     clippy::panic,
     clippy::print_stdout,
     clippy::cast_precision_loss,
-    reason = "a benchmark that cannot go on ends, and prints what it found"
+    reason = "a benchmark fails by a panic and prints its figures"
 )]
 
 use std::sync::Arc;
@@ -44,12 +44,12 @@ async fn main() {
     Box::pin(memory_of_many(&server)).await;
 }
 
-/// Takes everything, and keeps nothing.
+/// Takes every record and drops it.
 #[derive(Debug)]
-struct Nowhere;
+struct NullSink;
 
 #[async_trait]
-impl Sink for Nowhere {
+impl Sink for NullSink {
     fn limits(&self) -> Limits {
         Limits::KINESIS
     }
@@ -59,7 +59,7 @@ impl Sink for Nowhere {
     }
 }
 
-/// An order of some 150 bytes.
+/// An order of about 150 bytes.
 fn event(number: u64) -> Event {
     let body = json!({
         "order": number, "customer": format!("customer-{:06}", number % 9_973),
@@ -76,7 +76,7 @@ fn exporter(store: Arc<dyn LeaseTable>, buffer: Arc<dyn EventBuffer>) -> Exporte
         switch: Arc::new(switch),
         queue: Arc::new(MemoryQueue::new(Duration::from_secs(60))),
         buffer,
-        sink: Arc::new(Nowhere),
+        sink: Arc::new(NullSink),
     };
     Exporter::new(locker, "export".parse().unwrap(), parts)
 }
@@ -165,7 +165,7 @@ async fn bare_read_and_remove(bare: &mut MultiplexedConnection) {
     assert_eq!(total, EVENTS);
 }
 
-/// How far this process grows while it exports as many events as a buffer keeps by default.
+/// Measures how far this process grows while it exports as many events as a buffer holds by default.
 async fn memory_of_many(server: &RedisServer) {
     let link = RedisLink::connect(&server.url()).await.unwrap();
     let buffer = RedisBuffer::new(link, "many", Capacity::default());
@@ -176,7 +176,7 @@ async fn memory_of_many(server: &RedisServer) {
     }
     let store = RedisStore::connect(&server.url()).await.unwrap();
     let exporter = exporter(Arc::new(store), Arc::new(buffer));
-    // From here on the peak is that of the export.
+    // Resets the peak, so that it is the export's.
     std::fs::write("/proc/self/clear_refs", "5").unwrap();
     let before = status("VmRSS");
     let seconds = timed(Box::pin(flush(&exporter, count))).await;

@@ -1,4 +1,4 @@
-//! Packing: events into records, records into batches. Decides; sends nothing.
+//! Packs events into records, and records into batches. Sends nothing.
 
 use crate::buffer::{Pending, Position};
 use crate::event::{Event, EventId};
@@ -6,10 +6,11 @@ use crate::limits::Limits;
 
 /// Packs events into batches, in order, as full as the limits allow.
 ///
-/// A record is newline-delimited JSON: each event one line, each line with its line break. An event
-/// goes into the record at hand where it fits; else into a new one; where that would not fit into
-/// the batch either, the batch is full, and the event begins the next. So a batch falls short of its
-/// byte limit by less than the event that comes next, its line break and a record's key.
+/// A record is newline-delimited JSON: one line per event, each with its line break. The packer
+/// appends an event to the current record if it fits. Otherwise it starts a new record. If the
+/// batch has no room for that record, the batch is full and the event starts the next one. A full
+/// batch is therefore below its byte limit by less than the next event, its line break and a
+/// partition key.
 ///
 /// # Examples
 ///
@@ -35,14 +36,14 @@ pub struct Packer {
     batch: Batch,
 }
 
-/// Records that go into one request.
+/// The records of one request.
 #[derive(Debug, Clone, Default)]
 pub struct Batch {
     records: Vec<Record>,
     bytes: usize,
 }
 
-/// What a sink takes as one: lines of JSON, each with its line break.
+/// One record: lines of JSON, each with its line break.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Record {
     key: EventId,
@@ -50,21 +51,21 @@ pub struct Record {
     events: Vec<(Position, EventId)>,
 }
 
-/// What became of an event that was pushed.
+/// The result of [`Packer::push`].
 #[derive(Debug)]
-#[must_use = "a batch that is not sent is not lost, but not sent"]
+#[must_use = "a batch that is dropped is not sent"]
 #[expect(clippy::exhaustive_enums, reason = "an event fits, fits the next batch, or fits none")]
 pub enum Packed {
-    /// It is in the batch at hand.
+    /// The event is in the current batch.
     Kept,
-    /// It did not fit any more, and begins the next batch: this one is full.
+    /// The event did not fit and starts the next batch. The returned batch is full.
     Full(Batch),
-    /// It fits into no record, however empty.
+    /// The event is larger than any record may be.
     TooLarge(Pending),
 }
 
 impl Packer {
-    /// Packs for a sink with `limits`.
+    /// A packer for a sink with `limits`.
     pub fn new(limits: Limits) -> Self {
         Self { limits, batch: Batch::default() }
     }
@@ -94,29 +95,29 @@ impl Packer {
         full.map_or(Packed::Kept, Packed::Full)
     }
 
-    /// The last batch, which need not be full; `None` where nothing was left.
+    /// Returns the last batch, which need not be full, or `None` if it is empty.
     pub fn finish(&mut self) -> Option<Batch> {
         Some(std::mem::take(&mut self.batch)).filter(|batch| !batch.records.is_empty())
     }
 }
 
 impl Batch {
-    /// Its records, in order.
+    /// The records, in order.
     pub fn records(&self) -> &[Record] {
         &self.records
     }
 
-    /// Its size as the sink counts it.
+    /// The size in bytes, as the sink counts it.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// How many events it has.
+    /// The number of events.
     pub fn len(&self) -> usize {
         self.records.iter().map(|record| record.events.len()).sum()
     }
 
-    /// Whether it has none.
+    /// Whether the batch has no event.
     pub fn is_empty(&self) -> bool {
         self.records.is_empty()
     }
@@ -127,7 +128,7 @@ impl Batch {
 }
 
 impl Record {
-    /// One record of all `events`, whatever its size; `None` where there are none.
+    /// Packs all `events` into one record of any size. Returns `None` if `events` is empty.
     pub(crate) fn of_all(events: &[Pending]) -> Option<Self> {
         let key = events.first()?.event().id().clone();
         let mut record = Self { key, data: Vec::new(), events: Vec::new() };
@@ -144,13 +145,13 @@ impl Record {
         self.events.push((pending.position(), event.id().clone()));
     }
 
-    /// Its partition key: the id of its first event, so that records spread over shards, and the
-    /// same one goes to the same shard again.
+    /// The partition key: the id of the first event. Keys differ, so records spread over shards. A
+    /// record that is sent again goes to the same shard.
     pub fn key(&self) -> &EventId {
         &self.key
     }
 
-    /// Its lines.
+    /// The lines, as bytes of UTF-8.
     pub fn data(&self) -> &[u8] {
         &self.data
     }
@@ -164,9 +165,9 @@ impl Record {
         self.events.iter().map(|(position, _)| *position)
     }
 
-    /// The events of which it was packed.
+    /// The events of this record.
     pub(crate) fn pending(&self) -> impl Iterator<Item = Pending> {
-        // Lines were text before they were packed, so nothing is replaced here.
+        // The lines were valid UTF-8 before they were packed, so this replaces no character.
         let lines = self.data.split(|byte| *byte == b'\n').map(String::from_utf8_lossy);
         self.events
             .iter()
@@ -207,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn a_thousand_events_per_record_and_five_records_per_batch_make_five_thousand_per_request() {
+    fn batch_of_5_records_with_1000_events_has_5000_events() {
         let limits = Limits::FIREHOSE
             .with_events_per_record(1000)
             .and_then(|limits| limits.with_records_per_batch(5))
@@ -221,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn five_full_records_are_more_than_a_request_takes() {
+    fn five_full_records_exceed_one_request() {
         let (batches, _) = pack(Limits::FIREHOSE, &[1000 * 1024 - 1; 5]);
 
         let counts: Vec<_> = batches.iter().map(|batch| batch.records().len()).collect();
@@ -229,8 +230,8 @@ mod tests {
     }
 
     #[test]
-    fn an_event_that_fits_into_no_record_does_not_hold_up_the_rest() {
-        // Its line break and its partition key count, too.
+    fn oversized_event_does_not_block_the_rest() {
+        // The line break and the partition key count, too.
         let largest = Limits::KINESIS.record_bytes - 1 - "event-1".len();
 
         let (batches, too_large) = pack(Limits::KINESIS, &[largest, largest + 1, 10]);
@@ -242,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn every_event_is_one_line() {
+    fn each_event_is_one_line() {
         let mut packer = Packer::new(Limits::KINESIS);
         let body = Value::String("two\r\nlines\u{2028}".to_owned());
         let event = Event::new("a".parse().unwrap(), &body).unwrap();
@@ -257,7 +258,7 @@ mod tests {
         assert!(text.ends_with('\n'));
     }
 
-    /// Limits as small as are allowed, so that a case with every one of them in reach is cheap.
+    /// The smallest limits that are allowed, so that a cheap case reaches each of them.
     fn limits() -> impl Strategy<Value = Limits> {
         let of = prop_oneof![Just(Limits::KINESIS), Just(Limits::FIREHOSE)];
         (of, 1..100_usize, 1..30_usize, 1024..2_000_usize, 1..8_usize).prop_map(
@@ -272,7 +273,7 @@ mod tests {
         )
     }
 
-    /// Both services, their sizes divided by hundreds and their ratios kept.
+    /// The limits of both services, divided by hundreds, with the same ratios.
     fn services() -> impl Strategy<Value = Limits> {
         let of = prop_oneof![Just(Limits::KINESIS), Just(Limits::FIREHOSE)];
         (of, 100..=1000_usize).prop_map(|(limits, by)| {
@@ -283,11 +284,11 @@ mod tests {
         })
     }
 
-    /// Lines, with their line breaks and keys, of up to a twentieth of `limits`, and enough of them
-    /// for two batches and more.
+    /// Sizes of lines, with line break and key, of up to a twentieth of a batch, for more than two
+    /// batches.
     fn lines_of_a_twentieth(limits: Limits) -> impl Strategy<Value = Vec<usize>> {
         let largest = limits.batch_bytes / 20 - 1 - "event-999".len();
-        // Mostly large ones, which leave the largest gaps.
+        // Mostly large lines, which leave the largest gaps.
         let bytes = prop_oneof![1 => 2..=largest, 3 => largest * 9 / 10..=largest];
         prop::collection::vec(bytes, 80..110)
     }
@@ -319,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn a_batch_of_a_real_service_is_within_a_twentieth_of_its_limit() {
+    fn batch_of_real_service_is_95_percent_full() {
         for limits in [Limits::KINESIS, Limits::FIREHOSE] {
             let largest = limits.batch_bytes / 20 - 1 - "event-999".len();
             for sizes in [vec![largest; 60], (0..70).map(|n| largest - n * 997).collect()] {
@@ -335,7 +336,7 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(500))]
 
         #[test]
-        fn no_limit_is_ever_exceeded_and_nothing_is_lost_or_reordered(
+        fn batches_respect_limits_and_keep_every_event_in_order(
             limits in limits(),
             sizes in prop::collection::vec(
                 prop_oneof![4 => 2..200_usize, 1 => 2..2_500_usize],
@@ -362,7 +363,7 @@ mod tests {
         }
 
         #[test]
-        fn a_batch_that_is_not_the_last_is_full(
+        fn batch_before_the_last_is_full(
             limits in limits(),
             sizes in prop::collection::vec(2..900_usize, 50..120),
         ) {
@@ -375,7 +376,7 @@ mod tests {
                 let by_bytes = batch.bytes() + alone > limits.batch_bytes;
                 let by_count = batch.records().len() == limits.records_per_batch;
                 prop_assert!(by_bytes || by_count);
-                // Into the last record neither.
+                // The event did not fit into the last record either.
                 let last = batch.records().last().unwrap();
                 prop_assert!(
                     batch.bytes() + line > limits.batch_bytes
@@ -386,7 +387,7 @@ mod tests {
         }
 
         #[test]
-        fn a_batch_is_within_a_twentieth_of_its_limit_where_no_event_is_larger(
+        fn batch_of_small_events_is_95_percent_full(
             (limits, sizes) in services()
                 .prop_flat_map(|limits| (Just(limits), lines_of_a_twentieth(limits))),
         ) {

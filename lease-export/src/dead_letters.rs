@@ -1,4 +1,4 @@
-//! Where events go that the sink will never take.
+//! Dead letters: events that the sink never takes.
 
 use std::fmt;
 use std::sync::Arc;
@@ -11,49 +11,55 @@ use crate::buffer::{Appended, EventBuffer};
 use crate::error::{ServiceError, ServiceErrorKind, sentence};
 use crate::event::Event;
 
-/// Takes events that the sink will never take.
+/// Receives the events that the sink never takes.
 #[async_trait]
 pub trait DeadLetters: fmt::Debug + Send + Sync + 'static {
-    /// Takes `event`, which is removed from the buffer then, and hears why. It may come twice.
+    /// Takes `event` and the reason. The exporter then removes the event from its buffer. The same
+    /// event may arrive twice.
     ///
     /// # Errors
     ///
-    /// Where it is not known to be kept: then it stays pending, and comes again.
-    async fn bury(&self, event: &Event, why: &Unsendable) -> Result<(), ServiceError>;
+    /// If it is unknown whether the event was kept. It stays pending, and the next export offers it
+    /// again.
+    ///
+    /// # Cancel safety
+    ///
+    /// If the call is dropped, the event stays pending, and the next export offers it again.
+    async fn dead_letter(&self, event: &Event, why: &Unsendable) -> Result<(), ServiceError>;
 }
 
-/// Why an event will never be taken by the sink.
+/// Why the sink never takes an event.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum Unsendable {
-    /// It fits into no record.
-    #[error("it has {bytes} bytes, a record takes {most} with what names it")]
+    /// The event is larger than a record.
+    #[error("it has {bytes} bytes, a record takes {most} with its partition key")]
     TooLarge {
-        /// How long its line is, in bytes.
+        /// The length of the event's line, in bytes.
         bytes: usize,
-        /// How many bytes a record of the sink takes, with a line break and what names it.
+        /// The largest record of the sink in bytes, with the line break and the partition key.
         most: usize,
     },
-    /// The sink did not take it in so many exports in which it took others, the last time in a record
-    /// of its own.
+    /// The sink did not take the event in this many exports in which it took others. The last
+    /// attempt was in a record of its own.
     #[error("it failed in {exports} exports that sent others")]
     Failed {
-        /// In how many exports.
+        /// The number of exports.
         exports: u32,
     },
-    /// The sink refused requests that had nothing else in them, before and after it took others.
+    /// The sink refused requests that had only this event, before and after it took others.
     #[error("it was refused")]
     Refused(#[source] ServiceError),
 }
 
-/// Keeps dead letters in a buffer of their own, to be looked at: each under its id, as an object
-/// that has the event itself as its `event`, and the reason, a sentence, as its `why`. One that
-/// would be too long with its reason is kept without.
+/// Keeps dead letters in a buffer of their own. Each entry has the event's id. Its line is an
+/// object with the event as `event`, and the reason, a sentence, as `why`. If the reason makes the
+/// line too long, the entry is the event alone.
 #[derive(Debug, Clone)]
 pub struct BufferedDeadLetters(Arc<dyn EventBuffer>);
 
 impl BufferedDeadLetters {
-    /// Keeps them in `buffer`, which should be nothing else's.
+    /// Keeps dead letters in `buffer`. No other component should use that buffer.
     pub fn new(buffer: Arc<dyn EventBuffer>) -> Self {
         Self(buffer)
     }
@@ -61,7 +67,7 @@ impl BufferedDeadLetters {
 
 #[async_trait]
 impl DeadLetters for BufferedDeadLetters {
-    async fn bury(&self, event: &Event, why: &Unsendable) -> Result<(), ServiceError> {
+    async fn dead_letter(&self, event: &Event, why: &Unsendable) -> Result<(), ServiceError> {
         let why = Value::String(sentence(why));
         let line = format!("{{\"event\":{},\"why\":{why}}}", event.line());
         let letter = Event::from_line(event.id().clone(), line);
@@ -69,7 +75,7 @@ impl DeadLetters for BufferedDeadLetters {
         match self.0.append(&[letter]).await? {
             Appended::Kept { .. } => Ok(()),
             Appended::Full | Appended::Stopped(_) => {
-                let sentence = "their buffer has no room";
+                let sentence = "the dead-letter buffer is full";
                 Err(ServiceError::new("dead letters", ServiceErrorKind::Refused, sentence))
             }
         }

@@ -1,14 +1,14 @@
-//! What a queue, a buffer, a bucket or a sink could not say.
+//! The error of queues, buffers, buckets and sinks.
 
 use std::error::Error;
 use std::fmt;
 
 use thiserror::Error;
 
-/// The outcome is unknown: a service could not be asked, or did not answer.
+/// The outcome of a request is unknown: the service was not reached, or did not answer.
 ///
-/// What it *did* answer (full, stale, refused by the sink) is never one of these. The text is one
-/// level of a sentence; follow [`source`](Error::source) for the rest.
+/// Answers that the service did give (full, stale, not taken) are values, never this error. The
+/// text is one level of a sentence. [`source`](Error::source) has the next level.
 #[derive(Debug, Error)]
 #[error("{service} {kind}")]
 pub struct ServiceError {
@@ -17,25 +17,26 @@ pub struct ServiceError {
     source: Box<dyn Error + Send + Sync>,
 }
 
-/// Why a service could not say.
+/// Why the outcome is unknown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ServiceErrorKind {
-    /// What it keeps, or has answered, cannot be read: somebody else writes there.
+    /// The service's data or answer cannot be read, for example because another program writes to
+    /// the same keys.
     Corrupt,
-    /// It refuses what is in this request, and will refuse that again: without it, the request might
-    /// be taken.
+    /// The service refuses the content of this request, and will refuse it again. It may take the
+    /// request without that content.
     Content,
-    /// It refuses this request, whatever is in it: credentials, or a name that it does not know. It
-    /// will refuse others likewise.
+    /// The service refuses this request whatever its content: wrong credentials, or an unknown
+    /// name. It will refuse other requests, too.
     Refused,
-    /// It did not answer, or not in time. The request may still have been applied.
+    /// The service did not answer in time. The request may still have been applied.
     Unavailable,
 }
 
 impl ServiceError {
-    /// An error of `service` ("event buffer", "sink"), caused by `source`: an error, or a text that
-    /// says what to do.
+    /// An error of `service` ("event buffer", "sink"). `source` is the cause: an error, or a text
+    /// that says what to do.
     pub fn new(
         service: &'static str,
         kind: ServiceErrorKind,
@@ -44,18 +45,18 @@ impl ServiceError {
         Self { service, kind, source: source.into() }
     }
 
-    /// This one, about `what` in particular.
+    /// Adds `what` the error is about.
     #[cfg(feature = "redis")]
     pub(crate) fn about(self, what: &str) -> Self {
         Self { source: format!("{what}: {}", self.source).into(), ..self }
     }
 
-    /// Why the service could not say.
+    /// Why the outcome is unknown.
     pub fn kind(&self) -> ServiceErrorKind {
         self.kind
     }
 
-    /// Whether asking again may help, without anybody mending anything.
+    /// Whether a retry may succeed without a change by an operator.
     pub fn is_retryable(&self) -> bool {
         self.kind == ServiceErrorKind::Unavailable
     }
@@ -64,15 +65,15 @@ impl ServiceError {
 impl fmt::Display for ServiceErrorKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::Corrupt => "said what cannot be read",
-            Self::Content => "refused what is in the request",
+            Self::Corrupt => "returned unreadable data",
+            Self::Content => "refused the content of the request",
             Self::Refused => "refused the request",
             Self::Unavailable => "did not answer",
         })
     }
 }
 
-/// An error and its sources, outermost first: each prints its own level only.
+/// Joins an error and its sources, outermost first. Each error prints its own level only.
 pub(crate) fn sentence(error: &(dyn Error + 'static)) -> String {
     let levels = std::iter::successors(Some(error), |&error| error.source());
     levels.map(ToString::to_string).collect::<Vec<_>>().join(": ")
@@ -83,7 +84,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_error_reads_aloud_each_level_once() {
+    fn error_text_has_each_level_once() {
         let error = ServiceError::new("sink", ServiceErrorKind::Unavailable, "connection reset");
 
         assert_eq!(error.to_string(), "sink did not answer");

@@ -1,4 +1,4 @@
-//! One event: a line of JSON, and the name by which a repetition is recognised.
+//! One event: a line of JSON under an id.
 
 use std::borrow::Borrow;
 use std::fmt;
@@ -10,9 +10,8 @@ use serde_json::Value;
 
 /// One event on its way to a sink: one line of JSON under an id.
 ///
-/// An event may arrive more than once, but always with the same id and the same line. Put the id
-/// into the line too where the receiver is to recognise repetitions:
-/// [`Pipeline`](crate::Pipeline) does.
+/// An event may arrive more than once, always with the same id and the same line. If the receiver
+/// has to recognise repetitions, put the id into the line, as [`Pipeline`](crate::Pipeline) does.
 ///
 /// Cloning is cheap: the text is shared.
 ///
@@ -33,41 +32,41 @@ pub struct Event {
     line: Arc<str>,
 }
 
-/// Names an event: the key by which a receiver recognises that it has it already.
+/// Names an event, so that a receiver can recognise a repetition.
 ///
-/// 1 to [256](EventId::MAX_BYTES) bytes of UTF-8 without control characters, so that it can be a
-/// partition key of Kinesis: that takes 256 characters.
+/// 1 to [256](EventId::MAX_BYTES) bytes of UTF-8 without control characters. An id is also a
+/// partition key of Kinesis, which takes up to 256 characters.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct EventId(Arc<str>);
 
 impl Event {
     /// The longest line, in bytes: 10 MiB, the largest record that any sink takes.
     ///
-    /// What is larger than a record of the sink at hand, but not than this, can be kept, and goes
-    /// to the [dead letters](crate::DeadLetters).
+    /// An event that is larger than a record of its sink can be kept, and goes to the [dead
+    /// letters](crate::DeadLetters).
     pub const MAX_BYTES: usize = 10 * 1024 * 1024;
 
-    /// An event that is `body`, written as one line.
+    /// An event whose line is `body`, serialised as one line.
     ///
     /// # Errors
     ///
-    /// Where the line is longer than [`MAX_BYTES`](Self::MAX_BYTES).
+    /// If the line is longer than [`MAX_BYTES`](Self::MAX_BYTES).
     pub fn new(id: EventId, body: &Value) -> Result<Self, InvalidInput> {
         // JSON escapes line breaks within strings, so this is one line.
         Self::from_checked(id, body.to_string().into())
     }
 
-    /// An event whose line is written already.
+    /// An event whose line is serialised already.
     ///
     /// # Errors
     ///
-    /// Where `line` is not JSON, has a line break in it, or is longer than
+    /// If `line` is not JSON, contains a line break, or is longer than
     /// [`MAX_BYTES`](Self::MAX_BYTES).
     pub fn from_line(id: EventId, line: impl Into<Arc<str>>) -> Result<Self, InvalidInput> {
         let line = line.into();
         if line.contains(['\n', '\r']) {
             return Err(InvalidInput::new(format!(
-                "event {id} is to be one line of JSON, and has a line break in it: {}",
+                "event {id} must be one line of JSON, but contains a line break: {}",
                 beginning(&line)
             )));
         }
@@ -80,7 +79,7 @@ impl Event {
         Self::from_checked(id, line)
     }
 
-    /// An event that was one before: that its line is JSON was seen then.
+    /// An event that was checked before: its line is not parsed again.
     pub(crate) fn again(id: EventId, line: &str) -> Self {
         Self { id, line: line.into() }
     }
@@ -88,7 +87,7 @@ impl Event {
     fn from_checked(id: EventId, line: Arc<str>) -> Result<Self, InvalidInput> {
         if line.len() > Self::MAX_BYTES {
             return Err(InvalidInput::new(format!(
-                "event {id} has {} bytes, an event has at most {}: {}",
+                "event {id} has {} bytes, the limit is {}: {}",
                 line.len(),
                 Self::MAX_BYTES,
                 beginning(&line)
@@ -97,12 +96,12 @@ impl Event {
         Ok(Self { id, line })
     }
 
-    /// Its name.
+    /// The event's id.
     pub fn id(&self) -> &EventId {
         &self.id
     }
 
-    /// Its JSON, without a line break.
+    /// The event's JSON, without a line break.
     pub fn line(&self) -> &str {
         &self.line
     }
@@ -112,12 +111,12 @@ impl EventId {
     /// The longest id, in bytes.
     pub const MAX_BYTES: usize = 256;
 
-    /// Checks and keeps `id`.
+    /// Checks `id`.
     ///
     /// # Errors
     ///
-    /// Where `id` is empty, longer than [`MAX_BYTES`](Self::MAX_BYTES), or has a control character
-    /// in it.
+    /// If `id` is empty, longer than [`MAX_BYTES`](Self::MAX_BYTES), or contains a control
+    /// character.
     pub fn new(id: impl Into<Arc<str>>) -> Result<Self, InvalidInput> {
         let id = id.into();
         if id.is_empty() || id.len() > Self::MAX_BYTES || id.chars().any(char::is_control) {
@@ -161,29 +160,29 @@ impl fmt::Debug for EventId {
     }
 }
 
-/// What is wrong with a line is said with the line; a long one would hide what is said.
+/// The beginning of `line`, for messages: a long line would hide the rest of the message.
 pub(crate) fn beginning(line: &str) -> String {
-    match line.char_indices().nth(LONGEST_TOLD) {
-        Some((end, _)) => format!("{:?} and more", line.split_at(end).0),
+    match line.char_indices().nth(LONGEST_EXCERPT) {
+        Some((end, _)) => format!("{:?}…", line.split_at(end).0),
         None => format!("{line:?}"),
     }
 }
 
 /// In characters.
-const LONGEST_TOLD: usize = 60;
+const LONGEST_EXCERPT: usize = 60;
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn what_is_not_one_line_of_json_is_refused_with_the_rule_and_its_text() {
+    fn text_that_is_not_one_line_of_json_is_refused() {
         let refused =
             |line: &str| Event::from_line("a".parse().unwrap(), line).unwrap_err().to_string();
 
         assert_eq!(
             refused("{}\n{}"),
-            r#"event a is to be one line of JSON, and has a line break in it: "{}\n{}""#
+            r#"event a must be one line of JSON, but contains a line break: "{}\n{}""#
         );
         assert_eq!(
             refused("{'a': 1}"),
@@ -193,14 +192,14 @@ mod tests {
         assert_eq!(
             refused(&long),
             format!(
-                "event a has 10485762 bytes, an event has at most 10485760: \"\\\"{}\" and more",
+                "event a has 10485762 bytes, the limit is 10485760: \"\\\"{}\"…",
                 "ß".repeat(59)
             )
         );
     }
 
     #[test]
-    fn an_id_is_a_partition_key() {
+    fn id_is_a_valid_partition_key() {
         assert!(EventId::new("").is_err());
         assert!(EventId::new("a\nb").is_err());
         assert!(EventId::new("x".repeat(257)).is_err());

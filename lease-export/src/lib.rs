@@ -22,8 +22,8 @@ pub use bucket::{Bucket, BucketOptions, BucketStore, Entry, MemoryBuckets, Piece
 #[cfg(feature = "redis")]
 pub use buffer::RedisBuffer;
 pub use buffer::{
-    Appended, BufferState, Capacity, EventBuffer, Fenced, Intake, MemoryBuffer, Most, Overflow,
-    Pending, Position, StopCause,
+    Appended, BufferState, Capacity, EventBuffer, Fenced, Intake, MemoryBuffer, Overflow, Pending,
+    Position, ReadLimit, StopCause,
 };
 pub use collect::BucketSource;
 pub use collect::pipeline::{BadEvent, BadEvents, Made, Pipeline, WarnOfBadEvents};

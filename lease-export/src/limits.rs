@@ -1,12 +1,12 @@
-//! How much a sink takes at once.
+//! The limits of a sink.
 
 use lease_core::InvalidInput;
 
 use crate::event::EventId;
 
-/// How much a sink takes at once: all of these limits hold together.
+/// The limits of a sink. A request has to meet all of them.
 ///
-/// Sizes are those before base64, as the services count them.
+/// Sizes are in bytes before base64, as the services count them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
     pub(crate) events_per_record: usize,
@@ -24,14 +24,14 @@ pub(crate) enum KeyBytes {
 }
 
 impl Limits {
-    /// `PutRecords` of Kinesis Data Streams: 500 records per request, each of 1 MiB including its
-    /// partition key, 5 MiB in all.
+    /// `PutRecords` of Kinesis Data Streams: 500 records per request, 1 MiB per record with its
+    /// partition key, 5 MiB per request.
     ///
-    /// Since October 2025, a request may have 10 MiB, and so may a record of a stream that was told
-    /// so by `UpdateMaxRecordSize` (`PutRecords` in the API reference; "Handle large records" in
-    /// the developer guide). These defaults are what every stream takes, of every age, and what
-    /// emulators take; a shard takes no more than 1 MiB per second in either case. The `with_`
-    /// methods lift them.
+    /// Since October 2025 a request may have 10 MiB, and a record 10 MiB if `UpdateMaxRecordSize`
+    /// allowed that for the stream (`PutRecords` in the API reference, "Handle large records" in
+    /// the developer guide). The defaults are the older limits, which every stream and every
+    /// emulator takes. A shard takes 1 MiB per second in either case. The `with_` methods raise the
+    /// limits.
     pub const KINESIS: Self = Self {
         events_per_record: usize::MAX,
         record_bytes: MIB,
@@ -40,8 +40,8 @@ impl Limits {
         key: KeyBytes::Counted,
     };
 
-    /// `PutRecordBatch` of Firehose: 500 records per request, each of 1,000 KiB, 4 MiB in all
-    /// (`PutRecordBatch` in the API reference).
+    /// `PutRecordBatch` of Firehose: 500 records per request, 1,000 KiB per record, 4 MiB per
+    /// request (`PutRecordBatch` in the API reference).
     pub const FIREHOSE: Self = Self {
         events_per_record: usize::MAX,
         record_bytes: 1000 * 1024,
@@ -50,59 +50,61 @@ impl Limits {
         key: KeyBytes::Free,
     };
 
-    /// At most `count` events per record, 1 or more. By default as many as fit. Receivers that
-    /// work on a record as a whole may want less: the earlier exporter sent 1,000.
+    /// Sets the largest number of events per record, 1 or more. The default is no limit beside the
+    /// record's size. Receivers that process a record as a whole may need fewer.
     ///
     /// # Errors
     ///
+    /// If `count` is 0.
     /// Where `count` is 0.
     pub fn with_events_per_record(mut self, count: usize) -> Result<Self, InvalidInput> {
         self.events_per_record = checked("events per record", count, 1, usize::MAX)?;
         Ok(self)
     }
 
-    /// At most `count` records per batch: 1 to 500, which is what both services take.
+    /// Sets the largest number of records per batch, 1 to 500. The default is 500, the limit of
+    /// both services.
     ///
     /// # Errors
     ///
-    /// Where `count` is out of range.
+    /// If `count` is out of range.
     pub fn with_records_per_batch(mut self, count: usize) -> Result<Self, InvalidInput> {
         self.records_per_batch = checked("records per batch", count, 1, 500)?;
         Ok(self)
     }
 
-    /// At most `bytes` per record: 1 KiB, so that a partition key and something to send fit, to the
-    /// size of a batch.
+    /// Sets the largest size of a record in bytes, from 1 KiB to the size of a batch. The lower
+    /// bound leaves room for a partition key and an event.
     ///
     /// # Errors
     ///
-    /// Where `bytes` is out of range.
+    /// If `bytes` is out of range.
     pub fn with_record_bytes(mut self, bytes: usize) -> Result<Self, InvalidInput> {
         self.record_bytes = checked("bytes per record", bytes, LEAST_BYTES, self.batch_bytes)?;
         Ok(self)
     }
 
-    /// At most `bytes` per batch: the size of a record to 10 MiB.
+    /// Sets the largest size of a batch in bytes, from the size of a record to 10 MiB.
     ///
     /// # Errors
     ///
-    /// Where `bytes` is out of range.
+    /// If `bytes` is out of range.
     pub fn with_batch_bytes(mut self, bytes: usize) -> Result<Self, InvalidInput> {
         self.batch_bytes = checked("bytes per batch", bytes, self.record_bytes, 10 * MIB)?;
         Ok(self)
     }
 
-    /// How many bytes a batch may have.
+    /// The largest size of a batch, in bytes.
     pub fn batch_bytes(&self) -> usize {
         self.batch_bytes
     }
 
-    /// How many bytes a record may have.
+    /// The largest size of a record, in bytes.
     pub fn record_bytes(&self) -> usize {
         self.record_bytes
     }
 
-    /// How many records a batch may have.
+    /// The largest number of records per batch.
     pub fn records_per_batch(&self) -> usize {
         self.records_per_batch
     }
@@ -112,7 +114,7 @@ impl Limits {
         Self { events_per_record: 1, ..self }
     }
 
-    /// What a record's name adds to its size.
+    /// The bytes that the partition key adds to a record's size.
     pub(crate) fn key_bytes(&self, id: &EventId) -> usize {
         match self.key {
             KeyBytes::Counted => id.as_str().len(),

@@ -1,4 +1,4 @@
-//! What queues, buffers and buckets in Redis share: a connection, names, scripts.
+//! The connection, key names and scripts that queues, buffers and buckets in Redis share.
 
 use std::fmt;
 use std::time::Duration;
@@ -8,9 +8,9 @@ use redis::{ErrorKind, FromRedisValue, RedisError, Script, ServerErrorKind};
 
 use crate::error::{ServiceError, ServiceErrorKind};
 
-/// A connection to one Redis, which many share: queues, buffers and buckets are made of it.
+/// A connection to one Redis server. Queues, buffers and buckets share it.
 ///
-/// Version 6.2 or newer. A connection that broke is made again at the next call. Cloning is cheap.
+/// Needs Redis 6.2 or newer. After a disconnect, the next call reconnects. Cloning is cheap.
 #[derive(Clone)]
 pub struct RedisLink {
     connection: ConnectionManager,
@@ -20,24 +20,33 @@ pub struct RedisLink {
 impl RedisLink {
     /// Connects to `url`: `redis://[[USER]:PASSWORD@]HOST[:PORT][/DATABASE]`.
     ///
-    /// A call is given up after 5 s, and then its outcome is unknown: long enough to sit out a slow
-    /// script, and below any lease's usual ttl.
+    /// A call times out after 5 s, and its outcome is unknown then. 5 s outlast a slow script, and
+    /// are shorter than the usual lease ttl.
     ///
     /// # Errors
     ///
-    /// Where `url` cannot be read, or nobody answers there.
+    /// If `url` cannot be parsed, or no server answers there.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: a dropped call closes its connection.
     pub async fn connect(url: &str) -> Result<Self, ServiceError> {
-        Self::connect_with_timeout(url, PATIENCE).await
+        Self::connect_with_timeout(url, TIMEOUT).await
     }
 
-    /// [`connect`](Self::connect), with calls that are given up after `timeout`: more than 0. Where
-    /// events are large, or processors few, 5,000 of them may take longer than usual to arrive.
+    /// Connects like [`connect`](Self::connect), with a time-out per call of `timeout`, which must
+    /// be more than 0. Large events or a slow machine may need more than 5 s for a read of 5,000
+    /// events.
     ///
     /// # Errors
     ///
-    /// As there.
+    /// If `url` cannot be parsed, or no server answers there.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: a dropped call closes its connection.
     pub async fn connect_with_timeout(url: &str, timeout: Duration) -> Result<Self, ServiceError> {
-        // Not the URL itself: there may be a password in it.
+        // Not the URL itself: it may contain a password.
         let refused = |error: RedisError| {
             ServiceError::new("redis", ServiceErrorKind::Refused, format!("URL: {error}"))
         };
@@ -87,7 +96,7 @@ impl RedisLink {
             .map_err(|error| failure(&self.server, service, &error))
     }
 
-    /// Runs commands one after the other.
+    /// Runs commands one after the other, in one pipeline.
     pub(crate) async fn pipeline<T: FromRedisValue>(
         &self,
         service: &'static str,
@@ -107,7 +116,7 @@ impl fmt::Debug for RedisLink {
     }
 }
 
-/// A script's text, from a file or several, with its hash.
+/// A script from one or several files, with its hash.
 macro_rules! script {
     ($constant:ident $($file:literal)+) => {
         static $constant: std::sync::LazyLock<redis::Script> =
@@ -116,21 +125,21 @@ macro_rules! script {
 }
 pub(crate) use script;
 
-/// All keys of one thing share what is between the braces, so that a Cluster keeps them together;
-/// a brace of the name's own would end that too early.
+/// The keys of one object share the hash tag between the braces, so a Cluster keeps them on one
+/// node. Braces in the name are escaped, since they would end the tag early.
 pub(crate) fn key(kind: &str, name: &str, part: &str) -> String {
     let name = name.replace('%', "%25").replace('{', "%7B").replace('}', "%7D");
     format!("{kind}:{{{name}}}:{part}")
 }
 
-/// What was answered, but cannot be read.
+/// An answer that arrived but cannot be read.
 pub(crate) fn unreadable(service: &'static str, what: impl fmt::Display) -> ServiceError {
-    let sentence = format!("Redis holds {what}: somebody else writes under this name");
+    let sentence = format!("Redis holds {what}: another program writes under this name");
     ServiceError::new(service, ServiceErrorKind::Corrupt, sentence)
 }
 
-/// The driver's own text is part of the sentence, not its source: its errors print their sources
-/// themselves.
+/// The driver's text is part of this error's text, not its source: driver errors print their
+/// sources themselves.
 fn failure(server: &str, service: &'static str, error: &RedisError) -> ServiceError {
     let kind = match error.kind() {
         ErrorKind::Parse | ErrorKind::UnexpectedReturnType => ServiceErrorKind::Corrupt,
@@ -144,7 +153,7 @@ fn failure(server: &str, service: &'static str, error: &RedisError) -> ServiceEr
     ServiceError::new(service, kind, format!("{server}: {error}"))
 }
 
-const PATIENCE: Duration = Duration::from_secs(5);
+const TIMEOUT: Duration = Duration::from_secs(5);
 
-/// How often a connection is tried to be made until a call is given up; between them it waits.
+/// The number of connection attempts per call, with backoff between them.
 const CONNECTS: usize = 3;

@@ -1,4 +1,4 @@
-//! Buckets in this process.
+//! Buckets in memory.
 
 use std::collections::BTreeMap;
 use std::ops::{Bound, RangeInclusive};
@@ -13,12 +13,12 @@ use crate::buffer::gate::Gate;
 use crate::buffer::{Fenced, Intake, StopCause};
 use crate::error::ServiceError;
 
-/// Keeps buckets in this process. Clones share them.
+/// Keeps buckets in memory, for one process. Clones share them.
 #[derive(Debug, Clone)]
 pub struct MemoryBuckets {
     options: BucketOptions,
     clock: BootClock,
-    /// A moment of the clock, and the seconds since 1970 then.
+    /// A moment of the clock, and the same moment in seconds since 1970.
     born: (Moment, u64),
     kept: Arc<Mutex<Kept>>,
 }
@@ -27,14 +27,14 @@ pub struct MemoryBuckets {
 struct Kept {
     buckets: BTreeMap<Bucket, BTreeMap<String, Option<String>>>,
     marker: Option<Bucket>,
-    /// The last one that was told to be closed.
+    /// The last bucket that was returned as closed.
     sealed: Option<Bucket>,
     gate: Gate,
 }
 
 impl MemoryBuckets {
-    /// No buckets yet, by the wall clock as it is now, and then by [`BootClock`]: so a test's
-    /// paused time is theirs.
+    /// An empty store. Time starts at the current wall-clock time and advances with [`BootClock`],
+    /// so a test's paused time applies.
     pub fn new(options: BucketOptions) -> Self {
         let clock = BootClock::new();
         let born = (clock.now(), micros_since_1970() / 1_000_000);
@@ -81,7 +81,7 @@ impl BucketStore for MemoryBuckets {
         let last = self.now().checked_sub(self.options.interval + self.options.margin);
         let kept = &mut *self.kept();
         let from = kept.marker.map_or(Bound::Unbounded, Bound::Excluded);
-        // What was sealed is closed, whatever the clock says now.
+        // A sealed bucket stays closed, whatever the clock shows.
         let last = last.map(Bucket).max(kept.sealed);
         let buckets = kept.buckets.range((from, Bound::Unbounded)).map(|(bucket, _)| *bucket);
         let closed: Vec<_> =

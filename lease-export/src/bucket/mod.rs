@@ -1,4 +1,4 @@
-//! Changes collected by the time at which they happened, until that time is over.
+//! Buckets: changes, collected per interval of time until the interval has ended.
 
 use std::fmt;
 use std::ops::RangeInclusive;
@@ -22,48 +22,52 @@ pub use redis::RedisBuckets;
 
 /// Collects the latest value of each key, in one bucket per interval of time.
 ///
-/// A bucket is *closed* once its interval and a margin have passed: nothing is put into it any more.
-/// So what was read is exactly what may be removed. The intake is stopped
-/// until somebody [opens](Self::set_intake) it: nothing is collected for nobody.
+/// A bucket is *closed* once its interval and a margin have passed. A closed bucket takes no more
+/// changes, so what was read is exactly what may be removed. The intake is stopped until an
+/// operator [opens](Self::set_intake) it, since nothing exports the changes before that.
 ///
 /// # To ensure correctness
 ///
-/// Time is that of the store. Nothing is put into a bucket at or before the marker, nor at or before
-/// one that was once told to be closed, whatever the store's clock does: otherwise what comes late
-/// would never be read, or be removed unread. Each call is one atomic step; removing is refused to a
-/// token smaller than the largest seen.
+/// The store's clock decides. The store puts no change into a bucket at or before the marker, nor
+/// into one that it once returned as closed, even if its clock goes back. Otherwise a late change
+/// would never be read, or be removed unread. Each call is one atomic step. A removal is refused if
+/// its token is smaller than the largest seen.
+///
+/// # Cancel safety
+///
+/// A call that is dropped may still be applied, as after an error. It is never applied in part.
 #[async_trait]
 pub trait BucketStore: fmt::Debug + Send + Sync + 'static {
-    /// Puts `changes` into the bucket of this moment; a key that is in it already gets the new
-    /// value, also where no event can be made of that. `None` stands for a value that could not be read any more: it is reported when the
-    /// bucket is.
+    /// Puts `changes` into the current bucket. A key that the bucket already has gets the new
+    /// value, even if no event can be made of that value. `None` is a value that could not be read:
+    /// the pipeline reports it when the bucket is exported.
     ///
-    /// Where there are as many buckets as there may be, the intake is stopped, until all were
-    /// removed.
+    /// If the number of buckets has reached the cap, the store stops the intake until all buckets
+    /// are removed.
     ///
     /// # Errors
     ///
-    /// Where the outcome is unknown. Putting the same again is harmless.
+    /// If the outcome is unknown. Putting the same changes again is harmless.
     async fn put(&self, changes: &[(&str, Option<&str>)]) -> Result<PutIn, ServiceError>;
 
-    /// The oldest closed buckets after the marker, oldest first, `most` of them. From now on nothing
-    /// is put into them, also if the clock goes back.
+    /// Returns up to `most` closed buckets after the marker, oldest first. The store puts nothing
+    /// into them from then on, even if its clock goes back.
     ///
     /// # Errors
     ///
-    /// Where the store could not say.
+    /// If the store did not answer.
     async fn closed(&self, most: usize) -> Result<Vec<Bucket>, ServiceError>;
 
-    /// Reads a piece of a closed bucket: the first, or the one that starts at `from`, the
-    /// [`next`](Piece::next) of the piece before it. The entries of a piece are in the order of their
-    /// keys; pieces are in any order.
+    /// Reads a piece of a closed bucket: the first piece, or the one at `from`, the
+    /// [`next`](Piece::next) of the piece before. The entries of a piece are in the order of their
+    /// keys. Pieces have no order.
     ///
-    /// A piece ends once its entries have `bytes` bytes by [`Entry::bytes`], or a few entries later.
-    /// Entries of earlier pieces may be removed before the next piece is read.
+    /// A piece ends at `bytes` bytes by [`Entry::bytes`], or a few entries later. Entries of
+    /// earlier pieces may be removed before the next piece is read.
     ///
     /// # Errors
     ///
-    /// Where the store could not say.
+    /// If the store did not answer, or the bucket cannot be read.
     async fn read(
         &self,
         bucket: Bucket,
@@ -71,25 +75,25 @@ pub trait BucketStore: fmt::Debug + Send + Sync + 'static {
         bytes: usize,
     ) -> Result<Piece, ServiceError>;
 
-    /// Removes exactly `buckets`, and moves the marker to the last of them if it is before that.
-    /// Says how many were there.
+    /// Removes exactly `buckets`, and moves the marker to the last of them unless it is beyond
+    /// that. Returns the number of buckets that existed.
     ///
     /// # Errors
     ///
-    /// Where the outcome is unknown. Removing the same again is harmless.
+    /// If the outcome is unknown. Removing the same again is harmless.
     async fn remove(
         &self,
         token: FencingToken,
         buckets: &[Bucket],
     ) -> Result<Fenced<u64>, ServiceError>;
 
-    /// Removes exactly `keys` of a closed bucket, and the bucket itself where it has no others; leaves
-    /// the marker where it is: for one that is too large to be moved at once, or comes after one that
-    /// could not be read. Says how many were there.
+    /// Removes exactly `keys` of a closed bucket, and the bucket itself if no key is left. Leaves
+    /// the marker where it is. The exporter uses this for a bucket that is too large for one step,
+    /// or that follows an unreadable bucket. Returns the number of keys that existed.
     ///
     /// # Errors
     ///
-    /// Where the outcome is unknown. Removing the same again is harmless.
+    /// If the outcome is unknown. Removing the same again is harmless.
     async fn remove_keys(
         &self,
         token: FencingToken,
@@ -101,54 +105,54 @@ pub trait BucketStore: fmt::Debug + Send + Sync + 'static {
     ///
     /// # Errors
     ///
-    /// Where the store could not say.
+    /// If the store did not answer.
     async fn list(&self, range: RangeInclusive<Bucket>)
     -> Result<Vec<(Bucket, u64)>, ServiceError>;
 
-    /// The latest bucket that was removed after it was read.
+    /// Returns the latest bucket that was removed after it was read.
     ///
     /// # Errors
     ///
-    /// Where the store could not say.
+    /// If the store did not answer.
     async fn marker(&self) -> Result<Option<Bucket>, ServiceError>;
 
-    /// Whether changes are taken in.
+    /// Returns whether the store takes changes.
     ///
     /// # Errors
     ///
-    /// Where the store could not say.
+    /// If the store did not answer.
     async fn intake(&self) -> Result<Intake, ServiceError>;
 
-    /// Opens or stops the intake. A stop for lack of room leaves one that is stopped as it is. Says
-    /// how it was before.
+    /// Opens or stops the intake, and returns its previous state. A stop for lack of room does not
+    /// replace an operator's stop.
     ///
     /// # Errors
     ///
-    /// Where the outcome is unknown.
+    /// If the outcome is unknown.
     async fn set_intake(&self, intake: Intake) -> Result<Intake, ServiceError>;
 
-    /// Removes everything, if the intake is stopped; says how many buckets there were, and `None`
-    /// where it is open.
+    /// Removes all buckets if the intake is stopped, and returns their number. Returns `None` if
+    /// the intake is open.
     ///
     /// # Errors
     ///
-    /// Where the outcome is unknown.
+    /// If the outcome is unknown.
     async fn clear(&self) -> Result<Option<u64>, ServiceError>;
 }
 
-/// An interval of time, named by its beginning: seconds since 1970.
+/// An interval of time, named by its start in seconds since 1970.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Bucket(u64);
 
-/// A key of a bucket, and its value then.
+/// A key of a bucket, with its value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Entry {
-    /// Where it was put.
+    /// The bucket.
     pub bucket: Bucket,
-    /// What has changed.
+    /// The key that changed.
     pub key: String,
-    /// To what; `None` where that could not be read.
+    /// The new value, or `None` if it could not be read.
     pub value: Option<String>,
 }
 
@@ -156,24 +160,24 @@ pub struct Entry {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Piece {
-    /// Its entries, in the order of their keys.
+    /// The entries, in the order of their keys.
     pub entries: Vec<Entry>,
-    /// Where the next piece starts, in the store's own words; `None` after the last one.
+    /// The start of the next piece, in the store's own encoding. `None` after the last piece.
     pub next: Option<String>,
 }
 
-/// What became of changes.
+/// The result of [`BucketStore::put`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use = "changes that were not put are lost unless you keep them"]
 #[expect(clippy::exhaustive_enums, reason = "they are in a bucket, or the intake is stopped")]
 pub enum PutIn {
-    /// They are in this bucket.
+    /// The changes are in this bucket.
     Bucket(Bucket),
-    /// The intake is stopped: none is in any bucket.
+    /// The intake is stopped: no bucket has the changes.
     Stopped(StopCause),
 }
 
-/// How buckets are kept.
+/// How a store keeps buckets: interval, margin and cap.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BucketOptions {
     pub(crate) interval: u64,
@@ -182,15 +186,15 @@ pub struct BucketOptions {
 }
 
 impl BucketOptions {
-    /// Buckets of `interval`: 1, 2, 3, 4, 5, 6, 10, 12, 15, 20, 30 or 60 seconds, so that a minute
-    /// begins with a bucket.
+    /// Sets the interval: 1, 2, 3, 4, 5, 6, 10, 12, 15, 20, 30 or 60 seconds, so that each minute
+    /// starts with a new bucket.
     ///
     /// # Errors
     ///
-    /// Where `interval` is another.
+    /// If `interval` is any other length.
     pub fn new(interval: Duration) -> Result<Self, InvalidInput> {
         let seconds = interval.as_secs();
-        // First whether it is 0: one cannot divide by that.
+        // 0 first: the last check divides by the interval.
         if seconds == 0 || interval.subsec_nanos() != 0 || 60 % seconds != 0 {
             return Err(InvalidInput::new(format!(
                 "interval {interval:?} is out of range: whole seconds of which a minute is a \
@@ -200,9 +204,9 @@ impl BucketOptions {
         Ok(Self { interval: seconds, margin: 10, cap: 360 })
     }
 
-    /// Closes a bucket `margin` after its interval, in whole seconds, rounded up; 10 s by default,
-    /// as the earlier exporter did: by then, requests that were on their way have arrived. A longer
-    /// one than [`Bucket::MAX`] has seconds counts as that.
+    /// Closes a bucket `margin` after its interval, in whole seconds, rounded up. The default is 10
+    /// s, which outlasts requests in flight. The maximum is [`Bucket::MAX`] seconds; a longer
+    /// margin counts as that.
     #[must_use]
     pub fn with_margin(mut self, margin: Duration) -> Self {
         let seconds = margin.as_secs().saturating_add(u64::from(margin.subsec_nanos() > 0));
@@ -210,12 +214,12 @@ impl BucketOptions {
         self
     }
 
-    /// Keeps up to `cap` buckets, then stops the intake; 1 or more, 360 by default: half an hour of
-    /// 5 s each. One that cannot be read counts, since it takes room, and somebody has to see to it.
+    /// Keeps up to `cap` buckets, 1 or more, and then stops the intake. The default is 360: half an
+    /// hour of 5 s each. An unreadable bucket counts, since it takes room and needs an operator.
     ///
     /// # Errors
     ///
-    /// Where `cap` is 0.
+    /// If `cap` is 0.
     pub fn with_cap(mut self, cap: u64) -> Result<Self, InvalidInput> {
         if cap == 0 {
             return Err(InvalidInput::new("a cap of 0 buckets keeps nothing: at least 1"));
@@ -224,45 +228,42 @@ impl BucketOptions {
         Ok(self)
     }
 
-    /// Logs that the intake was stopped just now, since there are as many buckets as there may be.
+    /// Logs that the store stopped the intake because the number of buckets reached the cap.
     pub(crate) fn warn_of_stop(&self) {
-        warn!(
-            cap = self.cap,
-            "buckets take nothing in until they are drained: their cap is reached"
-        );
+        warn!(cap = self.cap, "bucket intake stopped until drained: cap reached");
     }
 
-    /// How long a bucket's interval is.
+    /// The length of a bucket's interval.
     pub fn interval(&self) -> Duration {
         Duration::from_secs(self.interval)
     }
 }
 
 impl Default for BucketOptions {
-    /// Buckets of 5 s, as the earlier exporter had.
+    /// Intervals of 5 s, a margin of 10 s, and a cap of 360 buckets.
     fn default() -> Self {
         Self { interval: 5, margin: 10, cap: 360 }
     }
 }
 
 impl Bucket {
-    /// The first one.
+    /// The first bucket.
     pub const MIN: Self = Self(0);
 
-    /// After all others: the beginning of the year 9999.
+    /// The last bucket: the start of the year 9999.
     pub const MAX: Self = Self(253_370_764_800);
 
-    /// The bucket that begins `seconds` after the beginning of 1970; at most [`MAX`](Self::MAX).
+    /// The bucket that starts `seconds` after the start of 1970. The maximum is [`MAX`](Self::MAX).
     pub fn starting_at(seconds: u64) -> Self {
         Self(seconds.min(Self::MAX.0))
     }
 
-    /// When it begins, in seconds since 1970.
+    /// The start, in seconds since 1970.
     pub fn seconds(self) -> u64 {
         self.0
     }
 
-    /// When it begins, as `YYYYMMDD HH:MM:SS` in UTC: what events are stamped with.
+    /// The start as `YYYYMMDD HH:MM:SS` in UTC. The pipeline stamps events with it.
     pub fn time_gen(self) -> String {
         let seconds = i64::try_from(self.0).unwrap_or(i64::MAX);
         let time = jiff::Timestamp::from_second(seconds).unwrap_or(jiff::Timestamp::MAX);
@@ -277,27 +278,27 @@ impl fmt::Display for Bucket {
 }
 
 impl Entry {
-    /// `key` with `value`, as it was put into `bucket`.
+    /// The `value` of `key` in `bucket`.
     pub fn new(bucket: Bucket, key: String, value: Option<String>) -> Self {
         Self { bucket, key, value }
     }
 
-    /// Its size in a [piece](Piece): that of its key and its value, and 100 bytes, about what it takes
-    /// in memory beside them.
+    /// The entry's size in a [piece](Piece), in bytes: key, value, and 100 bytes for the memory
+    /// that they take beside their text.
     pub fn bytes(&self) -> usize {
         ENTRY_BYTES + self.key.len() + self.value.as_ref().map_or(0, String::len)
     }
 }
 
 impl Piece {
-    /// A piece of `entries`, followed by the one that starts at `next`: for those who write stores.
+    /// A piece of `entries`, followed by the one at `next`. For implementers of [`BucketStore`].
     pub fn new(mut entries: Vec<Entry>, next: Option<String>) -> Self {
         entries.sort_unstable_by(|one, other| one.key.cmp(&other.key));
         Self { entries, next }
     }
 }
 
-// A forwarded trait must not fall back to a default by accident.
+// `Arc` has to forward every method: a default body must not replace the store's own.
 #[deny(clippy::missing_trait_methods)]
 #[async_trait]
 impl<T: BucketStore + ?Sized> BucketStore for Arc<T> {
@@ -361,7 +362,7 @@ impl<T: BucketStore + ?Sized> BucketStore for Arc<T> {
 
 const ENTRY_BYTES: usize = 100;
 
-/// Nobody would send what is collected before export was enabled.
+/// Without an exporter, collected changes are useless, so an operator opens the intake.
 const AT_FIRST: Intake = Intake::Stopped(StopCause::Operator);
 
 #[cfg(test)]
@@ -369,7 +370,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_interval_is_checked_before_anything_is_divided_by_it() {
+    fn interval_that_does_not_divide_a_minute_is_refused() {
         for millis in [0, 500, 1_500, 7_000, 120_000] {
             let refused = BucketOptions::new(Duration::from_millis(millis)).unwrap_err();
             assert!(refused.to_string().ends_with("of which a minute is a multiple"), "{refused}");
@@ -380,7 +381,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn buckets_with_the_longest_margin_never_close() {
+    async fn bucket_with_longest_margin_never_closes() {
         let options = BucketOptions::default().with_margin(Duration::MAX);
         let buckets = MemoryBuckets::new(options);
         buckets.set_intake(Intake::Open).await.unwrap();
@@ -391,7 +392,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stamp_is_the_beginning_of_the_bucket() {
+    fn stamp_is_the_start_of_the_bucket() {
         assert_eq!(Bucket::starting_at(1_700_000_005).time_gen(), "20231114 22:13:25");
         assert_eq!(Bucket::MAX.time_gen(), "99990101 00:00:00");
     }

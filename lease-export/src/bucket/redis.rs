@@ -17,21 +17,21 @@ use crate::error::ServiceError;
 use crate::event::beginning;
 use crate::redis::{RedisLink, key, script};
 
-/// Keeps buckets in Redis: each a hash `buckets:{NAME}:in:SECONDS` of keys and values, a value with
-/// `=` in front; `buckets:{NAME}:index` lists them, `…:state` has the marker, the last one that was
-/// sealed, the intake and the largest token.
+/// Keeps buckets in Redis. Each bucket is a hash `buckets:{NAME}:in:SECONDS` of keys and values,
+/// with `=` before each value. `buckets:{NAME}:index` lists the buckets. `buckets:{NAME}:state` has
+/// the marker, the last sealed bucket, the intake and the largest token.
 ///
-/// All time is the server's.
+/// All times are of the server's clock.
 #[derive(Debug, Clone)]
 pub struct RedisBuckets {
     link: RedisLink,
     options: BucketOptions,
-    /// The index, the state, and what the names of buckets begin with.
+    /// The keys of the index and the state, and the prefix of the buckets' keys.
     keys: [String; 3],
 }
 
 impl RedisBuckets {
-    /// The buckets `name`. Who shares them says the same `options`.
+    /// The buckets `name`. All processes that share them must use the same `options`.
     pub fn new(link: RedisLink, name: &str, options: BucketOptions) -> Self {
         let keys = ["index", "state", "in:"].map(|part| key("buckets", name, part));
         Self { link, options, keys }
@@ -46,7 +46,7 @@ impl RedisBuckets {
         self.link.run(SERVICE, script, &[index, state, buckets], arguments).await
     }
 
-    /// Runs a script that removes something, and answers how many that were.
+    /// Runs a script that removes something, and returns the number of removed items.
     async fn run_under(
         &self,
         script: &redis::Script,
@@ -169,14 +169,15 @@ impl BucketStore for RedisBuckets {
     }
 }
 
-/// What is no text has no value: so it is bad, whatever it would be read as, and goes with its bucket.
+/// A key or value that is not UTF-8 gets no value: the pipeline counts it as bad, and it is removed
+/// with its bucket.
 fn entry(bucket: Bucket, key: Vec<u8>, value: Vec<u8>) -> Entry {
     match (String::from_utf8(key), String::from_utf8(value)) {
         (Ok(key), Ok(value)) => Entry::new(bucket, key, value.strip_prefix('=').map(str::to_owned)),
         (key, value) => {
             let key = key.unwrap_or_else(|error| lossy(&error));
             let text = value.unwrap_or_else(|error| lossy(&error));
-            warn!(%bucket, key, text = beginning(&text), "what is no text is left out");
+            warn!(%bucket, key, text = beginning(&text), "bucket entry is not UTF-8, skipped");
             Entry::new(bucket, key, None)
         }
     }

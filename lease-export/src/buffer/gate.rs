@@ -1,5 +1,4 @@
-//! Who may put in and who may take out, where things are kept in this process: buffers and buckets
-//! alike.
+//! The intake and the token check of buffers and buckets in memory.
 
 use lease_core::FencingToken;
 
@@ -20,7 +19,8 @@ impl Gate {
         self.intake
     }
 
-    /// Why nothing is taken in. What was stopped for lack of room opens once nothing waits.
+    /// Why the intake is stopped. Opens an intake that was stopped for lack of room if nothing is
+    /// pending.
     pub(crate) fn stopped(&mut self, is_drained: bool) -> Option<StopCause> {
         match self.intake {
             Intake::Open => None,
@@ -32,7 +32,7 @@ impl Gate {
         }
     }
 
-    /// Opens an intake that was stopped for lack of room, and says whether it was.
+    /// Opens an intake that was stopped for lack of room. Returns whether it did.
     pub(crate) fn resume(&mut self) -> bool {
         let is_paused = self.intake == Intake::Stopped(StopCause::Emergency);
         if is_paused {
@@ -41,8 +41,8 @@ impl Gate {
         is_paused
     }
 
-    /// Opens or stops the intake, and says how it was. A stop for lack of room leaves one that is
-    /// stopped as it is.
+    /// Opens or stops the intake, and returns its previous state. A stop for lack of room does not
+    /// replace an operator's stop.
     pub(crate) fn set(&mut self, intake: Intake) -> Intake {
         let before = self.intake;
         if intake != Intake::Stopped(StopCause::Emergency) || before == Intake::Open {
@@ -51,7 +51,7 @@ impl Gate {
         before
     }
 
-    /// Whether `token` is the largest seen, now at the latest.
+    /// Checks that `token` is not smaller than the largest seen, and records it.
     pub(crate) fn admits(&mut self, token: FencingToken) -> Fenced<()> {
         match self.largest {
             Some(largest) if token < largest => Fenced::Stale { largest },

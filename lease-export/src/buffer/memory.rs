@@ -1,4 +1,4 @@
-//! Events in this process: for tests, and as the reference for other buffers.
+//! Events in memory, for tests and as the reference for other buffers.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -9,13 +9,13 @@ use lease_core::FencingToken;
 
 use crate::buffer::gate::Gate;
 use crate::buffer::{
-    Appended, BufferState, Capacity, EventBuffer, Fenced, Intake, Most, Overflow, Pending,
-    Position, StopCause, no_room_aside,
+    Appended, BufferState, Capacity, EventBuffer, Fenced, Intake, Overflow, Pending, Position,
+    ReadLimit, StopCause, no_room_aside,
 };
 use crate::error::ServiceError;
 use crate::event::Event;
 
-/// Keeps events in this process. Clones share them.
+/// Keeps events in memory, for one process. Clones share them.
 #[derive(Debug, Clone, Default)]
 pub struct MemoryBuffer {
     capacity: Capacity,
@@ -84,7 +84,7 @@ impl EventBuffer for MemoryBuffer {
                     self.capacity.warn_of_pause();
                     return Ok(Appended::Stopped(StopCause::Emergency));
                 }
-                // More at once than there is ever room for would drop itself.
+                // An append larger than the capacity would drop its own events.
                 Overflow::DropOldest if events.len() as u64 > self.capacity.events => {
                     return Ok(Appended::Full);
                 }
@@ -107,7 +107,7 @@ impl EventBuffer for MemoryBuffer {
         &self,
         token: FencingToken,
         after: Option<Position>,
-        most: Most,
+        most: ReadLimit,
     ) -> Result<Fenced<Vec<Pending>>, ServiceError> {
         Ok(self.kept().fenced(token, |kept| {
             let from = after.map_or(Bound::Unbounded, Bound::Excluded);

@@ -1,4 +1,4 @@
-//! Events that wait to be sent: durable, in order, bounded.
+//! Event buffers: durable, ordered, bounded.
 
 use std::fmt;
 use std::sync::Arc;
@@ -21,235 +21,239 @@ pub use memory::MemoryBuffer;
 #[cfg(feature = "redis")]
 pub use redis::RedisBuffer;
 
-/// Keeps events until they were sent.
+/// Keeps events until the sink has taken them.
 ///
-/// Whoever reads and removes does so under a lease, and shows its token: the buffer keeps the
-/// largest that it has seen, and refuses smaller ones, so a former holder removes nothing that its
-/// successor has not sent. Whoever appends holds nothing.
+/// An exporter reads and removes under a lease, and passes its token. The buffer records the
+/// largest token and refuses smaller ones. A former holder therefore removes no event that its
+/// successor has not sent. Producers append without a lease.
 ///
 /// # To ensure correctness
 ///
-/// The check of the token and what it guards are one atomic step. An append is all of its events or
-/// none, and lasts once it was answered. What is removed is what was named, and nothing else.
-/// Positions grow in the order of appends, and are never used twice.
+/// The token check and the guarded action are one atomic step. An append keeps all of its events or
+/// none, and is durable once it was answered. A removal removes exactly the named events. Positions
+/// grow in the order of appends, and are never reused.
+///
+/// # Cancel safety
+///
+/// A call that is dropped may still be applied, as after an error. It is never applied in part.
 #[async_trait]
 pub trait EventBuffer: fmt::Debug + Send + Sync + 'static {
-    /// Appends `events`, in order, as far as the [`Capacity`] allows: all of them, or none.
+    /// Appends `events`, in order, within the [`Capacity`]: all of them, or none.
     ///
-    /// Where the intake was stopped for lack of room and nothing is pending any more, it is opened
+    /// If the intake was stopped for lack of room and no event is pending, the buffer opens it
     /// first.
     ///
     /// # Errors
     ///
-    /// Where the outcome is unknown. Append the same events again: some may be in it twice then,
-    /// each time under the same id.
+    /// If the outcome is unknown. Append the same events again: the buffer may then have some of
+    /// them twice, each time under the same id.
     async fn append(&self, events: &[Event]) -> Result<Appended, ServiceError>;
 
-    /// Reads the oldest events after `after`, or of all: up to `most`, and at least one, if any is
-    /// there. Leaves them where they are. From now on, smaller tokens are refused.
+    /// Reads the oldest events after `after`, or from the start: up to `most`, and at least one if
+    /// there is any. Leaves them in the buffer. The buffer refuses smaller tokens from then on.
     ///
     /// # Errors
     ///
-    /// Where the buffer could not say.
+    /// If the buffer did not answer.
     async fn read(
         &self,
         token: FencingToken,
         after: Option<Position>,
-        most: Most,
+        most: ReadLimit,
     ) -> Result<Fenced<Vec<Pending>>, ServiceError>;
 
-    /// Removes the events at `positions`, and nothing else; says how many were still there.
+    /// Removes exactly the events at `positions`. Returns the number of events that existed.
     ///
     /// # Errors
     ///
-    /// Where the outcome is unknown. Remove the same again: that is harmless.
+    /// If the outcome is unknown. Removing the same events again is harmless.
     async fn remove(
         &self,
         token: FencingToken,
         positions: &[Position],
     ) -> Result<Fenced<u64>, ServiceError>;
 
-    /// Moves the events at `positions` to where nobody reads them, since nobody will ever take them;
-    /// says how many were still there. They are pending no more, and kept until they are
-    /// [cleared](Self::clear_aside). As many are kept as the [`Capacity`] has events.
+    /// Moves the events at `positions` out of the pending ones, since the sink never takes them.
+    /// Returns the number of events that existed. The buffer keeps them until they are
+    /// [cleared](Self::clear_aside), up to as many as its [`Capacity`] has events.
     ///
     /// # Errors
     ///
-    /// If there is no room for them: then all of them stay pending. Or if the outcome is unknown: set the
-    /// same aside again, that is harmless.
+    /// If there is no room: all of the events stay pending. Or if the outcome is unknown: setting
+    /// the same events aside again is harmless.
     async fn set_aside(
         &self,
         token: FencingToken,
         positions: &[Position],
     ) -> Result<Fenced<u64>, ServiceError>;
 
-    /// Removes what was set aside, and says how many events that were.
+    /// Removes the events that were set aside, and returns their number.
     ///
     /// # Errors
     ///
-    /// Where the outcome is unknown.
+    /// If the outcome is unknown.
     async fn clear_aside(&self) -> Result<u64, ServiceError>;
 
-    /// How many events are pending: those that were set aside are not.
+    /// Returns the number of pending events, excluding events set aside.
     ///
     /// # Errors
     ///
-    /// Where the buffer could not say.
+    /// If the buffer did not answer.
     async fn pending(&self) -> Result<u64, ServiceError>;
 
-    /// Says whether events are taken in, and how many were dropped so far.
+    /// Returns the state of the intake, and the numbers of dropped events and of events set aside.
     ///
     /// # Errors
     ///
-    /// Where the buffer could not say.
+    /// If the buffer did not answer.
     async fn state(&self) -> Result<BufferState, ServiceError>;
 
-    /// Opens or stops the intake. A stop for lack of room leaves one that is stopped as it is: an
-    /// operator's stop is never turned into one that ends by itself. Says how it was before.
+    /// Opens or stops the intake, and returns its previous state. A stop for lack of room does not
+    /// replace an operator's stop, which only an operator ends.
     ///
     /// # Errors
     ///
-    /// Where the outcome is unknown.
+    /// If the outcome is unknown.
     async fn set_intake(&self, intake: Intake) -> Result<Intake, ServiceError>;
 
-    /// Opens the intake if it was stopped for lack of room; leaves an operator's stop as it is. Says
-    /// whether it was opened. An exporter calls it if no more than a tenth of the capacity is pending
+    /// Opens the intake if it was stopped for lack of room, and returns whether it did. An
+    /// operator's stop stays. The exporter calls this if at most a tenth of the capacity is pending
     /// and it has tried to send all of that.
     ///
     /// # Errors
     ///
-    /// Where the outcome is unknown.
+    /// If the outcome is unknown.
     async fn resume_intake(&self) -> Result<bool, ServiceError>;
 
-    /// Removes everything, if the intake is stopped; says how many there were, and `None` where it
-    /// is open.
+    /// Removes all pending events if the intake is stopped, and returns their number. Returns
+    /// `None` if the intake is open.
     ///
     /// # Errors
     ///
-    /// Where the outcome is unknown.
+    /// If the outcome is unknown.
     async fn clear(&self) -> Result<Option<u64>, ServiceError>;
 
-    /// How many events it keeps, and what happens then.
+    /// The largest number of events, and what the buffer does when it has reached it.
     fn capacity(&self) -> Capacity;
 }
 
-/// An event in its place.
+/// An event at its position.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Pending {
     position: Position,
     event: Event,
 }
 
-/// Where an event is in its buffer. Later events have larger positions.
+/// The position of an event in its buffer. Later events have larger positions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Position {
     high: u64,
     low: u64,
 }
 
-/// How much is read at once, so that memory is bounded: whichever is reached first ends it.
+/// Limits how much one read returns, so that memory is bounded. The limit that is reached first
+/// ends the read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Most {
-    /// Events.
+pub struct ReadLimit {
+    /// The largest number of events.
     pub events: usize,
-    /// Bytes of their lines; may be exceeded by the last of them.
+    /// The largest sum of line lengths, in bytes. The last event may exceed it.
     pub bytes: usize,
 }
 
-/// What became of an append.
+/// The result of [`EventBuffer::append`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use = "events that were not kept are lost unless you keep them"]
 #[expect(clippy::exhaustive_enums, reason = "they were kept, or there was no room, or no intake")]
 pub enum Appended {
-    /// All are kept. To make room, the oldest `dropped` events were removed and counted.
+    /// The buffer keeps all events. To make room, it removed and counted the oldest `dropped`
+    /// events.
     Kept {
-        /// How many were removed; 0 unless the buffer [drops](Overflow::DropOldest) the oldest.
+        /// The number of removed events: 0 unless the buffer [drops](Overflow::DropOldest) the
+        /// oldest.
         dropped: u64,
     },
-    /// There is no room: none is kept.
+    /// There is no room: the buffer keeps none of the events.
     Full,
-    /// The intake is stopped: none is kept.
+    /// The intake is stopped: the buffer keeps none of the events.
     Stopped(StopCause),
 }
 
-/// Whether events are taken in.
+/// Whether a buffer or bucket store takes new data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[expect(clippy::exhaustive_enums, reason = "a door is open or not")]
+#[expect(clippy::exhaustive_enums, reason = "an intake is open or stopped")]
 pub enum Intake {
-    /// They are.
+    /// It takes new data.
     Open,
-    /// They are not.
+    /// It takes no new data.
     Stopped(StopCause),
 }
 
-/// Why events are not taken in.
+/// Why an intake is stopped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[expect(
-    clippy::exhaustive_enums,
-    reason = "who stopped it decides who opens it: one or the other"
-)]
+#[expect(clippy::exhaustive_enums, reason = "the buffer stops and opens it, or an operator does")]
 pub enum StopCause {
-    /// There was no room. Opens by itself once nothing is pending, or once only a few events are
-    /// left that the sink did not take: see
+    /// There was no room. The intake opens by itself once nothing is pending, or once only a few
+    /// events are left that the sink did not take: see
     /// [`resume_intake`](EventBuffer::resume_intake).
     Emergency,
-    /// An operator stopped it. Nothing but an operator opens it.
+    /// An operator stopped it. Only an operator opens it.
     Operator,
 }
 
-/// How a buffer stands.
+/// The state of a buffer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct BufferState {
-    /// Whether events are taken in.
+    /// Whether the buffer takes events.
     pub intake: Intake,
-    /// How many events were dropped to make room, ever.
+    /// The number of events that were dropped to make room since the buffer was created.
     pub dropped: u64,
-    /// How many events were set aside, and are still kept.
+    /// The number of events that are set aside now.
     pub set_aside: u64,
 }
 
-/// What came of a call under a token.
+/// The result of a call under a token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use = "a former holder has to stop"]
-#[expect(clippy::exhaustive_enums, reason = "a token stands or it does not")]
+#[expect(clippy::exhaustive_enums, reason = "a token is current or stale")]
 pub enum Fenced<T> {
-    /// The token was the largest seen.
+    /// The token is the largest seen. The call was applied.
     Done(T),
-    /// A larger token was seen: nothing was done.
+    /// A larger token was seen. Nothing was changed.
     Stale {
         /// The largest token seen.
         largest: FencingToken,
     },
 }
 
-/// How many events are kept, and what happens to those that come then.
+/// The largest number of events, and what the buffer does when it has reached it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Capacity {
     pub(crate) events: u64,
     pub(crate) overflow: Overflow,
 }
 
-/// What happens to events that come where there is no room.
+/// What a full buffer does with an append.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[expect(clippy::exhaustive_enums, reason = "new ones, old ones, or none: there is no fourth")]
 pub enum Overflow {
-    /// They are refused, one append at a time.
+    /// Refuses this append.
     Refuse,
-    /// The oldest are removed, and counted.
+    /// Removes and counts the oldest events.
     DropOldest,
-    /// They are refused, and so are all others until nothing is pending: an emergency stop, which
-    /// ends by itself.
+    /// Refuses this append and all others until nothing is pending: an emergency stop, which ends
+    /// by itself.
     Pause,
 }
 
 impl Capacity {
-    /// Keeps up to `events` events: 1 or more.
+    /// Keeps up to `events` events, 1 or more.
     ///
     /// # Errors
     ///
-    /// Where `events` is 0.
+    /// If `events` is 0.
     pub fn new(events: u64, overflow: Overflow) -> Result<Self, InvalidInput> {
         if events == 0 {
             return Err(InvalidInput::new("a capacity of 0 events keeps nothing: at least 1"));
@@ -257,39 +261,36 @@ impl Capacity {
         Ok(Self { events, overflow })
     }
 
-    /// Logs that the intake was stopped just now.
+    /// Logs that the buffer stopped the intake because it is full.
     pub(crate) fn warn_of_pause(self) {
-        warn!(
-            capacity = self.events,
-            "event buffer takes nothing in until it is drained: it is full"
-        );
+        warn!(capacity = self.events, "event buffer intake stopped until drained: buffer full");
     }
 
-    /// How many events are kept.
+    /// The largest number of events.
     pub fn events(self) -> u64 {
         self.events
     }
 }
 
 impl Default for Capacity {
-    /// 600,000 events, then pauses: what the earlier exporter stood, for hours of a sink's outage.
+    /// 600,000 events, then [`Overflow::Pause`]: enough for hours of a sink's outage.
     fn default() -> Self {
         Self { events: 600_000, overflow: Overflow::Pause }
     }
 }
 
 impl Pending {
-    /// `event` at `position`: for those who write buffers.
+    /// `event` at `position`. For implementers of [`EventBuffer`].
     pub fn new(position: Position, event: Event) -> Self {
         Self { position, event }
     }
 
-    /// Where it is.
+    /// The event's position.
     pub fn position(&self) -> Position {
         self.position
     }
 
-    /// What it is.
+    /// The event.
     pub fn event(&self) -> &Event {
         &self.event
     }
@@ -308,23 +309,23 @@ impl fmt::Display for Position {
     }
 }
 
-impl Most {
+impl ReadLimit {
     /// Up to `events` events, at least 1, of about `bytes` bytes.
     pub fn new(events: usize, bytes: usize) -> Self {
         Self { events: events.max(1), bytes }
     }
 }
 
-/// Why events are not set aside.
+/// The error of `set_aside` if there is no room.
 pub(crate) fn no_room_aside(capacity: u64) -> ServiceError {
     let sentence = format!(
-        "it keeps no more than {capacity} events that are set aside: look at them, and delete them with \
+        "{capacity} events are set aside already, which is the limit: inspect and delete them with \
          Operator::delete_aside"
     );
     ServiceError::new("event buffer", ServiceErrorKind::Refused, sentence)
 }
 
-// A forwarded trait must not fall back to a default by accident.
+// `Arc` has to forward every method: a default body must not replace the buffer's own.
 #[deny(clippy::missing_trait_methods)]
 #[async_trait]
 impl<T: EventBuffer + ?Sized> EventBuffer for Arc<T> {
@@ -336,7 +337,7 @@ impl<T: EventBuffer + ?Sized> EventBuffer for Arc<T> {
         &self,
         token: FencingToken,
         after: Option<Position>,
-        most: Most,
+        most: ReadLimit,
     ) -> Result<Fenced<Vec<Pending>>, ServiceError> {
         (**self).read(token, after, most).await
     }

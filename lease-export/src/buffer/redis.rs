@@ -1,4 +1,4 @@
-//! Events in a stream of Redis.
+//! Events in a Redis stream.
 
 use async_trait::async_trait;
 use lease_core::FencingToken;
@@ -7,33 +7,35 @@ use tracing::warn;
 
 use crate::buffer::redis_words::{intake, stale, stopped, word};
 use crate::buffer::{
-    Appended, BufferState, Capacity, EventBuffer, Fenced, Intake, Most, Overflow, Pending,
-    Position, StopCause, no_room_aside,
+    Appended, BufferState, Capacity, EventBuffer, Fenced, Intake, Overflow, Pending, Position,
+    ReadLimit, StopCause, no_room_aside,
 };
 use crate::error::{ServiceError, ServiceErrorKind};
 use crate::event::{Event, EventId, beginning};
 use crate::redis::{RedisLink, key, script, unreadable};
 
-/// Keeps events in a stream of Redis, `events:{NAME}:stream`, each as an entry with its `id` and its
-/// `line`; beside it, in `events:{NAME}:state`, the largest token, the intake and what was dropped;
-/// and what was set aside in another stream, `events:{NAME}:aside`. There goes, too, what somebody
-/// else wrote into the stream and is no event, with a warning that has its text.
+/// Keeps events in a Redis stream.
 ///
-/// A server that is full takes no events in, but they can still be read and removed.
+/// `events:{NAME}:stream` has one entry per event, with the fields `id` and `line`.
+/// `events:{NAME}:state` has the largest token, the intake and the number of dropped events.
+/// `events:{NAME}:aside` is a stream of the events that were set aside. Entries of other programs,
+/// which are not events, also move there, with a warning that has their text.
 ///
-/// As durable as its server is: with `appendfsync always` nothing that was answered is lost, with
-/// `everysec` a second may be. Every call is one script, and so one atomic step. Positions are the
-/// ids that the server gives to entries: they grow, also where its clock goes back.
+/// A full server (`maxmemory`, `noeviction`) refuses appends, but serves reads and removals.
+///
+/// The buffer is as durable as its server: `appendfsync always` loses no answered append,
+/// `everysec` may lose one second. Each call is one script, and so one atomic step. Positions are
+/// the ids that the server assigns: they grow even if its clock goes back.
 #[derive(Debug, Clone)]
 pub struct RedisBuffer {
     link: RedisLink,
     capacity: Capacity,
-    /// The stream, the state, and what was set aside.
+    /// The keys of the stream, the state, and the stream of events set aside.
     keys: [String; 3],
 }
 
 impl RedisBuffer {
-    /// The buffer `name`. Who shares it says the same `capacity`.
+    /// The buffer `name`. All processes that share it must use the same `capacity`.
     pub fn new(link: RedisLink, name: &str, capacity: Capacity) -> Self {
         let keys = ["stream", "state", "aside"].map(|part| key("events", name, part));
         Self { link, capacity, keys }
@@ -48,7 +50,7 @@ impl RedisBuffer {
         self.link.run(SERVICE, script, &[stream, state, aside], arguments).await
     }
 
-    /// Runs `script` on the events at `positions`, and answers how many there were.
+    /// Runs `script` on the events at `positions`, and returns the number of events that existed.
     async fn run_on(
         &self,
         script: &redis::Script,
@@ -99,7 +101,7 @@ impl EventBuffer for RedisBuffer {
         &self,
         token: FencingToken,
         after: Option<Position>,
-        most: Most,
+        most: ReadLimit,
     ) -> Result<Fenced<Vec<Pending>>, ServiceError> {
         let (token_text, events) = (token.to_string(), most.events.to_string());
         let (bytes, longest) = (most.bytes.to_string(), Event::MAX_BYTES.to_string());
@@ -113,21 +115,21 @@ impl EventBuffer for RedisBuffer {
             let (mut pending, mut foreign) = (Vec::new(), Vec::new());
             let last = entries.last().and_then(position);
             for entry in entries {
-                let position = position(&entry)
-                    .ok_or_else(|| unreadable(SERVICE, "a position that is none"))?;
+                let position =
+                    position(&entry).ok_or_else(|| unreadable(SERVICE, "an invalid position"))?;
                 if let Some(event) = event(&entry) {
                     pending.push(Pending::new(position, event));
                     continue;
                 }
                 let text = beginning(&format!("{entry:?}"));
-                warn!(%position, text, "what is no event is set aside");
+                warn!(%position, text, "stream entry is not an event, set aside");
                 foreign.push(position);
             }
             if !foreign.is_empty() {
                 match self.set_aside(token, &foreign).await {
                     Ok(Fenced::Done(_)) => (),
                     Ok(Fenced::Stale { largest }) => return Ok(Fenced::Stale { largest }),
-                    // It stays where it is, and keeps no event back.
+                    // The entry stays in the stream, and does not block the events.
                     Err(error) if error.kind() == ServiceErrorKind::Refused => {
                         warn!(
                             error = &error as &dyn std::error::Error,
@@ -138,7 +140,8 @@ impl EventBuffer for RedisBuffer {
                 }
             }
             match last {
-                // Nothing is the end: what is behind that which was set aside has to be looked for.
+                // An empty result would mean the end: read on behind the entries that were set
+                // aside.
                 Some(last) if pending.is_empty() => from = format!("({last}"),
                 _ => return Ok(Fenced::Done(pending)),
             }
@@ -174,7 +177,7 @@ impl EventBuffer for RedisBuffer {
     async fn clear_aside(&self) -> Result<u64, ServiceError> {
         match self.run(&CLEAR_ASIDE, &[]).await? {
             Value::Int(count) => Ok(u64::try_from(count).unwrap_or(0)),
-            _ => Err(unreadable(SERVICE, "an answer that is not known")),
+            _ => Err(unreadable(SERVICE, "an unknown answer")),
         }
     }
 
@@ -231,7 +234,7 @@ fn position(entry: &Value) -> Option<Position> {
     Some(Position::new(high.parse().ok()?, low.parse().ok()?))
 }
 
-/// Whoever can write into the stream may have written anything.
+/// Other programs may have written anything into the stream.
 fn event(entry: &Value) -> Option<Event> {
     let (_, fields) = parts(entry)?;
     let text = |place: usize| match fields.get(place) {
@@ -255,5 +258,5 @@ script!(CLEAR_ASIDE "scripts/clear_aside.lua");
 
 const SERVICE: &str = "event buffer";
 
-/// A buffer is bounded, and loses nothing: it may take events in before anybody exports.
+/// A buffer is bounded and loses nothing, so it may take events before an exporter runs.
 const AT_FIRST: Intake = Intake::Open;

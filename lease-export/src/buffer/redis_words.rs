@@ -1,4 +1,4 @@
-//! How tokens and intakes are written in Redis: by buffers and buckets alike.
+//! The encoding of tokens and intakes in Redis, for buffers and buckets.
 
 use lease_core::FencingToken;
 use redis::Value;
@@ -7,7 +7,7 @@ use crate::buffer::{Fenced, Intake, StopCause};
 use crate::error::ServiceError;
 use crate::redis::unreadable;
 
-/// How an intake is written.
+/// The encoding of an intake.
 pub(crate) fn word(intake: Intake) -> &'static str {
     match intake {
         Intake::Open => "open",
@@ -16,7 +16,7 @@ pub(crate) fn word(intake: Intake) -> &'static str {
     }
 }
 
-/// Reads an intake that is `at_first` until somebody has said otherwise.
+/// Decodes an intake. A missing value means `at_first`.
 pub(crate) fn intake(value: &Value, at_first: Intake) -> Result<Intake, ServiceError> {
     let known = match value {
         Value::Nil => Some(at_first),
@@ -29,24 +29,25 @@ pub(crate) fn intake(value: &Value, at_first: Intake) -> Result<Intake, ServiceE
         .find(|intake| word(*intake).as_bytes() == text),
         _ => None,
     };
-    known.ok_or_else(|| unreadable("event store", "an intake that is not known"))
+    known.ok_or_else(|| unreadable("event store", "an unknown intake"))
 }
 
-/// Scripts answer with a word where nothing is taken in.
+/// Decodes a script's answer if the intake is stopped.
 pub(crate) fn stopped(answer: &Value) -> Result<StopCause, ServiceError> {
     match intake(answer, Intake::Open)? {
         Intake::Stopped(cause) => Ok(cause),
-        Intake::Open => Err(unreadable("event store", "an answer that is not known")),
+        Intake::Open => Err(unreadable("event store", "an unknown answer")),
     }
 }
 
-/// Scripts answer with the largest token, as text, where another was seen.
+/// Decodes a script's answer if the token is stale: the largest token, as text.
 pub(crate) fn stale<T>(answer: &Value) -> Result<Fenced<T>, ServiceError> {
     let largest = match answer {
         Value::BulkString(text) => std::str::from_utf8(text).ok(),
         _ => None,
     };
     let largest = largest.and_then(|text| FencingToken::new(text.parse().ok()?).ok());
-    let largest = largest.ok_or_else(|| unreadable("event store", "a token that is no number"))?;
+    let largest =
+        largest.ok_or_else(|| unreadable("event store", "a token that is not a number"))?;
     Ok(Fenced::Stale { largest })
 }

@@ -1,4 +1,4 @@
-//! Where an exporter collects from: closed buckets, through a pipeline, into the buffer.
+//! Moves closed buckets through a pipeline into the buffer.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::error::Error;
@@ -19,7 +19,7 @@ use crate::event::Event;
 
 pub(crate) mod pipeline;
 
-/// Pours closed buckets through a pipeline into a buffer.
+/// Moves closed buckets through a pipeline into a buffer.
 #[derive(Debug)]
 pub struct BucketSource {
     buckets: Arc<dyn BucketStore>,
@@ -27,25 +27,25 @@ pub struct BucketSource {
     most: usize,
 }
 
-/// What was poured.
+/// What was collected.
 #[derive(Debug, Default)]
-pub(crate) struct Poured {
+pub(crate) struct Collected {
     pub(crate) events: u64,
     pub(crate) filtered: u64,
     pub(crate) bad: u64,
-    /// Because of which not all was poured.
+    /// Why some closed buckets were not collected.
     pub(crate) error: Option<ServiceError>,
 }
 
-/// The closed buckets of one job, on their way through memory.
+/// The closed buckets of one job, and how far each has been read.
 struct Reading {
-    /// Buckets that are not read to their end yet, oldest first, and where to go on.
+    /// Buckets that are not read completely, oldest first, with the start of their next piece.
     waiting: VecDeque<(Bucket, Option<String>)>,
-    /// The first bucket that could not be read, and why.
+    /// The first unreadable bucket, and its error.
     unread: Option<(Bucket, ServiceError)>,
 }
 
-/// A piece of a bucket, and what is to become of its entries.
+/// A piece of a bucket, and the judgement of each entry.
 struct JudgedPiece {
     bucket: Bucket,
     entries: Judged,
@@ -53,54 +53,56 @@ struct JudgedPiece {
 }
 
 impl BucketSource {
-    /// Reads up to 60 of `buckets` per job, as the earlier exporter did per run. Up to 8 MiB of
-    /// entries are in memory at a time, by [`Entry::bytes`], and a few entries more.
+    /// Reads up to 60 of `buckets` per job: five minutes of the default interval. The entries in
+    /// memory have up to 8 MiB by [`Entry::bytes`], plus a few entries.
     pub fn new(buckets: Arc<dyn BucketStore>, pipeline: Pipeline) -> Self {
         Self { buckets, pipeline, most: 60 }
     }
 
-    /// Reads up to `most` buckets per job, the oldest; at least one. A bucket that cannot be read is
-    /// among them, each time: if there are `most` such buckets, nothing else is collected until an
-    /// operator removes them.
+    /// Reads up to `most` buckets per job, oldest first, at least 1. An unreadable bucket counts
+    /// each time. If `most` buckets are unreadable, nothing else is collected until an operator
+    /// removes them.
     #[must_use]
-    pub fn with_most(mut self, most: usize) -> Self {
+    pub fn with_max_buckets(mut self, most: usize) -> Self {
         self.most = most.max(1);
         self
     }
 
-    /// Where it reads.
+    /// The bucket store.
     pub fn buckets(&self) -> &Arc<dyn BucketStore> {
         &self.buckets
     }
 
-    /// Appends what is closed to `buffer`, then removes exactly that. If a key is in several of
-    /// the buckets that are in memory together, the latest value counts of which an event can be made.
-    /// Values that are not in memory together are sent one after the other, the latest last. Within one
-    /// bucket the last value counts that was put, good or bad: a good one before it is gone by then.
+    /// Appends the entries of closed buckets to `buffer`, then removes exactly these.
     ///
-    /// A crash in between leaves a bucket, or a part of one, that is poured again: the same events,
-    /// with the same ids, and no more of them than are moved at once.
+    /// If a key is in several buckets that are in memory together, the latest value that makes an
+    /// event is sent. Values that are not in memory together are sent one after the other, the
+    /// latest last. Within one bucket, the last value that was put replaced earlier ones, good or
+    /// bad.
     ///
-    /// A bucket that cannot be read is told, and left where it is for the next time; the others go on,
-    /// also with later values of its keys. What was poured until something failed counts.
-    pub(crate) async fn pour(
+    /// A crash in between leaves a bucket, or a part of one, which the next job collects again: the
+    /// same events, with the same ids, and at most as many as one step moves.
+    ///
+    /// An unreadable bucket is logged, and stays for the next job. The other buckets are collected,
+    /// including later values of its keys. After an error, what was collected before it counts.
+    pub(crate) async fn collect(
         &self,
         token: FencingToken,
         buffer: &dyn EventBuffer,
-    ) -> Fenced<Poured> {
-        let mut poured = Poured::default();
-        match self.pour_counting(token, buffer, &mut poured).await {
-            Ok(Fenced::Done(())) => Fenced::Done(poured),
+    ) -> Fenced<Collected> {
+        let mut collected = Collected::default();
+        match self.collect_into(token, buffer, &mut collected).await {
+            Ok(Fenced::Done(())) => Fenced::Done(collected),
             Ok(Fenced::Stale { largest }) => Fenced::Stale { largest },
-            Err(error) => Fenced::Done(Poured { error: Some(error), ..poured }),
+            Err(error) => Fenced::Done(Collected { error: Some(error), ..collected }),
         }
     }
 
-    async fn pour_counting(
+    async fn collect_into(
         &self,
         token: FencingToken,
         buffer: &dyn EventBuffer,
-        poured: &mut Poured,
+        collected: &mut Collected,
     ) -> Result<Fenced<()>, ServiceError> {
         let waiting = self.buckets.closed(self.most).await?.into_iter();
         let mut reading =
@@ -111,35 +113,35 @@ impl BucketSource {
                 break Ok(Fenced::Done(()));
             }
             let first_unread = reading.unread.as_ref().map(|(bucket, _)| *bucket);
-            match self.pour_pieces(token, buffer, poured, pieces, first_unread).await {
+            match self.move_pieces(token, buffer, collected, pieces, first_unread).await {
                 Ok(Fenced::Done(ControlFlow::Continue(()))) => (),
                 Ok(Fenced::Done(ControlFlow::Break(()))) => break Ok(Fenced::Done(())),
                 Ok(Fenced::Stale { largest }) => break Ok(Fenced::Stale { largest }),
                 Err(error) => break Err(error),
             }
         };
-        poured.error = reading.unread.map(|(_, error)| error);
+        collected.error = reading.unread.map(|(_, error)| error);
         ended
     }
 
-    /// Moves `pieces` into `buffer`; breaks off where that has no room.
-    async fn pour_pieces(
+    /// Moves `pieces` into `buffer`, and stops if the buffer has no room.
+    async fn move_pieces(
         &self,
         token: FencingToken,
         buffer: &dyn EventBuffer,
-        poured: &mut Poured,
+        collected: &mut Collected,
         pieces: Vec<JudgedPiece>,
         first_unread: Option<Bucket>,
     ) -> Result<Fenced<ControlFlow<()>>, ServiceError> {
         let capacity = usize::try_from(buffer.capacity().events()).unwrap_or(usize::MAX);
-        // One bucket after the other, so that little is repeated where there is no room for all. A
-        // key that was left out here is in a later bucket, which is still there.
+        // Bucket by bucket, so that little is repeated if there is no room for all. A key that was
+        // replaced here is in a later bucket, which still exists.
         for JudgedPiece { bucket, entries, is_last: is_last_piece } in pieces {
-            // Nobody would come back to a bucket behind the marker.
+            // No job reads a bucket behind the marker again.
             let is_marked = first_unread.is_none_or(|unread| bucket < unread);
             let mut rest = entries.into_iter().peekable();
             loop {
-                // More than there is ever room for would never be moved.
+                // A step larger than the capacity would never succeed.
                 let entries = portion(&mut rest, EVENTS_AT_ONCE.min(capacity));
                 let is_last = rest.peek().is_none();
                 let keys: Vec<_> = entries.iter().map(|(entry, _)| entry.key.clone()).collect();
@@ -153,11 +155,12 @@ impl BucketSource {
                         }
                     }
                 }
-                poured.events += events.len() as u64;
-                // Now that they go: what stays in its bucket is told of when it does.
+                collected.events += events.len() as u64;
+                // Reported only now: an entry that stays in its bucket is reported when it leaves
+                // it.
                 let made = self.pipeline.make(others);
-                poured.filtered += made.filtered;
-                poured.bad += made.bad;
+                collected.filtered += made.filtered;
+                collected.bad += made.bad;
                 let removed = if is_last && is_last_piece && is_marked {
                     self.buckets.remove(token, &[bucket]).await?
                 } else {
@@ -175,10 +178,11 @@ impl BucketSource {
         Ok(Fenced::Done(ControlFlow::Continue(())))
     }
 
-    /// Reads the next pieces, oldest first, as many as are in memory together; none at the end.
+    /// Reads the next pieces, oldest first, as many as fit into memory together. Returns none at
+    /// the end.
     ///
-    /// A bucket that does not answer is passed over, unless the whole store does not answer: then each
-    /// of the others would cost its own time-out.
+    /// A bucket that does not answer is skipped. If the whole store does not answer, reading stops:
+    /// each further bucket would take its own time-out.
     async fn read(&self, reading: &mut Reading) -> Vec<(Bucket, Piece)> {
         let (mut pieces, mut left) = (Vec::new(), READ_BYTES);
         while left > 0
@@ -195,7 +199,7 @@ impl BucketSource {
                     }
                 }
                 Err(error) => {
-                    warn!(%bucket, error = &error as &dyn Error, "bucket skipped: it cannot be read");
+                    warn!(%bucket, error = &error as &dyn Error, "bucket not readable, skipped");
                     if error.is_retryable() && self.buckets.marker().await.is_err() {
                         reading.waiting.clear();
                     }
@@ -206,7 +210,7 @@ impl BucketSource {
         pieces
     }
 
-    /// Judges the entries of `pieces`, the newest first, since those replace older ones.
+    /// Judges the entries of `pieces`, newest first, since newer values replace older ones.
     async fn judge(&self, pieces: Vec<(Bucket, Piece)>) -> Vec<JudgedPiece> {
         let (mut judged, mut replaced) = (Vec::new(), BTreeSet::new());
         let mut unbroken = 0;
@@ -217,7 +221,7 @@ impl BucketSource {
                     PARSED_BYTES + entry.key.len() + entry.value.as_ref().map_or(0, String::len);
                 if unbroken > UNBROKEN_BYTES {
                     unbroken = 0;
-                    // Whoever keeps the lease alive may have no other thread than this one.
+                    // The lease's heartbeat may run on the same thread.
                     yield_now().await;
                 }
                 let judgement = if replaced.contains(&entry.key) {
@@ -225,8 +229,8 @@ impl BucketSource {
                 } else {
                     self.pipeline.judge(&entry)
                 };
-                // What is bad is no event, and replaces none of an earlier bucket. That it has replaced
-                // those of its own was decided when it was put.
+                // A bad value replaces no value of an earlier bucket. Within its own bucket, it
+                // replaced the earlier value when it was put.
                 if matches!(judgement, Judgement::Event(_)) {
                     replaced.insert(entry.key.clone());
                 }
@@ -238,20 +242,20 @@ impl BucketSource {
         judged
     }
 
-    /// There is no room behind the buckets: nothing more is to be collected until there is.
+    /// Stops the intake of the buckets, since the buffer behind them is full.
     async fn stop(&self) -> Result<(), ServiceError> {
         let emergency = Intake::Stopped(StopCause::Emergency);
         if self.buckets.set_intake(emergency).await? == Intake::Open {
-            warn!("the event buffer has no room: buckets take nothing in until they are drained");
+            warn!("event buffer full: bucket intake stopped until drained");
         } else {
-            info!("the event buffer has no room, and buckets take nothing in already");
+            info!("event buffer full: bucket intake was stopped already");
         }
         Ok(())
     }
 }
 
-/// The next of `rest` that are moved together: `most` at most, 1 or more, and no more bytes than are
-/// moved at once, unless the first has more by itself.
+/// Takes the next entries that move together: up to `most`, 1 or more, of up to [`BYTES_AT_ONCE`]
+/// bytes. A first entry that is larger moves alone.
 fn portion(rest: &mut Peekable<IntoIter<(Entry, Judgement)>>, most: usize) -> Judged {
     let (mut portion, mut bytes) = (Vec::new(), 0);
     while let Some(next) = rest.next_if(|next| {
@@ -263,7 +267,7 @@ fn portion(rest: &mut Peekable<IntoIter<(Entry, Judgement)>>, most: usize) -> Ju
     portion
 }
 
-/// What it takes to append an entry's event, and to remove its key.
+/// The bytes of an entry's append and of its removal.
 fn moved_bytes((entry, judgement): &(Entry, Judgement)) -> usize {
     let appended = match judgement {
         Judgement::Event(event) => event.id().as_str().len() + event.line().len(),
@@ -285,20 +289,21 @@ fn events_of(entries: Judged) -> (Vec<Event>, Judged) {
 
 type Judged = Vec<(Entry, Judgement)>;
 
-/// How many entries are moved at once, at most.
+/// The largest number of entries per step.
 const EVENTS_AT_ONCE: usize = 1000;
 
-/// How many bytes: about what a sink takes in one request. A request that is too long is given up, and
-/// applied all the same; then what it has is appended again with each try.
+/// The largest number of bytes per step, about the size of a sink's request. A longer request may
+/// time out but still be applied, and each retry would append its events again.
 const BYTES_AT_ONCE: usize = 4 * 1024 * 1024;
 
-/// How much of the buckets is in memory at a time: twice what is moved at once, so that many small
-/// buckets are read together, and a key that is in several of them is sent once.
+/// The largest number of bucket bytes in memory: twice a step, so that many small buckets are read
+/// together, and a key in several of them is sent once.
 const READ_BYTES: usize = 8 * 1024 * 1024;
 
-/// After how much to parse others get their turn: milliseconds, where a lease lasts 100 ms or more.
+/// Parsing yields after this many bytes: a few milliseconds, so that a lease of 100 ms is extended
+/// in time.
 const UNBROKEN_BYTES: usize = 64 * 1024;
 
-/// What an entry counts for beside its text, since a parser has work with the shortest: so that no
-/// more than 256 are judged in a row.
+/// Added per entry, since parsing costs time even for the shortest. At most 256 entries are parsed
+/// without a yield.
 const PARSED_BYTES: usize = 256;

@@ -1,4 +1,4 @@
-//! From what was collected to events: filter, parse, stamp, and report what is bad.
+//! Makes events of collected entries: filter, parse, stamp, and report bad ones.
 
 use std::fmt;
 use std::hash::Hasher;
@@ -12,13 +12,13 @@ use tracing::warn;
 use crate::bucket::{Bucket, Entry};
 use crate::event::{Event, EventId, beginning};
 
-/// Makes events of what buckets collected.
+/// Makes events of the entries of buckets.
 ///
-/// Steps are functions, called in this order for each [`Entry`]: the filters, the parser, the
-/// stamp. The stamp adds two fields, `time_gen`, the beginning of the entry's bucket, and
-/// `event_id`, by which a receiver recognises a repetition. Both follow from the bucket and the key
-/// alone, and a closed bucket's values do not change any more: so a crash and another run make the
-/// same event again, not another.
+/// The pipeline calls its functions in this order for each [`Entry`]: the filters, the parser, the
+/// stamp. The stamp adds two fields: `time_gen`, the start of the entry's bucket, and `event_id`,
+/// by which a receiver recognises a repetition. Both depend on the bucket and the key alone, and
+/// the values of a closed bucket do not change. After a crash, another run therefore makes the same
+/// event again.
 ///
 /// # Examples
 ///
@@ -27,8 +27,8 @@ use crate::event::{Event, EventId, beginning};
 /// use serde_json::{Map, json};
 ///
 /// let pipeline = Pipeline::new(|entry, value| {
-///     let (service, metric) = entry.key.split_once('/').ok_or("there is no / in it")?;
-///     let value: u64 = value.parse().map_err(|_| "its value is no number")?;
+///     let (service, metric) = entry.key.split_once('/').ok_or("the key has no /")?;
+///     let value: u64 = value.parse().map_err(|_| "its value is not a number")?;
 ///     let body = [("service", json!(service)), ("metric", json!(metric)), ("value", json!(value))];
 ///     Ok(body.map(|(name, value)| (name.to_owned(), value)).into_iter().collect::<Map<_, _>>())
 /// })
@@ -54,48 +54,48 @@ pub struct Pipeline {
 type Filter = dyn Fn(&Entry) -> bool + Send + Sync;
 type Parser = dyn Fn(&Entry, &str) -> Result<Map<String, Value>, String> + Send + Sync;
 
-/// What a pipeline made.
+/// The output of a pipeline.
 #[derive(Debug, Clone, Default)]
 #[non_exhaustive]
 pub struct Made {
     /// The events, in the order of their entries.
     pub events: Vec<Event>,
-    /// How many entries were filtered out.
+    /// The number of entries that a filter left out.
     pub filtered: u64,
-    /// How many were bad: reported, and left out.
+    /// The number of bad entries, which were reported and left out.
     pub bad: u64,
 }
 
-/// Hears of what is no event.
+/// Receives the entries that make no event.
 pub trait BadEvents: fmt::Debug + Send + Sync + 'static {
-    /// `entry` was left out. Must not block.
+    /// Reports that `entry` was left out. Must not block.
     fn report(&self, entry: &Entry, why: &BadEvent);
 }
 
-/// Why an entry is no event.
+/// Why an entry makes no event.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum BadEvent {
-    /// It could not be parsed: the parser's sentence, or the first 300 characters of it, since it may
-    /// quote all of a long value.
+    /// The parser failed. Has the parser's message, cut after 300 characters, since it may quote a
+    /// long value.
     Unparsable(String),
-    /// It has no value: whoever put it could not read it any more.
+    /// The entry has no value: the producer could not read it.
     NoValue,
-    /// What was parsed cannot be an event.
+    /// The parsed object is not a valid event.
     Refused(InvalidInput),
 }
 
-/// What an entry is.
+/// The judgement of an entry.
 #[derive(Debug)]
 pub(crate) enum Judgement {
     Event(Event),
     Filtered,
-    /// A later event of its key goes in its place.
+    /// A later event of the same key replaces it.
     Replaced,
     Bad(BadEvent),
 }
 
-/// Reports bad events as warnings, with the beginning of the offending text.
+/// Logs bad entries as warnings, with the beginning of their text.
 #[derive(Debug, Clone, Copy, Default)]
 #[non_exhaustive]
 pub struct WarnOfBadEvents;
@@ -103,7 +103,7 @@ pub struct WarnOfBadEvents;
 impl BadEvents for WarnOfBadEvents {
     fn report(&self, entry: &Entry, why: &BadEvent) {
         let value = beginning(entry.value.as_deref().unwrap_or_default());
-        warn!(bucket = %entry.bucket, key = entry.key, %value, %why, "bad event left out");
+        warn!(bucket = %entry.bucket, key = entry.key, %value, %why, "bad event skipped");
     }
 }
 
@@ -118,8 +118,8 @@ impl fmt::Display for BadEvent {
 }
 
 impl Pipeline {
-    /// Parses entries with `parser`, which gets the entry and its value, and says in a sentence
-    /// what is wrong with it.
+    /// Parses entries with `parser`. It gets the entry and its value, and returns the event's
+    /// fields, or a sentence that says what is wrong.
     pub fn new(
         parser: impl Fn(&Entry, &str) -> Result<Map<String, Value>, String> + Send + Sync + 'static,
     ) -> Self {
@@ -130,20 +130,20 @@ impl Pipeline {
         }
     }
 
-    /// Keeps only what `filter` says yes to, beside the filters that are there.
+    /// Keeps only entries for which `filter` returns `true`, in addition to earlier filters.
     #[must_use]
     pub fn keeping(mut self, filter: impl Fn(&Entry) -> bool + Send + Sync + 'static) -> Self {
         self.filters.push(Box::new(filter));
         self
     }
 
-    /// Leaves out keys that contain any of `parts`.
+    /// Leaves out entries whose key contains any of `parts`.
     #[must_use]
     pub fn without_keys_containing<const N: usize>(self, parts: [&'static str; N]) -> Self {
         self.keeping(move |entry| !parts.iter().any(|part| entry.key.contains(part)))
     }
 
-    /// Reports bad events to `bad_events`; by default, as [warnings](WarnOfBadEvents).
+    /// Reports bad entries to `bad_events`. The default is [warnings](WarnOfBadEvents) in the log.
     #[must_use]
     pub fn with_bad_events(mut self, bad_events: Arc<dyn BadEvents>) -> Self {
         self.bad_events = bad_events;
@@ -159,7 +159,7 @@ impl Pipeline {
         self.make(judged)
     }
 
-    /// Makes events of what was judged before, and reports what is bad.
+    /// Makes events of judged entries, and reports the bad ones.
     pub(crate) fn make(&self, judged: impl IntoIterator<Item = (Entry, Judgement)>) -> Made {
         let mut made = Made::default();
         for (entry, judgement) in judged {
@@ -191,7 +191,7 @@ impl Pipeline {
         let mut body = (self.parser)(entry, value).map_err(|mut why| {
             if let Some((end, _)) = why.char_indices().nth(LONGEST_SENTENCE) {
                 why.truncate(end);
-                why.push_str(" and more");
+                why.push('…');
             }
             BadEvent::Unparsable(why)
         })?;
@@ -208,8 +208,8 @@ impl fmt::Debug for Pipeline {
     }
 }
 
-/// The same for the same key in the same bucket, always. Of a key that is too long to be an id, the
-/// end is replaced by its hash.
+/// The same id for the same key and bucket, always. If the key is too long for an id, a hash
+/// replaces its end.
 fn idempotency_key(bucket: Bucket, key: &str) -> Result<EventId, InvalidInput> {
     let whole = format!("{bucket}/{key}");
     if whole.len() <= EventId::MAX_BYTES && !whole.chars().any(char::is_control) {
@@ -232,7 +232,7 @@ mod tests {
 
     use super::*;
 
-    /// What was logged.
+    /// Captures the log.
     #[derive(Clone, Default)]
     struct Log(Arc<Mutex<Vec<u8>>>);
 
@@ -247,9 +247,9 @@ mod tests {
     }
 
     #[derive(Debug, Default)]
-    struct Heard(Mutex<Vec<(String, String)>>);
+    struct Reported(Mutex<Vec<(String, String)>>);
 
-    impl BadEvents for Heard {
+    impl BadEvents for Reported {
         fn report(&self, entry: &Entry, why: &BadEvent) {
             self.0.lock().unwrap().push((entry.key.clone(), why.to_string()));
         }
@@ -261,15 +261,15 @@ mod tests {
 
     fn numbers() -> Pipeline {
         Pipeline::new(|_, value| {
-            let value: u64 = value.parse().map_err(|_| format!("{value:?} is no number"))?;
+            let value: u64 = value.parse().map_err(|_| format!("{value:?} is not a number"))?;
             Ok(Map::from_iter([("value".to_owned(), value.into())]))
         })
     }
 
     #[test]
-    fn what_is_bad_is_reported_with_its_text_and_not_counted_as_an_event() {
-        let heard = Arc::new(Heard::default());
-        let bad_events = Arc::clone(&heard);
+    fn bad_entry_is_reported_with_its_text_and_makes_no_event() {
+        let reported = Arc::new(Reported::default());
+        let bad_events = Arc::clone(&reported);
         let pipeline = numbers().with_bad_events(bad_events);
 
         let made = pipeline.run(vec![
@@ -279,14 +279,14 @@ mod tests {
         ]);
 
         assert_eq!((made.events.len(), made.bad), (1, 2));
-        let heard = heard.0.lock().unwrap();
+        let reported = reported.0.lock().unwrap();
         let expected =
-            [("b", "it cannot be parsed: \"many\" is no number"), ("gone", "it has no value")];
-        assert_eq!(*heard, expected.map(|(key, why)| (key.to_owned(), why.to_owned())));
+            [("b", "it cannot be parsed: \"many\" is not a number"), ("gone", "it has no value")];
+        assert_eq!(*reported, expected.map(|(key, why)| (key.to_owned(), why.to_owned())));
     }
 
     #[test]
-    fn a_long_value_is_told_by_its_beginning_however_often_it_is_quoted() {
+    fn long_bad_value_is_logged_by_its_beginning() {
         let log = Log::default();
         let writer = log.clone();
         let subscriber = tracing_subscriber::fmt().with_writer(move || writer.clone()).finish();
@@ -297,15 +297,15 @@ mod tests {
         });
 
         assert_eq!(made.bad, 2);
-        let told = String::from_utf8(log.0.lock().unwrap().clone()).unwrap();
-        assert!(told.contains(&format!("{:?} and more", "ß".repeat(60))));
-        assert!(told.contains(&format!("it cannot be parsed: \"{} and more", "ß".repeat(299))));
-        assert!(told.contains("\"many\" is no number"));
-        assert!(told.len() < 2_000, "{} bytes", told.len());
+        let logged = String::from_utf8(log.0.lock().unwrap().clone()).unwrap();
+        assert!(logged.contains(&format!("{:?}…", "ß".repeat(60))));
+        assert!(logged.contains(&format!("it cannot be parsed: \"{}…", "ß".repeat(299))));
+        assert!(logged.contains("\"many\" is not a number"));
+        assert!(logged.len() < 2_000, "{} bytes", logged.len());
     }
 
     #[test]
-    fn weeks_and_eternities_are_left_out() {
+    fn keys_with_filtered_parts_are_left_out() {
         let pipeline = numbers().without_keys_containing(["/week", "/eternity"]);
         let keys = ["hits/day", "hits/week", "hits/eternity"];
 
@@ -315,32 +315,32 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_period_is_reported_with_its_text_and_does_not_keep_back_the_rest() {
-        let heard = Arc::new(Heard::default());
+    fn unknown_period_is_reported_and_does_not_block_the_rest() {
+        let reported = Arc::new(Reported::default());
         let periods = Pipeline::new(|entry, value| {
-            let (_, period) = entry.key.rsplit_once('/').ok_or("there is no / in it")?;
+            let (_, period) = entry.key.rsplit_once('/').ok_or("the key has no /")?;
             if !["minute", "hour", "day"].contains(&period) {
                 return Err(format!("period {period:?} is not known"));
             }
             Ok(Map::from_iter([(period.to_owned(), value.into())]))
         })
-        .with_bad_events(Arc::clone(&heard) as Arc<dyn BadEvents>);
+        .with_bad_events(Arc::clone(&reported) as Arc<dyn BadEvents>);
         let keys = ["hits/hour", "hits/fortnight", "hits", "hits/day"];
 
         let made = periods.run(keys.map(|key| entry(key, Some("1"))).into());
 
         let ids: Vec<_> = made.events.iter().map(|event| event.id().as_str()).collect();
         assert_eq!((ids.as_slice(), made.bad), (["60/hits/hour", "60/hits/day"].as_slice(), 2));
-        let heard = heard.0.lock().unwrap();
+        let reported = reported.0.lock().unwrap();
         let expected = [
             ("hits/fortnight", "it cannot be parsed: period \"fortnight\" is not known"),
-            ("hits", "it cannot be parsed: there is no / in it"),
+            ("hits", "it cannot be parsed: the key has no /"),
         ];
-        assert_eq!(*heard, expected.map(|(key, why)| (key.to_owned(), why.to_owned())));
+        assert_eq!(*reported, expected.map(|(key, why)| (key.to_owned(), why.to_owned())));
     }
 
     #[test]
-    fn the_same_entry_makes_the_same_event_however_long_its_key_is() {
+    fn same_entry_makes_the_same_event_with_any_key_length() {
         let keys = ["short", &"long".repeat(100), "with\nbreak", "with\tbreak"];
         let run = || numbers().run(keys.map(|key| entry(key, Some("1"))).into()).events;
 

@@ -1,4 +1,4 @@
-//! Why an export ended before its end.
+//! The error of an export.
 
 use lease_core::{FencingToken, LeaseKey, Lost, StoreError};
 use thiserror::Error;
@@ -6,46 +6,47 @@ use thiserror::Error;
 use crate::buffer::Fenced;
 use crate::error::ServiceError;
 
-/// Why it is not known how an export went on, or why it stopped.
+/// Why an export stopped, or why its outcome is unknown.
 ///
-/// Whatever it is: events that were not removed are pending, and the lease is released, or lost.
+/// In every case, events that were not removed are pending, and the lease is released or lost.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum ExportError {
-    /// The lease store could not say.
-    #[error("export has no answer about its lease")]
+    /// The lease store did not answer.
+    #[error("export does not know the state of its lease")]
     Lease(#[source] StoreError),
-    /// The switch could not say, so nothing was done.
+    /// The switch did not answer. Nothing was exported.
     #[error("export does not know whether it is enabled")]
     Switch(#[source] StoreError),
-    /// The buffer, the buckets, the queue or the dead letters could not say.
+    /// The buffer, the buckets, the queue or the dead letters did not answer.
     #[error("export has stopped")]
     Service(#[from] ServiceError),
-    /// The lease was lost: somebody else may go on. What was on its way to the sink may arrive.
-    #[error("export was stopped in time")]
+    /// The lease was lost, and another exporter may run. The last request may still reach the sink.
+    #[error("export has stopped")]
     Lost(#[source] Lost),
-    /// The job that runs this export has the exporter's key as its name, and so its lease.
+    /// The scheduler job that runs this export has the exporter's key as its name, and so holds its
+    /// lease.
     #[error(
-        "export cannot obtain its lease, since the job {key} that runs it has the same key: give the \
-         exporter a key of its own"
+        "export cannot obtain its lease: the job {key} that runs it holds the lease of that name; \
+         use another key for the exporter"
     )]
     KeyOfJob {
-        /// The key of both.
+        /// The key of the job and the exporter.
         key: LeaseKey,
     },
-    /// Another exporter was granted the lease, and has begun.
+    /// Another exporter was granted the lease, and has started.
     #[error("export was overtaken: token {token} is stale, {largest} was seen")]
     Overtaken {
-        /// Our token.
+        /// The token of this export.
         token: FencingToken,
-        /// The largest that was seen.
+        /// The largest token seen.
         largest: FencingToken,
     },
 }
 
 impl ExportError {
-    /// Whether asking again may help, without anybody mending anything: also where somebody else goes
-    /// on, who may be done by then.
+    /// Whether a retry may succeed without a change by an operator. Also true if another exporter
+    /// has the lease, which it releases at its end.
     pub fn is_retryable(&self) -> bool {
         match self {
             Self::Lease(error) | Self::Switch(error) => error.is_retryable(),
@@ -55,7 +56,7 @@ impl ExportError {
         }
     }
 
-    /// What was answered under `token`, unless that is stale.
+    /// Returns the answer of a call under `token`, or an error if the token is stale.
     pub(crate) fn unless_overtaken<T>(token: FencingToken, answer: Fenced<T>) -> Result<T, Self> {
         match answer {
             Fenced::Done(done) => Ok(done),
@@ -72,7 +73,7 @@ mod tests {
     use crate::error::ServiceErrorKind;
 
     #[test]
-    fn what_somebody_has_to_mend_is_not_asked_again() {
+    fn error_that_needs_an_operator_is_not_retryable() {
         let service = |kind| ExportError::Service(ServiceError::new("buffer", kind, "why"));
         let lease = |kind| ExportError::Lease(StoreError::new(kind, "why"));
         let token = |number| FencingToken::new(number).unwrap();

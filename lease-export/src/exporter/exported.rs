@@ -1,79 +1,80 @@
-//! What became of an export, and of asking for one.
+//! The results of an export and of scheduling one.
 
 use lease_core::{Holder, LossCause};
 
 use crate::error::ServiceError;
 use crate::queue::JobId;
 
-/// What became of scheduling a job.
+/// The result of [`schedule_job`](crate::Exporter::schedule_job).
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[must_use = "whether a job was enqueued is the answer"]
 #[non_exhaustive]
 pub enum Scheduled {
-    /// A job is in the queue, and the lease with it.
+    /// A job is in the queue. It carries the lease.
     Enqueued(JobId),
-    /// Export is not enabled.
+    /// Export is disabled.
     Disabled,
-    /// Somebody exports, or a job waits already.
+    /// Another process exports, or a job is in the queue already.
     Held(Holder),
     /// The lease was lost before the job could be enqueued.
     Lost(LossCause),
 }
 
-/// What became of a flush.
+/// The result of [`flush`](crate::Exporter::flush).
 #[derive(Debug)]
 #[must_use = "whether anything was sent is the answer"]
 #[non_exhaustive]
 pub enum Flushed {
-    /// This was sent.
+    /// The export has run.
     Done(Exported),
-    /// Export is not enabled.
+    /// Export is disabled.
     Disabled,
-    /// Somebody else exports.
+    /// Another process exports.
     Held(Holder),
 }
 
-/// What an export did.
+/// The numbers of an export.
 #[derive(Debug, Default)]
 #[non_exhaustive]
 pub struct Exported {
-    /// How many events the sink has taken, and are pending no more.
+    /// Events that the sink has taken. They are removed from the buffer.
     pub sent: u64,
-    /// How many events the sink has not taken, and stay pending. Where it refuses whatever is sent to
-    /// it, the export ends, and what it had not come to is not counted.
+    /// Events that the sink has not taken. They stay pending. If the sink refuses all requests, the
+    /// export ends, and this does not count the events that it did not reach.
     pub failed: u64,
-    /// How many events fit into no record of the sink.
+    /// Events that are larger than a record of the sink.
     pub too_large: u64,
-    /// How many events the sink refused for good, each alone, and once more after it took others.
+    /// Events that the sink refused for good: each in a record of its own, and again after it took
+    /// others.
     pub refused: u64,
-    /// How many events the sink did not take in [so many
-    /// exports](crate::Exporter::with_most_failures) that sent others.
+    /// Events that the sink did not take in [this many exports](crate::Exporter::with_max_failures)
+    /// that sent others.
     pub given_up: u64,
-    /// How many of those three kinds went to the [dead letters](crate::DeadLetters), and are
-    /// pending no more.
-    pub buried: u64,
-    /// How many of them were [set aside](crate::EventBuffer::set_aside) in the buffer, since
-    /// there are no dead letters, and are pending no more.
+    /// Events of these three kinds that went to the [dead letters](crate::DeadLetters). They are
+    /// removed from the buffer.
+    pub dead_lettered: u64,
+    /// Events of these three kinds that were [set aside](crate::EventBuffer::set_aside) in the
+    /// buffer, for lack of dead letters. They are no longer pending.
     pub set_aside: u64,
-    /// How many events came from buckets.
+    /// Events that were collected from buckets.
     pub collected: u64,
-    /// How many entries of buckets were left out by a filter of the [pipeline](crate::Pipeline).
+    /// Bucket entries that a filter of the [pipeline](crate::Pipeline) left out.
     pub filtered: u64,
-    /// How many entries of buckets were no events.
+    /// Bucket entries that made no event.
     pub bad: u64,
-    /// What the sink said last, where a request failed as a whole.
+    /// The sink's last error, if a request failed as a whole.
     pub sink_error: Option<ServiceError>,
-    /// Why not all closed buckets were collected, where something failed: what was not is where it
-    /// was, and tried again by the next job. What was pending was sent all the same.
+    /// Why some closed buckets were not collected. The next job tries them again. Pending events
+    /// were sent all the same.
     pub source_error: Option<ServiceError>,
 }
 
-/// What became of a job that was not run.
+/// The result of [`job_finished`](crate::Exporter::job_finished).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[expect(clippy::exhaustive_enums, reason = "the lease was the job's or it was not")]
 pub enum JobFinished {
-    /// The lease was the job's, and is free.
+    /// The job had the lease, which is free now.
     Freed,
-    /// The lease is not the job's any more: nothing was changed.
+    /// The job has lost the lease. Nothing was changed.
     NotOurs,
 }

@@ -1,22 +1,23 @@
-//! Counts in how many exports each event has failed although the sink took others.
+//! Counts the exports in which an event failed although the sink took others.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::buffer::Position;
 
-/// The failures of events that are pending, as far as this process has seen them.
+/// The failures of pending events, as this process has seen them.
 ///
-/// They are in memory alone: a restart begins to count again, and keeps the event pending for longer.
+/// They are in memory alone. After a restart the count starts at 0, and an event stays pending
+/// longer.
 #[derive(Debug, Default)]
 pub(crate) struct Failures(Mutex<BTreeMap<Position, u32>>);
 
 impl Failures {
-    /// Counts one more export in which the sink did not take `failed`, and took others.
+    /// Counts one more export in which the sink took others, but not `failed`.
     pub(crate) fn count(&self, failed: &[Position]) {
         let mut counts = self.counts();
         for position in failed {
-            // Beyond the bound only known ones are counted: the others are counted once those are gone.
+            // At the bound, only known events are counted. New ones are counted once there is room.
             if counts.len() < MOST_COUNTED || counts.contains_key(position) {
                 let count = counts.entry(*position).or_default();
                 *count = count.saturating_add(1);
@@ -24,18 +25,18 @@ impl Failures {
         }
     }
 
-    /// In how many exports the event at `position` has failed.
+    /// The number of exports in which the event at `position` failed.
     pub(crate) fn of(&self, position: Position) -> u32 {
         self.counts().get(&position).copied().unwrap_or(0)
     }
 
-    /// Forgets events before `oldest`, the first that is pending: another process has sent them.
+    /// Forgets events before `oldest`, the first pending one: another process has sent them.
     pub(crate) fn forget_before(&self, oldest: Position) {
         let mut counts = self.counts();
         *counts = counts.split_off(&oldest);
     }
 
-    /// Forgets events that are not pending any more.
+    /// Forgets events that are no longer pending.
     pub(crate) fn forget(&self, positions: &[Position]) {
         let mut counts = self.counts();
         for position in positions {
@@ -48,5 +49,5 @@ impl Failures {
     }
 }
 
-/// Some megabytes.
+/// Bounds the memory of this map to a few megabytes.
 pub(crate) const MOST_COUNTED: usize = 100_000;

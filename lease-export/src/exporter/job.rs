@@ -1,4 +1,4 @@
-//! Jobs of the exporter, and those who work on them.
+//! Export jobs, and the workers that run them.
 
 use std::fmt;
 use std::pin::pin;
@@ -17,7 +17,7 @@ use crate::exporter::error::ExportError;
 use crate::exporter::exported::Exported;
 use crate::queue::{Delivery, JobId};
 
-/// What is in the queue: JSON, for people to read.
+/// A job in the queue, as JSON that an operator can read.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct ExportJob {
     hand_over: HandOver,
@@ -35,64 +35,65 @@ impl fmt::Display for ExportJob {
     }
 }
 
-/// What a worker did.
+/// The result of [`run_next_job`](Exporter::run_next_job).
 #[derive(Debug)]
 #[must_use = "what became of a job is the answer"]
 #[non_exhaustive]
 pub enum Worked {
-    /// No job came.
+    /// The queue had no job.
     Idle,
-    /// A job was done.
+    /// The job has run.
     Done(JobId, Exported),
-    /// Somebody else exports: the job is back in the queue.
+    /// Another process exports. The job is back in the queue.
     Returned(JobId, Holder),
-    /// Export was disabled meanwhile: the job was removed, and its lease freed.
+    /// Export is disabled. The job was removed, and its lease released.
     Disabled(JobId),
-    /// What was in the queue is no job of an exporter's: it was removed, and its text reported.
+    /// The queue had an entry that is not an export job. It was removed, and its text logged.
     Unreadable(JobId),
-    /// The job is of an exporter with another key: it is back in the queue.
+    /// The job belongs to an exporter with another key. It is back in the queue.
     Foreign(JobId, LeaseKey),
 }
 
 impl fmt::Display for Worked {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Idle => f.write_str("no job came"),
+            Self::Idle => f.write_str("no job in the queue"),
             Self::Done(id, exported) => {
-                write!(f, "job {id}: {} events have been sent", exported.sent)?;
+                write!(f, "job {id}: {} events sent", exported.sent)?;
                 match &exported.source_error {
-                    Some(error) => write!(f, ", but not all was collected ({})", sentence(error)),
+                    Some(error) => write!(f, ", some buckets not collected ({})", sentence(error)),
                     None => Ok(()),
                 }
             }
             Self::Returned(id, holder) => {
-                write!(f, "job {id} is back in the queue: {} exports", holder.lessee)
+                write!(f, "job {id} returned to the queue: {} holds the lease", holder.lessee)
             }
-            Self::Disabled(id) => write!(f, "job {id} was not run: export is disabled"),
-            Self::Unreadable(id) => write!(f, "job {id} cannot be read"),
+            Self::Disabled(id) => write!(f, "job {id} removed: export is disabled"),
+            Self::Unreadable(id) => write!(f, "job {id} removed: not readable"),
             Self::Foreign(id, key) => {
-                write!(f, "job {id} is back in the queue: it is of the exporter {key}")
+                write!(f, "job {id} returned to the queue: it belongs to exporter {key}")
             }
         }
     }
 }
 
 impl Exporter {
-    /// Takes a job from the queue, waiting up to `patience` for one, and works on it to its end.
+    /// Takes a job from the queue, waiting up to `patience` for one, and runs it to its end.
     ///
-    /// The job's lease is taken up, as can be done once. Where it was before, or has run out, the
-    /// lease is obtained anew; while somebody else holds it, the job goes back to the end of the
-    /// queue, to come again after 1 s, and after twice as long each time, 30 s at most. While it
-    /// works, the job is kept out of sight, and the lease is kept alive.
+    /// The worker adopts the lease that the job carries, which works once. If the lease was adopted
+    /// before or has expired, the worker obtains it anew. While another process holds the lease,
+    /// the job returns to the end of the queue: for 1 s, then for twice as long each time, up to 30
+    /// s. While the job runs, the worker extends its visibility and the lease.
     ///
     /// # Errors
     ///
-    /// As [`flush_pending_events`](Self::flush_pending_events), and where the queue could not say.
-    /// The job is delivered again.
+    /// The errors of [`flush_pending_events`](Self::flush_pending_events), or if the queue did not
+    /// answer. The queue delivers the job again.
     ///
     /// # Cancel safety
     ///
-    /// Safe: the lease is released, and the job is delivered again when its visibility is over.
+    /// Cancel safe: the lease is released, and the queue delivers the job again after its
+    /// visibility.
     pub async fn run_next_job(&self, patience: Duration) -> Result<Worked, ExportError> {
         let Some(delivery) = self.parts.queue.take(patience).await? else {
             return Ok(Worked::Idle);
@@ -101,14 +102,14 @@ impl Exporter {
         let job = match serde_json::from_str::<ExportJob>(delivery.body()) {
             Ok(job) => job,
             Err(error) => {
-                warn!(%id, body = delivery.body(), %error, "no job of an exporter: removed");
+                warn!(%id, body = delivery.body(), %error, "queue entry is not an export job, removed");
                 self.parts.queue.finish(&delivery).await?;
                 return Ok(Worked::Unreadable(id));
             }
         };
         if job.hand_over.key() != &self.key {
             let of = job.hand_over.key().clone();
-            warn!(key = %self.key, %id, %of, "job of another exporter: each needs a queue of its own");
+            warn!(key = %self.key, %id, %of, "job of another exporter: use one queue per exporter");
             self.parts.queue.give_back(&delivery, returned_for(&delivery)).await?;
             return Ok(Worked::Foreign(id, of));
         }
@@ -117,7 +118,7 @@ impl Exporter {
             && let Err(error) = self.parts.queue.give_back(&delivery, returned_for(&delivery)).await
         {
             let cause: &(dyn std::error::Error + 'static) = &error;
-            warn!(%id, error = cause, "job not given back: it comes again by itself");
+            warn!(%id, error = cause, "job not returned: the queue delivers it again after its visibility");
         }
         worked
     }
@@ -138,10 +139,10 @@ impl Exporter {
         };
         info!(
             key = %self.key, %id, token = %lease.token(), delivery = delivery.number(),
-            queued = ?delivery.waited(), "export job begins"
+            queued = ?delivery.waited(), "export job started"
         );
-        let exported = self.keeping(delivery, lease).await?;
-        // Last: a job that is delivered again although it was done does no harm.
+        let exported = self.export_keeping(delivery, lease).await?;
+        // Last, since running a job twice is harmless.
         queue.finish(delivery).await?;
         Ok(Worked::Done(id, exported))
     }
@@ -153,14 +154,18 @@ impl Exporter {
         }
     }
 
-    /// Exports, and meanwhile keeps the job out of sight.
-    async fn keeping(&self, delivery: &Delivery, lease: Lease) -> Result<Exported, ExportError> {
+    /// Exports, and extends the job's visibility meanwhile.
+    async fn export_keeping(
+        &self,
+        delivery: &Delivery,
+        lease: Lease,
+    ) -> Result<Exported, ExportError> {
         let (token, queue) = (lease.token(), &self.parts.queue);
         let period = (queue.visibility() / 3).max(Duration::from_millis(10));
         let mut export = pin!(self.export_under(lease, self.collect_and_send(token)));
         loop {
             select! {
-                // The work comes first: it may have ended.
+                // The export first: it may have ended.
                 biased;
                 exported = &mut export => return exported,
                 () = sleep(period) => (),
@@ -169,18 +174,22 @@ impl Exporter {
                 biased;
                 exported = &mut export => return exported,
                 kept = queue.keep(delivery) => {
-                    // Whoever has the job now finds the lease held.
+                    // Another worker that has the job now finds the lease held.
                     if !matches!(kept, Ok(true)) {
-                        warn!(id = %delivery.id(), "job could not be kept out of sight");
+                        warn!(id = %delivery.id(), "job visibility not extended");
                     }
                 }
             }
         }
     }
 
-    /// Works on jobs, one after the other, until `stop` is cancelled, and then to the end of the
-    /// one at hand, for the [grace](Self::with_stop_grace) at most. Errors are logged, and followed by a
-    /// pause.
+    /// Runs jobs one after the other until `stop` is cancelled, then ends the current job within
+    /// the [grace](Self::with_stop_grace). Errors are logged and followed by a pause.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: the current job is dropped, its lease is released, and the queue delivers it
+    /// again after its visibility.
     pub async fn run_jobs(&self, stop: &CancellationToken) {
         let grace_is_over = async {
             stop.cancelled().await;
@@ -191,14 +200,14 @@ impl Exporter {
             () = self.run_jobs_until(stop) => (),
             () = grace_is_over => {
                 let (key, grace) = (&self.key, self.stop_grace);
-                warn!(%key, ?grace, "export job dropped: it did not end within the grace");
+                warn!(%key, ?grace, "export job dropped: grace exceeded");
             }
         }
     }
 
     async fn run_jobs_until(&self, stop: &CancellationToken) {
         while !stop.is_cancelled() {
-            // Not cancelled while it waits: a job that was taken for nobody would be out of sight.
+            // Not cancelled while it waits: a job that was taken meanwhile would stay invisible.
             match self.run_next_job(TAKE_FOR).await {
                 Ok(Worked::Idle) => (),
                 Ok(worked) => info!(key = %self.key, "{worked}"),
@@ -220,8 +229,8 @@ fn tell_failure(key: &LeaseKey, error: &ExportError) {
     warn!(%key, error = cause, "export job failed");
 }
 
-/// After how long a job that could not be worked on is delivered again: twice as long each time, so
-/// that one whose lease is held for an hour is looked at every half minute, and not all the time.
+/// The delay before a job that could not run is delivered again. It doubles each time, so a job
+/// whose lease is held for an hour is tried twice a minute.
 fn returned_for(delivery: &Delivery) -> Duration {
     let times = u32::try_from(delivery.number()).unwrap_or(u32::MAX).clamp(1, 6);
     (SHORTEST_RETURN * 2_u32.pow(times - 1)).min(LONGEST_RETURN)
@@ -231,5 +240,5 @@ const SHORTEST_RETURN: Duration = Duration::from_secs(1);
 
 const LONGEST_RETURN: Duration = Duration::from_secs(30);
 
-/// For how long a worker waits for a job before it looks whether it is to stop.
+/// A worker checks `stop` this often while the queue is empty.
 const TAKE_FOR: Duration = Duration::from_secs(1);

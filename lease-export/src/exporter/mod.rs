@@ -1,4 +1,4 @@
-//! The exporter: one process at a time sends what is pending.
+//! The exporter: one process at a time sends pending events.
 
 use std::panic::resume_unwind;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use tracing::{info, warn};
 
 use crate::bucket::BucketStore;
 use crate::buffer::{EventBuffer, Intake};
-use crate::collect::{BucketSource, Poured};
+use crate::collect::{BucketSource, Collected};
 use crate::dead_letters::DeadLetters;
 use crate::exporter::error::ExportError;
 use crate::exporter::exported::{Exported, Flushed, JobFinished, Scheduled};
@@ -89,35 +89,35 @@ pub struct Exporter {
     pub(crate) dead_letters: Option<Arc<dyn DeadLetters>>,
     pub(crate) retries: Retries,
     pub(crate) put_limit: Duration,
-    pub(crate) most_failures: u32,
+    pub(crate) max_failures: u32,
     pub(crate) failures: Arc<Failures>,
     pub(crate) stop_grace: Duration,
-    least_per_job: u64,
+    min_per_job: u64,
     pub(crate) events_at_once: usize,
     hand_over_wait: Duration,
     clock: BootClock,
 }
 
-/// What an exporter is made of.
+/// The components of an exporter.
 #[derive(Debug, Clone)]
-#[expect(clippy::exhaustive_structs, reason = "whoever makes an exporter names all of them")]
+#[expect(clippy::exhaustive_structs, reason = "a caller names all of them")]
 pub struct Parts {
-    /// Whether anything is exported at all.
+    /// Whether export is enabled, for all processes that share it.
     pub switch: Arc<dyn Switch>,
-    /// How jobs come to workers: a queue of this exporter's own.
+    /// Carries jobs to workers. Each exporter needs its own queue.
     pub queue: Arc<dyn JobQueue>,
-    /// Where events wait.
+    /// Keeps pending events.
     pub buffer: Arc<dyn EventBuffer>,
-    /// Where they go.
+    /// Receives the events.
     pub sink: Arc<dyn Sink>,
 }
 
 impl Exporter {
     /// An exporter of `parts`, under the lease `key`.
     ///
-    /// Give all processes the same `key`, and no job of a scheduler the same name: a job that runs the
-    /// exporter would hold its lease. How long the lease lasts without a heartbeat, and so how
-    /// long nothing is exported after a crash, is the `locker`'s option.
+    /// All processes must use the same `key`. No scheduler job may have that name: a job that runs
+    /// the exporter would hold the exporter's lease. The `locker`'s ttl is also the longest pause
+    /// after a crash, until another process can export.
     pub fn new(locker: Locker, key: LeaseKey, parts: Parts) -> Self {
         Self {
             locker,
@@ -127,18 +127,18 @@ impl Exporter {
             dead_letters: None,
             retries: Retries::default(),
             put_limit: Duration::from_secs(30),
-            most_failures: 60,
+            max_failures: 60,
             failures: Arc::default(),
             stop_grace: Duration::from_secs(30),
-            least_per_job: 1,
+            min_per_job: 1,
             events_at_once: 5_000,
             hand_over_wait: Duration::from_secs(6 * 60),
             clock: BootClock::new(),
         }
     }
 
-    /// Pours closed buckets into the buffer at the beginning of each job. What fails there keeps back
-    /// nothing that is pending: the job goes on, and says it in
+    /// Collects closed buckets into the buffer at the start of each job. If that fails, the job
+    /// still sends what is pending, and reports the error in
     /// [`source_error`](Exported::source_error).
     #[must_use]
     pub fn with_source(mut self, source: BucketSource) -> Self {
@@ -146,30 +146,30 @@ impl Exporter {
         self
     }
 
-    /// Buries events that fit into no record, or that the sink refuses for good. By default they are
-    /// [set aside](EventBuffer::set_aside) in the buffer, until an operator
-    /// [deletes](crate::Operator::delete_aside) them: so none is lost before somebody has
-    /// said where to, and none keeps back the rest.
+    /// Sends events that no record can hold, or that the sink refuses for good, to `dead_letters`.
+    /// Without dead letters they are [set aside](EventBuffer::set_aside) in the buffer until an
+    /// operator [deletes](crate::Operator::delete_aside) them. Either way, none is lost and none
+    /// blocks the rest.
     #[must_use]
     pub fn with_dead_letters(mut self, dead_letters: Arc<dyn DeadLetters>) -> Self {
         self.dead_letters = Some(dead_letters);
         self
     }
 
-    /// Sends again what failed as `retries` says.
+    /// Retries failed records and requests as `retries` says.
     #[must_use]
     pub fn with_retries(mut self, retries: Retries) -> Self {
         self.retries = retries;
         self
     }
 
-    /// Gives up a request to the sink after `limit`, 1 ms to an hour, as if the sink were unavailable:
-    /// otherwise one that never answers would keep the lease for ever. By default 30 s, several times
-    /// what a service takes for its largest request over a slow line.
+    /// Sets the time-out of a request to the sink, 1 ms to 1 hour. A request that exceeds it counts
+    /// as unavailable; without a limit, a sink that hangs would keep the lease. The default is 30
+    /// s, several times what a service needs for its largest request over a slow line.
     ///
     /// # Errors
     ///
-    /// Where `limit` is out of range.
+    /// If `limit` is out of range.
     pub fn with_put_limit(mut self, limit: Duration) -> Result<Self, InvalidInput> {
         if !(Duration::from_millis(1)..=Duration::from_secs(60 * 60)).contains(&limit) {
             return Err(InvalidInput::new(format!(
@@ -180,51 +180,51 @@ impl Exporter {
         Ok(self)
     }
 
-    /// Gives up an event that the sink did not take in `exports` exports in which it took others, 1 or
-    /// more: it goes the way of events that [cannot be sent](Self::with_dead_letters). Before that it is
-    /// sent once more, in a record of its own. By default 60: an hour, if a job is scheduled each minute,
-    /// which is longer than a shard is throttled.
+    /// Gives an event up after `exports` failed exports in which the sink took others, 1 or more.
+    /// The next export sends the event once more, in a record of its own. If that fails, too, the
+    /// event goes to the [dead letters](Self::with_dead_letters). The default is 60: an hour of one
+    /// export per minute, which is longer than a shard is throttled.
     ///
-    /// Each process counts the exports that it has run itself.
+    /// Each process counts its own exports.
     #[must_use]
-    pub fn with_most_failures(mut self, exports: u32) -> Self {
-        self.most_failures = exports.max(1);
+    pub fn with_max_failures(mut self, exports: u32) -> Self {
+        self.max_failures = exports.max(1);
         self
     }
 
-    /// Lets the job at hand go on for `grace` when [`run_jobs`](Self::run_jobs) is stopped. By default
-    /// 30 s, as a scheduler's. A job that is dropped then is delivered again, to another worker, and its
-    /// lease is released.
+    /// Sets how long the current job may run after [`run_jobs`](Self::run_jobs) is stopped. The
+    /// default is 30 s, as for a scheduler. A job that is dropped then releases its lease, and the
+    /// queue delivers it again.
     #[must_use]
     pub fn with_stop_grace(mut self, grace: Duration) -> Self {
         self.stop_grace = grace;
         self
     }
 
-    /// Lets a job send nothing where fewer than `events` are pending; a flush always sends, and so does
-    /// a job where nothing is taken in any more, or the buffer has no room. By default 1. The earlier
-    /// exporter waited for a whole record of 1,000.
+    /// Sets how many events must be pending before a job sends. The default is 1; receivers that
+    /// process whole records may prefer more. A flush always sends. A job also sends if the intake
+    /// is stopped or the buffer is full.
     #[must_use]
-    pub fn with_least_per_job(mut self, events: u64) -> Self {
-        self.least_per_job = events;
+    pub fn with_min_per_job(mut self, events: u64) -> Self {
+        self.min_per_job = events;
         self
     }
 
-    /// Reads up to `events` events at once, 1 or more, and up to about as many bytes as a batch
-    /// has. By default 5,000. It bounds memory, with the batch that is being packed.
+    /// Sets how many events one read returns, 1 or more. The default is 5,000. A read also ends at
+    /// the size of a batch. Together with the batch that is being packed, this bounds memory.
     #[must_use]
     pub fn with_events_at_once(mut self, events: usize) -> Self {
         self.events_at_once = events.max(1);
         self
     }
 
-    /// Keeps the lease for a job in the queue for `wait`: 100 ms to a day, 6 minutes by default, as
-    /// the earlier exporter did. A job that waits longer obtains the lease anew. If a process dies
-    /// after it took the lease and before the job was in the queue, nobody exports for that long.
+    /// Sets how long the lease is reserved for a job in the queue, 100 ms to 1 day. The default is
+    /// 6 minutes. A job that waits longer obtains the lease anew. If a process dies between taking
+    /// the lease and enqueuing its job, no process can export for that long.
     ///
     /// # Errors
     ///
-    /// Where `wait` is out of range.
+    /// If `wait` is out of range.
     pub fn with_hand_over_wait(mut self, wait: Duration) -> Result<Self, InvalidInput> {
         if !(LeaseOptions::MIN_TTL..=LeaseOptions::MAX_TTL).contains(&wait) {
             return Err(InvalidInput::new(format!(
@@ -235,65 +235,81 @@ impl Exporter {
         Ok(self)
     }
 
-    /// Where events wait: to append to.
+    /// The buffer, to append events to.
     pub fn buffer(&self) -> &Arc<dyn EventBuffer> {
         &self.parts.buffer
     }
 
-    /// Where changes are collected: to put into. `None` where there is no
-    /// [source](Self::with_source).
+    /// The buckets, to put changes into. `None` without a [source](Self::with_source).
     pub fn buckets(&self) -> Option<&Arc<dyn BucketStore>> {
         self.source.as_ref().map(|source| source.buckets())
     }
 
-    /// Enables export, for every process that shares the switch.
+    /// Enables export for all processes that share the switch.
     ///
     /// # Errors
     ///
-    /// Where it is not known which way the switch is turned now.
+    /// If the outcome is unknown.
+    ///
+    /// # Cancel safety
+    ///
+    /// The switch may or may not be turned.
     pub async fn enable(&self) -> Result<(), ExportError> {
         self.parts.switch.turn_on().await.map_err(ExportError::Switch)
     }
 
-    /// Disables export: who is exporting goes on to the end, and nobody begins.
+    /// Disables export. A running export finishes, and no new one starts.
     ///
     /// # Errors
     ///
-    /// Where it is not known which way the switch is turned now.
+    /// If the outcome is unknown.
+    ///
+    /// # Cancel safety
+    ///
+    /// The switch may or may not be turned.
     pub async fn disable(&self) -> Result<(), ExportError> {
         self.parts.switch.turn_off().await.map_err(ExportError::Switch)
     }
 
-    /// Whether export is enabled.
+    /// Returns whether export is enabled.
     ///
     /// # Errors
     ///
-    /// Where the switch could not say.
+    /// If the switch did not answer.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: it only reads.
     pub async fn is_enabled(&self) -> Result<bool, ExportError> {
         self.parts.switch.is_on().await.map_err(ExportError::Switch)
     }
 
-    /// How many events are pending. Needs neither to be enabled nor the lease.
+    /// Returns the number of pending events. Works without the lease, and while export is disabled.
     ///
     /// # Errors
     ///
-    /// Where the buffer could not say.
+    /// If the buffer did not answer.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: it only reads.
     pub async fn num_pending_events(&self) -> Result<u64, ExportError> {
         Ok(self.parts.buffer.pending().await?)
     }
 
-    /// Leaves an export to a worker: if enabled, and if the lease is obtained, enqueues exactly one
-    /// job, which carries the lease. Until that job has ended, nobody else schedules or flushes.
-    /// It replaces jobs that nobody came for: their time is over, and one export is enough for all.
+    /// Schedules an export for a worker. If export is enabled and the lease is free, this enqueues
+    /// exactly one job, which carries the lease. Until that job has ended, no other process
+    /// schedules or flushes. The job replaces jobs in the queue that no worker has: one export
+    /// sends the events of all of them.
     ///
     /// # Errors
     ///
-    /// Where the switch, the lease store or the queue could not say. The lease is free then; if the
-    /// job is in the queue all the same, its worker obtains the lease anew.
+    /// If the switch, the lease store or the queue did not answer. The lease is free then. If the
+    /// queue has the job all the same, its worker obtains the lease anew.
     ///
     /// # Cancel safety
     ///
-    /// Safe: once the lease is obtained, a task goes on to the end.
+    /// Cancel safe: once the lease is obtained, a spawned task finishes the call.
     pub async fn schedule_job(&self) -> Result<Scheduled, ExportError> {
         if !self.is_enabled().await? {
             return Ok(Scheduled::Disabled);
@@ -303,18 +319,19 @@ impl Exporter {
             Attempt::Held(holder) => return Ok(Scheduled::Held(self.held_elsewhere(holder)?)),
         };
         let exporter = self.clone();
-        // A hand-over that is dropped on its way would keep the key for nobody.
+        // Dropping a hand-over half way would leave the key reserved for no process.
         match tokio::spawn(async move { exporter.enqueue(lease).await }).await {
             Ok(scheduled) => scheduled,
             Err(ended) => match ended.try_into_panic() {
                 Ok(panic) => resume_unwind(panic),
-                // The runtime ends, and whoever awaits this with it.
+                // The runtime is shutting down, and drops this future, too.
                 Err(_cancelled) => std::future::pending().await,
             },
         }
     }
 
-    /// Refuses a key that is held by the job in whose body this runs: it would be held each time.
+    /// Refuses a key that is held by the job that runs this code: the job would find it held each
+    /// time.
     fn held_elsewhere(&self, holder: Holder) -> Result<Holder, ExportError> {
         let is_own = |grant: Grant| grant.key == self.key && grant.token == holder.token;
         if current_grant().is_some_and(is_own) {
@@ -336,20 +353,26 @@ impl Exporter {
                 Ok(Scheduled::Enqueued(id))
             }
             Err(error) => {
-                // Also if the job is in the queue and we do not know: adopted, it is nobody's.
+                // Also if the queue has the job after all: once adopted here, its worker cannot
+                // adopt the lease.
                 self.job_finished(handed).await?;
                 Err(error.into())
             }
         }
     }
 
-    /// Frees the lease of a job that is not to be run, if it still is the job's: never somebody
-    /// else's.
+    /// Releases the lease of a job that will not run, if the job still has it. Never releases
+    /// another holder's lease.
     ///
     /// # Errors
     ///
-    /// Where the lease store could not say: the key is free at the latest when the job's time in
-    /// the queue is over.
+    /// If the lease store did not answer. The key is free at the latest after the [hand-over
+    /// wait](Self::with_hand_over_wait).
+    ///
+    /// # Cancel safety
+    ///
+    /// If the call is dropped, the lease is released in the background, or stays reserved until the
+    /// hand-over expires.
     pub async fn job_finished(&self, handed: HandOver) -> Result<JobFinished, ExportError> {
         match self.locker.resume(handed).await.map_err(ExportError::Lease)? {
             Some(lease) => match lease.release().await.map_err(ExportError::Lease)? {
@@ -360,20 +383,20 @@ impl Exporter {
         }
     }
 
-    /// Sends up to `limit` of the oldest pending events, or all that are pending now, and waits for
-    /// that; answers how many the sink has taken: 0 where export is not enabled, or the lease is
-    /// held. [`flush`](Self::flush) says which. An event that fits into no record does not count
-    /// towards `limit`.
+    /// Sends up to `limit` of the oldest pending events, or all that are pending now. Returns the
+    /// number of events that the sink has taken: 0 if export is disabled or the lease is held,
+    /// which [`flush`](Self::flush) distinguishes. Events larger than a record do not count towards
+    /// `limit`.
     ///
     /// # Errors
     ///
-    /// Where the switch, the lease store or the buffer could not say, or the lease was lost. That
-    /// the sink fails is no error: its events stay pending.
+    /// If the switch, the lease store or the buffer did not answer, or the lease was lost. An error
+    /// of the sink is no error of this call: its events stay pending.
     ///
     /// # Cancel safety
     ///
-    /// Safe: the lease is released. What was on its way to the sink stays pending, and is sent
-    /// again.
+    /// Cancel safe: the lease is released. Events of the last request stay pending, and the next
+    /// export sends them again.
     pub async fn flush_pending_events(&self, limit: Option<u64>) -> Result<u64, ExportError> {
         match self.flush(limit).await? {
             Flushed::Done(exported) => Ok(exported.sent),
@@ -381,15 +404,15 @@ impl Exporter {
         }
     }
 
-    /// [`flush_pending_events`](Self::flush_pending_events), with all that happened.
+    /// Exports like [`flush_pending_events`](Self::flush_pending_events), and returns all numbers.
     ///
     /// # Errors
     ///
-    /// As there.
+    /// The same.
     ///
     /// # Cancel safety
     ///
-    /// As there.
+    /// The same.
     pub async fn flush(&self, limit: Option<u64>) -> Result<Flushed, ExportError> {
         if !self.is_enabled().await? {
             return Ok(Flushed::Disabled);
@@ -405,8 +428,8 @@ impl Exporter {
         }
     }
 
-    /// Runs `work` while the lease is held, and frees it on every way out; where this is dropped or
-    /// panics, by dropping it.
+    /// Runs `work` while the lease is held, then releases the lease. If this future is dropped or
+    /// panics, dropping the lease releases it.
     pub(crate) async fn under<T>(
         &self,
         lease: Lease,
@@ -416,12 +439,12 @@ impl Exporter {
         let ended = lease.run_until_lost(work).await;
         if let Err(error) = lease.release().await {
             let error: &StoreError = &error;
-            warn!(key = %self.key, %token, error = error as &dyn std::error::Error, "lease not released");
+            warn!(key = %self.key, %token, error = error as &dyn std::error::Error, "export lease not released");
         }
         ended.map_err(ExportError::Lost)?
     }
 
-    /// Exports [under](Self::under) the lease, and tells what came of it.
+    /// Exports [under](Self::under) the lease, and logs the numbers.
     pub(crate) async fn export_under(
         &self,
         lease: Lease,
@@ -437,7 +460,7 @@ impl Exporter {
             too_large = exported.too_large,
             refused = exported.refused,
             given_up = exported.given_up,
-            buried = exported.buried,
+            dead_lettered = exported.dead_lettered,
             set_aside = exported.set_aside,
             collected = exported.collected,
             filtered = exported.filtered,
@@ -448,18 +471,18 @@ impl Exporter {
         Ok(exported)
     }
 
-    /// What a job does: collects from the buckets, then sends all, if it is enough.
+    /// Runs a job: collects from the buckets, then sends if enough events are pending.
     pub(crate) async fn collect_and_send(
         &self,
         token: FencingToken,
     ) -> Result<Exported, ExportError> {
-        let mut poured = Poured::default();
+        let mut collected = Collected::default();
         if let Some(source) = &self.source {
-            let answer = source.pour(token, &*self.parts.buffer).await;
-            poured = ExportError::unless_overtaken(token, answer)?;
-            if let Some(error) = &poured.error {
+            let answer = source.collect(token, &*self.parts.buffer).await;
+            collected = ExportError::unless_overtaken(token, answer)?;
+            if let Some(error) = &collected.error {
                 let (key, cause): (_, &(dyn std::error::Error + 'static)) = (&self.key, error);
-                warn!(%key, %token, error = cause, "not all was collected; what is pending is sent");
+                warn!(%key, %token, error = cause, "some buckets not collected, pending events are sent");
             }
         }
         let exported = if self.parts.buffer.pending().await? >= self.least().await? {
@@ -467,20 +490,20 @@ impl Exporter {
         } else {
             Exported::default()
         };
-        let Poured { events: collected, filtered, bad, error: source_error } = poured;
+        let Collected { events: collected, filtered, bad, error: source_error } = collected;
         Ok(Exported { collected, filtered, bad, source_error, ..exported })
     }
 
-    /// From how many pending events on a job sends.
+    /// The number of pending events from which a job sends.
     async fn least(&self) -> Result<u64, ExportError> {
         let buffer = &self.parts.buffer;
         let mut is_open = buffer.state().await?.intake == Intake::Open;
         if let Some(source) = &self.source {
-            // Buckets that cannot say keep nothing waiting for what they might have.
+            // If the buckets do not answer, send: waiting for their events may never end.
             is_open &= matches!(source.buckets().intake().await, Ok(Intake::Open));
         }
-        // Where nothing more comes in, there are never going to be enough.
-        let least = if is_open { self.least_per_job.min(buffer.capacity().events()) } else { 1 };
+        // A stopped intake will never supply the missing events.
+        let least = if is_open { self.min_per_job.min(buffer.capacity().events()) } else { 1 };
         Ok(least.max(1))
     }
 }

@@ -1,4 +1,4 @@
-//! What an operator does, with guards against what would be regretted.
+//! The operator's commands, with guards.
 
 use std::fmt;
 
@@ -10,61 +10,101 @@ use crate::exporter::Exporter;
 use crate::exporter::error::ExportError;
 use crate::exporter::exported::Flushed;
 
-/// The commands of an operator on an exporter and its intake.
+/// The operator's commands on an exporter and its intake.
 ///
-/// The *intake* is where events come in: the buckets, where the exporter has any, and the buffer
-/// behind them; otherwise the buffer alone. That of buckets is closed until it is opened for the first time, and is open only while
-/// export is enabled: nothing is collected that nobody would send. A buffer alone is open at first,
-/// since it is bounded, and drops nothing unless it was told to.
+/// The *intake* is the entrance of events: the buckets and the buffer behind them, or the buffer
+/// alone if the exporter has no buckets. The intake of buckets is stopped at first. It may be open
+/// only while export is enabled, since nothing else empties it. A buffer without buckets is open at
+/// first: it is bounded, and drops events only with
+/// [`Overflow::DropOldest`](crate::Overflow::DropOldest).
 ///
 /// # Errors
 ///
-/// Of each command: where a service could not say.
+/// Each command fails if a service did not answer.
+///
+/// # Cancel safety
+///
+/// A command that is dropped may be carried out in part: repeat it. A lease that it obtained is
+/// released.
+///
+/// # Examples
+///
+/// ```
+/// # use std::sync::Arc;
+/// # use std::time::Duration;
+/// # use lease_core::Locker;
+/// # use lease_export::queue::MemoryQueue;
+/// # use lease_export::{Capacity, Limits, MemoryBuffer, MemorySink, Parts, TableSwitch};
+/// # use lease_memory::MemoryStore;
+/// use lease_export::{Exporter, Operator, Refusal};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let store = MemoryStore::new();
+/// # let locker = Locker::new(store.clone());
+/// # let parts = Parts {
+/// #     switch: Arc::new(TableSwitch::new("export/enabled".parse()?, &locker, store)),
+/// #     queue: Arc::new(MemoryQueue::new(Duration::from_secs(60))),
+/// #     buffer: Arc::new(MemoryBuffer::new(Capacity::default())),
+/// #     sink: Arc::new(MemorySink::new(Limits::KINESIS)),
+/// # };
+/// # let exporter = Exporter::new(locker, "export".parse()?, parts);
+/// let operator = Operator::new(&exporter);
+/// operator.enable().await?;
+///
+/// // The buffer would fill up while export is disabled.
+/// assert_eq!(operator.disable().await?, Err(Refusal::IntakeIsOpen));
+///
+/// operator.stop_intake().await?;
+/// assert_eq!(operator.disable().await?, Ok(()));
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone, Copy)]
 pub struct Operator<'a> {
     exporter: &'a Exporter,
 }
 
-/// Why a command was not carried out.
+/// Why a command was refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use = "a command that was refused changed nothing"]
 #[non_exhaustive]
 pub enum Refusal {
-    /// The intake is not opened while export is disabled: it would only fill up.
+    /// The intake cannot open while export is disabled: it would fill up.
     ExportIsDisabled,
-    /// Export is not disabled while the intake is open: it would only fill up.
+    /// Export cannot be disabled while the intake is open: it would fill up.
     IntakeIsOpen,
-    /// Export is not disabled while the intake is stopped for lack of room: it would open by itself,
+    /// Export cannot be disabled while the intake is stopped for lack of room, since it opens again
     /// once it is drained. Stop it first.
     IntakeOpensByItself,
 }
 
-/// What became of deleting.
+/// The result of a deletion.
 #[derive(Debug, Clone, PartialEq, Eq)]
-#[must_use = "where somebody exports nothing was deleted"]
-#[expect(clippy::exhaustive_enums, reason = "it was deleted, or somebody else has the lease")]
+#[must_use = "nothing is deleted while another process has the lease"]
+#[expect(clippy::exhaustive_enums, reason = "it was deleted, or another process has the lease")]
 pub enum Deleted {
-    /// So many buckets and events were deleted.
+    /// The number of deleted buckets and events.
     Done(u64),
-    /// Somebody exports, a job waits, or another operator deletes.
+    /// Another process exports, a job is in the queue, or another operator deletes.
     Held(Holder),
 }
 
 impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::ExportIsDisabled => "the intake is not opened while export is disabled",
-            Self::IntakeIsOpen => "export is not disabled while the intake is open",
+            Self::ExportIsDisabled => "the intake cannot be opened while export is disabled",
+            Self::IntakeIsOpen => "export cannot be disabled while the intake is open",
             Self::IntakeOpensByItself => {
-                "export is not disabled while the intake opens by itself: stop it first"
+                "export cannot be disabled while the intake reopens by itself: stop it first"
             }
         })
     }
 }
 
-#[expect(clippy::missing_errors_doc, reason = "said once, on the type")]
+#[expect(clippy::missing_errors_doc, reason = "the type documents it")]
 impl<'a> Operator<'a> {
-    /// The operator of `exporter`.
+    /// The commands on `exporter`.
     pub fn new(exporter: &'a Exporter) -> Self {
         Self { exporter }
     }
@@ -74,9 +114,10 @@ impl<'a> Operator<'a> {
         self.exporter.enable().await
     }
 
-    /// Disables export, unless the intake is open, or opens by itself.
+    /// Disables export, unless the intake is open or reopens by itself.
     pub async fn disable(self) -> Result<Result<(), Refusal>, ExportError> {
-        // Into the buffer behind buckets come only what they have, and nobody pours then.
+        // Without exports, nothing moves from the buckets into the buffer, so the buckets' intake
+        // decides.
         let entrance = match &self.exporter.source {
             Some(source) => source.buckets().intake().await?,
             None => self.buffer_intake().await?,
@@ -88,27 +129,27 @@ impl<'a> Operator<'a> {
         }
     }
 
-    /// Whether export is enabled.
+    /// Returns whether export is enabled.
     pub async fn is_enabled(self) -> Result<bool, ExportError> {
         self.exporter.is_enabled().await
     }
 
-    /// How many events are pending.
+    /// Returns the number of pending events.
     pub async fn pending(self) -> Result<u64, ExportError> {
         self.exporter.num_pending_events().await
     }
 
-    /// Sends up to `limit` pending events now.
+    /// Sends up to `limit` pending events now, or all.
     pub async fn flush(self, limit: Option<u64>) -> Result<Flushed, ExportError> {
         self.exporter.flush(limit).await
     }
 
-    /// Opens the intake, that of buckets and of the buffer, unless export is disabled.
+    /// Opens the intake of the buffer and the buckets, unless export is disabled.
     pub async fn open_intake(self) -> Result<Result<(), Refusal>, ExportError> {
         if !self.is_enabled().await? {
             return Ok(Err(Refusal::ExportIsDisabled));
         }
-        // The buffer first: buckets that find it closed are stopped again.
+        // The buffer first: a job that finds it stopped would stop the buckets again.
         self.exporter.parts.buffer.set_intake(Intake::Open).await?;
         if let Some(source) = &self.exporter.source {
             source.buckets().set_intake(Intake::Open).await?;
@@ -116,8 +157,8 @@ impl<'a> Operator<'a> {
         Ok(Ok(()))
     }
 
-    /// Stops the intake, until it is opened: where there are buckets, theirs. What they have can still
-    /// be poured into the buffer, and sent.
+    /// Stops the intake of the buckets, or of the buffer if there are no buckets, until an operator
+    /// opens it. Collected changes can still be exported.
     pub async fn stop_intake(self) -> Result<(), ExportError> {
         match &self.exporter.source {
             Some(source) => source.buckets().set_intake(STOPPED).await?,
@@ -126,7 +167,7 @@ impl<'a> Operator<'a> {
         Ok(())
     }
 
-    /// Whether events are taken in: by the buckets, and by the buffer behind them.
+    /// Returns whether the buckets and the buffer take new data.
     pub async fn intake(self) -> Result<Intake, ExportError> {
         if let Some(source) = &self.exporter.source
             && let stopped @ Intake::Stopped(_) = source.buckets().intake().await?
@@ -136,7 +177,7 @@ impl<'a> Operator<'a> {
         self.buffer_intake().await
     }
 
-    /// Whether the intake, that of the buckets or of the buffer, was stopped for lack of room.
+    /// Returns whether the buckets or the buffer stopped their intake for lack of room.
     pub async fn is_emergency(self) -> Result<bool, ExportError> {
         let emergency = Intake::Stopped(StopCause::Emergency);
         if let Some(source) = &self.exporter.source
@@ -151,8 +192,7 @@ impl<'a> Operator<'a> {
         Ok(self.exporter.parts.buffer.state().await?.intake)
     }
 
-    /// Lists all buckets, oldest first, with the number of their keys; none, where there are no
-    /// buckets.
+    /// Lists all buckets, oldest first, with the number of their keys. Empty without buckets.
     pub async fn list(self) -> Result<Vec<(Bucket, u64)>, ExportError> {
         Ok(match &self.exporter.source {
             Some(source) => source.buckets().list(Bucket::MIN..=Bucket::MAX).await?,
@@ -160,13 +200,13 @@ impl<'a> Operator<'a> {
         })
     }
 
-    /// Removes everything that waits, in the buckets and in the buffer, and stops both first, under the
-    /// exporter's lease; says how many buckets and events there were, together. Where somebody else has
-    /// the lease, the intake is stopped, and nothing is deleted.
+    /// Stops the intakes, then deletes all buckets and pending events under the exporter's lease.
+    /// Returns the number of buckets and events together. If another process has the lease, the
+    /// intake is stopped, and nothing is deleted.
     pub async fn delete(self) -> Result<Deleted, ExportError> {
         self.stop_intake().await?;
         self.alone(async {
-            // Opened by somebody else in between: then nothing is deleted there.
+            // If another operator opened it in between, nothing is deleted there.
             let buckets = match &self.exporter.source {
                 Some(source) => source.buckets().clear().await?.unwrap_or(0),
                 None => 0,
@@ -178,13 +218,14 @@ impl<'a> Operator<'a> {
         .await
     }
 
-    /// How many events are set aside in the buffer, since they cannot be sent.
+    /// Returns the number of events that are set aside in the buffer, since the sink never takes
+    /// them.
     pub async fn num_set_aside(self) -> Result<u64, ExportError> {
         Ok(self.exporter.parts.buffer.state().await?.set_aside)
     }
 
-    /// Removes what is set aside in the buffer, under the exporter's lease; says how many events
-    /// there were.
+    /// Deletes the events that are set aside in the buffer, under the exporter's lease. Returns
+    /// their number.
     pub async fn delete_aside(self) -> Result<Deleted, ExportError> {
         self.alone(async { Ok(self.exporter.parts.buffer.clear_aside().await?) }).await
     }

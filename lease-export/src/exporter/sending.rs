@@ -1,4 +1,4 @@
-//! One export on its way: reads a piece, packs it, sends what is full, removes what was taken.
+//! One export: reads events, packs them, sends full batches, removes what the sink took.
 
 use std::ops::ControlFlow;
 
@@ -6,7 +6,7 @@ use lease_core::FencingToken;
 use tracing::warn;
 
 use crate::batch::{Batch, Packed, Packer, Record};
-use crate::buffer::{Intake, Most, Pending, Position, StopCause};
+use crate::buffer::{Intake, Pending, Position, ReadLimit, StopCause};
 use crate::dead_letters::Unsendable;
 use crate::error::{ServiceError, ServiceErrorKind};
 use crate::event::Event;
@@ -14,28 +14,28 @@ use crate::exporter::Exporter;
 use crate::exporter::error::ExportError;
 use crate::exporter::exported::Exported;
 use crate::exporter::failures::MOST_COUNTED;
-use crate::sink::{Delivered, Door, Refused, Retries, Search};
+use crate::sink::{BisectMode, Delivered, Refused, Retries, SinkCall};
 
 pub(crate) struct Sending<'a> {
     exporter: &'a Exporter,
     token: FencingToken,
     exported: Exported,
     /// Batches in a row of which the sink took nothing.
-    in_vain: u32,
-    /// Events that were refused alone, while it is not known yet whether that was because of them, or
-    /// whether it would be again.
+    failed_batches: u32,
+    /// Events that the sink refused alone. The refusal may be temporary, or may apply to all
+    /// events.
     suspects: Vec<Refused>,
-    /// Events that the sink did not take, up to as many as are counted.
+    /// Events that the sink did not take, up to [`MOST_COUNTED`].
     failed: Vec<Position>,
-    /// Events that have failed in as many exports as they may, up to one request.
+    /// Events that reached the limit of failures, up to one request.
     last_tries: Vec<Pending>,
 }
 
-/// What the sink said of some records.
-struct Answered {
+/// The sink's answer for some records.
+struct SinkAnswer {
     has_taken: bool,
-    /// It refuses whatever is sent to it.
-    is_shut: bool,
+    /// The sink refuses all requests.
+    refuses_all: bool,
     refused: Vec<Refused>,
     failed: Vec<Record>,
 }
@@ -46,20 +46,20 @@ impl<'a> Sending<'a> {
             exporter,
             token,
             exported: Exported::default(),
-            in_vain: 0,
+            failed_batches: 0,
             suspects: Vec::new(),
             failed: Vec::new(),
             last_tries: Vec::new(),
         }
     }
 
-    /// Sends up to `limit` of what is pending now, oldest first, or all of it.
+    /// Sends up to `limit` of the events that are pending now, oldest first, or all of them.
     pub(crate) async fn send_pending(
         mut self,
         limit: Option<u64>,
     ) -> Result<Exported, ExportError> {
         let Exporter { parts, events_at_once, .. } = self.exporter;
-        // What is appended meanwhile is the next run's: otherwise this might never end.
+        // The next export sends what is appended meanwhile: otherwise this one might never end.
         let mut unread = parts.buffer.pending().await?;
         let mut left = limit.unwrap_or(u64::MAX);
         let limits = parts.sink.limits();
@@ -67,7 +67,7 @@ impl<'a> Sending<'a> {
         let mut after = None;
         while left.min(unread) > 0 {
             let events = usize::try_from(left.min(unread)).unwrap_or(usize::MAX);
-            let most = Most::new(events.min(*events_at_once), limits.batch_bytes());
+            let most = ReadLimit::new(events.min(*events_at_once), limits.batch_bytes());
             let read = parts.buffer.read(self.token, after, most).await?;
             let read = ExportError::unless_overtaken(self.token, read)?;
             let (Some(first), Some(last)) = (read.first(), read.last()) else { break };
@@ -78,7 +78,7 @@ impl<'a> Sending<'a> {
             unread = unread.saturating_sub(read.len() as u64);
             for pending in read {
                 let failures = self.exporter.failures.of(pending.position());
-                if failures >= self.exporter.most_failures
+                if failures >= self.exporter.max_failures
                     && self.last_tries.len() < limits.records_per_batch()
                 {
                     left = left.saturating_sub(1);
@@ -86,7 +86,7 @@ impl<'a> Sending<'a> {
                     continue;
                 }
                 let packed = packer.push(pending);
-                // What cannot be sent does not count.
+                // An event that cannot be sent does not count.
                 left = left.saturating_sub(u64::from(!matches!(packed, Packed::TooLarge(_))));
                 match packed {
                     Packed::Kept => (),
@@ -100,24 +100,24 @@ impl<'a> Sending<'a> {
                         let bytes = event.line().len();
                         let why = Unsendable::TooLarge { bytes, most: limits.record_bytes() };
                         self.exported.too_large += 1;
-                        self.put_away(position, event, &why).await?;
+                        self.remove_unsendable(position, event, &why).await?;
                     }
                 }
             }
         }
         if let Some(batch) = packer.finish() {
-            // It is the last, whatever becomes of it.
+            // The last batch: its result does not matter.
             if self.send(batch).await?.is_break() {
                 return Ok(self.end().await);
             }
         }
-        self.try_for_the_last_time().await?;
+        self.send_last_tries().await?;
         Ok(self.end().await)
     }
 
-    /// Sends each event that has failed as often as it may in a record of its own, and puts it away if
-    /// that fails, too, while the sink takes others.
-    async fn try_for_the_last_time(&mut self) -> Result<(), ExportError> {
+    /// Sends each event that reached the limit of failures in a record of its own. Removes those
+    /// that fail again while the sink takes others.
+    async fn send_last_tries(&mut self) -> Result<(), ExportError> {
         let mut packer = Packer::new(self.exporter.parts.sink.limits().with_single_events());
         let mut batches = Vec::new();
         for pending in std::mem::take(&mut self.last_tries) {
@@ -129,10 +129,10 @@ impl<'a> Sending<'a> {
         let (mut failed, counted) = (Vec::new(), self.failed.len());
         for batch in batches {
             let retries = self.exporter.retries;
-            let answered = self.deliver(batch.into_records(), retries, Search::Brief).await?;
+            let answered = self.deliver(batch.into_records(), retries, BisectMode::Brief).await?;
             self.suspects.extend(answered.refused);
             failed.extend(answered.failed);
-            if answered.is_shut {
+            if answered.refuses_all {
                 return Ok(());
             }
         }
@@ -145,12 +145,13 @@ impl<'a> Sending<'a> {
             let exports = self.exporter.failures.of(position).saturating_add(1);
             self.exported.given_up += 1;
             self.exported.failed = self.exported.failed.saturating_sub(1);
-            self.put_away(position, pending.event(), &Unsendable::Failed { exports }).await?;
+            self.remove_unsendable(position, pending.event(), &Unsendable::Failed { exports })
+                .await?;
         }
         Ok(())
     }
 
-    /// Of what is suspect still, nobody knows whether the sink would have taken anything in its place.
+    /// For the remaining suspects, it is unknown whether the sink would have taken any event.
     async fn end(mut self) -> Exported {
         for Refused { error, .. } in std::mem::take(&mut self.suspects) {
             self.exported.failed += 1;
@@ -164,14 +165,14 @@ impl<'a> Sending<'a> {
         {
             let (key, cause): (_, &(dyn std::error::Error + 'static)) =
                 (&self.exporter.key, &error);
-            warn!(%key, error = cause, "whether a paused buffer can be opened is not known");
+            warn!(%key, error = cause, "paused buffer not opened: its state is unknown");
         }
         self.exported
     }
 
-    /// Opens a paused buffer if nothing is left in it but a few events that the sink has not taken just
-    /// now. Otherwise one that it never takes would keep the buffer closed; and only if others come in
-    /// can the sink show that it takes those.
+    /// Opens a paused buffer if it has only a few events left, all of which failed just now.
+    /// Otherwise events that the sink never takes would keep the buffer paused. The failures of
+    /// these events count only if others are sent.
     async fn resume_intake(&self) -> Result<(), ServiceError> {
         let (key, buffer) = (&self.exporter.key, &self.exporter.parts.buffer);
         let paused = Intake::Stopped(StopCause::Emergency);
@@ -182,42 +183,42 @@ impl<'a> Sending<'a> {
         let few = (capacity / 10).max(1);
         let is_tried = pending <= self.exported.failed;
         if is_tried && pending <= few && pending < capacity && buffer.resume_intake().await? {
-            warn!(%key, pending, "paused buffer opened: the sink takes none of the events left in it");
+            warn!(%key, pending, "paused buffer opened: only events that the sink does not take are left");
         }
         Ok(())
     }
 
-    /// Sends a batch; ends the export where the sink refuses whatever is sent to it.
+    /// Sends a batch. Ends the export if the sink refuses all requests.
     async fn send(&mut self, batch: Batch) -> Result<ControlFlow<()>, ExportError> {
-        // A sink that takes nothing is not asked again and again; but each batch is sent once, so
-        // that those which it never takes do not keep back the others.
-        let is_in_vain = self.in_vain >= BATCHES_IN_VAIN;
-        let (retries, search) = if is_in_vain {
-            (Retries::NONE, Search::Brief)
+        // A sink that takes nothing gets no retries. Each batch is still sent once, so that bad
+        // batches do not block the others.
+        let is_failing = self.failed_batches >= FAILED_BATCHES;
+        let (retries, mode) = if is_failing {
+            (Retries::NONE, BisectMode::Brief)
         } else {
-            (self.exporter.retries, Search::Thorough)
+            (self.exporter.retries, BisectMode::Thorough)
         };
-        let delivered = self.deliver(batch.into_records(), retries, search).await?;
+        let delivered = self.deliver(batch.into_records(), retries, mode).await?;
         self.suspects.extend(delivered.refused);
-        if delivered.is_shut {
+        if delivered.refuses_all {
             return Ok(ControlFlow::Break(()));
         }
         if !delivered.has_taken {
-            self.in_vain += 1;
+            self.failed_batches += 1;
             return Ok(ControlFlow::Continue(()));
         }
-        self.in_vain = 0;
-        // It takes what is sent to it. What it refuses once more, it refuses for what that is: the
-        // first time may have been a passing trouble of its own.
+        self.failed_batches = 0;
+        // The sink took something. An event that it refuses again, it refuses for its content: the
+        // first refusal may have been temporary.
         let mut suspects = std::mem::take(&mut self.suspects).into_iter();
         while let Some(Refused { position, event, .. }) = suspects.next() {
             let record = Record::of_all(&[Pending::new(position, event)]).into_iter().collect();
-            let again = self.deliver(record, retries, Search::Brief).await?;
+            let again = self.deliver(record, retries, BisectMode::Brief).await?;
             for Refused { position, event, error } in again.refused {
                 self.exported.refused += 1;
-                self.put_away(position, &event, &Unsendable::Refused(error)).await?;
+                self.remove_unsendable(position, &event, &Unsendable::Refused(error)).await?;
             }
-            if again.is_shut {
+            if again.refuses_all {
                 self.suspects.extend(suspects);
                 return Ok(ControlFlow::Break(()));
             }
@@ -225,17 +226,17 @@ impl<'a> Sending<'a> {
         Ok(ControlFlow::Continue(()))
     }
 
-    /// Sends `records`, removes what was taken, and counts.
+    /// Sends `records`, removes what the sink took, and counts.
     async fn deliver(
         &mut self,
         records: Vec<Record>,
         retries: Retries,
-        search: Search,
-    ) -> Result<Answered, ExportError> {
+        mode: BisectMode,
+    ) -> Result<SinkAnswer, ExportError> {
         let (token, Exporter { key, parts, put_limit, .. }) = (self.token, self.exporter);
-        let door = Door { sink: &*parts.sink, token, limit: *put_limit, retries };
-        // Boxed, once per batch: whoever flushes would have it in his own future otherwise.
-        let delivered = Box::pin(door.deliver(records, search)).await;
+        let call = SinkCall { sink: &*parts.sink, token, limit: *put_limit, retries };
+        // Boxed once per batch, to keep the caller's future small.
+        let delivered = Box::pin(call.deliver(records, mode)).await;
         let Delivered { taken, failed, refused, error } = delivered;
         let taken: Vec<_> = taken.iter().flat_map(Record::positions).collect();
         if !taken.is_empty() {
@@ -248,17 +249,18 @@ impl<'a> Sending<'a> {
         let counted = MOST_COUNTED.saturating_sub(self.failed.len());
         self.failed.extend(positions.into_iter().take(counted));
         self.exported.sent += taken.len() as u64;
-        let is_shut = error.as_ref().is_some_and(|error| error.kind() == ServiceErrorKind::Refused);
+        let refuses_all =
+            error.as_ref().is_some_and(|error| error.kind() == ServiceErrorKind::Refused);
         if let Some(error) = error {
             let cause: &(dyn std::error::Error + 'static) = &error;
-            warn!(%key, %token, error = cause, "a request to the sink failed");
+            warn!(%key, %token, error = cause, "sink request failed");
             self.exported.sink_error = Some(error);
         }
-        Ok(Answered { has_taken: !taken.is_empty(), is_shut, refused, failed })
+        Ok(SinkAnswer { has_taken: !taken.is_empty(), refuses_all, refused, failed })
     }
 
-    /// Takes an event that the sink will never take out of the way of the others.
-    async fn put_away(
+    /// Moves an event that the sink never takes to the dead letters, or sets it aside.
+    async fn remove_unsendable(
         &mut self,
         position: Position,
         event: &Event,
@@ -266,31 +268,31 @@ impl<'a> Sending<'a> {
     ) -> Result<(), ExportError> {
         let (token, Exporter { key, parts, dead_letters, .. }) = (self.token, self.exporter);
         warn!(%key, id = %event.id(), why = why as &dyn std::error::Error, "event cannot be sent");
-        let put_away = match dead_letters {
-            Some(dead_letters) => match dead_letters.bury(event, why).await {
+        let remove_unsendable = match dead_letters {
+            Some(dead_letters) => match dead_letters.dead_letter(event, why).await {
                 Ok(()) => Ok(parts.buffer.remove(token, &[position]).await?),
                 Err(error) => Err(error),
             },
             None => parts.buffer.set_aside(token, &[position]).await,
         };
         self.exporter.failures.forget(&[position]);
-        match put_away {
-            Ok(put_away) => ExportError::unless_overtaken(token, put_away)?,
+        match remove_unsendable {
+            Ok(remove_unsendable) => ExportError::unless_overtaken(token, remove_unsendable)?,
             Err(error) => {
-                // It stays where it is, and does not hold up the rest.
+                // The event stays pending, and does not block the rest.
                 let cause: &(dyn std::error::Error + 'static) = &error;
-                warn!(%key, id = %event.id(), error = cause, "event not put away, stays pending");
+                warn!(%key, id = %event.id(), error = cause, "event not moved to dead letters, stays pending");
                 return Ok(());
             }
         };
         match dead_letters {
-            Some(_) => self.exported.buried += 1,
+            Some(_) => self.exported.dead_lettered += 1,
             None => self.exported.set_aside += 1,
         }
         Ok(())
     }
 }
 
-/// After so many batches in a row of which it took nothing, each retried, the sink is sent each of
-/// the others once.
-const BATCHES_IN_VAIN: u32 = 3;
+/// After this many batches in a row of which the sink took nothing, each with retries, the others
+/// are sent without retries.
+const FAILED_BATCHES: u32 = 3;

@@ -1,4 +1,4 @@
-//! Jobs in this process.
+//! Jobs in memory.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::pin::pin;
@@ -14,7 +14,7 @@ use tokio::time::sleep;
 use crate::error::ServiceError;
 use crate::queue::{Delivery, JobId, JobQueue};
 
-/// Keeps jobs in this process, for its own workers. Clones share them.
+/// Keeps jobs in memory, for the workers of one process. Clones share them.
 #[derive(Debug, Clone)]
 pub struct MemoryQueue {
     visibility: Duration,
@@ -28,7 +28,7 @@ struct Jobs {
     last: u64,
     bodies: BTreeMap<JobId, Job>,
     ready: VecDeque<JobId>,
-    /// Those that were taken, or given back, with when they are ready again.
+    /// Jobs that were taken or returned, with the time at which they are visible again.
     hidden: BTreeSet<(Moment, JobId)>,
 }
 
@@ -41,7 +41,7 @@ struct Job {
 }
 
 impl MemoryQueue {
-    /// An empty queue, whose jobs are out of sight for `visibility` once they are taken.
+    /// An empty queue. A job that was taken is invisible to other workers for `visibility`.
     pub fn new(visibility: Duration) -> Self {
         Self { visibility, clock: BootClock::new(), jobs: Arc::default(), changed: Arc::default() }
     }
@@ -70,7 +70,7 @@ impl Jobs {
         }
     }
 
-    /// Takes a job from those out of sight, if this was its last delivery.
+    /// Removes a job from the hidden ones, if `delivery` is its last.
     fn uncover(&mut self, delivery: &Delivery) -> bool {
         let Some(job) = self.bodies.get_mut(&delivery.id) else { return false };
         if job.deliveries != delivery.number {
@@ -80,8 +80,8 @@ impl Jobs {
         self.hidden.remove(&(until, delivery.id))
     }
 
-    /// Puts what is due to the end: at the front, it would keep back what can be worked on.
-    fn put_back_what_is_due(&mut self, now: Moment) {
+    /// Appends due jobs at the end. At the front, a job that cannot run would block the others.
+    fn requeue_due(&mut self, now: Moment) {
         let later = self.hidden.split_off(&(now + Duration::from_nanos(1), JobId::new(0)));
         let due = std::mem::replace(&mut self.hidden, later);
         for (_, id) in due {
@@ -102,7 +102,7 @@ impl Jobs {
     }
 
     fn take(&mut self, now: Moment, visibility: Duration) -> Option<Delivery> {
-        self.put_back_what_is_due(now);
+        self.requeue_due(now);
         let id = self.ready.pop_front()?;
         self.hide(id, now + visibility);
         let job = self.bodies.get_mut(&id)?;
@@ -126,7 +126,7 @@ impl JobQueue for MemoryQueue {
     async fn replace(&self, body: &str) -> Result<JobId, ServiceError> {
         let now = self.clock.now();
         let jobs = &mut *self.jobs();
-        jobs.put_back_what_is_due(now);
+        jobs.requeue_due(now);
         for replaced in std::mem::take(&mut jobs.ready) {
             jobs.bodies.remove(&replaced);
         }
@@ -146,7 +146,7 @@ impl JobQueue for MemoryQueue {
                 (jobs.take(now, self.visibility), jobs.next_due())
             };
             if let Some(delivery) = taken {
-                // Another job, or another waiter, may have been missed meanwhile.
+                // Another job, or another waiter, may have missed its notification.
                 self.changed.notify_one();
                 return Ok(Some(delivery));
             }
@@ -155,7 +155,7 @@ impl JobQueue for MemoryQueue {
             }
             let wake = due.map_or(until, |due| due.min(until));
             select! {
-                // A job comes before the end of patience.
+                // A job takes precedence over the time-out.
                 biased;
                 () = changed => (),
                 () = sleep(wake.since(now)) => (),

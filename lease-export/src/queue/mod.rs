@@ -1,4 +1,4 @@
-//! Jobs on their way to a worker: none is lost with the worker that took it.
+//! Job queues: a job survives the worker that took it.
 
 use std::fmt;
 use std::sync::Arc;
@@ -16,80 +16,84 @@ pub use memory::MemoryQueue;
 #[cfg(feature = "redis")]
 pub use redis::RedisQueue;
 
-/// Carries jobs from whoever schedules them to whoever works on them.
+/// Carries jobs from schedulers to workers.
 ///
-/// A job that was taken is out of sight for a while, the queue's *visibility*. Its worker
-/// [keeps](Self::keep) it for as long as it is at work, and [finishes](Self::finish) it. Where the
-/// worker died instead, the job is delivered once more, and that is counted: so every job is worked
-/// on at least once, and a job has to bear being worked on twice.
+/// A job that was taken is invisible to other workers for a time, the queue's *visibility*. Its
+/// worker [extends](Self::keep) that while it runs the job, and then [finishes](Self::finish) the
+/// job. If the worker dies, the queue delivers the job again, and counts the deliveries. Each job
+/// therefore runs at least once, and must tolerate running twice.
 ///
 /// # To ensure correctness
 ///
-/// Each call is one atomic step. Only the last delivery of a job finishes it, keeps it, or gives it
-/// back: an earlier one, whose time was over, changes nothing. Time is measured where the jobs are
-/// kept.
+/// Each call is one atomic step. Only the last delivery of a job can finish, extend or return it.
+/// An earlier delivery whose visibility has ended changes nothing. The queue's own clock measures
+/// time.
+///
+/// # Cancel safety
+///
+/// A call that is dropped may still be applied, as after an error.
 #[async_trait]
 pub trait JobQueue: fmt::Debug + Send + Sync + 'static {
-    /// Puts a job with `body` at the end.
+    /// Appends a job with `body`.
     ///
     /// # Errors
     ///
-    /// Where the outcome is unknown: the job may be in the queue.
+    /// If the outcome is unknown: the queue may have the job.
     async fn enqueue(&self, body: &str) -> Result<JobId, ServiceError>;
 
-    /// Puts a job with `body` into the queue in place of all that nobody has: those that wait, and
-    /// those whose worker's time is over. Whoever needs one job, however often it is asked for, has
-    /// one.
+    /// Replaces all jobs that no worker has with one job with `body`: the waiting jobs, and those
+    /// whose visibility has ended.
     ///
     /// # Errors
     ///
-    /// Where the outcome is unknown: either the job is in the queue, or the others still are.
+    /// If the outcome is unknown: the queue has either the new job or the old ones.
     async fn replace(&self, body: &str) -> Result<JobId, ServiceError>;
 
-    /// Takes the job at the front; waits up to `patience` for one. A job that comes again, since it
-    /// was given back or its worker died, is at the end: one that nobody can work on yet does not
-    /// keep back the others.
+    /// Takes the first job, and waits up to `patience` for one. A job that is delivered again,
+    /// since it was returned or its worker died, is at the end. One that cannot run yet does not
+    /// block the others.
     ///
     /// # Errors
     ///
-    /// Where the queue could not say.
+    /// If the queue did not answer.
     ///
     /// # Cancel safety
     ///
-    /// A job that was taken for nobody is delivered again once its visibility is over.
+    /// If the call is dropped after the queue handed out a job, the job is delivered again after
+    /// its visibility.
     async fn take(&self, patience: Duration) -> Result<Option<Delivery>, ServiceError>;
 
-    /// Keeps a job that was taken out of sight for another visibility; says whether this was still
-    /// its last delivery.
+    /// Extends the invisibility of a job by another visibility from now. Returns whether `delivery`
+    /// is still the job's last.
     ///
     /// # Errors
     ///
-    /// Where the outcome is unknown.
+    /// If the outcome is unknown.
     async fn keep(&self, delivery: &Delivery) -> Result<bool, ServiceError>;
 
-    /// Removes a job that was taken; says whether this was still its last delivery.
+    /// Removes a job that was taken. Returns whether `delivery` was still the job's last.
     ///
     /// # Errors
     ///
-    /// Where the outcome is unknown.
+    /// If the outcome is unknown.
     async fn finish(&self, delivery: &Delivery) -> Result<bool, ServiceError>;
 
-    /// Returns a job that was taken, to be delivered again after `delay`; says whether this was
-    /// still its last delivery.
+    /// Returns a job that was taken, to be delivered again after `delay`. Returns whether
+    /// `delivery` was still the job's last.
     ///
     /// # Errors
     ///
-    /// Where the outcome is unknown.
+    /// If the outcome is unknown.
     async fn give_back(&self, delivery: &Delivery, delay: Duration) -> Result<bool, ServiceError>;
 
-    /// How many jobs there are, those that were taken included.
+    /// Returns the number of jobs, including taken ones.
     ///
     /// # Errors
     ///
-    /// Where the queue could not say.
+    /// If the queue did not answer.
     async fn count(&self) -> Result<u64, ServiceError>;
 
-    /// For how long a job that was taken is out of sight.
+    /// How long a job that was taken is invisible.
     fn visibility(&self) -> Duration;
 }
 
@@ -97,7 +101,7 @@ pub trait JobQueue: fmt::Debug + Send + Sync + 'static {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct JobId(u64);
 
-/// A job in a worker's hands.
+/// One delivery of a job to a worker.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[must_use = "a job that is neither finished nor given back is delivered again"]
 pub struct Delivery {
@@ -108,7 +112,7 @@ pub struct Delivery {
 }
 
 impl JobId {
-    /// The id with this number: for those who write queues.
+    /// The id with this number. For implementers of [`JobQueue`].
     pub fn new(number: u64) -> Self {
         Self(number)
     }
@@ -126,34 +130,34 @@ impl fmt::Display for JobId {
 }
 
 impl Delivery {
-    /// A delivery, the `number`th of its job, `waited` after it was enqueued: for those who write
-    /// queues.
+    /// The `number`th delivery of a job, `waited` after it was enqueued. For implementers of
+    /// [`JobQueue`].
     pub fn new(id: JobId, body: String, number: u64, waited: Duration) -> Self {
         Self { id, body, number, waited }
     }
 
-    /// Which job it is.
+    /// The job's id.
     pub fn id(&self) -> JobId {
         self.id
     }
 
-    /// What was enqueued.
+    /// The body that was enqueued.
     pub fn body(&self) -> &str {
         &self.body
     }
 
-    /// How often the job was delivered, this time included: 1 where no worker has had it before.
+    /// The number of deliveries of this job, including this one: 1 on the first.
     pub fn number(&self) -> u64 {
         self.number
     }
 
-    /// How long ago the job was enqueued.
+    /// The time since the job was enqueued.
     pub fn waited(&self) -> Duration {
         self.waited
     }
 }
 
-// A forwarded trait must not fall back to a default by accident.
+// `Arc` has to forward every method: a default body must not replace the queue's own.
 #[deny(clippy::missing_trait_methods)]
 #[async_trait]
 impl<T: JobQueue + ?Sized> JobQueue for Arc<T> {

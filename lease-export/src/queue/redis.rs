@@ -13,9 +13,10 @@ use crate::redis::{RedisLink, key, script};
 
 /// Keeps jobs in Redis, for the workers of many processes.
 ///
-/// `jobs:{NAME}:ready` is the list of those that wait, `…:hidden` a sorted set of those that were
-/// taken, by when their visibility ends, `…:job` a hash of what they are. All time is the server's.
-/// A job is in the list or in the set from the call that enqueued it to the one that finished it.
+/// `jobs:{NAME}:ready` is the list of waiting jobs. `jobs:{NAME}:hidden` is a sorted set of the
+/// jobs that were taken, by the end of their visibility. `jobs:{NAME}:job` is a hash of their
+/// contents. All times are of the server's clock. A job is in the list or in the set until it is
+/// finished.
 #[derive(Debug, Clone)]
 pub struct RedisQueue {
     link: RedisLink,
@@ -24,8 +25,8 @@ pub struct RedisQueue {
 }
 
 impl RedisQueue {
-    /// The queue `name`, whose jobs are out of sight for `visibility` once they are taken, in whole
-    /// milliseconds. Who shares it says the same.
+    /// The queue `name`. A job that was taken is invisible for `visibility`, in whole milliseconds.
+    /// All processes that share the queue must use the same `visibility`.
     pub fn new(link: RedisLink, name: &str, visibility: Duration) -> Self {
         let keys = ["ready", "hidden", "job"].map(|part| key("jobs", name, part));
         Self { link, visibility, keys }
@@ -52,9 +53,10 @@ impl RedisQueue {
             self.run(&TAKE, &[visibility.as_bytes()]).await?;
         Ok(taken.map(|(id, body, number, waited)| {
             let body = String::from_utf8(body).unwrap_or_else(|error| {
-                // Whoever takes it removes it: an error would bring it again for ever.
+                // The worker removes an unreadable job. An error here would deliver it again for
+                // ever.
                 let body = String::from_utf8_lossy(error.as_bytes()).into_owned();
-                warn!(id, body, "a job that is no text: what cannot be read is replaced");
+                warn!(id, body, "job is not UTF-8, decoded lossily");
                 body
             });
             Delivery::new(JobId::new(id), body, number, Duration::from_millis(waited))
@@ -74,8 +76,8 @@ impl JobQueue for RedisQueue {
         Ok(JobId::new(id))
     }
 
-    /// Asks at once, then every 100 ms, and once more when `patience` is over. That counts the pauses
-    /// alone: a request that was made is waited for, since its answer may be a job.
+    /// Polls at once, then every 100 ms, and a last time after `patience`. `patience` counts the
+    /// pauses alone: a request is always awaited, since its answer may be a job.
     async fn take(&self, patience: Duration) -> Result<Option<Delivery>, ServiceError> {
         let mut left = patience;
         loop {

@@ -1,15 +1,15 @@
-//! What the streams of AWS have in common: how they are made, which errors they have, what they answer.
+//! What the sinks of Kinesis and Firehose share: constructors, error codes, answers.
 
 use std::error::Error;
 
 use crate::error::{ServiceError, ServiceErrorKind};
 use crate::sink::{Put, SERVICE};
 
-/// A request that failed as a whole with `code`, which the service gave, if it answered at all.
+/// Maps a request that failed as a whole with `code`. `None` means that the service did not answer.
 ///
-/// The codes are those of "Common errors", and of `PutRecords` and `PutRecordBatch`, in the API
-/// references of both services. What may be about the records and may be about the stream counts as
-/// about the records: then nothing is put away before the sink has taken another.
+/// The codes are those of "Common errors", `PutRecords` and `PutRecordBatch` in the API references
+/// of both services. A code that may be about the records or about the stream counts as about the
+/// records. That is safe: the exporter discards no event before the sink has taken another.
 pub(super) fn failure(code: Option<&str>, text: String) -> ServiceError {
     let kind = match code {
         Some("InvalidArgumentException" | "ValidationException") => ServiceErrorKind::Content,
@@ -24,12 +24,12 @@ pub(super) fn failure(code: Option<&str>, text: String) -> ServiceError {
     ServiceError::new(SERVICE, kind, text)
 }
 
-/// A request that was not even made, since of a record no entry can be.
+/// A request that was not sent, since a record makes no valid entry.
 pub(super) fn refused(error: impl Error + Send + Sync + 'static) -> ServiceError {
     ServiceError::new(SERVICE, ServiceErrorKind::Content, error)
 }
 
-/// What was answered for one record.
+/// The answer for one record.
 pub(super) fn answer(code: Option<&str>, message: Option<&str>) -> Put {
     match code {
         None => Put::Taken,
@@ -37,17 +37,17 @@ pub(super) fn answer(code: Option<&str>, message: Option<&str>) -> Put {
     }
 }
 
-/// A sink over a client of AWS, which sends to a stream of a name.
+/// Implements a sink with an AWS client and a stream.
 macro_rules! stream_sink {
     ($sink:ident, $limits:expr, $name:literal) => {
         impl $sink {
-            #[doc = concat!("Sends to `stream`: ", $name, ". Best over a client without retries of")]
-            /// its own: whole requests are repeated here, too.
+            #[doc = concat!("Sends to `stream`: ", $name, ". Use a client without retries of")]
+            /// its own, since the exporter retries whole requests, too.
             pub fn new(client: Client, stream: impl Into<String>) -> Self {
                 Self { client, stream: stream.into(), limits: $limits }
             }
 
-            #[doc = concat!("Sends as much at once as `limits` says, made of [`", stringify!($limits), "`].")]
+            #[doc = concat!("Sets the limits of a request, derived from [`", stringify!($limits), "`].")]
             #[must_use]
             pub fn with_limits(mut self, limits: Limits) -> Self {
                 self.limits = limits;

@@ -1,4 +1,4 @@
-//! Sending one batch, and what failed of it again.
+//! Sends one batch, and retries what failed of it.
 
 use std::cmp::Reverse;
 use std::time::Duration;
@@ -14,8 +14,8 @@ use crate::error::{ServiceError, ServiceErrorKind};
 use crate::event::Event;
 use crate::sink::{Put, SERVICE, Sink};
 
-/// How often what failed is sent again, and how long it waits before: each time twice as long, and
-/// up to twice that at random, so that exporters that failed together do not come back together.
+/// How often failed records are retried, and the pauses between. Each pause doubles, plus up to the
+/// same again at random, so that exporters that failed together do not retry together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Retries {
     times: usize,
@@ -24,25 +24,26 @@ pub struct Retries {
 }
 
 impl Retries {
-    /// Sends what failed at the next run.
+    /// No retries: the next export sends what failed.
     pub(crate) const NONE: Self = Self { times: 0, first: Duration::ZERO, longest: Duration::ZERO };
 
-    /// Sends what failed up to `times` more times, 0 to 20, first after `first`, later after
-    /// `longest` at most, up to a minute.
+    /// Retries up to `times` times, 0 to 20. The first pause is `first`. Later pauses are up to
+    /// `longest`, at most 1 minute.
     ///
     /// # Errors
     ///
+    /// If `times` or `longest` is out of range, or `first` is longer than `longest`.
     /// Where `times` or `longest` is out of range, or `first` is longer than `longest`.
     pub fn new(times: usize, first: Duration, longest: Duration) -> Result<Self, InvalidInput> {
         if times > MOST_TIMES {
             return Err(InvalidInput::new(format!(
-                "{times} retries are out of range: 0 to {MOST_TIMES}; what fails then stays \
-                 pending, and is sent at the next run"
+                "{times} retries are out of range: 0 to {MOST_TIMES}; the next export sends what \
+                 failed"
             )));
         }
         if longest > Duration::from_secs(60) || first > longest {
             return Err(InvalidInput::new(format!(
-                "pauses of {first:?} to {longest:?} are out of range: growing, and a minute at most"
+                "pauses of {first:?} to {longest:?} are out of range: growing, up to 1 minute"
             )));
         }
         Ok(Self { times, first, longest })
@@ -59,25 +60,25 @@ impl Retries {
 }
 
 impl Default for Retries {
-    /// Four more times within some 3 s: a throttled shard recovers within a second, and a longer
-    /// outage is the next run's.
+    /// 4 retries within about 3 s. A throttled shard recovers within a second. A longer outage is
+    /// left to the next export.
     fn default() -> Self {
         Self { times: 4, first: Duration::from_millis(100), longest: Duration::from_secs(2) }
     }
 }
 
-/// What became of a batch.
+/// The result of a batch.
 #[derive(Debug, Default)]
 pub(crate) struct Delivered {
     pub(crate) taken: Vec<Record>,
     pub(crate) failed: Vec<Record>,
-    /// What was refused for good, each event alone.
+    /// Events that the sink refused, each in a record of its own.
     pub(crate) refused: Vec<Refused>,
-    /// What the last request said, where it failed as a whole and what was in it counts as failed.
+    /// The last request's error, if it failed as a whole and its records count as failed.
     pub(crate) error: Option<ServiceError>,
 }
 
-/// An event that was refused alone.
+/// An event that the sink refused alone.
 #[derive(Debug)]
 pub(crate) struct Refused {
     pub(crate) position: Position,
@@ -85,50 +86,50 @@ pub(crate) struct Refused {
     pub(crate) error: ServiceError,
 }
 
-/// The way to a sink under a token: how long each request may take, and what is tried again.
+/// A call of a sink under a token, with its time-out and retries.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Door<'a> {
+pub(crate) struct SinkCall<'a> {
     pub(crate) sink: &'a dyn Sink,
     pub(crate) token: FencingToken,
     pub(crate) limit: Duration,
     pub(crate) retries: Retries,
 }
 
-/// How far events that are refused are looked through for one that is not, while none is found.
+/// How far a refused batch is bisected while the sink takes nothing of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Search {
+pub(crate) enum BisectMode {
     Thorough,
-    /// Of a sink that has taken nothing for a while.
+    /// For a sink that has taken nothing for a while.
     Brief,
 }
 
-impl Door<'_> {
-    /// Sends `records`, and what failed of them again, as often as the retries say. Where the sink
-    /// refuses what is in a request, that is sent again in halves, down to the events because of which
-    /// it does.
+impl SinkCall<'_> {
+    /// Sends `records`, with retries. If the sink refuses a request's content, sends its halves,
+    /// down to the single events that it refuses.
     ///
-    /// Each event that is refused costs about log₂ of their number, and as many taken requests, at
-    /// most. Where refusals come in a row, the look goes on elsewhere: a bad beginning says nothing of
-    /// the rest. Where it finds nothing there either, the rest is kept for the next export. That looks
-    /// at other places, since its token is another: so none is left out for ever, and nobody has to
-    /// remember anything.
+    /// Each refused event costs at most about log₂ of the number of events in refusals, and as many
+    /// requests that are taken. After refusals in a row, the bisection continues at another place:
+    /// a bad start says nothing of the rest. If it finds nothing there either, the next export
+    /// sends the rest. That export has another token and therefore tries other places. So every
+    /// good event is found in the end, without any state between exports.
     ///
-    /// Dropping it leaves open which records of the last request arrived.
-    pub(crate) async fn deliver(self, records: Vec<Record>, search: Search) -> Delivered {
+    /// If this future is dropped, it is unknown which records of the last request arrived.
+    pub(crate) async fn deliver(self, records: Vec<Record>, mode: BisectMode) -> Delivered {
         let mut delivered = Delivered::default();
         let events = events_of(&records);
-        // How many refusals lead from all of them to one.
+        // The number of refusals on the way from all events to one.
         let depth = events.checked_ilog2().unwrap_or(0) + 2;
-        let looks = if search == Search::Thorough { LOOKS } else { BRIEF_LOOKS };
-        // Of all tokens, some go any way at any fork: Knuth's multiplicative hashing spreads them.
-        let ways = self.token.get().wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        let places = if mode == BisectMode::Thorough { PLACES } else { BRIEF_PLACES };
+        // Tokens have to choose different halves at each fork: Knuth's multiplicative hashing
+        // spreads them.
+        let choices = self.token.get().wrapping_mul(0x9E37_79B9_7F4A_7C15);
         let mut refusals = 0;
-        // The oldest on top.
+        // A stack, with the oldest records on top.
         let mut parts = vec![records];
         while let Some(part) = parts.pop() {
             let sent = self.send(part).await;
             if !sent.taken.is_empty() {
-                // What was left for a look elsewhere comes first again.
+                // Parts that were postponed are next again, oldest first.
                 if refusals > depth {
                     parts.sort_by_cached_key(|part| {
                         Reverse(part.iter().flat_map(Record::positions).min())
@@ -141,10 +142,10 @@ impl Door<'_> {
                 None => delivered.failed.extend(sent.failed),
                 Some(error) if error.kind() == ServiceErrorKind::Content => {
                     refusals += 1;
-                    let is_first_look = refusals <= depth;
+                    let is_first_place = refusals <= depth;
                     match halves(sent.failed) {
                         Halves::Two(first, second)
-                            if is_first_look || ways.rotate_right(refusals) & 1 == 0 =>
+                            if is_first_place || choices.rotate_right(refusals) & 1 == 0 =>
                         {
                             parts.extend([second, first]);
                         }
@@ -153,14 +154,14 @@ impl Door<'_> {
                             delivered.refused.push(Refused { position, event, error });
                         }
                     }
-                    if refusals >= depth * looks {
+                    if refusals >= depth * places {
                         break;
                     }
                     if refusals % depth == 0 {
                         parts.sort_by_cached_key(|part| events_of(part));
                     }
                 }
-                // Others would fare no better now.
+                // Other parts would fail, too.
                 Some(error) => {
                     delivered.failed.extend(sent.failed);
                     delivered.error = Some(error);
@@ -172,7 +173,7 @@ impl Door<'_> {
         delivered
     }
 
-    /// Sends `records` in one request, and what failed of them again, as often as the retries say.
+    /// Sends `records` in one request, and retries what failed.
     async fn send(self, records: Vec<Record>) -> Delivered {
         let mut pauses = self.retries.pauses();
         let mut sent = Delivered { failed: records, ..Delivered::default() };
@@ -209,7 +210,7 @@ impl Door<'_> {
         }
     }
 
-    /// One request, whose answer has to come in time, and to be as long as it is.
+    /// Sends one request. It must answer within the limit, with one answer per record.
     async fn put(self, records: &[Record]) -> Result<Vec<Put>, ServiceError> {
         let unavailable = |_elapsed| {
             let sentence = format!("not within {:?}", self.limit);
@@ -220,7 +221,7 @@ impl Door<'_> {
         if answers.len() == records.len() {
             return Ok(answers);
         }
-        // Nobody can tell which record an answer is for.
+        // It is unknown which record an answer is for.
         let sentence = format!("{} answers for {} records", answers.len(), records.len());
         Err(ServiceError::new(SERVICE, ServiceErrorKind::Corrupt, sentence))
     }
@@ -228,7 +229,7 @@ impl Door<'_> {
 
 enum Halves {
     Two(Vec<Record>, Vec<Record>),
-    /// There was one event.
+    /// The records had one event.
     One(Position, Event),
 }
 
@@ -252,8 +253,8 @@ fn events_of(records: &[Record]) -> usize {
 
 const MOST_TIMES: usize = 20;
 
-/// At how many places events are looked at, in a batch of which nothing but refusals came since the
-/// last that was taken: where one event in twenty is bad, all eight are once in 10¹⁰.
-const LOOKS: u32 = 8;
+/// The number of places at which a refused batch is bisected, while the sink takes nothing of it.
+/// If one event in twenty is bad, all eight places are bad once in 10¹⁰ batches.
+const PLACES: u32 = 8;
 
-const BRIEF_LOOKS: u32 = 2;
+const BRIEF_PLACES: u32 = 2;

@@ -1,4 +1,4 @@
-//! A stream of Firehose.
+//! A sink for Firehose.
 
 use std::fmt;
 
@@ -15,10 +15,10 @@ use crate::limits::Limits;
 use crate::sink::aws::{answer, failure, refused, stream_sink};
 use crate::sink::{Put, Sink};
 
-/// Sends to a stream of Firehose by `PutRecordBatch`.
+/// Sends to a Firehose stream by `PutRecordBatch`.
 ///
-/// Firehose puts records one after the other, so each ends with a line break. It rounds the size of
-/// each up to 5 KB for the bill: packed records cost less. It cannot compare fencing tokens.
+/// Firehose concatenates records, so each ends with a line break. It bills each record rounded up
+/// to 5 KB, so packed records cost less. It cannot compare fencing tokens.
 #[derive(Clone)]
 pub struct FirehoseSink {
     client: Client,

@@ -1,4 +1,4 @@
-//! A stream of Kinesis Data Streams.
+//! A sink for Kinesis Data Streams.
 
 use std::fmt;
 
@@ -15,12 +15,12 @@ use crate::limits::Limits;
 use crate::sink::aws::{answer, failure, refused, stream_sink};
 use crate::sink::{Put, Sink};
 
-/// Sends to a stream of Kinesis by `PutRecords`.
+/// Sends to a Kinesis stream by `PutRecords`.
 ///
-/// A record's partition key is the id of its first event: records spread over all shards, and the
-/// order between shards is nobody's. Within a request, the service itself keeps no order where
-/// some records fail. The stream cannot compare fencing tokens: whoever reads it recognises what
-/// comes twice by the events' ids.
+/// A record's partition key is the id of its first event, so records spread over all shards,
+/// without an order between shards. Within a request, the service keeps no order if some records
+/// fail. The stream cannot compare fencing tokens: receivers recognise repetitions by the events'
+/// ids.
 #[derive(Clone)]
 pub struct KinesisSink {
     client: Client,

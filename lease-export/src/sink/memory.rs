@@ -1,4 +1,4 @@
-//! A sink in this process, which fails where a test says so.
+//! A sink in memory, with faults on request.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -12,7 +12,7 @@ use crate::event::EventId;
 use crate::limits::Limits;
 use crate::sink::{Put, SERVICE, Sink};
 
-/// Takes records in this process: for tests. Clones share what they took.
+/// Takes records in memory, for tests. Clones share them.
 #[derive(Debug, Clone)]
 pub struct MemorySink {
     limits: Limits,
@@ -27,27 +27,27 @@ struct Seen {
     refused: BTreeSet<EventId>,
 }
 
-/// How the sink responds to one request.
+/// The response to one request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Response {
-    /// It takes every record.
+    /// Takes every record.
     TakeAll,
-    /// It takes all records but those at these places.
+    /// Takes all records but those at these indexes.
     FailAt(Vec<usize>),
-    /// It takes no record, and says so of each.
+    /// Fails each record.
     FailAll,
-    /// It takes no record, and the request fails as a whole.
+    /// Takes no record, and fails the request as a whole.
     Unavailable,
-    /// It takes no record, and refuses the request, whatever is in it.
+    /// Takes no record, and refuses the request whatever its content.
     Refuse,
-    /// It takes no record, and refuses what is in the request.
+    /// Takes no record, and refuses the request's content.
     RefuseContent,
-    /// It takes every record, but the answer is lost.
+    /// Takes every record, but the answer is lost.
     LoseAnswer,
-    /// It takes every record, but gives so many answers.
+    /// Takes every record, but returns this number of answers.
     Answers(usize),
-    /// It never answers.
+    /// Never answers.
     Hang,
 }
 
@@ -57,23 +57,23 @@ impl MemorySink {
         Self { limits, seen: Arc::default() }
     }
 
-    /// Responds to the next requests so, one each; then takes everything again.
+    /// Uses `responses` for the next requests, one each. Later requests are taken.
     pub fn respond(&self, responses: impl IntoIterator<Item = Response>) {
         self.seen().responses.extend(responses);
     }
 
-    /// Refuses every request from now on for its content that has any of these events in it, and takes
-    /// nothing of it.
+    /// Refuses, from now on, each request that contains any of these events, and takes nothing of
+    /// it.
     pub fn refuse(&self, ids: impl IntoIterator<Item = EventId>) {
         self.seen().refused.extend(ids);
     }
 
-    /// How many records each request had, in order.
+    /// The number of records of each request, in order.
     pub fn requests(&self) -> Vec<usize> {
         self.seen().requests.clone()
     }
 
-    /// Every record that was taken, in order, under which token.
+    /// Every record that was taken, in order, with its token.
     pub fn taken(&self) -> Vec<(FencingToken, Record)> {
         self.seen().taken.clone()
     }
@@ -113,7 +113,7 @@ impl Seen {
                 self.taken.push((token, record.clone()));
                 answers.push(Put::Taken);
             } else {
-                answers.push(Put::Failed("ServiceUnavailable: as the test says".to_owned()));
+                answers.push(Put::Failed("ServiceUnavailable: injected fault".to_owned()));
             }
         }
         (response, answers)
@@ -131,15 +131,15 @@ impl Sink for MemorySink {
         match response {
             Response::TakeAll | Response::FailAt(_) | Response::FailAll => Ok(answers),
             Response::Unavailable | Response::LoseAnswer => {
-                let source = "as the test says";
+                let source = "injected fault";
                 Err(ServiceError::new(SERVICE, ServiceErrorKind::Unavailable, source))
             }
             Response::Refuse => {
-                let source = "AccessDeniedException: as the test says";
+                let source = "AccessDeniedException: injected fault";
                 Err(ServiceError::new(SERVICE, ServiceErrorKind::Refused, source))
             }
             Response::RefuseContent => {
-                let source = "ValidationException: as the test says";
+                let source = "ValidationException: injected fault";
                 Err(ServiceError::new(SERVICE, ServiceErrorKind::Content, source))
             }
             Response::Answers(count) => {

@@ -1,4 +1,4 @@
-//! Where events go.
+//! Sinks: the destinations of events.
 
 use std::fmt;
 use std::sync::Arc;
@@ -20,56 +20,60 @@ mod kinesis;
 mod memory;
 
 pub use delivery::Retries;
-pub(crate) use delivery::{Delivered, Door, Refused, Search};
+pub(crate) use delivery::{BisectMode, Delivered, Refused, SinkCall};
 #[cfg(feature = "firehose")]
 pub use firehose::FirehoseSink;
 #[cfg(feature = "kinesis")]
 pub use kinesis::KinesisSink;
 pub use memory::{MemorySink, Response};
 
-/// Takes records, some at a time.
+/// Takes records, up to its limits per request.
 ///
 /// # To ensure correctness
 ///
-/// What was [taken](Put::Taken) lasts. There is one answer per record, in the order of the request:
-/// any other number is refused, and everything in the request counts as not sent. A sink does not
-/// retry by itself.
+/// A record that was [taken](Put::Taken) is durable. A request has one answer per record, in the
+/// order of the records. With any other number of answers, the whole request counts as not sent. A
+/// sink does not retry.
 #[async_trait]
 pub trait Sink: fmt::Debug + Send + Sync + 'static {
-    /// How much it takes at once.
+    /// The limits of a request.
     fn limits(&self) -> Limits;
 
-    /// Sends `records` in one request. A sink that can compare tokens refuses one that is smaller
-    /// than the largest it has seen, as a whole.
+    /// Sends `records` in one request. A sink that can compare tokens refuses the whole request if
+    /// its token is smaller than the largest seen.
     ///
     /// # Errors
     ///
-    /// Where the request failed as a whole, or its outcome is unknown. The
-    /// [kind](crate::ServiceErrorKind) decides what becomes of it: where the sink refuses
-    /// [what is in it](crate::ServiceErrorKind::Content), that is sent in halves, until it is clear
-    /// which event it refuses, if it takes the others; where it [refuses](crate::ServiceErrorKind::Refused)
-    /// whatever is in it, nothing more is sent, and everything is kept; where it is
-    /// [unavailable](crate::ServiceErrorKind::Unavailable), the same is sent again.
+    /// If the request failed as a whole, or its outcome is unknown. The
+    /// [kind](crate::ServiceErrorKind) decides what follows:
+    ///
+    /// - [`Content`](crate::ServiceErrorKind::Content): the exporter sends the request in halves,
+    ///   to find the events that the sink refuses.
+    /// - [`Refused`](crate::ServiceErrorKind::Refused): the export ends, and all events stay
+    ///   pending.
+    /// - [`Unavailable`](crate::ServiceErrorKind::Unavailable) or
+    ///   [`Corrupt`](crate::ServiceErrorKind::Corrupt): the events stay pending. `Unavailable` is
+    ///   retried first.
     ///
     /// # Cancel safety
     ///
-    /// It is dropped where it takes longer than the exporter's
-    /// [limit](crate::Exporter::with_put_limit), which counts as unavailable: what was in the
-    /// request comes again, under the same ids, whether it arrived or not.
+    /// The exporter drops a request that exceeds its [limit](crate::Exporter::with_put_limit),
+    /// which counts as unavailable. It sends the events again, under the same ids, whether they
+    /// arrived or not.
     async fn put(&self, token: FencingToken, records: &[Record]) -> Result<Vec<Put>, ServiceError>;
 }
 
-/// What a sink said of a record.
+/// The sink's answer for a record.
 #[derive(Debug, Clone, PartialEq, Eq)]
-#[expect(clippy::exhaustive_enums, reason = "a sink has a record or it has not")]
+#[expect(clippy::exhaustive_enums, reason = "a sink took a record or did not")]
 pub enum Put {
-    /// It has it.
+    /// The sink has the record.
     Taken,
-    /// It has not, and says why: a code and a text, for people.
+    /// The sink does not have the record. Has a code and a text, for people.
     Failed(String),
 }
 
-// A forwarded trait must not fall back to a default by accident.
+// `Arc` has to forward every method: a default body must not replace the sink's own.
 #[deny(clippy::missing_trait_methods)]
 #[async_trait]
 impl<T: Sink + ?Sized> Sink for Arc<T> {
@@ -82,5 +86,6 @@ impl<T: Sink + ?Sized> Sink for Arc<T> {
     }
 }
 
-/// What a sink is called in errors.
+/// The sink's name in errors.
+///
 const SERVICE: &str = "sink";

@@ -1,4 +1,4 @@
-//! Buckets: when they are closed, what is in them, and what is removed.
+//! Bucket stores: when buckets close, what they contain, and what is removed.
 
 use std::time::Duration;
 
@@ -8,27 +8,27 @@ use lease_test_servers::warnings::Warnings;
 use crate::world::{MINUTE, Minutes, World, everywhere_with_buckets, read_all, token};
 
 everywhere_with_buckets! {
-    where_nothing_was_put_no_bucket_is_closed
-    all_buckets_are_closed_once_their_time_is_over
-    the_bucket_of_this_moment_is_open
-    a_bucket_stays_open_for_the_margin
-    reading_goes_on_after_the_marker
-    behind_a_marker_in_the_future_nothing_is_read_and_nothing_is_put
-    a_key_that_is_put_again_has_its_latest_value
-    no_more_buckets_are_read_than_are_asked_for
-    the_marker_is_the_last_bucket_that_was_removed
-    removing_the_first_one_leaves_the_others
-    removing_one_in_the_middle_leaves_the_others
-    removing_the_last_one_leaves_the_others
-    removing_what_is_not_there_leaves_all
-    a_bucket_that_was_not_read_is_not_removed_with_an_earlier_one
-    a_former_holder_removes_no_bucket
-    buckets_are_listed_within_a_range_with_the_number_of_their_keys
-    putting_makes_a_bucket
-    at_its_cap_it_takes_nothing_until_it_is_drained
-    what_was_stopped_at_the_cap_already_is_no_other
-    what_an_operator_stopped_stays_stopped_when_it_is_drained
-    only_what_is_stopped_is_cleared
+    empty_store_has_no_closed_bucket
+    bucket_closes_after_interval_and_margin
+    current_bucket_is_open
+    bucket_stays_open_during_margin
+    reading_starts_after_the_marker
+    marker_in_the_future_moves_late_changes_behind_it
+    key_keeps_its_latest_value
+    closed_returns_at_most_the_requested_number
+    marker_is_the_last_removed_bucket
+    removing_the_first_bucket_keeps_the_others
+    removing_a_middle_bucket_keeps_the_others
+    removing_the_last_bucket_keeps_the_others
+    removing_an_absent_bucket_keeps_all
+    unread_bucket_is_not_removed_with_an_earlier_one
+    stale_token_removes_no_bucket
+    list_returns_buckets_of_range_with_key_counts
+    put_creates_a_bucket
+    store_at_cap_takes_nothing_until_drained
+    second_stop_at_cap_is_not_logged
+    operators_stop_outlasts_draining
+    clear_needs_a_stopped_intake
     large_bucket_is_read_in_pieces_each_entry_once
 }
 
@@ -41,7 +41,7 @@ async fn put(minutes: &Minutes, key: &str, value: &str) -> Bucket {
     }
 }
 
-/// Puts something into each of `count` buckets in a row.
+/// Puts a change into each of `count` consecutive buckets.
 async fn fill(minutes: &mut Minutes, count: usize) -> Vec<Bucket> {
     let mut buckets = Vec::new();
     for number in 0..count {
@@ -66,12 +66,12 @@ async fn remove(minutes: &Minutes, buckets: &[Bucket]) -> u64 {
     }
 }
 
-async fn where_nothing_was_put_no_bucket_is_closed(_: World, minutes: Minutes) {
+async fn empty_store_has_no_closed_bucket(_: World, minutes: Minutes) {
     assert_eq!(minutes.buckets.closed(60).await.unwrap(), []);
     assert_eq!(minutes.buckets.marker().await.unwrap(), None);
 }
 
-async fn all_buckets_are_closed_once_their_time_is_over(_: World, mut minutes: Minutes) {
+async fn bucket_closes_after_interval_and_margin(_: World, mut minutes: Minutes) {
     let buckets = fill(&mut minutes, 3).await;
 
     minutes.pass(MINUTE + MARGIN).await;
@@ -80,7 +80,7 @@ async fn all_buckets_are_closed_once_their_time_is_over(_: World, mut minutes: M
     assert_eq!(minutes.buckets.closed(usize::MAX).await.unwrap(), buckets);
 }
 
-async fn the_bucket_of_this_moment_is_open(_: World, mut minutes: Minutes) {
+async fn current_bucket_is_open(_: World, mut minutes: Minutes) {
     let buckets = fill(&mut minutes, 2).await;
 
     minutes.pass(MARGIN).await;
@@ -88,10 +88,10 @@ async fn the_bucket_of_this_moment_is_open(_: World, mut minutes: Minutes) {
     assert_eq!(minutes.buckets.closed(60).await.unwrap(), buckets[..1]);
 }
 
-async fn a_bucket_stays_open_for_the_margin(_: World, mut minutes: Minutes) {
+async fn bucket_stays_open_during_margin(_: World, mut minutes: Minutes) {
     let bucket = put(&minutes, "a", "1").await;
 
-    // A second of its minute was over before.
+    // One second of the minute had passed before.
     minutes.pass(MINUTE).await;
     assert_eq!(minutes.buckets.closed(60).await.unwrap(), []);
 
@@ -99,7 +99,7 @@ async fn a_bucket_stays_open_for_the_margin(_: World, mut minutes: Minutes) {
     assert_eq!(minutes.buckets.closed(60).await.unwrap(), [bucket]);
 }
 
-async fn reading_goes_on_after_the_marker(_: World, mut minutes: Minutes) {
+async fn reading_starts_after_the_marker(_: World, mut minutes: Minutes) {
     let buckets = fill(&mut minutes, 3).await;
     minutes.pass(MINUTE + MARGIN).await;
 
@@ -108,10 +108,7 @@ async fn reading_goes_on_after_the_marker(_: World, mut minutes: Minutes) {
     assert_eq!(minutes.buckets.closed(60).await.unwrap(), buckets[1..]);
 }
 
-async fn behind_a_marker_in_the_future_nothing_is_read_and_nothing_is_put(
-    _: World,
-    mut minutes: Minutes,
-) {
+async fn marker_in_the_future_moves_late_changes_behind_it(_: World, mut minutes: Minutes) {
     let bucket = put(&minutes, "a", "1").await;
     let future = Bucket::starting_at(bucket.seconds() + 600);
     assert_eq!(remove(&minutes, &[future]).await, 0);
@@ -119,14 +116,14 @@ async fn behind_a_marker_in_the_future_nothing_is_read_and_nothing_is_put(
     minutes.pass(MINUTE + MARGIN).await;
 
     assert_eq!(minutes.buckets.closed(60).await.unwrap(), []);
-    // As if the clock had gone back: what comes now is read in the end.
+    // The clock seems to have gone back. The late change is read in the end.
     let late = put(&minutes, "b", "2").await;
     assert_eq!(late.seconds(), future.seconds() + 60);
     minutes.pass(Duration::from_secs(700)).await;
     assert_eq!(minutes.buckets.closed(60).await.unwrap(), [late]);
 }
 
-async fn a_key_that_is_put_again_has_its_latest_value(_: World, minutes: Minutes) {
+async fn key_keeps_its_latest_value(_: World, minutes: Minutes) {
     let bucket = put(&minutes, "a", "1").await;
     assert_eq!(put(&minutes, "b", "2").await, bucket);
     assert_eq!(put(&minutes, "a", "3").await, bucket);
@@ -140,7 +137,7 @@ async fn a_key_that_is_put_again_has_its_latest_value(_: World, minutes: Minutes
     assert_eq!(read, [("a", Some("3")), ("b", Some("2")), ("c", None), ("d", Some(""))]);
 }
 
-async fn no_more_buckets_are_read_than_are_asked_for(_: World, mut minutes: Minutes) {
+async fn closed_returns_at_most_the_requested_number(_: World, mut minutes: Minutes) {
     let buckets = fill(&mut minutes, 3).await;
     minutes.pass(MINUTE + MARGIN).await;
 
@@ -149,18 +146,18 @@ async fn no_more_buckets_are_read_than_are_asked_for(_: World, mut minutes: Minu
     assert_eq!(minutes.buckets.closed(9).await.unwrap(), buckets);
 }
 
-async fn the_marker_is_the_last_bucket_that_was_removed(_: World, mut minutes: Minutes) {
+async fn marker_is_the_last_removed_bucket(_: World, mut minutes: Minutes) {
     let buckets = fill(&mut minutes, 3).await;
 
     assert_eq!(remove(&minutes, &buckets[..2]).await, 2);
     assert_eq!(minutes.buckets.marker().await.unwrap(), Some(buckets[1]));
 
-    // It never goes back.
+    // The marker never goes back.
     assert_eq!(remove(&minutes, &buckets[..1]).await, 0);
     assert_eq!(minutes.buckets.marker().await.unwrap(), Some(buckets[1]));
 }
 
-async fn removing_the_first_one_leaves_the_others(_: World, mut minutes: Minutes) {
+async fn removing_the_first_bucket_keeps_the_others(_: World, mut minutes: Minutes) {
     let buckets = fill(&mut minutes, 3).await;
 
     assert_eq!(remove(&minutes, &buckets[..1]).await, 1);
@@ -169,7 +166,7 @@ async fn removing_the_first_one_leaves_the_others(_: World, mut minutes: Minutes
     assert_eq!(read_all(&*minutes.buckets, buckets[0]).await, []);
 }
 
-async fn removing_one_in_the_middle_leaves_the_others(_: World, mut minutes: Minutes) {
+async fn removing_a_middle_bucket_keeps_the_others(_: World, mut minutes: Minutes) {
     let buckets = fill(&mut minutes, 3).await;
 
     assert_eq!(remove(&minutes, &buckets[1..2]).await, 1);
@@ -177,7 +174,7 @@ async fn removing_one_in_the_middle_leaves_the_others(_: World, mut minutes: Min
     assert_eq!(all(&minutes).await, [buckets[0], buckets[2]]);
 }
 
-async fn removing_the_last_one_leaves_the_others(_: World, mut minutes: Minutes) {
+async fn removing_the_last_bucket_keeps_the_others(_: World, mut minutes: Minutes) {
     let buckets = fill(&mut minutes, 3).await;
 
     assert_eq!(remove(&minutes, &buckets[2..]).await, 1);
@@ -185,7 +182,7 @@ async fn removing_the_last_one_leaves_the_others(_: World, mut minutes: Minutes)
     assert_eq!(all(&minutes).await, buckets[..2]);
 }
 
-async fn removing_what_is_not_there_leaves_all(_: World, mut minutes: Minutes) {
+async fn removing_an_absent_bucket_keeps_all(_: World, mut minutes: Minutes) {
     let buckets = fill(&mut minutes, 3).await;
     let before = Bucket::starting_at(buckets[0].seconds() - 60);
     let after = Bucket::starting_at(buckets[2].seconds() + 60);
@@ -196,10 +193,7 @@ async fn removing_what_is_not_there_leaves_all(_: World, mut minutes: Minutes) {
     assert_eq!(all(&minutes).await, buckets);
 }
 
-async fn a_bucket_that_was_not_read_is_not_removed_with_an_earlier_one(
-    _: World,
-    mut minutes: Minutes,
-) {
+async fn unread_bucket_is_not_removed_with_an_earlier_one(_: World, mut minutes: Minutes) {
     let buckets = fill(&mut minutes, 3).await;
 
     assert_eq!(remove(&minutes, &[buckets[2], buckets[0]]).await, 2);
@@ -208,7 +202,7 @@ async fn a_bucket_that_was_not_read_is_not_removed_with_an_earlier_one(
     assert_eq!(entries.len(), 1);
 }
 
-async fn a_former_holder_removes_no_bucket(_: World, minutes: Minutes) {
+async fn stale_token_removes_no_bucket(_: World, minutes: Minutes) {
     let bucket = put(&minutes, "a", "1").await;
     let done = minutes.buckets.remove(token(8), &[]).await.unwrap();
     assert_eq!(done, Fenced::Done(0));
@@ -220,10 +214,7 @@ async fn a_former_holder_removes_no_bucket(_: World, minutes: Minutes) {
     assert_eq!(minutes.buckets.marker().await.unwrap(), None);
 }
 
-async fn buckets_are_listed_within_a_range_with_the_number_of_their_keys(
-    _: World,
-    mut minutes: Minutes,
-) {
+async fn list_returns_buckets_of_range_with_key_counts(_: World, mut minutes: Minutes) {
     let buckets = fill(&mut minutes, 3).await;
     put(&minutes, "b", "1").await;
     let list = async |from: Bucket, to: Bucket| minutes.buckets.list(from..=to).await.unwrap();
@@ -236,7 +227,7 @@ async fn buckets_are_listed_within_a_range_with_the_number_of_their_keys(
     assert_eq!(list(third, first).await, []);
 }
 
-async fn putting_makes_a_bucket(_: World, minutes: Minutes) {
+async fn put_creates_a_bucket(_: World, minutes: Minutes) {
     assert_eq!(all(&minutes).await, []);
 
     let bucket = put(&minutes, "a", "1").await;
@@ -246,9 +237,9 @@ async fn putting_makes_a_bucket(_: World, minutes: Minutes) {
 
 const EMERGENCY: StopCause = StopCause::Emergency;
 
-async fn at_its_cap_it_takes_nothing_until_it_is_drained(_: World, mut minutes: Minutes) {
+async fn store_at_cap_takes_nothing_until_drained(_: World, mut minutes: Minutes) {
     let buckets = fill(&mut minutes, 5).await;
-    // The last of them still takes what belongs into it.
+    // The last bucket still takes its own changes.
     assert_eq!(put(&minutes, "b", "1").await, buckets[4]);
     minutes.pass(MINUTE).await;
 
@@ -260,7 +251,7 @@ async fn at_its_cap_it_takes_nothing_until_it_is_drained(_: World, mut minutes: 
     drop(listening);
     let lines = warnings.lines();
     assert_eq!(lines.len(), 1, "one stop: {lines:?}");
-    assert!(lines[0].contains("their cap is reached cap=5"), "{lines:?}");
+    assert!(lines[0].contains("cap reached cap=5"), "{lines:?}");
     assert_eq!(minutes.buckets.intake().await.unwrap(), Intake::Stopped(EMERGENCY));
 
     assert_eq!(remove(&minutes, &buckets[..4]).await, 4);
@@ -272,7 +263,7 @@ async fn at_its_cap_it_takes_nothing_until_it_is_drained(_: World, mut minutes: 
     assert_eq!(minutes.buckets.intake().await.unwrap(), Intake::Open);
 }
 
-async fn what_was_stopped_at_the_cap_already_is_no_other(_: World, mut minutes: Minutes) {
+async fn second_stop_at_cap_is_not_logged(_: World, mut minutes: Minutes) {
     fill(&mut minutes, 5).await;
     minutes.pass(MINUTE).await;
     let stopped = Intake::Stopped(StopCause::Operator);
@@ -289,7 +280,7 @@ async fn what_was_stopped_at_the_cap_already_is_no_other(_: World, mut minutes: 
     assert_eq!(minutes.buckets.intake().await.unwrap(), stopped);
 }
 
-async fn what_an_operator_stopped_stays_stopped_when_it_is_drained(_: World, minutes: Minutes) {
+async fn operators_stop_outlasts_draining(_: World, minutes: Minutes) {
     minutes.buckets.set_intake(Intake::Stopped(StopCause::Operator)).await.unwrap();
 
     let put_in = minutes.buckets.put(&[("a", Some("1"))]).await.unwrap();
@@ -298,7 +289,7 @@ async fn what_an_operator_stopped_stays_stopped_when_it_is_drained(_: World, min
     assert_eq!(all(&minutes).await, []);
 }
 
-async fn only_what_is_stopped_is_cleared(_: World, mut minutes: Minutes) {
+async fn clear_needs_a_stopped_intake(_: World, mut minutes: Minutes) {
     fill(&mut minutes, 2).await;
 
     assert_eq!(minutes.buckets.clear().await.unwrap(), None);
@@ -324,7 +315,7 @@ async fn large_bucket_is_read_in_pieces_each_entry_once(_: World, minutes: Minut
         assert!(bytes <= 1_000_000 + 32 * 11_000, "{bytes} bytes in a piece");
         let of_piece: Vec<_> = piece.entries.into_iter().map(|entry| entry.key).collect();
         let removed: Vec<_> = of_piece.iter().map(String::as_str).collect();
-        // What was read may be removed before the next piece is read.
+        // Entries of a piece may be removed before the next piece is read.
         let done = minutes.buckets.remove_keys(token(1), bucket, &removed).await.unwrap();
         assert_eq!(done, Fenced::Done(of_piece.len() as u64));
         read.extend(of_piece);
@@ -338,9 +329,9 @@ async fn large_bucket_is_read_in_pieces_each_entry_once(_: World, minutes: Minut
     assert_eq!(read, keys);
 }
 
-/// In memory no clock goes back.
+/// The clock of the store in memory never goes back.
 #[tokio::test(flavor = "multi_thread")]
-async fn what_was_told_to_be_closed_takes_nothing_more_when_the_clock_goes_back() {
+async fn sealed_bucket_takes_nothing_after_clock_goes_back() {
     let Some(mut minutes) = Minutes::on_redis(crate::world::minutes()).await else { return };
     let bucket = put(&minutes, "a", "1").await;
     minutes.pass(MINUTE + MARGIN).await;
@@ -350,7 +341,7 @@ async fn what_was_told_to_be_closed_takes_nothing_more_when_the_clock_goes_back(
     minutes.go_back(MINUTE + MARGIN);
     let late = put(&minutes, "b", "2").await;
 
-    assert!(late > bucket, "what is being read stays as it was");
+    assert!(late > bucket, "a sealed bucket does not change");
     assert_eq!(minutes.buckets.closed(60).await.unwrap(), [bucket]);
     assert_eq!(remove(&minutes, &[bucket]).await, 1);
     minutes.pass(MINUTE * 3).await;

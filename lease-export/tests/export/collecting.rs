@@ -1,4 +1,5 @@
-//! From buckets through a pipeline into the buffer: nothing twice under two ids, nothing lost.
+//! Collecting from buckets through a pipeline into the buffer: nothing is lost, and no event has
+//! two ids.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -16,24 +17,24 @@ use crate::world::{
 };
 
 everywhere_with_buckets! {
-    a_job_sends_what_is_closed_and_removes_exactly_that
-    where_nothing_is_closed_nothing_is_sent_marked_or_removed
-    a_key_of_several_buckets_is_sent_once_with_its_latest_value
-    what_is_bad_is_left_out_and_does_not_block_the_rest
-    no_more_buckets_are_read_than_the_job_may
-    contents_of_many_buckets_are_unique
-    a_crash_before_the_buckets_are_removed_makes_the_same_events_again
-    a_full_buffer_stops_the_buckets_and_loses_nothing
-    a_full_buffer_leaves_buckets_alone_that_were_stopped_before
-    a_bucket_larger_than_the_buffer_is_moved_in_parts
-    a_bad_later_value_does_not_hide_a_good_earlier_one
+    job_sends_closed_buckets_and_removes_exactly_these
+    job_without_closed_buckets_changes_nothing
+    key_of_several_buckets_is_sent_once_with_latest_value
+    bad_entry_does_not_block_the_rest
+    job_reads_at_most_its_number_of_buckets
+    many_jobs_send_each_key_once
+    crash_before_removal_makes_the_same_events_again
+    full_buffer_stops_buckets_and_loses_nothing
+    full_buffer_keeps_an_earlier_stop_of_the_buckets
+    bucket_larger_than_the_buffer_moves_in_parts
+    bad_later_value_does_not_hide_good_earlier_one
 }
 
 pub(crate) const CLOSED: Duration = Duration::from_secs(70);
 
 pub(crate) fn pipeline() -> Pipeline {
     Pipeline::new(|entry, value| {
-        let value: i64 = value.parse().map_err(|_| format!("{value:?} is no number"))?;
+        let value: i64 = value.parse().map_err(|_| format!("{value:?} is not a number"))?;
         let body = [("key", Value::from(entry.key.as_str())), ("value", value.into())];
         Ok(body.map(|(name, value)| (name.to_owned(), value)).into_iter().collect())
     })
@@ -52,13 +53,13 @@ pub(crate) async fn put(minutes: &Minutes, changes: &[(&str, Option<&str>)]) -> 
     }
 }
 
-/// The warnings of a stop for lack of room.
+/// The warnings about stopped intakes.
 fn stops(warnings: &Warnings) -> Vec<String> {
-    let is_stop = |line: &String| line.contains("nothing in until");
+    let is_stop = |line: &String| line.contains("stopped until drained");
     warnings.lines().into_iter().filter(is_stop).collect()
 }
 
-/// What arrived, by id; a repetition has to be the same.
+/// The events that arrived, by id. A repetition must be equal.
 fn arrived(world: &World) -> BTreeMap<String, Map<String, Value>> {
     let mut arrived = BTreeMap::new();
     for (_, record) in world.sink.taken() {
@@ -66,7 +67,7 @@ fn arrived(world: &World) -> BTreeMap<String, Map<String, Value>> {
             let body: Map<String, Value> = serde_json::from_str(line).unwrap();
             let id = body["event_id"].as_str().unwrap().to_owned();
             let before = arrived.insert(id, body.clone());
-            assert!(before.is_none_or(|before| before == body), "the same id, another event");
+            assert!(before.is_none_or(|before| before == body), "two events with the same id");
         }
     }
     arrived
@@ -79,7 +80,7 @@ pub(crate) fn values(world: &World) -> Vec<(String, i64)> {
     arrived(world).values().map(value).collect()
 }
 
-async fn a_job_sends_what_is_closed_and_removes_exactly_that(world: World, mut minutes: Minutes) {
+async fn job_sends_closed_buckets_and_removes_exactly_these(world: World, mut minutes: Minutes) {
     let exporter = exporter(&world, &minutes).await;
     let first = put(&minutes, &[("a", Some("1")), ("a/week", Some("7"))]).await;
     minutes.pass(CLOSED).await;
@@ -97,7 +98,7 @@ async fn a_job_sends_what_is_closed_and_removes_exactly_that(world: World, mut m
     assert_eq!(values(&world), [("a".to_owned(), 1), ("b".to_owned(), 2)]);
 }
 
-async fn where_nothing_is_closed_nothing_is_sent_marked_or_removed(world: World, minutes: Minutes) {
+async fn job_without_closed_buckets_changes_nothing(world: World, minutes: Minutes) {
     let exporter = exporter(&world, &minutes).await;
     put(&minutes, &[("a", Some("1"))]).await;
 
@@ -109,10 +110,7 @@ async fn where_nothing_is_closed_nothing_is_sent_marked_or_removed(world: World,
     assert_eq!(minutes.buckets.closed(9).await.unwrap(), []);
 }
 
-async fn a_key_of_several_buckets_is_sent_once_with_its_latest_value(
-    world: World,
-    mut minutes: Minutes,
-) {
+async fn key_of_several_buckets_is_sent_once_with_latest_value(world: World, mut minutes: Minutes) {
     let exporter = exporter(&world, &minutes).await;
     put(&minutes, &[("a", Some("1")), ("b", Some("5"))]).await;
     minutes.pass(MINUTE).await;
@@ -127,7 +125,7 @@ async fn a_key_of_several_buckets_is_sent_once_with_its_latest_value(
     assert_eq!(stamp.as_str(), Some(expected.as_str()));
 }
 
-async fn what_is_bad_is_left_out_and_does_not_block_the_rest(world: World, mut minutes: Minutes) {
+async fn bad_entry_does_not_block_the_rest(world: World, mut minutes: Minutes) {
     let exporter = exporter(&world, &minutes).await;
     put(&minutes, &[("a", Some("many")), ("b", None), ("c", Some("3"))]).await;
     minutes.pass(CLOSED).await;
@@ -139,8 +137,8 @@ async fn what_is_bad_is_left_out_and_does_not_block_the_rest(world: World, mut m
     assert_eq!(run(&exporter).await.bad, 0);
 }
 
-async fn no_more_buckets_are_read_than_the_job_may(world: World, mut minutes: Minutes) {
-    let source = BucketSource::new(Arc::clone(&minutes.buckets), pipeline()).with_most(2);
+async fn job_reads_at_most_its_number_of_buckets(world: World, mut minutes: Minutes) {
+    let source = BucketSource::new(Arc::clone(&minutes.buckets), pipeline()).with_max_buckets(2);
     let exporter = world.enabled().await.with_source(source);
     for number in ["1", "2", "3"] {
         put(&minutes, &[(number, Some(number))]).await;
@@ -152,9 +150,9 @@ async fn no_more_buckets_are_read_than_the_job_may(world: World, mut minutes: Mi
     assert_eq!(run(&exporter).await.sent, 1);
 }
 
-async fn contents_of_many_buckets_are_unique(world: World, mut minutes: Minutes) {
+async fn many_jobs_send_each_key_once(world: World, mut minutes: Minutes) {
     let exporter = exporter(&world, &minutes).await;
-    // Twenty buckets, as many as there may be at a time, each with a key of its own and one of all.
+    // Twenty buckets, five at a time, each with its own key and with one common key.
     for round in 0..4 {
         for number in 0..5 {
             let own = format!("key-{round}-{number}");
@@ -170,8 +168,8 @@ async fn contents_of_many_buckets_are_unique(world: World, mut minutes: Minutes)
     assert_eq!((own.len(), values.len()), (20, 24));
 }
 
-/// Twenty buckets in one job, each with a key of its own and one that all have.
-async fn many_buckets_of_one_job_have_unique_contents(world: World, mut minutes: Minutes) {
+/// Twenty buckets in one job, each with its own key and with one common key.
+async fn one_job_of_many_buckets_sends_each_key_once(world: World, mut minutes: Minutes) {
     let exporter = exporter(&world, &minutes).await;
     for number in 0..20 {
         put(&minutes, &[(&format!("key-{number:02}"), Some("1")), ("all", Some("1"))]).await;
@@ -189,28 +187,25 @@ async fn many_buckets_of_one_job_have_unique_contents(world: World, mut minutes:
 }
 
 #[tokio::test(start_paused = true)]
-async fn many_buckets_of_one_job_have_unique_contents_in_memory() {
+async fn one_job_of_many_buckets_sends_each_key_once_in_memory() {
     let minutes = Minutes::in_memory(minutes().with_cap(30).unwrap()).await;
-    many_buckets_of_one_job_have_unique_contents(World::in_memory(), minutes).await;
+    one_job_of_many_buckets_sends_each_key_once(World::in_memory(), minutes).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn many_buckets_of_one_job_have_unique_contents_on_redis() {
+async fn one_job_of_many_buckets_sends_each_key_once_on_redis() {
     let minutes = Minutes::on_redis(minutes().with_cap(30).unwrap()).await;
     if let (Some(world), Some(minutes)) = (World::on_redis().await, minutes) {
-        many_buckets_of_one_job_have_unique_contents(world, minutes).await;
+        one_job_of_many_buckets_sends_each_key_once(world, minutes).await;
     }
 }
 
-async fn a_crash_before_the_buckets_are_removed_makes_the_same_events_again(
-    world: World,
-    mut minutes: Minutes,
-) {
+async fn crash_before_removal_makes_the_same_events_again(world: World, mut minutes: Minutes) {
     let exporter = exporter(&world, &minutes).await;
     put(&minutes, &[("a", Some("1")), ("b", Some("2"))]).await;
     let bucket = minutes.buckets.list(Bucket::MIN..=Bucket::MAX).await.unwrap()[0].0;
     minutes.pass(CLOSED).await;
-    // What a run does that dies between the append and the removal; then others change.
+    // The run appends the events, and dies before the removal. Then other keys change.
     let made = pipeline().run(read_all(&*minutes.buckets, bucket).await);
     let kept = world.buffer().append(&made.events).await.unwrap();
     assert_eq!(kept, Appended::Kept { dropped: 0 });
@@ -218,13 +213,13 @@ async fn a_crash_before_the_buckets_are_removed_makes_the_same_events_again(
 
     assert_eq!(run(&exporter).await.sent, 4);
 
-    // Each twice, and each time the same.
+    // Each event arrives twice, and is the same each time.
     assert_eq!(values(&world), [("a".to_owned(), 1), ("b".to_owned(), 2)]);
 }
 
-async fn a_full_buffer_stops_the_buckets_and_loses_nothing(world: World, mut minutes: Minutes) {
+async fn full_buffer_stops_buckets_and_loses_nothing(world: World, mut minutes: Minutes) {
     let world = world.with_capacity(Capacity::new(3, Overflow::Pause).unwrap());
-    let exporter = exporter(&world, &minutes).await.with_least_per_job(1);
+    let exporter = exporter(&world, &minutes).await.with_min_per_job(1);
     world.append(2).await;
     put(&minutes, &[("a", Some("1")), ("b", Some("2"))]).await;
     minutes.pass(CLOSED).await;
@@ -233,12 +228,12 @@ async fn a_full_buffer_stops_the_buckets_and_loses_nothing(world: World, mut min
     let exported = run(&exporter).await;
     drop(listening);
 
-    // The buffer says that it is full, and the source that it stops the buckets.
+    // The buffer warns that it is full, and the source that it stops the buckets.
     let lines = stops(&warnings);
     assert_eq!(lines.len(), 2, "{lines:?}");
-    assert!(lines[0].contains("event buffer takes nothing in until it is drained"), "{lines:?}");
-    assert!(lines[1].contains("buckets take nothing in until they are drained"), "{lines:?}");
-    // What was pending is still sent.
+    assert!(lines[0].contains("event buffer intake stopped until drained"), "{lines:?}");
+    assert!(lines[1].contains("bucket intake stopped until drained"), "{lines:?}");
+    // Pending events are still sent.
     assert_eq!((exported.collected, exported.sent), (0, 2));
     let emergency = Intake::Stopped(StopCause::Emergency);
     assert_eq!(minutes.buckets.intake().await.unwrap(), emergency);
@@ -252,10 +247,7 @@ async fn a_full_buffer_stops_the_buckets_and_loses_nothing(world: World, mut min
     assert_eq!(minutes.buckets.intake().await.unwrap(), Intake::Open);
 }
 
-async fn a_full_buffer_leaves_buckets_alone_that_were_stopped_before(
-    world: World,
-    mut minutes: Minutes,
-) {
+async fn full_buffer_keeps_an_earlier_stop_of_the_buckets(world: World, mut minutes: Minutes) {
     let world = world.with_capacity(Capacity::new(1, Overflow::Refuse).unwrap());
     let exporter = exporter(&world, &minutes).await;
     put(&minutes, &[("a", Some("1")), ("b", Some("2"))]).await;
@@ -275,7 +267,7 @@ async fn a_full_buffer_leaves_buckets_alone_that_were_stopped_before(
     assert_eq!(minutes.buckets.intake().await.unwrap(), stopped);
 }
 
-async fn a_bucket_larger_than_the_buffer_is_moved_in_parts(world: World, mut minutes: Minutes) {
+async fn bucket_larger_than_the_buffer_moves_in_parts(world: World, mut minutes: Minutes) {
     let world = world.with_capacity(Capacity::new(3, Overflow::Pause).unwrap());
     let exporter = exporter(&world, &minutes).await;
     let keys = ["a", "b", "c", "d", "e", "f", "g"];
@@ -290,13 +282,13 @@ async fn a_bucket_larger_than_the_buffer_is_moved_in_parts(world: World, mut min
         bad += exported.bad;
     }
 
-    // Each once: what was moved was removed with it.
+    // Each event once: a step removes what it moved.
     assert_eq!((sent, bad), (7, 1));
     assert_eq!(values(&world), keys.map(|key| (key.to_owned(), 1)));
     assert_eq!(minutes.buckets.list(Bucket::MIN..=Bucket::MAX).await.unwrap(), []);
 }
 
-async fn a_bad_later_value_does_not_hide_a_good_earlier_one(world: World, mut minutes: Minutes) {
+async fn bad_later_value_does_not_hide_good_earlier_one(world: World, mut minutes: Minutes) {
     let exporter = exporter(&world, &minutes).await;
     put(&minutes, &[("a", Some("1")), ("b", Some("2"))]).await;
     minutes.pass(MINUTE).await;

@@ -1,5 +1,5 @@
-//! A crash at every step: an export is dropped at each of its awaits, its lease with it, and another
-//! goes on.
+//! A crash at each step: an export is dropped at each of its awaits, together with its lease, and
+//! another export follows.
 
 use std::collections::BTreeSet;
 use std::future::Future;
@@ -10,17 +10,17 @@ use std::task::{Context, Poll, Waker};
 use async_trait::async_trait;
 use lease_core::FencingToken;
 use lease_export::{
-    Appended, BufferState, Capacity, Event, EventBuffer, Fenced, Intake, Limits, MemorySink, Most,
-    Pending, Position, Put, Record, ServiceError, Sink,
+    Appended, BufferState, Capacity, Event, EventBuffer, Fenced, Intake, Limits, MemorySink,
+    Pending, Position, Put, ReadLimit, Record, ServiceError, Sink,
 };
 
 use crate::world::{World, everywhere};
 
 everywhere! {
-    an_export_that_ends_at_any_step_loses_nothing_and_leaves_the_count_right
+    export_dropped_at_any_step_loses_nothing
 }
 
-/// Yields before and after each call, so that each of them is a step at which one can end.
+/// Yields before and after each call, so that the export can be dropped there.
 #[derive(Debug)]
 struct Stepped<T>(T);
 
@@ -41,7 +41,7 @@ impl EventBuffer for Stepped<Arc<dyn EventBuffer>> {
         &self,
         token: FencingToken,
         after: Option<Position>,
-        most: Most,
+        most: ReadLimit,
     ) -> Result<Fenced<Vec<Pending>>, ServiceError> {
         step(self.0.read(token, after, most)).await
     }
@@ -102,20 +102,20 @@ impl Sink for Stepped<MemorySink> {
     }
 }
 
-/// Polls `work` up to `polls` times, then drops it; says whether it ended before.
+/// Polls `work` up to `polls` times, then drops it. Returns its output if it ended before.
 async fn dropped_after<F: Future>(work: F, polls: usize) -> Option<F::Output> {
     let mut work = pin!(work);
     for _ in 0..polls {
         if let Poll::Ready(output) = work.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
             return Some(output);
         }
-        // Whatever it waits for goes on meanwhile.
+        // Let what the future waits for make progress.
         tokio::time::sleep(std::time::Duration::from_millis(1)).await;
     }
     None
 }
 
-async fn an_export_that_ends_at_any_step_loses_nothing_and_leaves_the_count_right(world: World) {
+async fn export_dropped_at_any_step_loses_nothing(world: World) {
     world.enabled().await;
     let limits = Limits::FIREHOSE.with_events_per_record(2).unwrap();
     let world = world.with_limits(limits.with_records_per_batch(2).unwrap());
@@ -133,7 +133,7 @@ async fn an_export_that_ends_at_any_step_loses_nothing_and_leaves_the_count_righ
 
         let ended = dropped_after(Box::pin(exporter.flush(None)), polls).await;
 
-        // Dropped, it gives back its lease.
+        // The dropped exporter releases its lease.
         drop(exporter);
         let lease = world.locker().wait_until_obtained(&crate::world::key()).await.unwrap();
         lease.release().await.unwrap();
@@ -149,7 +149,7 @@ async fn an_export_that_ends_at_any_step_loses_nothing_and_leaves_the_count_righ
             break;
         }
     }
-    // Three batches, of which each is sent and removed, and what comes before.
+    // Three batches, each of which is sent and removed, and the steps before.
     assert!(steps > 15, "{steps} steps");
     assert!(world.sink.taken().is_sorted_by_key(|(token, _)| *token));
 }

@@ -13,20 +13,20 @@ use lease_export::{
 use crate::world::{World, everywhere, key};
 
 everywhere! {
-    enabling_and_disabling_is_for_everybody
-    a_job_is_enqueued_where_the_lease_is_free
-    no_job_is_enqueued_where_the_lease_is_held
-    no_job_is_enqueued_where_export_is_disabled
-    a_flush_answers_how_many_it_has_sent
-    a_flush_sends_nothing_where_the_lease_is_held
-    a_flush_sends_nothing_where_export_is_disabled
-    pending_events_are_counted_by_anybody
-    while_a_job_waits_nobody_else_exports
-    a_job_that_is_not_run_frees_its_own_lease_alone
-    what_cannot_be_enqueued_frees_the_lease_at_once
+    enable_and_disable_apply_to_all_processes
+    job_is_enqueued_if_lease_is_free
+    no_job_is_enqueued_if_lease_is_held
+    no_job_is_enqueued_if_export_is_disabled
+    flush_returns_number_of_sent_events
+    flush_sends_nothing_if_lease_is_held
+    flush_sends_nothing_if_export_is_disabled
+    pending_events_are_counted_without_lease
+    queued_job_blocks_other_exports
+    finished_job_releases_only_its_own_lease
+    failed_enqueue_releases_lease_at_once
 }
 
-async fn enabling_and_disabling_is_for_everybody(world: World) {
+async fn enable_and_disable_apply_to_all_processes(world: World) {
     let (exporter, other) = (world.exporter(), world.exporter());
     assert!(!other.is_enabled().await.unwrap());
 
@@ -37,7 +37,7 @@ async fn enabling_and_disabling_is_for_everybody(world: World) {
     assert!(!other.is_enabled().await.unwrap());
 }
 
-async fn a_job_is_enqueued_where_the_lease_is_free(world: World) {
+async fn job_is_enqueued_if_lease_is_free(world: World) {
     let exporter = world.enabled().await;
 
     let scheduled = exporter.schedule_job().await.unwrap();
@@ -46,7 +46,7 @@ async fn a_job_is_enqueued_where_the_lease_is_free(world: World) {
     assert_eq!(world.queue().count().await.unwrap(), 1);
 }
 
-async fn no_job_is_enqueued_where_the_lease_is_held(world: World) {
+async fn no_job_is_enqueued_if_lease_is_held(world: World) {
     let exporter = world.enabled().await;
     let _lease = world.locker().wait_until_obtained(&key()).await.unwrap();
 
@@ -56,7 +56,7 @@ async fn no_job_is_enqueued_where_the_lease_is_held(world: World) {
     assert_eq!(world.queue().count().await.unwrap(), 0);
 }
 
-async fn no_job_is_enqueued_where_export_is_disabled(world: World) {
+async fn no_job_is_enqueued_if_export_is_disabled(world: World) {
     let scheduled = world.exporter().schedule_job().await.unwrap();
 
     assert_eq!(scheduled, Scheduled::Disabled);
@@ -64,7 +64,7 @@ async fn no_job_is_enqueued_where_export_is_disabled(world: World) {
     assert_eq!(world.locker().holder(&key()).await.unwrap(), None);
 }
 
-async fn a_flush_answers_how_many_it_has_sent(world: World) {
+async fn flush_returns_number_of_sent_events(world: World) {
     let exporter = world.enabled().await;
     world.append(3).await;
 
@@ -74,7 +74,7 @@ async fn a_flush_answers_how_many_it_has_sent(world: World) {
     assert_eq!(world.locker().holder(&key()).await.unwrap(), None);
 }
 
-async fn a_flush_sends_nothing_where_the_lease_is_held(world: World) {
+async fn flush_sends_nothing_if_lease_is_held(world: World) {
     let exporter = world.enabled().await;
     world.append(3).await;
     let lease = world.locker().wait_until_obtained(&key()).await.unwrap();
@@ -87,7 +87,7 @@ async fn a_flush_sends_nothing_where_the_lease_is_held(world: World) {
     assert!(lease.is_held());
 }
 
-async fn a_flush_sends_nothing_where_export_is_disabled(world: World) {
+async fn flush_sends_nothing_if_export_is_disabled(world: World) {
     let exporter = world.exporter();
     world.append(3).await;
 
@@ -96,7 +96,7 @@ async fn a_flush_sends_nothing_where_export_is_disabled(world: World) {
     assert_eq!(world.sink.requests(), [0; 0]);
 }
 
-async fn pending_events_are_counted_by_anybody(world: World) {
+async fn pending_events_are_counted_without_lease(world: World) {
     let exporter = world.exporter();
     assert_eq!(exporter.num_pending_events().await.unwrap(), 0);
     let _lease = world.locker().wait_until_obtained(&key()).await.unwrap();
@@ -106,7 +106,7 @@ async fn pending_events_are_counted_by_anybody(world: World) {
     assert_eq!(exporter.num_pending_events().await.unwrap(), 7);
 }
 
-async fn while_a_job_waits_nobody_else_exports(world: World) {
+async fn queued_job_blocks_other_exports(world: World) {
     let (exporter, other) = (world.enabled().await, world.exporter());
     world.append(1).await;
     let first = exporter.schedule_job().await.unwrap();
@@ -119,7 +119,7 @@ async fn while_a_job_waits_nobody_else_exports(world: World) {
     assert_eq!(world.queue().count().await.unwrap(), 1);
 }
 
-async fn a_job_that_is_not_run_frees_its_own_lease_alone(world: World) {
+async fn finished_job_releases_only_its_own_lease(world: World) {
     let exporter = world.enabled().await;
     let hand_over = async || {
         let lease = world.locker().wait_until_obtained(&key()).await.unwrap();
@@ -141,7 +141,7 @@ async fn a_job_that_is_not_run_frees_its_own_lease_alone(world: World) {
     assert!(successor.is_held());
 }
 
-/// A queue that does not answer; whether it has the job is not known.
+/// A queue that does not answer. It may have the job all the same.
 #[derive(Debug)]
 struct Unreachable(Option<Arc<dyn JobQueue>>);
 
@@ -155,7 +155,7 @@ impl JobQueue for Unreachable {
         if let Some(queue) = &self.0 {
             queue.replace(body).await?;
         }
-        Err(ServiceError::new("job queue", ServiceErrorKind::Unavailable, "as the test says"))
+        Err(ServiceError::new("job queue", ServiceErrorKind::Unavailable, "injected fault"))
     }
 
     async fn take(&self, _patience: Duration) -> Result<Option<Delivery>, ServiceError> {
@@ -183,7 +183,7 @@ impl JobQueue for Unreachable {
     }
 }
 
-async fn what_cannot_be_enqueued_frees_the_lease_at_once(world: World) {
+async fn failed_enqueue_releases_lease_at_once(world: World) {
     let worker = world.enabled().await;
     world.append(2).await;
     let sink = Arc::new(world.sink.clone());
@@ -197,7 +197,7 @@ async fn what_cannot_be_enqueued_frees_the_lease_at_once(world: World) {
         assert_eq!(world.locker().holder(&key()).await.unwrap(), None);
     }
 
-    // It was in the queue after all: its worker obtains the lease anew.
+    // The queue had the job after all: its worker obtains the lease anew.
     let worked = worker.run_next_job(Duration::ZERO).await.unwrap();
     assert!(matches!(&worked, Worked::Done(_, exported) if exported.sent == 2), "{worked:?}");
 }

@@ -1,4 +1,4 @@
-//! Events that the sink never takes: they keep back no other, and no paused buffer closed.
+//! Events that the sink never takes: they block no other event, and keep no buffer paused.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use async_trait::async_trait;
 use lease_core::FencingToken;
 use lease_export::{
     Appended, Capacity, EventBuffer, EventId, Exported, Exporter, Fenced, Flushed, Intake, Limits,
-    MemorySink, Most, Overflow, Pending, Put, Record, ServiceError, ServiceErrorKind, Sink,
+    MemorySink, Overflow, Pending, Put, ReadLimit, Record, ServiceError, ServiceErrorKind, Sink,
     StopCause,
 };
 
@@ -23,7 +23,7 @@ everywhere! {
     events_set_aside_are_bounded_by_the_capacity
 }
 
-/// A sink that fails each record that has one of these events.
+/// A sink that fails each record with any of these events.
 #[derive(Debug)]
 struct FailingSink {
     inner: MemorySink,
@@ -40,7 +40,7 @@ impl Sink for FailingSink {
         let mut answers = Vec::new();
         for record in records {
             if record.ids().any(|id| self.failing.contains(id)) {
-                answers.push(Put::Failed("InternalFailure: as the test says".to_owned()));
+                answers.push(Put::Failed("InternalFailure: injected fault".to_owned()));
             } else {
                 answers.extend(self.inner.put(token, std::slice::from_ref(record)).await?);
             }
@@ -49,7 +49,7 @@ impl Sink for FailingSink {
     }
 }
 
-/// An exporter to a sink that fails the events of `numbers`, two to a record.
+/// An exporter to a sink that fails the events of `numbers`, with two events per record.
 async fn failing(world: &World, numbers: impl IntoIterator<Item = u64>) -> Exporter {
     world.enabled().await;
     let inner = world.sink.clone();
@@ -75,7 +75,7 @@ async fn append(world: &World, numbers: impl IntoIterator<Item = u64>) -> Append
 
 async fn event_that_always_fails_is_set_aside_after_its_last_export(world: World) {
     let world = pairs(world);
-    let exporter = failing(&world, [2]).await.with_most_failures(3);
+    let exporter = failing(&world, [2]).await.with_max_failures(3);
     let kept = append(&world, [1, 2]).await;
     assert_eq!(kept, Appended::Kept { dropped: 0 });
 
@@ -87,7 +87,7 @@ async fn event_that_always_fails_is_set_aside_after_its_last_export(world: World
     let _kept = append(&world, [6]).await;
     let exported = flush(&exporter).await;
 
-    // The other event of its record is sent by itself.
+    // The other event of the record is sent alone.
     assert_eq!((exported.sent, exported.given_up, exported.set_aside), (2, 1, 1));
     assert_eq!(world.arrived(), [3, 4, 5, 6, 1]);
     assert_eq!(exporter.num_pending_events().await.unwrap(), 0);
@@ -96,7 +96,7 @@ async fn event_that_always_fails_is_set_aside_after_its_last_export(world: World
 
 async fn other_event_of_a_failing_record_is_sent_alone(world: World) {
     let world = pairs(world);
-    let exporter = failing(&world, [1]).await.with_most_failures(1);
+    let exporter = failing(&world, [1]).await.with_max_failures(1);
     let _kept = append(&world, [1, 2, 3]).await;
 
     assert_eq!(flush(&exporter).await.failed, 2);
@@ -108,7 +108,7 @@ async fn other_event_of_a_failing_record_is_sent_alone(world: World) {
 
 async fn failures_of_a_sink_that_takes_nothing_do_not_count(world: World) {
     let world = pairs(world);
-    let exporter = failing(&world, 1..=4).await.with_most_failures(1);
+    let exporter = failing(&world, 1..=4).await.with_max_failures(1);
     let _kept = append(&world, 1..=4).await;
 
     for _ in 0..5 {
@@ -116,7 +116,7 @@ async fn failures_of_a_sink_that_takes_nothing_do_not_count(world: World) {
         assert_eq!((exported.failed, exported.given_up), (4, 0));
     }
 
-    // Now the sink takes another event: this is the first failure that counts.
+    // Now the sink takes another event, so this is the first failure that counts.
     let _kept = append(&world, [5]).await;
     let exported = flush(&exporter).await;
     assert_eq!((exported.sent, exported.failed, exported.given_up), (1, 4, 0));
@@ -171,7 +171,7 @@ async fn events_set_aside_are_bounded_by_the_capacity(world: World) {
     let world = world.with_capacity(Capacity::new(2, Overflow::Refuse).unwrap());
     let buffer = world.buffer();
     let set_all_aside = async || {
-        let read = buffer.read(token(1), None, Most::new(9, 1 << 20)).await.unwrap();
+        let read = buffer.read(token(1), None, ReadLimit::new(9, 1 << 20)).await.unwrap();
         let Fenced::Done(read) = read else { panic!("{read:?}") };
         let positions: Vec<_> = read.iter().map(Pending::position).collect();
         buffer.set_aside(token(1), &positions).await
@@ -183,28 +183,28 @@ async fn events_set_aside_are_bounded_by_the_capacity(world: World) {
     let refused = set_all_aside().await.unwrap_err();
 
     assert_eq!(refused.kind(), ServiceErrorKind::Refused);
-    assert_eq!(buffer.pending().await.unwrap(), 1, "it stays pending");
+    assert_eq!(buffer.pending().await.unwrap(), 1, "the event stays pending");
     assert_eq!(buffer.clear_aside().await.unwrap(), 2);
     assert_eq!(set_all_aside().await.unwrap(), Fenced::Done(1));
 }
 
-/// So many failures are counted at most: see `MOST_COUNTED` in the exporter.
+/// The largest number of counted failures: see `MOST_COUNTED` in the exporter.
 const MOST_COUNTED: u64 = 100_000;
 
-/// Otherwise a process would count no failure any more, once others had sent as many events that had
-/// failed here as it counts.
+/// Otherwise, after that many failures of events that other exporters sent, a process would count
+/// no more failures.
 #[tokio::test(start_paused = true)]
 async fn failures_of_events_that_another_process_sent_are_forgotten() {
     let world = World::in_memory();
     let world = world.with_limits(Limits::KINESIS.with_events_per_record(1).unwrap());
     let many = 1..=MOST_COUNTED;
-    let exporter = failing(&world, many.clone()).await.with_most_failures(1);
+    let exporter = failing(&world, many.clone()).await.with_max_failures(1);
     let _kept = append(&world, many.chain([MOST_COUNTED + 1])).await;
     assert_eq!(flush(&exporter).await.failed, MOST_COUNTED);
     let other = failing(&world, []).await;
     assert_eq!(flush(&other).await.sent, MOST_COUNTED);
 
-    // Only ids of the first events fail.
+    // Only the ids of the first events fail.
     let _kept = append(&world, [1, MOST_COUNTED + 2]).await;
     assert_eq!(flush(&exporter).await.failed, 1);
     let _kept = append(&world, [MOST_COUNTED + 3]).await;

@@ -1,4 +1,4 @@
-//! What a flush sends, and what it leaves.
+//! What a flush sends, and what it leaves pending.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,7 +7,7 @@ use async_trait::async_trait;
 use lease_core::FencingToken;
 use lease_export::{
     BufferedDeadLetters, Capacity, Event, EventBuffer, Fenced, Flushed, Limits, MemoryBuffer,
-    MemorySink, Most, Overflow, Put, Record, Response, ServiceError, Sink,
+    MemorySink, Overflow, Put, ReadLimit, Record, Response, ServiceError, Sink,
 };
 use serde_json::Value;
 use tokio::time::timeout;
@@ -15,26 +15,26 @@ use tokio::time::timeout;
 use crate::world::{World, event, everywhere, key, token};
 
 everywhere! {
-    part_of_a_record_is_sent
-    a_full_record_is_sent
-    nothing_is_sent_where_nothing_is_pending
-    a_limit_that_is_larger_sends_all
-    a_limit_that_is_smaller_keeps_the_rest
-    a_limit_of_nothing_sends_nothing
-    a_sink_that_never_answers_is_given_up_and_its_events_are_kept
-    what_failed_counts_as_not_flushed_and_stays_pending
-    it_reads_piece_by_piece_and_packs_across_pieces
-    what_fits_into_no_record_is_buried_and_the_rest_goes_on
-    what_cannot_be_buried_stays_pending_and_the_rest_goes_on
+    partial_record_is_sent
+    full_record_is_sent
+    flush_of_empty_buffer_sends_nothing
+    larger_limit_sends_all
+    smaller_limit_keeps_the_rest
+    limit_of_zero_sends_nothing
+    request_to_hanging_sink_times_out_and_keeps_events
+    failed_record_is_not_counted_and_stays_pending
+    batches_span_several_reads
+    oversized_event_is_dead_lettered_and_rest_is_sent
+    event_without_dead_letter_room_stays_pending
     equal_events_are_two_events
-    what_comes_meanwhile_is_the_next_flush_s
+    events_appended_during_flush_wait_for_the_next
 }
 
 fn hundreds(world: World) -> World {
     world.with_limits(Limits::FIREHOSE.with_events_per_record(100).unwrap())
 }
 
-async fn part_of_a_record_is_sent(world: World) {
+async fn partial_record_is_sent(world: World) {
     let world = hundreds(world);
     let exporter = world.enabled().await;
     world.append(50).await;
@@ -45,7 +45,7 @@ async fn part_of_a_record_is_sent(world: World) {
     assert_eq!(exporter.num_pending_events().await.unwrap(), 0);
 }
 
-async fn a_full_record_is_sent(world: World) {
+async fn full_record_is_sent(world: World) {
     let world = hundreds(world);
     let exporter = world.enabled().await;
     world.append(100).await;
@@ -56,7 +56,7 @@ async fn a_full_record_is_sent(world: World) {
     assert_eq!(exporter.num_pending_events().await.unwrap(), 0);
 }
 
-async fn nothing_is_sent_where_nothing_is_pending(world: World) {
+async fn flush_of_empty_buffer_sends_nothing(world: World) {
     let exporter = world.enabled().await;
 
     assert_eq!(exporter.flush_pending_events(None).await.unwrap(), 0);
@@ -64,7 +64,7 @@ async fn nothing_is_sent_where_nothing_is_pending(world: World) {
     assert_eq!(world.sink.requests(), [0; 0]);
 }
 
-async fn a_limit_that_is_larger_sends_all(world: World) {
+async fn larger_limit_sends_all(world: World) {
     let exporter = world.enabled().await;
     world.append(5).await;
 
@@ -73,7 +73,7 @@ async fn a_limit_that_is_larger_sends_all(world: World) {
     assert_eq!(exporter.num_pending_events().await.unwrap(), 0);
 }
 
-async fn a_limit_that_is_smaller_keeps_the_rest(world: World) {
+async fn smaller_limit_keeps_the_rest(world: World) {
     let exporter = world.enabled().await;
     world.append(5).await;
 
@@ -83,7 +83,7 @@ async fn a_limit_that_is_smaller_keeps_the_rest(world: World) {
     assert_eq!(world.arrived(), [1, 2]);
 }
 
-async fn a_limit_of_nothing_sends_nothing(world: World) {
+async fn limit_of_zero_sends_nothing(world: World) {
     let exporter = world.enabled().await;
     world.append(5).await;
 
@@ -92,17 +92,18 @@ async fn a_limit_of_nothing_sends_nothing(world: World) {
     assert_eq!(world.sink.requests(), [0; 0]);
 }
 
-async fn what_failed_counts_as_not_flushed_and_stays_pending(world: World) {
+async fn failed_record_is_not_counted_and_stays_pending(world: World) {
     let exporter = world.enabled().await;
     world.append(10).await;
-    // One record, and one answer for it.
+    // One record, with one answer.
     world.sink.respond([Response::FailAt(vec![0])]);
 
     assert_eq!(exporter.flush_pending_events(None).await.unwrap(), 0);
 
     assert_eq!(world.sink.requests(), [1]);
     assert_eq!(exporter.num_pending_events().await.unwrap(), 10);
-    let read = world.buffer().read(token(1 << 52), None, Most::new(100, 1 << 20)).await.unwrap();
+    let read =
+        world.buffer().read(token(1 << 52), None, ReadLimit::new(100, 1 << 20)).await.unwrap();
     let lightly_kept = (1..=10).map(event).collect::<Vec<_>>();
     let Fenced::Done(read) = read else { panic!("stale") };
     assert_eq!(
@@ -111,7 +112,7 @@ async fn what_failed_counts_as_not_flushed_and_stays_pending(world: World) {
     );
 }
 
-async fn a_sink_that_never_answers_is_given_up_and_its_events_are_kept(world: World) {
+async fn request_to_hanging_sink_times_out_and_keeps_events(world: World) {
     let limit = Duration::from_secs(2);
     let exporter = world.enabled().await.with_put_limit(limit).unwrap();
     world.append(3).await;
@@ -119,14 +120,14 @@ async fn a_sink_that_never_answers_is_given_up_and_its_events_are_kept(world: Wo
 
     let flushed = timeout(Duration::from_secs(300), exporter.flush(None)).await.unwrap();
 
-    let Flushed::Done(exported) = flushed.unwrap() else { panic!("it is enabled") };
+    let Flushed::Done(exported) = flushed.unwrap() else { panic!("not done") };
     assert_eq!((exported.sent, exported.failed), (0, 3));
     assert!(exported.sink_error.unwrap().is_retryable());
     assert!(world.locker().holder(&key()).await.unwrap().is_none(), "the lease is free");
     assert_eq!(exporter.flush_pending_events(None).await.unwrap(), 3);
 }
 
-async fn it_reads_piece_by_piece_and_packs_across_pieces(world: World) {
+async fn batches_span_several_reads(world: World) {
     let world = hundreds(world);
     let exporter = world.enabled().await.with_events_at_once(7);
     world.append(250).await;
@@ -144,10 +145,10 @@ fn large(number: u64, bytes: usize) -> Event {
     Event::new(id, &Value::String("x".repeat(bytes))).unwrap()
 }
 
-async fn what_fits_into_no_record_is_buried_and_the_rest_goes_on(world: World) {
+async fn oversized_event_is_dead_lettered_and_rest_is_sent(world: World) {
     let dead = MemoryBuffer::new(Capacity::default());
-    let buried = Arc::new(BufferedDeadLetters::new(Arc::new(dead.clone())));
-    let exporter = world.enabled().await.with_dead_letters(buried);
+    let dead_letters = Arc::new(BufferedDeadLetters::new(Arc::new(dead.clone())));
+    let exporter = world.enabled().await.with_dead_letters(dead_letters);
     let events = [event(1), large(2, 1000 * 1024), event(3)];
     let _kept = world.buffer().append(&events).await.unwrap();
 
@@ -158,7 +159,7 @@ async fn what_fits_into_no_record_is_buried_and_the_rest_goes_on(world: World) {
     assert_eq!(dead.pending().await.unwrap(), 1);
 }
 
-async fn what_cannot_be_buried_stays_pending_and_the_rest_goes_on(world: World) {
+async fn event_without_dead_letter_room_stays_pending(world: World) {
     let full = MemoryBuffer::new(Capacity::new(1, Overflow::Refuse).unwrap());
     let _kept = full.append(&[event(99)]).await.unwrap();
     let letters = Arc::new(BufferedDeadLetters::new(Arc::new(full)));
@@ -184,7 +185,7 @@ async fn equal_events_are_two_events(world: World) {
     assert_eq!(world.arrived(), [1, 1, 1]);
 }
 
-/// A sink during whose requests more events come.
+/// A sink that appends more events during its requests.
 #[derive(Debug)]
 struct Busy(MemorySink, Arc<dyn EventBuffer>);
 
@@ -200,7 +201,7 @@ impl Sink for Busy {
     }
 }
 
-async fn what_comes_meanwhile_is_the_next_flush_s(world: World) {
+async fn events_appended_during_flush_wait_for_the_next(world: World) {
     world.enabled().await;
     let one_each = world.sink.limits().with_events_per_record(1).unwrap();
     let one_each = one_each.with_records_per_batch(1).unwrap();

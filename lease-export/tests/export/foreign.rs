@@ -1,5 +1,5 @@
-//! What somebody else wrote into Redis, where the exporter keeps its own: it is put out of the way,
-//! told, and keeps nothing back.
+//! Data of other programs under the exporter's keys in Redis: it is moved away and logged, and
+//! blocks nothing.
 
 use std::error::Error;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use serde_json::Map;
 
 use crate::world::{event, run};
 
-/// An exporter of everything that is on one server, and what it is made of.
+/// An exporter with everything on one server, and its components.
 struct Exporting {
     server: RedisServer,
     buckets: Arc<RedisBuckets>,
@@ -56,10 +56,10 @@ async fn exporting() -> Option<Exporting> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_no_text_in_a_bucket_is_left_out_and_counted() {
+async fn bucket_entry_that_is_not_utf8_is_skipped_and_counted() {
     let Some(Exporting { server, buckets, sink, exporter, .. }) = exporting().await else { return };
     let PutIn::Bucket(bucket) = buckets.put(&[("a", Some("1"))]).await.unwrap() else {
-        panic!("the intake is open")
+        panic!("not in a bucket")
     };
     let hash = format!("buckets:{{orders}}:in:{bucket}");
     for foreign in [r#""b" "=\xff""#, r#""\xfe" "=1""#] {
@@ -77,7 +77,7 @@ async fn what_is_no_text_in_a_bucket_is_left_out_and_counted() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_bucket_that_is_none_is_passed_over_told_with_its_key_and_listed() {
+async fn invalid_bucket_is_skipped_logged_and_listed() {
     let Some(Exporting { server, buffer, exporter, .. }) = exporting().await else { return };
     server.command("SET buckets:{orders}:in:100 x");
     server.command("ZADD buckets:{orders}:index 100 100");
@@ -95,7 +95,7 @@ async fn a_bucket_that_is_none_is_passed_over_told_with_its_key_and_listed() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_job_that_is_no_text_is_removed() {
+async fn job_that_is_not_utf8_is_removed() {
     let Some(Exporting { server, queue, exporter, .. }) = exporting().await else { return };
     let id = queue.enqueue("soon overwritten").await.unwrap();
     server.command(&format!(r#"HSET jobs:{{orders}}:job {id}:body "\xff\xfe""#));
@@ -107,7 +107,7 @@ async fn a_job_that_is_no_text_is_removed() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_entry_with_more_items_than_a_script_can_name_is_set_aside() {
+async fn entry_larger_than_script_stack_is_set_aside() {
     let Some(Exporting { server, buffer, exporter, .. }) = exporting().await else { return };
     let items = "x ".repeat(10_000);
     for _ in 0..2 {

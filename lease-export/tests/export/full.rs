@@ -1,4 +1,4 @@
-//! Redis that is full, that keeps large lines, and into which somebody else writes.
+//! A full Redis server, large lines, and entries of other programs.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,7 +7,8 @@ use lease_core::Locker;
 use lease_export::queue::{JobQueue, RedisQueue};
 use lease_export::{
     BucketOptions, BucketStore, Capacity, Event, EventBuffer, Exporter, Fenced, Intake, Limits,
-    MemorySink, Most, Parts, Pending, PutIn, RedisBuckets, RedisBuffer, RedisLink, TableSwitch,
+    MemorySink, Parts, Pending, PutIn, ReadLimit, RedisBuckets, RedisBuffer, RedisLink,
+    TableSwitch,
 };
 use lease_memory::MemoryStore;
 use lease_test_servers::redis::{RedisServer, available};
@@ -30,7 +31,7 @@ fn long(number: u64, bytes: usize) -> Event {
     Event::new(event(number).id().clone(), &Value::String("x".repeat(bytes))).unwrap()
 }
 
-/// Appends until there is no more memory; says how many there are.
+/// Appends until the server has no memory left. Returns the number of events.
 async fn fill(buffer: &RedisBuffer) -> u64 {
     for number in 1.. {
         if buffer.append(&[long(number, 50_000)]).await.is_err() {
@@ -40,7 +41,7 @@ async fn fill(buffer: &RedisBuffer) -> u64 {
     buffer.pending().await.unwrap()
 }
 
-async fn read(buffer: &RedisBuffer, number: u64, most: Most) -> Vec<Pending> {
+async fn read(buffer: &RedisBuffer, number: u64, most: ReadLimit) -> Vec<Pending> {
     match buffer.read(token(number), None, most).await.unwrap() {
         Fenced::Done(read) => read,
         stale @ Fenced::Stale { .. } => panic!("{stale:?}"),
@@ -48,12 +49,12 @@ async fn read(buffer: &RedisBuffer, number: u64, most: Most) -> Vec<Pending> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_full_server_is_drained() {
+async fn full_server_is_drained() {
     let Some(server) = server(&LITTLE_MEMORY) else { return };
     let buffer = buffer_on(&server).await;
     let count = fill(&buffer).await;
     assert!(count > 10, "{count}");
-    // Leases are elsewhere: to obtain one takes memory.
+    // Leases are elsewhere, since obtaining one needs memory.
     let store = MemoryStore::new();
     let locker = Locker::new(store.clone());
     let link = RedisLink::connect(&server.url()).await.unwrap();
@@ -66,10 +67,10 @@ async fn a_full_server_is_drained() {
     };
     let exporter = Exporter::new(locker, "export".parse().unwrap(), parts);
 
-    // Each under a token of its own, which has to be noted.
+    // Each flush has its own token, which the buffer has to record.
     assert_eq!(exporter.flush_pending_events(Some(2)).await.unwrap(), 2);
     let again = fill(&buffer).await;
-    assert!(again + 5 > count, "it is full again: {again} of {count}");
+    assert!(again + 5 > count, "not full again: {again} of {count}");
     assert_eq!(exporter.flush_pending_events(None).await.unwrap(), again);
 
     assert_eq!(buffer.pending().await.unwrap(), 0);
@@ -77,11 +78,11 @@ async fn a_full_server_is_drained() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_cannot_be_sent_is_set_aside_on_a_full_server() {
+async fn unsendable_event_is_set_aside_on_full_server() {
     let Some(server) = server(&LITTLE_MEMORY) else { return };
     let buffer = buffer_on(&server).await;
     let count = fill(&buffer).await;
-    let first = read(&buffer, 1, Most::new(1, 1)).await[0].position();
+    let first = read(&buffer, 1, ReadLimit::new(1, 1)).await[0].position();
 
     assert_eq!(buffer.set_aside(token(2), &[first]).await.unwrap(), Fenced::Done(1));
 
@@ -91,7 +92,7 @@ async fn what_cannot_be_sent_is_set_aside_on_a_full_server() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn buckets_and_jobs_of_a_full_server_are_worked_off() {
+async fn full_server_serves_buckets_and_jobs() {
     let Some(server) = server(&LITTLE_MEMORY) else { return };
     let link =
         RedisLink::connect_with_timeout(&server.url(), Duration::from_secs(60)).await.unwrap();
@@ -100,7 +101,7 @@ async fn buckets_and_jobs_of_a_full_server_are_worked_off() {
     let queue = RedisQueue::new(link, "orders", Duration::from_secs(30));
     buckets.set_intake(Intake::Open).await.unwrap();
     let PutIn::Bucket(bucket) = buckets.put(&[("a", Some("1")), ("b", None)]).await.unwrap() else {
-        panic!("it is open");
+        panic!("not in a bucket");
     };
     queue.enqueue("a").await.unwrap();
     fill(&buffer_on(&server).await).await;
@@ -119,7 +120,7 @@ async fn buckets_and_jobs_of_a_full_server_are_worked_off() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_read_fetches_no_more_than_it_may_have_however_long_lines_are() {
+async fn read_of_long_lines_is_bounded_in_memory() {
     let Some(server) = server(&[]) else { return };
     let buffer = buffer_on(&server).await;
     for number in 1..=64 {
@@ -133,7 +134,7 @@ async fn a_read_fetches_no_more_than_it_may_have_however_long_lines_are() {
     };
     let before = memory("used_memory:");
 
-    let read = read(&buffer, 1, Most::new(5_000, 2 << 20)).await;
+    let read = read(&buffer, 1, ReadLimit::new(5_000, 2 << 20)).await;
 
     assert_eq!(read.len(), 4);
     let taken = memory("used_memory_peak:") - before;
@@ -141,7 +142,7 @@ async fn a_read_fetches_no_more_than_it_may_have_however_long_lines_are() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_somebody_else_wrote_is_set_aside_and_keeps_nothing_back() {
+async fn entry_of_other_program_is_set_aside_and_blocks_nothing() {
     let Some(server) = server(&[]) else { return };
     let buffer = buffer_on(&server).await;
     let add = |fields: &str| server.command(&format!("XADD events:{{orders}}:stream * {fields}"));
@@ -151,13 +152,13 @@ async fn what_somebody_else_wrote_is_set_aside_and_keeps_nothing_back() {
     let _kept = buffer.append(&[event(1)]).await.unwrap();
     add("line {} id y");
 
-    // As few at a time as can be: to find nothing that is an event is not the end.
-    let read = read(&buffer, 1, Most::new(1, 1)).await;
+    // The smallest reads: a read without events must not look like the end.
+    let read = read(&buffer, 1, ReadLimit::new(1, 1)).await;
 
     assert_eq!(read.len(), 1);
     assert_eq!(*read[0].event(), event(1));
     let after = Some(read[0].position());
-    let rest = buffer.read(token(1), after, Most::new(9, 1 << 20)).await.unwrap();
+    let rest = buffer.read(token(1), after, ReadLimit::new(9, 1 << 20)).await.unwrap();
     assert_eq!(rest, Fenced::Done(Vec::new()));
     assert_eq!(buffer.pending().await.unwrap(), 1);
     assert_eq!(buffer.state().await.unwrap().set_aside, 5);

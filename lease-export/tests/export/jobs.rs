@@ -1,4 +1,4 @@
-//! Jobs: what a worker does with the one it takes, and what becomes of one whose worker died.
+//! Jobs: how a worker runs one, and what happens after the worker died.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,25 +14,25 @@ use tokio_util::sync::CancellationToken;
 use crate::world::{TTL, VISIBILITY, World, everywhere, key};
 
 everywhere! {
-    a_job_tells_how_many_events_it_has_sent
-    a_job_on_nothing_sends_nothing
-    a_job_runs_under_the_lease_that_it_carries
-    a_job_frees_the_lease_and_leaves_the_queue
-    a_job_whose_sink_fails_frees_the_lease
-    a_job_whose_sink_panics_frees_the_lease
-    a_job_that_is_dropped_frees_the_lease_and_comes_again
-    a_hand_over_is_adopted_once
-    a_job_that_waited_too_long_obtains_the_lease_anew
-    a_job_returns_to_the_queue_while_somebody_else_exports
-    jobs_that_nobody_came_for_are_replaced_by_one
-    a_backlog_does_not_keep_back_the_job_that_has_the_lease
-    a_job_that_export_was_disabled_for_is_removed
-    what_is_no_job_does_not_block_the_queue
-    job_of_another_exporter_goes_back_to_the_queue
-    an_export_that_takes_long_keeps_its_lease_and_its_job
-    an_export_that_lost_its_lease_stops_and_its_job_comes_again
-    workers_stop_after_the_job_at_hand
-    workers_stop_within_their_grace_while_the_sink_hangs
+    job_reports_number_of_sent_events
+    job_without_pending_events_sends_nothing
+    job_runs_under_the_lease_that_it_carries
+    job_releases_lease_and_leaves_queue
+    job_with_failing_sink_releases_lease
+    job_with_panicking_sink_releases_lease
+    dropped_job_releases_lease_and_is_redelivered
+    hand_over_is_adopted_once
+    job_with_expired_hand_over_obtains_lease_anew
+    job_returns_to_queue_while_lease_is_held
+    waiting_jobs_are_replaced_by_one
+    backlog_does_not_block_the_job_with_the_lease
+    job_of_disabled_export_is_removed
+    invalid_job_does_not_block_the_queue
+    job_of_another_exporter_returns_to_queue
+    long_export_keeps_its_lease_and_its_job
+    export_with_lost_lease_stops_and_job_is_redelivered
+    worker_stops_after_its_current_job
+    worker_with_hanging_sink_stops_within_grace
 }
 
 async fn schedule(world: &World) {
@@ -44,27 +44,27 @@ async fn is_free(world: &World) -> bool {
     world.locker().holder(&key()).await.unwrap().is_none()
 }
 
-async fn a_job_tells_how_many_events_it_has_sent(world: World) {
+async fn job_reports_number_of_sent_events(world: World) {
     let exporter = world.enabled().await;
     world.append(12).await;
     schedule(&world).await;
 
     let worked = exporter.run_next_job(Duration::ZERO).await.unwrap();
 
-    assert_eq!(worked.to_string(), "job 1: 12 events have been sent");
+    assert_eq!(worked.to_string(), "job 1: 12 events sent");
 }
 
-async fn a_job_on_nothing_sends_nothing(world: World) {
+async fn job_without_pending_events_sends_nothing(world: World) {
     let exporter = world.enabled().await;
     schedule(&world).await;
 
     let worked = exporter.run_next_job(Duration::ZERO).await.unwrap();
 
-    assert_eq!(worked.to_string(), "job 1: 0 events have been sent");
+    assert_eq!(worked.to_string(), "job 1: 0 events sent");
     assert_eq!(world.sink.requests(), [0; 0]);
 }
 
-async fn a_job_runs_under_the_lease_that_it_carries(world: World) {
+async fn job_runs_under_the_lease_that_it_carries(world: World) {
     let exporter = world.enabled().await;
     world.append(1).await;
     schedule(&world).await;
@@ -76,7 +76,7 @@ async fn a_job_runs_under_the_lease_that_it_carries(world: World) {
     assert!(world.sink.taken()[0].0 > handed.token);
 }
 
-async fn a_job_frees_the_lease_and_leaves_the_queue(world: World) {
+async fn job_releases_lease_and_leaves_queue(world: World) {
     let exporter = world.enabled().await;
     world.append(1).await;
     schedule(&world).await;
@@ -89,7 +89,7 @@ async fn a_job_frees_the_lease_and_leaves_the_queue(world: World) {
     schedule(&world).await;
 }
 
-async fn a_job_whose_sink_fails_frees_the_lease(world: World) {
+async fn job_with_failing_sink_releases_lease(world: World) {
     let exporter = world.enabled().await;
     world.append(1).await;
     world.sink.respond([Response::Unavailable]);
@@ -112,11 +112,11 @@ impl Sink for Panics {
     }
 
     async fn put(&self, _: FencingToken, _: &[Record]) -> Result<Vec<Put>, ServiceError> {
-        panic!("as the test says");
+        panic!("injected fault");
     }
 }
 
-async fn a_job_whose_sink_panics_frees_the_lease(world: World) {
+async fn job_with_panicking_sink_releases_lease(world: World) {
     world.enabled().await;
     let exporter = world.exporter_to(Arc::new(Panics));
     world.append(1).await;
@@ -125,7 +125,7 @@ async fn a_job_whose_sink_panics_frees_the_lease(world: World) {
     let panicked = tokio::spawn(async move { exporter.run_next_job(Duration::ZERO).await }).await;
 
     assert!(panicked.is_err_and(|error| error.is_panic()));
-    // Freed in the background, long before its ttl.
+    // The lease is released in the background, long before its ttl.
     let locker = world.locker();
     let waited = timeout(TTL / 2, locker.wait_until_obtained(&key())).await;
     drop(waited.unwrap().unwrap());
@@ -134,7 +134,7 @@ async fn a_job_whose_sink_panics_frees_the_lease(world: World) {
     assert!(matches!(&again, Worked::Done(_, exported) if exported.sent == 1), "{again:?}");
 }
 
-async fn a_job_that_is_dropped_frees_the_lease_and_comes_again(world: World) {
+async fn dropped_job_releases_lease_and_is_redelivered(world: World) {
     let exporter = world.enabled().await;
     world.append(1).await;
     world.sink.respond([Response::Hang]);
@@ -150,12 +150,12 @@ async fn a_job_that_is_dropped_frees_the_lease_and_comes_again(world: World) {
     assert!(matches!(&again, Worked::Done(_, exported) if exported.sent == 1), "{again:?}");
 }
 
-async fn a_hand_over_is_adopted_once(world: World) {
+async fn hand_over_is_adopted_once(world: World) {
     let exporter = world.enabled().await;
     world.append(1).await;
     schedule(&world).await;
     let queue = world.queue();
-    // Its worker takes it, adopts its lease, and dies; the lease ends with it.
+    // The worker takes the job, adopts the lease, and dies. The lease ends with it.
     let delivery = queue.take(Duration::ZERO).await.unwrap().unwrap();
     let job: serde_json::Value = serde_json::from_str(delivery.body()).unwrap();
     let handed: lease_core::HandOver = serde_json::from_value(job["hand_over"].clone()).unwrap();
@@ -163,7 +163,7 @@ async fn a_hand_over_is_adopted_once(world: World) {
     assert!(world.locker().resume(handed).await.unwrap().is_none());
     lease.abandon();
 
-    // The job comes again before the lease has run out, and after that.
+    // The job is delivered again before the lease has expired, and after that.
     let held = exporter.run_next_job(VISIBILITY * 2).await.unwrap();
     assert!(matches!(held, Worked::Returned(..)), "{held:?}");
     let mut worked = held;
@@ -176,14 +176,14 @@ async fn a_hand_over_is_adopted_once(world: World) {
     assert!(matches!(&worked, Worked::Done(_, exported) if exported.sent == 1), "{worked:?}");
 }
 
-async fn a_job_that_waited_too_long_obtains_the_lease_anew(world: World) {
+async fn job_with_expired_hand_over_obtains_lease_anew(world: World) {
     let exporter = world.enabled().await;
     world.append(1).await;
     let short = exporter.clone().with_hand_over_wait(Duration::from_millis(100)).unwrap();
     let scheduled = short.schedule_job().await.unwrap();
     assert!(matches!(scheduled, Scheduled::Enqueued(_)), "{scheduled:?}");
 
-    // The hand-over has run out once somebody else can have the lease.
+    // Another process can obtain the lease once the hand-over has expired.
     let lease = world.locker().wait_until_obtained(&key()).await.unwrap();
     lease.release().await.unwrap();
     let worked = exporter.run_next_job(Duration::ZERO).await.unwrap();
@@ -191,7 +191,7 @@ async fn a_job_that_waited_too_long_obtains_the_lease_anew(world: World) {
     assert!(matches!(&worked, Worked::Done(_, exported) if exported.sent == 1), "{worked:?}");
 }
 
-async fn a_job_returns_to_the_queue_while_somebody_else_exports(world: World) {
+async fn job_returns_to_queue_while_lease_is_held(world: World) {
     let exporter = world.enabled().await;
     world.append(1).await;
     let short = exporter.clone().with_hand_over_wait(Duration::from_millis(100)).unwrap();
@@ -210,8 +210,8 @@ async fn a_job_returns_to_the_queue_while_somebody_else_exports(world: World) {
     assert!(matches!(&again, Worked::Done(_, exported) if exported.sent == 1), "{again:?}");
 }
 
-/// Schedules a job whose time in the queue is over at once.
-async fn schedule_in_vain(world: &World) {
+/// Schedules a job whose hand-over expires at once.
+async fn schedule_expiring_job(world: &World) {
     let short = world.exporter().with_hand_over_wait(Duration::from_millis(100)).unwrap();
     let scheduled = short.schedule_job().await.unwrap();
     assert!(matches!(scheduled, Scheduled::Enqueued(_)), "{scheduled:?}");
@@ -219,11 +219,11 @@ async fn schedule_in_vain(world: &World) {
     lease.release().await.unwrap();
 }
 
-async fn jobs_that_nobody_came_for_are_replaced_by_one(world: World) {
+async fn waiting_jobs_are_replaced_by_one(world: World) {
     let exporter = world.enabled().await;
     world.append(1).await;
     for _ in 0..3 {
-        schedule_in_vain(&world).await;
+        schedule_expiring_job(&world).await;
     }
 
     schedule(&world).await;
@@ -234,11 +234,11 @@ async fn jobs_that_nobody_came_for_are_replaced_by_one(world: World) {
     assert_eq!(world.queue().count().await.unwrap(), 0);
 }
 
-async fn a_backlog_does_not_keep_back_the_job_that_has_the_lease(world: World) {
+async fn backlog_does_not_block_the_job_with_the_lease(world: World) {
     let exporter = world.enabled().await;
     world.append(1).await;
     let queue = world.queue();
-    schedule_in_vain(&world).await;
+    schedule_expiring_job(&world).await;
     let dead = queue.take(Duration::ZERO).await.unwrap().unwrap();
     let long = exporter.clone().with_hand_over_wait(Duration::from_secs(60)).unwrap();
     let _scheduled = long.schedule_job().await.unwrap();
@@ -257,17 +257,17 @@ async fn a_backlog_does_not_keep_back_the_job_that_has_the_lease(world: World) {
             Worked::Done(_, exported) => break assert_eq!(exported.sent, 1),
             other => panic!("{other:?}"),
         }
-        assert!(returned <= 3, "it comes before those that were returned");
-        // Longer than one of those stays away.
+        assert!(returned <= 3, "the job with the lease comes before the returned ones");
+        // Longer than a returned job is delayed.
         tokio::time::sleep(Duration::from_millis(1_100)).await;
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_job_whose_lease_stays_held_is_looked_at_less_and_less() {
+async fn job_with_held_lease_is_retried_with_backoff() {
     let world = World::in_memory();
     let exporter = world.enabled().await;
-    schedule_in_vain(&world).await;
+    schedule_expiring_job(&world).await;
     let lease = world.locker().wait_until_obtained(&key()).await.unwrap();
     let stop = CancellationToken::new();
 
@@ -283,7 +283,7 @@ async fn a_job_whose_lease_stays_held_is_looked_at_less_and_less() {
     assert!((100..150).contains(&delivery.number()), "in an hour {}", delivery.number());
 }
 
-async fn a_job_that_export_was_disabled_for_is_removed(world: World) {
+async fn job_of_disabled_export_is_removed(world: World) {
     let exporter = world.enabled().await;
     world.append(1).await;
     schedule(&world).await;
@@ -297,7 +297,7 @@ async fn a_job_that_export_was_disabled_for_is_removed(world: World) {
     assert_eq!(exporter.num_pending_events().await.unwrap(), 1);
 }
 
-async fn what_is_no_job_does_not_block_the_queue(world: World) {
+async fn invalid_job_does_not_block_the_queue(world: World) {
     let exporter = world.enabled().await;
     world.append(1).await;
     schedule(&world).await;
@@ -316,7 +316,7 @@ async fn what_is_no_job_does_not_block_the_queue(world: World) {
     assert_eq!(world.queue().count().await.unwrap(), 0);
 }
 
-async fn job_of_another_exporter_goes_back_to_the_queue(world: World) {
+async fn job_of_another_exporter_returns_to_queue(world: World) {
     let exporter = world.enabled().await;
     world.append(1).await;
     schedule(&world).await;
@@ -352,7 +352,7 @@ impl Switch for NoSwitch {
     }
 }
 
-/// A sink that takes its time.
+/// A sink that takes a while.
 #[derive(Debug)]
 struct Slow(lease_export::MemorySink, Duration);
 
@@ -368,10 +368,10 @@ impl Sink for Slow {
     }
 }
 
-async fn an_export_that_takes_long_keeps_its_lease_and_its_job(world: World) {
+async fn long_export_keeps_its_lease_and_its_job(world: World) {
     world.enabled().await;
     world.append(1).await;
-    // Longer than the lease lasts by itself, and than a job is out of sight.
+    // Longer than the lease's ttl, and than the job's visibility.
     let slow = world.exporter_to(Arc::new(Slow(world.sink.clone(), TTL * 3 / 2)));
     schedule(&world).await;
 
@@ -381,7 +381,7 @@ async fn an_export_that_takes_long_keeps_its_lease_and_its_job(world: World) {
         assert!(matches!(worked, Worked::Idle), "{worked:?}");
         assert_eq!(other.flush_pending_events(None).await.unwrap(), 0);
     };
-    // The worker has the job before anybody else looks for one.
+    // The worker takes the job before another worker looks for one.
     let working = async {
         let worked = slow.run_next_job(Duration::ZERO).await.unwrap();
         assert!(matches!(&worked, Worked::Done(_, exported) if exported.sent == 1), "{worked:?}");
@@ -402,7 +402,7 @@ async fn an_export_that_takes_long_keeps_its_lease_and_its_job(world: World) {
     assert_eq!(world.queue().count().await.unwrap(), 0);
 }
 
-/// A sink during whose first request somebody else is granted the lease, and exports.
+/// A sink during whose first request another exporter obtains the lease.
 #[derive(Debug)]
 struct Overtaken(lease_export::MemorySink, Arc<dyn lease_export::EventBuffer>);
 
@@ -414,13 +414,13 @@ impl Sink for Overtaken {
 
     async fn put(&self, token: FencingToken, records: &[Record]) -> Result<Vec<Put>, ServiceError> {
         let later = FencingToken::new(token.get() + 1).unwrap();
-        let most = lease_export::Most::new(1, 1);
+        let most = lease_export::ReadLimit::new(1, 1);
         let _seen = self.1.read(later, None, most).await?;
         self.0.put(token, records).await
     }
 }
 
-async fn an_export_that_lost_its_lease_stops_and_its_job_comes_again(world: World) {
+async fn export_with_lost_lease_stops_and_job_is_redelivered(world: World) {
     world.enabled().await;
     world.append(3).await;
     let exporter = world.exporter_to(Arc::new(Overtaken(world.sink.clone(), world.buffer())));
@@ -433,7 +433,7 @@ async fn an_export_that_lost_its_lease_stops_and_its_job_comes_again(world: Worl
     assert_eq!(world.queue().count().await.unwrap(), 1);
 }
 
-async fn workers_stop_within_their_grace_while_the_sink_hangs(world: World) {
+async fn worker_with_hanging_sink_stops_within_grace(world: World) {
     let exporter = world.enabled().await.with_put_limit(Duration::from_secs(3600)).unwrap();
     let exporter = exporter.with_stop_grace(Duration::from_millis(100));
     world.append(1).await;
@@ -450,14 +450,14 @@ async fn workers_stop_within_their_grace_while_the_sink_hangs(world: World) {
     };
     let (stopped, ()) = tokio::join!(working, stopping);
 
-    assert!(stopped.is_ok(), "it hangs for an hour");
+    assert!(stopped.is_ok(), "the worker did not stop");
     let lease = world.locker().wait_until_obtained(&key()).await.unwrap();
     lease.release().await.unwrap();
-    assert_eq!(world.queue().count().await.unwrap(), 1, "the job comes again");
+    assert_eq!(world.queue().count().await.unwrap(), 1, "the job stays in the queue");
     assert_eq!(exporter.num_pending_events().await.unwrap(), 1);
 }
 
-async fn workers_stop_after_the_job_at_hand(world: World) {
+async fn worker_stops_after_its_current_job(world: World) {
     let exporter = world.enabled().await;
     world.append(5).await;
     schedule(&world).await;

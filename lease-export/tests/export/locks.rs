@@ -1,18 +1,18 @@
-//! What an exporter's lease does for it, in the words of the earlier exporter's lock.
+//! The exporter's lease as a lock.
 
 use lease_core::{Attempt, Released};
 
 use crate::world::{TTL, World, everywhere, key};
 
 everywhere! {
-    who_obtains_the_lease_is_its_holder
-    the_lease_is_obtained_once
-    the_lease_lasts_no_longer_than_its_ttl
-    what_was_released_can_be_obtained
-    nobody_holds_what_is_free
+    obtained_lease_has_its_holder
+    held_lease_is_not_obtained_again
+    lease_expires_after_ttl
+    released_lease_is_obtained_again
+    free_lease_has_no_holder
 }
 
-async fn who_obtains_the_lease_is_its_holder(world: World) {
+async fn obtained_lease_has_its_holder(world: World) {
     let locker = world.locker();
     let Attempt::Obtained(lease) = locker.obtain(&key()).await.unwrap() else { panic!("held") };
 
@@ -21,7 +21,7 @@ async fn who_obtains_the_lease_is_its_holder(world: World) {
     assert_eq!(holder.token, lease.token());
 }
 
-async fn the_lease_is_obtained_once(world: World) {
+async fn held_lease_is_not_obtained_again(world: World) {
     let _lease = world.locker().wait_until_obtained(&key()).await.unwrap();
 
     let attempt = world.locker().obtain(&key()).await.unwrap();
@@ -29,7 +29,7 @@ async fn the_lease_is_obtained_once(world: World) {
     assert!(matches!(attempt, Attempt::Held(_)), "{attempt:?}");
 }
 
-async fn the_lease_lasts_no_longer_than_its_ttl(world: World) {
+async fn lease_expires_after_ttl(world: World) {
     let lease = world.locker().wait_until_obtained(&key()).await.unwrap();
 
     assert!(lease.remaining() <= TTL);
@@ -37,7 +37,7 @@ async fn the_lease_lasts_no_longer_than_its_ttl(world: World) {
     assert!(holder.expires_in.is_none_or(|left| left <= TTL), "{holder:?}");
 }
 
-async fn what_was_released_can_be_obtained(world: World) {
+async fn released_lease_is_obtained_again(world: World) {
     let lease = world.locker().wait_until_obtained(&key()).await.unwrap();
 
     assert_eq!(lease.release().await.unwrap(), Released::Freed);
@@ -46,6 +46,6 @@ async fn what_was_released_can_be_obtained(world: World) {
     assert!(matches!(attempt, Attempt::Obtained(_)), "{attempt:?}");
 }
 
-async fn nobody_holds_what_is_free(world: World) {
+async fn free_lease_has_no_holder(world: World) {
     assert_eq!(world.locker().holder(&key()).await.unwrap(), None);
 }

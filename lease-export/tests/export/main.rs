@@ -1,17 +1,18 @@
-//! The exporter on each place where its parts can be kept: in memory, and on a real Redis; and its
-//! sinks over HTTP.
+//! Tests the exporter in memory and on a real Redis server, and its sinks over HTTP.
 //!
-//! Each story is told once, and runs on both.
+//! ReadLimit tests run once on each.
+//! Each story is printed once, and runs on both.
 #![expect(
     clippy::unwrap_used,
     clippy::panic,
     clippy::indexing_slicing,
-    reason = "a test that cannot go on fails"
+    reason = "a test fails by a panic"
 )]
 
 mod buckets;
 mod buffers;
 mod collecting;
+mod collecting_failures;
 mod dropped;
 mod exporting;
 mod failing;
@@ -21,7 +22,6 @@ mod full;
 mod jobs;
 mod locks;
 mod operating;
-mod pouring;
 mod queues;
 mod refusing;
 mod sending;

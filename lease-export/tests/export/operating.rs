@@ -1,28 +1,28 @@
-//! What an operator may do, and what is refused.
+//! The operator's commands, and when they are refused.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use lease_export::{
-    BucketSource, BucketStore, Deleted, EventBuffer, Exporter, Fenced, Flushed, Intake, Most,
-    Operator, Pending, Pipeline, PutIn, Refusal, StopCause,
+    BucketSource, BucketStore, Deleted, EventBuffer, Exporter, Fenced, Flushed, Intake, Operator,
+    Pending, Pipeline, PutIn, ReadLimit, Refusal, StopCause,
 };
 use serde_json::Map;
 
 use crate::world::{Minutes, World, everywhere_with_buckets, key, token};
 
 everywhere_with_buckets! {
-    the_intake_is_not_opened_while_export_is_disabled
-    export_is_not_disabled_while_the_intake_is_open
-    deleting_all_stops_the_intake_first
-    without_buckets_the_buffer_is_the_intake
-    behind_buckets_a_paused_buffer_is_told_and_opened
-    behind_buckets_what_is_pending_is_deleted_too
-    pending_events_are_told_and_flushed
-    an_emergency_is_told_from_a_stop
-    export_is_not_disabled_while_the_intake_opens_by_itself
-    nothing_is_deleted_while_somebody_has_the_lease
-    what_is_set_aside_is_told_and_deleted
+    intake_cannot_open_while_export_is_disabled
+    export_cannot_be_disabled_while_intake_is_open
+    delete_stops_the_intake_first
+    buffer_is_the_intake_without_buckets
+    paused_buffer_behind_buckets_is_reported_and_opened
+    delete_removes_pending_events_behind_buckets
+    pending_events_are_counted_and_flushed
+    emergency_differs_from_operators_stop
+    export_cannot_be_disabled_while_intake_reopens_by_itself
+    nothing_is_deleted_while_lease_is_held
+    events_set_aside_are_counted_and_deleted
 }
 
 fn with_buckets(world: &World, minutes: &Minutes) -> Exporter {
@@ -31,7 +31,7 @@ fn with_buckets(world: &World, minutes: &Minutes) -> Exporter {
     world.exporter().with_source(source)
 }
 
-async fn the_intake_is_not_opened_while_export_is_disabled(world: World, minutes: Minutes) {
+async fn intake_cannot_open_while_export_is_disabled(world: World, minutes: Minutes) {
     let exporter = with_buckets(&world, &minutes);
     let operator = Operator::new(&exporter);
     operator.stop_intake().await.unwrap();
@@ -44,7 +44,7 @@ async fn the_intake_is_not_opened_while_export_is_disabled(world: World, minutes
     assert_eq!(operator.intake().await.unwrap(), Intake::Open);
 }
 
-async fn export_is_not_disabled_while_the_intake_is_open(world: World, minutes: Minutes) {
+async fn export_cannot_be_disabled_while_intake_is_open(world: World, minutes: Minutes) {
     let exporter = with_buckets(&world, &minutes);
     let operator = Operator::new(&exporter);
     operator.enable().await.unwrap();
@@ -57,7 +57,7 @@ async fn export_is_not_disabled_while_the_intake_is_open(world: World, minutes: 
     assert!(!operator.is_enabled().await.unwrap());
 }
 
-async fn deleting_all_stops_the_intake_first(world: World, mut minutes: Minutes) {
+async fn delete_stops_the_intake_first(world: World, mut minutes: Minutes) {
     let exporter = with_buckets(&world, &minutes);
     let operator = Operator::new(&exporter);
     for _ in 0..2 {
@@ -75,7 +75,7 @@ async fn deleting_all_stops_the_intake_first(world: World, mut minutes: Minutes)
     assert_eq!(put_in, PutIn::Stopped(StopCause::Operator));
 }
 
-async fn without_buckets_the_buffer_is_the_intake(world: World, _: Minutes) {
+async fn buffer_is_the_intake_without_buckets(world: World, _: Minutes) {
     let exporter = world.exporter();
     let operator = Operator::new(&exporter);
     world.append(3).await;
@@ -87,7 +87,7 @@ async fn without_buckets_the_buffer_is_the_intake(world: World, _: Minutes) {
     assert_eq!(operator.list().await.unwrap(), []);
 }
 
-async fn behind_buckets_a_paused_buffer_is_told_and_opened(world: World, minutes: Minutes) {
+async fn paused_buffer_behind_buckets_is_reported_and_opened(world: World, minutes: Minutes) {
     let exporter = with_buckets(&world, &minutes);
     let operator = Operator::new(&exporter);
     operator.enable().await.unwrap();
@@ -97,14 +97,18 @@ async fn behind_buckets_a_paused_buffer_is_told_and_opened(world: World, minutes
 
     assert_eq!(operator.intake().await.unwrap(), emergency);
     assert!(operator.is_emergency().await.unwrap());
-    assert_eq!(operator.disable().await.unwrap(), Err(Refusal::IntakeIsOpen), "the buckets' is");
+    assert_eq!(
+        operator.disable().await.unwrap(),
+        Err(Refusal::IntakeIsOpen),
+        "the buckets' intake is open"
+    );
 
     assert_eq!(operator.open_intake().await.unwrap(), Ok(()));
     assert_eq!(operator.intake().await.unwrap(), Intake::Open);
     world.append(1).await;
 }
 
-async fn behind_buckets_what_is_pending_is_deleted_too(world: World, minutes: Minutes) {
+async fn delete_removes_pending_events_behind_buckets(world: World, minutes: Minutes) {
     let exporter = with_buckets(&world, &minutes);
     let operator = Operator::new(&exporter);
     operator.enable().await.unwrap();
@@ -119,7 +123,7 @@ async fn behind_buckets_what_is_pending_is_deleted_too(world: World, minutes: Mi
     world.append(1).await;
 }
 
-async fn pending_events_are_told_and_flushed(world: World, minutes: Minutes) {
+async fn pending_events_are_counted_and_flushed(world: World, minutes: Minutes) {
     let exporter = with_buckets(&world, &minutes);
     let operator = Operator::new(&exporter);
     world.append(3).await;
@@ -132,7 +136,7 @@ async fn pending_events_are_told_and_flushed(world: World, minutes: Minutes) {
     assert_eq!(operator.pending().await.unwrap(), 1);
 }
 
-async fn an_emergency_is_told_from_a_stop(world: World, minutes: Minutes) {
+async fn emergency_differs_from_operators_stop(world: World, minutes: Minutes) {
     let exporter = with_buckets(&world, &minutes);
     let operator = Operator::new(&exporter);
     assert!(!operator.is_emergency().await.unwrap());
@@ -144,7 +148,7 @@ async fn an_emergency_is_told_from_a_stop(world: World, minutes: Minutes) {
     assert!(!operator.is_emergency().await.unwrap());
 }
 
-async fn export_is_not_disabled_while_the_intake_opens_by_itself(world: World, minutes: Minutes) {
+async fn export_cannot_be_disabled_while_intake_reopens_by_itself(world: World, minutes: Minutes) {
     let exporter = with_buckets(&world, &minutes);
     let operator = Operator::new(&exporter);
     operator.enable().await.unwrap();
@@ -160,7 +164,7 @@ async fn export_is_not_disabled_while_the_intake_opens_by_itself(world: World, m
     assert_eq!(put_in, PutIn::Stopped(StopCause::Operator));
 }
 
-async fn nothing_is_deleted_while_somebody_has_the_lease(world: World, minutes: Minutes) {
+async fn nothing_is_deleted_while_lease_is_held(world: World, minutes: Minutes) {
     let exporter = with_buckets(&world, &minutes);
     let operator = Operator::new(&exporter);
     let _put = minutes.buckets.put(&[("a", Some("1"))]).await.unwrap();
@@ -176,15 +180,15 @@ async fn nothing_is_deleted_while_somebody_has_the_lease(world: World, minutes: 
     assert_eq!(operator.delete().await.unwrap(), Deleted::Done(1));
 }
 
-async fn what_is_set_aside_is_told_and_deleted(world: World, _: Minutes) {
+async fn events_set_aside_are_counted_and_deleted(world: World, _: Minutes) {
     let exporter = world.exporter();
     let operator = Operator::new(&exporter);
     world.append(3).await;
-    let read = world.buffer().read(token(1), None, Most::new(2, 1 << 20)).await.unwrap();
+    let read = world.buffer().read(token(1), None, ReadLimit::new(2, 1 << 20)).await.unwrap();
     let Fenced::Done(read) = read else { panic!("stale") };
     let positions: Vec<_> = read.iter().map(Pending::position).collect();
     assert_eq!(world.buffer().set_aside(token(1), &positions).await.unwrap(), Fenced::Done(2));
-    // Again, as after an answer that was lost; and by somebody who was overtaken.
+    // Again, as after a lost answer; and with a stale token.
     assert_eq!(world.buffer().set_aside(token(2), &positions).await.unwrap(), Fenced::Done(0));
     let stale = world.buffer().set_aside(token(1), &positions).await.unwrap();
     assert_eq!(stale, Fenced::Stale { largest: token(2) });

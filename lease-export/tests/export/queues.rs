@@ -1,4 +1,4 @@
-//! Queues: no job is lost with its worker.
+//! Job queues: a job survives its worker.
 
 use std::time::Duration;
 
@@ -7,21 +7,21 @@ use lease_core::store::{BootClock, Clock};
 use crate::world::{VISIBILITY, World, everywhere};
 
 everywhere! {
-    jobs_come_in_the_order_in_which_they_were_enqueued
-    a_job_that_was_taken_is_out_of_sight_until_its_visibility_is_over
-    a_job_that_is_kept_stays_out_of_sight
-    a_late_worker_changes_nothing_of_a_job_that_another_has
-    a_job_that_is_given_back_comes_again_after_its_delay
-    a_job_that_comes_again_is_at_the_end
-    one_job_replaces_all_that_nobody_has
-    a_job_that_is_finished_never_comes_again
-    a_worker_that_waits_gets_a_job_that_comes_meanwhile
-    a_worker_that_waits_briefly_gets_a_job_that_comes_meanwhile
+    jobs_are_delivered_in_order
+    taken_job_is_invisible_until_visibility_ends
+    kept_job_stays_invisible
+    stale_delivery_changes_nothing
+    returned_job_is_redelivered_after_its_delay
+    redelivered_job_is_at_the_end
+    replace_removes_all_jobs_without_worker
+    finished_job_is_not_redelivered
+    waiting_worker_gets_new_job
+    briefly_waiting_worker_gets_new_job
 }
 
 const NOW: Duration = Duration::ZERO;
 
-async fn jobs_come_in_the_order_in_which_they_were_enqueued(world: World) {
+async fn jobs_are_delivered_in_order(world: World) {
     let queue = world.queue();
     for body in ["a", "b", "c"] {
         queue.enqueue(body).await.unwrap();
@@ -34,14 +34,14 @@ async fn jobs_come_in_the_order_in_which_they_were_enqueued(world: World) {
     assert_eq!(queue.take(NOW).await.unwrap(), None);
     assert_eq!(queue.count().await.unwrap(), 3);
 
-    // They come again in that order, too.
+    // They are delivered again in that order, too.
     for body in ["a", "b", "c"] {
         let delivery = queue.take(VISIBILITY * 4).await.unwrap().unwrap();
         assert_eq!((delivery.body(), delivery.number()), (body, 2));
     }
 }
 
-async fn a_job_that_was_taken_is_out_of_sight_until_its_visibility_is_over(world: World) {
+async fn taken_job_is_invisible_until_visibility_ends(world: World) {
     let queue = world.queue();
     let id = queue.enqueue("a").await.unwrap();
 
@@ -54,7 +54,7 @@ async fn a_job_that_was_taken_is_out_of_sight_until_its_visibility_is_over(world
     assert!(second.waited() >= VISIBILITY, "{second:?}");
 }
 
-async fn a_job_that_is_kept_stays_out_of_sight(world: World) {
+async fn kept_job_stays_invisible(world: World) {
     let queue = world.queue();
     queue.enqueue("a").await.unwrap();
     let delivery = queue.take(NOW).await.unwrap().unwrap();
@@ -65,7 +65,7 @@ async fn a_job_that_is_kept_stays_out_of_sight(world: World) {
     }
 }
 
-async fn a_late_worker_changes_nothing_of_a_job_that_another_has(world: World) {
+async fn stale_delivery_changes_nothing(world: World) {
     let queue = world.queue();
     queue.enqueue("a").await.unwrap();
     let late = queue.take(NOW).await.unwrap().unwrap();
@@ -80,7 +80,7 @@ async fn a_late_worker_changes_nothing_of_a_job_that_another_has(world: World) {
     assert_eq!(queue.count().await.unwrap(), 0);
 }
 
-async fn a_job_that_is_given_back_comes_again_after_its_delay(world: World) {
+async fn returned_job_is_redelivered_after_its_delay(world: World) {
     let queue = world.queue();
     queue.enqueue("a").await.unwrap();
     let delivery = queue.take(NOW).await.unwrap().unwrap();
@@ -92,7 +92,7 @@ async fn a_job_that_is_given_back_comes_again_after_its_delay(world: World) {
     assert_eq!(again.number(), 2);
 }
 
-async fn a_job_that_comes_again_is_at_the_end(world: World) {
+async fn redelivered_job_is_at_the_end(world: World) {
     let queue = world.queue();
     for body in ["a", "b"] {
         queue.enqueue(body).await.unwrap();
@@ -107,7 +107,7 @@ async fn a_job_that_comes_again_is_at_the_end(world: World) {
     }
 }
 
-async fn one_job_replaces_all_that_nobody_has(world: World) {
+async fn replace_removes_all_jobs_without_worker(world: World) {
     let queue = world.queue();
     for body in ["a", "b", "c"] {
         queue.enqueue(body).await.unwrap();
@@ -122,11 +122,11 @@ async fn one_job_replaces_all_that_nobody_has(world: World) {
     let only = queue.take(NOW).await.unwrap().unwrap();
     assert_eq!((only.id(), only.body(), only.number()), (id, "d", 1));
     assert_eq!(queue.take(NOW).await.unwrap(), None);
-    assert!(queue.finish(&at_work).await.unwrap(), "its worker has it");
+    assert!(queue.finish(&at_work).await.unwrap(), "the job of a worker stays");
     assert!(!queue.finish(&returned).await.unwrap());
 }
 
-async fn a_job_that_is_finished_never_comes_again(world: World) {
+async fn finished_job_is_not_redelivered(world: World) {
     let queue = world.queue();
     queue.enqueue("a").await.unwrap();
     let delivery = queue.take(NOW).await.unwrap().unwrap();
@@ -138,7 +138,7 @@ async fn a_job_that_is_finished_never_comes_again(world: World) {
     assert_eq!(queue.count().await.unwrap(), 0);
 }
 
-async fn a_worker_that_waits_gets_a_job_that_comes_meanwhile(world: World) {
+async fn waiting_worker_gets_new_job(world: World) {
     let queue = world.queue();
     let taking = queue.take(Duration::from_secs(30));
     let enqueuing = async {
@@ -151,14 +151,14 @@ async fn a_worker_that_waits_gets_a_job_that_comes_meanwhile(world: World) {
     assert_eq!(taken.unwrap().unwrap().id(), id);
 }
 
-async fn a_worker_that_waits_briefly_gets_a_job_that_comes_meanwhile(world: World) {
+async fn briefly_waiting_worker_gets_new_job(world: World) {
     let queue = world.queue();
 
     let (patience, clock) = (Duration::from_millis(80), BootClock::new());
     loop {
         let since = clock.now();
         let (taken, after) = tokio::join!(queue.take(patience), async {
-            // So that the first question is over.
+            // Lets the first poll end.
             tokio::time::sleep(Duration::from_millis(20)).await;
             queue.enqueue("a").await.unwrap();
             clock.now().since(since)
@@ -168,8 +168,8 @@ async fn a_worker_that_waits_briefly_gets_a_job_that_comes_meanwhile(world: Worl
             return;
         }
 
-        assert!(after >= patience, "it came {after:?} after the first question");
-        // The machine stood still, and the job came too late: once more.
+        assert!(after >= patience, "a job came after {after:?}");
+        // The machine stalled, and the job came too late: try again.
         let late = queue.take(NOW).await.unwrap().unwrap();
         assert!(queue.finish(&late).await.unwrap());
     }

@@ -1,29 +1,29 @@
-//! What the sink refuses for good, and what that keeps back.
+//! Events that the sink refuses for good, and what they block.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use lease_export::{
     BufferedDeadLetters, Capacity, Event, EventBuffer, Exported, Exporter, Fenced, Flushed, Limits,
-    MemoryBuffer, Most, Overflow, Pending, Response, Retries, ServiceErrorKind,
+    MemoryBuffer, Overflow, Pending, ReadLimit, Response, Retries, ServiceErrorKind,
 };
 
 use crate::world::{World, event, everywhere, token};
 
 everywhere! {
-    what_is_refused_is_buried_with_the_reason_and_all_else_is_sent
-    what_is_refused_is_set_aside_where_there_are_no_dead_letters
-    a_sink_that_refuses_everything_has_nothing_buried
-    a_sink_that_refuses_all_content_is_asked_a_bounded_number_of_times_per_batch
-    a_run_of_refused_events_keeps_no_good_one_back
-    the_one_good_event_among_refused_ones_is_found_in_the_end
-    what_is_refused_in_passing_is_sent_when_it_is_asked_for_again
-    a_request_that_is_refused_whatever_is_in_it_ends_the_export_and_keeps_all
-    what_is_refused_alone_waits_until_the_sink_takes_another
-    batches_that_are_never_taken_do_not_keep_back_those_behind_them
-    a_sink_that_takes_nothing_is_sent_each_batch_once_after_the_first_three
-    what_is_set_aside_does_not_keep_a_paused_buffer_closed
-    what_a_record_takes_no_part_of_does_not_count_towards_a_limit
+    refused_events_are_dead_lettered_and_rest_is_sent
+    refused_event_is_set_aside_without_dead_letters
+    sink_that_refuses_everything_dead_letters_nothing
+    bisection_of_fully_refused_batches_is_bounded
+    run_of_refused_events_blocks_no_good_event
+    single_good_event_among_refused_ones_is_found
+    temporarily_refused_event_is_sent_on_retry
+    refused_request_ends_export_and_keeps_all_events
+    refused_event_waits_until_sink_takes_another
+    failing_batches_do_not_block_later_batches
+    failing_sink_gets_no_retries_after_three_batches
+    events_set_aside_do_not_keep_buffer_paused
+    oversized_event_does_not_count_towards_limit
 }
 
 async fn flush(exporter: &Exporter, limit: Option<u64>) -> Exported {
@@ -43,34 +43,34 @@ fn tens(world: World) -> World {
     world.with_limits(limits.and_then(|limits| limits.with_records_per_batch(5)).unwrap())
 }
 
-async fn what_is_refused_is_buried_with_the_reason_and_all_else_is_sent(world: World) {
+async fn refused_events_are_dead_lettered_and_rest_is_sent(world: World) {
     let world = tens(world);
     let dead = MemoryBuffer::new(Capacity::default());
     let letters = Arc::new(BufferedDeadLetters::new(Arc::new(dead.clone())));
     let exporter = world.enabled().await.with_dead_letters(letters);
     world.append(120).await;
-    // One in the middle, the last of a batch, and the last of all.
+    // One event in the middle, the last of a batch, and the last of all.
     refuse(&world, [37, 50, 120]);
 
     let exported = flush(&exporter, None).await;
 
-    assert_eq!((exported.sent, exported.refused, exported.buried), (117, 3, 3));
+    assert_eq!((exported.sent, exported.refused, exported.dead_lettered), (117, 3, 3));
     assert_eq!((exported.failed, exported.sink_error.is_none()), (0, true), "{exported:?}");
     assert_eq!(exporter.num_pending_events().await.unwrap(), 0);
     let expected: Vec<_> = (1..120).filter(|number| ![37, 50].contains(number)).collect();
     assert_eq!(world.arrived(), expected, "in order");
-    let read = dead.read(token(1), None, Most::new(9, 1 << 20)).await.unwrap();
+    let read = dead.read(token(1), None, ReadLimit::new(9, 1 << 20)).await.unwrap();
     let Fenced::Done(read) = read else { panic!("stale") };
     let lines: Vec<_> = read.iter().map(Pending::event).map(Event::line).collect();
     assert_eq!(
         lines[0],
-        "{\"event\":{\"number\":37},\"why\":\"it was refused: sink refused what is in the request: \
-         ValidationException: as the test says\"}"
+        "{\"event\":{\"number\":37},\"why\":\"it was refused: sink refused the content of the request: \
+         ValidationException: injected fault\"}"
     );
     assert_eq!(lines.len(), 3);
 }
 
-async fn what_is_refused_is_set_aside_where_there_are_no_dead_letters(world: World) {
+async fn refused_event_is_set_aside_without_dead_letters(world: World) {
     let exporter = world.enabled().await;
     world.append(10).await;
     refuse(&world, [1]);
@@ -84,8 +84,8 @@ async fn what_is_refused_is_set_aside_where_there_are_no_dead_letters(world: Wor
     assert_eq!(world.buffer().state().await.unwrap().set_aside, 0);
 }
 
-/// For a mistake in how all of them are made, say.
-async fn a_sink_that_refuses_everything_has_nothing_buried(world: World) {
+/// All events have the same mistake, for example.
+async fn sink_that_refuses_everything_dead_letters_nothing(world: World) {
     let exporter = world.enabled().await;
     world.append(10).await;
     refuse(&world, 1..=10);
@@ -98,9 +98,7 @@ async fn a_sink_that_refuses_everything_has_nothing_buried(world: World) {
     assert_eq!(exporter.num_pending_events().await.unwrap(), 10);
 }
 
-async fn a_sink_that_refuses_all_content_is_asked_a_bounded_number_of_times_per_batch(
-    world: World,
-) {
+async fn bisection_of_fully_refused_batches_is_bounded(world: World) {
     let world = tens(world);
     let exporter = world.enabled().await;
     world.append(1_000).await;
@@ -110,12 +108,12 @@ async fn a_sink_that_refuses_all_content_is_asked_a_bounded_number_of_times_per_
 
     assert_eq!((exported.sent, exported.failed), (0, 1_000));
     assert_eq!((exported.refused, exported.set_aside), (0, 0));
-    // 20 batches of 50 events: the first three are looked through, the others only touched.
+    // 20 batches of 50 events: the first three are bisected, the others only briefly.
     assert!(world.sink.requests().len() <= 406, "{} requests", world.sink.requests().len());
     assert_eq!(exporter.num_pending_events().await.unwrap(), 1_000);
 }
 
-async fn a_run_of_refused_events_keeps_no_good_one_back(world: World) {
+async fn run_of_refused_events_blocks_no_good_event(world: World) {
     let exporter = world.enabled().await;
     world.append(12_000).await;
     let is_bad = |number: &u64| *number <= 25 || number.is_multiple_of(20);
@@ -133,7 +131,7 @@ async fn a_run_of_refused_events_keeps_no_good_one_back(world: World) {
     assert!(requests <= bad * 2 * 14, "{requests} requests for {bad} events");
 }
 
-async fn the_one_good_event_among_refused_ones_is_found_in_the_end(world: World) {
+async fn single_good_event_among_refused_ones_is_found(world: World) {
     let world = tens(world);
     let exporter = world.enabled().await;
     world.append(200).await;
@@ -149,7 +147,7 @@ async fn the_one_good_event_among_refused_ones_is_found_in_the_end(world: World)
     assert_eq!(world.arrived(), [137]);
 }
 
-async fn what_is_refused_in_passing_is_sent_when_it_is_asked_for_again(world: World) {
+async fn temporarily_refused_event_is_sent_on_retry(world: World) {
     let limits = Limits::FIREHOSE.with_events_per_record(1);
     let world = world.with_limits(limits.and_then(|it| it.with_records_per_batch(1)).unwrap());
     let exporter = world.enabled().await;
@@ -163,8 +161,8 @@ async fn what_is_refused_in_passing_is_sent_when_it_is_asked_for_again(world: Wo
     assert_eq!(world.buffer().state().await.unwrap().set_aside, 0);
 }
 
-/// For want of credentials, say: a passing refusal puts nothing away.
-async fn a_request_that_is_refused_whatever_is_in_it_ends_the_export_and_keeps_all(world: World) {
+/// Wrong credentials, for example: the events are not to blame.
+async fn refused_request_ends_export_and_keeps_all_events(world: World) {
     let world = tens(world);
     let exporter = world.enabled().await;
     world.append(250).await;
@@ -174,12 +172,12 @@ async fn a_request_that_is_refused_whatever_is_in_it_ends_the_export_and_keeps_a
 
     assert_eq!((exported.sent, exported.refused, exported.set_aside), (50, 0, 0));
     assert_eq!(exported.sink_error.unwrap().kind(), ServiceErrorKind::Refused);
-    assert_eq!(world.sink.requests(), [5, 5], "nothing is sent any more");
+    assert_eq!(world.sink.requests(), [5, 5], "no further requests");
     assert_eq!(exporter.num_pending_events().await.unwrap(), 200);
     assert_eq!(flush(&exporter, None).await.sent, 200);
 }
 
-async fn what_is_refused_alone_waits_until_the_sink_takes_another(world: World) {
+async fn refused_event_waits_until_sink_takes_another(world: World) {
     let exporter = world.enabled().await;
     world.append(1).await;
     refuse(&world, [1]);
@@ -192,7 +190,7 @@ async fn what_is_refused_alone_waits_until_the_sink_takes_another(world: World) 
     assert_eq!(world.arrived(), [2]);
 }
 
-async fn batches_that_are_never_taken_do_not_keep_back_those_behind_them(world: World) {
+async fn failing_batches_do_not_block_later_batches(world: World) {
     let world = tens(world);
     let exporter = world.enabled().await;
     world.append(250).await;
@@ -204,7 +202,7 @@ async fn batches_that_are_never_taken_do_not_keep_back_those_behind_them(world: 
     assert_eq!(world.arrived(), (201..=250).collect::<Vec<_>>());
 }
 
-async fn a_sink_that_takes_nothing_is_sent_each_batch_once_after_the_first_three(world: World) {
+async fn failing_sink_gets_no_retries_after_three_batches(world: World) {
     let world = tens(world);
     let twice = Retries::new(2, Duration::from_millis(1), Duration::from_millis(2)).unwrap();
     let exporter = world.enabled().await.with_retries(twice);
@@ -223,7 +221,7 @@ fn large(number: u64) -> Event {
     Event::new(event(number).id().clone(), &body).unwrap()
 }
 
-async fn what_is_set_aside_does_not_keep_a_paused_buffer_closed(world: World) {
+async fn events_set_aside_do_not_keep_buffer_paused(world: World) {
     let world = world.with_capacity(Capacity::new(2, Overflow::Pause).unwrap());
     let exporter = world.enabled().await;
     let buffer = world.buffer();
@@ -235,10 +233,10 @@ async fn what_is_set_aside_does_not_keep_a_paused_buffer_closed(world: World) {
     assert_eq!((exported.sent, exported.too_large, exported.set_aside), (1, 1, 1));
     assert_eq!(exporter.num_pending_events().await.unwrap(), 0);
     world.append(1).await;
-    assert_eq!(buffer.state().await.unwrap().set_aside, 1, "it is kept");
+    assert_eq!(buffer.state().await.unwrap().set_aside, 1, "the event is set aside");
 }
 
-async fn what_a_record_takes_no_part_of_does_not_count_towards_a_limit(world: World) {
+async fn oversized_event_does_not_count_towards_limit(world: World) {
     let exporter = world.enabled().await;
     let events = [large(1), large(2), event(3), event(4)];
     let _kept = world.buffer().append(&events).await.unwrap();

@@ -1,4 +1,4 @@
-//! What a job sends: how much in how many requests, and what stays pending.
+//! What a job sends: how many events in how many requests, and what stays pending.
 
 use std::time::Duration;
 
@@ -9,21 +9,21 @@ use lease_export::{
 use crate::world::{World, event, everywhere, run};
 
 everywhere! {
-    less_than_a_record_waits_for_more
-    a_buffer_that_takes_nothing_in_is_sent_however_little_it_has
-    a_buffer_that_is_full_is_sent_however_little_it_takes
+    partial_record_waits_for_more_events
+    stopped_buffer_is_sent_with_few_events
+    full_buffer_is_sent_below_the_minimum
     exactly_one_record_is_sent
     two_records_are_one_request
     six_records_are_two_requests
-    a_failed_record_stays_pending
-    a_failed_request_stays_pending_and_others_go_on
-    only_what_failed_of_a_batch_is_sent_again
-    what_fails_for_ever_is_given_up_after_a_bound
-    a_lost_answer_sends_again_with_the_same_ids
-    an_answer_of_another_length_is_refused
+    failed_record_stays_pending
+    failed_request_stays_pending_and_others_are_sent
+    only_failed_records_are_retried
+    retries_are_bounded
+    lost_answer_resends_the_same_ids
+    wrong_number_of_answers_is_refused
 }
 
-/// Ten events per record, five records per request: as the earlier exporter had 1,000 and 5.
+/// Ten events per record, five records per request.
 fn tens(world: World) -> World {
     world.with_limits(
         Limits::FIREHOSE
@@ -33,9 +33,9 @@ fn tens(world: World) -> World {
     )
 }
 
-async fn less_than_a_record_waits_for_more(world: World) {
+async fn partial_record_waits_for_more_events(world: World) {
     let world = tens(world);
-    let exporter = world.enabled().await.with_least_per_job(10);
+    let exporter = world.enabled().await.with_min_per_job(10);
     world.append(9).await;
 
     assert_eq!(run(&exporter).await.sent, 0);
@@ -44,9 +44,9 @@ async fn less_than_a_record_waits_for_more(world: World) {
     assert_eq!(exporter.num_pending_events().await.unwrap(), 9);
 }
 
-async fn a_buffer_that_takes_nothing_in_is_sent_however_little_it_has(world: World) {
+async fn stopped_buffer_is_sent_with_few_events(world: World) {
     let world = world.with_capacity(Capacity::new(10, Overflow::Pause).unwrap());
-    let exporter = world.enabled().await.with_least_per_job(10);
+    let exporter = world.enabled().await.with_min_per_job(10);
     world.append(9).await;
     let stopped = world.buffer().append(&[event(10), event(11)]).await.unwrap();
     assert_eq!(stopped, Appended::Stopped(StopCause::Emergency));
@@ -56,9 +56,9 @@ async fn a_buffer_that_takes_nothing_in_is_sent_however_little_it_has(world: Wor
     world.append(1).await;
 }
 
-async fn a_buffer_that_is_full_is_sent_however_little_it_takes(world: World) {
+async fn full_buffer_is_sent_below_the_minimum(world: World) {
     let world = world.with_capacity(Capacity::new(5, Overflow::Refuse).unwrap());
-    let exporter = world.enabled().await.with_least_per_job(10);
+    let exporter = world.enabled().await.with_min_per_job(10);
     world.append(5).await;
 
     assert_eq!(run(&exporter).await.sent, 5);
@@ -66,7 +66,7 @@ async fn a_buffer_that_is_full_is_sent_however_little_it_takes(world: World) {
 
 async fn exactly_one_record_is_sent(world: World) {
     let world = tens(world);
-    let exporter = world.enabled().await.with_least_per_job(10);
+    let exporter = world.enabled().await.with_min_per_job(10);
     world.append(10).await;
 
     assert_eq!(run(&exporter).await.sent, 10);
@@ -96,7 +96,7 @@ async fn six_records_are_two_requests(world: World) {
     assert_eq!(world.arrived(), (1..=60).collect::<Vec<_>>());
 }
 
-async fn a_failed_record_stays_pending(world: World) {
+async fn failed_record_stays_pending(world: World) {
     let world = tens(world);
     let exporter = world.enabled().await;
     world.append(30).await;
@@ -112,7 +112,7 @@ async fn a_failed_record_stays_pending(world: World) {
     assert_eq!(arrived, (1..=30).collect::<Vec<_>>());
 }
 
-async fn a_failed_request_stays_pending_and_others_go_on(world: World) {
+async fn failed_request_stays_pending_and_others_are_sent(world: World) {
     let world = tens(world);
     let exporter = world.enabled().await;
     world.append(110).await;
@@ -130,7 +130,7 @@ fn twice() -> Retries {
     Retries::new(2, Duration::from_millis(1), Duration::from_millis(2)).unwrap()
 }
 
-async fn only_what_failed_of_a_batch_is_sent_again(world: World) {
+async fn only_failed_records_are_retried(world: World) {
     let world = tens(world);
     let exporter = world.enabled().await.with_retries(twice());
     world.append(50).await;
@@ -144,7 +144,7 @@ async fn only_what_failed_of_a_batch_is_sent_again(world: World) {
     assert_eq!(arrived, (1..=50).collect::<Vec<_>>());
 }
 
-async fn what_fails_for_ever_is_given_up_after_a_bound(world: World) {
+async fn retries_are_bounded(world: World) {
     let world = tens(world);
     let exporter = world.enabled().await.with_retries(twice());
     world.append(20).await;
@@ -158,7 +158,7 @@ async fn what_fails_for_ever_is_given_up_after_a_bound(world: World) {
     assert_eq!(exporter.num_pending_events().await.unwrap(), 10);
 }
 
-async fn a_lost_answer_sends_again_with_the_same_ids(world: World) {
+async fn lost_answer_resends_the_same_ids(world: World) {
     let world = tens(world);
     let exporter = world.enabled().await.with_retries(twice());
     world.append(2).await;
@@ -171,7 +171,7 @@ async fn a_lost_answer_sends_again_with_the_same_ids(world: World) {
     assert_eq!(taken[0], taken[1]);
 }
 
-async fn an_answer_of_another_length_is_refused(world: World) {
+async fn wrong_number_of_answers_is_refused(world: World) {
     let world = tens(world);
     let exporter = world.enabled().await.with_retries(twice());
     for answers in [0, 1, 3] {
@@ -182,7 +182,7 @@ async fn an_answer_of_another_length_is_refused(world: World) {
 
         assert_eq!((exported.sent, exported.failed), (0, 20), "{answers} answers for 2 records");
         let error = exported.sink_error.unwrap();
-        assert_eq!(error.to_string(), "sink said what cannot be read");
+        assert_eq!(error.to_string(), "sink returned unreadable data");
         assert_eq!(exporter.num_pending_events().await.unwrap(), 20);
         assert_eq!(run(&exporter).await.sent, 20);
     }

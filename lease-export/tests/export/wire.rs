@@ -1,4 +1,4 @@
-//! The sinks of AWS over HTTP: a real Kinesis server, and answers as Firehose gives them.
+//! The AWS sinks over HTTP, against a Kinesis server and scripted answers of Firehose.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
@@ -35,7 +35,7 @@ fn bytes(number: u64, bytes: usize) -> Event {
     Event::new(id, &Value::String("x".repeat(bytes))).unwrap()
 }
 
-/// Everything in `stream`, as lines.
+/// All events in `stream`, as lines.
 async fn lines(server: &kinesis::Server, stream: &str) -> Vec<String> {
     let client = server.client();
     let shards = client.list_shards().stream_name(stream).send().await.unwrap();
@@ -61,16 +61,16 @@ async fn lines(server: &kinesis::Server, stream: &str) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn a_flush_arrives_in_a_stream_of_kinesis() {
+async fn flush_arrives_in_kinesis_stream() {
     let servers =
         [Some(kinesis::Server::ferrokinesis().await), kinesis::Server::kinesis_local().await];
     for server in servers.into_iter().flatten() {
-        a_flush_arrives_in_a_stream_of(&server).await;
-        the_fullest_batches_are_taken_by(&server).await;
+        flush_arrives_in_stream_of(&server).await;
+        largest_batches_are_taken_by(&server).await;
     }
 }
 
-async fn a_flush_arrives_in_a_stream_of(server: &kinesis::Server) {
+async fn flush_arrives_in_stream_of(server: &kinesis::Server) {
     server.create_stream("orders", 3).await;
     let world = World::in_memory();
     world.enabled().await;
@@ -89,8 +89,8 @@ async fn a_flush_arrives_in_a_stream_of(server: &kinesis::Server) {
     assert_eq!(world.buffer().pending().await.unwrap(), 0);
 }
 
-/// As many records as there may be, and as many bytes.
-async fn the_fullest_batches_are_taken_by(server: &kinesis::Server) {
+/// The largest batch by records, and the largest by bytes.
+async fn largest_batches_are_taken_by(server: &kinesis::Server) {
     server.create_stream("full", 5).await;
     let sink = KinesisSink::new(server.client(), "full");
     let limits = sink.limits();
@@ -119,11 +119,11 @@ async fn the_fullest_batches_are_taken_by(server: &kinesis::Server) {
 }
 
 #[tokio::test]
-async fn the_largest_record_is_taken_by_kinesis_and_one_byte_more_is_not() {
+async fn kinesis_takes_largest_record_and_no_larger() {
     let server = kinesis::Server::ferrokinesis().await;
     server.create_stream("orders", 1).await;
     let sink = KinesisSink::new(server.client(), "orders");
-    // Quotes and the line break; the server leaves out the partition key, which AWS counts.
+    // Quotes and the line break. The server ignores the partition key, which AWS counts.
     let largest = sink.limits().record_bytes() - 3;
 
     let packed = records(&sink, [bytes(1, largest - "event-1".len())]);
@@ -137,7 +137,7 @@ async fn the_largest_record_is_taken_by_kinesis_and_one_byte_more_is_not() {
 }
 
 #[tokio::test]
-async fn a_stream_that_is_not_there_refuses() {
+async fn missing_stream_is_refused() {
     let server = kinesis::Server::ferrokinesis().await;
     let sink = KinesisSink::new(server.client(), "nowhere");
 
@@ -148,16 +148,16 @@ async fn a_stream_that_is_not_there_refuses() {
 }
 
 #[tokio::test]
-async fn a_server_that_is_not_there_is_unavailable() {
-    let nobody = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
-    let sink = KinesisSink::new(kinesis::client_of(nobody), "orders");
+async fn missing_server_is_unavailable() {
+    let closed_port = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
+    let sink = KinesisSink::new(kinesis::client_of(closed_port), "orders");
 
     let error = sink.put(token(1), &records(&sink, [event(1)])).await.unwrap_err();
 
     assert!(error.is_retryable(), "{error:?}");
 }
 
-/// What AWS would answer, as long as this lives, and what it was asked.
+/// A server with scripted answers, which records its requests.
 struct Service {
     address: SocketAddr,
     asked: Arc<Mutex<Vec<(String, Value)>>>,
@@ -171,7 +171,7 @@ impl Drop for Service {
 }
 
 impl Service {
-    /// Gives `answers`, one after the other, then the last one again.
+    /// Returns `answers` one after the other, and then repeats the last.
     async fn answering(answers: Vec<(StatusCode, Value)>) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
@@ -221,7 +221,7 @@ fn taken(failed: &[bool]) -> (StatusCode, Value) {
 }
 
 #[tokio::test]
-async fn what_firehose_fails_of_a_batch_is_sent_again_and_nothing_else() {
+async fn only_records_failed_by_firehose_are_retried() {
     let service = Service::answering(vec![taken(&[false, true, false]), taken(&[false])]).await;
     let world = World::in_memory();
     world.enabled().await;
@@ -244,7 +244,7 @@ async fn what_firehose_fails_of_a_batch_is_sent_again_and_nothing_else() {
 }
 
 #[tokio::test]
-async fn an_answer_of_firehose_that_is_too_short_keeps_all_pending() {
+async fn short_answer_of_firehose_keeps_all_pending() {
     let service = Service::answering(vec![taken(&[false, false])]).await;
     let world = World::in_memory();
     world.enabled().await;
@@ -259,7 +259,7 @@ async fn an_answer_of_firehose_that_is_too_short_keeps_all_pending() {
 }
 
 #[tokio::test]
-async fn firehose_tells_what_is_refused_from_what_may_pass() {
+async fn firehose_errors_map_to_refused_or_unavailable() {
     let refused = json!({ "__type": "ResourceNotFoundException", "message": "No such stream." });
     let busy = json!({ "__type": "ServiceUnavailableException", "message": "Slow down." });
     let service = Service::answering(vec![

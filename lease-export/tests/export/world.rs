@@ -1,4 +1,4 @@
-//! Where a story takes place: leases, events, jobs and buckets, all on one server, or in memory.
+//! The setup of a test: leases, events, jobs and buckets, all on one Redis server or in memory.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,7 +16,7 @@ use lease_redis::RedisStore;
 use lease_test_servers::redis::{PATIENT, RedisServer, until};
 use serde_json::json;
 
-/// Runs each story in memory, in paused time, and on a Redis of its own.
+/// Runs each test in memory with paused time, and on a Redis server of its own.
 macro_rules! everywhere {
     ($($story:ident)*) => {
         mod in_memory {
@@ -128,7 +128,7 @@ impl World {
         Locker::new(self.table()).with_options(options)
     }
 
-    /// Another process that exports.
+    /// The exporter of another process.
     pub(crate) fn exporter(&self) -> Exporter {
         self.exporter_to(Arc::new(self.sink.clone()))
     }
@@ -157,7 +157,7 @@ impl World {
         exporter
     }
 
-    /// Appends `count` events, `event-1` and so on.
+    /// Appends `count` events, from `event-1`.
     pub(crate) async fn append(&self, count: u64) {
         let events: Vec<_> = (1..=count).map(event).collect();
         let kept = self.buffer().append(&events).await.unwrap();
@@ -171,7 +171,7 @@ impl World {
     }
 }
 
-/// Has a job run.
+/// Schedules and runs a job.
 pub(crate) async fn run(exporter: &Exporter) -> Exported {
     let scheduled = exporter.schedule_job().await.unwrap();
     assert!(matches!(scheduled, Scheduled::Enqueued(_)), "{scheduled:?}");
@@ -181,7 +181,7 @@ pub(crate) async fn run(exporter: &Exporter) -> Exported {
     }
 }
 
-/// Buckets of a minute, and a clock that can be moved.
+/// Buckets of a minute, with a clock that can be set.
 pub(crate) struct Minutes {
     pub(crate) buckets: Arc<dyn BucketStore>,
     clock: SetClock,
@@ -216,12 +216,12 @@ impl Minutes {
         assert_eq!(self.buckets.set_intake(Intake::Open).await.unwrap(), stopped, "at first");
     }
 
-    /// One second after a full minute, so that nothing here comes near the next.
+    /// Starts one second after a full minute, so that no test crosses the next one by accident.
     async fn begin_a_minute(&mut self, now: u64) {
         self.pass(Duration::from_secs(61 - now % 60)).await;
     }
 
-    /// Lets `length` pass, in whole seconds.
+    /// Advances the clock by `length`, in whole seconds.
     pub(crate) async fn pass(&mut self, length: Duration) {
         match &mut self.clock {
             SetClock::Paused => tokio::time::advance(length).await,
@@ -238,30 +238,30 @@ impl Minutes {
             SetClock::Paused => panic!("a paused clock does not go back"),
             SetClock::Server { server, ahead } => {
                 *ahead -= i64::try_from(length.as_secs()).unwrap();
-                // Some seconds may have passed since, and are not as long as that.
+                // Some seconds may have passed since, but fewer than that.
                 set(server, *ahead, |now, aimed| now < aimed + 30);
             }
         }
     }
 }
 
-/// Sets the clock of `server`, and waits until it goes by it: it looks at its clock anew for each
-/// command, but the file may come late.
+/// Sets the clock of `server`, and waits until it applies. The server reads the clock file for each
+/// command, but the file may change with a delay.
 fn set(server: &RedisServer, ahead: i64, is_set: impl Fn(i64, i64) -> bool) {
     server.set_clock(&format!("{ahead:+}"));
     let aimed = i64::try_from(micros_since_1970() / 1_000_000).unwrap() + ahead;
     let now = || server.command("EVAL \"return redis.call('TIME')[1]\" 0");
-    until("the server goes by its new clock", || {
+    until("the server uses its new clock", || {
         now().parse::<i64>().is_ok_and(|now| is_set(now, aimed))
     });
 }
 
-/// A way to `server` that waits for as long as it takes: what is slow here is the machine.
+/// A connection without a time-out: a slow answer here means a slow machine.
 async fn link(server: &RedisServer) -> RedisLink {
     RedisLink::connect_with_timeout(&server.url(), Duration::from_secs(60)).await.unwrap()
 }
 
-/// As [`everywhere`], with buckets and a clock.
+/// Like [`everywhere`], with buckets and a clock.
 macro_rules! everywhere_with_buckets {
     ($($story:ident)*) => {
         mod in_memory {
@@ -289,7 +289,7 @@ macro_rules! everywhere_with_buckets {
 }
 pub(crate) use everywhere_with_buckets;
 
-/// Buckets of a minute that close after ten more seconds, five of them at most.
+/// Buckets of a minute that close 10 s later, up to five of them.
 pub(crate) fn minutes() -> BucketOptions {
     BucketOptions::new(MINUTE).unwrap().with_cap(5).unwrap()
 }
@@ -316,8 +316,7 @@ pub(crate) fn token(number: u64) -> FencingToken {
 
 pub(crate) const TTL: Duration = Duration::from_secs(5);
 
-/// For how long a job that was taken is out of sight: longer than machines stand still, and shorter than
-/// a lease lasts.
+/// The visibility of a job: longer than a machine stalls, and shorter than the lease's ttl.
 pub(crate) const VISIBILITY: Duration = Duration::from_secs(2);
 
 pub(crate) const MINUTE: Duration = Duration::from_secs(60);

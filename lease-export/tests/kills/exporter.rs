@@ -1,10 +1,10 @@
-//! The process of an exporter that is killed: this test program again, which runs [`exporter_process`]
-//! alone.
+//! The process of an exporter that is killed: this test program again, running only
+//! [`exporter_process`].
 //!
-//! It prints each step that it is about to take, and each that it has taken, on standard output. Its
-//! environment may name a step: when it has printed that the given number of times, it sends itself
-//! SIGKILL. It sends its events to the list `sink` of the same Redis: token, name, and the ids of a
-//! record's events.
+//! It prints each step on standard output before and after it takes the step. If its environment
+//! names a step, it sends itself SIGKILL after it has printed that step the given number of times.
+//! Its sink is the list `sink` on the same Redis server: token, name, and the ids of a record's
+//! events.
 
 use std::process::Stdio;
 use std::sync::Arc;
@@ -20,9 +20,9 @@ use lease_test_servers::redis::RedisServer;
 use tokio::process::{Child, Command};
 use tokio::time::sleep;
 
-use crate::steps::{ListSink, Steps, Telling};
+use crate::steps::{ListSink, Steps, TracedStep};
 
-/// Starts an exporter, which kills itself when it has printed `step` for the `times`th time; never, if
+/// Starts an exporter that kills itself when it prints `step` for the `times`th time, or never if
 /// that is 0.
 pub(crate) fn start(server: &RedisServer, name: &str, step: &str, times: u64) -> Child {
     Command::new(std::env::current_exe().expect("the path of this program"))
@@ -35,7 +35,7 @@ pub(crate) fn start(server: &RedisServer, name: &str, step: &str, times: u64) ->
 }
 
 #[tokio::test(flavor = "current_thread")]
-#[ignore = "is no test, but a process that `start` starts"]
+#[ignore = "a process that `start` starts, not a test"]
 async fn exporter_process() {
     let Ok(arguments) = std::env::var(PROCESS) else { return };
     let mut arguments = arguments.lines();
@@ -53,9 +53,9 @@ async fn exporter_process() {
     let queue = RedisQueue::new(link.clone(), "jobs", TTL);
     let parts = Parts {
         switch: Arc::new(switch.on_at_first()),
-        queue: Arc::new(Telling::new(queue, &steps)),
-        buffer: Arc::new(Telling::new(buffer, &steps)),
-        sink: Arc::new(Telling::new(ListSink::new(&url, name), &steps)),
+        queue: Arc::new(TracedStep::new(queue, &steps)),
+        buffer: Arc::new(TracedStep::new(buffer, &steps)),
+        sink: Arc::new(TracedStep::new(ListSink::new(&url, name), &steps)),
     };
     let few = Retries::new(1, Duration::from_millis(5), Duration::from_millis(5));
     let exporter = Exporter::new(locker, "export".parse().expect("a key"), parts)
@@ -66,11 +66,12 @@ async fn exporter_process() {
 
     println!("ready");
     loop {
-        // First what the dead have left: whoever schedules another job takes the lease from theirs.
+        // First the jobs of killed exporters, since scheduling another job takes the lease from
+        // theirs.
         while let Ok(Worked::Done(..) | Worked::Returned(..)) =
             exporter.run_next_job(Duration::ZERO).await
         {}
-        // Whether it fails is the judge's to see, by what arrives.
+        // Errors do not matter here: the test checks what arrives.
         let scheduled = exporter.schedule_job().await;
         drop((scheduled, exporter.run_next_job(Duration::ZERO).await));
         drop(exporter.flush_pending_events(Some(100)).await);
@@ -80,5 +81,5 @@ async fn exporter_process() {
 
 const TTL: Duration = Duration::from_millis(500);
 
-/// The environment variable with what the process needs to know, a line each.
+/// The environment variable with the arguments of the process, one per line.
 const PROCESS: &str = "LEASE_EXPORT_KILLED_EXPORTER";

@@ -1,14 +1,14 @@
-//! Exporters that are killed at every step, on a real Redis: each event arrives, the count of what
-//! is pending is right, and no two export at once.
+//! Kills exporters at each step, on a real Redis server: each event arrives, the number of pending
+//! events is right, and no two exporters run at once.
 //!
-//! `cargo test -p lease-export --all-features --test kills -- five_hundred --ignored --nocapture` kills 500 times, and prints
-//! what it saw.
+//! `cargo test -p lease-export --all-features --test kills -- five_hundred --ignored --nocapture`
+//! kills 500 times, and prints its figures.
 #![expect(
     clippy::unwrap_used,
     clippy::expect_used,
     clippy::indexing_slicing,
     clippy::print_stdout,
-    reason = "a test that cannot go on fails, and says what it saw"
+    reason = "a test fails by a panic and prints its figures"
 )]
 
 mod exporter;
@@ -40,10 +40,10 @@ async fn five_hundred_kills_lose_nothing() {
     kill(500).await;
 }
 
-/// How many exporters there are at once.
+/// The number of exporters at a time.
 const EXPORTERS: u64 = 3;
 
-/// Where an exporter may die, in the order of an export.
+/// The steps at which an exporter may die, in the order of an export.
 const STEPS: [&str; 11] = [
     "before enqueue",
     "after enqueue",
@@ -58,7 +58,7 @@ const STEPS: [&str; 11] = [
     "after finish",
 ];
 
-/// How often a source has something to append.
+/// The interval of appends.
 const PACE: Duration = Duration::from_millis(20);
 
 struct Scene {
@@ -83,21 +83,21 @@ async fn kill(kills: u64) {
     };
     let ours = connections();
 
-    let mut berths = JoinSet::new();
-    for berth in 1..=EXPORTERS {
-        let chance = StdRng::seed_from_u64(seed + berth);
-        berths.spawn(keep_killing(Arc::clone(&scene), berth, chance));
+    let mut slots = JoinSet::new();
+    for slot in 1..=EXPORTERS {
+        let chance = StdRng::seed_from_u64(seed + slot);
+        slots.spawn(keep_killing(Arc::clone(&scene), slot, chance));
     }
     let producer = tokio::spawn(produce(Arc::clone(&scene), buffer.clone()));
     let mut ends = BTreeMap::new();
-    while let Some(ended) = berths.join_next().await {
+    while let Some(ended) = slots.join_next().await {
         for end in ended.unwrap() {
             *ends.entry(end).or_insert(0) += 1;
         }
     }
     let appended = producer.await.unwrap();
 
-    // As the dead have left it, once the last of what they had sent has been carried out.
+    // The state is final once the last commands of the killed exporters have run.
     until("their connections are closed", || connections() == ours);
     let waiting = pending(&scene.server).await;
     assert_eq!(buffer.pending().await.unwrap(), waiting.len() as u64, "seed {seed}");
@@ -106,7 +106,7 @@ async fn kill(kills: u64) {
     let known = judge(&scene.server).await.into_iter().chain(waiting).collect::<BTreeSet<_>>();
     assert_eq!(known, (1..=appended).collect(), "neither sent nor pending; seed {seed}");
 
-    // One that nobody kills sends what is left.
+    // An exporter that survives sends the rest.
     let last = exporter::start(&scene.server, "last", "none", 0);
     let drained = async {
         while buffer.pending().await.unwrap() > 0 {
@@ -118,7 +118,7 @@ async fn kill(kills: u64) {
     let arrived = judge(&scene.server).await;
 
     let distinct: BTreeSet<_> = arrived.iter().copied().collect();
-    assert_eq!(distinct, (1..=appended).collect(), "lost, or made up; seed {seed}");
+    assert_eq!(distinct, (1..=appended).collect(), "events lost or invented, seed {seed}");
     let took = BootClock::new().now().since(began);
     println!(
         "{kills} kills in {took:.0?}: {appended} events appended, {} arrived, {} of them again, {} \
@@ -130,17 +130,17 @@ async fn kill(kills: u64) {
     for (end, count) in &ends {
         println!("  {count:4} {end}");
     }
-    // Of many, some died at each step.
+    // With enough kills, each step was hit.
     for step in STEPS.iter().filter(|_| kills >= 500) {
-        assert!(ends.contains_key(&format!("at \"{step}\"")), "nobody died {step}: {ends:?}");
+        assert!(ends.contains_key(&format!("at \"{step}\"")), "no exporter died {step}: {ends:?}");
     }
 }
 
-/// Appends a few events at a time for as long as somebody is killed; answers how many.
+/// Appends a few events at a time until the kills end. Returns their number.
 async fn produce(scene: Arc<Scene>, buffer: RedisBuffer) -> u64 {
     let mut appended = 0;
     while scene.died.load(Ordering::SeqCst) < scene.kills {
-        // No more than is sent in a moment: those who are killed all the time get little done.
+        // A small backlog: exporters that are killed all the time make little progress.
         if buffer.pending().await.unwrap() > 40 {
             sleep(PACE).await;
             continue;
@@ -160,18 +160,18 @@ fn id(number: u64) -> lease_export::EventId {
     format!("event-{number}").parse().unwrap()
 }
 
-/// Starts an exporter again and again, until enough were killed; answers after which step each was.
-async fn keep_killing(scene: Arc<Scene>, berth: u64, mut chance: StdRng) -> Vec<String> {
+/// Starts exporters until enough were killed. Returns the step at which each died.
+async fn keep_killing(scene: Arc<Scene>, slot: u64, mut chance: StdRng) -> Vec<String> {
     let mut ends = Vec::new();
     for life in 1.. {
         if scene.died.load(Ordering::SeqCst) >= scene.kills {
             return ends;
         }
-        // Half of them kill themselves exactly at a step; the others are killed while they go on.
+        // Half of them kill themselves at a step. The others are killed from outside.
         let step = STEPS[chance.random_range(0..STEPS.len())];
         let times = chance.random_range(1..=3);
         let by_itself = chance.random_bool(0.5);
-        let name = format!("exporter-{berth}.{life}");
+        let name = format!("exporter-{slot}.{life}");
         let mut process =
             exporter::start(&scene.server, &name, step, if by_itself { times } else { 0 });
         let mut lines = BufReader::new(process.stdout.take().unwrap()).lines();
@@ -180,7 +180,7 @@ async fn keep_killing(scene: Arc<Scene>, berth: u64, mut chance: StdRng) -> Vec<
             seen += u64::from(line == step);
             last = line;
             if !by_itself && last == step && seen == times {
-                // Somewhere between this step and the next one.
+                // At a random moment between this step and the next.
                 let moment = chance.random_range(0..2_000);
                 sleep(Duration::from_micros(moment)).await;
                 process.start_kill().unwrap();
@@ -201,7 +201,7 @@ async fn keep_killing(scene: Arc<Scene>, berth: u64, mut chance: StdRng) -> Vec<
     ends
 }
 
-/// The numbers of the events that are in the buffer, in order.
+/// The numbers of the pending events, in order.
 async fn pending(server: &RedisServer) -> Vec<u64> {
     let client = redis::Client::open(server.url()).unwrap();
     let mut connection = client.get_multiplexed_async_connection().await.unwrap();
@@ -215,8 +215,8 @@ fn number(id: &str) -> u64 {
     id.strip_prefix("event-").unwrap().parse().unwrap()
 }
 
-/// Reads what arrived: under tokens that never go back, each of them one exporter's. Otherwise two
-/// exported at once.
+/// Reads what arrived. Tokens must never go back, and each must belong to one exporter: otherwise
+/// two exporters ran at once.
 async fn judge(server: &RedisServer) -> Vec<u64> {
     let client = redis::Client::open(server.url()).unwrap();
     let mut connection = client.get_multiplexed_async_connection().await.unwrap();

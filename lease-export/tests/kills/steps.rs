@@ -1,4 +1,4 @@
-//! What each step goes through, so that it is told, and may be the last one.
+//! Wrappers that print each step of an export, and kill the process at a chosen one.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -8,8 +8,8 @@ use async_trait::async_trait;
 use lease_core::FencingToken;
 use lease_export::queue::{Delivery, JobId, JobQueue};
 use lease_export::{
-    Appended, BufferState, Capacity, Event, EventBuffer, Fenced, Intake, Limits, Most, Pending,
-    Position, Put, Record, ServiceError, ServiceErrorKind, Sink,
+    Appended, BufferState, Capacity, Event, EventBuffer, Fenced, Intake, Limits, Pending, Position,
+    Put, ReadLimit, Record, ServiceError, ServiceErrorKind, Sink,
 };
 use redis::aio::MultiplexedConnection;
 use rustix::process::{Signal, getpid, kill_process};
@@ -19,31 +19,31 @@ use tokio::sync::OnceCell;
 pub(crate) struct Steps {
     last: String,
     times: u64,
-    told: AtomicU64,
+    printed: AtomicU64,
 }
 
 impl Steps {
-    /// Ends with the `times`th of the steps that are called `last`; never, if that is 0.
+    /// Kills the process at the `times`th occurrence of the step `last`, or never if that is 0.
     pub(crate) fn dying_at(last: String, times: u64) -> Self {
-        Self { last, times, told: AtomicU64::new(0) }
+        Self { last, times, printed: AtomicU64::new(0) }
     }
 
     fn take(&self, what: &str) {
         println!("{what}");
-        if what == self.last && self.told.fetch_add(1, Ordering::SeqCst) + 1 == self.times {
-            // Nothing runs after that.
+        if what == self.last && self.printed.fetch_add(1, Ordering::SeqCst) + 1 == self.times {
+            // No code runs after this call.
             let _ = kill_process(getpid(), Signal::KILL);
         }
     }
 }
 
 #[derive(Debug)]
-pub(crate) struct Telling<T> {
+pub(crate) struct TracedStep<T> {
     inner: T,
     steps: Arc<Steps>,
 }
 
-impl<T: Sync> Telling<T> {
+impl<T: Sync> TracedStep<T> {
     pub(crate) fn new(inner: T, steps: &Arc<Steps>) -> Self {
         Self { inner, steps: Arc::clone(steps) }
     }
@@ -57,7 +57,7 @@ impl<T: Sync> Telling<T> {
 }
 
 #[async_trait]
-impl<T: EventBuffer> EventBuffer for Telling<T> {
+impl<T: EventBuffer> EventBuffer for TracedStep<T> {
     async fn append(&self, events: &[Event]) -> Result<Appended, ServiceError> {
         self.inner.append(events).await
     }
@@ -66,7 +66,7 @@ impl<T: EventBuffer> EventBuffer for Telling<T> {
         &self,
         token: FencingToken,
         after: Option<Position>,
-        most: Most,
+        most: ReadLimit,
     ) -> Result<Fenced<Vec<Pending>>, ServiceError> {
         self.step("read", self.inner.read(token, after, most)).await
     }
@@ -117,7 +117,7 @@ impl<T: EventBuffer> EventBuffer for Telling<T> {
 }
 
 #[async_trait]
-impl<T: JobQueue> JobQueue for Telling<T> {
+impl<T: JobQueue> JobQueue for TracedStep<T> {
     async fn enqueue(&self, body: &str) -> Result<JobId, ServiceError> {
         self.inner.enqueue(body).await
     }
@@ -128,7 +128,7 @@ impl<T: JobQueue> JobQueue for Telling<T> {
 
     async fn take(&self, patience: Duration) -> Result<Option<Delivery>, ServiceError> {
         let taken = self.inner.take(patience).await;
-        // Most look in vain, and are no step of an export.
+        // ReadLimit polls find no job, and are no step of an export.
         if matches!(taken, Ok(Some(_))) {
             self.steps.take("after take");
         }
@@ -157,7 +157,7 @@ impl<T: JobQueue> JobQueue for Telling<T> {
 }
 
 #[async_trait]
-impl<T: Sink> Sink for Telling<T> {
+impl<T: Sink> Sink for TracedStep<T> {
     fn limits(&self) -> Limits {
         self.inner.limits()
     }
@@ -167,7 +167,7 @@ impl<T: Sink> Sink for Telling<T> {
     }
 }
 
-/// Sends to a list, in the order of arrival: the judge reads it.
+/// Sends to a Redis list, in the order of arrival, which the test reads.
 #[derive(Debug)]
 pub(crate) struct ListSink {
     url: String,
@@ -189,7 +189,8 @@ impl ListSink {
 #[async_trait]
 impl Sink for ListSink {
     fn limits(&self) -> Limits {
-        // Small, so that an export has many steps.
+        // Small records, so that an export has many steps.
+        //
         let limits = Limits::FIREHOSE.with_events_per_record(5);
         let limits = limits.and_then(|limits| limits.with_records_per_batch(3));
         limits.expect("limits in range")

@@ -1,6 +1,6 @@
--- Removes all buckets, if the intake is stopped.
--- KEYS: index, state, what buckets' names begin with.
--- Answers how many there were; nothing where it is open.
+-- Removes all buckets if the intake is stopped.
+-- KEYS: index, state, prefix of the buckets' keys.
+-- Returns the number of buckets, or nothing if the intake is open.
 if redis.call('HGET', KEYS[2], 'intake') == 'open' then
     return false
 end

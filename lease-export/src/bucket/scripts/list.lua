@@ -1,5 +1,5 @@
--- The buckets within a range, and how many keys each has: none, where it cannot be read.
--- KEYS: index, state, what buckets' names begin with. ARGV: first, last.
+-- Lists the buckets of a range with their numbers of keys: 0 if a bucket is unreadable.
+-- KEYS: index, state, prefix of the buckets' keys. ARGV: first, last.
 local found = redis.call('ZRANGEBYSCORE', KEYS[1], ARGV[1], ARGV[2])
 for place = 1, #found do
     local count = redis.pcall('HLEN', KEYS[3] .. found[place])

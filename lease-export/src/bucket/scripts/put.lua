@@ -1,6 +1,7 @@
--- Puts changes into the bucket of this moment. KEYS: index, state, what buckets' names begin with.
--- ARGV: interval, how many buckets there may be, keys and values in turn.
--- Answers the bucket, or why there is none: full, if this has stopped the intake for lack of room.
+-- Puts changes into the current bucket. KEYS: index, state, prefix of the buckets' keys.
+-- ARGV: interval, maximum number of buckets, then keys and values in turn.
+-- Returns the bucket, or why there is none: `full` if this call stopped the intake for lack of
+-- room.
 local count = redis.call('ZCARD', KEYS[1])
 local why = stopped(KEYS[2], count, 'stopped')
 if why then
@@ -9,8 +10,8 @@ end
 local interval = tonumber(ARGV[1])
 local now = tonumber(redis.call('TIME')[1])
 local bucket = now - now % interval
--- Never at or behind the marker, where nobody would read it, nor into what is being read, whatever
--- the clock does.
+-- Never at or before the marker, where no exporter reads, nor into a sealed bucket, which is being
+-- read. The clock may have gone back.
 for _, last in ipairs({ 'marker', 'sealed' }) do
     bucket = math.max(bucket, (redis.call('HGET', KEYS[2], last) or -interval) + interval)
 end

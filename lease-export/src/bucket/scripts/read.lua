@@ -1,13 +1,13 @@
 -- Reads a piece of a bucket.
--- KEYS: index, state, what buckets' names begin with.
--- ARGV: bucket, cursor, after how many bytes the piece ends, how many an entry has beside its text.
--- Answers the next cursor, which is 0 after the last piece, and keys and values in turn.
+-- KEYS: index, state, prefix of the buckets' keys.
+-- ARGV: bucket, cursor, size of the piece in bytes, bytes per entry beside its text.
+-- Returns the next cursor, which is 0 after the last piece, then keys and values in turn.
 local hash, cursor, left, beside = KEYS[3] .. ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
 local found, largest = {}, 1
 local wanted = 1
 repeat
-    -- A scan returns values whose length nobody knows before. So it asks for half of what fits if all
-    -- are as long as the largest so far: a table that is being resized returns twice as many.
+    -- The length of the next values is unknown. Ask for half of what fits if all are as long as the
+    -- largest so far: a hash that is being resized returns twice as many.
     local scanned = redis.call('HSCAN', hash, cursor, 'COUNT', wanted)
     cursor = scanned[1]
     for place = 1, #scanned[2], 2 do

@@ -1,6 +1,6 @@
--- Removes exactly the named buckets, and moves the marker,.
--- KEYS: index, state, what buckets' names begin with. ARGV: token, buckets.
--- Answers how many were there.
+-- Removes exactly the named buckets, and advances the marker.
+-- KEYS: index, state, prefix of the buckets' keys. ARGV: token, buckets.
+-- Returns the number of buckets that existed.
 local marker = tonumber(redis.call('HGET', KEYS[2], 'marker') or -1)
 local removed = 0
 for place = 2, #ARGV do

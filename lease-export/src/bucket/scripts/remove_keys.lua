@@ -1,6 +1,6 @@
--- Removes exactly the named keys of a bucket, and the bucket where it has no others; leaves the marker.
--- KEYS: index, state, what buckets' names begin with. ARGV: token, bucket, keys.
--- Answers how many were there.
+-- Removes exactly the named keys of a bucket, and the bucket if no key is left. Keeps the marker.
+-- KEYS: index, state, prefix of the buckets' keys. ARGV: token, bucket, keys.
+-- Returns the number of keys that existed.
 local removed = 0
 for place = 3, #ARGV do
     removed = removed + redis.call('HDEL', KEYS[3] .. ARGV[2], ARGV[place])

@@ -1,6 +1,7 @@
 -- Appends events, all or none.
--- KEYS: stream, state. ARGV: capacity, what to do at it, ids and lines in turn.
--- Answers how many were dropped for it, or why none is kept: paused, if this has stopped the intake.
+-- KEYS: stream, state. ARGV: capacity, overflow policy, then ids and lines in turn.
+-- Returns the number of dropped events, or why none is kept: `paused` if this call stopped the
+-- intake.
 local pending = redis.call('XLEN', KEYS[1])
 local why = stopped(KEYS[2], pending, 'open')
 if why then
@@ -21,7 +22,7 @@ if excess > 0 then
     dropped = redis.call('XTRIM', KEYS[1], 'MAXLEN', pending - excess)
     redis.call('HINCRBY', KEYS[2], 'dropped', dropped)
 end
--- How long a line may be among those that are pending: whoever reads fetches no more than he may.
+-- The longest line that may be pending: a read uses it to bound the size of its answer.
 local longest = pending > 0 and redis.call('HGET', KEYS[2], 'longest') or '0'
 local longer = tonumber(longest)
 for place = 3, #ARGV, 2 do

@@ -1,5 +1,5 @@
--- Why nothing is taken in, for buffers and buckets alike; nothing where the intake is open. What was
--- stopped for lack of room opens by itself once nothing waits.
+-- Returns why the intake of a buffer or bucket store is stopped, or nothing if it is open. Opens an
+-- intake that was stopped for lack of room once nothing is pending.
 local function stopped(state, waiting, at_first)
     local intake = redis.call('HGET', state, 'intake') or at_first
     if intake == 'emergency' and waiting == 0 then

@@ -1,16 +1,16 @@
 -- Reads the oldest events.
--- KEYS: stream, state. ARGV: token, where to begin, how many events, about how many bytes, how long
--- a line is at most where that was not noted. Answers entries.
+-- KEYS: stream, state. ARGV: token, start, maximum number of events, approximate bytes, longest
+-- line if the state has none. Returns entries.
 local from, events, bytes = ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
 local longest = tonumber(redis.call('HGET', KEYS[2], 'longest') or ARGV[5])
 local entries = {}
--- Piece by piece, each of as many as surely fit: a piece is fetched before its length is known.
+-- In pieces that fit for certain, since the length of a piece is unknown before it is read.
 while events > 0 do
     local wanted = math.max(1, math.min(events, 256, math.floor(bytes / longest)))
     local piece = redis.call('XRANGE', KEYS[1], from, '+', 'COUNT', wanted)
     for _, entry in ipairs(piece) do
         table.insert(entries, entry)
-        -- What is no event of ours may have no line.
+        -- An entry of another program may have no line.
         bytes = bytes - #(entry[2][4] or '')
         if bytes <= 0 then
             return entries

@@ -1,6 +1,6 @@
--- Moves exactly the named entries to where nobody reads.
--- KEYS: stream, state, aside. ARGV: token, how many are kept aside at most, positions.
--- Answers how many were there; -1, and moves none, where there is no room for all.
+-- Moves exactly the named entries to the stream of events set aside.
+-- KEYS: stream, state, aside. ARGV: token, maximum number of events set aside, positions.
+-- Returns the number of entries that existed, or -1 without moving any if there is no room for all.
 local kept = redis.call('XLEN', KEYS[3])
 if kept + #ARGV - 2 > tonumber(ARGV[2]) then
     return -1
@@ -9,9 +9,9 @@ local moved = 0
 for place = 3, #ARGV do
     local entry = redis.call('XRANGE', KEYS[1], ARGV[place], ARGV[place])[1]
     if entry then
-        -- First, since a full server lets nothing else be first.
+        -- XDEL first: a full server refuses a first write that may need memory.
         redis.call('XDEL', KEYS[1], ARGV[place])
-        -- Lua's stack does not take all of an entry that somebody else wrote: its beginning is kept.
+        -- Another program's entry may exceed Lua's stack: keep its first items.
         redis.call('XADD', KEYS[3], '*', unpack(entry[2], 1, math.min(#entry[2], 1000)))
         moved = moved + 1
     end

@@ -1,3 +1,3 @@
--- How many jobs there are. KEYS: ready, hidden, job. A script, since a full server refuses to queue
--- commands for one transaction.
+-- Returns the number of jobs. KEYS: ready, hidden, job.
+-- A script, since a full server refuses to queue the commands of a transaction.
 return redis.call('LLEN', KEYS[1]) + redis.call('ZCARD', KEYS[2])

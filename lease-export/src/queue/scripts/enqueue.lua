@@ -1,4 +1,4 @@
--- Puts a job at the end. KEYS: ready, hidden, job. ARGV: body. Answers its id.
+-- Appends a job. KEYS: ready, hidden, job. ARGV: body. Returns its id.
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local id = redis.call('HINCRBY', KEYS[3], 'last', 1)

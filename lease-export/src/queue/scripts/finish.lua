@@ -1,5 +1,5 @@
--- Removes a job, if this was its last delivery. KEYS: ready, hidden, job.
--- ARGV: id, number of the delivery. Answers 1 or 0.
+-- Removes a job if this is its last delivery. KEYS: ready, hidden, job.
+-- ARGV: id, number of the delivery. Returns 1 or 0.
 if redis.call('HGET', KEYS[3], ARGV[1] .. ':number') ~= ARGV[2]
     or redis.call('ZREM', KEYS[2], ARGV[1]) == 0 then
     return 0

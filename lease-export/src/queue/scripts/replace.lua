@@ -1,5 +1,5 @@
--- Puts a job in place of all that nobody has: those that are ready, and those that are due.
--- KEYS: ready, hidden, job. ARGV: body. Answers its id.
+-- Replaces all jobs that no worker has, ready or due, with a new one.
+-- KEYS: ready, hidden, job. ARGV: body. Returns its id.
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local due = redis.call('ZRANGEBYSCORE', KEYS[2], '-inf', now)

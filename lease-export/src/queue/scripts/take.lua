@@ -1,8 +1,8 @@
--- Takes the job at the front. KEYS: ready, hidden, job. ARGV: visibility.
--- Answers its id, its body, how often it was delivered, and how long ago it was enqueued.
+-- Takes the first job. KEYS: ready, hidden, job. ARGV: visibility in milliseconds.
+-- Returns its id, body, number of deliveries, and milliseconds since it was enqueued.
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
--- What is due had its turn: it goes to the end, or it would keep back what can be worked on.
+-- Due jobs go to the end: at the front, a job that cannot run would block the others.
 local due = redis.call('ZRANGEBYSCORE', KEYS[2], '-inf', now, 'LIMIT', 0, 100)
 for place = 1, #due do
     redis.call('ZREM', KEYS[2], due[place])

@@ -1,4 +1,4 @@
-//! Collecting where a bucket is large, or something fails half way.
+//! Collecting from large buckets, and after errors.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
@@ -19,14 +19,14 @@ use crate::collecting::{CLOSED, put};
 use crate::world::{MINUTE, Minutes, World, everywhere_with_buckets, minutes, run};
 
 everywhere_with_buckets! {
-    a_bucket_of_large_values_is_moved_a_few_at_a_time_and_nothing_twice
-    a_bucket_that_cannot_be_read_keeps_back_neither_the_others_nor_what_is_pending
-    buckets_that_are_away_keep_back_nothing_that_is_pending
-    buckets_that_go_away_half_way_are_not_asked_one_after_the_other
-    neighbouring_buckets_that_time_out_keep_back_no_other
+    bucket_of_large_values_moves_in_small_steps
+    unreadable_bucket_blocks_neither_others_nor_pending_events
+    unavailable_buckets_block_no_pending_events
+    store_that_fails_half_way_is_not_asked_per_bucket
+    neighbouring_buckets_that_time_out_block_no_other
 }
 
-/// Buckets whose calls are looked at, and of which some fail.
+/// A bucket store that records its calls, and fails some of them.
 #[derive(Debug)]
 struct Watched {
     inner: Arc<dyn BucketStore>,
@@ -35,19 +35,19 @@ struct Watched {
 
 #[derive(Debug, Default)]
 struct Seen {
-    /// How many keys each removal had, but for those of whole buckets.
+    /// The number of keys of each removal, except removals of whole buckets.
     removed: Vec<usize>,
-    /// How many removals are applied before one is not.
+    /// The number of removals that succeed before all fail.
     removals_left: Option<usize>,
-    /// Which were asked for.
+    /// The buckets that were read.
     read: Vec<Bucket>,
-    /// Which cannot be read.
+    /// The buckets that cannot be read.
     unreadable: BTreeMap<Bucket, ServiceErrorKind>,
-    /// Whether none answers at all.
+    /// Whether the whole store does not answer.
     are_away: bool,
-    /// None answers at all after this one was asked for.
+    /// The whole store does not answer after this bucket is read.
     away_from: Option<Bucket>,
-    /// How many bytes each piece had.
+    /// The size of each piece in bytes.
     pieces: Vec<usize>,
 }
 
@@ -74,7 +74,7 @@ impl Watched {
 }
 
 fn failure(kind: ServiceErrorKind) -> ServiceError {
-    ServiceError::new("bucket store", kind, "as was wished")
+    ServiceError::new("bucket store", kind, "injected fault")
 }
 
 #[async_trait]
@@ -154,7 +154,7 @@ impl BucketStore for Watched {
     }
 }
 
-/// Whatever the value is, as it is.
+/// A pipeline that takes each value as it is.
 fn verbatim() -> Pipeline {
     Pipeline::new(|_, value| Ok([("value".to_owned(), value.into())].into_iter().collect()))
 }
@@ -173,13 +173,10 @@ fn arrivals(world: &World) -> BTreeMap<String, usize> {
     arrivals
 }
 
-async fn a_bucket_of_large_values_is_moved_a_few_at_a_time_and_nothing_twice(
-    world: World,
-    mut minutes: Minutes,
-) {
+async fn bucket_of_large_values_moves_in_small_steps(world: World, mut minutes: Minutes) {
     let buckets = Watched::new(&minutes.buckets);
     let exporter = exporter(&world, &buckets, verbatim()).await;
-    // Four and a bit of what is moved at once; the largest is more than that alone.
+    // More than four steps; the largest value is more than one step by itself.
     let large = "x".repeat(900_000);
     for number in 0..20 {
         put(&minutes, &[(&format!("key-{number:02}"), Some(&large))]).await;
@@ -193,22 +190,22 @@ async fn a_bucket_of_large_values_is_moved_a_few_at_a_time_and_nothing_twice(
     let exported = run(&exporter).await;
 
     assert!(failed.source_error.is_some());
-    // Four of the large ones are as many as fit; the order of the pieces is the store's.
+    // Four large values fit into a step. The store decides the order of the pieces.
     let removed = buckets.seen.lock().unwrap().removed.clone();
     assert!(removed.iter().all(|keys| (1..=4).contains(keys)), "{removed:?}");
     let moved_at_first: usize = removed.iter().take(2).sum();
     assert_eq!(exported.collected, 21 - moved_at_first as u64);
-    // Counted again where it is in the piece whose removal failed: the order is the store's.
+    // Counted twice if it is in the piece whose removal failed, which depends on the order.
     assert!((1..=2).contains(&(failed.too_large + exported.too_large)));
     let twice: Vec<_> = arrivals(&world).into_iter().filter(|(_, times)| *times > 1).collect();
-    assert!(twice.len() <= 4, "no more than was on its way: {twice:?}");
+    assert!(twice.len() <= 4, "more than one step: {twice:?}");
     assert_eq!(arrivals(&world).len(), 20);
-    // 23 MB at once would be as much memory as the bucket has.
+    // 23 MB at once would be as much memory as the whole bucket.
     let pieces = buckets.seen.lock().unwrap().pieces.clone();
     assert!(pieces.iter().all(|bytes| *bytes <= (8 << 20) + 8_000_000), "{pieces:?}");
 }
 
-/// A bucket for each of `keys`, with one key that all have, all closed.
+/// Closes a bucket for each of `keys`, all with one common key.
 async fn fill(minutes: &mut Minutes, keys: &[&str]) -> Vec<Bucket> {
     let mut filled = Vec::new();
     for key in keys {
@@ -225,7 +222,7 @@ async fn all(minutes: &Minutes) -> Vec<Bucket> {
     listed.into_iter().map(|(bucket, _)| bucket).collect()
 }
 
-async fn a_bucket_that_cannot_be_read_keeps_back_neither_the_others_nor_what_is_pending(
+async fn unreadable_bucket_blocks_neither_others_nor_pending_events(
     world: World,
     mut minutes: Minutes,
 ) {
@@ -240,7 +237,7 @@ async fn a_bucket_that_cannot_be_read_keeps_back_neither_the_others_nor_what_is_
 
     assert_eq!((exported.collected, exported.sent), (4, 6));
     assert_eq!(exported.source_error.unwrap().kind(), ServiceErrorKind::Corrupt);
-    // Behind the marker it would never be read, also once it can be.
+    // Behind the marker, the bucket would never be read, even once it is readable.
     assert_eq!(minutes.buckets.marker().await.unwrap(), Some(filled[0]));
     assert_eq!(all(&minutes).await, [filled[1]]);
 
@@ -252,9 +249,9 @@ async fn a_bucket_that_cannot_be_read_keeps_back_neither_the_others_nor_what_is_
     assert!(arrivals(&world).into_values().all(|times| times == 1));
 }
 
-async fn buckets_that_are_away_keep_back_nothing_that_is_pending(world: World, minutes: Minutes) {
+async fn unavailable_buckets_block_no_pending_events(world: World, minutes: Minutes) {
     let buckets = Watched::new(&minutes.buckets);
-    let exporter = exporter(&world, &buckets, verbatim()).await.with_least_per_job(9);
+    let exporter = exporter(&world, &buckets, verbatim()).await.with_min_per_job(9);
     world.append(2).await;
     buckets.seen.lock().unwrap().are_away = true;
 
@@ -263,15 +260,12 @@ async fn buckets_that_are_away_keep_back_nothing_that_is_pending(world: World, m
 
     assert_eq!(world.arrived(), [1, 2]);
     let said = worked.to_string();
-    let expected = "2 events have been sent, but not all was collected (bucket store did not answer: \
-                    as was wished)";
+    let expected = "2 events sent, some buckets not collected (bucket store did not answer: \
+                    injected fault)";
     assert!(said.ends_with(expected), "{said}");
 }
 
-async fn buckets_that_go_away_half_way_are_not_asked_one_after_the_other(
-    world: World,
-    mut minutes: Minutes,
-) {
+async fn store_that_fails_half_way_is_not_asked_per_bucket(world: World, mut minutes: Minutes) {
     let buckets = Watched::new(&minutes.buckets);
     let exporter = exporter(&world, &buckets, verbatim()).await;
     let filled = fill(&mut minutes, &["a", "b", "c", "d", "e"]).await;
@@ -285,7 +279,7 @@ async fn buckets_that_go_away_half_way_are_not_asked_one_after_the_other(
     assert_eq!(all(&minutes).await, filled[1..]);
 }
 
-async fn neighbouring_buckets_that_time_out_keep_back_no_other(world: World, mut minutes: Minutes) {
+async fn neighbouring_buckets_that_time_out_block_no_other(world: World, mut minutes: Minutes) {
     let buckets = Watched::new(&minutes.buckets);
     let exporter = exporter(&world, &buckets, verbatim()).await;
     let filled = fill(&mut minutes, &["a", "b", "c", "d", "e"]).await;
@@ -306,8 +300,8 @@ async fn neighbouring_buckets_that_time_out_keep_back_no_other(world: World, mut
     assert_eq!(all(&minutes).await, []);
 }
 
-/// The most entries, of `count` in each of three buckets, that are parsed between two turns of a task
-/// on the same thread.
+/// Parses three buckets of `count` entries. Returns the largest number of entries parsed without a
+/// yield.
 async fn parsed_in_a_row(count: usize, value: &str) -> usize {
     let (world, mut minutes) = (World::in_memory(), Minutes::in_memory(minutes()).await);
     let turns = Arc::new(AtomicUsize::new(0));
@@ -342,14 +336,14 @@ async fn parsed_in_a_row(count: usize, value: &str) -> usize {
 }
 
 #[tokio::test(start_paused = true)]
-async fn others_on_the_same_thread_have_their_turn_while_many_entries_are_parsed() {
+async fn parsing_many_entries_yields() {
     let in_a_row = parsed_in_a_row(5_000, "1").await;
 
     assert!(in_a_row <= 256, "{in_a_row}");
 }
 
 #[tokio::test(start_paused = true)]
-async fn others_on_the_same_thread_have_their_turn_while_long_values_are_parsed() {
+async fn parsing_long_values_yields() {
     let in_a_row = parsed_in_a_row(20, &"x".repeat(60_000)).await;
 
     assert!(in_a_row <= 2, "{in_a_row}");

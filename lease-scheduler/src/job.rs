@@ -93,6 +93,10 @@ pub trait Work: Send + Sync + 'static {
     /// # Errors
     ///
     /// If the work failed. The run then counts as failed, and its lease is released.
+    ///
+    /// # Cancel safety
+    ///
+    /// The scheduler may drop the call at any of its await points, in the four cases above.
     async fn run(&self, job: JobContext) -> JobResult;
 }
 
@@ -231,7 +235,7 @@ impl Job {
         Ok(self)
     }
 
-    /// Drops a body that runs for longer than `timeout`. The run has then [timed
+    /// Drops a body that runs for longer than `timeout`, more than 0. The run has then [timed
     /// out](crate::Outcome::TimedOut), which counts as a failure, and its lease is released. By
     /// default the job has no timeout.
     ///
@@ -249,8 +253,8 @@ impl Job {
         Ok(self)
     }
 
-    /// Keeps the key unavailable until `length` after the grant, however short the body was. By default
-    /// the key is free when the run ends.
+    /// Keeps the key unavailable until `length` after the grant, at most 7 days, however short the body
+    /// was. By default the key is free when the run ends.
     ///
     /// It limits how often [runs on demand](crate::SchedulerHandle::run_now) follow each other. Ticks do
     /// not need it, since no tick is run twice. It does not apply if the lease was lost or the scheduler
@@ -271,8 +275,8 @@ impl Job {
         Ok(self)
     }
 
-    /// Starts a tick up to `attempts` times, until its body has finished. By default once, since a body
-    /// may not be safe to repeat. Zero counts as one.
+    /// Starts a tick up to `attempts` times, until its body has finished. By default 1, since a body
+    /// may not be safe to repeat. 0 counts as 1.
     ///
     /// [`Misfire::StartWithin`] limits how late the first attempt may start. The other attempts follow,
     /// however long the first one took, until the next tick is due. After a failure or a timeout the

@@ -67,7 +67,7 @@ impl KclTableBuilder {
         self
     }
 
-    /// Takes a lease of a KCL worker over if it has not changed for `failover`, KCL's
+    /// Takes a lease of a KCL worker over if it has not changed for `failover`, more than 0: KCL's
     /// `failoverTimeMillis`. Defaults to 10 s, as in KCL.
     ///
     /// Set the value that the KCL workers have. It must not be shorter than the ttl of the workers here: KCL
@@ -94,7 +94,7 @@ impl KclTableBuilder {
         self
     }
 
-    /// Waits for each answer no longer than `limit`, including the SDK's retries.
+    /// Waits for each answer no longer than `limit`, more than 0, including the SDK's retries.
     ///
     /// Defaults to 3 s, below the heartbeat period of a lease of 10 s.
     pub fn with_request_timeout(mut self, limit: Duration) -> Self {

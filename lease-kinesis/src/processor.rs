@@ -23,6 +23,12 @@ use crate::shard::ShardId;
 /// If the lease is lost, the worker drops the running call at its next await, before another worker
 /// can obtain the shard. Then it calls `lease_lost`. Work that cannot be stopped should be refused
 /// at its destination, by [the token](ShardContext::token).
+///
+/// # Cancel safety
+///
+/// The worker may drop any call at its await points: when the lease is lost, at the [time
+/// limit](crate::WorkerBuilder::with_batch_limit), at the end of the grace time, and when the worker
+/// itself is dropped. Work that was done after the last checkpoint is then done again.
 #[async_trait]
 pub trait RecordProcessor: Send {
     /// Prepares for the records after [`ShardContext::position`].

@@ -48,6 +48,10 @@ pub trait CheckpointWriter: Send + 'static {
     /// # Errors
     ///
     /// Returns why nothing was stored. The next call retries.
+    ///
+    /// # Cancel safety
+    ///
+    /// A dropped call may or may not be applied. The next call gets the same `requested` or a later one.
     async fn write(
         &mut self,
         written: &mut Position,

@@ -30,6 +30,11 @@ pub use self::sim::{Faults, SimRecord, SimStream};
 ///
 /// One source reads one stream. Each method makes one attempt and reports its failure. The caller
 /// paces, retries and renews iterators.
+///
+/// # Cancel safety
+///
+/// The caller may drop any call. No call changes what a later call returns, except that it counts
+/// towards the rate limits, and that a dropped subscription may delay the next one.
 #[async_trait]
 pub trait Source: fmt::Debug + Send + Sync + 'static {
     /// Lists all shards, open and closed, over all pages, in any order.

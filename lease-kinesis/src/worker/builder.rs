@@ -232,8 +232,8 @@ impl WorkerBuilder {
         self
     }
 
-    /// Cancels any call of a processor that takes longer than `limit`: a batch, `initialize`,
-    /// `shard_ended` and `shutdown_requested`. After all but the last, a new processor starts at
+    /// Cancels any call of a processor that takes longer than `limit`, which must be more than 0: a
+    /// batch, `initialize`, `shard_ended` and `shutdown_requested`. After all but the last, a new processor starts at
     /// the checkpoint. By default a processor may take any time, and the worker keeps its lease.
     pub fn with_batch_limit(mut self, limit: Duration) -> Self {
         self.settings.batch_limit = Some(limit);
@@ -262,7 +262,7 @@ impl WorkerBuilder {
     }
 
     /// Sets the backoff: `first` after a failure, doubled after each further one, up to `last`. The
-    /// default is 500 ms to 1 min, the maximum 1 h.
+    /// default is 500 ms to 1 min. `first` must be more than 0, `last` at most 1 h.
     pub fn with_backoff(mut self, first: Duration, last: Duration) -> Self {
         (self.settings.first_backoff, self.settings.last_backoff) = (first, last);
         self
@@ -284,13 +284,13 @@ impl WorkerBuilder {
         self
     }
 
-    /// Limits the shards that this worker reads. The other workers take the limit into account.
+    /// Limits the shards that this worker reads, to 1 or more. By default there is no limit. The other workers take the limit into account.
     pub fn with_max_shards(mut self, most: usize) -> Self {
         self.most = Some(most);
         self
     }
 
-    /// Limits concurrent hand-overs, for processors that take long to start. By default, all shards
+    /// Limits concurrent hand-overs to 1 or more, for processors that take long to start. By default, all shards
     /// that are planned for others are handed over at once.
     pub fn with_max_hand_overs(mut self, most: usize) -> Self {
         self.settings.most_hand_overs = Some(most);

@@ -89,6 +89,10 @@ impl KinesisSource {
     /// # Errors
     ///
     /// The request failed, or its answer was invalid.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: it only reads.
     pub async fn id(&self) -> Result<StreamId, SourceError> {
         let summary = self.requests.describe().await?;
         let account = summary.stream_arn.split(':').nth(4).unwrap_or_default();

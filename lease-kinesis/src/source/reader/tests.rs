@@ -120,21 +120,21 @@ async fn read_on(tape: RecordedShard, position: Position, retrieval: Retrieval) 
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_aggregate_is_read_in_its_place() {
+async fn aggregate_is_read_in_order() {
     let numbers = read_on(RecordedShard::new(), Position::TrimHorizon, Retrieval::Polling).await;
 
     assert_eq!(numbers, ["8", "9", "9+1", "9+2", "10"]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_half_done_aggregate_is_resumed_in_its_middle() {
+async fn partly_read_aggregate_is_resumed() {
     let numbers = read_on(RecordedShard::new(), record(9, 0), Retrieval::Polling).await;
 
     assert_eq!(numbers, ["9+1", "9+2", "10"]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn of_an_aggregate_that_is_done_nothing_is_read_again() {
+async fn finished_aggregate_is_not_read_again() {
     let numbers = read_on(RecordedShard::new(), record(9, 2), Retrieval::Polling).await;
 
     assert_eq!(numbers, ["10"]);

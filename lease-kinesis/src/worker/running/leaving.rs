@@ -25,8 +25,8 @@ impl Running {
         self.row_is_written = false;
     }
 
-    /// Ends what has not ended, and removes its own row. Takes no longer than the last part of the
-    /// grace time, of which shards that are given up as they are have the first half.
+    /// Ends the remaining tasks, and removes the worker's own row. Takes no longer than the last part
+    /// of the grace time. Its first half is for shards that were not handed over in time.
     pub(super) async fn leave(&mut self) {
         let last_part = last_part(self.worker.settings.grace);
         let gone = now() + last_part;
@@ -38,32 +38,32 @@ impl Running {
         let freed = async {
             if let Err(cause) = self.free_what_is_reserved().await {
                 let error = &cause as &dyn std::error::Error;
-                debug!(error, "reservations for this worker not freed, they run out");
+                debug!(error, "reservations for this worker not freed, they expire");
             }
         };
         // A half of the last part remains for the worker's own row.
         if timeout(last_part / 4, freed).await.is_err() {
-            debug!("reservations for this worker may not have been freed, they run out");
+            debug!("reservations for this worker may not have been freed, they expire");
         }
         let removed = async {
             if let Some(row) = self.row.take()
                 && let Err(cause) = self.worker.settings.table.delete(row.grant()).await
             {
                 let error = &cause as &dyn std::error::Error;
-                debug!(error, "own row not removed, it runs out");
+                debug!(error, "own row not removed, it expires");
             }
             self.worker.locker.close().await;
         };
         if timeout_at(gone, removed).await.is_err() {
-            debug!("what is given back may not have arrived, it runs out");
+            debug!("releases may not have reached the store, the leases expire");
         }
         info!("worker ended");
     }
 
     /// Frees the shards that others hand over to this worker while it leaves.
     ///
-    /// Its own row says `leaving` before the list is read: a worker that hands over later reads that,
-    /// and frees the shard itself.
+    /// The worker's row says `leaving` before the rows are listed. A worker that hands over later
+    /// reads that, and frees the shard itself.
     async fn free_what_is_reserved(&mut self) -> Result<(), StoreError> {
         let Self { worker, row, row_is_written, .. } = self;
         let (settings, me) = (&worker.settings, &worker.me);
@@ -109,7 +109,7 @@ fn last_part(grace: Duration) -> Duration {
     (grace / 8).min(LONGEST_LAST_PART)
 }
 
-/// Requests that free a shard.
+/// Concurrent requests that free a shard.
 const AT_ONCE: usize = 32;
 
 const LONGEST_LAST_PART: Duration = Duration::from_secs(2);

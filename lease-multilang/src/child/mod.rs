@@ -83,6 +83,10 @@ use crate::protocol::{
 /// # Errors
 ///
 /// As [`Child::run`].
+///
+/// # Cancel safety
+///
+/// As [`Child::run`].
 pub async fn run(factory: impl ProcessorFactory) -> Result<Ended, ChildError> {
     Child::new(factory).run().await
 }
@@ -190,6 +194,11 @@ impl Child {
     /// Exit with a code other than 0 then. The child has reported nothing to the daemon, which sees the
     /// end of the process as the failure that it is.
     ///
+    /// # Cancel safety
+    ///
+    /// If dropped, the processor's call is dropped at its current await, and the daemon receives no
+    /// status. Exit the process then: the daemon cannot continue with this child.
+    ///
     /// # Panics
     ///
     /// If the processor panics.
@@ -200,6 +209,10 @@ impl Child {
     /// As [`run`](Self::run), over other pipes than stdin and stdout.
     ///
     /// # Errors
+    ///
+    /// As [`run`](Self::run).
+    ///
+    /// # Cancel safety
     ///
     /// As [`run`](Self::run).
     ///

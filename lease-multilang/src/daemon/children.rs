@@ -13,6 +13,28 @@ use super::processor::ChildProcessor;
 use super::shared::{Settings, Shared};
 
 /// Runs one child process for each shard that a worker obtains. Clones share their children.
+///
+/// # Examples
+///
+/// ```
+/// use lease_kinesis::{SimStream, Worker};
+/// use lease_memory::MemoryStore;
+/// use lease_multilang::daemon::Children;
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let children = Children::new("python3 processor.py".parse()?);
+/// let (table, stream) = (MemoryStore::new(), SimStream::new(1));
+/// let worker = Worker::builder("orders", table, stream, children.clone()).build()?;
+/// let handle = worker.handle();
+/// let running = tokio::spawn(worker.run());
+///
+/// handle.stop(); // on SIGTERM, for example
+/// running.await??;
+/// children.all_ended().await;
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone)]
 pub struct Children {
     shared: Shared,
@@ -55,6 +77,10 @@ impl Children {
     }
 
     /// Waits until a child has failed, for programs that end then.
+    ///
+    /// # Cancel safety
+    ///
+    /// Safe: call it again.
     pub async fn child_failed(&self) {
         self.shared.failed.cancelled().await;
     }

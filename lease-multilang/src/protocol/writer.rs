@@ -60,6 +60,10 @@ impl<W: AsyncWrite + Unpin> LineWriter<W> {
     /// # Errors
     ///
     /// If flushing fails.
+    ///
+    /// # Cancel safety
+    ///
+    /// Safe: call it again.
     pub async fn close(&mut self) -> io::Result<()> {
         self.sink.shutdown().await
     }

@@ -95,13 +95,12 @@ impl TableSwitch {
     /// Writes under a short lease, since a table refuses writes without one. So two changes at once are
     /// applied in one order for all processes.
     async fn turn(&self, on: bool) -> Result<(), StoreError> {
-        let limit = self.locker.options().request_timeout();
         let change = Change::new().set(ON, on);
         let mut tries = 0;
         loop {
             tries += 1;
             let lease = self.locker.wait_until_obtained(&self.key).await?;
-            let written = within(limit, self.table.update(lease.grant(), &change)).await;
+            let written = lease.update(&*self.table, &change).await;
             // Released before the next try: the table then refuses a late duplicate of this update.
             let released = lease.release().await;
             match written {

@@ -125,7 +125,7 @@ impl ShardContext {
     }
 }
 
-/// Tells the worker how to continue after a batch.
+/// Decides how the worker continues after a batch.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Outcome {

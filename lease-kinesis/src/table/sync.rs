@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use futures_util::TryStreamExt;
 use futures_util::stream::FuturesUnordered;
-use lease_core::store::{Grant, within};
-use lease_core::{Attempt, Locker, StoreError, Written};
+use lease_core::store::within;
+use lease_core::{Attempt, Lease, Locker, StoreError, Written};
 use tokio::time::{Instant, sleep};
 use tracing::{debug, info, warn};
 
@@ -229,12 +229,12 @@ impl ShardSync {
         removable
     }
 
-    /// Creates rows for the children of the shard of `row`, which is held under `grant`. The
+    /// Creates rows for the children of the shard of `row`, which is held under `lease`. The
     /// children come from the `reported` ones, or from the list of shards if the report lacks
     /// children or parents. Fails if the list does not have all children yet.
     pub(crate) async fn follow(
         &self,
-        grant: &Grant,
+        lease: &Lease,
         row: &ShardRow,
         reported: Vec<Shard>,
     ) -> Result<BTreeSet<ShardId>, ProcessorError> {
@@ -261,7 +261,7 @@ impl ShardSync {
         }
         let children: BTreeSet<_> = children.into_iter().map(|child| child.id).collect();
         let change = row::children_change(&children);
-        match self.answer(self.settings.table.update(grant, &change)).await? {
+        match lease.update(&*self.settings.table, &change).await? {
             Written::Applied => Ok(children),
             lost => Err(format!("the row was not changed: {lost:?}").into()),
         }
@@ -316,7 +316,7 @@ impl ShardSync {
     async fn remove_row(&self, row: &ShardRow, locker: &Locker) -> Result<(), ProcessorError> {
         // A held row may still be needed.
         let Attempt::Obtained(lease) = locker.obtain(&row.key).await? else { return Ok(()) };
-        let deleted = self.settings.table.delete(lease.grant()).await?;
+        let deleted = lease.delete(Arc::clone(&self.settings.table)).await?;
         let (key, checkpoint) = (&row.key, &row.checkpoint);
         info!(%key, %checkpoint, ?deleted, "obsolete row removed");
         Ok(())

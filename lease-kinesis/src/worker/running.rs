@@ -390,6 +390,7 @@ impl Running {
         let Some(row) = self.row.as_ref().filter(|_| !self.row_is_written) else { return Ok(()) };
         let change = fleet::change(&self.worker.me);
         let options = &self.worker.settings.options;
+        // No `Lease::update`: it reports a timeout as an error, and the worker would skip this tick.
         let written = self.worker.settings.table.update(row.grant(), &change);
         // Without an answer, the next tick writes the row again.
         if let Ok(written) = timeout(options.request_timeout(), written).await {

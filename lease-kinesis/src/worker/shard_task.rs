@@ -91,11 +91,10 @@ enum Interrupted {
 impl ShardTask {
     /// Reads the shard until its task ends.
     pub(crate) async fn run(mut self) -> TaskEnd {
-        let table = Arc::clone(&self.settings.table);
-        let grant = self.lease.grant().clone();
         self.row.switches = self.row.switches.saturating_add(1);
         let switched = row::switched(self.row.switches);
-        let counted = table.update(&grant, &switched);
+        let table = Arc::clone(&self.settings.table);
+        let counted = self.lease.update(&*table, &switched);
         match self.guarded(None, counted).await {
             // A failure matters little: the count only affects the backoff of a failing shard, and
             // the next holder of a reserved row removes a stale `reservedFor`.
@@ -108,7 +107,7 @@ impl ShardTask {
         if let Err(interrupted) = self.find_hash_keys().await {
             return self.end(interrupted).await;
         }
-        let checkpoints = self.checkpoints(grant);
+        let checkpoints = self.checkpoints(self.lease.grant().clone());
         let mut position = self.row.checkpoint.clone();
         let mut restarts = 0;
         loop {
@@ -184,10 +183,10 @@ impl ShardTask {
         }
         let begun = Position::AtTimestamp((self.settings.wall_clock)());
         let change = row::checkpoint(&self.row.written, &begun);
-        let (table, grant) = (Arc::clone(&self.settings.table), self.lease.grant().clone());
+        let table = Arc::clone(&self.settings.table);
         let mut failures = 0;
         loop {
-            match self.guarded(None, table.update(&grant, &change)).await? {
+            match self.guarded(None, self.lease.update(&*table, &change)).await? {
                 Ok(Written::Applied) => break,
                 // An earlier write was applied, and its answer was lost.
                 Ok(Written::Unexpected) if failures > 0 => break,

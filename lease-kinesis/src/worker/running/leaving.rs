@@ -1,5 +1,6 @@
 //! Stops a worker: hands over its shards, then removes its own row.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::StreamExt;
@@ -25,8 +26,8 @@ impl Running {
         self.row_is_written = false;
     }
 
-    /// Ends the remaining tasks, and removes the worker's own row. Takes no longer than the last part
-    /// of the grace time. Its first half is for shards that were not handed over in time.
+    /// Ends the remaining tasks, and removes the worker's own row. Takes no longer than the last part of the
+    /// grace time. Tasks that end without a hand-over have the first half of it.
     pub(super) async fn leave(&mut self) {
         let last_part = last_part(self.worker.settings.grace);
         let gone = now() + last_part;
@@ -47,7 +48,7 @@ impl Running {
         }
         let removed = async {
             if let Some(row) = self.row.take()
-                && let Err(cause) = self.worker.settings.table.delete(row.grant()).await
+                && let Err(cause) = row.delete(Arc::clone(&self.worker.settings.table)).await
             {
                 let error = &cause as &dyn std::error::Error;
                 debug!(error, "own row not removed, it expires");
@@ -55,21 +56,21 @@ impl Running {
             self.worker.locker.close().await;
         };
         if timeout_at(gone, removed).await.is_err() {
-            debug!("releases may not have reached the store, the leases expire");
+            debug!("releases may not have arrived, the leases expire");
         }
         info!("worker ended");
     }
 
     /// Frees the shards that others hand over to this worker while it leaves.
     ///
-    /// The worker's row says `leaving` before the rows are listed. A worker that hands over later
-    /// reads that, and frees the shard itself.
+    /// The worker's row says `leaving` before the list is read. A worker that hands over later reads this,
+    /// and frees the shard itself.
     async fn free_what_is_reserved(&mut self) -> Result<(), StoreError> {
         let Self { worker, row, row_is_written, .. } = self;
         let (settings, me) = (&worker.settings, &worker.me);
         let Some(row) = row.as_ref().filter(|row| row.is_held()) else { return Ok(()) };
         if !*row_is_written {
-            let written = settings.table.update(row.grant(), &fleet::change(me)).await?;
+            let written = row.update(&*settings.table, &fleet::change(me)).await?;
             *row_is_written = written == Written::Applied;
         }
         let prefix = settings.application.prefix();

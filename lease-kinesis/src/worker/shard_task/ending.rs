@@ -27,7 +27,7 @@ impl ShardTask {
         let mut failures = 0;
         let children = loop {
             let sync = Arc::clone(&self.sync);
-            let made = sync.follow(self.lease.grant(), &self.row, children.clone());
+            let made = sync.follow(&self.lease, &self.row, children.clone());
             match self.guarded(None, made).await? {
                 Ok(children) => break children,
                 Err(cause) => {

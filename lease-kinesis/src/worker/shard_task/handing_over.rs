@@ -22,6 +22,8 @@ use crate::table::row;
 impl ShardTask {
     /// Hands the shard over to `to`.
     pub(super) async fn transfer(&self, to: &Lessee) -> Result<Written, StoreError> {
+        // Raw grants: `Lease::transfer` consumes the lease, but the task may repeat the transfer to another
+        // worker, and judges a transfer without an answer by how the lease ended.
         let (table, grant) = (&self.settings.table, self.lease.grant());
         let limit = self.settings.options.request_timeout();
         // A leaving target finds the row by this attribute.

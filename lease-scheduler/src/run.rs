@@ -180,24 +180,10 @@ impl Runner {
             cancelled: lease.cancelled_on_loss(),
             note: Arc::default(),
         };
-        let died = record.running();
-        let missed = tick.and_then(|tick| {
-            let before = tick.checked_sub(SignedDuration::from_nanos(1)).ok()?;
-            self.job.schedule.ticks_between(self.accounted(&record, since), before)
-        });
-        let start = RunStart {
-            context: &context,
-            tick,
-            missed: missed.as_ref(),
-            schedule: &self.job.schedule.stored_text(),
-            now: self.wall.now(),
-        };
-        let mark = record.start(&start);
-        if let Err(skip) = self.mark(&lease, &mark).await {
+        if let Err(skip) = self.mark_start(&lease, &mut record, &context, tick, since).await {
             drop(lease.release().await);
             return (None, Outcome::Skipped(skip));
         }
-        self.report_missed_and_died(missed, died);
 
         let (began, began_at) = (self.wall.now(), clock.now());
         let outcome = self.run_body(&lease, context.clone(), tick).await;
@@ -211,7 +197,7 @@ impl Runner {
                 warn!(%job, why = %skip, "end of run not written to the history");
             }
             let hold = self.job.min_hold.saturating_sub(clock.now().since(obtained));
-            // While the key is reserved, no machine can start the next attempt, whatever its clock shows.
+            // While the key is reserved, no machine can start the next attempt, even if its clock is ahead.
             let hold = match tick.filter(|_| self.may_try_again(&outcome, context.attempt)) {
                 Some(tick) => hold.max(self.pause_after(context.attempt, tick)),
                 None => hold,
@@ -231,6 +217,32 @@ impl Runner {
             note,
         };
         (Some(body), outcome)
+    }
+
+    /// Marks the start of a run in the record. Reports a run that died and the ticks that were missed before.
+    async fn mark_start(
+        &self,
+        lease: &Lease,
+        record: &mut JobRecord,
+        context: &JobContext,
+        tick: Option<Timestamp>,
+        since: Timestamp,
+    ) -> Result<(), Skip> {
+        let died = record.running();
+        let missed = tick.and_then(|tick| {
+            let before = tick.checked_sub(SignedDuration::from_nanos(1)).ok()?;
+            self.job.schedule.ticks_between(self.accounted(record, since), before)
+        });
+        let mark = record.start(&RunStart {
+            context,
+            tick,
+            missed: missed.as_ref(),
+            schedule: &self.job.schedule.stored_text(),
+            now: self.wall.now(),
+        });
+        self.mark(lease, &mark).await?;
+        self.report_missed_and_died(missed, died);
+        Ok(())
     }
 
     /// Whether another attempt may follow this outcome.
@@ -331,8 +343,7 @@ impl Runner {
         let mut tries = 0;
         loop {
             tries += 1;
-            let update = self.table.update(lease.grant(), change);
-            match within(options.request_timeout(), update).await {
+            match lease.update(&*self.table, change).await {
                 Ok(Written::Applied) => return Ok(Marked::AsExpected),
                 Ok(Written::Unexpected) => return Ok(Marked::Unexpected),
                 Ok(Written::Lost(cause)) => return Err(Skip::LostBefore(cause)),

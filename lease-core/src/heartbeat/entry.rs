@@ -165,9 +165,11 @@ impl HeartbeatEntries {
 
     /// The deadlines of the leases at `indices`; `None` for a lease that has ended.
     ///
-    /// The cells are scattered in memory, and most of the time here is spent waiting for it. The loop does
-    /// nothing else with one cell before it asks for the next. So the processor waits for many cells at the
-    /// same time, and all of them are in its cache afterwards.
+    /// The cells are scattered in memory, and this loop spends most of its time in waiting for memory. The
+    /// loop does nothing else with one cell before it reads the next. So the processor waits for many cells
+    /// at the same time, and has all of them in its cache afterwards. Without this and the prefetch of
+    /// [`TimerQueue`](super::timer_queue::TimerQueue), the bench `held` of lease-memory takes 15 % more
+    /// processor time.
     pub(crate) fn deadlines(&self, indices: impl Iterator<Item = usize>) -> Vec<Option<Moment>> {
         let deadline = |index| {
             let cell = &self.entries.get(index)?.cell;

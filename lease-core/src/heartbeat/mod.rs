@@ -1,4 +1,4 @@
-//! Keeping leases alive: one task per locker sends the heartbeats of all its leases.
+//! Heartbeats: one task per locker sends the heartbeats of all its leases.
 //!
 //! Start with [`heartbeater`], the task. A lease and the task share a [`lease_cell`], which says whether
 //! the lease is held. A lease sends commands through [`command_queue`]. The task keeps one [`entry`] per

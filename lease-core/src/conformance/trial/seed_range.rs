@@ -139,23 +139,6 @@ impl SeedRange {
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::SeedRange;
-
-    #[test]
-    fn range_is_tried_from_the_given_seed_and_around() {
-        for (start, expected) in [(0, 3), (3, 3), (4, 7), (8, 3), (10, 3), (1000, 3)] {
-            let seeds = SeedRange::first(10).starting_with(start);
-
-            let found = seeds.until(|seed| [3, 7].contains(&seed).then_some(()));
-
-            assert_eq!(found, Some((expected, ())), "from {start}");
-        }
-        assert_eq!(SeedRange::first(10).starting_with(4).until(|_| None::<()>), None);
-    }
-}
-
 impl std::ops::AddAssign for Figures {
     fn add_assign(&mut self, other: Self) {
         self.tenures += other.tenures;
@@ -186,5 +169,22 @@ impl fmt::Display for Survey {
             self.with_notified_losers,
             figures.writes,
         )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::SeedRange;
+
+    #[test]
+    fn range_is_tried_from_the_given_seed_and_around() {
+        for (start, expected) in [(0, 3), (3, 3), (4, 7), (8, 3), (10, 3), (1000, 3)] {
+            let seeds = SeedRange::first(10).starting_with(start);
+
+            let found = seeds.until(|seed| [3, 7].contains(&seed).then_some(()));
+
+            assert_eq!(found, Some((expected, ())), "from {start}");
+        }
+        assert_eq!(SeedRange::first(10).starting_with(4).until(|_| None::<()>), None);
     }
 }

@@ -17,11 +17,11 @@ mod lost;
 mod metrics;
 mod options;
 mod runtime;
-mod scope;
 mod settings;
 pub mod store;
 mod switch;
 mod token;
+mod waiter_queue;
 
 pub use acquire::attempt::Attempt;
 pub use error::{StoreError, StoreErrorKind};

@@ -8,15 +8,16 @@ use tracing::{Instrument, Span, debug};
 use crate::acquire::unsettled::{ClaimCleanup, UnsettledClaim, UnsettledClaims};
 use crate::clock::Moment;
 use crate::error::{StoreError, StoreErrorKind};
+use crate::heartbeat::locker_runtime::LockerRuntime;
 use crate::key::LeaseKey;
 use crate::lease::{GrantedLease, Lease};
-use crate::runtime::locker_runtime::LockerRuntime;
 use crate::runtime::requests_in_flight::RequestGuard;
 use crate::settings::Settings;
-use crate::settings::backoff::{Pauses, within};
+use crate::settings::backoff::Pauses;
 use crate::store::attributes::Attributes;
 use crate::store::grant::{Beat, Claim, Grant, Heartbeat, Holder, Obtained};
 use crate::store::nonce::Nonce;
+use crate::store::time_limit::within;
 
 /// The result of one attempt to obtain a key.
 #[derive(Debug)]

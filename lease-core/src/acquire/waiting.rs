@@ -9,18 +9,19 @@ use tokio::sync::Mutex;
 use tracing::debug;
 
 use crate::acquire::attempt::{Attempt, Request, attempt};
-use crate::acquire::queue::Queue;
 use crate::acquire::unsettled::UnsettledClaims;
 use crate::clock::sleep_until;
 use crate::error::StoreError;
+use crate::heartbeat::locker_runtime::LockerRuntime;
 use crate::key::LeaseKey;
 use crate::lease::Lease;
-use crate::runtime::locker_runtime::LockerRuntime;
 use crate::settings::Settings;
-use crate::settings::backoff::{Pauses, within};
+use crate::settings::backoff::Pauses;
 use crate::store::grant::Holder;
 use crate::store::lock_store::Freed;
+use crate::store::time_limit::within;
 use crate::token::FencingToken;
+use crate::waiter_queue::Queue;
 
 /// Waits for `key` without a time limit.
 ///

@@ -9,10 +9,10 @@ use tokio::sync::Notify;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use crate::acquire::queue::Turn;
 use crate::clock::{Clock, Moment};
 use crate::lost::LossCause;
 use crate::store::grant::{Beat, Grant};
+use crate::waiter_queue::Turn;
 
 /// Whether a lease is held.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

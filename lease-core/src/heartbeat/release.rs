@@ -17,9 +17,10 @@ use crate::lengths::Reservation;
 use crate::lost::LossCause;
 use crate::runtime::requests_in_flight::RequestGuard;
 use crate::settings::Settings;
-use crate::settings::backoff::{Pauses, within};
+use crate::settings::backoff::Pauses;
 use crate::store::grant::Written;
 use crate::store::lease_table::LeaseTable;
+use crate::store::time_limit::within;
 
 /// How a lease was given back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

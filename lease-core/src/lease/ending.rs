@@ -14,9 +14,10 @@ use crate::lease::Lease;
 use crate::lease::hand_over::HandOver;
 use crate::lengths::{Reservation, Ttl};
 use crate::lost::LossCause;
-use crate::settings::backoff::{Pauses, within};
+use crate::settings::backoff::Pauses;
 use crate::store::grant::Heartbeat;
 use crate::store::lease_table::LeaseTable;
+use crate::store::time_limit::within;
 
 /// How a hand-over ended.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -17,20 +17,20 @@ use tokio_util::sync::CancellationToken;
 
 pub use self::ending::Handed;
 
-use crate::acquire::queue::Turn;
 use crate::clock::{Moment, sleep_until};
 use crate::error::StoreError;
 use crate::heartbeat::command_queue::Command;
 use crate::heartbeat::lease_cell::{Ending, LeaseCell, LeaseState};
+use crate::heartbeat::locker_runtime::LockerRuntime;
 use crate::key::{LeaseKey, Lessee};
 use crate::lost::{LossCause, Lost};
-use crate::runtime::locker_runtime::LockerRuntime;
 use crate::settings::Settings;
-use crate::settings::backoff::within;
 use crate::store::attributes::{Attributes, Change};
 use crate::store::grant::{Beat, Grant, Written};
 use crate::store::lease_table::LeaseTable;
+use crate::store::time_limit::within;
 use crate::token::FencingToken;
+use crate::waiter_queue::Turn;
 
 /// Holds a key: heartbeats in the background keep the lease alive from its grant to its release.
 ///

@@ -12,22 +12,22 @@ use tokio::sync::Mutex;
 use tracing::{Instrument, Span, debug_span};
 
 use crate::acquire::attempt::{Attempt, Request, attempt};
-use crate::acquire::queue::Queue;
 use crate::acquire::unsettled::UnsettledClaims;
 use crate::acquire::waiting::contend;
 use crate::clock::{Moment, sleep_until};
 use crate::error::{StoreError, StoreErrorKind};
+use crate::heartbeat::locker_runtime::{LockerRuntime, Runtime, runtime_has_ended};
 use crate::key::{LeaseKey, Lessee};
 use crate::lease::Lease;
 use crate::lease::hand_over::HandOver;
 use crate::options::LeaseOptions;
-use crate::runtime::locker_runtime::{LockerRuntime, Runtime, runtime_has_ended};
 use crate::runtime::own_thread::OwnThread;
 use crate::runtime::requests_in_flight::RequestsInFlight;
 use crate::settings::Settings;
-use crate::settings::backoff::within;
 use crate::store::grant::Holder;
 use crate::store::lock_store::LockStore;
+use crate::store::time_limit::within;
+use crate::waiter_queue::Queue;
 
 /// Obtains leases from a store and extends them by heartbeats.
 ///

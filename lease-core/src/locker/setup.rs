@@ -7,11 +7,11 @@ use tokio::runtime::Handle;
 
 #[cfg(feature = "conformance")]
 use crate::clock::Clock;
+use crate::heartbeat::locker_runtime::Runtime;
 use crate::key::Lessee;
 use crate::locker::Locker;
 use crate::metrics::{Guarded, Metrics};
 use crate::options::LeaseOptions;
-use crate::runtime::locker_runtime::Runtime;
 use crate::settings::Settings;
 #[cfg(feature = "conformance")]
 use crate::settings::random::Random;

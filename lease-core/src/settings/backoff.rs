@@ -1,11 +1,9 @@
-//! Pauses between requests to a store, and the time limit of a request.
+//! Pauses between requests to a store.
 
-use std::future::Future;
 use std::time::Duration;
 
 use backon::{BackoffBuilder, ExponentialBuilder};
 
-use crate::error::{StoreError, StoreErrorKind};
 use crate::options::LeaseOptions;
 use crate::settings::random::Random;
 
@@ -44,29 +42,5 @@ impl<'a> Pauses<'a> {
             pauses.lengths.next();
         }
         pauses.next()
-    }
-}
-
-/// Waits for a store's answer, at most for `limit`.
-///
-/// For code that calls a store itself. A [`Locker`](crate::Locker) limits its requests to
-/// [`LeaseOptions::request_timeout`].
-///
-/// # Errors
-///
-/// The errors of the store, and [`Unavailable`](StoreErrorKind::Unavailable) after `limit`.
-///
-/// # Cancel safety
-///
-/// As for `answer`, which is dropped: the store may still apply the request.
-pub async fn within<T>(
-    limit: Duration,
-    answer: impl Future<Output = Result<T, StoreError>>,
-) -> Result<T, StoreError> {
-    match tokio::time::timeout(limit, answer).await {
-        Ok(answer) => answer,
-        Err(_elapsed) => {
-            Err(StoreError::new(StoreErrorKind::Unavailable, format!("no answer within {limit:?}")))
-        }
     }
 }

@@ -11,15 +11,17 @@ pub(crate) mod grant;
 pub(crate) mod lease_table;
 pub(crate) mod lock_store;
 pub(crate) mod nonce;
+pub(crate) mod scope;
+pub(crate) mod time_limit;
 
 pub use async_trait::async_trait;
 pub use futures_util::Stream;
 pub use futures_util::stream::BoxStream;
 
 pub use crate::clock::{BootClock, Clock, Moment, micros_since_1970};
-pub use crate::scope::{current_grant, work_under};
-pub use crate::settings::backoff::within;
 pub use grant::{Beat, Claim, Grant, Heartbeat, Obtained};
 pub use lease_table::{LeaseRecord, LeaseTable};
 pub use lock_store::{Freed, LockStore};
 pub use nonce::Nonce;
+pub use scope::{current_grant, work_under};
+pub use time_limit::within;

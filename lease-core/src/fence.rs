@@ -43,8 +43,7 @@
 //! return 1
 //! ```
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
-
+use parking_lot::{Mutex, MutexGuard};
 use thiserror::Error;
 
 use crate::token::FencingToken;
@@ -131,10 +130,10 @@ impl<T> Gate<T> {
 
     /// Takes the data out.
     pub fn into_inner(self) -> T {
-        self.guarded.into_inner().unwrap_or_else(PoisonError::into_inner).data
+        self.guarded.into_inner().data
     }
 
     fn guarded(&self) -> MutexGuard<'_, Guarded<T>> {
-        self.guarded.lock().unwrap_or_else(PoisonError::into_inner)
+        self.guarded.lock()
     }
 }

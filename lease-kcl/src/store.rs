@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -19,6 +19,7 @@ use lease_core::{
     Change, FencingToken, Holder, LeaseKey, Lessee, LossCause, StoreError, StoreErrorKind,
 };
 use lease_kinesis::{Application, InitialPosition};
+use parking_lot::{Mutex, MutexGuard};
 
 use crate::liveness::{Liveness, LivenessSign};
 use crate::row::{COUNTER, LEASE_KEY, Row, no_token};
@@ -268,7 +269,7 @@ impl KclTable {
     }
 
     fn to_steal(&self) -> MutexGuard<'_, BTreeMap<LeaseKey, Lessee>> {
-        self.shared.to_steal.lock().unwrap_or_else(PoisonError::into_inner)
+        self.shared.to_steal.lock()
     }
 
     async fn take(&self, claim: &Claim, lease_key: &str) -> Result<Obtained, StoreError> {

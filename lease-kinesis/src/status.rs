@@ -2,10 +2,11 @@
 //! [`WorkerHandle::status`](crate::WorkerHandle::status) reads it.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use lease_core::{FencingToken, LeaseKey};
+use parking_lot::{Mutex, MutexGuard};
 use tokio::time::Instant;
 
 use crate::names::StreamId;
@@ -147,7 +148,7 @@ impl StatusRegistry {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 }
 

@@ -1,6 +1,6 @@
 //! The store: both traits. Each method runs under one lock.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -13,6 +13,7 @@ use lease_core::store::{
 use lease_core::{
     Attributes, Change, FencingToken, Holder, LeaseKey, Lessee, LossCause, StoreError, Written,
 };
+use parking_lot::{Mutex, MutexGuard};
 
 use crate::record::{Decision, Lifetime, Record};
 use crate::records::Records;
@@ -95,7 +96,7 @@ impl MemoryStore {
 
     /// Locks the records, and removes outdated ones. Returns the time of the lock.
     fn lock(&self) -> (MutexGuard<'_, Records>, Moment) {
-        let mut records = self.shared.records.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut records = self.shared.records.lock();
         // Read under the lock, so that the time never decreases between two writes.
         let now = self.shared.clock.now();
         records.remove_outdated(now);

@@ -1,10 +1,11 @@
 //! Notifies waiters when a key becomes free.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use lease_core::LeaseKey;
 use lease_core::store::Freed;
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::oneshot;
 
 #[derive(Debug, Default, Clone)]
@@ -47,7 +48,7 @@ impl Watches {
     }
 
     fn lock(&self) -> MutexGuard<'_, Waiters> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 }
 

@@ -10,7 +10,6 @@ mod lock_requests;
 mod quorum;
 mod scripts;
 mod single;
-mod sync;
 
 #[cfg(feature = "simulation")]
 pub use connection::dial::Dialer;

@@ -3,13 +3,14 @@
 use std::error::Error;
 use std::fmt;
 use std::future::Future;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
 use jiff::Timestamp;
 use lease_core::store::Grant;
 use lease_core::{FencingToken, InvalidInput, LeaseKey, LeaseOptions, Switch};
+use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 
 use crate::schedule::{Misfire, Schedule};
@@ -163,7 +164,7 @@ impl JobContext {
     /// Characters after the first 200 are cut off.
     pub fn note(&self, note: impl Into<String>) {
         let cut = note.into().chars().take(LONGEST_NOTE).collect();
-        *self.note.lock().unwrap_or_else(PoisonError::into_inner) = cut;
+        *self.note.lock() = cut;
     }
 }
 

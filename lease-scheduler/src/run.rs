@@ -5,7 +5,7 @@ use std::convert::Infallible;
 use std::error::Error;
 use std::future::pending;
 use std::panic::AssertUnwindSafe;
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt;
@@ -189,7 +189,7 @@ impl Runner {
         let outcome = self.run_body(&lease, context.clone(), tick).await;
         let run_time = clock.now().since(began_at);
 
-        let note = context.note.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let note = context.note.lock().clone();
         if let Some((ending, note)) = written_ending(&outcome, &note) {
             let change = record.end(tick, ending, &note, self.wall.now());
             if let Err(skip) = self.write(&lease, &change).await {

@@ -4,10 +4,10 @@
 //! has no holder any more.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use lease_core::store::Moment;
+use parking_lot::{Mutex, MutexGuard};
 
 /// The observed state of one item.
 #[derive(Debug, Clone)]
@@ -69,7 +69,7 @@ impl<S: Clone + PartialEq> Observations<S> {
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<String, Observation<S>>> {
-        self.by_key.lock().unwrap_or_else(PoisonError::into_inner)
+        self.by_key.lock()
     }
 }
 

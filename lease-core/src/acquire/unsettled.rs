@@ -2,9 +2,10 @@
 
 use std::collections::HashMap;
 use std::future::Future;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::{Mutex, MutexGuard};
 use tokio::select;
 use tokio_util::sync::CancellationToken;
 
@@ -112,6 +113,6 @@ impl UnsettledClaims {
     }
 
     fn claims(&self) -> MutexGuard<'_, HashMap<LeaseKey, Vec<UnsettledClaim>>> {
-        self.claims.lock().unwrap_or_else(PoisonError::into_inner)
+        self.claims.lock()
     }
 }

@@ -4,9 +4,10 @@
 //! rest of the lease, because another thread has to start.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::mpsc;
 
 use crate::clock::Moment;
@@ -140,7 +141,7 @@ impl CommandReceiver {
 
 impl CommandQueue {
     fn queued(&self) -> MutexGuard<'_, Queued> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 }
 

@@ -1,10 +1,11 @@
 //! The state that a lease shares with its heartbeater. One atomic word says whether the lease is held.
 
 use std::fmt;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::Notify;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
@@ -292,7 +293,7 @@ impl LeaseCell {
     }
 
     fn signals(&self) -> MutexGuard<'_, Signals> {
-        self.signals.lock().unwrap_or_else(PoisonError::into_inner)
+        self.signals.lock()
     }
 }
 

@@ -2,11 +2,12 @@
 
 mod setup;
 
-use std::sync::{Arc, Mutex as StdMutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
+use parking_lot::{Mutex as StdMutex, MutexGuard};
 use tokio::select;
 use tokio::sync::Mutex;
 use tracing::{Instrument, Span, debug_span};
@@ -432,7 +433,7 @@ impl Locker {
     }
 
     fn last_runtime(&self) -> MutexGuard<'_, Option<LockerRuntime>> {
-        self.shared.runtime.lock().unwrap_or_else(PoisonError::into_inner)
+        self.shared.runtime.lock()
     }
 
     fn count(&self, lease: &Lease, start: Moment) {

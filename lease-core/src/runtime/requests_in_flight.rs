@@ -2,8 +2,9 @@
 
 use std::collections::BTreeSet;
 use std::pin::pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::Notify;
 
 use crate::runtime::own_thread::ThreadGuard;
@@ -60,7 +61,7 @@ impl RequestsInFlight {
 
 impl Shared {
     fn numbers(&self) -> MutexGuard<'_, Numbers> {
-        self.numbers.lock().unwrap_or_else(PoisonError::into_inner)
+        self.numbers.lock()
     }
 }
 

@@ -2,10 +2,10 @@
 //!
 //! A seed replaces both, so that a test can repeat a run.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 #[cfg(feature = "conformance")]
+use parking_lot::{Mutex, MutexGuard};
 use rand::SeedableRng;
 use rand::rngs::StdRng;
 use rand::seq::SliceRandom;
@@ -71,6 +71,6 @@ impl Random {
     }
 
     fn rng(&self) -> MutexGuard<'_, StdRng> {
-        self.rng.lock().unwrap_or_else(PoisonError::into_inner)
+        self.rng.lock()
     }
 }

@@ -11,10 +11,11 @@
 //! A process that is stopped between the two gets wider bounds, but never wrong ones. A store keeps
 //! the tightest bounds of all answers.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use lease_core::store::{Clock, Moment};
+use parking_lot::{Mutex, MutexGuard};
 
 /// Bounds of DynamoDB's current time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -165,7 +166,7 @@ impl ServerTime {
     }
 
     fn lock(&self) -> MutexGuard<'_, Option<Bounds>> {
-        self.bounds.lock().unwrap_or_else(PoisonError::into_inner)
+        self.bounds.lock()
     }
 }
 

@@ -2,11 +2,12 @@
 
 use std::collections::BTreeMap;
 use std::ops::{Bound, RangeInclusive};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use async_trait::async_trait;
 use lease_core::FencingToken;
 use lease_core::store::{BootClock, Clock, Moment, micros_since_1970};
+use parking_lot::{Mutex, MutexGuard};
 
 use crate::bucket::{AT_FIRST, Bucket, BucketOptions, BucketStore, Entry, Piece, PutIn};
 use crate::buffer::gate::Gate;
@@ -49,7 +50,7 @@ impl MemoryBuckets {
     }
 
     fn kept(&self) -> MutexGuard<'_, Kept> {
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+        self.kept.lock()
     }
 }
 

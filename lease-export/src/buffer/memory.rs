@@ -2,10 +2,11 @@
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use async_trait::async_trait;
 use lease_core::FencingToken;
+use parking_lot::{Mutex, MutexGuard};
 
 use crate::buffer::gate::Gate;
 use crate::buffer::{
@@ -45,7 +46,7 @@ impl MemoryBuffer {
     }
 
     fn kept(&self) -> MutexGuard<'_, Kept> {
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+        self.kept.lock()
     }
 }
 

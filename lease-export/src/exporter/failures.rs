@@ -1,7 +1,8 @@
 //! Counts the exports in which an event failed although the sink took others.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use parking_lot::{Mutex, MutexGuard};
 
 use crate::buffer::Position;
 
@@ -45,7 +46,7 @@ impl Failures {
     }
 
     fn counts(&self) -> MutexGuard<'_, BTreeMap<Position, u32>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 }
 

@@ -2,11 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::pin::pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
 use lease_core::store::{BootClock, Clock, Moment};
+use parking_lot::{Mutex, MutexGuard};
 use tokio::select;
 use tokio::sync::Notify;
 use tokio::time::sleep;
@@ -47,7 +48,7 @@ impl MemoryQueue {
     }
 
     fn jobs(&self) -> MutexGuard<'_, Jobs> {
-        self.jobs.lock().unwrap_or_else(PoisonError::into_inner)
+        self.jobs.lock()
     }
 
     fn hide(&self, delivery: &Delivery, length: Duration) -> bool {

@@ -1,10 +1,11 @@
 //! A sink in memory, with faults on request.
 
 use std::collections::{BTreeSet, VecDeque};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use async_trait::async_trait;
 use lease_core::FencingToken;
+use parking_lot::{Mutex, MutexGuard};
 
 use crate::batch::Record;
 use crate::error::{ServiceError, ServiceErrorKind};
@@ -85,7 +86,7 @@ impl MemorySink {
     }
 
     fn seen(&self) -> MutexGuard<'_, Seen> {
-        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+        self.seen.lock()
     }
 }
 

@@ -1,7 +1,6 @@
 //! Tests the exporter in memory and on a real Redis server, and its sinks over HTTP.
 //!
-//! ReadLimit tests run once on each.
-//! Each story is printed once, and runs on both.
+//! Most tests are written once and run on both.
 #![expect(
     clippy::unwrap_used,
     clippy::panic,

@@ -128,7 +128,7 @@ impl<T: JobQueue> JobQueue for TracedStep<T> {
 
     async fn take(&self, patience: Duration) -> Result<Option<Delivery>, ServiceError> {
         let taken = self.inner.take(patience).await;
-        // ReadLimit polls find no job, and are no step of an export.
+        // Most polls find no job, and are no step of an export.
         if matches!(taken, Ok(Some(_))) {
             self.steps.take("after take");
         }

@@ -11,10 +11,11 @@ mod state;
 use std::convert::Infallible;
 use std::fmt;
 use std::ops::Deref;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use lease_core::StoreError;
+use parking_lot::{Mutex, MutexGuard};
 
 pub use self::error::{CheckpointError, Checkpointed};
 pub(crate) use self::row_writer::RowWriter;
@@ -397,7 +398,7 @@ impl Shared {
     }
 
     fn reach(&self) -> MutexGuard<'_, Delivered> {
-        self.reach.lock().unwrap_or_else(PoisonError::into_inner)
+        self.reach.lock()
     }
 }
 

@@ -2,13 +2,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::error::Error;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::TryStreamExt;
 use futures_util::stream::FuturesUnordered;
 use lease_core::store::within;
 use lease_core::{Attempt, Lease, Locker, StoreError, Written};
+use parking_lot::Mutex;
 use tokio::time::{Instant, sleep};
 use tracing::{debug, info, warn};
 
@@ -97,7 +98,7 @@ impl ShardSync {
             match self.follow_stream(stream.as_ref(), &**source, rows, locker).await {
                 Ok(of_stream) => {
                     result = result.max(of_stream);
-                    self.failures.lock().unwrap_or_else(PoisonError::into_inner).remove(stream);
+                    self.failures.lock().remove(stream);
                 }
                 Err(cause) => {
                     result = result.max(SyncResult::Failed);
@@ -110,7 +111,7 @@ impl ShardSync {
 
     /// Logs through a throttle, since a sync that fails is retried every few seconds.
     fn log_failure(&self, stream: Option<&StreamId>, error: &(dyn Error + 'static)) {
-        let mut failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut failures = self.failures.lock();
         let level = failures.entry(stream.cloned()).or_default().once_more();
         let stream = stream.map(tracing::field::display);
         match level {
@@ -200,7 +201,7 @@ impl ShardSync {
         rows: &'a Stream,
         obsolete: &BTreeSet<(ShardId, Obsolete)>,
     ) -> Vec<&'a ShardRow> {
-        let mut obsolete_rows = self.obsolete.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut obsolete_rows = self.obsolete.lock();
         let ObsoleteRows { found, strays } = obsolete_rows.entry(stream.cloned()).or_default();
         found.retain(|entry, _| obsolete.contains(entry));
         let mut removable = Vec::new();

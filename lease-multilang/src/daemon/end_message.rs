@@ -5,7 +5,7 @@
 //! one. The next child would exit the same way, without end. So after a failure, the next child gets the
 //! other message.
 
-use std::sync::{Mutex, PoisonError};
+use parking_lot::Mutex;
 
 use crate::protocol::{Generation, ShutdownReason, ToChild};
 
@@ -57,7 +57,7 @@ impl EndMessages {
     }
 
     fn known<T>(&self, look: impl FnOnce(&mut Known) -> T) -> T {
-        look(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+        look(&mut self.0.lock())
     }
 }
 

@@ -7,13 +7,14 @@ mod connection;
 use std::fmt;
 use std::future::{Future, poll_fn};
 use std::pin::pin;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
 use async_trait::async_trait;
 use futures_util::FutureExt;
 use lease_core::store::{BootClock, Clock, Moment};
+use parking_lot::{Mutex, MutexGuard};
 use redis::{Cmd, RedisError, Value};
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
@@ -28,7 +29,6 @@ use crate::connection::watches::{Watch, Watches};
 use crate::error::{ServerFault, is_no_script};
 use crate::scripts::Call;
 use crate::scripts::key_space::KeySpace;
-use crate::sync::lock;
 
 /// One logical server. A Cluster is one, too: its router sends requests to the nodes.
 pub(crate) struct Node {
@@ -359,7 +359,7 @@ impl Node {
     }
 
     fn state(&self) -> MutexGuard<'_, ConnectionState> {
-        lock(&self.state)
+        self.state.lock()
     }
 }
 

@@ -1,12 +1,11 @@
 //! How long the current run of a server has lasted at least, by the client's clock.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use lease_core::store::{Clock, Moment};
-
-use crate::sync::lock;
+use parking_lot::Mutex;
 
 /// One run of a server. A restart or a promotion begins another.
 ///
@@ -36,13 +35,13 @@ impl Run {
 
     /// How long the run has lasted at least.
     pub(crate) fn lasted(&self) -> Duration {
-        let observed = *lock(&self.observed);
+        let observed = *self.observed.lock();
         observed.length.saturating_add(self.clock.now().since(observed.at))
     }
 
     /// Records that the run had lasted for at least `length` at `at`. A shorter length than known is ignored.
     pub(crate) fn note(&self, at: Moment, length: Duration) {
-        let mut observed = lock(&self.observed);
+        let mut observed = self.observed.lock();
         if length > observed.length.saturating_add(at.since(observed.at)) {
             *observed = Observed { at, length };
         }

@@ -1,10 +1,7 @@
 //! Estimates the current time on a server from its last report.
 
-use std::sync::Mutex;
-
 use lease_core::store::Moment;
-
-use crate::sync::lock;
+use parking_lot::Mutex;
 
 /// The last time that a server reported.
 ///
@@ -24,12 +21,12 @@ impl ServerTime {
     /// Records the server's time, counted from when the request was sent. A later request that carries
     /// the estimate then arrives when the server's clock shows it, if both take equally long.
     pub(crate) fn record(&self, asked: Moment, micros: u64) {
-        *lock(&self.0) = Some(Reading { asked, micros });
+        *self.0.lock() = Some(Reading { asked, micros });
     }
 
     /// The estimate at `now`, in microseconds since 1970. `None` before the first report.
     pub(crate) fn at(&self, now: Moment) -> Option<u64> {
-        let reading = (*lock(&self.0))?;
+        let reading = (*self.0.lock())?;
         let since = u64::try_from(now.since(reading.asked).as_micros()).unwrap_or(u64::MAX);
         reading.micros.checked_add(since)
     }

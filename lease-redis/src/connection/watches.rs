@@ -2,13 +2,14 @@
 
 use std::collections::HashMap;
 use std::future::pending;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures_util::future::{BoxFuture, try_join_all};
 use futures_util::stream::{BoxStream, FuturesUnordered};
 use futures_util::{FutureExt, StreamExt};
+use parking_lot::Mutex;
 use redis::aio::{MultiplexedConnection, PubSubSink};
 use redis::{PushInfo, PushKind, RedisResult, Value};
 use tokio::select;
@@ -18,7 +19,6 @@ use tracing::debug;
 
 use crate::connection::connector::{Connector, Subscriber};
 use crate::error::ServerFault;
-use crate::sync::lock;
 
 /// The watches of one server.
 #[derive(Debug)]
@@ -82,7 +82,7 @@ impl Watches {
     }
 
     fn listener(&self) -> mpsc::UnboundedSender<ListenerCommand> {
-        let mut listener = lock(&self.listener);
+        let mut listener = self.listener.lock();
         match &*listener {
             Some(sender) if !sender.is_closed() => sender.clone(),
             _ => {

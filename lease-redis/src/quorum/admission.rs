@@ -1,10 +1,11 @@
 //! Checks each new connection to a node of a quorum.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use parking_lot::Mutex;
 
 use crate::connection::connector::SharedConnection;
 use crate::connection::diagnose::ServerInfo;
@@ -12,7 +13,6 @@ use crate::connection::node::Admission;
 use crate::connection::server_run::Run;
 use crate::error::ServerFault;
 use crate::quorum::membership::Membership;
-use crate::sync::lock;
 
 /// Admits one server as one node of a quorum.
 pub(crate) struct NodeAdmission {
@@ -59,7 +59,7 @@ impl NodeAdmission {
     /// Refuses a server that is connected as another node already, by whichever name.
     fn refuse_duplicate(&self, run: &str) -> Result<(), ServerFault> {
         let (index, name) = &self.node;
-        let mut runs = lock(&self.runs);
+        let mut runs = self.runs.lock();
         if let Some((other, other_name)) = runs.get(run)
             && other != index
         {

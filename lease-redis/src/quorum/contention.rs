@@ -1,12 +1,10 @@
 //! Remembers the keys for which several claims compete, as far as one client knows.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard};
 
 use lease_core::store::Moment;
 use lease_core::{LeaseKey, Lessee};
-
-use crate::sync::lock;
+use parking_lot::{Mutex, MutexGuard};
 
 /// The keys for which a claim was refused recently.
 #[derive(Debug, Default)]
@@ -88,7 +86,7 @@ impl Contention {
     }
 
     fn keys(&self) -> MutexGuard<'_, Keys> {
-        lock(&self.keys)
+        self.keys.lock()
     }
 }
 

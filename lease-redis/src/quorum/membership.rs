@@ -2,11 +2,12 @@
 //! only after the rejoin delay, when each lease that the node may have forgotten has expired.
 
 use std::fmt;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use lease_core::StoreErrorKind;
 use lease_core::store::Clock;
+use parking_lot::Mutex;
 use redis::Value;
 
 use crate::connection::connector::SharedConnection;
@@ -15,7 +16,6 @@ use crate::connection::request::{Asking, Request};
 use crate::connection::server_run::Run;
 use crate::error::ServerFault;
 use crate::scripts::{self, millis, text};
-use crate::sync::lock;
 
 /// The last known run of one node, and the record that all clients of the node share.
 #[derive(Debug)]
@@ -87,7 +87,7 @@ impl Membership {
 
     /// The run that was seen last, if the server is still in it.
     fn run_of(&self, health: &ServerInfo) -> Arc<Run> {
-        let mut last = lock(&self.last);
+        let mut last = self.last.lock();
         let id = format!("{}:{}", health.run, health.replication);
         let run = match last.take() {
             Some(run) if run.id == id => {

@@ -3,12 +3,13 @@
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
 use std::future::{Future, pending};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
 use futures_util::StreamExt;
 use futures_util::stream::{self, BoxStream, FuturesUnordered};
+use parking_lot::{Mutex, MutexGuard};
 use tokio::runtime::Handle;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::sleep;
@@ -244,7 +245,7 @@ async fn apply_with<T, A: Future<Output = Result<T, StoreError>>>(
 }
 
 fn lock<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
-    shared.lock().unwrap_or_else(PoisonError::into_inner)
+    shared.lock()
 }
 
 fn unanswered() -> StoreError {

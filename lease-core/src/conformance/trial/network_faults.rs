@@ -1,9 +1,10 @@
 //! The network faults of one contender: random, and reproducible by a seed.
 
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::{Mutex, MutexGuard};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
@@ -75,7 +76,7 @@ impl NetworkFaults {
     }
 
     fn state(&self) -> MutexGuard<'_, FaultState> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 }
 

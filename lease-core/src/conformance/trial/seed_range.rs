@@ -2,10 +2,9 @@
 
 use std::fmt;
 use std::ops::Range;
-use std::sync::Mutex;
-use std::sync::PoisonError;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use parking_lot::Mutex;
 use rand::Rng;
 use rand::rngs::StdRng;
 
@@ -81,7 +80,7 @@ impl SeedRange {
         let failed = self.until(|seed| {
             let verdict = trial(seed);
             if verdict.violations.is_empty() {
-                let mut survey = survey.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut survey = survey.lock();
                 survey.figures += verdict.figures;
                 survey.with_notified_losers += usize::from(verdict.figures.notified_first > 0);
                 return None;
@@ -97,7 +96,7 @@ impl SeedRange {
                 verdict.report(events)
             );
         }
-        survey.into_inner().unwrap_or_else(PoisonError::into_inner)
+        survey.into_inner()
     }
 
     /// Runs `trial` until a promise is broken. Returns the seed and the first violation. For negative
@@ -126,7 +125,7 @@ impl SeedRange {
                         }
                         let Some(result) = run(seed_at(place)) else { continue };
                         last.fetch_min(place, Ordering::SeqCst);
-                        let mut found = found.lock().unwrap_or_else(PoisonError::into_inner);
+                        let mut found = found.lock();
                         if found.as_ref().is_none_or(|(earlier, _)| place < *earlier) {
                             *found = Some((place, result));
                         }
@@ -134,7 +133,7 @@ impl SeedRange {
                 });
             }
         });
-        let found = found.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let found = found.into_inner();
         found.map(|(place, result)| (seed_at(place), result))
     }
 }

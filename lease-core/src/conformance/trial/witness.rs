@@ -1,7 +1,9 @@
 //! Observes when leases report that they are held, and when their loss is reported.
 
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
+
+use parking_lot::{Mutex, MutexGuard};
 
 use super::ledger::{Ledger, Notices};
 use crate::heartbeat::lease_cell::{LeaseCell, LeaseState};
@@ -58,7 +60,7 @@ impl Witness {
     }
 
     fn seen(&self) -> MutexGuard<'_, Seen> {
-        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+        self.seen.lock()
     }
 }
 

@@ -1,11 +1,12 @@
 //! The registered consumer of enhanced fan-out: looked up, or registered.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use aws_sdk_kinesis::operation::describe_stream_consumer::DescribeStreamConsumerError;
 use aws_sdk_kinesis::operation::register_stream_consumer::RegisterStreamConsumerError;
 use aws_sdk_kinesis::types::ConsumerStatus;
+use parking_lot::Mutex;
 use tokio::sync::OnceCell;
 use tokio::time::sleep;
 
@@ -33,14 +34,14 @@ impl Consumer {
 
     /// Returns the ARN. All subscriptions share one lookup.
     pub(super) async fn arn(&self, requests: &Requests) -> Result<String, SourceError> {
-        let cell = Arc::clone(&self.arn.lock().unwrap_or_else(PoisonError::into_inner));
+        let cell = Arc::clone(&self.arn.lock());
         cell.get_or_try_init(|| self.find_or_register(requests)).await.cloned()
     }
 
     /// Discards the ARN, so that the next call looks it up again.
     pub(super) fn forget(&self) {
         if !self.name.starts_with("arn:") {
-            *self.arn.lock().unwrap_or_else(PoisonError::into_inner) = Arc::default();
+            *self.arn.lock() = Arc::default();
         }
     }
 

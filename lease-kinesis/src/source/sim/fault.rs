@@ -1,8 +1,8 @@
 //! Injects faults into the calls of a simulated stream. The same seed repeats the same faults.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use parking_lot::{Mutex, MutexGuard};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use tokio::time::sleep;
@@ -78,6 +78,6 @@ impl FaultInjector {
     }
 
     fn lock(&self) -> MutexGuard<'_, (StdRng, Faults)> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 }

@@ -14,12 +14,13 @@ mod time;
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
 use futures_util::stream::BoxStream;
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
@@ -292,7 +293,7 @@ impl SimStream {
     }
 
     fn lock(&self) -> MutexGuard<'_, Stream> {
-        self.shared.stream.lock().unwrap_or_else(PoisonError::into_inner)
+        self.shared.stream.lock()
     }
 }
 

@@ -38,6 +38,7 @@ impl fmt::Display for Failure {
 }
 
 /// Joins lines into one: separates the lines of a list by `; `, and appends the first to its heading.
+#[cfg(any(feature = "aws", test))]
 pub(crate) fn in_one_line(text: &str) -> String {
     let mut line = String::new();
     for part in text.lines().map(str::trim).filter(|part| !part.is_empty()) {

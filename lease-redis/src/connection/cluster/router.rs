@@ -4,14 +4,15 @@
 
 use std::collections::HashMap;
 use std::error::Error;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
 use async_trait::async_trait;
 use futures_util::StreamExt;
 use futures_util::stream::{self, FuturesUnordered};
 use lease_core::store::{BootClock, Clock, Moment};
+use parking_lot::{Mutex, RwLock};
 use redis::cluster_routing::Slot;
 use redis::{Client, ConnectionInfo, ErrorKind, RedisError, ServerErrorKind, Value};
 use tokio::time::{sleep, timeout};
@@ -25,7 +26,6 @@ use crate::connection::request::{Asking, Request};
 use crate::connection::settings::ConnectionSettings;
 use crate::connection::watches::Watch;
 use crate::error::ServerFault;
-use crate::sync::lock;
 
 /// The masters of a Cluster and the slots that each serves.
 pub(crate) struct Cluster {
@@ -303,7 +303,7 @@ impl Cluster {
             *masters = SlotMap { all, by_slot };
         });
         let now = self.clock.now();
-        *lock(&self.refreshed) = Some(now);
+        *self.refreshed.lock() = Some(now);
     }
 }
 
@@ -340,15 +340,15 @@ impl Cluster {
     }
 
     fn refreshed(&self) -> Option<Moment> {
-        *lock(&self.refreshed)
+        *self.refreshed.lock()
     }
 
     fn read<T>(&self, read: impl FnOnce(&SlotMap) -> T) -> T {
-        read(&self.masters.read().unwrap_or_else(PoisonError::into_inner))
+        read(&self.masters.read())
     }
 
     fn write<T>(&self, write: impl FnOnce(&mut SlotMap) -> T) -> T {
-        write(&mut self.masters.write().unwrap_or_else(PoisonError::into_inner))
+        write(&mut self.masters.write())
     }
 }
 

@@ -1,13 +1,14 @@
 //! Finds a master through its Sentinels. All are queried at once, so a silent one causes no delay.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use deadpool::managed::{Manager, Metrics, RecycleError, RecycleResult};
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use lease_core::store::{BootClock, Clock, Moment};
+use parking_lot::Mutex;
 use redis::aio::MultiplexedConnection;
 use redis::{
     AsyncConnectionConfig, Client, ConnectionInfo, RedisConnectionInfo, RedisError, RedisResult,
@@ -17,7 +18,6 @@ use redis::{
 use crate::connection::address::with_address;
 use crate::error::ServerFault;
 use crate::scripts::text;
-use crate::sync::lock;
 
 /// The Sentinels that monitor one master.
 pub(crate) struct Sentinels {
@@ -141,7 +141,7 @@ impl LatestEpoch {
     /// Whether no later epoch than `epoch` was reported recently. Records `epoch` if so.
     fn admits(&self, epoch: Epoch) -> bool {
         let now = self.clock.now();
-        let mut named = lock(&self.named);
+        let mut named = self.named.lock();
         match *named {
             Some((latest, at)) if epoch < latest && now.since(at) < EPOCH_MEMORY => false,
             _ => {

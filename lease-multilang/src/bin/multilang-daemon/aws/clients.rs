@@ -139,6 +139,7 @@ async fn shared(region: Option<String>) -> Result<Shared, Failure> {
 }
 
 #[cfg(not(feature = "aws"))]
+#[expect(clippy::unused_async, reason = "with the feature `aws`, it awaits")]
 async fn shared(_region: Option<String>) -> Result<Shared, Failure> {
     let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
     let (key, secret) = (variable("AWS_ACCESS_KEY_ID"), variable("AWS_SECRET_ACCESS_KEY"));
@@ -170,7 +171,7 @@ fn dynamodb_config(shared: &Shared) -> aws_sdk_dynamodb::config::Builder {
 
 #[cfg(not(feature = "aws"))]
 fn dynamodb_config(shared: &Shared) -> aws_sdk_dynamodb::config::Builder {
-    let latest = aws_sdk_dynamodb::config::BehaviorVersion::latest();
+    let latest = BehaviorVersion::latest();
     let config = aws_sdk_dynamodb::Config::builder().behavior_version(latest);
     config.credentials_provider(shared.clone())
 }

@@ -201,8 +201,10 @@ fn nothing_sent(reason: &str) -> (String, ExitCode) {
 async fn send(exporter: &Exporter) -> Result<String, Failure> {
     let scheduled = match exporter.schedule_job().await? {
         Scheduled::Enqueued(id) => id,
-        Scheduled::Held(holder) => return Ok(format!("no job: {} exports", holder.lessee)),
-        _ => return Ok("no job: export is disabled".to_owned()),
+        Scheduled::Held(holder) => {
+            return Ok(format!("no job was scheduled: {} exports", holder.lessee));
+        }
+        _ => return Ok("no job was scheduled: export is disabled".to_owned()),
     };
     loop {
         let worked = exporter.run_next_job(PACE).await?;

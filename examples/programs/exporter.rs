@@ -15,7 +15,7 @@ use tokio::process::{ChildStdout, Command};
 use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 
-use crate::{Ended, file_with, program, refused_in_one_sentence, run};
+use crate::{Ended, file_with, program, refused_in_one_line, run};
 
 #[test]
 fn every_event_arrives_although_a_scheduler_is_killed() {
@@ -55,14 +55,14 @@ async fn events_on_redis_arrive_and_operator_commands_are_checked() {
         ("put tea/day -3", "tea/day is in bucket ", 0),
         ("put tea/fortnight 3", "tea/fortnight is in bucket ", 0),
         ("put tea/week 3", "tea/week is in bucket ", 0),
-        ("disable", "refused: export is not disabled while the intake is open", 1),
+        ("disable", "refused: export cannot be disabled while the intake is open", 1),
         ("emergency", "the intake is open", 0),
         ("stop", "the intake is stopped", 0),
         ("put tea/hour 4", "refused: tea/hour, the intake is stopped", 1),
         ("disable", "export is disabled", 0),
         ("flush", "0 events were sent: export is disabled", 1),
-        ("send", "no job: export is disabled", 0),
-        ("open", "refused: the intake is not opened while export is disabled", 1),
+        ("send", "no job was scheduled: export is disabled", 0),
+        ("open", "refused: the intake cannot be opened while export is disabled", 1),
         ("enable", "export is enabled", 0),
         ("open", "the intake is open", 0),
         ("flush 7", "0 events were sent", 0),
@@ -73,7 +73,7 @@ async fn events_on_redis_arrive_and_operator_commands_are_checked() {
         assert!(ended.last_line().starts_with(line), "{command}: {ended:?}");
     }
 
-    // Once the bucket is closed, its counts are sent. Other values are dropped and reported.
+    // Once the bucket is closed, its counts are sent. Values that are not counts are dropped and reported.
     let mut output = String::new();
     while operate(&store, "list").await.last_line() != "0 buckets" {
         let ended = operate(&store, "send").await;
@@ -249,7 +249,7 @@ fn bad_and_too_large_lines_are_reported_and_others_arrive() {
     drop(std::fs::remove_file(dead_letters));
     for line in [
         "event line-2 is not JSON, EOF while parsing a value at line 1 column 9: \"{\\\"order\\\":\"",
-        "line-3 is not sent: it has 2097154 bytes, a record takes 1048576 with what names it: moved to ",
+        "line-3 is not sent: it has 2097154 bytes, more than 1048576 for a record with its key: moved to ",
     ] {
         assert!(ended.stdout.contains(line), "{line} in {}", ended.stdout);
     }
@@ -274,7 +274,7 @@ fn equal_lines_are_separate_events_and_non_utf8_is_dropped() {
 }
 
 #[test]
-fn exporter_refuses_bad_input_in_one_sentence() {
+fn exporter_reports_bad_input_in_one_line() {
     let malformed = file_with("events", "{\"a\":\n");
     let empty = file_with("no-events", "\n");
     let needs = if cfg!(feature = "aws") { "is not set" } else { "is in AWS" };
@@ -289,7 +289,7 @@ fn exporter_refuses_bad_input_in_one_sentence() {
         (&["--sink", "kinesis:x"], needs),
     ];
 
-    refused_in_one_sentence("exporter", &cases);
+    refused_in_one_line("exporter", &cases);
 
     for limit in ["-1", "many"] {
         let ended = run("exporter", &["flush", limit]);
@@ -299,5 +299,5 @@ fn exporter_refuses_bad_input_in_one_sentence() {
     }
 }
 
-/// Long, for busy machines.
+/// Long, so that the tests pass on a busy machine.
 const LIMIT: Duration = Duration::from_mins(5);

@@ -177,7 +177,7 @@ fn paused_holder_is_refused() {
 }
 
 #[test]
-fn nightly_job_refuses_bad_input_in_one_sentence() {
+fn nightly_job_reports_bad_input_in_one_line() {
     let cases: [(&[&str], &str); 10] = [
         (&["--cron", "61 * * * *"], "cron expression \"61 * * * *\" cannot be read: "),
         (&["--cron", "at night"], "cron expression \"at night\" cannot be read: "),
@@ -194,11 +194,11 @@ fn nightly_job_refuses_bad_input_in_one_sentence() {
         ),
     ];
 
-    refused_in_one_sentence("nightly_job", &cases);
+    refused_in_one_line("nightly_job", &cases);
 }
 
 #[test]
-fn singleton_job_refuses_bad_input_in_one_sentence() {
+fn singleton_job_reports_bad_input_in_one_line() {
     let empty = file_with("empty", "");
     let malformed = file_with("malformed", "employee,amount\nAda,1.00\nAlan\n");
     let cases: [(&[&str], &str); 10] = [
@@ -214,10 +214,10 @@ fn singleton_job_refuses_bad_input_in_one_sentence() {
         (&["--store", "postgres://x"], "store \"postgres://x\" is not known"),
     ];
 
-    refused_in_one_sentence("singleton_job", &cases);
+    refused_in_one_line("singleton_job", &cases);
 }
 
-fn refused_in_one_sentence(example: &str, cases: &[(&[&str], &str)]) {
+fn refused_in_one_line(example: &str, cases: &[(&[&str], &str)]) {
     for (arguments, sentence) in cases {
         let ended = run(example, arguments);
 

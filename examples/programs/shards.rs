@@ -13,7 +13,7 @@ use tokio::task::spawn_blocking;
 
 #[cfg(unix)]
 use crate::program;
-use crate::{Ended, refused_in_one_sentence, run};
+use crate::{Ended, refused_in_one_line, run};
 
 #[test]
 fn records_are_processed_in_order_while_workers_change() {
@@ -126,7 +126,7 @@ async fn kinesis_stream_is_read_until_sigterm() {
 }
 
 #[test]
-fn shards_refuses_bad_input_in_one_sentence() {
+fn shards_reports_bad_input_in_one_line() {
     let workers = ": a number from 2 to 20, since one is killed and another stops";
     let shards = ": a number from 2 to 200, since two are merged";
     let ttl = ": a number of seconds from 0.1 to 86400";
@@ -163,5 +163,5 @@ fn shards_refuses_bad_input_in_one_sentence() {
         (&["--store", "redis://a:1,b:1,c:1"], "is a quorum, which keeps no records"),
     ];
 
-    refused_in_one_sentence("shards", &cases);
+    refused_in_one_line("shards", &cases);
 }

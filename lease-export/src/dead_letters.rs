@@ -33,7 +33,7 @@ pub trait DeadLetters: fmt::Debug + Send + Sync + 'static {
 #[non_exhaustive]
 pub enum Unsendable {
     /// The event is larger than a record.
-    #[error("it has {bytes} bytes, a record takes {most} with its partition key")]
+    #[error("it has {bytes} bytes, more than {most} for a record with its key")]
     TooLarge {
         /// The length of the event's line, in bytes.
         bytes: usize,

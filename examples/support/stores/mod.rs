@@ -75,9 +75,9 @@ fn unknown(address: &str, known: &str) -> Failure {
     format!("store {address:?} is not known: use {known}").into()
 }
 
-/// Returns the only memory store of this process. Every call shares its leases, as with a server.
+/// Returns the memory store of this process. All calls share one store, as they would share a server.
 fn memory() -> MemoryStore {
     static MEMORY: OnceLock<MemoryStore> = OnceLock::new();
-    // Small tokens are easier to read; no lease here outlives the process.
+    // Tokens that count from one are easier to read. They are safe, since no lease outlives the process.
     MEMORY.get_or_init(MemoryStore::counting_from_one).clone()
 }

@@ -24,7 +24,7 @@ impl Fixture for Memory {
 
     async fn reopen(&self, store: MemoryStore) -> Reopened<MemoryStore> {
         drop(store);
-        // Tokens start from the time. A process needs longer than this to start.
+        // A new store's first token is the current time. A restarted process takes longer than this.
         sleep(Duration::from_millis(1));
         Reopened::Empty(MemoryStore::new())
     }

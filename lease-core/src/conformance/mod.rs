@@ -190,7 +190,7 @@ macro_rules! __lock_promises {
         $then! {
             [$($with)*]
             granting::free_key_is_granted
-            granting::held_key_is_granted_to_nobody_else
+            granting::held_key_is_granted_to_no_other_lessee
             granting::lessee_is_not_granted_a_key_twice
             granting::repeated_claim_is_the_same_grant
             granting::repeated_claim_does_not_extend
@@ -217,7 +217,7 @@ macro_rules! __lock_promises {
             releasing::release_by_former_holder_changes_nothing
             releasing::second_release_is_harmless
             releasing::released_nonce_is_not_granted_again
-            releasing::reserved_key_is_granted_to_nobody_for_its_time
+            releasing::reserved_key_is_not_granted_before_its_time
             releasing::reserved_key_has_no_holder
             releasing::watch_wakes_on_release
             adopting::grant_is_adopted
@@ -288,13 +288,13 @@ macro_rules! __table_promises {
             updating::late_update_does_not_undo_a_newer_one
             updating::lost_grant_is_reported_before_unexpected_value
             table::list_has_every_record_of_its_prefix
-            transferring::transferred_key_is_free_for_one_lessee_alone
+            transferring::transferred_key_is_granted_only_to_its_lessee
             transferring::transferred_key_has_no_holder
-            transferring::transferred_key_is_free_for_anybody_after_reservation
+            transferring::transferred_key_is_free_after_its_reservation
             transferring::transfer_by_former_holder_changes_nothing
             transferring::watch_wakes_on_transfer
             transferring::deleted_record_is_gone
-            transferring::deleted_record_remembers_its_token
+            transferring::tokens_grow_over_delete
             transferring::delete_by_former_holder_changes_nothing
             table_handles::creates_through_two_handles_make_one_record
             table_handles::updates_through_two_handles_apply_one

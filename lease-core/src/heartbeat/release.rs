@@ -22,7 +22,7 @@ use crate::store::grant::Written;
 use crate::store::lease_table::LeaseTable;
 use crate::store::time_limit::within;
 
-/// How a lease was given back.
+/// How a lease was released.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[expect(clippy::exhaustive_enums, reason = "the lease was there to be released or it was not")]
 pub enum Released {

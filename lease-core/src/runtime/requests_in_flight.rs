@@ -24,7 +24,7 @@ struct Numbers {
     in_flight: BTreeSet<u64>,
 }
 
-/// Counts one request, until it is dropped on whichever path.
+/// Counts one request until the guard is dropped.
 #[derive(Debug)]
 pub(crate) struct RequestGuard {
     shared: Arc<Shared>,
@@ -34,7 +34,7 @@ pub(crate) struct RequestGuard {
 }
 
 impl RequestsInFlight {
-    /// Counts a request, which keeps `thread` running.
+    /// Counts a request until the guard is dropped. The guard keeps `thread` running.
     pub(crate) fn guard(&self, thread: Option<ThreadGuard>) -> RequestGuard {
         let mut numbers = self.0.numbers();
         let number = numbers.next;

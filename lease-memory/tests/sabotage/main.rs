@@ -61,7 +61,7 @@ fn two_blocking_steps_are_found_on_two_threads() {
 
 sabotages! {
     Sabotage::GrantsTwice breaks
-        held_key_is_granted_to_nobody_else
+        held_key_is_granted_to_no_other_lessee
         claims_through_two_handles_grant_one
         grant_is_seen_through_second_handle
         held_key_stays_held_after_reopening;
@@ -94,7 +94,7 @@ sabotages! {
         adoptions_through_two_handles_grant_one;
     Sabotage::AdoptsWhatWasReleased breaks released_grant_is_not_adopted;
     Sabotage::IgnoresReservations breaks
-        reserved_key_is_granted_to_nobody_for_its_time
+        reserved_key_is_not_granted_before_its_time
         reserved_key_has_no_holder
         reserved_key_stays_reserved_after_reopening
         refused_claim_sets_no_attributes;
@@ -104,7 +104,7 @@ sabotages! {
     Sabotage::UpdateIsNotFenced breaks update_by_former_holder_changes_nothing;
     Sabotage::UpdateIgnoresTheToken breaks update_under_an_earlier_token_changes_nothing;
     Sabotage::UpdateExtends breaks update_does_not_extend;
-    Sabotage::TransfersToItself breaks transferred_key_is_free_for_one_lessee_alone;
+    Sabotage::TransfersToItself breaks transferred_key_is_granted_only_to_its_lessee;
     Sabotage::DeleteIsNotFenced breaks delete_by_former_holder_changes_nothing;
     Sabotage::CreateOverwrites breaks record_is_created_once;
     Sabotage::ListsOtherPrefixes breaks list_has_every_record_of_its_prefix;

@@ -32,7 +32,7 @@ pub(crate) struct Taken {
     pub(crate) granted: Moment,
 }
 
-#[expect(clippy::expect_used, clippy::panic, reason = "a promise is broken by panicking")]
+#[expect(clippy::expect_used, clippy::panic, reason = "a panic reports a broken promise")]
 impl<F: Fixture> Case<F> {
     pub(crate) async fn new(fixture: F) -> Self {
         let store = Faulty::new(fixture.store().await);
@@ -104,7 +104,7 @@ impl<F: Fixture> Case<F> {
     }
 
     pub(crate) async fn holder(&self) -> Option<Holder> {
-        self.store.holder(&self.key()).await.expect("the store should say who holds a key")
+        self.store.holder(&self.key()).await.expect("the store should return the holder of a key")
     }
 
     pub(crate) async fn lessee_of_holder(&self) -> Option<Lessee> {
@@ -139,7 +139,7 @@ impl<F: Fixture> Case<F> {
     }
 
     pub(crate) async fn holder_of(&self, key: &LeaseKey) -> Option<Holder> {
-        self.store.holder(key).await.expect("the store should say who holds a key")
+        self.store.holder(key).await.expect("the store should return the holder of a key")
     }
 
     /// The store, and another handle on its data. Requests through these meet no faults.
@@ -309,7 +309,7 @@ pub(crate) fn name(key: &str) -> LeaseKey {
 }
 
 /// Returns the grant. Fails if the store did not grant `what`.
-#[expect(clippy::panic, reason = "a promise is broken by panicking")]
+#[expect(clippy::panic, reason = "a panic reports a broken promise")]
 #[track_caller]
 pub(crate) fn expect_granted(obtained: Obtained, what: &str) -> Grant {
     match obtained {
@@ -321,7 +321,7 @@ pub(crate) fn expect_granted(obtained: Obtained, what: &str) -> Grant {
 }
 
 /// Returns the holder. Fails if the store did not refuse `what`.
-#[expect(clippy::panic, reason = "a promise is broken by panicking")]
+#[expect(clippy::panic, reason = "a panic reports a broken promise")]
 #[track_caller]
 pub(crate) fn expect_held(obtained: Obtained, what: &str) -> Holder {
     match obtained {

@@ -12,7 +12,7 @@ use crate::store::attributes::Attributes;
 use crate::store::grant::{Grant, Written};
 use crate::store::lease_table::{LeaseRecord, LeaseTable};
 
-#[expect(clippy::expect_used, reason = "a promise is broken by panicking")]
+#[expect(clippy::expect_used, reason = "a panic reports a broken promise")]
 impl<F: Fixture<Store: LeaseTable>> Case<F> {
     /// Fails unless the record has the attributes `expected`. `why` explains the expectation.
     #[track_caller]
@@ -28,10 +28,10 @@ impl<F: Fixture<Store: LeaseTable>> Case<F> {
         }
     }
 
-    /// Fails if the store reads a record.
+    /// Fails if the store returns a record.
     pub(crate) async fn has_no_record(&self, after: &str) {
         let record = self.read().await;
-        assert!(record.is_none(), "the store should read no record after {after}: {record:?}");
+        assert!(record.is_none(), "the store should return no record after {after}: {record:?}");
     }
 
     pub(crate) async fn created(&self, attributes: &Attributes) -> bool {
@@ -49,7 +49,7 @@ impl<F: Fixture<Store: LeaseTable>> Case<F> {
         self.read()
             .await
             .map(|record| record.attributes)
-            .expect("the store should read a record that was created")
+            .expect("the store should return a record that was created")
     }
 
     pub(crate) async fn written(

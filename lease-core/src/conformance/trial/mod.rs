@@ -1,8 +1,8 @@
 //! The simulation: several processes contend for leases on one store, in simulated time, with faults.
 //!
-//! Start with [`plan`], which says what a trial does, and [`run`], which does it. [`simulation`] runs the
-//! processes in one thread. [`ledger`] records grants, writes and what holders believed, and finds
-//! violations; [`witness`] watches leases for it. [`seed_range`] runs a trial for many seeds.
+//! Start with [`plan`], which configures a trial, and [`run`], which runs it. [`simulation`] runs the
+//! processes in one thread. [`ledger`] records grants, writes, and when leases were reported held, and finds
+//! violations. [`witness`] observes the leases for the ledger. [`seed_range`] runs a trial for many seeds.
 
 pub(crate) mod ledger;
 pub(crate) mod network_faults;

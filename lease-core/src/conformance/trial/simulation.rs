@@ -1,9 +1,9 @@
 //! Processes that can be paused, resumed and killed, in one thread and in virtual time.
 //!
 //! Each process is a tokio runtime with paused time. The simulation advances all processes in small
-//! steps, one after the other. It does not advance a paused process, as if it had received `SIGSTOP`. On
-//! resumption, the clock of the process jumps to the present, and its runtime polls its tasks in any
-//! order. A seed determines the whole run, down to each poll.
+//! steps, one after the other. A paused process does not advance, as after `SIGSTOP`. On resumption, the
+//! clock of the process jumps to the present, and its runtime polls its tasks in any order. A seed
+//! determines the whole run, down to each poll.
 //!
 //! Processes run one after the other, so a message could arrive in its receiver's past. A request
 //! therefore takes longer than a step ([`Simulation::LATENCY`]). This is the rule of conservative
@@ -46,7 +46,7 @@ struct Process {
 #[derive(Debug, Clone)]
 pub struct WorldTime {
     born: Moment,
-    /// In nanoseconds. Each suspension of the process adds its length.
+    /// The simulated time at `born`, in nanoseconds. Each suspension of the process adds its length.
     born_at: Arc<AtomicU64>,
 }
 
@@ -56,7 +56,7 @@ impl WorldTime {
         Self { born: awake(), born_at: Arc::new(at.into()) }
     }
 
-    /// Returns the simulated time. Correct only within the process of this value.
+    /// Returns the simulated time. Call this only in the process for which the value was made.
     pub fn now(&self) -> Duration {
         let born_at = Duration::from_nanos(self.born_at.load(Ordering::SeqCst));
         born_at + awake().since(self.born)
@@ -82,7 +82,8 @@ impl Simulation {
         }
     }
 
-    /// The runtime of requests and stores: for [`Faulty::carried_by`](crate::conformance::Faulty).
+    /// Returns the runtime of requests and stores. Pass it to
+    /// [`Faulty::carried_by`](crate::conformance::Faulty).
     pub fn network(&self) -> &Handle {
         self.network.handle()
     }
@@ -130,9 +131,9 @@ impl Simulation {
         }
     }
 
-    /// Resumes `process` as on a machine that was suspended: its timers stopped, as Linux'
-    /// `CLOCK_MONOTONIC` does. Returns the length of the suspension: let the clock of the process
-    /// [leap](crate::conformance::SkewedClock::leap) by it.
+    /// Resumes `process` after a suspension of its machine. Its timers did not advance meanwhile, as with
+    /// Linux' `CLOCK_MONOTONIC`. Returns the length of the suspension. The caller must let the clock of
+    /// the process [leap](crate::conformance::SkewedClock::leap) by this length.
     pub fn wake(&mut self, process: ProcessId) -> Duration {
         let Some(process) = self.processes.get_mut(process) else { return Duration::ZERO };
         process.paused = false;
@@ -188,8 +189,8 @@ impl Simulation {
 impl Process {
     #[expect(clippy::expect_used, reason = "a simulation without a runtime has failed")]
     fn start(born_at: Duration) -> Self {
-        // The clock counts from its first reading in the program. This must be before the time is
-        // paused: otherwise the first trial's time would lose a part of a millisecond.
+        // The clock counts from its first reading in the program. If tokio's time were paused before
+        // that, the first trial would lose a part of a millisecond.
         let _first_reading = awake();
         let runtime = Builder::new_current_thread()
             .enable_time()
@@ -202,7 +203,7 @@ impl Process {
         Self { runtime: Some(runtime), time, paused: false }
     }
 
-    #[expect(clippy::expect_used, reason = "asked only of a process that was just started")]
+    #[expect(clippy::expect_used, reason = "a new process and the network have a runtime")]
     fn handle(&self) -> &Handle {
         self.runtime.as_ref().expect("a living process").handle()
     }

@@ -60,7 +60,7 @@ pub async fn adopted_grant_is_lost_to_its_former_holder<F: Fixture>(case: Case<F
 
     assert!(
         matches!(answer, Heartbeat::Lost(_)),
-        "the store should report a grant that was adopted as lost to its former holder: {answer:?}"
+        "the store should answer `Lost` to the former holder of an adopted grant: {answer:?}"
     );
     case.has_holder(&adopted.lessee, "it adopted the grant").await;
 }

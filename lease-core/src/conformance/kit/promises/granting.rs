@@ -25,7 +25,7 @@ pub async fn free_key_is_granted<F: Fixture>(case: Case<F>) {
 }
 
 /// One lessee holds the key until its ttl has passed, even if many lessees claim it at once.
-pub async fn held_key_is_granted_to_nobody_else<F: Fixture>(case: Case<F>) {
+pub async fn held_key_is_granted_to_no_other_lessee<F: Fixture>(case: Case<F>) {
     for round in 0..5 {
         let key = name(&format!("conformance/round-{round}"));
         let claims: Vec<_> =

@@ -113,7 +113,7 @@ pub async fn grant_is_seen_through_second_handle<F: Fixture>(case: Case<F>) {
     let answer = first.heartbeat(&grant, Beat::new(1)).await;
     assert!(
         matches!(answer, Ok(Heartbeat::Lost(_))),
-        "the first handle should report a grant that the second one released as lost: {answer:?}"
+        "the first handle should answer `Lost` for a grant that the second one released: {answer:?}"
     );
 }
 
@@ -214,7 +214,7 @@ pub async fn watch_wakes_on_release_through_second_handle<F: Fixture>(case: Case
     assert!(
         woken.is_ok(),
         "a watch did not wake within a minute of a release through another handle: the store \
-         should notify other processes, or return a watch that `can_wake` denies"
+         should notify other processes, or return a watch whose `can_wake` is false"
     );
 }
 
@@ -248,7 +248,7 @@ async fn holder_read_by(store: &impl LockStore, key: &LeaseKey) -> Option<String
     }
 }
 
-#[expect(clippy::panic, reason = "a promise is broken by panicking")]
+#[expect(clippy::panic, reason = "a panic reports a broken promise")]
 #[track_caller]
 fn no_answer<T>(request: &str, error: &impl std::fmt::Debug) -> T {
     panic!("the store should answer {request}: {error:?}")

@@ -139,7 +139,7 @@ pub async fn heartbeat_after_release_is_lost<F: Fixture>(case: Case<F>) {
 
     assert!(
         matches!(answer, Heartbeat::Lost(_)),
-        "the store should report a grant that was released as lost: {answer:?}"
+        "the store should answer `Lost` for a grant that was released: {answer:?}"
     );
     case.has_no_holder("a release and a later heartbeat").await;
 }

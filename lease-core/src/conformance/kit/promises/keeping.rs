@@ -202,7 +202,7 @@ async fn obtained<F: Fixture>(case: &Case<F>, locker: &Locker) -> Lease {
 }
 
 /// Waits for `what`, within a limit far above the time that a correct store needs.
-#[expect(clippy::expect_used, reason = "a promise is broken by panicking")]
+#[expect(clippy::expect_used, reason = "a panic reports a broken promise")]
 async fn soon<F: Fixture, T>(case: &Case<F>, what: impl Future<Output = T>) -> T {
     timeout(case.ttl * 20, what).await.expect("the store should let this end within 20 ttls")
 }

@@ -47,8 +47,8 @@ pub async fn released_nonce_is_not_granted_again<F: Fixture>(case: Case<F>) {
     case.has_no_holder("a release and a duplicate of its claim").await;
 }
 
-/// A key that was released with a reservation is granted after its time, to any lessee.
-pub async fn reserved_key_is_granted_to_nobody_for_its_time<F: Fixture>(case: Case<F>) {
+/// A reserved key is granted to any lessee after the reservation, and not earlier.
+pub async fn reserved_key_is_not_granted_before_its_time<F: Fixture>(case: Case<F>) {
     let grant = case.granted("a").await;
     let since = case.now();
     let released = case.store.release(&grant, Some(case.ttl)).await;
@@ -69,8 +69,8 @@ pub async fn reserved_key_has_no_holder<F: Fixture>(case: Case<F>) {
     case.has_no_holder("a release that reserved the key").await;
 }
 
-/// A watch that was registered before a release wakes. Stores that cannot wake watches report it with
-/// `can_wake`.
+/// A watch that was registered before a release wakes. Stores that cannot wake watches return
+/// [`Freed::never`](crate::store::Freed::never).
 pub async fn watch_wakes_on_release<F: Fixture>(case: Case<F>) {
     let grant = case.granted("a").await;
     let Ok(freed) = case.store.watch(&grant.key).await else {
@@ -86,7 +86,7 @@ pub async fn watch_wakes_on_release<F: Fixture>(case: Case<F>) {
     assert!(
         woken.is_ok(),
         "a watch did not wake within a minute of the release: the store should wake it, or return \
-         one that `can_wake` denies"
+         a watch whose `can_wake` is false"
     );
     // After a wake, a claim must succeed.
     drop(expect_granted(case.ask(&case.claim("b")).await, "a key whose release woke a watch"));

@@ -64,7 +64,7 @@ pub async fn released_nonce_is_refused_after_reopening<F: Fixture>(case: Case<F>
 
     drop(expect_held(
         case.ask(&claim).await,
-        "a claim whose grant was released before the store was closed: it should keep the nonce",
+        "a claim whose grant was released before the store was closed (keep its nonce)",
     ));
 }
 

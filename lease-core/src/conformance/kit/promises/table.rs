@@ -20,7 +20,7 @@ pub async fn created_record_is_read_back<F: Fixture<Store: LeaseTable>>(case: Ca
     assert_eq!(
         case.read().await,
         Some(expected),
-        "the store should read a record back as it was created, without a holder"
+        "the store should return a record as it was created, without a holder"
     );
 }
 

@@ -14,7 +14,7 @@ use crate::store::lease_table::LeaseTable;
 use crate::store::lock_store::LockStore;
 
 /// A transferred key is granted only to the lessee that it was transferred to.
-pub async fn transferred_key_is_free_for_one_lessee_alone<F: Fixture<Store: LeaseTable>>(
+pub async fn transferred_key_is_granted_only_to_its_lessee<F: Fixture<Store: LeaseTable>>(
     case: Case<F>,
 ) {
     case.created(&colours()).await;
@@ -49,9 +49,7 @@ pub async fn transferred_key_has_no_holder<F: Fixture<Store: LeaseTable>>(case: 
 }
 
 /// After its reservation, a transferred key is granted to any lessee.
-pub async fn transferred_key_is_free_for_anybody_after_reservation<
-    F: Fixture<Store: LeaseTable>,
->(
+pub async fn transferred_key_is_free_after_its_reservation<F: Fixture<Store: LeaseTable>>(
     case: Case<F>,
 ) {
     case.created(&colours()).await;
@@ -79,7 +77,7 @@ pub async fn transfer_by_former_holder_changes_nothing<F: Fixture<Store: LeaseTa
     case.has_holder(&current.lessee, REFUSED).await;
 }
 
-/// A watch wakes on a transfer: the watching lessee may be its target.
+/// A watch wakes on a transfer: the watching lessee may be the target of the transfer.
 pub async fn watch_wakes_on_transfer<F: Fixture<Store: LeaseTable>>(case: Case<F>) {
     let grant = case.granted("a").await;
     let Ok(freed) = case.store.watch(&grant.key).await else { return };
@@ -93,7 +91,7 @@ pub async fn watch_wakes_on_transfer<F: Fixture<Store: LeaseTable>>(case: Case<F
     assert!(
         woken.is_ok(),
         "a watch did not wake within a minute of the transfer: the store should wake it, or \
-         return one that `can_wake` denies"
+         return a watch whose `can_wake` is false"
     );
 }
 
@@ -110,11 +108,15 @@ pub async fn deleted_record_is_gone<F: Fixture<Store: LeaseTable>>(case: Case<F>
     let listed = case.store.list("").collect::<Vec<_>>().await;
     assert!(listed.is_empty(), "the store should not list a deleted record: {listed:?}");
     assert!(case.created(&Attributes::new()).await, "{CREATE}");
-    case.attributes_are(&Attributes::new(), "those of a deleted record should not come back").await;
+    case.attributes_are(
+        &Attributes::new(),
+        "a new record should not have attributes of a deleted one",
+    )
+    .await;
 }
 
 /// A grant after a delete has a larger token, and the old grant stays lost.
-pub async fn deleted_record_remembers_its_token<F: Fixture<Store: LeaseTable>>(case: Case<F>) {
+pub async fn tokens_grow_over_delete<F: Fixture<Store: LeaseTable>>(case: Case<F>) {
     case.created(&colours()).await;
     let claim = case.claim("a");
     let grant = case.obtain(&claim).await;
@@ -122,7 +124,7 @@ pub async fn deleted_record_remembers_its_token<F: Fixture<Store: LeaseTable>>(c
 
     drop(expect_held(
         case.ask(&claim).await,
-        "a claim whose record was deleted under its own grant: it should keep the nonce",
+        "a claim whose record was deleted under its own grant (keep its nonce)",
     ));
     let next = case.granted("b").await;
 
@@ -135,7 +137,7 @@ pub async fn deleted_record_remembers_its_token<F: Fixture<Store: LeaseTable>>(c
     let answer = case.heartbeat(&grant, 1).await;
     assert!(
         matches!(answer, Heartbeat::Lost(_)),
-        "the store should report a grant whose record was deleted as lost: {answer:?}"
+        "the store should answer `Lost` for a grant whose record was deleted: {answer:?}"
     );
 }
 

@@ -17,12 +17,12 @@ use crate::shard::ShardId;
 /// The worker creates one processor for each shard that it obtains. It calls the processor's
 /// methods one at a time, in this order: `initialize`; `process_records`, any number of times; at
 /// most one of `lease_lost`, `shard_ended` and `shutdown_requested`. Then it drops the processor.
-/// Only after a failed `shard_ended` may it call that again, or one of the other two. The
+/// Only if `shard_ended` fails may the worker call it again, or call one of the other two. The
 /// [`Checkpointer`] ends with its processor.
 ///
 /// If the lease is lost, the worker drops the running call at its next await, before another worker
-/// can obtain the shard. Then it calls `lease_lost`. Work that cannot be stopped should be refused
-/// at its destination, by [the token](ShardContext::token).
+/// can obtain the shard. Then it calls `lease_lost`. If work cannot be stopped, let its destination
+/// refuse it by the [fencing token](ShardContext::token).
 ///
 /// # Cancel safety
 ///
@@ -33,8 +33,8 @@ use crate::shard::ShardId;
 pub trait RecordProcessor: Send {
     /// Prepares for the records after [`ShardContext::position`].
     ///
-    /// If the worker is to hand over the shard meanwhile, it drops this call at its next await. It
-    /// then calls no other method.
+    /// If the worker must hand over the shard during this call, it drops the call at its next
+    /// await. It then calls no other method.
     ///
     /// # Errors
     ///
@@ -75,7 +75,7 @@ pub trait RecordProcessor: Send {
     ///
     /// # Errors
     ///
-    /// The worker logs an error, and gives the shard up nevertheless.
+    /// After an error, the worker logs it, and still gives the shard up.
     async fn shutdown_requested(
         &mut self,
         checkpointer: &Checkpointer,
@@ -99,22 +99,22 @@ pub trait ProcessorFactory: Send + Sync + 'static {
 pub struct ShardContext {
     /// The shard.
     pub shard: ShardId,
-    /// How far any worker has read the shard.
+    /// The last checkpoint of the shard, by any worker; or the start position if there is none.
     pub position: Position,
     /// The fencing token of the lease: larger than the token of every earlier reader of this shard.
-    /// [The destination of writes](lease_core::fence) can refuse smaller tokens by it.
+    /// [The destination of writes](lease_core::fence) can refuse writes under smaller tokens.
     ///
-    /// `None` in a child of a MultiLang daemon: that protocol has no token, so late writes cannot
-    /// be refused by one.
+    /// `None` in a child of a MultiLang daemon: that protocol has no token, so a destination cannot
+    /// refuse late writes.
     pub token: Option<FencingToken>,
     /// Cancelled shortly before the lease is lost, and when the lease or the processor ends in any
-    /// way. Stop with it what the processor started elsewhere, so that nothing runs beside the next
-    /// processor.
+    /// way. Stop the processor's own tasks and threads on it, so that they do not run concurrently
+    /// with the next processor.
     pub cancellation: CancellationToken,
 }
 
 impl ShardContext {
-    /// Creates the context of a processor that a program calls itself, without a [`Worker`](crate::Worker).
+    /// Creates a context for a program that calls a processor without a [`Worker`](crate::Worker).
     pub fn new(
         shard: ShardId,
         position: Position,
@@ -131,21 +131,21 @@ impl ShardContext {
 pub enum Outcome {
     /// Continues with the next batch.
     Continue,
-    /// Delivers the batch again after this time, without the records up to the last checkpoint that
+    /// Delivers the batch again after this time. Omits the records up to the last checkpoint that
     /// the processor requested.
     Retry(Duration),
-    /// Delivers the batch again after a backoff that grows with each consecutive failure, without
-    /// the records up to the last checkpoint that the processor requested. If no record is left,
+    /// Delivers the batch again after a backoff that grows with each consecutive failure. Omits the
+    /// records up to the last checkpoint that the processor requested. If no record is left,
     /// continues with the next batch. After [the maximum
     /// number](crate::WorkerBuilder::with_max_failures) of consecutive failures without a
     /// checkpoint, the worker gives the shard up as for `StopShard`. If the error is a
     /// [`NeedsRestart`], another processor receives the records.
     Failed(ProcessorError),
     /// Continues with the next batch, although this one was not processed. The worker logs and
-    /// counts the skip. The processor must save the records first, if they are to be kept.
+    /// counts the skip. If you need the records, save them before you return this.
     Skip,
-    /// Gives the shard up for a time that grows with each consecutive stop. Then the worker that
-    /// the plan names reads it from its checkpoint.
+    /// Gives the shard up for a time that grows with each consecutive stop. After that, the plan
+    /// assigns it to a worker again, which reads it from its checkpoint.
     StopShard(ProcessorError),
     /// Hands over all shards and ends the worker.
     StopWorker(ProcessorError),
@@ -155,8 +155,8 @@ pub enum Outcome {
 pub type ProcessorError = Box<dyn std::error::Error + Send + Sync>;
 
 /// An error that makes the worker replace the processor. The worker creates another one after a
-/// backoff that grows with each processor that reaches no checkpoint. The new processor starts at
-/// the last checkpoint.
+/// backoff. The backoff grows with each consecutive processor that ends without a checkpoint. The new
+/// processor starts at the last checkpoint.
 #[derive(Debug, Error)]
 #[error("the processor must be replaced")]
 pub struct NeedsRestart(#[source] ProcessorError);

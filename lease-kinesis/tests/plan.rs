@@ -1,5 +1,5 @@
 //! Properties of every plan, from any placement.
-#![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -42,8 +42,8 @@ fn moves(held: &Held, planned: &BTreeMap<LeaseKey, Lessee>) -> usize {
     planned.iter().filter(|(key, holder)| held[*key].as_ref() != Some(holder)).count()
 }
 
-/// The minimum number of moves: members above their quota give the rest away, and free keys are
-/// assigned. The larger quotas go to the members that hold most.
+/// Returns the minimum number of moves: the keys that members hold above their quotas, and the free
+/// keys. The members with the most keys have the larger quotas.
 fn fewest_moves(held: &Held, members: &[Member]) -> usize {
     let has =
         |member: &Member| held.values().flatten().filter(|name| **name == member.name).count();
@@ -99,7 +99,7 @@ proptest! {
         }
         let room: usize = members.iter().map(|member| member.most.unwrap_or(held.len())).sum();
         prop_assert_eq!(planned.len(), held.len().min(room));
-        // A member with two fewer than another has reached its limit.
+        // A member that has two keys fewer than another must be at its limit.
         let largest = counts.iter().max().unwrap();
         for (member, count) in members.iter().zip(&counts) {
             prop_assert!(count + 1 >= *largest || member.most == Some(*count), "{:?}", counts);
@@ -163,7 +163,7 @@ fn plan_without_members_is_empty() {
 }
 
 #[test]
-fn first_replacement_by_name_takes_over() {
+fn two_replacements_share_the_keys() {
     let held: Held = (0..10).map(|number| (key(number), Some(name(0)))).collect();
     let mut heirs = [Member::new(name(1)), Member::new(name(2))];
     for heir in &mut heirs {

@@ -1,5 +1,5 @@
 //! Tests of invalid worker settings, and of a store that is unavailable at the start.
-#![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::time::Duration;
 

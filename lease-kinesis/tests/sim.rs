@@ -1,5 +1,5 @@
 //! Tests of the simulated stream against the rules of Kinesis.
-#![expect(clippy::indexing_slicing, clippy::unwrap_used, reason = "a test that cannot go on fails")]
+#![expect(clippy::indexing_slicing, clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::time::Duration;
 

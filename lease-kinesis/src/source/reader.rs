@@ -285,9 +285,8 @@ impl std::fmt::Debug for Reader {
 
 const BETWEEN_FETCHES: Duration = Duration::from_millis(200);
 
-/// The limit for one consumer and one shard, as
-/// [`SubscribeToShard`](https://docs.aws.amazon.com/kinesis/latest/APIReference/API_SubscribeToShard.html)
-/// says.
+/// The limit for one consumer and one shard, from the documentation of
+/// [`SubscribeToShard`](https://docs.aws.amazon.com/kinesis/latest/APIReference/API_SubscribeToShard.html).
 const BETWEEN_SUBSCRIPTIONS: Duration = Duration::from_secs(1);
 
 const BYTES_PER_SECOND: f64 = 2.0 * 1024.0 * 1024.0;

@@ -1,5 +1,5 @@
-//! The row of a shard: its attributes beside the lease. Attribute names are those of the Kinesis
-//! Client Library, where it has one.
+//! The row of a shard: its attributes in addition to the lease. Where the Kinesis Client Library
+//! has an attribute for a value, the row uses its name.
 
 use std::collections::BTreeSet;
 
@@ -31,9 +31,9 @@ pub struct ShardRow {
     pub parents: BTreeSet<ShardId>,
     /// The shards that this one was split or merged into. Empty until the shard has ended.
     pub children: BTreeSet<ShardId>,
-    /// The hash keys of its records: all, if the row names none.
+    /// The hash keys of the shard's records. All hash keys, if the row has none.
     pub hash_keys: HashKeyRange,
-    /// Rows of the Kinesis Client Library 1 have no hash keys.
+    /// Whether the row has hash keys. Rows of the Kinesis Client Library 1 have none.
     pub(crate) has_hash_keys: bool,
     /// How often another worker obtained the shard since its last checkpoint.
     pub switches: u32,
@@ -42,7 +42,7 @@ pub struct ShardRow {
 }
 
 impl ShardRow {
-    /// Reads the row of a shard from `record`. Returns `None` if the key is not of a shard of
+    /// Reads the row of a shard from `record`. Returns `None` if the record is not for a shard of
     /// `application`.
     ///
     /// # Errors
@@ -131,19 +131,19 @@ pub(crate) fn start_row(at: u64) -> Attributes {
 ///
 /// # Errors
 ///
-/// Returns [`StoreErrorKind::Corrupt`] if the time cannot be read. The stream is then not started
-/// again.
+/// Returns [`StoreErrorKind::Corrupt`] if the time cannot be read. An error prevents a second start of
+/// the stream.
 pub(crate) fn start(record: &LeaseRecord) -> Result<u64, StoreError> {
     let at = record.attributes.get(START).and_then(Value::as_i64);
     at.and_then(|at| u64::try_from(at).ok()).ok_or_else(|| corrupt(record, START))
 }
 
-/// Stores that workers have obtained the shard `switches` times since the last checkpoint.
+/// Returns the change that sets how often workers have obtained the shard since its last checkpoint.
 pub(crate) fn switched(switches: u32) -> Change {
     Change::new().set(SWITCHES, switches).remove(RESERVED_FOR)
 }
 
-/// Stores that the shard is about to be handed over to this worker.
+/// Returns the change that reserves the shard for the worker that it will be handed over to.
 pub(crate) fn reserved_for(to: &Lessee) -> Change {
     Change::new().set(RESERVED_FOR, to.as_str())
 }
@@ -154,7 +154,7 @@ pub(crate) fn is_reserved_for(record: &LeaseRecord, worker: &Lessee) -> bool {
     record.holder.is_none() && named == Some(worker.as_str())
 }
 
-/// Stores the shards that this one was split or merged into.
+/// Returns the change that sets the shards that this one was split or merged into.
 pub(crate) fn children_change(children: &BTreeSet<ShardId>) -> Change {
     let change = Change::new();
     if children.is_empty() { change } else { change.set(CHILDREN, set_of(children)) }
@@ -163,7 +163,7 @@ pub(crate) fn children_change(children: &BTreeSet<ShardId>) -> Change {
 /// The attributes of a checkpoint; `None` for absent ones.
 pub(crate) type CheckpointAttributes = [(&'static str, Option<Value>); 3];
 
-/// Changes a row's checkpoint to `next`, if it still is `before`.
+/// Returns the change of a row's checkpoint to `next`, if the checkpoint is still `before`.
 pub(crate) fn checkpoint(before: &CheckpointAttributes, next: &Position) -> Change {
     let mut change = Change::new().set(SWITCHES, 0);
     for (name, value) in before.clone() {
@@ -185,8 +185,8 @@ pub(crate) fn checkpoint(before: &CheckpointAttributes, next: &Position) -> Chan
 ///
 /// # Errors
 ///
-/// Returns [`StoreErrorKind::Corrupt`] if the checkpoint cannot be read. The shard is then not
-/// started again.
+/// Returns [`StoreErrorKind::Corrupt`] if the checkpoint cannot be read. An error prevents a second
+/// start of the shard.
 pub(crate) fn position(record: &LeaseRecord) -> Result<Position, StoreError> {
     let attribute = |name: &str| record.attributes.get(name);
     let corrupt = |name: &str| corrupt(record, name);
@@ -212,7 +212,7 @@ pub(crate) fn position(record: &LeaseRecord) -> Result<Position, StoreError> {
     })
 }
 
-/// Returns a row's checkpoint attributes as they are, whichever library wrote them.
+/// Returns a row's checkpoint attributes unchanged. Another library may have written them.
 pub(crate) fn written(record: &LeaseRecord) -> CheckpointAttributes {
     [CHECKPOINT, SUB_SEQUENCE, TIMESTAMP].map(|name| (name, record.attributes.get(name).cloned()))
 }
@@ -257,7 +257,7 @@ fn corrupt(record: &LeaseRecord, name: &str) -> StoreError {
                 found.truncate(end);
                 found.push_str(" and more");
             }
-            format!("row {key} has an attribute {name:?} that cannot be understood: {found}")
+            format!("row {key} has an attribute {name:?} that cannot be parsed: {found}")
         }
     };
     StoreError::new(StoreErrorKind::Corrupt, text)
@@ -268,22 +268,22 @@ const MAX_QUOTED: usize = 100;
 
 /// The attribute for how far the shard was read: a sequence number, or a word.
 pub const CHECKPOINT: &str = "checkpoint";
-/// The attribute that a store adds to a row whose holder is a worker of another library: its name.
+/// The attribute with the holder's name. A store adds it if the holder is a worker of another library.
 pub const OWNER: &str = "leaseOwner";
 const SUB_SEQUENCE: &str = "checkpointSubSequenceNumber";
-/// The attribute for the time that [`AT_TIMESTAMP`] stands for, in milliseconds since 1970. The
-/// Kinesis Client Library has no such attribute.
+/// The attribute for the start time of an [`AT_TIMESTAMP`] checkpoint, in milliseconds since 1970.
+/// The Kinesis Client Library has no such attribute.
 pub const TIMESTAMP: &str = "checkpointTimestamp";
-/// The checkpoint of a shard that is read from a time on.
+/// The checkpoint of a shard that is read from the time in [`TIMESTAMP`].
 pub const AT_TIMESTAMP: &str = "AT_TIMESTAMP";
-/// The checkpoint of a shard that is read from the newest record on.
+/// The checkpoint of a shard that is read from its end: only records written later are delivered.
 pub const LATEST: &str = "LATEST";
 const START: &str = "startTimestamp";
 const PARENTS: &str = "parentShardId";
 const CHILDREN: &str = "childShardIds";
 const FIRST_HASH_KEY: &str = "startingHashKey";
 const LAST_HASH_KEY: &str = "endingHashKey";
-/// Of this crate: the worker that the shard is being handed over to.
+/// The worker that the shard is being handed over to. Only this crate has the attribute.
 const RESERVED_FOR: &str = "reservedFor";
 const SWITCHES: &str = "ownerSwitchesSinceCheckpoint";
 

@@ -3,7 +3,7 @@
     clippy::indexing_slicing,
     clippy::panic,
     clippy::unwrap_used,
-    reason = "a test that cannot go on fails"
+    reason = "a test fails by panicking"
 )]
 
 mod scenarios;

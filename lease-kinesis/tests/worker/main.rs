@@ -1,5 +1,5 @@
 //! Real workers in virtual time: joins, stops, crashes, faults of the table and of the stream.
-#![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test that cannot go on fails")]
+#![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails by panicking")]
 
 mod acceptance;
 mod batches;

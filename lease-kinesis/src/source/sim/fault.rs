@@ -48,7 +48,7 @@ impl FaultInjector {
         self.lock().1 = faults;
     }
 
-    /// Delays a call, or fails it, as the faults say.
+    /// Delays or fails a call, by the probabilities of the faults.
     pub(super) async fn inject(&self) -> Result<(), SourceError> {
         let delay = {
             let (rng, faults) = &mut *self.lock();

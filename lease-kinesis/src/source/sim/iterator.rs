@@ -1,4 +1,4 @@
-//! Iterators of a simulated stream. Their text holds everything that they mean.
+//! Iterators of a simulated stream. The text of an iterator contains its whole state.
 
 use std::time::Duration;
 
@@ -45,6 +45,6 @@ impl IteratorPosition {
     }
 }
 
-/// As [`GetShardIterator`](https://docs.aws.amazon.com/kinesis/latest/APIReference/API_GetShardIterator.html)
-/// says.
+/// From the documentation of
+/// [`GetShardIterator`](https://docs.aws.amazon.com/kinesis/latest/APIReference/API_GetShardIterator.html).
 const LIFETIME: Duration = Duration::from_mins(5);

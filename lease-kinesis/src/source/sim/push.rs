@@ -102,8 +102,8 @@ impl Subscription {
     }
 }
 
-/// As [`SubscribeToShard`](https://docs.aws.amazon.com/kinesis/latest/APIReference/API_SubscribeToShard.html)
-/// says.
+/// From the documentation of
+/// [`SubscribeToShard`](https://docs.aws.amazon.com/kinesis/latest/APIReference/API_SubscribeToShard.html).
 const LIFETIME: Duration = Duration::from_mins(5);
 
 /// Kinesis pushes about as often, also without records.

@@ -47,7 +47,7 @@ pub(super) struct Found {
     /// The number of the next record.
     pub(super) next: Number,
     pub(super) behind: Duration,
-    /// Whether the shard has no further records, now and later.
+    /// Whether the shard is closed and has no records after this read.
     pub(super) ended: bool,
 }
 
@@ -82,8 +82,8 @@ impl SimShard {
         self.records.push_back(StoredRecord { number, arrived, record });
     }
 
-    /// Removes the records that arrived before `oldest`. Returns whether the shard is closed and
-    /// empty.
+    /// Removes the records that arrived before `oldest`. Returns whether the shard is empty and was
+    /// closed before `oldest`.
     pub(super) fn trim(&mut self, oldest: Time) -> bool {
         self.records.retain(|stored| stored.arrived >= oldest);
         self.records.is_empty() && self.closed.is_some_and(|(closed, _)| closed < oldest)
@@ -102,7 +102,8 @@ impl SimShard {
             ReadFrom::At(sequence) => {
                 let number = Number::of(sequence).filter(|&number| self.has(number));
                 number.ok_or_else(|| {
-                    let text = format!("{sequence} is not a number of shard {}", self.shard.id);
+                    let text =
+                        format!("{sequence} is not a sequence number of shard {}", self.shard.id);
                     SourceError::new(SourceErrorKind::Refused, text)
                 })
             }

@@ -78,7 +78,7 @@ impl Stream {
         number
     }
 
-    /// Writes a record, whatever the limits.
+    /// Writes a record without checking the limits.
     pub(super) fn put(
         &mut self,
         partition_key: &str,
@@ -169,7 +169,7 @@ impl Stream {
         let (low, high) = (one_keys.min(other_keys), one_keys.max(other_keys));
         let adjacent = low.last().checked_add(1) == Some(high.first());
         let (true, Some(whole)) = (adjacent, HashKeyRange::new(low.first(), high.last())) else {
-            return Err(refused(format!("{low:?} and {high:?} are not beside each other")));
+            return Err(refused(format!("{low:?} and {high:?} are not adjacent")));
         };
         let parents = [one.clone(), other.clone()];
         let mut children = self.reshape(&parents, &[whole], now);
@@ -230,7 +230,7 @@ impl Stream {
     ) -> Result<Fetched, SourceError> {
         let position = IteratorPosition::of(iterator, now.0)?;
         if !(1..=MOST_RECORDS).contains(&most) {
-            return Err(refused("a fetch is of 1 to 10,000 records"));
+            return Err(refused("a fetch is limited to 1 to 10,000 records"));
         }
         let limits = self.behavior.limits;
         let shard = self.shard(&position.shard)?;
@@ -268,8 +268,8 @@ impl Stream {
         shards.filter(|shard| shard.parents.contains(parent)).cloned().collect()
     }
 
-    /// Registers a subscription of `consumer`, which ends its earlier one. Returns also its first
-    /// number.
+    /// Registers a subscription of `consumer`, which replaces its earlier one. Returns the
+    /// subscription and the number at which it starts.
     pub(super) fn subscribe(
         &mut self,
         shard: &ShardId,
@@ -291,8 +291,8 @@ impl Stream {
         Ok((subscribed, begin))
     }
 
-    /// Returns the next push of a subscription, its next number and its size; `None` if a newer
-    /// subscription has replaced it.
+    /// Returns the next push of a subscription, the number after the push, and its size in bytes.
+    /// Returns `None` if a newer subscription has replaced this one.
     pub(super) fn push(
         &self,
         shard: &ShardId,
@@ -313,8 +313,8 @@ impl Stream {
 
 fn even_parts(count: u16) -> impl Iterator<Item = HashKeyRange> {
     let count = u128::from(count);
-    // 2¹²⁸ divided by `count`. It exceeds `u128::MAX` by one, and wraps to 0 for one part. That
-    // part ends at `u128::MAX` anyway.
+    // 2¹²⁸ divided by `count`. For one part, the width would be 2¹²⁸ and wraps to 0. The width of the
+    // last part is not used.
     let width = (u128::MAX / count).wrapping_add((u128::MAX % count + 1) / count);
     (0..count).filter_map(move |part| {
         let first = part * width;
@@ -323,7 +323,7 @@ fn even_parts(count: u16) -> impl Iterator<Item = HashKeyRange> {
     })
 }
 
-#[expect(clippy::expect_used, reason = "a word and digits are an id")]
+#[expect(clippy::expect_used, reason = "a prefix and digits are a shard id")]
 fn id_of(number: u64) -> ShardId {
     format!("shardId-{number:012}").parse().expect("an id")
 }
@@ -340,6 +340,6 @@ fn no_such(shard: &ShardId) -> SourceError {
     SourceError::new(SourceErrorKind::NoSuchShard, format!("there is no shard {shard}"))
 }
 
-/// As [`SubscribeToShard`](https://docs.aws.amazon.com/kinesis/latest/APIReference/API_SubscribeToShard.html)
-/// says.
+/// From the documentation of
+/// [`SubscribeToShard`](https://docs.aws.amazon.com/kinesis/latest/APIReference/API_SubscribeToShard.html).
 const BETWEEN_SUBSCRIPTIONS: Duration = Duration::from_secs(5);

@@ -141,7 +141,7 @@ fn invalid_attribute_is_quoted_and_truncated() {
         std::error::Error::source(&error).unwrap().to_string()
     };
     let row = "row orders/shards/shardId-1 has";
-    let odd = format!("{row} an attribute \"checkpoint\" that cannot be understood: ");
+    let odd = format!("{row} an attribute \"checkpoint\" that cannot be parsed: ");
 
     assert_eq!(cause(None), format!("{row} no attribute \"checkpoint\""));
     assert_eq!(cause(Some("nowhere".into())), format!("{odd}Text(\"nowhere\")"));

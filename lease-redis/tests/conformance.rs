@@ -1,5 +1,5 @@
 //! Runs the promises of lease-core on both stores, on every supported kind of server.
-#![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test that cannot go on fails")]
+#![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails by panicking")]
 
 use std::future::Future;
 use std::sync::atomic::{AtomicU64, Ordering};

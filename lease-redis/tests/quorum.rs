@@ -318,7 +318,11 @@ async fn ttl_above_the_rejoin_delay_is_refused() {
     let refused = store.obtain(&long).await.unwrap_err();
 
     assert_eq!(refused.kind(), StoreErrorKind::Misconfigured);
-    assert!(text(&refused).contains("the ttl 61s is longer than the 60s"), "{}", text(&refused));
+    assert!(
+        text(&refused).contains("the ttl 61s is longer than the rejoin delay 60s"),
+        "{}",
+        text(&refused)
+    );
 }
 
 #[tokio::test]

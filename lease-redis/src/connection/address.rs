@@ -21,7 +21,7 @@ impl Address {
         }
     }
 
-    /// Parses `host:port`. A node that does not know its own host omits it: its host is then that of
+    /// Parses `host:port`. The text has no host if a node does not know its own. The host is then that of
     /// `from`, the node that answered.
     pub(crate) fn parse(text: &str, from: &Self) -> Option<Self> {
         let (host, port) = text.rsplit_once(':')?;
@@ -62,7 +62,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reported_server_keeps_tls_and_login_of_its_reporter() {
+    fn reported_address_keeps_tls_and_login_of_connection() {
         let insecure = "rediss://user:secret@first:1/#insecure".into_connection_info().unwrap();
         let other = with_address(&insecure, "other", 2);
 

@@ -56,7 +56,7 @@ impl Admission for NodeAdmission {
 }
 
 impl NodeAdmission {
-    /// Refuses a server that is connected as another node already, by whichever name.
+    /// Refuses a server that is already connected as another node, under any name.
     fn refuse_duplicate(&self, run: &str) -> Result<(), ServerFault> {
         let (index, name) = &self.node;
         let mut runs = self.runs.lock();

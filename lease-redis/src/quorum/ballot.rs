@@ -95,8 +95,8 @@ impl Ballot {
         places.filter_map(|(place, responded)| (!responded).then_some(place))
     }
 
-    /// How many of the nodes that have not answered have to grant the claim, where a majority has
-    /// answered and does not agree. `None` where nothing but these nodes' answers decides.
+    /// Returns how many of the missing nodes must grant the claim, if a majority has answered and is
+    /// split. Returns `None` if only the answers of the missing nodes can decide.
     pub(crate) fn needed_of_missing(&self) -> Option<usize> {
         let quorum = majority(self.nodes);
         let contended = !self.rivals.is_empty() && self.answered() >= quorum;
@@ -154,7 +154,7 @@ impl Ballot {
         !self.granted.is_empty() && strongest.is_none_or(|rival| rival < own)
     }
 
-    /// When so many nodes are free that a majority may be obtained.
+    /// Returns the time until enough nodes are free for a majority.
     fn free_in(&self) -> Option<Duration> {
         let mut left: Vec<_> =
             self.rivals.iter().filter_map(|(_, rival)| rival.holder.expires_in).collect();

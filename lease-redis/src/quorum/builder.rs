@@ -274,6 +274,6 @@ async fn connect_all(nodes: &[Arc<Node>]) -> Result<(), ServerFault> {
     Err(too_few(connected, nodes.len(), &missing))
 }
 
-/// The number of requests whose slow nodes may still be answering. Further ones stop waiting: the nodes
-/// hang, and what was sent to them still arrives.
+/// The number of requests that may wait in the background for slow nodes. Further requests do not wait:
+/// the nodes hang, and requests that were sent still arrive.
 const MAX_IN_BACKGROUND: usize = 10_000;

@@ -25,19 +25,19 @@ use crate::quorum::contention::Contention;
 #[derive(Debug)]
 pub(crate) struct Nodes {
     pub(crate) all: Vec<Arc<Node>>,
-    /// The longest ttl of a claim. `None` without the rejoin delay.
+    /// The longest ttl of a claim. `None` if nodes vote without a rejoin delay.
     pub(crate) max_ttl: Option<Duration>,
     /// How long votes are valid, counted from before the requests were sent.
     pub(crate) vote_validity: Duration,
-    /// How long a node's run has to last before grants are restored on it. Votes from before the restart are
-    /// valid until then, and the node would count twice.
+    /// How long a restarted node must be up before grants are restored on it. Its votes from before the
+    /// restart are valid until then, so it would count twice.
     pub(crate) restore_delay: Duration,
     /// The number of the last round of any claim.
     pub(crate) last_round: AtomicU64,
     pub(crate) clock_rate_error: f64,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) contention: Contention,
-    /// One permit for each request whose slow nodes have not answered yet.
+    /// One permit for each request whose remaining answers are received in the background.
     pub(crate) background: Arc<Semaphore>,
 }
 
@@ -68,8 +68,8 @@ impl Nodes {
         asked.collect()
     }
 
-    /// All nodes, in an order that depends on `key` and is the same for all clients whose URLs have the
-    /// same hosts. Clients that disagree lose speed only.
+    /// Returns all nodes in an order that depends on `key`. Clients whose URLs have the same hosts compute
+    /// the same order. A different order costs only speed.
     pub(crate) fn in_order_of(&self, key: &LeaseKey) -> Vec<(usize, &Arc<Node>)> {
         let mut nodes: Vec<_> = self.all.iter().enumerate().collect();
         nodes.sort_by_cached_key(|(_, node)| {
@@ -80,8 +80,9 @@ impl Nodes {
         nodes
     }
 
-    /// The next answer to what `ballot` counts. `None` once all have come, after `limit`, or as soon as
-    /// too many of the nodes that have not answered are silent for the others to decide.
+    /// Returns the next answer. Returns `None` once all nodes have answered, or after `limit`. With
+    /// `needed`, also returns `None` once fewer than `needed` of the nodes that are missing in `ballot` are
+    /// expected to answer: the others are silent.
     pub(crate) async fn next_answer<T>(
         &self,
         ballot: &Ballot,
@@ -96,10 +97,10 @@ impl Nodes {
         timeout(limit, answers.next()).await.ok().flatten()
     }
 
-    /// How long until fewer than `needed` of the nodes that have not answered are still expected to.
+    /// Returns the time until fewer than `needed` of the missing nodes are expected to answer.
     fn silence_of(&self, ballot: &Ballot, needed: usize) -> Duration {
         let missing = ballot.missing_places().filter_map(|place| self.all.get(place));
-        // A node that owes no answer has yet to be asked.
+        // A node from which no answer is due was not asked yet, so it is not silent.
         let mut silent_in: Vec<_> = missing
             .map(|node| node.silent_at().map_or(Duration::MAX, |at| at.since(node.now())))
             .collect();
@@ -107,8 +108,8 @@ impl Nodes {
         silent_in.get(needed.saturating_sub(1)).copied().unwrap_or(Duration::ZERO)
     }
 
-    /// Receives the remaining answers on a spawned task, and passes each to `then`. No promise depends on
-    /// them, so they are dropped if too many are outstanding.
+    /// Receives the remaining answers on a spawned task, and passes each to `then`. Drops the answers if
+    /// too many requests wait in the background: no promise depends on these answers.
     pub(crate) fn in_background<T, F>(
         &self,
         mut answers: Answers<T>,
@@ -136,14 +137,14 @@ impl Nodes {
         median(self.all.iter().filter_map(|node| node.time()))
     }
 
-    /// Reserves the numbers of `rounds` rounds and returns the first. They are larger than those of all
-    /// earlier claims, also of one that is still running: a claim may be repeated before that.
+    /// Reserves the numbers of `rounds` rounds and returns the first. They are larger than the numbers of
+    /// every earlier claim, even one in progress: a claim may be repeated while its first attempt runs.
     pub(crate) fn first_of(&self, rounds: u64) -> u64 {
         self.last_round.fetch_add(rounds, Ordering::Relaxed) + 1
     }
 
-    /// Withdraws the votes for `claim` up to `round` on every node, also on a node that receives the claim
-    /// late, but before the withdrawal.
+    /// Withdraws the votes for `claim` up to `round` on every node. This includes the vote of a node that
+    /// receives the claim late, but before the withdrawal.
     pub(crate) fn withdraw_everywhere(&self, claim: &Claim, round: u64) {
         let withdrawals = self.send_all(|node| {
             let claim = claim.clone();
@@ -156,14 +157,14 @@ impl Nodes {
     pub(crate) fn check(&self, ttl: Duration) -> Result<(), ServerFault> {
         match self.max_ttl {
             Some(max) if ttl > max => Err(ServerFault::misconfigured(format!(
-                "the ttl {ttl:?} is longer than the {max:?} for which a restarted node does not vote: \
-                 shorten it, or set `with_max_ttl` for all clients of these nodes"
+                "the ttl {ttl:?} is longer than the rejoin delay {max:?} of a restarted node: shorten the \
+                 ttl, or raise `with_max_ttl` for all clients of these nodes"
             ))),
             _ => self.all.iter().try_for_each(|node| node.check(ttl)),
         }
     }
 
-    /// The deadline of a claim that is made now, by the same rule as the holder's.
+    /// Returns the deadline of a claim that is made now. The holder computes its deadline the same way.
     pub(crate) fn deadline(&self, ttl: Duration) -> Moment {
         let trusted = ttl.mul_f64(1.0 - self.clock_rate_error).saturating_sub(GRAIN);
         self.clock.now() + trusted

@@ -161,8 +161,8 @@ impl<'a> QuorumClaim<'a> {
         }
     }
 
-    /// A random part of a pause that doubles, so that claims that came together do not come
-    /// together again. The nonce is all the chance that this takes.
+    /// Returns a random part of a pause that doubles in each round, so that simultaneous claims do not
+    /// collide again. The nonce is the source of randomness.
     fn pause(&self, round: u32) -> Duration {
         let [.., chance] = self.claim.nonce.get().as_u128().rotate_right(8 * round).to_be_bytes();
         (SHORTEST_PAUSE * 2_u32.pow(round)).mul_f64(f64::from(chance) / 255.0)

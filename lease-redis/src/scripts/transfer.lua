@@ -1,4 +1,4 @@
--- Frees a key for one lessee alone; for anybody once the reservation has passed.
+-- Reserves a key for one lessee. After the reservation, any lessee can obtain it.
 -- KEYS: lease. ARGV: nonce, token, lessee, reservation (ms), retention (ms), the command that
 -- publishes, the channel.
 local lease = KEYS[1]

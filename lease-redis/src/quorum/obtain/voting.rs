@@ -104,7 +104,7 @@ impl QuorumClaim<'_> {
         mut ballot: Ballot,
         mut votes: Answers<Result<Vote, ServerFault>>,
     ) -> Result<RoundOutcome, ServerFault> {
-        // Contenders that split the nodes which answer do not wait for nodes that are silent.
+        // If claims have split the votes of the nodes that answer, this claim does not wait for silent nodes.
         while let Some((place, vote)) = self
             .nodes
             .next_answer(&ballot, &mut votes, ballot.needed_of_missing(), Duration::MAX)

@@ -19,10 +19,10 @@ async fn refused_checkpoint_has_its_name_and_the_session_continues() {
     for (name, logged) in [
         (
             "ShutdownException",
-            "not kept: the lease on the shard is lost: it was ended from outside",
+            "not saved: the lease on the shard is lost: it was ended from outside",
         ),
-        ("InvalidStateException", "not kept: InvalidStateException"),
-        ("NullPointerException", "not kept: NullPointerException"),
+        ("InvalidStateException", "not saved: InvalidStateException"),
+        ("NullPointerException", "not saved: NullPointerException"),
     ] {
         let refused = KEPT.replace("null", &format!("\"{name}\""));
         let script = [&BEGIN[..], &[RECORDS, ASK, &*refused, WORKED], &LOST].concat();
@@ -41,7 +41,7 @@ async fn throttled_checkpoint_is_retried_a_few_times() {
     let talk = talk(&script, &[], |child| child.with_max_checkpoint_attempts(2)).await;
 
     assert_eq!(talk.ended.unwrap(), Ended::LeaseLost);
-    assert_eq!(talk.log[2], "not kept: ThrottlingException");
+    assert_eq!(talk.log[2], "not saved: ThrottlingException");
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,4 +1,4 @@
-//! A child on this library, under a scripted daemon of each generation of the protocol.
+//! A child of this library under a scripted daemon of each generation of the protocol.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! The MultiLang protocol: its messages, its lines, and a child on this library under a daemon.
+//! The MultiLang protocol: its messages, its lines, and a child of this library under a daemon.
 //!
 //! The tests that cover the requirements and the faults of the earlier systems:
 //!

@@ -1,4 +1,4 @@
-//! A scripted daemon, and a child on this library under it.
+//! Runs a child of this library under a daemon that follows a script.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
@@ -74,10 +74,10 @@ impl Scripted {
     fn note_checkpoint(&self, kept: Result<Checkpointed, CheckpointError>) {
         match kept {
             Ok(Checkpointed::Pending(error)) | Err(CheckpointError::Store(error)) => {
-                self.note(format!("not kept: {}", std::error::Error::source(&error).unwrap()));
+                self.note(format!("not saved: {}", std::error::Error::source(&error).unwrap()));
             }
             Ok(_) => (),
-            Err(error) => self.note(format!("not kept: {error}")),
+            Err(error) => self.note(format!("not saved: {error}")),
         }
     }
 }
@@ -91,10 +91,10 @@ pub(crate) struct Talk {
     pub(crate) rest: String,
 }
 
-/// Runs a child under a daemon that follows `script`, and then closes the pipe.
+/// Runs a child under a daemon that follows `script`. Then the daemon closes the child's input.
 ///
-/// A line with `> ` is sent by the daemon. A line with `< ` is expected from the child, byte for byte.
-/// At `~` a second passes.
+/// The daemon sends each line that starts with `> `. It expects each line that starts with `< ` from the
+/// child, byte for byte. At `~` it waits for a second.
 pub(crate) async fn talk(
     script: &[&str],
     answers: &[fn() -> Outcome],

@@ -46,7 +46,7 @@ fn time(file: &mut Properties, now: u64) -> Option<u64> {
     times.into_iter().flatten().next().map(|(_, seconds)| seconds)
 }
 
-/// Returns the position in the words of the properties, for the log.
+/// Returns the position by its name in the properties, for the log.
 pub(crate) fn in_words(initial: InitialPosition) -> String {
     match initial {
         InitialPosition::Latest => "LATEST".to_owned(),
@@ -61,15 +61,15 @@ pub(crate) fn now() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
 }
 
-/// The error for a time in the future. No record is that new, and each row would keep the time although
-/// the property is corrected.
+/// Returns the error for a time in the future. No record is that new. Each row would keep the wrong time
+/// even after the property is corrected.
 fn in_the_future(key: &str, seconds: u64, now: u64) -> String {
     let rule = "must be in seconds since 1970 and not in the future";
     let of_millis = seconds / 1000;
     if !(KINESIS_BEGAN..=now).contains(&of_millis) {
         return format!("{key} = {seconds}: {rule}");
     }
-    format!("{key} = {seconds}: {rule}; in milliseconds, it would be {of_millis} here")
+    format!("{key} = {seconds}: {rule}; if it is in milliseconds, set {of_millis}")
 }
 
 /// The key in versions 2 and 3 of the Kinesis Client Library, and the one in version 1.
@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn start_time_in_seconds_overrides_the_word() {
+    fn start_time_overrides_initial_position() {
         let lines = "initialPositionInStream = TRIM_HORIZON\n\
                      initialPositionInStreamExtended = 1636609142";
 
@@ -109,7 +109,7 @@ mod tests {
         assert_eq!(read(NOW), "");
         assert!(read(NOW + 1).ends_with("not in the future"), "{}", read(NOW + 1));
         let millis = read(1_636_609_142_000);
-        assert!(millis.contains("in milliseconds, it would be 1636609142 here"), "{millis}");
+        assert!(millis.contains("if it is in milliseconds, set 1636609142"), "{millis}");
     }
 
     #[test]

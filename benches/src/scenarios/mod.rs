@@ -30,27 +30,27 @@ impl Scenario {
 pub(crate) const ALL: &[Scenario] = &[
     Scenario {
         name: "redis",
-        what: "a free key is taken and freed on one Redis, by 1 and 64 tasks",
+        what: "1 and 64 tasks obtain and release a free key on one Redis server",
         run: |rounds| Box::pin(cycles::on_redis(rounds)),
     },
     Scenario {
         name: "quorum",
-        what: "the same on 5 independent Redis",
+        what: "1 and 64 tasks obtain and release a free key on 5 independent Redis servers",
         run: |rounds| Box::pin(cycles::on_a_quorum(rounds)),
     },
     Scenario {
         name: "missing",
-        what: "a key is taken on 5 Redis at 5 ms, all up; one hung; one dead",
+        what: "a key is obtained on 5 Redis servers with 5 ms of latency: all up, one hung, one dead",
         run: |rounds| Box::pin(cycles::with_one_missing(rounds)),
     },
     Scenario {
         name: "dynamodb",
-        what: "a free key is taken and freed on DynamoDB, by 1 and 64 tasks",
+        what: "1 and 64 tasks obtain and release a free key on DynamoDB",
         run: |rounds| Box::pin(cycles::on_dynamodb(rounds)),
     },
     Scenario {
         name: "dynamodb-far",
-        what: "a free key is taken on DynamoDB at 5 ms",
+        what: "a free key is obtained on DynamoDB with 5 ms of latency",
         run: |rounds| Box::pin(cycles::on_dynamodb_from_afar(rounds)),
     },
     Scenario {
@@ -60,7 +60,7 @@ pub(crate) const ALL: &[Scenario] = &[
     },
     Scenario {
         name: "hand-off",
-        what: "a key passes to one of 8 or 64 waiters, on Redis at 10 ms, on DynamoDB",
+        what: "one of 8 or 64 waiters obtains a released key, on Redis with 10 ms of latency and on DynamoDB",
         run: |rounds| Box::pin(hand_off::between_waiters(rounds)),
     },
     Scenario {

@@ -72,7 +72,7 @@ pub fn held(obtained: Obtained) -> Holder {
     }
 }
 
-/// Waits for `what` for up to five minutes. Idle machines take far less; a busy one breaks no test.
+/// Waits for `what` for up to five minutes. The limit is long, so that tests pass on a busy machine.
 ///
 /// # Panics
 ///
@@ -85,7 +85,7 @@ pub async fn soon<T>(what: impl Future<Output = T>) -> T {
 ///
 /// # Panics
 ///
-/// If it returns none within two minutes.
+/// If `ask` returns no value within two minutes.
 pub async fn eventually<T>(what: &str, mut ask: impl AsyncFnMut() -> Option<T>) -> T {
     let asking = async {
         loop {

@@ -43,10 +43,10 @@ async fn model_agrees_with_an_emulator() {
             assert!(emulated == modelled, "round {round}, write {number}: {body:#}\n on {item:#?}");
         }
     }
-    assert!(passed > 40, "nearly all refuse: {passed} pass");
+    assert!(passed > 40, "nearly all writes are refused: {passed} pass");
 }
 
-/// Whether the emulator lets `body` pass, and what becomes of `item`.
+/// Returns whether the emulator accepts `body`, and the item after the write.
 fn emulated(operation: &str, body: &Value, item: Option<&Item>) -> (bool, Option<Item>) {
     let database = Database::memory().unwrap();
     let table = json!({
@@ -77,7 +77,7 @@ fn emulated(operation: &str, body: &Value, item: Option<&Item>) -> (bool, Option
     (passes, answer.get("Item").and_then(Value::as_object).cloned())
 }
 
-/// What the store sends for each of its calls, once without knowing the time and once with it.
+/// Returns the requests for each call of the store, before and after it knows the server's time.
 async fn writes_of_the_store() -> Vec<(String, Value)> {
     let requests = Requests::default();
     let log = Arc::clone(&requests);
@@ -110,7 +110,7 @@ async fn writes_of_the_store() -> Vec<(String, Value)> {
     requests.lock().unwrap().clone()
 }
 
-/// An item as leases leave it, and as they do not.
+/// Returns a random item or none: some could be written by a lease, others not.
 fn any_item(random: &mut StdRng) -> Option<Item> {
     if random.random_range(0..8) == 0 {
         return None;

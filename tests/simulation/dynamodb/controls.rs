@@ -119,12 +119,12 @@ fn server_time_without_margin_is_detected() {
     find("no margin", &setup);
 }
 
-/// Expects a violation if the service takes `parts` of the condition of each such call as true.
+/// Expects a violation if the service treats `parts` of the conditions of `call` as true.
 fn assuming(control: &str, call: Call, parts: &'static [&'static str]) {
     find(control, &assumes(call, parts));
 }
 
-/// Returns a service that takes `parts` of the condition of each such call as true.
+/// Returns a service that treats `parts` of the conditions of `call` as true.
 fn assumes(call: Call, parts: &'static [&'static str]) -> Setup {
     Setup::sound(BY_SERVER_TIME).breaking(Breach::Assumes(call, parts))
 }

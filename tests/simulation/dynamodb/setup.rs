@@ -9,9 +9,9 @@ use lease_dynamodb::TimeMode;
 #[derive(Debug, Clone)]
 pub(crate) struct Setup {
     pub(crate) mode: TimeMode,
-    /// The store's setting of how far the clocks of front ends may be apart.
+    /// The store's setting for the maximum difference between the clocks of front ends.
     pub(crate) margin: Duration,
-    /// The real bound of how far the clocks are apart.
+    /// The actual maximum difference between these clocks.
     pub(crate) apart: Duration,
     pub(crate) breach: Option<Breach>,
 }
@@ -23,7 +23,7 @@ pub(crate) enum Breach {
     StaleReads,
     /// The condition of a write is checked some time before the write.
     ChecksApart,
-    /// Writes that serve this call take these parts of their condition as true.
+    /// The service treats these parts of the conditions of this call's writes as true.
     Assumes(Call, &'static [&'static str]),
     /// The item is deleted once.
     LosesItem,

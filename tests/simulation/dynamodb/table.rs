@@ -1,4 +1,4 @@
-//! A table: its items, and what they were.
+//! A table: its items and their earlier versions.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -39,7 +39,7 @@ impl Table {
         self.versions.iter().rev().find(before)?.item.as_ref()
     }
 
-    /// Puts `item` in the place of what is there, past all conditions.
+    /// Replaces the stored item with `item`, without checking conditions.
     pub(crate) fn set(&mut self, at: Duration, key: &str, item: Option<Item>) {
         self.versions.push(Version { at, key: key.to_owned(), item: item.clone() });
         match item {
@@ -48,14 +48,14 @@ impl Table {
         };
     }
 
-    /// Whether `write` may happen now.
+    /// Returns whether the condition of `write` holds now.
     pub(crate) fn allows(&self, write: &Write) -> Result<bool, Refusal> {
         let nothing = Item::new();
         let item = self.items.get(&write.key).unwrap_or(&nothing);
         write.condition.holds(item, &write.bound)
     }
 
-    /// Does what `write` says, and shows the item that comes of it.
+    /// Applies `write`, and returns the resulting item.
     pub(crate) fn apply(&mut self, at: Duration, write: &Write) -> Result<&Item, Refusal> {
         let mut item = match &write.change {
             Change::Put(item) => item.clone(),

@@ -4,7 +4,7 @@
     clippy::indexing_slicing,
     clippy::panic,
     clippy::expect_used,
-    reason = "a model fails at an unknown request"
+    reason = "a model panics on an unknown request"
 )]
 
 mod contention;
@@ -55,7 +55,8 @@ fn one_server_keeps_its_promises() {
     report("one server", &survey);
 }
 
-/// Leases end early, as the failure table says. Tokens stay unique, and guard writes.
+/// The failure table of the README allows two holders: leases expire early. Tokens stay unique, so former
+/// holders cannot write.
 #[test]
 fn server_clock_set_forward_breaks_only_exclusion() {
     let plan = Plan { strikes: &[Strike::SetForward], ..sound(1) };
@@ -90,9 +91,9 @@ fn quorum_with_leaping_clocks_grants_no_token_twice() {
 
 /// A server without data votes again only after every earlier lease has expired.
 #[test]
-fn quorum_with_a_forgetful_majority_keeps_its_promises() {
+fn quorum_whose_majority_loses_data_keeps_promises() {
     let survey = SeedRange::fresh(20).all_hold(|seed| quorum(seed, forgetful(), quarantined));
-    report("quorum of 3 that forgets", &survey);
+    report("quorum of 3 that loses its data", &survey);
 }
 
 #[test]
@@ -103,7 +104,7 @@ fn same_seed_gives_the_same_trace() {
     }
 }
 
-/// Returns a plan with the faults that the failure table promises to survive.
+/// Returns a plan with only those faults under which the README's failure table promises no violation.
 fn sound(servers: usize) -> Plan {
     let strikes: &[Strike] = if servers == 1 { &ON_ONE_SERVER } else { &ON_A_MINORITY };
     Plan {
@@ -119,7 +120,7 @@ fn sound(servers: usize) -> Plan {
     }
 }
 
-/// Returns a plan in which a majority or all servers lose their data at a time.
+/// Returns a plan in which a majority of the servers, or all, lose their data at the same time.
 fn forgetful() -> Plan {
     Plan { strikes: &[Strike::Amnesia], most_forgetful: 3, ..sound(3) }
 }
@@ -161,7 +162,7 @@ fn one_server_with(seed: u64, plan: Plan, write: Write<RedisStore>) -> Verdict {
     verdict
 }
 
-/// The length allows a server without data to vote again.
+/// Returns a trial that is long enough for a server without data to vote again.
 fn trial(seed: u64) -> Trial {
     let options = LeaseOptions::new(TTL).unwrap();
     let options = options.with_poll_interval(TTL / 2).unwrap();
@@ -196,8 +197,9 @@ fn write<'a>(store: &'a RedisStore, lease: &'a Lease) -> BoxFuture<'a, ()> {
     async move { drop(store.update(lease.grant(), &change).await) }.boxed()
 }
 
-/// Keeps the violations of promises that depend on no clock: tokens are unique, and former holders cannot
-/// write. Two concurrent holders may learn of their grants in any order of their tokens.
+/// Removes the violations of promises that depend on clocks. The others must hold: tokens are unique, and
+/// former holders cannot write. The order of tokens depends on clocks, since two concurrent holders may
+/// report their grants in either order.
 fn but_for_exclusion(mut verdict: Verdict) -> Verdict {
     let on_time = ["two holders", "loss reported too late", "tokens out of order"];
     verdict.violations.retain(|found| !on_time.iter().any(|kind| found.what.starts_with(kind)));
@@ -226,5 +228,5 @@ fn report(model: &str, survey: &Survey) {
 
 const TTL: Duration = Duration::from_millis(300);
 
-/// A hand-over waits for up to two and a half ttls.
+/// Two and a half ttls: the longest ttl of a hand-over.
 const LONGEST_TTL: Duration = Duration::from_millis(750);

@@ -21,7 +21,7 @@ pub(crate) struct ShardLog {
     pub(crate) beats: Vec<Monotonic>,
     /// When a new master replied first, or the same master after an outage.
     pub(crate) reached: Vec<Monotonic>,
-    /// When another server was the master than before.
+    /// When another server became the master.
     pub(crate) promoted: Vec<Monotonic>,
 }
 
@@ -84,7 +84,7 @@ impl Observations {
         Self { shards, ..Self::default() }
     }
 
-    /// The faults that lasted, with their recovery, at some time between two moments.
+    /// The faults whose time, including their recovery, overlaps the time between two moments.
     pub(crate) fn episodes_during(
         &self,
         from: Monotonic,

@@ -1,7 +1,7 @@
 //! Judges the progress of a run by its observations.
 //!
-//! A bound counts only time in which the judge's plain connection wrote to the shard and the judged
-//! process was scheduled: a busy machine breaks no rule.
+//! Only time in which the judge's plain connection wrote to the shard and the judged process was scheduled
+//! counts towards a bound. A busy machine therefore breaks no rule.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -20,7 +20,7 @@ pub(crate) struct Progress {
     pub(crate) breaches: Vec<Breach>,
     pub(crate) faults: BTreeMap<SingleFault, FaultRow>,
     pub(crate) ratios: Vec<Ratio>,
-    /// The share of the run that counts, for the shard and probe with the smallest share.
+    /// The smallest share of the run that counts, over all shards and probes.
     pub(crate) least_counted: Option<f64>,
 }
 
@@ -35,14 +35,13 @@ pub(crate) struct Breach {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ProgressRule {
-    /// A free key is granted within [`BOUND`] of the moment at which the plain connection reaches
-    /// the master.
+    /// A free key is granted within [`BOUND`] after the plain connection has reached the master.
     NoGrant,
     /// A lease is kept unless the fault affects its master.
     LeaseLost,
     /// With a hung minority, keys are granted at two thirds of the healthy rate or more.
     Slow,
-    /// An attempt that fails for want of memory names `maxmemory`.
+    /// The error of an attempt that fails because the memory is full names `maxmemory`.
     MemoryUnnamed,
 }
 
@@ -52,10 +51,10 @@ pub(crate) struct FaultRow {
     pub(crate) count: usize,
     /// The longest time between two grants of a call on a shard, outages of the shard included.
     pub(crate) longest: Duration,
-    /// The same time, counted as in the rule.
+    /// The longest counted time without a grant, as in [`ProgressRule::NoGrant`].
     pub(crate) longest_counted: Duration,
-    /// The counted time from the start of a new process, or from the reached master, to its first
-    /// grant.
+    /// The counted time until the first grant of a new process: from its start, or from the moment when
+    /// the plain connection reached the master, if that was later.
     pub(crate) newcomer: Option<Duration>,
     /// The time from the fault until the plain connection reached the promoted master.
     pub(crate) promoted: Option<Duration>,
@@ -113,7 +112,7 @@ impl Progress {
     ) {
         let (Some(&first), Some(&last)) = (probe.ticks.first(), probe.ticks.last()) else { return };
         let Some(log) = seen.shards.get(shard) else { return };
-        // While the memory is full nothing is granted, and the bound restarts at its end.
+        // While the memory is full, no key is granted. The bound restarts when the memory is free again.
         let (mut counted, mut resets) = (counted.clone(), log.reached.clone());
         for (_, from, until) in seen.full_memory(shard) {
             counted = counted.without(from, until);
@@ -121,7 +120,7 @@ impl Progress {
         }
         for call in [Call::Obtain, Call::Wait] {
             let grants = probe.granted(shard, call);
-            // From one grant to the next. In the rule, spans also begin at each reset.
+            // From one grant to the next. For the rule, a span also begins at each reset.
             let spans = |resets: &[Monotonic]| -> Vec<(Monotonic, Monotonic)> {
                 let mut points = [&[first, last], grants, resets].concat();
                 points.retain(|at| (first..=last).contains(at));
@@ -147,7 +146,7 @@ impl Progress {
                         from,
                         until,
                         what: format!(
-                            "shard {}: {call} of {} was granted nothing for {length:?} of counted \
+                            "shard {}: {call} of {} got no grant for {length:?} of counted \
                              time{during}{why}",
                             shard + 1,
                             probe.name(),
@@ -183,15 +182,14 @@ impl Progress {
                 self.faults.entry(episode.fault).or_default().lost_where_hit += 1;
                 continue;
             }
-            // A heartbeat needs the machine. If that stood still for half of the ttl, the loss proves
-            // nothing.
+            // A heartbeat needs processor time. If less than half of the ttl counts, the loss proves nothing.
             let from = loss.at - KEPT_TTL;
             let length = counted.within(from, loss.at);
             if length < KEPT_TTL / 2 {
                 continue;
             }
             let what = format!(
-                "shard {}: {} lost a lease of {KEPT_TTL:?} ({}), {:?} of which counted{}",
+                "shard {}: {} lost a lease of {KEPT_TTL:?} ({}); {:?} of the ttl counted{}",
                 shard + 1,
                 probe.name(),
                 loss.why,
@@ -212,7 +210,7 @@ impl Progress {
         counted: &Counted,
     ) {
         for (_, from, until) in seen.full_memory(shard) {
-            // On a slow machine, an attempt takes a time-out or two.
+            // On a slow machine, one attempt may take two time-outs: a shorter time proves nothing.
             if probe.is_newcomer || counted.within(from, until) < BOUND {
                 continue;
             }
@@ -233,7 +231,7 @@ impl Progress {
         }
     }
 
-    /// Rule [`ProgressRule::Slow`], by the median: one slice may meet a busy machine.
+    /// Rule [`ProgressRule::Slow`]. Uses the median, since a busy machine may slow some slices.
     fn judge_rates(&mut self, seen: &Observations) {
         let contending = seen.probes.iter().find(|probe| probe.contends);
         let (Some(contending), Some(log)) = (contending, seen.shards.first()) else { return };
@@ -338,7 +336,7 @@ pub(crate) fn round(length: Duration) -> Duration {
 /// How long a free key may wait for its grant, once the plain connection reaches the master.
 pub(crate) const BOUND: Duration = Duration::from_secs(5);
 
-/// Of the healthy rate, with a hung minority.
+/// The minimum rate with a hung minority, as a share of the healthy rate.
 pub(crate) const LEAST_SHARE: f64 = 2.0 / 3.0;
 
 #[cfg(test)]

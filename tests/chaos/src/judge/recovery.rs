@@ -24,7 +24,6 @@ pub(crate) async fn await_recovery(setup: &Setup, ledger: &Mutex<Ledger>) -> Vec
     hungry.iter().map(|&counter| starved(counter, ended, now)).collect()
 }
 
-/// How long it may take after the last fault until every key is held again: a lease that was
-/// obtained just before, a quarantine, and a clock that was set back; on a machine that is busy with
-/// other things for most of the time.
+/// The time limit after the last fault until every key is held again. It covers a lease that was obtained
+/// just before, a quarantine, and a clock that was set back, on a busy machine.
 const RECOVERY: Duration = Duration::from_mins(2);

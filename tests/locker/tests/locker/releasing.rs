@@ -1,4 +1,4 @@
-//! Leases that are given back, dropped, reserved or abandoned.
+//! Leases that are released, dropped, reserved or abandoned.
 
 use std::time::Duration;
 
@@ -68,7 +68,7 @@ async fn duplicate_claim_after_the_release_is_not_granted() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn reserved_key_is_not_granted_until_its_time_ends() {
+async fn reserved_key_is_granted_after_its_reservation() {
     let locker = Locker::new(MemoryStore::new());
     let start = now();
     let lease = obtained(&locker, "job").await;
@@ -81,7 +81,7 @@ async fn reserved_key_is_not_granted_until_its_time_ends() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn records_that_nobody_needs_do_not_pile_up_and_tokens_still_grow() {
+async fn unused_records_are_removed_and_tokens_grow() {
     let store = MemoryStore::counting_from_one();
     let locker = Locker::new(store.clone());
     let mut last: Option<FencingToken> = None;

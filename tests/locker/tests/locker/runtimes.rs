@@ -14,7 +14,7 @@ fn locker_outside_a_runtime_returns_misconfigured() {
 }
 
 #[test]
-fn locker_whose_given_runtime_ended_returns_misconfigured() {
+fn locker_returns_misconfigured_after_given_runtime_ended() {
     let store = MemoryStore::new();
     let first = tokio::runtime::Runtime::new().unwrap();
     let locker = Locker::new(store).with_runtime(first.handle().clone());
@@ -37,7 +37,7 @@ fn locker_whose_given_runtime_ended_returns_misconfigured() {
 }
 
 #[test]
-fn locker_whose_runtime_ended_continues_on_the_next_one() {
+fn locker_continues_on_another_runtime_after_first_ended() {
     let locker = Locker::new(MemoryStore::new());
     let first = tokio::runtime::Runtime::new().unwrap();
     let lease = first.block_on(obtained(&locker, "job"));
@@ -62,7 +62,7 @@ fn locker_with_a_given_runtime_works_on_any_runtime() {
     let (own, callers) = (own.unwrap(), callers.unwrap());
     let locker = Locker::new(MemoryStore::new()).with_runtime(own.handle().clone());
 
-    // The callers' runtime has no timers.
+    // The caller's runtime has no timers.
     let released = callers.block_on(async { obtained(&locker, "job").await.release().await });
 
     assert_eq!(released.unwrap(), Released::Freed);

@@ -1,5 +1,5 @@
 //! Lockers on a real Redis, in real time.
-#![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod own_thread;
 mod silence;

@@ -147,7 +147,7 @@ fn six_seconds_without_grant_are_found_per_call() {
 }
 
 #[test]
-fn time_without_the_machine_does_not_count() {
+fn time_without_processor_does_not_count() {
     let store_stood = Run::healthy().without_grants(20, 40).without_writes(20, 39);
     let probe_stood = Run::healthy().without_grants(20, 40).without_ticks(20, 39);
 

@@ -1,4 +1,4 @@
-//! Workers that stand for processes: each has a thread and a runtime of its own.
+//! Workers as if in separate processes: each has its own thread and runtime.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

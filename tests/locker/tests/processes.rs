@@ -14,13 +14,13 @@ use tokio::io::{AsyncBufReadExt, BufReader, Lines};
 use tokio::process::{Child, ChildStdout, Command};
 use tokio::time::timeout;
 
-/// Longer than a busy machine stands still.
+/// Longer than a busy machine stops a process.
 const TTL: Duration = Duration::from_secs(5);
 
-/// For what happens in the end, however busy the machine is.
+/// The time limit for events that happen eventually, also on a busy machine.
 const LIMIT: Duration = Duration::from_mins(5);
 
-/// A worker whose wall clock is off; killed when dropped.
+/// A worker whose wall clock is wrong. Dropping it kills the worker.
 struct Worker {
     process: Child,
     lines: Lines<BufReader<ChildStdout>>,
@@ -47,8 +47,8 @@ impl Worker {
     }
 }
 
-/// Whether a process went by a wall clock that is ahead when it made the first token of a key: its
-/// first request went out before it knew DynamoDB's time.
+/// Returns whether the first token of a key is from a wall clock that is an hour ahead. The process used
+/// its wall clock, since it sent the first request before it knew DynamoDB's time.
 fn is_an_hour_ahead(obtained: &str) -> bool {
     let token = obtained.strip_prefix("obtained under token ").expect("it obtained the key");
     let token: u64 = token.parse().expect("a token");

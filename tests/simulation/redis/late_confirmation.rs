@@ -28,8 +28,8 @@ fn claim_confirmed_after_its_first_grant_is_no_lease_of_a_quorum() {
     assert!(verdict.violations.is_empty(), "{}", verdict.report(60));
 }
 
-/// Redis extends whatever holds the claim's nonce. Here that is a duplicate of the claim, which was
-/// granted after another holder's lease: the claim's first token is smaller than that holder's.
+/// Redis extends any grant with the claim's nonce. Here this is the grant of a duplicate of the claim, after
+/// another holder's lease. The first token of the claim is therefore smaller than that holder's.
 fn confirm_late<M, S>(model: impl FnOnce(ModelContext) -> M) -> Verdict
 where
     M: Model<Store = S>,

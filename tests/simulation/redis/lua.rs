@@ -1,4 +1,4 @@
-//! Runs the scripts themselves, in the Lua that Redis has, on a node.
+//! Runs the real scripts on a node, in the version of Lua that Redis has.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -14,7 +14,7 @@ pub(crate) fn run(script: &str, keys: &[Bytes], arguments: &[Bytes], node: &mut 
 }
 
 thread_local! {
-    /// One for all nodes that live on a thread: starting one takes longer than a trial's scripts.
+    /// All nodes of a thread share one: its start takes longer than all scripts of a trial.
     static INTERPRETER: Interpreter = Interpreter::new().unwrap();
 }
 
@@ -80,11 +80,11 @@ fn word(value: &Value) -> mlua::Result<Bytes> {
         Value::Integer(number) => Ok(number.to_string().into_bytes()),
         // As Redis prints it: whole numbers below 2^63 without an exponent.
         Value::Number(number) => Ok(format!("{number}").into_bytes()),
-        other => Err(mlua::Error::runtime(format!("no argument of a command: {other:?}"))),
+        other => Err(mlua::Error::runtime(format!("not an argument of a command: {other:?}"))),
     }
 }
 
-/// Redis' own conversion: no value is `false`.
+/// Converts a reply as Redis does: nil becomes `false`.
 fn to_lua(lua: &Lua, reply: &Reply) -> mlua::Result<Value> {
     Ok(match reply {
         Reply::Number(number) => Value::Integer(*number),
@@ -100,7 +100,7 @@ fn to_lua(lua: &Lua, reply: &Reply) -> mlua::Result<Value> {
     })
 }
 
-/// Redis' own conversion: numbers are cut to whole ones, and a table ends at its first `nil`.
+/// Converts a value as Redis does: numbers are truncated, and a table ends at its first `nil`.
 fn from_lua(value: &Value) -> Reply {
     match value {
         Value::Boolean(true) => Reply::Number(1),

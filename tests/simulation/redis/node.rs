@@ -29,7 +29,7 @@ struct Entry {
 #[derive(Debug)]
 enum Value {
     Hash(BTreeMap<Bytes, Bytes>),
-    /// All scores are 0: names in order.
+    /// A sorted set whose scores are all 0, so it is in the order of its names.
     Names(BTreeSet<Bytes>),
 }
 
@@ -165,7 +165,7 @@ impl Node {
         })
     }
 
-    /// Seconds are cut off, of the present as of the start.
+    /// Rounds the present and the start down to seconds, as Redis does.
     fn info(&self) -> String {
         let seconds = |micros: u64| i64::try_from(micros / SECOND).unwrap();
         let uptime = seconds(self.now) - seconds(self.started);
@@ -231,7 +231,7 @@ impl Node {
     }
 }
 
-/// A hash where names are, or the other way round.
+/// The key has a hash instead of a sorted set, or a sorted set instead of a hash.
 struct WrongType;
 
 fn number(number: usize) -> Reply {
@@ -250,5 +250,5 @@ const SECOND: u64 = 1_000_000;
 
 const DAY: u64 = 86_400 * SECOND;
 
-/// When the world began, in microseconds since 1970: a day in 2026, and a part of a second.
+/// The start of the simulated time, in microseconds since 1970: a day in 2026, not at a full second.
 const EPOCH: u64 = 1_767_225_600_437_000;

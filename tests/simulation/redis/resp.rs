@@ -1,8 +1,8 @@
-//! What is said over a connection: commands one way, replies the other.
+//! The protocol of a connection: commands to the server, replies to the client.
 
 pub(crate) type Bytes = Vec<u8>;
 
-/// What a server answers.
+/// A reply of a server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Reply {
     Status(&'static str),
@@ -66,7 +66,7 @@ impl Reply {
     }
 }
 
-/// Takes the next whole command off what has been read: an array of strings.
+/// Removes the next complete command, an array of strings, from the bytes read so far.
 pub(crate) fn next_command(read: &mut Bytes) -> Option<Vec<Bytes>> {
     let (count, mut at) = number_after(read, 0, b'*')?;
     let mut words = Vec::with_capacity(count);
@@ -82,7 +82,7 @@ pub(crate) fn next_command(read: &mut Bytes) -> Option<Vec<Bytes>> {
     Some(words)
 }
 
-/// The number in the line at `start`, which begins with `kind`; and where the next line starts.
+/// Returns the number in the line at `start`, which begins with `kind`, and the start of the next line.
 fn number_after(read: &[u8], start: usize, kind: u8) -> Option<(usize, usize)> {
     let line = read.get(start..)?;
     let end = line.windows(2).position(|pair| pair == b"\r\n")?;

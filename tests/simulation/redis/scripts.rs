@@ -1,4 +1,4 @@
-//! The scripts that lease-redis sends, by name; and what may be wrong with one of them.
+//! The scripts that lease-redis sends, by name, and edited versions of them for controls.
 
 use std::sync::LazyLock;
 
@@ -9,7 +9,7 @@ use lease_core::conformance::Call;
 pub(crate) struct Script {
     pub(crate) name: &'static str,
     pub(crate) call: Call,
-    /// As the client sends it, and its hash.
+    /// The text and the hash that the client sends.
     pub(crate) whole: String,
     pub(crate) hash: String,
 }
@@ -27,18 +27,18 @@ struct Edit {
 }
 
 impl Edition {
-    /// One in which the script of a name says something else: for controls.
+    /// Replaces `from` by `to` in the text of `script`, for controls.
     ///
     /// # Panics
     ///
-    /// Where it does not say `from`, and so nothing would be left out.
+    /// If the text does not contain `from`.
     pub(crate) fn with(mut self, script: &'static str, from: &str, to: &str) -> Self {
         let earlier = self.edits.iter().position(|edit| edit.script == script);
         let whole = match earlier {
             Some(earlier) => self.edits.remove(earlier).whole,
             None => named(script).whole.clone(),
         };
-        assert!(whole.contains(from), "{script}.lua does not say {from:?}");
+        assert!(whole.contains(from), "{script}.lua does not contain {from:?}");
         self.edits.push(Edit { script, whole: whole.replace(from, to) });
         self
     }
@@ -53,7 +53,7 @@ fn named(name: &str) -> &'static Script {
     SCRIPTS.iter().find(|script| script.name == name).unwrap()
 }
 
-/// The script that a client means by a hash, or by its text.
+/// Returns the script with this text or hash.
 pub(crate) fn known_as(text_or_hash: &[u8]) -> Option<&'static Script> {
     let by_text = |script: &&Script| {
         script.hash.as_bytes() == text_or_hash || script.whole.as_bytes() == text_or_hash

@@ -1,4 +1,4 @@
-//! What a probe reports, one line each.
+//! The events that a probe reports, one per line.
 
 use std::fmt;
 use std::str::FromStr;

@@ -1,4 +1,4 @@
-//! The command that makes a run again.
+//! The command that repeats a run.
 
 use std::path::Path;
 

@@ -36,7 +36,7 @@ async fn unpolled_attempt_holds_its_key_for_a_ttl_at_most() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn closing_waits_for_an_attempt_that_nobody_polls_no_longer_than_a_request_may_take() {
+async fn close_waits_at_most_a_request_timeout_for_unpolled_attempt() {
     let store = Faulty::new(MemoryStore::new());
     let locker = Locker::new(store.clone());
     let job = key("job");

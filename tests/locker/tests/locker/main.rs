@@ -1,4 +1,4 @@
-//! What a locker and its leases do, on the memory store and in paused time.
+//! Tests of a locker and its leases, on the memory store and in paused time.
 
 #![expect(clippy::unwrap_used, reason = "a test")]
 

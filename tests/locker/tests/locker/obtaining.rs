@@ -55,7 +55,7 @@ async fn failed_attempt_leaves_no_grant_although_it_was_applied() {
 }
 
 /// The caller drops the attempt before its reply is lost. The attempt finishes on a spawned task, whose
-/// cleanup is a second task, and the grant has yet to be released.
+/// cleanup is a second task. That task must still release the grant.
 #[tokio::test(start_paused = true)]
 async fn close_waits_for_the_cleanup_of_a_dropped_attempt() {
     let store = Faulty::new(MemoryStore::new());

@@ -14,7 +14,7 @@ use tokio::time::{sleep, timeout};
 use crate::{key, obtained};
 
 #[tokio::test(start_paused = true)]
-async fn waiters_of_one_process_come_in_order_and_one_of_them_contends() {
+async fn waiters_of_one_process_obtain_in_order_and_one_contends() {
     let store = Faulty::new(MemoryStore::new());
     let locker = Locker::new(store.clone());
     let first = obtained(&locker, "job").await;
@@ -41,7 +41,7 @@ async fn waiters_of_one_process_come_in_order_and_one_of_them_contends() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn waiting_for_any_obtains_one_however_many_become_free() {
+async fn waiting_for_any_obtains_one_key_if_several_become_free() {
     let store = MemoryStore::new();
     let (holder, waiter) = (Locker::new(store.clone()), Locker::new(store.clone()));
     let keys = [key("a"), key("b"), key("c")];

@@ -9,7 +9,7 @@ use lease_redis::RedisStore;
 use lease_test_servers::redis::{RedisServer, available};
 use tokio::runtime::{Builder, Runtime};
 
-/// Long enough for a thread to have its turn on a busy machine.
+/// Long enough for a thread to be scheduled on a busy machine.
 const TTL: Duration = Duration::from_secs(2);
 const WORKERS: usize = 2;
 
@@ -39,7 +39,7 @@ async fn on_own_thread(server: &RedisServer) -> Locker {
     Locker::on_own_thread(connect).await.unwrap().with_options(LeaseOptions::new(TTL).unwrap())
 }
 
-/// A locker whose heartbeats alone are elsewhere.
+/// Makes a locker of which only the heartbeats run on another runtime.
 async fn with_runtime(server: &RedisServer, runtime: &Runtime) -> Locker {
     let store = RedisStore::connect(&server.url()).await.unwrap();
     let options = LeaseOptions::new(TTL).unwrap();

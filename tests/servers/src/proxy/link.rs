@@ -1,4 +1,4 @@
-//! The network between a client and a server: slow, holding what it was given, or cut.
+//! The network between a client and a server: it delays or holds bytes, or cuts connections.
 
 use std::io;
 use std::net::SocketAddr;
@@ -13,7 +13,7 @@ use super::listener::Listener;
 
 /// A port that leads to a server. Dropping the link closes its connections and its port.
 ///
-/// It knows bytes alone: a fault may hit in the middle of a request, and requests are pipelined.
+/// It handles bytes, not requests: a fault may occur within a request, and requests are pipelined.
 #[derive(Debug)]
 pub struct Link {
     state: watch::Sender<State>,
@@ -139,7 +139,7 @@ async fn carry(client: TcpStream, server: SocketAddr, mut states: watch::Receive
     drop((client.set_nodelay(true), server.set_nodelay(true)));
     let (from_client, to_client) = client.into_split();
     let (from_server, to_server) = server.into_split();
-    // Both, not either: a client that disconnects has not taken back what it sent.
+    // Waits for both directions: bytes that a client sent still arrive after it disconnects.
     tokio::join!(
         one_way(from_client, to_server, states.clone(), |state| state.requests),
         one_way(from_server, to_client, states, |state| state.replies)
@@ -198,7 +198,7 @@ mod tests {
 
     use super::*;
 
-    /// A link to a server that sends back all that it gets.
+    /// A link to a server that returns all bytes that it receives.
     async fn link_to_echo() -> Link {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();

@@ -1,4 +1,4 @@
-//! The end of a shard, which a processor of ours is to checkpoint.
+//! The end of a shard, which the processor must checkpoint.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -35,7 +35,7 @@ async fn end_without_checkpoint_is_an_error() {
     assert_eq!(log.lock().unwrap()[1..], ["shard ended"; 3]);
 }
 
-/// Checkpoints the end, and leaves it to others whether that is kept.
+/// Requests a checkpoint of the end, and ignores its result.
 struct Calm(Log);
 
 #[async_trait]
@@ -79,7 +79,7 @@ async fn end_is_retried_without_a_second_call_of_the_processor() {
 async fn end_that_is_never_written_ends_child_without_status() {
     let failed = KEPT_END.replace(r#""error":null"#, r#""error":"InvalidStateException""#);
     let asked = [ASK_END, &*failed];
-    // By the processor; and in its place, once and once more.
+    // Requested once by the processor, and twice by the child in its place.
     let end = [&[r#"> {"action":"shardEnded"}"#][..], &asked, &asked, &asked, &["~"]].concat();
     let log = Log::default();
     let of_processor = Arc::clone(&log);
@@ -90,7 +90,7 @@ async fn end_that_is_never_written_ends_child_without_status() {
     let ended = talk.ended;
     assert!(matches!(ended, Err(ChildError::EndNotCheckpointed(_))), "{ended:?}");
     assert_eq!(talk.log, ["shard ended"]);
-    assert_eq!(talk.rest, "", "nothing is said of the end");
+    assert_eq!(talk.rest, "", "the child reports no status for the end");
 }
 
 /// Checkpoints when its lease is lost.
@@ -119,7 +119,7 @@ impl RecordProcessor for TooLate {
     }
 }
 
-/// S5-12: the checkpointer refuses, and nothing is asked of the daemon.
+/// S5-12: the checkpointer refuses, and the child sends no request to the daemon.
 #[tokio::test(start_paused = true)]
 async fn checkpoint_after_lease_loss_is_refused() {
     let zombie = [r#"> {"action":"shutdown","reason":"ZOMBIE"}"#, SHUT_DOWN];

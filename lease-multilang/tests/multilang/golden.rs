@@ -250,7 +250,7 @@ fn child_ignores_fields_of_later_daemons() {
     assert_eq!(ToChild::decode(line), Ok(ToChild::ShardEnded));
 }
 
-/// As Java's reader: one that hears a field more drops the line, and the child waits for ever.
+/// Java's reader also drops a line with an unknown field. The child then waits for ever.
 #[test]
 fn daemon_reports_why_a_line_is_not_a_message() {
     use InvalidMessage::{Blank, NoAction, NotAnObject, WrongDirection};
@@ -304,10 +304,10 @@ fn daemon_accepts_what_jackson_accepts() {
     let checkpoint = |number, place| Ok(FromChild::Checkpoint(asked(number, place)));
     let longest = "4".repeat(129);
     let cases = [
-        // Children in some languages never send a place.
+        // Children in some languages never send a sub-sequence number.
         (r#"{"action":"checkpoint","sequenceNumber":"456"}"#, checkpoint(Some("456"), None)),
         (r#"{"action":"checkpoint"}"#, checkpoint(None, None)),
-        // A number for a text, a text for a number.
+        // A number in place of a text, and a text in place of a number.
         (
             r#"{"action":"checkpoint","sequenceNumber":456,"subSequenceNumber":"3"}"#,
             checkpoint(Some("456"), Some(3)),
@@ -325,7 +325,7 @@ fn daemon_accepts_what_jackson_accepts() {
             r#"{"error":null,"sequenceNumber":"456","action":"checkpoint"}"#,
             checkpoint(Some("456"), None),
         ),
-        // The last of two, and nothing of what comes after.
+        // The last of two equal fields counts. Text after the object is ignored.
         (
             r#"{"action":"checkpoint","sequenceNumber":"1","sequenceNumber":"2"} and so on"#,
             checkpoint(Some("2"), None),

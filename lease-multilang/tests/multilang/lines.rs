@@ -13,7 +13,7 @@ async fn lines_of(bytes: &[u8], limit: usize) -> Vec<String> {
     read_lines(bytes, limit).await
 }
 
-/// Reads all lines of `input`, as text that names the kind of each.
+/// Reads all lines of `input`. Returns each as a text that names its kind.
 async fn read_lines(input: impl AsyncRead + Unpin, limit: usize) -> Vec<String> {
     let mut reader = LineReader::new(input, limit);
     let mut lines = Vec::new();
@@ -70,8 +70,7 @@ async fn line_that_is_not_utf8_does_not_affect_the_next() {
     assert_eq!(lines_of(bytes, 100).await, ["not UTF-8 [255]", "whole \u{e9}", "not UTF-8 [195]"]);
 }
 
-/// A pipe that never ends and has no line feed in it, for so many bytes; and how much room it was
-/// given at once.
+/// A pipe of this many bytes, without a line feed.
 struct Endless {
     left: usize,
 }
@@ -100,7 +99,7 @@ async fn endless_line_takes_no_more_memory_than_the_limit() {
     assert!(reader.capacity() <= LIMIT + 64 * 1024 + 1, "{}", reader.capacity());
 }
 
-/// Of a hundred children, each has one.
+/// A daemon may have a hundred children, each with a reader.
 #[tokio::test]
 async fn reader_of_short_lines_needs_little_memory() {
     let (mut there, here) = duplex(1024);
@@ -193,7 +192,7 @@ async fn writer_fails_after_half_a_line() {
 }
 
 proptest! {
-    /// Against a reader that has everything in memory.
+    /// Compares the reader with one that has the whole text in memory.
     #[test]
     fn lines_do_not_depend_on_chunks(
         text in "([a-c]{0,7}\r?\n){0,6}[a-c]{0,7}",

@@ -158,7 +158,7 @@ impl HeartbeatEntries {
         index
     }
 
-    /// The entry at `index`, of whichever lease is there now.
+    /// Returns the entry at `index`. It may belong to another lease than before.
     pub(crate) fn at(&mut self, index: usize) -> Option<&mut HeartbeatEntry> {
         self.entries.get_mut(index)
     }

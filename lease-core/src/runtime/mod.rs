@@ -1,4 +1,4 @@
-//! What a locker's requests run on.
+//! The runtime and the tasks of a locker's requests.
 //!
 //! Start with [`own_thread`]: a runtime on a thread of its own. [`detach_on_drop`] finishes a request
 //! whose caller is gone, and [`requests_in_flight`] counts the requests that `Locker::close` waits for.

@@ -28,7 +28,7 @@ pub(crate) struct Lease {
 }
 
 struct Worker {
-    /// The leases that it believes to hold.
+    /// The leases that it considers held.
     holds: BTreeSet<usize>,
     /// For each owned lease, the counter, and when it was first seen.
     seen: BTreeMap<usize, (u64, Millis)>,

@@ -47,7 +47,7 @@ pub(crate) struct Lease {
 }
 
 struct Worker {
-    /// The leases that it believes to hold.
+    /// The leases that it considers held.
     holds: BTreeSet<usize>,
     /// The leases whose processors are shutting down.
     shutting_down: BTreeSet<usize>,

@@ -39,7 +39,7 @@ async fn update_without_answer_times_out() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn transferred_key_is_free_for_its_lessee_alone() {
+async fn transferred_key_is_granted_only_to_its_lessee() {
     let store = Faulty::new(MemoryStore::new());
     let next = Lessee::new("next").unwrap();
     let (locker, to) =

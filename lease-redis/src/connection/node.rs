@@ -221,8 +221,8 @@ impl Node {
         }
     }
 
-    /// Sends a request to this server alone. The outer error is the connection's; the inner error is the
-    /// server's answer and may name another node.
+    /// Sends a request to this server only. The outer error is the connection's. The inner error is the
+    /// server's answer, and may name another node.
     pub(crate) async fn attempt(
         &self,
         request: Request<'_>,

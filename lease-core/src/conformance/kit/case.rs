@@ -142,7 +142,7 @@ impl<F: Fixture> Case<F> {
         self.store.holder(key).await.expect("the store should return the holder of a key")
     }
 
-    /// The store, and another handle on its data. Requests through these meet no faults.
+    /// The store, and another handle on its data. Their requests have no faults.
     pub(crate) async fn two_handles(&self) -> (Arc<F::Store>, Arc<F::Store>) {
         let first = self.store.inner();
         let second = Arc::new(self.fixture.another(&first).await);

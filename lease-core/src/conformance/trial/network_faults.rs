@@ -10,7 +10,7 @@ use rand::{RngExt, SeedableRng};
 
 use crate::conformance::kit::faulty::{Call, Fault};
 
-/// The network of one contender: one request in five meets a fault, and heartbeats may be silenced.
+/// The network of one contender: one request in five has a fault, and heartbeats may be silenced.
 /// Clones share one state.
 #[derive(Clone)]
 pub struct NetworkFaults(Arc<Mutex<FaultState>>);
@@ -40,7 +40,7 @@ impl NetworkFaults {
         Self(Arc::new(Mutex::new(state)))
     }
 
-    /// Chooses the fault of the next request; `None` if it meets none.
+    /// Chooses the fault of the next request; `None` if it has none.
     pub fn next_fault(&self, call: Call) -> Option<Fault> {
         let mut state = self.state();
         if state.stopped {
@@ -70,7 +70,7 @@ impl NetworkFaults {
         self.state().silence = silence;
     }
 
-    /// Ends all faults, for good.
+    /// Ends all faults. No fault occurs later.
     pub fn stop(&self) {
         self.state().stopped = true;
     }

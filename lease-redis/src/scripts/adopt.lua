@@ -11,7 +11,7 @@ local held = redis.call('HMGET', lease, 'granted', 'ends', 'token', 'evicted', '
     'run', 'kept')
 local stands = (tonumber(held[2]) or 0) > now()
 if stands and held[1] == nonce then
-    -- Claimed again in a later round, so withdrawals of earlier rounds come too late.
+    -- Claimed again in a later round, so withdrawals of earlier rounds no longer apply.
     if round > (tonumber(held[5]) or 0) then
         redis.call('HSET', lease, 'round', round)
     end

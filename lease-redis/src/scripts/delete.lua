@@ -1,4 +1,4 @@
--- Removes a record under a grant that stands. The lease stays, with its token and nonce.
+-- Removes a record under the current grant. The lease remains, with its token and nonce.
 -- KEYS: lease, attributes. ARGV: nonce, token, the command that publishes, the channel.
 local lease = KEYS[1]
 local nonce, token = standing(lease)

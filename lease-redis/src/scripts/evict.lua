@@ -1,4 +1,4 @@
--- Refuses the heartbeats of a grant from now on, and lets it run out.
+-- Refuses the heartbeats of a grant from now on, and lets the grant expire.
 -- KEYS: lease. ARGV: token.
 local nonce, token = standing(KEYS[1])
 if token ~= ARGV[1] then

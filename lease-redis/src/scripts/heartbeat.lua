@@ -1,4 +1,4 @@
--- Keeps grants alive: one, or as many as are given.
+-- Extends one or more grants.
 -- KEYS: the lease of each. ARGV: retention (ms); then nonce, sequence, ttl (ms) and token of each.
 -- Returns 1 for each grant that was extended, as nearly all are, and otherwise the reason as a word.
 local retention = ARGV[1]
@@ -38,7 +38,7 @@ for place = 1, #KEYS do
     local done, answer = pcall(heartbeat, KEYS[place], ARGV[at], ARGV[at + 1], ARGV[at + 2], ARGV[at + 3])
     if not done then
         answer = '!' .. (type(answer) == 'table' and answer.err or tostring(answer))
-        -- An error that this server is no longer the master concerns all.
+        -- An error that this server is no longer the master fails all heartbeats.
         if string.find(answer, 'READONLY') then
             return redis.error_reply('READONLY ' .. answer)
         end

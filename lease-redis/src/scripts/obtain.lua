@@ -13,7 +13,7 @@ if (tonumber(past[2]) or 0) > now() then
         return report_holder(lease)
     end
     -- Granted before, and the reply was lost. Not extended: the client may have received the first reply.
-    -- But it is claimed again in a later round, so withdrawals of earlier rounds come too late.
+    -- This is a later round, so withdrawals of earlier rounds no longer apply.
     local held = redis.call('HMGET', lease, 'round', 'counted')
     if round > (tonumber(held[1]) or 0) then
         redis.call('HSET', lease, 'round', round)

@@ -1,10 +1,10 @@
--- Frees a key that its grant still holds.
--- KEYS: lease. ARGV: nonce, token, reservation (ms, or empty), retention (ms), 1 where a node of a
--- quorum is asked, the command that publishes, the channel.
+-- Releases the key of a grant that is still current.
+-- KEYS: lease. ARGV: nonce, token, reservation (ms, or empty), retention (ms), 1 on a node of a quorum,
+-- the command that publishes, the channel.
 local lease, nonce = KEYS[1], ARGV[1]
 
 if ARGV[5] ~= '1' and ARGV[3] == '' then
-    -- An expired grant is given up too if no other claim has obtained the key since.
+    -- An expired grant is released too, if no other claim has obtained the key since.
     if redis.call('HGET', lease, 'granted') ~= nonce or redis.call('HDEL', lease, 'ends') == 0 then
         return 0
     end
@@ -28,14 +28,14 @@ if ARGV[5] ~= '1' then
     return 0
 end
 if stands then
-    -- Another's vote stands, and may be withdrawn. Then this node must know of the release.
+    -- The vote for another claim may be withdrawn. This node must then still know of the release.
     if redis.call('HGET', lease, 'before') == nonce then
         redis.call('HSET', lease, 'last', nonce, 'before_under', ARGV[2])
     end
     return 0
 end
--- This node may yet hear of the grant that is being released here: of a claim that is late, or of
--- being restored. And a reservation needs a majority, whether or not its nodes had the grant.
+-- A late claim or a restore of the released grant may still arrive at this node, so it stores the nonce. A
+-- reservation needs a majority, also of nodes that did not have the grant.
 if is_followed(lease, nonce, tonumber(ARGV[2])) then
     return 0
 end

@@ -1,4 +1,4 @@
--- Changes attributes under a grant that stands, if they are as expected.
+-- Changes attributes under the current grant, if they have the expected values.
 -- KEYS: lease, attributes. ARGV: nonce, token, 1 if the record is listed already, the counts of
 -- attributes to set, of expected values and of attributes expected to be absent; names and values in turn:
 -- first of the attributes to set, then of the expected values; the names of the attributes expected to be

@@ -2,17 +2,16 @@
 -- release, this does not remember its nonce.
 -- KEYS: lease. ARGV: nonce, the number of the round, the command that publishes, the channel.
 --
--- Only the vote of that round or an earlier one: this may come after the claim was made again, or
--- after it was granted by other nodes and extended on this one.
+-- Only the vote of that round or an earlier one: this may arrive after a repetition of the claim, or
+-- after other nodes granted it and a heartbeat extended it on this one.
 local lease = KEYS[1]
 local past = redis.call('HMGET', lease, 'round', 'before', 'before_lessee', 'before_under')
 if standing(lease) ~= ARGV[1] or (tonumber(past[1]) or 0) > tonumber(ARGV[2]) then
     return 0
 end
--- What needs no memory comes first: a server without any refuses the rest, unless the script has
--- written before.
+-- HDEL comes first: a server at its maxmemory refuses HSET unless the script has written before.
 redis.call('HDEL', lease, 'before', 'before_lessee', 'before_under')
--- The vote leaves no trace: the former holder has not given the key up, and its grant may be restored on
+-- The vote leaves no trace: the former holder has not released the key, and its grant may be restored on
 -- this node.
 redis.call('HSET', lease, 'ends', 0)
 if past[2] and past[2] ~= '' then

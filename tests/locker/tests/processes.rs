@@ -57,7 +57,7 @@ fn is_an_hour_ahead(obtained: &str) -> bool {
 
 // S1.f6, S3.f1
 #[tokio::test]
-async fn processes_whose_wall_clocks_are_an_hour_apart_neither_steal_nor_starve() {
+async fn wall_clocks_an_hour_apart_neither_steal_nor_delay_leases() {
     let server = Server::dynoxide().await;
     let store = DynamoDbStore::new(server.client(), "leases");
     store.ensure_table().await.expect("the table");

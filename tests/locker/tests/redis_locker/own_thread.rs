@@ -82,7 +82,7 @@ fn blocked_application_keeps_leases_of_a_locker_on_its_own_thread() {
 
 /// The control: the connection is driven by the application's workers.
 #[test]
-fn blocked_application_loses_leases_whose_heartbeats_alone_are_elsewhere() {
+fn blocked_application_loses_leases_if_only_heartbeats_run_elsewhere() {
     if !available() {
         return;
     }

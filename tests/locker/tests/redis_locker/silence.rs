@@ -41,21 +41,21 @@ async fn free_key_is_granted_after(silence: Duration, waiters: usize) {
 }
 
 #[tokio::test]
-async fn free_key_is_granted_to_one_waiter_after_a_silence_of_most_of_a_ttl() {
+async fn waiter_obtains_free_key_after_silence_below_ttl() {
     if available() {
         free_key_is_granted_after(TTL * 9 / 10, 1).await;
     }
 }
 
 #[tokio::test]
-async fn free_key_is_granted_to_one_waiter_after_a_silence_longer_than_a_ttl() {
+async fn waiter_obtains_free_key_after_silence_above_ttl() {
     if available() {
         free_key_is_granted_after(TTL * 3 / 2, 1).await;
     }
 }
 
 #[tokio::test]
-async fn free_key_is_granted_to_one_of_two_waiters_after_a_silence_of_most_of_a_ttl() {
+async fn one_of_two_waiters_obtains_free_key_after_silence_below_ttl() {
     if available() {
         free_key_is_granted_after(TTL * 9 / 10, 2).await;
     }

@@ -91,7 +91,7 @@ pub(crate) fn release(grant: &Grant, reserved: Option<Duration>) -> Expression {
 /// Releases a grant for one lessee.
 ///
 /// Writes that lessee as the owner, which KCL respects. KCL workers take a row without an owner when they
-/// next list the table, whatever their share, and a row with an owner only after it has expired.
+/// next list the table, even beyond their share, and a row with an owner only after it has expired.
 pub(crate) fn transfer(grant: &Grant, to: &Lessee, reserved: Duration) -> Expression {
     let mut write = under(grant);
     write.set(["#grantFormer = :owner", "#leaseOwner = :to"]);

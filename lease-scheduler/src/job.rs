@@ -292,7 +292,7 @@ impl Job {
     /// each time, up to `longest`. By default 1 s, up to a minute: most failures are short, and a
     /// long outage should not cause sixty attempts a minute. Zero starts the next attempt at once.
     ///
-    /// The key is reserved during a pause. So every machine waits, whatever its clock shows, and
+    /// The key is reserved during a pause. So every machine waits, even if its clock is wrong, and
     /// [`run_now`](crate::SchedulerHandle::run_now) finds the key held. A pause ends when the next tick is
     /// due.
     ///

@@ -87,7 +87,7 @@ impl LeaseCell {
     }
 
     /// How the lease ended; `None` while it is held. Checks the clock, and ends the lease if its deadline has
-    /// passed, whatever the heartbeater is doing.
+    /// passed. Does not depend on the heartbeater.
     pub(crate) fn ending(&self) -> Option<Ending> {
         loop {
             let word = self.word.load(Ordering::SeqCst);

@@ -149,8 +149,8 @@ impl Lease {
 
     /// Whether the key is still yours.
     ///
-    /// Compares clocks and asks no store: false from the deadline on, whatever the tasks and the store are
-    /// doing. Once false, it stays false.
+    /// Compares the clock with the deadline, and sends no request. False from the deadline on, even if tasks
+    /// and the store hang. Once false, it stays false.
     pub fn is_held(&self) -> bool {
         self.cell.ending().is_none()
     }

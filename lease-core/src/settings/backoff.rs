@@ -17,7 +17,7 @@ pub(crate) struct Pauses<'a> {
 }
 
 impl<'a> Pauses<'a> {
-    /// The longest pause, whatever the ttl: as long as a request may take.
+    /// The longest pause for any ttl: as long as a request may take.
     pub(crate) const LONGEST: Duration = Duration::from_secs(5);
 
     pub(crate) fn new(options: &LeaseOptions, random: &'a Random) -> Self {

@@ -96,8 +96,8 @@ pub trait LeaseTable: LockStore {
     /// ```
     async fn update(&self, grant: &Grant, change: &Change) -> Result<Written, StoreError>;
 
-    /// Frees the key for `to` alone, if `grant` is still the current grant. After `reserved`, any lessee
-    /// may obtain the key. Stores the nonce, and wakes the key's watches.
+    /// Ends `grant`, if it is still current, and reserves the key for `to`. After `reserved`, any lessee may
+    /// obtain the key. Stores the nonce, and wakes the key's watches.
     ///
     /// # Errors
     ///

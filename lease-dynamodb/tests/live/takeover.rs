@@ -122,7 +122,7 @@ async fn observer_takes_over_one_ttl_after_first_observation() {
     granted(watcher.obtain(&key).await);
 }
 
-/// A store whose clock and whose server's clock advance in steps, whatever a request takes.
+/// A store whose clock and whose server's clock advance in steps, independently of the requests' times.
 struct Contender {
     store: DynamoDbStore,
     clock: Arc<SkewedClock>,

@@ -1,5 +1,5 @@
-//! A KCL table, as all workers of a simulation reach it: conditional items, and what must hold of
-//! whatever is written to them.
+//! A KCL table that all workers of a simulation share: items with conditional writes, and the invariants of
+//! each write.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};

@@ -130,7 +130,7 @@ async fn paused_kcl_namesake_does_not_mistake_our_grant() {
     assert_eq!(shop.checkpoint(&grant, "10", "20").await, Written::Applied);
 }
 
-/// A worker of KCL takes a row without an owner at its next look, whatever its share.
+/// A worker of KCL takes a row without an owner at its next listing, even beyond its share.
 #[tokio::test]
 async fn transferred_lease_has_an_owner_for_kcl() {
     let shop = Shop::new().await;

@@ -50,8 +50,8 @@ impl Member {
 
 /// Assigns a worker to each key of `held`, whose values are the current holders.
 ///
-/// Every worker computes the same plan from the same input, in whatever order. A holder that the
-/// plan names keeps its key. For members of equal weight, no member has two keys more than another,
+/// Every worker computes the same plan from the same input, in any order of `members`. A holder that
+/// the plan names keeps its key. For members of equal weight, no member has two keys more than another,
 /// and no such plan moves fewer keys. A key has no entry if there are no members, or all members
 /// have reached their limit.
 ///
@@ -217,7 +217,7 @@ fn successors(members: &[Member]) -> BTreeMap<&Lessee, &Lessee> {
     let replacing = replacing.filter(|(replaced, _)| !names.contains(replaced));
     let mut successors = BTreeMap::new();
     for (replaced, successor) in replacing {
-        // Of two successors, the first by name, in whatever order the rows were listed.
+        // Of two successors, the first by name, so that the order of the rows does not matter.
         let first = successors.entry(replaced).or_insert(successor);
         *first = successor.min(first);
     }

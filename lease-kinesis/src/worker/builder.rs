@@ -188,8 +188,8 @@ impl WorkerBuilder {
     /// minute before. Use an explicit time if clocks are not synchronized. It must not be in the
     /// future.
     ///
-    /// A shard with a row starts where its row says, whatever is set here later. If its row has
-    /// another time, the worker logs a warning.
+    /// A shard with a row starts at the position in its row. A later change of this setting does not
+    /// affect it. If its row has another time, the worker logs a warning.
     pub fn with_initial_position(mut self, initial: InitialPosition) -> Self {
         self.settings.initial = initial;
         self
@@ -276,7 +276,7 @@ impl WorkerBuilder {
         self
     }
 
-    /// Sets the maximum time from a stop to the end of the worker, whatever hangs. An eighth of it,
+    /// Sets the maximum time from a stop to the end of the worker, even if calls hang. An eighth of it,
     /// 2 s at most, is reserved for releasing shards that were not handed over and for the worker's
     /// own row. The default is 30 s, as Kubernetes gives a pod.
     pub fn with_grace(mut self, grace: Duration) -> Self {

@@ -249,7 +249,7 @@ async fn consumer_is_registered_once_and_awaited() {
     );
 }
 
-/// The shard is listed, so the consumer is missing, whatever the error's text says.
+/// The shard is listed, so the consumer is missing. The text of the error does not matter.
 #[tokio::test]
 async fn removed_consumer_is_registered_again() {
     let not_found = || error_answer("ResourceNotFoundException", "Shard 0 does not exist");

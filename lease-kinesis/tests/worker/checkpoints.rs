@@ -260,7 +260,7 @@ impl RecordProcessor for CountsEnds {
     }
 }
 
-/// A processor that has accepted the end is not called again, whatever happens to the checkpoint.
+/// A processor that has accepted the end is not called again, even if the checkpoint fails.
 #[tokio::test(start_paused = true)]
 async fn processor_gets_end_once_without_checkpoint_answer() {
     for (at_end, checkpoints) in [

@@ -93,7 +93,7 @@ impl RecordProcessor for Hanging {
 }
 
 #[tokio::test(start_paused = true)]
-async fn worker_ends_after_grace_time_whatever_hangs() {
+async fn worker_ends_after_grace_time_while_all_calls_hang() {
     let everything = [Call::Obtain, Call::Heartbeat, Call::Release, Call::Write, Call::Read];
     for hanging in [&[][..], &[Call::Write, Call::Release], &everything] {
         let (table, stream) = (table(), SimStream::new(1));

@@ -74,7 +74,7 @@ impl Membership {
                 least.saturating_sub(lasted)
             )));
         }
-        // Clients that come later need not wait again, whatever the server's clock shows.
+        // Clients that join later then need not wait, even if the server's clock is set back.
         if lasted >= self.rejoin_delay && !run.is_shared() {
             match self.share(server, connection, run).await {
                 Err(fault) if fault.kind == StoreErrorKind::Misconfigured => return Err(fault),

@@ -105,8 +105,8 @@ async fn silent_master_is_replaced_by_the_promoted_replica() {
     drop(obtained(&locker(new, TTL), &key("other")).await);
 }
 
-/// The store connects by the URL of any host of a Cluster, whichever of them is silent; leases on
-/// other shards are kept, and the silent host's shard is granted again once its replica is promoted.
+/// The store connects by the URL of any host of a Cluster, even if one of the hosts is silent. Leases on
+/// other shards are kept. Keys of the silent host's shard are granted again once its replica is promoted.
 #[tokio::test]
 async fn silent_cluster_master_costs_no_lease_on_other_shards() {
     if !available() {

@@ -13,7 +13,8 @@ fn each_minute() -> Schedule {
     Schedule::cron("* * * * *", "UTC").unwrap()
 }
 
-/// From each request in turn on, the machine receives no answer. The request arrives, or it does not.
+/// Repeats the run for each request, from which on the machine receives no answer. The request arrives, or
+/// it does not.
 #[tokio::test(start_paused = true)]
 async fn death_at_any_request_starts_no_tick_twice() {
     let (mut deaths, mut lost) = (0, 0);

@@ -1,7 +1,7 @@
 //! Transfers a shard to another worker, which may leave at the same moment.
 //!
 //! A transfer reserves the row for its target. A target that leaves does not claim it, so the row has to
-//! be freed. Whatever the order of events, one of the two workers does that:
+//! be freed. In every order of events, one of the two workers frees it:
 //!
 //! - The giver reads the target's own row after the transfer. If the target leaves, or has gone, the
 //!   giver frees the shard.

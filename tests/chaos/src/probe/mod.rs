@@ -174,7 +174,7 @@ fn sentence(error: &dyn std::error::Error) -> String {
     sources.map(ToString::to_string).collect::<Vec<_>>().join(": ")
 }
 
-/// Reports that the operating system schedules this process, whatever its runtime does.
+/// Reports that the operating system schedules this process, even if its runtime is blocked.
 fn tick() {
     loop {
         report(&ProbeEvent::Tick { at: Monotonic::now() });

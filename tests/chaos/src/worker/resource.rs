@@ -31,7 +31,7 @@ impl Resource {
         Self { counters, gates, ledger }
     }
 
-    /// Sets the counter to one more than `read`, whatever its value is; without `read`, leaves it.
+    /// Sets the counter to one more than `read`, for any present value. Without `read`, leaves it unchanged.
     /// Returns its value, or `None` if the gate refuses the token.
     ///
     /// There is no comparison: the leases and the gate must prevent lost updates.

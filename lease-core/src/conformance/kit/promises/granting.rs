@@ -161,7 +161,7 @@ pub async fn keys_do_not_disturb_each_other<F: Fixture>(case: Case<F>) {
         assert_eq!(
             extended, !released,
             "{}: the store should extend a grant that was not released (released: {released}), \
-             whatever happens to other keys",
+             independently of other keys",
             grant.key
         );
     }

@@ -1,4 +1,4 @@
-//! A key without contention is taken and freed.
+//! Obtains and releases a key without contention.
 
 use std::net::SocketAddr;
 use std::sync::Arc;

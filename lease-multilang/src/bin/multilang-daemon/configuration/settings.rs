@@ -307,8 +307,8 @@ mod tests {
             ("tableName = a/b", "tableName = a/b: a table's name is 3 to 247 letters"),
             (
                 "initialPositionInStreamExtended = 1636609142000",
-                "must be in seconds since 1970 and not in the future; in milliseconds, it would be \
-                 1636609142 here",
+                "must be in seconds since 1970 and not in the future; if it is in milliseconds, set \
+                 1636609142",
             ),
             (
                 "initialPositionInStreamExtended = 9223372036854775",

@@ -1,4 +1,4 @@
-//! The factory of processors, one child process for each.
+//! The factory of record processors. Each processor runs one child process.
 
 use std::fmt;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use super::command::ChildCommand;
 use super::processor::ChildProcessor;
 use super::shared::{Settings, Shared};
 
-/// Runs one child process for each shard that a worker obtains. Clones share their children.
+/// Runs one child process for each shard that a worker obtains. Clones share the same children.
 ///
 /// # Examples
 ///
@@ -58,16 +58,16 @@ impl Children {
     /// Kills a child that takes longer than `timeout` to read a message, or to answer it afterwards. The
     /// time starts again with the reply to each checkpoint.
     ///
-    /// Without this, a child may take any time, as under Amazon's daemon. But it may not keep sending
-    /// messages while it reads none.
+    /// By default, a child may take any time, as under Amazon's daemon. But a child that keeps sending
+    /// messages without reading any is always killed.
     #[must_use]
     pub fn with_answer_timeout(mut self, timeout: Duration) -> Self {
         self.shared.settings.answer_timeout = Some(timeout);
         self
     }
 
-    /// Gives a child `timeout` for each step of its end. When its lease is lost, it has this time to
-    /// finish its action or to read its messages; then to answer that the lease is lost; then to exit.
+    /// Gives a child `timeout` for each step of its end. After its lease is lost, the child has this time
+    /// to finish its action or read its messages, again to answer `leaseLost`, and again to exit.
     ///
     /// Defaults to 5 s.
     #[must_use]
@@ -76,7 +76,7 @@ impl Children {
         self
     }
 
-    /// Waits until a child has failed, for programs that end then.
+    /// Waits until a child has failed, so that a program can end after the first failure.
     ///
     /// # Cancel safety
     ///
@@ -85,7 +85,7 @@ impl Children {
         self.shared.failed.cancelled().await;
     }
 
-    /// Waits until no child runs. Call it after the worker has ended.
+    /// Waits until all children have ended. Call it after the worker has ended.
     ///
     /// # Cancel safety
     ///

@@ -28,13 +28,14 @@ pub(super) struct Conversation {
     shared: Shared,
     pipe: Pipe,
     checkpoints: ChildCheckpoints,
-    /// Statuses of the child that answer no action.
+    /// Throttles the warnings about statuses that answer no action.
     unasked: LogThrottle,
     /// Whether the child must still get a message that its lease is lost.
     owes_lease_lost: bool,
-    /// The message that reported the end to the child.
+    /// The last end message that was sent, until the child has answered it or failed.
     end_message: Option<EndMessage>,
-    /// Whether that message alone may be the reason of a failure: the next child gets another one.
+    /// Whether the child may have failed only because it does not know its end message. The next child
+    /// then gets the other message.
     end_message_changed: bool,
     abandoned: CancellationToken,
 }
@@ -42,9 +43,9 @@ pub(super) struct Conversation {
 /// An action for the child, and where its result goes.
 pub(super) struct Request {
     pub(super) message: ToChild,
-    /// Writes the checkpoints that the child requests during the action.
+    /// Writes the checkpoints that the child requests from this action on.
     pub(super) checkpointer: Option<Checkpointer>,
-    /// For the child to read the message, and again to answer it; `None` without a limit.
+    /// The time for the child to read the message, and again for it to answer; `None`: no limit.
     pub(super) timeout: Option<Duration>,
     pub(super) done: oneshot::Sender<Result<(), ChildFailure>>,
 }
@@ -122,8 +123,8 @@ impl Conversation {
         debug!(shard = %self.shard, "child is gone");
     }
 
-    /// Sends `message`, and waits for its status, or until nothing waits for the child's work any more.
-    /// `limit` starts again with each checkpoint.
+    /// Sends `message` and waits for the child's status. After `abandoned` is cancelled, waits no longer
+    /// than the exit timeout. `limit` starts again with each checkpoint.
     async fn perform(
         &mut self,
         message: &ToChild,
@@ -131,7 +132,7 @@ impl Conversation {
         limit: Option<Duration>,
     ) -> Result<(), ChildFailure> {
         let Some(action) = message.action() else { return Ok(()) };
-        // The first generation does not have this message. It only gets the loss of its lease.
+        // Children of the first generation do not know this message. They only get a `shutdown` at the end.
         let has_message = self.pipe.generation() > Generation::G0;
         if action == Action::ShutdownRequested && !has_message {
             return Ok(());
@@ -149,7 +150,7 @@ impl Conversation {
         performed
     }
 
-    /// Notes whether the child understood the message that reported its end.
+    /// Records whether the child understood its end message.
     async fn note_end_message(
         &mut self,
         message: EndMessage,
@@ -159,7 +160,7 @@ impl Conversation {
         let messages = &self.shared.end_messages;
         let is_end = action == Action::ShardEnded;
         match performed {
-            // Some children answer every message, unknown ones too.
+            // Some children also answer messages that they do not know.
             Ok(())
                 if message == EndMessage::Shutdown
                     && is_end
@@ -168,7 +169,7 @@ impl Conversation {
                 messages.failed(message);
             }
             Ok(()) => messages.answered(message),
-            // The child knows the message.
+            // The child answered, so it knows the message.
             Err(ChildFailure::WrongAnswer { .. }) => (),
             Err(_) => {
                 let next = messages.failed(message);
@@ -189,9 +190,9 @@ impl Conversation {
         checkpointer: Option<Checkpointer>,
         limit: Option<Duration>,
     ) -> Result<(), ChildFailure> {
-        // A late checkpoint request without a number means the records that the child has read. The child
-        // sent it before it could read all of `message`. So it is answered first, without the records of
-        // `message`.
+        // A checkpoint request without a number covers the records that the child has read. The child sent
+        // late requests before it could read all of `message`. They are answered first, because they do
+        // not cover the records of `message`.
         for _ in 0..MAX_LATE {
             let Some(late) = self.pipe.try_receive().await? else { break };
             self.answer(late, limit).await?;
@@ -298,7 +299,7 @@ impl Conversation {
         failure
     }
 
-    /// Sends the child that its lease is lost, unless it knows of an end, and waits until it exits.
+    /// Sends `leaseLost`, unless the child already got an end message, and waits for its exit.
     async fn end_child(&mut self) {
         let exit_timeout = self.shared.settings.exit_timeout;
         if self.owes_lease_lost
@@ -317,7 +318,7 @@ impl Conversation {
     }
 }
 
-/// Waits until `token` is cancelled, and for `time` after that.
+/// Waits until `token` is cancelled, then for `time`.
 async fn sleep_after(token: CancellationToken, time: Duration) {
     token.cancelled().await;
     sleep(time).await;
@@ -330,10 +331,10 @@ fn is_answer(answered: Option<&str>, action: Action) -> bool {
     answered == Some(action.as_str()) || is_end && answered == Some(Action::Shutdown.as_str())
 }
 
-/// The most messages of a child that are answered between two actions.
+/// The maximum number of late messages that are answered before an action is sent.
 const MAX_LATE: usize = 64;
 
-/// For the pipes of a child that has ended.
+/// The time limit for reading the pipes of a child that has ended.
 const CLEANUP: Duration = Duration::from_secs(1);
 
 #[cfg(test)]

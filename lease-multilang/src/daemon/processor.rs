@@ -1,4 +1,4 @@
-//! A record processor that has a child process its records.
+//! A record processor that sends its records to a child process.
 
 use std::time::Duration;
 
@@ -15,15 +15,15 @@ use super::failure::ChildFailure;
 use super::shared::Shared;
 use crate::protocol::{Initialize, ProcessRecords, StartPosition, ToChild, WireRecord};
 
-/// Sends actions to its child, and waits until each is done.
+/// Sends actions to a child process and waits until the child has done each.
 ///
-/// A task of its own talks with the child, so a dropped call leaves no half of a line in the pipe. The
+/// A separate task talks with the child, so a dropped call never leaves half a line in the pipe. The
 /// child finishes its current action before it gets the next one.
 pub(super) struct ChildProcessor {
     shared: Shared,
     shard: ShardId,
     requests: Option<mpsc::Sender<Request>>,
-    /// Cancelled once nothing waits for the child's work any more.
+    /// Cancelled when the worker no longer needs the child's work.
     abandoned: CancellationToken,
     _abandons: DropGuard,
 }
@@ -48,7 +48,7 @@ impl ChildProcessor {
         answer.await.unwrap_or(Err(ChildFailure::AlreadyEnded))
     }
 
-    /// As [`request`](Self::request); after a failure, another child replaces this one.
+    /// Like [`request`](Self::request), but a failure asks the worker for a new child.
     async fn request_or_restart(
         &self,
         message: ToChild,
@@ -93,7 +93,7 @@ impl RecordProcessor for ChildProcessor {
         if checkpointer.checkpointed().await == Position::ShardEnd {
             return Ok(());
         }
-        // A child gets this message once, so the next attempt needs another child.
+        // A child gets this message only once, so the next attempt needs a new child.
         Err(NeedsRestart::new("the child did not checkpoint the end of its shard").into())
     }
 
@@ -107,7 +107,7 @@ impl RecordProcessor for ChildProcessor {
     }
 }
 
-/// How far the shard has been read, in the protocol's words.
+/// Returns `position` in the form of the protocol.
 fn start(position: &Position) -> StartPosition {
     let (sequence_number, sub_sequence) = match position {
         Position::AtTimestamp(_) => ("AT_TIMESTAMP".to_owned(), 0),

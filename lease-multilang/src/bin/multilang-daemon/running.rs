@@ -1,4 +1,4 @@
-//! The daemon, from its start to its end.
+//! Runs the daemon from its start to its end.
 
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ use crate::signals::Signals;
 use crate::status_line::{StatusLine, report_progress};
 use crate::{logging, parent, program};
 
-/// Reads the stream until a signal stops it, or an error ends it.
+/// Reads the stream until a signal stops the daemon or an error ends it.
 pub(crate) async fn run(
     mut settings: Settings,
     arguments: &Arguments,
@@ -61,7 +61,7 @@ pub(crate) async fn run(
 /// Opens the clients and the lease table.
 async fn open(settings: &Settings) -> Result<(Clients, KclTable), Failure> {
     let clients = Clients::open(settings).await?;
-    // Boxed: the future that makes a table is large, and runs once.
+    // Boxed: the future that creates a table is large and runs only once.
     match Box::pin(table::open(clients.dynamodb.clone(), settings)).await {
         Ok(table) => Ok((clients, table)),
         Err(failure) => Err(clients.explain(failure).await),
@@ -125,7 +125,7 @@ fn worker(
     builder.build().map_err(Failure::usage)
 }
 
-/// Runs the worker until it ends, a signal stops it, or a child fails and that ends the daemon.
+/// Runs the worker until it ends, a signal stops it, or the failure of a child ends the daemon.
 async fn run_worker(
     worker: Worker,
     children: &Children,
@@ -136,7 +136,7 @@ async fn run_worker(
     let mut running = tokio::spawn(worker.run());
     let exits = settings.on_failure == OnChildFailure::Exit;
     let mut has_failed = false;
-    // Set once the daemon stops: completes at the end of the grace time.
+    // Set when the daemon stops. Completes at the end of the grace time.
     let mut grace = None;
     let stop = |grace: &mut Option<_>| {
         grace.get_or_insert_with(|| Box::pin(sleep(settings.grace)));
@@ -177,13 +177,13 @@ async fn run_worker(
     Ok(())
 }
 
-/// The part of `grace` for children to exit, after their shards are handed over.
+/// Returns the part of `grace` that children have to exit after their shards are handed over.
 fn for_children(grace: Duration) -> Duration {
     (grace / 8).min(Duration::from_secs(2))
 }
 
-/// For each step of a child's end.
+/// The timeout of each step of a child's end.
 const EXIT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Between the restarts of a child that always fails.
+/// The longest pause between the restarts of a child that always fails.
 const MAX_BACKOFF: Duration = Duration::from_mins(1);

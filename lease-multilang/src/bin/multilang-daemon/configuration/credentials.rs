@@ -1,18 +1,19 @@
-//! The properties of credentials.
+//! The properties that select credentials.
 
 use super::properties::Properties;
 
-/// Checks that the named providers of credentials exist here. The daemon uses the SDK's own search, which
-/// includes them all. It has one identity for both services, so the table's providers must be the same.
+/// Checks that this daemon supports the named credentials providers. It always uses the SDK's default
+/// search, which includes them all. One identity serves Kinesis and DynamoDB, so both properties must name
+/// the same providers.
 pub(crate) fn check(file: &mut Properties) {
     let of_table = file.text("awsCredentialsProviderDynamoDB");
     let Some(named) = file.text("awsCredentialsProvider") else {
         let reason = "the provider of credentials, such as DefaultCredentialsProvider";
         return file.record_error(format!("AwsCredentialsProvider is missing: {reason}"));
     };
-    // Java tries several, separated by commas.
+    // Java accepts several providers, separated by commas.
     for provider in named.split(',') {
-        // The text after a bar is for the constructor, and may be a secret.
+        // The text after a bar goes to the provider's constructor and may be a secret.
         let (name, given) = match provider.trim().split_once('|') {
             Some((name, _)) => (name, Given::Values),
             None => (provider.trim(), Given::Nothing),
@@ -24,8 +25,8 @@ pub(crate) fn check(file: &mut Properties) {
     if of_table.is_some_and(|of_table| classes(&of_table) != classes(&named)) {
         file.record_error(
             "awsCredentialsProviderDynamoDB is not AwsCredentialsProvider: one identity serves \
-             Kinesis and DynamoDB here, so another table would be used; use an identity that may \
-             do both, and delete the line"
+             Kinesis and DynamoDB here, so the table could be in another account; use an identity \
+             that has access to both, and delete the line"
                 .to_owned(),
         );
     }
@@ -52,7 +53,7 @@ enum Given {
     Values,
 }
 
-/// Returns why the provider does not exist here, and what to write; `None` if it exists.
+/// Returns the reason why a provider is refused, with the text to write instead; `None` if it is supported.
 fn refusal(name: &str, given: Given) -> Option<&'static str> {
     // With or without its package.
     let class = name.trim().trim_end_matches("()");
@@ -64,7 +65,7 @@ fn refusal(name: &str, given: Given) -> Option<&'static str> {
              ProfileCredentialsProvider here"
         }
         "SystemPropertiesCredentialsProvider" | "SystemPropertyCredentialsProvider" => {
-            "there is no JVM, so no JVM properties; set AWS_ACCESS_KEY_ID and \
+            "this daemon has no JVM properties; set AWS_ACCESS_KEY_ID and \
              AWS_SECRET_ACCESS_KEY, and write EnvironmentVariableCredentialsProvider here"
         }
         "ProfileCredentialsProvider" => {
@@ -76,13 +77,13 @@ fn refusal(name: &str, given: Given) -> Option<&'static str> {
         }
         _ if KNOWN.contains(&class) => "it takes no values here: write its name alone",
         _ => {
-            "write DefaultCredentialsProvider or another of the SDK's own; all mean the SDK's \
-             default search"
+            "write DefaultCredentialsProvider or another provider of the SDK; each selects the \
+             SDK's default search"
         }
     })
 }
 
-/// The providers of both versions of the SDK for Java.
+/// The supported providers, by their names in both versions of the SDK for Java.
 const KNOWN: [&str; 11] = [
     "AwsCredentialsProviderChain",
     "ContainerCredentialsProvider",
@@ -110,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn provider_of_the_sdk_is_accepted_by_its_java_name() {
+    fn java_name_of_an_sdk_provider_is_accepted() {
         for provider in [
             "DefaultCredentialsProvider",
             "software.amazon.awssdk.auth.credentials.ProfileCredentialsProvider",
@@ -121,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn missing_provider_is_refused_with_advice() {
+    fn unsupported_provider_is_refused_with_advice() {
         for (provider, reason) in [
             ("ProcessCredentialsProvider", "as credential_process"),
             ("SystemPropertyCredentialsProvider", "set AWS_ACCESS_KEY_ID"),
@@ -139,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn provider_for_the_table_must_be_the_one_for_the_stream() {
+    fn other_provider_for_the_table_is_refused() {
         let errors_of = |of_table: &str| {
             errors(&format!(
                 "DefaultCredentialsProvider\nAwsCredentialsProviderDynamoDB = {of_table}"

@@ -2,7 +2,7 @@
 
 use super::properties::Properties;
 
-/// Refuses keys without a value if the default could lose records.
+/// Refuses a key without a value if its default could lose records.
 pub(crate) fn refuse_empty(file: &mut Properties) {
     for key in NEVER_EMPTY {
         if file.is_empty(key) {
@@ -17,8 +17,8 @@ pub(crate) fn sort_out(file: &mut Properties) {
     file.have_no_effect(&WITHOUT_EFFECT);
 }
 
-/// An empty value of these keys would select another position, table, region or account than the file
-/// seems to name.
+/// Keys that need a value. With an empty value, the daemon would silently use another position, table,
+/// region or account than intended.
 const NEVER_EMPTY: [&str; 9] = [
     "awsCredentialsProviderDynamoDB",
     "dynamoDBEndpoint",
@@ -31,8 +31,8 @@ const NEVER_EMPTY: [&str; 9] = [
     "timestampAtInitialPositionInStream",
 ];
 
-/// Keys that select an account, a region or an endpoint in a way that does not exist here, each with the
-/// keys to write instead. Each includes the keys nested below it.
+/// Keys that select an account, a region or an endpoint and that this daemon does not support, each with
+/// the keys to write instead. Each includes the keys nested below it.
 const REFUSED: [(&str, &str); 4] = [
     ("dynamoDBCredentialsProvider", "write AwsCredentialsProvider, which serves both services"),
     ("dynamoDbClient", "write dynamoDBRegionName and dynamoDBEndpoint"),
@@ -40,8 +40,8 @@ const REFUSED: [(&str, &str); 4] = [
     ("kinesisCredentialsProvider", "write AwsCredentialsProvider"),
 ];
 
-/// Keys that lose no record if ignored: they tune or report something that this daemon does differently, or
-/// does not do. Each includes the keys nested below it.
+/// Keys that can be ignored without losing a record. They configure features that this daemon does not have
+/// or implements differently. Each includes the keys nested below it.
 const WITHOUT_EFFECT: [&str; 70] = [
     "allowThroughputOvershoot",
     "awsCredentialsProviderCloudWatch",

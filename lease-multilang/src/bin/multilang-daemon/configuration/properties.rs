@@ -20,7 +20,7 @@ pub(crate) struct Properties {
     name: String,
     values: BTreeMap<String, String>,
     problems: Vec<String>,
-    /// Every key that was read, or is known to have no effect.
+    /// All keys that were read or are known to have no effect.
     known: BTreeSet<String>,
     without_effect: BTreeSet<String>,
 }
@@ -46,7 +46,7 @@ impl Properties {
             }
             (ErrorKind::NotFound, _) => unread("no such file: check its name".to_owned()),
             (ErrorKind::PermissionDenied, _) => {
-                unread("this user may not read it: change its owner or its mode".to_owned())
+                unread("this user may not read the file: change its owner or mode".to_owned())
             }
             _ => unread(error.to_string()),
         })?;
@@ -117,7 +117,7 @@ impl Properties {
         self.number(key, least..=MAX_MILLIS).map(Duration::from_millis)
     }
 
-    /// Takes a flag, in all the words that Java's converter accepts.
+    /// Takes a flag. Accepts all words of Java's converter.
     pub(crate) fn flag(&mut self, key: &str) -> Option<bool> {
         self.choice(
             key,
@@ -180,8 +180,8 @@ impl Properties {
         self.problems.push(problem);
     }
 
-    /// Returns the ignored keys, or all errors. A key that nearly is a known one is an error: Java would
-    /// ignore it, and the daemon would run with a default by accident.
+    /// Returns the ignored keys, or all errors. A misspelling of a known key is an error. Java would ignore
+    /// it, and the daemon would run with a default by accident.
     pub(crate) fn end(mut self) -> Result<Ignored, Failure> {
         for key in self.values.keys() {
             if let Some(known) = self.nearest_known(key) {
@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn file_is_read_as_java_reads_it() {
+    fn file_is_parsed_by_the_rules_of_java() {
         let mut properties = parse(
             "# a comment\n! another\nplain=1\ncolon: 2\nspaces   3\nlong = one\\\n    two\n\
              escaped = caf\\u00e9\\t!\nSpaced = x  \r\nempty =\n",
@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn key_matches_in_the_cases_that_java_accepts() {
+    fn keys_match_in_upper_and_lower_case_as_in_java() {
         let mut properties = parse(
             "ApplicationName = a\nFanoutConfig.ConsumerArn = b\nAWSCredentialsProvider = c\n\
              AwsCredentialsProviderDynamoDB = d\nretrievalmode = e",
@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn last_of_several_values_counts() {
+    fn repeated_key_has_its_last_value() {
         assert_eq!(parse("a = 1\nA = 2").text("a").as_deref(), Some("2"));
     }
 
@@ -308,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn ignored_and_unknown_keys_are_listed_apart() {
+    fn ignored_and_unknown_keys_are_listed_separately() {
         let mut properties =
             parse("zeta = 1\nalpha = 2\nmetricsLevel = NONE\nclient.region = a\nused = 3");
         properties.text("used");
@@ -361,7 +361,7 @@ mod tests {
     }
 
     #[test]
-    fn key_of_the_polling_bean_has_two_names() {
+    fn key_of_the_polling_bean_needs_no_prefix() {
         assert_eq!(parse("pollingConfig.maxRecords = 5").text("maxRecords").as_deref(), Some("5"));
     }
 }

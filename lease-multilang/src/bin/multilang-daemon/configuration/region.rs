@@ -1,9 +1,9 @@
-//! The properties of regions.
+//! The properties that name a region.
 
 use super::properties::Properties;
 
-/// Returns the region that `key` names. Unless `any_name` is allowed, it must have the form of AWS's codes.
-/// A wrong code would name a host that does not exist, and the daemon would retry for ever.
+/// Returns the region that `key` names. Unless any name is allowed, the region must have the form of an AWS
+/// region code. A wrong code would name a host that does not exist, and the daemon would retry for ever.
 pub(crate) fn named(file: &mut Properties, key: &str, any_name: AnyName) -> Option<String> {
     file.parsed(key, |region| {
         let is_code = any_name == AnyName::Allowed || is_code(region);
@@ -11,7 +11,7 @@ pub(crate) fn named(file: &mut Properties, key: &str, any_name: AnyName) -> Opti
     })
 }
 
-/// Whether a region may have any name: servers that replace AWS accept any.
+/// Whether a region may have any name. Servers that replace AWS accept any name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum AnyName {
     Allowed,

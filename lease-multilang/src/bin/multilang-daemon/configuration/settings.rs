@@ -64,12 +64,12 @@ impl ServiceAddress {
     }
 }
 
-/// What the daemon does when a child fails.
+/// The daemon's reaction to a failed child.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum OnChildFailure {
-    /// It starts another child at the checkpoint.
+    /// Starts a new child at the checkpoint.
     Restart,
-    /// It hands over all shards, and exits with 1. Amazon's daemon exits without the hand-over.
+    /// Hands over all shards and exits with code 1. Amazon's daemon exits without handing over.
     Exit,
 }
 
@@ -152,13 +152,14 @@ fn max_records(file: &mut Properties) -> u16 {
     max.and_then(|max| u16::try_from(max).ok()).unwrap_or(10_000)
 }
 
-/// As in the Kinesis Client Library, a shorter pause counts as the shortest.
+/// Returns the pause between two reads. Raises a pause below the minimum, as the Kinesis Client Library does.
 fn idle(file: &mut Properties) -> Duration {
     let idle = file.millis("idleTimeBetweenReadsInMillis", 0).unwrap_or(Duration::from_secs(1));
     idle.max(SHORTEST_IDLE)
 }
 
-/// Returns the addresses of Kinesis and DynamoDB. For Kinesis, the region of the stream's ARN counts.
+/// Returns the addresses of Kinesis and DynamoDB. The region of the stream's ARN overrides `regionName` for
+/// Kinesis.
 fn addresses(
     file: &mut Properties,
     stream_region: Option<String>,
@@ -178,7 +179,7 @@ fn addresses(
 fn endpoint(file: &mut Properties, key: &str) -> Option<String> {
     file.parsed(key, |text| match text.split_once("://") {
         Some(("http" | "https", host)) if !host.is_empty() => Ok(text.to_owned()),
-        // Old files have the name of a host.
+        // Old files contain only the name of a host.
         None => Ok(format!("https://{text}")),
         Some(_) => Err("must be a URL, such as https://kinesis.eu-west-1.amazonaws.com"),
     })
@@ -196,7 +197,7 @@ fn options(file: &mut Properties) -> Result<LeaseOptions, Failure> {
     }
 }
 
-/// As in the Kinesis Client Library: fan-out, unless the file has a key of polling.
+/// Selects fan-out, unless the file has a key for polling. The Kinesis Client Library does the same.
 fn retrieval(file: &mut Properties) -> (Retrieval, Option<String>) {
     let polls = POLLING.iter().any(|key| file.has(key));
     let by_default = if polls { Retrieval::Polling } else { Retrieval::FanOut };
@@ -358,7 +359,7 @@ mod tests {
     }
 
     #[test]
-    fn key_of_polling_selects_polling_without_a_mode() {
+    fn polling_key_selects_polling_unless_a_mode_is_set() {
         let retrieval = |more| settings(more).unwrap().retrieval;
 
         assert_eq!(retrieval("maxRecords = 100"), Retrieval::Polling);
@@ -387,7 +388,7 @@ mod tests {
     }
 
     #[test]
-    fn flag_is_read_as_java_reads_it() {
+    fn flag_accepts_the_words_of_java() {
         let of = |word: &str| {
             let line = format!("callProcessRecordsEvenForEmptyRecordList = {word}");
             settings(&line).map(|settings| settings.empty_batches)

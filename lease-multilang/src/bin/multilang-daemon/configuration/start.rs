@@ -55,14 +55,14 @@ pub(crate) fn in_words(initial: InitialPosition) -> String {
     }
 }
 
-/// The time of day, in seconds since 1970.
+/// Returns the current time in seconds since 1970.
 #[expect(clippy::disallowed_methods, reason = "a start position, not lease time")]
 pub(crate) fn now() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
 }
 
-/// Returns the error for a time in the future. No record is that new. Each row would keep the wrong time
-/// even after the property is corrected.
+/// Returns the error for a time in the future. The time must be refused, because each row of the table
+/// would keep it even after the property is corrected.
 fn in_the_future(key: &str, seconds: u64, now: u64) -> String {
     let rule = "must be in seconds since 1970 and not in the future";
     let of_millis = seconds / 1000;
@@ -72,7 +72,7 @@ fn in_the_future(key: &str, seconds: u64, now: u64) -> String {
     format!("{key} = {seconds}: {rule}; if it is in milliseconds, set {of_millis}")
 }
 
-/// The key in versions 2 and 3 of the Kinesis Client Library, and the one in version 1.
+/// The key of versions 2 and 3 of the Kinesis Client Library, then the key of version 1.
 const TIMES: [&str; 2] = ["initialPositionInStreamExtended", "timestampAtInitialPositionInStream"];
 
 /// 2013-01-01. No record is older.
@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn key_of_version_1_sets_the_start_time() {
+    fn key_of_kcl_version_1_sets_the_start_time() {
         let key = "timestampAtInitialPositionInStream";
         let position = InitialPosition::AtTimestamp(1_636_609_142_000);
 

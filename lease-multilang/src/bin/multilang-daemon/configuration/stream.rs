@@ -1,4 +1,4 @@
-//! The properties of the stream.
+//! The properties that name the stream.
 
 use super::properties::Properties;
 use super::region;
@@ -25,7 +25,7 @@ pub(crate) fn named(file: &mut Properties) -> (String, Option<String>) {
     }
 }
 
-/// Returns the ARN, and its region.
+/// Returns the ARN and its region.
 fn read_arn(arn: &str) -> Result<(String, Option<String>), String> {
     let parts: Vec<_> = arn.splitn(6, ':').collect();
     let ["arn", _, "kinesis", region, account, resource] = parts[..] else {

@@ -4,7 +4,7 @@ use lease_kinesis::Application;
 
 use super::properties::Properties;
 
-/// Returns the table's name: the property's, or the application's.
+/// Returns the table's name. Defaults to the application's name.
 pub(crate) fn name(file: &mut Properties, application: &str) -> String {
     let (key, name, because) = match file.text("tableName") {
         Some(name) => ("tableName", name, ""),
@@ -29,5 +29,5 @@ pub(crate) fn name(file: &mut Properties, application: &str) -> String {
     name
 }
 
-/// The suffix of the name of the second table.
+/// The suffix of the second table's name.
 pub(crate) const WORKERS_SUFFIX: &str = "-workers";

@@ -1,7 +1,7 @@
-//! Drops every public future after every number of polls. The key must be free again without any time
-//! passing, and no task may be left.
+//! Drops each public future after every possible number of polls. Then the key must be free at once, and
+//! no task may be left.
 
-#![expect(clippy::unwrap_used, reason = "a test")]
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::future::Future;
 use std::time::Duration;
@@ -20,26 +20,26 @@ use tokio::task::yield_now;
 const MANY: usize = 60;
 
 #[test]
-fn obtain() {
+fn dropped_obtain_leaves_key_free() {
     at_every_poll(async |world, polls| dropped_after(polls, world.locker.obtain(&key("a"))).await);
 }
 
 #[test]
-fn obtain_any() {
+fn dropped_obtain_any_leaves_keys_free() {
     at_every_poll(async |world, polls| {
         dropped_after(polls, world.locker.obtain_any(&[key("a"), key("b")])).await
     });
 }
 
 #[test]
-fn wait_until_obtained_for_a_free_key() {
+fn dropped_wait_for_a_free_key_leaves_it_free() {
     at_every_poll(async |world, polls| {
         dropped_after(polls, world.locker.wait_until_obtained(&key("a"))).await
     });
 }
 
 #[test]
-fn wait_until_obtained_for_a_key_released_during_the_wait() {
+fn dropped_wait_for_a_released_key_leaves_it_free() {
     at_every_poll(async |world, polls| {
         let held = world.held("a").await;
         let a = key("a");
@@ -51,7 +51,7 @@ fn wait_until_obtained_for_a_key_released_during_the_wait() {
 }
 
 #[test]
-fn wait_until_any_obtained() {
+fn dropped_wait_for_any_key_leaves_keys_free() {
     at_every_poll(async |world, polls| {
         let held = world.held("a").await;
         let keys = [key("a"), key("b")];
@@ -62,7 +62,7 @@ fn wait_until_any_obtained() {
 }
 
 #[test]
-fn wait_behind_another_waiter_of_the_same_process() {
+fn dropped_wait_in_the_queue_leaves_key_free() {
     at_every_poll(async |world, polls| {
         let a = key("a");
         let first = world.locker.wait_until_obtained(&a).await.unwrap();
@@ -74,7 +74,7 @@ fn wait_behind_another_waiter_of_the_same_process() {
 }
 
 #[test]
-fn release() {
+fn dropped_release_leaves_key_free() {
     at_every_poll(async |world, polls| {
         let lease = world.held("a").await;
         dropped_after(polls, lease.release()).await
@@ -82,7 +82,7 @@ fn release() {
 }
 
 #[test]
-fn release_reserved() {
+fn dropped_release_reserved_leaves_key_free() {
     at_every_poll(async |world, polls| {
         let lease = world.held("a").await;
         dropped_after(polls, lease.release_reserved(Reservation::clamped(Duration::ZERO))).await
@@ -90,7 +90,7 @@ fn release_reserved() {
 }
 
 #[test]
-fn hand_over() {
+fn dropped_hand_over_leaves_key_free() {
     at_every_poll(async |world, polls| {
         let lease = world.held("a").await;
         let mut handing = Box::pin(lease.hand_over(Ttl::clamped(Duration::from_mins(1))));
@@ -105,7 +105,7 @@ fn hand_over() {
 }
 
 #[test]
-fn resume() {
+fn dropped_resume_leaves_key_free() {
     at_every_poll(async |world, polls| {
         let lease = world.held("a").await;
         let Ok(Handed::Over(handed)) = lease.hand_over(Ttl::clamped(Duration::from_mins(1))).await
@@ -118,7 +118,7 @@ fn resume() {
 }
 
 #[test]
-fn run_until_lost() {
+fn dropped_run_until_lost_leaves_key_free() {
     at_every_poll(async |world, polls| {
         let lease = world.held("a").await;
         let work = async {
@@ -131,7 +131,7 @@ fn run_until_lost() {
 }
 
 #[test]
-fn holder() {
+fn dropped_holder_query_leaves_key_free() {
     at_every_poll(async |world, polls| dropped_after(polls, world.locker.holder(&key("a"))).await);
 }
 
@@ -157,7 +157,7 @@ impl World {
     }
 }
 
-/// Runs `story` in a new world for each number of polls, until the future completes.
+/// Runs `story` in a new world for each number of polls, from 0 until the future completes.
 #[expect(clippy::needless_pass_by_value, reason = "the calls are easier to read without `&`")]
 fn at_every_poll(story: impl AsyncFn(&World, usize) -> bool) {
     for polls in 0..MANY {
@@ -189,15 +189,15 @@ fn at_every_poll(story: impl AsyncFn(&World, usize) -> bool) {
             completed
         });
         if completed {
-            assert!(polls > 0, "the future completed without a poll, so nothing was dropped");
+            assert!(polls > 0, "the future completed without a poll, so no test dropped it");
             return;
         }
     }
     unreachable!("not done after {MANY} polls");
 }
 
-/// Polls `future` so many times, with the other tasks in between, and drops it. Returns whether the
-/// future completed.
+/// Polls `future` up to `polls` times, runs the other tasks in between, and drops it. Returns whether
+/// the future completed.
 async fn dropped_after<F: Future>(polls: usize, future: F) -> bool {
     let mut future = Box::pin(future);
     polled(polls, &mut future).await.is_some()

@@ -1,4 +1,4 @@
-//! Processes of their own, with wall clocks of their own.
+//! Workers in separate processes, whose wall clocks differ.
 #![expect(clippy::expect_used, reason = "a test may fail")]
 
 use std::net::SocketAddr;
@@ -14,7 +14,7 @@ use tokio::io::{AsyncBufReadExt, BufReader, Lines};
 use tokio::process::{Child, ChildStdout, Command};
 use tokio::time::timeout;
 
-/// Longer than a busy machine stops a process.
+/// Longer than the pauses of a process on a busy machine.
 const TTL: Duration = Duration::from_secs(5);
 
 /// The time limit for events that happen eventually, also on a busy machine.
@@ -47,8 +47,8 @@ impl Worker {
     }
 }
 
-/// Returns whether the first token of a key is from a wall clock that is an hour ahead. The process used
-/// its wall clock, since it sent the first request before it knew DynamoDB's time.
+/// Returns whether the first token of a key comes from a wall clock that is an hour ahead. The process
+/// starts tokens from its wall clock, since its first request precedes any response with DynamoDB's time.
 fn is_an_hour_ahead(obtained: &str) -> bool {
     let token = obtained.strip_prefix("obtained under token ").expect("it obtained the key");
     let token: u64 = token.parse().expect("a token");
@@ -57,7 +57,7 @@ fn is_an_hour_ahead(obtained: &str) -> bool {
 
 // S1.f6, S3.f1
 #[tokio::test]
-async fn wall_clocks_an_hour_apart_neither_steal_nor_delay_leases() {
+async fn lease_survives_contender_with_clock_an_hour_off() {
     let server = Server::dynoxide().await;
     let store = DynamoDbStore::new(server.client(), "leases");
     store.ensure_table().await.expect("the table");
@@ -78,7 +78,7 @@ async fn wall_clocks_an_hour_apart_neither_steal_nor_delay_leases() {
         assert_eq!(holder.says(Duration::ZERO).await, None, "the holder lost its lease");
 
         holder.process.kill().await.expect("the holder is killed");
-        let taken = contender.says(LIMIT).await.expect("the contender starves");
+        let taken = contender.says(LIMIT).await.expect("the contender obtains");
         assert!(taken.starts_with("obtained"), "{taken}");
     }
 }

@@ -1,10 +1,10 @@
-//! A process that holds one lease until it is killed, for tests that need processes.
+//! A process that holds one lease until it is killed, for tests with several processes.
 //!
-//! `lease-worker ADDRESS KEY TTL_MS` prints one line once it has the key, and one if it loses it.
+//! `lease-worker ADDRESS KEY TTL_MS` prints a line when it obtains the lease, and another if it loses it.
 #![expect(
     clippy::expect_used,
     clippy::print_stdout,
-    reason = "a worker that cannot work fails its test, and lines are how it speaks"
+    reason = "a worker that panics fails its test; the test reads the printed lines"
 )]
 
 use std::time::Duration;

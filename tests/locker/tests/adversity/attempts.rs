@@ -1,4 +1,4 @@
-//! Attempts after one whose outcome is unknown.
+//! Attempts that follow an attempt with an unknown outcome.
 
 use std::future::pending;
 use std::sync::Arc;
@@ -46,7 +46,7 @@ async fn attempts_on_a_failed_store_do_not_accumulate() {
     assert!(lease.is_held(), "an abandoned attempt holds the key");
 }
 
-/// Fails at the first claim, hangs at the second, and counts concurrent claims.
+/// Fails the first claim, hangs on the second, and counts concurrent claims.
 #[derive(Debug, Default)]
 struct FailsThenHangs {
     store: MemoryStore,

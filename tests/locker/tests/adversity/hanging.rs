@@ -1,4 +1,4 @@
-//! A store that hangs or is slow for some keys only.
+//! A store that hangs or is slow for some keys, and fast for others.
 
 use std::future::pending;
 use std::sync::Arc;
@@ -103,8 +103,8 @@ async fn hanging_keys_delay_no_heartbeat_of_other_keys() {
     assert!(least > Duration::from_secs(12), "{least:?}");
 }
 
-/// Obtains leases whose heartbeats are due at the same time, and returns when as many heartbeats hang as
-/// may be in flight. The heartbeats of the other leases are queued.
+/// Obtains leases whose heartbeats are due at the same time, and waits until the maximum number of
+/// heartbeats in flight hangs. The heartbeats of the other leases are then queued.
 async fn leases_with_queued_heartbeats(store: &Faulty<MemoryStore>, locker: &Locker) -> Vec<Lease> {
     store.every(Call::Heartbeat, Fault::Hang);
     let mut leases = Vec::new();

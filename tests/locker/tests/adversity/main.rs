@@ -1,6 +1,7 @@
-//! Stores that misbehave in ways that networks do not, and moments that fall badly.
+//! A locker under adverse conditions: stores that hang, panic or return odd values, lost replies, and
+//! callers that stop polling.
 
-#![expect(clippy::unwrap_used, reason = "a test")]
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod attempts;
 mod hand_overs;
@@ -22,7 +23,7 @@ async fn obtained(locker: &Locker, name: &str) -> Lease {
     locker.obtain(&key(name)).await.unwrap().into_lease().unwrap()
 }
 
-/// What must come, within a bound that nothing comes near.
+/// Awaits `what`, with a time limit far above any expected duration.
 async fn soon<T>(what: impl Future<Output = T>) -> T {
     timeout(TTL * 20, what).await.unwrap()
 }

@@ -23,7 +23,7 @@ async fn unpolled_attempt_holds_its_key_for_a_ttl_at_most() {
     let mut kept = Box::pin(locker.obtain(&job));
     assert!(poll!(&mut kept).is_pending());
     sleep(SECOND).await;
-    assert!(store.holder(&job).await.unwrap().is_some(), "it was not granted");
+    assert!(store.holder(&job).await.unwrap().is_some(), "the key was not granted");
 
     let next = soon(other.wait_until_obtained(&job)).await.unwrap();
 
@@ -52,7 +52,7 @@ async fn close_waits_at_most_a_request_timeout_for_unpolled_attempt() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn closing_waits_for_an_attempt_whose_task_was_aborted() {
+async fn close_waits_for_attempt_of_an_aborted_task() {
     let store = Faulty::new(MemoryStore::new());
     let locker = Locker::new(store.clone());
     store.next(Call::Obtain, Fault::DelayReply(SECOND));
@@ -62,7 +62,7 @@ async fn closing_waits_for_an_attempt_whose_task_was_aborted() {
     });
     tokio::task::yield_now().await;
 
-    // The runtime drops it only later.
+    // `abort` only schedules the drop: the attempt is still alive when `close` begins.
     task.abort();
     soon(locker.close()).await;
 
@@ -87,7 +87,7 @@ async fn unpolled_release_frees_its_key_and_its_place_in_the_queue() {
 async fn panic_of_the_store_is_an_error_of_the_attempt() {
     let store = Faulty::new(MemoryStore::new());
     let locker = Locker::new(store.clone());
-    store.choose(|_| panic!("a bug of the store"));
+    store.choose(|_| panic!("a bug in the store"));
 
     let error = locker.obtain(&key("job")).await.unwrap_err();
     store.heal();

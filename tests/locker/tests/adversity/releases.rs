@@ -1,4 +1,4 @@
-//! Releases of what is lost, busy or out of bounds.
+//! Releases of lost leases, releases during a heartbeat, and reservations out of range.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use tokio::time::sleep;
 use crate::{TTL, key, obtained, soon};
 
 #[tokio::test(start_paused = true)]
-async fn closing_waits_for_what_was_dropped_and_not_for_what_others_do() {
+async fn close_waits_for_dropped_lease_and_ignores_other_callers() {
     let locker = Locker::new(MemoryStore::new());
     let busy = tokio::spawn({
         let locker = locker.clone();
@@ -42,7 +42,7 @@ async fn release_of_a_lost_lease_returns_at_once() {
     assert_eq!(BootClock::new().now().since(start), Duration::ZERO);
 }
 
-/// What the heartbeater keeps of the one, it has kept of the other.
+/// The later lease reuses the index of the former one's entry in the heartbeater.
 #[tokio::test(start_paused = true)]
 async fn late_heartbeat_reply_does_not_end_a_later_lease() {
     let store = Faulty::new(MemoryStore::new());
@@ -60,15 +60,15 @@ async fn late_heartbeat_reply_does_not_end_a_later_lease() {
     let present = obtained(&locker, "present").await;
     sleep(Duration::from_secs(3)).await;
 
-    assert_eq!(store.calls(Call::Heartbeat), 1, "the present one has had none yet");
+    assert_eq!(store.calls(Call::Heartbeat), 1, "the later lease has sent a heartbeat");
     assert!(present.is_held());
 }
 
 #[tokio::test(start_paused = true)]
-async fn length_out_of_range_costs_no_lease() {
+async fn reservation_out_of_range_leaves_lease_held() {
     let lease = obtained(&Locker::new(MemoryStore::new()), "job").await;
     assert!(Reservation::new(Duration::MAX).is_err() && Ttl::new(Duration::ZERO).is_err());
-    assert!(lease.is_held(), "an argument out of range costs no lease");
+    assert!(lease.is_held(), "an argument out of range ended the lease");
     lease.release_reserved(Reservation::clamped(Duration::MAX)).await.unwrap();
 
     let options = LeaseOptions::default();

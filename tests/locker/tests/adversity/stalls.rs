@@ -31,7 +31,7 @@ async fn work_is_not_polled_after_the_clock_leaps_past_the_ttl() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn heartbeater_notices_expiry_although_its_timers_slept() {
+async fn heartbeater_notices_expiry_after_a_clock_leap() {
     let (clock, locker) = locker_with_leaping_clock();
     let lease = obtained(&locker, "job").await;
     let mut state = lease.state();

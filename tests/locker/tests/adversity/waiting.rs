@@ -1,4 +1,4 @@
-//! Waiting for a key that a store says odd things of.
+//! Waiting on a store that reports implausible expiries and wake-ups.
 
 use std::fmt;
 use std::future::ready;
@@ -14,7 +14,8 @@ use tokio::time::timeout;
 
 use crate::{TTL, key};
 
-/// Answers every claim with a holder and every watch with the results of two functions.
+/// Answers each claim with a holder, whose expiry the first function returns. Answers each watch with the
+/// result of the second function.
 struct Scripted<O, W>(MemoryStore, AtomicUsize, O, W);
 
 impl<O, W> fmt::Debug for Scripted<O, W> {
@@ -79,7 +80,7 @@ async fn waiter_limits_its_rate_of_requests() {
     let woken_for_nothing = requests_in_ten_seconds(|| Some(TTL), at_once).await;
 
     for requests in [run_out, for_ever, silent] {
-        assert!((6..=20).contains(&requests), "{requests} requests, polled about once a second");
+        assert!((6..=20).contains(&requests), "{requests} requests in ten seconds");
     }
-    assert!(woken_for_nothing < 100, "{woken_for_nothing} requests");
+    assert!(woken_for_nothing < 100, "{woken_for_nothing} requests in ten seconds");
 }

@@ -1,4 +1,4 @@
-//! Lost leases: how and when the loss is reported, and when work stops.
+//! Lost leases: the report of the loss, its time, and the end of the work.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -86,7 +86,7 @@ async fn lease_is_lost_after_a_suspend_longer_than_its_ttl() {
 
     assert!(!lease.is_held());
     let lost = tokio::select! { biased; lost = lease.lost() => Some(lost), () = async {} => None };
-    assert!(lost.is_some(), "`lost` is not ready at its first poll");
+    assert!(lost.is_some(), "`lost` was not ready at its first poll");
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,6 +1,6 @@
 //! Tests of a locker and its leases, on the memory store and in paused time.
 
-#![expect(clippy::unwrap_used, reason = "a test")]
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod counting;
 mod hand_overs;

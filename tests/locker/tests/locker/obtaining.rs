@@ -17,7 +17,7 @@ async fn held_key_returns_its_holder() {
     let lease = obtained(&one, "job").await;
 
     let Attempt::Held(holder) = two.obtain(&key("job")).await.unwrap() else {
-        panic!("obtained twice")
+        panic!("a held key was granted")
     };
 
     assert_eq!((&holder.lessee, holder.token), (lease.lessee(), lease.token()));

@@ -95,6 +95,6 @@ async fn unused_records_are_removed_and_tokens_grow() {
         last = Some(lease.token());
         lease.release().await.unwrap();
         sleep(TTL * 3).await;
-        assert!(store.records() <= 1, "{} records", store.records());
+        assert!(store.records() <= 1, "{} records are left", store.records());
     }
 }

@@ -31,7 +31,7 @@ async fn waiters_of_one_process_obtain_in_order_and_one_contends() {
     }
     let before = store.calls(Call::Obtain);
     sleep(Duration::from_secs(1)).await;
-    assert!(store.calls(Call::Obtain) <= before + 1, "more than one contends");
+    assert!(store.calls(Call::Obtain) <= before + 1, "more than one waiter contends");
 
     first.release().await.unwrap();
     waiters.join_all().await;
@@ -77,7 +77,7 @@ async fn many_lockers_on_many_threads_hold_one_key_one_at_a_time() {
         let (inside, tokens) = (Arc::clone(&inside), Arc::clone(&tokens));
         turns.spawn(async move {
             let lease = locker.wait_until_obtained(&key("job")).await.unwrap();
-            assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0, "two hold one key");
+            assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0, "two lockers hold one key");
             tokens.lock().unwrap().push(lease.token());
             yield_now().await;
             inside.fetch_sub(1, Ordering::SeqCst);

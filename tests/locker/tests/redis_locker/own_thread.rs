@@ -1,4 +1,4 @@
-//! A locker on a thread of its own, beside an application that blocks its runtime.
+//! A locker on a separate thread, in a process whose application blocks its runtime.
 
 use std::sync::{Arc, Barrier};
 use std::thread;
@@ -39,7 +39,7 @@ async fn on_own_thread(server: &RedisServer) -> Locker {
     Locker::on_own_thread(connect).await.unwrap().with_options(LeaseOptions::new(TTL).unwrap())
 }
 
-/// Makes a locker of which only the heartbeats run on another runtime.
+/// Makes a locker that runs only its heartbeats on another runtime.
 async fn with_runtime(server: &RedisServer, runtime: &Runtime) -> Locker {
     let store = RedisStore::connect(&server.url()).await.unwrap();
     let options = LeaseOptions::new(TTL).unwrap();
@@ -80,7 +80,7 @@ fn blocked_application_keeps_leases_of_a_locker_on_its_own_thread() {
     assert_eq!(held(&leases), leases.len());
 }
 
-/// The control: the connection is driven by the application's workers.
+/// The control: the application's workers drive the connection, so the heartbeats get no answers.
 #[test]
 fn blocked_application_loses_leases_if_only_heartbeats_run_elsewhere() {
     if !available() {

@@ -1,4 +1,4 @@
-//! A server that hangs, and then serves all commands in its sockets.
+//! A server that hangs, and afterwards executes all commands that its sockets received.
 
 use std::time::Duration;
 
@@ -35,7 +35,7 @@ async fn free_key_is_granted_after(silence: Duration, waiters: usize) {
     let (first, _, _others) = timeout(TTL * 3, select_all(waiting)).await.unwrap();
 
     assert!(first.unwrap().unwrap().is_held());
-    // An abandoned claim would hold the key for a ttl. A retry comes within 3.4 s.
+    // An abandoned claim would hold the key for a ttl. The waiter retries within 3.4 s.
     let took = BootClock::new().now().since(resumed);
     assert!(took < TTL * 4 / 5, "{took:?} after a silence of {silence:?}");
 }

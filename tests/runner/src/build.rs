@@ -12,7 +12,7 @@ use crate::programs::{QUICK, Tier};
 #[derive(Debug)]
 pub(crate) struct Program {
     pub(crate) package: String,
-    /// The program's name; of unit tests, the name of the library or the binary.
+    /// The program's name. Unit tests have the name of their library or binary.
     pub(crate) name: String,
     pub(crate) kind: String,
     pub(crate) executable: PathBuf,
@@ -20,7 +20,7 @@ pub(crate) struct Program {
     pub(crate) folder: PathBuf,
 }
 
-/// Builds the programs of a tier. Cargo shows its progress and its errors on the standard error.
+/// Builds the programs of a tier. Cargo prints its progress and its errors to the standard error.
 pub(crate) fn build(tier: Tier) -> Result<Vec<Program>, Failure> {
     let mut cargo = Command::new("cargo");
     cargo.args(["test", "--workspace", "--all-features", "--no-run"]);
@@ -36,7 +36,7 @@ pub(crate) fn build(tier: Tier) -> Result<Vec<Program>, Failure> {
     let messages = String::from_utf8(built.stdout)?;
     let mut programs = Vec::new();
     for message in messages.lines() {
-        // A build script may print a line of its own.
+        // A build script may also print a line, which is not a message of cargo.
         if let Ok(message) = serde_json::from_str(message) {
             programs.extend(program(&message));
         }
@@ -44,7 +44,7 @@ pub(crate) fn build(tier: Tier) -> Result<Vec<Program>, Failure> {
     Ok(programs)
 }
 
-/// The test program that a message reports, if it reports one.
+/// Returns the test program of a message; `None` for any other message.
 fn program(message: &Value) -> Option<Program> {
     let is_test = message.get("profile")?.get("test")?.as_bool()?;
     if !is_test {
@@ -60,7 +60,7 @@ fn program(message: &Value) -> Option<Program> {
     })
 }
 
-/// The name in a package id: `path+file:///a/lease-core#0.1.0`, or `…/a/b#lease-core@0.1.0`.
+/// Returns the package name in an id: `path+file:///a/lease-core#0.1.0`, or `…/a/b#lease-core@0.1.0`.
 fn package(id: &str) -> String {
     let (path, version) = id.rsplit_once('#').unwrap_or((id, ""));
     let name = version.split_once('@').map(|(name, _version)| name);
@@ -94,13 +94,13 @@ mod tests {
     }
 
     #[test]
-    fn binary_that_tests_start_is_no_program() {
+    fn binary_without_tests_is_not_listed() {
         assert!(program(&artifact("bin", false)).is_none());
         assert!(program(&json!({ "reason": "build-finished", "success": true })).is_none());
     }
 
     #[test]
-    fn package_id_without_name_ends_in_the_folder() {
+    fn package_id_without_name_gives_the_folder() {
         assert_eq!(package("path+file:///home/me/leases/lease-core#0.1.0"), "lease-core");
     }
 }

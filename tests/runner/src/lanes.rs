@@ -10,17 +10,17 @@ use crate::Failure;
 use crate::outcome::Outcome;
 use crate::programs::Job;
 
-/// How many jobs run at a time.
+/// The number of jobs that run at the same time.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Lanes {
-    /// For jobs that compute while others wait. Afterwards twice as many compute.
+    /// Lanes for jobs that compute. Once no waiting job is queued, twice as many compute.
     computing: usize,
-    /// For jobs that wait, at least `computing`.
+    /// Lanes for jobs that wait: at least as many as `computing`.
     waiting: usize,
 }
 
 impl Lanes {
-    /// A computing job uses several threads, and a waiting one is idle for most of its time.
+    /// A computing job uses several threads. A waiting job is idle for most of its time.
     pub(crate) fn of_this_machine() -> Self {
         let processors = thread::available_parallelism().map_or(1, usize::from);
         Self { computing: processors.div_ceil(2), waiting: 2 * processors }
@@ -30,11 +30,11 @@ impl Lanes {
 impl fmt::Display for Lanes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { computing, waiting } = self;
-        write!(f, "at most {computing} that computes and {waiting} that wait at a time")
+        write!(f, "at a time: {computing} computing, {waiting} waiting")
     }
 }
 
-/// Runs all jobs, and calls `ended` as each ends. Returns how long they took together.
+/// Runs all jobs, and calls `ended` after each. Returns the time from the first start to the last end.
 ///
 /// # Errors
 ///
@@ -59,7 +59,7 @@ pub(crate) fn run(
     thread::scope(|scope| {
         let computing_lane = || lane(&computing);
         let waiting_lane = || lane(&waiting);
-        // Once no job is left that waits, the processors have time for more that compute.
+        // When no waiting job is left, the processors have time for more computing jobs.
         let mixed_lane = || lane(&waiting).and_then(|()| lane(&computing));
         let lanes: Vec<_> = (0..lanes.computing)
             .flat_map(|_| [scope.spawn(computing_lane), scope.spawn(mixed_lane)])
@@ -77,7 +77,7 @@ fn take(queue: &Mutex<VecDeque<Job>>) -> Option<Job> {
     queue.lock().unwrap_or_else(PoisonError::into_inner).pop_front()
 }
 
-#[expect(clippy::disallowed_methods, reason = "measures programs for a person")]
+#[expect(clippy::disallowed_methods, reason = "measures programs, no lease depends on it")]
 fn now() -> Instant {
     Instant::now()
 }

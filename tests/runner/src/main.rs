@@ -1,10 +1,10 @@
 //! Builds the test programs of the workspace and runs them side by side. `./test` calls it.
 //!
-//! `cargo test` runs one program after another, and most of ours wait: for servers, and for time to
-//! pass. Here, programs that wait run in several lanes, and programs that compute in one lane per
-//! two processors, at a lower priority, so that they do not slow the others down. When the last
-//! waiting program has started, twice as many compute.
-#![expect(clippy::print_stdout, reason = "a program that reports to a person")]
+//! `cargo test` runs one program after another, but most test programs wait for servers or timers.
+//! This runner has several lanes for waiting programs, and one lane per two processors for computing
+//! programs. Computing programs have a lower priority, so they do not slow the others down. When the
+//! last waiting program has started, twice as many computing programs run.
+#![expect(clippy::print_stdout, reason = "the program prints its report")]
 
 mod build;
 mod lanes;

@@ -1,4 +1,4 @@
-//! What became of a program, and of all together.
+//! The result of each program, and the totals.
 
 use std::fs::File;
 use std::path::PathBuf;
@@ -8,7 +8,7 @@ use std::time::Duration;
 use crate::Failure;
 use crate::programs::Job;
 
-/// What became of one program.
+/// The result of one program.
 #[derive(Debug)]
 pub(crate) struct Outcome {
     pub(crate) passed: bool,
@@ -16,23 +16,23 @@ pub(crate) struct Outcome {
     took: Duration,
 }
 
-/// What became of all.
+/// The totals of all programs.
 #[derive(Debug, Default)]
 pub(crate) struct Totals {
     programs: usize,
     passed: u64,
     failed: u64,
     ignored: u64,
-    /// The programs that failed, with the lines that name their tests.
+    /// The failed programs, each followed by its failed tests.
     failures: Vec<String>,
-    /// What tests did not run for want of a program.
+    /// The lines of tests that were skipped because a program is not installed.
     skipped: Vec<String>,
     times: Vec<(Duration, String)>,
 }
 
 impl Outcome {
-    /// Runs a program to its end. Its output goes through a file: a server that outlives its test
-    /// would keep a pipe open.
+    /// Runs a program to its end. Its output goes to a file: a server that outlives its test would
+    /// keep a pipe open.
     ///
     /// # Errors
     ///
@@ -47,11 +47,11 @@ impl Outcome {
         Ok(Self { passed: status.success(), output, took: took() })
     }
 
-    /// The line that reports it.
+    /// Returns the lines that report the program: duration, title, and test results.
     pub(crate) fn line(&self, job: &Job) -> String {
         let mut results: Vec<_> = self.results().collect();
         if results.len() > 1 {
-            // Of documentation, a line for each crate. The sum is at the end.
+            // Doc tests print one result per crate. The totals follow at the end.
             results.retain(|line| !line.contains(" 0 passed; 0 failed;"));
         }
         let result = if results.is_empty() { self.verdict() } else { results.join("\n") };
@@ -96,7 +96,7 @@ impl Totals {
         self.failures.is_empty()
     }
 
-    /// The times of all programs, what failed, and the sums.
+    /// Returns the report: the times of all programs, skipped and failed tests, and the totals.
     pub(crate) fn report(&self, took: Duration) -> String {
         let mut lines = vec![String::new()];
         let (long, short): (Vec<_>, Vec<_>) =
@@ -104,7 +104,7 @@ impl Totals {
         let line = |took: &Duration, title: &str| format!("{:7.1} s  {title}", took.as_secs_f64());
         lines.extend(long.iter().map(|(took, title)| line(took, title)));
         let rest: Duration = short.iter().map(|(took, _)| *took).sum();
-        lines.push(line(&rest, &format!("{} more programs, below a second each", short.len())));
+        lines.push(line(&rest, &format!("{} more programs, under a second each", short.len())));
         lines.push(line(&took, "all programs, side by side"));
         lines.push(String::new());
         lines.extend(self.skipped.iter().cloned());
@@ -117,16 +117,16 @@ impl Totals {
     }
 }
 
-/// The number before `word` in `test result: ok. 3 passed; 0 failed; …`.
+/// Returns the number before `word` in `test result: ok. 3 passed; 0 failed; …`.
 fn count(result: &str, word: &str) -> u64 {
     let before = result.split(word).next().unwrap_or_default();
     before.split_whitespace().last().and_then(|number| number.parse().ok()).unwrap_or(0)
 }
 
-/// Where the output of a program is kept, until the next run.
+/// Returns the file of a program's output. The next run overwrites it.
 fn log_of(job: &Job) -> Result<PathBuf, Failure> {
     let own = std::env::current_exe()?;
-    let folder = own.parent().ok_or("a program is in a folder")?.join("test-logs");
+    let folder = own.parent().ok_or("the test runner has no folder")?.join("test-logs");
     std::fs::create_dir_all(&folder)?;
     let name: String =
         job.title.chars().map(|one| if one.is_ascii_alphanumeric() { one } else { '-' }).collect();
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn results_of_all_programs_are_added_up() {
+    fn results_of_two_programs_are_added() {
         let ended = [
             ("a".to_owned(), outcome(true, "test result: ok. 3 passed; 0 failed; 1 ignored; 0 m")),
             ("b".to_owned(), outcome(true, "test result: ok. 4 passed; 0 failed; 0 ignored; 0 m")),
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn failed_tests_are_named_after_all_programs() {
+    fn failed_tests_are_listed_in_the_report() {
         let output =
             "test one ... ok\ntest two ... FAILED\ntest result: FAILED. 1 passed; 1 failed;";
         let ended = [("a".to_owned(), outcome(false, output))];
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn program_that_ends_without_a_result_failed() {
+    fn program_without_a_test_result_counts_as_failed() {
         let totals = Totals::of(&[("a".to_owned(), outcome(false, "Segmentation fault"))]);
 
         assert!(!totals.all_passed());

@@ -1,14 +1,14 @@
-//! Which programs belong to a tier, and which of them compute.
+//! The programs of each tier, their durations, and the ones that compute.
 
 use std::path::PathBuf;
 use std::process::Command;
 
 use crate::build::Program;
 
-/// How much is run.
+/// The set of tests to run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Tier {
-    /// What needs no server and is over within a minute: unit tests, and [`QUICK`].
+    /// Tests that need no server and take less than a minute: unit tests, and [`QUICK`].
     Quick,
     /// Every test of the workspace.
     All,
@@ -20,11 +20,11 @@ pub(crate) struct Job {
     pub(crate) title: String,
     pub(crate) program: PathBuf,
     pub(crate) arguments: Vec<&'static str>,
-    /// The folder to run it in; `None`: this one.
+    /// The working folder; `None` for the runner's own.
     pub(crate) folder: Option<PathBuf>,
-    /// It keeps a processor busy.
+    /// The program keeps a processor busy.
     pub(crate) computes: bool,
-    /// About how long it takes. Long programs start first.
+    /// The approximate duration. Long programs start first.
     seconds: u32,
 }
 
@@ -44,8 +44,8 @@ pub(crate) const QUICK: [&str; 12] = [
     "slow",
 ];
 
-/// Programs that take five seconds or more: package, program, and the seconds, on two processors
-/// that do nothing else. The order of the start depends on it, and nothing more.
+/// Programs that take five seconds or more: package, program, and seconds on two otherwise idle
+/// processors. The seconds decide only the order in which programs start.
 const LONG: [(&str, &str, u32); 27] = [
     ("lease-chaos", "chaos", 97),
     ("lease-dynamodb", "conformance", 88),
@@ -85,7 +85,7 @@ const COMPUTING: [(&str, &str); 5] = [
     ("lease-simulation-tests", "simulation"),
 ];
 
-/// What to run for a tier, long programs first.
+/// Returns the jobs of a tier, long programs first.
 pub(crate) fn jobs(tier: Tier, programs: Vec<Program>) -> Vec<Job> {
     let mut jobs: Vec<_> = programs.into_iter().map(job).collect();
     if tier == Tier::All {
@@ -113,7 +113,7 @@ fn job(program: Program) -> Job {
     }
 }
 
-/// Cargo compiles and runs these itself.
+/// Returns the job of all doc tests, which cargo itself compiles and runs.
 fn doc_tests() -> Job {
     Job {
         title: "documentation".to_owned(),
@@ -126,11 +126,11 @@ fn doc_tests() -> Job {
 }
 
 impl Job {
-    /// The command, which writes to nothing yet.
+    /// Returns the command, without redirections of its input and output.
     pub(crate) fn command(&self) -> Command {
         let mut command = if self.computes {
-            // The programs beside it wait for servers, whose answers must not be late. A higher
-            // value would stop it where something else keeps the processors busy.
+            // A lower priority, so that servers answer the other programs in time. At a higher nice
+            // value, other load on the machine would stop the program.
             let mut command = Command::new("nice");
             command.args(["-n", "3"]).arg(&self.program);
             command

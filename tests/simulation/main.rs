@@ -1,7 +1,7 @@
 //! Random trials of the real locker, heartbeats and waiting, over models of every store.
 //!
-//! Time is virtual, so thousands of trials take seconds. Each run tries seeds that were never
-//! tried before; one that fails is printed with the command that runs it again. At full size:
+//! Time is virtual, so thousands of trials take seconds. Each run tries new seeds, and prints a failing
+//! seed with the command that repeats it. At full size:
 //! `LEASE_SEEDS=100000 cargo test --release -p lease-simulation-tests --test simulation -- --nocapture`.
 
 #![expect(
@@ -9,7 +9,7 @@
     clippy::panic,
     clippy::indexing_slicing,
     clippy::print_stdout,
-    reason = "a test that reports"
+    reason = "a test panics, and prints its figures"
 )]
 
 mod dynamodb;

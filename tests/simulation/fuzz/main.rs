@@ -1,10 +1,10 @@
-//! Every reader of outside data, fed with what it must survive: a kept corpus, and thousands of
-//! changes to it, other ones each time.
+//! Feeds each parser of external data a stored corpus, and thousands of random mutations of it. The
+//! mutations differ in each run.
 //!
-//! What fails is shrunk and printed; keep it as a file in `corpus/`. For longer, with a fuzzer that
-//! watches which lines are reached: see `fuzz/README.md`.
+//! The test shrinks and prints an input that fails: add it to `corpus/` as a file. For longer runs with
+//! a coverage-guided fuzzer, see `fuzz/README.md`.
 
-#![expect(clippy::unwrap_used, reason = "a test without its corpus has failed")]
+#![expect(clippy::unwrap_used, reason = "a missing corpus fails the test")]
 
 use std::path::Path;
 
@@ -13,7 +13,7 @@ use lease_multilang::protocol::{FromChild, Generation, ToChild};
 use proptest::prelude::*;
 
 #[test]
-fn hand_overs() {
+fn parsed_hand_over_survives_its_text_form() {
     feed("hand_over", |bytes| {
         let Ok(text) = std::str::from_utf8(bytes) else { return };
         drop(text.parse::<LeaseKey>());
@@ -24,22 +24,22 @@ fn hand_overs() {
 }
 
 #[test]
-fn answers_of_redis() {
+fn redis_reply_parser_never_panics() {
     feed("redis_reply", lease_redis::fuzzing::reply);
 }
 
 #[test]
-fn urls_of_redis() {
+fn redis_url_parser_never_panics() {
     feed("redis_url", lease_redis::fuzzing::url);
 }
 
 #[test]
-fn items_of_dynamodb() {
+fn dynamodb_item_parser_never_panics() {
     feed("dynamodb_item", lease_dynamodb::fuzzing::item);
 }
 
 #[test]
-fn messages_of_multilang() {
+fn parsed_multilang_message_survives_its_text_form() {
     feed("multilang", |bytes| {
         let Ok(line) = std::str::from_utf8(bytes) else { return };
         for generation in [Generation::G0, Generation::G1, Generation::G2] {
@@ -49,7 +49,7 @@ fn messages_of_multilang() {
             }
         }
         if let Ok(message) = ToChild::decode(line) {
-            // The first generation leaves out what it has no word for; after that, nothing changes.
+            // An old generation omits the fields that it does not have. A second encoding changes nothing.
             let first = ToChild::decode(&message.encode(Generation::G0)).unwrap();
             assert_eq!(ToChild::decode(&first.encode(Generation::G0)), Ok(first));
             let later = ToChild::decode(&message.encode(Generation::G2)).unwrap();
@@ -58,7 +58,7 @@ fn messages_of_multilang() {
     });
 }
 
-/// Feeds the corpus as it is, then changed.
+/// Calls `read` with each file of the corpus, then with mutations of them.
 fn feed(corpus: &str, read: fn(&[u8])) {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/corpus").join(corpus);
     let mut files: Vec<_> = folder.read_dir().unwrap().map(|entry| entry.unwrap().path()).collect();
@@ -70,12 +70,13 @@ fn feed(corpus: &str, read: fn(&[u8])) {
     }
 
     let mut config = ProptestConfig::with_cases(4000);
-    // What fails is kept in the corpus, as bytes, not as a seed.
+    // Failing inputs belong in the corpus as bytes: a seed depends on the version of proptest.
     config.failure_persistence = None;
     proptest!(config, |(bytes in changed(kept))| read(&bytes));
 }
 
-/// One of `kept` with bytes replaced, put in or taken out, or spliced with another; or noise.
+/// Mutates an input of `kept`: replaces, inserts or removes bytes, or appends part of another input.
+/// One case in five is random bytes.
 fn changed(kept: Vec<Vec<u8>>) -> impl Strategy<Value = Vec<u8>> {
     let one = prop::sample::select(kept.clone());
     let other = prop::sample::select(kept);

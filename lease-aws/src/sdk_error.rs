@@ -1,4 +1,4 @@
-//! Why a request of the AWS SDK failed, as far as all services share it.
+//! Classifies failed requests of the AWS SDK by causes that all services share.
 
 use std::error::Error;
 use std::fmt;
@@ -66,7 +66,7 @@ impl<'a> RequestFailure<'a> {
 
     /// Classifies an error that the service answered with.
     ///
-    /// The codes are those of DynamoDB's and Kinesis' lists of common errors.
+    /// DynamoDB's and Kinesis' lists of common errors define the codes.
     /// <https://docs.aws.amazon.com/amazondynamodb/latest/APIReference/CommonErrors.html>
     pub fn of_service(code: &'a str, message: &'a str) -> Self {
         match code {

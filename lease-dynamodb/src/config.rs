@@ -65,14 +65,14 @@ impl DynamoDbStoreBuilder {
     /// Waits for `margin` after an expiry in DynamoDB's time before a contender takes the lease.
     ///
     /// Defaults to 2 s. Amazon's time service synchronizes the clocks of DynamoDB's front ends; no
-    /// larger difference between them was ever reported.
+    /// report of a larger difference is known.
     pub fn with_margin(mut self, margin: Duration) -> Self {
         self.settings.margin = margin;
         self
     }
 
-    /// Decides by `mode` whether a lease has expired. Defaults to both ways: a process that has
-    /// just started then takes a lease that expired long ago without a wait.
+    /// Decides by `mode` whether a lease has expired. Defaults to both ways, so that a new process
+    /// takes a lease that expired long ago without a wait.
     pub fn with_time_mode(mut self, mode: TimeMode) -> Self {
         self.settings.time_mode = mode;
         self
@@ -122,18 +122,18 @@ impl DynamoDbStoreBuilder {
     /// `isReleased`), too. By default the store refuses them: that client ignores this store's
     /// leases.
     ///
-    /// For a table that moves from one to the other. This store takes such an item once no column
-    /// has changed for its `leaseDuration`, or for the ttl if that is longer. The lock client takes
-    /// an item of this store after its own `leaseDuration`, and at once if the item has
-    /// `isReleased`: then both hold the key. Stop every lock client of a key before this store
+    /// Use it while a table moves from one to the other. This store takes such an item once no
+    /// column has changed for its `leaseDuration`, or for the ttl if that is longer. The lock client
+    /// takes an item of this store after its own `leaseDuration`, and at once if the item has
+    /// `isReleased`. Then both hold the key. Stop every lock client of a key before this store
     /// leases it.
     pub fn with_lock_client_items(mut self) -> Self {
         self.settings.lock_client_items = true;
         self
     }
 
-    /// Lists with strongly consistent reads, at twice the cost. Off by default: a program that acts
-    /// on a listing with conditional writes is safe with a stale one, too.
+    /// Lists with strongly consistent reads, at twice the cost. Off by default: a conditional write
+    /// that acts on a stale listing is safe.
     pub fn with_consistent_listing(mut self) -> Self {
         self.settings.consistent_listing = true;
         self

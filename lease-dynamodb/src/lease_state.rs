@@ -43,8 +43,8 @@ impl LeaseState {
         let server_now = time.now();
 
         let Some(lessee) = &item.lessee else {
-            // A reservation is a promise about schedules, not about exclusion. So DynamoDB's time
-            // is good enough in both modes, and without a margin.
+            // A reservation only delays other lessees: exclusion does not depend on it. So
+            // DynamoDB's time suffices in both modes, without a margin.
             let by_time = server_now.zip(item.reserved_until);
             let by_time = by_time.map(|(now, until)| until.since(now.lowest));
             let left = shorter(by_time, by_observation);
@@ -60,7 +60,7 @@ impl LeaseState {
     }
 }
 
-/// Returns how long no contender may take the lease by DynamoDB's time.
+/// Returns the time until a contender may take the lease by DynamoDB's time.
 ///
 /// Amazon's lock client does not write `expires_at`: its items have the value of an earlier grant.
 fn time_left(item: &Item, settings: &Settings, now: Option<ServerNow>) -> Option<Duration> {

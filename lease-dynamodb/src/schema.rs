@@ -19,8 +19,8 @@ impl DynamoDbStore {
     ///
     /// # Errors
     ///
-    /// If the table has another key, or its TTL another column: the error names what was found. If
-    /// a request fails, or the table is not active after five minutes.
+    /// If the table has another key, or its TTL uses another column: the error names it. If a
+    /// request fails, or the table is not active after five minutes.
     ///
     /// # Cancel safety
     ///
@@ -51,8 +51,8 @@ impl DynamoDbStore {
             .time_to_live_specification(specification);
         match table.with_time_limit("UpdateTimeToLive", request.send()).await? {
             Ok(_) => Ok(()),
-            // DynamoDB refuses a change soon after another, and one without effect: another
-            // process enabled the TTL.
+            // DynamoDB refuses a change without effect, and a change soon after another. In both
+            // cases, another process may have enabled the TTL.
             Err(SdkError::ServiceError(service))
                 if matches!(
                     service.err().code(),

@@ -18,7 +18,8 @@ pub enum TimeMode {
     /// By observation alone: a contender takes a lease that it observed unchanged for the whole ttl.
     ///
     /// Assumes only a bound on the rate of this machine's clock, if all lessees of the table use
-    /// this mode. A lessee that uses DynamoDB's time can still take the lease of one that does not.
+    /// this mode. A lessee that uses DynamoDB's time can still take the lease of a lessee in this
+    /// mode.
     /// A contender observes an expired lease for a ttl before it takes it.
     ObservationOnly,
 }

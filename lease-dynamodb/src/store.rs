@@ -23,8 +23,8 @@ use crate::settings::Settings;
 use crate::time::{DateInterceptor, ServerNow, ServerTime};
 use crate::write::{self, Purge, StaleItem};
 
-/// Stores leases in a DynamoDB table. Clones share the connections and the knowledge of DynamoDB's
-/// time.
+/// Stores leases in a DynamoDB table. Clones share the connections and the known bounds of
+/// DynamoDB's time.
 ///
 /// Each operation is one conditional write to one item. The [crate's page](crate) documents the
 /// table's layout, the costs, and the behaviour under faults.
@@ -97,8 +97,8 @@ impl DynamoDbStore {
         self.shared.time.now()
     }
 
-    /// Returns the item that a write was refused on. Reads it if the answer did not contain it:
-    /// some servers other than AWS never return it.
+    /// Returns the item of a refused write. Reads it if the answer did not contain it: some servers
+    /// other than AWS never return it.
     pub(crate) async fn refused_item(
         &self,
         key: &LeaseKey,
@@ -210,7 +210,7 @@ impl DynamoDbStore {
         self.shared.time.clock().now()
     }
 
-    /// Returns the grant that `item` contains. Adds to the item what the write could not know.
+    /// Returns the grant that `item` contains. Completes columns that the write could not compute.
     async fn granted(&self, claim: &Claim, item: Item) -> Obtained {
         let shared = &self.shared;
         shared.observations.forget(claim.key.as_str());
@@ -233,22 +233,22 @@ impl DynamoDbStore {
         Obtained::Granted(grant, item.attributes)
     }
 
-    /// Returns the answer to a claim, as far as `item` decides it. `None` if the claim may take the key.
+    /// Returns the answer to a claim if `item` decides it. `None` if the claim may take the key.
     async fn answer(&self, claim: &Claim, item: &Item) -> Option<Obtained> {
         let holder = self.refusal(claim, item)?;
         let own = item.has_nonce(claim.nonce) && item.lessee.as_ref() == Some(&claim.lessee);
         if own && holder.expires_in != Some(Duration::ZERO) {
-            // An earlier request was granted, and its answer lost.
+            // DynamoDB granted an earlier request, and the answer was lost.
             return Some(self.granted(claim, item.clone()).await);
         }
         Some(Obtained::Held(holder))
     }
 
-    /// Returns the holder because of which a claim fails. `None` if the claim may take the key.
+    /// Returns the holder that blocks a claim. `None` if the claim may take the key.
     fn refusal(&self, claim: &Claim, item: &Item) -> Option<Holder> {
         match self.state(&claim.key, item, Some(claim.ttl)) {
             LeaseState::Held(holder) => Some(holder),
-            // An item with the claim's nonce: a duplicate whose own grant has expired.
+            // The nonce shows that the claim is a duplicate, whose own grant has expired.
             LeaseState::Expired(holder) => item.has_nonce(claim.nonce).then_some(holder),
             LeaseState::Free => {
                 item.has_nonce(claim.nonce).then(|| last_holder(claim, item, Some(Duration::ZERO)))
@@ -358,7 +358,7 @@ impl LockStore for DynamoDbStore {
             return Ok(Obtained::Held(former));
         };
         match self.holder_of(&claim.key, &item) {
-            // An earlier request adopted the grant, and its answer was lost.
+            // An earlier request adopted the grant, and the answer was lost.
             Some(_) if item.has_nonce(claim.nonce) => Ok(self.granted(claim, item).await),
             Some(holder) => Ok(Obtained::Held(holder)),
             None => Ok(Obtained::Held(former)),
@@ -398,7 +398,7 @@ impl DynamoDbStore {
     }
 }
 
-/// Returns the cause of a loss, as far as the item shows it.
+/// Returns the cause of a loss: `Expired` unless the item shows another cause.
 pub(crate) fn why_lost(grant: &Grant, item: Option<&Item>) -> LossCause {
     let Some(item) = item else {
         return LossCause::Expired;
@@ -416,7 +416,7 @@ pub(crate) fn why_lost(grant: &Grant, item: Option<&Item>) -> LossCause {
     }
 }
 
-/// Returns the holder to report for a key without one: its next lessee, or its last one.
+/// Names a lessee as the holder of a key that is free or reserved: the next lessee, or the last.
 fn last_holder(claim: &Claim, item: &Item, left: Option<Duration>) -> Holder {
     let lessee = item
         .lessee

@@ -124,8 +124,8 @@ enum Next {
 }
 
 impl DynamoDbStore {
-    /// Returns the answer to a write that ends `grant`. If the write was refused on an item that
-    /// `shows_effect`, an earlier attempt of the SDK was applied, and its answer lost.
+    /// Returns the answer to a write that ends `grant`. If DynamoDB refused the write and the item
+    /// `shows_effect`, DynamoDB had applied an earlier attempt of the SDK, and that answer was lost.
     async fn ended(
         &self,
         grant: &Grant,
@@ -148,9 +148,10 @@ impl DynamoDbStore {
         })
     }
 
-    /// Returns why an update was refused: the grant is lost, or an attribute is unexpected. A lost
-    /// grant is never current again. So a grant that is current in the item that was read later was
-    /// current at the write, and an attribute was the cause.
+    /// Returns why an update was refused: the grant is lost, or an attribute is unexpected.
+    ///
+    /// A lost grant is never current again. So if `item` has the grant, the grant was current at
+    /// the write, and an attribute was the cause.
     fn why_not_updated(&self, grant: &Grant, change: &Change, item: Option<&Item>) -> Written {
         match item {
             Some(item) if change.expected().next().is_some() && self.is_current(grant, item) => {

@@ -134,8 +134,8 @@ pub(crate) fn adopt(
 /// Extends a grant, unless its lease has certainly expired.
 ///
 /// The refusal is always safe: a holder stops before the ttl has passed, and the condition waits
-/// for a margin after it. So DynamoDB refuses only a heartbeat that was delayed for too long, or
-/// one whose sender does not know yet that it has lost the lease.
+/// for a margin after it. So a refused heartbeat was delayed for too long, or its sender does not
+/// know yet that it has lost the lease.
 pub(crate) fn heartbeat(
     grant: &Grant,
     beat: Beat,
@@ -153,8 +153,8 @@ pub(crate) fn heartbeat(
     write
 }
 
-/// Adds to a grant what its write could not know: DynamoDB's time, and that the item has
-/// attributes. Applies only before the first heartbeat, which is newer.
+/// Sets columns that the write of a grant could not compute: it did not know DynamoDB's time, or
+/// the item's attributes. Applies only before the first heartbeat, which is newer.
 pub(crate) fn complete_grant(
     grant: &Grant,
     settings: &Settings,
@@ -238,7 +238,7 @@ pub(crate) fn create(settings: &Settings) -> Expression {
     let mut write = Expression::default();
     write.condition("(attribute_not_exists(#lease_key) OR attribute_exists(#deleted))");
     write.remove(["#deleted"]);
-    // Sets at least one column: an update that sets nothing need not create an item.
+    // An update that sets no column might not create an item.
     write.set(["#beat = :granted"]);
     write.value("granted", Beat::GRANTED.get());
     never_purge(&mut write, settings);
@@ -306,7 +306,8 @@ fn grant(
 
 /// Sets the expiry to `ttl` from now in DynamoDB's time, if it is known.
 ///
-/// Counts from the upper bound of the time. Contenders use the lower bound, which is later.
+/// Counts from the upper bound of the time. Contenders compare with the lower bound, which reaches
+/// the expiry later.
 fn expire(
     write: &mut Expression,
     ttl: Duration,

@@ -130,7 +130,7 @@ fn service_advice(
 
 /// Parts of the texts by which DynamoDB refuses a key that does not match the table's schema.
 ///
-/// The key differs in name, in number or in type of its parts. The text depends on the operation.
+/// The key's parts differ in number, name or type. The text depends on the operation.
 const OTHER_KEY: [&str; 4] = [
     "does not match the schema",
     "One of the required keys was not given a value",

@@ -18,9 +18,9 @@ pub type Payload = Vec<(String, AttributeValue)>;
 pub struct Expression {
     set: Vec<&'static str>,
     remove: Vec<&'static str>,
-    /// All must be true.
+    /// DynamoDB applies the write only if all are true.
     conditions: Vec<Cow<'static, str>>,
-    /// The placeholder's number of each attribute of the user.
+    /// Maps each attribute of the user to the number of its placeholder.
     payload: HashMap<String, usize>,
     payload_set: Vec<String>,
     payload_remove: Vec<String>,

@@ -2,7 +2,7 @@
 //!
 //! `DynamoDbStore` and the lease tables of the Kinesis Client Library share this module. Start with
 //! [`TableClient`], which sends the requests. [`Expression`] builds a conditional write, and
-//! [`Observations`] remembers since when an item is unchanged.
+//! [`Observations`] remembers how long each item has been unchanged.
 
 mod client;
 mod error;

@@ -1,7 +1,7 @@
-//! The last observed state of each key, and since when it is unchanged.
+//! Remembers the last observed state of each key, and how long it has been unchanged.
 //!
-//! A holder changes its item with every heartbeat. So a lease whose item is unchanged for its ttl
-//! has no holder any more.
+//! A holder changes its item with every heartbeat. So a lease has expired if its item is unchanged
+//! for the lease's ttl.
 
 use std::collections::HashMap;
 use std::time::Duration;

@@ -19,7 +19,7 @@ const ACTIVATION_TIMEOUT: Duration = Duration::from_mins(5);
 /// The pause between two polls of a table that is being created. It doubles with each poll.
 ///
 /// DynamoDB does not notify its clients. Local servers create a table at once. At AWS, the longest
-/// pause bounds the time that is lost.
+/// pause bounds the delay after the table's activation.
 const FIRST_PAUSE: Duration = Duration::from_millis(10);
 const LONGEST_PAUSE: Duration = Duration::from_millis(500);
 

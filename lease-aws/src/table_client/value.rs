@@ -12,7 +12,7 @@ pub const MAX_ITEM_BYTES: usize = 400 * 1024;
 ///
 /// # Errors
 ///
-/// If DynamoDB has no such value: an empty set, or a type that this version does not know.
+/// If DynamoDB cannot store the value: an empty set, or a type that this version does not know.
 pub fn to_dynamodb(value: &Value) -> Result<AttributeValue, InvalidInput> {
     let empty_set = || InvalidInput::new("an empty set, which DynamoDB does not store");
     Ok(match value {
@@ -52,7 +52,7 @@ pub fn to_dynamodb(value: &Value) -> Result<AttributeValue, InvalidInput> {
 ///
 /// # Errors
 ///
-/// If a number cannot be parsed, or the type is one that this version does not know.
+/// If a number cannot be parsed, or this version does not know the type.
 pub fn from_dynamodb(value: AttributeValue) -> Result<Value, InvalidInput> {
     let number = |text: String| text.parse::<Number>();
     Ok(match value {
@@ -109,7 +109,7 @@ fn value_bytes(value: &Value) -> usize {
     }
 }
 
-/// DynamoDB documents about one byte per two digits, and one byte more.
+/// DynamoDB documents about one byte per two digits, plus one byte.
 fn number_bytes(number: &Number) -> usize {
     let digits = number.as_str().bytes().filter(u8::is_ascii_digit).count();
     digits.div_ceil(2) + 1
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn sizes_are_those_of_the_documentation() {
+    fn sizes_match_the_documentation() {
         assert_eq!(attribute_bytes("name", &Value::from("12345")), 9);
         assert_eq!(attribute_bytes("n", &Value::List(vec![Value::Null, Value::Bool(true)])), 8);
     }

@@ -30,7 +30,7 @@ impl Intercept for DateInterceptor {
         "lease-dynamodb: date of the answer"
     }
 
-    // The SDK calls this for each retry, so an answer belongs to the request that it answers.
+    // The SDK calls this for each retry, so each answer is paired with its own request.
     fn read_before_transmit(
         &self,
         _context: &BeforeTransmitInterceptorContextRef<'_>,

@@ -8,7 +8,7 @@
 //! - *lowest*: `Date` at the receipt, increasing from there at the rate 1 − ρ;
 //! - *highest*: `Date` + 1 s at the sending, increasing from there at the rate 1 + ρ.
 //!
-//! A process that is stopped between the two gets wider bounds, but never wrong ones. A store keeps
+//! A pause between sending and receipt widens the bounds, but they stay correct. A store keeps
 //! the tightest bounds of all answers.
 
 use std::sync::Arc;
@@ -146,7 +146,7 @@ impl ServerTime {
         *bounds = consistent.then_some(tightest);
     }
 
-    /// Returns a time on this clock in which `length` has certainly passed at DynamoDB.
+    /// Returns the length on this clock after which `length` has certainly passed at DynamoDB.
     pub(crate) fn with_skew(&self, length: Duration) -> Duration {
         length.mul_f64(1.0 + self.rate_error)
     }
@@ -250,7 +250,8 @@ mod tests {
             let time = store_time(&model);
             let mut delay: u32 = 1;
             for _ in 0..2000 {
-                delay = delay.wrapping_mul(1_664_525).wrapping_add(1_013_904_223); // a linear congruential generator
+                // A linear congruential generator.
+                delay = delay.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
                 let random = delay >> 8;
                 model.advance(MS * (random % 1500));
                 model.request(&time, MS * (random % 97), MS * (random % 89));

@@ -11,13 +11,13 @@ local held = redis.call('HMGET', lease, 'granted', 'ends', 'token', 'evicted', '
     'run', 'kept')
 local stands = (tonumber(held[2]) or 0) > now()
 if stands and held[1] == nonce then
-    -- Claimed again in a later round, so withdrawals of earlier rounds no longer apply.
+    -- The claim is repeated in a later round, so withdrawals of earlier rounds no longer apply.
     if round > (tonumber(held[5]) or 0) then
         redis.call('HSET', lease, 'round', round)
     end
     return { 'again', held[7] or held[3], attributes_at(attributes) }
 end
--- The nodes of a quorum may count differently; on one server, another token is another grant.
+-- On one server, another token means another grant. The nodes of a quorum may count differently.
 if not stands or held[1] ~= handed or held[4] == handed or (round == 0 and held[3] ~= ARGV[7]) then
     return report_holder(lease)
 end
@@ -25,8 +25,8 @@ if ARGV[8] and is_unlisted(attributes, index, ARGV[8]) then
     return 'unlisted'
 end
 
--- What needs no memory comes first: a server without any refuses the rest, unless the script has
--- written before. The lease is held already, so it is to be kept.
+-- HDEL comes first: a server at its maxmemory refuses HSET unless the script has written before. The
+-- lease is held already, so it must be kept.
 redis.call('HDEL', lease, 'until', 'only')
 local run
 if round > 0 then
@@ -34,7 +34,7 @@ if round > 0 then
 end
 local token = next_token(held[3], held[8], run)
 if round > 0 then
-    -- If this vote is withdrawn, the node still knows that the grant before it was followed.
+    -- A withdrawal of this vote restores the nonce and token of the grant that was handed over.
     redis.call('HSET', lease, 'run', run, 'round', round, 'counted', token, 'under', token,
         'before', handed, 'before_lessee', held[6], 'before_under', ARGV[7])
 end

@@ -2,18 +2,18 @@
 -- in one slot. A script reads the time once, since on some servers it advances while a script runs.
 --
 -- lease       hash, kept for days after its last use. Of the last grant: granted (its nonce),
---             lessee, ends (microseconds since 1970; absent once it was given up), sequence (the number
+--             lessee, ends (microseconds since 1970; absent after a release), sequence (the number
 --             of its last heartbeat). The grant is valid until `ends`. The server's expiry is for the whole
 --             hash, so that one command reads a lease, and one writes it.
---             Of all grants: token (the last one), last (the nonce of the last release; on one server
---             from the next grant on), until and only (a reservation), evicted (the nonce of the grant
---             that was evicted), deleted (the nonce that removed the record), kept (until when the
---             hash exists at least).
---             On a node of a quorum also run (of the server, when the token was given); of the last
+--             Of all grants: token (the last one), last (the nonce of the last released grant; one server
+--             sets it at the next grant), until and only (a reservation), evicted (the nonce of the grant
+--             that was evicted), deleted (the nonce that removed the record), kept (the earliest time at
+--             which the hash may expire).
+--             On a node of a quorum also run (the server's run id when it gave the token); of the last
 --             grant: counted (this node's counter when it granted), under (the token that the holder
 --             uses, if known: this node's counter may be larger), round (the last round in which the
 --             claim was received, or a number above all rounds once the grant is confirmed); before,
---             before_lessee and before_under (granted, lessee and under of the grant before)
+--             before_lessee and before_under (granted, lessee and under of the previous grant)
 -- attributes  hash, never expires: "." marks the record, "=name" is an attribute
 --
 -- Numbers are passed to commands unformatted: Redis writes numbers below 2^53 with all digits.

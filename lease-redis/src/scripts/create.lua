@@ -1,4 +1,4 @@
--- Makes a record, if there is none.
+-- Creates a record, unless the key has one or is held.
 -- KEYS: lease, attributes. ARGV: names and values in turn.
 if standing(KEYS[1]) or redis.call('HEXISTS', KEYS[2], '.') == 1 then
     return 0

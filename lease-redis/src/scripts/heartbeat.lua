@@ -1,6 +1,6 @@
 -- Extends one or more grants.
 -- KEYS: the lease of each. ARGV: retention (ms); then nonce, sequence, ttl (ms) and token of each.
--- Returns 1 for each grant that was extended, as nearly all are, and otherwise the reason as a word.
+-- Returns, for each grant, 1 if it was extended (the usual case), or the reason as a word.
 local retention = ARGV[1]
 
 local function heartbeat(lease, nonce, sequence, ttl, token)
@@ -22,8 +22,8 @@ local function heartbeat(lease, nonce, sequence, ttl, token)
         redis.call('HSET', lease, 'sequence', sequence, 'ends', ends)
     end
     if held[5] then
-        -- This node may have received only an earlier round, which is being withdrawn. From now on, the
-        -- grant depends on it.
+        -- This node's vote may be from an earlier round, which is being withdrawn. From now on, the
+        -- grant depends on this vote.
         redis.call('HSET', lease, 'round', beyond_all_rounds, 'under', token)
         raise_counter(lease, tonumber(token))
     end

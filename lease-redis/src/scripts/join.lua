@@ -1,12 +1,12 @@
 -- Lets a client take part in the votes of this node.
 -- KEYS: record. ARGV: the run of the server, and how long it has lasted as far as the client knows (ms);
 -- the client's max_ttl and timeout (ms).
--- Answers how long the run has lasted as far as any client knows (ms), or the settings of the clients
--- before, if they differ.
+-- Returns the longest age of the run that any client has reported (ms), or the settings of the earlier
+-- clients if they differ.
 --
--- The record is a hash without expiry: run; since (when that run began, at the latest, in microseconds
--- since 1970); max_ttl and timeout. A server that restarted with its data, or a promoted replica, has the
--- record of another run.
+-- The record is a hash without expiry: run; since (the latest time at which that run began, in
+-- microseconds since 1970); max_ttl and timeout. A server that restarted with its data, or a promoted
+-- replica, has the record of another run.
 local record = KEYS[1]
 local run, lasted, max_ttl, timeout = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 

@@ -13,7 +13,7 @@ if (tonumber(past[2]) or 0) > now() then
         return report_holder(lease)
     end
     -- Granted before, and the reply was lost. Not extended: the client may have received the first reply.
-    -- This is a later round, so withdrawals of earlier rounds no longer apply.
+    -- The claim is repeated in a later round, so withdrawals of earlier rounds no longer apply.
     local held = redis.call('HMGET', lease, 'round', 'counted')
     if round > (tonumber(held[1]) or 0) then
         redis.call('HSET', lease, 'round', round)
@@ -21,7 +21,7 @@ if (tonumber(past[2]) or 0) > now() then
     return { 'again', held[2] or past[3], attributes_at(attributes) }
 end
 if past[1] == nonce or past[4] == nonce then
-    -- A late duplicate of a grant that ran out or was released.
+    -- A late duplicate of a claim whose grant has expired or was released.
     return { 'held', past[5] or lessee, past[3] or '0', 0, nonce }
 end
 if past[6] then
@@ -51,8 +51,8 @@ end
 if ARGV[7] then
     set_attributes(attributes, index, ARGV[7], 8)
 end
--- The last grant was given up if it has no end. A quorum's node has recorded releases itself, also of
--- grants that it had not voted for.
+-- A last grant without `ends` was released. On a node of a quorum, the release itself sets `last`, even
+-- if the node had not voted for the grant.
 local last = round == 0 and not past[2] and past[1] or past[4] or ''
 redis.call('HSET', lease, 'granted', nonce, 'ends', now() + ttl * 1000, 'token', token, 'lessee', lessee,
     'sequence', 0, 'last', last)

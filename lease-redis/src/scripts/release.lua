@@ -35,7 +35,7 @@ if stands then
     return 0
 end
 -- A late claim or a restore of the released grant may still arrive at this node, so it stores the nonce. A
--- reservation needs a majority, also of nodes that did not have the grant.
+-- reservation needs a majority, so nodes without the grant write it too.
 if is_followed(lease, nonce, tonumber(ARGV[2])) then
     return 0
 end

@@ -1,9 +1,9 @@
--- Withdraws one node's vote for a claim that got no majority. The claim may be repeated, so unlike a
--- release, this does not remember its nonce.
+-- Withdraws one node's vote for a claim that got no majority. Unlike a release, this script does not store
+-- the nonce, since the claim may be repeated.
 -- KEYS: lease. ARGV: nonce, the number of the round, the command that publishes, the channel.
 --
--- Only the vote of that round or an earlier one: this may arrive after a repetition of the claim, or
--- after other nodes granted it and a heartbeat extended it on this one.
+-- Withdraws only a vote of that round or an earlier one. The request may arrive after the claim was
+-- repeated, or after other nodes granted it and a heartbeat extended the grant on this node.
 local lease = KEYS[1]
 local past = redis.call('HMGET', lease, 'round', 'before', 'before_lessee', 'before_under')
 if standing(lease) ~= ARGV[1] or (tonumber(past[1]) or 0) > tonumber(ARGV[2]) then

@@ -23,7 +23,7 @@ pub(crate) struct NodeAdmission {
     pub(crate) membership: Option<Membership>,
 }
 
-/// The run ids of the servers that are connected as nodes, and which node each is.
+/// By run id, the node as which each server is connected.
 pub(crate) type Runs = Arc<Mutex<HashMap<String, (usize, String)>>>;
 
 #[async_trait]
@@ -64,7 +64,7 @@ impl NodeAdmission {
             && other != index
         {
             return Err(ServerFault::misconfigured(format!(
-                "{name} and {other_name} are the same server: a quorum needs independent ones"
+                "{name} and {other_name} are the same server: a quorum needs independent servers"
             )));
         }
         // A node has one run at a time.

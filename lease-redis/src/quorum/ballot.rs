@@ -19,7 +19,7 @@ pub(crate) struct Ballot {
     pub(crate) granted: Vec<(usize, FencingToken)>,
     pub(crate) rivals: Vec<(usize, HolderOnServer)>,
     pub(crate) faults: Vec<ServerFault>,
-    /// Nodes on which there was nothing to adopt.
+    /// The number of nodes without the grant to adopt.
     gone: usize,
     pub(crate) attributes: Attributes,
     /// Whether a node has granted the claim before.
@@ -30,9 +30,9 @@ pub(crate) struct Ballot {
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum VoteCount {
     Open,
-    /// A majority granted it; the largest token is the grant's.
+    /// A majority granted the claim. The largest token is the grant's.
     Granted(FencingToken),
-    /// No majority can grant it any more.
+    /// No majority can grant the claim any more.
     Refused,
 }
 
@@ -108,14 +108,14 @@ impl Ballot {
         self.granted.len() + self.rivals.len() + self.gone
     }
 
-    /// The lessee that holds the key on a majority of the nodes, so that no other can.
+    /// The holder on a majority of the nodes. No other lessee can hold the key.
     pub(crate) fn holder(&self) -> Option<Holder> {
         let (nonce, votes) = self.strongest()?;
         (votes >= majority(self.nodes)).then(|| self.holder_of(nonce))?
     }
 
-    /// Whether a majority reports the same token of the holder. The other nodes have counted differently and
-    /// receive the token shortly.
+    /// Whether a majority reports the same token of the holder. Nodes with other counters receive the token
+    /// shortly.
     pub(crate) fn holder_is_agreed(&self) -> bool {
         let Some((nonce, _)) = self.strongest() else { return false };
         let of_nonce = self.rivals.iter().filter(|(_, rival)| rival.nonce == nonce);
@@ -129,7 +129,7 @@ impl Ballot {
         votes + self.missing() >= majority(self.nodes)
     }
 
-    /// The same, counting also nodes that have failed.
+    /// As [`holder_may_appear`](Self::holder_may_appear), but also counts nodes that have failed.
     pub(crate) fn holder_may_be_unknown(&self) -> bool {
         let votes = self.strongest().map_or(0, |(_, votes)| votes);
         votes + self.missing() + self.faults.len() >= majority(self.nodes)
@@ -145,9 +145,9 @@ impl Ballot {
         self.holder_of(self.strongest()?.0)
     }
 
-    /// Whether the claim of `nonce` keeps its votes when several claims split the nodes: it has the most
-    /// votes, or as many as another and the larger nonce. Claims that see the same votes agree, so one claim
-    /// keeps its votes.
+    /// Whether the claim of `nonce` keeps its votes when several claims split the nodes. The claim with the
+    /// most votes does; on a tie, the claim with the largest nonce. All claims that see the same votes choose
+    /// the same claim.
     pub(crate) fn keeps_votes(&self, nonce: &str) -> bool {
         let own = (self.granted.len(), nonce);
         let strongest = self.strongest().map(|(rival, votes)| (votes, rival));
@@ -187,7 +187,7 @@ pub(crate) struct Tally {
     overtaken: usize,
     superseded: usize,
     revoked: usize,
-    /// Nodes that have forgotten it.
+    /// Nodes that have forgotten the grant.
     pub(crate) missing: Vec<usize>,
     faults: Vec<ServerFault>,
 }
@@ -236,8 +236,8 @@ impl Tally {
         if outstanding > 0 {
             return HeartbeatCount::Open;
         }
-        // No node has the grant. If one still had it, its time would not be over, and the other nodes would
-        // have forgotten it: the grant would be restored there and count in the next round.
+        // No node that answered has the grant. If one had it, the count would stay undecided: the grant would
+        // be restored on the other nodes, and they could extend it at the next heartbeat.
         if standing == 0 && ended + self.missing.len() >= quorum {
             return HeartbeatCount::Decided(Heartbeat::Lost(self.cause()));
         }
@@ -273,7 +273,7 @@ pub(crate) fn majority(nodes: usize) -> usize {
     nodes / 2 + 1
 }
 
-/// The most frequent token; of several, the largest.
+/// The most frequent token; on a tie, the largest.
 fn most_frequent(tokens: impl Iterator<Item = FencingToken>) -> Option<(FencingToken, usize)> {
     let mut counts: HashMap<FencingToken, usize> = HashMap::new();
     for token in tokens {

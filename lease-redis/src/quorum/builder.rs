@@ -112,18 +112,18 @@ impl RedisQuorumBuilder {
     connection_setters! {
         /// Limits each request to a node to `timeout`: 1 ms to an hour, by default 500 ms.
         ///
-        /// Calls do not wait for a minority of the nodes. The time-out is how long it takes to detect that a
-        /// majority is unavailable. Choose one well below a third of the ttl. Votes are valid for the same
-        /// time, and a restarted node accepts restored leases after it.
+        /// Calls do not wait for a minority of the nodes. If a majority is unavailable, calls fail after the
+        /// time-out. Choose a time-out well below a third of the ttl. Votes are valid for the same time, and
+        /// a restarted node accepts restored leases after it.
         ///
-        /// All clients of the same nodes need the same time-out: a client with another is refused.
+        /// All clients of the same nodes need the same time-out: a client with a different one is refused.
     }
 
-    /// Refuses claims whose ttl is longer than `max_ttl`. This is also the rejoin delay: how long a
-    /// restarted node does not vote. At most a day; by default 60 s, twice the default ttl, so that a node
-    /// votes again a minute after a restart.
+    /// Refuses claims whose ttl is longer than `max_ttl`. A restarted node does not vote for the same time,
+    /// the rejoin delay. At most a day; by default 60 s, twice the default ttl, so that a node votes again a
+    /// minute after a restart.
     ///
-    /// All clients of the same nodes need the same value: a client with another is refused.
+    /// All clients of the same nodes need the same value: a client with a different one is refused.
     pub fn with_max_ttl(mut self, max_ttl: Duration) -> Self {
         self.max_ttl = max_ttl;
         self
@@ -211,7 +211,7 @@ impl RedisQuorumBuilder {
         Membership::new(settings, rejoin_delay, record, Arc::clone(&self.clock))
     }
 
-    /// How long a run has to last by this client's clock, to have lasted for `length` by every clock.
+    /// The age by this client's clock at which a run has lasted for `length` by every clock.
     fn with_clock_error(&self, length: Duration) -> Duration {
         match self.rejoin_delay {
             RejoinDelay::On => length.mul_f64(1.0 + self.clock_rate_error),
@@ -235,7 +235,7 @@ impl RedisQuorumBuilder {
         }
         if let Some(count) = self.pool_count {
             return Err(ServerFault::misconfigured(format!(
-                "{count} pools for {} nodes: give one for each node, in the order of the URLs",
+                "{count} pools for {} nodes: give one pool for each node, in the order of the URLs",
                 self.nodes.len()
             )));
         }

@@ -15,7 +15,7 @@ pub(crate) struct Contention {
 #[derive(Debug, Default)]
 struct Keys {
     contended: HashMap<LeaseKey, Contended>,
-    /// At this many entries, the expired ones are removed.
+    /// Expired entries are removed once there are this many entries.
     purge_at: usize,
 }
 

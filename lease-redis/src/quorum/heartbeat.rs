@@ -2,15 +2,16 @@
 //!
 //! A heartbeat proves that a majority has the nonce of the grant, not that the grant is the last one: a
 //! duplicate of the claim may have been granted again after another holder. The locker's deadline excludes
-//! that. It counts from before the first request of the claim, and a heartbeat extends it only if it is
-//! answered before. Until then a majority keeps the grant, so no other claim is granted in between.
+//! this case. The deadline counts from before the first request of the claim. A heartbeat extends it only
+//! if the answer arrives before the deadline. Until then a majority keeps the grant, so no other claim is
+//! granted in between.
 //!
-//! A restored grant may arrive later than that. It occupies one free node for a ttl, and a node that counted
-//! a later grant refuses it. Every later grant has such a node in each majority, so restored grants do not
-//! make a majority for an earlier token.
+//! A request to restore a grant may arrive after the deadline. It occupies one free node for a ttl, and a
+//! node that counted a later grant refuses it. Every later grant has such a node in each majority, so
+//! restored grants do not make a majority for an earlier token.
 //!
-//! Both are searched in `tests/quorum_model`: with right clocks nothing is found; with wrong clocks an old
-//! claim is extended beside its successor.
+//! `tests/quorum_model` searches for counterexamples of both arguments. With correct clocks it finds none;
+//! with wrong clocks, an old claim is extended beside its successor.
 
 use std::sync::Arc;
 
@@ -102,8 +103,8 @@ impl HeartbeatRound {
         if self.open == 0 {
             self.answer = None;
         }
-        // Only while another node still has the grant, so that it has not expired. The restored grant does
-        // not count for this heartbeat: a majority that forgot it may have granted the key to others.
+        // Another node must still have the grant, so that it has not expired. The restored grant does not
+        // count for this heartbeat: a majority that forgot it may have granted the key to another lessee.
         let Some(pending) = self.pending.get_mut(place) else { return };
         if pending.tally.may_be_restored() {
             for forgetful in std::mem::take(&mut pending.tally.missing) {

@@ -78,14 +78,14 @@ impl Membership {
         if lasted >= self.rejoin_delay && !run.is_shared() {
             match self.share(server, connection, run).await {
                 Err(fault) if fault.kind == StoreErrorKind::Misconfigured => return Err(fault),
-                // A broken connection is noticed, and replaced, by the request itself.
+                // The request itself detects and replaces a broken connection.
                 Ok(()) | Err(_) => (),
             }
         }
         Ok(())
     }
 
-    /// The run that was seen last, if the server is still in it.
+    /// Returns the last known run if the server is still in it, otherwise a new one.
     fn run_of(&self, health: &ServerInfo) -> Arc<Run> {
         let mut last = self.last.lock();
         let id = format!("{}:{}", health.run, health.replication);
@@ -118,7 +118,8 @@ impl Membership {
         let answer = answer.map_err(|error| ServerFault::from_redis(server, &error))?;
         match JoinAnswer::read(&answer) {
             Some(JoinAnswer::Joined(lasted)) => {
-                // As of now, not of when it was asked: until it answered, the run grew older.
+                // Counted from the answer, not from the request: the run has the reported age when the
+                // server answers.
                 run.note(self.clock.now(), lasted);
                 if lasted >= self.rejoin_delay {
                     run.mark_shared();
@@ -126,8 +127,8 @@ impl Membership {
                 Ok(())
             }
             Some(JoinAnswer::Other(theirs)) => Err(ServerFault::misconfigured(format!(
-                "{server} has clients with {theirs}, and this one has {ours}: give all the same. To \
-                 change the settings of a quorum, stop all its clients, send `DEL {record}` to each \
+                "{server} has clients with {theirs}, but this one has {ours}: give all clients the same. \
+                 To change the settings of a quorum, stop all its clients, send `DEL {record}` to each \
                  node, and start the clients again",
                 ours = self.settings,
                 record = self.record,
@@ -183,7 +184,7 @@ mod tests {
 
     const SECOND: Duration = Duration::from_secs(1);
 
-    /// The record has the reported age when the server answers. It was younger when the request was sent.
+    /// The run has the reported age when the server answers. It was younger when the request was sent.
     #[tokio::test]
     async fn slow_answer_does_not_shorten_the_rejoin_delay() {
         let clock = Arc::new(ManualClock::default());
@@ -215,7 +216,7 @@ mod tests {
         assert_eq!(run.lasted(), 40 * SECOND);
     }
 
-    /// Answers the first request that the run has lasted for 40 s, after `delay`.
+    /// Waits for the first request and for `delay`, and answers that the run has lasted for 40 s.
     async fn answer_after(mut stream: DuplexStream, delay: Duration, clock: Arc<ManualClock>) {
         let mut request = Vec::new();
         while !request.windows(7).any(|word| word == b"EVALSHA") {
@@ -223,7 +224,7 @@ mod tests {
         }
         clock.0.store(u64::try_from(delay.as_nanos()).unwrap(), Ordering::Relaxed);
         stream.write_all(b"*2\r\n$6\r\njoined\r\n:40000\r\n").await.unwrap();
-        // Open until the client has gone.
+        // Keeps the stream open until the client closes it.
         drop(stream.read_buf(&mut request).await);
     }
 }

@@ -69,14 +69,14 @@ impl<'a> QuorumClaim<'a> {
                     self.expect_contenders(nearest.as_ref(), None);
                     if ballot.keeps_votes(&self.claim.nonce.to_string()) {
                         order = Order::AllAtOnce;
-                        // At once, to be the next claim on the nodes from which others withdraw.
+                        // Asks again at once, to be the next claim on the nodes from which others withdraw.
                         if let Some(number) = number.checked_sub(ROUNDS_AT_ONCE) {
                             sleep(self.pause(number)).await;
                         }
                     } else {
                         order = self.order();
                         self.withdraw(round, &ballot);
-                        // Long enough for the claim that goes first to be granted before.
+                        // Waits long enough for the claim that goes first to be granted.
                         let took = self.nodes.clock.now().since(started);
                         sleep(took * 2 + self.pause(number)).await;
                     }
@@ -84,8 +84,8 @@ impl<'a> QuorumClaim<'a> {
                 RoundOutcome::Behind(ahead) => {
                     nearest = ahead;
                     self.expect_contenders(nearest.as_ref(), None);
-                    // Long enough for the claim ahead to be granted: an earlier request would be refused
-                    // again.
+                    // Waits long enough for the claim ahead to be granted: an earlier request would be
+                    // refused again.
                     let took = self.nodes.clock.now().since(started);
                     sleep(took / 2 + self.pause(number)).await;
                     // The client of the claim ahead may have crashed.
@@ -99,9 +99,9 @@ impl<'a> QuorumClaim<'a> {
         Ok(Outcome::Held(nearest))
     }
 
-    /// Three or more contenders ask one node first while a node is silent: then fewer nodes answer, and
-    /// votes are split more often. While all nodes answer, a split now and then costs less than the
-    /// second round trip of every claim. Two contenders [take turns](Self::give_way) instead.
+    /// While a node is silent, three or more contenders ask one node first: with fewer nodes, votes are
+    /// split more often. While all nodes answer, an occasional split costs less than a second round trip
+    /// for every claim. Two contenders [take turns](Self::give_way) instead.
     fn order(&self) -> Order {
         match self.contenders() {
             Contenders::More if self.misses_a_node() => Order::OneFirst,
@@ -109,11 +109,10 @@ impl<'a> QuorumClaim<'a> {
         }
     }
 
-    /// Lets the other one of two contenders ask first, while a node is silent, if this client had the key
-    /// last.
+    /// Lets the other of two contenders ask first if a node is silent and this client had the key last.
     ///
-    /// A release reaches both contenders at the same moment. Without this, they split the votes as often as
-    /// not.
+    /// A release reaches both contenders at the same moment. Without this pause, they split the votes half
+    /// of the time.
     async fn give_way(&self) {
         if self.contenders() == (Contenders::Two { granted: true }) && self.misses_a_node() {
             let live = self.nodes.all.iter().filter(|node| !node.is_silent());
@@ -190,13 +189,13 @@ impl<'a> QuorumClaim<'a> {
 /// All rounds together take 100 ms on average.
 const ROUNDS: u32 = 8;
 
-/// In a later round, claims ask all nodes at once.
+/// After this many rounds, a claim asks all nodes at once.
 const ROUNDS_IN_ORDER: u32 = 6;
 
-/// How long a key counts as contended, from when the holder that refused a claim may expire.
+/// How long a key counts as contended after the holder that refused a claim may have expired.
 const CONTENDED_FOR: Duration = Duration::from_secs(1);
 
-/// A claim that goes first pauses from then on: others withdraw slowly.
+/// After this many rounds, the claim that goes first also pauses, since the others withdraw slowly.
 const ROUNDS_AT_ONCE: u32 = 2;
 
 const SHORTEST_PAUSE: Duration = Duration::from_millis(1);

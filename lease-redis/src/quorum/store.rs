@@ -58,8 +58,8 @@ impl LockStore for RedisQuorum {
                 Ok(false) => followed += 1,
                 Err(fault) => faults.push(fault),
             }
-            // A reservation is valid once a majority has written it. Without one, the grant only must not
-            // remain on a majority.
+            // A reservation is valid once a majority has written it. A release without a reservation only
+            // needs a majority without the grant.
             let settled = if reserved.is_some() { done.max(followed) } else { done + followed };
             if settled >= self.nodes.majority() {
                 self.nodes.in_background(releases, |_, _| async {});
@@ -93,8 +93,8 @@ impl LockStore for RedisQuorum {
         });
         let mut ballot = Ballot::new(self.nodes.count());
         loop {
-            // Once the holder is known, the nodes agree on its token shortly: then no hung node delays the
-            // answer.
+            // Once the holder is known, the nodes agree on its token shortly, so a short wait suffices and
+            // no hung node delays the answer.
             let patience = if ballot.holder().is_some() { PATIENCE } else { Duration::MAX };
             let needed = ballot.needed_of_missing().map(|_| 1);
             let answer = self.nodes.next_answer(&ballot, &mut answers, needed, patience).await;
@@ -108,7 +108,7 @@ impl LockStore for RedisQuorum {
             }
         }
         if ballot.answered() >= self.nodes.majority() {
-            // With the nodes that did not answer, this lessee may have a majority. No other can.
+            // Only this lessee can have a majority, together with nodes that did not answer.
             return Ok(ballot.nearest());
         }
         Err(too_few(ballot.answered(), self.nodes.count(), &ballot.faults).into())
@@ -154,7 +154,7 @@ impl LockStore for RedisQuorum {
             }
         }
         // A notice says that the key is free on one node. A claim may succeed once a majority is free. All
-        // nodes are watched: of a smaller part, only one may have held the key.
+        // nodes are watched: of a bare majority, only one node may have had the grant.
         Ok(Freed::when(async move {
             let mut heard = 0;
             while heard < majority {
@@ -188,8 +188,8 @@ fn refuse_attributes(claim: &Claim) -> Result<(), ServerFault> {
     ))
 }
 
-/// Completes when `node` is watched, after the first attempt has failed. It counts as a notice, since one
-/// may have been missed in the meantime.
+/// Watches `node` after the first attempt has failed. Completion counts as a notice, since a notice may
+/// have been missed in the meantime.
 async fn watched_late(node: Arc<Node>, channel: String) {
     loop {
         sleep(node.timeout).await;

@@ -49,7 +49,7 @@ impl HolderQueries {
     ) -> Option<(usize, Result<Vote, ServerFault>)> {
         loop {
             select! {
-                // The vote first: it decides.
+                // The vote first, since it decides the claim.
                 biased;
                 vote = votes.next() => return vote,
                 Some((place, answer)) = self.queries.next() => self.seen.add(place, answer),
@@ -96,7 +96,7 @@ impl QuorumClaim<'_> {
         self.count_votes(round, until, ballot, votes).await
     }
 
-    /// Counts votes until they decide. Votes that a majority has given after `until` are not valid.
+    /// Counts votes until they decide the claim. A majority that is complete only after `until` is not valid.
     async fn count_votes(
         &self,
         round: Round,
@@ -114,7 +114,7 @@ impl QuorumClaim<'_> {
             match ballot.count() {
                 VoteCount::Open => (),
                 VoteCount::Granted(_) if self.nodes.clock.now() >= until => {
-                    // A node that voted may have restarted since, and helped the former holder.
+                    // A node that voted may have restarted since, and have the former holder's grant again.
                     self.nodes.withdraw_everywhere(self.claim, round.number);
                     return Err(ServerFault::unavailable("the votes came too late to be counted"));
                 }
@@ -122,7 +122,7 @@ impl QuorumClaim<'_> {
                     if ballot.kind == GrantKind::New {
                         return self.confirm(round, token, ballot, votes).await;
                     }
-                    // A lost reply had granted the claim before: the earlier token is on a majority.
+                    // An earlier attempt of this claim was granted, and its token is on a majority.
                     let agreed = |ballot: &Ballot| ballot.agreed().is_some();
                     self.await_more(&mut ballot, &mut votes, agreed).await;
                     let token = ballot.agreed().unwrap_or(token);
@@ -142,7 +142,7 @@ impl QuorumClaim<'_> {
         })
     }
 
-    /// The first node has granted another claim. Finds out whether that claim has a majority.
+    /// Finds out whether the claim that the first node has granted instead has a majority.
     async fn behind(
         &self,
         round: Round,
@@ -185,10 +185,10 @@ impl QuorumClaim<'_> {
         }
     }
 
-    /// Writes `token` back to the nodes that counted to less, until a majority has it.
+    /// Writes `token` back to the nodes with smaller counters, until a majority has it.
     ///
-    /// A later claim also needs a majority, and so at least one node with this token, which then counts
-    /// further. This does not depend on expiries or clocks.
+    /// A later claim also needs a majority. At least one of its nodes has this token and gives a larger one.
+    /// This does not depend on expiries or clocks.
     async fn confirm(
         &self,
         round: Round,
@@ -200,8 +200,8 @@ impl QuorumClaim<'_> {
         let mut have_it = 0;
         let mut raises = Answers::new();
         for (place, counted) in ballot.granted {
-            // A node that counted further has granted a larger token and does not count for this one. It
-            // still receives the token, since others query it for the holder's token.
+            // A node with a larger counter has granted a larger token and does not count for this one. It
+            // still receives the token, since clients query it for the holder's token.
             have_it += usize::from(counted == token);
             match counted.cmp(&token) {
                 Ordering::Less => self.raise(place, token, &raises),
@@ -211,7 +211,7 @@ impl QuorumClaim<'_> {
         }
         while have_it < self.nodes.majority() {
             select! {
-                // Writing back comes first, so that it is sent before anything that follows.
+                // Write-backs first, so that they are sent before any later request.
                 biased;
                 Some((_, raised)) = raises.next() => match raised {
                     Ok(true) => have_it += 1,
@@ -242,15 +242,15 @@ impl QuorumClaim<'_> {
         Ok(RoundOutcome::Decided(Outcome::Granted(token, ballot.attributes)))
     }
 
-    /// A majority is impossible. Finds the holder, or that the votes are split.
+    /// Finds the holder, or that the votes are split, once no majority can grant the claim.
     async fn refused(
         &self,
         round: Round,
         mut ballot: Ballot,
         mut votes: Answers<Result<Vote, ServerFault>>,
     ) -> Result<RoundOutcome, ServerFault> {
-        // One or two more answers usually show the holder. If too few nodes took part, further answers are
-        // awaited too: the error reports how many there are.
+        // One or two more answers usually show the holder. If too few nodes took part, waits for further
+        // answers too, since the error reports their number.
         let majority = self.nodes.majority();
         let known = |ballot: &Ballot| {
             let no_claim_can = !ballot.holder_may_appear() && ballot.answered() >= majority;
@@ -259,7 +259,7 @@ impl QuorumClaim<'_> {
         self.await_more(&mut ballot, &mut votes, known).await;
         let agreed = |ballot: &Ballot| ballot.holder().is_none() || ballot.holder_is_agreed();
         self.await_more(&mut ballot, &mut votes, agreed).await;
-        // An answer that comes late still shows that its node is not silent any more.
+        // A late answer still shows that its node is no longer silent.
         self.nodes.in_background(votes, |_, _| async {});
         if let Some(holder) = ballot.holder() {
             if !ballot.granted.is_empty() || ballot.missing() > 0 {
@@ -296,8 +296,8 @@ impl QuorumClaim<'_> {
         self.nodes.in_background(raises, |_, _| async {});
     }
 
-    /// Brings the nodes that answer after the grant to the same count, so that the next grant
-    /// takes one round trip.
+    /// Brings nodes that answer after the grant to the same counter, so that the next grant takes one
+    /// round trip.
     fn raise_late_ones(&self, token: FencingToken, votes: Answers<Result<Vote, ServerFault>>) {
         let (claim, nodes) = (self.claim.clone(), self.nodes.all.clone());
         self.nodes.in_background(votes, move |place, vote| {
@@ -306,7 +306,7 @@ impl QuorumClaim<'_> {
                 if let (Ok(Vote::Granted(counted, ..)), Some(node)) = (vote, node)
                     && counted != token
                 {
-                    // The next heartbeat does it otherwise.
+                    // If this fails, the next heartbeat writes the token.
                     drop(node.raise(&claim, token).await);
                 }
             }

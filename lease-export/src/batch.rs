@@ -8,9 +8,9 @@ use crate::limits::Limits;
 ///
 /// A record is newline-delimited JSON: one line per event, each with its line break. The packer
 /// appends an event to the current record if it fits. Otherwise it starts a new record. If the
-/// batch has no room for that record, the batch is full and the event starts the next one. A full
-/// batch is therefore below its byte limit by less than the next event, its line break and a
-/// partition key.
+/// batch has no room for that record, the batch is full and the event starts the next one. The
+/// unused bytes of a full batch are therefore fewer than those of the next event, its line break
+/// and a partition key.
 ///
 /// # Examples
 ///
@@ -258,7 +258,7 @@ mod tests {
         assert!(text.ends_with('\n'));
     }
 
-    /// The smallest limits that are allowed, so that a cheap case reaches each of them.
+    /// Limits near their minimum, so that small cases reach each of them.
     fn limits() -> impl Strategy<Value = Limits> {
         let of = prop_oneof![Just(Limits::KINESIS), Just(Limits::FIREHOSE)];
         (of, 1..100_usize, 1..30_usize, 1024..2_000_usize, 1..8_usize).prop_map(
@@ -273,7 +273,7 @@ mod tests {
         )
     }
 
-    /// The limits of both services, divided by hundreds, with the same ratios.
+    /// The byte limits of each service, divided by 100 to 1,000: their ratio stays the same.
     fn services() -> impl Strategy<Value = Limits> {
         let of = prop_oneof![Just(Limits::KINESIS), Just(Limits::FIREHOSE)];
         (of, 100..=1000_usize).prop_map(|(limits, by)| {
@@ -284,8 +284,8 @@ mod tests {
         })
     }
 
-    /// Sizes of lines, with line break and key, of up to a twentieth of a batch, for more than two
-    /// batches.
+    /// Sizes of the lines of more than two batches. Each line, with its line break and a key, has at
+    /// most a twentieth of a batch.
     fn lines_of_a_twentieth(limits: Limits) -> impl Strategy<Value = Vec<usize>> {
         let largest = limits.batch_bytes / 20 - 1 - "event-999".len();
         // Mostly large lines, which leave the largest gaps.

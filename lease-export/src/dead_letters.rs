@@ -19,12 +19,12 @@ pub trait DeadLetters: fmt::Debug + Send + Sync + 'static {
     ///
     /// # Errors
     ///
-    /// If it is unknown whether the event was kept. It stays pending, and the next export offers it
-    /// again.
+    /// If it is unknown whether the event was kept. The event stays pending, and the next export
+    /// calls this again.
     ///
     /// # Cancel safety
     ///
-    /// If the call is dropped, the event stays pending, and the next export offers it again.
+    /// If the call is dropped, the event stays pending, and the next export calls this again.
     async fn dead_letter(&self, event: &Event, why: &Unsendable) -> Result<(), ServiceError>;
 }
 

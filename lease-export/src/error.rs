@@ -7,8 +7,8 @@ use thiserror::Error;
 
 /// The outcome of a request is unknown: the service was not reached, or did not answer.
 ///
-/// Answers that the service did give (full, stale, not taken) are values, never this error. The
-/// text is one level of a sentence. [`source`](Error::source) has the next level.
+/// Answers of the service (full, stale, not taken) are values, never this error. The text does not
+/// repeat the text of the [`source`](Error::source).
 #[derive(Debug, Error)]
 #[error("{service} {kind}")]
 pub struct ServiceError {
@@ -27,8 +27,8 @@ pub enum ServiceErrorKind {
     /// The service refuses the content of this request, and will refuse it again. It may take the
     /// request without that content.
     Content,
-    /// The service refuses this request whatever its content: wrong credentials, or an unknown
-    /// name. It will refuse other requests, too.
+    /// The service refuses this request for a reason other than its content, such as wrong
+    /// credentials or an unknown name. It will refuse other requests, too.
     Refused,
     /// The service did not answer in time. The request may still have been applied.
     Unavailable,
@@ -45,7 +45,7 @@ impl ServiceError {
         Self { service, kind, source: source.into() }
     }
 
-    /// Adds `what` the error is about.
+    /// Puts `what`, the subject of the error, before the text of its source.
     #[cfg(feature = "redis")]
     pub(crate) fn about(self, what: &str) -> Self {
         Self { source: format!("{what}: {}", self.source).into(), ..self }

@@ -42,8 +42,8 @@ pub struct EventId(Arc<str>);
 impl Event {
     /// The longest line, in bytes: 10 MiB, the largest record that any sink takes.
     ///
-    /// An event that is larger than a record of its sink can be kept, and goes to the [dead
-    /// letters](crate::DeadLetters).
+    /// A buffer keeps an event even if it is larger than a record of its sink. The exporter then
+    /// moves the event to the [dead letters](crate::DeadLetters).
     pub const MAX_BYTES: usize = 10 * 1024 * 1024;
 
     /// An event whose line is `body`, serialised as one line.
@@ -79,7 +79,7 @@ impl Event {
         Self::from_checked(id, line)
     }
 
-    /// An event that was checked before: its line is not parsed again.
+    /// An event whose line was checked before, and is not parsed again.
     pub(crate) fn again(id: EventId, line: &str) -> Self {
         Self { id, line: line.into() }
     }

@@ -50,13 +50,12 @@ impl Limits {
         key: KeyBytes::Free,
     };
 
-    /// Sets the largest number of events per record, 1 or more. The default is no limit beside the
-    /// record's size. Receivers that process a record as a whole may need fewer.
+    /// Sets the largest number of events per record, 1 or more. By default only the record's
+    /// size limits it. Receivers that process a record as a whole may need fewer.
     ///
     /// # Errors
     ///
     /// If `count` is 0.
-    /// Where `count` is 0.
     pub fn with_events_per_record(mut self, count: usize) -> Result<Self, InvalidInput> {
         self.events_per_record = checked("events per record", count, 1, usize::MAX)?;
         Ok(self)

@@ -1,15 +1,15 @@
-//! What the sinks of Kinesis and Firehose share: constructors, error codes, answers.
+//! Constructors, error codes and answers for the sinks of Kinesis and Firehose.
 
 use std::error::Error;
 
 use crate::error::{ServiceError, ServiceErrorKind};
 use crate::sink::{Put, SERVICE};
 
-/// Maps a request that failed as a whole with `code`. `None` means that the service did not answer.
+/// Maps the error code of a request that failed as a whole. `None`: the service did not answer.
 ///
 /// The codes are those of "Common errors", `PutRecords` and `PutRecordBatch` in the API references
-/// of both services. A code that may be about the records or about the stream counts as about the
-/// records. That is safe: the exporter discards no event before the sink has taken another.
+/// of both services. A code that can concern either the records or the stream counts as an error
+/// of the records. That is safe: the exporter discards no event before the sink has taken another.
 pub(super) fn failure(code: Option<&str>, text: String) -> ServiceError {
     let kind = match code {
         Some("InvalidArgumentException" | "ValidationException") => ServiceErrorKind::Content,
@@ -24,7 +24,7 @@ pub(super) fn failure(code: Option<&str>, text: String) -> ServiceError {
     ServiceError::new(SERVICE, kind, text)
 }
 
-/// A request that was not sent, since a record makes no valid entry.
+/// The error of a request that was not sent, because a record is not a valid entry.
 pub(super) fn refused(error: impl Error + Send + Sync + 'static) -> ServiceError {
     ServiceError::new(SERVICE, ServiceErrorKind::Content, error)
 }
@@ -41,8 +41,8 @@ pub(super) fn answer(code: Option<&str>, message: Option<&str>) -> Put {
 macro_rules! stream_sink {
     ($sink:ident, $limits:expr, $name:literal) => {
         impl $sink {
-            #[doc = concat!("Sends to `stream`: ", $name, ". Use a client without retries of")]
-            /// its own, since the exporter retries whole requests, too.
+            #[doc = concat!("Sends to `stream`: ", $name, ". Disable the client's")]
+            /// own retries, since the exporter retries whole requests, too.
             pub fn new(client: Client, stream: impl Into<String>) -> Self {
                 Self { client, stream: stream.into(), limits: $limits }
             }

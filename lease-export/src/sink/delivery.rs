@@ -1,4 +1,4 @@
-//! Sends one batch, and retries what failed of it.
+//! Sends one batch, and retries its failed records.
 
 use std::cmp::Reverse;
 use std::time::Duration;
@@ -14,8 +14,9 @@ use crate::error::{ServiceError, ServiceErrorKind};
 use crate::event::Event;
 use crate::sink::{Put, SERVICE, Sink};
 
-/// How often failed records are retried, and the pauses between. Each pause doubles, plus up to the
-/// same again at random, so that exporters that failed together do not retry together.
+/// The number of retries of failed records, and the pauses between them. Each pause is twice the one
+/// before, plus up to as much again at random. So exporters that failed at the same time retry at
+/// different times.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Retries {
     times: usize,
@@ -24,7 +25,7 @@ pub struct Retries {
 }
 
 impl Retries {
-    /// No retries: the next export sends what failed.
+    /// No retries: the next export sends the failed records.
     pub(crate) const NONE: Self = Self { times: 0, first: Duration::ZERO, longest: Duration::ZERO };
 
     /// Retries up to `times` times, 0 to 20. The first pause is `first`. Later pauses are up to
@@ -33,12 +34,11 @@ impl Retries {
     /// # Errors
     ///
     /// If `times` or `longest` is out of range, or `first` is longer than `longest`.
-    /// Where `times` or `longest` is out of range, or `first` is longer than `longest`.
     pub fn new(times: usize, first: Duration, longest: Duration) -> Result<Self, InvalidInput> {
         if times > MOST_TIMES {
             return Err(InvalidInput::new(format!(
-                "{times} retries are out of range: 0 to {MOST_TIMES}; the next export sends what \
-                 failed"
+                "{times} retries are out of range: 0 to {MOST_TIMES}; the next export sends \
+                 failed records"
             )));
         }
         if longest > Duration::from_secs(60) || first > longest {
@@ -60,8 +60,8 @@ impl Retries {
 }
 
 impl Default for Retries {
-    /// 4 retries within about 3 s. A throttled shard recovers within a second. A longer outage is
-    /// left to the next export.
+    /// 4 retries within about 3 s. A throttled shard recovers within a second. After a longer
+    /// outage, the next export sends the records.
     fn default() -> Self {
         Self { times: 4, first: Duration::from_millis(100), longest: Duration::from_secs(2) }
     }
@@ -95,7 +95,7 @@ pub(crate) struct SinkCall<'a> {
     pub(crate) retries: Retries,
 }
 
-/// How far a refused batch is bisected while the sink takes nothing of it.
+/// Limits the bisection of a refused batch while the sink takes none of its records.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum BisectMode {
     Thorough,
@@ -107,11 +107,12 @@ impl SinkCall<'_> {
     /// Sends `records`, with retries. If the sink refuses a request's content, sends its halves,
     /// down to the single events that it refuses.
     ///
-    /// Each refused event costs at most about log₂ of the number of events in refusals, and as many
-    /// requests that are taken. After refusals in a row, the bisection continues at another place:
-    /// a bad start says nothing of the rest. If it finds nothing there either, the next export
-    /// sends the rest. That export has another token and therefore tries other places. So every
-    /// good event is found in the end, without any state between exports.
+    /// In a batch of n events, each refused event costs at most about log₂ n refused requests, and
+    /// as many requests that the sink takes. After about log₂ n refusals in a row, the bisection
+    /// continues at another place of the batch, since the rest may be good. If the sink takes
+    /// nothing at several places, the next export sends the rest. That export has another token and
+    /// therefore tries other places. So every good event is found in the end, without any state
+    /// between exports.
     ///
     /// If this future is dropped, it is unknown which records of the last request arrived.
     pub(crate) async fn deliver(self, records: Vec<Record>, mode: BisectMode) -> Delivered {
@@ -120,8 +121,8 @@ impl SinkCall<'_> {
         // The number of refusals on the way from all events to one.
         let depth = events.checked_ilog2().unwrap_or(0) + 2;
         let places = if mode == BisectMode::Thorough { PLACES } else { BRIEF_PLACES };
-        // Tokens have to choose different halves at each fork: Knuth's multiplicative hashing
-        // spreads them.
+        // Different tokens must choose different halves. Knuth's multiplicative hashing spreads
+        // their bits.
         let choices = self.token.get().wrapping_mul(0x9E37_79B9_7F4A_7C15);
         let mut refusals = 0;
         // A stack, with the oldest records on top.
@@ -129,7 +130,7 @@ impl SinkCall<'_> {
         while let Some(part) = parts.pop() {
             let sent = self.send(part).await;
             if !sent.taken.is_empty() {
-                // Parts that were postponed are next again, oldest first.
+                // Postponed parts are next, oldest first.
                 if refusals > depth {
                     parts.sort_by_cached_key(|part| {
                         Reverse(part.iter().flat_map(Record::positions).min())
@@ -173,7 +174,7 @@ impl SinkCall<'_> {
         delivered
     }
 
-    /// Sends `records` in one request, and retries what failed.
+    /// Sends `records` in one request, and retries the failed ones.
     async fn send(self, records: Vec<Record>) -> Delivered {
         let mut pauses = self.retries.pauses();
         let mut sent = Delivered { failed: records, ..Delivered::default() };
@@ -221,7 +222,7 @@ impl SinkCall<'_> {
         if answers.len() == records.len() {
             return Ok(answers);
         }
-        // It is unknown which record an answer is for.
+        // The answers cannot be matched to the records.
         let sentence = format!("{} answers for {} records", answers.len(), records.len());
         Err(ServiceError::new(SERVICE, ServiceErrorKind::Corrupt, sentence))
     }
@@ -253,7 +254,7 @@ fn events_of(records: &[Record]) -> usize {
 
 const MOST_TIMES: usize = 20;
 
-/// The number of places at which a refused batch is bisected, while the sink takes nothing of it.
+/// The number of places at which a refused batch is bisected while the sink takes nothing.
 /// If one event in twenty is bad, all eight places are bad once in 10¹⁰ batches.
 const PLACES: u32 = 8;
 

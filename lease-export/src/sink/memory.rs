@@ -1,4 +1,4 @@
-//! A sink in memory, with faults on request.
+//! A sink in memory, with injected faults.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -40,7 +40,7 @@ pub enum Response {
     FailAll,
     /// Takes no record, and fails the request as a whole.
     Unavailable,
-    /// Takes no record, and refuses the request whatever its content.
+    /// Takes no record, and refuses the request for a reason other than its content.
     Refuse,
     /// Takes no record, and refuses the request's content.
     RefuseContent,
@@ -63,8 +63,8 @@ impl MemorySink {
         self.seen().responses.extend(responses);
     }
 
-    /// Refuses, from now on, each request that contains any of these events, and takes nothing of
-    /// it.
+    /// Refuses each later request that contains any of these events, and takes none of its
+    /// records.
     pub fn refuse(&self, ids: impl IntoIterator<Item = EventId>) {
         self.seen().refused.extend(ids);
     }

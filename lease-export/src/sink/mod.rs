@@ -45,7 +45,7 @@ pub trait Sink: fmt::Debug + Send + Sync + 'static {
     /// # Errors
     ///
     /// If the request failed as a whole, or its outcome is unknown. The
-    /// [kind](crate::ServiceErrorKind) decides what follows:
+    /// [kind](crate::ServiceErrorKind) decides how the exporter continues:
     ///
     /// - [`Content`](crate::ServiceErrorKind::Content): the exporter sends the request in halves,
     ///   to find the events that the sink refuses.
@@ -58,8 +58,8 @@ pub trait Sink: fmt::Debug + Send + Sync + 'static {
     /// # Cancel safety
     ///
     /// The exporter drops a request that exceeds its [limit](crate::Exporter::with_put_limit),
-    /// which counts as unavailable. It sends the events again, under the same ids, whether they
-    /// arrived or not.
+    /// which counts as unavailable. It sends the events again, under the same ids, even if
+    /// they arrived.
     async fn put(&self, token: FencingToken, records: &[Record]) -> Result<Vec<Put>, ServiceError>;
 }
 
@@ -69,7 +69,7 @@ pub trait Sink: fmt::Debug + Send + Sync + 'static {
 pub enum Put {
     /// The sink has the record.
     Taken,
-    /// The sink does not have the record. Has a code and a text, for people.
+    /// The sink does not have the record. The string is the error code and text, for logs.
     Failed(String),
 }
 
@@ -87,5 +87,4 @@ impl<T: Sink + ?Sized> Sink for Arc<T> {
 }
 
 /// The sink's name in errors.
-///
 const SERVICE: &str = "sink";

@@ -23,8 +23,8 @@ pub struct KclTableBuilder {
 }
 
 impl KclTable {
-    /// Uses the lease table of the KCL `application`, which has the same name, with every default. The
-    /// store `ours` keeps all rows that are not of shards.
+    /// Uses the lease table with the name of the KCL `application`, with every default. The store `ours`
+    /// keeps all other rows: those of our workers.
     ///
     /// Sends nothing: the first operation, or [`ensure_table`](Self::ensure_table), sends the first request.
     /// Uses the client's connections, credentials and retries unchanged.
@@ -67,11 +67,11 @@ impl KclTableBuilder {
         self
     }
 
-    /// Takes a lease of a KCL worker over if it has not changed for `failover`, more than 0: KCL's
-    /// `failoverTimeMillis`. Defaults to 10 s, as in KCL.
+    /// Takes over a lease of a KCL worker after `failover` without a change: KCL's `failoverTimeMillis`,
+    /// more than 0. Defaults to 10 s, as in KCL.
     ///
-    /// Set the value that the KCL workers have. It must not be shorter than the ttl of the workers here: KCL
-    /// workers do not know that ttl, and take a lease over after their own failover time.
+    /// Set the value of the KCL workers. It must not be shorter than the ttl of our workers: KCL workers do
+    /// not know that ttl, and take over a lease after their own failover time.
     pub fn with_failover_time(mut self, failover: Duration) -> Self {
         self.settings.failover = failover;
         self
@@ -104,8 +104,7 @@ impl KclTableBuilder {
 
     /// Lists rows with strongly consistent reads, at twice the cost.
     ///
-    /// Off by default: each row is read consistently before it is taken, so a stale list only costs a
-    /// refused claim.
+    /// Off by default: a claim reads its row consistently first, so a stale list only costs a refused claim.
     pub fn with_consistent_listing(mut self) -> Self {
         self.settings.consistent_listing = true;
         self

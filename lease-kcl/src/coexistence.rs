@@ -1,9 +1,8 @@
-//! Workers of KCL 1 and 2 on the same table: which shards they leave, and which shards to steal.
+//! Shares a table with workers of KCL 1 and 2: leaves them their share, and steals up to our own.
 //!
-//! KCL workers follow no plan and hand nothing over. A worker with too few leases steals, and expects
-//! the same of others. `DynamoDBLeaseTaker` has the rule: each worker's share is the number of leases
-//! divided by the number of workers, rounded up. A worker below its share takes expired leases; if
-//! there are none, it steals from the worker with the most leases.
+//! KCL workers follow no plan and never hand a lease over. `DynamoDBLeaseTaker` has their rule: each
+//! worker's share is the number of leases divided by the number of workers, rounded up. A worker below
+//! its share takes expired leases. Without expired leases, it steals from the worker with the most leases.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -35,7 +34,7 @@ pub struct KclCoexistence {
 }
 
 impl KclCoexistence {
-    /// Shares `table`, the one that the worker is given, with workers of KCL 1 and 2.
+    /// Shares `table` with workers of KCL 1 and 2. The worker must use the same table.
     pub fn new(table: KclTable) -> Self {
         Self { table, max_steals: 1, free: BTreeMap::new(), looked: None }
     }
@@ -64,12 +63,12 @@ impl Coexistence for KclCoexistence {
         let since = |key: &LeaseKey| self.free.get(key).copied().unwrap_or(now);
         self.free = taker.free().map(|key| (key.clone(), since(key))).collect();
         let very_old = self.table.failover_time() * VERY_OLD;
-        // A KCL worker, too, takes such a lease although it has its share.
+        // KCL workers, too, take such a lease beyond their share.
         taker.plannable(|key| self.free.get(key).is_some_and(|since| now - *since > very_old))
     }
 
     fn take(&mut self, table: &SharedTable<'_>, me: &Member, now: Instant) -> Vec<LeaseKey> {
-        // As rarely as KCL: the records after the last checkpoint are processed again.
+        // As rarely as KCL: after a steal, the records after the last checkpoint are processed again.
         if self.looked.is_some_and(|last| now - last < self.table.failover_time() * 2) {
             return Vec::new();
         }
@@ -109,8 +108,8 @@ impl LeaseTaker<'_> {
         self.0.held.len().div_ceil(workers.max(1))
     }
 
-    /// The shards that no KCL worker holds. Of the free ones, those `is_very_old`, and as many others
-    /// as complete the share of our workers.
+    /// Returns the shards for the plan of our workers: the shards that they hold, the free ones that are
+    /// very old, and other free ones up to their share.
     fn plannable(
         &self,
         is_very_old: impl Fn(&LeaseKey) -> bool,
@@ -133,14 +132,14 @@ impl LeaseTaker<'_> {
         plannable
     }
 
-    /// The shards that `me` steals from live KCL workers, `max` at most; none while a shard is free.
+    /// Returns at most `max` shards that `me` steals from live KCL workers; none while a shard is free.
     fn steals(&self, me: &Member, max: usize) -> Vec<(LeaseKey, Lessee)> {
         if self.free().next().is_some() {
             return Vec::new();
         }
         let workers = self.kcl_workers();
         let others = workers.iter().filter(|(owner, _)| **owner != &me.name);
-        // Of two with as many leases, the first by name.
+        // Of two workers with equally many leases, the first by name.
         let victim =
             others.max_by(|(a, one), (b, other)| one.len().cmp(&other.len()).then(b.cmp(a)));
         let Some((victim, leases)) = victim else { return Vec::new() };
@@ -173,7 +172,7 @@ mod tests {
 
     use super::*;
 
-    /// The holder of each shard: `a` and `b` are ours, capitals are KCL's, a dot is a free shard.
+    /// The holder of each shard: `a` and `b` are our workers, capitals are KCL workers, a dot is no holder.
     struct Table {
         held: BTreeMap<LeaseKey, Option<Lessee>>,
         foreign: BTreeSet<LeaseKey>,

@@ -1,6 +1,6 @@
 //! Reads rows as each version of KCL writes them. The rows are in files.
 //!
-//! They are typed from the sources: `DynamoDBLeaseSerializer`, `DynamoDBMultiStreamLeaseSerializer` and, for
+//! The rows follow KCL's sources: `DynamoDBLeaseSerializer`, `DynamoDBMultiStreamLeaseSerializer` and, for
 //! the other rows of 3.5, the entities of `coordinator` and `worker/metricstats`.
 
 use std::collections::BTreeMap;
@@ -108,7 +108,7 @@ fn rows_of_kcl_2_are_read() {
     assert_eq!(merged.checkpoint, Position::TrimHorizon);
     assert_eq!(merged.hash_keys.last(), u128::MAX);
     assert_eq!(shards["shardId-000000000001"].children, merged_child());
-    // A checkpoint that was prepared, with its state as createLease writes it: a number.
+    // This row has a prepared checkpoint. Its state is a number, as createLease writes it.
     assert_eq!(shards["shardId-000000000004"].checkpoint, Position::Latest);
 }
 
@@ -136,9 +136,9 @@ fn kcl_3_hand_over_has_an_owner_and_a_processor() {
     assert_eq!(owner(KCL_3, "shardId-000000000000").1, None);
 }
 
-/// With KCL 3's own condition for an assignment: owner and processor as they were seen.
+/// KCL 3 has the same condition for an assignment: owner and processor are unchanged.
 #[test]
-fn unfinished_hand_over_of_kcl_3_is_taken_from_both() {
+fn obtain_expects_owner_and_processor_of_kcl_3_hand_over() {
     let raw = rows(KCL_3).into_iter().find(|raw| key_of(raw) == Some("shardId-000000000001"));
     let seen = read(&raw.unwrap()).unwrap();
     let key = "orders/shards/shardId-000000000001".parse().unwrap();
@@ -167,7 +167,7 @@ fn only_leases_of_kcl_3_5_are_read_as_leases() {
 }
 
 #[test]
-fn at_timestamp_without_time_is_read_as_kcl_reads_it() {
+fn at_timestamp_without_time_uses_initial_position() {
     let raw = |word: &str, at: Option<u64>| {
         let mut raw = rows(KCL_1).remove(0);
         raw.insert("checkpoint".to_owned(), AttributeValue::S(word.to_owned()));
@@ -191,7 +191,7 @@ fn at_timestamp_without_time_is_read_as_kcl_reads_it() {
     assert_eq!(position(raw("AT_TIMESTAMP", None), at).unwrap(), Position::AtTimestamp(9));
     assert_eq!(position(raw("AT_TIMESTAMP", Some(7)), at).unwrap(), Position::AtTimestamp(7));
     assert!(position(raw("AT_TIMESTAMP", None), latest).is_err(), "the time is unknown");
-    // The time remains from before the first checkpoint.
+    // The start time stays in the row after the first checkpoint.
     assert_eq!(position(raw("5", Some(7)), latest).unwrap(), number("5", 0));
 }
 

@@ -20,17 +20,17 @@ pub(crate) struct Row {
     /// The worker that processes the shard until the hand-over of KCL 3 is done.
     pub(crate) processor: Option<Lessee>,
     counter: u64,
-    /// This crate's own attributes, if it has ever written to the row.
+    /// The attributes of this crate; `None` if it has never written to the row.
     mark: Option<Mark>,
     pub(crate) attributes: Attributes,
 }
 
 /// The attributes that this crate adds to a row.
 ///
-/// KCL ignores attributes that it does not know, and its updates name only its own. So these stay until the
-/// row is deleted, and may be outdated. Each write of this crate stores the counter that it leaves. Every
-/// write of KCL that changes an owner increments the counter. While both counters are equal, this crate
-/// wrote last.
+/// KCL ignores attributes that it does not know, and its updates name only its own. So the attributes of
+/// this crate stay until the row is deleted, and may be outdated. Each write of this crate also stores the
+/// new counter. Every write of KCL that changes an owner increments the counter. While both counters are
+/// equal, this crate wrote last.
 #[derive(Debug, Clone)]
 struct Mark {
     /// Kept after the release, to recognise late duplicates.
@@ -40,7 +40,7 @@ struct Mark {
     ttl: Duration,
     /// `leaseCounter` after our last write.
     counter: u64,
-    /// The lease is free, and reserved for this time: for its owner, or for no worker if it has none.
+    /// Set if the lease is free: for this time, only its owner may obtain it, or no worker if it has none.
     reserved: Option<Duration>,
     /// The lessee that released it last.
     former: Option<Lessee>,
@@ -53,14 +53,14 @@ impl Row {
     ///
     /// # Errors
     ///
-    /// If it is a lease that no version of KCL writes.
+    /// If an attribute is missing, or has a value that no version of KCL writes.
     pub(crate) fn read(
         lease_key: &str,
         mut raw: RawItem,
         initial: InitialPosition,
     ) -> Result<Option<Self>, StoreError> {
         let mut fields = Fields { lease_key, raw: &mut raw };
-        // Rows of earlier versions do not have it, and are all leases.
+        // Earlier versions write no entity type. All of their rows are leases.
         if fields.text(ENTITY)?.is_some_and(|entity| entity != "LEASE") {
             return Ok(None);
         }
@@ -78,12 +78,12 @@ impl Row {
         Ok(Some(Self { owner, processor, counter, mark, attributes }))
     }
 
-    /// Whether this crate wrote last, of all writers that change an owner.
+    /// Whether no KCL worker has changed the owner since this crate's last write.
     pub(crate) fn is_ours(&self) -> bool {
         self.processor.is_none() && self.mark.as_ref().is_some_and(|m| m.counter == self.counter)
     }
 
-    /// The time for which the last holder reserved it when it released it.
+    /// The time for which the last holder reserved the lease at its release.
     pub(crate) fn reserved(&self) -> Option<Duration> {
         self.mark.as_ref().filter(|_| self.is_ours())?.reserved
     }
@@ -123,7 +123,7 @@ impl Row {
         self.mark.as_ref()?.former.as_ref()
     }
 
-    /// Whether our last grant was that of a claim with `nonce`.
+    /// Whether a claim with `nonce` obtained our last grant.
     pub(crate) fn carries(&self, nonce: Nonce) -> bool {
         self.nonce() == Some(nonce.to_string().as_str())
     }
@@ -133,7 +133,7 @@ impl Row {
         self.carries(grant.nonce) && self.token() == Some(grant.token)
     }
 
-    /// Whether `grant` holds it, unless its ttl has expired.
+    /// Whether `grant` holds the lease, unless its ttl has expired.
     pub(crate) fn is_held_by(&self, grant: &Grant) -> bool {
         self.is_ours()
             && self.shows(grant)
@@ -159,8 +159,8 @@ impl Row {
 /// Adds or corrects the start time of a shard.
 ///
 /// KCL does not write the time: its workers have it in their settings. This crate writes it beside KCL's
-/// word. It also writes it beside `LATEST`, so that a restart does not skip the records between the first
-/// start and the first checkpoint.
+/// `AT_TIMESTAMP`. It also writes it beside `LATEST`, so that a restart does not skip the records between
+/// the first start and the first checkpoint.
 fn complete_start_time(attributes: &mut Attributes, initial: InitialPosition) {
     match (attributes.get(CHECKPOINT).and_then(Value::as_text), attributes.get(TIMESTAMP)) {
         (Some(LATEST), Some(_)) => {

@@ -27,9 +27,9 @@ use crate::write;
 
 /// Keeps leases in a lease table of the Kinesis Client Library (KCL).
 ///
-/// [Workers](lease_kinesis::Worker) use it before, after or beside workers of KCL. The rows of shards are
-/// KCL's own. All other rows of an application, those of its workers, are in another store, since KCL takes
-/// every row of its table for a lease.
+/// [Workers](lease_kinesis::Worker) use it before, after or beside workers of KCL. The rows of shards are in
+/// KCL's table. The rows of our workers are in another store, since KCL reads every row of its table as a
+/// lease.
 ///
 /// Every operation on a row is one conditional write; a claim reads the row first. See
 /// [the crate's page](crate#what-happens-when-something-fails) for faults. Clones share one table.
@@ -58,12 +58,12 @@ pub struct KclTable {
 
 pub(crate) struct Shared {
     pub(crate) requests: TableClient,
-    /// The prefix of the lease keys of shards. KCL's own key follows it.
+    /// The prefix of the lease keys of shards. The rest of such a key is KCL's lease key.
     pub(crate) shards: String,
     pub(crate) ours: Arc<dyn LeaseTable>,
     pub(crate) settings: Settings,
     observations: Observations<Liveness>,
-    /// The leases to take from live owners, once each.
+    /// The leases that the next claim may take from their live owners.
     to_steal: Mutex<BTreeMap<LeaseKey, Lessee>>,
 }
 
@@ -81,11 +81,11 @@ pub(crate) struct Settings {
 pub(crate) enum LeaseState {
     /// The lease is free.
     Free,
-    /// The lease is free, and reserved for this time: for its owner, or for no worker if it has none.
+    /// The lease is free. For this time, only its owner may obtain it, or no worker if it has none.
     Reserved(Duration),
-    /// A grant of this crate or a KCL worker holds it.
+    /// A grant of this crate or a KCL worker holds the lease.
     Held(Holder),
-    /// Its ttl or failover time is over. The next claim takes it.
+    /// The ttl or failover time is over. The next claim obtains the lease.
     Expired(Holder),
 }
 
@@ -125,7 +125,7 @@ impl KclTable {
     ///
     /// # Errors
     ///
-    /// If it is a shard's key of another application, which this table does not have.
+    /// If `key` is of a shard of another application.
     pub(crate) fn lease_key<'a>(&self, key: &'a LeaseKey) -> Result<Option<&'a str>, StoreError> {
         if let Some(lease_key) = key.as_str().strip_prefix(&self.shared.shards) {
             return Ok(Some(lease_key));
@@ -186,8 +186,8 @@ impl KclTable {
             let left = left(reserved);
             return if left.is_zero() { LeaseState::Free } else { LeaseState::Reserved(left) };
         }
-        // While KCL 3 hands it over, its processor increments the counter. If it stops, the processor has
-        // died before it was done. KCL 3, too, then assigns the lease again.
+        // While KCL 3 hands the lease over, its processor increments the counter. If the counter stops, the
+        // processor has died during the hand-over. KCL 3, too, then assigns the lease again.
         let Some(owner) = row.processor.as_ref().or(row.owner.as_ref()) else {
             shared.observations.forget(lease_key);
             return LeaseState::Free;
@@ -204,10 +204,11 @@ impl KclTable {
         }
     }
 
-    /// Returns `None` if a claim may take `row` now; otherwise the lessee that holds it or has it reserved.
+    /// Returns `None` if a claim may take `row` now; otherwise its holder, or the lessee that it is
+    /// reserved for.
     fn refusal(&self, claim: &Claim, lease_key: &str, row: &Row) -> Option<Holder> {
         let state = self.state(lease_key, row);
-        // It was granted before, and released or taken since: this is a late duplicate.
+        // The claim is a late duplicate: its grant was released or lost since.
         if row.carries(claim.nonce) {
             return Some(match state {
                 LeaseState::Held(holder) | LeaseState::Expired(holder) => holder,
@@ -224,15 +225,15 @@ impl KclTable {
         }
     }
 
-    /// Whether the claim may steal a lease that KCL has written. It may not steal one under its own name:
-    /// the leader of KCL 3 assigns leases this way, and a KCL worker of the same name renews this way.
+    /// Whether the claim may steal a lease from a KCL worker. It may not steal a lease under its own name:
+    /// such a row may be an assignment by KCL 3's leader, or a KCL worker of that name may renew it.
     fn steals(&self, claim: &Claim, row: &Row) -> bool {
         !row.is_ours() && self.to_steal().get(&claim.key) == row.owner.as_ref()
     }
 
     /// Whether this process has observed that `grant` expired, although no worker has taken it.
     ///
-    /// The owner had no answer to a later heartbeat, so its own deadline has passed before. A late request
+    /// The holder had no answer to a later heartbeat, so its own deadline has passed before. A late request
     /// does not revive the grant.
     pub(crate) fn has_expired(&self, lease_key: &str, grant: &Grant) -> bool {
         let Some(watched) = self.shared.observations.get(lease_key) else { return false };
@@ -259,7 +260,7 @@ impl KclTable {
         self.shared.observations.observe(lease_key, liveness, Some(grant.ttl), self.now());
     }
 
-    /// `ttl` plus the margin for clock rates: measured on the fastest clock, `ttl` has passed on the slowest.
+    /// Adds the margin for clock rates: after this time on the fastest clock, `ttl` has passed on the slowest.
     fn with_margin(&self, ttl: Duration) -> Duration {
         ttl.mul_f64(1.0 + self.shared.settings.timing.clock_rate_error)
     }
@@ -274,14 +275,14 @@ impl KclTable {
 
     async fn take(&self, claim: &Claim, lease_key: &str) -> Result<Obtained, StoreError> {
         let attributes = Change::from(claim.attributes.clone());
-        // Before anything is sent: an attribute that cannot be set is always refused.
+        // Checked before any request, so that an invalid attribute is refused even if the lease is held.
         drop(self.changing(Expression::default(), &attributes)?);
         let mut shown = self.row(lease_key).await?;
         let mut tries = 0;
         loop {
-            // Only the shard sync creates rows: KCL could not read one without a checkpoint.
+            // Only the shard sync creates rows: KCL cannot read a row without a checkpoint.
             let Some(row) = shown else { return Ok(Obtained::Held(missing_holder(claim))) };
-            // Granted before, and the answer was lost.
+            // An earlier attempt was granted, and its answer was lost.
             if row.is_held_by(&claim.granted(row.token_or_zero()))
                 && let LeaseState::Held(_) = self.state(lease_key, &row)
             {
@@ -295,7 +296,7 @@ impl KclTable {
                 return Ok(Obtained::Held(reserved_holder(claim, &row, Duration::ZERO)));
             }
             tries += 1;
-            // The first token is the time, so it is larger than those of a row that was deleted before.
+            // The first token is the time, so it is larger than the tokens of a deleted row.
             let next = row.token().map_or_else(micros_since_1970, |last| last.get() + 1);
             let token = FencingToken::new(next)
                 .map_err(|refused| corrupt_column(lease_key, "grantToken", refused))?;
@@ -323,7 +324,7 @@ impl LockStore for KclTable {
             return self.shared.ours.obtain(claim).await;
         };
         let obtained = self.take(claim, lease_key).await;
-        // Whether it was granted or not, the next tick decides again.
+        // Granted or not, the next tick decides again whether to steal.
         self.to_steal().remove(&claim.key);
         obtained
     }
@@ -358,7 +359,7 @@ impl LockStore for KclTable {
         let Some(lease_key) = self.lease_key(&grant.key)? else {
             return self.shared.ours.release(grant, reserved).await;
         };
-        // If it was refused, it was released before, or another worker holds it. Nothing changed.
+        // A refusal is no error: the lease was released before, or another worker holds it.
         self.write(lease_key, write::release(grant, reserved), ReturnItem::Never).await?;
         Ok(())
     }
@@ -386,7 +387,7 @@ impl LockStore for KclTable {
         let Some(row) = shown else { return Ok(Obtained::Held(gone)) };
         let adopted = claim.granted(row.token_or_zero());
         match self.holder_of(lease_key, &row) {
-            // Adopted before, and the answer was lost.
+            // An earlier attempt adopted it, and its answer was lost.
             Some(_) if row.is_held_by(&adopted) => Ok(Obtained::Granted(adopted, row.attributes)),
             Some(holder) => Ok(Obtained::Held(holder)),
             None => Ok(Obtained::Held(gone)),
@@ -414,13 +415,13 @@ impl LockStore for KclTable {
     }
 }
 
-/// Valid for a table name in code and for one in a daemon's properties.
+/// The advice suits a table name in code and one in a daemon's properties.
 const ADVICE: Advice = Advice {
-    missing: "make it, or correct its name",
-    other_key: "it is another program's, so correct the name",
+    missing: "create it, or correct its name",
+    other_key: "another program uses it, so correct the name",
 };
 
-/// The most rows to remember: about twice the default limit of shards per stream.
+/// The maximum number of observed rows: about twice the default limit of shards per stream.
 const MAX_OBSERVATIONS: usize = 20_000;
 
 /// Returns why `grant` was lost, as far as the row shows it.
@@ -436,7 +437,7 @@ pub(crate) fn why_lost(grant: &Grant, row: Option<&Row>) -> LossCause {
     }
 }
 
-/// The holder to report for a free lease: the one that it is reserved for, or the last one.
+/// The holder to report for a free lease: the lessee that it is reserved for, or its last holder.
 fn reserved_holder(claim: &Claim, row: &Row, left: Duration) -> Holder {
     let lessee = row.owner.as_ref().or_else(|| row.former()).unwrap_or(&claim.lessee);
     Holder::new(lessee.clone(), row.token_or_zero(), Some(left))

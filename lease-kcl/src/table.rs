@@ -65,7 +65,7 @@ impl LeaseTable for KclTable {
         };
         if !attributes.contains_key(CHECKPOINT) {
             let text =
-                format!("row {lease_key:?} has no checkpoint, which would stop workers of KCL");
+                format!("row {lease_key:?} has no checkpoint, without which KCL workers stop");
             return Err(store_error(StoreErrorKind::Refused, text));
         }
         let mut row = RawItem::from([(COUNTER.to_owned(), 0_u64.into_value())]);
@@ -94,7 +94,7 @@ impl LeaseTable for KclTable {
         match self.write(lease_key, write, ReturnItem::IfRefused).await? {
             WriteOutcome::Applied(_) => Ok(Written::Applied),
             WriteOutcome::Refused(raw) => {
-                // A lost grant never becomes valid again: if it is valid now, it was so at the refusal.
+                // A lost grant never becomes valid again. If it is valid now, it was valid at the refusal.
                 let row = self.row_after_refusal(lease_key, raw).await?;
                 Ok(match &row {
                     Some(row) if row.is_held_by(grant) => Written::Unexpected,
@@ -133,8 +133,8 @@ impl LeaseTable for KclTable {
         Ok(if is_done { Written::Applied } else { Written::Lost(why_lost(grant, row.as_ref())) })
     }
 
-    /// Removes the row without a tombstone, which KCL would take for a lease. A later row of the key starts
-    /// with a token from the time of day.
+    /// Removes the row without a tombstone, which KCL would read as a lease. The first token of a later row
+    /// is the time of day.
     async fn delete(&self, grant: &Grant) -> Result<Written, StoreError> {
         let Some(lease_key) = self.lease_key(&grant.key)? else {
             return self.shared.ours.delete(grant).await;

@@ -1,8 +1,9 @@
 //! The conditional writes to a KCL table: their conditions and changes.
 //!
-//! Every write increments `leaseCounter`, as KCL's own writes do, so that a KCL worker with an older view of
-//! the row is refused. It also stores the counter in `grantCounter`. A write under a grant of ours requires
-//! that both are equal: then no other writer has changed the owner since, not even to the same one.
+//! Every write increments `leaseCounter`, as KCL's own writes do. DynamoDB then refuses the write of a KCL
+//! worker with an older view of the row. Every write also stores the counter in `grantCounter`. A write under
+//! a grant of ours requires that both are equal: then no KCL worker has written an owner since, not even the
+//! same one.
 
 use std::time::Duration;
 
@@ -19,7 +20,7 @@ pub(crate) fn create() -> Expression {
     write
 }
 
-/// Takes a row if it is unchanged since `seen`.
+/// Takes the row if it is unchanged since `seen`.
 pub(crate) fn obtain(claim: &Claim, token: FencingToken, seen: &Row) -> Expression {
     let mut write = Expression::default();
     write.value("seenCounter", seen.counter());
@@ -40,7 +41,7 @@ pub(crate) fn obtain(claim: &Claim, token: FencingToken, seen: &Row) -> Expressi
         None => write.condition("attribute_not_exists(#grantNonce)"),
     }
     match &seen.processor {
-        // It died during a hand-over of KCL 3. The write ends the hand-over.
+        // The processor died during a hand-over of KCL 3. This write ends the hand-over.
         Some(processor) => {
             write.value("seenProcessor", processor.as_str());
             write.condition("#checkpointOwner = :seenProcessor");
@@ -77,7 +78,7 @@ pub(crate) fn heartbeat(grant: &Grant, beat: Beat) -> Expression {
 
 /// Releases a grant; `reserved` keeps the lease free for that time.
 ///
-/// The row has no owner then. A KCL worker takes it when it next lists the table, although it is reserved.
+/// KCL workers ignore the reservation: they take a row without an owner at their next listing.
 pub(crate) fn release(grant: &Grant, reserved: Option<Duration>) -> Expression {
     let mut write = under(grant);
     write.set(["#grantFormer = :owner"]);
@@ -129,8 +130,8 @@ fn under(grant: &Grant) -> Expression {
     write
 }
 
-/// Requires that `grant` holds the row. The token is part of it: a late duplicate of a claim may have been
-/// granted the row again.
+/// Requires that `grant` holds the row. The condition includes the token: a late duplicate of the claim may
+/// have obtained the row again with the same nonce.
 fn held_by(grant: &Grant) -> Expression {
     let mut write = Expression::default();
     write.value("owner", grant.lessee.as_str());
@@ -141,7 +142,7 @@ fn held_by(grant: &Grant) -> Expression {
     write
 }
 
-/// Requires that a grant of ours wrote last, and was not released.
+/// Requires that a grant of ours wrote last and is not released.
 fn is_granted(write: &mut Expression) {
     write.condition("#leaseCounter = #grantCounter");
     write.condition("attribute_not_exists(#checkpointOwner)");
@@ -150,8 +151,8 @@ fn is_granted(write: &mut Expression) {
 
 /// Sets the attributes of a new grant, except its token.
 fn grant(write: &mut Expression, claim: &Claim) {
-    // By two: if a refused renewal finds its own name with the next counter, a KCL worker counts it as
-    // successful (`DynamoDBLeaseRefresher.renewLease`). A KCL worker may have our name.
+    // By two, because a KCL worker may have our name. After a refused renewal, it treats the renewal as done
+    // if the row has its name and the next counter (`DynamoDBLeaseRefresher.renewLease`).
     count(write, 2);
     write.set([
         "#leaseOwner = :lessee",

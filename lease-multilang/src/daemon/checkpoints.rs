@@ -9,7 +9,7 @@ use tracing::{debug, warn};
 use super::message_filter::quoted;
 use crate::protocol::{CheckpointReply, CheckpointRequest, ErrorName, ToChild};
 
-/// Writes a child's checkpoints: of records that were sent to it, and of none that are still to be sent.
+/// Writes a child's checkpoints. They cover only records that were sent to the child.
 pub(super) struct ChildCheckpoints {
     shard: ShardId,
     /// The checkpointer of the last action.
@@ -26,8 +26,8 @@ impl ChildCheckpoints {
         Self { shard, checkpointer: None, delivered: None, at_the_end: false, refused }
     }
 
-    /// Notes that `message` is completely written, so the child may have read it. `checkpointer` writes
-    /// its checkpoints from now on.
+    /// Records that `message` is completely written, so the child may have read it. From now on,
+    /// `checkpointer` writes the child's checkpoints.
     pub(super) fn sent(&mut self, message: &ToChild, checkpointer: Option<Checkpointer>) {
         self.checkpointer = checkpointer;
         match message {
@@ -70,7 +70,7 @@ impl ChildCheckpoints {
         let checkpointer = self.checkpointer.as_ref().ok_or(ErrorName::InvalidState)?;
         let written = match &request.sequence_number {
             None if self.at_the_end => checkpointer.try_checkpoint().await,
-            // By number: the checkpointer may already have a batch that was not sent to the child.
+            // By number, because the checkpointer may already have a batch that was not sent to the child.
             None => match &self.delivered {
                 Some(last) => checkpointer.try_checkpoint_at(last).await,
                 None => Ok(()),
@@ -94,8 +94,8 @@ impl ChildCheckpoints {
         })
     }
 
-    /// Returns whether `record` is the last one of the shard. At the end of a shard, a checkpoint of that
-    /// record means the end. Some clients leave out the position within an aggregate.
+    /// Returns whether `record` is the shard's last record. At the end of a shard, a checkpoint of the last
+    /// record means the end. Some clients omit the position within an aggregate.
     async fn is_last(
         &self,
         record: &RecordNumber,
@@ -113,7 +113,7 @@ impl ChildCheckpoints {
         }
     }
 
-    /// Logs a refused checkpoint. Throttled, because a child may repeat its request at once.
+    /// Logs a refused checkpoint. The log is throttled, because a child may repeat its request at once.
     fn log_refused(&mut self, request: &CheckpointRequest, error: &ErrorName) {
         let shard = &self.shard;
         let sequence_number = request.sequence_number.as_deref().map(quoted);

@@ -1,15 +1,15 @@
-//! The message by which the children of an application learn that a shard has ended or is lost.
+//! Selects the message that reports the end of a shard or of its lease to a child.
 //!
 //! A child's checkpoints show whether it speaks the protocol's first generation. Nothing shows whether it
-//! speaks the second. Children of both do not know `shardEnded` and `leaseLost`, and exit when they read
-//! one. The next child would exit the same way, without end. So after a failure, the next child gets the
+//! speaks the second. Children of these generations do not know `shardEnded` and `leaseLost`, and exit when
+//! they read one. Each restarted child would exit again. So after such a failure, the next child gets the
 //! other message.
 
 use parking_lot::Mutex;
 
 use crate::protocol::{Generation, ShutdownReason, ToChild};
 
-/// The kind of message that reports an end.
+/// The kind of message that reports the end of a shard or of its lease.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) enum EndMessage {
     /// `shardEnded` and `leaseLost`.
@@ -19,19 +19,20 @@ pub(super) enum EndMessage {
     Shutdown,
 }
 
-/// What is known of the children of an application.
+/// Remembers which end message the children of an application understand.
 #[derive(Debug, Default)]
 pub(super) struct EndMessages(Mutex<Known>);
 
 #[derive(Debug, Default)]
 struct Known {
     next: EndMessage,
-    /// Whether a child has answered it. One failure afterwards has another cause; two in a row do not.
+    /// Whether a child has answered `next`. A single failure afterwards has another cause. Two failures in a
+    /// row show that the children do not know the message.
     was_answered: bool,
 }
 
 impl EndMessages {
-    /// Returns the message for a child that has shown to be of `generation`.
+    /// Returns the message for a child whose messages have shown `generation`.
     pub(super) fn next(&self, generation: Generation) -> EndMessage {
         match generation {
             Generation::G0 => EndMessage::Shutdown,
@@ -39,12 +40,13 @@ impl EndMessages {
         }
     }
 
-    /// Notes that a child has answered `message`.
+    /// Records that a child has answered `message`.
     pub(super) fn answered(&self, message: EndMessage) {
         self.known(|known| *known = Known { next: message, was_answered: true });
     }
 
-    /// Notes that a child has failed instead of an answer. Returns the message for the next child.
+    /// Records that a child has failed instead of answering `message`. Returns the message for the next
+    /// child.
     pub(super) fn failed(&self, message: EndMessage) -> EndMessage {
         self.known(|known| {
             if known.was_answered && known.next == message {
@@ -85,12 +87,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn failed_message_alternates_until_one_is_answered() {
+    fn messages_alternate_until_a_child_answers_one() {
         let messages = EndMessages::default();
 
         assert_eq!(messages.next(Generation::G2), EndMessage::Current);
         assert_eq!(messages.failed(EndMessage::Current), EndMessage::Shutdown);
-        // A second child at the same time.
+        // A second child got the same message at the same time.
         assert_eq!(messages.failed(EndMessage::Current), EndMessage::Shutdown);
         assert_eq!(messages.failed(EndMessage::Shutdown), EndMessage::Current, "it only crashed");
         assert_eq!(messages.failed(EndMessage::Current), EndMessage::Shutdown);
@@ -108,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn child_of_the_first_generation_always_gets_a_shutdown() {
+    fn first_generation_always_gets_a_shutdown() {
         assert_eq!(EndMessages::default().next(Generation::G0), EndMessage::Shutdown);
     }
 }

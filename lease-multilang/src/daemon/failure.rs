@@ -1,4 +1,4 @@
-//! Why a child is killed.
+//! The reasons for which the daemon kills a child.
 
 use std::io;
 use std::process::ExitStatus;
@@ -8,7 +8,7 @@ use thiserror::Error;
 
 use crate::protocol::Action;
 
-/// Why a child is killed.
+/// The reason for which the daemon kills a child.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum ChildFailure {
@@ -45,10 +45,10 @@ pub enum ChildFailure {
         /// The time-out.
         timeout: Duration,
     },
-    /// The child sends messages, and reads none.
+    /// The child sends messages and reads none.
     #[error("child sent {messages} messages and read none")]
     OnlySending {
-        /// The number of messages that were received meanwhile.
+        /// The number of messages that the daemon received during one write.
         messages: usize,
     },
     /// A pipe failed.

@@ -6,8 +6,8 @@ use tracing::{debug, info, warn};
 
 use crate::protocol::{FromChild, Generation, InvalidMessage, Line};
 
-/// Finds the messages among lines that the child's code, or a library of it, printed. Logs the first of
-/// the other lines, and counts the rest.
+/// Finds the protocol's messages among the lines that the child's code or its libraries print. Logs the
+/// first few of the other lines and counts the rest.
 pub(super) struct MessageFilter {
     shard: ShardId,
     ignored: LogThrottle,
@@ -20,7 +20,7 @@ impl MessageFilter {
         Self { shard, ignored: LogThrottle::default(), generation: Generation::G2 }
     }
 
-    /// Returns the message on `line`, if it is one.
+    /// Returns the message on `line`; `None` if the line is not a message.
     pub(super) fn message(&mut self, line: &Line<'_>) -> Option<FromChild> {
         let reason = match line {
             Line::Whole(text) | Line::Unterminated(text) => match self.decode(text) {
@@ -72,12 +72,12 @@ impl Drop for MessageFilter {
     }
 }
 
-/// The first 200 characters of `text`, for the log: the child may have written any amount.
+/// Returns the first 200 characters of `text`, for the log. The child may have written any amount.
 pub(super) fn quoted(text: &str) -> &str {
     text.char_indices().nth(MAX_QUOTED).map_or(text, |(end, _)| &text[..end])
 }
 
-/// In characters.
+/// The maximum length of a quoted text, in characters.
 const MAX_QUOTED: usize = 200;
 
 #[cfg(test)]
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn checkpoint_reveals_a_child_of_the_first_generation() {
+    fn checkpoint_field_name_reveals_the_first_generation() {
         let mut filter = MessageFilter::new("shardId-0".parse().unwrap());
 
         let message = filter.message(&Line::Whole(r#"{"action":"checkpoint","checkpoint":"7"}"#));

@@ -1,11 +1,11 @@
-//! The daemon's side of the protocol: one child process for each shard whose lease is held.
+//! The daemon's side of the protocol. It runs one child process for each shard whose lease the worker holds.
 //!
-//! Start with [`Children`], which makes the processors of a [`Worker`](lease_kinesis::Worker). Each of
-//! them has a child process its records. `conversation` is the task that talks with one child, `pipe` and
-//! `process` are its pipes and its process.
+//! Start with [`Children`], which creates the processors of a [`Worker`](lease_kinesis::Worker). Each
+//! processor sends its records to a child process. `conversation` is the task that talks with one child.
+//! `pipe` and `process` are the child's pipes and its process.
 //!
-//! A child that breaks the protocol, dies or is too slow is killed, with all processes that it started.
-//! After a pause, another child starts at the last checkpoint. Other shards are not affected.
+//! If a child breaks the protocol, dies or is too slow, the daemon kills it and all processes that it
+//! started. After a pause, a new child starts at the last checkpoint. Other shards are not affected.
 //!
 //! ```no_run
 //! use lease_multilang::daemon::Children;

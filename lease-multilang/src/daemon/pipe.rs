@@ -1,4 +1,4 @@
-//! The pipes of one child. While it writes, it also reads, so that neither side waits for ever.
+//! The pipes of one child. A write also reads, so that the two sides never wait for each other.
 
 use std::collections::VecDeque;
 use std::io;
@@ -20,10 +20,10 @@ use crate::protocol::{
     FromChild, Generation, Line, LineReader, LineWriter, MAX_LINE_FROM_CHILD, ToChild,
 };
 
-/// A child, and its two pipes.
+/// A child process with its stdin and stdout.
 pub(super) struct Pipe {
     process: Process,
-    /// `None` once it is closed: the child then reads the end.
+    /// `None` after it was closed. The child then reads the end of its input.
     stdin: Option<LineWriter<ChildStdin>>,
     stdout: LineReader<ChildStdout>,
     filter: MessageFilter,
@@ -56,10 +56,10 @@ impl Pipe {
         self.filter.generation
     }
 
-    /// Writes `message`, for `limit` at most, since the child need not read it at once.
+    /// Writes `message`. Fails if the child has not read it after `limit`.
     ///
-    /// A child may write before it reads, and wait for this side, which waits for the child. So messages
-    /// that arrive meanwhile are kept, up to a number that no correct child reaches.
+    /// If the child writes before it reads, both sides could wait for each other. So this call also reads
+    /// messages and keeps them, up to a number that no correct child reaches.
     pub(super) async fn write(
         &mut self,
         message: &ToChild,
@@ -92,7 +92,7 @@ impl Pipe {
         }
     }
 
-    /// Returns the next message, or how the child has ended.
+    /// Returns the next message, or an error if the child has ended.
     ///
     /// # Cancel safety
     ///
@@ -109,7 +109,7 @@ impl Pipe {
         select! {
             biased;
             message = self.receive() => message.map(Some),
-            // Before it continues here, the runtime looks at its pipes.
+            // Before this task continues, the runtime polls the pipes.
             () = yield_now() => Ok(None),
         }
     }
@@ -119,18 +119,18 @@ impl Pipe {
         std::mem::take(&mut self.received)
     }
 
-    /// Closes the child's stdin, and waits until the child exits; `None` after `limit`.
+    /// Closes the child's stdin and waits until the child exits. Returns `None` after `limit`.
     pub(super) async fn close(&mut self, limit: Duration) -> Option<ExitStatus> {
         drop(self.stdin.take());
         let ended = async {
-            // The child may have more to write than the pipe holds.
+            // The child may have to write more than the pipe's capacity before it exits.
             while self.receive().await.is_ok() {}
             self.process.end(limit).await
         };
         timeout(limit, ended).await.ok().flatten()
     }
 
-    /// Waits until the child exits, for `limit` at most, and kills what is left.
+    /// Waits at most `limit` for the child to exit, and kills the remaining processes of its group.
     pub(super) async fn end(&mut self, limit: Duration) -> Option<ExitStatus> {
         self.process.end(limit).await
     }
@@ -156,19 +156,21 @@ async fn receive(
     }
 }
 
-/// Returns the next message, or how the child has ended.
+/// Returns the next message, or an error if the child has ended.
 async fn receive_or_end(
     stdout: &mut LineReader<ChildStdout>,
     filter: &mut MessageFilter,
     process: &mut Process,
 ) -> Result<FromChild, ChildFailure> {
     select! {
-        // Messages before the end. The exit counts too, since another process may hold stdout open.
+        // Messages first: the child may exit right after its last one. The exit is polled too, because
+        // another process may hold stdout open.
         biased;
         message = receive(stdout, filter) => message,
         status = process.ended() => Err(ChildFailure::Ended(status)),
     }
 }
 
-/// By the protocol, a child reads the reply to a checkpoint before it sends another message.
+/// The maximum number of messages during one write. A correct child sends few, because it reads the reply
+/// to a checkpoint before it sends another message.
 const MAX_UNANSWERED: usize = 64;

@@ -1,4 +1,4 @@
-//! The process of a child, and its process group.
+//! The process of a child and its process group.
 
 use std::io;
 use std::process::{ExitStatus, Stdio};
@@ -10,10 +10,10 @@ use tokio::time::timeout;
 
 use super::command::ChildCommand;
 
-/// A process. It is killed when this is dropped, with all processes that it started.
+/// The process of a child. Dropping it kills the child and all processes that the child started.
 pub(super) struct Process {
-    // Declared first, so that it is dropped first: until the child is waited for, no other process gets
-    // its id.
+    // Declared first, so that it is dropped first. Dropping `child` lets tokio reap the process, and the
+    // system may then give its id to another process.
     group: Group,
     child: Child,
 }
@@ -24,8 +24,8 @@ pub(super) struct Pipes {
     pub(super) stderr: ChildStderr,
 }
 
-/// The process group that the child leads. Processes that it starts are in the group, unless they leave
-/// it. A Ctrl-C on the terminal signals only the daemon.
+/// The process group that the child leads. Processes that the child starts join the group, unless they
+/// leave it. Ctrl-C on the terminal signals the daemon's group, and not this one.
 struct Group(Option<Pid>);
 
 impl Process {
@@ -50,7 +50,7 @@ impl Process {
         self.child.id()
     }
 
-    /// Waits until the process exits, and kills the rest of its group, which may hold its pipes open.
+    /// Waits until the process exits. Then kills the rest of its group, which may hold its pipes open.
     ///
     /// # Cancel safety
     ///
@@ -58,12 +58,12 @@ impl Process {
     pub(super) async fn ended(&mut self) -> Option<ExitStatus> {
         let status = self.child.wait().await.ok();
         self.group.kill();
-        // From here on, another process may have its id.
+        // From now on, the system may give the id to another process.
         self.group.0 = None;
         status
     }
 
-    /// Waits until the process exits, for `limit` at most, and kills what is left.
+    /// Waits at most `limit` for the process to exit, and kills the remaining processes of its group.
     pub(super) async fn end(&mut self, limit: Duration) -> Option<ExitStatus> {
         match timeout(limit, self.ended()).await {
             Ok(status) => status,
@@ -76,7 +76,7 @@ impl Process {
 
     pub(super) async fn kill(&mut self) {
         self.group.kill();
-        // An error means that it has already been waited for.
+        // An error means that the process has already been reaped.
         drop(self.child.start_kill());
         self.ended().await;
     }

@@ -9,8 +9,8 @@ use tracing::{info, warn};
 
 /// Reads `stderr` to its end, so that the child never waits for a full pipe.
 ///
-/// Logs a long line in pieces. Also logs a line that has had no line feed for a second, since some programs
-/// never write one.
+/// Logs a long line in pieces. After a second without output, logs a line that has no line feed yet, since
+/// some programs never write one.
 pub(super) async fn drain(mut stderr: impl AsyncRead + Unpin, shard: ShardId) {
     let mut rate = Rate::new(now());
     let mut pending = Vec::with_capacity(LONGEST_PIECE);
@@ -38,7 +38,7 @@ pub(super) async fn drain(mut stderr: impl AsyncRead + Unpin, shard: ShardId) {
     rate.log_dropped(&shard);
 }
 
-/// Limits the lines per second.
+/// Limits the number of log lines per second.
 struct Rate {
     since: Instant,
     lines: u64,
@@ -84,10 +84,10 @@ fn now() -> Instant {
     Instant::now()
 }
 
-/// In bytes: longer lines are not readable.
+/// In bytes. Longer lines are hard to read.
 const LONGEST_PIECE: usize = 4 * 1024;
 
-/// For one child: enough for a long stack trace, and too few to fill a disk.
+/// The limit of one child. It admits a long stack trace, but cannot fill a disk quickly.
 const LINES_PER_SECOND: u64 = 500;
 
 const SECOND: Duration = Duration::from_secs(1);

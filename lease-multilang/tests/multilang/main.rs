@@ -22,8 +22,8 @@
 //! | f9: two writers | `message_is_one_write_with_line_feeds` |
 //!
 //! S5-3 to S5-6 concern processors that forward batches: `worker/batches.rs` has one. S5-14, S5-15 and
-//! S5-17 concern the daemon. So do S5-16, `reply_that_the_child_does_not_read_fails_the_action`, and S5-20,
-//! `child_that_answers_initialize_wrongly_gets_no_more_messages`, in
+//! S5-17 concern the daemon. So do S5-16, `unread_reply_fails_the_action`, and S5-20,
+//! `wrong_answer_to_initialize_ends_the_conversation`, in
 //! `src/daemon/conversation/tests.rs`. Amazon's daemon exits with 1 at S5-20; this one starts
 //! another child.
 

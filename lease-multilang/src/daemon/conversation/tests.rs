@@ -50,7 +50,7 @@ async fn send(children: &Children, message: ToChild) -> Result<(), ChildFailure>
     send_with(children, message, None).await
 }
 
-/// As `send`; `checkpointer` writes the child's checkpoints.
+/// Like `send`, with a `checkpointer` that writes the child's checkpoints.
 async fn send_with(
     children: &Children,
     message: ToChild,
@@ -83,16 +83,16 @@ async fn next_child_gets_a_shutdown_after_an_unknown_end_message() {
         let first = send(&children, end.clone()).await;
         assert!(matches!(first, Err(ChildFailure::Ended(_))), "{first:?}");
         let failed = children.child_failed().now_or_never();
-        assert!(failed.is_none(), "that message alone may be the reason");
+        assert!(failed.is_none(), "the child may have failed only because of that message");
 
         send(&children, end.clone()).await.unwrap();
         send(&children, end).await.unwrap();
     }
 }
 
-/// The conversation itself sends the last message, when the shard is given away.
+/// When the shard is given away, the conversation itself sends `leaseLost` at the end.
 #[tokio::test]
-async fn last_message_changes_the_end_message_too() {
+async fn failure_at_the_final_lease_lost_changes_the_end_message() {
     let children = children("knows_shutdown.sh");
 
     send(&children, batch_of("7")).await.unwrap();
@@ -101,7 +101,7 @@ async fn last_message_changes_the_end_message_too() {
 
 /// After a crash at the end of its shard, a child gets a `shutdown`, which it may not know.
 #[tokio::test]
-async fn child_that_answers_shutdown_without_checkpoint_gets_shard_ended() {
+async fn shutdown_without_checkpoint_is_followed_by_shard_ended() {
     for times_lost in 0..3 {
         let children = children("knows_all_but_shutdown.sh");
         let written = Arc::new(Mutex::new(Vec::new()));
@@ -120,14 +120,14 @@ async fn child_that_answers_shutdown_without_checkpoint_gets_shard_ended() {
         while written.lock().unwrap().is_empty() {
             send_with(&children, ToChild::ShardEnded, Some((*scope).clone())).await.unwrap();
             times_ended += 1;
-            assert!(times_ended <= 3, "its shard never ends");
+            assert!(times_ended <= 3, "the shard never ends");
         }
     }
 }
 
 /// The next batch is ready before the daemon reads the request.
 #[tokio::test]
-async fn late_checkpoint_covers_only_the_batches_before() {
+async fn late_checkpoint_does_not_cover_the_next_batch() {
     let children = children("requests_late.sh");
     let shard = "shardId-0".parse().unwrap();
     let written = Arc::new(Mutex::new(Vec::new()));
@@ -160,7 +160,7 @@ async fn late_checkpoint_covers_only_the_batches_before() {
 }
 
 #[tokio::test]
-async fn reply_that_the_child_does_not_read_fails_the_action() {
+async fn unread_reply_fails_the_action() {
     let children = children("closes_stdin.sh");
     let written = Arc::new(Mutex::new(Vec::new()));
     let writer = Recorder(Arc::clone(&written));
@@ -169,14 +169,14 @@ async fn reply_that_the_child_does_not_read_fails_the_action() {
 
     let failed = send_with(&children, batch_of("7"), Some((*scope).clone())).await;
 
-    assert!(failed.is_err(), "the child did not say that it was done");
+    assert!(failed.is_err(), "the child did not report the action as done");
     let kept = written.lock().unwrap();
     assert!(!kept.is_empty() && kept.iter().all(|position| position == "7"), "{kept:?}");
     assert!(children.child_failed().now_or_never().is_some());
 }
 
 #[tokio::test]
-async fn child_that_answers_initialize_wrongly_gets_no_more_messages() {
+async fn wrong_answer_to_initialize_ends_the_conversation() {
     let received =
         std::env::temp_dir().join(format!("lease-multilang-{}-received", std::process::id()));
     drop(std::fs::remove_file(&received));

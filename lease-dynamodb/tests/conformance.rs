@@ -22,7 +22,7 @@ fn dynoxide(configure: fn(DynamoDbStoreBuilder) -> DynamoDbStoreBuilder) -> Dyno
     Dynoxide { server: OnceCell::new(), configure }
 }
 
-/// The store does not promise how fast a server on a busy machine answers.
+/// Builds a store with a long timeout, since a server on a busy machine may answer late.
 fn with_long_timeout(server: &Server, table: impl Into<String>) -> DynamoDbStoreBuilder {
     DynamoDbStore::builder(server.client(), table).with_request_timeout(Duration::from_mins(1))
 }

@@ -14,7 +14,7 @@ use lease_test_servers::redis::{RedisServer, available, independent};
 
 const TTL: Duration = Duration::from_secs(30);
 
-/// Longer than each test should take, so that a wait for it shows.
+/// Longer than each test should take, so that a wait for this long is noticed.
 const TIMEOUT: Duration = Duration::from_secs(8);
 
 fn urls(servers: &[RedisServer]) -> Vec<String> {
@@ -59,7 +59,7 @@ async fn hung_minority_causes_no_wait() {
         return;
     }
     let servers = independent(5);
-    // Longer than all rounds take, also on a busy machine, so that one wait for a hung node shows.
+    // Longer than all rounds take, also on a busy machine: one wait for a hung node fails the test.
     let limit = Duration::from_secs(120);
     let builder = RedisQuorum::builder(urls(&servers)).without_rejoin_delay().with_timeout(limit);
     let store = builder.connect().await.unwrap();

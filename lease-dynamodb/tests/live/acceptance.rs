@@ -48,7 +48,7 @@ async fn checkpoint_is_read_back() {
     }
 }
 
-/// As the README says. Other stores compare numbers as they were written.
+/// The README documents this. Other stores compare the digits as written.
 #[tokio::test]
 async fn expected_number_is_compared_by_size() {
     for server in Server::all().await {

@@ -1,4 +1,4 @@
-//! Attributes of a claim: their costs, and which ones the store refuses.
+//! Attributes of a claim: their costs and their limits.
 
 use std::error::Error;
 
@@ -61,11 +61,7 @@ async fn impossible_attributes_are_refused_before_any_request() {
         let refused = claim(&key, "b", LONG).with_attributes(attributes);
         for answer in [store.obtain(&refused).await, store.adopt(&grant, &refused).await] {
             let error = answer.unwrap_err();
-            assert_eq!(
-                error.kind(),
-                StoreErrorKind::Refused,
-                "the kind should be that of `update`"
-            );
+            assert_eq!(error.kind(), StoreErrorKind::Refused, "`update` returns this kind, too");
             let text = error.source().unwrap().to_string();
             assert!(text.contains(reason), "{text}");
         }

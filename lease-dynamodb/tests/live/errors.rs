@@ -131,11 +131,11 @@ async fn impossible_values_are_refused_before_any_request() {
     for (what, refused) in [
         ("410 KB", store.create(&fresh_key("large"), &large).await.unwrap_err()),
         (
-            "a column of ours",
+            "a column of the lease",
             store.update(&grant, &Change::new().set("token", 1_u64)).await.unwrap_err(),
         ),
         (
-            "a column of ours",
+            "a column of the lease",
             store.update(&grant, &Change::new().remove("nonce")).await.unwrap_err(),
         ),
         ("an empty set", store.update(&grant, &Change::new().set("set", empty)).await.unwrap_err()),

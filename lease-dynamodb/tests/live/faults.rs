@@ -137,7 +137,7 @@ async fn contender_with_wrong_clock_waits_but_takes_over() {
 }
 
 #[tokio::test]
-async fn lost_race_is_an_answer() {
+async fn lost_race_is_no_error() {
     let (_server, store) = server_and_store().await;
     let key = fresh_key("shard");
     let claims: Vec<_> = (0..16).map(|i| claim(&key, &format!("{i}"), LONG)).collect();

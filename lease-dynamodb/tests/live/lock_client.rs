@@ -62,7 +62,7 @@ async fn item_renewed_by_lock_client_is_not_taken() {
     store.ensure_table().await.unwrap();
     let key = fresh_key("job");
 
-    // Each attempt comes more than a ttl after the last one, and finds a renewal.
+    // Each attempt follows a renewal, and comes two ttls after the previous attempt.
     for version in 0..4 {
         renewed_by_lock_client(&server, &key, &format!("v{version}")).await;
         let holder = held(store.obtain(&claim(&key, "b", TTL)).await.unwrap());
@@ -70,7 +70,7 @@ async fn item_renewed_by_lock_client_is_not_taken() {
         tokio::time::sleep(TTL * 2).await;
     }
 
-    // After the last renewal, the lease lasts for the lock client's own duration, which is longer.
+    // After the last renewal, the lease lasts for the lock client's own duration: longer than the ttl.
     let grant = take_over(&store, &key, "b", TTL).await;
     assert_eq!(grant.lessee.as_str(), "b");
 }

@@ -69,7 +69,7 @@ async fn retry_by_sdk_returns_same_grant() {
     assert_eq!(retrying.holder(&key).await.unwrap(), None);
 }
 
-/// As documented: a user reads the record and compares.
+/// The README recommends this: read the record, and compare.
 #[tokio::test]
 async fn read_after_lost_answer_shows_update() {
     let (_server, direct, proxy, store) = behind_a_proxy().await;
@@ -211,7 +211,7 @@ async fn late_duplicate_of_obtain_does_not_take_released_key() {
     obtain(&direct, &key, "b", LONG).await;
 }
 
-/// The case that the README's table of faults names.
+/// The README's table of events documents this exception.
 #[tokio::test]
 async fn late_obtain_after_anothers_release_holds_for_a_ttl() {
     let (_server, direct, proxy, store) = behind_a_proxy().await;

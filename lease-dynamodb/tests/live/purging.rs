@@ -1,4 +1,4 @@
-//! Which items the table's TTL may purge.
+//! Purging of items by the table's TTL.
 
 use std::time::Duration;
 

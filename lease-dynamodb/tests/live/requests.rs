@@ -41,7 +41,7 @@ async fn each_operation_is_one_request() {
     assert_eq!(count.take(), 1, "update");
     let change = change.expecting_none("checkpoint");
     assert_eq!(store.update(&grant, &change).await.unwrap(), Written::Unexpected);
-    assert_eq!(count.take(), 1, "an update that expects something else");
+    assert_eq!(count.take(), 1, "an update with another expected value");
     let (grant, _) = granted(store.adopt(&grant, &claim(&key, "b", LONG)).await.unwrap());
     assert_eq!(count.take(), 1, "adopt");
     store.evict(&key, grant.token).await.unwrap();

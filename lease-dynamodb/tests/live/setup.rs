@@ -12,7 +12,7 @@ use lease_test_servers::proxy::Proxy;
 
 pub(crate) const TABLE: &str = "leases";
 
-/// A ttl that does not pass during a test.
+/// A ttl that is longer than any test.
 pub(crate) const LONG: Duration = Duration::from_mins(1);
 
 pub(crate) type Raw = HashMap<String, AttributeValue>;
@@ -31,7 +31,7 @@ pub(crate) async fn ready(server: &Server, client: &Client) -> DynamoDbStore {
     store
 }
 
-/// A builder of a store that waits for slow servers: for tests that are not about late answers.
+/// A builder of a store that waits for slow servers: for tests in which late answers are no topic.
 pub(crate) fn with_long_timeout(client: Client, table: &str) -> DynamoDbStoreBuilder {
     DynamoDbStore::builder(client, table).with_request_timeout(Duration::from_mins(1))
 }

@@ -1,4 +1,4 @@
-//! When another lessee obtains the lease of a dead holder.
+//! Takeovers: how long a dead holder's lease excludes other lessees.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -117,12 +117,12 @@ async fn observer_takes_over_one_ttl_after_first_observation() {
     watcher.advance(590);
     held(watcher.obtain(&key).await);
 
-    // Waits 1 % longer, for the clocks' rates.
+    // The store waits 1 % longer, because clocks differ in rate.
     watcher.advance(17);
     granted(watcher.obtain(&key).await);
 }
 
-/// A store whose clock and whose server's clock advance in steps, independently of the requests' times.
+/// A store and a server whose clocks advance in steps, whatever time the requests take.
 struct Contender {
     store: DynamoDbStore,
     clock: Arc<SkewedClock>,

@@ -14,8 +14,8 @@ use crate::violation::Violation;
 impl<const N: usize> Steps<'_, N> {
     /// Each request of the claim at `place` that is under way to `node` may arrive now.
     ///
-    /// All answers arrive. A lost answer only makes fewer grants possible, so fewer promises can be broken,
-    /// and the search also counts claims without the answer.
+    /// All answers arrive. A lost answer only prevents grants, so it can break no further promise. The
+    /// search also counts claims without that answer.
     pub(crate) fn deliver(&mut self, place: usize, node: usize) {
         let claim = self.state.claims[place];
         let link = self.state.nodes[node].links[place];
@@ -37,7 +37,7 @@ impl<const N: usize> Steps<'_, N> {
         if link.heartbeat == HeartbeatState::Sent {
             self.deliver_heartbeat(place, node);
         }
-        // It may be sent at any time since the grant, so the time need not be stored.
+        // The request may be sent at any time since the grant, so the state need not store that time.
         if place < self.setup.lasting && claim.was_granted() && self.state.restores > 0 {
             self.deliver_restore(place, node);
         }
@@ -221,7 +221,7 @@ impl<const N: usize> Steps<'_, N> {
         });
     }
 
-    /// Whether one more node that extends the lease breaks a promise.
+    /// Returns the violation, if one more node extends the lease and so breaks a promise.
     fn extended_too_late(&self, place: usize) -> Option<Violation> {
         let extended =
             self.state.count(place, |link| link.heartbeat == HeartbeatState::Extended) + 1;
@@ -229,8 +229,8 @@ impl<const N: usize> Steps<'_, N> {
         (followed && extended >= self.setup.quorum).then_some(Violation::ExtendedAfterASuccessor)
     }
 
-    /// Whether the key is occupied although the node remembers the release. A later release may have
-    /// replaced the remembered one.
+    /// Returns the violation, if the grant occupies the key although the node remembers its release. A
+    /// later release may have replaced the remembered one.
     fn taken_after_release(&self, place: usize, node: usize) -> Option<Violation> {
         let there = &self.state.nodes[node];
         let remembered = there.links[place].freed == Freed::Released && there.last == name(place);
@@ -260,8 +260,8 @@ fn write_back<const N: usize>(state: &mut State<N>, place: usize, node: usize, t
     true
 }
 
-/// Extends a lease on a node. Once a majority has extended it, the lease dates from after the restarts before
-/// its heartbeat, so these nodes need not wait for its end.
+/// Extends a lease on a node. Once a majority has extended the lease, nodes that restarted before the
+/// heartbeat need not wait for its end: the extended lease is newer than their restarts.
 fn extend<const N: usize>(setup: &Setup<N>, state: &mut State<N>, place: usize, node: usize) {
     let claim = state.claims[place];
     let there = &mut state.nodes[node];

@@ -76,17 +76,17 @@ impl<const N: usize> Steps<'_, N> {
                     link.stale = claim.token;
                 }
                 link.vote = Vote::Asked;
-                // Votes that count from now on are requested now.
+                // From now on, only votes that are requested now count.
                 node.counting &= !bit(place);
             }
             (claim.phase, claim.token, claim.may_repeat) = (Phase::Asking, 0, false);
         });
     }
 
-    /// The largest counter is the token, which is written back to nodes that counted to less.
+    /// The largest counter becomes the token. The claim writes it back to nodes with smaller counters.
     ///
-    /// Any majority suffices, so the search tries each counter that is the largest of some majority. A
-    /// larger vote counts as one that arrives later.
+    /// Any majority suffices, so the search tries each counter that is the largest of some majority. Larger
+    /// votes are treated as late.
     fn count_votes(&mut self, place: usize) {
         let votes = self.state.nodes.map(|node| match node.links[place].vote {
             Vote::Counted(counted) => counted,

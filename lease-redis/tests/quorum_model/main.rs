@@ -1,11 +1,11 @@
 //! A model of the quorum's protocol, and an exhaustive search of it: requests arrive in every order, late or
 //! never, while leases expire and nodes restart.
 //!
-//! With wrong clocks, a lease may expire at any instant. A promise that the search then confirms depends on
-//! no clock and holds however long a process is paused. With right clocks, a lease lasts at least as long
-//! as its holder relies on it, and no other lessee holds the key meanwhile. Each rule of the protocol is
-//! left out once, and the search prints the steps that break a promise. The order of requests is arbitrary:
-//! each may be overtaken by any other.
+//! With wrong clocks, a lease may expire at any instant. Promises confirmed there depend on no clock, and
+//! hold for pauses of any length. With right clocks, a lease lasts at least as long as its holder relies on
+//! it, and no other lessee holds the key meanwhile. The tests leave out each rule of the protocol once, and
+//! the search prints the steps that break a promise. The order of requests is arbitrary: any request may
+//! overtake any other.
 //!
 //! The model omits hand-overs, evictions, reservations, and a second heartbeat of one lease. The usual size
 //! takes seconds, for 3, 4 and 5 nodes. The full size takes minutes:
@@ -148,8 +148,8 @@ fn restarted_node_that_ignores_its_time_repeats_a_token() {
     finds(Rule::TimeAfterRestart, Violation::OneTokenTwice, setup);
 }
 
-/// Two leases at once, but no repeated token: the grant is restored after a later one, whose token is on
-/// nodes that had counted further.
+/// The grant is restored after a later grant. Two lessees hold the key, but no token repeats: the later
+/// token is on nodes that had counted further.
 #[test]
 fn restore_after_a_later_grant_extends_beside_it() {
     let begun = Setup::<3>::begun();
@@ -158,7 +158,7 @@ fn restore_after_a_later_grant_extends_beside_it() {
     keeps(TOKENS, "restored anywhere", &without);
 }
 
-/// The restored grant blocks another claim, but breaks no promise: a vote that counts is on a node that
+/// The restored grant blocks another claim, but breaks no promise: each node whose vote counts has
 /// counted further.
 #[test]
 fn restore_over_another_vote_breaks_no_promise() {

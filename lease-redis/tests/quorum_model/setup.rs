@@ -21,7 +21,7 @@ pub(crate) struct Setup<const N: usize> {
     /// How often a node may restart without its memory.
     pub(crate) restarts: u8,
     pub(crate) clocks: Clocks,
-    /// How many nodes grant a lease together.
+    /// The number of nodes that grant a lease together.
     pub(crate) quorum: usize,
     pub(crate) without: Option<Rule>,
 }
@@ -43,7 +43,7 @@ pub(crate) enum Rule {
     WriteBack,
     /// The token is written back only while the grant holds the key on the node.
     GuardOfWriteBack,
-    /// A node whose vote is larger than the token does not count for it.
+    /// A node whose vote is larger than the token does not count towards the grant.
     LargerVotesDoNotCount,
     /// A grant is restored only on a node that has counted no later grant.
     NotRestoredAfterAnother,
@@ -63,10 +63,11 @@ pub(crate) enum Rule {
     WithdrawalOfItsRound,
     /// A withdrawal affects no vote that a heartbeat has extended.
     ExtendedIsNotWithdrawn,
-    /// A withdrawn vote uncovers the grant before the last vote, not before an earlier one.
+    /// After a withdrawal, the grant before the last vote is current again, not a grant before an earlier
+    /// vote.
     BeforeTheLastVote,
-    /// No grant is restored on a restarted node while earlier votes may be counted, which is for one
-    /// time-out.
+    /// Claims may count votes from before a restart for one time-out. Meanwhile no grant is restored on the
+    /// restarted node.
     RestoredAfterVotes,
 }
 

@@ -49,7 +49,7 @@ pub(crate) struct Node {
 #[derive(Clone, Copy, Default, Debug)]
 pub(crate) struct Link {
     pub(crate) vote: Vote,
-    /// Whether an earlier request for a vote may arrive, whose answer is ignored.
+    /// Whether an earlier request for a vote may arrive. Its answer is ignored.
     pub(crate) duplicated: bool,
     /// The token of an earlier write-back that may arrive, or zero.
     pub(crate) stale: u8,

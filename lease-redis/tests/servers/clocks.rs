@@ -71,7 +71,7 @@ async fn lease_is_restored_after_a_forward_step_of_a_node() {
     assert_still_held(&store, &grant).await;
 }
 
-/// The same row, on a quorum: held twice, if a majority's clock steps.
+/// The same row, on a quorum: held twice, if the clocks of a majority step.
 #[tokio::test]
 async fn forward_step_of_a_majority_causes_two_holders() {
     let Some(servers) = three() else { return };

@@ -13,11 +13,11 @@ use crate::setting::{
     text, urls_of,
 };
 
-/// The time-out of each node. It is much longer than a round, so that a wait for it shows.
+/// The time-out of each node: much longer than a round, so that the tests detect one wait for a node.
 const TIMEOUT: Duration = Duration::from_secs(2 * 60);
 
-/// The error of a node that does not answer: on an open connection, and after a long silence, when it is
-/// opened again.
+/// The errors of a node that does not answer: on an open connection, and while the client opens a new one
+/// after a long silence.
 const SILENT: [&str; 2] = ["did not answer within 2s", "timed out"];
 
 /// The system's errors for a node that is gone.

@@ -44,8 +44,8 @@ async fn obtain_counting(
     (run.collect(), counted)
 }
 
-/// Whether a new key takes one request to each node. It may take more if the machine pauses: the proposed
-/// time then arrives too late.
+/// Returns `Some` if a new key takes one request to each node. It may take more if the machine pauses: the
+/// proposed time then arrives too late.
 async fn takes_one_request(store: &RedisQuorum, servers: &[RedisServer]) -> Option<()> {
     let (run, counted) = obtain_counting(store, servers, fresh_key("new").as_str()).await;
     (run == BTreeSet::from([1]) && counted.len() == 1).then_some(())

@@ -166,7 +166,7 @@ async fn clients_with_different_minorities_are_granted_nothing() {
 
     net.lines.iter().chain(&other_lines).for_each(Link::heal);
     assert_eq!(beat(&net.here, &grant).await, lease_core::store::Heartbeat::Extended);
-    // A line that was cut early kept the grant's token from a node, which reports its larger vote.
+    // A connection that was cut early kept the token from one node, which reports its larger vote.
     eventually("the holder is reported with its token", async || {
         beat(&net.here, &grant).await;
         (refused(&other).await.token == grant.token).then_some(())
@@ -174,7 +174,7 @@ async fn clients_with_different_minorities_are_granted_nothing() {
     .await;
 }
 
-/// Row "a minority hangs or is gone": of the remaining nodes, only one may have had the key.
+/// Row "a minority hangs or is gone": only one of the two nodes that the client reaches has the lease.
 #[tokio::test]
 async fn watch_adds_a_missed_node_later() {
     let Some(mut net) = Divided::quorum().await else { return };

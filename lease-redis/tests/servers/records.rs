@@ -71,7 +71,7 @@ async fn repeated_delete_and_transfer_are_recognised() {
     }
 }
 
-/// This includes numbers. An update with other expected values creates no record.
+/// Numbers are compared as text, too. An update with other expected values creates no record.
 #[tokio::test]
 async fn expected_values_are_compared_as_text() {
     let Some([server]) = servers() else { return };

@@ -355,8 +355,8 @@ async fn first_call_after_a_killed_connection_is_answered() {
     }
 }
 
-/// Kills all connections, and waits until this runtime has noticed: an answer on another connection has then
-/// arrived later.
+/// Kills all connections, and waits until this runtime has noticed. It has noticed once it receives a later
+/// answer on another connection.
 async fn kill_connections(server: &RedisServer) {
     server.command("CLIENT KILL TYPE normal");
     let mut other = TcpStream::connect(server.address()).await.unwrap();

@@ -76,7 +76,7 @@ pub(crate) fn urls_of(lines: &[Link]) -> Vec<String> {
     lines.iter().map(Link::url).collect()
 }
 
-/// A grant of the key to `lessee`, which must succeed at the first attempt.
+/// Obtains the key for `lessee`. The first attempt must succeed.
 pub(crate) async fn obtain(store: &dyn LockStore, lessee: &str) -> Grant {
     claims::obtain(store, &key(), lessee, TTL).await
 }
@@ -92,13 +92,13 @@ pub(crate) async fn obtain_on_all(store: &dyn LockStore, servers: &[RedisServer]
     .await
 }
 
-/// A grant of the key to `lessee`, as soon as one succeeds: connections may have to be opened again, and
-/// leases to expire.
+/// Obtains the key for `lessee`, and retries until the store has opened connections again and leases have
+/// expired.
 pub(crate) async fn obtain_eventually(store: &dyn LockStore, lessee: &str) -> Grant {
     obtain_for(store, lessee, TTL).await
 }
 
-/// The same with a ttl, which may be so short that it takes several claims.
+/// The same with a ttl. A short ttl may need several claims.
 pub(crate) async fn obtain_for(store: &dyn LockStore, lessee: &str, ttl: Duration) -> Grant {
     let mut claim = claims::claim(&key(), lessee, ttl);
     eventually("granted", async || match store.obtain(&claim).await {

@@ -19,7 +19,7 @@ fn is_master(server: &RedisServer) -> bool {
         && server.command("INFO replication").contains("role:master")
 }
 
-/// Asserts that the lease is extended so often that it would have expired twice without.
+/// Asserts that the lease is held during the heartbeats of two ttls.
 async fn is_kept(lease: &Lease, server: &RedisServer) {
     let name = format!("lease:{{{}}}", lease.key());
     let beats = || server.command(&format!("HGET {name} sequence")).parse::<u64>().unwrap_or(0);

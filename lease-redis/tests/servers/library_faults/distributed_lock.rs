@@ -1,4 +1,4 @@
-//! Faults of distributed-lock: renewals that ended, and servers that were neither renewed nor freed.
+//! Faults of distributed-lock: renewals ended, and servers were neither renewed nor freed.
 
 use std::time::Duration;
 

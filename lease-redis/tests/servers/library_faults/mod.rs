@@ -19,7 +19,7 @@ use lease_test_servers::redis::RedisServer;
 
 use crate::setting::{flush, servers, urls};
 
-/// The time-out of each store. Short, since tests wait for it; long enough for a machine that pauses.
+/// The time-out of each store: short, since tests wait for it, but longer than pauses of a busy machine.
 const TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Three servers: a store on the first, and a quorum of all. Each test uses both stores in turn.

@@ -1,5 +1,5 @@
-//! Faults of redisson: renewals that come too late, last too long or extend another holder's lock, and losses
-//! without a report.
+//! Faults of redisson: renewals came too late, continued too long or extended another holder's lock, and
+//! losses were not reported.
 
 use std::time::Duration;
 
@@ -188,7 +188,7 @@ async fn heartbeat_of_a_former_holder_extends_nothing() {
     }
 }
 
-/// In redisson, the time that locking took counted as part of the lease.
+/// In redisson, the time to obtain a lock was not deducted from its lease.
 #[tokio::test]
 async fn time_to_obtain_is_deducted_from_the_lease() {
     let Some([server]) = servers() else { return };

@@ -1,5 +1,4 @@
-//! Faults of rslock: locks that were left behind, permanent errors that were retried, silence that counted
-//! as an answer.
+//! Faults of rslock: it left locks behind, retried permanent errors, and counted silence as an answer.
 
 use std::sync::Arc;
 use std::time::Duration;

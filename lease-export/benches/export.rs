@@ -1,8 +1,8 @@
 //! Compares an export with the bare commands that it needs, and measures the memory that 600,000
 //! pending events take.
 //!
-//! Each ratio is of the medians of alternating runs. The benchmark starts its own server: `cargo
-//! bench -p lease-export --features redis --bench export`.
+//! Each ratio compares the medians of alternating runs. The benchmark starts its own server:
+//! `cargo bench -p lease-export --features redis --bench export`.
 #![expect(
     clippy::unwrap_used,
     clippy::panic,

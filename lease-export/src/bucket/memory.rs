@@ -19,7 +19,7 @@ use crate::error::ServiceError;
 pub struct MemoryBuckets {
     options: BucketOptions,
     clock: BootClock,
-    /// A moment of the clock, and the same moment in seconds since 1970.
+    /// The time of creation by the clock, and the same time in seconds since 1970.
     born: (Moment, u64),
     kept: Arc<Mutex<Kept>>,
 }
@@ -82,7 +82,7 @@ impl BucketStore for MemoryBuckets {
         let last = self.now().checked_sub(self.options.interval + self.options.margin);
         let kept = &mut *self.kept();
         let from = kept.marker.map_or(Bound::Unbounded, Bound::Excluded);
-        // A sealed bucket stays closed, whatever the clock shows.
+        // A sealed bucket stays closed, even if the clock goes back.
         let last = last.map(Bucket).max(kept.sealed);
         let buckets = kept.buckets.range((from, Bound::Unbounded)).map(|(bucket, _)| *bucket);
         let closed: Vec<_> =

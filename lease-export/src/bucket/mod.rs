@@ -23,24 +23,24 @@ pub use redis::RedisBuckets;
 /// Collects the latest value of each key, in one bucket per interval of time.
 ///
 /// A bucket is *closed* once its interval and a margin have passed. A closed bucket takes no more
-/// changes, so what was read is exactly what may be removed. The intake is stopped until an
-/// operator [opens](Self::set_intake) it, since nothing exports the changes before that.
+/// changes, so an exporter can remove exactly the entries that it has read. The intake is stopped
+/// until an operator [opens](Self::set_intake) it, since no exporter may run before that.
 ///
 /// # To ensure correctness
 ///
 /// The store's clock decides. The store puts no change into a bucket at or before the marker, nor
 /// into one that it once returned as closed, even if its clock goes back. Otherwise a late change
-/// would never be read, or be removed unread. Each call is one atomic step. A removal is refused if
+/// would never be read, or would be removed unread. Each call is one atomic step. A removal is refused if
 /// its token is smaller than the largest seen.
 ///
 /// # Cancel safety
 ///
-/// A call that is dropped may still be applied, as after an error. It is never applied in part.
+/// A dropped call may still be applied, as after an error. It is never applied in part.
 #[async_trait]
 pub trait BucketStore: fmt::Debug + Send + Sync + 'static {
     /// Puts `changes` into the current bucket. A key that the bucket already has gets the new
-    /// value, even if no event can be made of that value. `None` is a value that could not be read:
-    /// the pipeline reports it when the bucket is exported.
+    /// value, even if no event can be made of that value. `None` is a value that the producer could
+    /// not read: the pipeline reports it when the bucket is exported.
     ///
     /// If the number of buckets has reached the cap, the store stops the intake until all buckets
     /// are removed.
@@ -75,8 +75,8 @@ pub trait BucketStore: fmt::Debug + Send + Sync + 'static {
         bytes: usize,
     ) -> Result<Piece, ServiceError>;
 
-    /// Removes exactly `buckets`, and moves the marker to the last of them unless it is beyond
-    /// that. Returns the number of buckets that existed.
+    /// Removes exactly `buckets`, and moves the marker to the last of them unless the marker
+    /// is later. Returns the number of buckets that existed.
     ///
     /// # Errors
     ///
@@ -109,7 +109,7 @@ pub trait BucketStore: fmt::Debug + Send + Sync + 'static {
     async fn list(&self, range: RangeInclusive<Bucket>)
     -> Result<Vec<(Bucket, u64)>, ServiceError>;
 
-    /// Returns the latest bucket that was removed after it was read.
+    /// Returns the marker: the latest bucket that was removed by [`remove`](Self::remove).
     ///
     /// # Errors
     ///
@@ -169,7 +169,7 @@ pub struct Piece {
 /// The result of [`BucketStore::put`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use = "changes that were not put are lost unless you keep them"]
-#[expect(clippy::exhaustive_enums, reason = "they are in a bucket, or the intake is stopped")]
+#[expect(clippy::exhaustive_enums, reason = "a bucket has the changes, or none has")]
 pub enum PutIn {
     /// The changes are in this bucket.
     Bucket(Bucket),
@@ -206,7 +206,7 @@ impl BucketOptions {
 
     /// Closes a bucket `margin` after its interval, in whole seconds, rounded up. The default is 10
     /// s, which outlasts requests in flight. The maximum is [`Bucket::MAX`] seconds; a longer
-    /// margin counts as that.
+    /// margin counts as the maximum.
     #[must_use]
     pub fn with_margin(mut self, margin: Duration) -> Self {
         let seconds = margin.as_secs().saturating_add(u64::from(margin.subsec_nanos() > 0));
@@ -215,7 +215,7 @@ impl BucketOptions {
     }
 
     /// Keeps up to `cap` buckets, 1 or more, and then stops the intake. The default is 360: half an
-    /// hour of 5 s each. An unreadable bucket counts, since it takes room and needs an operator.
+    /// hour of buckets of 5 s. An unreadable bucket counts, since it takes room and needs an operator.
     ///
     /// # Errors
     ///
@@ -283,8 +283,8 @@ impl Entry {
         Self { bucket, key, value }
     }
 
-    /// The entry's size in a [piece](Piece), in bytes: key, value, and 100 bytes for the memory
-    /// that they take beside their text.
+    /// The entry's size in a [piece](Piece), in bytes: key, value, and 100 bytes of overhead in
+    /// memory.
     pub fn bytes(&self) -> usize {
         ENTRY_BYTES + self.key.len() + self.value.as_ref().map_or(0, String::len)
     }

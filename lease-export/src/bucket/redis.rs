@@ -169,8 +169,8 @@ impl BucketStore for RedisBuckets {
     }
 }
 
-/// A key or value that is not UTF-8 gets no value: the pipeline counts it as bad, and it is removed
-/// with its bucket.
+/// Decodes an entry. If its key or value is not UTF-8, the entry gets no value: the pipeline counts
+/// it as bad, and the exporter removes it with its bucket.
 fn entry(bucket: Bucket, key: Vec<u8>, value: Vec<u8>) -> Entry {
     match (String::from_utf8(key), String::from_utf8(value)) {
         (Ok(key), Ok(value)) => Entry::new(bucket, key, value.strip_prefix('=').map(str::to_owned)),

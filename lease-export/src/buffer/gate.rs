@@ -19,8 +19,8 @@ impl Gate {
         self.intake
     }
 
-    /// Why the intake is stopped. Opens an intake that was stopped for lack of room if nothing is
-    /// pending.
+    /// Returns why the intake is stopped. If nothing is pending, first opens an intake that was
+    /// stopped for lack of room.
     pub(crate) fn stopped(&mut self, is_drained: bool) -> Option<StopCause> {
         match self.intake {
             Intake::Open => None,

@@ -51,7 +51,7 @@ impl MemoryBuffer {
 }
 
 impl Kept {
-    /// Runs `guarded` if `token` is the largest seen.
+    /// Runs `guarded` unless a larger token was seen.
     fn fenced<T>(
         &mut self,
         token: FencingToken,

@@ -30,12 +30,12 @@ pub use redis::RedisBuffer;
 /// # To ensure correctness
 ///
 /// The token check and the guarded action are one atomic step. An append keeps all of its events or
-/// none, and is durable once it was answered. A removal removes exactly the named events. Positions
+/// none, and is durable once answered. A removal removes exactly the named events. Positions
 /// grow in the order of appends, and are never reused.
 ///
 /// # Cancel safety
 ///
-/// A call that is dropped may still be applied, as after an error. It is never applied in part.
+/// A dropped call may still be applied, as after an error. It is never applied in part.
 #[async_trait]
 pub trait EventBuffer: fmt::Debug + Send + Sync + 'static {
     /// Appends `events`, in order, within the [`Capacity`]: all of them, or none.
@@ -75,12 +75,12 @@ pub trait EventBuffer: fmt::Debug + Send + Sync + 'static {
 
     /// Moves the events at `positions` out of the pending ones, since the sink never takes them.
     /// Returns the number of events that existed. The buffer keeps them until they are
-    /// [cleared](Self::clear_aside), up to as many as its [`Capacity`] has events.
+    /// [cleared](Self::clear_aside), up to the number of events of its [`Capacity`].
     ///
     /// # Errors
     ///
-    /// If there is no room: all of the events stay pending. Or if the outcome is unknown: setting
-    /// the same events aside again is harmless.
+    /// If the buffer has no room, all of the events stay pending. Otherwise the outcome is unknown:
+    /// setting the same events aside again is harmless.
     async fn set_aside(
         &self,
         token: FencingToken,
@@ -118,7 +118,7 @@ pub trait EventBuffer: fmt::Debug + Send + Sync + 'static {
 
     /// Opens the intake if it was stopped for lack of room, and returns whether it did. An
     /// operator's stop stays. The exporter calls this if at most a tenth of the capacity is pending
-    /// and it has tried to send all of that.
+    /// and it has tried to send all pending events.
     ///
     /// # Errors
     ///
@@ -165,7 +165,7 @@ pub struct ReadLimit {
 /// The result of [`EventBuffer::append`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use = "events that were not kept are lost unless you keep them"]
-#[expect(clippy::exhaustive_enums, reason = "they were kept, or there was no room, or no intake")]
+#[expect(clippy::exhaustive_enums, reason = "an append is kept, or refused for one of two reasons")]
 pub enum Appended {
     /// The buffer keeps all events. To make room, it removed and counted the oldest `dropped`
     /// events.
@@ -194,8 +194,8 @@ pub enum Intake {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[expect(clippy::exhaustive_enums, reason = "the buffer stops and opens it, or an operator does")]
 pub enum StopCause {
-    /// There was no room. The intake opens by itself once nothing is pending, or once only a few
-    /// events are left that the sink did not take: see
+    /// There was no room. The intake opens by itself once nothing is pending. It also opens once
+    /// only a few events are left, all of which the sink did not take: see
     /// [`resume_intake`](EventBuffer::resume_intake).
     Emergency,
     /// An operator stopped it. Only an operator opens it.
@@ -237,14 +237,14 @@ pub struct Capacity {
 
 /// What a full buffer does with an append.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[expect(clippy::exhaustive_enums, reason = "new ones, old ones, or none: there is no fourth")]
+#[expect(clippy::exhaustive_enums, reason = "a full buffer refuses, drops or pauses")]
 pub enum Overflow {
     /// Refuses this append.
     Refuse,
     /// Removes and counts the oldest events.
     DropOldest,
-    /// Refuses this append and all others until nothing is pending: an emergency stop, which ends
-    /// by itself.
+    /// Stops the intake: refuses this append and all others until nothing is pending. The intake
+    /// then opens by itself.
     Pause,
 }
 
@@ -310,7 +310,7 @@ impl fmt::Display for Position {
 }
 
 impl ReadLimit {
-    /// Up to `events` events, at least 1, of about `bytes` bytes.
+    /// Up to `events` events, at least 1, with about `bytes` bytes in total.
     pub fn new(events: usize, bytes: usize) -> Self {
         Self { events: events.max(1), bytes }
     }

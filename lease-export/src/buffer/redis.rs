@@ -18,13 +18,13 @@ use crate::redis::{RedisLink, key, script, unreadable};
 ///
 /// `events:{NAME}:stream` has one entry per event, with the fields `id` and `line`.
 /// `events:{NAME}:state` has the largest token, the intake and the number of dropped events.
-/// `events:{NAME}:aside` is a stream of the events that were set aside. Entries of other programs,
-/// which are not events, also move there, with a warning that has their text.
+/// `events:{NAME}:aside` is a stream of the events that were set aside. A read also moves entries of
+/// other programs there, and logs their text as a warning.
 ///
 /// A full server (`maxmemory`, `noeviction`) refuses appends, but serves reads and removals.
 ///
 /// The buffer is as durable as its server: `appendfsync always` loses no answered append,
-/// `everysec` may lose one second. Each call is one script, and so one atomic step. Positions are
+/// `everysec` may lose one second. Each call is one script and therefore one atomic step. Positions are
 /// the ids that the server assigns: they grow even if its clock goes back.
 #[derive(Debug, Clone)]
 pub struct RedisBuffer {
@@ -129,7 +129,7 @@ impl EventBuffer for RedisBuffer {
                 match self.set_aside(token, &foreign).await {
                     Ok(Fenced::Done(_)) => (),
                     Ok(Fenced::Stale { largest }) => return Ok(Fenced::Stale { largest }),
-                    // The entry stays in the stream, and does not block the events.
+                    // The entry stays in the stream. Events are read all the same.
                     Err(error) if error.kind() == ServiceErrorKind::Refused => {
                         warn!(
                             error = &error as &dyn std::error::Error,
@@ -140,8 +140,8 @@ impl EventBuffer for RedisBuffer {
                 }
             }
             match last {
-                // An empty result would mean the end: read on behind the entries that were set
-                // aside.
+                // An empty result would mean that no event is left. Continue after the entries
+                // that were set aside.
                 Some(last) if pending.is_empty() => from = format!("({last}"),
                 _ => return Ok(Fenced::Done(pending)),
             }
@@ -234,7 +234,7 @@ fn position(entry: &Value) -> Option<Position> {
     Some(Position::new(high.parse().ok()?, low.parse().ok()?))
 }
 
-/// Other programs may have written anything into the stream.
+/// Decodes an event. Returns `None` for other entries: another program may have written them.
 fn event(entry: &Value) -> Option<Event> {
     let (_, fields) = parts(entry)?;
     let text = |place: usize| match fields.get(place) {

@@ -27,7 +27,7 @@ pub struct BucketSource {
     most: usize,
 }
 
-/// What was collected.
+/// The numbers of a collection.
 #[derive(Debug, Default)]
 pub(crate) struct Collected {
     pub(crate) events: u64,
@@ -75,16 +75,16 @@ impl BucketSource {
 
     /// Appends the entries of closed buckets to `buffer`, then removes exactly these.
     ///
-    /// If a key is in several buckets that are in memory together, the latest value that makes an
-    /// event is sent. Values that are not in memory together are sent one after the other, the
-    /// latest last. Within one bucket, the last value that was put replaced earlier ones, good or
-    /// bad.
+    /// If several buckets in memory have the same key, only its latest value that makes an event is
+    /// sent. If the buckets are not in memory together, all values are sent, the latest last. Within
+    /// one bucket, each put replaces the earlier value, even if the new value makes no event.
     ///
-    /// A crash in between leaves a bucket, or a part of one, which the next job collects again: the
-    /// same events, with the same ids, and at most as many as one step moves.
+    /// A crash before the removal leaves entries that the next job collects again, with the same
+    /// ids. They are at most the entries of one step.
     ///
     /// An unreadable bucket is logged, and stays for the next job. The other buckets are collected,
-    /// including later values of its keys. After an error, what was collected before it counts.
+    /// including later values of its keys. After an error, the result counts the entries that were
+    /// collected before it.
     pub(crate) async fn collect(
         &self,
         token: FencingToken,
@@ -134,8 +134,8 @@ impl BucketSource {
         first_unread: Option<Bucket>,
     ) -> Result<Fenced<ControlFlow<()>>, ServiceError> {
         let capacity = usize::try_from(buffer.capacity().events()).unwrap_or(usize::MAX);
-        // Bucket by bucket, so that little is repeated if there is no room for all. A key that was
-        // replaced here is in a later bucket, which still exists.
+        // Moves one bucket after the other, so that the next job repeats little if the buffer is
+        // full. If a key was left out as replaced, its latest value is in a later bucket.
         for JudgedPiece { bucket, entries, is_last: is_last_piece } in pieces {
             // No job reads a bucket behind the marker again.
             let is_marked = first_unread.is_none_or(|unread| bucket < unread);
@@ -156,8 +156,8 @@ impl BucketSource {
                     }
                 }
                 collected.events += events.len() as u64;
-                // Reported only now: an entry that stays in its bucket is reported when it leaves
-                // it.
+                // Reported after the append: if the buffer is full, the entries stay in their
+                // bucket, and the next job reports them.
                 let made = self.pipeline.make(others);
                 collected.filtered += made.filtered;
                 collected.bad += made.bad;
@@ -304,6 +304,6 @@ const READ_BYTES: usize = 8 * 1024 * 1024;
 /// in time.
 const UNBROKEN_BYTES: usize = 64 * 1024;
 
-/// Added per entry, since parsing costs time even for the shortest. At most 256 entries are parsed
+/// Added per entry, since even the shortest takes time to parse. At most 256 entries are parsed
 /// without a yield.
 const PARSED_BYTES: usize = 256;

@@ -1,4 +1,4 @@
-//! Makes events of collected entries: filter, parse, stamp, and report bad ones.
+//! Makes events of collected entries: filters, parses and stamps them, and reports bad ones.
 
 use std::fmt;
 use std::hash::Hasher;
@@ -76,8 +76,8 @@ pub trait BadEvents: fmt::Debug + Send + Sync + 'static {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum BadEvent {
-    /// The parser failed. Has the parser's message, cut after 300 characters, since it may quote a
-    /// long value.
+    /// The parser failed. The string is the parser's message, cut after 300 characters, since it may
+    /// quote a long value.
     Unparsable(String),
     /// The entry has no value: the producer could not read it.
     NoValue,
@@ -119,7 +119,7 @@ impl fmt::Display for BadEvent {
 
 impl Pipeline {
     /// Parses entries with `parser`. It gets the entry and its value, and returns the event's
-    /// fields, or a sentence that says what is wrong.
+    /// fields, or the reason why it cannot be parsed.
     pub fn new(
         parser: impl Fn(&Entry, &str) -> Result<Map<String, Value>, String> + Send + Sync + 'static,
     ) -> Self {
@@ -208,7 +208,7 @@ impl fmt::Debug for Pipeline {
     }
 }
 
-/// The same id for the same key and bucket, always. If the key is too long for an id, a hash
+/// Returns the same id each time for the same key and bucket. If the key is too long for an id, a hash
 /// replaces its end.
 fn idempotency_key(bucket: Bucket, key: &str) -> Result<EventId, InvalidInput> {
     let whole = format!("{bucket}/{key}");

@@ -7,7 +7,7 @@ use crate::queue::JobId;
 
 /// The result of [`schedule_job`](crate::Exporter::schedule_job).
 #[derive(Debug, Clone, PartialEq, Eq)]
-#[must_use = "whether a job was enqueued is the answer"]
+#[must_use = "the value says whether a job was enqueued"]
 #[non_exhaustive]
 pub enum Scheduled {
     /// A job is in the queue. It carries the lease.
@@ -22,7 +22,7 @@ pub enum Scheduled {
 
 /// The result of [`flush`](crate::Exporter::flush).
 #[derive(Debug)]
-#[must_use = "whether anything was sent is the answer"]
+#[must_use = "the value says whether the export ran"]
 #[non_exhaustive]
 pub enum Flushed {
     /// The export has run.
@@ -40,21 +40,21 @@ pub struct Exported {
     /// Events that the sink has taken. They are removed from the buffer.
     pub sent: u64,
     /// Events that the sink has not taken. They stay pending. If the sink refuses all requests, the
-    /// export ends, and this does not count the events that it did not reach.
+    /// export ends, and this count excludes the events that it did not send.
     pub failed: u64,
     /// Events that are larger than a record of the sink.
     pub too_large: u64,
-    /// Events that the sink refused for good: each in a record of its own, and again after it took
-    /// others.
+    /// Events that the sink refused twice, each in a record of its own: the second time after it
+    /// took others.
     pub refused: u64,
     /// Events that the sink did not take in [this many exports](crate::Exporter::with_max_failures)
     /// that sent others.
     pub given_up: u64,
-    /// Events of these three kinds that went to the [dead letters](crate::DeadLetters). They are
-    /// removed from the buffer.
+    /// Events that were too large, refused or given up, and went to the [dead
+    /// letters](crate::DeadLetters). They are removed from the buffer.
     pub dead_lettered: u64,
-    /// Events of these three kinds that were [set aside](crate::EventBuffer::set_aside) in the
-    /// buffer, for lack of dead letters. They are no longer pending.
+    /// Events that were too large, refused or given up, and were [set
+    /// aside](crate::EventBuffer::set_aside) in the buffer, for lack of dead letters. They are no longer pending.
     pub set_aside: u64,
     /// Events that were collected from buckets.
     pub collected: u64,

@@ -37,7 +37,7 @@ impl fmt::Display for ExportJob {
 
 /// The result of [`run_next_job`](Exporter::run_next_job).
 #[derive(Debug)]
-#[must_use = "what became of a job is the answer"]
+#[must_use = "the value says whether a job ran"]
 #[non_exhaustive]
 pub enum Worked {
     /// The queue had no job.
@@ -82,13 +82,13 @@ impl Exporter {
     ///
     /// The worker adopts the lease that the job carries, which works once. If the lease was adopted
     /// before or has expired, the worker obtains it anew. While another process holds the lease,
-    /// the job returns to the end of the queue: for 1 s, then for twice as long each time, up to 30
-    /// s. While the job runs, the worker extends its visibility and the lease.
+    /// the job returns to the end of the queue, with a delay of 1 s that doubles each time, up to
+    /// 30 s. While the job runs, the worker extends its visibility and the lease.
     ///
     /// # Errors
     ///
-    /// The errors of [`flush_pending_events`](Self::flush_pending_events), or if the queue did not
-    /// answer. The queue delivers the job again.
+    /// As for [`flush_pending_events`](Self::flush_pending_events), and if the queue did not answer.
+    /// The queue delivers the job again.
     ///
     /// # Cancel safety
     ///
@@ -142,7 +142,7 @@ impl Exporter {
             queued = ?delivery.waited(), "export job started"
         );
         let exported = self.export_keeping(delivery, lease).await?;
-        // Last, since running a job twice is harmless.
+        // Finished last: if this fails, the job runs twice, which is harmless.
         queue.finish(delivery).await?;
         Ok(Worked::Done(id, exported))
     }
@@ -174,7 +174,7 @@ impl Exporter {
                 biased;
                 exported = &mut export => return exported,
                 kept = queue.keep(delivery) => {
-                    // Another worker that has the job now finds the lease held.
+                    // If another worker has the job now, it finds the lease held.
                     if !matches!(kept, Ok(true)) {
                         warn!(id = %delivery.id(), "job visibility not extended");
                     }
@@ -207,7 +207,7 @@ impl Exporter {
 
     async fn run_jobs_until(&self, stop: &CancellationToken) {
         while !stop.is_cancelled() {
-            // Not cancelled while it waits: a job that was taken meanwhile would stay invisible.
+            // `stop` does not drop this call: a job that it has just taken would stay invisible.
             match self.run_next_job(TAKE_FOR).await {
                 Ok(Worked::Idle) => (),
                 Ok(worked) => info!(key = %self.key, "{worked}"),

@@ -146,7 +146,7 @@ impl Exporter {
         self
     }
 
-    /// Sends events that no record can hold, or that the sink refuses for good, to `dead_letters`.
+    /// Moves events that are too large, refused or given up to `dead_letters`.
     /// Without dead letters they are [set aside](EventBuffer::set_aside) in the buffer until an
     /// operator [deletes](crate::Operator::delete_aside) them. Either way, none is lost and none
     /// blocks the rest.
@@ -182,8 +182,8 @@ impl Exporter {
 
     /// Gives an event up after `exports` failed exports in which the sink took others, 1 or more.
     /// The next export sends the event once more, in a record of its own. If that fails, too, the
-    /// event goes to the [dead letters](Self::with_dead_letters). The default is 60: an hour of one
-    /// export per minute, which is longer than a shard is throttled.
+    /// event goes to the [dead letters](Self::with_dead_letters). The default is 60: an hour with one
+    /// export per minute, longer than a shard is throttled.
     ///
     /// Each process counts its own exports.
     #[must_use]
@@ -319,7 +319,7 @@ impl Exporter {
             Attempt::Held(holder) => return Ok(Scheduled::Held(self.held_elsewhere(holder)?)),
         };
         let exporter = self.clone();
-        // Dropping a hand-over half way would leave the key reserved for no process.
+        // A hand-over that is dropped half way would reserve the key for no process.
         match tokio::spawn(async move { exporter.enqueue(lease).await }).await {
             Ok(scheduled) => scheduled,
             Err(ended) => match ended.try_into_panic() {
@@ -330,8 +330,8 @@ impl Exporter {
         }
     }
 
-    /// Refuses a key that is held by the job that runs this code: the job would find it held each
-    /// time.
+    /// Returns an error if the scheduler job that runs this code holds the key: the export would find
+    /// it held each time.
     fn held_elsewhere(&self, holder: Holder) -> Result<Holder, ExportError> {
         let is_own = |grant: Grant| grant.key == self.key && grant.token == holder.token;
         if current_grant().is_some_and(is_own) {
@@ -353,8 +353,8 @@ impl Exporter {
                 Ok(Scheduled::Enqueued(id))
             }
             Err(error) => {
-                // Also if the queue has the job after all: once adopted here, its worker cannot
-                // adopt the lease.
+                // The queue may have the job after all. Then its worker cannot adopt the lease, and
+                // obtains it anew.
                 self.job_finished(handed).await?;
                 Err(error.into())
             }
@@ -408,11 +408,11 @@ impl Exporter {
     ///
     /// # Errors
     ///
-    /// The same.
+    /// As for [`flush_pending_events`](Self::flush_pending_events).
     ///
     /// # Cancel safety
     ///
-    /// The same.
+    /// As for [`flush_pending_events`](Self::flush_pending_events).
     pub async fn flush(&self, limit: Option<u64>) -> Result<Flushed, ExportError> {
         if !self.is_enabled().await? {
             return Ok(Flushed::Disabled);

@@ -12,8 +12,8 @@ use crate::exporter::exported::Flushed;
 
 /// The operator's commands on an exporter and its intake.
 ///
-/// The *intake* is the entrance of events: the buckets and the buffer behind them, or the buffer
-/// alone if the exporter has no buckets. The intake of buckets is stopped at first. It may be open
+/// The *intake* takes new data: it is that of the buckets and of the buffer behind them, or that of
+/// the buffer alone if the exporter has no buckets. The intake of buckets is stopped at first. It may be open
 /// only while export is enabled, since nothing else empties it. A buffer without buckets is open at
 /// first: it is bounded, and drops events only with
 /// [`Overflow::DropOldest`](crate::Overflow::DropOldest).
@@ -24,8 +24,7 @@ use crate::exporter::exported::Flushed;
 ///
 /// # Cancel safety
 ///
-/// A command that is dropped may be carried out in part: repeat it. A lease that it obtained is
-/// released.
+/// A dropped command may be applied in part: repeat it. Its lease is released.
 ///
 /// # Examples
 ///
@@ -206,7 +205,7 @@ impl<'a> Operator<'a> {
     pub async fn delete(self) -> Result<Deleted, ExportError> {
         self.stop_intake().await?;
         self.alone(async {
-            // If another operator opened it in between, nothing is deleted there.
+            // If another operator has just opened an intake, nothing is deleted there.
             let buckets = match &self.exporter.source {
                 Some(source) => source.buckets().clear().await?.unwrap_or(0),
                 None => 0,

@@ -1,4 +1,4 @@
-//! One export: reads events, packs them, sends full batches, removes what the sink took.
+//! One export: reads events, packs them, sends full batches, and removes the events that were taken.
 
 use std::ops::ControlFlow;
 
@@ -59,7 +59,7 @@ impl<'a> Sending<'a> {
         limit: Option<u64>,
     ) -> Result<Exported, ExportError> {
         let Exporter { parts, events_at_once, .. } = self.exporter;
-        // The next export sends what is appended meanwhile: otherwise this one might never end.
+        // The next export sends events that are appended meanwhile. Otherwise this one might never end.
         let mut unread = parts.buffer.pending().await?;
         let mut left = limit.unwrap_or(u64::MAX);
         let limits = parts.sink.limits();
@@ -115,8 +115,8 @@ impl<'a> Sending<'a> {
         Ok(self.end().await)
     }
 
-    /// Sends each event that reached the limit of failures in a record of its own. Removes those
-    /// that fail again while the sink takes others.
+    /// Sends each event that reached the limit of failures in a record of its own. Removes the
+    /// events that fail again while the sink takes others.
     async fn send_last_tries(&mut self) -> Result<(), ExportError> {
         let mut packer = Packer::new(self.exporter.parts.sink.limits().with_single_events());
         let mut batches = Vec::new();
@@ -151,7 +151,7 @@ impl<'a> Sending<'a> {
         Ok(())
     }
 
-    /// For the remaining suspects, it is unknown whether the sink would have taken any event.
+    /// Ends the export. Remaining suspects count as failed: the sink may refuse all events now.
     async fn end(mut self) -> Exported {
         for Refused { error, .. } in std::mem::take(&mut self.suspects) {
             self.exported.failed += 1;
@@ -170,9 +170,9 @@ impl<'a> Sending<'a> {
         self.exported
     }
 
-    /// Opens a paused buffer if it has only a few events left, all of which failed just now.
-    /// Otherwise events that the sink never takes would keep the buffer paused. The failures of
-    /// these events count only if others are sent.
+    /// Opens a paused buffer if it has only a few events left, and all of them failed in this export.
+    /// If the buffer stayed paused, no other event could be sent. Failures count only in an export
+    /// that sends others, so the events would never be given up.
     async fn resume_intake(&self) -> Result<(), ServiceError> {
         let (key, buffer) = (&self.exporter.key, &self.exporter.parts.buffer);
         let paused = Intake::Stopped(StopCause::Emergency);
@@ -208,8 +208,8 @@ impl<'a> Sending<'a> {
             return Ok(ControlFlow::Continue(()));
         }
         self.failed_batches = 0;
-        // The sink took something. An event that it refuses again, it refuses for its content: the
-        // first refusal may have been temporary.
+        // The first refusal of a suspect may have been temporary. The sink now takes events, so a
+        // second refusal is due to the event's content.
         let mut suspects = std::mem::take(&mut self.suspects).into_iter();
         while let Some(Refused { position, event, .. }) = suspects.next() {
             let record = Record::of_all(&[Pending::new(position, event)]).into_iter().collect();
@@ -226,7 +226,7 @@ impl<'a> Sending<'a> {
         Ok(ControlFlow::Continue(()))
     }
 
-    /// Sends `records`, removes what the sink took, and counts.
+    /// Sends `records`, removes the events that the sink took, and counts.
     async fn deliver(
         &mut self,
         records: Vec<Record>,
@@ -279,7 +279,7 @@ impl<'a> Sending<'a> {
         match remove_unsendable {
             Ok(remove_unsendable) => ExportError::unless_overtaken(token, remove_unsendable)?,
             Err(error) => {
-                // The event stays pending, and does not block the rest.
+                // The event stays pending, and the others are sent.
                 let cause: &(dyn std::error::Error + 'static) = &error;
                 warn!(%key, id = %event.id(), error = cause, "event not moved to dead letters, stays pending");
                 return Ok(());
@@ -293,6 +293,6 @@ impl<'a> Sending<'a> {
     }
 }
 
-/// After this many batches in a row of which the sink took nothing, each with retries, the others
-/// are sent without retries.
+/// If the sink takes nothing of this many batches in a row, with retries, the other batches are sent
+/// without retries.
 const FAILED_BATCHES: u32 = 3;

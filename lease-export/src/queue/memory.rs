@@ -147,7 +147,7 @@ impl JobQueue for MemoryQueue {
                 (jobs.take(now, self.visibility), jobs.next_due())
             };
             if let Some(delivery) = taken {
-                // Another job, or another waiter, may have missed its notification.
+                // Notifications do not add up: wake another waiter for another job.
                 self.changed.notify_one();
                 return Ok(Some(delivery));
             }

@@ -31,7 +31,7 @@ pub use redis::RedisQueue;
 ///
 /// # Cancel safety
 ///
-/// A call that is dropped may still be applied, as after an error.
+/// A dropped call may still be applied, as after an error.
 #[async_trait]
 pub trait JobQueue: fmt::Debug + Send + Sync + 'static {
     /// Appends a job with `body`.
@@ -50,8 +50,8 @@ pub trait JobQueue: fmt::Debug + Send + Sync + 'static {
     async fn replace(&self, body: &str) -> Result<JobId, ServiceError>;
 
     /// Takes the first job, and waits up to `patience` for one. A job that is delivered again,
-    /// since it was returned or its worker died, is at the end. One that cannot run yet does not
-    /// block the others.
+    /// since it was returned or its worker died, is at the end. A job that cannot run yet
+    /// therefore does not block the others.
     ///
     /// # Errors
     ///

@@ -76,8 +76,8 @@ impl JobQueue for RedisQueue {
         Ok(JobId::new(id))
     }
 
-    /// Polls at once, then every 100 ms, and a last time after `patience`. `patience` counts the
-    /// pauses alone: a request is always awaited, since its answer may be a job.
+    /// Polls at once, then every 100 ms, and a last time after `patience`. Only the pauses
+    /// count towards `patience`: each request is awaited, since its answer may be a job.
     async fn take(&self, patience: Duration) -> Result<Option<Delivery>, ServiceError> {
         let mut left = patience;
         loop {

@@ -1,4 +1,4 @@
-//! Bucket stores: when buckets close, what they contain, and what is removed.
+//! Bucket stores: closing, reading and removing buckets.
 
 use std::time::Duration;
 
@@ -116,7 +116,7 @@ async fn marker_in_the_future_moves_late_changes_behind_it(_: World, mut minutes
     minutes.pass(MINUTE + MARGIN).await;
 
     assert_eq!(minutes.buckets.closed(60).await.unwrap(), []);
-    // The clock seems to have gone back. The late change is read in the end.
+    // Seen from the marker, the clock has gone back. The late change is still read.
     let late = put(&minutes, "b", "2").await;
     assert_eq!(late.seconds(), future.seconds() + 60);
     minutes.pass(Duration::from_secs(700)).await;

@@ -195,12 +195,13 @@ async fn bucket_of_large_values_moves_in_small_steps(world: World, mut minutes: 
     assert!(removed.iter().all(|keys| (1..=4).contains(keys)), "{removed:?}");
     let moved_at_first: usize = removed.iter().take(2).sum();
     assert_eq!(exported.collected, 21 - moved_at_first as u64);
-    // Counted twice if it is in the piece whose removal failed, which depends on the order.
+    // The event that is too large counts twice if the removal of its piece failed. That depends on
+    // the order.
     assert!((1..=2).contains(&(failed.too_large + exported.too_large)));
     let twice: Vec<_> = arrivals(&world).into_iter().filter(|(_, times)| *times > 1).collect();
     assert!(twice.len() <= 4, "more than one step: {twice:?}");
     assert_eq!(arrivals(&world).len(), 20);
-    // 23 MB at once would be as much memory as the whole bucket.
+    // One piece of 23 MB would take as much memory as the whole bucket.
     let pieces = buckets.seen.lock().unwrap().pieces.clone();
     assert!(pieces.iter().all(|bytes| *bytes <= (8 << 20) + 8_000_000), "{pieces:?}");
 }
@@ -237,7 +238,7 @@ async fn unreadable_bucket_blocks_neither_others_nor_pending_events(
 
     assert_eq!((exported.collected, exported.sent), (4, 6));
     assert_eq!(exported.source_error.unwrap().kind(), ServiceErrorKind::Corrupt);
-    // Behind the marker, the bucket would never be read, even once it is readable.
+    // If the marker passed the bucket, no job would read it, even once it is readable.
     assert_eq!(minutes.buckets.marker().await.unwrap(), Some(filled[0]));
     assert_eq!(all(&minutes).await, [filled[1]]);
 

@@ -109,7 +109,7 @@ async fn dropped_after<F: Future>(work: F, polls: usize) -> Option<F::Output> {
         if let Poll::Ready(output) = work.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
             return Some(output);
         }
-        // Let what the future waits for make progress.
+        // Lets the tasks run for which the future waits.
         tokio::time::sleep(std::time::Duration::from_millis(1)).await;
     }
     None
@@ -149,7 +149,7 @@ async fn export_dropped_at_any_step_loses_nothing(world: World) {
             break;
         }
     }
-    // Three batches, each of which is sent and removed, and the steps before.
+    // Three batches are sent and removed, after the first steps.
     assert!(steps > 15, "{steps} steps");
     assert!(world.sink.taken().is_sorted_by_key(|(token, _)| *token));
 }

@@ -1,4 +1,4 @@
-//! When an exporter exports, and when it does not.
+//! The conditions under which an exporter exports.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -191,8 +191,8 @@ async fn events_set_aside_are_bounded_by_the_capacity(world: World) {
 /// The largest number of counted failures: see `MOST_COUNTED` in the exporter.
 const MOST_COUNTED: u64 = 100_000;
 
-/// Otherwise, after that many failures of events that other exporters sent, a process would count
-/// no more failures.
+/// If they were kept, they would fill the process's bounded count, and it would count no more
+/// failures.
 #[tokio::test(start_paused = true)]
 async fn failures_of_events_that_another_process_sent_are_forgotten() {
     let world = World::in_memory();

@@ -1,4 +1,4 @@
-//! What a flush sends, and what it leaves pending.
+//! Flushes: the events that a flush sends, and the events that it leaves pending.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,5 +1,5 @@
-//! Data of other programs under the exporter's keys in Redis: it is moved away and logged, and
-//! blocks nothing.
+//! Data of other programs under the exporter's keys in Redis: the exporter moves and logs it, and
+//! continues.
 
 use std::error::Error;
 use std::sync::Arc;

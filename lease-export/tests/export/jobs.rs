@@ -1,4 +1,4 @@
-//! Jobs: how a worker runs one, and what happens after the worker died.
+//! Jobs: how a worker runs a job, and how the job continues after the worker's death.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! Events that the sink refuses for good, and what they block.
+//! Events that the sink refuses for good: they block no other events.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -84,7 +84,7 @@ async fn refused_event_is_set_aside_without_dead_letters(world: World) {
     assert_eq!(world.buffer().state().await.unwrap().set_aside, 0);
 }
 
-/// All events have the same mistake, for example.
+/// For example, all events have the same mistake.
 async fn sink_that_refuses_everything_dead_letters_nothing(world: World) {
     let exporter = world.enabled().await;
     world.append(10).await;
@@ -161,7 +161,7 @@ async fn temporarily_refused_event_is_sent_on_retry(world: World) {
     assert_eq!(world.buffer().state().await.unwrap().set_aside, 0);
 }
 
-/// Wrong credentials, for example: the events are not to blame.
+/// For example, the credentials are wrong: the events are not the cause.
 async fn refused_request_ends_export_and_keeps_all_events(world: World) {
     let world = tens(world);
     let exporter = world.enabled().await;

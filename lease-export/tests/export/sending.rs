@@ -1,4 +1,4 @@
-//! What a job sends: how many events in how many requests, and what stays pending.
+//! Jobs: the events and requests that a job sends, and the events that stay pending.
 
 use std::time::Duration;
 

@@ -66,8 +66,7 @@ async fn exporter_process() {
 
     println!("ready");
     loop {
-        // First the jobs of killed exporters, since scheduling another job takes the lease from
-        // theirs.
+        // Runs the jobs of killed exporters first: a new job would take the lease from theirs.
         while let Ok(Worked::Done(..) | Worked::Returned(..)) =
             exporter.run_next_job(Duration::ZERO).await
         {}

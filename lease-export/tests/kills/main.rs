@@ -113,7 +113,7 @@ async fn kill(kills: u64) {
             sleep(Duration::from_millis(20)).await;
         }
     };
-    timeout(Duration::from_secs(300), drained).await.expect("what is pending is sent");
+    timeout(Duration::from_secs(300), drained).await.expect("pending events are sent");
     drop(last);
     let arrived = judge(&scene.server).await;
 
@@ -140,7 +140,7 @@ async fn kill(kills: u64) {
 async fn produce(scene: Arc<Scene>, buffer: RedisBuffer) -> u64 {
     let mut appended = 0;
     while scene.died.load(Ordering::SeqCst) < scene.kills {
-        // A small backlog: exporters that are killed all the time make little progress.
+        // Keeps the backlog small: exporters that are killed often make little progress.
         if buffer.pending().await.unwrap() > 40 {
             sleep(PACE).await;
             continue;
@@ -215,8 +215,8 @@ fn number(id: &str) -> u64 {
     id.strip_prefix("event-").unwrap().parse().unwrap()
 }
 
-/// Reads what arrived. Tokens must never go back, and each must belong to one exporter: otherwise
-/// two exporters ran at once.
+/// Reads the events that arrived. Tokens must never decrease, and each must belong to one exporter:
+/// otherwise two exporters ran at once.
 async fn judge(server: &RedisServer) -> Vec<u64> {
     let client = redis::Client::open(server.url()).unwrap();
     let mut connection = client.get_multiplexed_async_connection().await.unwrap();
@@ -231,7 +231,7 @@ async fn judge(server: &RedisServer) -> Vec<u64> {
         assert!(token >= largest, "two exported at once: token {token} after {largest}");
         largest = token;
         let exporter = exporters.entry(token).or_insert_with(|| words[1].to_owned());
-        assert_eq!(exporter, words[1], "token {token} is two exporters'");
+        assert_eq!(exporter, words[1], "two exporters have token {token}");
         arrived.extend(words[2..].iter().map(|id| number(id)));
     }
     arrived

@@ -167,7 +167,7 @@ impl<T: Sink> Sink for TracedStep<T> {
     }
 }
 
-/// Sends to a Redis list, in the order of arrival, which the test reads.
+/// Appends to a Redis list, which the test reads in the order of arrival.
 #[derive(Debug)]
 pub(crate) struct ListSink {
     url: String,
@@ -190,7 +190,6 @@ impl ListSink {
 impl Sink for ListSink {
     fn limits(&self) -> Limits {
         // Small records, so that an export has many steps.
-        //
         let limits = Limits::FIREHOSE.with_events_per_record(5);
         let limits = limits.and_then(|limits| limits.with_records_per_batch(3));
         limits.expect("limits in range")

@@ -5,7 +5,7 @@ local marker = redis.call('HGET', KEYS[2], 'marker')
 local from = marker and '(' .. marker or '-inf'
 local last = redis.call('TIME')[1] - ARGV[1]
 local sealed = tonumber(redis.call('HGET', KEYS[2], 'sealed') or -1)
--- A sealed bucket stays closed, whatever the clock shows.
+-- A sealed bucket stays closed, even if the clock goes back.
 last = math.max(last, sealed)
 local found = redis.call('ZRANGEBYSCORE', KEYS[1], from, last, 'LIMIT', 0, ARGV[2])
 for place = 1, #found do

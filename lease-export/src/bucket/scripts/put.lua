@@ -1,7 +1,7 @@
 -- Puts changes into the current bucket. KEYS: index, state, prefix of the buckets' keys.
 -- ARGV: interval, maximum number of buckets, then keys and values in turn.
--- Returns the bucket, or why there is none: `full` if this call stopped the intake for lack of
--- room.
+-- Returns the bucket, or why no bucket has the changes: `full` if this call stopped the intake for
+-- lack of room.
 local count = redis.call('ZCARD', KEYS[1])
 local why = stopped(KEYS[2], count, 'stopped')
 if why then
@@ -10,8 +10,8 @@ end
 local interval = tonumber(ARGV[1])
 local now = tonumber(redis.call('TIME')[1])
 local bucket = now - now % interval
--- Never at or before the marker, where no exporter reads, nor into a sealed bucket, which is being
--- read. The clock may have gone back.
+-- The clock may have gone back. No exporter reads buckets up to the marker, and a sealed bucket may
+-- have been read: changes go into a later bucket.
 for _, last in ipairs({ 'marker', 'sealed' }) do
     bucket = math.max(bucket, (redis.call('HGET', KEYS[2], last) or -interval) + interval)
 end

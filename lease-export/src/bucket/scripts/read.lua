@@ -6,8 +6,8 @@ local hash, cursor, left, beside = KEYS[3] .. ARGV[1], ARGV[2], tonumber(ARGV[3]
 local found, largest = {}, 1
 local wanted = 1
 repeat
-    -- The length of the next values is unknown. Ask for half of what fits if all are as long as the
-    -- largest so far: a hash that is being resized returns twice as many.
+    -- The length of the next values is unknown. Ask for half as many as would fit at the
+    -- largest length so far: a hash that is being resized returns twice as many.
     local scanned = redis.call('HSCAN', hash, cursor, 'COUNT', wanted)
     cursor = scanned[1]
     for place = 1, #scanned[2], 2 do

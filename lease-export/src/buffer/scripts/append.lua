@@ -1,7 +1,7 @@
 -- Appends events, all or none.
 -- KEYS: stream, state. ARGV: capacity, overflow policy, then ids and lines in turn.
--- Returns the number of dropped events, or why none is kept: `paused` if this call stopped the
--- intake.
+-- Returns the number of dropped events, or why no event was kept: `paused` if this call stopped
+-- the intake.
 local pending = redis.call('XLEN', KEYS[1])
 local why = stopped(KEYS[2], pending, 'open')
 if why then

@@ -1,4 +1,4 @@
--- Precedes a script that needs the largest token. KEYS: any, state. ARGV: token.
+-- Precedes a script that only the largest token may run. KEYS: any, state. ARGV: token.
 -- Returns the largest token if it is larger.
 local largest = redis.call('HGET', KEYS[2], 'token')
 if largest and tonumber(ARGV[1]) < tonumber(largest) then

@@ -4,7 +4,7 @@
 local from, events, bytes = ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
 local longest = tonumber(redis.call('HGET', KEYS[2], 'longest') or ARGV[5])
 local entries = {}
--- In pieces that fit for certain, since the length of a piece is unknown before it is read.
+-- Reads pieces that fit even if all lines are as long as the longest: their length is unknown before.
 while events > 0 do
     local wanted = math.max(1, math.min(events, 256, math.floor(bytes / longest)))
     local piece = redis.call('XRANGE', KEYS[1], from, '+', 'COUNT', wanted)

@@ -173,8 +173,8 @@ impl WorkerBuilder {
         self
     }
 
-    /// Sets the lease options. The default ttl is 10 s, as in the Kinesis Client Library. The
-    /// shards of a crashed worker are read again after a ttl and a third of it.
+    /// Sets the lease options. The default ttl is 10 s, as in the Kinesis Client Library. Other
+    /// workers read the shards of a crashed worker after 4/3 of the ttl.
     pub fn with_options(mut self, options: LeaseOptions) -> Self {
         self.settings.options = options;
         self
@@ -183,13 +183,13 @@ impl WorkerBuilder {
     /// Sets where reading starts in shards that no worker has read. The default is
     /// [`InitialPosition::Latest`]: the records that arrive from now on.
     ///
-    /// *Now* is read from this worker's clock. A clock that is ahead by a minute skips the records
-    /// of the first minute, and a clock that is behind by a minute delivers the records of the
-    /// minute before. Use an explicit time if clocks are not synchronized. It must not be in the
-    /// future.
+    /// *Now* is read from this worker's clock. If the clock is ahead by a minute, the worker skips
+    /// the records of the first minute. If it is behind by a minute, the worker delivers the records
+    /// of the minute before. If clocks are not synchronized, use an explicit time, which must not be
+    /// in the future.
     ///
     /// A shard with a row starts at the position in its row. A later change of this setting does not
-    /// affect it. If its row has another time, the worker logs a warning.
+    /// affect that shard. If its row has another time, the worker logs a warning.
     pub fn with_initial_position(mut self, initial: InitialPosition) -> Self {
         self.settings.initial = initial;
         self
@@ -232,9 +232,11 @@ impl WorkerBuilder {
         self
     }
 
-    /// Cancels any call of a processor that takes longer than `limit`, which must be more than 0: a
-    /// batch, `initialize`, `shard_ended` and `shutdown_requested`. After all but the last, a new processor starts at
-    /// the checkpoint. By default a processor may take any time, and the worker keeps its lease.
+    /// Limits each call of a processor to `limit`, which must be more than 0. The worker cancels a
+    /// longer call of `initialize`, `process_records`, `shard_ended` or `shutdown_requested`. After
+    /// all but the last, a new processor starts at the checkpoint.
+    ///
+    /// By default a processor may take any time, and the worker keeps its lease.
     pub fn with_batch_limit(mut self, limit: Duration) -> Self {
         self.settings.batch_limit = Some(limit);
         self
@@ -254,7 +256,7 @@ impl WorkerBuilder {
     /// A new processor then starts at the checkpoint, on this worker or another.
     ///
     /// The default is 30: with the default backoff, the worker gives the shard up after 23 minutes.
-    /// A failover of a database or a deployment takes less. A longer fault may be caused by this
+    /// Database failovers and deployments take less time. A longer failure may be caused by this
     /// machine or by the processor's state. The minimum is 1; `None` retries without a limit.
     pub fn with_max_failures(mut self, failures: impl Into<Option<u32>>) -> Self {
         self.settings.failures = failures.into();
@@ -268,30 +270,33 @@ impl WorkerBuilder {
         self
     }
 
-    /// Sets the time that a new worker waits before it obtains more than one shard, up to a third
-    /// of the ttl. Workers that start together then share the shards at once, without hand-overs.
-    /// The default is 1 s. The minimum is 10 ms, for a single worker.
+    /// Sets how long a new worker waits before it obtains a second shard: at most a third of the
+    /// ttl. Workers that start together then share the shards at once, without hand-overs. The
+    /// default is 1 s. The minimum is 10 ms, which suits a single worker.
     pub fn with_settling(mut self, settling: Duration) -> Self {
         self.settings.settling = settling;
         self
     }
 
-    /// Sets the maximum time from a stop to the end of the worker, even if calls hang. An eighth of it,
-    /// 2 s at most, is reserved for releasing shards that were not handed over and for the worker's
-    /// own row. The default is 30 s, as Kubernetes gives a pod.
+    /// Sets the maximum time from a stop to the end of the worker, even if calls hang. The default
+    /// is 30 s, as Kubernetes gives a pod.
+    ///
+    /// The worker reserves an eighth of this time, 2 s at most. In it, the worker releases the
+    /// shards that were not handed over, and removes its own row.
     pub fn with_grace(mut self, grace: Duration) -> Self {
         self.settings.grace = grace;
         self
     }
 
-    /// Limits the shards that this worker reads, to 1 or more. By default there is no limit. The other workers take the limit into account.
+    /// Limits the shards that this worker reads, to 1 or more. By default there is no limit. The
+    /// other workers take the limit into account.
     pub fn with_max_shards(mut self, most: usize) -> Self {
         self.most = Some(most);
         self
     }
 
-    /// Limits concurrent hand-overs to 1 or more, for processors that take long to start. By default, all shards
-    /// that are planned for others are handed over at once.
+    /// Limits concurrent hand-overs to 1 or more, for processors that take long to start. By
+    /// default, the worker hands over all shards that are planned for others at once.
     pub fn with_max_hand_overs(mut self, most: usize) -> Self {
         self.settings.most_hand_overs = Some(most);
         self
@@ -303,8 +308,8 @@ impl WorkerBuilder {
         self
     }
 
-    /// Replaces `worker`, which is about to stop. This worker gets no shards while that one stays,
-    /// and all of its shards when it leaves. A rolling deployment then moves each shard once.
+    /// Replaces `worker`, which is about to stop. This worker obtains no shards until `worker`
+    /// leaves, and then all of its shards. A rolling deployment then moves each shard once.
     pub fn replacing(mut self, worker: Lessee) -> Self {
         self.replaces = Some(worker);
         self
@@ -326,8 +331,8 @@ impl WorkerBuilder {
         self
     }
 
-    /// Sets the clock for the time of day in milliseconds since 1970, for tests. It decides where
-    /// [`InitialPosition::Latest`] is.
+    /// Sets the wall clock, in milliseconds since 1970, for tests. [`InitialPosition::Latest`]
+    /// starts at its time.
     pub fn with_wall_clock(mut self, clock: impl Fn() -> u64 + Send + Sync + 'static) -> Self {
         self.settings.wall_clock = Arc::new(clock);
         self
@@ -337,7 +342,7 @@ impl WorkerBuilder {
     ///
     /// # Errors
     ///
-    /// Fails if a value is out of range. No request has been sent then.
+    /// Fails if a setting is out of range. Sends no request.
     pub fn build(self) -> Result<Worker, InvalidSetup> {
         let application: Application = self.application.parse().map_err(Reason::from)?;
         self.check()?;
@@ -375,7 +380,7 @@ impl WorkerBuilder {
             ((1..=1000).contains(&self.weight), "a weight is 1 to 1000"),
             (self.most != Some(0), "a worker reads one shard at least"),
             (self.replaces.is_none() || self.replaces != self.name, "no worker replaces itself"),
-            (!self.sources.is_empty(), "no stream to read: name one at least"),
+            (!self.sources.is_empty(), "a worker reads one stream at least"),
             ((1..=10_000).contains(&settings.pace.most_records), "max records is 1 to 10000"),
             (settings.pace.idle >= MIN_IDLE, "the idle pause is 200 ms at least"),
             (
@@ -394,7 +399,7 @@ impl WorkerBuilder {
             (!settings.sync_interval.is_zero(), "the sync interval is not zero"),
             (
                 !matches!(settings.initial, InitialPosition::AtTimestamp(at) if i64::try_from(at).is_err()),
-                "a timestamp is in milliseconds since 1970, and no later than those are counted",
+                "a timestamp is in milliseconds since 1970, and fits into 63 bits",
             ),
         ];
         if let Some((_, rule)) = rules.into_iter().find(|(holds, _)| !holds) {
@@ -403,7 +408,7 @@ impl WorkerBuilder {
         if let InitialPosition::AtTimestamp(at) = settings.initial {
             let now = (settings.wall_clock)();
             if at > now {
-                // No record has arrived then, and each row would keep the time after it is
+                // No record has arrived at that time. Each row would keep it after the setting is
                 // corrected.
                 let rule = format!(
                     "a timestamp is in milliseconds since 1970, and not in the future: {at} is \
@@ -445,7 +450,7 @@ fn millis_since_1970() -> u64 {
     u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// With the default backoff: 63.5 s until the seventh pause, then one try a minute.
+/// The first seven pauses of the default backoff take 63.5 s together, each further pause 1 min.
 const DEFAULT_MAX_FAILURES: u32 = 30;
 
 const MIN_SETTLING: Duration = Duration::from_millis(10);

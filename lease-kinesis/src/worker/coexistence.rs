@@ -9,11 +9,11 @@ use tokio::time::Instant;
 
 use crate::plan::Member;
 
-/// Divides the shards of a table with workers of another library, which follow no
+/// Shares the shards of a table with workers of another library, which do not follow the
 /// [`plan`](crate::plan).
 ///
-/// A worker calls [`plannable`](Self::plannable) at each tick, and then, while it is live itself,
-/// [`take`](Self::take).
+/// A worker calls [`plannable`](Self::plannable) at each tick. It then calls [`take`](Self::take) if
+/// it is live and counts in the plan.
 pub trait Coexistence: fmt::Debug + Send + 'static {
     /// Returns the longest ttl that a worker may have. The other library takes a lease over after this
     /// time.
@@ -28,7 +28,7 @@ pub trait Coexistence: fmt::Debug + Send + 'static {
     ) -> BTreeMap<LeaseKey, Option<Lessee>>;
 
     /// Returns the shards that `me` obtains now, although a worker of the other library holds them.
-    /// The store must let the next claim of each succeed.
+    /// The store must grant the next claim of each shard.
     fn take(&mut self, table: &SharedTable<'_>, me: &Member, now: Instant) -> Vec<LeaseKey>;
 }
 

@@ -1,4 +1,4 @@
-//! Watches the shards that others set about to hand over, and reports each when it is free.
+//! Watches the shards that other workers will hand over to this one. Returns each when it is free.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::error::Error;
@@ -33,7 +33,7 @@ impl Expected {
         self.include(wanted, table);
     }
 
-    /// Watches `keys` too.
+    /// Watches `keys` in addition.
     pub(crate) fn include(
         &mut self,
         keys: impl IntoIterator<Item = LeaseKey>,
@@ -73,7 +73,7 @@ impl Expected {
     }
 }
 
-/// Waits until `key` is free, by polling: for stores without notifications, and for lost ones.
+/// Polls until `key` is free, since a store may send no notifications or lose one.
 async fn poll_until_free(table: &dyn LeaseTable, key: &LeaseKey) {
     loop {
         sleep(POLL_INTERVAL).await;
@@ -88,6 +88,6 @@ async fn poll_until_free(table: &dyn LeaseTable, key: &LeaseKey) {
     }
 }
 
-/// The polling interval: one row per shard, for as long as the hand-over takes. No worker processes
-/// the shard's records from the moment at which it is free.
+/// Short, since no worker reads a free shard. Each poll reads one row, and polling ends with the
+/// hand-over.
 const POLL_INTERVAL: Duration = Duration::from_millis(500);

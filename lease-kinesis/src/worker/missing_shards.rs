@@ -1,4 +1,4 @@
-//! Backoff for shards that have a row and that the stream does not have. Their leases stay free, so
+//! Backoff for shards that have a row but do not exist in the stream. Their leases stay free, so
 //! that the sync can remove their rows.
 
 use std::collections::BTreeMap;
@@ -17,15 +17,15 @@ pub(crate) struct MissingShardBackoff {
 
 #[derive(Debug)]
 struct MissingShard {
-    /// How often it was missing.
+    /// The number of attempts that found it missing.
     times: u32,
     throttle: LogThrottle,
     until: Instant,
 }
 
 impl MissingShardBackoff {
-    /// Records that `key` is missing once more, and delays it by `length` of the number of times.
-    /// Returns how to log it.
+    /// Counts one more attempt that found `key` missing, and delays the next attempt. `length`
+    /// returns the delay after a number of attempts. Returns how to log this one.
     pub(crate) fn is_missing(
         &mut self,
         key: LeaseKey,

@@ -4,8 +4,8 @@
 //! each tick and changes its part of the plan. `shard_task` reads one shard and calls its processor.
 //! `expected` watches rows that are about to be handed over. `missing_shards` delays further attempts
 //! at a shard that the stream does not have. `coexistence` is for workers of other libraries on the
-//! same table. `parts` holds the state that a worker's tasks share. `simulated` sets the clock and the seed
-//! of a simulation.
+//! same table. `parts` holds the state that a worker's tasks share. `simulated` sets the clock and
+//! the seed of a simulation.
 
 pub(crate) mod builder;
 pub(crate) mod coexistence;
@@ -29,7 +29,7 @@ pub use crate::worker::error::WorkerError;
 use crate::worker::parts::WorkerParts;
 use crate::worker::running::Running;
 
-/// Reads its part of an application's shards, beside the application's other workers.
+/// Reads its share of an application's shards, alongside the application's other workers.
 ///
 /// Workers have no leader. Each worker lists the table at each tick (a third of the ttl), computes
 /// the same [plan](crate::plan), and executes its own part of it. It obtains the free shards that
@@ -44,7 +44,7 @@ use crate::worker::running::Running;
 /// use async_trait::async_trait;
 /// use lease_kinesis::{
 ///     Batch, Checkpointer, InitialPosition, Outcome, RecordProcessor, ShardContext, SimStream,
-/// Worker,
+///     Worker,
 /// };
 /// use lease_memory::MemoryStore;
 /// use tokio::sync::mpsc;

@@ -21,7 +21,7 @@ pub(crate) struct WorkerParts {
     /// The key of the worker's own row.
     pub(crate) own_key: LeaseKey,
     pub(crate) status: StatusRegistry,
-    /// Cancelled when the worker is to stop.
+    /// Cancelled to stop the worker.
     pub(crate) stopping: CancellationToken,
     pub(crate) coexistence: Option<Box<dyn Coexistence>>,
 }

@@ -32,7 +32,7 @@ use crate::worker::missing_shards::MissingShardBackoff;
 use crate::worker::parts::WorkerParts;
 use crate::worker::shard_task::{Order, TaskEnd};
 
-/// A worker that runs.
+/// A running worker.
 pub(crate) struct Running {
     worker: WorkerParts,
     /// The lease on the worker's own row.
@@ -45,7 +45,7 @@ pub(crate) struct Running {
     surplus: Surplus,
     /// Free shards that are planned for other workers, and when this worker first saw each free.
     free: BTreeMap<LeaseKey, Instant>,
-    /// Parents that the last list of rows did not have, by the key of their child.
+    /// Parents without a row in the last listing, by the key of their child.
     unlisted_parents: BTreeMap<LeaseKey, Vec<LeaseKey>>,
     /// Shards with a row that the stream does not list.
     missing: MissingShardBackoff,
@@ -55,7 +55,7 @@ pub(crate) struct Running {
     /// The running comparison of streams and rows, if any.
     comparing: JoinSet<(Instant, SyncResult)>,
     synchronised: Option<Instant>,
-    /// Whether a shard has ended since: then other shards may have ended, too.
+    /// Whether a shard has ended since the last comparison. Others may have ended with it.
     is_reshaped: bool,
     expected: Expected,
     /// Consecutive ticks without an answer of the store.
@@ -65,7 +65,7 @@ pub(crate) struct Running {
     /// Throttles the log when another process holds the worker's own row.
     namesakes: LogThrottle,
     stopped_by: Option<ProcessorError>,
-    /// When all shards must have been handed over.
+    /// The end of the time to hand over all shards; `None` until the worker leaves.
     deadline: Option<Instant>,
 }
 
@@ -96,8 +96,8 @@ impl Running {
         }
     }
 
-    /// Runs until the worker is stopped, or a processor stops it. After that, continues for the grace time
-    /// at most.
+    /// Runs until the worker is stopped, or a processor stops it. After that, continues for at most
+    /// the grace time.
     pub(crate) async fn run(mut self) -> Result<(), WorkerError> {
         let (stopping, grace) = (self.worker.stopping.clone(), self.worker.settings.grace);
         let out_of_time = async {
@@ -156,14 +156,13 @@ impl Running {
         Ok(())
     }
 
-    /// Returns the time to the next tick. It is short after a failure, while shards change hands, and while
-    /// some worker does not count yet. More ticks cost counted workers nothing, and a worker that does not
-    /// count reads one shard at most.
+    /// Returns the time to the next tick. It is short after a failure, while shards are handed over,
+    /// and while a worker does not count yet: until then, that worker reads at most one shard.
     fn pause(&self, looked: Tick) -> Duration {
         let tick = self.worker.settings.tick();
         match looked {
-            // One failure may be chance. A store that throttles gets fewer requests, but at least one
-            // per ttl, so that the worker notices its recovery.
+            // The first retry follows soon. Later ones back off for a throttling store, up to a ttl, so
+            // that the worker notices its recovery.
             Tick::Unanswered if self.deadline.is_none() => {
                 let doublings = self.unanswered.saturating_sub(1).min(10);
                 let pause = tick.min(BEFORE_LOOKING_AGAIN) * (1 << doublings);
@@ -234,8 +233,9 @@ impl Running {
         if is_there { looked } else { failed }
     }
 
-    /// Compares the free shards with the last tick. If a shard became free recently, the worker that should
-    /// take it may have an older view, in which this worker should take it.
+    /// Compares the free shards with the last tick. After a shard became free, its planned worker may
+    /// have an older listing that assigns the shard to this worker. Then neither claims it, and another
+    /// tick is due soon.
     fn compare_free(
         &mut self,
         held: &BTreeMap<LeaseKey, Option<Lessee>>,
@@ -253,7 +253,7 @@ impl Running {
         if self.free.values().any(is_new) { Tick::Changing } else { Tick::Stable }
     }
 
-    /// Returns the shards that workers of this library plan, and those to take from other libraries.
+    /// Returns the shards that workers of this library plan, and the shards to take from another library.
     fn share_with_others(
         &mut self,
         snapshot: &Snapshot,
@@ -267,7 +267,7 @@ impl Running {
         let table = SharedTable { held: &held, foreign: &foreign, members };
         let now = now();
         let plannable = coexistence.plannable(&table, now);
-        // A worker that is not counted yet, or leaves, takes nothing.
+        // A worker that leaves or does not count yet takes no shard.
         let me = members.iter().find(|member| member.name == worker.me.name);
         let me = me.filter(|_| worker.me.state == MemberState::Live);
         let taken = me.map(|me| coexistence.take(&table, me, now)).unwrap_or_default();
@@ -312,7 +312,7 @@ impl Running {
         let most = self.worker.settings.most_hand_overs.unwrap_or(usize::MAX);
         let given: BTreeMap<_, _> = decision.give.into_iter().collect();
         let gives = |order: &watch::Sender<Order>| matches!(&*order.borrow(), Order::Give(_));
-        // Hand-overs that have started continue. Further ones wait for them.
+        // Hand-overs that have started continue. Further hand-overs wait for them.
         let to_be_given = given.keys().filter_map(|key| self.reading.get(key));
         let mut under_way = to_be_given.filter(|order| gives(order)).count();
         for (key, order) in &self.reading {
@@ -329,8 +329,8 @@ impl Running {
         self.claim(decision.claim).await;
     }
 
-    /// Starts a comparison of streams and rows when it is due. Runs in its own task, since a stream may
-    /// answer late or never.
+    /// Starts a comparison of streams and rows when it is due. The comparison runs in its own task,
+    /// since a stream may answer late or never.
     fn synchronise(&mut self, snapshot: &Snapshot, members: &[Member]) {
         if self.deadline.is_some() || !self.comparing.is_empty() {
             return;
@@ -341,7 +341,7 @@ impl Running {
         let turns = if first == Some(&self.worker.me.name) { 1 } else { 5 };
         let interval = settings.sync_interval * turns;
         // When a stream is resharded, many shards end at once. As soon as all their children have rows,
-        // all workers plan with the final number.
+        // all workers plan with the final number of shards.
         let interval = if self.is_reshaped { interval.min(settings.tick()) } else { interval };
         let is_due = self.synchronised.is_none_or(|last| last.elapsed() >= interval);
         if !is_due && !self.worker.sync.is_new_to(snapshot) {
@@ -365,7 +365,7 @@ impl Running {
         compared == SyncResult::Changed
     }
 
-    /// Holds and writes the worker's own row, by which other workers see it.
+    /// Obtains and writes the worker's own row, in which other workers see it.
     async fn be_there(&mut self) -> Result<(), StoreError> {
         if self.row.as_ref().is_none_or(|row| !row.is_held()) {
             self.row = None;
@@ -400,8 +400,8 @@ impl Running {
     }
 }
 
-/// The store does not distinguish these cases. The worker may repeat its own claim without an answer for half
-/// a ttl only. After that, the row is held until the grant expires.
+/// The store does not distinguish these cases. The worker may repeat its own unanswered claim only for
+/// half a ttl. After that, the row is held until the grant expires.
 const NAMESAKE: &str = "the worker's own row is held: by another worker of this name, by an earlier \
 process of this worker, or through a request whose answer was lost";
 
@@ -434,8 +434,8 @@ enum Tick {
     Failed,
 }
 
-/// The pause after a failed tick or during changes: by then, the worker that should take a free shard has
-/// read the rows.
+/// The pause after a failed tick or during changes. Meanwhile, the planned worker of a free shard lists
+/// the rows.
 const BEFORE_LOOKING_AGAIN: Duration = Duration::from_secs(1);
 
 /// The limit of a comparison of streams and rows: many pages of shards, and as many rows to create.

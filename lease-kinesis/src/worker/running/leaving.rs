@@ -26,8 +26,8 @@ impl Running {
         self.row_is_written = false;
     }
 
-    /// Ends the remaining tasks, and removes the worker's own row. Takes no longer than the last part of the
-    /// grace time. Tasks that end without a hand-over have the first half of it.
+    /// Ends the remaining tasks, and removes the worker's own row. Takes no longer than the last part of
+    /// the grace time. The tasks get the first half of it.
     pub(super) async fn leave(&mut self) {
         let last_part = last_part(self.worker.settings.grace);
         let gone = now() + last_part;
@@ -42,7 +42,7 @@ impl Running {
                 debug!(error, "reservations for this worker not freed, they expire");
             }
         };
-        // A half of the last part remains for the worker's own row.
+        // At least a quarter of the last part remains for the worker's own row.
         if timeout(last_part / 4, freed).await.is_err() {
             debug!("reservations for this worker may not have been freed, they expire");
         }
@@ -93,8 +93,8 @@ impl Running {
         Ok(())
     }
 
-    /// Decides to free all shards. For a leaving worker that cannot read the plan: each shard is then taken
-    /// by the worker that the plan names.
+    /// Decides to give up all shards, for a leaving worker that cannot list the rows. Hand-overs that have
+    /// started keep their target. The worker releases its other shards, and their planned workers claim them.
     pub(super) fn release_all_shards(&self) -> Decision {
         let to = |order: &watch::Sender<Order>| match &*order.borrow() {
             Order::Give(to) => to.clone(),
@@ -105,12 +105,12 @@ impl Running {
     }
 }
 
-/// The part of `grace` that remains for other work after the time to hand over shards.
+/// Returns the part of `grace` that follows the time for hand-overs.
 fn last_part(grace: Duration) -> Duration {
     (grace / 8).min(LONGEST_LAST_PART)
 }
 
-/// Concurrent requests that free a shard.
+/// The maximum number of concurrent requests that free shards.
 const AT_ONCE: usize = 32;
 
 const LONGEST_LAST_PART: Duration = Duration::from_secs(2);

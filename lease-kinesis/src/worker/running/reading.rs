@@ -1,4 +1,4 @@
-//! The shards of a running worker: claims them, starts their tasks, and handles the tasks' ends.
+//! Claims shards for a running worker, starts their tasks, and handles the ends of the tasks.
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ use crate::time::now;
 use crate::worker::shard_task::{Order, ShardTask, TaskEnd};
 
 impl Running {
-    /// Obtains the free ones of `keys` that have no backoff, and starts to read them.
+    /// Claims the shards of `keys` that are not delayed, and starts to read the obtained ones.
     pub(super) async fn claim(&mut self, mut keys: Vec<LeaseKey>) {
         if self.deadline.is_some() {
             return;
@@ -55,7 +55,7 @@ impl Running {
             }
         }
         drop(attempts);
-        // These are polled before the next tick.
+        // The watches poll these shards before the next tick.
         self.expected.include(unclear, &self.worker.settings.table);
         for lease in obtained {
             self.begin_to_read(lease);
@@ -69,9 +69,10 @@ impl Running {
         let attributes = lease.attributes().clone();
         let record = LeaseRecord::new(key.clone(), None, Some(lease.token()), attributes);
         let row = match ShardRow::read(name, record) {
-            // Read to its end meanwhile, or removed. In that case the lease created an empty row.
+            // Another worker read the shard to its end after the listing.
             Ok(row) if row.checkpoint == Position::ShardEnd => return,
             Ok(row) => row,
+            // If the row was removed after the listing, the claim has created an empty one.
             Err(cause) => {
                 let error = &cause as &dyn std::error::Error;
                 return warn!(%key, error, "row cannot be read, its shard is skipped");
@@ -115,7 +116,7 @@ impl Running {
         self.worker.status.remove(&key);
         match ended {
             Some(TaskEnd::Lost | TaskEnd::Given | TaskEnd::GivenUp) => false,
-            // Its children are free.
+            // The next tick can claim the shard's children.
             Some(TaskEnd::ShardEnd) => {
                 self.is_reshaped = true;
                 true

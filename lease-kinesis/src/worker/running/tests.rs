@@ -22,7 +22,7 @@ impl RecordProcessor for Idle {
 
 /// An earlier process with the worker's name holds the row. This process cannot know that.
 #[tokio::test(start_paused = true)]
-async fn own_row_of_earlier_process_is_logged_as_possibly_its_own() {
+async fn own_row_held_by_earlier_process_is_logged() {
     let (log, _listening) = CapturedLog::listen();
     let table = MemoryStore::new();
     let ttl = Duration::from_secs(30);

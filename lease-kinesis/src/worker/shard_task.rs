@@ -1,7 +1,7 @@
 //! Reads one shard and calls its processor, from the grant of the lease to its end.
 //!
-//! `delivery` passes batches to the processor. `ending` ends a shard in good order. `handing_over`
-//! transfers its lease to another worker.
+//! `delivery` passes batches to the processor. `ending` handles the shard's end and the processor's
+//! shutdown. `handing_over` transfers the lease to another worker.
 
 mod delivery;
 mod ending;
@@ -80,9 +80,9 @@ enum Interrupted {
     Lost,
     OutOfTime,
     Ordered,
-    /// Ordered away before its processor was initialized.
+    /// The worker ordered a hand-over before the processor was initialized.
     NotStarted,
-    /// The processor's state is unknown. Another one starts at the checkpoint.
+    /// The processor's state is unknown. Another processor starts at the checkpoint.
     Restart(ProcessorError),
     GiveUp(ProcessorError),
     StopWorker(ProcessorError),
@@ -96,8 +96,8 @@ impl ShardTask {
         let table = Arc::clone(&self.settings.table);
         let counted = self.lease.update(&*table, &switched);
         match self.guarded(None, counted).await {
-            // A failure matters little: the count only affects the backoff of a failing shard, and
-            // the next holder of a reserved row removes a stale `reservedFor`.
+            // A failure matters little. The count only affects the backoff of a failing shard, and
+            // the next holder removes a stale `reservedFor`.
             Ok(counted) => drop(counted),
             Err(interrupted) => return self.end(interrupted).await,
         }
@@ -194,7 +194,7 @@ impl ShardTask {
                 Err(cause) => {
                     failures += 1;
                     let shard = &self.row.shard;
-                    warn!(%shard, error = &cause as &dyn Error, "start time of the shard not written, retrying");
+                    warn!(%shard, error = &cause as &dyn Error, "start time not written, retrying");
                     self.pause(self.settings.backoff(failures)).await?;
                 }
             }
@@ -245,7 +245,7 @@ impl ShardTask {
         };
         let made = async { self.settings.factory.processor(&context) };
         let mut processor = self.guarded(None, made).await?;
-        // Ends before the processor in every case.
+        // Dropped before the processor, even if this future is dropped.
         let checkpointer = CheckpointScope::of(checkpoints);
         let begun = select! {
             biased;
@@ -259,7 +259,7 @@ impl ShardTask {
                 Ok(()) => self.hand_over(&checkpointer).await,
                 Err(interrupted) => Err(interrupted),
             },
-            // Records that were processed before are not processed again.
+            // Otherwise the next processor would receive processed records again.
             Err(interrupted @ (Interrupted::GiveUp(_) | Interrupted::StopWorker(_))) => {
                 Err(self.write_before(&checkpointer, interrupted).await)
             }
@@ -275,7 +275,10 @@ impl ShardTask {
         drop(checkpointer);
         let dropped = catch_unwind(AssertUnwindSafe(|| drop(processor)));
         if let Err(panic) = dropped {
-            error!(shard = %self.row.shard, message = panic_message(&*panic), "processor panicked in its destructor");
+            error!(
+                shard = %self.row.shard, message = panic_message(&*panic),
+                "processor panicked in its destructor"
+            );
         }
         ended
     }
@@ -289,7 +292,7 @@ impl ShardTask {
         let mut orders = self.orders.clone();
         let initialized = select! {
             biased;
-            // Nothing has started that could be shut down.
+            // A processor that is not initialized needs no shutdown.
             () = ordered(&mut orders) => return Err(Interrupted::NotStarted),
             initialized = self.guarded(self.settings.batch_limit, processor.initialize(context)) => {
                 initialized?
@@ -389,7 +392,7 @@ impl ShardTask {
         }
     }
 
-    /// Waits for `length`, unless the shard is lost or ordered away meanwhile.
+    /// Waits for `length`. Fails if the lease is lost or a hand-over is ordered meanwhile.
     async fn pause(&mut self, length: Duration) -> Result<(), Interrupted> {
         let mut orders = self.orders.clone();
         select! {
@@ -409,7 +412,7 @@ impl ShardTask {
     }
 }
 
-/// Completes once the shard is to be handed over.
+/// Completes once the worker orders a hand-over.
 async fn ordered(orders: &mut watch::Receiver<Order>) {
     let to_give = |order: &Order| matches!(order, Order::Give(_));
     // A dropped worker releases its leases anyway.

@@ -77,7 +77,7 @@ impl ShardTask {
         }
     }
 
-    /// Returns the error of a batch, unless it asks for another processor.
+    /// Returns the error of a batch. Fails if the error asks for another processor.
     fn unless_restart(
         &self,
         cause: ProcessorError,
@@ -89,7 +89,7 @@ impl ShardTask {
         })
     }
 
-    /// Returns the pause after the `failures`th failure of `batch`, unless it was the last one.
+    /// Returns the pause after this number of failures of `batch`. Fails at the maximum number.
     fn after_failure(
         &self,
         cause: ProcessorError,
@@ -105,7 +105,8 @@ impl ShardTask {
         Ok(pause)
     }
 
-    /// Waits until a checkpoint by the worker is due. Waits for ever if the processor checkpoints.
+    /// Waits until a checkpoint by the worker is due. Never completes if the processor decides when to
+    /// checkpoint, or no record was delivered since the last checkpoint.
     pub(super) async fn checkpoint_due(&self, checkpointer: &Checkpointer) {
         let due = match self.settings.checkpoints {
             Checkpoints::Every(length) if checkpointer.has_more().await => length,

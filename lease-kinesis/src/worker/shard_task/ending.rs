@@ -1,4 +1,4 @@
-//! Ends a shard in good order: at its end, or by a hand-over.
+//! Ends the reading of a shard: at the shard's end, or by a hand-over.
 
 use std::error::Error;
 use std::sync::Arc;
@@ -92,7 +92,7 @@ impl ShardTask {
         self.hand_over(checkpointer).await
     }
 
-    /// Hands the shard over to the worker of the order.
+    /// Hands the shard over to the worker that the order names.
     pub(super) async fn hand_over(
         &mut self,
         checkpointer: &Checkpointer,
@@ -127,8 +127,8 @@ impl ShardTask {
                 }
                 Err(interrupted) => interrupted,
             };
-            // An attempt without an answer may have succeeded. It has, if the lease ended by other
-            // means than expiry: only an operator ends a lease early otherwise.
+            // An unanswered transfer may have succeeded. If the lease ended before it expired, the
+            // transfer did succeed, since nothing but an operator ends a lease early otherwise.
             let may_be_handed_over = matches!(interrupted, Interrupted::Lost) && unanswered > 0;
             if may_be_handed_over && !self.has_expired().await {
                 return Ok(self.handed_over_to(&to).await);
@@ -140,7 +140,7 @@ impl ShardTask {
     async fn handed_over_to(&self, to: &Lessee) -> TaskEnd {
         info!(shard = %self.row.shard, %to, "shard handed over");
         self.entry.handed_over();
-        // Bound only to the remaining time, since the lease has ended.
+        // Limited only by the grace time, since the lease has ended.
         let look = async {
             if self.is_leaving(to).await {
                 self.take_back_from(to).await;
@@ -155,7 +155,7 @@ impl ShardTask {
     }
 
     /// Writes the last checkpoint before the shard is given up for the reason `interrupted`. Takes
-    /// no longer than the grace time, unless the shard is only to be read elsewhere.
+    /// no longer than the grace time, except before a hand-over.
     pub(super) async fn write_before(
         &self,
         checkpointer: &Checkpointer,
@@ -178,8 +178,8 @@ impl ShardTask {
         }
     }
 
-    /// Writes the last checkpoint: of all processed records, if the worker decides when to
-    /// checkpoint; otherwise the pending one.
+    /// Writes the last checkpoint. It covers all processed records if the worker decides when to
+    /// checkpoint. Otherwise, it is the pending one.
     pub(super) async fn write_last_checkpoint(
         &self,
         checkpointer: &Checkpointer,
@@ -199,5 +199,5 @@ impl ShardTask {
     }
 }
 
-/// A stream lists the children within seconds of their parent's end. No worker reads them before.
+/// Short: a stream lists the children within seconds, and no worker reads them before.
 const MAX_WAIT_FOR_CHILDREN: Duration = Duration::from_secs(5);

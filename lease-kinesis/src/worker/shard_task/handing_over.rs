@@ -22,8 +22,8 @@ use crate::table::row;
 impl ShardTask {
     /// Hands the shard over to `to`.
     pub(super) async fn transfer(&self, to: &Lessee) -> Result<Written, StoreError> {
-        // Raw grants: `Lease::transfer` consumes the lease, but the task may repeat the transfer to another
-        // worker, and judges a transfer without an answer by how the lease ended.
+        // By the raw grant, since `Lease::transfer` consumes the lease. The task still needs the lease: it
+        // may transfer to another worker, or find out from the lease's end that the transfer succeeded.
         let (table, grant) = (&self.settings.table, self.lease.grant());
         let limit = self.settings.options.request_timeout();
         // A leaving target finds the row by this attribute.
@@ -51,10 +51,10 @@ impl ShardTask {
         }
     }
 
-    /// Frees a shard that was handed over to `to` and that `to` will not read.
+    /// Frees a shard that was handed over to `to`, which leaves or has gone.
     pub(super) async fn take_back_from(&self, to: &Lessee) {
-        // The reservation is for this name alone. If the worker of this name has the shard after all,
-        // the claim is refused.
+        // The reservation admits only this name. If that worker has obtained the shard after all, the
+        // store refuses this claim.
         let locker = self.locker.clone().with_lessee(to.clone());
         free(&locker, self.lease.key()).await;
     }

@@ -1,12 +1,12 @@
-//! Random numbers that follow from a seed.
+//! Random numbers from a seed.
 
 use std::time::Duration;
 
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
-/// The source of all random decisions of a run. A seed repeats the decisions, but not their timing:
-/// processes are real.
+/// The source of all random decisions of a run. A seed repeats the decisions, but not the timing of the
+/// real processes.
 #[derive(Debug)]
 pub(crate) struct Chance(StdRng);
 

@@ -1,4 +1,4 @@
-//! Why a run could not be made.
+//! The error of a run that could not start or finish.
 
 use std::error::Error;
 

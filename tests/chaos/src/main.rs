@@ -1,5 +1,5 @@
-//! Chaos on real processes: workers share leases on real servers, a nemesis injects faults into
-//! both, and a judge reads afterwards what all of them did.
+//! Chaos tests with real processes. Workers share leases on real servers, a nemesis injects faults into
+//! both, and a judge then checks the recorded events.
 //!
 //! Start at [`overlapping_run`] or [`single_run`]: a run with many faults at once, or one at a time.
 //! All processes are on one machine, and the ledger is ordered by `CLOCK_MONOTONIC`, which no fault
@@ -38,42 +38,42 @@ use crate::single_run::run_single;
 use crate::store::{Clocks, Store};
 use crate::worker::{WorkerArgs, work};
 
-/// Injects faults into processes and servers that share leases, and judges what they did.
+/// Injects faults into processes and servers that share leases, and judges the recorded events.
 ///
-/// Exits with 0 if all promises were kept, with 1 if one was broken, and with 2 if the run could not
-/// be made.
+/// Exits with 0 if all promises were kept, with 1 if a promise was broken, and with 2 if the run failed
+/// for another reason.
 #[derive(Debug, Parser)]
 #[command(name = "lease-chaos", args_conflicts_with_subcommands = true)]
 struct Arguments {
     /// The store that keeps the leases
     #[arg(long, value_enum, required = true)]
     store: Option<Store>,
-    /// How long faults are injected, in minutes
+    /// The time during which faults are injected, in minutes
     #[arg(long, default_value = "0.5", value_parser = minutes, allow_negative_numbers = true)]
     minutes: Duration,
-    /// Decides on the faults; a new one, which is printed, by default
+    /// The seed of the faults; by default a new one, which is printed
     #[arg(long)]
     seed: Option<u64>,
     /// The file to write the report to, besides the standard output
     #[arg(long, value_name = "FILE")]
     report: Option<PathBuf>,
-    /// How faults follow each other; by default single on sentinel and cluster, else overlapping
+    /// Whether faults overlap; by default single on sentinel and cluster, else overlapping
     #[arg(long, value_enum)]
     faults: Option<Faults>,
-    /// What happens to the wall clocks of servers, with single faults
+    /// Whether single faults step the wall clocks of servers
     #[arg(long, value_enum, default_value = "in-step")]
     clocks: Clocks,
-    /// A single fault to inject, at least once, in the given order; by default, all
+    /// A single fault to inject at least once, in the given order; by default, all
     #[arg(long = "only", value_enum, value_name = "FAULT")]
     kinds: Vec<SingleFault>,
-    /// Breaks something on purpose, for the judge to find
+    /// Breaks a rule on purpose, so that the judge must find it
     #[arg(long, value_enum)]
     sabotage: Option<Sabotage>,
     #[command(subcommand)]
     role: Option<Role>,
 }
 
-/// The role of a process that a run starts.
+/// The role of a child process.
 #[derive(Debug, Subcommand)]
 enum Role {
     #[command(hide = true)]
@@ -137,7 +137,7 @@ async fn make(setup: &Setup, file: Option<PathBuf>) -> Result<ExitCode, Failure>
     clock_library()?;
     setup.check()?;
     if let Some(file) = &file {
-        // A file that cannot be written must fail now, not after twenty minutes.
+        // Opened now: an error must be reported before the run, not after twenty minutes.
         save(file, "")?;
     }
     show(&format!("lease-chaos: {}, seed {}", setup.store, setup.seed));
@@ -173,6 +173,6 @@ fn save(file: &Path, report: &str) -> Result<(), Failure> {
 }
 
 fn show(text: &str) {
-    // Unlike `println!`, it does not panic where the reader has gone.
+    // Unlike `println!`, it does not panic if the reader has closed the pipe.
     drop(writeln!(std::io::stdout(), "{text}"));
 }

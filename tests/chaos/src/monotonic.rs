@@ -1,4 +1,4 @@
-//! Moments by the clock that all processes of a machine share.
+//! Timestamps of the clock that all processes of a machine share.
 
 use std::fmt;
 use std::num::ParseIntError;

@@ -26,25 +26,25 @@ pub(crate) struct Setup {
     pub(crate) kinds: Vec<SingleFault>,
 }
 
-/// How faults follow each other.
+/// Whether faults overlap.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Faults {
-    /// Many at once, by chance: safety is judged
+    /// Random faults that overlap; the judge checks safety
     Overlapping,
-    /// One at a time: progress is judged, too
+    /// One fault at a time; the judge checks safety and progress
     Single,
 }
 
-/// What a run breaks on purpose, so that the judge must find it.
+/// A rule that the run breaks on purpose, so that the judge must find it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Sabotage {
     /// Workers ignore a lost lease, and no gate checks tokens
     Heedless,
-    /// Each worker has a server of its own
+    /// Each worker has a separate server
     Apart,
     /// Probes know only the first host of the URL list
     OneHost,
-    /// A majority hangs where a minority should
+    /// A majority hangs instead of a minority
     Majority,
 }
 

@@ -1,4 +1,4 @@
-//! The store of a run, and what happens to its servers' clocks.
+//! The store of a run, and the setting of its servers' clocks.
 
 use std::fmt;
 use std::time::Duration;
@@ -23,9 +23,9 @@ pub(crate) enum Store {
 /// Whether single faults step the wall clocks of servers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Clocks {
-    /// They are left alone
+    /// Wall clocks are not changed
     InStep,
-    /// They step back and forward
+    /// Wall clocks step back and forward
     Step,
 }
 
@@ -39,12 +39,12 @@ impl Store {
         }
     }
 
-    /// How long a new server does not vote.
+    /// The time during which a new server of a quorum does not vote.
     pub(crate) fn quarantine(self, ttl: Duration) -> Duration {
         match self {
             Self::Redis | Self::Dynamodb | Self::Sentinel | Self::Cluster => Duration::ZERO,
-            // A ttl and 1 %; two seconds, since Redis reports its uptime in whole seconds; and one to
-            // read it again.
+            // A ttl and 1 %, two seconds because Redis reports its uptime in whole seconds, and a
+            // second in which a client reads it again.
             Self::Quorum => ttl.mul_f64(1.01) + Duration::from_secs(3),
         }
     }

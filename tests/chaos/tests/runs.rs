@@ -1,6 +1,9 @@
-//! Short runs of lease-chaos: on each store, where every promise must be kept; and with sabotage,
-//! which the judge must find.
-#![expect(clippy::expect_used, clippy::print_stdout, reason = "a test may fail, and say why")]
+//! Short runs of lease-chaos. Each store must keep every promise, and the judge must find each sabotage.
+#![expect(
+    clippy::expect_used,
+    clippy::print_stdout,
+    reason = "a test may fail, and prints the run"
+)]
 
 use std::process::Command;
 
@@ -127,7 +130,7 @@ fn quorum_with_hung_minority_grants_at_two_thirds_of_its_rate() {
 }
 
 #[test]
-fn clients_that_know_one_hung_host_are_found() {
+fn clients_that_know_only_a_hung_host_are_found() {
     let one_host = ["--sabotage", "one-host"];
     let Some(ended) = run_single("sentinel", &["hang-first"], &one_host) else { return };
 
@@ -187,7 +190,7 @@ fn invalid_arguments_are_rejected_with_a_message() {
 }
 
 #[test]
-fn missing_server_is_named() {
+fn missing_server_program_is_reported_by_name() {
     let mut command = command(&["--store", "redis"]);
     command.env("PATH", "").env_remove("LEASE_TEST_TOOLS");
 

@@ -36,12 +36,12 @@ pub(crate) struct Episodes {
     pub(crate) clocks: Vec<i64>,
 }
 
-/// What the judge must know of a fault, besides its time.
+/// The properties of a fault that the judge needs, besides its time.
 #[derive(Debug, Default)]
 pub(crate) struct Outcome {
     pub(crate) to: String,
     pub(crate) hit: BTreeSet<usize>,
-    /// When leases ended early, other than by a promotion.
+    /// The time at which leases ended early for another reason than a promotion.
     pub(crate) forgot: Option<Monotonic>,
     pub(crate) full: Option<(usize, Monotonic, Monotonic)>,
     pub(crate) slices: Vec<Slice>,
@@ -59,7 +59,7 @@ impl Episodes {
     ) -> Result<Self, Failure> {
         let canaries = (0..topology.shards.len()).map(|shard| {
             let members = topology.addresses(shard);
-            // A key of the shard that is not in the slot that moves.
+            // This key is on the shard, but not in the slot that moves.
             let key = keys_in(topology.slot(shard) + 1, 1).concat();
             let counters = (0..setup.counters)
                 .filter(|counter| topology.shard_of_key(&format!("counter-{counter}")) == shard);
@@ -85,8 +85,8 @@ impl Episodes {
         Ok(episodes)
     }
 
-    /// Injects one fault after another until `end`: all kinds in turn, and each chosen kind at least
-    /// once. A fault that has begun by then is completed.
+    /// Injects one fault after another until `end`, all kinds in turn. If the command line chooses kinds,
+    /// each is injected at least once. Completes a fault that has begun before `end`.
     pub(crate) fn run(&mut self, end: Monotonic) -> Result<(), Failure> {
         let kinds = self.setup.kinds.clone();
         let all = SingleFault::all_of(self.setup.store, self.setup.clocks);
@@ -124,7 +124,7 @@ impl Episodes {
             let counters = (0..self.setup.counters).filter(|counter| {
                 self.topology.shard_of_key(&format!("counter-{counter}")) == shard
             });
-            // The former holders' last heartbeats were sent before, and count for a ttl.
+            // The former holders sent their last heartbeats before, and rely on them for a ttl.
             if let Some(at) = forgot.max(promoted.get(&shard).copied()) {
                 let kind = Effect::MayOverlap { until: at + self.setup.ttl };
                 faults.push(fault_of(kind, Some(counters.collect())));
@@ -144,7 +144,7 @@ impl Episodes {
             Some(Sabotage::OneHost) => self.topology.first_address(),
             _ => self.topology.address(),
         };
-        // Each purpose has keys of its own: a key that one probe holds is not free for another.
+        // Each purpose has separate keys: a key that one probe holds is not free for another.
         let first = match purpose {
             Purpose::Steady => 0,
             Purpose::Newcomer => KEYS,
@@ -159,7 +159,7 @@ impl Episodes {
         Probe::start(&address, name, &keys, purpose, &self.seen)
     }
 
-    /// Waits for `length`. Meanwhile workers are killed, stopped, and given other wall clocks.
+    /// Waits for `length`. Meanwhile kills workers, stops them, and steps their wall clocks.
     pub(crate) fn pass(&mut self, length: Duration) -> Result<(), Failure> {
         let end = Monotonic::now() + length;
         let mut next = Monotonic::now() + self.chance.up_to(LONGEST_PAUSE);
@@ -263,10 +263,10 @@ const GLANCE: Duration = Duration::from_millis(5);
 /// A Sentinel needs ten seconds to make a former master follow the new one.
 const LONGEST_RECOVERY: Duration = Duration::from_mins(3);
 
-/// The servers, not the library, decide on a promotion. Without one, the fault ends after this time.
+/// The time limit for a promotion. The servers decide on it, not the library.
 const LONGEST_PROMOTION: Duration = Duration::from_mins(1);
 
-/// The keys of one probe on one shard: one lease is kept, and each call has eight keys.
+/// The number of keys of one probe on one shard: one for the kept lease, and eight for each call.
 const KEYS: usize = 17;
 
 const CONTENDERS: usize = 5;

@@ -45,14 +45,14 @@ pub(crate) enum ServerFault {
 
 /// The faults for `store`, each with its weight.
 ///
-/// Faults that admit two holders are rare, so that the windows in which nothing can be proven are a
-/// small part of the run.
+/// Faults that admit two holders are rare: in the windows after them, the judge can prove nothing about
+/// overlaps.
 pub(crate) fn faults_of(store: Store) -> &'static [(u32, Fault)] {
     match store {
         Store::Redis => &REDIS,
         Store::Quorum => &QUORUM,
         Store::Dynamodb => &DYNAMODB,
-        // Their runs inject single faults.
+        // Runs on these stores inject only single faults.
         Store::Sentinel | Store::Cluster => &[],
     }
 }

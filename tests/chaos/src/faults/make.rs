@@ -1,4 +1,4 @@
-//! What each single fault does to the servers.
+//! The commands and signals of each single fault.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use crate::servers::topology::Host;
 use crate::setup::Sabotage;
 use crate::store::Store;
 
-/// What happens to a host. A host that hangs keeps its connections and its memory.
+/// The harm to a host. A hung host keeps its connections and its memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Harm {
     Hang,
@@ -63,7 +63,7 @@ impl Episodes {
         members.get(place).map(|member| Host::Server(*member)).ok_or_else(|| "no replica".into())
     }
 
-    /// Hangs or kills a host for longer than leases last, and until its successor is promoted.
+    /// Hangs or kills a host until leases have expired and its successor is promoted.
     fn fault_host(&mut self, host: Host, harm: Harm) -> Result<Outcome, Failure> {
         let mut outcome = Outcome { to: host.to_string(), ..Outcome::default() };
         let masters = self.masters()?;
@@ -78,7 +78,7 @@ impl Episodes {
             Harm::Kill => server.kill(),
         }
         self.pass(Duration::from_secs(1))?;
-        // Clients that reconnect meanwhile meet the silent host, as new processes do.
+        // Clients that reconnect now try the silent host first, as new processes do.
         for master in masters {
             if Host::Server(master) != host {
                 self.kill_connections(master)?;
@@ -150,7 +150,7 @@ impl Episodes {
         Ok(Outcome { to, hit: [shard].into(), ..Outcome::default() })
     }
 
-    /// Fills the memory of all servers of a shard, for longer than a lease lasts.
+    /// Fills the memory of all servers of a shard for longer than a ttl.
     fn fill_memory(&mut self, shard: usize) -> Result<Outcome, Failure> {
         let members = self.topology.members(shard);
         let from = Monotonic::now();
@@ -162,14 +162,14 @@ impl Episodes {
         for &member in &members {
             self.topology.server(member)?.command("CONFIG SET maxmemory 0");
         }
-        // The bound counts from `until`: memory is freed at the first of the commands or later.
+        // The bound counts from `until`, which is before the first command that frees memory.
         self.pass(LONG_AFTER)?;
         let to = format!("shard {}", shard + 1);
         Ok(Outcome { to, full: Some((shard, from, until)), ..Outcome::default() })
     }
 
-    /// Moves the slot of a shard's probes to the next shard, and back. Clients use the slot meanwhile,
-    /// while its keys are on both shards.
+    /// Moves the slot of a shard's probes to the next shard, and back. During the move its keys are on
+    /// both shards, and clients use them.
     fn migrate_slot(&mut self, shard: usize) -> Result<Outcome, Failure> {
         let next = (shard + 1) % self.topology.shards.len();
         let slot = self.topology.slot(shard);
@@ -179,7 +179,7 @@ impl Episodes {
         self.move_slot(slot, there, here)?;
         self.pass(LONG_AFTER)?;
         let to = format!("slot {slot}, from server {} to server {}", here + 1, there + 1);
-        // In one of the directions, the slot moves to a server whose clock is ahead: leases end early.
+        // One of the two moves is to a server whose clock is ahead: it ends leases early.
         let clocks_differ = self.clocks.get(here) != self.clocks.get(there);
         let hit = clocks_differ.then_some(shard).into_iter().collect();
         Ok(Outcome { to, hit, ..Outcome::default() })
@@ -211,7 +211,7 @@ impl Episodes {
         Ok(())
     }
 
-    /// Hangs a minority several times, with healthy times between for comparison.
+    /// Hangs a minority several times. The healthy times in between are for comparison.
     fn hang_minority(&mut self) -> Result<Outcome, Failure> {
         let all = self.topology.servers.len();
         let minority = match self.setup.sabotage {
@@ -251,7 +251,7 @@ impl Episodes {
             *clock += seconds;
             self.topology.server(number)?.set_clock(&format!("{clock:+}"));
             named.push(format!("{} to {clock:+} s", number + 1));
-            // Leases on the server end early, or it is replaced. A clock that steps back keeps leases.
+            // A forward step ends leases early, or causes a promotion. A step back only prolongs leases.
             if seconds > 0 && (count > 1 || masters.contains(&number)) {
                 outcome.hit.extend(self.topology.shard_of(number));
             }
@@ -266,13 +266,13 @@ impl Episodes {
 /// Longer than the ttl of the kept lease and its grace.
 const OUTLASTING: Duration = Duration::from_secs(9);
 
-/// Shorter than that ttl: without a promotion, the lease must be kept.
+/// Shorter than the ttl of the kept lease: without a promotion, the lease must survive.
 const BRIEF: Duration = Duration::from_secs(3);
 
-/// Longer than the bound for a grant.
+/// Longer than the bound for a grant, so that a missing grant is found.
 const LONG_AFTER: Duration = Duration::from_secs(7);
 
-/// How long a minority hangs, and how long each healthy time between lasts.
+/// The length of each time with a hung minority, and of each healthy time in between.
 const SLICE: Duration = Duration::from_secs(5);
 
 const HANGS: usize = 3;

@@ -1,7 +1,7 @@
-//! Faults, and what injects them.
+//! Faults, and the code that injects them.
 //!
-//! [`nemesis`] makes many at once, of the kinds in [`fault`]. [`episodes`] makes one at a time, of the
-//! kinds in [`single_fault`]; [`make`] is what each of those does to servers.
+//! [`nemesis`] injects overlapping faults, of the kinds in [`fault`]. [`episodes`] injects one fault at a
+//! time, of the kinds in [`single_fault`]; [`make`] has their commands and signals.
 
 pub(crate) mod episodes;
 pub(crate) mod fault;

@@ -1,4 +1,4 @@
-//! Injects overlapping faults: draws them at random, and repairs them after a while.
+//! Injects overlapping faults: draws them at random, and repairs each after a random time.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
@@ -32,7 +32,7 @@ pub(crate) struct Nemesis {
     ledger: Arc<Mutex<Ledger>>,
 }
 
-/// A repair that is still due.
+/// A repair that is not yet made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Repair {
     WakeWorker(usize),
@@ -209,7 +209,7 @@ impl Nemesis {
                     self.inject(what, name, class, |servers| servers.restart_empty(number))?;
                 }
                 ServerFault::Flushed => {
-                    // With a clock behind, the server would grant smaller tokens, as documented.
+                    // With its clock behind, a flushed server would grant smaller tokens, as documented.
                     if self.servers.clock(number)? == self.servers.furthest_clock() {
                         let flush = |servers: &mut Servers| servers.flush(number);
                         self.inject("server flushed", name, FaultClass::MayOverlap, flush)?;
@@ -220,8 +220,8 @@ impl Nemesis {
         Ok(())
     }
 
-    /// Steps the clocks of up to a majority: a new lease may be on no more servers than it needs, and
-    /// then one server that forgets it is enough.
+    /// Steps the clocks of one server up to a majority. One server may suffice to break exclusion: a new
+    /// lease may have the votes of a bare majority, and each server that steps forgets its vote.
     fn step_forward(&mut self) -> Result<(), Failure> {
         let what = match self.servers.count() {
             1 => "server's clock stepped forward",
@@ -238,12 +238,12 @@ impl Nemesis {
         Ok(())
     }
 
-    /// Draws the servers for a fault, in most cases one. Servers that are stopped or down are left out.
+    /// Draws the servers for a fault: in most cases one, and none that is stopped or down.
     fn healthy_servers(&mut self, fault: ServerFault) -> Vec<usize> {
         let all = self.servers.count();
         let most = match fault {
             ServerFault::Stopped | ServerFault::Killed | ServerFault::ClockBack => all.min(3),
-            // A minority at most, until the servers restarted before vote again.
+            // At most a minority lacks a vote: earlier restarted servers vote after their quarantine.
             ServerFault::RestartedEmpty => {
                 let rest = self.store.quarantine(self.ttl) + self.ttl;
                 let room = (all / 2).max(1);
@@ -268,7 +268,7 @@ impl Nemesis {
     }
 
     fn repair_all(&mut self) -> Result<(), Failure> {
-        // No fault lasts as long.
+        // Every fault is shorter, so all repairs are due by then.
         self.repair(Monotonic::now() + self.ttl * 10)
     }
 
@@ -294,14 +294,14 @@ impl Nemesis {
         Ok(())
     }
 
-    /// Records a fault that admits one holder alone, before it is injected.
+    /// Records a fault that admits only one holder. The caller injects it afterwards.
     fn record(&self, name: &'static str, to: String, length: Duration) {
         let from = Monotonic::now();
         let (kind, counters) = (Effect::Exclusive, None);
         self.write(FaultRecord { name, to, from, until: from + length, kind, counters });
     }
 
-    /// Injects a fault, and records when.
+    /// Injects a fault, and records it with its time.
     fn inject(
         &mut self,
         name: &'static str,
@@ -314,7 +314,7 @@ impl Nemesis {
         let until = Monotonic::now();
         let kind = match class {
             FaultClass::Exclusive => Effect::Exclusive,
-            // The former holder's last heartbeat was sent before, and counts for a ttl.
+            // The former holder sent its last heartbeat before `until`, and relies on it for a ttl.
             FaultClass::MayOverlap => Effect::MayOverlap { until: until + self.ttl },
         };
         self.write(FaultRecord { name, to, from, until, kind, counters: None });
@@ -337,8 +337,8 @@ enum FaultClass {
     MayOverlap,
 }
 
-/// Draws how long a fault lasts. Half of the faults outlast a lease: if all did, few leases would be
-/// granted meanwhile.
+/// Draws the length of a fault. Half of the faults may outlast a lease: if all did, workers would obtain
+/// few leases.
 fn length(chance: &mut Chance, ttl: Duration) -> Duration {
     let longest = if chance.one_in(2) { ttl * 3 } else { ttl / 2 };
     chance.up_to(longest)

@@ -4,7 +4,8 @@ use clap::ValueEnum;
 
 use crate::store::{Clocks, Store};
 
-/// A fault that leaves a majority of the deciding hosts alive, or that ends by itself.
+/// A fault after which the store must make progress: a majority of the deciding hosts stays alive, or the
+/// fault ends by itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
 pub(crate) enum SingleFault {
     /// The first host of the URL list hangs, and all connections to the others are killed

@@ -111,7 +111,7 @@ impl State {
         answer == "OK" || answer.starts_with("-OOM")
     }
 
-    /// Records which tokens a promoted server knows: later grants were lost.
+    /// Records the tokens that a promoted server knows: it lost all later grants.
     fn note_promotion(&self, at: Monotonic, plain: &mut PlainConnection) {
         for &counter in &self.counters {
             let token = plain.first(&format!("HGET lease:{{counter-{counter}}} token"));
@@ -122,7 +122,7 @@ impl State {
     }
 }
 
-/// How long a host may take to reply before the next one is tried.
+/// The time limit for a reply of a host. Afterwards the canary tries the next host.
 const TIMEOUT: Duration = Duration::from_millis(250);
 
 /// After a longer silence of a master, clients may have to reconnect.

@@ -1,10 +1,10 @@
-//! Counted time: time in which both the store and the judged process were scheduled.
+//! Counted time: the time in which both the store and the judged process ran.
 
 use std::time::Duration;
 
 use crate::monotonic::Monotonic;
 
-/// Disjoint intervals in order, each with the length of all before it.
+/// Disjoint intervals in order, each with the total length of the earlier intervals.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Counted {
     intervals: Vec<(Monotonic, Monotonic)>,
@@ -12,8 +12,8 @@ pub(crate) struct Counted {
 }
 
 impl Counted {
-    /// The time between beats that follow each other within [`GAP`]. A longer gap does not count at all:
-    /// it is unknown in which part of it the machine stood still.
+    /// Returns the time between beats that follow each other within [`GAP`]. A longer gap does not count at
+    /// all, since no beat shows when the machine stopped and continued.
     pub(crate) fn between_beats(beats: &[Monotonic]) -> Self {
         let mut intervals: Vec<(Monotonic, Monotonic)> = Vec::new();
         for (&from, &until) in beats.iter().zip(beats.iter().skip(1)) {
@@ -38,7 +38,7 @@ impl Counted {
         Self { intervals, before }
     }
 
-    /// The time that counts in both.
+    /// Returns the time that counts in both.
     pub(crate) fn and(&self, other: &Self) -> Self {
         let mut both = Vec::new();
         let (mut left, mut right) =
@@ -57,7 +57,7 @@ impl Counted {
         Self::of(both)
     }
 
-    /// The same without the time from `from` to `until`.
+    /// Returns the same time without the part from `from` to `until`.
     pub(crate) fn without(&self, from: Monotonic, until: Monotonic) -> Self {
         let mut rest = Vec::new();
         for &(a, b) in &self.intervals {
@@ -66,7 +66,7 @@ impl Counted {
         Self::of(rest)
     }
 
-    /// How much of the time from `from` to `until` counts.
+    /// Returns the counted time from `from` to `until`.
     pub(crate) fn within(&self, from: Monotonic, until: Monotonic) -> Duration {
         self.up_to(until).saturating_sub(self.up_to(from))
     }
@@ -82,7 +82,7 @@ impl Counted {
     }
 }
 
-/// Beats are due every 50 ms. After a longer gap than this, the machine or the store stood still.
+/// Beats are due every 50 ms. In a longer gap than this, the machine or the store was stopped.
 pub(crate) const GAP: Duration = Duration::from_millis(250);
 
 #[cfg(test)]

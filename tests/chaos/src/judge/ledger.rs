@@ -16,7 +16,7 @@ pub(crate) struct Ledger {
     pub(crate) promotions: Vec<Promotion>,
     /// Whether the wall clocks of servers are stepped.
     pub(crate) clocks: Clocks,
-    /// How often workers started, crashed, failed in a call, and so on.
+    /// The counts of events, for example of starts, crashes and failed calls.
     pub(crate) tallies: BTreeMap<String, u64>,
     places: HashMap<(usize, u64, Incarnation), usize>,
 }
@@ -34,14 +34,14 @@ pub(crate) struct Grant {
     pub(crate) counter: usize,
     pub(crate) token: u64,
     pub(crate) incarnation: Incarnation,
-    /// A moment before the call that obtained it.
+    /// A time before the call that obtained the lease.
     pub(crate) asked: Monotonic,
-    /// The call that obtained it.
+    /// The call that obtained the lease.
     pub(crate) by: String,
-    /// A moment after the lease was first reported held.
+    /// A time after the lease was first reported held.
     pub(crate) held_from: Option<Monotonic>,
-    /// A moment before the lease was last reported held. A lost lease stays lost, so the lease was held
-    /// throughout the time between these moments.
+    /// A time before the lease was last reported held. A lost lease stays lost, so the lease was held from
+    /// `held_from` to `held_until`.
     pub(crate) held_until: Option<Monotonic>,
     pub(crate) ended: Option<(Monotonic, String)>,
 }
@@ -52,7 +52,7 @@ pub(crate) struct Write {
     pub(crate) counter: usize,
     pub(crate) token: u64,
     pub(crate) incarnation: Incarnation,
-    /// The value that the worker had read; `None` for the first write under a token, which reads it.
+    /// The value that the worker had read. `None` for the first write under a token, which reads the value.
     pub(crate) read: Option<u64>,
     pub(crate) sent: Option<Monotonic>,
     pub(crate) at: Monotonic,
@@ -77,11 +77,11 @@ pub(crate) struct FaultRecord {
 pub(crate) struct Promotion {
     pub(crate) counter: usize,
     pub(crate) at: Monotonic,
-    /// The last token: grants with larger ones were acknowledged and lost.
+    /// The last known token. The server lost acknowledged grants with larger tokens.
     pub(crate) known: u64,
 }
 
-/// What a fault may lead to, by the failure tables of the stores.
+/// The effect that the failure table of the store allows after a fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Effect {
     /// Each key has one holder at most.
@@ -170,7 +170,7 @@ impl Ledger {
         late.any(|grant| grant.counter == counter && grant.held_from.is_some())
     }
 
-    /// How often a key passed from one process to another.
+    /// Returns the number of times that a key passed from one process to another.
     pub(crate) fn handoffs(&self) -> usize {
         let mut last = BTreeMap::new();
         let mut held: Vec<_> =

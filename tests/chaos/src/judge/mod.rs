@@ -1,4 +1,4 @@
-//! What happened in a run, and which rules it broke.
+//! The events of a run, and the rules that it broke.
 //!
 //! Start at [`safety`], which judges the [`ledger`], and at [`progress`], which judges the
 //! [`observations`] of probes and of the [`canary`].

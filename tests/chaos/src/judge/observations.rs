@@ -1,4 +1,4 @@
-//! What the judge's own connections and the probes observed of progress.
+//! Observations of progress, by the judge's own connections and by the probes.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,7 +14,7 @@ pub(crate) struct Observations {
     pub(crate) episodes: Vec<Episode>,
 }
 
-/// What the judge's plain connection observed of one shard.
+/// The observations of the judge's plain connection on one shard.
 #[derive(Debug, Default)]
 pub(crate) struct ShardLog {
     /// When the master acknowledged a write.
@@ -25,7 +25,7 @@ pub(crate) struct ShardLog {
     pub(crate) promoted: Vec<Monotonic>,
 }
 
-/// What one probe process reported.
+/// The reports of one probe process.
 #[derive(Debug, Default)]
 pub(crate) struct ProbeLog {
     /// The probe started during a fault.
@@ -65,7 +65,7 @@ pub(crate) struct Episode {
     pub(crate) settled: Monotonic,
     /// The shards whose master the fault affects. Their leases may be lost.
     pub(crate) hit: BTreeSet<usize>,
-    /// The shard whose memory was full, and from when until when.
+    /// The shard whose memory was full, with the start and the end of that time.
     pub(crate) full: Option<(usize, Monotonic, Monotonic)>,
     pub(crate) slices: Vec<Slice>,
 }
@@ -84,7 +84,7 @@ impl Observations {
         Self { shards, ..Self::default() }
     }
 
-    /// The faults whose time, including their recovery, overlaps the time between two moments.
+    /// Returns the faults that overlap a span of time. A fault includes its recovery.
     pub(crate) fn episodes_during(
         &self,
         from: Monotonic,
@@ -94,14 +94,14 @@ impl Observations {
         self.episodes.iter().filter(lasted)
     }
 
-    /// The names of those faults, as a clause.
+    /// Returns the names of those faults, as a clause of a sentence.
     pub(crate) fn during(&self, from: Monotonic, until: Monotonic) -> String {
         let name = |episode: &Episode| format!("{} ({})", episode.fault.name(), episode.to);
         let names: Vec<_> = self.episodes_during(from, until).map(name).collect();
         if names.is_empty() { String::new() } else { format!("; during: {}", names.join(", ")) }
     }
 
-    /// When the memory of a shard was full.
+    /// Returns the times at which the memory of a shard was full.
     pub(crate) fn full_memory(
         &self,
         shard: usize,

@@ -1,7 +1,7 @@
 //! Judges the progress of a run by its observations.
 //!
-//! Only time in which the judge's plain connection wrote to the shard and the judged process was scheduled
-//! counts towards a bound. A busy machine therefore breaks no rule.
+//! A bound counts only the time in which the judge's plain connection wrote to the shard and the judged
+//! process ran. A busy machine therefore breaks no rule.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -53,8 +53,8 @@ pub(crate) struct FaultRow {
     pub(crate) longest: Duration,
     /// The longest counted time without a grant, as in [`ProgressRule::NoGrant`].
     pub(crate) longest_counted: Duration,
-    /// The counted time until the first grant of a new process: from its start, or from the moment when
-    /// the plain connection reached the master, if that was later.
+    /// The counted time until the first grant of a new process. It starts with the process, or when the
+    /// plain connection reaches the master, if that is later.
     pub(crate) newcomer: Option<Duration>,
     /// The time from the fault until the plain connection reached the promoted master.
     pub(crate) promoted: Option<Duration>,
@@ -120,7 +120,7 @@ impl Progress {
         }
         for call in [Call::Obtain, Call::Wait] {
             let grants = probe.granted(shard, call);
-            // From one grant to the next. For the rule, a span also begins at each reset.
+            // A span reaches from one grant to the next. For the rule, a span also begins at each reset.
             let spans = |resets: &[Monotonic]| -> Vec<(Monotonic, Monotonic)> {
                 let mut points = [&[first, last], grants, resets].concat();
                 points.retain(|at| (first..=last).contains(at));
@@ -303,7 +303,7 @@ impl ProbeLog {
         if self.is_newcomer { "a new process" } else { "the probe" }
     }
 
-    /// The last failure on `shard` between two moments, as a clause.
+    /// Returns the last failure on `shard` between two times, as a clause of a sentence.
     fn why(&self, shard: usize, (from, until): (Monotonic, Monotonic)) -> String {
         let mut failures = self.failures.iter().rev();
         let last =
@@ -333,7 +333,7 @@ pub(crate) fn round(length: Duration) -> Duration {
     Duration::from_millis(u64::try_from(length.as_millis()).unwrap_or(u64::MAX))
 }
 
-/// How long a free key may wait for its grant, once the plain connection reaches the master.
+/// The time limit for the grant of a free key, once the plain connection reaches the master.
 pub(crate) const BOUND: Duration = Duration::from_secs(5);
 
 /// The minimum rate with a hung minority, as a share of the healthy rate.

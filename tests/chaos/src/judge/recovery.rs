@@ -1,4 +1,4 @@
-//! Whether all keys are granted again after the last fault.
+//! Checks that all keys are granted again after the last fault.
 
 use std::sync::Mutex;
 use std::time::Duration;
@@ -24,6 +24,6 @@ pub(crate) async fn await_recovery(setup: &Setup, ledger: &Mutex<Ledger>) -> Vec
     hungry.iter().map(|&counter| starved(counter, ended, now)).collect()
 }
 
-/// The time limit after the last fault until every key is held again. It covers a lease that was obtained
-/// just before, a quarantine, and a clock that was set back, on a busy machine.
+/// The time limit after the last fault until every key is held again, on a busy machine. It covers the ttl
+/// of the last lease, a quarantine, and a clock that was set back.
 const RECOVERY: Duration = Duration::from_mins(2);

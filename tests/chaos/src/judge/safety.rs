@@ -32,11 +32,11 @@ pub(crate) struct Finding {
 pub(crate) enum Rule {
     /// No two leases on a key are held at once.
     Overlap,
-    /// No two grants share a token, and a claim that was sent after a grant gets a larger token.
+    /// No two grants share a token. A claim that was sent after a grant gets a larger token.
     Tokens,
     /// No write is accepted with a smaller token than an earlier write.
     OldToken,
-    /// Each accepted count read the value that the one before wrote.
+    /// Each accepted write read the value of the write before it.
     LostUpdate,
     /// After the last fault, each key is held again.
     Starved,
@@ -63,8 +63,8 @@ pub(crate) fn judge(ledger: &Ledger) -> Verdict {
 }
 
 impl FaultRecord {
-    /// Whether the fault excuses an overlap: from the fault on, and no longer than the former holder may
-    /// consider its lease held.
+    /// Whether the fault excuses an overlap. It does from the fault until the former holder must consider its
+    /// lease lost.
     fn admits(&self, overlap: &Finding) -> bool {
         let counters = self.counters.as_ref();
         match self.kind {
@@ -75,14 +75,14 @@ impl FaultRecord {
     }
 }
 
-/// Finds leases that were held at once; and leases that were held in another order than that of their
-/// tokens, since the smaller token had been granted when the other lease was held.
+/// Finds leases that were held at once. Also finds leases that were held in another order than that of
+/// their tokens: the lease with the smaller token was granted before, so both existed at once.
 fn overlaps(ledger: &Ledger, grants: &[&Grant]) -> Vec<Finding> {
     let mut held: Vec<_> =
         grants.iter().filter_map(|&grant| Some((grant, grant.held()?))).collect();
     held.sort_by_key(|(_, (from, _))| *from);
     let mut findings = Vec::new();
-    // Of the leases before: the one that lasts longest, and the one with the largest token.
+    // The earlier lease with the latest end, and the earlier lease with the largest token.
     let mut longest: Option<(&Grant, Monotonic)> = None;
     let mut largest: Option<(&Grant, Monotonic)> = None;
     for (grant, (from, until)) in held {

@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use crate::monotonic::Monotonic;
 
-/// A line of a probe.
+/// A line of a probe's output.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum ProbeEvent {
     /// The operating system scheduled the process.
@@ -20,20 +20,20 @@ pub(crate) enum ProbeEvent {
     Lost { shard: usize, at: Monotonic, why: String },
 }
 
-/// How a probe asks for a key.
+/// The kinds of calls by which a probe obtains a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Call {
-    /// Attempts, one after another.
+    /// Single attempts, in a loop.
     Obtain,
-    /// Waits, one after another.
+    /// Waits for a key, in a loop.
     Wait,
-    /// Waits of several contenders for one key, which each of them releases at once.
+    /// Waits of several contenders for the same key. Each releases it at once.
     Contend,
-    /// The kept lease.
+    /// The call that obtains the lease to keep.
     Keep,
 }
 
-/// A line that no probe writes, or an incomplete one.
+/// The line is not a probe's, or is incomplete.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct ParseError;
 

@@ -1,6 +1,6 @@
-//! Probe processes: one asks for free keys in a loop, and reports each grant.
+//! Probe processes. A probe obtains free keys in a loop, and reports each grant.
 //!
-//! This file is the process itself. [`process`] starts it and reads its [`event`]s.
+//! This file is the program of a probe. [`process`] starts probes and reads their [`event`]s.
 
 pub(crate) mod event;
 pub(crate) mod process;
@@ -98,7 +98,7 @@ impl Task {
 
     async fn wait(self, keys: Vec<LeaseKey>) {
         for key in keys.iter().cycle() {
-            // A lost release leaves a key held: the next key is free.
+            // Each call uses another key, since an unanswered release may leave a key held.
             match timeout(TTL * 2, self.locker.wait_until_obtained(key)).await {
                 Ok(Ok(lease)) => self.granted(lease),
                 Ok(Err(error)) => self.failed(&sentence(&error)),
@@ -144,7 +144,7 @@ impl Task {
 
     fn granted(&self, lease: Lease) {
         report(&self.event());
-        // In a task, since a release may take long after a failover.
+        // In a separate task, since a release may take long after a failover.
         tokio::spawn(async move { drop(lease.release().await) });
     }
 

@@ -1,6 +1,7 @@
 //! The report of a run, as Markdown.
 //!
-//! This file reports safety, [`progress`] the rules of progress, [`command`] the command line.
+//! This file writes the safety part. [`progress`] writes the progress section, [`command`] the command
+//! line.
 
 pub(crate) mod command;
 pub(crate) mod progress;
@@ -37,7 +38,7 @@ pub(crate) fn summary(ledger: &Ledger, verdict: &Verdict) -> String {
 /// The whole report.
 pub(crate) fn report(setup: &Setup, command: &str, ledger: &Ledger, verdict: &Verdict) -> String {
     let mut text = String::new();
-    // Writing to a text does not fail.
+    // Writing to a string cannot fail.
     let _ = write_report(&mut text, setup, command, ledger, verdict);
     text
 }
@@ -156,7 +157,7 @@ fn write_findings(
     Ok(())
 }
 
-/// The events around a finding: of its counter, and of all faults.
+/// Returns the events around a finding: events of its counter, and all faults.
 fn timeline(ledger: &Ledger, finding: &Finding, around: Duration) -> Vec<(Monotonic, String)> {
     let near = finding.from - around..finding.until + AROUND;
     let mut lines = Vec::new();
@@ -192,7 +193,7 @@ fn timeline(ledger: &Ledger, finding: &Finding, around: Duration) -> Vec<(Monoto
         let what = if write.accepted { "opens the counter" } else { "REFUSED by the gate" };
         lines.push((write.at, format!("token {} ({}) {what}", write.token, write.incarnation)));
     }
-    // Of all keys: a blocked thread stops the whole process.
+    // Events of all keys: a blocked thread stops the whole process.
     for grant in ledger.grants.iter().filter(|grant| grant.counter != finding.counter) {
         if let Some((at, how)) = grant.ended.as_ref().filter(|(at, _)| near.contains(at))
             && how.starts_with("blocked")
@@ -266,14 +267,14 @@ fn version_of(program: PathBuf) -> String {
     version.unwrap_or("of an unknown version").to_owned()
 }
 
-/// How long before and after a finding its timeline reaches.
+/// The length of a timeline before and after its finding.
 const AROUND: Duration = Duration::from_millis(700);
 
-/// How long before a violation its timeline begins.
+/// The length of a timeline before a violation.
 const LONG_BEFORE: Duration = Duration::from_secs(4);
 
-/// The number of violations with a timeline: a broken store has hundreds of violations.
+/// The maximum number of violations with a timeline: a broken store has hundreds of violations.
 const MOST_VIOLATIONS: usize = 20;
 
-/// The number of admitted overlaps with a timeline.
+/// The maximum number of admitted overlaps with a timeline.
 const TIMELINES: usize = 3;

@@ -1,4 +1,4 @@
-//! The section of the report on progress.
+//! The progress section of the report.
 
 use std::fmt::Write;
 use std::time::Duration;
@@ -8,10 +8,10 @@ use crate::judge::progress::{BOUND, Breach, FaultRow, LEAST_SHARE, Progress};
 use crate::monotonic::Monotonic;
 use crate::probe::{KEPT_TTL, PAUSE};
 
-/// The section on progress.
+/// Returns the progress section.
 pub(crate) fn report(progress: &Progress, began: Monotonic) -> String {
     let mut text = String::new();
-    // Writing to a text does not fail.
+    // Writing to a string cannot fail.
     let _ = write_report(&mut text, progress, began);
     text
 }
@@ -96,5 +96,5 @@ fn write_breach(text: &mut String, breach: &Breach, began: Monotonic) -> std::fm
     writeln!(text, "- {from:.3} s to {until:.3} s: {}: {}", breach.rule, breach.what)
 }
 
-/// The number of breaches in the report: a store without any progress has hundreds.
+/// The maximum number of breaches in the report: a store without any progress has hundreds.
 const MOST_BREACHES: usize = 40;

@@ -1,8 +1,8 @@
 //! The servers of a run.
 //!
-//! This file keeps what overlapping faults did to the clocks and memories of servers. [`server`] is
-//! one server, [`topology`] the servers of a run with single faults, [`stores`] opens stores by
-//! address, [`plain`] is a connection without a driver, [`hash_slots`] maps keys to slots.
+//! This file tracks how overlapping faults change the clocks and memories of servers. [`server`] is one
+//! server, and [`topology`] the servers of a run with single faults. [`stores`] opens stores by address,
+//! [`plain`] is a connection without a driver, and [`hash_slots`] maps keys to slots.
 
 pub(crate) mod hash_slots;
 pub(crate) mod plain;
@@ -18,24 +18,24 @@ use crate::servers::server::Server;
 
 /// The servers of a run with overlapping faults.
 ///
-/// Tokens grow through all faults but one: a server loses its memory while its clock is behind the last
-/// token. So a server starts empty, or is flushed, only with its clock at the furthest time that any
-/// server has reported; and its clock does not step back behind that moment.
+/// Only one fault makes tokens smaller: a server loses its memory while its clock is behind the last token.
+/// So a server loses its memory only while its clock has the largest offset of all. Later its clock does
+/// not step back behind the moment of the loss.
 #[derive(Debug)]
 pub(crate) struct Servers {
     all: Vec<Known>,
-    /// The furthest that any clock was ahead, in seconds.
+    /// The largest offset that any clock had, in seconds.
     furthest: i64,
 }
 
 #[derive(Debug)]
 struct Known {
     server: Server,
-    /// How far ahead the clock is, in seconds.
+    /// The offset of the clock, in seconds.
     clock: i64,
     /// When the server last started with an empty memory.
     emptied: Option<Monotonic>,
-    /// When the server last lost its memory, and how far ahead its clock was.
+    /// When the server last lost its memory, and the offset of its clock then.
     forgot: Option<(Monotonic, i64)>,
 }
 
@@ -53,7 +53,7 @@ impl Servers {
         Ok(&mut self.known(number)?.server)
     }
 
-    /// How far ahead a clock is, in seconds.
+    /// Returns the offset of a server's clock, in seconds.
     pub(crate) fn clock(&mut self, number: usize) -> Result<i64, Failure> {
         Ok(self.known(number)?.clock)
     }
@@ -76,7 +76,7 @@ impl Servers {
         let known = self.known(number)?;
         let clock = known.clock - seconds;
         if let Some((at, ahead)) = known.forgot {
-            // Negative if the clock is ahead of where it was then.
+            // Negative if the clock's offset is larger than then.
             let behind = u64::try_from(ahead - clock).unwrap_or(0);
             if Monotonic::now().since(at) <= Duration::from_secs(behind) {
                 return Ok(known.clock);
@@ -86,7 +86,7 @@ impl Servers {
         Ok(clock)
     }
 
-    /// Flushes a server, whose clock must be the furthest.
+    /// Flushes a server. Its clock must have the largest offset.
     pub(crate) fn flush(&mut self, number: usize) -> Result<(), Failure> {
         let known = self.known(number)?;
         known.server.command("FLUSHALL");
@@ -104,7 +104,7 @@ impl Servers {
         Ok(())
     }
 
-    /// How many servers were restarted empty after `moment`.
+    /// Returns the number of servers that were restarted empty after `moment`.
     pub(crate) fn emptied_after(&self, moment: Monotonic) -> usize {
         self.all.iter().filter(|known| known.emptied > Some(moment)).count()
     }

@@ -8,7 +8,7 @@ use std::time::Duration;
 #[derive(Debug)]
 pub(crate) struct PlainConnection {
     address: SocketAddr,
-    /// For connecting, and for each read.
+    /// The time limit for connecting, and for each read.
     timeout: Duration,
     stream: Option<BufReader<TcpStream>>,
 }
@@ -28,7 +28,7 @@ impl PlainConnection {
         stream.get_mut().write_all(format!("{words}\r\n").as_bytes())?;
         let mut values = Vec::new();
         read_value(&mut stream, &mut values)?;
-        // Kept only after a whole reply: the rest of this reply must not become the next one.
+        // Kept only after a whole reply: the rest of a partial reply would be read as the next reply.
         self.stream = Some(stream);
         Ok(values)
     }

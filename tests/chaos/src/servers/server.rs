@@ -1,4 +1,4 @@
-//! Real servers, each a process of its own that faults can kill, stop, empty and give another clock.
+//! Real servers, each in a separate process. Faults kill, stop or empty a server, or step its clock.
 
 use std::net::{SocketAddr, TcpStream};
 use std::path::PathBuf;
@@ -50,7 +50,7 @@ pub(crate) fn not_installed(what: &str) -> Failure {
     .into()
 }
 
-/// Gives a process a wall clock of its own: the offset in the file `clock` is added to the time.
+/// Gives a process a separate wall clock: libfaketime adds the offset in the file `clock` to the time.
 pub(crate) fn with_clock(command: &mut Command, clock: &PathBuf) -> Result<(), Failure> {
     command.env("LD_PRELOAD", clock_library()?);
     command.env("FAKETIME_TIMESTAMP_FILE", clock);
@@ -104,7 +104,7 @@ impl Server {
         Ok(())
     }
 
-    /// Kills the server. All that it acknowledged is on its disk.
+    /// Kills the server. Its disk has all acknowledged writes.
     pub(crate) fn kill(&mut self) {
         match self {
             Self::Redis(server) => server.kill(),

@@ -14,7 +14,7 @@ use crate::failure::Failure;
 /// `sentinel://HOST:PORT,…/MASTER`, `cluster://HOST:PORT,…`, or `dynamodb://HOST:PORT/TABLE`.
 ///
 /// A quorum keeps its quarantine: a server that restarted empty must not vote before the leases that it
-/// forgot have expired. With the longest ttl of a run, that takes seconds.
+/// forgot have expired. The ttls of a run are short, so the quarantine takes seconds.
 pub(crate) async fn open(address: &str, max_ttl: Duration) -> Result<Arc<dyn LockStore>, Failure> {
     Ok(match address.split_once("://") {
         Some(("redis", places)) if places.contains(',') => {
@@ -39,5 +39,5 @@ fn urls(places: &str) -> Vec<String> {
     places.split(',').map(|place| format!("redis://{place}")).collect()
 }
 
-/// Less than the period of heartbeats: a third of the ttl, which is two seconds or more.
+/// Less than the period of heartbeats, which is a third of a ttl of two seconds or more.
 const TIMEOUT: Duration = Duration::from_millis(500);

@@ -59,7 +59,7 @@ impl Topology {
         let server = |options: &[&str]| {
             let options = [&durable[..], options].concat();
             let stepped = (clocks == Clocks::Step).then(|| RedisServer::with_clock_and(&options));
-            // `None` only if clocks stay in step: the check above finds the programs that step them.
+            // `None` only if no clock steps: the check above finds the programs that step clocks.
             stepped.flatten().unwrap_or_else(|| RedisServer::with(&options))
         };
         let (servers, sentinels) = match store {
@@ -155,7 +155,7 @@ impl Topology {
     /// The shard of a key, unless its slot has moved.
     pub(crate) fn shard_of_key(&self, key: &str) -> usize {
         let shards = u32::try_from(self.shards.len()).unwrap_or(1);
-        // As redis-cli divides the slots. It rounds the borders, and no key of a run is near one.
+        // redis-cli divides the slots evenly. It rounds the borders, but no key of a run is near a border.
         let shard = u32::from(slot_of(key)) * shards / u32::from(SLOTS);
         usize::try_from(shard).unwrap_or(0)
     }
@@ -229,8 +229,8 @@ fn is_sentinel_settled(sentinel: &RedisServer) -> bool {
     quorum.starts_with("OK 3 usable") && plain.first("INFO sentinel").contains("status=ok,")
 }
 
-/// How long a host may take to reply.
+/// The time limit for a reply of a host.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// The slot of the probes' keys, from the first slot of their shard.
+/// The distance of the probes' slot from the first slot of their shard.
 const PROBED: u16 = 1000;

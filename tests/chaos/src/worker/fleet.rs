@@ -1,4 +1,4 @@
-//! The workers: processes that are restarted whenever they end.
+//! The workers. A supervisor restarts each worker process when it ends.
 
 use std::io;
 use std::path::PathBuf;
@@ -31,7 +31,7 @@ pub(crate) struct Fleet {
     stopping: Arc<AtomicBool>,
 }
 
-/// The place of one worker, with the process that runs at the moment.
+/// The slot of one worker, with its current process.
 #[derive(Debug)]
 pub(crate) struct WorkerSlot {
     worker: usize,
@@ -142,7 +142,7 @@ impl Drop for WorkerSlot {
 /// Restarts a worker, and reads its messages.
 struct Supervisor {
     slot: Arc<WorkerSlot>,
-    /// The slots of all workers, for leases that are handed over.
+    /// The slots of all workers, as targets of hand-overs.
     slots: Vec<Arc<WorkerSlot>>,
     store: String,
     setup: Setup,
@@ -255,7 +255,7 @@ impl Supervisor {
                 answer(request, value);
             }
             Message::Offer { counter, text } => {
-                // Some offers are lost on their way.
+                // Some offers are dropped on purpose, so that hand-overs expire.
                 if !self.chance.one_in(5)
                     && let Some(slot) = self.slots.get(self.chance.below(self.slots.len()))
                 {

@@ -1,25 +1,24 @@
-//! What a worker reports, one line each.
+//! The messages of a worker, one per line.
 
 use std::fmt;
 use std::str::FromStr;
 
 use crate::monotonic::Monotonic;
 
-/// A line of a worker. The number of a counter is also the key of its lease.
+/// A line of a worker's output. The number of a counter is also the key of its lease.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Message {
-    /// The worker obtained a lease by the call `by`: it asked at `asked`, and the lease was held some
-    /// time before `held`.
+    /// The worker obtained a lease by the call `by`, between `asked` and `held`.
     Obtained { counter: usize, token: u64, asked: Monotonic, held: Monotonic, by: String },
-    /// The worker obtained a lease that had expired already.
+    /// The worker obtained a lease after its expiry.
     TooLate { counter: usize, token: u64, asked: Monotonic },
-    /// The lease was held some time after `at`.
+    /// The lease was still held after `at`.
     Held { counter: usize, token: u64, at: Monotonic },
     /// The worker ended its use of the lease.
     Ended { counter: usize, token: u64, at: Monotonic, how: String },
     /// The worker asks for the counter's value, to write under `token` from now on.
     Open { request: u64, counter: usize, token: u64 },
-    /// The worker counts on from the value that it read.
+    /// The worker increments the value that it read.
     Write { request: u64, counter: usize, token: u64, read: u64, sent: Monotonic },
     /// The worker hands a lease over to another worker.
     Offer { counter: usize, text: String },
@@ -50,7 +49,7 @@ impl fmt::Display for Message {
     }
 }
 
-/// A line that no worker writes, or an incomplete one: a killed process may stop in the middle.
+/// The line is not a worker's, or is incomplete: a killed process may stop in the middle of a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct ParseError;
 

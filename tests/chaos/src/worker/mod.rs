@@ -1,7 +1,7 @@
-//! Worker processes: one obtains leases, counts under them, and ends each in another way.
+//! Worker processes. A worker obtains leases, counts under them, and ends each in a random way.
 //!
-//! This file is the process itself. [`fleet`] starts the processes and reads their [`message`]s, which
-//! they write by [`worker_io`]; [`resource`] has the counters.
+//! This file is the program of a worker. It writes [`message`]s through [`worker_io`]. [`fleet`] starts the
+//! processes and reads their messages; [`resource`] has the counters.
 
 pub(crate) mod fleet;
 pub(crate) mod message;
@@ -64,7 +64,7 @@ pub(crate) async fn work(args: WorkerArgs) -> Result<(), Failure> {
     let store = loop {
         match open(&args.store, Duration::from_millis(args.max_ttl_ms)).await {
             Ok(store) => break store,
-            // A worker may start while its servers are out of reach.
+            // A worker may start while its servers are unreachable.
             Err(_unreachable) => io.send(&Message::Counted { what: "connect failed".to_owned() }),
         }
         sleep(ttl / 10).await;
@@ -135,7 +135,7 @@ impl Task {
         }
     }
 
-    /// Obtains a lease, and returns the call that did.
+    /// Obtains a lease, and returns it with the name of the successful call.
     async fn obtain(&mut self) -> Option<(Lease, &'static str)> {
         if let Ok(handed) = self.handed.try_recv() {
             return Some((self.resume(handed).await?, "resume"));
@@ -149,10 +149,10 @@ impl Task {
         }
         let patience = self.chance.up_to(self.ttl * 3);
         select! {
-            // An offered lease comes first: it expires after a ttl.
+            // A hand-over comes first, since it expires after a ttl.
             biased;
             Some(handed) = self.handed.recv() => Some((self.resume(handed).await?, "resume")),
-            // A dropped waiter leaves nothing behind.
+            // The timeout drops the wait: a dropped wait must not leave the key held.
             waited = timeout(patience, self.locker.wait_until_obtained(&self.key)) => {
                 match waited.ok()? {
                     Ok(lease) => Some((lease, "wait")),
@@ -187,7 +187,7 @@ impl Task {
         let pace = self.chance.length(Duration::from_millis(2), Duration::from_millis(20));
         let mut value = None;
         if self.heedless {
-            // The heartbeats end, and the worker continues for longer than the lease lasts.
+            // Without heartbeats the lease expires, but the worker continues.
             lease.abandon();
             let on = async {
                 tokio::join!(
@@ -198,19 +198,19 @@ impl Task {
             drop(timeout(self.ttl * 2, on).await);
             return;
         }
-        // Most tenures are short, for many hand-offs; some need heartbeats.
+        // Most tenures are short, so that keys change hands often. Some are long enough for heartbeats.
         let longest = if self.chance.one_in(4) { self.ttl * 3 / 2 } else { self.ttl / 5 };
         let length = self.chance.up_to(longest);
         select! {
             biased;
-            // A lost lease comes first.
+            // The loss comes first: after it, no further write is made.
             () = self.watch(token, || lease.is_held()) => (),
             _ = timeout(length, self.count(token, pace, &mut value, || lease.is_held())) => (),
         }
         self.end(lease, value).await;
     }
 
-    /// Reports that the lease is held, for as long as the lease itself claims so.
+    /// Reports that the lease is held, until `is_held` returns false.
     async fn watch(&self, token: u64, is_held: impl Fn() -> bool + Send + Sync) {
         let counter = self.counter;
         loop {
@@ -223,8 +223,8 @@ impl Task {
         }
     }
 
-    /// Counts under the lease. Keeps the counter's value in `value` while it is known: a write that is
-    /// no longer awaited may arrive or not.
+    /// Counts under the lease. `value` is the counter's value, or `None` during a write: a write that is
+    /// dropped may arrive or not.
     async fn count(
         &self,
         token: u64,
@@ -309,7 +309,7 @@ impl Task {
     }
 }
 
-/// How often a worker checks that it holds its lease.
+/// The interval at which a worker checks that it holds its lease.
 const GLANCE: Duration = Duration::from_millis(2);
 
 const ENDINGS: [(u32, Ending); 7] = [

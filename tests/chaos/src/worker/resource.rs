@@ -9,7 +9,7 @@ use lease_test_servers::sync::lock;
 use crate::judge::ledger::{Incarnation, Ledger, Write};
 use crate::monotonic::Monotonic;
 
-/// Counters, with a log of all writes. It is outside of all workers, and knows tokens alone.
+/// Counters, with a log of all writes. The supervisor keeps them, and checks only tokens.
 #[derive(Debug)]
 pub(crate) struct Resource {
     counters: Vec<Gate<u64>>,
@@ -21,7 +21,7 @@ pub(crate) struct Resource {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Gates {
     Shut,
-    /// Every write is accepted, as without fencing.
+    /// Every write is accepted, as in a system without fencing.
     Open,
 }
 
@@ -31,10 +31,10 @@ impl Resource {
         Self { counters, gates, ledger }
     }
 
-    /// Sets the counter to one more than `read`, for any present value. Without `read`, leaves it unchanged.
+    /// Sets the counter to `read` plus one, whatever its current value. Without `read`, leaves it unchanged.
     /// Returns its value, or `None` if the gate refuses the token.
     ///
-    /// There is no comparison: the leases and the gate must prevent lost updates.
+    /// The counter is not compared with `read`: the leases and the gate must prevent lost updates.
     pub(crate) fn write(
         &self,
         incarnation: Incarnation,
@@ -49,7 +49,7 @@ impl Resource {
             // The largest token is never refused.
             Gates::Open => FencingToken::MAX.get(),
         };
-        // Locked while the gate decides, so that the log has the order of the writes.
+        // Locked while the gate decides, so that the log keeps the order of the writes.
         let mut ledger = self.ledger();
         let written = FencingToken::new(shown).ok().and_then(|shown| {
             let write = |value: &mut u64| {

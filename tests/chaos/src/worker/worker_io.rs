@@ -13,7 +13,7 @@ use tokio::sync::{mpsc, oneshot};
 use crate::monotonic::Monotonic;
 use crate::worker::message::Message;
 
-/// A worker's connection to the run. A line in the pipe arrives even if its sender is killed.
+/// A worker's connection to the supervisor. A line in the pipe arrives even if the worker is killed.
 #[derive(Debug, Default)]
 pub(crate) struct WorkerIo {
     requests: Mutex<Requests>,
@@ -25,7 +25,7 @@ struct Requests {
     open: HashMap<u64, oneshot::Sender<Option<u64>>>,
 }
 
-/// The leases that are handed over to this worker, each with its counter.
+/// The hand-overs to this worker, each with its counter.
 pub(crate) type Offers = mpsc::UnboundedReceiver<(usize, HandOver)>;
 
 impl WorkerIo {
@@ -48,24 +48,24 @@ impl WorkerIo {
 
     #[expect(clippy::unused_self, reason = "the standard output belongs to it")]
     pub(crate) fn send(&self, message: &Message) {
-        // One write per line, so that a killed process has sent all of it or nothing.
+        // One write per line: a killed process has sent the whole line or nothing.
         if stdout().lock().write_all(format!("{message}\n").as_bytes()).is_err() {
             exit(0);
         }
     }
 
-    /// Makes the first write under a token. From here on the gate refuses all earlier tokens, so the
-    /// returned value stays right.
+    /// Makes the first write under a token. Afterwards the gate refuses all earlier tokens, so the returned
+    /// value stays correct.
     pub(crate) async fn open_counter(&self, counter: usize, token: u64) -> Option<u64> {
         self.ask(|request| Message::Open { request, counter, token }).await
     }
 
-    /// Counts on from `read`. Returns the new value, or `None` if the gate refuses the token.
+    /// Writes `read` plus one. Returns the new value, or `None` if the gate refuses the token.
     pub(crate) async fn write(&self, counter: usize, token: u64, read: u64) -> Option<u64> {
         self.write_late(counter, token, read, Monotonic::now()).await
     }
 
-    /// Does the same as [`write`](Self::write), for a write that was due earlier.
+    /// Does the same as [`write`](Self::write), for a write that was due at an earlier time.
     pub(crate) async fn write_late(
         &self,
         counter: usize,

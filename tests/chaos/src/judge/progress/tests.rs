@@ -1,4 +1,4 @@
-//! Each rule of progress: a healthy run keeps it, and the smallest change breaks it.
+//! Tests each rule of progress: a healthy run keeps the rule, and a small change breaks it.
 
 use super::*;
 use crate::judge::observations::{CallFailure, Loss, Slice};
@@ -86,7 +86,7 @@ impl Run {
         self
     }
 
-    /// The memory is full from second 10 to second 20. Attempts fail with `why` meanwhile.
+    /// The memory is full from second 10 to second 20, and attempts fail with `why`.
     fn with_full_memory(self, why: &str) -> Self {
         let mut episode = self.episode(SingleFault::FillMemory, 10, 30);
         episode.full = Some((0, self.at(10), self.at(20)));
@@ -139,7 +139,7 @@ fn healthy_run_breaks_no_rule() {
 }
 
 #[test]
-fn six_seconds_without_grant_are_found_per_call() {
+fn six_seconds_without_a_grant_of_one_call_are_found() {
     let run = Run::healthy().without_grants(20, 26);
 
     assert_eq!(run.broken(), [ProgressRule::NoGrant; 2]);
@@ -190,7 +190,7 @@ fn new_process_that_is_never_granted_is_found() {
 }
 
 #[test]
-fn lost_lease_is_found_unless_its_master_was_hurt() {
+fn lost_lease_is_found_unless_fault_hit_its_master() {
     assert_eq!(Run::healthy().lost(30).broken(), [ProgressRule::LeaseLost]);
 
     let hurt = |hit: &[usize]| {
@@ -205,7 +205,7 @@ fn lost_lease_is_found_unless_its_master_was_hurt() {
 }
 
 #[test]
-fn lease_lost_while_the_machine_stands_still_is_no_breach() {
+fn lease_lost_while_the_machine_is_stopped_is_no_breach() {
     let run = Run::healthy().lost(30).without_ticks(25, 30);
 
     assert_eq!(run.broken(), []);

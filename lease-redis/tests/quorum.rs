@@ -14,7 +14,7 @@ use lease_test_servers::redis::{RedisServer, available, independent};
 
 const TTL: Duration = Duration::from_secs(30);
 
-/// Longer than each test should take, so that a wait for this long is noticed.
+/// Longer than each test should take: a test that waits for a time-out is visibly slow.
 const TIMEOUT: Duration = Duration::from_secs(8);
 
 fn urls(servers: &[RedisServer]) -> Vec<String> {

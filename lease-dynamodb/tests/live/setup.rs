@@ -31,7 +31,7 @@ pub(crate) async fn ready(server: &Server, client: &Client) -> DynamoDbStore {
     store
 }
 
-/// A builder of a store that waits for slow servers: for tests in which late answers are no topic.
+/// A builder of a store that waits for slow servers: for tests without late answers.
 pub(crate) fn with_long_timeout(client: Client, table: &str) -> DynamoDbStoreBuilder {
     DynamoDbStore::builder(client, table).with_request_timeout(Duration::from_mins(1))
 }

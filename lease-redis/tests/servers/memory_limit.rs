@@ -43,8 +43,8 @@ async fn grants_nothing_and_keeps_leases(servers: &[RedisServer], store: &dyn Lo
 
     servers[..most].iter().for_each(|server| drop(server.command("CONFIG SET maxmemory 1")));
     store.release(&grant, None).await.unwrap();
-    // Repeated for servers that the release has not reached. Servers that freed the key have no memory to
-    // record that.
+    // Repeats the release for servers that it has not reached. Servers that freed the key lack the memory to
+    // record it.
     eventually("freed without memory", async || {
         drop(store.release(&grant, None).await);
         (!has_lease(&servers[0])).then_some(())

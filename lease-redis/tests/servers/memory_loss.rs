@@ -16,12 +16,12 @@ use crate::setting::{
 const SYNCED: [&str; 4] = ["--appendonly", "yes", "--appendfsync", "always"];
 const EVERY_SECOND: [&str; 4] = ["--appendonly", "yes", "--appendfsync", "everysec"];
 
-/// Longer than a restart of servers on a busy machine. Short, since servers have to be up for as long before
+/// Longer than a restart of servers on a busy machine, but short: servers must be up for this long before
 /// they vote.
 pub(crate) const MAX_TTL: Duration = Duration::from_secs(15);
 
-/// A quorum with the rejoin delay, once all its nodes vote. A node that hangs from then on has a connection
-/// and receives its requests later.
+/// Connects a quorum with the rejoin delay, and waits until all its nodes vote. A node that hangs afterwards
+/// has a connection and receives its requests later.
 pub(crate) async fn quorum_with_rejoin_delay(servers: &[RedisServer]) -> RedisQuorum {
     let store = RedisQuorum::builder(urls(servers)).with_max_ttl(MAX_TTL);
     let store = store.with_timeout(Duration::from_secs(2)).connect().await.unwrap();
@@ -36,7 +36,7 @@ pub(crate) async fn quorum_with_rejoin_delay(servers: &[RedisServer]) -> RedisQu
     store
 }
 
-/// A grant on the first two nodes only. The third node hangs during the claim, and the key is deleted there
+/// Obtains the key on the first two nodes only. The third node hangs during the claim, and its key is deleted
 /// afterwards.
 pub(crate) async fn obtain_on_two(
     store: &RedisQuorum,

@@ -144,8 +144,8 @@ async fn majority_is_reported_and_recovers(fault: NodeFault, reasons: &[&str]) {
         let no_beat = nodes.store.heartbeat(&held, Beat::new(attempt + 1)).await.unwrap_err();
         let no_holder = nodes.store.holder(&key()).await.unwrap_err();
 
-        // Three calls, each with its own time-out. The messages show the time-out; this shows that no call
-        // waited for the nodes, also on a busy machine.
+        // Three calls, each with its own time-out. The messages show the time-out. This limit shows that no
+        // call waited for the nodes, also on a busy machine.
         let took = clock.now().since(began);
         assert!(took < limit * 20, "{took:?}");
         for error in [no_grant, no_beat, no_holder] {

@@ -16,8 +16,8 @@ fn stop_replicas(servers: &RedisSentinel) {
     servers.servers[0].command("CLIENT KILL TYPE replica");
 }
 
-/// Row "a replica is promoted", on one server: the last leases may be forgotten: held twice; tokens continue
-/// from its time. On a quorum, replicas are refused: see `misconfiguration.rs`.
+/// Row "a replica is promoted", on one server: held twice, since the replica may lack the last leases. Tokens
+/// continue from its time. On a quorum, replicas are refused: see `misconfiguration.rs`.
 #[tokio::test]
 async fn promoted_replica_without_the_lease_causes_two_holders() {
     if !available() {

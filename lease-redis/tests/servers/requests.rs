@@ -149,8 +149,8 @@ async fn quorum_recognises_a_repeated_request() {
     repeated_request_is_recognised(Proxied::quorum().await, || Fault::CutAfter).await;
 }
 
-/// A withdrawal of an earlier round then comes too late. It may be overtaken when a script is sent in full
-/// or a connection is opened again.
+/// A late withdrawal of an earlier round then has no effect. Requests may overtake a withdrawal if a script
+/// is sent in full or a connection is opened again.
 #[tokio::test]
 async fn repeated_adoption_belongs_to_a_later_round() {
     let Some(servers) = servers::<3>() else { return };

@@ -9,7 +9,7 @@ use lease_test_servers::redis::{PATIENT, RedisCluster, available};
 use crate::setting::{TTL, eventually};
 use crate::silent_hosts::key_on;
 
-/// A silent host reports no release: the watch ends, so that its waiter looks again.
+/// A silent host reports no release: the watch ends, so that its waiter polls again.
 #[tokio::test]
 async fn watch_on_a_silent_host_of_a_cluster_ends() {
     if !available() {

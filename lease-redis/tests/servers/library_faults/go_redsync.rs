@@ -32,8 +32,8 @@ async fn heartbeat_and_release_time_out() {
     }
 }
 
-/// In go-redsync and `RedLock.net`, an extension created a missing key. A former holder so held the key
-/// again, after another had held and freed it.
+/// In go-redsync and `RedLock.net`, an extension created a missing key. So a former holder held the key
+/// again after another holder had freed it.
 #[tokio::test]
 async fn heartbeat_recreates_no_key_that_another_lessee_freed() {
     let Some(both) = Both::start().await else { return };

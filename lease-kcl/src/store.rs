@@ -260,7 +260,7 @@ impl KclTable {
         self.shared.observations.observe(lease_key, liveness, Some(grant.ttl), self.now());
     }
 
-    /// Adds the margin for clock rates: after this time on the fastest clock, `ttl` has passed on the slowest.
+    /// Adds the margin for clock rates: after that time on the fastest clock, `ttl` is over on the slowest.
     fn with_margin(&self, ttl: Duration) -> Duration {
         ttl.mul_f64(1.0 + self.shared.settings.timing.clock_rate_error)
     }

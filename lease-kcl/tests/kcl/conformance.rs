@@ -21,9 +21,9 @@ use tokio::sync::OnceCell;
 
 /// The promises that KCL's rows cannot keep, each with the reason and the test of the actual behaviour.
 const NOT_KEPT: [&str; 1] = [
-    // KCL would treat a tombstone as a lease, so a deleted row leaves nothing behind. A late claim is
-    // refused only until the row is created again, and the kit creates it at once. The next token is
-    // larger, since it is derived from the time: `tables::recreated_row_starts_with_a_larger_token`.
+    // KCL would read a tombstone as a lease, so a deletion leaves no row. The store refuses a late claim
+    // only until the row is created again, and the kit creates it at once. The next token is larger,
+    // since it is the time: `tables::recreated_row_starts_with_a_larger_token`.
     "tokens_grow_over_delete",
 ];
 
@@ -37,7 +37,7 @@ fn all_promises_hold_except_the_listed_ones() {
     assert_eq!(broken, NOT_KEPT);
 }
 
-/// A server in this process. Each promise has its own.
+/// A server in this process. Each promise has its own server.
 struct Dynoxide {
     server: OnceCell<Server>,
     /// The leases that are not rows of KCL's table.
@@ -52,7 +52,7 @@ impl Fixture for Dynoxide {
         let server = self.server.get_or_init(Server::dynoxide).await;
         let table = KclTable::builder(server.client(), "kit", Arc::clone(&self.ours))
             .with_failover_time(self.ttl())
-            // The kit promises nothing about the speed of a busy machine.
+            // Long enough for a busy machine.
             .with_request_timeout(Duration::from_secs(30))
             .build()
             .unwrap();

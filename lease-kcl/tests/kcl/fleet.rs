@@ -24,7 +24,7 @@ use crate::kcl2::Kcl2;
 use crate::model::{Figures, Kind, Setup, Table};
 use crate::wire::client;
 
-/// Failover time, and ttl.
+/// The failover time of KCL workers, and the ttl of ours.
 const FAILOVER: Duration = Duration::from_secs(2);
 
 /// The number of seeds in each run; `LEASE_SEEDS` sets another number.
@@ -185,7 +185,7 @@ impl World {
         self.simulation.kill(actor.process);
     }
 
-    /// In good order; what KCL does at its end is nothing.
+    /// Stops a worker in good order. A KCL worker releases nothing when it stops, so it is killed.
     fn stop(&mut self, number: usize) {
         match &self.actors[number].handle {
             None => self.kill(number),
@@ -222,7 +222,7 @@ impl World {
         self.actors.iter().filter(|actor| actor.side == side).count()
     }
 
-    /// Something happens.
+    /// Applies one random event.
     fn strike(&mut self) {
         let some = self.random.random_range(0..self.actors.len());
         let now = self.simulation.now();
@@ -252,7 +252,7 @@ impl World {
         self.stream.open_shards().len()
     }
 
-    /// Until everything that was put was worked on.
+    /// Runs until every record was processed.
     fn until_all_is_read(&mut self) -> Result<(), String> {
         let end = self.simulation.now() + FAILOVER * 40;
         while self.reads.count() < self.stream.everything_put().len() {
@@ -261,7 +261,7 @@ impl World {
                 let (read, owners) = (self.reads.count(), self.table.owners());
                 let put = self.stream.everything_put().len();
                 let actors: Vec<_> = self.actors.iter().map(|actor| &actor.name).collect();
-                return Err(format!("{read} of {put} read by {actors:?}; {owners:?}"));
+                return Err(format!("{actors:?} read {read} of {put} records; owners: {owners:?}"));
             }
             self.run_for(FAILOVER / 4);
         }
@@ -273,10 +273,10 @@ impl World {
     }
 }
 
-/// A fleet to which things happen, until one side is stopped; the other reads all.
+/// Runs a mixed fleet through random events and then stops one side. The other side must read all records.
 fn story(seed: u64, setup: Setup) -> Result<Figures, String> {
     let mut world = World::new(seed, 4, setup);
-    // In every second one, requests of ours fail, are doubled, and come late.
+    // With every second seed, requests of our workers fail, arrive twice and arrive late.
     world.faults = seed % 2 == 1;
     for side in [Side::Kcl, Side::Ours] {
         for _ in 0..world.random.random_range(1..=2) {
@@ -320,12 +320,12 @@ fn mixed_fleets_keep_one_owner_and_every_checkpoint() {
     }
 
     println!("{} fleets beside KCL 2: {all:?}", seeds());
-    // Otherwise nothing was tried.
+    // Without takes by both sides, the seeds would prove nothing.
     assert!(all.taken_by_ours > 0 && all.taken_by_kcl > 0 && all.stolen > 0, "{all:?}");
 }
 
 #[test]
-fn stale_reads_do_no_harm() {
+fn stale_reads_break_no_invariant() {
     let setup = Setup { stale: FAILOVER / 2, failover: Some(FAILOVER), ..Setup::default() };
     for seed in 0..seeds() {
         story(seed, setup).unwrap_or_else(|violation| panic!("seed {seed}: {violation}"));
@@ -333,7 +333,7 @@ fn stale_reads_do_no_harm() {
 }
 
 #[test]
-fn kcl_fleet_and_ours_share_in_both_orders() {
+fn kcl_workers_and_ours_get_equal_shares() {
     let shares = |world: &World| {
         let owners = world.table.owners().into_values().flatten();
         let mut shares = BTreeMap::<String, usize>::new();
@@ -381,7 +381,7 @@ fn leases_of_a_stopped_fleet_have_no_owner() {
     }
 }
 
-/// S1.f14.
+/// An eventually consistent list may show a row from before a take-over.
 #[test]
 fn rows_are_listed_consistently_on_request() {
     for is_consistent in [false, true] {
@@ -417,13 +417,13 @@ fn unreadable_row_stops_only_its_own_shard() {
     let mut all = world.stream.everything_put();
     let unread = all.len();
     all.retain(|record| record.shard != spoiled);
-    assert!(all.len() < unread, "some are of the spoiled shard");
+    assert!(all.len() < unread, "the spoiled shard has no records");
     assert_eq!(world.reads.count(), all.len());
     assert!(!world.reads.0.lock().unwrap().contains_key(&spoiled));
     world.sound().unwrap();
 }
 
-/// Each of the two conditions detects that a worker of KCL has taken the row.
+/// Each of the two conditions alone detects that a KCL worker has taken the row.
 #[test]
 fn control_finds_writes_without_counter_check() {
     const WHOSE: &[&str] = &["#leaseOwner = :owner", "#leaseCounter = #grantCounter"];
@@ -432,15 +432,20 @@ fn control_finds_writes_without_counter_check() {
 }
 
 #[test]
-fn control_finds_takes_without_counter_check() {
+fn control_finds_claims_without_counter_check() {
     let setup = Setup { stale: FAILOVER / 2, failover: Some(FAILOVER), ..Setup::default() };
-    found("a take whatever the counter", Kind::Obtain, &["#leaseCounter = :seenCounter"], setup);
+    found(
+        "a claim without a counter check",
+        Kind::Obtain,
+        &["#leaseCounter = :seenCounter"],
+        setup,
+    );
 }
 
 fn found(what: &str, kind: Kind, parts: &'static [&'static str], setup: Setup) {
     let setup = Setup { assumes: Some((kind, parts)), ..setup };
     let found = (0..FEW).find_map(|seed| Some((seed, story(seed, setup).err()?)));
-    let (seed, violation) = found.unwrap_or_else(|| panic!("{what}: nothing is found"));
+    let (seed, violation) = found.unwrap_or_else(|| panic!("{what}: no seed finds it"));
     assert!(!violation.contains("the model"), "{violation}");
     println!("{what}: seed {seed}: {violation}");
 }

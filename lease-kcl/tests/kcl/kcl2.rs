@@ -1,4 +1,4 @@
-//! A worker of KCL 2, re-coded: `DynamoDBLeaseRenewer`, `DynamoDBLeaseTaker`, `ShardConsumer`.
+//! A model of a KCL 2 worker: `DynamoDBLeaseRenewer`, `DynamoDBLeaseTaker`, `ShardConsumer`.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -24,7 +24,7 @@ pub(crate) struct Kcl2 {
     pub(crate) in_hand: Arc<Mutex<BTreeMap<String, Arc<InHand>>>>,
 }
 
-/// A lease that it takes for its own.
+/// A lease that the worker considers its own.
 pub(crate) struct InHand {
     right: Right,
     counter: tokio::sync::Mutex<u64>,
@@ -72,7 +72,7 @@ impl Kcl2 {
         !lease.lost.is_cancelled()
     }
 
-    /// `takeLeases`: a scan, and then a write for each that is taken.
+    /// `takeLeases`: a scan, then one write for each taken lease.
     async fn take(&self, seen: &mut BTreeMap<String, (u64, Instant)>) {
         let rows = self.table.scan().await;
         let now = now();
@@ -116,7 +116,7 @@ impl Kcl2 {
         }
     }
 
-    /// `chooseLeasesToSteal`, with `maxLeasesToStealAtOneTime` 1: from the one who has most.
+    /// `chooseLeasesToSteal`, with `maxLeasesToStealAtOneTime` 1: from the worker with the most leases.
     fn stolen<'a>(
         &self,
         need: usize,
@@ -194,7 +194,7 @@ impl Kcl2 {
         parents.any(|parent| position(parent) != Position::ShardEnd)
     }
 
-    /// The children's rows first, then the end.
+    /// Creates the children's rows first, then checkpoints the end of the shard.
     async fn end(&self, key: &str, shard: &ShardId, lease: &InHand) {
         let Ok(shards) = self.source.shards().await else { return };
         for child in shards.iter().filter(|child| child.parents.contains(shard)) {

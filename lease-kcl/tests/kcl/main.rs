@@ -1,5 +1,4 @@
-//! Lease tables of the Kinesis Client Library: what every store promises, what KCL does to a row, and
-//! fleets of both.
+//! Tests of KCL's lease tables: the promises of every store, KCL's writes to a row, and mixed fleets.
 #![expect(
     clippy::unwrap_used,
     clippy::panic,

@@ -52,7 +52,7 @@ pub(crate) struct Setup {
 pub(crate) struct Figures {
     pub(crate) taken_by_ours: usize,
     pub(crate) taken_by_kcl: usize,
-    /// From a worker of the other side that had renewed within the failover time.
+    /// Takes from another owner that had shown a recent sign of life.
     pub(crate) stolen: usize,
     pub(crate) checkpoints: usize,
     pub(crate) refused: usize,
@@ -107,19 +107,19 @@ impl Table {
         open.map(|(key, item)| (key.clone(), owner(item))).collect()
     }
 
-    /// Keeps a row of `key` that is no lease: its counter is none.
+    /// Stores a row of `key` that no worker can read: its counter is not a number.
     pub(crate) fn spoil(&self, key: &str) {
         let item = json!({ KEY: { "S": key }, "leaseCounter": { "S": "many" } });
         let item = item.as_object().cloned();
         self.inside().keep(Duration::ZERO, key, item);
     }
 
-    /// Serves what the SDK sends.
+    /// Serves a request of the SDK.
     pub(crate) fn serve(&self, operation: &str, body: &Value) -> (u16, Value) {
         let mut inside = self.inside();
         let served = inside.serve(self.time.now(), operation, body);
         served.unwrap_or_else(|refusal| {
-            inside.violations.push(format!("the model does not know this: {refusal}"));
+            inside.violations.push(format!("the model does not support this: {refusal}"));
             (500, json!({}))
         })
     }
@@ -162,7 +162,7 @@ impl Table {
         .await;
     }
 
-    /// `takeLease`: only if there was no write since.
+    /// `takeLease`: only if no worker has written since.
     pub(crate) async fn kcl_takes(&self, key: &str, seen: u64, worker: &str) -> Option<Right> {
         let (key, worker) = (key.to_owned(), worker.to_owned());
         self.carried(move |inside, now| {
@@ -181,7 +181,7 @@ impl Table {
         .await
     }
 
-    /// `renewLease`, or `setCheckpoint`: only if there was no write since. Returns the new counter.
+    /// `renewLease`, or `setCheckpoint`: only if no worker has written since. Returns the new counter.
     pub(crate) async fn kcl_writes(
         &self,
         key: &str,
@@ -292,12 +292,12 @@ impl Inside {
                 self.keep(now, &key(), Some(after.clone()));
                 Ok((200, json!({ "Attributes": after })))
             }
-            _ => Err(format!("{operation} is not known here")),
+            _ => Err(format!("{operation} is not supported here")),
         }
     }
 
-    /// Checks each write: it is under the latest right, the checkpoint does not decrease, and no token
-    /// repeats.
+    /// Checks the invariants of each write: the writer has the latest right, the checkpoint does not
+    /// decrease, and tokens increase.
     fn judge(&mut self, now: Duration, key: &str, by: By, before: &Item, after: &Item) {
         match by {
             By::Takes(right) => {
@@ -317,7 +317,7 @@ impl Inside {
                     && others.is_some()
                     && stood_still < failover
                 {
-                    let text = format!("{key} of {others:?} is taken after {stood_still:?}");
+                    let text = format!("{key} is taken from {others:?} after {stood_still:?}");
                     self.violated(now, &text);
                 }
                 self.figures.stolen += usize::from(others.is_some() && stood_still < STOLEN);
@@ -329,7 +329,7 @@ impl Inside {
                 }
                 let current = self.rights.get(key);
                 if current != Some(&right) {
-                    let text = format!("{key}: written under {right}, it is {current:?}'s");
+                    let text = format!("{key}: {right} has written, {current:?} may");
                     self.violated(now, &text);
                 }
                 let is_given = owner(after) != owner(before);
@@ -340,7 +340,7 @@ impl Inside {
         }
         let (old, new) = (position(before), position(after));
         if new < old {
-            self.violated(now, &format!("{key}: the checkpoint goes back from {old:?} to {new:?}"));
+            self.violated(now, &format!("{key}: the checkpoint decreases: {old:?} to {new:?}"));
         }
         self.figures.checkpoints += usize::from(new > old);
     }

@@ -1,12 +1,12 @@
-//! Whose a row is when workers of KCL write its owner: taken, handed over, assigned, under one name.
+//! The holder of a row after KCL workers write its owner: takes, hand-overs, assignments, equal names.
 
 use lease_core::store::{Beat, Heartbeat, LeaseTable, LockStore};
 use lease_core::{Lessee, LossCause, Written};
 
 use crate::shop::{Shop, TTL, key, s};
 
-/// KCL 3's leader may give a lease away and back: the name is the same, and what was between is not
-/// known.
+/// KCL 3's leader may assign a lease to another worker and back. The owner's name is then ours again, but
+/// the other worker may have processed records.
 #[tokio::test]
 async fn lease_is_lost_after_kcl_held_it_under_another_name() {
     let shop = Shop::new().await;
@@ -40,7 +40,7 @@ async fn kcl_3_hand_over_belongs_to_a_processor_that_renews() {
     shop.put(Some("kcl-1")).await;
     shop.kcl_hands_over("kcl-1", "a").await;
 
-    // However long it takes: its leader ends it. Not even its next owner comes before.
+    // While the processor renews, a hand-over may take any time. Not even the next owner obtains the lease.
     for _ in 0..4 {
         assert_eq!(shop.refused("a").await.lessee.as_str(), "kcl-1");
         assert_eq!(shop.refused("b").await.lessee.as_str(), "kcl-1");
@@ -52,7 +52,7 @@ async fn kcl_3_hand_over_belongs_to_a_processor_that_renews() {
     assert_eq!((&row["leaseOwner"], &row["checkpointOwner"]), (&s("a"), &s("kcl-1")));
 }
 
-/// As KCL 3 does: what a fleet was handing over when it was stopped has run out like all else.
+/// As in KCL 3: a fleet that is stopped during a hand-over leaves a lease that expires like any other.
 #[tokio::test]
 async fn kcl_3_hand_over_is_taken_after_its_processor_died() {
     let shop = Shop::new().await;
@@ -62,19 +62,19 @@ async fn kcl_3_hand_over_is_taken_after_its_processor_died() {
     let seen = shop.counter().await;
 
     shop.pass(TTL.mul_f64(1.1));
-    assert_eq!(shop.table.read(&key()).await.unwrap().unwrap().holder, None, "it shows as free");
+    assert_eq!(shop.table.read(&key()).await.unwrap().unwrap().holder, None, "the lease is free");
     let grant = shop.granted("a").await;
 
     let row = shop.raw().await;
     assert_eq!((&row["leaseOwner"], row.get("checkpointOwner")), (&s("a"), None));
-    assert_eq!(row["checkpoint"], s("10"), "it is gone on with from there");
+    assert_eq!(row["checkpoint"], s("10"), "the checkpoint is unchanged");
     assert_eq!(shop.checkpoint(&grant, "10", "20").await, Written::Applied);
     let renewal = "SET leaseCounter = :next";
     assert!(!shop.kcl_writes(seen, renewal, &[]).await, "a processor that comes back is refused");
 }
 
 #[tokio::test]
-async fn lease_that_kcl_3_hands_over_from_us_is_lost() {
+async fn our_lease_is_lost_when_kcl_3_hands_it_over() {
     let shop = Shop::new().await;
     shop.put(None).await;
     let grant = shop.granted("a").await;
@@ -88,10 +88,10 @@ async fn lease_that_kcl_3_hands_over_from_us_is_lost() {
     assert_eq!(shop.raw().await, before);
 }
 
-/// The row of an assignment by KCL 3's leader looks like one of a KCL worker with our name, such as a
-/// worker whose `workerId` was copied with its properties.
+/// A row that KCL 3's leader assigned to us looks like the row of a KCL worker with our name. Such a worker
+/// exists if a `workerId` was copied with its properties.
 #[tokio::test]
-async fn lease_renewed_by_a_kcl_namesake_is_not_ours() {
+async fn lease_renewed_by_kcl_worker_of_our_name_is_refused() {
     let shop = Shop::new().await;
     shop.put(Some("a")).await;
 
@@ -116,7 +116,7 @@ async fn lease_assigned_to_us_is_taken_after_a_failover_time() {
 /// After a refused renewal, KCL treats the renewal as done if the row has its own name and the next counter
 /// (`DynamoDBLeaseRefresher.renewLease`).
 #[tokio::test]
-async fn paused_kcl_namesake_does_not_mistake_our_grant() {
+async fn paused_kcl_worker_of_our_name_cannot_renew_our_grant() {
     let shop = Shop::new().await;
     shop.put(Some("a")).await;
     let seen = shop.counter().await;

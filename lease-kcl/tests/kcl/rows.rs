@@ -1,4 +1,4 @@
-//! Rows as KCL writes them, on a live server: what this crate does to them, and what it leaves.
+//! Rows that KCL has written, on a live server: each write keeps the attributes of other programs.
 
 use lease_core::store::{Beat, Heartbeat, LeaseTable, LockStore};
 use lease_core::{Change, Lessee, LossCause, Value, Written};
@@ -18,17 +18,17 @@ async fn attributes_of_kcl_and_others_survive_every_operation() {
     shop.table.release(&grant, None).await.unwrap();
 
     let after = shop.raw().await;
-    for name in ["parentShardId", "throughputKBps", "whatever comes next", "leaseKey"] {
+    for name in ["parentShardId", "throughputKBps", "attributeOfLaterKcl", "leaseKey"] {
         assert_eq!(after.get(name), before.get(name), "{name}");
     }
     assert_eq!(after["checkpoint"], s("20"));
     assert!(!after.contains_key("leaseOwner"), "it is free for KCL, too");
-    // Once for each write, as KCL counts, and once more for the grant.
+    // Each write increments the counter by one, as in KCL, and a grant increments it by two.
     assert_eq!(after["leaseCounter"], n(7 + 5));
 }
 
 #[tokio::test]
-async fn checkpoint_removes_what_kcl_prepared() {
+async fn checkpoint_removes_prepared_checkpoint_of_kcl() {
     let shop = Shop::new().await;
     shop.put(None).await;
     let grant = shop.granted("a").await;
@@ -123,7 +123,7 @@ async fn first_checkpoint_after_at_timestamp_without_time_is_written() {
         let written = shop.table.update(&grant, &change).await.unwrap();
 
         assert_eq!(written, Written::Applied, "{word}");
-        // The expected value is gone.
+        // The row no longer has the expected checkpoint.
         let again = shop.table.update(&grant, &change).await.unwrap();
         assert_eq!(again, Written::Unexpected, "{word}");
     }

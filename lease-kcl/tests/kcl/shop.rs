@@ -1,4 +1,4 @@
-//! A table with one shard's row, and a hand that writes to it as workers of KCL do.
+//! A table with one shard's row, and helpers that write to the row as KCL workers do.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use lease_kcl::{KclTable, KclTableBuilder};
 use lease_memory::MemoryStore;
 use lease_test_servers::dynamodb::Server;
 
-/// One table, and a hand that writes to it as workers of KCL do.
+/// A table with one shard's row. Methods `kcl_…` write to it as KCL workers do.
 pub(crate) struct Shop {
     pub(crate) table: KclTable,
     pub(crate) client: Client,
@@ -21,7 +21,7 @@ pub(crate) struct Shop {
     _server: Server,
 }
 
-/// So long that only [`Shop::pass`] makes it pass, however busy the machine is.
+/// Too long to pass on a busy machine. Only [`Shop::pass`] makes it pass.
 pub(crate) const TTL: Duration = Duration::from_mins(10);
 
 impl Shop {
@@ -47,7 +47,7 @@ impl Shop {
         self.clock.leap(length);
     }
 
-    /// Puts a row of KCL's: unowned, or owned.
+    /// Puts a row as KCL writes it, with or without an owner.
     pub(crate) async fn put(&self, owner: Option<&str>) {
         let mut row = HashMap::from([
             ("leaseKey".to_owned(), s("shardId-1")),
@@ -60,7 +60,7 @@ impl Shop {
             ("pendingCheckpointState".to_owned(), n(0)),
             ("parentShardId".to_owned(), AttributeValue::Ss(vec!["shardId-0".to_owned()])),
             ("throughputKBps".to_owned(), AttributeValue::N("1.500000".to_owned())),
-            ("whatever comes next".to_owned(), AttributeValue::Bool(true)),
+            ("attributeOfLaterKcl".to_owned(), AttributeValue::Bool(true)),
         ]);
         if let Some(owner) = owner {
             row.insert("leaseOwner".to_owned(), s(owner));
@@ -79,8 +79,7 @@ impl Shop {
         self.raw().await["leaseCounter"].as_n().unwrap().parse().unwrap()
     }
 
-    /// Sends an update of a KCL worker: if no other worker has written, it applies `changes`. Returns
-    /// whether it was applied.
+    /// Sends the update of a KCL worker, which requires the counter `seen`. Returns whether it was applied.
     pub(crate) async fn kcl_writes(
         &self,
         seen: u64,
@@ -115,7 +114,7 @@ impl Shop {
         self.kcl_writes(seen, "SET leaseCounter = :next", &[]).await
     }
 
-    /// KCL 3's leader asks for a hand-over: the counter stays.
+    /// Starts a hand-over as KCL 3's leader does, without changing the counter.
     pub(crate) async fn kcl_hands_over(&self, from: &str, to: &str) {
         let changes = "SET leaseOwner = :to, checkpointOwner = :from";
         let seen = self.counter().await;
@@ -140,7 +139,7 @@ impl Shop {
         }
     }
 
-    /// As long as `owner`, a worker of KCL, renews: longer than it would take to be taken for gone.
+    /// Asserts that `lessee` is refused for two failover times while the KCL worker `owner` renews.
     pub(crate) async fn is_left_alone_by(&self, lessee: &str, owner: &str) {
         assert_eq!(self.refused(lessee).await.lessee.as_str(), owner);
         for _ in 0..4 {

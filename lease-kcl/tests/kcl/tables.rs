@@ -1,4 +1,4 @@
-//! The table: which rows there are, which of them are leases, and what it refuses.
+//! The table: creation, deletion and listing of rows, and refused inputs.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,7 +17,7 @@ use lease_test_servers::dynamodb::Server;
 use crate::shop::{Shop, TTL, key, n, s};
 
 #[tokio::test]
-async fn claim_without_a_row_creates_none() {
+async fn claim_without_row_creates_no_row() {
     let shop = Shop::new().await;
 
     let held = shop.refused("a").await;
@@ -33,7 +33,7 @@ async fn recreated_row_starts_with_a_larger_token() {
     let grant = shop.granted("a").await;
 
     assert_eq!(shop.table.delete(&grant).await.unwrap(), Written::Applied);
-    // Of an answer that was lost.
+    // The SDK repeats a request without an answer.
     assert_eq!(shop.table.delete(&grant).await.unwrap(), Written::Applied);
     assert!(shop.raw().await.is_empty());
     shop.put(None).await;
@@ -64,14 +64,14 @@ async fn new_row_is_readable_for_kcl() {
     assert_eq!(row["leaseKey"], s("123456789012:clicks:1700000000:shardId-1"));
     assert_eq!(row["streamName"], s("123456789012:clicks:1700000000"));
     assert_eq!((&row["shardId"], &row["leaseCounter"]), (&s("shardId-1"), &n(0)));
-    // Workers of KCL that begin with what arrives have no time for AT_TIMESTAMP.
+    // KCL workers that start at the newest record have no time for AT_TIMESTAMP.
     assert_eq!(row["checkpoint"], s("LATEST"));
     let read = shop.table.read(&of_stream).await.unwrap().unwrap();
     assert_eq!(read.attributes.get("checkpoint"), Some(&Value::from("AT_TIMESTAMP")));
 }
 
 #[tokio::test]
-async fn only_leases_are_listed_and_our_rows_are_elsewhere() {
+async fn list_has_only_leases_and_our_rows_from_their_store() {
     let shop = Shop::new().await;
     shop.put(None).await;
     for (key, entity) in [("Leader", "LEADER"), ("shop/workers/a", "WORKER_METRIC_STATS")] {
@@ -90,7 +90,7 @@ async fn only_leases_are_listed_and_our_rows_are_elsewhere() {
     let shards: Vec<_> = shop.table.list("shop/shards/shardId-2").try_collect().await.unwrap();
     assert_eq!(shards, []);
     let request = shop.client.scan().table_name("shop").send().await.unwrap();
-    assert_eq!(request.count, 3, "no row of ours is among KCL's");
+    assert_eq!(request.count, 3, "our row is not in KCL's table");
 }
 
 #[tokio::test]

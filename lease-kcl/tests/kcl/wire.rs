@@ -63,7 +63,7 @@ impl Wire {
                     sleep(delay).await;
                     serve();
                 }
-                // The request hangs, after it was served or before.
+                // The reply never arrives, whether or not the table served the request.
                 Some(Fault::HangReply) => drop((serve(), reply)),
                 Some(_) => drop(reply),
             }

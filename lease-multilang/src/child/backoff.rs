@@ -11,8 +11,8 @@ pub(super) struct Backoff {
 }
 
 impl Backoff {
-    /// The pause after this number of failures in a row: it doubles each time. `None` after the last
-    /// attempt.
+    /// Returns the pause after this number of failures in a row. The pause doubles each time. Returns `None`
+    /// after the last attempt.
     pub(super) fn after(self, failures: u32) -> Option<Duration> {
         let doubled = self.first.saturating_mul(1 << failures.saturating_sub(1).min(20));
         (failures < self.max_attempts).then(|| doubled.min(self.last))

@@ -1,4 +1,4 @@
-//! The connection to the daemon: one message per line, each in its turn.
+//! The connection to the daemon. Each line is one message, and the two sides take turns.
 
 use std::future::Future;
 
@@ -14,13 +14,13 @@ use crate::protocol::{
     Line, LineReader, LineWriter, ToChild,
 };
 
-/// The connection, and the checkpoints to request through it.
+/// The connection, and the queue of checkpoints to request through it.
 pub(super) struct DaemonPipe<R, W> {
     pub(super) connection: Connection<R, W>,
     pub(super) requests: mpsc::Receiver<PendingRequest>,
 }
 
-/// The two pipes.
+/// The pipes from and to the daemon.
 pub(super) struct Connection<R, W> {
     pub(super) lines: LineReader<R>,
     pub(super) writer: LineWriter<W>,
@@ -32,9 +32,9 @@ where
     R: AsyncRead + Unpin + Send,
     W: AsyncWrite + Unpin + Send,
 {
-    /// Runs `work`, which is part of `action`, and meanwhile serves its checkpoints by `policy`.
+    /// Runs `work`, which is part of `action`. Meanwhile handles its checkpoints according to `policy`.
     ///
-    /// Drops `work` and returns an error if the daemon is gone, or sends a message out of turn.
+    /// Drops `work` and returns an error if the daemon is gone or sends a message out of turn.
     pub(super) async fn during<F: Future>(
         &mut self,
         action: Action,
@@ -52,8 +52,8 @@ where
             loop {
                 select! {
                     biased;
-                    // Requests first, so that each is answered before the status. The daemon would count
-                    // a later one as part of the next action.
+                    // Requests first, so that the daemon answers each before it reads the status. It would
+                    // treat a request after the status as part of the next action.
                     Some(request) = requests.recv() => {
                         connection.serve(request, policy).await?;
                     }
@@ -77,9 +77,9 @@ where
     R: AsyncRead + Unpin + Send,
     W: AsyncWrite + Unpin + Send,
 {
-    /// Returns the daemon's next message; `None` once it has closed the pipe.
+    /// Returns the daemon's next message; `None` after the daemon has closed the pipe.
     ///
-    /// Cancel safe, as reading lines is.
+    /// Cancel safe, because reading a line is.
     pub(super) async fn receive(
         &mut self,
         during: &'static str,
@@ -123,7 +123,7 @@ where
         Ok(())
     }
 
-    /// Requests a checkpoint, and returns the daemon's error, if it replies one.
+    /// Requests a checkpoint. Returns the error in the daemon's reply, if any.
     async fn request_checkpoint(
         &mut self,
         checkpoint: CheckpointRequest,
@@ -151,12 +151,12 @@ where
     }
 }
 
-/// What happens to the checkpoints that a processor requests.
+/// The handling of the checkpoints that a processor requests.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum CheckpointPolicy {
-    /// The child requests them from the daemon.
+    /// The child forwards them to the daemon.
     Forward,
-    /// The child refuses them: during this action, the daemon accepts none.
+    /// The child refuses them, because the daemon accepts none during this action.
     Refuse,
 }
 

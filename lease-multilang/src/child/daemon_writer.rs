@@ -1,4 +1,4 @@
-//! Writes checkpoints by asking the daemon.
+//! Writes checkpoints by requesting them from the daemon.
 
 use async_trait::async_trait;
 use lease_kinesis::extension::CheckpointWriter;
@@ -12,15 +12,15 @@ use crate::protocol::{CheckpointRequest, ErrorName, Generation};
 
 /// Sends each checkpoint to the task that owns the pipe.
 ///
-/// That task completes a request although the processor has dropped the call. Otherwise the next request
-/// would receive this one's reply.
+/// That task completes a request even if the processor drops its call. Otherwise the next request would
+/// receive the reply to the dropped one.
 pub(super) struct DaemonWriter {
     pub(super) requests: mpsc::Sender<PendingRequest>,
     pub(super) generation: Generation,
     pub(super) backoff: Backoff,
 }
 
-/// A checkpoint to request, and where its reply goes.
+/// A checkpoint to request, and the sender for its reply.
 pub(super) struct PendingRequest {
     pub(super) checkpoint: CheckpointRequest,
     pub(super) reply: oneshot::Sender<Option<ErrorName>>,
@@ -37,7 +37,7 @@ impl CheckpointWriter for DaemonWriter {
         loop {
             let (reply, replied) = oneshot::channel();
             let checkpoint = request(position, self.generation);
-            // A closed channel: the daemon is gone, or has ended the shard.
+            // A closed channel means that the daemon is gone or has ended the shard.
             let sent = self.requests.send(PendingRequest { checkpoint, reply }).await;
             sent.map_err(|_closed| CheckpointError::Over)?;
             let Some(error) = replied.await.map_err(|_closed| CheckpointError::Over)? else {
@@ -53,8 +53,8 @@ impl CheckpointWriter for DaemonWriter {
     }
 }
 
-/// The request for `position`. Only the end of a shard is requested without a number. Without one, the
-/// daemon would checkpoint all delivered records, those of a failed batch too.
+/// Returns the request for `position`. Only the end of a shard is requested without a number. Without a
+/// number, the daemon would checkpoint all delivered records, even those of a failed batch.
 fn request(position: &Position, generation: Generation) -> CheckpointRequest {
     let (sequence_number, sub_sequence) = match position {
         Position::ShardEnd => return CheckpointRequest::default(),
@@ -63,7 +63,7 @@ fn request(position: &Position, generation: Generation) -> CheckpointRequest {
             (position.to_string(), 0)
         }
     };
-    // The first generation has no field for it. Java's daemon has sent no number above `i64::MAX`.
+    // The first generation has no field for it. Java's daemon never sends a number above `i64::MAX`.
     let sub_sequence = i64::try_from(sub_sequence).ok();
     let sub_sequence_number = sub_sequence.filter(|_| generation > Generation::G0);
     CheckpointRequest { sequence_number: Some(sequence_number), sub_sequence_number }

@@ -1,4 +1,4 @@
-//! Why a child ends before the daemon ends its shard.
+//! The reasons for which a child ends before the daemon ends its shard.
 
 use std::io;
 
@@ -7,7 +7,8 @@ use thiserror::Error;
 
 use crate::protocol::{CheckpointRequest, InvalidMessage};
 
-/// Why a child ended before the daemon ended its shard. Exit the process with a code other than 0.
+/// The reason why a child ended before the daemon ended its shard. After this error, exit the process with a
+/// code other than 0.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum ChildError {
@@ -26,11 +27,11 @@ pub enum ChildError {
     /// A line from the daemon is not a message.
     #[error("the daemon sent an invalid message")]
     InvalidMessage(#[from] InvalidMessage),
-    /// A line from the daemon has this many bytes, more than the limit. The child cannot answer a message
-    /// that it has not read.
+    /// A line from the daemon has this number of bytes, which is over the limit. The child cannot answer a
+    /// message that it has not read.
     #[error("the daemon sent a line of {0} bytes, which is over the limit")]
     TooLong(u64),
-    /// A line from the daemon is not UTF-8: the daemon runs with another character set.
+    /// A line from the daemon is not UTF-8, because the daemon runs with another character set.
     #[error("the daemon sent a line that is not UTF-8")]
     NotUtf8,
     /// The daemon sent a message out of turn.
@@ -42,7 +43,7 @@ pub enum ChildError {
         when: &'static str,
     },
     /// The daemon replied to another checkpoint than the requested one.
-    #[error("the daemon replied to {replied:?}, and the request was {requested:?}")]
+    #[error("the daemon replied to {replied:?}, but the request was {requested:?}")]
     OtherReply {
         /// The request.
         requested: CheckpointRequest,

@@ -1,5 +1,5 @@
-//! Runs a [`RecordProcessor`] under a daemon that speaks the MultiLang
-//! protocol: Amazon's `MultiLangDaemon` of any version, or another.
+//! Runs a [`RecordProcessor`] under a daemon that speaks the MultiLang protocol, for example any version of
+//! Amazon's `MultiLangDaemon`.
 //!
 //! Start with [`run`]. The daemon's properties name the program as `executableName`. The daemon starts
 //! one process per shard. **The process' stdout belongs to the protocol.** Write logs to stderr
@@ -32,21 +32,22 @@
 //! A [`Worker`](lease_kinesis::Worker) reads the stream itself. Under a daemon, these points differ:
 //!
 //! - [`ShardContext::token`](lease_kinesis::ShardContext::token) is `None`: the protocol has no fencing
-//!   token. A processor that is paused for long may write beside its successor, and nothing can refuse
-//!   that write.
+//!   token. A processor that is paused for long may write at the same time as its successor, and no fence
+//!   can refuse that write.
 //! - [`ShardContext::position`](lease_kinesis::ShardContext::position) is
 //!   [`AtTimestamp(0)`](lease_kinesis::Position::AtTimestamp), which precedes every record, if the daemon
-//!   sends no position: in the protocol's first generation, and for `AT_TIMESTAMP`.
-//! - The daemon reports the loss of the lease between batches, not during one.
-//!   [`ShardContext::cancellation`](lease_kinesis::ShardContext::cancellation) is cancelled then, and when
+//!   sends no position. Daemons of the protocol's first generation never send one, and all others send
+//!   `AT_TIMESTAMP` without its time.
+//! - The daemon reports the loss of the lease between batches, and never during one.
+//!   [`ShardContext::cancellation`](lease_kinesis::ShardContext::cancellation) is cancelled then, or when
 //!   the daemon is gone.
 //! - [`shard_ended`](lease_kinesis::RecordProcessor::shard_ended) may follow
 //!   [`shutdown_requested`](lease_kinesis::RecordProcessor::shutdown_requested), if the daemon reaches the
 //!   end of a shard that it gives away. `lease_lost` is not called after `shutdown_requested`, although
 //!   the daemon reports it at the end of each hand-over.
 //! - A checkpoint that another task requests between two actions waits for the next action.
-//! - A batch cannot be returned to the daemon. This process retries it
-//!   [a number of times](Child::with_max_attempts). After that, or if the processor wants to stop,
+//! - The child cannot return a failed batch to the daemon. It retries the batch a
+//!   [limited number of times](Child::with_max_attempts). After that, or if the processor wants to stop,
 //!   [`OnStop`] decides.
 
 mod backoff;
@@ -77,21 +78,21 @@ use crate::protocol::{
     StartPosition, ToChild,
 };
 
-/// Processes the records that the daemon sends on stdin, until the daemon ends the shard: see
-/// [`Child::run`].
+/// Processes the records that the daemon sends on stdin, until the daemon ends the shard. Uses the default
+/// settings of [`Child`].
 ///
 /// # Errors
 ///
-/// As [`Child::run`].
+/// The same as for [`Child::run`].
 ///
 /// # Cancel safety
 ///
-/// As [`Child::run`].
+/// The same as for [`Child::run`].
 pub async fn run(factory: impl ProcessorFactory) -> Result<Ended, ChildError> {
     Child::new(factory).run().await
 }
 
-/// Sets up the processor of one shard, and runs it.
+/// Sets up the processor of one shard and runs it.
 pub struct Child {
     factory: Box<dyn ProcessorFactory>,
     on_stop: OnStop,
@@ -100,12 +101,13 @@ pub struct Child {
     max_line: usize,
 }
 
-/// What happens to a batch that keeps failing, and when a processor wants to stop.
+/// The child's reaction to a batch that keeps failing, and to a processor that wants to stop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[expect(clippy::exhaustive_enums, reason = "there is no third way")]
 pub enum OnStop {
     /// The child returns an error and sends nothing to the daemon. Amazon's daemon then ends with all of
-    /// its shards; the next one starts at the checkpoint. The default, because it skips no record.
+    /// its shards, and the next daemon starts at the checkpoint. This is the default, because it skips no
+    /// record.
     #[default]
     Exit,
     /// The child logs the error and reports success: **the next checkpoint skips the batch**. Processors
@@ -113,7 +115,7 @@ pub enum OnStop {
     Skip,
 }
 
-/// Why a child has nothing more to do.
+/// The reason why a child has ended without an error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Ended {
@@ -130,7 +132,7 @@ impl Child {
     pub fn new(factory: impl ProcessorFactory) -> Self {
         let (first, last) = (Duration::from_millis(500), Duration::from_mins(1));
         let batches = Backoff { first, last, max_attempts: 10 };
-        // As in Amazon's samples: five attempts in about half a minute.
+        // Five attempts in about half a minute, as in Amazon's samples.
         let checkpoints = Backoff { first: Duration::from_secs(2), last, max_attempts: 5 };
         Self {
             factory: Box::new(factory),
@@ -141,7 +143,7 @@ impl Child {
         }
     }
 
-    /// Tries a batch, the start or the end of a shard `max` times before [`OnStop`] decides.
+    /// Tries a batch `max` times before [`OnStop`] decides. Also applies to the start and the end of a shard.
     ///
     /// Defaults to 10, which takes about three minutes. 0 counts as 1.
     #[must_use]
@@ -150,7 +152,7 @@ impl Child {
         self
     }
 
-    /// Waits for `first` after a failure, twice that after the next, up to `last`.
+    /// Waits for `first` after a failure. The pause doubles with each further failure, up to `last`.
     ///
     /// Defaults to 500 ms and a minute, as for a [`Worker`](lease_kinesis::Worker).
     #[must_use]
@@ -159,8 +161,8 @@ impl Child {
         self
     }
 
-    /// Tries a checkpoint `max` times while the daemon's table throttles, with pauses of 2, 4, 8…
-    /// seconds.
+    /// Tries a checkpoint `max` times, with pauses of 2, 4, 8… seconds, if the daemon's table throttles or
+    /// does not answer.
     ///
     /// Defaults to 5. 0 counts as 1.
     #[must_use]
@@ -169,7 +171,7 @@ impl Child {
         self
     }
 
-    /// Sets what happens to a batch that keeps failing, and when a processor wants to stop.
+    /// Sets the reaction to a batch that keeps failing, and to a processor that wants to stop.
     #[must_use]
     pub fn on_stop(mut self, on_stop: OnStop) -> Self {
         self.on_stop = on_stop;
@@ -185,19 +187,19 @@ impl Child {
 
     /// Processes the records that the daemon sends on stdin, until the daemon ends the shard.
     ///
-    /// Reads stdin on a thread of its own. So a program that ends with an error does not wait for the
-    /// daemon's next line, which may never come. Call it once per process.
+    /// Reads stdin on a separate thread, so a program that ends with an error does not wait for the daemon's
+    /// next line, which may never come. Call this once per process.
     ///
     /// # Errors
     ///
-    /// If the daemon is gone during an action, or breaks the protocol; and what [`OnStop::Exit`] returns.
-    /// Exit with a code other than 0 then. The child has reported nothing to the daemon, which sees the
-    /// end of the process as the failure that it is.
+    /// If the daemon is gone during an action or breaks the protocol, or if [`OnStop::Exit`] applies. After
+    /// an error, exit with a code other than 0. The child has not reported the action as done, so the daemon
+    /// treats the exit as a failure.
     ///
     /// # Cancel safety
     ///
-    /// If dropped, the processor's call is dropped at its current await, and the daemon receives no
-    /// status. Exit the process then: the daemon cannot continue with this child.
+    /// Not safe. Dropping the future drops the processor's call at its current await, and the daemon
+    /// receives no status. Then exit the process, because the daemon cannot continue with this child.
     ///
     /// # Panics
     ///
@@ -206,15 +208,15 @@ impl Child {
         self.run_over(stdin::read()?, tokio::io::stdout()).await
     }
 
-    /// As [`run`](Self::run), over other pipes than stdin and stdout.
+    /// Like [`run`](Self::run), but over other pipes than stdin and stdout.
     ///
     /// # Errors
     ///
-    /// As [`run`](Self::run).
+    /// The same as for [`run`](Self::run).
     ///
     /// # Cancel safety
     ///
-    /// As [`run`](Self::run).
+    /// The same as for [`run`](Self::run).
     ///
     /// # Panics
     ///
@@ -238,7 +240,7 @@ impl Child {
             pipe.connection.generation = Generation::G0;
         }
         let context = context(&initialize)?;
-        // Tasks that the processor started elsewhere end with this child, however it ends.
+        // Cancelled at the end of this child, so that tasks of the processor end with it.
         let _cancelled = context.cancellation.clone().drop_guard();
         let (generation, backoff) = (pipe.connection.generation, self.checkpoints);
         let writer = DaemonWriter { requests: sender, generation, backoff };
@@ -248,7 +250,7 @@ impl Child {
         Session { child: self, pipe, checkpointer, context, processor }.run().await
     }
 
-    /// Makes a processor, and retries until one is initialized.
+    /// Creates a processor and initializes it. Retries with a new processor after a failure.
     async fn initialize<R, W>(
         &self,
         pipe: &mut DaemonPipe<R, W>,

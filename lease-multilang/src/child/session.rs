@@ -16,7 +16,7 @@ use super::error::ChildError;
 use super::{Child, Ended, OnStop};
 use crate::protocol::{Action, ProcessRecords, ShutdownReason, ToChild};
 
-/// A processor that is initialized.
+/// An initialized processor and its connection to the daemon.
 pub(super) struct Session<R, W> {
     pub(super) child: Child,
     pub(super) pipe: DaemonPipe<R, W>,
@@ -25,11 +25,11 @@ pub(super) struct Session<R, W> {
     pub(super) processor: Box<dyn RecordProcessor>,
 }
 
-/// What to do after a processor returned for a batch.
+/// The next step after a processor has returned for a batch.
 enum Next {
-    /// The batch is done, or skipped.
+    /// Report the batch as done. It is processed or skipped.
     Done,
-    /// The rest of the batch is tried again after this pause.
+    /// Try the rest of the batch again after this pause.
     Retry(Duration),
 }
 
@@ -68,7 +68,7 @@ where
         }
     }
 
-    /// Gives a batch to the processor until it is done, or [`OnStop`] decides.
+    /// Calls the processor with a batch until the batch is done or [`OnStop`] decides.
     async fn process(&mut self, message: ProcessRecords) -> Result<(), ChildError> {
         let (action, policy) = (Action::ProcessRecords, CheckpointPolicy::Forward);
         let records = message.records.into_iter().map(Record::from).collect();
@@ -85,8 +85,8 @@ where
             if let Outcome::Continue = outcome {
                 break;
             }
-            // Records that the processor asked to checkpoint are processed. Only the rest is delivered
-            // again.
+            // The processor has processed the records that it asked to checkpoint. Only the rest of the
+            // batch is delivered again.
             let requested = self.checkpointer.take_back(before.clone()).await;
             let done = batch.drop_until(&requested);
             if done > 0 {
@@ -106,8 +106,8 @@ where
         self.pipe.connection.report_done(action).await
     }
 
-    /// Decides what to do after an outcome other than `Continue`. `batch` has the records that are not
-    /// checkpointed; `is_done` if there are none left.
+    /// Decides the next step after an outcome other than `Continue`. `batch` has the records that are not
+    /// checkpointed. `is_done` means that none are left.
     fn next(
         &self,
         outcome: Outcome,
@@ -153,7 +153,7 @@ where
         let (processor, checkpointer) = (&mut self.processor, &self.checkpointer);
         let shutdown = async {
             processor.shutdown_requested(checkpointer).await?;
-            // The next worker starts at the checkpoint, so an owed one is written first.
+            // The next worker starts at the checkpoint, so an owed checkpoint is written first.
             checkpointer.flush().await.map_err(ProcessorError::from)
         };
         if let Err(cause) = self.pipe.during(action, CheckpointPolicy::Forward, shutdown).await? {
@@ -163,8 +163,8 @@ where
         self.pipe.connection.report_done(action).await
     }
 
-    /// Notifies the processor that another worker has the shard. `action` is the daemon's word for it;
-    /// `None` if the daemon closed the pipe, and waits for no status.
+    /// Notifies the processor that another worker has the shard. `action` is the daemon's message about it,
+    /// or `None` if the daemon has closed the pipe and waits for no status.
     async fn lease_lost(
         &mut self,
         shutdown_requested: bool,
@@ -172,7 +172,7 @@ where
     ) -> Result<Ended, ChildError> {
         self.context.cancellation.cancel();
         self.checkpointer.close();
-        // A processor that was asked to shut down has ended its work.
+        // After `shutdown_requested`, the processor has already ended its work.
         if !shutdown_requested {
             let lost = self.processor.lease_lost();
             match action {
@@ -187,7 +187,7 @@ where
         Ok(Ended::LeaseLost)
     }
 
-    /// Has the processor checkpoint the end of a closed shard.
+    /// Calls the processor until it has checkpointed the end of a closed shard.
     async fn shard_ended(&mut self, action: Action) -> Result<Ended, ChildError> {
         self.checkpointer.deliver_end();
         let (mut failures, mut is_notified) = (0, false);
@@ -205,8 +205,8 @@ where
                 break;
             }
             failures += 1;
-            // If only the store failed, the processor is not called again. It is called again if it did
-            // not ask to checkpoint the end.
+            // The processor is called again if it did not ask to checkpoint the end, but not if only the
+            // store failed.
             is_notified &= ended.is_err();
             let cause = ended.err().unwrap_or_else(|| "it did not checkpoint the end".into());
             let Some(pause) = self.child.batches.after(failures) else {
@@ -224,7 +224,7 @@ where
         Ok(Ended::ShardEnd)
     }
 
-    /// Ends the child with `cause`, or logs it.
+    /// Returns `cause` to end the child, or logs it, as [`OnStop`] says.
     fn stop(&self, cause: ChildError) -> Result<(), ChildError> {
         match self.child.on_stop {
             OnStop::Exit => Err(cause),

@@ -9,9 +9,9 @@ use tracing::warn;
 
 use super::error::ChildError;
 
-/// Reads stdin until it ends.
+/// Reads stdin to its end.
 ///
-/// Tokio's own stdin reads on a thread that the runtime waits for when it ends.
+/// Tokio's stdin does not fit: the runtime waits for its thread before it shuts down.
 pub(super) fn read() -> Result<impl AsyncRead + Unpin + Send, ChildError> {
     let (mut there, here) = duplex(CHUNK);
     let runtime = Handle::current();

@@ -1,21 +1,21 @@
-//! The actions of the protocol. Their names have changed twice.
+//! The actions of the protocol, and its generations. The names of the actions have changed twice.
 
 use std::fmt;
 
-/// A generation of the protocol, by the daemon that speaks it.
+/// A generation of the protocol. Each version of the Kinesis Client Library speaks one generation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[expect(clippy::exhaustive_enums, reason = "a further one would be another protocol")]
 pub enum Generation {
-    /// Versions 1.2.0 to 1.7.1 of the Kinesis Client Library. A checkpoint is one string. Both ends of
-    /// a shard are called `shutdown`.
+    /// Versions 1.2.0 to 1.7.1. A checkpoint is one string. The message `shutdown` reports both the end of a
+    /// shard and the loss of its lease.
     G0,
-    /// 1.7.2 to 1.15, and 2.0. A checkpoint is a sequence number and a sub-sequence number.
+    /// Versions 1.7.2 to 1.15, and 2.0. A checkpoint is a sequence number and a sub-sequence number.
     G1,
-    /// 2.1 and later, 3 too. An end is called `leaseLost` or `shardEnded`.
+    /// Versions 2.1 and later, including 3. The messages `shardEnded` and `leaseLost` replace `shutdown`.
     G2,
 }
 
-/// An action that the daemon requests, and the child reports as done.
+/// An action that the daemon requests and the child reports as done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[expect(clippy::exhaustive_enums, reason = "a further one would be another protocol")]
 pub enum Action {
@@ -29,12 +29,12 @@ pub enum Action {
     ShardEnded,
     /// Prepare to give the shard away.
     ShutdownRequested,
-    /// Either of the two ends, in generations that have no name for each.
+    /// The end of a shard or the loss of its lease, in generations without a separate name for each.
     Shutdown,
 }
 
 impl Action {
-    /// Returns its name in a message.
+    /// Returns the action's name in a message.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Initialize => "initialize",
@@ -61,7 +61,7 @@ impl Action {
 
     /// Returns whether the child may request a checkpoint during this action.
     ///
-    /// For `shutdown` it depends on [the reason](super::ShutdownReason).
+    /// For `shutdown`, the answer depends on [the reason](super::ShutdownReason).
     pub fn has_checkpoints(self) -> bool {
         match self {
             Self::Initialize | Self::LeaseLost => false,

@@ -6,7 +6,8 @@ use std::fmt;
 use lease_core::{LossCause, StoreError, StoreErrorKind};
 use lease_kinesis::CheckpointError;
 
-/// Why a checkpoint was not written: the name of a Java class. Processors in all languages compare it.
+/// The reason why a checkpoint was not written, as the name of a Java class. Processors in all languages
+/// compare this name.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 #[expect(clippy::exhaustive_enums, reason = "`Other` has every other name")]
 pub enum ErrorName {
@@ -14,7 +15,7 @@ pub enum ErrorName {
     Shutdown,
     /// `ThrottlingException`: the child may retry after a pause.
     Throttling,
-    /// `InvalidStateException`: the table is misconfigured; or the current action allows no checkpoint.
+    /// `InvalidStateException`: the table is misconfigured, or the current action allows no checkpoint.
     InvalidState,
     /// `KinesisClientLibDependencyException`: the table did not answer. The child may retry.
     Dependency,
@@ -59,30 +60,30 @@ impl From<&str> for ErrorName {
 }
 
 impl From<&CheckpointError> for ErrorName {
-    /// The name that a child receives for an error of this library.
+    /// Returns the name that a child receives for an error of this library.
     fn from(error: &CheckpointError) -> Self {
         match error {
             CheckpointError::Lost(_) | CheckpointError::Over => Self::Shutdown,
             CheckpointError::OutOfRange { .. } => Self::IllegalArgument,
             CheckpointError::Store(error) => {
-                // An error that a daemon sent keeps its name.
+                // An error from a daemon keeps its name.
                 let received = error.source().and_then(<dyn Error>::downcast_ref::<Self>);
                 received.cloned().unwrap_or_else(|| match error.kind() {
                     StoreErrorKind::Throttled => Self::Throttling,
                     StoreErrorKind::Refused => Self::IllegalArgument,
                     StoreErrorKind::Corrupt | StoreErrorKind::Misconfigured => Self::InvalidState,
-                    // The Kinesis Client Library has no other class for the rest.
+                    // The Kinesis Client Library has no class for the other kinds.
                     _ => Self::Dependency,
                 })
             }
-            // An error of a later version: the state of the store is unknown.
+            // For a variant of a later version, the state of the store is unknown.
             _ => Self::Dependency,
         }
     }
 }
 
 impl From<ErrorName> for CheckpointError {
-    /// The error that a processor receives for a daemon's error. The name is the error's source.
+    /// Returns the error that a processor receives for a daemon's error. The name is the error's source.
     fn from(name: ErrorName) -> Self {
         let kind = match &name {
             // Daemons do not report the cause of the loss.
@@ -130,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_have_the_names_that_processors_compare() {
+    fn errors_map_to_the_names_that_processors_compare() {
         let record = RecordNumber::new("1".parse().unwrap());
         let (checkpointed, delivered) = (Position::TrimHorizon, Position::TrimHorizon);
         let store = |kind| CheckpointError::Store(StoreError::new(kind, "as it said"));

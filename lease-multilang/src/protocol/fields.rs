@@ -1,7 +1,7 @@
-//! The fields of one JSON object, read as Jackson, the parser of the Kinesis Client Library, reads them.
+//! Reads the fields of one JSON object by the rules of Jackson, the parser of the Kinesis Client Library.
 //!
-//! Jackson accepts a number for a string and a string for a number. It keeps the last of several fields
-//! with one name, and ignores the text after the object. It refuses unknown fields.
+//! Jackson accepts a number for a string and a string for a number. If several fields have the same name, it
+//! keeps the last one. It ignores text after the object and refuses unknown fields.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -123,6 +123,6 @@ impl<'de> Visitor<'de> for FieldsVisitor {
 #[serde(transparent)]
 struct Name<'a>(#[serde(borrow)] Cow<'a, str>);
 
-/// Every field that children send, in any generation.
+/// All fields that children of any generation send.
 const KNOWN: [&str; 6] =
     ["action", "checkpoint", "sequenceNumber", "subSequenceNumber", "error", "responseFor"];

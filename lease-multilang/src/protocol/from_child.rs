@@ -15,7 +15,7 @@ pub enum FromChild {
     Checkpoint(CheckpointRequest),
     /// The child has done an action.
     Status {
-        /// The name of the action as the child sends it. The daemon compares it with its own.
+        /// The name of the action. The daemon compares it with the action that it sent.
         response_for: Option<String>,
     },
 }
@@ -31,7 +31,7 @@ pub struct CheckpointRequest {
 }
 
 impl FromChild {
-    /// The status that reports `action` as done.
+    /// Returns the status that reports `action` as done.
     pub fn done(action: Action) -> Self {
         Self::Status { response_for: Some(action.as_str().into()) }
     }
@@ -49,12 +49,12 @@ impl FromChild {
         }
     }
 
-    /// Reads one line exactly as strictly as the daemon of the Kinesis Client Library: a number may be a
-    /// string, a string may be a number, and text after the object is ignored.
+    /// Parses one line by the rules of the Kinesis Client Library's daemon. A number may be a string, a
+    /// string may be a number, and text after the object is ignored.
     ///
     /// # Errors
     ///
-    /// If the line is not a message; for example, if it has a field that this generation does not have.
+    /// If the line is not a message, for example because it has a field that this generation does not have.
     pub fn decode(line: &str, generation: Generation) -> Result<Self, InvalidMessage> {
         let fields = Fields::read(line)?;
         let action = fields.action()?;

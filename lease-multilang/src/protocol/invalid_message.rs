@@ -1,8 +1,8 @@
-//! Why a line is not a message.
+//! The reasons why a line is not a message.
 
 use thiserror::Error;
 
-/// Why a line is not a message.
+/// The reason why a line is not a message.
 ///
 /// The daemon of the Kinesis Client Library ignores such lines of a child, because the child's code may
 /// print anything. Quoted text is cut to 200 characters.
@@ -15,16 +15,16 @@ pub enum InvalidMessage {
     /// The line is not JSON.
     #[error("the line is not JSON: {0}")]
     NotJson(String),
-    /// The line is JSON, but a number, a string or an array.
+    /// The line is JSON, but not an object: for example a number, a string or an array.
     #[error("the line is JSON, but not an object")]
     NotAnObject,
     /// The object has no field `action`.
     #[error("the object has no action")]
     NoAction,
-    /// The action is of another protocol or a later version.
+    /// The action belongs to another protocol or a later version.
     #[error("action {0:?} is unknown")]
     UnknownAction(String),
-    /// The message is one that the receiver sends, not the sender.
+    /// The message exists only in the other direction.
     #[error("{0} is a message in the other direction")]
     WrongDirection(&'static str),
     /// The object has a field that the message does not have in this generation.
@@ -63,10 +63,10 @@ impl InvalidMessage {
     }
 }
 
-/// The first characters of `text`, enough to find it by.
+/// Returns the first characters of `text`, which are enough to find the line in a log.
 fn cut(text: &str) -> String {
     text.chars().take(MOST_QUOTED).collect()
 }
 
-/// Characters.
+/// The maximum length of quoted text, in characters.
 const MOST_QUOTED: usize = 200;

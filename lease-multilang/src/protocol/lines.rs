@@ -6,7 +6,7 @@ use tokio::io::{AsyncRead, AsyncReadExt};
 
 /// Reads lines from the other process, which may write anything.
 ///
-/// It never needs more memory than the limit and 64 KiB.
+/// Its buffer never exceeds the limit plus 64 KiB.
 #[derive(Debug)]
 pub struct LineReader<R> {
     source: R,
@@ -17,7 +17,7 @@ pub struct LineReader<R> {
     start: usize,
     /// The number of bytes of that line that are known to have no line feed.
     searched: usize,
-    /// The number of bytes of a too long line that were dropped.
+    /// The number of bytes of the current line that were dropped because the line is too long.
     dropped: u64,
 }
 
@@ -27,9 +27,9 @@ pub struct LineReader<R> {
 pub enum Line<'a> {
     /// A line, without its `\n` or `\r\n`.
     Whole(&'a str),
-    /// The last line: the pipe ended before a line feed. It may be a whole message or a part of one.
+    /// The last line, if the pipe ended before a line feed. It may be a whole message or a part of one.
     Unterminated(&'a str),
-    /// A line that is longer than the limit, and was dropped: its number of bytes before the `\n`.
+    /// The number of bytes before the `\n` of a line that was dropped, because it is longer than the limit.
     TooLong(u64),
     /// A line that is not UTF-8.
     NotUtf8(&'a [u8]),
@@ -51,7 +51,7 @@ impl<R: AsyncRead + Unpin> LineReader<R> {
     ///
     /// # Cancel safety
     ///
-    /// Safe: the next call continues where a dropped one stopped.
+    /// Safe: the next call continues where the dropped call stopped.
     pub async fn next(&mut self) -> io::Result<Line<'_>> {
         loop {
             let pending = self.buffer.get(self.start + self.searched..).unwrap_or_default();
@@ -96,11 +96,11 @@ impl<R: AsyncRead + Unpin> LineReader<R> {
     async fn fill(&mut self) -> io::Result<usize> {
         drop(self.buffer.drain(..self.start));
         self.start = 0;
-        // Small at first: each of a hundred silent children has a reader.
+        // Small at first, because each of a hundred silent children has a reader.
         let chunk = (self.buffer.capacity() / 2).clamp(LEAST, CHUNK);
         let needed = self.buffer.len() + chunk;
         if needed > self.buffer.capacity() {
-            // Doubled, so that a long line is not copied with every chunk; but no larger than the
+            // Doubled, so that a long line is not copied for every chunk. Limited to the size that the
             // longest line needs.
             let doubled = self.buffer.capacity().saturating_mul(2);
             let most = self.limit.saturating_add(RETURN + CHUNK);
@@ -110,11 +110,11 @@ impl<R: AsyncRead + Unpin> LineReader<R> {
     }
 }
 
-/// The most bytes of one read: the capacity of a pipe on Linux.
+/// The maximum number of bytes per read. Equals the capacity of a pipe on Linux.
 const CHUNK: usize = 64 * 1024;
 
-/// Enough for one message of a child.
+/// The minimum number of bytes to reserve. Fits one message of a child.
 const LEAST: usize = 4 * 1024;
 
-/// A `\r` before the line feed does not count towards the line's length.
+/// The length of a `\r` before the line feed, which does not count towards the limit.
 const RETURN: usize = 1;

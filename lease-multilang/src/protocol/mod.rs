@@ -1,11 +1,11 @@
-//! The messages of the MultiLang protocol, by which the Kinesis Client Library processes records in
-//! another process.
+//! The messages of the MultiLang protocol. The Kinesis Client Library uses it to process records in another
+//! process.
 //!
 //! Start with [`ToChild`] and [`FromChild`]. [`LineReader`] and [`LineWriter`] read and write lines.
 //!
-//! A daemon starts one child per shard that it holds. They exchange one JSON object per line over the
-//! child's stdin and stdout. The daemon sends an action ([`ToChild`]). The child answers with a status when
-//! it is done, and may request checkpoints before ([`FromChild`]). Each waits for the other: there is one
+//! A daemon starts one child per shard that it holds. They exchange messages over the child's stdin and
+//! stdout, one JSON object per line. The daemon sends an action ([`ToChild`]). The child may request
+//! checkpoints ([`FromChild`]), and answers with a status when the action is done. The daemon sends one
 //! action at a time.
 //!
 //! | the daemon sends | the child may request | the child answers |
@@ -14,16 +14,16 @@
 //! | `processRecords`, any number of times | `checkpoint`, any number of times | `status` |
 //! | `shutdownRequested`, at most once | `checkpoint` | `status` |
 //! | `leaseLost`, or `shutdown` with `ZOMBIE` or `LEASE_LOST` | | `status` |
-//! | `shardEnded`, or `shutdown` with `TERMINATE` or `SHARD_END` | `checkpoint`: it must | `status` |
+//! | `shardEnded`, or `shutdown` with `TERMINATE` or `SHARD_END` | `checkpoint`, at least once | `status` |
 //!
-//! A checkpoint without a number means all records that the child was sent. If a child requests one after
-//! its `status`, the daemon may send the next records at the same moment, and cannot know whether the child
-//! has read them. Such a child must request a checkpoint by number.
+//! A checkpoint without a number covers all records that the daemon has sent to the child. If a child
+//! requests one after its `status`, the daemon may send the next records at the same moment. It cannot know
+//! whether the child has read them. Such a child must request a checkpoint by number.
 //!
-//! The protocol has three [generations](Generation), which differ in their fields. Fields and their order
-//! are those of the
+//! The protocol has three [generations](Generation), which differ in their fields. The fields and their
+//! order are the same as in the
 //! [Kinesis Client Library](https://github.com/awslabs/amazon-kinesis-client/tree/master/amazon-kinesis-client-multilang).
-//! Its parser refuses a line with an unknown field, and the sender of that line waits for ever.
+//! Its parser refuses a line with an unknown field, and the sender of that line then waits for ever.
 
 mod action;
 mod error_name;
@@ -49,13 +49,13 @@ pub use writer::LineWriter;
 
 /// The longest line that a child reads by default: 64 MiB.
 ///
-/// `GetRecords` returns up to 10 MiB of data in up to 10,000 records. As base64 that is 14 MiB. The other
-/// fields of a record take up to half a kilobyte, and small records out of aggregates add more. The limit
-/// reserves no memory.
+/// `GetRecords` returns up to 10 MiB of data in up to 10,000 records, which is 14 MiB in base64. The other
+/// fields of a record take up to half a kilobyte. Aggregates contain many small records and add more. The
+/// reader does not allocate this size in advance.
 pub const MAX_LINE_TO_CHILD: usize = 64 * 1024 * 1024;
 
 /// The longest line that a daemon reads by default: 1 MiB.
 ///
-/// A child's message has fewer than 300 bytes. The child's code or a library may print longer lines, which
-/// the daemon logs.
+/// A child's message has fewer than 300 bytes. The child's code or its libraries may print longer lines,
+/// which the daemon logs.
 pub const MAX_LINE_FROM_CHILD: usize = 1024 * 1024;

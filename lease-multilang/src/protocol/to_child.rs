@@ -25,11 +25,11 @@ pub enum ToChild {
     Checkpoint(CheckpointReply),
     /// Another worker has the shard.
     LeaseLost,
-    /// All records of a closed shard are processed: checkpoint its end.
+    /// All records of a closed shard are processed. The child must checkpoint its end.
     ShardEnded,
     /// The daemon is about to give the shard away.
     ShutdownRequested,
-    /// One of the two ends, in generations 0 and 1.
+    /// The end of the shard or the loss of its lease, in generations 0 and 1.
     Shutdown(ShutdownReason),
 }
 
@@ -39,16 +39,16 @@ pub enum ToChild {
 pub struct Initialize {
     /// The shard's id.
     pub shard_id: String,
-    /// How far the shard has been read; `None` if the message has no such field, as in the first
-    /// generation.
+    /// The position from which the daemon reads the shard. `None` if the message has no such field, as in
+    /// the first generation.
     pub start: Option<StartPosition>,
 }
 
-/// How far a shard has been read.
+/// The position from which a daemon reads a shard.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 #[expect(clippy::exhaustive_structs, reason = "a further field would be another protocol")]
 pub struct StartPosition {
-    /// Digits, or `TRIM_HORIZON`, `LATEST`, `AT_TIMESTAMP`, `SHARD_END`.
+    /// A number in digits, `TRIM_HORIZON`, `LATEST`, `AT_TIMESTAMP` or `SHARD_END`.
     pub sequence_number: Option<String>,
     /// The position within an aggregate.
     pub sub_sequence_number: Option<u64>,
@@ -58,9 +58,9 @@ pub struct StartPosition {
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 #[expect(clippy::exhaustive_structs, reason = "a further field would be another protocol")]
 pub struct ProcessRecords {
-    /// The records in order. None, if the daemon is set up to send empty batches.
+    /// The records in order. May be empty if the daemon is configured to send empty batches.
     pub records: Vec<WireRecord>,
-    /// How far they are behind the newest record, in milliseconds. The first generation has no such
+    /// The distance of the records to the newest record, in milliseconds. The first generation has no such
     /// field.
     pub millis_behind_latest: Option<u64>,
 }
@@ -69,13 +69,13 @@ pub struct ProcessRecords {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[expect(clippy::exhaustive_structs, reason = "a further field would be another protocol")]
 pub struct CheckpointReply {
-    /// The request, repeated.
+    /// The request to which this is the reply.
     pub request: CheckpointRequest,
-    /// Why the checkpoint was not written; `None` if it was.
+    /// The reason why the checkpoint was not written. `None` if it was written.
     pub error: Option<ErrorName>,
 }
 
-/// Which of the two ends a `shutdown` reports.
+/// The reason of a `shutdown`: the end of the shard, or the loss of its lease.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[expect(clippy::exhaustive_enums, reason = "a further one would be another protocol")]
 pub enum ShutdownReason {
@@ -92,10 +92,10 @@ pub enum ShutdownReason {
 impl ToChild {
     /// Returns the message as one line, without a line feed.
     ///
-    /// Leaves out the fields that `generation` does not have: the start in `initialize`, how far the
-    /// records are behind, sub-sequence numbers. The first two generations do not have
-    /// [`LeaseLost`](Self::LeaseLost) and [`ShardEnded`](Self::ShardEnded). There, both are a `shutdown`,
-    /// with the reason `ZOMBIE` or `TERMINATE`.
+    /// Omits the fields that `generation` does not have: the start position, the milliseconds behind the
+    /// newest record, and sub-sequence numbers. The first two generations do not have
+    /// [`LeaseLost`](Self::LeaseLost) and [`ShardEnded`](Self::ShardEnded). For these generations, both
+    /// become a `shutdown` with the reason `ZOMBIE` or `TERMINATE`.
     pub fn encode(&self, generation: Generation) -> String {
         let has_fields = generation > Generation::G0;
         match self {
@@ -131,11 +131,11 @@ impl ToChild {
         }
     }
 
-    /// Reads one line of any generation. Ignores unknown fields.
+    /// Parses one line of any generation. Ignores unknown fields.
     ///
     /// # Errors
     ///
-    /// If the line is not a message that a daemon sends.
+    /// If the line is not a message from a daemon.
     pub fn decode(line: &str) -> Result<Self, InvalidMessage> {
         let line = line.trim();
         if line.is_empty() {
@@ -179,7 +179,7 @@ impl ToChild {
         })
     }
 
-    /// Returns the action that it requests; `None` for a reply.
+    /// Returns the action that the message requests; `None` for a reply.
     pub fn action(&self) -> Option<Action> {
         Some(match self {
             Self::Initialize(_) => Action::Initialize,
@@ -194,15 +194,15 @@ impl ToChild {
 }
 
 impl Initialize {
-    /// Returns whether a daemon of the first generation sent this. Otherwise the daemon may be of either
-    /// other generation: they differ only in the ends of a shard.
+    /// Returns whether a daemon of the first generation sent this message. In both other generations, the
+    /// message is the same.
     pub fn is_of_first_generation(&self) -> bool {
         self.start.is_none()
     }
 }
 
 impl ShutdownReason {
-    /// Returns its name in a message.
+    /// Returns the reason's name in a message.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Terminate => "TERMINATE",
@@ -212,7 +212,7 @@ impl ShutdownReason {
         }
     }
 
-    /// Returns whether the shard has ended; otherwise its lease is lost.
+    /// Returns true if the shard has ended, and false if its lease is lost.
     pub fn is_end_of_shard(self) -> bool {
         matches!(self, Self::Terminate | Self::ShardEnd)
     }
@@ -292,7 +292,7 @@ struct RecordsFields {
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct ReplyFields {
-    // The name in the first generation.
+    // The alias is the field's name in the first generation.
     #[serde(alias = "checkpoint")]
     sequence_number: Option<String>,
     sub_sequence_number: Option<i64>,

@@ -19,7 +19,7 @@ use super::action::Generation;
 #[derive(Clone, PartialEq, Eq)]
 #[expect(clippy::exhaustive_structs, reason = "a further field would be another protocol")]
 pub struct WireRecord {
-    /// The producer's data. Java may send `null`, which differs from no bytes.
+    /// The producer's data. Java may send `null`, which differs from empty data.
     pub data: Option<Bytes>,
     /// The producer's partition key.
     pub partition_key: Arc<str>,
@@ -44,7 +44,7 @@ impl From<&Record> for WireRecord {
 }
 
 impl From<WireRecord> for Record {
-    /// `null` becomes no bytes. A record without a position is not in an aggregate.
+    /// Turns `null` into empty data. A record without a sub-sequence number is not in an aggregate.
     fn from(wire: WireRecord) -> Self {
         let sub_sequence = wire.sub_sequence_number.unwrap_or(0);
         let number = RecordNumber { sequence: wire.sequence_number, sub_sequence };
@@ -126,7 +126,7 @@ struct RecordFields {
     sub_sequence_number: Option<u64>,
 }
 
-/// A time: milliseconds since 1970, or the two parts that version 2.0 sent.
+/// A time in milliseconds since 1970, or in the two parts that version 2.0 sends.
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum Timestamp {
@@ -153,7 +153,7 @@ struct Base64(Bytes);
 
 impl<'de> Deserialize<'de> for Base64 {
     fn deserialize<D: Deserializer<'de>>(json: D) -> Result<Self, D::Error> {
-        // A visitor decodes the string without a copy.
+        // A visitor decodes the string without copying it first.
         json.deserialize_str(Base64Visitor)
     }
 }

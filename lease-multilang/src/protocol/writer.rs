@@ -4,31 +4,31 @@ use std::io;
 
 use tokio::io::{AsyncWrite, AsyncWriteExt};
 
-/// Writes messages to the other process, each as one line in one write.
+/// Writes messages to the other process. Each message is one line and one write.
 ///
-/// Only one writer may write to a pipe: two would mix their lines.
+/// Only one writer may write to a pipe. Two writers would mix their lines.
 #[derive(Debug)]
 pub struct LineWriter<W> {
     sink: W,
     before: &'static str,
     line: Vec<u8>,
-    /// Whether a line may be written in part.
+    /// Whether the last line may be incomplete in the pipe.
     broken: bool,
 }
 
 impl<W: AsyncWrite + Unpin> LineWriter<W> {
-    /// Writes to `sink` as a daemon does.
+    /// Returns a writer for a daemon, which ends each line with a line feed.
     pub fn for_daemon(sink: W) -> Self {
         Self { sink, before: "", line: Vec::new(), broken: false }
     }
 
-    /// Writes to `sink` as a child does: a line feed precedes each line. So text that the child's code
-    /// printed without a line feed does not share the line.
+    /// Returns a writer for a child, which also puts a line feed before each line. The child's code may
+    /// have printed text without a line feed, and that text must not share the line.
     pub fn for_child(sink: W) -> Self {
         Self { sink, before: "\n", line: Vec::new(), broken: false }
     }
 
-    /// Writes `message`, which must have no line feed, as one line, and flushes it.
+    /// Writes `message` as one line and flushes it. `message` must not contain a line feed.
     ///
     /// # Errors
     ///
@@ -49,7 +49,7 @@ impl<W: AsyncWrite + Unpin> LineWriter<W> {
         self.sink.write_all(&self.line).await?;
         self.sink.flush().await?;
         self.broken = false;
-        // A batch of records is long, and each of many children has a writer.
+        // Frees the memory of a long batch, because each of many children has a writer.
         self.line.clear();
         self.line.shrink_to(MOST_KEPT);
         Ok(())
@@ -69,5 +69,5 @@ impl<W: AsyncWrite + Unpin> LineWriter<W> {
     }
 }
 
-/// The bytes of memory that it keeps between two lines.
+/// The number of bytes of memory that a writer keeps between two lines.
 const MOST_KEPT: usize = 4096;

@@ -1,4 +1,4 @@
-//! The command line: this program's own, and the one of launchers that start Java.
+//! The command line of this program, and the command line that launchers give to Java.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -13,8 +13,8 @@ use crate::failure::Failure;
 /// `MultiLangDaemon` does, without a JVM.
 ///
 /// Also accepts the arguments that launchers give to `java`: options of the JVM, then `-cp CLASSPATH
-/// software.amazon.kinesis.multilang.MultiLangDaemon --properties-file FILE`. So a launcher's option
-/// `--java` can name this program.
+/// software.amazon.kinesis.multilang.MultiLangDaemon --properties-file FILE`. So a launcher can start this
+/// program through its option `--java`.
 #[derive(Debug, Parser)]
 #[command(name = "multilang-daemon", version, override_usage = USAGE)]
 pub(crate) struct Arguments {
@@ -29,14 +29,14 @@ pub(crate) struct Arguments {
     file: Option<PathBuf>,
 }
 
-/// The command line, sorted by purpose.
+/// The command line, divided by purpose.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Invocation {
     /// This program's name and its own arguments.
     pub(crate) arguments: Vec<OsString>,
-    /// Folders of the launcher's class path, which may have the properties file.
+    /// The folders of the launcher's class path, which may contain the properties file.
     pub(crate) class_path: Vec<PathBuf>,
-    /// Options for a JVM.
+    /// The options for a JVM.
     pub(crate) jvm_options: Vec<String>,
 }
 
@@ -70,7 +70,7 @@ impl Arguments {
     pub(crate) fn settings(&self, class_path: &[PathBuf]) -> Result<Settings, Failure> {
         let file = self.properties_file.as_ref().or(self.file.as_ref());
         let file = file.ok_or_else(|| Failure::usage("no properties file given"))?;
-        // Java also looks on the class path, where launchers put the folder of the file.
+        // Java also searches the class path, and launchers add the file's folder to it.
         let candidates = class_path.iter().map(|folder| folder.join(file));
         let found = [file.clone()].into_iter().chain(candidates).find(|found| found.is_file());
         let properties = Properties::read(found.as_ref().unwrap_or(file))?;
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn first_versions_give_only_the_file() {
+    fn file_without_an_option_is_the_properties_file() {
         let line = "java -cp x com.amazonaws.services.kinesis.multilang.MultiLangDaemon f";
 
         let parsed = Arguments::try_parse_from(invocation(line).arguments).unwrap();

@@ -1,15 +1,15 @@
-//! Why the program ends, its message and its exit code.
+//! The failure that ends the program, with its message and exit code.
 
 use std::error::Error;
 use std::fmt;
 use std::process::ExitCode;
 
-/// Why the program ends.
+/// The failure that ends the program.
 #[derive(Debug)]
 pub(crate) enum Failure {
-    /// The command line or the properties are invalid. Nothing was sent.
+    /// The command line or the properties are invalid. The program has sent no request.
     Usage(Box<dyn Error + Send + Sync>),
-    /// Anything else.
+    /// Any other failure.
     Other(Box<dyn Error + Send + Sync>),
 }
 
@@ -24,7 +24,7 @@ impl Failure {
 }
 
 impl fmt::Display for Failure {
-    /// One sentence: the error and its sources, the outermost first.
+    /// Writes one sentence with the error and its sources, outermost first.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (Self::Usage(cause) | Self::Other(cause)) = self;
         let mut source = Some(&**cause as &dyn Error);
@@ -37,7 +37,7 @@ impl fmt::Display for Failure {
     }
 }
 
-/// Joins lines into one: separates the lines of a list by `; `, and appends the first to its heading.
+/// Joins lines into one. Separates the items of a list by `; ` and puts the first item after its heading.
 #[cfg(any(feature = "aws", test))]
 pub(crate) fn in_one_line(text: &str) -> String {
     let mut line = String::new();
@@ -52,7 +52,7 @@ pub(crate) fn in_one_line(text: &str) -> String {
     line
 }
 
-/// Prints the failure, and returns the exit code.
+/// Prints the failure and returns the exit code.
 #[expect(clippy::print_stderr, reason = "a program reports its failure on stderr")]
 pub(crate) fn report(failure: &Failure) -> ExitCode {
     eprintln!("multilang-daemon: {failure}");

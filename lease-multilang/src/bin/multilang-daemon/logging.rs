@@ -15,7 +15,7 @@ pub(crate) fn start(status: &StatusLine) {
         .with_ansi(status.is_shown())
         .with_target(false)
         .with_writer(Log(status.clone()));
-    // No other subscriber exists: the program starts here.
+    // Cannot fail, because the program sets no other subscriber.
     drop(subscriber.try_init());
 }
 
@@ -41,6 +41,6 @@ impl Write for Log {
     }
 }
 
-/// The SDK logs every place without a region or credentials at length. This program reports what is
-/// missing in the end.
+/// The SDK logs a long message for each source that has no region or credentials. This program reports
+/// missing settings itself after the search.
 const DEFAULT: &str = "info,aws_config=error";

@@ -1,6 +1,6 @@
 //! Runs Kinesis record processors written in any language, as Amazon's `MultiLangDaemon` does.
 //!
-//! Start reading at [`running`]. `configuration` reads the properties file, `aws` makes the clients.
+//! Start reading at [`running`]. `configuration` reads the properties file, and `aws` creates the clients.
 
 mod arguments;
 mod aws;
@@ -36,7 +36,7 @@ fn main() -> ExitCode {
             .build()
             .map_err(Failure::other)?;
         let ended = runtime.block_on(running::run(settings, &arguments, &jvm_options));
-        // Kills the children that are left, and does not wait for a DNS request.
+        // Kills the remaining children, and does not wait for a DNS request.
         runtime.shutdown_timeout(SHUTDOWN_TIMEOUT);
         ended
     });
@@ -46,10 +46,11 @@ fn main() -> ExitCode {
     }
 }
 
-/// At most four: the children do the work, and few threads talk with many of them.
+/// Returns the number of threads, at most four. The children do the work, and a few threads can talk with
+/// many children.
 fn threads() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from).min(4)
 }
 
-/// For background tasks to end.
+/// The time for background tasks to end.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_millis(500);

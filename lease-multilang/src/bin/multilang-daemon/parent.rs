@@ -1,18 +1,19 @@
-//! Children that do not outlive the daemon, even if it is killed.
+//! Makes children end with the daemon, even if the daemon is killed.
 //!
 //! On Linux, a process can ask the kernel to kill it when its parent's thread ends. Only the process itself
-//! can ask. So the daemon starts each child as this program, which asks, and then executes the child.
+//! can do so. The daemon therefore starts this program for each child. It makes the request and then
+//! executes the child's command.
 
 use std::process::ExitCode;
 
 use lease_multilang::daemon::ChildCommand;
 
-/// Returns a command whose process the kernel kills when this process ends. On other systems, a child only
-/// reads the end of its stdin.
+/// Returns a command whose process the kernel kills when this process ends. On other systems, a child can
+/// only notice the end of its stdin.
 #[cfg(target_os = "linux")]
 pub(crate) fn bound_to_this_process(command: ChildCommand) -> ChildCommand {
     let own_id = std::process::id().to_string();
-    // This program, although its file may have been replaced meanwhile.
+    // This path means the running program, even if its file has been replaced.
     command.run_by("/proc/self/exe", [AS_CHILD_OF.to_owned(), own_id])
 }
 
@@ -21,7 +22,8 @@ pub(crate) fn bound_to_this_process(command: ChildCommand) -> ChildCommand {
     command
 }
 
-/// Executes a child, if the daemon started this process for one. Returns only if that fails.
+/// Executes the child's command, if the daemon started this process for a child. Otherwise returns `None`.
+/// Returns an exit code only if the command cannot be executed.
 #[cfg(target_os = "linux")]
 #[expect(clippy::print_stderr, reason = "the daemon logs it")]
 pub(crate) fn run_as_child() -> Option<ExitCode> {
@@ -38,7 +40,7 @@ pub(crate) fn run_as_child() -> Option<ExitCode> {
     let asked = set_parent_process_death_signal(Some(Signal::KILL));
     let is_alive = getppid().is_some_and(|id| id.to_string() == parent.to_string_lossy());
     if let (Ok(()), false) = (asked, is_alive) {
-        // The daemon ended before this process asked.
+        // The daemon ended before this process made the request.
         return Some(ExitCode::FAILURE);
     }
     let error = Command::new(&program).args(arguments).exec();

@@ -1,4 +1,4 @@
-//! Checks that the program of the children exists.
+//! Checks that the child program exists.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
@@ -7,8 +7,8 @@ use lease_multilang::daemon::ChildCommand;
 
 use crate::failure::Failure;
 
-/// Looks for the program as the system does, so that a wrong name is reported at the start, and not
-/// once per shard.
+/// Searches for the program by the system's rules. So a wrong name is reported once at the start, and not
+/// for each shard.
 ///
 /// # Errors
 ///

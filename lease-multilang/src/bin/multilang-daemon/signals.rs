@@ -10,8 +10,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::{Sleep, sleep};
 use tracing::info;
 
-/// Listens for SIGTERM, which supervisors send; SIGINT, which a Ctrl-C sends; and SIGHUP, which a closed
-/// terminal sends.
+/// Listens for SIGTERM from supervisors, SIGINT from Ctrl-C, and SIGHUP from a closed terminal.
 pub(crate) struct Signals {
     arrivals: Arrivals,
     repeats: RepeatFilter,
@@ -19,7 +18,7 @@ pub(crate) struct Signals {
 
 impl Signals {
     pub(crate) fn listen() -> io::Result<Self> {
-        // Before listening, which ends the ignoring.
+        // Checked before listening, because a handler would replace the ignored disposition.
         let outlives_terminal = ignores_hang_ups();
         let hang_up = (!outlives_terminal).then(|| signal(SignalKind::hangup())).transpose()?;
         let terminate = signal(SignalKind::terminate())?;
@@ -27,7 +26,7 @@ impl Signals {
         Ok(Self { arrivals, repeats: RepeatFilter::default() })
     }
 
-    /// Returns the name of the next signal that does not repeat the one before.
+    /// Returns the name of the next signal. Skips repeats of the previous signal.
     ///
     /// # Cancel safety
     ///
@@ -38,7 +37,7 @@ impl Signals {
     }
 }
 
-/// All signals, in the order in which they are polled.
+/// The signals, in the order in which they are polled.
 struct Arrivals {
     terminate: Signal,
     interrupt: Signal,
@@ -63,10 +62,10 @@ impl Arrivals {
     }
 }
 
-/// Skips signals that repeat the one before.
+/// Skips signals that repeat the previous one.
 #[derive(Default)]
 struct RepeatFilter {
-    /// While it runs, every signal is a repeat.
+    /// While this timer runs, every signal is a repeat.
     window: Option<Pin<Box<Sleep>>>,
 }
 
@@ -82,8 +81,8 @@ impl RepeatFilter {
             };
             select! {
                 biased;
-                // First: a signal that was sent together with the one before is a repeat, however late this
-                // process continues.
+                // Signals first: if this process is paused, a repeat may be pending when the window has
+                // already ended.
                 signal = arrival() => {
                     if !is_open {
                         self.window = Some(Box::pin(sleep(REPEAT)));
@@ -97,12 +96,14 @@ impl RepeatFilter {
     }
 }
 
-/// One stop may send several signals: GNU `timeout` signals the process and its group, and a terminal
-/// signals its group although a supervisor does too. These arrive within milliseconds. A person takes
-/// longer than a second to see that the daemon still runs, and to press Ctrl-C again.
+/// Signals within this time after the first are repeats. One stop may send several signals within
+/// milliseconds: GNU `timeout` signals the process and then its group, and both a terminal and a supervisor
+/// may signal. A person needs longer than a second to see that the daemon still runs and to press Ctrl-C
+/// again.
 const REPEAT: Duration = Duration::from_secs(1);
 
-/// Returns whether the process ignores SIGHUP, for example under `nohup`. Linux has one bit per signal.
+/// Returns whether the process ignores SIGHUP, for example under `nohup`. Linux shows a mask with one bit
+/// per signal.
 fn ignores_hang_ups() -> bool {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
@@ -147,7 +148,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn repeat_is_skipped_although_the_process_continues_late() {
+    async fn repeat_is_skipped_after_a_pause_of_the_process() {
         let (send, mut arrivals) = mpsc::unbounded_channel();
         let mut repeats = RepeatFilter::default();
         send.send("SIGTERM").unwrap();

@@ -1,4 +1,4 @@
-//! The daemon's progress: a line that is redrawn on a terminal, a log message elsewhere.
+//! Reports the daemon's progress in a status line on a terminal, or in log messages elsewhere.
 
 use std::io::IsTerminal;
 use std::time::Duration;
@@ -8,12 +8,12 @@ use lease_kinesis::{Status, WorkerHandle};
 use tokio::time::{MissedTickBehavior, interval};
 use tracing::info;
 
-/// The last line of a terminal.
+/// The status line, which is the last line of a terminal.
 #[derive(Clone)]
 pub(crate) struct StatusLine(Option<ProgressBar>);
 
 impl StatusLine {
-    /// Shows the line if stderr is a terminal.
+    /// Creates the line, and shows it if stderr is a terminal.
     pub(crate) fn start() -> Self {
         Self(std::io::stderr().is_terminal().then(|| {
             let bar = ProgressBar::new_spinner();
@@ -28,7 +28,7 @@ impl StatusLine {
         self.0.is_some()
     }
 
-    /// Writes above the line.
+    /// Runs `write`, which prints above the line.
     pub(crate) fn above<T>(&self, write: impl FnOnce() -> T) -> T {
         match &self.0 {
             Some(bar) => bar.suspend(write),
@@ -49,7 +49,7 @@ pub(crate) async fn report_progress(worker: WorkerHandle, line: StatusLine) {
     let every = if line.is_shown() { SECOND } else { MINUTE };
     let mut ticks = interval(every);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    // The first tick is immediate, with nothing to report.
+    // The first tick is immediate, and there is no progress to report yet.
     ticks.tick().await;
     let mut before = worker.status();
     loop {

@@ -1,4 +1,4 @@
-//! The clients of AWS, or of servers that replace it.
+//! The clients of AWS or of servers that replace it.
 
 use aws_sdk_kinesis::config::{BehaviorVersion, SharedHttpClient};
 use aws_smithy_http_client::Builder;
@@ -47,7 +47,7 @@ impl Clients {
         })
     }
 
-    /// Returns a better error for a first request that failed: if there are no credentials, that error.
+    /// Returns a better error for a failed first request. If there are no credentials, reports that.
     #[cfg(feature = "aws")]
     pub(crate) async fn explain(&self, failure: Failure) -> Failure {
         use aws_sdk_dynamodb::config::ProvideCredentials;
@@ -58,7 +58,7 @@ impl Clients {
         match provider.provide_credentials().await {
             Ok(_) => failure,
             Err(source) => {
-                // The SDK lists one place per line.
+                // The SDK lists one source per line.
                 let source = in_one_line(&Failure::other(source).to_string());
                 let profiles = unreadable_profiles().await;
                 Failure::other(NoCredentials { profiles, source: source.into() })
@@ -81,7 +81,7 @@ impl Clients {
      give this machine a role{profiles}"
 )]
 struct NoCredentials {
-    /// Why no profile file was read, or an empty text.
+    /// The reason why no profile file was read, or an empty text.
     profiles: String,
     source: Box<dyn std::error::Error + Send + Sync>,
 }
@@ -95,8 +95,8 @@ fn http_client(address: &ServiceAddress) -> Result<SharedHttpClient, Failure> {
     Ok(over_tls())
 }
 
-/// One client for all addresses, made on first use: reading the system's certificates takes longer than
-/// the rest of the start.
+/// Returns the shared client for all addresses. Creates it on first use, because reading the system's
+/// certificates takes longer than the rest of the start.
 #[cfg(feature = "aws")]
 fn over_tls() -> SharedHttpClient {
     use std::sync::LazyLock;
@@ -127,7 +127,7 @@ async fn shared(region: Option<String>) -> Result<Shared, Failure> {
     if !has_keys {
         profiles::check_profile().await?;
     }
-    // If all is known, the SDK sends no request.
+    // If the region and the keys are known, the SDK sends no request and needs no TLS.
     let is_known = region.is_some() && has_keys;
     let client = if is_known { Builder::new().build_http() } else { over_tls() };
     let loader = aws_config::defaults(BehaviorVersion::latest()).http_client(client);
@@ -176,7 +176,8 @@ fn dynamodb_config(shared: &Shared) -> aws_sdk_dynamodb::config::Builder {
     config.credentials_provider(shared.clone())
 }
 
-/// Returns the end of an error message: why no profile file was read, if that is so.
+/// Returns the end of an error message, with the reason why no profile file was read. Empty if the files are
+/// readable.
 #[cfg(feature = "aws")]
 async fn unreadable_profiles() -> String {
     let reason = profiles::unreadable_reason().await;
@@ -189,7 +190,7 @@ async fn unreadable_profiles() -> String {
     String::new()
 }
 
-/// Returns the region of the properties, or the one that the SDK finds, or the environment's.
+/// Returns the region from the properties, or else from the SDK's search or the environment.
 async fn region(shared: &Shared, address: &ServiceAddress) -> Result<Option<String>, Failure> {
     let found = address.region.clone().or_else(|| found_region(shared));
     match found {

@@ -1,7 +1,7 @@
-//! What the daemon needs of AWS: its clients and the lease table.
+//! The clients of AWS and the lease table.
 //!
-//! Start reading at [`clients`], which makes the clients of Kinesis and DynamoDB. [`table`] opens the
-//! lease table. [`profiles`] explains why a profile file was not read.
+//! Start reading at [`clients`], which creates the clients of Kinesis and DynamoDB. [`table`] opens the
+//! lease table. [`profiles`] reports why a profile file was not read.
 
 pub(crate) mod clients;
 #[cfg(feature = "aws")]

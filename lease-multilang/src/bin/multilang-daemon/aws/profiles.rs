@@ -4,12 +4,12 @@ use aws_config::profile::{ProfileFileLoadError, ProfileSet};
 
 use crate::failure::Failure;
 
-/// Checks that the profile that `AWS_PROFILE` names exists. The SDK would continue without it, and report in
-/// the end that it found nothing.
+/// Checks that the profile in `AWS_PROFILE` exists. The SDK would continue without the profile and report
+/// only that it found no credentials.
 ///
 /// # Errors
 ///
-/// If no profile file has it.
+/// If no profile file contains the profile.
 pub(crate) async fn check_profile() -> Result<(), Failure> {
     let Ok(profile) = std::env::var("AWS_PROFILE") else { return Ok(()) };
     match profiles().await {
@@ -24,8 +24,8 @@ pub(crate) async fn check_profile() -> Result<(), Failure> {
     }
 }
 
-/// Returns why the profile files cannot be read; `None` if they can. The SDK continues without them, and
-/// does not report it.
+/// Returns the reason why the profile files cannot be read, or `None` if they can. The SDK would continue
+/// without them and not report it.
 pub(crate) async fn unreadable_reason() -> Option<String> {
     let failure = Failure::other(profiles().await.err()?).to_string();
     // The SDK's message has several lines.

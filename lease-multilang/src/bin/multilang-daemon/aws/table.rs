@@ -13,8 +13,8 @@ use crate::configuration::settings::Settings;
 use crate::configuration::table::WORKERS_SUFFIX;
 use crate::failure::Failure;
 
-/// Opens the application's lease table, in the format of the Kinesis Client Library (KCL), and a second
-/// table for the workers' rows, which KCL would take for leases. Creates both if they do not exist.
+/// Opens the application's lease table in the format of the Kinesis Client Library (KCL). Also opens a
+/// second table for the workers' rows, because KCL would treat these rows as leases. Creates missing tables.
 pub(crate) async fn open(client: Client, settings: &Settings) -> Result<KclTable, Failure> {
     let address = settings.dynamodb.describe("dynamoDBEndpoint", client.config().region());
     let workers = format!("{}{WORKERS_SUFFIX}", settings.table);
@@ -31,7 +31,7 @@ pub(crate) async fn open(client: Client, settings: &Settings) -> Result<KclTable
     Ok(table)
 }
 
-/// A table cannot be used.
+/// The error of a table that cannot be used.
 #[derive(Debug, Error)]
 #[error(
     "the tables in DynamoDB, tableName = {name} and {name}{suffix}, {address}, cannot be used",

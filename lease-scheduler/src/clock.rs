@@ -7,10 +7,10 @@ use std::time::Duration;
 use jiff::{SignedDuration, Timestamp};
 use lease_core::store::{BootClock, Clock, Moment};
 
-/// Reads the time of day, by which ticks come due. Leases do not depend on it.
+/// Reads the time of day, which decides when ticks are due. Leases do not depend on it.
 ///
-/// The clock may be wrong, step and drift. The machine whose clock is ahead starts a tick first, and no
-/// other machine starts that tick again.
+/// The clock may be wrong, may step and may drift. The machine whose clock is ahead starts a tick first,
+/// and no other machine starts that tick again.
 pub trait WallClock: fmt::Debug + Send + Sync + 'static {
     /// Returns the current time.
     fn now(&self) -> Timestamp;

@@ -1,4 +1,4 @@
-//! Past runs of a job: how they are written to the record of its lease, and read again.
+//! Past runs of a job: their encoding in the record of its lease.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use lease_core::{FencingToken, Value};
 
 use crate::schedule::MissedTicks;
 
-/// Describes a past run of a job, on any machine, as the record of the job's lease has it.
+/// Describes a past run of a job, on any machine, from the record of the job's lease.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PastRun {
@@ -22,7 +22,7 @@ pub struct PastRun {
     pub ended: Option<Timestamp>,
     /// How the run ended.
     pub ending: Ending,
-    /// The lessee that ran the job, or that noticed the missed ticks.
+    /// The lessee that ran the job or noticed the missed ticks.
     pub by: String,
     /// The token of that lessee's lease.
     pub token: FencingToken,
@@ -34,7 +34,7 @@ pub struct PastRun {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Ending {
-    /// It still runs: by the store, its lease is held.
+    /// The run has not ended: the store reports its lease as held.
     Running,
     /// The body returned `Ok`.
     Finished,
@@ -42,7 +42,7 @@ pub enum Ending {
     Failed,
     /// The body was dropped at the job's [timeout](crate::Job::timeout).
     TimedOut,
-    /// Its lease ended before its end was written: its process died, or lost the lease or the store.
+    /// The lease ended before the run's end was written: the process died, or lost the lease or the store.
     Died,
     /// The ticks were missed: no machine started them in time.
     Missed,

@@ -1,4 +1,4 @@
-//! A job: a named piece of work, when it runs, and under which limits.
+//! A job: a named piece of work, its schedule and its limits.
 
 use std::error::Error;
 use std::fmt;
@@ -15,7 +15,8 @@ use tokio_util::sync::CancellationToken;
 
 use crate::schedule::{Misfire, Schedule};
 
-/// Describes a piece of work that one machine of a fleet runs at a time. Its name is the key of its lease.
+/// Describes a piece of work that at most one machine of a fleet runs at a time. Its name is the key of
+/// its lease.
 ///
 /// # Examples
 ///
@@ -221,8 +222,8 @@ impl Job {
         Ok(self)
     }
 
-    /// Sets the ttl of the job's lease: how long no other machine can start after the holder's machine
-    /// has died. By default the locker's ttl. The locker's other options stay as they are.
+    /// Sets the ttl of the job's lease: the time after a holder's death in which no other machine can
+    /// start. By default the locker's ttl. The locker's other options stay as they are.
     ///
     /// A body may run for longer than the ttl, since heartbeats extend the lease.
     /// [`timeout`](Self::timeout) limits the body.
@@ -254,12 +255,12 @@ impl Job {
         Ok(self)
     }
 
-    /// Keeps the key unavailable until `length` after the grant, at most 7 days, however short the body
-    /// was. By default the key is free when the run ends.
+    /// Keeps the key unavailable until `length` after the grant, at most 7 days, even if the body ended
+    /// earlier. By default the key is free when the run ends.
     ///
     /// It limits how often [runs on demand](crate::SchedulerHandle::run_now) follow each other. Ticks do
-    /// not need it, since no tick is run twice. It does not apply if the lease was lost or the scheduler
-    /// was dropped.
+    /// not need it, since no tick runs twice. If the lease was lost or the scheduler was dropped, the key
+    /// is not kept.
     ///
     /// # Errors
     ///
@@ -279,8 +280,8 @@ impl Job {
     /// Starts a tick up to `attempts` times, until its body has finished. By default 1, since a body
     /// may not be safe to repeat. 0 counts as 1.
     ///
-    /// [`Misfire::StartWithin`] limits how late the first attempt may start. The other attempts follow,
-    /// however long the first one took, until the next tick is due. After a failure or a timeout the
+    /// [`Misfire::StartWithin`] limits how late the first attempt may start. The other attempts follow
+    /// until the next tick is due, even if the first one took long. After a failure or a timeout the
     /// next attempt waits for the [backoff](Self::backoff); after the death of the machine, for the
     /// lease to expire.
     pub fn attempts(mut self, attempts: u32) -> Self {
@@ -289,8 +290,8 @@ impl Job {
     }
 
     /// Sets the pauses between attempts at a tick: `first` before the second attempt, then twice as long
-    /// each time, up to `longest`. By default 1 s, up to a minute: most failures are short, and a
-    /// long outage should not cause sixty attempts a minute. Zero starts the next attempt at once.
+    /// each time, up to `longest`. By default 1 s, doubled up to a minute: most failures are short, and
+    /// a long outage should not cause sixty attempts a minute. Zero starts the next attempt at once.
     ///
     /// The key is reserved during a pause. So every machine waits, even if its clock is wrong, and
     /// [`run_now`](crate::SchedulerHandle::run_now) finds the key held. A pause ends when the next tick is

@@ -1,4 +1,4 @@
-//! The state of a job in the record of its lease: what is read from it, and every change to it.
+//! The state of a job in the record of its lease, and all changes to that state.
 
 use jiff::{SignedDuration, Timestamp};
 use lease_core::store::Grant;
@@ -76,7 +76,7 @@ impl JobRecord {
         self.started(attempts).max(self.from)
     }
 
-    /// Returns the time up to which no tick may be started, since that tick or a later one was.
+    /// Returns the time up to which no tick may be started, since it or a later one was started before.
     fn started(&self, attempts: u32) -> Option<Timestamp> {
         self.tick.and_then(|tick| match self.unfinished(attempts) {
             Some(tick) => tick.checked_sub(JUST_BEFORE).ok(),
@@ -184,8 +184,8 @@ impl JobRecord {
         change.set(HISTORY, Value::List(self.history.clone()))
     }
 
-    /// Returns the change that writes what no run writes: that the last run died, and which ticks were
-    /// missed. `passed` are ticks that were not started, also while the job was disabled.
+    /// Returns the change that adds a dead run and the `missed` ticks to the history. `passed` are all
+    /// ticks that were not started, including those at which the job was disabled.
     pub(crate) fn reconcile(
         &mut self,
         grant: &Grant,
@@ -204,7 +204,7 @@ impl JobRecord {
         change.set(HISTORY, Value::List(self.history.clone()))
     }
 
-    /// Moves the run whose end is not written to the history, as died. Returns whether there was one.
+    /// Moves a run whose end is not written to the history, as died. Returns whether the record had one.
     fn end_dead_run(&mut self) -> bool {
         let Some(run) = self.running.take() else { return false };
         self.push_history(history::ended(run, Ending::Died, "", None));
@@ -228,8 +228,8 @@ pub(crate) fn first_seen(now: Timestamp, schedule: &str) -> Attributes {
     Attributes::from([(SINCE.to_owned(), text(now)), (SCHEDULE.to_owned(), schedule.into())])
 }
 
-/// Returns the change that resets the mark: ticks up to `now` do not count. All later ticks do, even if the
-/// mark had covered them.
+/// Returns the change that resets the mark: ticks up to `now` do not count. All later ticks
+/// count, even those up to the old mark.
 pub(crate) fn reset(now: Timestamp, schedule: &str) -> Change {
     let change = Change::new().remove(TICK).remove(ATTEMPT).remove(DONE).remove(MISSED);
     change.set(FROM, text(now)).set(SCHEDULE, schedule)

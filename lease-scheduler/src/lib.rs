@@ -12,7 +12,7 @@ mod schedule;
 mod scheduler;
 mod tick_loop;
 
-/// The crate of the times in this crate's interface: its version is the one that programs must use.
+/// The crate of the time types in this crate's interface. Programs must use the same version.
 pub use jiff;
 
 pub use clock::{SkewedWallClock, SystemWallClock, WallClock};

@@ -49,7 +49,7 @@ pub struct BodyRun {
 
 /// How a run ended, or why there was none.
 #[derive(Debug)]
-#[expect(clippy::exhaustive_enums, reason = "match on each: a run ends in no other way")]
+#[expect(clippy::exhaustive_enums, reason = "a run ends in no other way")]
 pub enum Outcome {
     /// The body returned `Ok`.
     Finished,
@@ -78,7 +78,7 @@ pub enum Outcome {
 pub enum Skip {
     /// Another lessee holds the key, or the key is still reserved after its last run.
     Held(Holder),
-    /// This tick, or a later one, was started before. The value is the last one that was started.
+    /// This tick, or a later one, was started before. The value is the last started tick.
     AlreadyRan(Timestamp),
     /// Ticks up to this time do not count: the schedule was changed, or an operator reset the mark.
     NotCounted(Timestamp),
@@ -90,7 +90,7 @@ pub enum Skip {
     Stopping,
 }
 
-/// The reason for which a job is disabled.
+/// Why a job is disabled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum DisabledBy {

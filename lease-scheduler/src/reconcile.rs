@@ -1,5 +1,5 @@
-//! Writes to a job's record that no run makes: runs that died, missed ticks, a changed schedule, and a
-//! mark that an operator resets.
+//! Writes to a job's record outside of runs: runs that died, missed ticks, a changed schedule, and a mark
+//! that an operator resets.
 
 use jiff::{SignedDuration, Timestamp};
 use lease_core::{Attempt, Holder, Lease, StoreError, StoreErrorKind};

@@ -36,7 +36,7 @@ pub(crate) struct Runner {
     pub(crate) metrics: Arc<dyn JobMetrics>,
     /// Cancelled when the scheduler stops.
     pub(crate) stopping: CancellationToken,
-    /// How long a body may still run then.
+    /// How long a body may still run after that.
     pub(crate) grace: Duration,
 }
 
@@ -365,7 +365,8 @@ fn unknown(error: StoreError) -> Outcome {
     Outcome::Skipped(Skip::Unknown(error))
 }
 
-/// Returns what the history gets of an outcome; `None` if nothing can be written without the lease.
+/// Returns the ending and the note for the history; `None` if the run has no lease under which to write
+/// them.
 fn written_ending(outcome: &Outcome, note: &str) -> Option<(Ending, String)> {
     match outcome {
         Outcome::Finished => Some((Ending::Finished, note.to_owned())),

@@ -147,7 +147,7 @@ impl SchedulerBuilder {
         self
     }
 
-    /// Sets how long bodies may still run once the scheduler stops. By default 30 s, the time that
+    /// Sets how long bodies may still run after a stop of the scheduler. By default 30 s, the time that
     /// Kubernetes gives a pod.
     pub fn with_grace(mut self, grace: Duration) -> Self {
         self.grace = grace;
@@ -236,8 +236,8 @@ impl SchedulerHandle {
         Ok(runner.job.schedule.next(runner.wall.now()))
     }
 
-    /// Removes the mark that a machine with a clock ahead has left for the job `name`. Ticks after now, by
-    /// this machine's clock, run again. Ticks up to now do not count.
+    /// Removes the mark of the job `name` that a machine with a clock ahead has written. Ticks after the
+    /// current time of this machine's clock run again. Earlier ticks do not count.
     ///
     /// Set the clocks right first, and call this on a machine whose clock is right. All schedulers
     /// notice within a minute. If the mark is not ahead of this clock, nothing changes.
@@ -275,8 +275,8 @@ impl SchedulerHandle {
     /// Returns the last runs of the job `name` on all machines, the latest first: up to ten, and the
     /// current run.
     ///
-    /// A run without an end is [`Running`](crate::Ending::Running) if its lease is held by the store's
-    /// answer; otherwise it has [`Died`](crate::Ending::Died).
+    /// A run without an end is [`Running`](crate::Ending::Running) if the store reports its lease as held;
+    /// otherwise it has [`Died`](crate::Ending::Died).
     ///
     /// # Errors
     ///

@@ -17,9 +17,9 @@ use crate::schedule::Misfire;
 
 /// Runs a job's ticks until its scheduler stops.
 ///
-/// A tick stays due until its mark is in the table, or its time is over. A held key does not change that:
-/// the holder's clock may be behind, so that it still runs the tick before; or the holder dies before it
-/// has marked the tick.
+/// A tick stays due until its mark is in the table, or until it is too late to start. It also stays due
+/// while its key is held: the holder may still run the previous tick, because its clock is behind, or may
+/// die before it has marked the tick.
 pub(crate) struct TickLoop {
     runner: Arc<Runner>,
     /// When this loop started.
@@ -129,7 +129,7 @@ impl TickLoop {
     fn has_stepped(&self) -> bool {
         match (self.before_step, self.runner.job.misfire) {
             (Some(before), Misfire::StartWithin(length)) => {
-                // Twice, since a reading may come as late as a tick may start.
+                // Twice, since a reading may be as late as a tick may start.
                 let since = self.clock.now().since(before.moment);
                 since <= self.runner.wall.timer_for(length.saturating_mul(2))
             }
@@ -139,8 +139,8 @@ impl TickLoop {
 
     /// Returns how late a tick may start, by a clock that shows `now`.
     ///
-    /// A step of the clock makes a tick late at once that was not due before. If the step is shorter than
-    /// a minute, the tick still runs.
+    /// If the clock steps over a tick, the tick is late at once. It still runs if the step is shorter than
+    /// a minute.
     fn misfire(&self, now: Timestamp) -> Misfire {
         match (self.runner.job.misfire, self.before_step) {
             (Misfire::StartWithin(length), Some(before)) if self.has_stepped() => {
@@ -201,8 +201,8 @@ impl TickLoop {
         self.update_from(record);
     }
 
-    /// Adds what is new in the record. If the store fails over to an older state, no tick becomes due
-    /// again on this machine.
+    /// Takes over newer state of the record. If the store fails over to an older state, no tick becomes
+    /// due again on this machine.
     fn update_from(&mut self, record: &JobRecord) {
         let attempts = self.runner.job.attempts;
         self.settled = self.settled.max(record.counts_from(self.settled, attempts));
@@ -368,8 +368,8 @@ fn kind(outcome: &Outcome) -> Kind {
 
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 
-/// More than a clock drifts between two readings.
+/// Longer than the drift of a clock between two readings.
 const SHORTEST_STEP: Duration = Duration::from_millis(100);
 
-/// A scheduler that runs nothing because of its clock repeats its warning.
+/// The time after which a scheduler repeats its warning of a mark ahead of its clock.
 const BETWEEN_WARNINGS: SignedDuration = SignedDuration::from_hours(1);

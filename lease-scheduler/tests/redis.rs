@@ -1,4 +1,4 @@
-//! Schedulers on a real Redis, in real time. What does not depend on the store is tested in `jobs`.
+//! Schedulers on a real Redis, in real time. `jobs` tests the behaviour that does not depend on the store.
 #![expect(
     clippy::unwrap_used,
     clippy::print_stdout,
@@ -32,7 +32,7 @@ struct Machine {
     task: JoinHandle<()>,
 }
 
-/// The first and last tick of each report that no body finished.
+/// The first and last tick of each report of missed ticks, a death or a lost lease.
 #[derive(Debug, Default)]
 struct Reports(Mutex<Vec<(Timestamp, Timestamp)>>);
 
@@ -40,7 +40,7 @@ impl JobMetrics for Reports {
     fn ended(&self, run: &Run) {
         let ticks = match &run.outcome {
             Outcome::Missed(ticks) => (ticks.first, ticks.last),
-            // Even if no body has started.
+            // Counted even if no body has started.
             Outcome::Died(_) | Outcome::Lost(_) => (run.scheduled, run.scheduled),
             _ => return,
         };

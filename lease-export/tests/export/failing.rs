@@ -19,7 +19,7 @@ everywhere! {
     failures_of_a_sink_that_takes_nothing_do_not_count
     paused_buffer_opens_once_only_failed_events_are_left
     paused_buffer_stays_closed_while_much_is_left
-    stopped_buffer_stays_stopped_when_only_failed_events_are_left
+    stopped_buffer_stays_stopped_with_only_failed_events_left
     events_set_aside_are_bounded_by_the_capacity
 }
 
@@ -154,7 +154,7 @@ async fn paused_buffer_stays_closed_while_much_is_left(world: World) {
     assert_eq!(world.buffer().state().await.unwrap().intake, paused);
 }
 
-async fn stopped_buffer_stays_stopped_when_only_failed_events_are_left(world: World) {
+async fn stopped_buffer_stays_stopped_with_only_failed_events_left(world: World) {
     let world = pairs(paused_at_twenty(world));
     let exporter = failing(&world, [7]).await;
     let _kept = append(&world, 1..=20).await;

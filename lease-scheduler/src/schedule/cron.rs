@@ -1,4 +1,4 @@
-//! Cron expressions in a time zone: the instants at which they are due.
+//! The instants at which a cron expression is due in a time zone.
 
 use croner::parser::CronParser;
 use croner::{Cron, CronDateTime as _, CronPattern};
@@ -24,7 +24,7 @@ pub(super) struct CronTimes {
 enum ClockChange {
     /// Each time of day happens once a day.
     FixedTimes,
-    /// Each second that the wall clock shows counts, also if the clock shows it twice.
+    /// Each time that the wall clock shows counts, also if the clock shows it twice.
     WallClock,
 }
 

@@ -1,7 +1,7 @@
 //! Schedules: which ticks a job has, as a pure function of the time.
 //!
-//! `mod.rs` has [`Schedule`] and what happens to a late tick, `cron.rs` the instants of a cron expression
-//! in a time zone, `missed.rs` ranges of missed ticks. `oracle.rs` computes ticks independently, for tests.
+//! `mod.rs` has [`Schedule`] and the rules for late ticks, `cron.rs` the instants of a cron expression in
+//! a time zone, `missed.rs` ranges of missed ticks. `oracle.rs` computes ticks independently, for tests.
 
 use std::fmt;
 use std::hash::Hasher;
@@ -38,12 +38,12 @@ mod missed;
 /// So each fixed time runs exactly once a day, and `*/15 * * * *` runs once in each quarter of an hour
 /// that passes. Several fixed times that fall into one gap, or at its end, share one tick: in Berlin,
 /// `0,30 2,3 * * *` runs at 3:00 and 3:30 when 2:00 to 3:00 is left out. The times of an hourly list,
-/// as `0 0-23 * * *`, are two hours apart once in autumn; `0 * * * *` has no such pause. A step of hours
-/// can lose a run: `0 */2 * * *` has none at 2:00 when the clock leaves 2:00 out.
+/// as `0 0-23 * * *`, are two hours apart once in autumn; those of `0 * * * *` are not. A step of hours
+/// can lose a run: `0 */2 * * *` has no tick at 2:00 when the clock leaves 2:00 out.
 ///
-/// These are the rules of Vixie's cron. As there, a gap of more than three hours is no daylight
-/// saving: its times are left out. That has happened where a zone crossed the date line, as Samoa did
-/// in 2011. Intervals know no zone.
+/// These are the rules of Vixie's cron. As there, a gap of more than three hours does not count as
+/// daylight saving: its times are left out. Such gaps occur where a zone crosses the date line, as Samoa
+/// did in 2011. Intervals do not depend on a zone.
 ///
 /// # Examples
 ///
@@ -93,20 +93,20 @@ pub enum Misfire {
 }
 
 impl Schedule {
-    /// Creates a schedule of the times of a cron `expression`, in the time zone `zone` of the IANA database, such as
-    /// `Europe/Berlin` or `UTC`.
+    /// Creates a schedule of the times of a cron `expression`, in the time zone `zone` of the IANA
+    /// database, such as `Europe/Berlin` or `UTC`.
     ///
     /// Five fields: minute, hour, day of the month, month, day of the week; seconds before them and a
-    /// year after them are optional. `croner` parses them: names of months and days, `@daily` and its
-    /// like, `L`, `W` and `#` are accepted.
+    /// year after them are optional. `croner` parses them. It accepts names of months and days,
+    /// `@daily` and similar names, `L`, `W` and `#`.
     ///
     /// As in Vixie's cron, a day fits if it fits either field for days: `0 0 1 * MON` runs on each
     /// first and each Monday. If one of the two fields contains an asterisk, the day must fit both:
     /// `0 0 */2 * MON` runs on Mondays with an odd date. `+MON` requires both, too.
     ///
-    /// An expression whose years are all over is a schedule without further ticks, and no error: a
-    /// schedule reads no clock, and a program must start again after its last tick. If none of them
-    /// was ever run, the scheduler warns.
+    /// If all years of the expression are over, the schedule has no further ticks. This is no error: a
+    /// schedule reads no clock, and a program must start again after its last tick. If no tick ever ran,
+    /// the scheduler warns.
     ///
     /// # Errors
     ///
@@ -137,7 +137,7 @@ impl Schedule {
     /// # Errors
     ///
     /// As for [`every`](Self::every). Also if `jitter` is not shorter than `interval`, since ticks could
-    /// change places then.
+    /// then change their order.
     pub fn every_with_jitter(interval: Duration, jitter: Duration) -> Result<Self, InvalidInput> {
         if !(SHORTEST_INTERVAL..=LONGEST_INTERVAL).contains(&interval) {
             return Err(InvalidInput::new(format!(
@@ -172,7 +172,7 @@ impl Schedule {
             When::Cron { last, .. } if after >= *last => None,
             When::Cron { times, .. } => times.next(after),
             When::Every { interval, jitter, salt } => {
-                // Jitter may have delayed the tick of this number to after `after`: then it is the next.
+                // If jitter has delayed the tick of this number until after `after`, it is the next one.
                 let number = after.as_nanosecond().div_euclid(interval.as_nanos());
                 [number, number.checked_add(1)?].into_iter().find_map(|number| {
                     let delayed = number * interval.as_nanos() + delay(*jitter, *salt, number);
@@ -284,8 +284,8 @@ fn delay(jitter: SignedDuration, salt: u64, number: i128) -> i128 {
     i128::from(hasher.finish()).rem_euclid(millis) * 1_000_000
 }
 
-/// `croner` finds ticks up to the year 5000, and rare days, as a Monday that is 29 February, are not
-/// a thousand years apart.
+/// `croner` finds ticks up to the year 5000. Even rare days, such as a Monday on 29 February, are less
+/// than a thousand years apart.
 const YEAR_4000: Timestamp = Timestamp::constant(64_060_588_800, 0);
 
 const SHORTEST_INTERVAL: Duration = Duration::from_millis(1);

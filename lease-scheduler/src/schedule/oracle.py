@@ -82,11 +82,11 @@ class Fields:
 
 
 class Range:
-    """What the wall clock of a zone shows in each minute of a range."""
+    """The times that the wall clock of a zone shows in each minute of a range."""
 
     def __init__(self, zone, first, last):
         self.length = last - first + 1
-        # From four hours before, for what falls into a gap or was shown before.
+        # Starts four hours before the range, to find gaps and times that were shown before.
         minutes = range(first - 240, last + 1)
         shown = [datetime.fromtimestamp(60 * minute, zone).replace(tzinfo=None, fold=0) for minute in minutes]
         here = list(enumerate(shown[240:]))

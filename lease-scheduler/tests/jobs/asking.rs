@@ -1,4 +1,4 @@
-//! Runs on demand: what must allow a run before it starts.
+//! Runs on demand, and the conditions under which they start.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

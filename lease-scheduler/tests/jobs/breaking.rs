@@ -13,8 +13,8 @@ fn each_minute() -> Schedule {
     Schedule::cron("* * * * *", "UTC").unwrap()
 }
 
-/// Repeats the run for each request, from which on the machine receives no answer. The request arrives, or
-/// it does not.
+/// Repeats the run once for each request. From that request on, the machine receives no answer. In half of
+/// the cases, that request still arrives.
 #[tokio::test(start_paused = true)]
 async fn death_at_any_request_starts_no_tick_twice() {
     let (mut deaths, mut lost) = (0, 0);
@@ -47,7 +47,7 @@ async fn death_at_any_request_starts_no_tick_twice() {
             b.stop().await;
         }
     }
-    println!("{deaths} deaths: no tick was begun twice, {lost} of {} were not", deaths * 8);
+    println!("{deaths} deaths: no tick was started twice, {lost} of {} were not started", deaths * 8);
 }
 
 /// The same for a scheduler that is dropped at each moment of a run.
@@ -108,7 +108,7 @@ async fn interrupted_tick_is_restarted_if_attempts_allow() {
     assert!(bodies[0].token < bodies[1].token);
 }
 
-/// No other machine could run the tick.
+/// The machine must recognise its own mark: no other machine may start a marked tick.
 #[tokio::test(start_paused = true)]
 async fn mark_without_any_answer_is_found_and_body_starts() {
     let harness = SchedulerHarness::new();

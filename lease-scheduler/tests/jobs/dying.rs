@@ -1,4 +1,5 @@
-//! Machines that die during a run. The next machine that sees the lease expire writes it to the history.
+//! Machines that die during a run. The next machine that sees the lease expire writes the death to the
+//! history.
 
 use lease_core::Locker;
 use lease_scheduler::{Ending, Job, Schedule, Scheduler};
@@ -44,7 +45,7 @@ async fn run_of_dead_machine_is_reported_by_one_other_machine() {
     let history = machines[0].handle.history("job").await.unwrap();
     assert_eq!((history.len(), history[0].ending, history[0].ended), (1, Ending::Died, None));
     assert!(harness.is_free("job").await);
-    assert_eq!(harness.log.count(), 1, "it is not started again");
+    assert_eq!(harness.log.count(), 1, "the tick is not started again");
 }
 
 #[tokio::test(start_paused = true)]
@@ -64,7 +65,7 @@ async fn restarted_process_reports_its_own_death() {
     assert_eq!(again.reports.counts()["died"], 1);
 }
 
-/// No other scheduler is left that could write it to the history.
+/// No other scheduler is left to write the death to the history.
 #[tokio::test(start_paused = true)]
 async fn history_distinguishes_dead_run_from_current_run() {
     let harness = SchedulerHarness::new();

@@ -1,4 +1,4 @@
-//! How runs end: what is reported and written, and that the lease is released.
+//! The ends of runs: their reports, the history, and the release of the lease.
 
 use std::time::Duration;
 
@@ -148,7 +148,7 @@ async fn body_longer_than_ttl_keeps_lease() {
     assert_eq!(harness.log.count(), 1);
 }
 
-/// The outcome is `Lost`, and the successor does not overlap.
+/// The outcome is `Lost`, and the successor's body does not overlap.
 #[tokio::test(start_paused = true)]
 async fn body_is_dropped_before_successor_can_start() {
     let harness = SchedulerHarness::new();

@@ -20,7 +20,7 @@ const HOURS: u64 = 100;
 const SKEWS: [(&str, i64); 4] = [("fast-1", 30), ("fast-2", 30), ("slow-1", -30), ("slow-2", -30)];
 
 fn job(harness: &SchedulerHarness, by: &str) -> Job {
-    // Up to 25 s, by the tick, so that runs of the fleets would overlap.
+    // The length depends on the tick, up to 25 s: without leases, runs of the fleets would overlap.
     let length = |tick: Timestamp| secs(tick.as_second().unsigned_abs() / 60 * 7 % 26);
     Job::new(key("job"), harness.log.body_of_lengths(by, length)).on(Schedule::cron(
         "* * * * *",
@@ -33,8 +33,8 @@ fn start(harness: &SchedulerHarness, (name, ahead): (&str, i64)) -> Machine {
     harness.start_ahead(name, SignedDuration::from_secs(ahead), [job(harness, name)])
 }
 
-/// Counts the ticks that every clock has passed: all, those with two starts, and the ones without a start.
-/// Returns all, twice, never.
+/// Looks at the ticks that every clock has passed. Returns the number of all ticks, of ticks with several
+/// starts, and of ticks without a start.
 fn judge(harness: &SchedulerHarness, from: Timestamp) -> (usize, usize, usize) {
     let ticks = harness.log.ticks();
     let twice = ticks.values().filter(|runs| **runs > 1).count();

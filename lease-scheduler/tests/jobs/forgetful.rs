@@ -1,4 +1,4 @@
-//! A table that drops the marks of ticks: the control that shows what marks prevent.
+//! A table that drops the marks of ticks. The control uses it to show that marks prevent second starts.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use lease_core::store::{
 };
 use lease_core::{Attributes, Change, FencingToken, Holder, LeaseKey, Lessee, StoreError, Written};
 
-/// It keeps everything else, leases included.
+/// Forwards to a store, and keeps everything but the marks.
 #[derive(Debug, Clone)]
 pub(crate) struct Forgetful<S>(pub(crate) Arc<S>);
 

@@ -1,4 +1,4 @@
-//! Starts machines that run the same jobs on one store in memory, and logs what their bodies do.
+//! Starts machines that run the same jobs on one store in memory, and logs their bodies.
 
 use std::collections::BTreeMap;
 use std::fmt;

@@ -33,7 +33,7 @@ fn pauses(bodies: &[Body]) -> Vec<u64> {
     bodies.windows(2).map(pause).collect()
 }
 
-/// A tick may start a minute late, and the second attempt starts forty minutes late.
+/// A tick may start a minute late. The second attempt still follows, forty minutes late.
 #[tokio::test(start_paused = true)]
 async fn attempts_follow_a_long_first_attempt() {
     let harness = SchedulerHarness::new();

@@ -47,7 +47,7 @@ async fn context_has_tick_and_run_has_latency() {
     let run = machine.handle.last_run("job").await.unwrap().unwrap();
     assert_eq!(run.scheduled, three);
     let late = run.began.duration_since(three).as_millis();
-    assert!((4..100).contains(&late), "{late} ms: the asking takes that long");
+    assert!((4..100).contains(&late), "{late} ms: only the requests take time");
     assert_eq!(harness.log.bodies()[0].scheduled, three);
     assert_eq!(machine.handle.next_due("job").unwrap(), Some(at("2026-11-22T03:00:00Z")));
 }
@@ -277,7 +277,7 @@ async fn duplicate_names_and_lengths_out_of_range_are_rejected() {
     assert!(job().misfire(Misfire::StartWithin(secs(0))).is_err());
 }
 
-/// The machine sees the job first, and writes that time by its own clock.
+/// The machine with the clock ahead sees the job first, and writes that time by its own clock.
 #[tokio::test(start_paused = true)]
 async fn clock_ahead_marks_no_tick_that_did_not_run() {
     let harness = SchedulerHarness::new();

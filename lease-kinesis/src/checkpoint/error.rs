@@ -25,8 +25,9 @@ pub enum CheckpointError {
     /// The lease is lost. Another worker reads the shard, or soon will.
     #[error("the lease on the shard is lost: {0}")]
     Lost(LossCause),
-    /// The record was not delivered yet. In a child of a MultiLang daemon, also: it is before the
-    /// checkpoint.
+    /// The record was not delivered yet, or comes before the checkpoint. Only
+    /// [`try_checkpoint_at`](crate::Checkpointer::try_checkpoint_at) and a MultiLang daemon reject
+    /// a record before the checkpoint.
     #[error(
         "record {record} is out of range: checkpointed is {checkpointed}, delivered {delivered}"
     )]
@@ -41,7 +42,7 @@ pub enum CheckpointError {
     /// The processor has ended. Its shard was given up, or another processor reads it.
     #[error("the processor has ended and cannot checkpoint")]
     Over,
-    /// The store rejected the write until an operator corrects the cause. The worker retries.
+    /// The store rejects the write until an operator corrects the cause. The worker retries.
     #[error("checkpoint not written")]
     Store(#[from] StoreError),
 }

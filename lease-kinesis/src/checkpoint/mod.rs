@@ -43,7 +43,7 @@ struct Shared {
     reach: Mutex<Delivered>,
 }
 
-/// The checkpointer of one processor, and what was delivered to that processor.
+/// The checkpointer of one processor, and the records that this processor has received.
 ///
 /// A [`Worker`](crate::Worker) creates its own. This is for programs that call a
 /// [`RecordProcessor`](crate::RecordProcessor) themselves, as the child of a MultiLang daemon does.
@@ -107,10 +107,10 @@ impl CheckpointScope {
         self.0.reach()
     }
 
-    /// Resets what the processor has received to `before`, or to the last requested checkpoint if
-    /// that is later.
+    /// Resets the delivered records to `before`, or to the last requested checkpoint if that is
+    /// later.
     ///
-    /// Returns the last requested checkpoint. The records after it are to be delivered again.
+    /// Returns the last requested checkpoint. The caller delivers the records after it again.
     pub async fn take_back(&self, before: Delivered) -> Position {
         self.0.take_back(before).await
     }
@@ -240,7 +240,8 @@ impl Checkpointer {
     ///
     /// # Errors
     ///
-    /// As for [`checkpoint`](Self::checkpoint); and if the store did not answer or throttled.
+    /// Fails as [`checkpoint`](Self::checkpoint) does, and if the store did not answer or throttled
+    /// the request.
     ///
     /// # Cancel safety
     ///
@@ -259,8 +260,9 @@ impl Checkpointer {
     ///
     /// # Errors
     ///
-    /// As for [`try_checkpoint`](Self::try_checkpoint); and [`CheckpointError::OutOfRange`] if the
-    /// record was not delivered yet, or comes before the checkpoint.
+    /// Fails as [`try_checkpoint`](Self::try_checkpoint) does, and with
+    /// [`CheckpointError::OutOfRange`] if the record was not delivered yet, or comes before the
+    /// checkpoint.
     ///
     /// # Cancel safety
     ///
@@ -283,7 +285,7 @@ impl Checkpointer {
         matches!(&*self.shared.reach(), Delivered::UpTo(upto) if *upto > progress.requested)
     }
 
-    /// Writes the checkpoint that is owed, if there is one.
+    /// Writes the pending checkpoint, if there is one.
     pub(crate) async fn flush(&self) -> Result<(), CheckpointError> {
         let mut progress = self.shared.state.lock().await;
         self.shared.write(&mut progress).await
@@ -314,8 +316,8 @@ impl Checkpointer {
         };
     }
 
-    /// Resets what was delivered to `before`, or to the last requested checkpoint if that is later.
-    /// Returns the last requested checkpoint. The records after it are to be delivered again.
+    /// Resets the delivered records to `before`, or to the last requested checkpoint if that is
+    /// later. Returns the last requested checkpoint. The caller delivers the records after it again.
     pub(crate) async fn take_back(&self, before: Delivered) -> Position {
         let progress = self.shared.state.lock().await;
         let requested = progress.requested.clone();

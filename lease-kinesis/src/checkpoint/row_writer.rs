@@ -20,7 +20,7 @@ use crate::table::row::{self, CheckpointAttributes, ShardRow};
 pub(crate) struct RowWriter {
     table: Arc<dyn LeaseTable>,
     grant: Grant,
-    /// A request without an answer must not hold the processor up for longer.
+    /// Limits how long an unanswered request delays the processor.
     request_timeout: Duration,
     entry: StatusEntry,
     /// The checkpoint attributes of the row. Each write requires them, so a late write does not
@@ -72,8 +72,10 @@ impl RowWriter {
         let record = record.ok_or(CheckpointError::Lost(LossCause::Revoked))?;
         let attributes = row::written(&record);
         if attributes == self.attributes {
-            let text =
-                format!("the checkpoint of row {} differs from what was read of it", record.key);
+            let text = format!(
+                "the store rejects the checkpoint of row {}, although the row is unchanged",
+                record.key
+            );
             return Err(StoreError::new(StoreErrorKind::Corrupt, text).into());
         }
         let written = row::position(&record)?;
@@ -101,7 +103,10 @@ impl CheckpointWriter for RowWriter {
                         warn!(%key, %token, %requested, error, "checkpoint not written");
                     }
                     LogLevel::WarnThenRarely => {
-                        warn!(%key, %token, %requested, error, "checkpoint not written; further failures are logged rarely");
+                        warn!(
+                            %key, %token, %requested, error,
+                            "checkpoint not written; further failures are logged rarely"
+                        );
                     }
                     LogLevel::Debug => {
                         debug!(%key, %token, %requested, error, "checkpoint not written");

@@ -15,7 +15,7 @@ use crate::time::now;
 
 /// The checkpoints of one shard under one lease, over all of its processors.
 pub(crate) struct CheckpointState {
-    /// Locked during a write: one checkpoint follows another.
+    /// Locked during each write, so that writes do not overlap.
     progress: tokio::sync::Mutex<Progress>,
     /// Notified when a checkpoint is requested.
     requested: Notify,
@@ -47,11 +47,12 @@ pub trait CheckpointWriter: Send + 'static {
     ///
     /// # Errors
     ///
-    /// Returns why nothing was stored. The next call retries.
+    /// Fails if the checkpoint was not stored. The next call retries.
     ///
     /// # Cancel safety
     ///
-    /// A dropped call may or may not be applied. The next call gets the same `requested` or a later one.
+    /// The write of a dropped call may or may not be applied. The next call gets the same `requested`
+    /// or a later one.
     async fn write(
         &mut self,
         written: &mut Position,
@@ -60,7 +61,8 @@ pub trait CheckpointWriter: Send + 'static {
 }
 
 impl CheckpointState {
-    /// Writes to `writer`. `pause` returns the pause after a number of consecutive failures.
+    /// Creates a state that writes through `writer`. `pause` returns the pause after a number of
+    /// consecutive failures.
     pub(crate) fn new(
         writer: Box<dyn CheckpointWriter>,
         written: Position,
@@ -74,9 +76,9 @@ impl CheckpointState {
         })
     }
 
-    /// Returns where the next processor starts: after the last requested checkpoint. The store may
-    /// not have it yet: the previous processor has processed all records up to it, and the worker
-    /// still retries the write.
+    /// Returns where the next processor starts: after the last requested checkpoint. The previous
+    /// processor has processed all records up to it. The store may not have it yet, and the worker
+    /// retries the write.
     pub(crate) async fn start_position(&self) -> Position {
         self.progress.lock().await.requested.clone()
     }
@@ -85,7 +87,7 @@ impl CheckpointState {
         self.progress.lock().await
     }
 
-    /// Writes the requested checkpoint, unless the processor has ended, which `is_over` reports.
+    /// Writes the requested checkpoint. Fails if `is_over` reports that the processor has ended.
     ///
     /// # Cancel safety
     ///
@@ -100,7 +102,7 @@ impl CheckpointState {
             if is_over() {
                 return Err(CheckpointError::Over);
             }
-            // Before the write: its caller may be dropped during it.
+            // Notified before the write, since the caller may be dropped during it.
             self.requested.notify_one();
             if let Err(cause) =
                 progress.writer.write(&mut progress.written, &progress.requested).await
@@ -140,7 +142,7 @@ impl CheckpointState {
                 && let Err(CheckpointError::Lost(_) | CheckpointError::Over) =
                     self.write(&mut progress, &is_over).await
             {
-                // No checkpoint is pending under a lost lease.
+                // After the lease or the processor has ended, no checkpoint can be written.
                 drop(progress);
                 std::future::pending::<()>().await;
             }

@@ -16,7 +16,7 @@ pub(crate) struct Decision {
     /// Keys that this worker holds and that are planned for another. The target is `None` if the
     /// plan names no worker.
     pub(crate) give: Vec<(LeaseKey, Option<Lessee>)>,
-    /// Keys that are planned for this worker, and that another will hand over.
+    /// Keys that are planned for this worker, and that their holders will hand over.
     pub(crate) expect: Vec<LeaseKey>,
 }
 
@@ -48,9 +48,9 @@ pub(crate) fn decide(
 
 /// Returns the steps of the worker `me` before it counts: it claims one shard, and gives none away.
 ///
-/// In the final plan each worker has at least one shard, or there are more workers than shards and
-/// each holder keeps its shard. So this shard stays here, and its first records need not wait until
-/// all new workers are known. With unequal weights it may move once more.
+/// In the final plan, each worker has at least one shard. If workers outnumber shards, each holder
+/// keeps its shard. So the claimed shard stays here, and its first records need not wait until all
+/// new workers are known. With unequal weights, it may move once more.
 pub(crate) fn begin(
     me: &Member,
     reading: &BTreeSet<LeaseKey>,
@@ -69,8 +69,8 @@ pub(crate) fn begin(
 /// The keys that a worker holds beyond the plan, and when each hand-over is due.
 ///
 /// After workers joined or left, hand-overs are due at once. After shards changed, only a lasting
-/// surplus is handed over. While a stream is resharded, shards start and end by the dozen, and a
-/// plan is outdated before its hand-overs are done.
+/// surplus is handed over. While a stream is resharded, many shards start and end, and a plan is
+/// outdated before its hand-overs are done.
 #[derive(Debug, Default)]
 pub(crate) struct Surplus {
     due: BTreeMap<LeaseKey, Instant>,
@@ -260,7 +260,10 @@ mod tests {
     proptest! {
         #[test]
         fn no_two_workers_act_on_one_key(
-            rows in prop::collection::vec((prop::option::of(0..4_usize), prop::option::of(0..4_usize)), 0..20),
+            rows in prop::collection::vec(
+                (prop::option::of(0..4_usize), prop::option::of(0..4_usize)),
+                0..20,
+            ),
         ) {
             let rows = rows.into_iter().enumerate();
             let (mut held, mut planned) = (BTreeMap::new(), BTreeMap::new());

@@ -26,7 +26,7 @@ pub(crate) fn change(member: &Member) -> Change {
     }
 }
 
-/// Reads a worker's row; `None` if its lease is free, so that the worker has gone.
+/// Reads a worker's row. Returns `None` if its lease is free, since the worker has gone then.
 pub(crate) fn member(record: &LeaseRecord) -> Option<Member> {
     let holder = record.holder.as_ref()?;
     let text = |name: &str| record.attributes.get(name).and_then(Value::as_text);
@@ -44,10 +44,9 @@ pub(crate) fn member(record: &LeaseRecord) -> Option<Member> {
 
 /// Decides which workers count for the plan.
 ///
-/// A worker that has gone stops counting at once, since its lease was free for that to be seen. New
-/// workers count together, once no further worker has appeared for a settling time. So workers that
-/// start together are planned for once, rather than one by one. Until then a new worker claims at
-/// most one shard.
+/// A worker stops counting as soon as its lease is free. New workers count together, once no further
+/// worker has appeared for a settling time. So the plan changes once for workers that start together.
+/// Until then, a new worker claims at most one shard.
 #[derive(Debug, Default)]
 pub(crate) struct MemberTracker {
     seen: BTreeMap<Lessee, Tracked>,
@@ -96,8 +95,8 @@ impl MemberTracker {
     }
 }
 
-/// After so many settling times, a worker counts although newer ones appear. Otherwise a worker
-/// that crashes at each start would delay it for ever.
+/// After this number of settling times, a worker counts even if newer workers appear. Otherwise, a
+/// worker that crashes at each start would delay it for ever.
 const MAX_SETTLING_TIMES: u32 = 10;
 
 const STATE: &str = "state";

@@ -1,4 +1,4 @@
-//! Which worker should read which shard.
+//! Assigns the shards of an application to its workers.
 //!
 //! Start here with [`plan`], a pure function of the shards, their holders and the workers. `decide`
 //! compares the plan with what one worker holds, and returns that worker's next steps. `fleet`
@@ -26,8 +26,8 @@ pub struct Member {
     pub weight: u16,
     /// The maximum number of shards that the worker reads.
     pub most: Option<usize>,
-    /// The worker that this one replaces. This one gets no shards while that worker stays, and all
-    /// of its shards when it leaves. A rolling deployment then moves each shard once.
+    /// The worker that this one replaces. This worker gets no shards until that worker leaves, and
+    /// then all of its shards. A rolling deployment then moves each shard once.
     pub replaces: Option<Lessee>,
 }
 
@@ -50,16 +50,15 @@ impl Member {
 
 /// Assigns a worker to each key of `held`, whose values are the current holders.
 ///
-/// Every worker computes the same plan from the same input, in any order of `members`. A holder that
-/// the plan names keeps its key. For members of equal weight, no member has two keys more than another,
-/// and no such plan moves fewer keys. A key has no entry if there are no members, or all members
-/// have reached their limit.
+/// Every worker computes the same plan from the same input, in any order of `members`. For members of
+/// equal weight, no member has two keys more than another, and no such plan moves fewer keys. A key
+/// has no entry if there are no members, or all members have reached their limit.
 ///
-/// Quotas are `keys / members`, rounded down, plus one for the remaining keys. Members that already
-/// hold more come first, so keys move only away from members above their quota. A free key goes to
-/// the member below its quota with the largest hash of key and name ([rendezvous
-/// hashing](https://doi.org/10.1109/90.663936)). Two workers whose views differ in one key differ
-/// in few others.
+/// A quota is `keys / members`, rounded down. The remaining keys raise some quotas by one, first the
+/// quotas of members that already hold more. So keys move only away from members above their quota. A
+/// free key goes to the member below its quota with the largest hash of key and name ([rendezvous
+/// hashing](https://doi.org/10.1109/90.663936)). So if two workers have different views of one key,
+/// their plans differ in few other keys.
 pub fn plan(
     held: &BTreeMap<LeaseKey, Option<Lessee>>,
     members: &[Member],
@@ -78,10 +77,10 @@ pub(crate) struct Reshaping {
 
 /// Computes the [`plan`] while shards are split or merged.
 ///
-/// When shards are merged, a member that reads its parents to their end early has room for more
-/// children than its final share. Each extra child would move again later. A free shard that lasts
-/// therefore goes to a member with less than its share of lasting shards. That member may exceed its
-/// total quota by ending shards, which it gives away first.
+/// When shards are merged, a member that reads its parent shards to their end early has room for more
+/// children than its final share. Each extra child would move again later. A free lasting shard
+/// therefore goes to a member below its quota of lasting shards. That member may exceed its total
+/// quota by ending shards, which it gives away first.
 pub(crate) fn plan_amid(
     reshaping: &Reshaping,
     held: &BTreeMap<LeaseKey, Option<Lessee>>,
@@ -94,7 +93,7 @@ pub(crate) fn plan_amid(
     let mut total = Capacity::new();
     for (member, quota) in quotas(&eligible, held.len(), &counts(&holdings, |_key| true)) {
         let Some(keys) = holdings.get_mut(member) else { continue };
-        // Ending shards are given away first, and of each kind those with the smallest hash.
+        // Ending shards are given away first, then lasting ones, each kind by ascending hash.
         keys.sort_by_cached_key(|key| {
             (!ends(key), rendezvous_hash(key.as_str(), member.as_str()), *key)
         });
@@ -126,7 +125,7 @@ pub(crate) fn plan_amid(
     planned
 }
 
-/// Keys by the member that holds them, or whose predecessor does.
+/// The keys that each member or its predecessor holds.
 type Holdings<'a> = BTreeMap<&'a Lessee, Vec<&'a LeaseKey>>;
 
 /// The number of keys that each member may still get.
@@ -167,7 +166,7 @@ impl<'a> Capacities<'a> {
         Some(member)
     }
 
-    /// Returns the member with the largest hash of the members that `fits` accepts.
+    /// Returns the member that `fits` accepts and that has the largest hash for `key`.
     fn best(&self, key: &LeaseKey, fits: impl Fn(&Lessee) -> bool) -> Option<&'a Lessee> {
         let fitting = self.total.keys().copied().filter(|member| fits(member));
         fitting.max_by_key(|member| (rendezvous_hash(key.as_str(), member.as_str()), *member))
@@ -217,7 +216,7 @@ fn successors(members: &[Member]) -> BTreeMap<&Lessee, &Lessee> {
     let replacing = replacing.filter(|(replaced, _)| !names.contains(replaced));
     let mut successors = BTreeMap::new();
     for (replaced, successor) in replacing {
-        // Of two successors, the first by name, so that the order of the rows does not matter.
+        // The first of two successors by name, so that the order of the rows does not matter.
         let first = successors.entry(replaced).or_insert(successor);
         *first = successor.min(first);
     }
@@ -250,7 +249,8 @@ fn quotas<'a>(
 ) -> BTreeMap<&'a Lessee, usize> {
     let mut quotas = BTreeMap::new();
     let (mut left, mut open) = (keys, eligible.to_vec());
-    // A member whose limit is below its share leaves more to the others, which may then reach theirs.
+    // A member with a limit below its share leaves more keys to the others, which may then reach their
+    // limits.
     loop {
         let weights: usize = open.iter().map(|member| weight(member)).sum();
         let full = |member: &&Member| {
@@ -297,7 +297,7 @@ fn weight(member: &Member) -> usize {
 pub fn rendezvous_hash(key: &str, member: &str) -> u64 {
     let mut hasher = SipHasher13::new();
     hasher.write(key.as_bytes());
-    // A byte that occurs in no name.
+    // Separates the two texts, since no UTF-8 text has this byte.
     hasher.write_u8(0xff);
     hasher.write(member.as_bytes());
     hasher.finish()

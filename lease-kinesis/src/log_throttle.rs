@@ -1,4 +1,4 @@
-//! Limits the log messages of an event that throttles: the first ones are logged, then fewer and
+//! Limits the log messages of an event that repeats: the first ones are logged, then fewer and
 //! fewer.
 
 use std::collections::BTreeMap;

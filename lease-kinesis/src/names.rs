@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_of_others_parse_to_no_row() {
+    fn unknown_key_parses_to_no_row() {
         for key in [
             "orders",
             "orders/",
@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn names_outside_of_their_rules_are_rejected() {
+    fn invalid_names_are_rejected() {
         for good in ["a", "A.b_c-9", &"x".repeat(Application::MAX_CHARS)] {
             assert_eq!(good.parse::<Application>().unwrap().as_str(), good);
         }

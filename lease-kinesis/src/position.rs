@@ -67,9 +67,9 @@ pub struct RecordNumber {
 #[expect(clippy::exhaustive_enums, reason = "the positions that Kinesis knows")]
 pub enum InitialPosition {
     /// Starts with the records that arrive from now on. *Now* is the moment at which the first
-    /// worker starts on the stream. The table stores that moment, so a restart skips no record, and
-    /// neither does a worker that completes another's interrupted start. This is the default, as in
-    /// the Kinesis Client Library.
+    /// worker starts on the stream. The table stores that moment, so restarts skip no record, even
+    /// if another worker completes an interrupted start. This is the default, as in the Kinesis
+    /// Client Library.
     #[default]
     Latest,
     /// Starts with the oldest record that the stream retains.
@@ -166,7 +166,7 @@ impl fmt::Debug for RecordNumber {
 }
 
 impl fmt::Display for Position {
-    /// Uses the words of the Kinesis Client Library, and adds the time, which its word lacks.
+    /// Uses the words of the Kinesis Client Library, and adds the time to `AT_TIMESTAMP`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::AtTimestamp(at) => write!(f, "AT_TIMESTAMP {at}"),

@@ -17,12 +17,12 @@ use crate::shard::ShardId;
 /// The worker creates one processor for each shard that it obtains. It calls the processor's
 /// methods one at a time, in this order: `initialize`; `process_records`, any number of times; at
 /// most one of `lease_lost`, `shard_ended` and `shutdown_requested`. Then it drops the processor.
-/// Only if `shard_ended` fails may the worker call it again, or call one of the other two. The
+/// If `shard_ended` fails, the worker may call it again, or call one of the other two. The
 /// [`Checkpointer`] ends with its processor.
 ///
 /// If the lease is lost, the worker drops the running call at its next await, before another worker
 /// can obtain the shard. Then it calls `lease_lost`. If work cannot be stopped, let its destination
-/// refuse it by the [fencing token](ShardContext::token).
+/// reject late writes by the [fencing token](ShardContext::token).
 ///
 /// # Cancel safety
 ///
@@ -50,7 +50,7 @@ pub trait RecordProcessor: Send {
     /// worker has read them.
     async fn process_records(&mut self, batch: &Batch, checkpointer: &Checkpointer) -> Outcome;
 
-    /// Called when another worker has obtained the shard, or soon will. Checkpoints are refused.
+    /// Called when another worker has obtained the shard, or soon will. All checkpoints fail.
     async fn lease_lost(&mut self) {}
 
     /// Called when all records of a closed shard have been processed. Must checkpoint the end:
@@ -167,7 +167,7 @@ impl NeedsRestart {
         Self(cause.into())
     }
 
-    /// Returns the reason if `error` is a `NeedsRestart`, or `error` itself as the `Err`.
+    /// Returns the reason of a `NeedsRestart`. Returns any other `error` as the `Err`.
     pub(crate) fn cause(error: ProcessorError) -> Result<ProcessorError, ProcessorError> {
         error.downcast::<Self>().map(|needs| needs.0)
     }
@@ -190,7 +190,7 @@ impl<E: Into<ProcessorError>> From<Result<Checkpointed, E>> for Outcome {
     }
 }
 
-/// Lets a processor use `?` inside and return the result.
+/// Lets a processor return the result of a function that uses `?`.
 impl<E: Into<ProcessorError>> From<Result<(), E>> for Outcome {
     fn from(result: Result<(), E>) -> Self {
         match result {

@@ -51,13 +51,13 @@ pub enum Checkpoints {
 
 impl Settings {
     /// Returns the time from one listing of the table to the next: a third of the ttl. So a worker
-    /// sees a change before a lease can expire that was obtained after the last listing.
+    /// lists each new lease before that lease can expire.
     pub(crate) fn tick(&self) -> Duration {
         self.options.ttl() / 3
     }
 
-    /// Returns how long a shard that was handed over is reserved for its next worker: a ttl, as for
-    /// a worker that crashed. The next worker sees the shard at its next tick.
+    /// Returns how long a shard is reserved for the worker that it was handed over to: a ttl, as
+    /// long as a crashed worker delays a shard. The next worker sees the shard at its next tick.
     pub(crate) fn reserved(&self) -> Duration {
         self.options.ttl()
     }
@@ -70,7 +70,7 @@ impl Settings {
 }
 
 impl Checkpoints {
-    /// Reports whether the worker is to checkpoint this long after the last checkpoint.
+    /// Reports whether a checkpoint by the worker is due, this long after the last checkpoint.
     pub(crate) fn is_due(self, since: Duration) -> bool {
         match self {
             Self::ByProcessor => false,

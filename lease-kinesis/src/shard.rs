@@ -22,8 +22,7 @@ pub struct ShardId(Arc<str>);
 pub struct Shard {
     /// The shard's name.
     pub id: ShardId,
-    /// The shard that it was split from, or the two that it was merged from; empty for an initial
-    /// shard.
+    /// One parent after a split, two parents after a merge; empty for an initial shard.
     pub parents: Vec<ShardId>,
     /// The hash keys of the shard's records.
     pub hash_keys: HashKeyRange,

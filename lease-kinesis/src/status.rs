@@ -60,7 +60,7 @@ pub struct Counters {
     /// Records that were processed.
     pub records: u64,
     /// Records that were delivered again after a failed batch or a restarted processor. Excludes
-    /// records that another worker had delivered and not checkpointed, which no worker can count.
+    /// records that another worker had delivered and not checkpointed: no worker can count them.
     pub replayed: u64,
     /// Records of batches that a processor skipped.
     pub skipped: u64,
@@ -93,7 +93,7 @@ struct TrackedShard {
     read: Instant,
 }
 
-/// The shard of one shard, which goes with it.
+/// The registry's entry of one shard, which the shard's task updates.
 #[derive(Debug, Clone)]
 pub(crate) struct StatusEntry {
     registry: StatusRegistry,

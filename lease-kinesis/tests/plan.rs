@@ -22,7 +22,7 @@ fn members(count: usize) -> Vec<Member> {
     (0..count).map(|number| Member::new(name(number))).collect()
 }
 
-/// Any number of keys. Each is free, or held by a member, or by a worker that has gone.
+/// Generates up to 40 keys. Each is free, held by a member, or held by a worker that has gone.
 fn placement() -> impl Strategy<Value = (Held, Vec<Member>)> {
     (1..10_usize, prop::collection::vec(any::<Option<Index>>(), 0..41)).prop_map(
         |(count, holders)| {
@@ -42,8 +42,8 @@ fn moves(held: &Held, planned: &BTreeMap<LeaseKey, Lessee>) -> usize {
     planned.iter().filter(|(key, holder)| held[*key].as_ref() != Some(holder)).count()
 }
 
-/// Returns the minimum number of moves: the keys that members hold above their quotas, and the free
-/// keys. The members with the most keys have the larger quotas.
+/// Returns the minimum number of moves: all keys except those that members hold within their quotas. The
+/// members with the most keys have the larger quotas.
 fn fewest_moves(held: &Held, members: &[Member]) -> usize {
     let has =
         |member: &Member| held.values().flatten().filter(|name| **name == member.name).count();
@@ -145,7 +145,7 @@ proptest! {
         }
         for member in &old {
             fleet.retain(|other| other.name != member.name);
-            prop_assert_eq!(moves(&held, &plan(&held, &fleet)), 0, "nothing moves when a worker has gone");
+            prop_assert_eq!(moves(&held, &plan(&held, &fleet)), 0, "no key moves when a worker has gone");
         }
 
         prop_assert_eq!(moved, keys);

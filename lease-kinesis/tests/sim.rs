@@ -194,7 +194,7 @@ async fn old_records_then_closed_shard_are_trimmed() {
     let answer = stream.iterator(&parent, &ReadFrom::TrimHorizon).await;
     assert_eq!(kind(answer), SourceErrorKind::NoSuchShard);
     assert!(!ids(&stream.shards().await.unwrap()).contains(&parent));
-    // An open shard stays although it is as old and as empty.
+    // An open shard is not removed, even if it is equally old and empty.
     assert!(read(&stream, &low, ReadFrom::TrimHorizon).await.next.is_some());
     assert_eq!(stream.put_by_partition_key()["key"].len(), 2, "trimmed records are still counted");
 }

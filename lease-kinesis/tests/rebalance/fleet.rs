@@ -36,7 +36,7 @@ pub(crate) trait Fleet: Disturbances {
     fn who_reads(&self) -> &Readers;
     /// Returns the requests to the store since the start.
     fn costs(&self) -> Costs;
-    /// Returns measures that only real workers have.
+    /// Returns the measures that exist only for real workers.
     fn observed(&self) -> Option<Observed> {
         None
     }
@@ -45,9 +45,9 @@ pub(crate) trait Fleet: Disturbances {
 /// Observations of real workers since the start.
 #[derive(Debug, Default, Clone)]
 pub(crate) struct Observed {
-    /// For each start of a reader, how long the lease had none.
+    /// For each start of a reader, the time for which the lease had no reader.
     pub(crate) idle: Vec<Millis>,
-    /// The same, up to the first processed record.
+    /// For each start of a reader, the time from the last reader to the first processed record.
     pub(crate) first_records: Vec<Millis>,
     /// Records that were processed again.
     pub(crate) replayed: u64,
@@ -123,7 +123,7 @@ impl Readers {
         }
     }
 
-    /// A paused worker resumes, whether or not another has started.
+    /// A paused worker resumes, even if another worker has started meanwhile.
     pub(crate) fn resume(&mut self, lease: usize, worker: usize) {
         self.changes += u64::from(self.now[lease].insert(worker));
     }

@@ -1,7 +1,7 @@
 //! The rule of the Kinesis Client Library 1 and 2: every worker takes leases for itself.
 //!
-//! Re-codes `DynamoDBLeaseTaker`, `DynamoDBLeaseRenewer` and `LeaseCoordinator`. Each number is
-//! from the class that it names.
+//! Re-codes `DynamoDBLeaseTaker`, `DynamoDBLeaseRenewer` and `LeaseCoordinator`. Each constant names
+//! the KCL class or setting that it is from.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -23,14 +23,14 @@ pub(crate) struct Kcl2 {
 pub(crate) struct Lease {
     owner: Option<usize>,
     counter: u64,
-    /// At `SHARD_END`. Not counted for its owner, as in later versions.
+    /// Whether the row is at `SHARD_END`. As in later versions, it does not count for its owner.
     has_ended: bool,
 }
 
 struct Worker {
-    /// The leases that it considers held.
+    /// The leases that the worker considers its own.
     holds: BTreeSet<usize>,
-    /// For each owned lease, the counter, and when it was first seen.
+    /// The last counter of each owned lease, and when the worker first read that counter.
     seen: BTreeMap<usize, (u64, Millis)>,
 }
 
@@ -113,7 +113,7 @@ impl Kcl2 {
                 expired
             }
         } else {
-            // Without regard to the target, up to `maxLeasesForWorker`, which is unlimited.
+            // The target does not limit these, only `maxLeasesForWorker`, which is unlimited.
             very_old
         };
         taken.sort_unstable();
@@ -129,7 +129,7 @@ impl Kcl2 {
         }
     }
 
-    /// `chooseLeasesToSteal`: from the worker with most leases.
+    /// `chooseLeasesToSteal`: from the worker with the most leases.
     fn stolen(
         &mut self,
         worker: usize,
@@ -175,7 +175,7 @@ impl Row for Lease {
         self.has_ended
     }
 
-    /// Its owner stays on it.
+    /// The row keeps its owner.
     fn end(&mut self) {
         self.has_ended = true;
     }
@@ -244,7 +244,7 @@ impl Fleet for Kcl2 {
         self.parts.readers.stop_all(worker);
     }
 
-    /// No version releases its leases, so a stop is like a crash.
+    /// No version of KCL releases leases when it stops, so a stop is like a crash.
     fn leave(&mut self, now: Millis, worker: usize) {
         self.crash(now, worker);
     }

@@ -2,8 +2,8 @@
 //! them.
 //!
 //! Re-codes `LeaseAssignmentManager` with its two deciders, `LeaseDiscoverer`,
-//! `WorkerMetricStatsReporter` and `DynamoDBLockBasedLeaderDecider`. Each number is from the class
-//! or setting that it names. All leases have the same throughput.
+//! `WorkerMetricStatsReporter` and `DynamoDBLockBasedLeaderDecider`. Each constant names the KCL class
+//! or setting that it is from. All leases have the same throughput.
 
 mod assignment;
 
@@ -18,7 +18,7 @@ pub(crate) struct Kcl3 {
     parts: Parts<Lease, Task>,
     by: By,
     workers: BTreeMap<usize, Worker>,
-    /// Rows of crashed workers stay, and count until they are stale.
+    /// The reported loads. Rows of crashed workers stay, and count until they are stale.
     metrics: BTreeMap<usize, Metric>,
     leader: Option<Leader>,
     /// The CPU load of one lease's processor, in percent of a worker.
@@ -39,15 +39,15 @@ pub(crate) enum By {
 pub(crate) struct Lease {
     /// The current owner, or the next one.
     owner: Option<usize>,
-    /// The worker that still processes it during a hand-over: `checkpointOwner`.
+    /// The worker that processes the lease until the end of a hand-over: `checkpointOwner`.
     hands_over: Option<usize>,
     counter: u64,
-    /// At `SHARD_END`, without an owner.
+    /// Whether the row is at `SHARD_END`. It then has no owner.
     has_ended: bool,
 }
 
 struct Worker {
-    /// The leases that it considers held.
+    /// The leases that the worker considers its own.
     holds: BTreeSet<usize>,
     /// The leases whose processors are shutting down.
     shutting_down: BTreeSet<usize>,
@@ -61,7 +61,7 @@ struct Metric {
 struct Leader {
     worker: usize,
     runs: u64,
-    /// For each owned lease, the counter, and when it was first seen.
+    /// The last counter of each owned lease, and when the leader first read that counter.
     seen: BTreeMap<usize, (u64, Millis)>,
 }
 
@@ -304,7 +304,7 @@ impl Fleet for Kcl3 {
         }
         self.parts.agenda.at(begins, Task::Renew(worker));
         self.parts.agenda.at(begins, Task::Discover(worker));
-        // The first report comes after a part of the first interval.
+        // The first report is at a random time within the first interval.
         self.parts
             .agenda
             .at(begins + self.parts.random.random_range(0..REPORT), Task::Report(worker));

@@ -159,7 +159,7 @@ fn broken_promises(rule: Rule, event: Event, run: &Measured) -> Vec<String> {
     let longest = observed.idle.iter().copied().max().unwrap_or(0);
     let most = longest_idle(event);
     must(longest <= most, format!("a lease was idle for {longest} ms, not {most}"));
-    // Records are replayed only after a worker that did not hand over.
+    // Records are replayed only if a worker did not hand its leases over.
     if !matches!(
         event,
         Event::OneCrashes | Event::LeaderCrashes | Event::OnePauses | Event::OneIsCutOff
@@ -236,7 +236,7 @@ fn all_tables() {
     assert_eq!(failures, none);
 }
 
-/// Measures the store's work for growing numbers of leases. It grows no faster than they do.
+/// Asserts that the store's work grows no faster than the number of leases.
 fn costs_for(workers: usize, sizes: &[usize]) {
     println!("\n{workers} workers at rest\n leases  rows/tick  rows/s  writes/s");
     for leases in sizes {
@@ -260,7 +260,7 @@ fn costs_for(workers: usize, sizes: &[usize]) {
         assert_eq!(fleet.who_reads().counts().min(), Some(1));
         let all = whole((leases + workers) as u64);
         assert!(rows_a_tick <= all, "{rows_a_tick} of {all}");
-        // One heartbeat of each lease in a third of the ttl, with a margin for both ends.
+        // Each lease has one heartbeat per third of the ttl. The margin covers the ends of the interval.
         assert!(writes_a_second <= all * 1.2 / (whole(TICK) / 1000.0), "{writes_a_second}");
     }
 }
@@ -276,8 +276,8 @@ fn costs_of_a_thousand_leases_of_fifty_workers() {
     costs_for(50, &[125, 250, 500, 1000]);
 }
 
-/// The new worker takes one lease at each run of its taker, every 20.05 s: eight after the first.
-/// The last former holder notices at its next renewal.
+/// The new worker takes one lease at each run of its taker, every 20.05 s: nine leases in eight periods.
+/// The last former holder notices its loss at its next renewal.
 #[test]
 fn joining_worker_of_kcl_2_takes_one_lease_at_a_time() {
     for run in Rule::Kcl2.at(Event::OneJoins) {
@@ -312,8 +312,8 @@ fn whole(number: u64) -> f64 {
 
 const SEEDS: Range<u64> = 0..5;
 
-/// Where `Worker` is slower: 5.8 s against 3.1 s. In version 2, four new workers take one lease
-/// each at their first listing, while the former reader continues. Here new workers count after two
+/// Cases in which `Worker` is slower: 5.8 s against 3.1 s. In KCL 2, four new workers take one lease each
+/// at their first listing, while the former reader continues. Our workers count a new worker after two
 /// listings, a second apart, and the former reader has 2 s to end.
 const KNOWN: [&str; 1] = ["10x4, FleetDoubles"];
 

@@ -8,8 +8,8 @@ use crate::scenario::{Event, Scenario, Step};
 /// The measures of one run.
 #[derive(Debug, Clone)]
 pub(crate) struct Measured {
-    /// The time from the first step until each lease had one reader and no worker had two more than
-    /// another. In a deployment and a storm, from the last step.
+    /// The time from the first step until the fleet is balanced: each lease has one reader, and no worker
+    /// has two more than another. In a deployment and a storm, the time from the last step.
     pub(crate) balanced_after: Option<Millis>,
     pub(crate) moves: usize,
     /// The minimum number of moves of any rule that keeps the fleet balanced.
@@ -130,7 +130,7 @@ struct Watch {
 }
 
 impl Watch {
-    /// The set of workers has changed.
+    /// Recomputes the balance at the next interval, because the set of workers has changed.
     fn invalidate(&mut self) {
         self.observed = None;
     }
@@ -176,9 +176,10 @@ fn spread(readers: &Readers, live: &BTreeSet<usize>) -> usize {
     most - counts.values().min().copied().unwrap_or(0)
 }
 
-/// The number of leases minus the ones that can stay. Each staying worker keeps up to its share, and
-/// the largest holders have the larger shares (the proof is in `plan`). In a deployment each lease
-/// moves once, since all holders are replaced. A worker gets back what it lost while it was away.
+/// Returns the number of leases minus the leases that can stay. Each staying worker keeps up to its
+/// share, and the largest holders have the larger shares (the proof is in `plan`). In a deployment each
+/// lease moves once, since all holders are replaced. A worker gets back the leases that it lost in an
+/// outage.
 fn fewest_moves(
     scenario: &Scenario,
     steps: &[(Millis, Step)],

@@ -35,7 +35,7 @@ pub(crate) struct Parts<R, D> {
     pub(crate) random: StdRng,
     /// Creates the task that resumes a paused worker.
     wake: fn(usize) -> D,
-    /// Creates the task by which a disconnected worker notices that its leases have expired.
+    /// Creates the task in which a disconnected worker notices that its leases have expired.
     expire: fn(usize) -> D,
 }
 
@@ -93,7 +93,7 @@ impl<M: Model> Disturbances for M {
         parts.away.get_mut(&worker).unwrap().paused_until = now + length;
     }
 
-    /// The worker renewed its leases last when it was disconnected, and notices when they expire.
+    /// The worker renewed its leases just before the outage. It notices the outage when they expire.
     fn cut(&mut self, now: Millis, worker: usize, length: Millis) {
         let parts = self.parts();
         parts.agenda.at(now + FAILOVER, (parts.expire)(worker));

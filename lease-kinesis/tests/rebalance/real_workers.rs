@@ -71,7 +71,7 @@ struct ShardLife {
     has_ended: bool,
     /// When its last reader stopped, or when it first became readable.
     free_since: Millis,
-    /// Whether it has moved, and no record was processed since.
+    /// Whether the shard has moved, and no record was processed since.
     awaits_record: bool,
 }
 
@@ -212,7 +212,7 @@ impl RealWorkers {
         let now = millis(self.simulation.now());
         let notes = std::mem::take(&mut *self.notes.lock().unwrap());
         for Note { worker, shard, what } in notes {
-            // A killed worker leaves only notes of its processors' ends.
+            // The notes of a killed worker say only that its processors were dropped.
             let Some(started) = self.workers.get_mut(&worker) else { continue };
             let life = self.shards.get_mut(&shard).unwrap();
             match what {
@@ -475,7 +475,7 @@ fn millis(time: Duration) -> Millis {
     u64::try_from(time.as_millis()).unwrap()
 }
 
-/// A record that is older and unprocessed is lost.
+/// An unprocessed record that is older than this is lost.
 const OLD: Millis = 20_000;
 
 /// The time of a batch. An assumption.

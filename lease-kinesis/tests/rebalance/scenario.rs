@@ -23,9 +23,9 @@ pub(crate) struct Span {
 }
 
 impl Span {
-    /// For models, since some rules need long.
+    /// For models, since some rules balance slowly.
     pub(crate) const LONG: Self = Self { settles: 900_000, watched: 1_800_000, rests: 600_000 };
-    /// For real workers, which are at rest by then.
+    /// For real workers, which are at rest after these times.
     pub(crate) const SHORT: Self = Self { settles: 20_000, watched: 60_000, rests: 20_000 };
 }
 
@@ -45,7 +45,7 @@ pub(crate) enum Event {
     /// One worker pauses for long enough to be noticed under each rule. A leader of version 3
     /// assigns leases to a worker until it has not reported for a minute.
     OnePauses,
-    /// One worker cannot reach the store for as long.
+    /// One worker cannot reach the store for the same time.
     OneIsCutOff,
     /// The store rejects one in ten requests while a worker joins. The models' store rejects none.
     ThrottledJoin,
@@ -120,7 +120,7 @@ impl Scenario {
         self.is_over() + self.span.watched
     }
 
-    /// The steps for a fleet with this leader.
+    /// Returns the steps for a fleet with this leader.
     pub(crate) fn steps(&self, leader: Option<usize>) -> Vec<(Millis, Step)> {
         let (begins, workers) = (self.begins(), self.workers);
         let join = |worker| (begins, Step::Join(worker));

@@ -1,4 +1,4 @@
-//! One run of the leader: which worker is assigned which lease.
+//! One run of the leader, which assigns leases to workers.
 
 use std::collections::BTreeMap;
 
@@ -54,7 +54,7 @@ impl Kcl3 {
     }
 
     /// Assigns each worker leases up to the average, rounded up, and takes the surplus of the
-    /// others. The last worker may get none, and no worker has too many.
+    /// others. The last worker may get no lease, although no worker exceeds the average.
     fn assign_by_count(&mut self, free: &[usize], active: &BTreeMap<usize, f64>) {
         let open = self.parts.leases.iter().filter(|lease| !lease.has_ended).count();
         let target = open.div_ceil(active.len());
@@ -75,8 +75,8 @@ impl Kcl3 {
         }
     }
 
-    /// Assigns free leases to the worker furthest below the mean load. In each third run, if a
-    /// worker is too far from the mean, the busier workers give a part of their surplus away.
+    /// Assigns free leases to the worker with the least load. In each third run, if a worker is too far
+    /// from the mean, the leader moves a part of the busier workers' surplus.
     fn assign_by_variance(
         &mut self,
         free: &[usize],
@@ -122,7 +122,7 @@ impl Kcl3 {
         }
     }
 
-    /// Returns the leases that `worker` can be asked for, in random order.
+    /// Returns the leases that the leader may take from `worker`, in random order.
     fn leases_to_take(&mut self, worker: usize) -> Vec<usize> {
         let its = |lease: &usize| {
             let row = &self.parts.leases[*lease];

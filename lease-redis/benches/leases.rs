@@ -93,8 +93,8 @@ enum Missing {
     Refused,
 }
 
-/// Over a network of 5 ms: obtain and heartbeat with all five nodes, then with one and two missing,
-/// compared to one script that is sent to all nodes and awaited on three.
+/// Measures obtain and heartbeat over links of 5 ms, with all five nodes, then with one and two missing.
+/// The bare round sends one script to all nodes and waits for three answers.
 async fn quorum_without(missing: Missing) {
     let mut servers = independent(5);
     let mut ways = Vec::new();
@@ -154,7 +154,7 @@ async fn quorum_without(missing: Missing) {
     servers[..2].iter().for_each(RedisServer::go_on);
 }
 
-/// One server over 10 ms; eight waiters, each with its own connections.
+/// Measures hand-offs over a link of 10 ms to one server. Each of eight waiters has its own connections.
 async fn hand_off() {
     const ROUND_TRIP: Duration = Duration::from_millis(10);
     let server = RedisServer::start();
@@ -205,7 +205,7 @@ fn calls(server: &RedisServer) -> u64 {
     calls.unwrap_or(0)
 }
 
-/// 10,000 leases, compared to the same scripts in a pipeline.
+/// Measures the heartbeats of 10,000 leases, and the same scripts in a pipeline.
 async fn heartbeats() {
     let server = RedisServer::start();
     let store = RedisStore::connect(&server.url()).await.unwrap();
@@ -246,7 +246,7 @@ async fn heartbeats() {
     );
 }
 
-/// The scripts without the store.
+/// Runs the scripts without the store.
 #[derive(Clone)]
 struct Bare {
     connection: MultiplexedConnection,

@@ -57,8 +57,8 @@ impl ServerFault {
         }
     }
 
-    /// The errors of several servers, of which one would have sufficed. The whole is transient unless none of
-    /// the errors is.
+    /// The errors of several servers, if an answer of one would have sufficed. The joint error is transient
+    /// if one of the errors is.
     pub(crate) fn of_all(what: &str, faults: &[Self]) -> Self {
         let reasons: Vec<_> = faults.iter().map(ToString::to_string).collect();
         let transient = faults.iter().find(|fault| fault.is_transient()).or_else(|| faults.first());
@@ -66,13 +66,13 @@ impl ServerFault {
         Self::new(kind, format!("{what}: {}", reasons.join("; ")))
     }
 
-    /// Whether a retry may succeed although nothing was corrected.
+    /// Whether a retry may succeed without a correction.
     pub(crate) fn is_transient(&self) -> bool {
         matches!(self.kind, StoreErrorKind::Unavailable | StoreErrorKind::Throttled)
     }
 
-    /// An error that a node of a Cluster returned. A redirection is unavailable here: the client has followed
-    /// redirections until its time limit.
+    /// An error that a node of a Cluster returned. A redirection counts as unavailable: the client has
+    /// followed redirections until its time limit.
     pub(crate) fn from_node_of_cluster(server: &str, error: &RedisError) -> Self {
         use ServerErrorKind::{Ask, ClusterDown, MasterDown, Moved, TryAgain};
 

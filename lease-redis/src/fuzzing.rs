@@ -17,7 +17,7 @@ pub fn reply(bytes: &[u8]) {
     attributes(&value);
 }
 
-/// Asserts that attributes that were parsed are written so that they parse to the same value.
+/// Asserts that parsed attributes, written as text again, parse to the same values.
 fn attributes(value: &Value) {
     let Some(Some(attributes)) = read_attributes(value) else { return };
     for value in attributes.values() {

@@ -67,8 +67,8 @@ pub(crate) struct Round {
     /// At least 1, and larger than that of every earlier round, so that the withdrawal of an earlier round
     /// does not affect this one. 0 on one server, which does not vote.
     pub(crate) number: u64,
-    /// The median time of the nodes, in microseconds since 1970, or 0 if it is unknown. Nodes that start
-    /// counting from a time start from this one, so that they agree.
+    /// The median time of the nodes, in microseconds since 1970, or 0 if it is unknown. Nodes whose counters
+    /// start from a time start from this one, so that their tokens are equal.
     pub(crate) proposed_time: u64,
 }
 
@@ -247,7 +247,7 @@ impl Node {
         if self.role() != Role::Cluster {
             return self.vote(call).await;
         }
-        // Read after the grant on the same connection: from then on, only the holder changes them.
+        // The attributes are read after the grant: from then on, only the holder changes them.
         let mut read = redis::cmd("HGETALL");
         read.arg(self.keys.attributes(key).to_string());
         let answers = self.send(Request::ScriptThen(call, &read), Permit::Required).await?;
@@ -257,7 +257,7 @@ impl Node {
             return self.read_vote(call.name(), answer);
         };
         let found = match found {
-            // While the slot moves, they may be on another node.
+            // While the slot moves, the attributes may be on another node.
             Value::Nil | Value::ServerError(_) => &self.command(&read).await?,
             found => found,
         };
@@ -358,5 +358,5 @@ pub(crate) const GRAIN: Duration = Duration::from_millis(1);
 /// millisecond.
 pub(crate) const BATCH: usize = 64;
 
-/// As many batches as a locker sends at the same time at most.
+/// The maximum number of batches that a locker sends at the same time.
 pub(crate) const BATCHES_AT_ONCE: usize = 64;

@@ -138,13 +138,13 @@ impl ConnectionSettings {
         Ok(info)
     }
 
-    /// The pools for Sentinels and Clusters take no certificates.
+    /// The pools for Sentinels and Clusters accept no certificates.
     fn refuse_certificates(&self, name: &str) -> Result<(), ServerFault> {
         #[cfg(feature = "tls")]
         if self.certificates.is_some() {
             return Err(ServerFault::misconfigured(format!(
-                "{name}: only connections to standalone servers take certificates: add these to the \
-                 system's, for instance by SSL_CERT_FILE"
+                "{name}: only connections to standalone servers accept certificates: add these to the \
+                 system's certificates, for example with SSL_CERT_FILE"
             )));
         }
         let _ = name;

@@ -70,7 +70,7 @@ pub(crate) enum Subscriber {
     Shard(MultiplexedConnection, mpsc::UnboundedReceiver<PushInfo>),
 }
 
-/// The kind that a server is expected to be.
+/// The expected kind of a server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Role {
     Standalone,
@@ -80,7 +80,8 @@ pub(crate) enum Role {
 
 /// A connection for one task. It returns to its pool when it is dropped.
 pub(crate) struct DedicatedConnection {
-    /// A copy with our own time limit: in a pool of the application, the next borrower may be another.
+    /// A copy with our own time limit. The pooled connection keeps its limit, since the application may
+    /// borrow it next.
     copy: MultiplexedConnection,
     _pooled: Box<dyn Send>,
 }
@@ -114,9 +115,8 @@ impl Connector {
         }
     }
 
-    /// Opens a connection that all tasks share, and takes it out of its pool for good. A pool that lends
-    /// connections one by one checks each with a request first, which would double the time of every
-    /// call.
+    /// Opens a connection that all tasks share, and removes it from its pool permanently. A pool checks each
+    /// connection with a request before it lends it, which would double the time of every call.
     ///
     /// The driver's own time limit is `patience`. It is far above ours, since the driver treats a call
     /// that exceeds it as a broken connection.
@@ -248,8 +248,9 @@ impl SharedConnection {
         }
     }
 
-    /// Sends one or two commands, in a pipeline. Of two commands, both answers are returned: an error of
-    /// the second as a value, and nil if the second has to be sent again to the node that has its key.
+    /// Sends one command, or two in a pipeline. For two commands, returns an array of both answers. An error
+    /// of the second is a value in it. Nil means that the caller must send the second again, to the node
+    /// that has its key.
     async fn send_all(
         &self,
         first: &Cmd,
@@ -259,7 +260,7 @@ impl SharedConnection {
         let mut commands = redis::pipe();
         match (then, asking) {
             (None, Asking::No) => return self.query(first).await,
-            // To a node that imports the slot, keys that it has not received yet do not exist.
+            // Only the first command: on a node that imports the slot, the second's key may not exist yet.
             (_, Asking::Yes) => commands.cmd("ASKING").add_command(first.clone()),
             // The pool's driver may redirect one of the two commands and not the other.
             (Some(_), Asking::No) if matches!(self, Self::Cluster(_)) => {
@@ -315,10 +316,10 @@ impl fmt::Debug for Connector {
     }
 }
 
-/// Maps the error of a pool whose manager is redis' own.
+/// Maps the error of a pool that opens connections by the driver's own functions.
 fn refused(server: &str, error: PoolError<RedisError>) -> ServerFault {
     ServerFault::from_pool(server, error, |error| ServerFault::from_connecting(server, &error))
 }
 
 const NO_SINGLE_CONNECTION: &str =
-    "a Cluster has one connection for each node, and none for the whole";
+    "a Cluster has a connection to each node, but none to the whole Cluster";

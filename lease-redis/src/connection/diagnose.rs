@@ -15,8 +15,8 @@ pub(crate) struct ServerInfo {
     pub(crate) run: String,
     /// The id of its replication, which changes with each promotion. Empty if the server reports none.
     pub(crate) replication: String,
-    /// How long the run has lasted at least. Zero if the server was a replica during the run, or if its
-    /// clock was set back.
+    /// The minimum age of the run. Zero if the server was a replica during the run, or if its clock was
+    /// set back.
     pub(crate) uptime: Duration,
     /// The server's time, in microseconds since 1970.
     pub(crate) time: Option<u64>,
@@ -57,7 +57,7 @@ pub(crate) async fn diagnose(
     }
     if run.is_empty() {
         return Err(ServerFault::misconfigured(format!(
-            "{server} reports no run id: fencing tokens need the answer of Redis to INFO"
+            "{server} reports no run id: fencing tokens need the run id that Redis reports in INFO"
         )));
     }
     Ok(ServerInfo { run, replication, uptime, time })
@@ -112,7 +112,7 @@ fn check_info(
             Role::Standalone => ServerFault::misconfigured(format!(
                 "{server} is a replica of {master}: use that URL, or connect through Sentinel"
             )),
-            // The server is being promoted, or another is by the next attempt.
+            // This server or another is being promoted, so a later attempt may succeed.
             Role::Sentinel | Role::Cluster => {
                 ServerFault::unavailable(format!("{server} is currently a replica of {master}"))
             }

@@ -12,7 +12,7 @@ use tokio::time::timeout;
 
 /// Opens in-memory streams to servers, instead of sockets.
 ///
-/// The driver, its handshake and its pipelining run over the stream as over TCP. A simulation can so
+/// The driver, its handshake and its pipelining run over the stream as over TCP. So a simulation can
 /// connect to the model of a server while time is paused.
 #[derive(Clone)]
 pub struct Dialer(Arc<dyn Fn(&str) -> DuplexStream + Send + Sync>);

@@ -30,9 +30,9 @@ use crate::error::{ServerFault, is_no_script};
 use crate::scripts::Call;
 use crate::scripts::key_space::KeySpace;
 
-/// One logical server. A Cluster is one, too: its router sends requests to the nodes.
+/// One logical server. A Cluster counts as one: its router sends requests to the nodes.
 pub(crate) struct Node {
-    /// For messages: its address, without credentials.
+    /// The server's address for messages, without credentials.
     pub(crate) name: Arc<str>,
     pub(crate) keys: KeySpace,
     pub(crate) timeout: Duration,
@@ -91,7 +91,7 @@ pub(crate) trait Admission: Send + Sync {
         min_run: Duration,
     ) -> Result<(), ServerFault>;
 
-    /// How long a run has to last before the server votes.
+    /// The minimum age of a run in which the server votes.
     fn rejoin_delay(&self) -> Duration;
 }
 
@@ -156,8 +156,8 @@ impl Node {
         self.clock.now()
     }
 
-    /// When the node counts as silent: an answer is then due for twice the usual response time. `None`
-    /// while no answer is due.
+    /// The time from which the node counts as silent: an answer has been due for twice the usual response
+    /// time. `None` while no answer is due.
     pub(crate) fn silent_at(&self) -> Option<Moment> {
         let state = self.state();
         Some(state.due_since? + state.patience())
@@ -191,8 +191,8 @@ impl Node {
         self.send(Request::Script(call), Permit::Required).await
     }
 
-    /// Runs a script without a permit. A caller that polls its claim no longer keeps its permit, which
-    /// must not delay heartbeats and releases.
+    /// Runs a script without a permit. A claim keeps its permit even if its caller has stopped polling it.
+    /// Such claims must not delay heartbeats and releases.
     pub(crate) async fn call_at_once(&self, call: &Call) -> Result<Value, ServerFault> {
         self.send(Request::Script(call), Permit::NotRequired).await
     }
@@ -265,7 +265,7 @@ impl Node {
         Ok(self.close_if_broken(answer, number))
     }
 
-    /// How long a run of this server has to last before it votes. Zero on one logical server.
+    /// The minimum age of a run in which this server votes. Zero on one logical server.
     pub(crate) fn rejoin_delay(&self) -> Duration {
         let admission = self.check.admission.as_ref();
         admission.map_or(Duration::ZERO, |admission| admission.rejoin_delay())
@@ -302,8 +302,8 @@ impl Node {
         replicas: usize,
     ) -> Result<(Value, usize), ServerFault> {
         let (name, connector) = (Arc::clone(&self.name), Arc::clone(&self.connector));
-        // Above our own limit, whose error says more than the driver's. Not far above: another caller may
-        // need the connection.
+        // The driver's limit is above ours, whose error explains more. It is not far above: another caller
+        // may need the connection.
         let (call, driver_limit) = (call.clone(), self.timeout.saturating_mul(2));
         let wait_limit = self.timeout.as_millis() / 2;
         let run = async move {
@@ -324,7 +324,7 @@ impl Node {
         self.within_limit(self.timeout, async {
             // Checks the server, as other calls do.
             drop(self.connection().await?);
-            // A spawned task: the caller may stop polling, and others need the connection.
+            // Spawned, so that the connection is returned even if the caller stops polling.
             let ran = tokio::spawn(run).await;
             ran.unwrap_or_else(|_dropped| Err(ServerFault::unavailable("the runtime has ended")))
         })
@@ -383,7 +383,8 @@ pub(crate) struct Limits {
     pub(crate) retention: Duration,
 }
 
-/// The requests to a hung server use no more memory than this many. Further requests wait.
+/// The maximum number of unanswered requests, which limits their memory if a server hangs. Further
+/// requests wait.
 const MAX_UNANSWERED: usize = 1024;
 
 /// The first connection and the check of the server take several round trips, also over long distances.

@@ -8,7 +8,8 @@ use crate::scripts::Call;
 pub(crate) enum Request<'a> {
     Script(&'a Call),
     Command(&'a Cmd),
-    /// The script, directly followed on the connection by the command. The answer contains both answers.
+    /// A script, and a command that follows it directly on the connection. The answer is an array of both
+    /// answers.
     ScriptThen(&'a Call, &'a Cmd),
 }
 

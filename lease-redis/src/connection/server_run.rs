@@ -1,4 +1,4 @@
-//! How long the current run of a server has lasted at least, by the client's clock.
+//! The minimum age of a server's current run, by the client's clock.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 pub(crate) struct Run {
     pub(crate) id: String,
     observed: Mutex<Observed>,
-    /// Whether the server's record says, too, that the run has lasted for the rejoin delay.
+    /// Whether the record on the server also shows that the run has lasted for the rejoin delay.
     shared: AtomicBool,
     clock: Arc<dyn Clock>,
 }
@@ -33,7 +33,7 @@ impl Run {
         Self { id, observed, shared: AtomicBool::new(false), clock }
     }
 
-    /// How long the run has lasted at least.
+    /// Returns the minimum age of the run.
     pub(crate) fn lasted(&self) -> Duration {
         let observed = *self.observed.lock();
         observed.length.saturating_add(self.clock.now().since(observed.at))

@@ -6,7 +6,7 @@ use parking_lot::Mutex;
 /// The last time that a server reported.
 ///
 /// The estimate is off by the duration of the request and by the drift between the clocks since then.
-/// A server that receives it decides whether it is close enough to its own time.
+/// A server that receives the estimate uses it only if it is close to the server's own time.
 #[derive(Debug, Default)]
 pub(crate) struct ServerTime(Mutex<Option<Reading>>);
 
@@ -18,8 +18,8 @@ struct Reading {
 }
 
 impl ServerTime {
-    /// Records the server's time, counted from when the request was sent. A later request that carries
-    /// the estimate then arrives when the server's clock shows it, if both take equally long.
+    /// Records the server's time as if it were read when the request was sent. If a later request with
+    /// the estimate takes as long, the server's clock shows the estimate when the request arrives.
     pub(crate) fn record(&self, asked: Moment, micros: u64) {
         *self.0.lock() = Some(Reading { asked, micros });
     }
@@ -33,7 +33,8 @@ impl ServerTime {
 }
 
 /// The median of the servers' times. If all servers have reported, a minority cannot move it beyond the
-/// times of the others. If few have, these decide: each server checks the time that is proposed to it.
+/// times of the others. If only a few have reported, their times decide. So each server checks the
+/// proposed time.
 pub(crate) fn median(times: impl Iterator<Item = u64>) -> Option<u64> {
     let mut times: Vec<u64> = times.collect();
     times.sort_unstable();

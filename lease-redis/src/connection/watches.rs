@@ -105,7 +105,7 @@ impl Watches {
 
 impl Watch {
     pub(crate) async fn woken(mut self) {
-        // Either a message has come or the listener has dropped the watch. The caller tries again.
+        // A message arrived, or the listener dropped the watch. The caller tries again in both cases.
         drop((&mut self.woken).await);
     }
 }
@@ -224,7 +224,7 @@ impl Listener {
     }
 
     async fn connect(&mut self) -> Result<Feed, ServerFault> {
-        // Connecting takes several round trips, and so more time than one request has.
+        // Connecting takes several round trips, so its limit is longer than that of one request.
         let limit = self.limit.max(MIN_CONNECT_LIMIT);
         match timeout(limit, self.connector.subscriber(&self.server)).await {
             Ok(Ok(subscriber)) => Ok(Feed::new(subscriber)),
@@ -386,7 +386,7 @@ impl SubscriberControl {
                 sink.ping::<Value>().await.map(drop)
             }
             Self::Shard(connection) => {
-                // One request for each, since their slots differ; all are sent at once.
+                // One request for each channel, since their slots differ. All are sent at once.
                 let each = idle.iter().map(|channel| {
                     let mut connection = connection.clone();
                     let leave = redis::cmd("SUNSUBSCRIBE").arg(channel).to_owned();

@@ -285,7 +285,7 @@ fn most_frequent(tokens: impl Iterator<Item = FencingToken>) -> Option<(FencingT
 /// The error if fewer than a majority took part, with each node's reason.
 pub(crate) fn too_few(present: usize, of: usize, faults: &[ServerFault]) -> ServerFault {
     let reasons: Vec<_> = faults.iter().map(ToString::to_string).collect();
-    // The whole is transient if one of the errors is: a retry may then succeed.
+    // The joint error is transient if one of the errors is: a retry may then succeed.
     let transient = faults.iter().find(|fault| fault.is_transient()).or_else(|| faults.first());
     let kind = transient.map_or(StoreErrorKind::Unavailable, |fault| fault.kind);
     let needed = majority(of);

@@ -132,14 +132,14 @@ impl RedisStoreBuilder {
     connection_setters! {
         /// Limits each call to `timeout`: 1 ms to an hour, by default 500 ms.
         ///
-        /// Slow answers of a server nearby are ten times as fast, and several calls still fit into the
-        /// heartbeat period of short ttls. Choose a time-out well below a third of the ttl.
+        /// Even slow answers of a nearby server take a tenth of the default. Several calls of that length fit
+        /// into the heartbeat period of a short ttl. Choose a time-out well below a third of the ttl.
     }
 
-    /// Waits until `replicas` replicas have each grant (by [`WAIT`]), and releases it if fewer have. By
-    /// default 0.
+    /// Waits with [`WAIT`] until `replicas` replicas have each grant, and releases the grant if fewer have
+    /// it. By default 0.
     ///
-    /// This narrows the window in which a failover forgets a lease, but does not close it. Each grant then
+    /// This makes it less likely that a failover forgets a lease, but does not exclude it. Each grant then
     /// uses a connection of the pool alone and waits for up to half of the time-out. A Cluster is refused.
     ///
     /// [`WAIT`]: https://redis.io/docs/latest/commands/wait/
@@ -255,7 +255,7 @@ impl RedisStoreBuilder {
     }
 }
 
-/// Refuses a server with too few replicas, which could grant nothing. The error is transient.
+/// Refuses a server with too few replicas, since every grant would fail. The error is transient.
 async fn has_replicas(node: &Node, needed: usize) -> Result<(), ServerFault> {
     let mut info = redis::cmd("INFO");
     let info = node.command(info.arg("replication")).await?;

@@ -73,7 +73,7 @@ impl RedisStore {
         if self.replicas == 0 {
             let vote = self.vote_without_replicas(request).await;
             if vote.as_ref().is_err_and(|fault| fault.kind == StoreErrorKind::Corrupt) {
-                // A grant that cannot be read cannot be used, and must not hold the key for a ttl.
+                // The caller cannot use an unreadable grant, so the grant must not hold the key for a ttl.
                 drop(self.node.withdraw(claim, Round::NONE.number).await);
             }
             return vote;
@@ -107,7 +107,7 @@ impl RedisStore {
         if text(&answer).as_deref() != Some("unlisted") {
             return node.read_vote(call.name(), &answer);
         }
-        // Listed before the record is created, so that no record is ever missing from the index. Listed
+        // Adds the name before the script creates the record, so that the index has every record. Adds it
         // again afterwards: a concurrent `list` may have found no record and removed the name.
         self.put_on_list(key).await?;
         let vote = node.vote(&request.call(node, Listed::Already)).await?;

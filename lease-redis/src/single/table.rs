@@ -56,7 +56,7 @@ impl LeaseTable for RedisStore {
         for (name, value) in attributes {
             call = call.arg(name.as_str()).arg(written(name, value)?);
         }
-        // Listed before the record is created, so that no record is ever missing from the index. Listed
+        // Adds the name before the script creates the record, so that the index has every record. Adds it
         // again afterwards: a concurrent `list` may have found no record and removed the name.
         self.put_on_list(key).await?;
         let created = self.node.call_bool(&call).await?;
@@ -71,7 +71,7 @@ impl LeaseTable for RedisStore {
                 self.put_on_list(&grant.key).await?;
                 let update = self.update_call(grant, change, Listed::Already)?;
                 let updated = self.fenced(&update).await?;
-                // Listed again, as in `create`.
+                // Adds the name again, as in `create`.
                 self.put_on_list(&grant.key).await?;
                 match updated {
                     FencedWrite::Written(written) => Ok(written),

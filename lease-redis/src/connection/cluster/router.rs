@@ -101,7 +101,7 @@ impl Router for Cluster {
                 Err(fault) => {
                     // The node is silent, gone or a replica by now: another may serve its slots.
                     self.refresh_later(Some(&master.address));
-                    // An earlier refusal says more than a time-out of the little time that was left.
+                    // An earlier refusal explains more than a time-out after the little time that was left.
                     return Err(last_refusal.unwrap_or(fault));
                 }
             };
@@ -153,7 +153,7 @@ impl Cluster {
         }
     }
 
-    /// Where to send a request again that `master` has refused with `error`.
+    /// Decides where to send a request again after `master` refused it with `error`.
     fn redirection(
         self: &Arc<Self>,
         slot: Slot,
@@ -330,7 +330,7 @@ impl Cluster {
         Some(Arc::new(ClusterMaster { address: address.clone(), node }))
     }
 
-    /// The connection info of a node: its own URL's, or else the first URL's login and TLS.
+    /// The connection info of a node: its own URL, or its address with the login and TLS of the first URL.
     fn info(&self, address: &Address) -> Option<ConnectionInfo> {
         let own = self.seeds.iter().find(|seed| Address::of(seed).as_ref() == Some(address));
         if let Some(own) = own {
@@ -354,7 +354,7 @@ impl Cluster {
 
 /// Where a refused request is sent again.
 enum Redirection {
-    /// To the master that serves the slot by then.
+    /// To the slot's master at that time.
     Owner,
     /// To the node that imports the slot, once.
     Importing(Arc<ClusterMaster>),
@@ -362,13 +362,13 @@ enum Redirection {
     None,
 }
 
-/// The move of a slot causes up to this many redirections in a row. After more, the nodes disagree and
-/// need time to converge.
+/// A slot that moves causes at most this many redirections in a row. After more redirections, the nodes
+/// disagree and need time to converge.
 const REDIRECTIONS: u32 = 3;
 
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// One node may be silent and another slow.
+/// Enough for an answer if one node is silent and another slow.
 const QUERIES_AT_ONCE: usize = 3;
 
 /// One refresh is enough for the many calls that may fail at the same time.

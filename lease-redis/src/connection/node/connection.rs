@@ -25,7 +25,7 @@ pub(super) struct ConnectionState {
     opened: u64,
     /// When the first request since the last answer was sent.
     silent_since: Option<Moment>,
-    /// Since when an answer has been due. A new connection does not count as an answer.
+    /// The time since which an answer has been due. A new connection does not count as an answer.
     pub(super) due_since: Option<Moment>,
     /// The number of requests without an answer.
     outstanding: usize,
@@ -123,8 +123,9 @@ impl Node {
 
     /// Drops the connection after a long silence.
     ///
-    /// A hung server keeps its connection at first: when it continues, it answers the requests in order,
-    /// each claim before its release. But a host that vanished would keep the connection for ever.
+    /// The connection to a hung server stays open at first. When the server continues, it answers the
+    /// requests in order, each claim before its release. The connection to a vanished host would stay open
+    /// for ever.
     pub(super) fn close_if_silent(&self) {
         let mut state = self.state();
         let silence = state.silent_since.map_or(Duration::ZERO, |at| self.clock.now().since(at));

@@ -84,7 +84,7 @@ impl Sentinels {
     }
 
     /// Completes with an announcement for this master, or when the next query is due: a vanished host
-    /// announces nothing and keeps its connection open. `None` if the connection has ended.
+    /// announces nothing and keeps its connection open. Returns `None` if the connection has ended.
     async fn announcement(&self, announced: &mut PubSubStream) -> Option<()> {
         let named = async {
             loop {

@@ -65,7 +65,7 @@ impl Sentinels {
         })
     }
 
-    /// The epoch of the master that `sentinel` names.
+    /// Returns the epoch of the master that `sentinel` reports.
     pub(crate) async fn epoch_at(&self, sentinel: &ConnectionInfo) -> RedisResult<Epoch> {
         let masters = self.masters(sentinel).await?;
         let named = masters.iter().find(|master| master.get("name") == Some(&self.master));
@@ -74,7 +74,7 @@ impl Sentinels {
         Ok(epoch)
     }
 
-    /// Connects to the master that `sentinel` names.
+    /// Connects to the master that `sentinel` reports.
     async fn master_of(&self, sentinel: &ConnectionInfo) -> Result<SentinelMaster, ServerFault> {
         let name = format!("Sentinel at {}", sentinel.addr());
         let refused = |error: &RedisError| ServerFault::from_sentinel(&name, error);
@@ -101,7 +101,7 @@ impl Sentinels {
         let (Some(host), Some(port)) = (master.get("ip"), port) else {
             return Err(ServerFault::corrupt(format!("{name} reports no address of the master")));
         };
-        // With TLS if the Sentinel has it: otherwise the network could read the password.
+        // Uses TLS if the Sentinel does: otherwise the password would be sent in plain text.
         let info = with_address(sentinel, host, port).set_redis_settings(self.login.clone());
         let server = format!("redis master {} at {}", self.master, info.addr());
         let refused = |error: RedisError| ServerFault::from_redis(&server, &error);
@@ -190,6 +190,6 @@ impl Manager for MasterManager {
     }
 }
 
-/// Sentinels learn of a failover from each other within about 2 s. Sentinels that were set up anew restart
-/// at epoch zero: this store accepts their epochs after this time.
+/// How long smaller epochs are refused. Sentinels learn of a failover from each other within about 2 s. New
+/// Sentinels start at epoch zero: this store accepts their epochs after this time.
 const EPOCH_MEMORY: Duration = Duration::from_secs(60);

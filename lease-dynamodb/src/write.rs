@@ -1,4 +1,4 @@
-//! The conditional writes of the store: what each requires and what it changes.
+//! The conditional writes of the store: their conditions and their changes.
 
 use std::time::Duration;
 

@@ -13,7 +13,7 @@ use lease_core::store::Nonce;
 /// The user's attributes, in DynamoDB's types.
 pub type Payload = Vec<(String, AttributeValue)>;
 
-/// Builds a conditional write: what it requires and what it changes.
+/// Builds a conditional write: its conditions and its changes.
 #[derive(Debug, Default)]
 pub struct Expression {
     set: Vec<&'static str>,

@@ -8,8 +8,8 @@ use super::column::Columns;
 
 /// Converts attributes that a write sets on the item of `key`.
 ///
-/// Fails if DynamoDB cannot store an attribute, if all together are larger than an item, or if one
-/// has the name of a column of the lease.
+/// Fails if DynamoDB cannot store an attribute, if all together are larger than an item, or if an
+/// attribute has the name of a lease column.
 pub(crate) fn to_payload<'a>(
     key: &LeaseKey,
     attributes: impl Iterator<Item = (&'a str, &'a Value)>,

@@ -76,7 +76,7 @@ const VERSION: &str = "recordVersionNumber";
 /// <https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/Constraints.html>
 pub(crate) const MAX_COLUMNS: usize = 110;
 
-/// Returns the lock client's columns, except the ones that this table uses for the lease itself.
+/// Returns the lock client's columns, except columns that this table uses for the lease itself.
 pub(crate) fn lock_client_columns(columns: &Columns) -> impl Iterator<Item = &'static str> {
     LOCK_CLIENT.into_iter().filter(|name| !columns.contains(name))
 }

@@ -186,7 +186,7 @@ impl Fields<'_> {
         FencingToken::new(number).map_err(|refused| self.corrupt(Column::Token, refused))
     }
 
-    /// Whether the column exists, whatever its value.
+    /// Whether the column exists, with any value.
     fn flag(&mut self, column: Column) -> bool {
         self.take(column).is_some()
     }

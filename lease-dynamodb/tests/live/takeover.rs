@@ -122,7 +122,7 @@ async fn observer_takes_over_one_ttl_after_first_observation() {
     granted(watcher.obtain(&key).await);
 }
 
-/// A store and a server whose clocks advance in steps, whatever time the requests take.
+/// A store and its server. `advance` steps both clocks, so that no test waits for a ttl.
 struct Contender {
     store: DynamoDbStore,
     clock: Arc<SkewedClock>,

@@ -59,7 +59,7 @@ pub(crate) enum Rule {
     ProposedSinceTheStart,
     /// A restarted node does not vote while earlier leases may be held.
     RejoinDelay,
-    /// A withdrawal affects only votes of its own round or of earlier ones.
+    /// A withdrawal affects only votes of its own round or of earlier rounds.
     WithdrawalOfItsRound,
     /// A withdrawal affects no vote that a heartbeat has extended.
     ExtendedIsNotWithdrawn,

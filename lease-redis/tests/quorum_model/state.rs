@@ -117,7 +117,7 @@ pub(crate) enum Phase {
     Granted,
     /// The claim was granted and has ended.
     Over,
-    /// The claim is not granted, and will not be unless it is repeated.
+    /// The claim ended without a grant. Only a repeated claim may still be granted.
     Abandoned,
 }
 

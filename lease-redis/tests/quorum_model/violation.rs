@@ -3,7 +3,7 @@
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Violation {
     OneTokenTwice,
-    /// A token is not larger than one that was granted before its claim.
+    /// A token is not larger than a token that was granted before its claim.
     TokensOutOfOrder,
     /// With right clocks: a grant while another holder relies on its lease.
     HeldByTwo,

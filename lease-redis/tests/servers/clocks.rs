@@ -104,7 +104,7 @@ async fn forward_step_shortens_the_rejoin_delay_of_new_clients_only() {
 }
 
 /// A client that was connected before the step obtains keys at once. A client that connects after it waits
-/// for `max_ttl` by its own clock and records that on the servers, so the next client does not wait.
+/// for `max_ttl` by its own clock. It records the wait on the servers, so the next client does not wait.
 #[tokio::test]
 async fn backward_step_delays_a_quorum_for_max_ttl_at_most() {
     let Some(servers) = three() else { return };

@@ -102,7 +102,7 @@ async fn node_with_a_foreign_record_is_named() {
     assert!(text(&refused).contains(&servers[1].port().to_string()), "{}", text(&refused));
 }
 
-/// A holder whose connection breaks while memory is full can then still extend its lease.
+/// A holder can then extend its lease even if its connection breaks while memory is full.
 #[tokio::test]
 async fn client_joins_while_memory_is_full() {
     let Some(servers) = servers::<3>() else { return };

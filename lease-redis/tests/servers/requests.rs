@@ -20,7 +20,7 @@ use crate::setting::{
 /// The time-out of stores behind proxies. Each lost reply takes as long.
 const TIMEOUT: Duration = Duration::from_secs(2);
 
-/// A store, each of whose servers is behind a proxy.
+/// A store that reaches each server through a proxy.
 struct Proxied<S> {
     servers: Vec<RedisServer>,
     proxies: Vec<Proxy>,

@@ -130,7 +130,7 @@ pub(crate) async fn beat(store: &dyn LockStore, grant: &Grant) -> Heartbeat {
 }
 
 /// Asserts that another lessee obtains the key with a larger token while the former holder relies on its
-/// lease, and that the former holder's next heartbeat reports the loss.
+/// lease. The former holder's next heartbeat must report the loss.
 pub(crate) async fn assert_superseded(store: &dyn LockStore, former: &Grant) -> Grant {
     let next = obtain_eventually(store, "other").await;
     assert!(next.token > former.token, "{} after {}", next.token, former.token);

@@ -33,22 +33,28 @@ use crate::waiter_queue::Queue;
 /// Obtains leases from a store and extends them by heartbeats.
 ///
 /// Make one per process and store, and clone it: clones share one lessee, one heartbeater and
-/// one queue of waiters per key. The heartbeater is a task on the runtime on which the locker
-/// first obtains something; it ends with the last clone and lease.
+/// one queue of waiters per key. The heartbeater is a task on the runtime of the locker's first
+/// request. It ends with the last clone and lease.
 ///
 /// # Cancel safety
 ///
-/// Any of these futures may be dropped at any time. A task then releases what was granted meanwhile. It
-/// runs until the store has answered or the ttl has passed, and [`close`](Self::close) waits for it.
-/// Dropping a waiting future loses its place in the queue. A future that is neither polled nor dropped
-/// makes no progress: it keeps its place in the queue, and a key that was granted to it is free again
-/// after a ttl. (On another runtime than the locker's, a task runs it, and heartbeats extend its lease
-/// until it is polled or dropped.) For a timeout, wrap the call into `tokio::time::timeout`.
+/// Every future of a locker may be dropped at any time. If the store grants a key after that, a task
+/// releases the key. The task runs until the store has answered or the ttl has passed, and
+/// [`close`](Self::close) waits for it. A dropped waiter loses its place in the queue. For a timeout, wrap
+/// the call into `tokio::time::timeout`.
+///
+/// A future that is neither polled nor dropped makes no progress. It keeps its place in the queue, and a
+/// key that was granted to it is free again after a ttl. For a caller on another runtime than the
+/// locker's, a task runs the request instead. Heartbeats then extend the lease until the future is polled
+/// or dropped.
 ///
 /// # Errors
 ///
-/// A key that another lessee holds is never an error. A [`StoreError`] means that the outcome is unknown. A locker whose runtime has ended starts another heartbeater on the runtime of the next
-/// call; one that was given a runtime answers [`Misconfigured`](StoreErrorKind::Misconfigured).
+/// A key that another lessee holds is never an error. A [`StoreError`] means that the outcome is unknown.
+///
+/// A locker whose runtime has ended starts another heartbeater on the runtime of the next call. If the
+/// locker was [given](Self::with_runtime) that runtime, it returns
+/// [`Misconfigured`](StoreErrorKind::Misconfigured) instead.
 ///
 /// # Panics
 ///
@@ -75,8 +81,8 @@ use crate::waiter_queue::Queue;
 /// lease.release().await?;
 ///
 /// let later = other.wait_until_obtained(&key).await?;
-/// drop(later); // releases it in the background
-/// other.close().await; // waits for that
+/// drop(later); // releases the key in the background
+/// other.close().await; // waits for this release
 /// # Ok(())
 /// # }
 /// ```
@@ -90,7 +96,7 @@ pub struct Locker {
 /// The state that clones share.
 #[derive(Debug, Default)]
 struct Shared {
-    /// The heartbeater's runtime. The locker replaces it after it has ended.
+    /// The heartbeater's runtime. The locker replaces a runtime that has ended.
     runtime: StdMutex<Option<LockerRuntime>>,
     queue: Arc<Queue>,
     in_tasks: RequestsInFlight,
@@ -100,28 +106,27 @@ struct Shared {
 }
 
 impl Locker {
-    /// A locker on `store`, with default options, whose lessee is `host-pid-8hex`.
+    /// Makes a locker on `store`, with default options and the lessee `host-pid-8hex`.
     pub fn new(store: impl LockStore) -> Self {
         Self::from(Settings::new(Arc::new(store)), Runtime::Callers)
     }
 
-    /// A locker on the store that `connect` makes, both on a thread of their own.
+    /// Starts a thread, and makes a locker on it whose store is the result of `connect`.
     ///
-    /// The thread runs the heartbeats and drives the connections that `connect` opens. So leases are
-    /// kept alive although the application blocks every thread of its runtime for longer than a ttl. Use
-    /// it where work computes for long between awaits, or makes blocking calls, and cannot be moved to
-    /// `spawn_blocking`. It costs one thread with about 80 KiB of memory, and each call goes to that
-    /// thread and back.
+    /// The thread sends the heartbeats and drives the connections that `connect` opens. So leases stay
+    /// alive while the application blocks all threads of its runtime for longer than a ttl. Use it for
+    /// work that blocks, or computes for long between awaits, and cannot move to `spawn_blocking`. It
+    /// costs one thread with about 80 KiB of memory. Each call goes to that thread and back.
     ///
     /// On a shared runtime, a busy tokio worker polls timers and sockets once in up to 244 polls of tasks.
-    /// So leases are kept beside tasks whose polls take up to a thousandth of the ttl each. Use a thread
-    /// of their own also where polls are longer on every worker.
+    /// Leases stay alive there as long as each of these polls takes at most a thousandth of the ttl. If
+    /// polls take longer on every worker, use a separate thread, too.
     ///
-    /// Stuck work then keeps its keys: see [`with_watchdog`](Self::with_watchdog).
+    /// Stuck work also keeps its keys: [`with_watchdog`](Self::with_watchdog) limits how long.
     ///
-    /// The thread ends once the last clone of the locker, the last lease and the last release in flight
-    /// are gone. A clone of the store that the application uses on its own runtime may open connections
-    /// there: connect another store for that.
+    /// The thread ends with the last clone of the locker, the last lease and the last release in flight.
+    /// Do not use a clone of the store on another runtime, since it may open connections there. Connect a
+    /// second store instead.
     ///
     /// # Errors
     ///
@@ -179,7 +184,7 @@ impl Locker {
 
     /// Reports that the application makes progress, for [`with_watchdog`](Self::with_watchdog).
     ///
-    /// Cheap, and needs no runtime. Call it from the work itself, not from a task that does nothing else.
+    /// The call is cheap and needs no runtime. Call it from the work itself, not from a separate task.
     pub fn alive(&self) {
         if let Some(watchdog) = &self.settings.watchdog {
             watchdog.alive(self.settings.clock.now());
@@ -198,9 +203,9 @@ impl Locker {
 
     /// Makes one attempt to obtain `key`.
     ///
-    /// The locker sends one request. If the answer is lost or unclear, this returns an error, and the
-    /// next attempt of this locker at the key continues the same claim. If no attempt follows, a task
-    /// repeats the claim and releases the key. The key may then be held for a moment without a lease.
+    /// The locker sends one request. If the answer is lost or unclear, this returns an error. The next
+    /// attempt of this locker at the key then continues the same claim. If no attempt follows, a task
+    /// repeats the claim and releases the key. Meanwhile, the key may be held without a lease.
     ///
     /// # Errors
     ///
@@ -224,18 +229,20 @@ impl Locker {
         .await
     }
 
-    /// Waits until `key` is obtained, for as long as it takes.
+    /// Waits without a limit until `key` is obtained.
     ///
-    /// Waiters of one locker queue for a key in the order of their calls, and the first of them contends
-    /// with other processes. A release wakes it, if the store can notify. Otherwise it retries when the
-    /// holder's lease expires, and every [`poll_interval`](LeaseOptions::poll_interval). When a lease
-    /// expires, the waiters of all processes retry within the next 20 ms, once each. Between lockers there
-    /// is no order: a process that releases the key and asks again may be first. A task that waits for a
-    /// key that it holds itself waits for ever.
+    /// The waiters of one locker queue for a key in the order of their calls. Only the first one contends
+    /// with other processes. If the store can notify, a release wakes this waiter. If not, the waiter
+    /// retries every [`poll_interval`](LeaseOptions::poll_interval). In both cases it also retries within
+    /// 20 ms after the holder's lease expires.
+    ///
+    /// Different lockers have no order: a process that releases the key and claims it again may be first.
+    /// A task that waits for a key that it holds itself waits for ever.
     ///
     /// # Errors
     ///
-    /// Where asking again would not help. What may pass is tried again, after a pause.
+    /// If the store returns an error that is not [retryable](StoreError::is_retryable). After any other
+    /// error, the waiter pauses and retries.
     ///
     /// # Cancel safety
     ///
@@ -245,15 +252,15 @@ impl Locker {
         self.wait(std::slice::from_ref(key)).instrument(span).await
     }
 
-    /// Obtains any one of `keys`, tried in random order, so that lessees spread out; `None`
-    /// where all are held, or none was given.
+    /// Obtains any one of `keys`. Returns `None` if all are held, or if `keys` is empty.
     ///
-    /// To hold at most so many at once, let so many tasks share a locker and obtain one each.
+    /// The locker tries the keys in random order, so that lessees spread over them. To hold at most `n`
+    /// keys at once, let `n` tasks share a locker and obtain one key each.
     ///
     /// # Errors
     ///
-    /// Where none was obtained, and the store could not say for one of them: the last such
-    /// error. One key's error does not keep the others from being tried.
+    /// The last error of an attempt, if no key was obtained. After an error, the locker still tries the
+    /// other keys.
     ///
     /// # Cancel safety
     ///
@@ -275,14 +282,15 @@ impl Locker {
         unknown.map_or(Ok(None), Err)
     }
 
-    /// Waits until any one of `keys` is obtained, for as long as it takes.
+    /// Waits without a limit until any one of `keys` is obtained.
     ///
-    /// Waits in line for each as [`wait_until_obtained`](Self::wait_until_obtained) does, but
-    /// obtains only one, however many become free. An empty slice is refused.
+    /// The caller queues for each key as in [`wait_until_obtained`](Self::wait_until_obtained), and
+    /// obtains only one, even if several become free.
     ///
     /// # Errors
     ///
-    /// Where asking again would not help, for any of the keys; at once, where `keys` is empty.
+    /// If the store returns an error for any of the keys that is not
+    /// [retryable](StoreError::is_retryable). If `keys` is empty, at once.
     ///
     /// # Cancel safety
     ///
@@ -291,7 +299,7 @@ impl Locker {
         if keys.is_empty() {
             return Err(StoreError::new(
                 StoreErrorKind::Refused,
-                "no key was given: waiting for any of none would never end",
+                "no key was given: the wait would never end",
             ));
         }
         let span = debug_span!(
@@ -304,19 +312,19 @@ impl Locker {
         self.wait(keys).instrument(span).await
     }
 
-    /// Takes up a lease that another process handed over; `None` where it was taken up before,
-    /// or ran out.
+    /// Resumes a lease that another process handed over. Returns `None` if the hand-over was resumed
+    /// before, or has expired.
     ///
-    /// The lease is this locker's from here on: its lessee, its options, a new token.
+    /// The resumed lease has the lessee and the options of this locker, and a new token.
     ///
     /// # Errors
     ///
-    /// Where the store could not say. Call again with the same hand-over: if this call took it up
-    /// without knowing, the next one of this locker recognises that.
+    /// If the outcome is unknown. Call again with the same hand-over: if the store applied the earlier
+    /// request, this locker gets the same grant.
     ///
     /// # Cancel safety
     ///
-    /// Safe: what was taken up meanwhile is released, and is then lost to the hand-over.
+    /// Safe: a lease that was resumed meanwhile is released. The hand-over cannot be resumed again.
     pub async fn resume(&self, handed: HandOver) -> Result<Option<Lease>, StoreError> {
         let span = self.span("resume", handed.key());
         let start = self.settings.clock.now();
@@ -335,8 +343,8 @@ impl Locker {
     ///
     /// # Errors
     ///
-    /// Where the store could not say, or took longer than a
-    /// [request may](LeaseOptions::request_timeout).
+    /// If the store returned an error, or took longer than the
+    /// [request timeout](LeaseOptions::request_timeout).
     ///
     /// # Cancel safety
     ///
@@ -350,16 +358,18 @@ impl Locker {
         self.locker_runtime()?.run_until_dropped(ask).await
     }
 
-    /// Waits until everything that was dropped so far has been released: for the end of `main`.
+    /// Waits until all leases and attempts that were dropped before are released. Call it at the end of
+    /// `main`.
     ///
-    /// Leases that are still held are not touched, and what other tasks begin meanwhile is not
-    /// waited for. An attempt that is being made is, for as long as a
-    /// [request may take](LeaseOptions::request_timeout): its task may have been aborted. With the
-    /// store out of reach it takes two ttls at most: one to find out whether a key was granted, one
-    /// to give it back. What was not released by then is free by itself. The locker can be used on.
+    /// Leases that are still held stay held, and the locker can be used afterwards. The call does not wait
+    /// for requests that other tasks start meanwhile. It waits for attempts in progress, for at most one
+    /// [request timeout](LeaseOptions::request_timeout), since their tasks may have been aborted.
+    ///
+    /// If the store is out of reach, the call takes two ttls at most: one to learn whether a key was
+    /// granted, and one to release it. By then, every key that was not released has expired.
     ///
     /// Tasks on this locker's runtime send the releases. A `current_thread` runtime runs tasks only within
-    /// its `block_on`: a call from elsewhere does not return before then. It has no limit, since a limit
+    /// its `block_on`, and a call from elsewhere waits for that. This wait has no limit, since a limit
     /// needs a timer, which the caller's runtime may not have. A locker
     /// [on its own thread](Self::on_own_thread) does not depend on the caller's runtime.
     ///
@@ -368,7 +378,7 @@ impl Locker {
     /// Safe: it only waits.
     pub async fn close(&self) {
         let runtime = self.last_runtime().clone();
-        // Where there is none, nothing was begun.
+        // Without a runtime, the locker has sent no request.
         if let Some(runtime) = runtime {
             runtime.with_timers(self.until_closed()).await;
         }
@@ -380,11 +390,11 @@ impl Locker {
         select! {
             biased;
             () = in_callers.ended() => (),
-            // A caller that keeps an attempt without polling it may be waiting for this call.
+            // With a limit: a caller may keep an attempt without polling it, and wait for this call.
             () = sleep_until(clock, clock.now() + limit, limit) => (),
         }
-        // First the attempts, then the tasks that settle unclear claims, then the releases of leases that
-        // either was granted without a caller.
+        // Three rounds: attempts may leave unclear claims to cleanup tasks, and both may be granted leases
+        // without a caller, which are then released.
         for _each in 0..3 {
             in_tasks.ended().await;
         }
@@ -425,7 +435,7 @@ impl Locker {
         let (in_tasks, in_callers) = (in_tasks.clone(), in_callers.clone());
         let runtime = LockerRuntime::start(&self.settings, &self.runtime, in_tasks, in_callers)?;
         *last = Some(runtime.clone());
-        // It was given a runtime that has ended.
+        // `with_runtime` was given a runtime that has ended.
         if runtime.has_ended() {
             return Err(runtime_has_ended());
         }

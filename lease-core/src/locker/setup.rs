@@ -1,4 +1,4 @@
-//! How a locker is set up: each method makes another locker, with one setting changed.
+//! The settings of a locker. Each method returns another locker, with one setting changed.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,38 +19,38 @@ use crate::settings::watchdog::Watchdog;
 use crate::store::attributes::Attributes;
 
 impl Locker {
-    /// A locker for `lessee`, with a heartbeater of its own.
+    /// Returns a locker for `lessee`, with a heartbeater of its own.
     #[must_use]
     pub fn with_lessee(self, lessee: Lessee) -> Self {
         self.with(|settings| settings.lessee = lessee)
     }
 
-    /// A locker with `options`, with a heartbeater of its own.
+    /// Returns a locker with `options` and a heartbeater of its own.
     #[must_use]
     pub fn with_options(self, options: LeaseOptions) -> Self {
         self.with(|settings| settings.options = options)
     }
 
-    /// A locker that sets `attributes` on the record of each key that it is granted, with a
+    /// Returns a locker that sets `attributes` on the record of each key that it obtains. It has a
     /// heartbeater of its own.
     ///
-    /// The store sets them in the request that grants the key, so they cost no request more, and no
+    /// The store sets them in the request that grants the key. So they cost no extra request, and no
     /// reader sees the grant without them. They replace attributes of the same name; all others stay.
     /// [`Lease::attributes`](crate::Lease::attributes) returns both. [`resume`](Self::resume) sets them,
     /// too. A claim that is refused changes nothing. The record lasts from then on, as after a
     /// [`LeaseTable::update`](crate::store::LeaseTable::update).
     ///
-    /// Use them for what describes the holder, and `update` for progress. A claim may be granted without
-    /// a lease: the claim of a failed or dropped attempt, or a duplicate that arrives late. It then sets
-    /// its attributes, too.
+    /// Use them to describe the holder, and `update` for progress. The claim of a failed or dropped
+    /// attempt, or a late duplicate of a claim, may be granted without a lease. Such a claim also sets its
+    /// attributes.
     ///
     /// Replaces the attributes of an earlier call. Empty by default.
     ///
     /// # Errors
     ///
     /// None here. A store that keeps no records, such as a quorum of Redis servers, refuses the attempts of
-    /// this locker with [`Misconfigured`](crate::StoreErrorKind::Misconfigured); a store that cannot keep a
-    /// name or a value, with the error that `update` returns for it.
+    /// this locker with [`Misconfigured`](crate::StoreErrorKind::Misconfigured). A store that cannot keep a
+    /// name or a value refuses them with the error that `update` returns.
     ///
     /// # Examples
     ///
@@ -94,7 +94,7 @@ impl Locker {
     }
 
     /// Returns a locker whose nonces, jitter and shuffles are determined by `seed`, for tests. Two lockers
-    /// with the same seed on one store confuse their leases.
+    /// on one store must not have the same seed, since their nonces would be equal.
     #[cfg(feature = "conformance")]
     #[cfg_attr(docsrs, doc(cfg(feature = "conformance")))]
     #[must_use]
@@ -106,7 +106,7 @@ impl Locker {
     ///
     /// Requests run there, too. The store's connections stay on the runtime on which the store was
     /// connected: if the application blocks that runtime, no heartbeat is answered.
-    /// [`on_own_thread`](Self::on_own_thread) moves both; a later call of this ends that thread.
+    /// [`on_own_thread`](Self::on_own_thread) moves both to its thread, which a later `with_runtime` ends.
     #[must_use]
     pub fn with_runtime(self, runtime: Handle) -> Self {
         Self::from(Settings::clone(&self.settings), Runtime::Given(runtime))
@@ -117,9 +117,9 @@ impl Locker {
     ///
     /// Choose a limit longer than the longest time between two calls. After it, leases expire as if the
     /// store were out of reach, and the log names the reason. The next call resumes the heartbeats of
-    /// leases that have not expired. The time counts from this call, so a
-    /// test sets its clock before. Lockers that are made from this one share the limit: a call to `alive`
-    /// of any counts for all.
+    /// leases that have not expired. The time counts from this call, so a test must set its clock before.
+    /// Lockers that are made from this one share its watchdog: a call of `alive` on any of them counts for
+    /// all.
     #[must_use]
     pub fn with_watchdog(self, limit: Duration) -> Self {
         self.with(|settings| {

@@ -66,10 +66,10 @@ pub(crate) async fn fetch_returns_at_most_requested_records(stream: &TestStream)
     let iterator = stream.iterator(&shard.id, ReadFrom::TrimHorizon).await;
 
     let two = stream.source.fetch(&iterator, 2).await.unwrap();
-    let pause_between_fetches = stream.source.fetch(&two.next.unwrap(), 2).await.unwrap();
+    let rest = stream.source.fetch(&two.next.unwrap(), 2).await.unwrap();
 
     assert_eq!(data(&two.records), [b"1", b"2"]);
-    assert_eq!(data(&pause_between_fetches.records), [b"3"]);
+    assert_eq!(data(&rest.records), [b"3"]);
 }
 
 pub(crate) async fn split_shard_ends_and_children_are_found(stream: &TestStream) {

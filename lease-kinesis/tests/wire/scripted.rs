@@ -1,4 +1,4 @@
-//! Answers that Kinesis sends and no emulator does.
+//! Answers of Kinesis that no emulator sends.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
@@ -207,7 +207,7 @@ async fn consumer_is_registered_once_and_awaited() {
         ARN,
         [
             error_answer("ResourceNotFoundException", "no such consumer"),
-            // Another worker was faster.
+            // Another worker has registered the consumer meanwhile.
             error_answer("ResourceInUseException", "there is one"),
             consumer_description("CREATING"),
             consumer_description("ACTIVE"),

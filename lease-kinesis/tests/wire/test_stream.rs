@@ -72,8 +72,8 @@ impl TestStream {
         self.source.iterator(shard, &from).await.unwrap()
     }
 
-    /// Reads `shard` from there on: at least the requested number of records, or up to its end.
-    /// Returns the end if it was reached.
+    /// Reads `shard` from `from` on: at least the requested number of records, or up to the end of the
+    /// shard. Returns the end if the read reached it.
     pub(crate) async fn read(
         &self,
         shard: &ShardId,
@@ -112,7 +112,7 @@ impl TestStream {
         sleep(Duration::from_millis(if of_a_second { 1_000 } else { 20 })).await;
     }
 
-    /// Returns a time after which an iterator has expired; `None` if it is too long for a test.
+    /// Returns the time after which an iterator has expired; `None` if it is too long for a test.
     pub(crate) fn iterator_lifetime(&self) -> Option<Duration> {
         match &self.stream {
             Stream::Sim(_) => Some(Duration::from_secs(301)),

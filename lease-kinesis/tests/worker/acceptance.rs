@@ -1,4 +1,4 @@
-//! Behavior that earlier consumers of Kinesis promised, where no other test here covers it.
+//! Behavior of earlier Kinesis consumers that the other test files do not cover.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ fn records(fleet: &SimulatedFleet) -> usize {
 }
 
 #[test]
-fn every_shard_is_started_without_calls_if_empty() {
+fn empty_shard_starts_its_processor_and_delivers_no_batch() {
     let mut fleet = SimulatedFleet::new(1, 5);
     fleet.start("a");
 
@@ -198,7 +198,6 @@ fn records_without_checkpoint_are_delivered_again() {
     fleet.until_all_is_read();
 }
 
-/// The target of a hand-over crashes.
 #[test]
 fn shard_is_read_after_target_of_hand_over_crashes() {
     for late in 0..12 {
@@ -207,7 +206,7 @@ fn shard_is_read_after_target_of_hand_over_crashes() {
         fleet.start("b");
         fleet.until_shared(&[("a", 3), ("b", 3)]);
         fleet.start("c");
-        fleet.until("c is given shards", TTL * 3, |fleet| {
+        fleet.until("a shard is handed over to c", TTL * 3, |fleet| {
             fleet.log.count(|event| event.kind == EventKind::ShutdownRequested) > 0
         });
         fleet.run_for(Duration::from_millis(late * 7));
@@ -221,7 +220,6 @@ fn shard_is_read_after_target_of_hand_over_crashes() {
     }
 }
 
-/// The source of a hand-over crashes.
 #[test]
 fn shard_is_read_after_source_of_hand_over_crashes() {
     for late in 0..12 {
@@ -229,7 +227,7 @@ fn shard_is_read_after_source_of_hand_over_crashes() {
         fleet.start("a");
         fleet.until_shared(&[("a", 6)]);
         fleet.start("b");
-        fleet.until("a gives shards away", TTL * 3, |fleet| {
+        fleet.until("a hands a shard over", TTL * 3, |fleet| {
             fleet.log.count(|event| event.kind == EventKind::ShutdownRequested) > 0
         });
         fleet.run_for(Duration::from_millis(late * 7));
@@ -242,8 +240,8 @@ fn shard_is_read_after_source_of_hand_over_crashes() {
     }
 }
 
-/// Free shards are obtained no later than shards whose lease must expire. A crashed worker's share
-/// of the free ones waits until that worker no longer counts.
+/// Workers obtain free shards no later than shards whose leases must first expire. The crashed worker's
+/// share of the free shards stays free until that worker no longer counts.
 #[test]
 fn expired_shards_are_not_obtained_before_unowned_ones() {
     let mut fleet = SimulatedFleet::new(11, 4);
@@ -273,8 +271,7 @@ fn expired_shards_are_not_obtained_before_unowned_ones() {
     assert!(unowned.iter().all(|event| event.at <= first_expired), "{}", fleet.log);
 }
 
-/// An operator ends a lease. The processor learns of the loss, not of an end of the shard, and the
-/// shard is read again.
+/// An operator evicts the lease. The processor gets `lease_lost`, not `shard_ended`.
 #[test]
 fn evicted_lease_is_lost_and_shard_is_read_again() {
     let mut fleet = SimulatedFleet::new(8, 2);

@@ -17,7 +17,7 @@ use crate::setting::{IN_THE_END, SOON, Table, checkpoint, table, until, worker};
 /// A tag, and the messages that the sink accepted in one batch.
 type Sent = (char, Vec<String>);
 
-/// Accepts batches. Rejects some messages for a number of times.
+/// Accepts batches, and rejects some messages a set number of times.
 #[derive(Clone, Default)]
 struct Sink {
     batches: Arc<Mutex<Vec<Sent>>>,
@@ -144,7 +144,7 @@ impl Consumer {
         self.stream.put_all(texts.iter().map(|text| ("key", (*text).to_owned())));
     }
 
-    /// The place of the last record that is checkpointed, counted from 1.
+    /// Returns the place of the checkpointed record in the stream, counted from 1.
     async fn checkpointed(&self) -> usize {
         let checkpoint = checkpoint(&self.table).await;
         let put = self.stream.everything_put();
@@ -198,11 +198,10 @@ async fn checkpoint_stays_before_an_unsent_message() {
     assert_eq!(consumer.sink.sent('b'), ["3 7 8"]);
     assert_eq!(consumer.checkpointed().await, 5, "c:6 is not sent");
 
-    // After a crash, records without a checkpoint are delivered again, including the unsent
-    // message.
+    // After a crash, all records after the checkpoint are delivered again, including the unsent message.
     running.abort();
     let (handle, running) = consumer.start();
-    until("the next reads", IN_THE_END, || handle.status().counters.records == 3).await;
+    until("the next worker reads", IN_THE_END, || handle.status().counters.records == 3).await;
     handle.stop();
     running.await.unwrap();
 
@@ -211,7 +210,7 @@ async fn checkpoint_stays_before_an_unsent_message() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn rejected_message_alone_is_sent_again() {
+async fn only_rejected_message_is_sent_again() {
     let consumer = Consumer::new();
     consumer.sink.rejections.lock().unwrap().insert("2".to_owned(), 2);
     consumer.put(&["a:1", "a:2", "a:3", "a:4"]);

@@ -110,7 +110,7 @@ async fn failed_batch_is_not_checkpointed_by_worker() {
     assert_eq!(checkpoint(&table).await, "TRIM_HORIZON");
 }
 
-/// Leaves a checkpoint pending and panics. The next processor has no records left.
+/// Leaves a checkpoint pending and panics. The next processor gets no records.
 struct PendingThenPanics {
     is_first: bool,
     table: Table,
@@ -162,7 +162,7 @@ async fn processor_after_panic_starts_after_pending_checkpoint() {
     running.await.unwrap().unwrap();
 }
 
-/// Starts a checkpoint in a task of its own that gets no answer, and panics.
+/// Starts a checkpoint in another task and panics. The checkpoint gets no answer.
 struct HangingCheckpoint(Table);
 
 #[async_trait]
@@ -224,7 +224,7 @@ enum AtEnd {
     ExceedsLastRecord,
 }
 
-/// Counts the calls at the end of the shard, during which a write of the table fails.
+/// Counts the calls of `shard_ended`, and injects a fault into the next write to the table.
 #[derive(Clone)]
 struct CountsEnds {
     at_end: AtEnd,
@@ -262,7 +262,7 @@ impl RecordProcessor for CountsEnds {
 
 /// A processor that has accepted the end is not called again, even if the checkpoint fails.
 #[tokio::test(start_paused = true)]
-async fn processor_gets_end_once_without_checkpoint_answer() {
+async fn end_is_reported_once_although_its_checkpoint_fails() {
     for (at_end, checkpoints) in [
         (AtEnd::LeavesToWorker, Checkpoints::Every(Duration::from_hours(1))),
         (AtEnd::Checkpoints, Checkpoints::ByProcessor),
@@ -291,7 +291,7 @@ async fn processor_gets_end_once_without_checkpoint_answer() {
     }
 }
 
-/// Ends a shard whose processor does not checkpoint the end.
+/// Ends a shard whose processor does not checkpoint the end, and waits for the second report of the end.
 async fn until_end_is_reported_again(
     at_end: AtEnd,
     table: &Table,
@@ -322,7 +322,7 @@ async fn refused_end_is_not_checkpointed_at_shutdown() {
     assert_eq!(checkpoint(&table).await, last.as_str());
 }
 
-/// The next reader would start after records that do not exist.
+/// Otherwise, the next reader would start at a record that does not exist.
 #[tokio::test(start_paused = true)]
 async fn checkpoint_beyond_last_record_is_rejected_at_end() {
     let (table, stream) = (table(), stream());

@@ -75,7 +75,7 @@ fn crashed_worker_is_replaced_after_ttl() {
     fleet.until_all_is_read();
 }
 
-/// The worker pauses for longer than the ttl. The batches that it had are not checkpointed.
+/// The worker pauses for longer than the ttl. It cannot checkpoint its batches afterwards.
 #[test]
 fn worker_paused_beyond_ttl_cannot_checkpoint() {
     let mut fleet = SimulatedFleet::new(5, 4);

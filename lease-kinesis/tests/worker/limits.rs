@@ -56,7 +56,7 @@ impl Source for FaultyStream {
     }
 }
 
-/// The first action of a processor that differs from the usual one.
+/// The misbehavior of a processor. It occurs once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Misbehavior {
     Nothing,

@@ -87,7 +87,7 @@ impl Log {
         self.count(|event| matches!(event.kind, EventKind::Record { .. })) - self.distinct()
     }
 
-    /// Asserts that every record was processed, first in the order of its partition key.
+    /// Asserts that every record was processed. The first deliveries of each partition key must be in order.
     pub(crate) fn is_complete_and_in_order(&self, stream: &SimStream) {
         let mut seen: BTreeMap<Arc<str>, Vec<String>> = BTreeMap::new();
         for event in self.events() {
@@ -105,7 +105,7 @@ impl Log {
         }
     }
 
-    /// Returns the times at which a shard had two processors at once.
+    /// Describes each time at which a shard had two processors.
     pub(crate) fn overlaps(&self) -> Vec<String> {
         let mut open: BTreeMap<ShardId, Vec<(Arc<str>, FencingToken)>> = BTreeMap::new();
         let mut overlaps = Vec::new();

@@ -64,7 +64,7 @@ fn shard_is_handed_over_only_after_its_checkpoint() {
     fleet.until_all_is_read();
     fleet.workers["a"].connection.every(Call::Write, Fault::Fail);
     fleet.put(100);
-    fleet.until("given", TTL, |fleet| fleet.log.distinct() >= 200);
+    fleet.until("all is processed", TTL, |fleet| fleet.log.distinct() >= 200);
     fleet.start("b");
     fleet.run_for(TTL * 2);
     assert_eq!(fleet.shares()["b"], 0, "handed over before its checkpoint");
@@ -84,7 +84,7 @@ fn stopping_worker_waits_for_its_last_checkpoint() {
     fleet.until_shared(&[("a", 4)]);
     fleet.workers["a"].connection.every(Call::Write, Fault::Fail);
     fleet.put(100);
-    fleet.until("given", TTL, |fleet| fleet.log.distinct() >= 100);
+    fleet.until("all is processed", TTL, |fleet| fleet.log.distinct() >= 100);
     fleet.workers["a"].handle.stop();
     fleet.run_for(TTL);
     assert_eq!(fleet.shares()["a"], 4, "handed over before its checkpoint");
@@ -133,7 +133,7 @@ fn worker_waits_for_stream_that_cannot_be_listed() {
     fleet.until_all_is_read();
 }
 
-/// A list that fails half way has only a part of the workers and of the shards.
+/// A list that fails half way lacks some workers and some shards.
 #[test]
 fn incomplete_list_of_rows_changes_nothing() {
     for fault in [Fault::Fail, Fault::LoseReply, Fault::Hang] {

@@ -1,5 +1,5 @@
-//! Checkpoints inside a batch: after a failure, only the records after the last one are delivered
-//! again.
+//! Checkpoints inside a batch: after a failure, only the records after the last checkpoint are
+//! delivered again.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -22,7 +22,7 @@ enum Failure {
     Restarts,
 }
 
-/// Checkpoints every third record of its first batch, and fails at the fifth for the first `times`.
+/// Checkpoints every third record, and fails `times` times at the fifth record.
 #[derive(Clone)]
 struct EveryThird {
     failure: Failure,
@@ -125,7 +125,7 @@ impl RecordProcessor for FailsAfterwards {
 }
 
 #[tokio::test(start_paused = true)]
-async fn failure_after_checkpoint_of_batch_repeats_nothing() {
+async fn failure_after_checkpoint_of_batch_repeats_no_record() {
     let (table, stream, calls) = (table(), stream(), Arc::<Mutex<Vec<usize>>>::default());
     let called = Arc::clone(&calls);
     let factory = move |_: &ShardContext| FailsAfterwards(Arc::clone(&called));
@@ -139,7 +139,7 @@ async fn failure_after_checkpoint_of_batch_repeats_nothing() {
     assert_eq!(*calls.lock().unwrap(), [5, 5]);
 }
 
-/// Checkpoints its last record, then its first, then one that does not exist.
+/// Checkpoints its last record, then its first, then a record that does not exist.
 struct GoesBack(Arc<Mutex<Vec<Result<Checkpointed, CheckpointError>>>>);
 
 #[async_trait]
@@ -148,8 +148,8 @@ impl RecordProcessor for GoesBack {
         let none = RecordNumber::new("9".repeat(60).parse().unwrap());
         let (first, last) = (&batch.records[0].number, &batch.records[9].number);
         for number in [last, first, &none] {
-            let failure = checkpointer.checkpoint_at(number).await;
-            self.0.lock().unwrap().push(failure);
+            let answer = checkpointer.checkpoint_at(number).await;
+            self.0.lock().unwrap().push(answer);
         }
         Outcome::Continue
     }
@@ -168,7 +168,7 @@ async fn checkpoint_before_the_last_one_is_ignored() {
     until("all is processed", SOON, || handle.status().counters.records == 10).await;
 
     let answers = std::mem::take(&mut *answers.lock().unwrap());
-    let stored = |failure: &Result<_, _>| matches!(failure, Ok(Checkpointed::Stored));
+    let stored = |answer: &Result<_, _>| matches!(answer, Ok(Checkpointed::Stored));
     assert!(stored(&answers[0]) && stored(&answers[1]), "{answers:?}");
     assert!(matches!(answers[2], Err(CheckpointError::OutOfRange { .. })), "{answers:?}");
     let last = stream.everything_put().pop().unwrap().record.sequence;
@@ -191,7 +191,7 @@ impl RecordProcessor for Fails {
 }
 
 #[tokio::test(start_paused = true)]
-async fn shard_is_given_up_after_too_many_failures() {
+async fn shard_is_released_after_too_many_failures() {
     for (most, minutes) in [(Some(3), 0), (None, 22)] {
         let (table, stream, started) = (table(), stream(), Arc::<Mutex<usize>>::default());
         let starts = Arc::clone(&started);

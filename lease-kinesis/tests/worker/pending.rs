@@ -127,7 +127,7 @@ async fn pending_checkpoint_is_written_without_further_records() {
     running.await.unwrap().unwrap();
 }
 
-/// A throttled store does not get a write for each batch.
+/// Batches arrive faster than the store accepts writes.
 #[tokio::test(start_paused = true)]
 async fn throttled_store_gets_one_checkpoint_write_per_pause() {
     let (table, stream, processed) = (table(), SimStream::new(1), Processed::default());
@@ -187,10 +187,10 @@ async fn pending_checkpoint_is_written_before_end_of_shard() {
     until("the worker reads", SOON, || handle.status().shards.len() == 1).await;
     sleep(Duration::from_secs(1)).await;
     let shard = stream.open_shards()[0].id.clone();
-    // Rows of children are created, and no other write succeeds.
     put(&stream, 10);
     sleep(Duration::from_secs(2)).await;
     stream.split(&shard, 1 << 127).unwrap();
+    // Neither the rows of the children nor the end of the parent can be written.
     table.every(Call::Write, Fault::Fail);
     put(&stream, 10);
     sleep(Duration::from_mins(2)).await;

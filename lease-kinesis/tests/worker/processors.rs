@@ -203,7 +203,7 @@ fn restarts_are_counted_since_last_checkpoint() {
     let factory = move |shard: &ShardContext| FaultyProcessor {
         logging: LoggingProcessor::new(log.clone(), shard),
         fault: ProcessorFault::NeedsRestart,
-        // Every second processor has the fault.
+        // Every second processor needs a restart.
         times: Arc::new(AtomicU32::new(made.fetch_add(1, Ordering::Relaxed) % 2)),
     };
     fleet.start_with("a", factory, |worker| worker.with_max_restarts(1));
@@ -213,7 +213,7 @@ fn restarts_are_counted_since_last_checkpoint() {
         fleet.until_all_is_read();
     }
 
-    assert_eq!(fleet.workers["a"].handle.status().counters.obtained, 1, "the shard was given up");
+    assert_eq!(fleet.workers["a"].handle.status().counters.obtained, 1, "the shard was released");
 }
 
 #[test]

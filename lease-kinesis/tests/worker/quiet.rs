@@ -26,7 +26,7 @@ impl RecordProcessor for Remembering {
     }
 }
 
-/// The iterator expires or the subscription ends meanwhile. This crate or KCL wrote the row.
+/// During the outage, the iterator expires or the subscription ends. This crate or KCL wrote the row.
 #[tokio::test(start_paused = true)]
 async fn first_record_during_stream_outage_is_read() {
     for (retrieval, row_of_kcl) in [
@@ -63,7 +63,7 @@ async fn first_record_during_stream_outage_is_read() {
         stream.set_faults(Faults::default());
 
         let is_read = || *given.lock().unwrap() == ["first"];
-        let what = format!("it is read, {retrieval:?}, a row of KCL: {row_of_kcl}");
+        let what = format!("the record is read, {retrieval:?}, a row of KCL: {row_of_kcl}");
         until(&what, IN_THE_END, is_read).await;
         handle.stop();
         running.await.unwrap().unwrap();

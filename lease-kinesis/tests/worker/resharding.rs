@@ -105,7 +105,7 @@ fn late_listed_children_are_read_within_seconds() {
     parents_come_first(&fleet);
 }
 
-/// A worker crashes between the end of a shard and the start of its children.
+/// The worker crashes at various times between the end of a shard and the start of its children.
 #[test]
 fn crash_at_end_of_shard_loses_no_record() {
     for after in [0, 100, 200, 300, 400, 600, 900] {

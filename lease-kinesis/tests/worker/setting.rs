@@ -28,7 +28,7 @@ impl RecordProcessor for Idle {
     }
 }
 
-/// Builds a worker that starts with the oldest records.
+/// Sets up a worker that starts with the oldest records.
 pub(crate) fn worker(
     table: &Table,
     source: &(impl Source + Clone),

@@ -69,7 +69,7 @@ impl SimulatedFleet {
             .with_latency(Simulation::LATENCY);
         let source = RemoteStream::new(self.stream.clone(), network.clone());
         let (stream, table) = (self.stream.clone(), connection.clone());
-        // The stream's time. A process that starts late has a runtime whose time starts late.
+        // The time of the stream, because the runtime of a process starts its time with the process.
         let wall_clock = move || {
             let _network = network.enter();
             stream.wall_clock()
@@ -111,7 +111,7 @@ impl SimulatedFleet {
         self.simulation.run_for(time);
     }
 
-    /// Returns how many shards each worker reads, by its own status.
+    /// Returns the number of shards that each worker reads by its own status.
     pub(crate) fn shares(&self) -> BTreeMap<&str, usize> {
         let shards = |worker: &Started| worker.handle.status().shards.len();
         self.workers.iter().map(|(name, worker)| (name.as_str(), shards(worker))).collect()

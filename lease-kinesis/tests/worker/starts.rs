@@ -1,4 +1,4 @@
-//! First starts at the latest record: interrupted ones, and several at once.
+//! First starts at the latest record: interrupted starts, and several at once.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ fn start_at_latest(fleet: &mut SimulatedFleet, name: &str) {
     fleet.start_with(name, move |shard: &_| LoggingProcessor::new(log.clone(), shard), set_up);
 }
 
-/// Starts a worker that makes this number of writes and is then killed.
+/// Starts a worker and kills it after `writes` writes.
 fn interrupted_start(seed: u64, writes: usize) -> SimulatedFleet {
     let mut fleet = SimulatedFleet::new(seed, 6);
     start_at_latest(&mut fleet, "a");
@@ -117,7 +117,7 @@ fn first_shards_of_workers_that_start_together_stay() {
     }
 }
 
-/// Rows of the Kinesis Client Library say `LATEST` until the first checkpoint. A second request for
+/// Rows of the Kinesis Client Library have `LATEST` until the first checkpoint. A second start at
 /// `LATEST` would skip records.
 #[test]
 fn records_between_two_starts_at_latest_are_read() {

@@ -35,8 +35,7 @@ pub enum ServiceErrorKind {
 }
 
 impl ServiceError {
-    /// An error of `service` ("event buffer", "sink"). `source` is the cause: an error, or a text
-    /// that says what to do.
+    /// An error of `service` ("event buffer", "sink"). `source` is the cause: an error, or a text.
     pub fn new(
         service: &'static str,
         kind: ServiceErrorKind,

@@ -203,8 +203,8 @@ impl Job {
         self
     }
 
-    /// Sets what happens to ticks that no machine could run on time. By default a tick may start up to
-    /// a minute late.
+    /// Sets how late a tick may start, or whether it is caught up. By default a tick may start up to a
+    /// minute late.
     ///
     /// # Errors
     ///

@@ -10,7 +10,7 @@ use crate::outcome::Skip;
 use crate::run::{Marked, Runner};
 use crate::schedule::MissedTicks;
 
-/// Reports what [`SchedulerHandle::reset_mark`](crate::SchedulerHandle::reset_mark) did.
+/// The result of [`SchedulerHandle::reset_mark`](crate::SchedulerHandle::reset_mark).
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub enum MarkReset {

@@ -109,7 +109,7 @@ pub trait BucketStore: fmt::Debug + Send + Sync + 'static {
     async fn list(&self, range: RangeInclusive<Bucket>)
     -> Result<Vec<(Bucket, u64)>, ServiceError>;
 
-    /// Returns the marker: the latest bucket that was removed by [`remove`](Self::remove).
+    /// Returns the marker: the latest bucket that was passed to [`remove`](Self::remove).
     ///
     /// # Errors
     ///
@@ -222,7 +222,7 @@ impl BucketOptions {
     /// If `cap` is 0.
     pub fn with_cap(mut self, cap: u64) -> Result<Self, InvalidInput> {
         if cap == 0 {
-            return Err(InvalidInput::new("a cap of 0 buckets keeps nothing: at least 1"));
+            return Err(InvalidInput::new("a cap of 0 buckets is out of range: at least 1"));
         }
         self.cap = cap;
         Ok(self)

@@ -133,7 +133,7 @@ pub trait EventBuffer: fmt::Debug + Send + Sync + 'static {
     /// If the outcome is unknown.
     async fn clear(&self) -> Result<Option<u64>, ServiceError>;
 
-    /// The largest number of events, and what the buffer does when it has reached it.
+    /// The largest number of events, and the reaction to appends that exceed it.
     fn capacity(&self) -> Capacity;
 }
 
@@ -228,14 +228,14 @@ pub enum Fenced<T> {
     },
 }
 
-/// The largest number of events, and what the buffer does when it has reached it.
+/// The largest number of events, and the reaction to appends that exceed it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Capacity {
     pub(crate) events: u64,
     pub(crate) overflow: Overflow,
 }
 
-/// What a full buffer does with an append.
+/// The reaction of a full buffer to an append.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[expect(clippy::exhaustive_enums, reason = "a full buffer refuses, drops or pauses")]
 pub enum Overflow {
@@ -256,7 +256,7 @@ impl Capacity {
     /// If `events` is 0.
     pub fn new(events: u64, overflow: Overflow) -> Result<Self, InvalidInput> {
         if events == 0 {
-            return Err(InvalidInput::new("a capacity of 0 events keeps nothing: at least 1"));
+            return Err(InvalidInput::new("a capacity of 0 events is out of range: at least 1"));
         }
         Ok(Self { events, overflow })
     }

@@ -129,7 +129,7 @@ impl EventBuffer for RedisBuffer {
                 match self.set_aside(token, &foreign).await {
                     Ok(Fenced::Done(_)) => (),
                     Ok(Fenced::Stale { largest }) => return Ok(Fenced::Stale { largest }),
-                    // The entry stays in the stream. Events are read all the same.
+                    // The entry stays in the stream, and the events are still read.
                     Err(error) if error.kind() == ServiceErrorKind::Refused => {
                         warn!(
                             error = &error as &dyn std::error::Error,
@@ -258,5 +258,5 @@ script!(CLEAR_ASIDE "scripts/clear_aside.lua");
 
 const SERVICE: &str = "event buffer";
 
-/// A buffer is bounded and loses nothing, so it may take events before an exporter runs.
+/// A buffer is bounded, so it may take events before an exporter runs.
 const AT_FIRST: Intake = Intake::Open;

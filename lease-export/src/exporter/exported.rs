@@ -65,7 +65,7 @@ pub struct Exported {
     /// The sink's last error, if a request failed as a whole.
     pub sink_error: Option<ServiceError>,
     /// Why some closed buckets were not collected. The next job tries them again. Pending events
-    /// were sent all the same.
+    /// were still sent.
     pub source_error: Option<ServiceError>,
 }
 

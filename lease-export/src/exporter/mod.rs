@@ -138,7 +138,7 @@ impl Exporter {
     }
 
     /// Collects closed buckets into the buffer at the start of each job. If that fails, the job
-    /// still sends what is pending, and reports the error in
+    /// still sends pending events, and reports the error in
     /// [`source_error`](Exported::source_error).
     #[must_use]
     pub fn with_source(mut self, source: BucketSource) -> Self {
@@ -148,8 +148,8 @@ impl Exporter {
 
     /// Moves events that are too large, refused or given up to `dead_letters`.
     /// Without dead letters they are [set aside](EventBuffer::set_aside) in the buffer until an
-    /// operator [deletes](crate::Operator::delete_aside) them. Either way, none is lost and none
-    /// blocks the rest.
+    /// operator [deletes](crate::Operator::delete_aside) them. In both cases, no event is lost, and
+    /// none blocks the others.
     #[must_use]
     pub fn with_dead_letters(mut self, dead_letters: Arc<dyn DeadLetters>) -> Self {
         self.dead_letters = Some(dead_letters);
@@ -165,7 +165,7 @@ impl Exporter {
 
     /// Sets the time-out of a request to the sink, 1 ms to 1 hour. A request that exceeds it counts
     /// as unavailable; without a limit, a sink that hangs would keep the lease. The default is 30
-    /// s, several times what a service needs for its largest request over a slow line.
+    /// s, several times as long as the largest request takes over a slow line.
     ///
     /// # Errors
     ///
@@ -305,7 +305,7 @@ impl Exporter {
     /// # Errors
     ///
     /// If the switch, the lease store or the queue did not answer. The lease is free then. If the
-    /// queue has the job all the same, its worker obtains the lease anew.
+    /// queue has the job after all, its worker obtains the lease anew.
     ///
     /// # Cancel safety
     ///

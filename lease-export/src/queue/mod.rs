@@ -41,8 +41,8 @@ pub trait JobQueue: fmt::Debug + Send + Sync + 'static {
     /// If the outcome is unknown: the queue may have the job.
     async fn enqueue(&self, body: &str) -> Result<JobId, ServiceError>;
 
-    /// Replaces all jobs that no worker has with one job with `body`: the waiting jobs, and those
-    /// whose visibility has ended.
+    /// Replaces all jobs that no worker has by one job with `body`: waiting jobs, and jobs whose
+    /// visibility has ended.
     ///
     /// # Errors
     ///

@@ -99,7 +99,7 @@ pub(crate) struct SinkCall<'a> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum BisectMode {
     Thorough,
-    /// For a sink that has taken nothing for a while.
+    /// For a sink that took nothing of the last batches.
     Brief,
 }
 

@@ -263,7 +263,7 @@ async fn full_buffer_keeps_an_earlier_stop_of_the_buckets(world: World, mut minu
     drop(listening);
 
     assert!(matches!(worked, Worked::Done(..)), "{worked:?}");
-    assert_eq!(stops(&warnings), Vec::<String>::new(), "they were stopped before");
+    assert_eq!(stops(&warnings), Vec::<String>::new(), "the buckets were stopped before");
     assert_eq!(minutes.buckets.intake().await.unwrap(), stopped);
 }
 
@@ -282,7 +282,7 @@ async fn bucket_larger_than_the_buffer_moves_in_parts(world: World, mut minutes:
         bad += exported.bad;
     }
 
-    // Each event once: a step removes what it moved.
+    // Each event arrives once: a step removes the entries that it moved.
     assert_eq!((sent, bad), (7, 1));
     assert_eq!(values(&world), keys.map(|key| (key.to_owned(), 1)));
     assert_eq!(minutes.buckets.list(Bucket::MIN..=Bucket::MAX).await.unwrap(), []);

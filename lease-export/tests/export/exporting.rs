@@ -141,7 +141,7 @@ async fn finished_job_releases_only_its_own_lease(world: World) {
     assert!(successor.is_held());
 }
 
-/// A queue that does not answer. It may have the job all the same.
+/// A queue that does not answer. It may still have the job.
 #[derive(Debug)]
 struct Unreachable(Option<Arc<dyn JobQueue>>);
 
@@ -197,7 +197,7 @@ async fn failed_enqueue_releases_lease_at_once(world: World) {
         assert_eq!(world.locker().holder(&key()).await.unwrap(), None);
     }
 
-    // The queue had the job after all: its worker obtains the lease anew.
+    // The queue has the job after all. Its worker obtains the lease anew.
     let worked = worker.run_next_job(Duration::ZERO).await.unwrap();
     assert!(matches!(&worked, Worked::Done(_, exported) if exported.sent == 2), "{worked:?}");
 }

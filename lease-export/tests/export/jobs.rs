@@ -402,7 +402,7 @@ async fn long_export_keeps_its_lease_and_its_job(world: World) {
     assert_eq!(world.queue().count().await.unwrap(), 0);
 }
 
-/// A sink during whose first request another exporter obtains the lease.
+/// A sink. During its first request, another exporter obtains the lease.
 #[derive(Debug)]
 struct Overtaken(lease_export::MemorySink, Arc<dyn lease_export::EventBuffer>);
 

@@ -70,7 +70,7 @@ async fn exporter_process() {
         while let Ok(Worked::Done(..) | Worked::Returned(..)) =
             exporter.run_next_job(Duration::ZERO).await
         {}
-        // Errors do not matter here: the test checks what arrives.
+        // Errors do not matter here: the test checks the events that arrive.
         let scheduled = exporter.schedule_job().await;
         drop((scheduled, exporter.run_next_job(Duration::ZERO).await));
         drop(exporter.flush_pending_events(Some(100)).await);

@@ -76,8 +76,8 @@ enum When {
     OnDemand,
 }
 
-/// Decides what happens to a tick that no machine could start on time: no scheduler ran, or the last run
-/// had not ended.
+/// Decides whether a tick still runs that no machine could start on time: no scheduler ran, or the last
+/// run had not ended.
 ///
 /// A tick stays due at most until the next one is due: of several late ticks, only the last is ever run. The
 /// others are reported as [missed](crate::Outcome::Missed).

@@ -222,7 +222,7 @@ fn tick_is_due_until_it_is_run_or_missed() {
     assert_eq!(due("2026-11-21T12:00:59Z", skip), Some(at("2026-11-21T12:00:00Z")));
     assert_eq!(due("2026-11-21T12:01:00Z", skip), None);
     assert_eq!(due("2026-11-21T12:30:00Z", Misfire::CatchUpOnce), Some(at("2026-11-21T12:00:00Z")));
-    // The last of several missed ticks is due. A tick that was run is not, however far the clock is set
+    // The last of several missed ticks is due. A tick that has run is not, even if the clock is set far
     // back.
     assert_eq!(due("2026-11-21T15:10:00Z", Misfire::CatchUpOnce), Some(at("2026-11-21T15:00:00Z")));
     assert_eq!(due("2026-11-21T09:00:00Z", Misfire::CatchUpOnce), None);

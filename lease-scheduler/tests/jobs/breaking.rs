@@ -47,7 +47,10 @@ async fn death_at_any_request_starts_no_tick_twice() {
             b.stop().await;
         }
     }
-    println!("{deaths} deaths: no tick was started twice, {lost} of {} were not started", deaths * 8);
+    println!(
+        "{deaths} deaths: no tick was started twice, {lost} of {} were not started",
+        deaths * 8
+    );
 }
 
 /// The same for a scheduler that is dropped at each moment of a run.

@@ -210,7 +210,7 @@ impl DynamoDbStore {
         self.shared.time.clock().now()
     }
 
-    /// Returns the grant that `item` contains. Completes columns that the write could not compute.
+    /// Returns the grant that `item` contains. Adds columns that the write could not compute.
     async fn granted(&self, claim: &Claim, item: Item) -> Obtained {
         let shared = &self.shared;
         shared.observations.forget(claim.key.as_str());
@@ -416,7 +416,7 @@ pub(crate) fn why_lost(grant: &Grant, item: Option<&Item>) -> LossCause {
     }
 }
 
-/// Names a lessee as the holder of a key that is free or reserved: the next lessee, or the last.
+/// Returns the holder to report for a free or reserved key: the next lessee, or the last.
 fn last_holder(claim: &Claim, item: &Item, left: Option<Duration>) -> Holder {
     let lessee = item
         .lessee

@@ -15,7 +15,7 @@ impl<const N: usize> Steps<'_, N> {
     /// Each request of the claim at `place` that is under way to `node` may arrive now.
     ///
     /// All answers arrive. A lost answer only prevents grants, so it can break no further promise. The
-    /// search also counts claims without that answer.
+    /// search also counts votes without that answer.
     pub(crate) fn deliver(&mut self, place: usize, node: usize) {
         let claim = self.state.claims[place];
         let link = self.state.nodes[node].links[place];
@@ -221,7 +221,7 @@ impl<const N: usize> Steps<'_, N> {
         });
     }
 
-    /// Returns the violation, if one more node extends the lease and so breaks a promise.
+    /// Returns the violation if an extension on one more node breaks a promise.
     fn extended_too_late(&self, place: usize) -> Option<Violation> {
         let extended =
             self.state.count(place, |link| link.heartbeat == HeartbeatState::Extended) + 1;
@@ -229,7 +229,7 @@ impl<const N: usize> Steps<'_, N> {
         (followed && extended >= self.setup.quorum).then_some(Violation::ExtendedAfterASuccessor)
     }
 
-    /// Returns the violation, if the grant occupies the key although the node remembers its release. A
+    /// Returns the violation if the grant occupies the key although the node remembers its release. A
     /// later release may have replaced the remembered one.
     fn taken_after_release(&self, place: usize, node: usize) -> Option<Violation> {
         let there = &self.state.nodes[node];

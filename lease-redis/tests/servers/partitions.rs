@@ -174,7 +174,7 @@ async fn clients_with_different_minorities_are_granted_nothing() {
     .await;
 }
 
-/// Row "a minority hangs or is gone": only one of the two nodes that the client reaches has the lease.
+/// Row "a minority hangs or is gone": perhaps only one node that the client reaches has the lease.
 #[tokio::test]
 async fn watch_adds_a_missed_node_later() {
     let Some(mut net) = Divided::quorum().await else { return };

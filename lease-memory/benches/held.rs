@@ -1,8 +1,8 @@
 //! Measures 100,000 held leases: the locker's memory per lease, and punctual heartbeats.
 //!
-//! The allocator counts the memory twice: with every key claimed directly from a store, and through
-//! a locker. The difference is the locker's part: the guards, the heartbeater's entries, and its
-//! queues. Both share the texts of the keys, which are allocated before.
+//! The allocator counts the memory twice: after every key is claimed directly from a store, and
+//! after every key is obtained through a locker. The difference is the locker's part: the guards,
+//! the heartbeater's entries, and its queues. Both share the texts of the keys, which are not counted.
 #![expect(clippy::unwrap_used, reason = "a bench may fail")]
 #![expect(clippy::print_stdout, reason = "the output of the bench")]
 
@@ -67,7 +67,7 @@ async fn main() -> ExitCode {
     if on_time && obtained.max(kept) / LEASES <= MOST_BYTES {
         ExitCode::SUCCESS
     } else {
-        println!("FAILED: at most {MOST_BYTES} bytes per lease, and nothing late, are the aim");
+        println!("FAILED: the aim is at most {MOST_BYTES} bytes per lease, and no late heartbeat");
         ExitCode::FAILURE
     }
 }

@@ -53,7 +53,7 @@ pub(crate) enum Lifetime {
     Temporary,
     /// Until it is deleted, since it was created or has attributes.
     Lasting,
-    /// As `Temporary`. It was deleted: the store keeps only its token and nonce.
+    /// As `Temporary`, for a deleted record: the store keeps only its token and nonce.
     Deleted,
 }
 
@@ -75,7 +75,7 @@ impl Record {
             Some(current) if current.nonce == claim.nonce && current.is_valid(now) => {
                 return Decision::AlreadyGranted(token);
             }
-            // A grant with the claim's nonce: a duplicate whose own grant has expired.
+            // If the nonces are equal, the claim is a duplicate whose own grant has expired.
             Some(current) if current.nonce == claim.nonce || current.is_valid(now) => {
                 return Decision::Held(current.holder(token, now));
             }
@@ -160,7 +160,7 @@ impl Record {
         }
     }
 
-    /// Releases `grant`. Returns whether it was current.
+    /// Releases `grant`. Returns whether the grant was current.
     pub(crate) fn release(&mut self, grant: &Grant, now: Moment) -> bool {
         let token = self.token;
         let Some(current) = self.grant.take_if(|current| current.is_of(grant, token)) else {
@@ -219,7 +219,7 @@ impl CurrentGrant {
         now < self.expires
     }
 
-    /// Compares the token, too: the store may have granted the key to a late duplicate of the claim.
+    /// Also compares the token: the store may have granted the key to a late duplicate of the claim.
     fn is_of(&self, grant: &Grant, token: Option<FencingToken>) -> bool {
         self.nonce == grant.nonce && token == Some(grant.token)
     }

@@ -1,4 +1,4 @@
-//! All records. Removes each one when the store needs it no longer.
+//! Keeps all records, and removes each record that the store no longer needs.
 
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeSet, HashMap};
@@ -62,7 +62,7 @@ impl Records {
         self.by_key.len()
     }
 
-    /// Removes the records that the store needs no longer, and remembers their largest token.
+    /// Removes the records that the store no longer needs, and remembers their largest token.
     pub(crate) fn remove_outdated(&mut self, now: Moment) {
         while let Some((moment, _)) = self.checks.first()
             && *moment <= now
@@ -87,7 +87,7 @@ impl Records {
         }
     }
 
-    /// Checks a record for removal, after it was a lasting one.
+    /// Adds a formerly lasting record to the checks for removal.
     pub(crate) fn check_for_removal(&mut self, key: &LeaseKey, now: Moment) {
         self.checks.insert((now, key.clone()));
     }

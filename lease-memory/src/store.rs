@@ -31,7 +31,7 @@ use crate::watch::Watches;
 /// | the process ends | all leases end; tokens of the next process are larger, unless the wall clock was set back |
 /// | a request arrives twice | none, for a ttl after the release, and for at least 10 s |
 /// | a claim arrives again after another lessee's grant was released | the key may be held for a ttl by a lessee that does not know it |
-/// | an update arrives again after a newer one of the same grant | it undoes the newer one, unless it expects other attributes |
+/// | an update arrives again after a later update of the same grant | it undoes the later update, unless the attributes that it expects have changed |
 ///
 /// The store forgets a record a ttl after its release, unless the table created or updated it. It
 /// remembers the largest token of all forgotten records.
@@ -72,8 +72,8 @@ impl MemoryStore {
 
     /// Creates an empty store whose tokens start at 1: for tests that compare tokens.
     ///
-    /// A resource that outlives the process would refuse the tokens of the next process. Use
-    /// [`new`](Self::new) for it.
+    /// A resource that outlives the process would refuse the tokens of the next process. For such a
+    /// resource, use [`new`](Self::new).
     pub fn counting_from_one() -> Self {
         Self::with(Arc::new(BootClock::new()), 0)
     }

@@ -28,7 +28,7 @@ async fn listed(table: &Faulty<MemoryStore>) -> (usize, bool) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn list_fails_breaks_off_and_hangs_as_configured() {
+async fn faulty_list_fails_ends_early_or_hangs_as_configured() {
     let table = table().await;
     let hour = Duration::from_secs(3600);
 

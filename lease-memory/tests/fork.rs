@@ -36,5 +36,5 @@ fn main() {
     let (one, other) = (nonce_of_child(&locker), nonce_of_child(&locker));
 
     assert_eq!(one.len(), 36, "the child should write its nonce");
-    assert_ne!(one, other, "a store would take the second claim for a repetition of the first");
+    assert_ne!(one, other, "a store would treat the second claim as a repetition of the first");
 }

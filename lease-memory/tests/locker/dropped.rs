@@ -87,7 +87,7 @@ async fn dropped_lease_is_released_at_once_on_an_idle_locker() {
     let store = Faulty::new(MemoryStore::new());
     let locker = Locker::new(store.clone());
     let lease = obtained(&locker, "job").await;
-    // The heartbeater knows the lease, and sleeps until its heartbeat is due.
+    // Time for the heartbeater to add the lease, and to sleep until its heartbeat is due.
     sleep(Duration::from_millis(10)).await;
     let start = BootClock::new().now();
 
@@ -106,7 +106,7 @@ async fn releases_are_sent_after_the_last_locker_is_gone() {
     let leases = leases(&locker).await;
 
     drop((leases, locker));
-    // Less than a ttl: no lease has expired.
+    // Less than a ttl, so that no lease expires.
     sleep(TTL / 2).await;
 
     assert_eq!(held(&store).await, 0);

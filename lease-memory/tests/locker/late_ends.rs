@@ -35,7 +35,7 @@ impl Metrics for Counts {
 /// A lease whose deadline passed while its process was paused, and the lease of its successor.
 struct Overtaken {
     lease: Lease,
-    /// Subscribed at the grant: reading the state does not end the lease.
+    /// Subscribed before the deadline. Reading the state does not end the lease.
     state: watch::Receiver<LeaseState>,
     locker: Locker,
     counts: Arc<Counts>,
@@ -53,7 +53,7 @@ impl Overtaken {
             .with_metrics(Arc::clone(&counts) as Arc<dyn Metrics>);
         let lease = obtained(&locker, "job").await;
         let state = lease.state();
-        // Meanwhile no task of the process runs.
+        // No task of the process runs until the ttl has passed.
         for clock in &times {
             clock.leap(locker.options().ttl());
         }
@@ -62,7 +62,7 @@ impl Overtaken {
     }
 }
 
-/// The loss is counted, no release is, and the successor keeps its lease.
+/// Asserts that the metrics count the loss but no release, and that the successor keeps its lease.
 async fn assert_counted_as_lost(locker: &Locker, counts: &Counts, successor: &Lease) {
     locker.close().await;
     assert_eq!(counts.lost.load(Ordering::SeqCst), 1);

@@ -15,7 +15,8 @@ use tokio::sync::mpsc;
 
 use crate::obtained;
 
-/// Runs two tasks that pass one item to each other for `length`. Each calls `turn` with it.
+/// Runs two tasks that pass one item to each other for `length`. Each calls `turn` when it receives
+/// the item.
 async fn busy_neighbours(length: Duration, turn: impl Fn() + Copy + Send + 'static) {
     let until = BootClock::new().now() + length;
     let (to_first, first) = mpsc::unbounded_channel();
@@ -35,7 +36,7 @@ async fn busy_neighbours(length: Duration, turn: impl Fn() + Copy + Send + 'stat
     other.await.unwrap();
 }
 
-/// Leases of 1 s, with `pause` from one grant to the next.
+/// Obtains leases of 1 s, with `pause` from one grant to the next.
 async fn leases(pause: Option<Duration>) -> Vec<Lease> {
     let options = LeaseOptions::new(Duration::from_secs(1)).unwrap();
     let locker = Locker::new(MemoryStore::new()).with_options(options);
@@ -55,7 +56,7 @@ fn held(leases: &[Lease]) -> usize {
 
 #[tokio::test(start_paused = true)]
 async fn heartbeats_beside_busy_tasks_keep_all_leases() {
-    // Spread over a period, so that heartbeats are due all the time.
+    // The grants are spread over a period, so that heartbeats are due all the time.
     let leases = leases(Some(Duration::from_millis(333) / 2_000)).await;
 
     // One poll advances the paused clock: a turn takes 1 ms on every machine.
@@ -99,12 +100,12 @@ async fn heartbeater_sleeps_once_busy_tasks_end() {
 
     tokio::time::sleep(Duration::from_secs(5)).await;
 
-    // 1,000 turns against about 20 heartbeats.
+    // The clock is read in each of 1,000 turns while tasks are busy, and in about 20 heartbeats later.
     let idle = clock.looks.load(Ordering::Relaxed);
-    assert!(lease.is_held() && idle * 5 < busy, "{idle} looks at the clock, {busy} when busy");
+    assert!(lease.is_held() && idle * 5 < busy, "{idle} clock reads when idle, {busy} when busy");
 }
 
-/// Counts its reads, and ends a task that spins: paused time would not advance.
+/// Counts its reads, and panics if a task spins, since paused time would not advance.
 #[derive(Debug, Default)]
 struct CountedClock {
     looks: AtomicU64,
@@ -127,7 +128,7 @@ fn spin(length: Duration) {
 
 #[test]
 #[ignore = "takes a minute of real time on an otherwise idle machine"]
-fn leases_of_1_s_outlive_a_minute_of_turns_of_1_ms_on_one_thread() {
+fn leases_of_1_s_survive_a_minute_of_1_ms_turns_on_one_thread() {
     let runtime = Builder::new_current_thread().enable_time().build().unwrap();
     runtime.block_on(async {
         let leases = leases(None).await;
@@ -138,7 +139,7 @@ fn leases_of_1_s_outlive_a_minute_of_turns_of_1_ms_on_one_thread() {
 
 #[test]
 #[ignore = "takes a minute of real time on an otherwise idle machine"]
-fn leases_of_1_s_outlive_a_minute_of_turns_of_1_ms_on_two_workers() {
+fn leases_of_1_s_survive_a_minute_of_1_ms_turns_on_two_workers() {
     let runtime = Builder::new_multi_thread().worker_threads(2).enable_time().build().unwrap();
     runtime.block_on(async {
         let leases = tokio::spawn(leases(None)).await.unwrap();

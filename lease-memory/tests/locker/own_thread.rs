@@ -99,13 +99,13 @@ fn silent_application_loses_its_leases_at_the_watchdogs_limit() {
         block_all_workers(&application, TTL / 2);
     }
     assert!(lease.is_held());
-    // The application is stuck.
+    // The application no longer reports itself alive.
     let lost = application.block_on(async { timeout(LIMIT, lease.lost()).await });
 
     assert_eq!(lost.unwrap().cause, LossCause::Expired);
 }
 
-/// Sends a message when it is dropped, with the thread's runtime.
+/// Sends a message when it is dropped together with the thread's runtime.
 #[derive(Debug)]
 struct ReportsDrop(std::sync::mpsc::Sender<()>);
 

@@ -29,11 +29,12 @@ async fn loss_is_visible_within_a_second_after_suspend() {
     let locker = Locker::new(MemoryStore::new())
         .with_clock(Arc::clone(&clock) as Arc<dyn Clock>)
         .with_runtime(heartbeater.handle().clone());
-    // Driven only for the grant: later, only the lease's own timer detects the loss.
+    // The heartbeater's runtime runs only for the grant. Later, only the lease's own timer can detect
+    // the loss.
     let lease = std::thread::scope(|scope| {
         scope.spawn(|| heartbeater.block_on(obtained(&locker, "job"))).join().unwrap()
     });
-    // A separate task: only its own timer makes it read the clock.
+    // A separate task, so that only its own timer makes it read the clock.
     let noticing = tokio::spawn({
         let clock = Arc::clone(&clock);
         async move {

@@ -49,14 +49,14 @@ impl Write for Log {
 }
 
 #[tokio::test(start_paused = true)]
-async fn loss_on_a_blocked_runtime_is_logged_as_that() {
+async fn log_of_loss_names_blocked_runtime() {
     let (log, _guard) = Log::record();
     let locker = Locker::new(MemoryStore::new());
     let lease = obtained(&locker, "job").await;
-    // The heartbeater knows the lease.
+    // Time for the heartbeater to add the lease.
     sleep(TTL / 30).await;
 
-    // One poll advances the paused clock, and no other task runs.
+    // One poll advances the paused clock. No other task runs meanwhile.
     let _ = advance(TTL * 2).now_or_never();
     sleep(TTL / 30).await;
 
@@ -66,7 +66,7 @@ async fn loss_on_a_blocked_runtime_is_logged_as_that() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn loss_during_an_outage_is_logged_with_the_last_error() {
+async fn log_of_loss_during_outage_has_last_error() {
     let (log, _guard) = Log::record();
     let store = Faulty::new(MemoryStore::new());
     let locker = Locker::new(store.clone());
@@ -82,7 +82,7 @@ async fn loss_during_an_outage_is_logged_with_the_last_error() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn loss_without_an_answer_is_logged_as_an_outage() {
+async fn log_of_loss_names_outage_if_store_does_not_answer() {
     let (log, _guard) = Log::record();
     let store = Faulty::new(MemoryStore::new());
     let locker = Locker::new(store.clone());
@@ -97,7 +97,7 @@ async fn loss_without_an_answer_is_logged_as_an_outage() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn loss_of_a_silent_application_is_logged_as_that() {
+async fn log_of_loss_names_silent_application() {
     let (log, _guard) = Log::record();
     let locker = Locker::new(MemoryStore::new()).with_watchdog(TTL);
     let lease = obtained(&locker, "job").await;

@@ -1,4 +1,4 @@
-//! Outages of the store, and the claims that were sent during them.
+//! Outages of the store, and claims that lockers send during them.
 
 use std::time::Duration;
 

@@ -14,7 +14,7 @@ fn minute() -> Reservation {
 }
 
 #[tokio::test(start_paused = true)]
-async fn update_that_finds_lease_lost_ends_lease() {
+async fn update_of_lost_lease_ends_lease() {
     let store = MemoryStore::new();
     let lease = obtained(&Locker::new(store.clone()), "job").await;
     let change = Change::new().set("line", 1);
@@ -22,7 +22,7 @@ async fn update_that_finds_lease_lost_ends_lease() {
 
     store.release(lease.grant(), None).await.unwrap();
 
-    assert!(lease.is_held(), "no heartbeat has come since");
+    assert!(lease.is_held(), "no heartbeat has reported the loss yet");
     assert!(matches!(lease.update(&store, &change).await.unwrap(), Written::Lost(_)));
     assert!(!lease.is_held());
 }
@@ -46,7 +46,7 @@ async fn transferred_key_is_granted_only_to_its_lessee() {
         (Locker::new(store.clone()), Locker::new(store.clone()).with_lessee(next.clone()));
     let lease = obtained(&locker, "job").await;
     let cancelled = lease.cancelled_on_loss();
-    // The repetition finds the key transferred, which is no loss.
+    // The repeated request finds the key transferred, which is no loss.
     store.next(Call::Write, Fault::LoseReply);
 
     let released = lease.transfer(store.clone(), &next, minute()).await.unwrap();

@@ -56,7 +56,7 @@ pub(crate) struct Handle {
     position: HandlePosition,
     shared: Arc<Shared>,
     own: Mutex<Own>,
-    /// Makes check and write atomic within the handle only.
+    /// Makes the check and the write one atomic step, but only within the handle.
     steps: tokio::sync::Mutex<()>,
     blocking_steps: Mutex<()>,
 }

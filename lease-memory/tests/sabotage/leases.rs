@@ -26,7 +26,7 @@ impl LockStore for Sabotaged {
                 let young = now() < known.granted_at + known.grant.ttl / 4;
                 let next = FencingToken::new(holder.token.get() + 1).unwrap();
                 let granted = || Obtained::Granted(claim.granted(next), Attributes::new());
-                // As on a replica that does not have the grant yet.
+                // A replica that does not have the grant yet would answer like this.
                 if self.is(Sabotage::GrantsTwice) && stands && young && !same_lessee {
                     return Ok(granted());
                 }

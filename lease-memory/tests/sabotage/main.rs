@@ -21,7 +21,7 @@ fn breaks<F>(sabotage: F, broken: &[&str]) -> Option<String>
 where
     F: Fixture<Store: LeaseTable> + Copy + std::fmt::Debug,
 {
-    // Broken promises panic, as expected. Their reports would hide the relevant one.
+    // Broken promises panic, as expected. Their reports would hide an unexpected one.
     std::panic::set_hook(Box::new(|_| ()));
     let promises = lock_promises::<F>().into_iter().chain(table_promises());
     let failed: Vec<_> = promises
@@ -30,12 +30,12 @@ where
         .collect();
     drop(std::panic::take_hook());
 
-    (failed != broken).then(|| format!("{sabotage:?} breaks {failed:?}, and not {broken:?}"))
+    (failed != broken).then(|| format!("{sabotage:?} breaks {failed:?}, expected {broken:?}"))
 }
 
 macro_rules! sabotages {
     ($($kind:ident :: $sabotage:ident breaks $($promise:ident)*;)*) => {
-        /// Runs all bugs in one test: the panic hook belongs to the whole process.
+        /// Injects all bugs in one test, since the panic hook belongs to the whole process.
         #[test]
         fn each_sabotage_breaks_its_own_promises_and_no_other() {
             let tried = [$(breaks($kind::$sabotage, &[$(stringify!($promise)),*])),*];
@@ -45,7 +45,7 @@ macro_rules! sabotages {
     };
 }
 
-/// The two steps never await. So requests interleave only on two threads and in real time.
+/// The two steps never await, so requests interleave only on two threads and in real time.
 #[test]
 fn two_blocking_steps_are_found_on_two_threads() {
     let promises = lock_promises::<Apart>();

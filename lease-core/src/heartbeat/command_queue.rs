@@ -1,7 +1,7 @@
 //! The commands that leases send to their heartbeater. Only a command that cannot wait wakes it.
 //!
-//! A lease that is held for a moment would otherwise wake the heartbeater twice. That costs more than the
-//! rest of the lease, because another thread has to start.
+//! Otherwise, a lease that is held for a moment would wake the heartbeater twice. The wake-ups would cost
+//! more than the rest of the lease, because another thread has to start.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -39,7 +39,7 @@ pub(crate) struct CommandReceiver {
     queue: Arc<CommandQueue>,
     wake: mpsc::Receiver<()>,
     first_look: Duration,
-    /// When the heartbeater polls the queue again, since it has found commands.
+    /// When the heartbeater polls the queue again after it has found commands.
     polls_again: Option<Moment>,
 }
 
@@ -53,7 +53,7 @@ struct Queued {
     polled_at: Option<Moment>,
 }
 
-/// A queue for leases of which none needs a look within `first_look` after its grant.
+/// Makes a queue. `first_look` is the shortest time from a grant to the first look at its lease.
 pub(crate) fn command_queue(first_look: Duration) -> (CommandSender, CommandReceiver) {
     let queued = Queued { commands: VecDeque::new(), polled_at: None };
     let queue = Arc::new(CommandQueue(Mutex::new(queued)));
@@ -65,7 +65,7 @@ pub(crate) fn command_queue(first_look: Duration) -> (CommandSender, CommandRece
 }
 
 impl CommandSender {
-    /// Queues `command`. Neither blocks nor fails, so that `Drop` may call it: without a heartbeater, the
+    /// Queues `command`. Never blocks or fails, so that `Drop` may call it. Without a heartbeater, the
     /// command is dropped, since the runtime that could execute it has ended.
     pub(crate) fn send(&self, command: Command) {
         let mut queued = self.queue.queued();
@@ -103,8 +103,8 @@ impl CommandSender {
 impl CommandReceiver {
     /// Moves up to `limit` commands that were queued by `now` to `commands`, the oldest first.
     ///
-    /// Where one command comes, others follow. So the heartbeater polls again in time for every lease that
-    /// is granted from now on, which spares each of them a wake-up.
+    /// Commands come in bursts. So after a command, the heartbeater polls again in time for every lease
+    /// that is granted from now on, and these leases need not wake it.
     pub(crate) fn take(&mut self, commands: &mut Vec<Command>, limit: usize, now: Moment) {
         let mut queued = self.queue.queued();
         if self.polls_again.is_none_or(|moment| moment <= now) {
@@ -127,7 +127,8 @@ impl CommandReceiver {
         (polled_at, queued.commands.is_empty())
     }
 
-    /// Completes when a command has come that cannot wait; with `false` once all senders are gone.
+    /// Completes with `true` when a sender wakes the heartbeater, and with `false` after all senders were
+    /// dropped.
     pub(crate) async fn woken(&mut self) -> bool {
         self.wake.recv().await.is_some()
     }

@@ -51,7 +51,7 @@ pub(crate) struct Heartbeater {
     /// neither kind of request can starve the other.
     release_slots: Arc<Semaphore>,
     observed: Observations,
-    /// How long after the earliest due moment the runtime polled this task: other tasks keep it busy.
+    /// How long after the earliest due moment the runtime last polled this task. Other busy tasks delay it.
     late: Duration,
 }
 
@@ -75,21 +75,21 @@ impl Heartbeater {
         }
     }
 
-    /// Runs until every locker and lease that could send a command is gone.
+    /// Runs until every locker and lease that could send a command has been dropped.
     pub(crate) async fn run(mut self) {
         let mut commands = Vec::new();
         let mut answers = Vec::new();
         let mut wake_timer = pin!(WakeTimer::default());
         let mut is_open = true;
         let mut poll_delay = PollDelay::new(self.settings.options.heartbeat_period());
-        // The last locker may be gone before its last releases are sent.
+        // The last locker may be dropped before its last releases are sent.
         while is_open || !self.releases.is_empty() {
             let settings = Arc::clone(&self.settings);
             let earliest = self.due.first();
             let (polled_at, has_no_commands) = self.command_queue.announce_poll(earliest);
             select! {
                 // Every branch only wakes the loop, and each pass does the work of all branches. So no branch
-                // starves another, and the order decides nothing.
+                // starves another, and the order does not matter.
                 biased;
                 () = wake_timer.as_mut().wait_until(polled_at, &settings) => (),
                 _ = self.answers.recv_many(&mut answers, BATCH) => (),
@@ -105,8 +105,8 @@ impl Heartbeater {
             if self.late > settings.options.heartbeat_period() / 64 {
                 self.observed.polled_late(now, self.late, settings.options.ttl());
             }
-            // On every pass: beside busy tasks a heartbeat is always due, so the timer wins each `select!`.
-            // Only the answers that are in the channel now: an endless stream would delay deadlines.
+            // Read on every pass: beside busy tasks a heartbeat is always due, so the timer wins each
+            // `select!`. Reads only the answers in the channel now: an endless stream would delay deadlines.
             for _ in 0..self.answers.len() {
                 answers.extend(self.answers.try_recv());
             }
@@ -164,7 +164,7 @@ impl Heartbeater {
         }
     }
 
-    /// Looks at every lease whose moment has come and sends the due heartbeats. Returns whether there was any.
+    /// Looks at every lease that is due, and sends its heartbeat. Returns whether any lease was due.
     fn look_at_due(&mut self) -> bool {
         let now = self.settings.clock.now();
         if self.due.first().is_none_or(|moment| moment > now) {
@@ -175,15 +175,15 @@ impl Heartbeater {
         true
     }
 
-    /// Looks at leases whose heartbeat waits for a slot, as long as slots are free. Returns whether there
-    /// was any.
+    /// Looks at leases whose heartbeat waits for a slot, as long as slots are free. Returns whether it looked
+    /// at any.
     fn look_at_waiting(&mut self) -> bool {
         let mut is_any = false;
         while !self.waiting.is_empty() && self.slots.available_permits() > 0 {
             let count = self.waiting.len().min(BATCH);
             let indices: Vec<_> = self.waiting.drain(..count).collect();
             for index in &indices {
-                // Another lease may have this index by now. It gets one look more than it needs.
+                // Another lease may have this index by now. An extra look at it does no harm.
                 if let Some(entry) = self.entries.at(*index) {
                     entry.is_waiting = false;
                 }
@@ -195,7 +195,7 @@ impl Heartbeater {
         is_any
     }
 
-    /// The heartbeater sends now every heartbeat that is due by this moment.
+    /// Returns the horizon: every heartbeat that is due by then is sent now.
     ///
     /// Sending nearly due heartbeats makes fewer and fuller batches. After a late poll, the horizon includes
     /// the heartbeats that would be due before the next poll.
@@ -207,7 +207,7 @@ impl Heartbeater {
     fn look_at_all(&mut self, indices: &[usize], now: Moment) {
         let mut batch = Batch::with_capacity(indices.len().min(BATCH));
         for some in indices.chunks(BATCH) {
-            // A lease that ends meanwhile gets one useless heartbeat.
+            // A lease that ends after this read gets one useless heartbeat.
             let deadlines = self.entries.deadlines(some.iter().copied());
             for (index, deadline) in some.iter().zip(deadlines) {
                 self.look_at(*index, deadline, now, &mut batch);
@@ -277,7 +277,7 @@ impl Heartbeater {
         }
     }
 
-    /// Handles the answer to one heartbeat of a lease that had `margin` left.
+    /// Handles the answer to one heartbeat. `margin` is the time until the deadline of its lease.
     fn handle_answer(
         &mut self,
         to: Sent,
@@ -309,11 +309,11 @@ impl Heartbeater {
                 }
                 settings.metrics.heartbeat(&grant.key, now.since(sent), margin);
                 entry.take_out_of_risk();
-                // Spreads the leases a little more each time, by at most a tenth.
+                // Random, by up to a tenth, so that heartbeats of many leases spread further each time.
                 let longest = longest_pause(&settings.options);
                 entry.next = sent + settings.random.part_of(longest, 0.9);
             }
-            // A later heartbeat of this lease was applied first. Its own answer counts, this one does not.
+            // A later heartbeat of this lease was applied first. The answer to that heartbeat counts.
             Ok(Heartbeat::Overtaken | Heartbeat::Lost(_)) => {
                 entry.next = now + Pauses::after(1, &settings.options, &settings.random);
             }
@@ -351,7 +351,7 @@ impl Heartbeater {
             let (mut give_up, mut unanswered) = (pin!(give_up), pin!(unanswered));
             loop {
                 select! {
-                    // Answers first: all of them may have come although it is late.
+                    // Answers first: a late poll may find all of them.
                     biased;
                     () = &mut unanswered => return,
                     () = &mut give_up => return,
@@ -384,7 +384,7 @@ impl Heartbeater {
 }
 
 impl Drop for Heartbeater {
-    /// Leases outlive their heartbeater only if its runtime has ended. They get no heartbeats any more.
+    /// Ends the remaining leases. They outlive their heartbeater only if its runtime has ended.
     fn drop(&mut self) {
         // A lease that is granted later finds the queue closed, and ends itself.
         for command in self.command_queue.close() {

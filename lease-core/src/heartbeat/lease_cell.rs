@@ -1,4 +1,4 @@
-//! The state that a lease shares with its heartbeater. One atomic word says whether the lease is held.
+//! The state that a lease shares with its heartbeater. One atomic word stores whether the lease is held.
 
 use std::fmt;
 use std::sync::Arc;
@@ -23,7 +23,8 @@ pub enum LeaseState {
     Held,
     /// Still held, but the last heartbeat failed, or took longer than the
     /// [request timeout](crate::LeaseOptions::request_timeout). The lease is lost only if no heartbeat
-    /// succeeds before the deadline. A single heartbeat that hangs is repeated at once, and may not show.
+    /// succeeds before the deadline. A heartbeat that hangs is repeated at once. If the repetition
+    /// succeeds, receivers may miss this state.
     AtRisk,
     /// Lost: another lessee may have the key.
     Lost(LossCause),
@@ -120,8 +121,9 @@ impl LeaseCell {
 
     /// Moves the deadline, unless the lease has ended by `now`.
     ///
-    /// `now` may be a moment ago. If the deadline has passed since then, and no call has noticed that, the
-    /// lease stays held: the store extended it before it answered. The next look checks the new deadline.
+    /// `now` may lie slightly in the past. The old deadline may have passed since then, unnoticed by any
+    /// call. The lease then stays held, since the store had extended it before. The next call checks the
+    /// new deadline.
     pub(crate) fn extend(&self, deadline: Moment, now: Moment) -> Result<(), Ending> {
         loop {
             let word = self.word.load(Ordering::SeqCst);
@@ -142,7 +144,7 @@ impl LeaseCell {
     /// Ends the lease, unless it has ended before. Returns how it ended.
     ///
     /// A lease whose deadline has passed counts as expired, since its holder cannot release a key that
-    /// another lessee may have. If the store reported a loss, its cause replaces the expiry: it is more
+    /// another lessee may have. A cause that the store reported replaces the expiry, since it is more
     /// precise.
     pub(crate) fn end(&self, ending: Ending) -> Ending {
         loop {
@@ -177,7 +179,7 @@ impl LeaseCell {
             };
             (signals.work.take(), turn)
         };
-        // Each of these runs wakers, which may call this cell: never under the lock.
+        // After the lock is released: each of these calls runs wakers, which may call this cell.
         self.publish();
         if let Some(work) = work {
             work.cancel();
@@ -298,7 +300,7 @@ impl LeaseCell {
 }
 
 impl Ending {
-    /// The cause of the loss; for a lease that its holder ended, as of one that has expired.
+    /// The cause of the loss. A lease that its holder ended counts as expired.
     pub(crate) fn cause(self) -> LossCause {
         match self {
             Self::Lost(cause) => cause,
@@ -327,10 +329,10 @@ impl fmt::Debug for LeaseCell {
     }
 }
 
-/// Marks the number of heartbeats once the last one has its number.
+/// A bit of `beats`: the last heartbeat has its number.
 const LAST: u64 = 1 << 63;
 
-// The words of a lease that has ended. No deadline is this early: clocks begin a day before the process.
+// The words of a lease that has ended. No deadline is this early: clocks start at a day, not at zero.
 const RELEASED: u64 = 0;
 const EXPIRED: u64 = 1;
 const REVOKED: u64 = 2;

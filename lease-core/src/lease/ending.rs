@@ -22,7 +22,7 @@ use crate::store::time_limit::within;
 /// How a hand-over ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[must_use = "a hand-over that no process resumes keeps the key until its ttl has passed"]
-#[expect(clippy::exhaustive_enums, reason = "the lease was there to be handed over or it was not")]
+#[expect(clippy::exhaustive_enums, reason = "a lease is handed over, or was lost before")]
 pub enum Handed {
     /// The key waits for the process that resumes this hand-over.
     Over(HandOver),
@@ -37,23 +37,23 @@ impl Lease {
     /// repeated until it does, or until the ttl has passed.
     ///
     /// A task on the locker's runtime sends the request. A `current_thread` runtime runs tasks only within
-    /// its `block_on`: a call from elsewhere does not return before then, without a limit, since a limit
-    /// needs a timer, which the caller's runtime may not have. The key is free when its ttl has passed. A
-    /// locker [on its own thread](crate::Locker::on_own_thread) does not depend on the caller's runtime.
+    /// its `block_on`, and a call from elsewhere waits for that. This wait has no limit, since a limit
+    /// needs a timer, which the caller's runtime may not have. Meanwhile the ttl frees the key. A locker
+    /// [on its own thread](crate::Locker::on_own_thread) does not depend on the caller's runtime.
     ///
     /// # Errors
     ///
-    /// If it is unknown whether the key is free yet. It is free when its ttl has passed.
+    /// If it is unknown whether the key is free. It is free when its ttl has passed.
     ///
     /// # Cancel safety
     ///
-    /// Safe: the key is released all the same.
+    /// Safe: a task still releases the key.
     pub async fn release(self) -> Result<Released, StoreError> {
         self.give_back(GiveBack::Release(None)).await
     }
 
-    /// Releases the key, but reserves it for `reserved`: no lessee can obtain it meanwhile. For work that
-    /// should not run again so soon.
+    /// Releases the key, but reserves it for `reserved`: no lessee can obtain it meanwhile. Use this for
+    /// work that must not run again soon.
     ///
     /// # Errors
     ///
@@ -61,7 +61,7 @@ impl Lease {
     ///
     /// # Cancel safety
     ///
-    /// Safe: the key is released all the same.
+    /// Safe: a task still releases the key.
     ///
     /// # Examples
     ///
@@ -94,12 +94,12 @@ impl Lease {
     ///
     /// # Errors
     ///
-    /// If it is unknown whether the key was transferred. It is free for any lessee when its ttl has passed,
-    /// or when `reserved` has.
+    /// If it is unknown whether the key was transferred. Any lessee can obtain it after `reserved` if it
+    /// was, and after its ttl if it was not.
     ///
     /// # Cancel safety
     ///
-    /// Safe: the key is transferred all the same.
+    /// Safe: a task still transfers the key.
     ///
     /// # Examples
     ///
@@ -143,7 +143,7 @@ impl Lease {
     ///
     /// # Cancel safety
     ///
-    /// Safe: the record is deleted all the same.
+    /// Safe: a task still deletes the record.
     ///
     /// # Examples
     ///
@@ -183,15 +183,15 @@ impl Lease {
         self.runtime.run_in_task(release.send(Arc::clone(&self.settings))).await
     }
 
-    /// Makes a request, before the lease ends: afterwards its deadline is unknown.
+    /// Makes a request. Must be called before the lease ends: afterwards its deadline is unknown.
     fn release_request(&self, request: GiveBack) -> Release {
         let deadline = self.cell.deadline().unwrap_or(self.cell.granted_at);
         let (cell, guard) = (Arc::clone(&self.cell), self.runtime.request_guard());
         Release { cell, request, reach: self.reach, deadline, _guard: guard }
     }
 
-    /// Hands the key over to another process, which has `wait` to
-    /// [`resume`](crate::Locker::resume) it.
+    /// Hands the key over to another process, which must [`resume`](crate::Locker::resume) it within
+    /// `wait`.
     ///
     /// The lease is no longer held from the first poll on, and its work is cancelled, so that the other
     /// process may begin at once. The last heartbeat extends the lease by `wait`. No lessee can obtain the
@@ -203,10 +203,10 @@ impl Lease {
     ///
     /// # Cancel safety
     ///
-    /// Safe: a hand-over whose caller is gone is released.
+    /// Safe: if the caller drops the call, a task releases the key.
     pub async fn hand_over(self, wait: Ttl) -> Result<Handed, StoreError> {
         let runtime = self.runtime.clone();
-        // If the caller is gone, the lease is dropped with the answer, and released.
+        // If the caller drops this call, the lease is dropped with the answer, and released.
         let (mut lease, handed) = runtime.run_in_task(self.last_heartbeat(wait)).await?;
         // From here on, the key belongs to the holder of the hand-over.
         lease.given_away |= matches!(handed, Handed::Over(_));
@@ -224,7 +224,7 @@ impl Lease {
         grant.ttl = wait;
         let until = self.cell.deadline().unwrap_or_else(|| clock.now());
         // First the number, so that no heartbeat follows this one. Then the end, so that the work has
-        // stopped before another process can resume it.
+        // stopped before another process can resume the lease.
         let mut beat = self.cell.last_beat();
         if let Ending::Lost(cause) = self.cell.end(Ending::Released) {
             return Ok((self, Handed::AlreadyLost(cause)));
@@ -258,7 +258,7 @@ impl Lease {
 
     /// Counts a loss that the heartbeater no longer sees.
     fn lost_in_hand_over(mut self, cause: LossCause) -> (Self, Handed) {
-        // There is nothing left to release.
+        // The store has ended the lease: a release would change nothing.
         self.given_away = true;
         let (grant, clock) = (self.grant(), &self.settings.clock);
         let held = clock.now().since(self.cell.granted_at);
@@ -273,7 +273,7 @@ impl Lease {
     /// Stops the heartbeats without a release, as a crash does. The key is free again when its ttl has
     /// passed.
     ///
-    /// For tests of a crash, and for a key that no lessee should obtain so soon.
+    /// Use this in tests of a crash, and if no lessee should obtain the key before its ttl has passed.
     pub fn abandon(mut self) {
         self.given_away = true;
         self.cell.end(Ending::Lost(LossCause::Abandoned));

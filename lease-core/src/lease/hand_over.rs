@@ -10,11 +10,12 @@ use crate::key::LeaseKey;
 use crate::store::grant::Grant;
 use crate::token::FencingToken;
 
-/// A lease that was handed over and not yet resumed: text that may travel in a queue.
+/// A lease that was handed over and not yet resumed. Its text form can be sent to another process.
 ///
 /// [`Lease::hand_over`](crate::Lease::hand_over) makes it, and [`Locker::resume`](crate::Locker::resume)
-/// resumes it, at most once. Its text form is JSON. It also implements serde's traits, to be part of a
-/// larger message. The text is enough to take the lease: protect it like the job that it belongs to.
+/// resumes it, at most once. Its text form is JSON. It also implements serde's traits, so that it can be a
+/// part of a larger message. Any process that has the text can obtain the lease: protect it like the job
+/// that it belongs to.
 ///
 /// # Examples
 ///
@@ -62,7 +63,7 @@ impl FromStr for HandOver {
     fn from_str(text: &str) -> Result<Self, InvalidInput> {
         serde_json::from_str(text).map_err(|error| {
             InvalidInput::new(format!(
-                "hand-over cannot be read, it is not the text that one was written as: {error}"
+                "hand-over cannot be read, since the text is not that of a hand-over: {error}"
             ))
         })
     }

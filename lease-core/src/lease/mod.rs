@@ -1,4 +1,4 @@
-//! The guard of a key: the key is yours while you keep the guard, and while the guard says so.
+//! The guard of a key: a lease holds its key until it is dropped, released or lost.
 //!
 //! Start with [`Lease`]. [`ending`] has the calls that end a lease: release, hand over, transfer, delete.
 
@@ -35,13 +35,13 @@ use crate::waiter_queue::Turn;
 /// Holds a key: heartbeats in the background keep the lease alive from its grant to its release.
 ///
 /// Dropping a lease releases it in the background; [`release`](Self::release) waits for the store's
-/// answer. Dropping neither blocks, panics nor needs a runtime. Dropping a *lost* lease frees the key too,
-/// since its ttl may not have passed yet. So first stop everything that runs under the lease, also what
-/// you started elsewhere.
+/// answer. A drop never blocks or panics, and needs no runtime. Dropping a *lost* lease also releases the
+/// key, since its ttl may not have passed yet. So first stop all work under the lease, including work on
+/// other tasks and threads.
 ///
-/// While [`is_held`](Self::is_held) returns true, no other lease on the key does. A lease cannot promise
-/// that a write which you began in time *arrives* in time. Send the [`token`](Self::token) along, and let
-/// the receiver refuse smaller ones: see [`fence`](crate::fence).
+/// While [`is_held`](Self::is_held) returns true, it returns false for every other lease on the key. But a
+/// write that begins in time may still *arrive* late. So send the [`token`](Self::token) with the write,
+/// and let the receiver refuse smaller tokens: see [`fence`](crate::fence).
 ///
 /// # Examples
 ///
@@ -70,7 +70,7 @@ pub struct Lease {
     runtime: LockerRuntime,
     /// How long the store may hold the key without another heartbeat: the longest ttl that was sent.
     reach: Duration,
-    /// Dropping the lease has nothing to release.
+    /// If true, dropping the lease sends no release.
     given_away: bool,
 }
 
@@ -130,53 +130,52 @@ impl Lease {
         self.cell.grant.token
     }
 
-    /// The attributes that the record had when the key was granted, those of
-    /// [`Locker::with_attributes`](crate::Locker::with_attributes) included. Later updates do not show
-    /// here.
+    /// The attributes of the record when the key was granted, including those of
+    /// [`Locker::with_attributes`](crate::Locker::with_attributes). Later updates do not change this.
     pub fn attributes(&self) -> &Attributes {
         &self.attributes
     }
 
     /// The grant, for code that writes to a [`LeaseTable`](crate::store::LeaseTable) itself.
     ///
-    /// Prefer [`update`](Self::update), [`transfer`](Self::transfer) and [`delete`](Self::delete), which
-    /// limit the time and end the lease where the write ends it. After a transfer or a delete by hand,
-    /// [`is_held`](Self::is_held) stays true until the next heartbeat, while another lessee may have the
-    /// key already: end the work before, and drop the lease at once.
+    /// Prefer [`update`](Self::update), [`transfer`](Self::transfer) and [`delete`](Self::delete): they
+    /// have a time limit, and end the lease if the write ends the grant. After a transfer or a delete
+    /// through the table itself, [`is_held`](Self::is_held) stays true until the next heartbeat, although
+    /// another lessee may have the key. So stop the work before, and drop the lease right after.
     pub fn grant(&self) -> &Grant {
         &self.cell.grant
     }
 
-    /// Whether the key is still yours.
+    /// Returns whether this lease still holds the key.
     ///
-    /// Compares the clock with the deadline, and sends no request. False from the deadline on, even if tasks
-    /// and the store hang. Once false, it stays false.
+    /// Compares the clock with the deadline, and sends no request. Returns false from the deadline on, even
+    /// if tasks and the store hang. A lease that is no longer held is never held again.
     pub fn is_held(&self) -> bool {
         self.cell.ending().is_none()
     }
 
-    /// How long the key is still yours if no further heartbeat succeeds; zero once the lease is lost.
+    /// The time until the lease is lost if no further heartbeat succeeds; zero once it has ended.
     pub fn remaining(&self) -> Duration {
         self.cell.remaining()
     }
 
     /// Follows the state of the lease.
     ///
-    /// The current value is there at once: this is a [`tokio::sync::watch::Receiver`], to `wait_for` a
-    /// state or to read with `borrow`. At [`LeaseState::AtRisk`], stop taking on new work.
+    /// Returns a [`tokio::sync::watch::Receiver`]: `borrow` reads the current state, and `wait_for` waits
+    /// for a state. At [`LeaseState::AtRisk`], start no new work.
     pub fn state(&self) -> watch::Receiver<LeaseState> {
         self.cell.state()
     }
 
     /// Completes once the lease is lost, before another lessee can obtain the key.
     ///
-    /// A process that was paused finds it complete at its first poll. After the machine was suspended,
-    /// that poll comes within a second of waking, or at once if something else wakes the task: timers
-    /// stop meanwhile.
+    /// After a pause of the process, the first poll completes. After a suspension of the machine, this poll
+    /// comes within a second of the wake-up, since timers stop during a suspension. It comes earlier if
+    /// another event wakes the task.
     ///
     /// # Cancel safety
     ///
-    /// Safe: call it as often as you like.
+    /// Safe: the call only waits.
     pub async fn lost(&self) -> Lost {
         self.runtime.with_timers(self.until_lost()).await
     }
@@ -193,9 +192,9 @@ impl Lease {
             select! {
                 biased;
                 () = ended => (),
-                // Besides the heartbeater's timer, since another runtime may block that. Checks the
-                // clock at every poll: the runtime may wake late, and a future that is selected together
-                // with this one must not win then.
+                // A timer on this runtime, since the heartbeater's runtime may be blocked. It checks the
+                // clock at every poll: if this runtime polls late, the loss must still win over the other
+                // branches of the caller's `select!`.
                 () = sleep_until(&*self.settings.clock, deadline, recheck) => (),
             }
         }
@@ -208,28 +207,28 @@ impl Lease {
     ///
     /// # Errors
     ///
-    /// If the lease was lost before `work` completed, also within its last poll. The output is dropped
-    /// then.
+    /// If the lease was lost before `work` completed, also during its last poll. The output is then
+    /// dropped.
     ///
     /// # Cancel safety
     ///
     /// As safe as `work`, which is dropped too.
     pub async fn run_until_lost<F: Future>(&self, work: F) -> Result<F::Output, Lost> {
         select! {
-            // Loss first: the work takes no step after it.
+            // Loss first: after a loss, the work is not polled again.
             biased;
             lost = self.lost() => Err(lost),
-            // The deadline may have passed within its last poll.
+            // The deadline may have passed during the last poll of the work.
             output = work => if self.is_held() { Ok(output) } else { Err(self.loss()) },
         }
     }
 
     /// Returns a token that is cancelled one [`grace`](crate::LeaseOptions::grace) before the deadline, and
-    /// when the lease ends in any way: for work that must wind down rather than be dropped.
+    /// when the lease ends in any way. Use it for work that must clean up and cannot just be dropped.
     ///
-    /// A cancelled token stays cancelled, also if a heartbeat saves the lease at the last moment. The
-    /// heartbeater's task cancels it: after a pause of the process, check [`is_held`](Self::is_held) as
-    /// well. Cancelling it yourself cancels no other token.
+    /// A cancelled token stays cancelled, even if a heartbeat then extends the lease. The heartbeater's
+    /// task cancels the token, which may be late after a pause of the process: check
+    /// [`is_held`](Self::is_held) as well. If you cancel the token, no other token is cancelled.
     pub fn cancelled_on_loss(&self) -> CancellationToken {
         self.cell.work()
     }
@@ -237,19 +236,18 @@ impl Lease {
     /// Changes attributes on the record of the key, if the lease is still held and the attributes are as
     /// `change` expects.
     ///
-    /// Pass the table that the locker was made with. If it answers that the lease is lost, the lease ends
-    /// here, too. Does not extend the lease.
+    /// Pass the table that the locker was made with. If the table answers that the lease is lost, this
+    /// lease ends. The call does not extend the lease.
     ///
     /// # Errors
     ///
     /// If the outcome is unknown, also after the
     /// [request timeout](crate::LeaseOptions::request_timeout): the store may apply the change later. Repeat
-    /// the same change; [`LeaseTable::update`](crate::store::LeaseTable::update) says how to read the
-    /// answer.
+    /// the same change; [`LeaseTable::update`](crate::store::LeaseTable::update) explains the answers.
     ///
     /// # Cancel safety
     ///
-    /// A dropped call may or may not have changed the record.
+    /// If the call is dropped, the record may or may not have changed.
     ///
     /// # Examples
     ///

@@ -1,4 +1,4 @@
-//! The registered consumer of enhanced fan-out: looked up, or registered.
+//! Looks up the consumer of enhanced fan-out, or registers it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -116,7 +116,7 @@ impl Consumer {
     }
 }
 
-/// One minute. A consumer becomes active after some seconds.
+/// One minute of lookups. A consumer becomes active after some seconds.
 const MAX_LOOKUPS: usize = 60;
 
 const LOOKUP_INTERVAL: Duration = Duration::from_secs(1);

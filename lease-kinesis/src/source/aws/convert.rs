@@ -42,12 +42,11 @@ fn hash_keys(range: Option<types::HashKeyRange>) -> Result<HashKeyRange, Invalid
 }
 
 pub(super) fn record(record: types::Record) -> Result<RawRecord, InvalidAnswer> {
-    // Rounded, since the service sends seconds with a fraction, whose last digit is lost on the
-    // way.
+    // Rounded, since the service sends seconds with a fraction, and its last digit may arrive inexact.
     let millis = |at: DateTime| u64::try_from((at.as_nanos() + 500_000) / 1_000_000).ok();
     Ok(RawRecord {
         sequence: record.sequence_number.parse()?,
-        // Records of a stream that distributes them by itself may have no partition key.
+        // A stream that assigns records to shards itself may omit the partition key.
         partition_key: record.partition_key.unwrap_or_default().into(),
         data: Bytes::from(record.data.into_inner()),
         arrived: record.approximate_arrival_timestamp.and_then(millis),

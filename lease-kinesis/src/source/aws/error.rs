@@ -73,12 +73,12 @@ impl Operation<'_> {
                 (SourceErrorKind::Refused, format!("refused: {message}"))
             }
             // The stream or the shard is missing, and the error does not say which. The request for
-            // the next iterator finds out.
+            // the next iterator reports it.
             "ResourceNotFoundException" if operation == "GetRecords" => (
                 SourceErrorKind::ExpiredIterator,
                 format!("the iterator's stream or shard does not exist: {message}"),
             ),
-            // Reported during a subscription. The next subscription finds out what is missing.
+            // Reported during a subscription. The next subscription reports what is missing.
             "ResourceNotFoundException" if operation == "SubscribeToShard" => {
                 (SourceErrorKind::Unavailable, format!("the subscription has ended: {message}"))
             }

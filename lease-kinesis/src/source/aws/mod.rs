@@ -88,7 +88,7 @@ impl KinesisSource {
     ///
     /// # Errors
     ///
-    /// The request failed, or its answer was invalid.
+    /// Fails if the request failed, or its answer was invalid.
     ///
     /// # Cancel safety
     ///
@@ -115,9 +115,9 @@ impl KinesisSource {
         }
     }
 
-    /// Finds out what is missing after a request for `shard` failed with `ResourceNotFound`.
-    /// Stream, shard and consumer share that error type, so this lists the shards. If the shard is
-    /// listed, `else_missing` is what is missing.
+    /// Returns the error of a request for `shard` that failed with `ResourceNotFound`. Stream, shard
+    /// and consumer share that error type, so this lists the shards. If the shard is listed, the
+    /// error names `else_missing`.
     async fn missing(
         &self,
         operation: &'static str,
@@ -252,7 +252,7 @@ impl Source for KinesisSource {
             }
         });
         let Some(answer) = answer.await? else {
-            // The consumer may be missing instead.
+            // The consumer may be missing, so the next call looks it up again.
             consumer.forget();
             let consumer = format!("consumer {}", consumer.name());
             return Err(self.missing(push::OPERATION, shard, &consumer).await);

@@ -72,7 +72,8 @@ fn fetched(
     let records = convert::all(event.records, convert::record)?;
     let next = event.continuation_sequence_number;
     // At the end, Kinesis sends no number. An emulator sends one, and sends the children with every
-    // event of a closed shard. There, an event without records is the last.
+    // event of a closed shard. From an emulator, an event without
+    // records is the last one.
     let ended = next.is_empty() || (records.is_empty() && !children.is_empty());
     Ok(Fetched {
         records,
@@ -82,7 +83,7 @@ fn fetched(
     })
 }
 
-/// Kinesis pushes every few seconds, also without records. A connection without pushes for longer
+/// Kinesis pushes every few seconds, even without records. A connection without pushes for this time
 /// is dead.
 const PUSH_TIMEOUT: Duration = Duration::from_mins(1);
 

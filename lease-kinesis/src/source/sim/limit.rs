@@ -23,7 +23,8 @@ impl Calls {
     }
 }
 
-/// Limits the bytes read per second. An answer may be larger; later calls then wait for its share.
+/// Limits the bytes read per second. An answer may exceed the limit. Later calls then wait until the
+/// limit has caught up.
 #[derive(Debug, Default)]
 pub(super) struct Bytes {
     paid_off: Duration,

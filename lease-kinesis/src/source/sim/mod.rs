@@ -39,10 +39,11 @@ pub use self::fault::Faults;
 /// It enforces the read
 /// [limits](https://docs.aws.amazon.com/streams/latest/dev/service-sizes-and-limits.html) of a
 /// shard: five fetches and five iterators a second, 2 MB a second (with a burst of one second's
-/// share), 10,000 records and 10 MB a fetch. Iterators expire after 5 minutes. Subscriptions end
-/// after 5 minutes; a new one is refused within 5 seconds of the previous one, and replaces it
-/// later. [`try_put`](Self::try_put) enforces the write limits. Sequence numbers are as long as in
-/// AWS, and grow from parents to children.
+/// share), 10,000 records and 10 MB a fetch. Iterators expire after 5 minutes.
+///
+/// Subscriptions end after 5 minutes. A new subscription is rejected within 5 seconds of the previous
+/// one, and replaces it after that. [`try_put`](Self::try_put) enforces the write limits. Sequence
+/// numbers are as long as in AWS, and grow from parents to children.
 ///
 /// The stream's clock is tokio's, so a test with paused time simulates days within seconds. Its
 /// [wall clock](Self::wall_clock) starts at the same date in every run. Clones share the stream and
@@ -109,8 +110,8 @@ impl SimStream {
         }
     }
 
-    /// Creates another handle on the same stream with these `faults`. The same calls with the same
-    /// seed meet the same faults.
+    /// Creates another handle on the same stream with these `faults`. The same seed causes the same
+    /// faults for the same calls.
     ///
     /// Give each worker a handle of its own, so that the calls of one worker do not change the
     /// faults of another.
@@ -164,7 +165,7 @@ impl SimStream {
         self.put_with_hash_key(partition_key, hash_key_of(partition_key), data)
     }
 
-    /// Writes a record to the shard of `hash_key`, whatever its partition key.
+    /// Writes a record to the shard of `hash_key`. The partition key does not select the shard.
     pub fn put_with_hash_key(
         &self,
         partition_key: &str,

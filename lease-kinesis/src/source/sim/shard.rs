@@ -136,7 +136,7 @@ impl SimShard {
         for stored in self.records.range(begin..) {
             let bytes = found.bytes + stored.record.data.len() + stored.record.partition_key.len();
             let full = found.records.len() >= most || bytes > MOST_BYTES;
-            // At least one record is returned, or a record of the maximum size could never be read.
+            // Returns at least one record. Otherwise a record of the maximum size is never read.
             if full && !found.records.is_empty() {
                 found.ended = false;
                 // More than zero, since records remain.

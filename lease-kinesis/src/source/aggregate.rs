@@ -1,6 +1,6 @@
 //! Splits aggregated records of the Kinesis Producer Library into single records.
 //!
-//! Its
+//! The
 //! [format](https://github.com/awslabs/amazon-kinesis-producer/blob/master/aggregation-format.md)
 //! is four magic bytes, a message, and the message's digest.
 
@@ -123,10 +123,10 @@ struct Aggregate {
 /// skipped.
 #[derive(Clone, PartialEq, Message)]
 struct UserRecord {
-    /// Which of the aggregate's.
+    /// The index into the aggregate's partition keys.
     #[prost(uint64, optional, tag = "1")]
     partition_key: Option<u64>,
-    /// Which of the aggregate's.
+    /// The index into the aggregate's explicit hash keys.
     #[prost(uint64, optional, tag = "2")]
     explicit_hash_key: Option<u64>,
     #[prost(bytes = "bytes", optional, tag = "3")]

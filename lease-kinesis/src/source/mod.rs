@@ -2,7 +2,7 @@
 //!
 //! Start here with the trait [`Source`]. `aws` implements it for Kinesis Data Streams, `sim` for
 //! tests. `reader` reads one shard through a source: it paces, retries and resumes. `aggregate`
-//! takes the aggregated records of the Kinesis Producer Library apart.
+//! splits the aggregated records of the Kinesis Producer Library.
 
 pub(crate) mod aggregate;
 #[cfg(feature = "aws")]
@@ -41,7 +41,7 @@ pub trait Source: fmt::Debug + Send + Sync + 'static {
     ///
     /// # Errors
     ///
-    /// The stream did not return all shards. A partial list is never returned.
+    /// Fails if the stream did not return all shards. Never returns a partial list.
     async fn shards(&self) -> Result<Vec<Shard>, SourceError>;
 
     /// Creates an iterator that reads `shard` from `from` on.
@@ -105,17 +105,16 @@ pub struct ShardIterator(Arc<str>);
 #[derive(Debug, Clone, Default)]
 #[expect(clippy::exhaustive_structs, reason = "implementations of a source create these")]
 pub struct Fetched {
-    /// The records, in order. If it is empty, none has arrived yet, or the search continues at
-    /// `next`.
+    /// The records, in order. Empty if none has arrived yet, or if the search continues at `next`.
     pub records: Vec<RawRecord>,
-    /// Where to read on; `None` at the end of a closed shard. In a push, it is the sequence number
-    /// to subscribe from after the subscription has ended. Any other text in a push says only that
-    /// the shard has more records.
+    /// The position of the next read; `None` at the end of a closed shard. A push has the sequence
+    /// number of the next subscription here. Any other text in a push says only that the shard has
+    /// more records.
     pub next: Option<ShardIterator>,
     /// How far these records are behind the newest record of the shard.
     pub behind: Duration,
     /// The shards that this one was split or merged into, at its end. Empty if the source does not
-    /// report them. Their first sequence numbers are 0 if the source does not report those.
+    /// report them. A child's [`begins`](Shard::begins) is 0 if the source does not report it.
     pub children: Vec<Shard>,
 }
 

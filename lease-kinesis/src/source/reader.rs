@@ -109,12 +109,11 @@ impl Reader {
         }
     }
 
-    /// Reads on as soon as the stream's limits allow. Returns on records, on an empty answer, and
-    /// at the end.
+    /// Returns the next records, an empty answer or the end, as soon as the stream's limits allow.
     ///
     /// # Cancel safety
     ///
-    /// Safe: the next call reads again what this one did not return.
+    /// Safe: the next call reads the records that this one did not return.
     pub(crate) async fn read(&mut self) -> Read {
         loop {
             sleep_until(self.next_fetch).await;
@@ -130,7 +129,7 @@ impl Reader {
             match failed.kind() {
                 SourceErrorKind::NoSuchShard => return Read::Gone,
                 // Renewed at once, from the last returned record. If the previous iterator failed
-                // before its first fetch, the renewal waits. Subscriptions are treated alike.
+                // before its first fetch, the renewal waits. The same applies to subscriptions.
                 SourceErrorKind::ExpiredIterator if self.renewed => {
                     self.cursor = Cursor::Unknown;
                     self.pause(&failed).await;
@@ -222,13 +221,16 @@ impl Reader {
         } else if passes {
             warn!(%shard, ?lasted, error = error as &dyn Error, "shard read has failed for a long time");
         } else {
-            warn!(%shard, ?pause, error = error as &dyn Error, "shard read fails until an operator corrects the cause");
+            warn!(
+                %shard, ?pause, error = error as &dyn Error,
+                "shard read fails until an operator corrects the cause"
+            );
         }
         sleep(pause).await;
     }
 
-    /// Reports whether a rejection passes with time. A worker's clock wrote the time at which a
-    /// shard starts, and the stream's clock may be behind it.
+    /// Reports whether the stream may reject a start time because its clock is behind. A worker's
+    /// clock set that time, so a small difference passes with time.
     fn is_clock_difference(&self, error: &SourceError) -> bool {
         error.kind() == SourceErrorKind::Refused
             && matches!(self.position, Position::AtTimestamp(_))

@@ -258,7 +258,7 @@ async fn subscriptions_that_end_at_once_back_off() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn start_in_the_future_is_no_warning_for_a_minute() {
+async fn future_start_counts_as_clock_difference_for_a_minute() {
     let reader = |position| reader(&Arc::new(RecordedShard::new()), position, Retrieval::Polling);
     let refused = SourceError::new(SourceErrorKind::Refused, "in the future");
     let denied = SourceError::new(SourceErrorKind::Denied, "not for you");

@@ -1,8 +1,8 @@
-//! The life of a shard's row: when it is created, when its shard may be read, when it is removed.
-//! All functions are pure, and take what the stream lists and what the table holds.
+//! Decides when a shard's row is created, when its shard may be read, and when the row is removed.
+//! All functions are pure. They take the stream's list of shards and the table's rows.
 //!
-//! The rules are those of the Kinesis Client Library's `HierarchicalShardSyncer` and
-//! `LeaseCleanupManager`, except where those lose records.
+//! The rules are as in the Kinesis Client Library's `HierarchicalShardSyncer` and
+//! `LeaseCleanupManager`, except for rules that lose records.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -20,7 +20,7 @@ pub(crate) struct RowState {
     pub(crate) hash_keys: HashKeyRange,
 }
 
-/// Returns the shards of `listed` whose rows are missing and the positions to start at. Parents
+/// Returns the shards of `listed` whose rows are missing, with the positions to start at. Parents
 /// come first, and rows are created in this order.
 ///
 /// A descendant of a shard with a row is read from its beginning, at any initial position: all of
@@ -78,8 +78,8 @@ pub(crate) fn of_descendant(initial: InitialPosition) -> Position {
 /// of its parents have rows.
 ///
 /// One parent of a merged shard may be generations ahead of the other. A parent without a row
-/// delays nothing, so the shard would be read before that parent. Such a shard is found [`missing`]
-/// later.
+/// delays no child, so the shard would be read before that parent. A later sync finds such a shard
+/// [`missing`].
 pub(crate) fn may_be_created(shard: &Shard, with_rows: &BTreeSet<&ShardId>) -> bool {
     shard.parents.iter().all(|parent| with_rows.contains(parent))
 }
@@ -87,8 +87,8 @@ pub(crate) fn may_be_created(shard: &Shard, with_rows: &BTreeSet<&ShardId>) -> b
 /// Reports whether `child`, as the end of a shard with `hash_keys` describes it, names all of its
 /// parents.
 ///
-/// A child with other hash keys has another parent. An emulator reports a merged shard with one
-/// parent only, and it would be read before the other parent.
+/// A child with other hash keys has another parent. An emulator reports only one parent of a merged
+/// shard, which would then be read before the other parent.
 pub(crate) fn names_all_parents(child: &Shard, hash_keys: HashKeyRange) -> bool {
     let Shard { parents, hash_keys: of_child, .. } = child;
     parents.len() > 1
@@ -110,8 +110,9 @@ pub(crate) fn is_succeeded(shard: &ShardId, hash_keys: HashKeyRange, listed: &[S
 /// Returns the shards of `listed` that descend from a shard with a row.
 ///
 /// The stream may have dropped such a shard and generations after it, so that no listed shard names
-/// it. Then each shard with some of its hash keys descends from it: of two shards with a common
-/// hash key, the younger descends from the older, and dropped shards are older than listed ones.
+/// it. Then each listed shard with some of its hash keys descends from it. Of two shards with a
+/// common hash key, the younger descends from the older, and dropped shards are older than listed
+/// ones.
 fn descendants<'a>(listed: &'a [Shard], rows: &'a Rows) -> BTreeSet<&'a ShardId> {
     let mut children: BTreeMap<_, Vec<_>> = BTreeMap::new();
     for shard in listed {
@@ -168,13 +169,13 @@ pub(crate) enum Obsolete {
 /// Returns the obsolete rows; none while rows of `missing` are to be created.
 ///
 /// A shard that was read to its end may descend from a [`missing`] one, for example after an
-/// interrupted first start. Its row would be created again at its parent's end.
+/// interrupted first start. If its row were removed, its parent's end would create the row again.
 ///
 /// The row of a shard that was read to its end is obsolete once all children have checkpoints and
 /// no parent has a row. The row of a shard that the stream has dropped is obsolete once all
 /// children have rows, whether it was read or not. Earlier, the row would be created again, or its
-/// children would start at the initial position. If the stream names no child, the row may still be
-/// needed, and has a reason of its own.
+/// children would start at the initial position. If an unread shard has no listed child, its row may
+/// still be needed, and the reason is [`Stray`](Obsolete::Stray) or [`Foreign`](Obsolete::Foreign).
 pub(crate) fn obsolete(
     listed: &[Shard],
     rows: &Rows,

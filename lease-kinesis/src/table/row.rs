@@ -25,7 +25,7 @@ pub struct ShardRow {
     pub holder: Option<Lessee>,
     /// How far the shard was read.
     pub checkpoint: Position,
-    /// The checkpoint's attributes as they are in the row.
+    /// The checkpoint's attributes, unparsed.
     pub(crate) written: CheckpointAttributes,
     /// The shards that this one was split or merged from.
     pub parents: BTreeSet<ShardId>,
@@ -148,7 +148,7 @@ pub(crate) fn reserved_for(to: &Lessee) -> Change {
     Change::new().set(RESERVED_FOR, to.as_str())
 }
 
-/// Reports whether the shard was last handed over to this worker, which does not read it yet.
+/// Reports whether the shard is free, and was last handed over to `worker`.
 pub(crate) fn is_reserved_for(record: &LeaseRecord, worker: &Lessee) -> bool {
     let named = record.attributes.get(RESERVED_FOR).and_then(Value::as_text);
     record.holder.is_none() && named == Some(worker.as_str())

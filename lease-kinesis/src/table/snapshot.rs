@@ -74,7 +74,7 @@ impl Snapshot {
         Ok(snapshot)
     }
 
-    /// Returns the holders of all readable shards, which have not ended and wait for no
+    /// Returns the holders of all readable shards. A readable shard has not ended, and waits for no
     /// parent.
     pub(crate) fn placement(&self) -> BTreeMap<LeaseKey, Option<Lessee>> {
         let streams = self.streams.values();

@@ -55,7 +55,7 @@ pub(crate) struct ShardSync {
     failures: Mutex<BTreeMap<Option<StreamId>, LogThrottle>>,
 }
 
-/// An obsolete row that every sync has found since a time.
+/// The time since which every sync has found a row obsolete.
 #[derive(Debug)]
 struct ObsoleteSince {
     since: Instant,
@@ -192,9 +192,8 @@ impl ShardSync {
         Ok(if ours { Start::Ours(at) } else { Start::Another })
     }
 
-    /// Returns the rows that have been obsolete for long enough to be removed: longer than another
-    /// worker may still need to create them, or long enough for an operator to notice a stray row.
-    /// Logs stray rows.
+    /// Returns the rows that have been obsolete long enough to be removed. Until then, another worker
+    /// may still create the row, and an operator may notice a stray row. Logs stray rows.
     fn removable<'a>(
         &self,
         stream: Option<&StreamId>,
@@ -210,7 +209,7 @@ impl ShardSync {
             let found = found.entry(entry.clone()).or_insert_with(ObsoleteSince::now);
             let age = found.since.elapsed();
             let ttl = self.settings.options.ttl();
-            // The list of shards may be slightly older than the known ends.
+            // The list of shards may be older than the rows, and show an ended shard as open.
             let (logged_after, retention) = match why {
                 Obsolete::Succeeded => (None, Some(ttl * 2)),
                 Obsolete::Stray => (Some(Duration::ZERO), Some(STRAY_RETENTION)),
@@ -346,16 +345,16 @@ fn log_stray(row: &ShardRow, why: Obsolete, removed_after: Option<Duration>) {
     }
 }
 
-/// How long a stray row is kept. A wrong stream name is noticed by then, since no records arrive,
-/// and its checkpoints still exist when it is corrected. The row of a dropped shard does no harm
-/// for so long.
+/// How long a stray row is kept. Within this time, an operator notices a wrong stream name, since no
+/// records arrive. When the name is corrected, the checkpoints still exist. The row of a dropped shard
+/// does no harm meanwhile.
 const STRAY_RETENTION: Duration = Duration::from_hours(1);
 
 const MAX_RETRIES: u32 = 3;
 
 const RETRY_PAUSE: Duration = Duration::from_millis(100);
 
-/// A limit on concurrent writes to a new table.
+/// Limits the concurrent writes to a new table.
 const CONCURRENT_ROWS: usize = 16;
 
 #[cfg(test)]

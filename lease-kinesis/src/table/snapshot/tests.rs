@@ -90,8 +90,8 @@ async fn tick_reads_each_row_once_at_nearly_linear_cost() {
         fleets.push(Measured::new(Fleet::new(shards, WORKERS).await, usize::from(shards)));
     }
 
-    // The sizes take turns. Other load of the machine only adds to a tick, so the minimum of many
-    // ticks is compared. A quadratic cost fails however many ticks run.
+    // The fleets tick in turns. Other load of the machine only adds to a tick, so the test compares the
+    // minimum of many ticks. A quadratic cost fails for any number of ticks.
     for round in 1..=MAX_ROUNDS {
         for fleet in &mut fleets {
             fleet.tick().await;

@@ -1,4 +1,4 @@
-//! Tests of which shards wait for their parents, and which rows are obsolete.
+//! Tests of shards that wait for their parents, and of obsolete rows.
 
 use super::*;
 
@@ -18,7 +18,7 @@ fn merged_shard_waits_for_both_parents() {
 }
 
 #[test]
-fn parent_without_row_delays_nothing() {
+fn parent_without_row_does_not_delay_child() {
     let mut stream = Stream::of(2);
     let merged = stream.merge([0, 1]);
     let mut rows = stream.rows([(0, record()), (merged, Position::TrimHorizon)]);
@@ -74,7 +74,7 @@ fn row_stays_until_shard_is_read_to_its_end() {
 
 #[test]
 fn row_stays_while_parent_has_row() {
-    // Otherwise the row would be missing again.
+    // Otherwise the next sync would create the row again.
     let mut stream = Stream::of(1);
     let [lower, _] = stream.split(0);
     stream.split(lower);

@@ -1,4 +1,4 @@
-//! Tests of which rows are created, and where their shards start.
+//! Tests of row creation, and of the positions at which shards start.
 
 use super::*;
 

@@ -108,8 +108,8 @@ impl LeaseTaker<'_> {
         self.0.held.len().div_ceil(workers.max(1))
     }
 
-    /// Returns the shards for the plan of our workers: the shards that they hold, the free ones that are
-    /// very old, and other free ones up to their share.
+    /// Returns the shards for the plan of our workers: the shards that they hold, free shards that are very
+    /// old, and other free shards up to their share.
     fn plannable(
         &self,
         is_very_old: impl Fn(&LeaseKey) -> bool,
@@ -224,7 +224,7 @@ mod tests {
         assert_eq!(table("AA......", "a").plannable(), (4, 0));
         assert_eq!(table("AA..aa..", "a").plannable(), (2, 2));
         assert_eq!(table("AAaaaa..", "a").plannable(), (0, 4));
-        assert_eq!(table("AAaaaaaa", "a").plannable(), (0, 6), "no shard is given up");
+        assert_eq!(table("AAaaaaaa", "a").plannable(), (0, 6), "our workers keep all their shards");
     }
 
     #[test]
@@ -253,7 +253,7 @@ mod tests {
         assert_eq!(table("AAAaa", "a").steals('a', 10), [""; 0]);
     }
 
-    /// Otherwise the last worker to join would get nothing: the share of the others is rounded up.
+    /// Otherwise the last worker to join would get no shard: the share of the others is rounded up.
     #[test]
     fn worker_that_needs_two_steals_one_if_all_have_their_share() {
         assert_eq!(table("AAABBBCCC", "a").steals('a', 10), ["A"]);
@@ -300,7 +300,8 @@ mod tests {
             let has = |name: &Lessee| {
                 table.held.values().filter(|holder| holder.as_ref() == Some(name)).count()
             };
-            let largest = LeaseTaker(&table.listing()).kcl_workers().values().map(Vec::len).max().unwrap_or(0);
+            let largest =
+                LeaseTaker(&table.listing()).kcl_workers().values().map(Vec::len).max().unwrap_or(0);
             for member in &table.members {
                 let mine = has(&member.name);
                 prop_assert!(mine >= share || largest <= share, "{} of {}", mine, share);

@@ -1,7 +1,7 @@
 //! The part of a row that changes while its owner lives.
 //!
-//! KCL writes no time to a row. A lease whose owner has changed nothing for a failover time has
-//! expired.
+//! KCL writes no time to a row. A lease has expired if its owner has not changed the row for a failover
+//! time.
 
 use lease_core::{FencingToken, Lessee};
 

@@ -115,8 +115,8 @@ impl KclTable {
         self.shared.settings.failover
     }
 
-    /// Lets the next claim of `key` take it from `owner`, a live KCL worker, as workers of KCL 1 and 2 take
-    /// leases from each other.
+    /// Lets the next claim of `key` steal the lease from `owner`, a live KCL worker. Workers of KCL 1 and 2
+    /// steal from each other in the same way.
     pub(crate) fn steal(&self, key: &LeaseKey, owner: &Lessee) {
         self.to_steal().insert(key.clone(), owner.clone());
     }
@@ -226,7 +226,7 @@ impl KclTable {
     }
 
     /// Whether the claim may steal a lease from a KCL worker. It may not steal a lease under its own name:
-    /// such a row may be an assignment by KCL 3's leader, or a KCL worker of that name may renew it.
+    /// a KCL worker of that name may renew it.
     fn steals(&self, claim: &Claim, row: &Row) -> bool {
         !row.is_ours() && self.to_steal().get(&claim.key) == row.owner.as_ref()
     }

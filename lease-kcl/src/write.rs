@@ -2,8 +2,8 @@
 //!
 //! Every write increments `leaseCounter`, as KCL's own writes do. DynamoDB then refuses the write of a KCL
 //! worker with an older view of the row. Every write also stores the counter in `grantCounter`. A write under
-//! a grant of ours requires that both are equal: then no KCL worker has written an owner since, not even the
-//! same one.
+//! one of our grants requires that both counters are equal. Then no KCL worker has written an owner since,
+//! not even the same owner.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use lease_core::{FencingToken, Lessee};
 
 use crate::row::{Row, is_reserved};
 
-/// Requires that there is no row yet.
+/// Requires that the row does not exist.
 pub(crate) fn create() -> Expression {
     let mut write = Expression::default();
     write.condition("attribute_not_exists(#leaseKey)");
@@ -91,8 +91,8 @@ pub(crate) fn release(grant: &Grant, reserved: Option<Duration>) -> Expression {
 
 /// Releases a grant for one lessee.
 ///
-/// Writes that lessee as the owner, which KCL respects. KCL workers take a row without an owner when they
-/// next list the table, even beyond their share, and a row with an owner only after it has expired.
+/// Writes that lessee as the owner. KCL workers take a row with an owner only after it has expired. They take
+/// a row without an owner at their next listing, even beyond their share.
 pub(crate) fn transfer(grant: &Grant, to: &Lessee, reserved: Duration) -> Expression {
     let mut write = under(grant);
     write.set(["#grantFormer = :owner", "#leaseOwner = :to"]);
@@ -142,7 +142,7 @@ fn held_by(grant: &Grant) -> Expression {
     write
 }
 
-/// Requires that a grant of ours wrote last and is not released.
+/// Requires that the last write was under one of our grants and did not release it.
 fn is_granted(write: &mut Expression) {
     write.condition("#leaseCounter = #grantCounter");
     write.condition("attribute_not_exists(#checkpointOwner)");

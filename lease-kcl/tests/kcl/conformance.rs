@@ -70,8 +70,8 @@ impl Fixture for Dynoxide {
     }
 }
 
-/// Maps all keys of the kit to rows of shards, and creates the rows first: a row needs a checkpoint, and a
-/// key without a row cannot be leased.
+/// Maps all keys of the kit to rows of shards. Creates the rows with a checkpoint first, since a key without
+/// a row cannot be leased.
 #[derive(Debug)]
 struct OnRows(KclTable);
 

@@ -60,7 +60,7 @@ pub(crate) struct Figures {
     pub(crate) consistent_scans: usize,
 }
 
-/// The right to write a row: one grant of ours, or one take of a worker of KCL.
+/// The right to write a row: one of our grants, or one take by a KCL worker.
 pub(crate) type Right = String;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

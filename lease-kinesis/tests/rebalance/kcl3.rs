@@ -315,7 +315,7 @@ impl Fleet for Kcl3 {
         self.remove(worker, new_leader_after, now);
     }
 
-    /// The worker gives up the lock, and keeps its leases.
+    /// The worker releases the leader's lock, and keeps its leases.
     fn leave(&mut self, now: Millis, worker: usize) {
         let new_leader_after = self.parts.random.random_range(0..LOCK_HEARTBEAT);
         self.remove(worker, new_leader_after, now);

@@ -137,7 +137,7 @@ fn compare(leases: usize, workers: usize, events: &[Event], seeds: Range<u64>) -
     failures
 }
 
-/// Checks what must hold in every run of real workers.
+/// Returns the promises that a run of real workers has broken.
 fn broken_promises(rule: Rule, event: Event, run: &Measured) -> Vec<String> {
     let observed = run.observed.clone().unwrap();
     let mut broken = Vec::new();
@@ -288,7 +288,7 @@ fn joining_worker_of_kcl_2_takes_one_lease_at_a_time() {
 }
 
 /// As in AWS's `LeaseCountBasedLeaseAssignmentDecider`: no worker has more than the average,
-/// rounded up, so no worker gives a lease away.
+/// rounded up, so the leader takes no lease from a worker.
 #[test]
 fn joining_worker_of_kcl_3_by_count_gets_nothing() {
     for run in Rule::Kcl3Count.at(Event::OneJoins) {

@@ -29,7 +29,7 @@ pub(crate) struct Setup {
     pub(crate) replaces: Option<usize>,
     /// The percentage of throttled requests to the store.
     pub(crate) throttled: u8,
-    /// The rate by which the clocks of every second worker are fast, and those of the others slow.
+    /// The rate error of all clocks: every second worker's clock is fast, the others are slow.
     pub(crate) clock_error: f64,
     /// The time between two records of a shard.
     pub(crate) between_records: Millis,

@@ -39,7 +39,7 @@ pub(crate) enum Event {
     OneCrashes,
     /// The leader crashes, or some worker if the rule has no leader.
     LeaderCrashes,
-    /// Each worker is replaced in turn. The new one starts, and the old one is stopped half a
+    /// One worker after another is replaced. The new worker starts, and the old worker stops half a
     /// minute later.
     RollingDeploy,
     /// One worker pauses for long enough to be noticed under each rule. A leader of version 3

@@ -1,9 +1,12 @@
 //! Prints one table of measures for each fleet size.
 //!
-//! The tables show medians of several runs. For real workers they also show the worst run: the
-//! longest time without a reader of a moved lease, the time to its first record (99th percentile
-//! and maximum), replayed records, claims of held leases, writes by former holders, shards read
-//! before their parents had ended, and unread records.
+//! The tables show medians of several runs. For real workers they also show the worst values of all
+//! runs:
+//!
+//! - the longest time without a reader of a moved lease,
+//! - the time to its first record (99th percentile and maximum),
+//! - replayed records, claims of held leases, and writes by former holders,
+//! - shards read before their parents had ended, and unread records.
 
 use crate::fleet::{Millis, Observed};
 use crate::measure::Measured;

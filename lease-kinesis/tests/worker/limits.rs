@@ -67,7 +67,7 @@ enum Misbehavior {
     Panics,
 }
 
-/// The processors of one worker, and what happened to them.
+/// The processors of one worker, and a record of their calls.
 #[derive(Debug, Clone)]
 struct Processors {
     does: Arc<Mutex<Misbehavior>>,

@@ -174,7 +174,7 @@ async fn worker_continues_while_read_of_parent_hangs() {
     let worker = reader(&table, &stream, &texts);
     let handle = worker.handle();
     tokio::spawn(worker.run());
-    // By then the child has a row, and waits for its other parent.
+    // After this time, the child has a row and waits for its other parent.
     sleep(Duration::from_secs(50)).await;
     table.is_silent.store(true, Ordering::SeqCst);
     sleep(Duration::from_secs(50)).await;
@@ -193,7 +193,7 @@ async fn end_of_shard_continues_after_read_without_answer() {
     sleep(Duration::from_secs(50)).await;
     assert_eq!(*texts.0.lock().unwrap(), ["of a parent"], "the other parent is not read yet");
 
-    // New reads are answered. Earlier ones stay without an answer.
+    // The table answers new reads. Earlier reads stay without an answer.
     table.is_silent.store(false, Ordering::SeqCst);
     sleep(Duration::from_secs(50)).await;
     table.unlisted.lock().unwrap().clear();

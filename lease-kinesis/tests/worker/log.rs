@@ -1,4 +1,4 @@
-//! A log of what the processors received, and when.
+//! A log of the processors' events, with their times.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;

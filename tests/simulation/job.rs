@@ -31,7 +31,7 @@ pub(crate) async fn contend<S: LockStore>(contender: Contender<S>, mail: Mail, w
         contender.witness.watch(&lease);
 
         let work = part_of(&mut random, ttl * 4);
-        // The calls below return a loss.
+        // A loss is ignored here: the calls below return it.
         let worked = lease.run_until_lost(async {
             tokio::time::sleep(work / 2).await;
             write(&contender.store, &lease).await;
@@ -49,7 +49,7 @@ pub(crate) async fn contend<S: LockStore>(contender: Contender<S>, mail: Mail, w
             }
             _ => drop(lease),
         }
-        // A contender that claims again at once would win again: the store promises no turns.
+        // Without a pause this contender would win again, since the store promises no fairness.
         tokio::time::sleep(part_of(&mut random, ttl)).await;
     }
 }

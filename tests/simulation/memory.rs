@@ -24,7 +24,7 @@ fn memory_keeps_its_promises() {
     let count = usize::try_from(survey.seeds.end - survey.seeds.start).unwrap();
     assert!(
         count < 100 || survey.with_notified_losers * 2 > count,
-        "too few trials have a holder that is notified of its loss"
+        "too few trials report a loss to a holder"
     );
 }
 
@@ -35,7 +35,7 @@ fn same_seed_gives_the_same_trace() {
     }
 }
 
-/// Control: clocks ten times further apart than the options assume.
+/// Control: clock rates differ ten times as much as the options assume.
 #[test]
 fn clock_rates_beyond_the_assumption_are_detected() {
     let found =
@@ -43,7 +43,7 @@ fn clock_rates_beyond_the_assumption_are_detected() {
     report("clocks 10 % off", found);
 }
 
-/// Control: no margin before the deadline, with clocks that need it.
+/// Control: the deadline has no margin, but clock rates differ.
 #[test]
 fn deadline_without_margin_is_detected() {
     let trial = |seed, assumed: f64| {
@@ -57,7 +57,7 @@ fn deadline_without_margin_is_detected() {
     report("no margin", found);
 }
 
-/// Control: clocks that do not count the time of a suspend.
+/// Control: clocks stop while the machine is suspended.
 #[test]
 fn clocks_that_stop_during_suspend_are_detected() {
     let found =

@@ -110,7 +110,7 @@ async fn writes_of_the_store() -> Vec<(String, Value)> {
     requests.lock().unwrap().clone()
 }
 
-/// Returns a random item or none: some could be written by a lease, others not.
+/// Returns a random item or none. A lease could have written some of the items, but not others.
 fn any_item(random: &mut StdRng) -> Option<Item> {
     if random.random_range(0..8) == 0 {
         return None;

@@ -23,8 +23,8 @@ fn release_of_another_grant_is_detected() {
     assuming("release by a former grant of the same lessee", Call::Release, &[NONCE, TOKEN]);
 }
 
-/// A late heartbeat writes its old beat again. A claimant that saw this beat earlier then takes the lease
-/// for expired.
+/// A late heartbeat writes its old beat again. A claimant that observed this beat before then considers the
+/// lease expired.
 #[test]
 fn late_heartbeat_is_detected() {
     let setup = assumes(Call::Heartbeat, &["#beat < :beat"]);
@@ -59,7 +59,7 @@ fn adoption_of_another_grant_is_detected() {
     find_in("adoption by any lessee", seeds, &assumes(Call::Adopt, GRANT));
 }
 
-/// The controls above detect that both conditions are missing. One of them alone is sufficient:
+/// The controls above omit both conditions. Either condition alone is sufficient:
 ///
 /// - A token is granted once, so a request with the token also has the nonce.
 /// - A late duplicate of a claim is granted under the same nonce with another token, but no contender

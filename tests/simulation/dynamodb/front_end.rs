@@ -5,8 +5,8 @@ use std::time::Duration;
 use rand::RngExt;
 use rand::rngs::StdRng;
 
-/// The start of the simulated time, in seconds since 1970. It is far from the present, so that a time
-/// from the wall clock of the real machine can be recognized.
+/// The start of the simulated time, in seconds since 1970. It is far from the present, so that the model
+/// recognizes a time of the real machine's clock.
 pub(crate) const WORLD_BEGINS: Duration = Duration::from_secs(4_000_000_000);
 
 #[derive(Debug)]
@@ -20,7 +20,7 @@ pub(crate) struct FrontEnd {
 pub(crate) enum FrontEndFault {
     Throttles,
     Fails,
-    /// It applies the request and answers with an error.
+    /// The front end applies the request and answers with an error.
     FailsAfterwards,
     Hangs,
 }

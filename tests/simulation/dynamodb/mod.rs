@@ -51,7 +51,7 @@ fn same_seed_gives_the_same_trace() {
     }
 }
 
-/// The store acts on a read only by a conditional write.
+/// The store changes an item only by a conditional write, even after a read.
 #[test]
 fn stale_consistent_reads_are_harmless() {
     let setup = Setup::sound(BY_SERVER_TIME).breaking(Breach::StaleReads);
@@ -70,8 +70,8 @@ fn dates_beyond_the_margin_break_server_time_only() {
     );
 }
 
-/// Without the item, tokens start from the time again. A process without a response from `DynamoDB` uses
-/// its machine's clock, which may be behind.
+/// Without the item, tokens start again from the current time. A process without a response from `DynamoDB`
+/// takes this time from its machine's clock, which may be behind.
 #[test]
 fn deleted_item_breaks_exclusion_and_token_order() {
     let setup = Setup::sound(BY_SERVER_TIME).breaking(Breach::LosesItem);
@@ -88,7 +88,7 @@ fn deleted_item_breaks_exclusion_and_token_order() {
     println!("dynamodb with a deleted item, except exclusion and token order: {survey}");
 }
 
-/// The counter is as old as the backup, so tokens that were granted later are granted again.
+/// The counter is as old as the backup, so the store grants later tokens again.
 #[test]
 fn table_restored_from_a_backup_breaks_token_order() {
     let setup = Setup::sound(BY_SERVER_TIME).breaking(Breach::Restores);

@@ -25,7 +25,7 @@ pub(crate) struct Write {
     pub(crate) bound: Bindings,
     /// Whether the response contains the new item.
     pub(crate) shows_new: bool,
-    /// Whether a refusal contains the item that caused it.
+    /// Whether a refusal contains the item that failed the condition.
     pub(crate) shows_refused: bool,
 }
 
@@ -90,7 +90,7 @@ impl Request {
         }
     }
 
-    /// The grant under which it changes a user's attributes, if it does that.
+    /// Returns the grant of a change of user attributes; `None` for any other request.
     pub(crate) fn user_write(&self) -> Option<Grant> {
         match self {
             Self::Write(write) => write.user_write_under(),
@@ -133,7 +133,7 @@ impl Write {
         Call::Write
     }
 
-    /// The grant under which it changes a user's attributes, if it does that.
+    /// Returns the grant of a change of user attributes; `None` for any other update.
     pub(crate) fn user_write_under(&self) -> Option<Grant> {
         let Change::Update(update) = &self.change else { return None };
         update.sets("#payload0").then(|| self.grant(&self.bound.values, ":")).flatten()
@@ -152,7 +152,7 @@ impl Write {
         let lessee = field("lessee", "S")?.parse().ok()?;
         let nonce = Nonce::new(field("nonce", "S")?.parse().ok()?);
         let token = FencingToken::new(field("token", "N")?.parse().ok()?).ok()?;
-        // A write has no ttl, and no caller needs it.
+        // The request of a write has no ttl, and no caller needs one.
         let ttl = field("ttl_ms", "N").and_then(|ttl| ttl.parse().ok()).unwrap_or_default();
         Some(Claim::new(key, lessee, nonce, Duration::from_millis(ttl)).granted(token))
     }

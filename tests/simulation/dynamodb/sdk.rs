@@ -1,4 +1,4 @@
-//! The SDK of one process. The seed decides everything in it.
+//! The SDK of one process, with time and random numbers from the seed.
 
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -35,7 +35,7 @@ pub(crate) fn client(wire: Wire, wall: WallClock, seed: u64) -> Client {
     Client::from_conf(config)
 }
 
-/// The wall clock of a machine, which is wrong and is set at times. A store must not judge a lease by it.
+/// The wall clock of a machine: it is wrong, and it steps. A store must not judge a lease by it.
 #[derive(Debug, Clone)]
 pub(crate) struct WallClock {
     pub(crate) time: WorldTime,
@@ -58,7 +58,7 @@ impl TimeSource for WallClock {
     }
 }
 
-/// Pauses before retries. The SDK's own pauses have a jitter without a seed, and are as long as a lease.
+/// Pauses before retries. The SDK's own pauses are as long as a lease, and their jitter has no seed.
 #[derive(Debug)]
 struct Pauses(Mutex<StdRng>);
 

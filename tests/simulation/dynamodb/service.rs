@@ -62,7 +62,7 @@ impl Service {
         let front_ends = (0..3).map(|_| FrontEnd::new(setup.apart, &mut random)).collect();
         let mut tables = [Table::default(), Table::default()];
         if matches!(setup.breach, Some(Breach::LosesItem | Breach::Restores)) {
-            // The item is old, so that a new counter starts ahead of it.
+            // An old item, so that a new counter starts at a larger token.
             tables[0].set(Duration::ZERO, "shared", Some(old_item()));
         }
         let inside = Inside {
@@ -91,7 +91,7 @@ impl Service {
         Simulation::LATENCY.mul_f64(inside.random.random_range(1.0..4.0))
     }
 
-    /// Ends a trial in which a request is unknown to the model.
+    /// Reports a request that the model does not know as a violation, which ends the trial.
     pub(crate) fn give_up(&self, refusal: &Refusal) {
         self.ledger.violated(format!("the model does not know this: {refusal}"));
     }
@@ -207,8 +207,8 @@ impl Service {
         }
     }
 
-    /// Sends an old claim again and again, each time followed by a write under its first grant. Once the
-    /// key is free, the claim is granted without a holder, and the write is under another grant.
+    /// Replays an old claim repeatedly, each time followed by a write under its first grant. Once the key is
+    /// free, the replay is granted without a holder, and the write belongs to another grant.
     fn echo(&self, random: &mut StdRng) {
         let (claim, write, region) = {
             let inside = self.inside();
@@ -329,7 +329,7 @@ impl Inside {
         self.tables[region].allows(&lax)
     }
 
-    /// Loses data once, if that is the breach of the trial.
+    /// Loses data once, if the trial's breach is a loss of data.
     fn lose(&mut self, now: Duration, random: &mut StdRng, ledger: &Ledger) -> bool {
         if self.has_lost {
             return false;
@@ -392,5 +392,5 @@ impl Clock for FastClock {
     }
 }
 
-/// The number of writes that are kept for replays: about those of the last few ttls.
+/// The number of writes that are kept for replays: the writes of about the last few ttls.
 const REMEMBERED: usize = 64;

@@ -11,7 +11,7 @@ use super::request::{Change, KEY, Write};
 #[derive(Debug, Default)]
 pub(crate) struct Table {
     items: BTreeMap<String, Item>,
-    /// Every version that an item had, and since when.
+    /// All versions of each item, with their times.
     versions: Vec<Version>,
 }
 
@@ -22,7 +22,7 @@ struct Version {
     item: Option<Item>,
 }
 
-/// What an eventually consistent read of a page saw.
+/// The result of an eventually consistent read of a page.
 pub(crate) struct Page {
     pub(crate) items: Vec<Item>,
     pub(crate) last: Option<String>,

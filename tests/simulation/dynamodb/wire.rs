@@ -93,7 +93,7 @@ async fn carry(
             sleep(delay).await;
             serve().await;
         }
-        // `Hang`, and any fault that is added later.
+        // `Hang`, and faults that this model does not know.
         Some(_) => drop(reply),
     }
 }
@@ -116,10 +116,10 @@ impl Wire {
         Ok(request)
     }
 
-    /// Replaces a start of tokens that was read from the wall clock of the real machine.
+    /// Replaces the start of tokens if it is the wall-clock time of the real machine.
     ///
-    /// A store without a response from DynamoDB starts tokens from the wall clock. The trial would not be
-    /// repeatable with the real one, so this writes the time of the simulated machine.
+    /// A store without a response from DynamoDB starts tokens from the wall clock. With the real clock no
+    /// trial would be repeatable, so this writes the time of the simulated machine.
     fn replace_wall_clock(&self, write: &mut Write) {
         let Some(start) = write.bound.values.get_mut(":start") else { return };
         let sent = start.get("N").and_then(Value::as_str).and_then(|start| start.parse().ok());

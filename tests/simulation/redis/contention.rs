@@ -14,8 +14,8 @@ use super::model::Servers;
 use super::scripts::Edition;
 use super::{quarantined, sound, trial};
 
-/// A client that waits for the timeout of a hung node makes less than a tenth of the grants. Two contenders
-/// that do not take turns make 0.67.
+/// A client that waits for the timeout of a hung node obtains less than a tenth of the grants. Two contenders
+/// that do not take turns reach a ratio of 0.67.
 #[test]
 fn hung_node_of_three_keeps_two_thirds_of_the_rate() {
     let rows = measured(&[(3, 1)], &[2, 5], 3);
@@ -108,7 +108,8 @@ async fn contend(contender: Contender<RedisQuorum>, grants: Arc<AtomicU64>) {
     }
 }
 
-/// Nodes hang from [`Plan::HANG_AT`] on. By this time contenders have measured which nodes hang.
+/// The start of the measurement. Nodes hang from [`Plan::HANG_AT`], so contenders know by now which nodes
+/// hang.
 const BEGIN: Duration = Duration::from_millis(600);
 
 const LENGTH: Duration = Duration::from_millis(1500);

@@ -1,7 +1,7 @@
 //! Negative controls: each removes one part of a script, and expects a violation.
 //!
-//! Some parts matter only if several faults coincide. The control of such a part has a plan, the
-//! adversary, that makes them likely. The same plan must find no violation in the complete scripts.
+//! Some parts matter only if several faults coincide. The control of such a part uses an adversarial plan,
+//! which makes these faults likely. The same plan must find no violation in the complete scripts.
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ use super::{
 };
 use crate::job::Write;
 
-/// A former holder's heartbeat would extend the next holder's grant, and report its own as extended.
+/// A former holder's heartbeat would extend the next holder's grant, and return that its own is extended.
 #[test]
 fn heartbeat_of_any_nonce_is_detected() {
     let edition = edition("heartbeat", "held[1] ~= nonce or ", "");
@@ -55,8 +55,8 @@ fn tokens_without_write_back_are_detected() {
     on_a_quorum("no write-back", &edition, SeedRange::first(1000));
 }
 
-/// Two grants would have one token: a node's vote has expired, another grant has the key there, and the
-/// late write-back raises the token of that other grant.
+/// Two grants would have one token. A node's vote has expired, and another grant has the key there. The late
+/// write-back then raises the token of that other grant.
 #[test]
 fn write_back_to_another_grant_is_detected() {
     const LATE: Mishaps = &[("raise", Fault::DelayRequest(Duration::from_millis(80)))];
@@ -67,8 +67,8 @@ fn write_back_to_another_grant_is_detected() {
     by_an_adversary("write-back without its guard", seeds, &plan, &edition, tokens_of_a_quorum);
 }
 
-/// The restored grant replaces the holder's grant on that node, and shortens a hand-over. It causes no
-/// second holder: the nodes of a counted vote have larger counters.
+/// The restored grant would replace the holder's grant on that node, and shorten a hand-over. There is no
+/// second holder, since the nodes of a counted vote have larger counters.
 #[test]
 fn grant_restored_over_another_is_detected() {
     let edition = edition("restore", "if standing(lease)\n    or ", "if ");
@@ -149,9 +149,9 @@ fn write_under_an_ended_grant_is_detected() {
     without("delete", EITHER, "if not nonce then", delete_often);
 }
 
-/// A late duplicate of the claim was granted again, without a holder, under another token.
+/// A late duplicate of the claim is granted again, without a holder, under another token.
 ///
-/// The nonce alone may be omitted: on one server no token is granted twice, so the token is sufficient.
+/// No control omits the nonce alone: one server grants no token twice, so the token is sufficient.
 #[test]
 fn write_under_an_earlier_token_is_detected() {
     without("update", EITHER, "if nonce ~= ARGV[1] then", write_often);
@@ -160,7 +160,7 @@ fn write_under_an_earlier_token_is_detected() {
 
 const EITHER: &str = "if nonce ~= ARGV[1] or token ~= ARGV[2] then";
 
-/// Delays claims and writes until other contenders have held the key in between.
+/// Delays claims and writes, so that other contenders hold the key in between.
 fn without(script: &'static str, condition: &str, rest: &str, write: Write<RedisStore>) {
     const LATE: Fault = Fault::ApplyLate(Duration::from_millis(1500));
     const MISHAPS: Mishaps = &[("obtain", LATE), ("update", LATE), ("delete", LATE)];

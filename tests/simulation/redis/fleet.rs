@@ -41,12 +41,12 @@ pub(crate) struct Plan {
     pub(crate) strikes: &'static [Strike],
     /// The number of servers that may be without their data at a time.
     pub(crate) most_forgetful: usize,
-    /// Scripts of which every other one has this fault, in addition to the network's faults, for up to the
-    /// duration in the fault.
+    /// The scripts that fail, in addition to the network's faults. Half of their calls have the fault, for up
+    /// to the fault's duration.
     pub(crate) mishaps: &'static [(&'static str, Fault)],
     pub(crate) clocks: Clocks,
     pub(crate) ttl: Duration,
-    /// The number of servers that hang from [`HANG_AT`](Self::HANG_AT) on, for ever.
+    /// The number of servers that hang from [`HANG_AT`](Self::HANG_AT) until the end of the trial.
     pub(crate) hung: usize,
     pub(crate) network: Network,
 }
@@ -105,8 +105,8 @@ impl Fleet {
         let majority = plan.servers / 2 + 1;
         let recorder = Arc::new(GrantRecorder::new(majority, world.ledger.clone()));
         let server = |place| {
-            // The clocks of servers differ by less than a restart and its rejoin delay take. Beyond
-            // that tokens are not unique, as the README says.
+            // The clocks of servers differ by less than the duration of a restart with its rejoin delay.
+            // With larger differences tokens are not unique, as the README says.
             let node = Node::new(random.run_id(), random.part_of(Duration::from_millis(200)));
             let (recorder, ledger) = (Arc::clone(&recorder), world.ledger.clone());
             let of_server = SharedRandom::new(seed ^ u64::try_from(place).unwrap());
@@ -191,7 +191,7 @@ impl Fleet {
             Strike::KillConnections => server.close_all(),
             Strike::FlushScripts => server.flush_scripts(),
             Strike::CutOff => {
-                // The processes that started last are the ones that run.
+                // Only the last few processes still run.
                 let process = self.processes.saturating_sub(random.random_range(1..=4));
                 server.cut_off(process);
                 self.faults.push(lasting(ServerFault::CutOff(process), random));
@@ -211,7 +211,7 @@ impl Fleet {
         }
     }
 
-    /// Ends the faults whose time has passed.
+    /// Ends the faults whose time is over.
     pub(crate) fn step(&mut self) {
         let now = self.world.ledger.now();
         if now >= Plan::HANG_AT {
@@ -273,5 +273,5 @@ impl Fleet {
 /// The size of a socket's buffer.
 const BUFFER: usize = 64 * 1024;
 
-/// How long a server without data counts as forgetful: at least until it votes again.
+/// The time for which a server without data counts as forgetful: at least until it votes again.
 const MEMORY: Duration = Duration::from_secs(2);

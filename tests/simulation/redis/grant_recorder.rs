@@ -13,9 +13,9 @@ use super::resp::{Bytes, Reply};
 /// Counts the votes of all servers, and records a grant at a majority.
 ///
 /// A vote counts for its ttl by the simulated time, unless it is withdrawn. A client may rely on the vote
-/// for that time, even if the server forgets it sooner. So a claim is granted, at the latest, with the
-/// last vote that it needs. Its client learns of the grant and chooses a token later. The grant is
-/// recorded with the largest token of its votes, and again for each token that a majority shares later.
+/// for that time, even if the server forgets it sooner. The recorder grants a claim with the last vote that
+/// the claim needs, before its client knows of the grant and chooses a token. It records the grant with the
+/// largest token of the votes, and again for each token that a majority shares later.
 #[derive(Debug)]
 pub(crate) struct GrantRecorder {
     majority: usize,
@@ -25,14 +25,14 @@ pub(crate) struct GrantRecorder {
 
 #[derive(Debug, Default)]
 struct Book {
-    /// By key and nonce, then by server.
+    /// The votes by key and nonce, then by server.
     votes: BTreeMap<(String, String), BTreeMap<usize, Vote>>,
     /// The number of the last heartbeat of each nonce on each server.
     beats: BTreeMap<(usize, String), u64>,
-    /// The nonces and tokens of the grants of a key on a server, in order, without withdrawn ones.
+    /// The nonces and tokens of the grants of a key on a server, in order, without withdrawn grants.
     counted: BTreeMap<(usize, String), Vec<(String, u64)>>,
-    /// The token that a holder sends, by nonce: of its last heartbeat, or before that the smallest one.
-    /// The counter of a server may be larger.
+    /// The token that a holder sent, by nonce: the token of its last heartbeat or, before any heartbeat, the
+    /// smallest token that it sent. The counter of a server may be larger.
     sent_tokens: BTreeMap<String, u64>,
     /// The nonce of the last release of a key on a server.
     released: BTreeMap<(usize, String), String>,
@@ -110,9 +110,9 @@ impl GrantRecorder {
                 let mut book = self.book.lock().unwrap();
                 let counted = book.counted.get(&(ran.place, key.clone()));
                 let before = counted.and_then(|counted| counted.iter().nth_back(1));
-                // A node of a quorum also keeps a release beneath a vote, since the vote may be
-                // withdrawn. It keeps none beneath a released vote: a late duplicate then takes the key
-                // for a ttl.
+                // A node of a quorum also stores the release of the grant before a vote, since the vote may
+                // be withdrawn. It stores none before a released vote: there, a late duplicate takes the
+                // key for a ttl.
                 let beneath = ran.before.nonce.is_some()
                     && before.is_some_and(|(nonce, _)| nonce == argument(0));
                 if done || beneath && argument(4) == "1" {

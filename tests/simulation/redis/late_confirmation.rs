@@ -1,4 +1,4 @@
-//! A heartbeat that confirms a claim after its first grant has run out.
+//! A heartbeat that confirms a claim after the claim's first grant has expired.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -15,21 +15,21 @@ use super::model::Servers;
 use super::{sound, trial};
 
 #[test]
-fn claim_confirmed_after_its_first_grant_is_no_lease_of_one_server() {
+fn claim_confirmed_too_late_is_no_lease_on_one_server() {
     let verdict = confirm_late(|world| Servers::of_one(world, calm(1)));
     assert!(verdict.violations.is_empty(), "{}", verdict.report(60));
 }
 
 #[test]
-fn claim_confirmed_after_its_first_grant_is_no_lease_of_a_quorum() {
+fn claim_confirmed_too_late_is_no_lease_on_a_quorum() {
     let verdict = confirm_late(|world| {
         Servers::of_a_quorum(world, calm(3), RedisQuorumBuilder::without_rejoin_delay)
     });
     assert!(verdict.violations.is_empty(), "{}", verdict.report(60));
 }
 
-/// Redis extends any grant with the claim's nonce. Here this is the grant of a duplicate of the claim, after
-/// another holder's lease. The first token of the claim is therefore smaller than that holder's.
+/// Redis extends any grant with the claim's nonce. Here, a duplicate of the claim was granted after another
+/// holder's lease. So the first token of the claim is smaller than the token of that holder.
 fn confirm_late<M, S>(model: impl FnOnce(ModelContext) -> M) -> Verdict
 where
     M: Model<Store = S>,

@@ -14,7 +14,7 @@ pub(crate) fn run(script: &str, keys: &[Bytes], arguments: &[Bytes], node: &mut 
 }
 
 thread_local! {
-    /// All nodes of a thread share one: its start takes longer than all scripts of a trial.
+    /// All nodes of a thread share one interpreter: its start takes longer than all scripts of a trial.
     static INTERPRETER: Interpreter = Interpreter::new().unwrap();
 }
 
@@ -78,7 +78,7 @@ fn word(value: &Value) -> mlua::Result<Bytes> {
     match value {
         Value::String(text) => Ok(text.as_bytes().to_vec()),
         Value::Integer(number) => Ok(number.to_string().into_bytes()),
-        // As Redis prints it: whole numbers below 2^63 without an exponent.
+        // Redis prints whole numbers below 2^63 without an exponent.
         Value::Number(number) => Ok(format!("{number}").into_bytes()),
         other => Err(mlua::Error::runtime(format!("not an argument of a command: {other:?}"))),
     }

@@ -55,8 +55,8 @@ fn one_server_keeps_its_promises() {
     report("one server", &survey);
 }
 
-/// The failure table of the README allows two holders: leases expire early. Tokens stay unique, so former
-/// holders cannot write.
+/// Leases expire early, and the failure table of the README allows two holders. Tokens stay unique, so
+/// former holders cannot write.
 #[test]
 fn server_clock_set_forward_breaks_only_exclusion() {
     let plan = Plan { strikes: &[Strike::SetForward], ..sound(1) };
@@ -197,8 +197,8 @@ fn write<'a>(store: &'a RedisStore, lease: &'a Lease) -> BoxFuture<'a, ()> {
     async move { drop(store.update(lease.grant(), &change).await) }.boxed()
 }
 
-/// Removes the violations of promises that depend on clocks. The others must hold: tokens are unique, and
-/// former holders cannot write. The order of tokens depends on clocks, since two concurrent holders may
+/// Removes the violations of promises that depend on clocks. The other promises must hold: tokens are unique,
+/// and former holders cannot write. The order of tokens depends on clocks, since two concurrent holders may
 /// report their grants in either order.
 fn but_for_exclusion(mut verdict: Verdict) -> Verdict {
     let on_time = ["two holders", "loss reported too late", "tokens out of order"];

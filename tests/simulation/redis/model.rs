@@ -1,4 +1,4 @@
-//! The real stores, over servers of a model.
+//! The real stores, over modelled servers.
 
 use std::time::Duration;
 

@@ -28,7 +28,7 @@ impl Reply {
         items.get(place)?.as_text()
     }
 
-    /// The number at `place` of an array, also where it is written as text.
+    /// The number at `place` of an array, also if the reply has it as text.
     pub(crate) fn number(&self, place: usize) -> Option<u64> {
         let Self::Array(items) = self else { return None };
         match items.get(place)? {

@@ -20,8 +20,8 @@ use super::shared_random::SharedRandom;
 
 /// A Redis server, as its clients see it.
 ///
-/// Events happen in the order of time, then of connections, so that the order in which the tasks of a
-/// killed process are dropped makes no difference.
+/// The server handles events in the order of time, then of connections. So a trial does not depend on the
+/// order in which the tasks of a killed process are dropped.
 #[derive(Debug)]
 pub(crate) struct Server {
     pub(crate) place: usize,
@@ -59,7 +59,7 @@ pub(crate) struct Mail {
     pub(crate) then: Then,
 }
 
-/// The effect after a command was applied.
+/// The effect on the connection after a command was applied.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Then {
     Answer,

@@ -29,7 +29,7 @@ pub(crate) struct Link {
     pub(crate) random: SharedRandom,
     /// The longest silence before a connection breaks.
     pub(crate) longest_silence: Duration,
-    /// Scripts of which every other one has this fault, for up to the duration in the fault.
+    /// The scripts that fail. Half of their calls have the fault, for up to the fault's duration.
     pub(crate) mishaps: &'static [(&'static str, Fault)],
 }
 
@@ -50,11 +50,11 @@ impl Link {
 
 /// Carries commands and replies over `stream`, until either side or a fault ends the connection.
 ///
-/// This runs on the network's runtime, so that commands in flight arrive although their sender is gone.
+/// This runs on the network's runtime, so that commands in flight arrive even if their sender has ended.
 pub(crate) async fn carry(stream: DuplexStream, server: Arc<Server>, link: Link) {
     let (client, sent) = mpsc::unbounded_channel();
     if !server.accept(link.connection, link.process, client) {
-        // The stream is dropped.
+        // The return drops the stream, so the client sees a closed connection.
         return sleep(link.random.latency() * 2).await;
     }
     let connection = link.connection;

@@ -18,7 +18,7 @@ pub fn fresh_key(name: &str) -> LeaseKey {
     LeaseKey::new(format!("{name}/{unique}")).expect("a key")
 }
 
-/// Makes a nonce that nothing else uses.
+/// Makes a nonce that no other claim uses.
 pub fn fresh_nonce() -> Nonce {
     static LAST: AtomicU64 = AtomicU64::new(0);
     let number = LAST.fetch_add(1, Ordering::SeqCst);
@@ -72,7 +72,7 @@ pub fn held(obtained: Obtained) -> Holder {
     }
 }
 
-/// Waits for `what` for up to five minutes. The limit is long, so that tests pass on a busy machine.
+/// Waits up to five minutes for `what`, so that tests pass on a busy machine.
 ///
 /// # Panics
 ///

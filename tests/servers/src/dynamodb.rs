@@ -50,7 +50,7 @@ impl fmt::Debug for Server {
 }
 
 impl Server {
-    /// Starts dynoxide, a DynamoDB in this process, on a port of its own.
+    /// Starts dynoxide, a DynamoDB in this process, on a free port.
     ///
     /// # Panics
     ///
@@ -73,12 +73,12 @@ impl Server {
         }
     }
 
-    /// Starts every server for acceptance tests: the one that `LEASE_DYNAMODB_ENDPOINT` names; or
-    /// dynoxide and, if they are installed, `ministack` and `dynalite`.
+    /// Starts every server for acceptance tests. If `LEASE_DYNAMODB_ENDPOINT` is set, this is the server that
+    /// it names. Otherwise these are dynoxide and, if they are installed, `ministack` and `dynalite`.
     ///
     /// # Panics
     ///
-    /// If one does not start; and if one is missing and `LEASE_TEST_REQUIRE_ALL` is set.
+    /// If a server does not start, or is missing while `LEASE_TEST_REQUIRE_ALL` is set.
     pub async fn all() -> Vec<Self> {
         if let Some(elsewhere) = Self::from_environment() {
             return vec![elsewhere];
@@ -102,7 +102,7 @@ impl Server {
         ministack.into_iter().chain(dynalite).collect()
     }
 
-    /// Starts ministack, which is atomic, and shows the item that refused a write.
+    /// Starts ministack. Its writes are atomic, and its refusals contain the item.
     ///
     /// # Panics
     ///
@@ -121,7 +121,7 @@ impl Server {
         Some(Self::process("ministack", command, port).await)
     }
 
-    /// Starts dynalite, which never shows the item that refused a write, and has no TTL.
+    /// Starts dynalite. Its refusals never contain the item, and it has no TTL.
     ///
     /// # Panics
     ///
@@ -146,8 +146,8 @@ impl Server {
         }
     }
 
-    /// The server of `LEASE_DYNAMODB_ENDPOINT`: `aws`, or `127.0.0.1:8000` of a server that runs
-    /// already.
+    /// Returns the server of `LEASE_DYNAMODB_ENDPOINT`: `aws`, or the address of a running server, such as
+    /// `127.0.0.1:8000`.
     fn from_environment() -> Option<Self> {
         let endpoint = std::env::var("LEASE_DYNAMODB_ENDPOINT").ok()?;
         let table = std::env::var("LEASE_DYNAMODB_TABLE").ok();
@@ -229,7 +229,7 @@ impl Server {
         (proxy, clock)
     }
 
-    /// Deletes the items whose TTL is over, as DynamoDB does in the background. Returns their number.
+    /// Deletes the items whose TTL has passed, as DynamoDB does in the background. Returns their number.
     ///
     /// # Panics
     ///
@@ -323,7 +323,7 @@ pub struct ServerClock {
 }
 
 impl ServerClock {
-    /// Dates all further replies `seconds` after the true time, or before it.
+    /// Sets the dates of all further replies to the true time plus `seconds`, which may be negative.
     pub fn set(&self, seconds: i64) {
         self.seconds.store(seconds, Ordering::SeqCst);
     }

@@ -49,11 +49,11 @@ impl fmt::Debug for Server {
 }
 
 impl Server {
-    /// Starts ferrokinesis, a Kinesis in this process, on a port of its own. Its iterators live for
-    /// [ten seconds](Self::ITERATORS_LIVE): longer than a busy machine stops a test.
+    /// Starts ferrokinesis, a Kinesis in this process, on a free port. Its iterators expire after
+    /// [ten seconds](Self::ITERATORS_LIVE), which is longer than the pauses of a test on a busy machine.
     ///
-    /// It reports a shard's children to subscribers alone, knows streams by name alone, and lists all
-    /// shards on one page.
+    /// It reports a shard's children only to subscribers, finds streams only by name, and lists all shards
+    /// on one page.
     ///
     /// # Panics
     ///
@@ -77,7 +77,7 @@ impl Server {
         Self { name: "ferrokinesis", address, _running: Running::InProcess(Task(task)) }
     }
 
-    /// How long the iterators of [ferrokinesis](Self::ferrokinesis) live.
+    /// The lifetime of [ferrokinesis](Self::ferrokinesis)' iterators.
     pub const ITERATORS_LIVE: Duration = Duration::from_secs(10);
 
     /// Starts kinesis-local, which reports a shard's children with its last records. Its pushed
@@ -158,7 +158,7 @@ pub fn client_of(address: SocketAddr) -> Client {
     Client::from_conf(config.build())
 }
 
-/// Makes kinesis-local listen on the loopback interface alone. It has no option for that, and calls
+/// Makes kinesis-local listen only on the loopback interface. It has no such option: it calls
 /// `listen(port, callback)`.
 const LOOPBACK_ALONE: &str = "data:text/javascript,\
     import net from 'node:net';\

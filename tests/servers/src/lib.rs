@@ -1,7 +1,7 @@
 //! Servers for tests, a proxy that fails on demand, and helpers that test programs share.
 //!
-//! Start at [`redis`], [`dynamodb`] or [`kinesis`]. Each has a feature of its name, so that a test of one
-//! store compiles nothing of the others. [`proxy`] is a fault proxy between a client and any of them.
+//! Start at [`redis`], [`dynamodb`] or [`kinesis`]. Each has a feature with its name, so that a test of one
+//! store does not compile the others. [`proxy`] is a fault proxy between a client and such a server.
 //! [`stream`] has a Kinesis stream with a producer, and [`simulation`] has parts of models.
 //!
 //! The helpers are for tests only: they panic if something is missing.

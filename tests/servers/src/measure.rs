@@ -2,12 +2,12 @@
 
 use lease_core::store::{BootClock, Clock};
 
-/// Whether `cargo bench` started this program: `cargo test --benches` starts it without measuring.
+/// Whether `cargo bench` started this program. `cargo test --benches` also starts it, but must not measure.
 pub fn is_measuring() -> bool {
     std::env::args().any(|argument| argument == "--bench")
 }
 
-/// Returns how long `work` takes, in seconds.
+/// Returns the duration of `work`, in seconds.
 pub async fn timed<T>(work: impl Future<Output = T>) -> f64 {
     let clock = BootClock::new();
     let began = clock.now();

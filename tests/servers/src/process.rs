@@ -1,4 +1,4 @@
-//! Servers in processes of their own.
+//! Servers in child processes.
 
 use std::net::SocketAddr;
 use std::process::{Child, Command, Stdio};

@@ -8,7 +8,7 @@ use lease_core::store::LeaseTable;
 
 use crate::sync::lock;
 
-/// Returns the broken promises of both traits. Each promise has a fixture of its own.
+/// Returns the broken promises of both traits. Each promise has a separate fixture.
 pub fn broken_of_both<F>(fixture: impl Fn() -> F + Sync) -> Vec<&'static str>
 where
     F: Fixture,
@@ -17,7 +17,7 @@ where
     broken(lock_promises().into_iter().chain(table_promises()).collect(), fixture)
 }
 
-/// Returns the broken promises. Eight are tried at a time, since most wait for time to pass.
+/// Returns the broken promises. Tests eight at a time, since most tests wait for timers.
 pub fn broken<F: Fixture>(
     promises: Vec<Promise<F>>,
     fixture: impl Fn() -> F + Sync,

@@ -30,11 +30,11 @@ pub fn find(name: &str, places: &[&str]) -> Option<PathBuf> {
     in_tools.chain(on_path).find(|program| program.is_file())
 }
 
-/// Finds the library that gives a program another wall clock, at Debian's path.
+/// Finds libfaketime, which gives a program another wall clock, at Debian's path.
 ///
 /// # Panics
 ///
-/// As [`tool`].
+/// If the library is missing and `LEASE_TEST_REQUIRE_ALL` is set.
 pub fn libfaketime() -> Option<PathBuf> {
     let found = find_libfaketime();
     if found.is_none() {

@@ -16,7 +16,7 @@ impl Warnings {
         Self::listen_from(Level::WARN)
     }
 
-    /// Captures the lines of `level` and of higher levels until the guard is dropped.
+    /// Captures the lines of `level` and of more severe levels until the guard is dropped.
     pub fn listen_from(level: Level) -> (Self, DefaultGuard) {
         let warnings = Self::default();
         let writer = warnings.clone();

@@ -13,22 +13,22 @@ use super::listener::Listener;
 
 /// A port that leads to a server. Dropping the link closes its connections and its port.
 ///
-/// It handles bytes, not requests: a fault may occur within a request, and requests are pipelined.
+/// It handles bytes, not requests, so a fault may occur within a request, and requests may be pipelined.
 #[derive(Debug)]
 pub struct Link {
     state: watch::Sender<State>,
     listener: Listener,
 }
 
-/// How one direction carries bytes.
+/// The flow of bytes in one direction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Flow {
-    /// Bytes pass at once.
+    /// Bytes arrive at once.
     Free,
     /// Bytes arrive this much later, in order.
     Delayed(Duration),
-    /// Bytes wait until the flow changes: they arrive also if the client has given up meanwhile.
+    /// Bytes wait until the flow changes. Then they arrive, even if the client has given up.
     Held,
 }
 
@@ -38,12 +38,12 @@ struct State {
     replies: Flow,
     /// New connections are closed at once.
     is_down: bool,
-    /// How often all connections were cut.
+    /// The number of times that all connections were cut.
     cuts: u64,
 }
 
 impl Link {
-    /// Starts a link that passes everything on to `server` at once.
+    /// Starts a link that forwards all bytes to `server` at once.
     ///
     /// # Errors
     ///
@@ -68,7 +68,7 @@ impl Link {
         Ok(Self { state, listener: listener.await? })
     }
 
-    /// Where clients connect.
+    /// The address to which clients connect.
     pub fn address(&self) -> SocketAddr {
         self.listener.address()
     }
@@ -93,7 +93,7 @@ impl Link {
         self.state.send_modify(|state| (state.requests, state.replies) = (Flow::Held, Flow::Held));
     }
 
-    /// Breaks all connections, with the bytes on their way, and closes new ones at once.
+    /// Breaks all connections, drops the bytes in flight, and closes new connections at once.
     pub fn cut(&self) {
         self.state.send_modify(|state| {
             state.is_down = true;
@@ -123,7 +123,7 @@ async fn connect(client: TcpStream, server: SocketAddr, states: watch::Receiver<
     }
     let mut cut = states.clone();
     tokio::select! {
-        // A cut comes first: nothing passes after it.
+        // A cut comes first: no byte passes after it.
         biased;
         _ = cut.wait_for(|state| state.cuts != cuts) => (),
         () = carry(client, server, states) => (),
@@ -180,7 +180,7 @@ async fn one_way(
                 return;
             }
         }
-        // The end of the connection is held, too.
+        // The end of the connection is also held.
         drop(states.wait_for(|state| flow(state) != Flow::Held).await);
         drop(to.shutdown().await);
     };

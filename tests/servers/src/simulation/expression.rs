@@ -1,5 +1,5 @@
-//! The part of DynamoDB's expression grammar that the stores use. Any other expression is refused, so
-//! that a model never guesses.
+//! The part of DynamoDB's expression grammar that the stores use. The parser refuses all other expressions,
+//! so that a model never guesses.
 
 use std::cmp::Ordering;
 use std::collections::BTreeSet;
@@ -369,7 +369,7 @@ impl Bindings {
     }
 }
 
-/// The words of an expression that were not read yet.
+/// The words of an expression that are not parsed yet.
 struct Words(Peekable<IntoIter<String>>);
 
 impl Words {

@@ -7,7 +7,7 @@ use lease_kinesis::{
 };
 use tokio::runtime::Handle;
 
-/// A stream that is reached over the simulation's network.
+/// A stream behind the simulation's network.
 #[derive(Debug, Clone)]
 pub struct RemoteStream {
     stream: SimStream,

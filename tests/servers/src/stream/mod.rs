@@ -10,7 +10,7 @@ use lease_kinesis::{KinesisSource, Shard, Source};
 pub use self::producer::{Producer, Put};
 use crate::kinesis::Server;
 
-/// The stream `orders` on a server of its own.
+/// The stream `orders` on a separate server.
 #[derive(Debug)]
 pub struct Stream {
     server: Server,
@@ -35,7 +35,7 @@ impl Stream {
         self.server.address()
     }
 
-    /// Makes a source with a client of its own.
+    /// Makes a source with a separate client.
     pub fn source(&self) -> KinesisSource {
         KinesisSource::new(&self.server.client(), NAME).with_consumer("shop")
     }

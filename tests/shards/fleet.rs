@@ -123,5 +123,5 @@ fn hasty(builder: WorkerBuilder, name: &str, retrieval: Retrieval) -> WorkerBuil
         .with_retrieval(retrieval)
 }
 
-/// Long enough for a busy machine.
+/// The time limit of each step, long enough for a busy machine.
 const LIMIT: Duration = Duration::from_mins(5);

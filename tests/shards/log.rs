@@ -1,4 +1,4 @@
-//! The events of all processors.
+//! The log of all record processors' events.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -64,7 +64,7 @@ impl Log {
         self.has_nothing_twice_after_an_orderly_end();
     }
 
-    /// Checks that each record was processed, for the first time in the order of its partition key.
+    /// Checks that each record was processed. The first deliveries must be in the order of the partition key.
     fn is_complete_and_in_order(&self, put: &Put) {
         let mut worked: BTreeMap<String, Vec<String>> = BTreeMap::new();
         for event in self.events() {
@@ -91,7 +91,7 @@ impl Log {
                 What::Begun => {
                     let shard = shards.iter().find(|listed| listed.id == *shard).unwrap();
                     let early = shard.parents.iter().find(|parent| !read.contains(*parent));
-                    assert_eq!(early, None, "{} began before that ended\n{self}", shard.id);
+                    assert_eq!(early, None, "{} began before this parent ended\n{self}", shard.id);
                 }
                 What::Record { .. } | What::LeaseLost | What::ShutDown => (),
             }
@@ -138,7 +138,7 @@ impl Log {
 }
 
 impl fmt::Display for Log {
-    /// Prints the number of records before each event, and not the records.
+    /// Prints the events with the number of records before each, but not the records.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut records = 0;
         for Event { reader: Reader { shard, token, worker }, what } in self.events() {
@@ -152,8 +152,8 @@ impl fmt::Display for Log {
     }
 }
 
-/// A processor that records events, takes a moment, and checkpoints every other batch. It checkpoints the
-/// rest at its end.
+/// A processor that logs events, pauses briefly, and checkpoints every other batch. It checkpoints the rest
+/// when it stops.
 pub(crate) struct Noting {
     log: Log,
     reader: Reader,

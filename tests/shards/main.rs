@@ -1,5 +1,5 @@
-//! Workers that read a stream together while they join, stop and die and the stream is resharded,
-//! over HTTP, on every table, in real time.
+//! Workers read a stream together, on every table, over HTTP and in real time. Meanwhile workers join,
+//! stop and die, and the stream is resharded.
 #![expect(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -64,7 +64,7 @@ async fn fleet_reads_all_records_in_order(table: Table) {
     fleet.log.is_right(&put, &stream.shards().await);
 }
 
-/// A subscription may push records in flight after another worker has taken the shard.
+/// A subscription may still push records after another worker has taken the shard.
 #[tokio::test(flavor = "multi_thread")]
 async fn pushed_records_are_read_in_order_through_a_split_and_a_merge() {
     let stream = Stream::of_shards(4).await;

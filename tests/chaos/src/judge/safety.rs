@@ -366,7 +366,7 @@ mod tests {
     }
 
     #[test]
-    fn smaller_token_is_admitted_after_lost_writes_and_stepped_clocks() {
+    fn smaller_token_is_admitted_after_lost_write_and_clock_step() {
         let judged = |clocks: Clocks, known: u64, at: u32| {
             let mut made = Made::new();
             made.ledger.clocks = clocks;

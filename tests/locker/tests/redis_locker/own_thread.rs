@@ -67,7 +67,7 @@ fn held(leases: &[Lease]) -> usize {
 }
 
 #[test]
-fn blocked_application_keeps_leases_of_a_locker_on_its_own_thread() {
+fn locker_on_own_thread_keeps_leases_of_blocked_application() {
     if !available() {
         return;
     }
@@ -82,7 +82,7 @@ fn blocked_application_keeps_leases_of_a_locker_on_its_own_thread() {
 
 /// The control: the application's workers drive the connection, so the heartbeats get no answers.
 #[test]
-fn blocked_application_loses_leases_if_only_heartbeats_run_elsewhere() {
+fn leases_are_lost_if_only_heartbeats_run_elsewhere() {
     if !available() {
         return;
     }

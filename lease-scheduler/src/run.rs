@@ -142,7 +142,7 @@ impl Runner {
             Attempt::Obtained(lease) => lease,
             Attempt::Held(holder) => return Err(Outcome::Skipped(Skip::Held(holder))),
         };
-        // The attributes are those at the grant. Earlier holders wrote their marks before it.
+        // The grant returned these attributes. Earlier holders wrote their marks before it.
         let record = JobRecord::read(lease.attributes()).map_err(unknown)?;
         if let Some(skip) = tick.and_then(|tick| record.skip(tick, self.job.attempts)) {
             return Err(Outcome::Skipped(skip));
@@ -281,7 +281,7 @@ impl Runner {
         };
         let limited = async {
             select! {
-                // The body first: a body that ends exactly at its timeout has not timed out.
+                // Polls the body first: a body that ends exactly at its timeout has not timed out.
                 biased;
                 ended = body => match ended {
                     Ok(Ok(())) => Outcome::Finished,

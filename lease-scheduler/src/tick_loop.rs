@@ -129,7 +129,7 @@ impl TickLoop {
     fn has_stepped(&self) -> bool {
         match (self.before_step, self.runner.job.misfire) {
             (Some(before), Misfire::StartWithin(length)) => {
-                // Twice, since a reading may be as late as a tick may start.
+                // Twice: the last reading before the step may be as old as a tick may be late.
                 let since = self.clock.now().since(before.moment);
                 since <= self.runner.wall.timer_for(length.saturating_mul(2))
             }
@@ -251,7 +251,7 @@ impl TickLoop {
 
     async fn handle_tick(&mut self, tick: Timestamp) -> Duration {
         let runner = Arc::clone(&self.runner);
-        // A read first, since it is cheap: usually another machine was faster.
+        // Reads first, since a read is cheap, and usually another machine was faster.
         let run = match runner.read_record().await {
             Ok(record) => {
                 self.update_from(&record);
@@ -296,8 +296,8 @@ impl TickLoop {
         if self.settled >= tick { Duration::ZERO } else { pause }
     }
 
-    /// Notes that ticks up to `settled` need no run. This clock does not matter, since the machine that ran
-    /// the tick may be ahead of it.
+    /// Notes that ticks up to `settled` need no run, even if `settled` is ahead of this clock: the clock of
+    /// the machine that ran the tick may be ahead.
     fn settle(&mut self, settled: Timestamp) {
         self.settled = self.settled.max(settled);
         self.accounted = self.accounted.max(settled);

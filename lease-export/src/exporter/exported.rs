@@ -54,7 +54,8 @@ pub struct Exported {
     /// letters](crate::DeadLetters). They are removed from the buffer.
     pub dead_lettered: u64,
     /// Events that were too large, refused or given up, and were [set
-    /// aside](crate::EventBuffer::set_aside) in the buffer, for lack of dead letters. They are no longer pending.
+    /// aside](crate::EventBuffer::set_aside) in the buffer, for lack of dead letters. They are no
+    /// longer pending.
     pub set_aside: u64,
     /// Events that were collected from buckets.
     pub collected: u64,

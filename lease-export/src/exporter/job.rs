@@ -165,7 +165,7 @@ impl Exporter {
         let mut export = pin!(self.export_under(lease, self.collect_and_send(token)));
         loop {
             select! {
-                // The export first: it may have ended.
+                // Polls the export first: it may have ended.
                 biased;
                 exported = &mut export => return exported,
                 () = sleep(period) => (),

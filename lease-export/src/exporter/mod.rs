@@ -439,7 +439,10 @@ impl Exporter {
         let ended = lease.run_until_lost(work).await;
         if let Err(error) = lease.release().await {
             let error: &StoreError = &error;
-            warn!(key = %self.key, %token, error = error as &dyn std::error::Error, "export lease not released");
+            warn!(
+                key = %self.key, %token, error = error as &dyn std::error::Error,
+                "export lease not released"
+            );
         }
         ended.map_err(ExportError::Lost)?
     }

@@ -12,8 +12,8 @@ use crate::exporter::exported::Flushed;
 
 /// The operator's commands on an exporter and its intake.
 ///
-/// The *intake* takes new data: it is that of the buckets and of the buffer behind them, or that of
-/// the buffer alone if the exporter has no buckets. The intake of buckets is stopped at first. It may be open
+/// The *intake* takes new data. With buckets, it consists of the buckets and the buffer behind them;
+/// without buckets, of the buffer alone. The intake of buckets is stopped at first. It may be open
 /// only while export is enabled, since nothing else empties it. A buffer without buckets is open at
 /// first: it is bounded, and drops events only with
 /// [`Overflow::DropOldest`](crate::Overflow::DropOldest).

@@ -281,7 +281,10 @@ impl<'a> Sending<'a> {
             Err(error) => {
                 // The event stays pending, and the others are sent.
                 let cause: &(dyn std::error::Error + 'static) = &error;
-                warn!(%key, id = %event.id(), error = cause, "event not moved to dead letters, stays pending");
+                warn!(
+                    %key, id = %event.id(), error = cause,
+                    "event not moved to dead letters, stays pending"
+                );
                 return Ok(());
             }
         };

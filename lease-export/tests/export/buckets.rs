@@ -13,7 +13,7 @@ everywhere_with_buckets! {
     current_bucket_is_open
     bucket_stays_open_during_margin
     reading_starts_after_the_marker
-    marker_in_the_future_moves_late_changes_behind_it
+    late_change_goes_after_marker_in_future
     key_keeps_its_latest_value
     closed_returns_at_most_the_requested_number
     marker_is_the_last_removed_bucket
@@ -108,7 +108,7 @@ async fn reading_starts_after_the_marker(_: World, mut minutes: Minutes) {
     assert_eq!(minutes.buckets.closed(60).await.unwrap(), buckets[1..]);
 }
 
-async fn marker_in_the_future_moves_late_changes_behind_it(_: World, mut minutes: Minutes) {
+async fn late_change_goes_after_marker_in_future(_: World, mut minutes: Minutes) {
     let bucket = put(&minutes, "a", "1").await;
     let future = Bucket::starting_at(bucket.seconds() + 600);
     assert_eq!(remove(&minutes, &[future]).await, 0);

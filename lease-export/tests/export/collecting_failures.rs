@@ -22,7 +22,7 @@ everywhere_with_buckets! {
     bucket_of_large_values_moves_in_small_steps
     unreadable_bucket_blocks_neither_others_nor_pending_events
     unavailable_buckets_block_no_pending_events
-    store_that_fails_half_way_is_not_asked_per_bucket
+    store_failing_half_way_is_not_read_per_bucket
     neighbouring_buckets_that_time_out_block_no_other
 }
 
@@ -266,7 +266,7 @@ async fn unavailable_buckets_block_no_pending_events(world: World, minutes: Minu
     assert!(said.ends_with(expected), "{said}");
 }
 
-async fn store_that_fails_half_way_is_not_asked_per_bucket(world: World, mut minutes: Minutes) {
+async fn store_failing_half_way_is_not_read_per_bucket(world: World, mut minutes: Minutes) {
     let buckets = Watched::new(&minutes.buckets);
     let exporter = exporter(&world, &buckets, verbatim()).await;
     let filled = fill(&mut minutes, &["a", "b", "c", "d", "e"]).await;

@@ -17,7 +17,7 @@ everywhere! {
     event_that_always_fails_is_set_aside_after_its_last_export
     other_event_of_a_failing_record_is_sent_alone
     failures_of_a_sink_that_takes_nothing_do_not_count
-    paused_buffer_opens_once_only_failed_events_are_left
+    paused_buffer_opens_if_only_failed_events_are_left
     paused_buffer_stays_closed_while_much_is_left
     stopped_buffer_stays_stopped_with_only_failed_events_left
     events_set_aside_are_bounded_by_the_capacity
@@ -127,7 +127,7 @@ fn paused_at_twenty(world: World) -> World {
     world.with_capacity(Capacity::new(20, Overflow::Pause).unwrap())
 }
 
-async fn paused_buffer_opens_once_only_failed_events_are_left(world: World) {
+async fn paused_buffer_opens_if_only_failed_events_are_left(world: World) {
     let world = pairs(paused_at_twenty(world));
     let exporter = failing(&world, [7]).await;
     let _kept = append(&world, 1..=20).await;

@@ -60,7 +60,7 @@ async fn free_job_runs_and_returns_its_outcome() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn switched_off_job_runs_nothing_and_asks_for_no_lease() {
+async fn switched_off_job_neither_runs_nor_obtains_lease() {
     let harness = SchedulerHarness::new();
     let job = Job::new(key("export"), harness.log.body("a", secs(1))).with_switch(switch(&harness));
     let machine = harness.start("a", [job]);
@@ -165,7 +165,7 @@ async fn unreadable_switch_runs_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn turn_is_repeated_until_its_outcome_is_known() {
+async fn switch_turn_is_repeated_until_outcome_is_known() {
     let harness = SchedulerHarness::new();
     let connection = Faulty::new(harness.store.clone());
     let switch =

@@ -7,7 +7,7 @@ use tokio::time::sleep;
 use crate::harness::{SchedulerHarness, key, secs};
 
 #[tokio::test(start_paused = true)]
-async fn tick_that_a_clock_steps_over_runs() {
+async fn tick_in_short_clock_step_runs() {
     for before in [secs(1), secs(5), secs(30)] {
         let harness = SchedulerHarness::new();
         let job = Job::new(key("export"), harness.log.body("a", secs(1)))
@@ -28,7 +28,7 @@ async fn tick_that_a_clock_steps_over_runs() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn ticks_that_a_clock_steps_over_by_hours_are_missed() {
+async fn ticks_in_clock_step_of_hours_are_missed() {
     let harness = SchedulerHarness::new();
     let job = Job::new(key("export"), harness.log.body("a", secs(1)))
         .on(Schedule::cron("0 3 * * *", "UTC").unwrap())

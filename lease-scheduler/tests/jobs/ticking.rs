@@ -339,7 +339,7 @@ async fn past_schedule_that_ran_is_not_logged() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn switch_on_while_tick_is_due_runs_it_and_not_later() {
+async fn tick_runs_after_switch_on_only_while_due() {
     let harness = SchedulerHarness::new();
     let switch = || {
         let locker = Locker::new(harness.store.clone());

@@ -426,9 +426,9 @@ fn unreadable_row_stops_only_its_own_shard() {
 /// Each of the two conditions alone detects that a KCL worker has taken the row.
 #[test]
 fn control_finds_writes_without_counter_check() {
-    const WHOSE: &[&str] = &["#leaseOwner = :owner", "#leaseCounter = #grantCounter"];
-    found("a heartbeat without an owner check", Kind::Heartbeat, WHOSE, Setup::default());
-    found("a checkpoint without an owner check", Kind::Other, WHOSE, Setup::default());
+    const CHECKS: &[&str] = &["#leaseOwner = :owner", "#leaseCounter = #grantCounter"];
+    found("a heartbeat without an owner check", Kind::Heartbeat, CHECKS, Setup::default());
+    found("a checkpoint without an owner check", Kind::Other, CHECKS, Setup::default());
 }
 
 #[test]

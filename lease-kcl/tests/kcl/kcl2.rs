@@ -123,13 +123,13 @@ impl Kcl2 {
         target: usize,
         has: &BTreeMap<String, Vec<&'a String>>,
     ) -> Vec<&'a String> {
-        let Some((victim, his)) = has.iter().max_by_key(|(_, his)| his.len()) else {
+        let Some((victim, leases)) = has.iter().max_by_key(|(_, leases)| leases.len()) else {
             return Vec::new();
         };
-        let spare = his.len().saturating_sub(target);
-        let steals = need.min(spare) > 0 || (need > 1 && his.len() == target);
+        let spare = leases.len().saturating_sub(target);
+        let steals = need.min(spare) > 0 || (need > 1 && leases.len() == target);
         let steals = steals && *victim != self.name;
-        his.iter().copied().take(usize::from(steals)).collect()
+        leases.iter().copied().take(usize::from(steals)).collect()
     }
 
     fn hold(&self, key: &str, right: Right, counter: u64) {

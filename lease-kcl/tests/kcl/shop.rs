@@ -145,7 +145,7 @@ impl Shop {
         for _ in 0..4 {
             self.pass(TTL / 2);
             assert!(self.kcl_renews().await);
-            assert_eq!(self.refused(lessee).await.lessee.as_str(), owner, "it renews");
+            assert_eq!(self.refused(lessee).await.lessee.as_str(), owner, "{owner} renews");
         }
     }
 

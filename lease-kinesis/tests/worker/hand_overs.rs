@@ -45,7 +45,7 @@ async fn concurrent_hand_overs_stay_within_limit() {
     let first = first.with_name("a".parse().unwrap()).with_max_hand_overs(2).build().unwrap();
     let first_handle = first.handle();
     tokio::spawn(first.run());
-    until("it reads", SOON, || first_handle.status().shards.len() == 12).await;
+    until("the worker reads", SOON, || first_handle.status().shards.len() == 12).await;
 
     for name in ["b", "c", "d"] {
         let next = worker(&table, &stream, |_: &ShardContext| Idle);
@@ -68,7 +68,7 @@ async fn worker_stops_although_its_row_cannot_be_written() {
         let worker = worker.with_grace(Duration::from_mins(5)).build().unwrap();
         let handle = worker.handle();
         let run = tokio::spawn(worker.run());
-        until("it reads", SOON, || handle.status().shards.len() == 2).await;
+        until("the worker reads", SOON, || handle.status().shards.len() == 2).await;
         sleep(Duration::from_secs(5)).await;
         table.every(Call::Write, fault);
 
@@ -102,7 +102,7 @@ async fn worker_ends_after_grace_time_while_all_calls_hang() {
         let worker = worker.with_grace(Duration::from_secs(9)).build().unwrap();
         let handle = worker.handle();
         let run = tokio::spawn(worker.run());
-        until("it reads", SOON, || handle.status().shards.len() == 1).await;
+        until("the worker reads", SOON, || handle.status().shards.len() == 1).await;
         sleep(Duration::from_secs(1)).await;
         for call in hanging {
             table.every(*call, Fault::Hang);
@@ -160,7 +160,7 @@ async fn hand_over_without_answer_counts_as_hand_over() {
         let first = first.with_name("a".parse().unwrap()).build().unwrap();
         let first_handle = first.handle();
         tokio::spawn(first.run());
-        until("it reads", SOON, || first_handle.status().shards.len() == 2).await;
+        until("the worker reads", SOON, || first_handle.status().shards.len() == 2).await;
         let next = worker(&table, &stream, |_: &ShardContext| Idle);
         let next = next.with_name("b".parse().unwrap()).build().unwrap();
         let next_handle = next.handle();
@@ -184,7 +184,7 @@ async fn shard_evicted_before_hand_over_counts_as_lost() {
     let first = first.with_name("a".parse().unwrap()).build().unwrap();
     let handle = first.handle();
     tokio::spawn(first.run());
-    until("it reads", SOON, || handle.status().shards.len() == 1).await;
+    until("the worker reads", SOON, || handle.status().shards.len() == 1).await;
     let token = handle.status().shards[0].token;
     tokio::spawn(worker(&table, &stream, |_: &ShardContext| Idle).build().unwrap().run());
     sleep(Duration::from_secs(10)).await;
@@ -194,7 +194,7 @@ async fn shard_evicted_before_hand_over_counts_as_lost() {
     let key = "shop/shards/shardId-000000000000".parse().unwrap();
     assert!(table.inner().evict(&key, token).await.unwrap());
 
-    until("it has ended", IN_THE_END, || handle.status().shards.is_empty()).await;
+    until("the worker has ended", IN_THE_END, || handle.status().shards.is_empty()).await;
     let counters = handle.status().counters;
     assert_eq!((counters.handed_over, counters.lost), (0, 1));
 }

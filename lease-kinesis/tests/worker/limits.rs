@@ -159,7 +159,7 @@ async fn worker_stops_while_list_of_shards_hangs() {
     let worker = worker.with_sync_interval(Duration::from_secs(1)).build().unwrap();
     let handle = worker.handle();
     let run = tokio::spawn(worker.run());
-    until("it reads", SOON, || handle.status().shards.len() == 1).await;
+    until("the worker reads", SOON, || handle.status().shards.len() == 1).await;
     source.lists_hang.store(true, Ordering::SeqCst);
     sleep(Duration::from_secs(30)).await;
 
@@ -178,7 +178,7 @@ async fn joining_worker_gets_its_share_while_list_hangs() {
     let first = worker("a", &table, &source, &processors).build().unwrap();
     let first_handle = first.handle();
     tokio::spawn(first.run());
-    until("it reads", SOON, || first_handle.status().shards.len() == 4).await;
+    until("the worker reads", SOON, || first_handle.status().shards.len() == 4).await;
     source.lists_hang.store(true, Ordering::SeqCst);
 
     let second = worker("b", &table, &source, &processors).build().unwrap();
@@ -202,7 +202,7 @@ async fn hanging_start_or_end_is_cancelled_after_limit() {
         source.stream.split(&shard.id, u128::MAX / 2).unwrap();
 
         let ended = || handle.status().counters.ended == 1;
-        until("it reads to the end", Duration::from_mins(2), ended).await;
+        until("the worker reads to the end", Duration::from_mins(2), ended).await;
         assert_eq!(handle.status().counters.restarts, 1, "{does:?}");
     }
 }
@@ -283,7 +283,7 @@ async fn unreadable_stream_is_reported_as_behind() {
     let worker = worker("a", &table, &source, &processors).build().unwrap();
     let handle = worker.handle();
     tokio::spawn(worker.run());
-    until("it reads", SOON, || handle.status().shards.len() == 1).await;
+    until("the worker reads", SOON, || handle.status().shards.len() == 1).await;
     sleep(Duration::from_secs(5)).await;
     assert_eq!(handle.status().shards[0].behind, Duration::ZERO);
 

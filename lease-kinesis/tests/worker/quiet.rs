@@ -52,7 +52,7 @@ async fn first_record_during_stream_outage_is_read() {
         let worker = worker.build().unwrap();
         let handle = worker.handle();
         let running = tokio::spawn(worker.run());
-        until("it reads", SOON, || handle.status().shards.len() == 1).await;
+        until("the worker reads", SOON, || handle.status().shards.len() == 1).await;
         sleep(Duration::from_secs(5)).await;
 
         stream.set_faults(Faults { unavailable: 1.0, ..Faults::default() });

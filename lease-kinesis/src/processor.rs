@@ -15,7 +15,7 @@ use crate::shard::ShardId;
 /// Processes the records of one shard while the worker holds its lease.
 ///
 /// The worker creates one processor for each shard that it obtains. It calls the processor's
-/// methods one at a time, in this order: `initialize`; `process_records`, any number of times; at
+/// methods one at a time: first `initialize`, then `process_records` any number of times, then at
 /// most one of `lease_lost`, `shard_ended` and `shutdown_requested`. Then it drops the processor.
 /// If `shard_ended` fails, the worker may call it again, or call one of the other two. The
 /// [`Checkpointer`] ends with its processor.
@@ -26,9 +26,9 @@ use crate::shard::ShardId;
 ///
 /// # Cancel safety
 ///
-/// The worker may drop any call at its await points: when the lease is lost, at the [time
-/// limit](crate::WorkerBuilder::with_batch_limit), at the end of the grace time, and when the worker
-/// itself is dropped. Work that was done after the last checkpoint is then done again.
+/// The worker may drop any call at its await points. It does so when the lease is lost, at the [time
+/// limit](crate::WorkerBuilder::with_batch_limit), and at the end of the grace time. A dropped worker
+/// drops all calls. Work that was done after the last checkpoint is then done again.
 #[async_trait]
 pub trait RecordProcessor: Send {
     /// Prepares for the records after [`ShardContext::position`].

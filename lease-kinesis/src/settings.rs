@@ -56,8 +56,8 @@ impl Settings {
         self.options.ttl() / 3
     }
 
-    /// Returns how long a shard is reserved for the worker that it was handed over to: a ttl, as
-    /// long as a crashed worker delays a shard. The next worker sees the shard at its next tick.
+    /// Returns how long a handed-over shard is reserved for its next worker: a ttl, as long as a
+    /// crashed worker delays a shard. The next worker sees the shard at its next tick.
     pub(crate) fn reserved(&self) -> Duration {
         self.options.ttl()
     }

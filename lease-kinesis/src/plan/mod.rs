@@ -71,7 +71,7 @@ pub fn plan(
 pub(crate) struct Reshaping {
     /// The keys of shards that were split or merged, and are not read to their end.
     pub(crate) ending: BTreeSet<LeaseKey>,
-    /// The number of shards that cannot be read before those have ended.
+    /// The number of shards that wait for the end of these.
     pub(crate) waiting: usize,
 }
 
@@ -150,8 +150,9 @@ impl<'a> Capacities<'a> {
         Some(member)
     }
 
-    /// Assigns the key of a lasting shard: to a member below both quotas; else to one below its
-    /// quota of lasting keys and its own limit; else to one below its total quota.
+    /// Assigns the key of a lasting shard. The first choice is a member below both quotas. The second
+    /// is a member below its quota of lasting keys and its own limit. The third is a member below its
+    /// total quota.
     fn assign_lasting(&mut self, key: &LeaseKey) -> Option<&'a Lessee> {
         let has_total = |member: &Lessee| count(&self.total, member) > 0;
         let has_lasting = |member: &Lessee| count(&self.lasting, member) > 0;

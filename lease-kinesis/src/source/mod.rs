@@ -1,4 +1,4 @@
-//! Streams, and how one shard of a stream is read.
+//! Streams, and the reading of one shard.
 //!
 //! Start here with the trait [`Source`]. `aws` implements it for Kinesis Data Streams, `sim` for
 //! tests. `reader` reads one shard through a source: it paces, retries and resumes. `aggregate`
@@ -33,8 +33,8 @@ pub use self::sim::{Faults, SimRecord, SimStream};
 ///
 /// # Cancel safety
 ///
-/// The caller may drop any call. No call changes what a later call returns, except that it counts
-/// towards the rate limits, and that a dropped subscription may delay the next one.
+/// The caller may drop any call. No call changes the results of later calls, with two exceptions: it
+/// counts towards the rate limits, and a dropped subscription may delay the next one.
 #[async_trait]
 pub trait Source: fmt::Debug + Send + Sync + 'static {
     /// Lists all shards, open and closed, over all pages, in any order.

@@ -99,7 +99,7 @@ impl ShardRow {
         })
     }
 
-    /// Returns what [`lifecycle`](crate::table::lifecycle) needs of the row.
+    /// Returns the part of the row that [`lifecycle`](crate::table::lifecycle) uses.
     pub(crate) fn row_state(&self) -> RowState {
         let (checkpoint, parents) = (self.checkpoint.clone(), self.parents.clone());
         RowState { checkpoint, parents, hash_keys: self.hash_keys }

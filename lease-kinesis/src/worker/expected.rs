@@ -1,4 +1,4 @@
-//! Watches the shards that other workers will hand over to this one. Returns each when it is free.
+//! Watches the shards that other workers will hand over to this worker, until each is free.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::error::Error;

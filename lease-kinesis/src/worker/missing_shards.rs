@@ -25,7 +25,7 @@ struct MissingShard {
 
 impl MissingShardBackoff {
     /// Counts one more attempt that found `key` missing, and delays the next attempt. `length`
-    /// returns the delay after a number of attempts. Returns how to log this one.
+    /// returns the delay after a number of attempts. Returns how to log this attempt.
     pub(crate) fn is_missing(
         &mut self,
         key: LeaseKey,

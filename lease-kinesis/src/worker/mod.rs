@@ -118,9 +118,9 @@ impl Worker {
     ///
     /// # Errors
     ///
-    /// Fails with [`WorkerError::Stopped`] if a processor stopped the worker, and with
-    /// [`WorkerError::Store`] if the store rejects the worker's own row at the start with an error
-    /// that is not retryable.
+    /// Fails with [`WorkerError::Stopped`] if a processor stopped the worker. Fails with
+    /// [`WorkerError::Store`] if the store rejects the worker's own row at the start, and the error
+    /// is not retryable.
     ///
     /// # Cancel safety
     ///

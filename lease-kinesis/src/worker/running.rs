@@ -157,11 +157,11 @@ impl Running {
     }
 
     /// Returns the time to the next tick. It is short after a failure, while shards are handed over,
-    /// and while a worker does not count yet: until then, that worker reads at most one shard.
+    /// and while a worker does not count yet. A worker that does not count reads at most one shard.
     fn pause(&self, looked: Tick) -> Duration {
         let tick = self.worker.settings.tick();
         match looked {
-            // The first retry follows soon. Later ones back off for a throttling store, up to a ttl, so
+            // The first retry follows soon. Later retries back off for a throttling store, up to a ttl, so
             // that the worker notices its recovery.
             Tick::Unanswered if self.deadline.is_none() => {
                 let doublings = self.unanswered.saturating_sub(1).min(10);
@@ -336,7 +336,7 @@ impl Running {
             return;
         }
         let settings = &self.worker.settings;
-        // One worker is enough. The others compare rarely, in case the first one cannot.
+        // One worker is enough. The others compare rarely, in case the first worker fails.
         let first = members.iter().map(|member| &member.name).min();
         let turns = if first == Some(&self.worker.me.name) { 1 } else { 5 };
         let interval = settings.sync_interval * turns;

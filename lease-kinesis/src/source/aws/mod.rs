@@ -131,7 +131,7 @@ impl KinesisSource {
                 operation.error(SourceErrorKind::Unavailable, &advice)
             }
             Ok(_) => {
-                let advice = format!("there is no shard {shard} any more");
+                let advice = format!("the stream no longer has shard {shard}");
                 operation.error(SourceErrorKind::NoSuchShard, &advice)
             }
             Err(error) => error,

@@ -178,7 +178,7 @@ impl SimStream {
         put
     }
 
-    /// Writes a record to the shard of its partition key, with the write limits: a shard accepts
+    /// Writes a record to the shard of its partition key, with the write limits. A shard accepts
     /// 1,000 records and 1 MB (including partition keys) in any second. Records written without
     /// limits do not count.
     ///

@@ -46,8 +46,7 @@ impl ShardTask {
             let limit = self.settings.batch_limit;
             let ended = self.guarded(limit, processor.shard_ended(checkpointer)).await?;
             if ended.is_ok() {
-                // The processor has accepted the end. It is not called again for a failure of the
-                // store.
+                // The processor has accepted the end, so a failure of the store does not call it again.
                 self.write_last_checkpoint(checkpointer).await?;
             }
             let checkpointed = self.guarded(None, checkpointer.checkpointed()).await?;

@@ -6,7 +6,7 @@
 //! - The giver reads the target's own row after the transfer. If the target leaves, or has gone, the
 //!   giver frees the shard.
 //! - Otherwise the target's row said `live` after the transfer. A leaving worker writes `leaving` before
-//!   it lists the rows that are reserved for it, so its list has this one, and it frees the shard.
+//!   it lists the rows that are reserved for it. So its list has this row, and it frees the shard.
 
 use std::error::Error;
 

@@ -27,9 +27,9 @@ impl Limits {
     /// `PutRecords` of Kinesis Data Streams: 500 records per request, 1 MiB per record with its
     /// partition key, 5 MiB per request.
     ///
-    /// Since October 2025 a request may have 10 MiB, and a record 10 MiB if `UpdateMaxRecordSize`
-    /// allowed that for the stream (`PutRecords` in the API reference, "Handle large records" in
-    /// the developer guide). The defaults are the older limits, which every stream and every
+    /// Since October 2025 a request may have 10 MiB (`PutRecords` in the API reference). A record
+    /// may also have 10 MiB, if `UpdateMaxRecordSize` allows it for the stream ("Handle large
+    /// records" in the developer guide). The defaults are the older limits, which every stream and every
     /// emulator takes. A shard takes 1 MiB per second in either case. The `with_` methods raise the
     /// limits.
     pub const KINESIS: Self = Self {

@@ -62,9 +62,9 @@ pub type JobResult = Result<(), JobError>;
 
 /// Does a job's work, as a type of your own. An async function of a [`JobContext`] is usually enough.
 ///
-/// The scheduler drops a body at its current await in four cases: the lease is lost, the scheduler is
-/// dropped, the job's [timeout](Job::timeout) is over, or the grace of a stopping scheduler is over. In
-/// each case, and after a panic, the lease is released.
+/// The scheduler drops a body at its current await in four cases: it has lost the lease, it is itself
+/// dropped, the job's [timeout](Job::timeout) is over, or it is stopping and its grace is over. In each
+/// case, and after a panic, the lease is released.
 ///
 /// # Examples
 ///

@@ -151,8 +151,8 @@ impl TickLoop {
         }
     }
 
-    /// Returns the time until the next tick, but at most a minute, and at most as long as a tick may start
-    /// late: the clock may be set in that time.
+    /// Returns the time until the next tick, at most a minute, and at most the time by which a tick may
+    /// start late. It is limited since the clock may be set meanwhile.
     fn until_next(&self) -> Duration {
         let (job, wall) = (&self.runner.job, &self.runner.wall);
         let now = wall.now();

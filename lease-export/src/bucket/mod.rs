@@ -28,8 +28,8 @@ pub use redis::RedisBuckets;
 ///
 /// # To ensure correctness
 ///
-/// The store's clock decides. The store puts no change into a bucket at or before the marker, nor
-/// into one that it once returned as closed, even if its clock goes back. Otherwise a late change
+/// The store's clock decides. The store puts no change into a bucket up to the marker, or into a
+/// bucket that it has returned as closed. This holds even if its clock goes back. Otherwise a late change
 /// would never be read, or would be removed unread. Each call is one atomic step. A removal is refused if
 /// its token is smaller than the largest seen.
 ///

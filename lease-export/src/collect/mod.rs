@@ -296,7 +296,7 @@ const EVENTS_AT_ONCE: usize = 1000;
 /// time out but still be applied, and each retry would append its events again.
 const BYTES_AT_ONCE: usize = 4 * 1024 * 1024;
 
-/// The largest number of bucket bytes in memory: twice a step, so that many small buckets are read
+/// The largest number of bucket bytes in memory: twice a step. Many small buckets are then read
 /// together, and a key in several of them is sent once.
 const READ_BYTES: usize = 8 * 1024 * 1024;
 

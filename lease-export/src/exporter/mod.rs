@@ -34,7 +34,7 @@ mod sending;
 ///
 /// An export holds the lease from before it reads the first event until after it has removed the last
 /// one. The buffer refuses an exporter with an old token. The exporter removes events after the sink has
-/// taken them, so a crash at any step loses none, and repeats some under the same ids.
+/// taken them. So a crash at any step loses no event, and may repeat some under the same ids.
 /// [`flush_pending_events`](Self::flush_pending_events) exports at once.
 /// [`schedule_job`](Self::schedule_job) leaves the export to a worker, which calls
 /// [`run_next_job`](Self::run_next_job) or [`run_jobs`](Self::run_jobs).

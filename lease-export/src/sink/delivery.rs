@@ -107,8 +107,8 @@ impl SinkCall<'_> {
     /// Sends `records`, with retries. If the sink refuses a request's content, sends its halves,
     /// down to the single events that it refuses.
     ///
-    /// In a batch of n events, each refused event costs at most about log₂ n refused requests, and
-    /// as many requests that the sink takes. After about log₂ n refusals in a row, the bisection
+    /// With n events in the batch, each refused event costs at most about 2 log₂ n requests, of
+    /// which the sink refuses half. After about log₂ n refusals in a row, the bisection
     /// continues at another place of the batch, since the rest may be good. If the sink takes
     /// nothing at several places, the next export sends the rest. That export has another token and
     /// therefore tries other places. So every good event is found in the end, without any state

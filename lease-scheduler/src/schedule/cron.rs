@@ -10,8 +10,8 @@ use lease_core::InvalidInput;
 /// A cron expression in a time zone.
 ///
 /// `croner` parses the expression and searches the calendar, in civil time. This module decides at
-/// which instants a civil time happens, because `croner` treats lists and ranges as wildcards, and then
-/// drops or repeats them when the clocks change.
+/// which instants a civil time happens. `croner` would treat lists and ranges as wildcards, and would drop
+/// or repeat them when the clocks change.
 #[derive(Clone, PartialEq)]
 pub(super) struct CronTimes {
     cron: Box<Cron>,

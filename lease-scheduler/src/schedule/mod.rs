@@ -36,8 +36,8 @@ mod missed;
 /// | following the wall clock | left out | both times |
 ///
 /// So each fixed time runs exactly once a day, and `*/15 * * * *` runs once in each quarter of an hour
-/// that passes. Several fixed times that fall into one gap, or at its end, share one tick: in Berlin,
-/// `0,30 2,3 * * *` runs at 3:00 and 3:30 when 2:00 to 3:00 is left out. The times of an hourly list,
+/// that passes. Several fixed times that fall into one gap, or at its end, share one tick. For example,
+/// when Berlin leaves out 2:00 to 3:00, `0,30 2,3 * * *` runs at 3:00 and 3:30. The times of an hourly list,
 /// as `0 0-23 * * *`, are two hours apart once in autumn; those of `0 * * * *` are not. A step of hours
 /// can lose a run: `0 */2 * * *` has no tick at 2:00 when the clock leaves 2:00 out.
 ///
@@ -128,8 +128,8 @@ impl Schedule {
         Self::every_with_jitter(interval, Duration::ZERO)
     }
 
-    /// Creates a schedule with a tick every `interval`, each delayed by up to `jitter`, so that jobs with
-    /// the same interval do not all start at once.
+    /// Creates a schedule with a tick every `interval`, each delayed by up to `jitter`. So jobs with the
+    /// same interval do not all start at once.
     ///
     /// The delay is a hash of the job's name and the tick: the same in every process, and different for
     /// each job.

@@ -24,7 +24,7 @@ impl Moment {
         self.0
     }
 
-    /// How long after `earlier` this is; zero if it is not.
+    /// The time since `earlier`; zero if `earlier` is later than this.
     #[must_use]
     pub fn since(self, earlier: Self) -> Duration {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))
@@ -55,10 +55,10 @@ impl fmt::Debug for Moment {
     }
 }
 
-/// Reads lease time. A holder compares the deadline of its lease with it.
+/// Reads lease time. A holder compares it with the deadline of its lease.
 ///
-/// Only tests replace the default, by clocks that run fast or slow or that jump. They need the feature
-/// `conformance`: `Locker::with_clock` and `conformance::SkewedClock`.
+/// Only tests replace the default clock, by clocks that run fast or slow, or that jump. The feature
+/// `conformance` has `Locker::with_clock` and `conformance::SkewedClock` for this.
 pub trait Clock: fmt::Debug + Send + Sync + 'static {
     /// The time now. Never goes back, and advances while the machine is suspended.
     fn now(&self) -> Moment;
@@ -73,19 +73,19 @@ pub trait Clock: fmt::Debug + Send + Sync + 'static {
 
 /// The clock of this machine: tokio's, plus the time that the machine was suspended.
 ///
-/// tokio's clock stops while Linux is suspended, as `Instant` does, but a lease does not.
-/// So the difference between `CLOCK_MONOTONIC` and `CLOCK_BOOTTIME` is added. In a test whose
-/// time is paused, it is paused too.
+/// tokio's clock and `Instant` stop while Linux is suspended, but leases still expire. So this clock adds
+/// the difference between `CLOCK_MONOTONIC` and `CLOCK_BOOTTIME`. In a test with paused time, this clock
+/// is paused, too.
 ///
-/// On macOS the time in which the machine sleeps is not counted: after it has slept for longer than a ttl,
-/// [`Lease::is_held`](crate::Lease::is_held) is wrong until the next heartbeat is answered. Use fencing
-/// tokens there, or keep the machine awake. On Windows, `Instant` counts it.
+/// On macOS, this clock does not count the time in which the machine sleeps. After a sleep of more than a
+/// ttl, [`Lease::is_held`](crate::Lease::is_held) is wrong until the next heartbeat is answered. Use
+/// fencing tokens there, or keep the machine awake. On Windows, `Instant` counts this time.
 #[derive(Debug, Clone, Copy, Default)]
 #[non_exhaustive]
 pub struct BootClock;
 
 impl BootClock {
-    /// The clock of this machine.
+    /// Returns the clock of this machine.
     pub fn new() -> Self {
         Self
     }
@@ -97,9 +97,9 @@ impl Clock for BootClock {
     }
 }
 
-/// A clock that starts elsewhere and runs at another rate, for tests.
+/// A clock that is ahead of tokio's and runs at another rate, for tests.
 ///
-/// Follows tokio's time alone. For a suspended machine, a test lets it [leap](SkewedClock::leap).
+/// It does not count suspensions of this machine. A test simulates one by a [leap](SkewedClock::leap).
 ///
 /// # Examples
 ///
@@ -125,8 +125,7 @@ pub struct SkewedClock {
 
 #[cfg(feature = "conformance")]
 impl SkewedClock {
-    /// A clock that is `ahead` now and from here on runs at `rate` (1.0 is right, 1.01 is 1 %
-    /// fast).
+    /// Makes a clock that is `ahead` now and runs at `rate` from now on: 1.0 is exact, 1.01 is 1 % fast.
     ///
     /// # Panics
     ///
@@ -193,8 +192,8 @@ pub fn micros_since_1970() -> u64 {
 /// unlike the measured time of a suspension, which changes by a few microseconds at each look.
 pub(crate) fn awake() -> Moment {
     let (start, now) = (process_start(), tokio_now());
-    // A day ahead, so that no deadline falls before the beginning. A paused time may lie before
-    // the first look at any clock.
+    // A day ahead, so that no moment lies before zero: paused time may lie before the process's first
+    // look at a clock.
     Moment(0) + Duration::from_secs(86_400) + now.saturating_duration_since(start)
         - start.saturating_duration_since(now)
 }
@@ -230,7 +229,7 @@ fn suspended() -> Duration {
     Duration::from_nanos(LONGEST_SEEN.fetch_max(seen, Ordering::Relaxed).max(seen))
 }
 
-/// Other systems do not report it (macOS), or `Instant` includes it (Windows).
+/// macOS does not report this time. On Windows, `Instant` includes it.
 #[cfg(not(any(target_os = "linux", target_os = "android")))]
 fn suspended() -> Duration {
     Duration::ZERO

@@ -7,10 +7,9 @@ use thiserror::Error;
 
 /// The outcome of a request is unknown: the store could not be reached, or did not answer.
 ///
-/// An answer of a store (granted, held, extended, lost) is never an error. The text of an
-/// error is one level of a sentence, outermost first; follow
-/// [`source`](std::error::Error::source) for the rest. Texts may change between versions,
-/// kinds do not.
+/// An answer of a store (granted, held, extended, lost) is never an error. `Display` prints one level of
+/// the cause; follow [`source`](std::error::Error::source) for the rest. Texts may change between
+/// versions, kinds do not.
 #[derive(Debug, Error)]
 #[error("{kind}")]
 pub struct StoreError {
@@ -38,7 +37,7 @@ pub enum StoreErrorKind {
 }
 
 impl StoreError {
-    /// An error of `kind`, caused by `source`: an error, or a text that says what to do.
+    /// Makes an error of `kind`, caused by `source`: an error, or a text that names the remedy.
     pub fn new(kind: StoreErrorKind, source: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
         Self { kind, source: source.into() }
     }
@@ -65,10 +64,10 @@ impl StoreError {
 impl fmt::Display for StoreErrorKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::Corrupt => "lock store holds what cannot be read",
+            Self::Corrupt => "lock store has a record that cannot be read",
             Self::Denied => "lock store refused access",
-            Self::Misconfigured => "leases are not set up for this",
-            Self::Refused => "what was asked cannot be done",
+            Self::Misconfigured => "lock store or locker is misconfigured",
+            Self::Refused => "request is invalid",
             Self::Throttled => "lock store asks for fewer requests",
             Self::Unavailable => "lock store did not answer",
         })

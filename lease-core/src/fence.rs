@@ -1,8 +1,8 @@
-//! The receiver's half of a fencing token: refusing the writes of former holders.
+//! Fencing: the receiver of a write refuses the writes of former holders.
 //!
 //! A lease cannot stop a process that was paused in the middle of a write and continues an hour later. The
-//! receiver of the write can: it keeps the largest token it has seen, and refuses smaller ones. The check
-//! and the write must be one atomic step, or a newer write may come in between.
+//! receiver of the write can refuse it: it keeps the largest token it has seen, and refuses smaller ones.
+//! The check and the write must be one atomic step, or a newer write may come in between.
 //!
 //! In this process, use a [`Gate`]. Elsewhere, add one condition to the write.
 //!
@@ -90,15 +90,15 @@ pub struct Stale {
 }
 
 impl<T> Gate<T> {
-    /// Guards `data`. The first token may be any.
+    /// Guards `data`. The first write may have any token.
     pub fn new(data: T) -> Self {
         Self { guarded: Mutex::new(Guarded { largest: None, data }) }
     }
 
-    /// Runs `write` on the data if `token` is at least the largest seen, and remembers it.
+    /// Runs `write` on the data if `token` is at least the largest seen. Then `token` is the largest.
     ///
     /// `write` runs under a lock, so it must not call the gate again: that would deadlock. If `write`
-    /// panics, the data stays as it left it, and later writes still work.
+    /// panics, its changes so far remain, and later writes still work.
     ///
     /// # Errors
     ///
@@ -128,7 +128,7 @@ impl<T> Gate<T> {
         self.guarded().largest
     }
 
-    /// Takes the data out.
+    /// Returns the data.
     pub fn into_inner(self) -> T {
         self.guarded.into_inner().data
     }

@@ -48,7 +48,7 @@ impl Ttl {
         Ok(Self(length))
     }
 
-    /// A ttl of `length`, or the shortest or longest ttl that there is.
+    /// Makes a ttl of `length`. Replaces an invalid length by the shortest or the longest ttl.
     pub fn clamped(length: Duration) -> Self {
         Self(length.clamp(LeaseOptions::MIN_TTL, LeaseOptions::MAX_TTL))
     }
@@ -74,7 +74,7 @@ impl Reservation {
         Ok(Self(length))
     }
 
-    /// A reservation of `length`, or the longest that there is.
+    /// Makes a reservation of `length`, or the longest one if `length` is too long.
     pub fn clamped(length: Duration) -> Self {
         Self(length.min(LeaseOptions::MAX_RESERVATION))
     }

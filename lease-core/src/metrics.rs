@@ -33,25 +33,26 @@ use crate::lost::LossCause;
 /// }
 /// ```
 pub trait Metrics: fmt::Debug + Send + Sync + 'static {
-    /// A lease was obtained, `waited` after it was asked for.
+    /// A lease was obtained, `waited` after its caller asked for it.
     fn obtained(&self, key: &LeaseKey, waited: Duration) {
         let _ = (key, waited);
     }
 
-    /// A heartbeat succeeded after `latency`; when its answer came, `margin` was left until the
-    /// deadline, of the ttl that [`LeaseOptions::trusted`](crate::LeaseOptions::trusted) returns.
+    /// A heartbeat succeeded after `latency`. When its answer arrived, `margin` was left until the
+    /// deadline. A deadline lies one [trusted](crate::LeaseOptions::trusted) ttl after its heartbeat.
     fn heartbeat(&self, key: &LeaseKey, latency: Duration, margin: Duration) {
         let _ = (key, latency, margin);
     }
 
-    /// A heartbeat failed, or took longer than a request may, when `margin` was left until the deadline.
+    /// A heartbeat failed, or took longer than the request timeout. `margin` was left until the deadline.
     fn heartbeat_failed(&self, key: &LeaseKey, margin: Duration) {
         let _ = (key, margin);
     }
 
     /// A lease was released, transferred, deleted or handed over after `held`.
     ///
-    /// Also called for a grant whose caller was gone, without a call of [`obtained`](Self::obtained) before.
+    /// Also called for a grant whose caller had dropped the attempt. [`obtained`](Self::obtained) was then
+    /// not called before.
     fn released(&self, key: &LeaseKey, held: Duration) {
         let _ = (key, held);
     }

@@ -37,7 +37,7 @@ pub struct LeaseOptions {
 impl LeaseOptions {
     /// The shortest ttl. With a shorter one, ordinary delays of a network or a scheduler would be losses.
     pub const MIN_TTL: Duration = Duration::from_millis(100);
-    /// The longest ttl: a day. Stores remember tokens for seven.
+    /// The longest ttl: a day. Stores remember tokens for seven days.
     pub const MAX_TTL: Duration = Duration::from_secs(86_400);
 
     /// The longest reservation of a key: seven days, as long as stores remember tokens.
@@ -45,11 +45,11 @@ impl LeaseOptions {
 
     const MIN_PERIOD: Duration = Duration::from_millis(10);
 
-    /// How late a timer may fire with a loss still reported in time: tokio's timers count whole milliseconds,
-    /// rounded up, and waking a task takes a moment.
+    /// The allowance for late timers, so that a loss is still reported in time. Tokio rounds timers up to
+    /// whole milliseconds, and waking a task takes a moment.
     const NOTICE: Duration = Duration::from_millis(2);
 
-    /// Leases that last for `ttl` without a heartbeat.
+    /// Makes options for leases that last for `ttl` without a heartbeat.
     ///
     /// The key of a crashed holder is free after this time at the latest. A holder that cannot reach the
     /// store continues to work for almost as long.
@@ -72,13 +72,13 @@ impl LeaseOptions {
         }
     }
 
-    /// The same options for leases that last for `ttl`. A grace that is longer than a quarter of
-    /// the ttl is shortened to that.
+    /// Changes the ttl, and keeps the other options. Shortens the grace to a quarter of the ttl if it is
+    /// longer.
     ///
     /// # Errors
     ///
-    /// If `ttl` is not [`MIN_TTL`](Self::MIN_TTL) to [`MAX_TTL`](Self::MAX_TTL), or too short for that
-    /// many heartbeats.
+    /// If `ttl` is not [`MIN_TTL`](Self::MIN_TTL) to [`MAX_TTL`](Self::MAX_TTL), or too short for the
+    /// heartbeats per ttl.
     pub fn with_ttl(mut self, ttl: Duration) -> Result<Self, InvalidInput> {
         Self::check_range("ttl", ttl)?;
         self.ttl = ttl;
@@ -110,9 +110,9 @@ impl LeaseOptions {
     }
 
     /// Assumes that the rates of any two clocks differ by at most `error`: 0 to 0.1. Defaults
-    /// to 0.01, that is 1 %, far above what clocks of real machines do (NTP slews by 0.05 %).
+    /// to 0.01, or 1 %. The clocks of real machines differ far less (NTP slews by 0.05 %).
     ///
-    /// Every lease ends by this part of its ttl before the store may free the key.
+    /// Each lease ends before the store may free the key, by this part of its ttl.
     ///
     /// # Errors
     ///
@@ -146,7 +146,7 @@ impl LeaseOptions {
         Ok(self)
     }
 
-    /// Polls a store that cannot wake waiters every `interval`, more or less by half: 1 ms to an hour.
+    /// Polls a store that cannot wake waiters every `interval`, plus or minus half of it: 1 ms to an hour.
     /// Defaults to 1 s.
     ///
     /// # Errors
@@ -179,7 +179,7 @@ impl LeaseOptions {
         (self.ttl / 3).min(Duration::from_secs(5))
     }
 
-    /// How long before the deadline work is cancelled.
+    /// The time from the cancellation of work to the deadline.
     pub fn grace(&self) -> Duration {
         self.grace
     }
@@ -199,7 +199,7 @@ impl LeaseOptions {
         ttl.saturating_sub(off)
     }
 
-    /// Checks that `length`, which the error calls `what`, may be a lease's ttl.
+    /// Checks that `length` is in the range of a ttl. The error calls it `what`.
     pub(crate) fn check_range(what: &str, length: Duration) -> Result<(), InvalidInput> {
         if (Self::MIN_TTL..=Self::MAX_TTL).contains(&length) {
             return Ok(());

@@ -24,9 +24,9 @@ use crate::store::time_limit::within;
 #[must_use = "a lease that is dropped is released: bind it to a name, since `let _ =` drops it"]
 #[expect(clippy::exhaustive_enums, reason = "a key is obtained or held: match on both")]
 pub enum Attempt {
-    /// The key is obtained. The lease lasts for as long as you keep this value.
+    /// The key is obtained. Dropping the lease releases it.
     Obtained(Lease),
-    /// Another lessee holds the key, or another task of yours does: leases are not re-entrant.
+    /// Another lessee holds the key, or another task of this lessee: leases are not re-entrant.
     Held(Holder),
 }
 
@@ -127,7 +127,7 @@ struct PendingAttempt {
     began: Moment,
     /// The number of the last heartbeat that was sent under the claim.
     beat: Beat,
-    /// Clears up after the earlier attempt whose claim this one repeats.
+    /// The cleanup after the earlier attempt whose claim this attempt repeats.
     taken_over: Option<Arc<ClaimCleanup>>,
     clearing: Arc<ClaimCleanup>,
 }
@@ -142,7 +142,7 @@ impl PendingAttempt {
             Err(error) => error,
         };
         if error.is_retryable() {
-            // Before the caller gets the error: it may ask again at once, and repeats this claim.
+            // Stored before the caller gets the error: its next attempt must repeat this claim.
             self.unsettled.put(UnsettledClaim {
                 claim: self.claim.clone(),
                 first_sent: self.first_sent,
@@ -160,8 +160,8 @@ impl PendingAttempt {
     /// at once if a new attempt takes over the claim.
     ///
     /// If the repetition is granted, the key is released. The store then refuses late duplicates of the
-    /// claim. An adoption is not repeated: it would use up the hand-over, which the caller may resume
-    /// again.
+    /// claim. An adoption is not repeated: it would use up the hand-over, and the caller may still try to
+    /// resume that.
     async fn clear_up(self, _guard: RequestGuard) {
         let settings = Arc::clone(&self.settings);
         let clearing = Arc::clone(&self.clearing);
@@ -215,17 +215,18 @@ impl PendingAttempt {
         answer.inspect_err(|error| {
             debug!(
                 key = %self.claim.key, lessee = %self.claim.lessee, error = error as &dyn Error,
-                "attempt without an answer"
+                "attempt failed"
             );
         })
     }
 
     /// Asks for the key, under a new nonce if the claim is older than half a ttl.
     ///
-    /// Requests for an old claim may still be in a socket's buffer. If one is granted late, the key is held
-    /// for a ttl without a holder. So the old claim is released before the new one is sent. The old claim never
-    /// becomes a lease: some of its votes in a quorum may expire before others arrive, and another claim
-    /// may be granted a larger token in between. A heartbeat would not show that.
+    /// Requests for an old claim may still be in a socket's buffer. If the store grants one late, the key
+    /// is held for a ttl, and no lessee knows. So the old claim is released before the new one is sent.
+    ///
+    /// The old claim never becomes a lease. In a quorum, some of its votes may expire before others arrive,
+    /// and another claim may be granted a larger token in between. A heartbeat would not detect that.
     async fn free_and_ask(&mut self) -> Result<Settled, StoreError> {
         let settings = Arc::clone(&self.settings);
         let is_old = self.began.since(self.first_sent) >= self.claim.ttl / 2;
@@ -248,8 +249,8 @@ impl PendingAttempt {
     ///
     /// The first request may have made the grant, so its ttl counts from before that request. As with any
     /// heartbeat, the answer must arrive within this ttl to extend the lease. A later answer proves only
-    /// that the store knows the nonce: another claim may have been granted a larger token and released
-    /// since, and a duplicate of this claim may have been granted after it.
+    /// that the store knows the nonce. Another claim may have been granted a larger token and released,
+    /// and then a duplicate of this claim may have been granted.
     async fn ask_and_confirm(&mut self) -> Result<Settled, StoreError> {
         let obtained = self.ask().await?;
         let (settings, asked) = (Arc::clone(&self.settings), self.first_sent);
@@ -286,7 +287,7 @@ impl PendingAttempt {
         };
         let now = self.settings.clock.now();
         if now >= sure_from + self.settings.trusted(grant.ttl) {
-            // Dropped as if it was granted now: the key is released, and no loss is counted.
+            // The dropped lease is dated from now, so that its drop releases the key and counts no loss.
             drop(self.lease(grant, attributes, now));
             return Err(too_late);
         }

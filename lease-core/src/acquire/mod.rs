@@ -1,8 +1,8 @@
 //! Obtaining a key: one attempt, waiting for a key, and claims whose outcome is unknown.
 //!
 //! Start with [`attempt`]: it sends one claim and turns the answer into a lease. [`waiting`] repeats
-//! attempts until the key is granted; of the waiters of a locker, one at a time contends for a key.
-//! [`unsettled`] keeps the claims that got no answer, so that the next attempt repeats them.
+//! attempts until the key is granted. One waiter of a locker at a time contends for a key.
+//! [`unsettled`] keeps the claims without an answer, so that the next attempt repeats them.
 
 pub(crate) mod attempt;
 pub(crate) mod unsettled;

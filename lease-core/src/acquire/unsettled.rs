@@ -14,7 +14,7 @@ use crate::key::LeaseKey;
 use crate::store::grant::{Beat, Claim};
 use crate::store::nonce::Nonce;
 
-/// The unsettled claims of each key, the latest last. Each task that fails at a key leaves one.
+/// The unsettled claims of each key, the latest last. Several tasks may each leave a claim of one key.
 #[derive(Debug, Default)]
 pub(crate) struct UnsettledClaims {
     claims: Mutex<HashMap<LeaseKey, Vec<UnsettledClaim>>>,
@@ -35,8 +35,8 @@ pub(crate) struct UnsettledClaim {
 
 /// Repeats an unsettled claim until another attempt takes it over.
 ///
-/// One request at a time: a request that fails may withdraw its grant, which the store may just have
-/// returned to another request for the same claim.
+/// Sends one request at a time. A request that fails may withdraw its grant, and the store may just have
+/// returned this grant to another request for the same claim.
 #[derive(Debug, Default)]
 pub(crate) struct ClaimCleanup {
     taken_over: CancellationToken,

@@ -70,7 +70,7 @@ pub(crate) async fn contend(
     }
 }
 
-/// Registers a watch. If the store fails to, the waiter polls.
+/// Registers a watch. If the store returns an error, the waiter polls.
 async fn watch_or_poll(settings: &Settings, key: &LeaseKey) -> Freed {
     let limit = settings.options.request_timeout().min(LONGEST_WAIT_FOR_A_WATCH);
     match within(limit, settings.store.watch(key)).await {
@@ -85,11 +85,11 @@ async fn watch_or_poll(settings: &Settings, key: &LeaseKey) -> Freed {
 /// Waits until the key may be free. Returns the watch if it can still wake.
 async fn wait_for_change(settings: &Settings, mut freed: Freed, holder: &Holder) -> Option<Freed> {
     let (options, random) = (&settings.options, &settings.random);
-    // Between half and one and a half poll intervals, so that many waiters do not ask at once.
+    // Between half and one and a half poll intervals, so that many waiters do not claim at once.
     let poll = random.part_of(options.poll_interval() * 3 / 2, 1.0 / 3.0);
     let backstop = if freed.can_wake() { options.ttl() } else { poll };
     let wait = match holder.expires_in {
-        // The lease has expired, but the store did not grant the key: it waits for something else.
+        // The lease has expired, but the store still refuses the key: poll until it grants the key.
         Some(Duration::ZERO) => poll,
         Some(left) => left.saturating_add(random.part_of(JITTER, 0.0)).min(backstop),
         None => backstop,
@@ -104,7 +104,7 @@ async fn wait_for_change(settings: &Settings, mut freed: Freed, holder: &Holder)
 
 /// Makes a waiter back off if its store wakes it although the key is still held.
 ///
-/// A key that changes hands quickly is no reason to back off: each refusal then names another grant.
+/// The waiter does not back off if each refusal names another grant: the key then changes hands quickly.
 #[derive(Debug, Default)]
 struct WakeBackoff {
     token: Option<FencingToken>,

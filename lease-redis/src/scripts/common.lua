@@ -1,20 +1,31 @@
 -- Precedes every script, without the functions that the script does not call. The keys of a script are
 -- in one slot. A script reads the time once, since on some servers it advances while a script runs.
 --
--- lease       hash, kept for days after its last use. Of the last grant: granted (its nonce),
---             lessee, ends (microseconds since 1970; absent after a release), sequence (the number
---             of its last heartbeat). The grant is valid until `ends`. The server's expiry is for the whole
---             hash, so that one command reads a lease, and one writes it.
---             Of all grants: token (the last one), last (the nonce of the last released grant; one server
---             sets it at the next grant), until and only (a reservation), evicted (the nonce of the grant
---             that was evicted), deleted (the nonce that removed the record), kept (the earliest time at
---             which the hash may expire).
---             On a node of a quorum also run (the server's run id when it gave the token); of the last
---             grant: counted (this node's counter when it granted), under (the token that the holder
---             uses, if known: this node's counter may be larger), round (the last round in which the
---             claim was received, or a number above all rounds once the grant is confirmed); before,
---             before_lessee and before_under (granted, lessee and under of the previous grant)
--- attributes  hash, never expires: "." marks the record, "=name" is an attribute
+-- attributes: a hash that never expires. "." marks the record, "=name" is an attribute.
+--
+-- lease: a hash, kept for days after its last use. The server's expiry is for the whole hash, so that one
+-- command reads a lease, and one writes it. Times in it are microseconds since 1970. Its fields:
+--
+--   granted       the nonce of the last grant
+--   lessee        the lessee of the last grant
+--   ends          the last grant is valid until this time; absent after a release
+--   sequence      the number of the last grant's last heartbeat
+--   token         the last token
+--   last          the nonce of the last released grant; on one server set by the next grant
+--   until, only   a reservation
+--   evicted       the nonce of the grant that was evicted
+--   deleted       the nonce of the grant that removed the record
+--   kept          the earliest time at which the hash may expire
+--
+-- Further fields on a node of a quorum:
+--
+--   run           the server's run id when it gave the token
+--   counted       this node's counter when it gave the last grant
+--   under         the token that the holder uses, if known: this node's counter may be larger
+--   round         the last round in which the claim was received, or a number above all rounds once the
+--                 grant is confirmed
+--   before, before_lessee, before_under
+--                 granted, lessee and under of the previous grant
 --
 -- Numbers are passed to commands unformatted: Redis writes numbers below 2^53 with all digits.
 
@@ -69,7 +80,7 @@ local function next_token(token, given_under, run, time)
     return math.max(following, time or now())
 end
 
--- The attributes of a record. In a Cluster, a script gets only the lease: the attributes may be on another
+-- The attributes of a record. In a Cluster, a script gets only the lease. The attributes may be on another
 -- node for a while, so the client reads them with a separate command.
 local function attributes_at(attributes)
     return attributes and redis.call('HGETALL', attributes) or {}

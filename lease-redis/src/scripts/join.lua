@@ -1,7 +1,7 @@
 -- Lets a client take part in the votes of this node.
 -- KEYS: record. ARGV: the run of the server, and how long it has lasted as far as the client knows (ms);
 -- the client's max_ttl and timeout (ms).
--- Returns the longest age of the run that any client has reported (ms), or the settings of the earlier
+-- Returns the minimum age of the run by the reports of all clients (ms), or the settings of the earlier
 -- clients if they differ.
 --
 -- The record is a hash without expiry: run; since (the latest time at which that run began, in

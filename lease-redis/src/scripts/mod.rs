@@ -1,8 +1,8 @@
 //! The Lua scripts: each runs on the server as one atomic step.
 //!
 //! Start with `common.lua`: its head describes the hash of a lease. The store of one server and the nodes
-//! of a quorum run `obtain.lua`, `heartbeat.lua`, `release.lua` and `adopt.lua`. A quorum's nodes alone run
-//! `join.lua`, `raise.lua`, `restore.lua` and `withdraw.lua`; the others serve records with attributes.
+//! of a quorum run `obtain.lua`, `heartbeat.lua`, `release.lua` and `adopt.lua`. Only a quorum's nodes run
+//! `join.lua`, `raise.lua`, `restore.lua` and `withdraw.lua`. The others serve records with attributes.
 //! [`key_space`] names keys and channels; [`attributes`] is the text format of attribute values.
 
 pub(crate) mod attributes;

@@ -1,9 +1,9 @@
 -- Writes the token of a quorum's grant back to a node whose counter is smaller. Returns 1 if the node
 -- has the token. KEYS: lease. ARGV: nonce, token, retention (ms).
 --
--- Only while the grant is current: a later grant on this node has read the smaller counter, and a write
--- would look as if it had read the larger one. A node with a larger counter has granted larger tokens, so
--- it does not count for this token.
+-- Only while the grant is current. A later grant on this node has read the smaller counter, and this
+-- write would look as if it had read the larger one. A node with a larger counter has granted larger
+-- tokens, so it does not count for this token.
 local lease = KEYS[1]
 if standing(lease) ~= ARGV[1] then
     return 0

@@ -1,9 +1,9 @@
 -- Restores a grant on a node that has forgotten it, while other nodes still have it.
 -- KEYS: lease. ARGV: nonce, lessee, token, sequence, ttl (ms), retention (ms).
 --
--- Refused if this node has counted a later grant, or if the grant was released: a late request would
--- otherwise occupy a key that no lessee holds. The client sends no such request to a node that has just
--- restarted: the node may have voted for a claim before, which would then count its vote twice.
+-- Refused if this node has counted a later grant, or if the grant was released. Otherwise a late request
+-- would occupy a key that no lessee holds. The client sends no such request to a node that has just
+-- restarted: the node's vote from before the restart may still count for another claim.
 local lease = KEYS[1]
 if standing(lease)
     or is_followed(lease, ARGV[1], tonumber(ARGV[3]))

@@ -1,8 +1,8 @@
 -- Changes attributes under the current grant, if they have the expected values.
--- KEYS: lease, attributes. ARGV: nonce, token, 1 if the record is listed already, the counts of
--- attributes to set, of expected values and of attributes expected to be absent; names and values in turn:
--- first of the attributes to set, then of the expected values; the names of the attributes expected to be
--- absent, then of the attributes to remove.
+-- KEYS: lease, attributes. ARGV: nonce, token, 1 if the record is listed already; three counts: of
+-- attributes to set, of expected values, and of attributes expected to be absent; then the lists:
+-- names and values of the attributes to set, names and values of the expected values,
+-- names of the attributes expected to be absent, names of the attributes to remove.
 local lease, attributes = KEYS[1], KEYS[2]
 local nonce, token = standing(lease)
 if nonce ~= ARGV[1] or token ~= ARGV[2] then

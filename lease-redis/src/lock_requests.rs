@@ -64,7 +64,7 @@ impl From<HeartbeatReply> for Heartbeat {
 /// The round of votes in which a claim is made.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Round {
-    /// At least 1, and larger than that of every earlier round, so that the withdrawal of an earlier round
+    /// At least 1, and larger than the number of every earlier round. So the withdrawal of an earlier round
     /// does not affect this one. 0 on one server, which does not vote.
     pub(crate) number: u64,
     /// The median time of the nodes, in microseconds since 1970, or 0 if it is unknown. Nodes whose counters

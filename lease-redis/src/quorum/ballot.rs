@@ -236,8 +236,8 @@ impl Tally {
         if outstanding > 0 {
             return HeartbeatCount::Open;
         }
-        // No node that answered has the grant. If one had it, the count would stay undecided: the grant would
-        // be restored on the other nodes, and they could extend it at the next heartbeat.
+        // No node that answered has the grant. If one had it, the count would stay undecided, and the grant
+        // would be restored on the other nodes for the next heartbeat.
         if standing == 0 && ended + self.missing.len() >= quorum {
             return HeartbeatCount::Decided(Heartbeat::Lost(self.cause()));
         }

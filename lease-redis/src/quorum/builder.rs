@@ -29,8 +29,8 @@ impl RedisQuorum {
     ///
     /// # Errors
     ///
-    /// If a majority is unreachable, or if a server is set up so that it would lose leases, or is given
-    /// twice. The message says how to correct it.
+    /// If a majority is unreachable. Also if a server is given twice, or is set up so that it would lose
+    /// leases. The message says how to correct it.
     ///
     /// # Cancel safety
     ///
@@ -119,9 +119,9 @@ impl RedisQuorumBuilder {
         /// All clients of the same nodes need the same time-out: a client with a different one is refused.
     }
 
-    /// Refuses claims whose ttl is longer than `max_ttl`. A restarted node does not vote for the same time,
-    /// the rejoin delay. At most a day; by default 60 s, twice the default ttl, so that a node votes again a
-    /// minute after a restart.
+    /// Refuses claims whose ttl is longer than `max_ttl`. A restarted node votes again only after the same
+    /// time, the rejoin delay. At most a day; by default 60 s, twice the default ttl, so that a node votes
+    /// again a minute after a restart.
     ///
     /// All clients of the same nodes need the same value: a client with a different one is refused.
     pub fn with_max_ttl(mut self, max_ttl: Duration) -> Self {
@@ -169,8 +169,8 @@ impl RedisQuorumBuilder {
     ///
     /// # Errors
     ///
-    /// If an option is out of range or a majority is unreachable, or if a node is set up so that it would
-    /// lose leases, or is given twice. The message says how to correct it.
+    /// If an option is out of range or a majority is unreachable. Also if a node is given twice, or is set
+    /// up so that it would lose leases. The message says how to correct it.
     ///
     /// # Cancel safety
     ///

@@ -1,16 +1,16 @@
 //! Extends grants on a majority, and restores them on nodes that have forgotten them.
 //!
-//! A heartbeat proves that a majority has the nonce of the grant, not that the grant is the last one: a
+//! A heartbeat proves that a majority has the nonce of the grant, not that the grant is the last one. A
 //! duplicate of the claim may have been granted again after another holder. The locker's deadline excludes
 //! this case. The deadline counts from before the first request of the claim. A heartbeat extends it only
 //! if the answer arrives before the deadline. Until then a majority keeps the grant, so no other claim is
 //! granted in between.
 //!
-//! A request to restore a grant may arrive after the deadline. It occupies one free node for a ttl, and a
-//! node that counted a later grant refuses it. Every later grant has such a node in each majority, so
-//! restored grants do not make a majority for an earlier token.
+//! A request to restore a grant may arrive after the deadline. The restored grant occupies one free node
+//! for a ttl, and a node that counted a later grant refuses it. Every later grant has such a node in each
+//! majority, so restored grants do not make a majority for an earlier token.
 //!
-//! `tests/quorum_model` searches for counterexamples of both arguments. With correct clocks it finds none;
+//! `tests/quorum_model` searches for counterexamples to both arguments. With correct clocks it finds none;
 //! with wrong clocks, an old claim is extended beside its successor.
 
 use std::sync::Arc;

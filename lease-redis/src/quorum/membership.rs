@@ -1,5 +1,7 @@
-//! Admits a client to the votes of one node of a quorum: only with the settings of the other clients, and
-//! only after the rejoin delay, when each lease that the node may have forgotten has expired.
+//! Admits a client to the votes of one node of a quorum.
+//!
+//! The client needs the settings of the other clients. The node votes only after the rejoin delay, when
+//! each lease that it may have forgotten has expired.
 
 use std::fmt;
 use std::sync::Arc;

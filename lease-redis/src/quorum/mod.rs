@@ -1,6 +1,6 @@
 //! Leases on a majority of independent servers.
 //!
-//! Start with [`RedisQuorum`] below and its lock operations in [`store`]; [`builder`] connects it. [`obtain`]
+//! Start with [`RedisQuorum`] below and its lock operations in [`store`]. [`builder`] connects it. [`obtain`]
 //! collects votes until a majority has granted a claim, and [`heartbeat`] extends grants on a majority.
 //! [`ballot`] counts the answers of the nodes in [`nodes`]. [`admission`] and [`membership`] delay the votes
 //! of a restarted server; [`contention`] remembers which keys have several contenders.
@@ -26,8 +26,8 @@ use crate::quorum::nodes::Nodes;
 ///
 /// Each grant carries a fencing token that is larger than every earlier token of its key. The usual Redlock
 /// libraries cannot guarantee that. Before a grant is returned, the largest counter in a majority is written
-/// back to that majority. While the nodes' counters agree, this takes no second round trip. Nor does it for a
-/// new key, if most nodes have been up for more than a second and their clocks are within 0.1 s of each
+/// back to that majority. While the nodes' counters agree, this takes no second round trip. For a new key,
+/// they agree if most nodes have been up for more than a second and their clocks are within 0.1 s of each
 /// other.
 ///
 /// A quorum keeps locks only: records with attributes need [one logical server](crate::RedisStore).

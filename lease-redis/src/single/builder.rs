@@ -132,8 +132,9 @@ impl RedisStoreBuilder {
     connection_setters! {
         /// Limits each call to `timeout`: 1 ms to an hour, by default 500 ms.
         ///
-        /// Even slow answers of a nearby server take a tenth of the default. Several calls of that length fit
-        /// into the heartbeat period of a short ttl. Choose a time-out well below a third of the ttl.
+        /// Even slow answers of a nearby server take a tenth of the default. Several calls that time out
+        /// still fit into the heartbeat period of a short ttl. Choose a time-out well below a third of the
+        /// ttl.
     }
 
     /// Waits with [`WAIT`] until `replicas` replicas have each grant, and releases the grant if fewer have

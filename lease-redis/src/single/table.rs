@@ -20,8 +20,8 @@ use crate::scripts::{self, Call, count, millis, text};
 use crate::single::RedisStore;
 
 /// A key has a record if it was created, updated or obtained with attributes, or while it is leased.
-/// [`list`](LeaseTable::list) omits keys that are only leased: to list them, each grant would have to
-/// write the index as well.
+/// [`list`](LeaseTable::list) omits keys that are only leased. To list them, each grant would also have
+/// to write the index.
 #[async_trait]
 impl LeaseTable for RedisStore {
     async fn read(&self, key: &LeaseKey) -> Result<Option<LeaseRecord>, StoreError> {

@@ -45,8 +45,8 @@ pub(crate) type Epoch = u64;
 impl Sentinels {
     /// Connects to the master with the largest epoch that the Sentinels report.
     ///
-    /// Waits until a majority of the Sentinels has led to a master, or all have answered: for seconds
-    /// after a failover, some report the former master.
+    /// Waits until a majority of the Sentinels has led to a master, or all have answered. For seconds
+    /// after a failover, some Sentinels report the former master.
     pub(crate) async fn master(&self) -> Result<SentinelMaster, ServerFault> {
         let mut queries: FuturesUnordered<_> =
             self.all.iter().map(|sentinel| self.master_of(sentinel)).collect();

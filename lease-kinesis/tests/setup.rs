@@ -73,7 +73,7 @@ async fn missing_stream_and_invalid_stream_id_are_rejected() {
     let factory = |_: &ShardContext| Idle;
     let builder = Worker::builder_of_streams("shop", MemoryStore::new(), none, factory);
 
-    assert!(error_text(builder).contains("name one at least"));
+    assert!(error_text(builder).contains("a worker reads one stream at least"));
     let error_text = "orders".parse::<StreamId>().unwrap_err().to_string();
     assert_eq!(error_text, "stream id \"orders\" is not valid: it is account:name:created");
 }

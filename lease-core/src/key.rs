@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::invalid::InvalidInput;
 
-/// Names what one lessee at a time may hold: a job, a shard, a file.
+/// Names a job, a shard, a file or another resource that one lessee at a time may hold.
 ///
 /// 1 to [1,024](LeaseKey::MAX_BYTES) bytes of UTF-8 without control characters. `DynamoDB`
 /// allows hash keys of 2,048 bytes and Redis far longer ones, so that a store can always add a prefix.
@@ -33,7 +33,7 @@ use crate::invalid::InvalidInput;
 #[serde(try_from = "Arc<str>", into = "Arc<str>")]
 pub struct LeaseKey(Arc<str>);
 
-/// Names a client that asks for leases, usually one process.
+/// Names a client that claims leases, usually one process.
 ///
 /// 1 to [1,024](Lessee::MAX_BYTES) bytes of UTF-8 without control characters. Two processes
 /// may have the same name without harm: stores distinguish grants by the
@@ -51,8 +51,8 @@ impl LeaseKey {
     ///
     /// # Errors
     ///
-    /// If `key` is empty, longer than [`MAX_BYTES`](Self::MAX_BYTES), or has a control
-    /// character in it.
+    /// If `key` is empty, longer than [`MAX_BYTES`](Self::MAX_BYTES), or contains a control
+    /// character.
     pub fn new(key: impl Into<Arc<str>>) -> Result<Self, InvalidInput> {
         checked_name("lease key", key.into(), Self::MAX_BYTES).map(Self)
     }
@@ -71,8 +71,8 @@ impl Lessee {
     ///
     /// # Errors
     ///
-    /// If `name` is empty, longer than [`MAX_BYTES`](Self::MAX_BYTES), or has a control
-    /// character in it.
+    /// If `name` is empty, longer than [`MAX_BYTES`](Self::MAX_BYTES), or contains a control
+    /// character.
     pub fn new(name: impl Into<Arc<str>>) -> Result<Self, InvalidInput> {
         checked_name("lessee", name.into(), Self::MAX_BYTES).map(Self)
     }

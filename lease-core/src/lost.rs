@@ -32,11 +32,11 @@ impl Lost {
 pub enum LossCause {
     /// No heartbeat succeeded in time.
     Expired,
-    /// It was ended from outside: evicted by an operator, or released or deleted elsewhere.
+    /// An operator evicted the lease, or another process released it or deleted its record.
     Revoked,
     /// The key was granted to another claim.
     Superseded,
-    /// It gets no more heartbeats: it was abandoned, or its locker's runtime has ended.
+    /// The lease gets no more heartbeats: it was abandoned, or its locker's runtime has ended.
     Abandoned,
 }
 

@@ -10,9 +10,9 @@ use async_trait::async_trait;
 
 /// Turns the work of a fleet on or off.
 ///
-/// Read before each run, before the claim of the lease. A run that has started continues when the switch
-/// is turned off. [`TableSwitch`] stores the switch in a table of leases. Implement this trait for another
-/// service that stores such flags.
+/// Each process reads the switch before a run, and before it claims the lease. A run that has started
+/// continues when the switch is turned off. [`TableSwitch`] stores the switch in a table of leases.
+/// Implement this trait for other services that store such flags.
 #[async_trait]
 pub trait Switch: fmt::Debug + Send + Sync + 'static {
     /// Returns whether the switch is on.
@@ -71,8 +71,7 @@ pub trait Switch: fmt::Debug + Send + Sync + 'static {
 #[derive(Clone)]
 pub struct TableSwitch {
     key: LeaseKey,
-    /// With a short ttl: a change takes a moment, and a process that crashes during one must not block
-    /// others.
+    /// Its ttl is short: a process that crashes during a change must not block others for long.
     locker: Locker,
     table: Arc<dyn LeaseTable>,
     at_first: bool,
@@ -167,7 +166,7 @@ impl<S: Switch + ?Sized> Switch for Arc<S> {
     }
 }
 
-/// The options of the lease under which a switch is turned: those of the locker, with a short ttl.
+/// The options of the lease for a change: the options of the locker, with a short ttl.
 #[expect(
     clippy::expect_used,
     reason = "the ttl is in range, and long enough for a hundred heartbeats"
@@ -177,10 +176,10 @@ fn turning(options: &LeaseOptions) -> LeaseOptions {
 }
 
 fn turned_elsewhere() -> StoreError {
-    StoreError::new(StoreErrorKind::Refused, "this switch is turned elsewhere")
+    StoreError::new(StoreErrorKind::Refused, "another program turns this switch on and off")
 }
 
-/// The attribute that says which way it is turned.
+/// The attribute with the state of the switch.
 const ON: &str = "on";
 
 const TURNING: Duration = Duration::from_secs(5);

@@ -25,7 +25,7 @@ struct Line {
 
 /// The turn of the first waiter. Dropping it gives the next waiter its turn.
 pub(crate) struct Turn {
-    // Dropped in this order: the permit is returned before the line may be removed.
+    // The fields drop in this order, so that the permit is returned before the line may be removed.
     _permit: OwnedSemaphorePermit,
     place: Place,
 }

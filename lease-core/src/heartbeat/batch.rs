@@ -23,7 +23,7 @@ pub(crate) struct Sent {
     pub(crate) beat: Beat,
 }
 
-/// Where a batch sends its answers: as many together as came together.
+/// Receives the answers of a batch. Answers that arrive together are sent together.
 pub(crate) type AnswerSender = mpsc::UnboundedSender<Vec<Answer>>;
 
 /// Heartbeats that are sent at the same time.
@@ -46,7 +46,8 @@ impl Batch {
         self.sent.len()
     }
 
-    /// Sends all heartbeats and passes each answer on when it comes. Completes when each lease has one.
+    /// Sends all heartbeats, and passes on each answer when it arrives. Completes when each heartbeat has an
+    /// answer.
     pub(crate) async fn send(self, settings: &Settings, answered: &AnswerSender) {
         let mut unanswered: Vec<_> = self.sent.into_iter().map(Some).collect();
         let answers = settings.store.heartbeat_all(&self.beats);

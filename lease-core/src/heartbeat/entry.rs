@@ -30,7 +30,7 @@ pub(crate) struct HeartbeatEntry {
     pub(crate) next: Moment,
     /// When the first heartbeat was sent since the last one that succeeded.
     pub(crate) unconfirmed: Option<Moment>,
-    /// The error of the last heartbeat that failed since then.
+    /// The error of the last heartbeat that failed since `unconfirmed`.
     pub(crate) error: Option<StoreError>,
     /// The store answered that the lease is lost.
     pub(crate) is_lost_at_store: bool,
@@ -47,7 +47,7 @@ enum Risk {
     None,
     /// The last heartbeat failed or is late.
     Heartbeat,
-    /// The watchdog stopped the heartbeats: the application had been silent for this long.
+    /// The watchdog stopped the heartbeats, since the application had been silent for this long.
     Watchdog(Duration),
 }
 
@@ -165,11 +165,10 @@ impl HeartbeatEntries {
 
     /// The deadlines of the leases at `indices`; `None` for a lease that has ended.
     ///
-    /// The cells are scattered in memory, and this loop spends most of its time in waiting for memory. The
-    /// loop does nothing else with one cell before it reads the next. So the processor waits for many cells
-    /// at the same time, and has all of them in its cache afterwards. Without this and the prefetch of
-    /// [`TimerQueue`](super::timer_queue::TimerQueue), the bench `held` of lease-memory takes 15 % more
-    /// processor time.
+    /// The cells are scattered in memory, and this loop mostly waits for memory. It only reads each cell, so
+    /// the processor waits for many cells at the same time, and then has all of them in its cache. Without
+    /// this and the prefetch of [`TimerQueue`](super::timer_queue::TimerQueue), the bench `held` of
+    /// lease-memory takes 15 % more processor time.
     pub(crate) fn deadlines(&self, indices: impl Iterator<Item = usize>) -> Vec<Option<Moment>> {
         let deadline = |index| {
             let cell = &self.entries.get(index)?.cell;

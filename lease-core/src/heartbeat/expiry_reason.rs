@@ -25,7 +25,7 @@ pub(crate) enum ExpiryReason {
     NotPolled(Duration),
     /// The store answered that the ttl has passed.
     ExpiredAtStore,
-    /// This lease's heartbeats were not confirmed for this long, others were.
+    /// No heartbeat of this lease was confirmed for this long, but heartbeats of other leases were.
     StoreSlow(Duration),
     /// No heartbeat was confirmed for this long.
     StoreOutOfReach(Duration),
@@ -60,7 +60,7 @@ impl Observations {
         let of_last_ttl = self.late_polls.iter().filter(|(at, _)| now.since(*at) <= ttl);
         let not_polled = of_last_ttl.map(|(_, late)| *late).sum::<Duration>();
         let unconfirmed = entry.unconfirmed.map(|since| now.since(since));
-        // For most of the time: answers cannot be read either while the runtime is blocked.
+        // Half of the time is enough: a blocked runtime cannot read answers either.
         if not_polled * 2 >= unconfirmed.unwrap_or(ttl) {
             return ExpiryReason::NotPolled(not_polled);
         }
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn late_polls_for_most_of_the_time_are_the_reason() {
+    fn late_polls_for_half_of_the_time_are_the_reason() {
         let mut observed = Observations::default();
         for second in [11, 16] {
             observed.polled_late(START + SECOND * second, SECOND * 5, TTL);
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn heartbeat_that_waits_for_a_slot_is_named() {
+    fn heartbeat_waiting_for_a_slot_is_the_reason() {
         let mut entry = entry();
         entry.is_waiting = true;
 
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn expiry_that_the_store_reports_is_named() {
+    fn expiry_reported_by_the_store_is_the_reason() {
         let mut entry = entry();
         entry.unconfirmed = Some(START);
         entry.is_lost_at_store = true;

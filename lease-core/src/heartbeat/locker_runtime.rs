@@ -19,7 +19,7 @@ use crate::settings::Settings;
 /// Which runtime a locker uses.
 #[derive(Debug, Clone, Default)]
 pub(crate) enum Runtime {
-    /// The runtime of the call that first obtains something.
+    /// The runtime of the locker's first request.
     #[default]
     Callers,
     /// The runtime that `Locker::with_runtime` was given.
@@ -35,7 +35,7 @@ pub(crate) struct LockerRuntime {
     heartbeater: CommandSender,
     /// Requests that run in tasks of this runtime.
     in_tasks: RequestsInFlight,
-    /// Requests that callers run on their own tasks, for as long as they poll them.
+    /// Requests that callers run on their own tasks.
     in_callers: RequestsInFlight,
     leases: Arc<AtomicU64>,
     thread: Option<ThreadGuard>,
@@ -83,7 +83,7 @@ impl LockerRuntime {
         self.heartbeater.is_closed()
     }
 
-    /// Why a task of this locker was dropped before it answered.
+    /// The error for a task of this locker that was dropped before it answered.
     pub(crate) fn why_unanswered(&self) -> StoreError {
         if self.has_ended() {
             return runtime_has_ended();
@@ -135,7 +135,7 @@ impl LockerRuntime {
         work: impl Future<Output = Result<T, StoreError>> + Send + 'static,
     ) -> Result<T, StoreError> {
         if self.is_current() {
-            // Dropped after `DetachOnDrop` has counted its task, so that `close` misses neither.
+            // Dropped after `DetachOnDrop` has counted its task, so that `close` always sees one of them.
             let _in_caller = self.in_callers.guard(self.thread.clone());
             let output = DetachOnDrop::new(work, |rest| self.detach(rest)).await;
             return output.unwrap_or_else(|_panic| Err(self.why_unanswered()));
@@ -156,7 +156,7 @@ impl LockerRuntime {
     {
         let guard = self.request_guard();
         self.spawn(async move {
-            // The caller is gone. Dropping its answer releases a lease that it contains.
+            // The caller has dropped its future. Dropping the answer releases a lease in it.
             drop(rest.await);
             drop(guard);
         });
@@ -180,7 +180,7 @@ impl LockerRuntime {
 pub(crate) fn runtime_has_ended() -> StoreError {
     StoreError::new(
         StoreErrorKind::Misconfigured,
-        "the tokio runtime that this locker keeps its leases alive on has ended: \
+        "the tokio runtime of this locker's heartbeats has ended: \
          make a new locker, or give it a runtime that lasts (`Locker::with_runtime`)",
     )
 }

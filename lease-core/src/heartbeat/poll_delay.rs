@@ -9,9 +9,9 @@ use crate::clock::Clock;
 /// Measures how long this task, once ready, waits until the runtime polls it.
 ///
 /// A busy tokio worker polls its timers once in 61 ticks, and one tick is up to four polls of tasks.
-/// So a timer fires up to 244 polls of other tasks late, but a ready task gets its turn after one poll
-/// of each other ready task. Where these polls are long, the heartbeater stays ready instead of
-/// sleeping on a timer. When other tasks become busy while it sleeps, it still wakes late once.
+/// So a timer fires up to 244 polls of other tasks late. A ready task is polled earlier, after one poll of
+/// each other ready task. If these polls are long, the heartbeater stays ready and uses no timer. If other
+/// tasks become busy while it sleeps, it still wakes late once.
 pub(crate) struct PollDelay {
     /// A ready task that waits for longer than this shares its worker with long polls.
     limit: Duration,
@@ -21,9 +21,8 @@ pub(crate) struct PollDelay {
 impl PollDelay {
     /// For heartbeats that are `period` apart.
     ///
-    /// Every wait below the limit is at least one poll long, so timers are at most
-    /// 244/1024 of a period late then. Above the limit this task is polled at most 1,024 times per
-    /// period.
+    /// A wait below the limit lasts for at least one poll of another task. So timers are then at most
+    /// 244/1024 of a period late. Above the limit, this task is polled at most 1,024 times per period.
     pub(crate) fn new(period: Duration) -> Self {
         Self { limit: period / 1024, is_late: false }
     }

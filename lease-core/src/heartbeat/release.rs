@@ -1,4 +1,4 @@
-//! The request that gives a lease back: a release, a transfer or a delete.
+//! The request that ends a lease at the store: a release, a transfer or a delete.
 
 use std::error::Error;
 use std::pin::pin;
@@ -24,10 +24,10 @@ use crate::store::time_limit::within;
 
 /// How a lease was released.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[expect(clippy::exhaustive_enums, reason = "the lease was there to be released or it was not")]
+#[expect(clippy::exhaustive_enums, reason = "a lease is released, or was lost before")]
 pub enum Released {
-    /// The key is free. After a transfer it is free for one lessee only, and with a reservation for
-    /// none, until the reservation has passed.
+    /// The key is free. After a transfer, only one lessee can obtain it until the reservation has passed.
+    /// After a release with a reservation, no lessee can.
     Freed,
     /// The lease was lost before: the key is free already, or another lessee holds it.
     AlreadyLost(LossCause),
@@ -71,7 +71,7 @@ impl Release {
         }
     }
 
-    /// Gives the lease back. Retries until the store answers, or has surely freed the key by its ttl.
+    /// Sends the request. Retries until the store answers, or until the ttl has surely freed the key.
     pub(crate) async fn send(self, settings: Arc<Settings>) -> Result<Released, StoreError> {
         // A local, so that the turn ends also if the store panics.
         let turn = self.cell.take_turn();
@@ -82,7 +82,7 @@ impl Release {
         if answer.as_ref().is_err_and(|error| !error.is_retryable())
             && !matches!(self.request, GiveBack::Release(_))
         {
-            // The store refuses a transfer or a delete. A release spares waiters the ttl.
+            // The store refused a transfer or a delete. With a release, waiters need not wait for the ttl.
             drop(self.send_until_answered(&GiveBack::Release(None), &settings).await);
         }
         match answer {
@@ -105,7 +105,7 @@ impl Release {
                 "lease not released: the key is free again when its ttl has passed"
             ),
         }
-        // The next waiter of this locker goes first, then the caller that waits for this answer.
+        // The next waiter of this locker gets its turn before the caller gets this answer.
         drop(turn);
         answer
     }
@@ -128,7 +128,7 @@ impl Release {
             let answer = within(options.request_timeout(), self.ask(request, settings)).await;
             let error = match answer {
                 Ok(None) => return Ok(Released::Freed),
-                // Before the deadline, only this lease's holder frees the key: an earlier try did.
+                // Before the deadline, only this holder frees the key: an earlier try was applied.
                 Ok(Some(_)) if may_be_applied && clock.now() < self.deadline => {
                     return Ok(Released::Freed);
                 }

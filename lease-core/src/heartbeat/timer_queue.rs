@@ -9,8 +9,8 @@ use crate::clock::Moment;
 
 /// The next moment of each index, and the earliest of all moments.
 ///
-/// A calendar queue: an entry that is due later lies in the slot of its time, unordered, and is sorted when
-/// that slot opens. Setting another moment leaves the old entry in place and skips it later, so that no
+/// A calendar queue: later entries lie unordered in slots of time, and the entries of a slot are sorted when
+/// it opens. A new moment of an index leaves the old entry in place, and the queue skips it later. So no
 /// operation searches for an entry.
 pub(crate) struct TimerQueue {
     /// By index; `NEVER` where there is none. An entry with another moment is outdated and is skipped.
@@ -32,7 +32,7 @@ pub(crate) struct TimerQueue {
 type Entry = Reverse<(Moment, usize)>;
 
 impl TimerQueue {
-    /// For moments that are up to some hundred times `slot` ahead.
+    /// Makes a queue for moments that are up to some hundred times `slot` ahead.
     pub(crate) fn new(slot: Duration) -> Self {
         Self {
             moments: Vec::new(),
@@ -45,7 +45,7 @@ impl TimerQueue {
         }
     }
 
-    /// Sets the moment of `index`, which replaces an earlier one.
+    /// Sets the moment of `index`, and replaces its earlier moment.
     pub(crate) fn set(&mut self, index: usize, moment: Moment) {
         if self.moments.len() <= index {
             self.moments.resize(index + 1, NEVER);
@@ -67,8 +67,8 @@ impl TimerQueue {
         }
     }
 
-    /// Reads the moments of `indices` before any of them is set, so that the processor waits for the memory
-    /// of many at the same time.
+    /// Reads the moments of `indices` before any of them is set. So the processor waits for the memory of
+    /// many moments at the same time.
     pub(crate) fn prefetch(&self, indices: impl Iterator<Item = usize>) {
         for index in indices {
             black_box(self.moments.get(index).copied());
@@ -97,11 +97,11 @@ impl TimerQueue {
         }
     }
 
-    /// Removes and returns the indices that are due at `horizon`; those of one slot in no order.
+    /// Removes and returns the indices that are due at `horizon`. Within a slot, they have no order.
     pub(crate) fn take(&mut self, horizon: Moment) -> Vec<usize> {
         let mut due = Vec::new();
         while self.first().is_some_and(|moment| moment <= horizon) {
-            // Nearly all of a slot is due at the same time. Popping one entry after the other would sort them.
+            // Nearly all of a slot is due at the same time. Popping entries one by one would sort them.
             let mut later = std::mem::take(&mut self.near).into_vec();
             self.entries -= later.len();
             later.retain(|&entry| {
@@ -125,7 +125,7 @@ impl TimerQueue {
 
     /// Removes outdated entries, which would otherwise stay until their moment comes.
     ///
-    /// Duplicates stay: an index that is set back to one moment again and again would fill the queue.
+    /// Current duplicates stay: an index that returned to one moment very often would fill the queue.
     fn sweep(&mut self) {
         let moments = &self.moments;
         let is_current = |Reverse((moment, index)): &Entry| moments.get(*index) == Some(moment);

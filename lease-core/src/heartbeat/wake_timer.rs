@@ -18,7 +18,7 @@ pub(crate) struct WakeTimer {
 }
 
 impl WakeTimer {
-    /// Completes at `moment`, or sometimes earlier; never, without a `moment`.
+    /// Completes at `moment`, or sometimes earlier. Without a `moment`, never completes.
     pub(crate) async fn wait_until(
         self: Pin<&mut Self>,
         moment: Option<Moment>,

@@ -9,11 +9,11 @@ use std::task::{Context, Poll, ready};
 use futures_util::FutureExt;
 use futures_util::future::CatchUnwind;
 
-/// Runs a future where it is polled, which saves two switches between tasks. If this is dropped before
-/// the future has completed, `detach` gets the rest of the future and must run it to its end.
+/// Runs a future on the task that polls it, which saves two switches between tasks. If this is dropped
+/// before the future has completed, `detach` gets the rest of the future and must run it to its end.
 ///
-/// A caller that keeps this without polling it also stops the future: do not use it for work that must
-/// make progress meanwhile.
+/// A caller that keeps this without polling it also stops the future. Do not use it for work that must
+/// still make progress.
 ///
 /// Completes once, with the output or the panic of the future, and is pending from then on.
 pub(crate) struct DetachOnDrop<F: Future, D: FnOnce(Work<F>)> {

@@ -1,7 +1,7 @@
 //! The runtime and the tasks of a locker's requests.
 //!
 //! Start with [`own_thread`]: a runtime on a thread of its own. [`detach_on_drop`] finishes a request
-//! whose caller is gone, and [`requests_in_flight`] counts the requests that `Locker::close` waits for.
+//! that its caller dropped. [`requests_in_flight`] counts the requests that `Locker::close` waits for.
 
 pub(crate) mod detach_on_drop;
 pub(crate) mod own_thread;

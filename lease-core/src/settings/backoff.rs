@@ -7,9 +7,9 @@ use backon::{BackoffBuilder, ExponentialBuilder};
 use crate::options::LeaseOptions;
 use crate::settings::random::Random;
 
-/// Pauses between attempts: doubling from a sixteenth of the heartbeat period up to all of it, or of
-/// [`LONGEST`](Pauses::LONGEST). Each is shortened at random by up to half, so that clients that failed at
-/// the same time do not retry at the same time.
+/// Pauses between attempts. The longest pause is the heartbeat period, and at most
+/// [`LONGEST`](Pauses::LONGEST). Pauses double, from a sixteenth of the longest. Each is shortened at random
+/// by up to half, so that clients that failed together do not retry together.
 pub(crate) struct Pauses<'a> {
     lengths: backon::ExponentialBackoff,
     longest: Duration,

@@ -21,11 +21,11 @@ pub(crate) struct Random {
     nonces: NonceSource,
 }
 
-/// Where nonces come from.
+/// The source of nonces.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum NonceSource {
-    /// The operating system. The state of a generator in this process would be copied by `fork(2)` and
-    /// by a snapshot of the machine, and both copies would claim under one nonce.
+    /// The operating system. `fork(2)` and snapshots of a machine copy the state of a generator in this
+    /// process, and both copies would claim under one nonce.
     System,
     /// The seeded generator.
     #[cfg(feature = "conformance")]

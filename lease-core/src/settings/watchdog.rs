@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::clock::Moment;
 
-/// Lockers that were made from one locker share its watchdog: a call to `alive` of any counts for all.
+/// Lockers that were made from one locker share its watchdog: a call of `alive` on one counts for all.
 #[derive(Debug)]
 pub(crate) struct Watchdog {
     limit: Duration,

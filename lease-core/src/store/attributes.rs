@@ -12,8 +12,8 @@ pub type Attributes = BTreeMap<String, Value>;
 
 /// One attribute.
 ///
-/// The types are those of `DynamoDB`, which has the most of all stores: the columns of an existing table
-/// are returned as they are.
+/// The types are those of `DynamoDB`, since no other store has more. So the columns of an existing table
+/// are read without a conversion.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 #[non_exhaustive]
 pub enum Value {
@@ -40,7 +40,7 @@ pub enum Value {
 }
 
 impl Value {
-    /// The text, if the value is one.
+    /// The text, if the value is a text.
     pub fn as_text(&self) -> Option<&str> {
         match self {
             Self::Text(text) => Some(text),
@@ -48,7 +48,7 @@ impl Value {
         }
     }
 
-    /// The number as an integer, if the value is one.
+    /// The number, if it is written as an integer in the range of an `i64`.
     pub fn as_i64(&self) -> Option<i64> {
         match self {
             Self::Number(number) => number.as_str().parse().ok(),
@@ -145,8 +145,8 @@ impl fmt::Debug for Number {
 
 /// A fenced write to a record's attributes, and the values that it expects there.
 ///
-/// A grant excludes writes of other holders, but not an earlier request of its own holder: one whose
-/// answer was lost may be applied after a newer one. So a value that must never go back, such as a
+/// A grant excludes writes of other holders, but not earlier requests of its own holder. A request whose
+/// answer was lost may be applied after a newer request. So a value that must never decrease, such as a
 /// checkpoint, needs an expectation.
 ///
 /// # Examples
@@ -171,7 +171,7 @@ pub struct Change {
 }
 
 impl Change {
-    /// A change of nothing.
+    /// Makes an empty change.
     pub fn new() -> Self {
         Self::default()
     }
@@ -193,8 +193,8 @@ impl Change {
     ///
     /// Expect a value that was written or read before. Values of different types differ, and so do
     /// different numbers. `DynamoDB` compares numbers by value, so `1` equals `1.0`; other stores compare
-    /// them as they were written. A value that was replaced and has come back is as expected, so expect one
-    /// that never comes back, such as a growing checkpoint.
+    /// them as they were written. A store cannot notice that a value was replaced and then restored. So
+    /// expect a value that never returns, such as a growing checkpoint.
     pub fn expecting(mut self, name: impl Into<String>, value: impl Into<Value>) -> Self {
         self.expected.insert(name.into(), Some(value.into()));
         self
@@ -221,7 +221,7 @@ impl Change {
         self.expected.iter().map(|(name, value)| (name.as_str(), value.as_ref()))
     }
 
-    /// Whether `attributes` are as expected. Compares numbers as they were written.
+    /// Whether `attributes` meet all expectations. Compares numbers as they were written.
     pub fn fits(&self, attributes: &Attributes) -> bool {
         self.expected().all(|(name, value)| attributes.get(name) == value)
     }

@@ -50,27 +50,27 @@ pub struct Claim {
     /// Identifies the logical attempt: its retries carry the same nonce.
     pub nonce: Nonce,
     /// How long the lease lasts without a heartbeat. [`LeaseOptions`](crate::LeaseOptions)
-    /// says which values a locker sends.
+    /// limits the values that a locker sends.
     pub ttl: Duration,
     /// The attributes that the grant sets on the record of the key; none by default.
     pub attributes: Attributes,
 }
 
 impl Claim {
-    /// A claim of `key` by `lessee`.
+    /// Makes a claim of `key` by `lessee`.
     pub fn new(key: LeaseKey, lessee: Lessee, nonce: Nonce, ttl: Duration) -> Self {
         Self { key, lessee, nonce, ttl, attributes: Attributes::new() }
     }
 
-    /// The same claim, whose grant sets `attributes` on the record of the key.
+    /// Returns the same claim with `attributes`, which its grant sets on the record of the key.
     ///
-    /// [`LockStore::obtain`](crate::store::LockStore::obtain) describes what a store does with them.
+    /// [`LockStore::obtain`](crate::store::LockStore::obtain) describes how a store applies them.
     #[must_use]
     pub fn with_attributes(self, attributes: Attributes) -> Self {
         Self { attributes, ..self }
     }
 
-    /// The grant of this claim under `token`, for a store to answer with.
+    /// Returns the grant of this claim under `token`. Stores answer with it.
     pub fn granted(&self, token: FencingToken) -> Grant {
         Grant {
             key: self.key.clone(),
@@ -84,8 +84,8 @@ impl Claim {
 
 /// A claim that was granted.
 ///
-/// A grant proves nothing by itself: the store checks every write under it against its own record. Made by [`Claim::granted`], and read back from a
-/// [`HandOver`](crate::HandOver).
+/// A grant proves nothing by itself: the store checks every write under it against its own record.
+/// [`Claim::granted`] makes a grant, and a [`HandOver`](crate::HandOver) carries one to another process.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Grant {
@@ -151,7 +151,7 @@ pub enum Written {
     /// The grant was valid, and the write was applied.
     Applied,
     /// The grant was valid, but an attribute was not as the [`Change`](crate::Change) expects. Nothing was
-    /// changed. An earlier try of the same change may have written the value that is there: see
+    /// changed. An earlier try of the same change may have written the current value: see
     /// [`LeaseTable::update`](crate::store::LeaseTable::update).
     Unexpected,
     /// The grant is no longer valid. Nothing was changed.

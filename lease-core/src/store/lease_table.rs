@@ -34,8 +34,8 @@ pub trait LeaseTable: LockStore {
     /// empty. After an error, the stream may continue or end.
     fn list(&self, prefix: &str) -> BoxStream<'_, Result<LeaseRecord, StoreError>>;
 
-    /// Creates a record of `key` with `attributes` and without a holder, if there is none. Returns whether
-    /// it did.
+    /// Creates a record of `key` with `attributes` and without a holder, if the key has no record. Returns
+    /// whether it created one.
     ///
     /// An existing record is not changed. A record may also exist because its key is leased, or was a
     /// moment ago.
@@ -102,8 +102,8 @@ pub trait LeaseTable: LockStore {
     /// # Errors
     ///
     /// If the outcome is unknown. A repetition returns [`Written::Lost`] if the earlier request was
-    /// applied, and also if the grant was lost before. Until its ttl has passed, only the holder frees a
-    /// key. So if the holder gets `Lost` before its own deadline, the transfer was applied.
+    /// applied, and also if the grant was lost before. Until the ttl has passed, only its holder frees a
+    /// key. So if a repetition returns `Lost` before the holder's deadline, the transfer was applied.
     async fn transfer(
         &self,
         grant: &Grant,

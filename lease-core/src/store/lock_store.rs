@@ -19,14 +19,14 @@ use crate::store::grant::{Beat, Claim, Grant, Heartbeat, Holder, Obtained};
 /// Stores leases. Implement this trait for a new store. To *use* leases, make a [`Locker`](crate::Locker).
 ///
 /// Each method is one conditional write, or one read. The locker implements retries, waiting, deadlines
-/// and heartbeats. Answers are values. An error means that the outcome is unknown, and says whether a
-/// retry may help.
+/// and heartbeats. Answers are values. An error means that the outcome is unknown, and its kind decides
+/// whether the locker retries.
 ///
 /// # To ensure correctness
 ///
-/// - **Time**: after a grant, a heartbeat or an adoption, no other lessee gets the key before the
-///   grant's `ttl` has passed since the store began to apply the request, less the [`grain`](Self::grain).
-///   Measure the time with one clock, the store's own. Never compare the clocks of two machines.
+/// - **Time**: a grant, a heartbeat or an adoption keeps the key from other lessees for the grant's `ttl`,
+///   less the [`grain`](Self::grain). The ttl counts from the moment when the store begins to apply the
+///   request. Measure the time with one clock, the store's own. Never compare the clocks of two machines.
 /// - **Tokens**: each grant of a key has a larger token than every earlier one, also after a release, an
 ///   expiry, a restart, and a clean-up of the record. If the counter is absent, start from the store's
 ///   time in microseconds since 1970.
@@ -35,9 +35,9 @@ use crate::store::grant::{Beat, Claim, Grant, Heartbeat, Holder, Obtained};
 /// - **Atomicity**: the check and the write are one atomic step. A read and a later write are not a lock.
 /// - **Requests may be applied twice, late, and after the caller has dropped them.** A dropped future may
 ///   or may not have been applied. Do not rely on a repetition.
-/// - **An `obtain`, `adopt` or `holder` may pause**: its caller polls it, and may keep it without polling.
-///   Meanwhile it must hold nothing that heartbeats and releases need: no lock, and no connection of a
-///   small pool.
+/// - **An `obtain`, `adopt` or `holder` may pause**, since its caller may keep the future without polling
+///   it. Meanwhile the future must hold nothing that heartbeats and releases need: no lock, and no
+///   connection of a small pool.
 ///
 /// The feature `conformance` has a test kit with one test per requirement.
 #[async_trait]
@@ -49,13 +49,13 @@ pub trait LockStore: fmt::Debug + Send + Sync + 'static {
     ///   Return the same grant again, and do not extend it.
     /// - Held otherwise, or reserved for others: [`Obtained::Held`]. The same claim may be made
     ///   again later, and then be granted.
-    /// - The nonce is that of the last released grant: the claim is a late duplicate. Return
+    /// - Free, but the last released grant has the claim's nonce: the claim is a late duplicate. Return
     ///   [`Obtained::Held`] with the released grant.
     ///
-    /// A grant sets the claim's [attributes](Claim::attributes) on the record, in the same atomic step;
-    /// the record lasts from then on. All other attributes stay, and the grant returns all. Every other answer
-    /// changes none: a granted claim may be repeated after its holder has updated the attributes. A store
-    /// that keeps no records refuses a claim with attributes as
+    /// A grant sets the claim's [attributes](Claim::attributes) on the record, in the same atomic step. The
+    /// record lasts from then on. All other attributes stay, and the answer contains all of them. Every
+    /// other answer changes no attribute, since a granted claim may be repeated after its holder has
+    /// updated them. A store that keeps no records refuses a claim with attributes as
     /// [`Misconfigured`](crate::StoreErrorKind::Misconfigured), before it grants anything.
     ///
     /// # Errors
@@ -78,9 +78,9 @@ pub trait LockStore: fmt::Debug + Send + Sync + 'static {
 
     /// Frees the key of `grant`, if `grant` still holds it, and wakes its watches.
     ///
-    /// With `reserved`, no lessee may obtain the key for that long. Remembers the nonce. If `grant` does
-    /// not hold the key, nothing changes, and that is no error. A store may release a grant that has
-    /// expired, if the key was not granted since.
+    /// With `reserved`, no lessee may obtain the key for that long. The store keeps the nonce. If `grant`
+    /// does not hold the key, the store changes nothing and returns `Ok`. A store may release a grant that
+    /// has expired, if the key was not granted since.
     ///
     /// # Errors
     ///
@@ -91,9 +91,9 @@ pub trait LockStore: fmt::Debug + Send + Sync + 'static {
     ///
     /// The new grant has the claim's nonce and a new token, so that a grant is adopted at most once. If
     /// the record has the claim's nonce already, an earlier reply was lost: return the same grant again.
-    /// An expired, released or evicted grant is not adopted. The claim's ttl begins anew, and its
-    /// attributes are set, as [`obtain`](Self::obtain) sets them. [`Obtained::Held`] names the holder; if
-    /// the key has none, it names `grant` itself.
+    /// An expired, released or evicted grant is not adopted. The new grant lasts for the full ttl of the
+    /// claim, and sets its attributes as [`obtain`](Self::obtain) does. [`Obtained::Held`] names the
+    /// holder; if the key has none, it names `grant` itself.
     ///
     /// # Errors
     ///
@@ -143,8 +143,8 @@ pub trait LockStore: fmt::Debug + Send + Sync + 'static {
 
     /// How much earlier than `ttl` the store may free a key, because its clock is coarse.
     ///
-    /// Zero by default. A store that counts whole milliseconds returns one millisecond. Leases end earlier
-    /// by this time.
+    /// Zero by default. A store that counts whole milliseconds returns one millisecond. Leases end by this
+    /// time earlier.
     fn grain(&self) -> Duration {
         Duration::ZERO
     }

@@ -1,7 +1,7 @@
 //! The traits that a store implements, and the values that it receives and returns.
 //!
 //! Start with [`LockStore`]: every store implements it. [`LeaseTable`] is for stores whose records
-//! carry attributes and can be listed. A program that only takes leases needs neither: it starts
+//! have attributes and can be listed. A program that only obtains leases needs neither: it starts
 //! with [`Locker`](crate::Locker).
 //!
 //! `async_trait`, [`BoxStream`] and [`Stream`] are re-exported, since a store must match their versions.

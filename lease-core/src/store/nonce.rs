@@ -9,8 +9,8 @@ use uuid::{Builder, Uuid};
 
 /// Identifies one logical attempt, with all its retries and late duplicates.
 ///
-/// 128 random bits. A store whose record carries the nonce of a claim has granted that claim before: only
-/// the reply was lost.
+/// 128 bits, random but for the mark of a UUID. If a store's record has the nonce of a claim, the store has
+/// granted that claim before, and the reply was lost.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Nonce(Uuid);

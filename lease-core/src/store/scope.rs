@@ -1,4 +1,4 @@
-//! Which lease the running code works under: finds code that waits for a lease of its own.
+//! The grant under which the running code works. Detects code that would wait for its own lease.
 
 use crate::store::Grant;
 
@@ -6,12 +6,11 @@ tokio::task_local! {
     static CURRENT: Grant;
 }
 
-/// Runs `work` as the work of the holder of `grant`, so that code below it can ask for the
-/// [`current_grant`].
+/// Runs `work` under `grant`, so that the code of `work` can read the [`current_grant`].
 ///
-/// A job's scheduler calls it. Code that obtains a key which its own caller holds would wait for ever,
-/// or skip its work each time; it can detect that and return an error. Tasks that `work` spawns are
-/// outside.
+/// The scheduler of a job calls this function. Code that claims the key of its own caller would wait for
+/// ever, or skip its work each time. It can compare the keys, and return an error instead. Tasks that
+/// `work` spawns do not inherit the grant.
 ///
 /// # Cancel safety
 ///
@@ -40,8 +39,8 @@ pub async fn work_under<T>(grant: Grant, work: impl Future<Output = T>) -> T {
     CURRENT.scope(grant, work).await
 }
 
-/// The grant that this code works under; the innermost, if [`work_under`] is nested, and `None`
-/// outside of it.
+/// Returns the grant under which this code works; `None` outside of [`work_under`]. If calls of
+/// [`work_under`] are nested, the innermost one counts.
 pub fn current_grant() -> Option<Grant> {
     CURRENT.try_with(Clone::clone).ok()
 }

@@ -33,7 +33,7 @@ async fn held(store: &Faulty<MemoryStore>) -> usize {
 }
 
 #[tokio::test(start_paused = true)]
-async fn dropped_leases_are_released_some_at_a_time() {
+async fn releases_of_dropped_leases_are_limited_at_once() {
     let store = Faulty::new(MemoryStore::new());
     let locker = Locker::new(store.clone());
     let leases = leases(&locker).await;

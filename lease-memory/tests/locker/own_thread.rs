@@ -56,7 +56,7 @@ async fn some_leases(locker: &Locker) -> Vec<Lease> {
 }
 
 #[test]
-fn blocked_application_keeps_leases_of_a_locker_on_its_own_thread() {
+fn locker_on_own_thread_keeps_leases_of_blocked_application() {
     let application = application();
     let leases = application.block_on(async {
         let locker = on_own_thread(MemoryStore::new()).await;
@@ -68,9 +68,9 @@ fn blocked_application_keeps_leases_of_a_locker_on_its_own_thread() {
     assert_eq!(leases.iter().filter(|lease| lease.is_held()).count(), leases.len());
 }
 
-/// The control: without the thread, the leases are lost.
+/// The control case: without a thread of its own, the locker loses the leases.
 #[test]
-fn blocked_application_loses_leases_of_a_locker_on_its_runtime() {
+fn locker_on_runtime_loses_leases_of_blocked_application() {
     let application = application();
     let leases = application.block_on(async {
         let options = LeaseOptions::new(TTL).unwrap();

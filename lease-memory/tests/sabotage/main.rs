@@ -47,7 +47,7 @@ macro_rules! sabotages {
 
 /// The two steps never await, so requests interleave only on two threads and in real time.
 #[test]
-fn two_blocking_steps_are_found_on_two_threads() {
+fn claim_in_two_blocking_steps_is_detected_on_two_threads() {
     let promises = lock_promises::<Apart>();
     let name = "claims_through_two_handles_grant_one";
     let promise = promises.iter().find(|promise| promise.name == name).unwrap();

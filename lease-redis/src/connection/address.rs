@@ -21,8 +21,8 @@ impl Address {
         }
     }
 
-    /// Parses `host:port`. A node that does not know its own host omits the host. Then the host of `from`
-    /// applies, the node that answered.
+    /// Parses `host:port`. A node that does not know its own host omits the host. The parser then uses the
+    /// host of `from`, the node that answered.
     pub(crate) fn parse(text: &str, from: &Self) -> Option<Self> {
         let (host, port) = text.rsplit_once(':')?;
         Some(Self::named(host, port.parse().ok()?, from))

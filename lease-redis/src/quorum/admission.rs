@@ -23,7 +23,7 @@ pub(crate) struct NodeAdmission {
     pub(crate) membership: Option<Membership>,
 }
 
-/// By run id, the node as which each server is connected.
+/// Maps the run id of each connected server to the index and name of its node.
 pub(crate) type Runs = Arc<Mutex<HashMap<String, (usize, String)>>>;
 
 #[async_trait]

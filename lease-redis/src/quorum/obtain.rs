@@ -109,9 +109,10 @@ impl<'a> QuorumClaim<'a> {
         }
     }
 
-    /// Lets the other of two contenders ask first if a node is silent and this client had the key last.
+    /// Pauses if a node is silent and this client had the key last, so that the other of two contenders
+    /// asks first.
     ///
-    /// A release reaches both contenders at the same moment. Without this pause, they split the votes half
+    /// A release reaches both contenders at the same moment. Without the pause, they split the votes half
     /// of the time.
     async fn give_way(&self) {
         if self.contenders() == (Contenders::Two { granted: true }) && self.misses_a_node() {

@@ -104,7 +104,8 @@ local function set_attributes(attributes, index, entry, first)
 end
 
 -- The common time of a quorum's nodes: `proposed`, if it differs from this node's by less than a tenth of
--- a second. A server that has just started uses its own: it may have lost tokens from that tenth.
+-- a second. A server that has just started uses its own time: it may have lost tokens from that tenth of
+-- a second.
 local function common_time(proposed, uptime)
     if uptime > 1 and math.abs(proposed - now()) < 100000 then
         return proposed

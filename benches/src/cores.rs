@@ -29,8 +29,8 @@ impl Awake {
 
 /// Runs servers on the last core, and this process on the others, until it is dropped.
 ///
-/// A task that is woken on the waking task's core runs at once. On another core, it takes longer than
-/// a request. The kernel's choice is random, and remains for seconds.
+/// A task that wakes on the same core as its waker runs at once. On another core, waking takes longer than a
+/// request. The kernel chooses the core at random, and keeps the choice for seconds.
 pub(crate) struct SeparateCores(());
 
 impl SeparateCores {

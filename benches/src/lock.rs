@@ -7,7 +7,7 @@ use async_trait::async_trait;
 pub(crate) trait Lock: Send + Sync + 'static {
     fn name(&self) -> &'static str;
 
-    /// Takes `key` when it is free. Returns `None` if the library gives up.
+    /// Waits until `key` is free, and takes it. Returns `None` if the library gives up.
     async fn take(&self, key: &str) -> Option<Box<dyn Held>>;
 }
 

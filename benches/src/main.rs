@@ -34,7 +34,7 @@ const CALL_TIMEOUT: Duration = Duration::from_secs(20);
 /// Compares this library with similar crates, and prints tables
 #[derive(Parser)]
 struct Arguments {
-    /// The scenarios to run; all, if none is named
+    /// The scenarios to run; by default, all
     scenarios: Vec<String>,
     /// The number of rounds
     #[arg(long, default_value_t = 7, value_parser = clap::value_parser!(u16).range(1..=1000))]
@@ -42,7 +42,7 @@ struct Arguments {
     /// Lists the scenarios
     #[arg(long)]
     list: bool,
-    /// Writes the tables into this file, between its marks, and the plots into plots/ beside it
+    /// Writes the tables into this file, between its marks, and the plots into the folder plots/ next to it
     #[arg(long, value_name = "README.md")]
     write: Option<PathBuf>,
     /// Runs as the server of another process of this program

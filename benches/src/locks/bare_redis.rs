@@ -43,7 +43,7 @@ impl Bare {
         Self { connections, free: Arc::new(free) }
     }
 
-    /// Whether a majority agrees. A task reads and ignores the other answers.
+    /// Returns whether a majority agrees. A spawned task reads and ignores the other answers.
     async fn majority<F>(&self, request: impl Fn(MultiplexedConnection) -> F) -> bool
     where
         F: Future<Output = RedisResult<bool>> + Send + 'static,
@@ -57,7 +57,7 @@ impl Bare {
             yes += usize::from(answer.unwrap_or(false));
             if yes >= majority {
                 if !answers.is_empty() {
-                    // These requests were sent already.
+                    // These requests are already sent.
                     tokio::spawn(async move { while answers.next().await.is_some() {} });
                 }
                 return true;
@@ -100,9 +100,9 @@ impl Held for BareHeld {
 }
 
 /// The baseline of hand-offs: the key is an element of a list, and the server passes it to a waiter
-/// (`BLPOP`). A holder that dies takes the key along.
+/// (`BLPOP`). If the holder dies, the key is never free again.
 pub(crate) struct BlockingList {
-    /// Blocked while it waits.
+    /// A connection of its own, since `BLPOP` blocks it.
     waiting: Mutex<MultiplexedConnection>,
     giving: MultiplexedConnection,
 }

@@ -58,7 +58,7 @@ impl Lock for WithLocker {
 
     async fn take(&self, key: &str) -> Option<Box<dyn Held>> {
         let key = LeaseKey::new(key).unwrap();
-        // Most keys are free.
+        // Most keys are free, so a single attempt comes first.
         let lease = match self.0.obtain(&key).await {
             Ok(Attempt::Obtained(lease)) => lease,
             Ok(Attempt::Held(_)) => self.0.wait_until_obtained(&key).await.ok()?,

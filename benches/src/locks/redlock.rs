@@ -1,4 +1,4 @@
-//! The crate `redlock`, which blocks: each call runs on a blocking thread, as async users need it.
+//! The crate `redlock`. Its calls block, so each runs on a blocking thread, as in an async application.
 
 use std::sync::Arc;
 

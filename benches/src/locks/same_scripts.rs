@@ -1,4 +1,5 @@
-//! This library's scripts on one Redis, called directly. The difference is the client's cost.
+//! This library's scripts on one Redis, called directly. The difference from the store is the client's
+//! cost.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

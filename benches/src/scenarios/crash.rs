@@ -23,7 +23,7 @@ use crate::race::Score;
 use crate::report::{Better, Table};
 use crate::server_process::DynamoDb;
 
-/// Creates a lock on the server at an address, as in another process: holder or waiter.
+/// Creates the lock of a holder or waiter on the server at an address, as in another process.
 type Make =
     fn(std::net::SocketAddr, &'static str) -> Pin<Box<dyn Future<Output = Arc<dyn Lock>> + Send>>;
 
@@ -65,7 +65,7 @@ const ON_DYNAMODB: [Make; 3] = [
     },
 ];
 
-/// Runs all contestants once, at the same time: they only wait.
+/// Runs all contestants once and at the same time, since they only wait.
 pub(crate) async fn of_a_holder() -> Vec<Table> {
     let redis = RedisServer::start();
     let dynamodb = DynamoDb::start();

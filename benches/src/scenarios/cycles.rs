@@ -92,7 +92,8 @@ async fn on_table(client: &Client, address: SocketAddr) -> Vec<Arc<dyn Lock>> {
 }
 
 async fn quorums(urls: &[String]) -> Vec<Arc<dyn Lock>> {
-    let quorum = RedisQuorum::builder(urls.to_vec()).without_rejoin_delay().connect().await.unwrap();
+    let quorum =
+        RedisQuorum::builder(urls.to_vec()).without_rejoin_delay().connect().await.unwrap();
     vec![
         Arc::new(Bare::connect(urls).await),
         Arc::new(Store(quorum.clone())),
@@ -153,7 +154,7 @@ enum Missing {
     None,
     /// The server accepts connections, and sends no answers.
     Hung,
-    /// The server is gone, and the proxy before it closes connections.
+    /// The server is dead, and the proxy in front of it closes connections.
     Dead,
 }
 
@@ -229,7 +230,7 @@ async fn median_latency(lock: Arc<dyn Lock>, keys: Keys) -> Option<f64> {
     let mut taken = Vec::new();
     let new_key = || format!("key-{}", NEXT.fetch_add(1, Ordering::Relaxed));
     let cycles = async {
-        // Another key in each round: an unfinished call may still hold the last one.
+        // Another key in each round, since an unfinished call may still hold the last key.
         let mut key = new_key();
         lock.take(&key).await?.free().await;
         for _ in 0..10 {

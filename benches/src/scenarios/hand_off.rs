@@ -72,7 +72,7 @@ async fn on_redis(waiters: usize, rounds: usize) -> [Table; 2] {
             round += 1;
             let (server, counts, url) = (Arc::clone(&server), counts.clone(), url.clone());
             async move {
-                // New locks in each round: some locks of the last round still wait.
+                // New locks in each round, since some locks of the last round still wait.
                 let mut locks = Vec::new();
                 for _ in 0..waiters {
                     locks.push(make(url.clone()).await);

@@ -35,7 +35,7 @@ struct Cost {
 pub(crate) fn in_one_process(rounds: usize) -> Vec<Table> {
     let mut tables = Vec::new();
     for leases in [10_000, 100_000] {
-        // rslock needs a task per lease, and minutes for more leases.
+        // rslock needs a task per lease, so that more leases would take minutes.
         let contestants = if leases == 10_000 { &CONTESTANTS[..] } else { &CONTESTANTS[..2] };
         let mut costs: Vec<Vec<Cost>> = Vec::new();
         for _ in 0..rounds.min(3) {
@@ -148,14 +148,14 @@ async fn ours(leases: u32) -> Cost {
         async move { locker.obtain(&key).await.unwrap().into_lease().unwrap() }
     });
     let held: Vec<_> = obtained.buffer_unordered(AT_ONCE).collect().await;
-    // Waits until the heartbeats are spread.
+    // After a period, the heartbeats are spread evenly.
     sleep(PERIOD).await;
     let kept = bytes() - before;
     let cpu = processor_time();
     sleep(PERIOD * PERIODS).await;
     let cpu = processor_time() - cpu;
     assert!(held.iter().all(lease_core::Lease::is_held));
-    // Prevents a release of each lease.
+    // Without a server, the drop of the leases sends no releases.
     drop(server);
     cost(leases, cpu, kept)
 }
@@ -203,7 +203,7 @@ fn millis(length: Duration) -> u64 {
     u64::try_from(length.as_millis()).unwrap()
 }
 
-/// The default of this library.
+/// The default period of heartbeats in this library.
 const PERIOD: Duration = Duration::from_nanos(3_333_333_333);
 
 const PERIODS: u32 = 3;

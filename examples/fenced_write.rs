@@ -40,7 +40,7 @@ async fn run() -> Result<ExitCode, Failure> {
     let lost = select! {
         biased;
         lost = lease.lost() => Some(lost),
-        // Ready at the first poll. `lost()` must be ready by then, too.
+        // This branch is ready at the first poll, so `lost()` must be ready at its first poll, too.
         () = async {} => None,
     };
     office.print("former", token, "resumes");
@@ -69,7 +69,7 @@ fn take_over(office: &Office) -> Result<(), Failure> {
 
 struct Office {
     key: LeaseKey,
-    /// Stands for a file or a table row: it outlives its writers, and compares tokens.
+    /// Represents a file or a table row: it outlives its writers, and compares tokens.
     report: Gate<String>,
     timeline: Timeline,
 }

@@ -10,8 +10,8 @@
 //! ```
 //!
 //! The program reads the daemon's messages on stdin and answers on stdout, one JSON object per line.
-//! Nothing else may be printed on stdout. The counts go to stderr, which the daemon copies to its
-//! log. To try the program without a daemon, type the daemon's messages:
+//! It must not print other text on stdout. The counts go to stderr, which the daemon copies to its log.
+//! To try the program without a daemon, type the daemon's messages:
 //!
 //! ```text
 //! {"action":"initialize","shardId":"shardId-0","sequenceNumber":"TRIM_HORIZON","subSequenceNumber":0}

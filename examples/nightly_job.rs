@@ -1,5 +1,5 @@
-//! A nightly job on three machines: the machine that ran it, the result on the others, and the next
-//! due time.
+//! Runs a nightly job on three machines. Prints the machine that ran it, the result on the others, and
+//! the next due time.
 //!
 //! The example uses tokio's paused time, so that four nights pass in milliseconds. In an application,
 //! leave out `start_paused` and `with_wall_clock`.
@@ -41,7 +41,7 @@ async fn main() -> ExitCode {
 
 async fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
     let schedule = schedule(&arguments)?;
-    let store = MemoryStore::counting_from_one(); // stands for your Redis, or your DynamoDB table
+    let store = MemoryStore::counting_from_one(); // represents your Redis, or your DynamoDB table
     let noon: Timestamp = "2026-03-27T12:00:00Z".parse()?;
     let mut machines = JoinSet::new();
     let mut handles = Vec::new();
@@ -81,8 +81,8 @@ fn machine(
 ) -> Result<Scheduler, Failure> {
     let nightly = Job::new("nightly-report".parse()?, report)
         .on(schedule)
-        .lease_ttl(Duration::from_secs(30))? // no other machine can start for so long after a crash
-        .min_hold(Duration::from_mins(2))?; // nor for so long after the start of a short run
+        .lease_ttl(Duration::from_secs(30))? // after a crash, the lease expires in 30 s
+        .min_hold(Duration::from_mins(2))?; // after a short run, the key stays reserved
 
     let locker = Locker::new(store.clone()).with_lessee(name.parse()?);
     let scheduler = Scheduler::builder(locker, store.clone())

@@ -39,12 +39,12 @@ fn main() {
     print_line(survey);
 }
 
-/// The job: the holder of the lease pays the next invoices, one after the other.
+/// The job: obtains the lease, and pays the next invoices one after the other.
 async fn pay<S: LockStore>(contender: Contender<S>, book: Book, manner: Manner) {
     let Ok(key) = "payroll".parse() else { return };
     loop {
         let Ok(lease) = contender.locker.wait_until_obtained(&key).await else { continue };
-        // From now on the trial compares the lease's true end with the end that it reports.
+        // From now on the trial compares the lease's actual end with its reported end.
         contender.witness.watch(&lease);
         let work = pay_some(&contender, &book, &lease, manner);
         match manner {

@@ -21,7 +21,7 @@ use tokio::task::JoinSet;
 use tokio::time::sleep;
 use tokio::{runtime, select};
 
-/// Pays every employee once, although one worker is killed halfway.
+/// Pays every employee exactly once, although one worker is killed.
 #[derive(Debug, Parser)]
 struct Arguments {
     /// The store of the leases: memory; redis://HOST:PORT with the feature redis;
@@ -62,7 +62,7 @@ async fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
         processes.spawn_blocking(move || process(job, format!("worker-{number}"), None));
     }
     while let Some(ended) = processes.join_next().await {
-        // If a worker fails, the others stop: some may be waiting for it.
+        // If a worker fails, the others stop, since some may wait for its progress.
         let ended = ended?.inspect_err(|_failure| job.stop())?;
         if let Ended::Killed { name, unsent } = ended {
             let job = Arc::clone(&job);
@@ -109,11 +109,11 @@ struct Job {
     payments: Vec<Payment>,
     /// The duration of one payment.
     pace: Duration,
-    /// Stands for the database: it outlives the workers and compares tokens.
+    /// Represents the database: it outlives the workers and compares tokens.
     ledger: Gate<Ledger>,
     refused: AtomicUsize,
     has_killed: AtomicBool,
-    /// Set when all payments are made, or a worker has failed.
+    /// True when all payments are made, or a worker has failed.
     stopped: watch::Sender<bool>,
     timeline: Timeline,
 }
@@ -211,7 +211,7 @@ impl Worker {
             self.print(token, "obtained the lease");
             match lease.run_until_lost(self.pay(token)).await {
                 Ok(Ok(())) => {
-                    // Before the release, so that no waiting worker obtains the lease again.
+                    // Set before the release, so that no waiting worker obtains the lease again.
                     job.stop();
                     lease.release().await?;
                     self.print(token, "released the lease: all payments are made");
@@ -250,8 +250,8 @@ impl Worker {
         self.job.ledger.write(token, |ledger| ledger.accept(payment, token))
     }
 
-    /// Sends the write that was pending when the worker was killed, as a program does that replays
-    /// a journal.
+    /// Sends the write that was pending when the worker was killed, like a program that replays a
+    /// journal.
     async fn write_late(&self, write: Write) {
         select! {
             biased;
@@ -277,5 +277,5 @@ impl Worker {
 }
 
 const MAX_WORKERS: usize = 100;
-/// Slow enough to read along.
+/// The maximum duration of one payment: slow enough to read the output.
 const MAX_PACE: Duration = Duration::from_millis(120);

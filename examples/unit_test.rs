@@ -1,7 +1,7 @@
 //! Tests of an application: leases in memory, and time that the test controls.
 //!
-//! The application comes first; it contains no test code. The tests at the end run hours in
-//! milliseconds: `cargo test -p lease-examples --example unit_test`.
+//! The first part of this file is the application, without test code. The tests at the end simulate
+//! hours in milliseconds: `cargo test -p lease-examples --example unit_test`.
 
 use std::error::Error;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use lease_examples::print_line;
 use lease_memory::MemoryStore;
 use tokio::time::sleep;
 
-/// Writes the nightly report. Several machines try; one obtains the lease and writes.
+/// Writes the nightly report. All machines try to obtain the lease; the holder writes.
 struct NightlyReport {
     locker: Locker,
     archive: Arc<Gate<Vec<String>>>,

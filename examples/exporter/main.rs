@@ -1,8 +1,8 @@
-//! Several schedulers export the events of a file. One of them is killed while it sends, another
+//! Several schedulers export the events of a file. One scheduler is killed while it sends. Another
 //! continues, and every event arrives.
 //!
-//! On memory, each scheduler has its own thread and runtime. On Redis, each is a process, and is killed
-//! with SIGKILL. The subcommands are those of an operator.
+//! On memory, each scheduler has its own thread and runtime. On Redis, each is a process, and SIGKILL
+//! kills it. The subcommands are an operator's commands.
 
 mod schedulers;
 
@@ -197,7 +197,7 @@ fn nothing_sent(reason: &str) -> (String, ExitCode) {
     (format!("0 events were sent: {reason}"), ExitCode::FAILURE)
 }
 
-/// Schedules a job, as a cron job does, and runs it, as a worker on another machine does.
+/// Schedules a job, like a cron job, and runs it, like a worker on another machine.
 async fn send(exporter: &Exporter) -> Result<String, Failure> {
     let scheduled = match exporter.schedule_job().await? {
         Scheduled::Enqueued(id) => id,
@@ -216,7 +216,7 @@ async fn send(exporter: &Exporter) -> Result<String, Failure> {
                 ));
             }
             Worked::Idle => return Ok(format!("job {scheduled} runs in another process")),
-            // The job of a killed process, which the queue delivers again.
+            // This was the job of a killed process: the queue has delivered it again.
             _ => print_line(worked),
         }
     }
@@ -272,7 +272,7 @@ async fn export(
             Some((name, line)) = lines.recv() => {
                 timeline.print(&name, None, &line);
                 requests += u32::from(line.contains("sends"));
-                // Killed at once: it has not yet removed the events that it has sent.
+                // Killed at once, before it removes the sent events from the buffer.
                 if requests == KILLED_AT
                     && line.contains("sends")
                     && let Some(index) = fleet.iter().position(|it| it.name == name)

@@ -41,7 +41,7 @@ async fn schedule(
 
 /// Schedules and runs one job. Returns the sink's error, if the sink refused a request.
 async fn schedule_once(exporter: &Exporter) -> Result<Option<ServiceError>, ExportError> {
-    // If the lease is held, another process exports: that is an answer, not an error.
+    // If another process holds the lease, it exports: this is an answer, not an error.
     drop(exporter.schedule_job().await?);
     match exporter.run_next_job(PACE).await? {
         Worked::Done(_, exported) => Ok(exported.sink_error),

@@ -18,7 +18,7 @@ use tokio::time::timeout;
 use crate::{Ended, file_with, program, refused_in_one_line, run};
 
 #[test]
-fn every_event_arrives_although_a_scheduler_is_killed() {
+fn killed_scheduler_loses_no_event() {
     assert_all_arrived(&run("exporter", &[]));
 }
 
@@ -73,7 +73,7 @@ async fn events_on_redis_arrive_and_operator_commands_are_checked() {
         assert!(ended.last_line().starts_with(line), "{command}: {ended:?}");
     }
 
-    // Once the bucket is closed, its counts are sent. Values that are not counts are dropped and reported.
+    // The exporter sends a bucket's counts once it is closed. It drops and reports other values.
     let mut output = String::new();
     while operate(&store, "list").await.last_line() != "0 buckets" {
         let ended = operate(&store, "send").await;
@@ -299,5 +299,5 @@ fn exporter_reports_bad_input_in_one_line() {
     }
 }
 
-/// Long, so that the tests pass on a busy machine.
+/// The time limit of each step: long, so that the tests pass on a busy machine.
 const LIMIT: Duration = Duration::from_mins(5);

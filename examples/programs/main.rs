@@ -1,9 +1,9 @@
 //! Runs every example as a program, and checks its output and exit code.
 //!
 //! `cargo test` builds the examples of a package beside its tests, and this test finds them there. For
-//! `unit_test`, cargo builds and runs the tests instead. A second cargo would build the dependencies
-//! again, with other features. A function call would show neither the terminal's output nor the exit
-//! code.
+//! `unit_test`, cargo builds and runs the tests instead. This test starts no second cargo, which would
+//! build the dependencies again with other features. It calls no functions of the examples, since a call
+//! shows neither the output nor the exit code.
 #![expect(clippy::expect_used, reason = "a test may fail")]
 
 mod exporter;
@@ -75,7 +75,7 @@ fn nightly_job_runs_once_a_night_on_three_machines() {
     assert_eq!(count(" under token "), 4, "{}", ended.stdout);
     assert_eq!(count(" skipped: "), 8, "{}", ended.stdout);
     assert_eq!(count("next due: "), 4, "{}", ended.stdout);
-    // In this night, the clocks skip half past two.
+    // On this night daylight saving time begins, and the clocks skip half past two.
     assert!(ended.stdout.contains("2026-03-29T03:00:00+02:00"), "{}", ended.stdout);
 }
 
@@ -88,7 +88,7 @@ fn job_of_a_past_year_is_never_due() {
 }
 
 #[test]
-fn readme_shows_the_quickstart() {
+fn readme_contains_the_quickstart_code() {
     let (_about, code) = include_str!("../quickstart.rs")
         .split_once("\n\n")
         .expect("the code comes after a blank line");
@@ -163,7 +163,7 @@ fn closed_pipe_causes_no_panic() {
 }
 
 #[test]
-fn paused_holder_is_refused() {
+fn late_write_of_a_paused_holder_is_refused() {
     let ended = run("fenced_write", &[]);
 
     assert_eq!(ended.code, Some(0), "{ended:?}");

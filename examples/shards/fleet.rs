@@ -267,8 +267,8 @@ fn polls_in(time: Duration) -> u32 {
 
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
-/// In polls: long enough to read along.
+/// The pause after each step, in polls: long enough to read the table.
 const PAUSE: u32 = 18;
 
-/// In polls: one minute. Every step takes less, apart from the expiry of leases.
+/// The time limit of each step without expiries, in polls: one minute.
 const MAX_POLLS: u32 = 600;

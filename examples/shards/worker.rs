@@ -93,7 +93,7 @@ impl Plan {
         builder
             .with_options(self.options.clone())
             .with_initial_position(InitialPosition::TrimHorizon)
-            // So that the table changes often.
+            // Short, so that the table changes often.
             .with_idle_pause(Duration::from_millis(200))
     }
 }
@@ -130,9 +130,9 @@ impl Stream {
 /// Records every delivery, then checkpoints.
 #[derive(Clone)]
 pub(crate) struct Processor {
-    /// `None` for a stream without an end: memory is limited.
+    /// `None` for a stream in AWS: it has no end, but memory is limited.
     pub(crate) deliveries: Option<Deliveries>,
-    /// Set to kill the worker before its next checkpoint.
+    /// True if the worker must be killed before its next checkpoint.
     pub(crate) is_doomed: Arc<AtomicBool>,
     pub(crate) kill: mpsc::Sender<usize>,
 }

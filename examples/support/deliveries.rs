@@ -105,7 +105,7 @@ mod tests {
 
     use super::*;
 
-    /// Compares a stream of four records, two for each of two customers, with the processed ones.
+    /// Compares a stream of four records, two for each of two customers, with the records `processed`.
     fn verdict_on(processed: &[usize]) -> Verdict {
         let (stream, deliveries) = (SimStream::new(1), Deliveries::default());
         let put =
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn order_between_customers_is_free() {
+    async fn records_of_two_customers_may_be_reordered() {
         let verdict = verdict_on(&[1, 3, 0, 2]);
 
         assert_eq!(verdict, Verdict { put: 4, ..Verdict::default() });

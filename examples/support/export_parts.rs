@@ -39,7 +39,7 @@ pub async fn open(
         .with_options(LeaseOptions::new(ttl)?);
     let switch = TableSwitch::new("orders/enabled".parse()?, &locker, table);
     let parts = Parts { switch: Arc::new(switch), queue, buffer, sink };
-    // Shorter than the default, so that the job of a killed worker is repeated soon.
+    // Shorter than the default, so that the queue soon repeats the job of a killed worker.
     let exporter = Exporter::new(locker, "orders/export".parse()?, parts);
     Ok(exporter.with_source(BucketSource::new(buckets, pipeline)).with_hand_over_wait(ttl)?)
 }
@@ -109,7 +109,7 @@ pub fn open_sink(address: &str) -> Result<Arc<dyn Sink>, Failure> {
 ///
 /// # Errors
 ///
-/// Always: names the feature, or the addresses that are known.
+/// Always. The error names the missing feature, or the known addresses.
 #[cfg(not(feature = "aws"))]
 pub fn open_sink(address: &str) -> Result<Arc<dyn Sink>, Failure> {
     match address.split_once(':') {

@@ -104,7 +104,7 @@ impl Sink for FileSink {
         let data: Vec<u8> = records.iter().flat_map(Record::data).copied().collect();
         append(&self.file, &data)
             .map_err(|error| ServiceError::new("sink", ServiceErrorKind::Unavailable, error))?;
-        // Killed here, an exporter has sent events that it has not removed yet.
+        // An exporter that is killed here has sent events that are still in the buffer.
         (self.print)(format!("token {token}  sends {count} events"));
         tokio::time::sleep(self.pace).await;
         Ok(vec![Put::Taken; records.len()])
@@ -154,11 +154,11 @@ pub struct Arrivals {
     pub arrived: usize,
     /// The number of events that are too large for a record.
     pub too_large: usize,
-    /// The number of events that did not arrive and are no dead letters.
+    /// The number of events that neither arrived nor became dead letters.
     pub missing: usize,
     /// The number of repeated arrivals.
     pub repeated: usize,
-    /// The number of lines that are no appended event.
+    /// The number of lines that are not an appended event.
     pub foreign: usize,
 }
 
@@ -175,7 +175,7 @@ pub fn compare(events: &[Event], file: &Path, too_large: &Path) -> std::io::Resu
     }
     let mut arrivals = Arrivals::default();
     for line in lines(too_large)?.lines() {
-        // A crash may have dead-lettered it twice.
+        // After a crash, the same event may be dead-lettered twice.
         arrivals.too_large += expected.remove(line).unwrap_or(0);
     }
     let mut arrived: BTreeMap<&str, usize> = BTreeMap::new();

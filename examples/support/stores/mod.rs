@@ -78,6 +78,6 @@ fn unknown(address: &str, known: &str) -> Failure {
 /// Returns the memory store of this process. All calls share one store, as they would share a server.
 fn memory() -> MemoryStore {
     static MEMORY: OnceLock<MemoryStore> = OnceLock::new();
-    // Tokens that count from one are easier to read. They are safe, since no lease outlives the process.
+    // Tokens that count from one are easier to read, and safe: no lease outlives the process.
     MEMORY.get_or_init(MemoryStore::counting_from_one).clone()
 }

@@ -23,7 +23,7 @@ for name, statement, row in [
 "#;
 
 #[test]
-fn sql_fence_writes_absent_and_null_rows_and_refuses_stale_tokens() {
+fn sql_fence_writes_unfenced_rows_and_refuses_stale_tokens() {
     let documentation = include_str!("../src/fence.rs");
     let blocks: Vec<_> = documentation
         .split("//! ```sql\n")

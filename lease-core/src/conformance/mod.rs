@@ -35,8 +35,8 @@
 //! # fn main() {}
 //! ```
 //!
-//! If other processes can reach the store's data, the fixture opens the data again, and returns no
-//! clone. A clone shares locks and caches, which can hide that a check and a write are not one step.
+//! If other processes can reach the store's data, `another` must open the data again and not return a
+//! clone. A clone shares locks and caches. These can hide that a check and a write are two steps.
 //!
 //! ```ignore
 //! /// Leases in a file. Each test has its own fixture, and so its own file.
@@ -121,15 +121,15 @@ pub trait Fixture: Send + Sync + Sized + 'static {
 
     /// The ttl of leases in the tests.
     ///
-    /// By default 2 s: a few requests must fit into a quarter of it, and some promises wait for
-    /// it to pass.
+    /// By default 2 s. A few requests must fit into a quarter of the ttl, and some promises wait until the
+    /// ttl has passed.
     fn ttl(&self) -> Duration {
         Duration::from_secs(2)
     }
 
-    /// The ttl of leases and reservations that must outlast a promise, however slow the store.
+    /// The ttl of leases and reservations that must outlast a promise, even on a slow store.
     ///
-    /// By default an hour. Choose a shorter one for a store that refuses that.
+    /// By default an hour. Choose a shorter ttl for a store that refuses an hour.
     fn long_ttl(&self) -> Duration {
         Duration::from_secs(3600)
     }
@@ -144,7 +144,7 @@ pub trait Fixture: Send + Sync + Sized + 'static {
 ///
 /// In both cases, its tokens must be larger than all earlier ones.
 #[derive(Debug)]
-#[expect(clippy::exhaustive_enums, reason = "data outlive their process or they do not")]
+#[expect(clippy::exhaustive_enums, reason = "data outlive their process, or end with it")]
 pub enum Reopened<S> {
     /// The store must have kept all its data.
     Intact(S),

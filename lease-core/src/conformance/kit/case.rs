@@ -157,8 +157,8 @@ impl<F: Fixture> Case<F> {
         alternating.chain(std::iter::repeat_n(Race::OnThreads, on_threads)).enumerate()
     }
 
-    /// The case after its store was closed and opened again. `None` if the fixture reports an empty
-    /// store; a claim checks this.
+    /// Closes the store and opens it again. Returns `None` if the fixture reports an empty store, after a
+    /// claim has checked that it is.
     pub(crate) async fn reopened(self) -> Option<Self> {
         let (case, is_empty) = self.reopen().await;
         if !is_empty {
@@ -172,7 +172,7 @@ impl<F: Fixture> Case<F> {
         None
     }
 
-    /// The case after its store was closed and opened again, whether empty or not.
+    /// Closes the store and opens it again. The store may then be empty.
     pub(crate) async fn reopened_or_empty(self) -> Self {
         self.reopen().await.0
     }
@@ -254,7 +254,7 @@ impl<F: Fixture> Case<F> {
     pub(crate) async fn not_extended(&self, touched: &LeaseKey, left_alone: &LeaseKey) {
         let key = touched;
         let [touched, left_alone] = self.both_taken_over([touched, left_alone]).await;
-        // The difference that is certain: a machine may pause between two claims.
+        // Only the certain part of the difference: the machine may pause between two claims.
         let refused = touched.refused;
         let longer = refused.map_or(Duration::ZERO, |at| at.since(left_alone.granted));
         assert!(

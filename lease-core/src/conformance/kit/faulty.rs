@@ -125,7 +125,7 @@ impl<S> Faulty<S> {
         Arc::clone(&self.store)
     }
 
-    /// Queues `fault` for the next `call`. Several faults apply in order, one per call.
+    /// Queues `fault` for the next `call`. Queued faults apply in order, one per call.
     pub fn next(&self, call: Call, fault: Fault) {
         self.plan().next.entry(call).or_default().push_back(fault);
     }

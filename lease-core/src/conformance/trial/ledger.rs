@@ -38,7 +38,7 @@ struct Pages {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Event {
-    /// The time since the world began.
+    /// The simulated time since the start of the trial.
     pub at: Duration,
     /// The event as a sentence that names the lessee.
     pub what: String,
@@ -63,8 +63,8 @@ pub(super) struct Tenure {
     pub(super) killed: bool,
 }
 
-/// The time within which a process must notice a passed deadline. Noticing needs a timer, and the timers
-/// of a suspended machine stop. After waking up, a lease reads the clock within a heartbeat period, and
+/// The time within which a process must notice a passed deadline. It notices by a timer, and the timers of
+/// a suspended machine stop. After the wake-up, a lease reads the clock within a heartbeat period, and
 /// whenever the application queries or polls it.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Notices {
@@ -97,7 +97,8 @@ pub struct Figures {
     pub tenures: usize,
     /// Keys that were granted to another lessee without a release before.
     pub takeovers: usize,
-    /// Take-overs before which the loser's process ran, so that the loss had to be reported to it.
+    /// Take-overs for which the former holder's process ran between its deadline and the next grant. The
+    /// loss had to be reported to it in that time.
     pub notified_first: usize,
     /// Writes under a grant that the store applied.
     pub writes: usize,
@@ -113,7 +114,7 @@ impl Ledger {
         Self { time, pages: Arc::clone(&self.pages) }
     }
 
-    /// The time since the world began.
+    /// The simulated time since the start of the trial.
     pub fn now(&self) -> Duration {
         self.time.now()
     }
@@ -335,7 +336,7 @@ impl Pages {
         })
     }
 
-    /// Of two tenures of a key, the later must have the larger token.
+    /// Finds the tenures whose token is not larger than that of the tenure before.
     fn out_of_order(&self) -> Vec<Violation> {
         let mut last: HashMap<&LeaseKey, &Tenure> = HashMap::new();
         let mut tenures: Vec<_> = self.tenures.iter().collect();
@@ -366,8 +367,8 @@ impl Pages {
         let grant = &write.grant;
         let current = self.name_of(write.current);
         let what = format!(
-            "a former holder's write was applied: {}'s under token {} of {}, which {current} had",
-            grant.lessee, grant.token, grant.key,
+            "a former holder's write was applied: {} wrote {} under token {}, but {current} had it",
+            grant.lessee, grant.key, grant.token,
         );
         Violation { at: write.at, what }
     }
@@ -424,7 +425,7 @@ mod tests {
         }
     }
 
-    /// Adds three grants, a second apart. Returns for each whether it was new.
+    /// Adds three grants, a second apart. Returns which of them were new.
     fn granted_in_turn(pages: &mut Pages, grants: [&Grant; 3]) -> [bool; 3] {
         let mut at = Duration::ZERO;
         grants.map(|Grant { key, nonce, token, .. }| {
@@ -434,7 +435,7 @@ mod tests {
     }
 
     #[test]
-    fn claim_granted_again_after_another_is_judged_by_its_last_grant() {
+    fn claim_granted_twice_is_judged_by_its_last_grant() {
         let (first, other) = (grant("first"), grant("other"));
         let mut pages = Pages::default();
 
@@ -445,7 +446,7 @@ mod tests {
     }
 
     #[test]
-    fn holder_of_the_first_grant_is_found_beside_its_successor() {
+    fn holder_of_a_former_grant_violates_the_next_grant() {
         let (first, other) = (grant("first"), grant("other"));
         let mut pages = Pages::default();
         granted_in_turn(&mut pages, [&first, &other, &first]);

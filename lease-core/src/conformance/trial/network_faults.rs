@@ -33,7 +33,7 @@ pub enum Silence {
 }
 
 impl NetworkFaults {
-    /// Faults by `seed`, which delay requests and answers by up to `longest_delay`.
+    /// Makes faults that `seed` determines. They delay requests and answers by up to `longest_delay`.
     pub fn new(seed: u64, longest_delay: Duration) -> Self {
         let random = StdRng::seed_from_u64(seed);
         let state = FaultState { random, longest_delay, silence: None, stopped: false };
@@ -70,7 +70,7 @@ impl NetworkFaults {
         self.state().silence = silence;
     }
 
-    /// Ends all faults. No fault occurs later.
+    /// Ends all faults for good.
     pub fn stop(&self) {
         self.state().stopped = true;
     }

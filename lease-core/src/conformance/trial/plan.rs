@@ -43,7 +43,7 @@ pub(super) enum Clocks {
     Stop,
 }
 
-/// Which faults contenders and servers meet.
+/// The faults of contenders and servers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Faults {
     Random,
@@ -164,8 +164,8 @@ impl Trial {
         self
     }
 
-    /// Gives each contender `ttls` times the ttl after the faults to obtain a lease. By default 100: the
-    /// order across processes is not fair.
+    /// Gives each contender `ttls` times the ttl after the faults to obtain a lease. By default 100, since
+    /// processes do not queue in a fair order.
     pub fn with_patience(mut self, ttls: u32) -> Self {
         self.patience = ttls;
         self

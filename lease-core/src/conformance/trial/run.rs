@@ -53,8 +53,8 @@ enum ProcessFault {
 impl Trial {
     /// Runs `job` in each contender, on the model that `model` makes.
     ///
-    /// After the faults, the trial kills the holder of a lease and repairs everything else. Then each
-    /// contender must obtain a lease again.
+    /// After the faults, the trial restarts each holder of a lease, as after a crash, and ends all other
+    /// faults. Then each contender must obtain a lease again.
     pub fn run<M, J, F>(self, model: impl FnOnce(ModelContext) -> M, job: J) -> Verdict
     where
         M: Model,
@@ -200,7 +200,7 @@ where
         let Some(actor) = self.actors.get_mut(number) else { return };
         let Some((fault, _)) = actor.until.take() else { return };
         let now = self.simulation.now();
-        self.ledger.note_at(now, format!("{} is {fault:?} no longer", actor.name));
+        self.ledger.note_at(now, format!("{} is no longer {fault:?}", actor.name));
         match fault {
             ProcessFault::Paused => self.simulation.resume(actor.process),
             ProcessFault::Silenced(_) => actor.faults.silence_heartbeats(None),
@@ -234,8 +234,8 @@ where
         }
     }
 
-    /// Ends all faults, except that each lease's holder has crashed. Then each contender must obtain a
-    /// lease.
+    /// Ends all faults, and restarts each holder of a lease as after a crash. Then each contender must obtain
+    /// a lease.
     fn check_progress(&mut self) {
         let (model, ttl) = (&mut self.model, self.plan.options.ttl());
         self.simulation.on_network(|| model.heal());
@@ -251,7 +251,7 @@ where
             self.end_fault_of(number);
         }
         let healed = self.simulation.now();
-        self.ledger.note_at(healed, "all is healed");
+        self.ledger.note_at(healed, "all faults have ended");
         let limit = healed + ttl * self.plan.patience;
         loop {
             self.step();
@@ -259,7 +259,7 @@ where
             let waits = |actor: &&Actor| obtained.iter().all(|(_, name)| *name != actor.name);
             let Some(waiting) = self.actors.iter().find(waits) else { return };
             if self.simulation.now() > limit {
-                let what = format!("no progress: {} has obtained nothing", waiting.name);
+                let what = format!("no progress: {} has obtained no lease", waiting.name);
                 let what = format!("{what} for {:?}", ttl * self.plan.patience);
                 self.ledger.violated_at(self.simulation.now(), what);
                 return;
@@ -279,5 +279,5 @@ impl Actor {
     }
 }
 
-/// Tokio rounds its timers up to this length.
+/// The resolution of tokio's timers, which are rounded up.
 const TIMER: Duration = Duration::from_millis(1);

@@ -13,12 +13,12 @@ use super::verdict::Verdict;
 
 /// A range of seeds, one trial each.
 ///
-/// `LEASE_SEED=7` runs the trial of that seed alone, and `LEASE_SEEDS=100000` runs so many trials. If a
-/// trial fails, the report has the last 60 events before; `LEASE_EVENTS=500` sets another number.
+/// `LEASE_SEED=7` runs only the trial of seed 7, and `LEASE_SEEDS=100000` runs 100,000 trials. If a trial
+/// fails, the report has the last 60 events before the violation; `LEASE_EVENTS=500` prints 500.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SeedRange {
     seeds: Range<u64>,
-    /// How many seeds of the range come last instead of first.
+    /// The number of seeds at the start of the range that are tried last.
     skipped: u64,
 }
 
@@ -26,12 +26,12 @@ pub struct SeedRange {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Survey {
-    /// The first seed and the one after the last.
+    /// The seeds of the trials.
     pub seeds: Range<u64>,
     /// The sums of all trials' figures.
     pub figures: Figures,
-    /// Trials in which a loser ran between its deadline and the take-over, so that the loss had to be
-    /// reported to it.
+    /// Trials in which a former holder's process ran between its deadline and the next grant. The loss had
+    /// to be reported to it in that time.
     pub with_notified_losers: usize,
 }
 
@@ -56,8 +56,8 @@ impl SeedRange {
         Self { seeds: 0..count, skipped: 0 }
     }
 
-    /// Starts with `seed`, and tries the seeds before it after the last one: for controls whose
-    /// violation is rare, and was found with `seed` before.
+    /// Starts with `seed`, and tries the smaller seeds of the range last. For controls with a rare violation
+    /// that `seed` has found before.
     #[must_use]
     pub fn starting_with(self, seed: u64) -> Self {
         let count = self.seeds.end - self.seeds.start;
@@ -105,7 +105,7 @@ impl SeedRange {
         self.until(|seed| trial(seed).violations.into_iter().next())
     }
 
-    /// The first seed, in the order of the range, for which `run` returns something.
+    /// Returns the first seed, in the order of the range, for which `run` returns a value.
     fn until<T: Send>(self, run: impl Fn(u64) -> Option<T> + Sync) -> Option<(u64, T)> {
         let Self { seeds: Range { start, end }, skipped } = self;
         let seed_at = |place: u64| match start + skipped + place {
@@ -161,7 +161,7 @@ impl fmt::Display for Survey {
         write!(
             f,
             "{count} trials from seed {}: {} leases, {} take-overs without a release; in {} trials \
-             the loser ran before and was notified first; {} writes under leases",
+             the former holder ran before and was notified first; {} writes under leases",
             seeds.start,
             figures.tenures,
             figures.takeovers,
@@ -176,7 +176,7 @@ mod tests {
     use super::SeedRange;
 
     #[test]
-    fn range_is_tried_from_the_given_seed_and_around() {
+    fn range_starts_with_given_seed_and_wraps_around() {
         for (start, expected) in [(0, 3), (3, 3), (4, 7), (8, 3), (10, 3), (1000, 3)] {
             let seeds = SeedRange::first(10).starting_with(start);
 

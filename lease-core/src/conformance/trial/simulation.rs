@@ -41,7 +41,7 @@ struct Process {
     paused: bool,
 }
 
-/// The simulated time since the start of the simulation, as read in one process. Does not depend on the
+/// Reads the simulated time since the start of the simulation in one process. It does not depend on the
 /// process's own clock.
 #[derive(Debug, Clone)]
 pub struct WorldTime {
@@ -189,8 +189,8 @@ impl Simulation {
 impl Process {
     #[expect(clippy::expect_used, reason = "a simulation without a runtime has failed")]
     fn start(born_at: Duration) -> Self {
-        // The clock counts from its first reading in the program. If tokio's time were paused before
-        // that, the first trial would lose a part of a millisecond.
+        // The clock counts from its first reading in this program. If this came after the pause of tokio's
+        // time, the first trial would lose a part of a millisecond.
         let _first_reading = awake();
         let runtime = Builder::new_current_thread()
             .enable_time()

@@ -99,7 +99,7 @@ pub async fn held_key_shows_its_holder<F: Fixture>(case: Case<F>) {
     let reported = case.holder().await.into_iter();
     let refused = match case.ask(&case.claim("b")).await {
         Obtained::Held(holder) => Some(holder),
-        // Then another promise fails.
+        // `held_key_is_granted_to_no_other_lessee` fails then.
         Obtained::Granted(..) => None,
     };
 

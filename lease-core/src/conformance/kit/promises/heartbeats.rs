@@ -1,4 +1,4 @@
-//! Heartbeats: which of them extend a lease, and which do not.
+//! Heartbeats: when a heartbeat extends its lease, and when it is overtaken or lost.
 
 use futures_util::StreamExt;
 

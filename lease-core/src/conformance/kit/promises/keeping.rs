@@ -1,4 +1,4 @@
-//! The locker on this store, also behind a bad network.
+//! A locker on this store keeps its promises, also behind a bad network.
 
 use std::future::Future;
 use std::time::Duration;

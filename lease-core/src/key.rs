@@ -1,4 +1,4 @@
-//! The names of a lease: its key and its lessee. Each is checked where it is made.
+//! The names of a lease: its key and its lessee. Their constructors check them.
 
 use std::borrow::Borrow;
 use std::fmt;

@@ -1,5 +1,5 @@
-//! Lengths of time that are checked where they are made, so that a call which ends a lease cannot fail
-//! because of its argument.
+//! Lengths of time that their constructors check. So a call that ends a lease cannot fail because of its
+//! argument.
 
 use std::time::Duration;
 

@@ -33,7 +33,7 @@ use crate::lost::LossCause;
 /// }
 /// ```
 pub trait Metrics: fmt::Debug + Send + Sync + 'static {
-    /// A lease was obtained, `waited` after its caller asked for it.
+    /// A lease was obtained. The call took `waited`.
     fn obtained(&self, key: &LeaseKey, waited: Duration) {
         let _ = (key, waited);
     }

@@ -8,9 +8,9 @@ use crate::invalid::InvalidInput;
 
 /// Orders all grants of a key: every grant carries a larger token than every earlier one.
 ///
-/// Send the token along with each write that the lease guards, and let the receiver refuse a token that is
-/// smaller than the largest it has seen: see [`fence`](crate::fence). The writes of a former holder are
-/// then refused, even if the holder was paused for an hour and has not noticed its loss.
+/// Send the token with each write that the lease guards. Let the receiver refuse a token that is smaller
+/// than the largest it has seen: see [`fence`](crate::fence). The writes of a former holder are then
+/// refused, even if the holder was paused for an hour and has not noticed its loss.
 ///
 /// Tokens are below 2⁵³, so they survive JSON, JavaScript and Lua, whose numbers are doubles.
 /// Tokens grow, but not always by one: a counter that is new or was lost starts from the store's time in

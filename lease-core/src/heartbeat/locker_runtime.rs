@@ -22,7 +22,7 @@ pub(crate) enum Runtime {
     /// The runtime of the locker's first request.
     #[default]
     Callers,
-    /// The runtime that `Locker::with_runtime` was given.
+    /// The runtime that was passed to `Locker::with_runtime`.
     Given(Handle),
     /// A runtime on a thread of the locker's own.
     Thread(OwnThread),
@@ -128,8 +128,8 @@ impl LockerRuntime {
     /// Runs `work` on this locker's runtime to its end, also if this future is dropped.
     ///
     /// A caller on this runtime polls `work` itself. For a caller on another runtime, a spawned task
-    /// runs `work` from the beginning: the timers of `work` belong to this runtime, and the other
-    /// runtime may be blocked.
+    /// runs `work` from the beginning. The timers of `work` then belong to this runtime, and fire even if
+    /// the other runtime is blocked.
     pub(crate) async fn run_to_end<T: Send + 'static>(
         &self,
         work: impl Future<Output = Result<T, StoreError>> + Send + 'static,

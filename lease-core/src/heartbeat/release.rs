@@ -121,7 +121,7 @@ impl Release {
         let mut pauses = Pauses::new(options, &settings.random);
         let mut may_be_applied = false;
         loop {
-            // Another lessee has the key: there is nothing to release.
+            // The key was granted to another claim: a release would change nothing.
             if cell.ending() == Some(Ending::Lost(LossCause::Superseded)) {
                 return Ok(Released::Freed);
             }

@@ -9,11 +9,12 @@ use crate::clock::Moment;
 
 /// The next moment of each index, and the earliest of all moments.
 ///
-/// A calendar queue: later entries lie unordered in slots of time, and the entries of a slot are sorted when
-/// it opens. A new moment of an index leaves the old entry in place, and the queue skips it later. So no
-/// operation searches for an entry.
+/// A calendar queue: later entries lie unordered in slots of time, and a slot is sorted when it opens. A new
+/// moment of an index leaves the old entry in place, and the queue skips it later. So no operation searches
+/// for an entry.
 pub(crate) struct TimerQueue {
-    /// By index; `NEVER` where there is none. An entry with another moment is outdated and is skipped.
+    /// By index; `NEVER` for an index without a moment. An entry with another moment is outdated and is
+    /// skipped.
     moments: Vec<Moment>,
     /// The entries up to the end of `open_slot`, the earliest first.
     near: BinaryHeap<Entry>,

@@ -52,9 +52,8 @@ use crate::waiter_queue::Queue;
 ///
 /// A key that another lessee holds is never an error. A [`StoreError`] means that the outcome is unknown.
 ///
-/// A locker whose runtime has ended starts another heartbeater on the runtime of the next call. If the
-/// locker was [given](Self::with_runtime) that runtime, it returns
-/// [`Misconfigured`](StoreErrorKind::Misconfigured) instead.
+/// A locker whose runtime has ended starts another heartbeater on the runtime of the next call. A locker
+/// [`with_runtime`](Self::with_runtime) returns [`Misconfigured`](StoreErrorKind::Misconfigured) instead.
 ///
 /// # Panics
 ///
@@ -111,7 +110,7 @@ impl Locker {
         Self::from(Settings::new(Arc::new(store)), Runtime::Callers)
     }
 
-    /// Starts a thread, and makes a locker on it whose store is the result of `connect`.
+    /// Starts a thread, connects a store there by `connect`, and makes a locker that runs on this thread.
     ///
     /// The thread sends the heartbeats and drives the connections that `connect` opens. So leases stay
     /// alive while the application blocks all threads of its runtime for longer than a ttl. Use it for
@@ -289,8 +288,8 @@ impl Locker {
     ///
     /// # Errors
     ///
-    /// If the store returns an error for any of the keys that is not
-    /// [retryable](StoreError::is_retryable). If `keys` is empty, at once.
+    /// If `keys` is empty, or if the store returns an error that is not
+    /// [retryable](StoreError::is_retryable) for any of the keys.
     ///
     /// # Cancel safety
     ///
@@ -435,7 +434,7 @@ impl Locker {
         let (in_tasks, in_callers) = (in_tasks.clone(), in_callers.clone());
         let runtime = LockerRuntime::start(&self.settings, &self.runtime, in_tasks, in_callers)?;
         *last = Some(runtime.clone());
-        // `with_runtime` was given a runtime that has ended.
+        // The runtime that was passed to `with_runtime` has ended.
         if runtime.has_ended() {
             return Err(runtime_has_ended());
         }

@@ -125,7 +125,7 @@ impl Holder {
 #[derive(Clone, PartialEq, Debug)]
 #[expect(clippy::exhaustive_enums, reason = "a claim is granted or it is not: match on both")]
 pub enum Obtained {
-    /// The claim is granted. The record has these attributes, those of the claim included.
+    /// The claim is granted. The record now has these attributes, including those of the claim.
     Granted(Grant, Attributes),
     /// Another grant holds the key, or the key is reserved.
     Held(Holder),

@@ -21,7 +21,7 @@ use crate::token::FencingToken;
 /// holder's own request cannot overwrite progress either.
 #[async_trait]
 pub trait LeaseTable: LockStore {
-    /// Reads the record of `key`; `None` if there is none.
+    /// Reads the record of `key`; `None` if the key has no record.
     ///
     /// # Errors
     ///

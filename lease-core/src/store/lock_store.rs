@@ -27,14 +27,14 @@ use crate::store::grant::{Beat, Claim, Grant, Heartbeat, Holder, Obtained};
 /// - **Time**: a grant, a heartbeat or an adoption keeps the key from other lessees for the grant's `ttl`,
 ///   less the [`grain`](Self::grain). The ttl counts from the moment when the store begins to apply the
 ///   request. Measure the time with one clock, the store's own. Never compare the clocks of two machines.
-/// - **Tokens**: each grant of a key has a larger token than every earlier one, also after a release, an
-///   expiry, a restart, and a clean-up of the record. If the counter is absent, start from the store's
+/// - **Tokens**: each grant of a key has a larger token than every earlier one. This holds after a release,
+///   an expiry, a restart, and a clean-up of the record. If the counter is absent, start from the store's
 ///   time in microseconds since 1970.
 /// - **Nonces**: store the nonces of the current grant and of the last released one. They make lost, late
 ///   and duplicate requests harmless.
 /// - **Atomicity**: the check and the write are one atomic step. A read and a later write are not a lock.
-/// - **Requests may be applied twice, late, and after the caller has dropped them.** A dropped future may
-///   or may not have been applied. Do not rely on a repetition.
+/// - **Requests may be applied twice, late, and after the caller has dropped them.** The request of a
+///   dropped future may or may not have been applied. Do not rely on the caller to repeat it.
 /// - **An `obtain`, `adopt` or `holder` may pause**, since its caller may keep the future without polling
 ///   it. Meanwhile the future must hold nothing that heartbeats and releases need: no lock, and no
 ///   connection of a small pool.

@@ -87,7 +87,7 @@ pub async fn release_through_second_handle_is_final<F: Fixture>(case: Case<F>) {
     }
 }
 
-/// A handle reads at once what another handle wrote.
+/// A handle reads a grant as soon as another handle has written it.
 pub async fn grant_is_seen_through_second_handle<F: Fixture>(case: Case<F>) {
     let (first, second) = case.two_handles().await;
     let key = case.key();

@@ -79,7 +79,7 @@ pub async fn late_heartbeat_is_overtaken<F: Fixture>(case: Case<F>) {
     }
 }
 
-/// Heartbeat numbers restart with each grant, however many an earlier grant of the key had.
+/// Heartbeat numbers restart with each grant, even if an earlier grant of the key had many.
 pub async fn heartbeats_count_from_each_grant<F: Fixture>(case: Case<F>) {
     let former = case.granted("a").await;
     assert_eq!(case.heartbeat(&former, MANY).await, Heartbeat::Extended, "{EXTEND}");

@@ -88,7 +88,7 @@ fn process(job: Arc<Job>, name: String, unsent: Option<Write>) -> Result<Ended, 
     })
 }
 
-/// How a process ended.
+/// The end of a worker's process.
 enum Ended {
     Done,
     Killed { name: String, unsent: Write },

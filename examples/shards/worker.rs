@@ -32,7 +32,7 @@ pub(crate) enum Stream {
     InAws(String),
 }
 
-/// How a worker ended.
+/// The end of a worker.
 pub(crate) enum Ended {
     Stopped,
     Killed { unsaved: usize },

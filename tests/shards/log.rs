@@ -183,7 +183,7 @@ impl RecordProcessor for Noting {
 
     async fn process_records(&mut self, batch: &Batch, checkpointer: &Checkpointer) -> Outcome {
         if batch.attempt > 0 {
-            // The last attempt failed at its checkpoint.
+            // The last attempt logged the records, and failed at its checkpoint.
             return checkpointer.checkpoint().await.into();
         }
         for record in &batch.records {

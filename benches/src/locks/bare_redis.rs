@@ -102,7 +102,7 @@ impl Held for BareHeld {
 /// The baseline of hand-offs: the key is an element of a list, and the server passes it to a waiter
 /// (`BLPOP`). If the holder dies, the key is never free again.
 pub(crate) struct BlockingList {
-    /// A connection of its own, since `BLPOP` blocks it.
+    /// A separate connection, since `BLPOP` blocks it.
     waiting: Mutex<MultiplexedConnection>,
     giving: MultiplexedConnection,
 }

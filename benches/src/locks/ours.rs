@@ -1,4 +1,4 @@
-//! This library: the store alone, and a locker.
+//! This library: a store without a locker, and a locker.
 
 use async_trait::async_trait;
 use lease_core::store::{Claim, Grant, LockStore, Nonce, Obtained};

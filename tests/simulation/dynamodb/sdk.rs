@@ -24,7 +24,8 @@ pub(crate) fn client(wire: Wire, wall: WallClock, seed: u64) -> Client {
     } else {
         RetryConfig::disabled()
     };
-    // Without a partition of its own, the client shares one with all clients of the program.
+    // All clients of the program share the default partition, with its tokens for retries. A separate one
+    // keeps the trial independent of other trials.
     let partition = RetryPartition::custom("trial").token_bucket(TokenBucket::default()).build();
     let config = dynamodb_model::config(move |request| wire.send(request))
         .time_source(wall)

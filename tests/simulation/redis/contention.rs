@@ -1,5 +1,5 @@
-//! The rate of grants of a quorum's key while a minority of its nodes hangs, in simulated time, so that
-//! no figure depends on the machine.
+//! The rate of grants of a quorum's key while a minority of its nodes hangs. Time is simulated, so that no
+//! figure depends on the machine.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -31,7 +31,7 @@ fn hung_minority_keeps_two_thirds_of_the_rate() {
 }
 
 #[derive(Debug)]
-#[expect(dead_code, reason = "printed where a test fails")]
+#[expect(dead_code, reason = "a failed test prints it")]
 struct Row {
     servers: usize,
     hung: usize,

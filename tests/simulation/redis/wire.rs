@@ -25,7 +25,7 @@ pub(crate) struct Link {
     pub(crate) process: usize,
     pub(crate) faults: NetworkFaults,
     pub(crate) ledger: Ledger,
-    /// The random numbers of this connection alone, independent of other connections.
+    /// The random numbers of this connection, independent of other connections.
     pub(crate) random: SharedRandom,
     /// The longest silence before a connection breaks.
     pub(crate) longest_silence: Duration,

@@ -32,7 +32,7 @@ pub(crate) struct Episodes {
     probes: Vec<Probe>,
     seen: Arc<Mutex<Observations>>,
     ledger: Arc<Mutex<Ledger>>,
-    /// The wall clock of each server, in seconds ahead of this machine's.
+    /// The offset of each server's wall clock from this machine's, in seconds.
     pub(crate) clocks: Vec<i64>,
 }
 
@@ -252,7 +252,7 @@ impl Episodes {
     }
 }
 
-/// The time without a fault before each.
+/// The time without a fault before each fault.
 const CALM: Duration = Duration::from_secs(2);
 
 /// The longest time from one fault of a worker to the next.
@@ -260,7 +260,8 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 
 const GLANCE: Duration = Duration::from_millis(5);
 
-/// A Sentinel needs ten seconds to make a former master follow the new one.
+/// The time limit for a recovery. A Sentinel alone takes ten seconds until a former master follows the
+/// new master.
 const LONGEST_RECOVERY: Duration = Duration::from_mins(3);
 
 /// The time limit for a promotion. The servers decide on it, not the library.

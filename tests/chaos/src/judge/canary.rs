@@ -24,7 +24,7 @@ pub(crate) struct Canary {
 #[derive(Debug)]
 struct State {
     shard: usize,
-    /// The member that replied last.
+    /// The index of the member that replied last.
     master: AtomicUsize,
     stopped: AtomicBool,
     key: String,
@@ -35,7 +35,7 @@ struct State {
 }
 
 impl Canary {
-    /// Writes `key` on the master among `members`, which is the first one at the start.
+    /// Starts to write `key` on the master among `members`. At first, this is the first member.
     pub(crate) fn start(
         shard: usize,
         members: Vec<SocketAddr>,

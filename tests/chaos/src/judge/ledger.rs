@@ -138,8 +138,8 @@ impl Ledger {
         }
     }
 
-    /// Whether `grant` may have a smaller token than `earlier`: clocks step, and between the two grants
-    /// a server was promoted that had lost the write of `earlier`.
+    /// Whether `grant` may have a smaller token than `earlier`. It may if clocks step, and a server that
+    /// had lost the write of `earlier` was promoted between the two grants.
     pub(crate) fn explains(&self, earlier: &Grant, grant: &Grant) -> bool {
         let lost = |promotion: &Promotion| {
             promotion.counter == grant.counter

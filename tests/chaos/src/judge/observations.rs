@@ -17,11 +17,11 @@ pub(crate) struct Observations {
 /// The observations of the judge's plain connection on one shard.
 #[derive(Debug, Default)]
 pub(crate) struct ShardLog {
-    /// When the master acknowledged a write.
+    /// The times at which the master acknowledged a write.
     pub(crate) beats: Vec<Monotonic>,
-    /// When a new master replied first, or the same master after an outage.
+    /// The times of the first reply of a new master, or of the same master after an outage.
     pub(crate) reached: Vec<Monotonic>,
-    /// When another server became the master.
+    /// The times at which another server became the master.
     pub(crate) promoted: Vec<Monotonic>,
 }
 

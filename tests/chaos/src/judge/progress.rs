@@ -102,7 +102,7 @@ pub(crate) fn judge_progress(seen: &Observations) -> Progress {
 }
 
 impl Progress {
-    /// Rule [`ProgressRule::NoGrant`].
+    /// Checks the rule [`ProgressRule::NoGrant`].
     fn judge_grants(
         &mut self,
         seen: &Observations,
@@ -165,7 +165,7 @@ impl Progress {
         }
     }
 
-    /// Rule [`ProgressRule::LeaseLost`].
+    /// Checks the rule [`ProgressRule::LeaseLost`].
     fn judge_losses(
         &mut self,
         seen: &Observations,
@@ -201,7 +201,7 @@ impl Progress {
         }
     }
 
-    /// Rule [`ProgressRule::MemoryUnnamed`].
+    /// Checks the rule [`ProgressRule::MemoryUnnamed`].
     fn judge_memory(
         &mut self,
         seen: &Observations,
@@ -231,7 +231,7 @@ impl Progress {
         }
     }
 
-    /// Rule [`ProgressRule::Slow`]. Uses the median, since a busy machine may slow some slices.
+    /// Checks the rule [`ProgressRule::Slow`] by the median, since a busy machine may slow some slices.
     fn judge_rates(&mut self, seen: &Observations) {
         let contending = seen.probes.iter().find(|probe| probe.contends);
         let (Some(contending), Some(log)) = (contending, seen.shards.first()) else { return };
@@ -292,7 +292,7 @@ impl Progress {
 }
 
 impl Episode {
-    /// When the plain connection first reached another master.
+    /// Returns the time at which the plain connection first reached another master.
     fn promotion(&self, log: &ShardLog) -> Option<Monotonic> {
         log.promoted.iter().copied().find(|at| self.from <= *at && *at <= self.settled)
     }

@@ -20,7 +20,7 @@ pub(crate) struct Topology {
     store: Store,
     pub(crate) servers: Vec<RedisServer>,
     pub(crate) sentinels: Vec<RedisServer>,
-    /// The servers of each shard, with the first master in front. The nodes of a quorum are one shard.
+    /// The servers of each shard, the original master first. The nodes of a quorum are one shard.
     pub(crate) shards: Vec<Vec<usize>>,
 }
 
@@ -52,7 +52,7 @@ impl Topology {
                 not_installed("valkey-server, a Redis whose clock can be stepped,")
             })?;
         }
-        // A killed server loses nothing that it acknowledged.
+        // A killed server loses no write that it acknowledged.
         let sync =
             if matches!(store, Store::Redis | Store::Quorum) { "always" } else { "everysec" };
         let durable = ["--appendonly", "yes", "--appendfsync", sync];
@@ -90,7 +90,7 @@ impl Topology {
         self.address_of(usize::MAX)
     }
 
-    /// The address of the first host alone.
+    /// The address of only the first host.
     pub(crate) fn first_address(&self) -> String {
         self.address_of(1)
     }
@@ -160,7 +160,7 @@ impl Topology {
         usize::try_from(shard).unwrap_or(0)
     }
 
-    /// Whether each shard has one master, with all its replicas linked, on which all hosts agree.
+    /// Whether all hosts agree on one master per shard, and all replicas are linked to it.
     pub(crate) fn is_settled(&self) -> bool {
         self.store == Store::Quorum
             || (0..self.shards.len()).all(|shard| self.is_shard_settled(shard))

@@ -109,7 +109,7 @@ struct Task {
     heedless: bool,
 }
 
-/// How a worker ends its use of a lease.
+/// The ways in which a worker ends its use of a lease.
 #[derive(Debug, Clone, Copy)]
 enum Ending {
     Release,

@@ -31,7 +31,7 @@ impl Resource {
         Self { counters, gates, ledger }
     }
 
-    /// Sets the counter to `read` plus one, whatever its current value. Without `read`, leaves it unchanged.
+    /// Sets the counter to `read` plus one, for any current value. Without `read`, leaves it unchanged.
     /// Returns its value, or `None` if the gate refuses the token.
     ///
     /// The counter is not compared with `read`: the leases and the gate must prevent lost updates.

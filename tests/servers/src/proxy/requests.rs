@@ -207,7 +207,7 @@ impl Shared {
         }
     }
 
-    /// Delivers the request on a separate connection and task, since the client may disconnect meanwhile.
+    /// Delivers the request on a separate connection and task, since the client may disconnect before.
     async fn hold(&self, request: Vec<u8>, holding: Holding) -> io::Result<Vec<u8>> {
         let (upstream, wire) = (self.upstream, self.wire);
         let delivery = tokio::spawn(async move {

@@ -199,7 +199,7 @@ impl RedisServer {
     /// Kills the server, truncates its append-only file to `written`, and starts it again. This simulates a
     /// power cut, in which `appendfsync everysec` may lose a second.
     ///
-    /// Killing the process alone loses no write, even without a sync.
+    /// To kill only the process would lose no write, even without a sync.
     ///
     /// # Panics
     ///

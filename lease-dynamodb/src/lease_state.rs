@@ -51,7 +51,9 @@ impl LeaseState {
             return if left == Some(Duration::ZERO) { Self::Free } else { Self::Reserved(left) };
         };
         let by_time = match settings.time_mode {
-            TimeMode::ServerTimeAndObservation => time_left(item, settings, server_now),
+            TimeMode::ServerTimeAndObservation => {
+                time_left(item, settings.margin, server_now).map(|left| time.until_lowest(left))
+            }
             TimeMode::ObservationOnly => None,
         };
         let left = shorter(by_time, by_observation);
@@ -60,17 +62,14 @@ impl LeaseState {
     }
 }
 
-/// Returns the time until a contender may take the lease by DynamoDB's time.
+/// Returns the time at DynamoDB until a contender may take the lease by DynamoDB's time.
 ///
 /// Amazon's lock client does not write `expires_at`: its items have the value of an earlier grant.
-fn time_left(item: &Item, settings: &Settings, now: Option<ServerNow>) -> Option<Duration> {
+fn time_left(item: &Item, margin: Duration, now: Option<ServerNow>) -> Option<Duration> {
     if item.foreign.as_ref().is_some_and(|foreign| foreign.is_of_lock_client) {
         return None;
     }
-    let free_at = item.expires_at?.plus(settings.margin);
-    let left = free_at.since(now?.lowest);
-    // The lower bound runs slower than this machine's clock, by the rate error.
-    Some(left.div_f64(1.0 - settings.timing.clock_rate_error))
+    Some(item.expires_at?.plus(margin).since(now?.lowest))
 }
 
 fn shorter(one: Option<Duration>, other: Option<Duration>) -> Option<Duration> {

@@ -175,11 +175,11 @@ impl SchedulerBuilder {
     pub fn build(self) -> Result<Scheduler, InvalidInput> {
         let stopping = CancellationToken::new();
         let mut runners = BTreeMap::new();
-        for job in self.jobs {
+        for mut job in self.jobs {
             let name = job.name.clone();
             let locker = self.locker.clone();
             let runner = Runner {
-                locker: match job.lease_ttl {
+                locker: match job.lease_ttl.take() {
                     Some(ttl) => {
                         let options = locker.options().clone().with_ttl(ttl)?;
                         locker.with_options(options)

@@ -8,8 +8,9 @@ use crate::clock::Moment;
 use crate::heartbeat::entry::HeartbeatEntry;
 
 /// A heartbeater's observations of its runtime and store, as evidence for the reason of an expiry.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Observations {
+    ttl: Duration,
     /// When the runtime polled the heartbeater late during the last ttl, and how late.
     late_polls: VecDeque<(Moment, Duration)>,
     /// When the store last answered a heartbeat.
@@ -36,11 +37,16 @@ pub(crate) enum ExpiryReason {
 }
 
 impl Observations {
+    /// Starts without observations. `ttl` is the ttl of all leases of the locker.
+    pub(crate) fn new(ttl: Duration) -> Self {
+        Self { ttl, late_polls: VecDeque::new(), store_answered: None }
+    }
+
     /// Records that the runtime polled the heartbeater at `now`, `late` after something was due.
     ///
     /// Callers report lateness from a 64th of a heartbeat period on, so few records fit into one ttl.
-    pub(crate) fn polled_late(&mut self, now: Moment, late: Duration, ttl: Duration) {
-        while self.late_polls.front().is_some_and(|(at, _)| now.since(*at) > ttl) {
+    pub(crate) fn polled_late(&mut self, now: Moment, late: Duration) {
+        while self.late_polls.front().is_some_and(|(at, _)| now.since(*at) > self.ttl) {
             self.late_polls.pop_front();
         }
         self.late_polls.push_back((now, late));
@@ -56,7 +62,7 @@ impl Observations {
         if let Some(silence) = entry.silence() {
             return ExpiryReason::ApplicationSilent(silence);
         }
-        let ttl = entry.cell.grant.ttl;
+        let ttl = self.ttl;
         let of_last_ttl = self.late_polls.iter().filter(|(at, _)| now.since(*at) <= ttl);
         let not_polled = of_last_ttl.map(|(_, late)| *late).sum::<Duration>();
         let unconfirmed = entry.unconfirmed.map(|since| now.since(since));
@@ -135,9 +141,9 @@ mod tests {
 
     #[test]
     fn late_polls_for_half_of_the_time_are_the_reason() {
-        let mut observed = Observations::default();
+        let mut observed = Observations::new(TTL);
         for second in [11, 16] {
-            observed.polled_late(START + SECOND * second, SECOND * 5, TTL);
+            observed.polled_late(START + SECOND * second, SECOND * 5);
         }
         let mut entry = entry();
         entry.unconfirmed = Some(START + SECOND * 10);
@@ -149,18 +155,18 @@ mod tests {
 
     #[test]
     fn late_polls_of_an_earlier_ttl_are_no_reason() {
-        let mut observed = Observations::default();
-        observed.polled_late(START, TTL, TTL);
+        let mut observed = Observations::new(TTL);
+        observed.polled_late(START, TTL);
         let now = START + TTL + SECOND;
 
         assert_eq!(observed.reason_for_expiry(&entry(), now), ExpiryReason::NotSent);
-        observed.polled_late(now, SECOND, TTL);
+        observed.polled_late(now, SECOND);
         assert_eq!(observed.late_polls.len(), 1);
     }
 
     #[test]
     fn store_that_answers_other_heartbeats_is_slow() {
-        let mut observed = Observations::default();
+        let mut observed = Observations::new(TTL);
         let mut entry = entry();
         entry.unconfirmed = Some(START + SECOND * 10);
         let now = START + TTL;
@@ -179,7 +185,7 @@ mod tests {
         let mut entry = entry();
         entry.is_waiting = true;
 
-        let reason = Observations::default().reason_for_expiry(&entry, START + TTL);
+        let reason = Observations::new(TTL).reason_for_expiry(&entry, START + TTL);
 
         assert_eq!(reason, ExpiryReason::NoSlot);
     }
@@ -190,7 +196,7 @@ mod tests {
         entry.unconfirmed = Some(START);
         entry.is_lost_at_store = true;
 
-        let reason = Observations::default().reason_for_expiry(&entry, START + TTL);
+        let reason = Observations::new(TTL).reason_for_expiry(&entry, START + TTL);
 
         assert_eq!(reason, ExpiryReason::ExpiredAtStore);
     }

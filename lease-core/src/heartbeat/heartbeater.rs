@@ -59,6 +59,7 @@ impl Heartbeater {
     pub(crate) fn new(settings: Arc<Settings>, command_queue: CommandReceiver) -> Self {
         let (answered, answers) = mpsc::unbounded_channel();
         let due = TimerQueue::new(settings.options.heartbeat_period() / 64);
+        let observed = Observations::new(settings.options.ttl());
         Self {
             settings,
             command_queue,
@@ -70,7 +71,7 @@ impl Heartbeater {
             waiting: VecDeque::new(),
             releases: VecDeque::new(),
             release_slots: Arc::new(Semaphore::new(RELEASES_IN_FLIGHT)),
-            observed: Observations::default(),
+            observed,
             late: Duration::ZERO,
         }
     }
@@ -103,7 +104,7 @@ impl Heartbeater {
             let now = settings.clock.now();
             self.late = polled_at.map_or(Duration::ZERO, |at| now.since(at));
             if self.late > settings.options.heartbeat_period() / 64 {
-                self.observed.polled_late(now, self.late, settings.options.ttl());
+                self.observed.polled_late(now, self.late);
             }
             // Read on every pass: beside busy tasks a heartbeat is always due, so the timer wins each
             // `select!`. Reads only the answers in the channel now: an endless stream would delay deadlines.

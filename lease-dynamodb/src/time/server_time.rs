@@ -151,6 +151,12 @@ impl ServerTime {
         length.mul_f64(1.0 + self.rate_error)
     }
 
+    /// Returns the length on this clock after which the lower bound of DynamoDB's time has advanced by
+    /// `length`.
+    pub(crate) fn until_lowest(&self, length: Duration) -> Duration {
+        length.div_f64(1.0 - self.rate_error)
+    }
+
     fn at(&self, bounds: Bounds, now: Moment) -> ServerNow {
         ServerNow { lowest: self.lowest(bounds, now), highest: self.highest(bounds, now) }
     }

@@ -160,9 +160,9 @@ impl Exporter {
         delivery: &Delivery,
         lease: Lease,
     ) -> Result<Exported, ExportError> {
-        let (token, queue) = (lease.token(), &self.parts.queue);
+        let queue = &self.parts.queue;
         let period = (queue.visibility() / 3).max(Duration::from_millis(10));
-        let mut export = pin!(self.export_under(lease, self.collect_and_send(token)));
+        let mut export = pin!(self.export_under(lease, |token| self.collect_and_send(token)));
         loop {
             select! {
                 // Polls the export first: it may have ended.

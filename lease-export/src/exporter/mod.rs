@@ -419,10 +419,8 @@ impl Exporter {
         }
         match self.locker.obtain(&self.key).await.map_err(ExportError::Lease)? {
             Attempt::Obtained(lease) => {
-                let token = lease.token();
-                let exported =
-                    self.export_under(lease, Sending::new(self, token).send_pending(limit)).await?;
-                Ok(Flushed::Done(exported))
+                let send = |token| Sending::new(self, token).send_pending(limit);
+                Ok(Flushed::Done(self.export_under(lease, send).await?))
             }
             Attempt::Held(holder) => Ok(Flushed::Held(self.held_elsewhere(holder)?)),
         }
@@ -447,14 +445,17 @@ impl Exporter {
         ended.map_err(ExportError::Lost)?
     }
 
-    /// Exports [under](Self::under) the lease, and logs the numbers.
-    pub(crate) async fn export_under(
+    /// Exports [under](Self::under) the lease, with its token, and logs the numbers.
+    pub(crate) async fn export_under<W>(
         &self,
         lease: Lease,
-        work: impl Future<Output = Result<Exported, ExportError>>,
-    ) -> Result<Exported, ExportError> {
+        work: impl FnOnce(FencingToken) -> W,
+    ) -> Result<Exported, ExportError>
+    where
+        W: Future<Output = Result<Exported, ExportError>>,
+    {
         let (token, began) = (lease.token(), self.clock.now());
-        let exported = self.under(lease, work).await?;
+        let exported = self.under(lease, work(token)).await?;
         info!(
             key = %self.key,
             %token,

@@ -429,6 +429,21 @@ impl WorkerBuilder {
     }
 }
 
+#[cfg(feature = "simulation")]
+impl WorkerBuilder {
+    /// Sets the clock for lease time, for simulations.
+    pub fn with_clock(mut self, clock: Arc<dyn lease_core::store::Clock>) -> Self {
+        self.simulated.clock = Some(clock);
+        self
+    }
+
+    /// Sets the seed of all random choices, for simulations.
+    pub fn with_seed(mut self, seed: u64) -> Self {
+        self.simulated.seed = Some(seed);
+        self
+    }
+}
+
 impl From<Reason> for InvalidSetup {
     fn from(fault: Reason) -> Self {
         Self(fault)

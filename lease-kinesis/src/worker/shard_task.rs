@@ -15,7 +15,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt;
-use lease_core::store::Grant;
 use lease_core::{Lease, Lessee, Locker, Reservation, Written};
 use tokio::select;
 use tokio::sync::watch;
@@ -107,7 +106,7 @@ impl ShardTask {
         if let Err(interrupted) = self.find_hash_keys().await {
             return self.end(interrupted).await;
         }
-        let checkpoints = self.checkpoints(self.lease.grant().clone());
+        let checkpoints = self.checkpoints();
         let mut position = self.row.checkpoint.clone();
         let mut restarts = 0;
         loop {
@@ -135,11 +134,12 @@ impl ShardTask {
         }
     }
 
-    /// Creates the state of the shard's checkpoints, which are written to its row under `grant`. The writer
+    /// Creates the state of the shard's checkpoints, which are written to its row under its grant. The writer
     /// needs no lease: a [`CheckpointScope`] of another crate has none.
-    fn checkpoints(&self, grant: Grant) -> Arc<CheckpointState> {
+    fn checkpoints(&self) -> Arc<CheckpointState> {
         let settings = Arc::clone(&self.settings);
         let (table, limit) = (Arc::clone(&settings.table), settings.options.request_timeout());
+        let grant = self.lease.grant().clone();
         let writer = RowWriter::new(table, limit, grant, &self.row, self.entry.clone());
         let pause = move |failures| settings.backoff(failures).min(LONGEST_PAUSE);
         CheckpointState::new(Box::new(writer), self.row.checkpoint.clone(), Box::new(pause))

@@ -102,8 +102,8 @@ impl Children {
 }
 
 impl ProcessorFactory for Children {
-    fn processor(&self, shard: &ShardContext) -> Box<dyn RecordProcessor> {
-        Box::new(ChildProcessor::new(self.shared.clone(), shard.shard.clone()))
+    fn processor(&self, _shard: &ShardContext) -> Box<dyn RecordProcessor> {
+        Box::new(ChildProcessor::new(self.shared.clone()))
     }
 }
 

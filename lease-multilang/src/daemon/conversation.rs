@@ -45,8 +45,6 @@ pub(super) struct Request {
     pub(super) message: ToChild,
     /// Writes the checkpoints that the child requests from this action on.
     pub(super) checkpointer: Option<Checkpointer>,
-    /// The time for the child to read the message, and again for it to answer; `None`: no limit.
-    pub(super) timeout: Option<Duration>,
     pub(super) done: oneshot::Sender<Result<(), ChildFailure>>,
 }
 
@@ -89,10 +87,10 @@ impl Conversation {
                 // Requests first: a child that sends many messages must not delay them.
                 biased;
                 request = requests.recv() => {
-                    let Some(Request { message, checkpointer, timeout, done }) = request else {
+                    let Some(Request { message, checkpointer, done }) = request else {
                         break self.end_child().await;
                     };
-                    let performed = self.perform(&message, checkpointer, timeout).await;
+                    let performed = self.perform(&message, checkpointer).await;
                     let has_failed = performed.is_err();
                     let performed = match performed {
                         Ok(()) => Ok(()),
@@ -129,7 +127,6 @@ impl Conversation {
         &mut self,
         message: &ToChild,
         checkpointer: Option<Checkpointer>,
-        limit: Option<Duration>,
     ) -> Result<(), ChildFailure> {
         let Some(action) = message.action() else { return Ok(()) };
         // Children of the first generation do not know this message. They only get a `shutdown` at the end.
@@ -138,6 +135,10 @@ impl Conversation {
             return Ok(());
         }
         let exit_timeout = self.shared.settings.exit_timeout;
+        let limit = match action {
+            Action::LeaseLost => Some(exit_timeout),
+            _ => self.shared.settings.answer_timeout,
+        };
         let abandoned = sleep_after(self.abandoned.clone(), exit_timeout);
         let performed = select! {
             biased;
@@ -303,7 +304,7 @@ impl Conversation {
     async fn end_child(&mut self) {
         let exit_timeout = self.shared.settings.exit_timeout;
         if self.owes_lease_lost
-            && let Err(failure) = self.perform(&ToChild::LeaseLost, None, Some(exit_timeout)).await
+            && let Err(failure) = self.perform(&ToChild::LeaseLost, None).await
         {
             self.fail(failure, Some(Action::LeaseLost)).await;
             return;

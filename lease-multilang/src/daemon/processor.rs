@@ -5,7 +5,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use lease_kinesis::{
     Batch, Checkpointer, NeedsRestart, Outcome, Position, ProcessorError, RecordProcessor,
-    ShardContext, ShardId,
+    ShardContext,
 };
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::{CancellationToken, DropGuard};
@@ -21,7 +21,6 @@ use crate::protocol::{Initialize, ProcessRecords, StartPosition, ToChild, WireRe
 /// child finishes its current action before it gets the next one.
 pub(super) struct ChildProcessor {
     shared: Shared,
-    shard: ShardId,
     requests: Option<mpsc::Sender<Request>>,
     /// Cancelled when the worker no longer needs the child's work.
     abandoned: CancellationToken,
@@ -29,21 +28,20 @@ pub(super) struct ChildProcessor {
 }
 
 impl ChildProcessor {
-    pub(super) fn new(shared: Shared, shard: ShardId) -> Self {
+    pub(super) fn new(shared: Shared) -> Self {
         let abandoned = CancellationToken::new();
         let guard = abandoned.clone().drop_guard();
-        Self { shared, shard, requests: None, abandoned, _abandons: guard }
+        Self { shared, requests: None, abandoned, _abandons: guard }
     }
 
     async fn request(
         &self,
         message: ToChild,
         checkpointer: Option<&Checkpointer>,
-        timeout: Option<Duration>,
     ) -> Result<(), ChildFailure> {
         let Some(requests) = &self.requests else { return Err(ChildFailure::AlreadyEnded) };
         let (done, answer) = oneshot::channel();
-        let request = Request { message, checkpointer: checkpointer.cloned(), timeout, done };
+        let request = Request { message, checkpointer: checkpointer.cloned(), done };
         requests.send(request).await.map_err(|_closed| ChildFailure::AlreadyEnded)?;
         answer.await.unwrap_or(Err(ChildFailure::AlreadyEnded))
     }
@@ -54,8 +52,7 @@ impl ChildProcessor {
         message: ToChild,
         checkpointer: Option<&Checkpointer>,
     ) -> Result<(), NeedsRestart> {
-        let timeout = self.shared.settings.answer_timeout;
-        self.request(message, checkpointer, timeout).await.map_err(NeedsRestart::new)
+        self.request(message, checkpointer).await.map_err(NeedsRestart::new)
     }
 }
 
@@ -63,14 +60,13 @@ impl ChildProcessor {
 impl RecordProcessor for ChildProcessor {
     async fn initialize(&mut self, shard: &ShardContext) -> Result<(), ProcessorError> {
         let (conversation, stderr) =
-            Conversation::start(&self.shared, &self.shard, self.abandoned.clone())?;
+            Conversation::start(&self.shared, &shard.shard, self.abandoned.clone())?;
         let (requests, requested) = mpsc::channel(1);
         self.requests = Some(requests);
         self.shared.tasks.spawn(conversation.run(requested, tokio::spawn(stderr)));
         let start = Some(start(&shard.position));
-        let message = ToChild::Initialize(Initialize { shard_id: self.shard.to_string(), start });
-        let timeout = self.shared.settings.answer_timeout;
-        Ok(self.request(message, None, timeout).await?)
+        let message = ToChild::Initialize(Initialize { shard_id: shard.shard.to_string(), start });
+        Ok(self.request(message, None).await?)
     }
 
     async fn process_records(&mut self, batch: &Batch, checkpointer: &Checkpointer) -> Outcome {
@@ -83,9 +79,8 @@ impl RecordProcessor for ChildProcessor {
 
     async fn lease_lost(&mut self) {
         self.abandoned.cancel();
-        let timeout = Some(self.shared.settings.exit_timeout);
         // The conversation logs a failure.
-        drop(self.request(ToChild::LeaseLost, None, timeout).await);
+        drop(self.request(ToChild::LeaseLost, None).await);
     }
 
     async fn shard_ended(&mut self, checkpointer: &Checkpointer) -> Result<(), ProcessorError> {
@@ -102,8 +97,7 @@ impl RecordProcessor for ChildProcessor {
         &mut self,
         checkpointer: &Checkpointer,
     ) -> Result<(), ProcessorError> {
-        let timeout = self.shared.settings.answer_timeout;
-        Ok(self.request(ToChild::ShutdownRequested, Some(checkpointer), timeout).await?)
+        Ok(self.request(ToChild::ShutdownRequested, Some(checkpointer)).await?)
     }
 }
 

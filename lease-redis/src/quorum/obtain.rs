@@ -47,7 +47,7 @@ impl<'a> QuorumClaim<'a> {
     /// votes, the others withdraw, and all ask again.
     pub(crate) async fn obtain(
         &self,
-        call_of: impl Fn(&Node, Round) -> Call + Send + Sync,
+        call_of: impl Fn(&Node, &Claim, Round) -> Call + Send + Sync,
     ) -> Result<Outcome, ServerFault> {
         let mut nearest = None;
         self.give_way().await;
@@ -141,7 +141,7 @@ impl<'a> QuorumClaim<'a> {
     /// Runs one round: a grant is handed over to one claim, so no other competes.
     pub(crate) async fn obtain_once(
         &self,
-        call_of: impl Fn(&Node, Round) -> Call + Send + Sync,
+        call_of: impl Fn(&Node, &Claim, Round) -> Call + Send + Sync,
     ) -> Result<Outcome, ServerFault> {
         let round = self.round(0);
         match self.run_round(round, Order::AllAtOnce, &call_of).await? {

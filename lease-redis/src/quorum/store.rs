@@ -27,7 +27,7 @@ impl LockStore for RedisQuorum {
         refuse_attributes(claim)?;
         self.nodes.check(claim.ttl)?;
         let quorum_claim = QuorumClaim::new(&self.nodes, claim);
-        match quorum_claim.obtain(|node, round| node.obtain_call(claim, round)).await? {
+        match quorum_claim.obtain(Node::obtain_call).await? {
             Outcome::Granted(token, attributes) => {
                 Ok(Obtained::Granted(claim.granted(token), attributes))
             }
@@ -76,7 +76,10 @@ impl LockStore for RedisQuorum {
         refuse_attributes(claim)?;
         self.nodes.check(claim.ttl)?;
         let quorum_claim = QuorumClaim::new(&self.nodes, claim);
-        match quorum_claim.obtain_once(|node, round| node.adopt_call(grant, claim, round)).await? {
+        match quorum_claim
+            .obtain_once(|node, claim, round| node.adopt_call(grant, claim, round))
+            .await?
+        {
             Outcome::Granted(token, attributes) => {
                 Ok(Obtained::Granted(claim.granted(token), attributes))
             }

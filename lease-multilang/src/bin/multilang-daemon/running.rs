@@ -22,7 +22,7 @@ use crate::{logging, parent, program};
 
 /// Reads the stream until a signal stops the daemon or an error ends it.
 pub(crate) async fn run(
-    mut settings: Settings,
+    settings: Settings,
     arguments: &Arguments,
     jvm_options: &[String],
 ) -> Result<(), Failure> {
@@ -41,14 +41,12 @@ pub(crate) async fn run(
         }
         opened = open(&settings) => opened?,
     };
-    let command = settings.command.clone();
-    settings.command = parent::bound_to_this_process(settings.command);
     let children = children(&settings);
     let worker = worker(&settings, &clients, &table, children.clone())?;
     let kinesis = settings.kinesis.describe("kinesisEndpoint", clients.kinesis.config().region());
     info!(
         application = settings.application, stream = settings.stream, kinesis,
-        worker = %worker.name(), %command, language = settings.language,
+        worker = %worker.name(), command = %settings.command, language = settings.language,
         initial_position = start::in_words(settings.initial), "daemon started"
     );
     let reporting = tokio::spawn(report_progress(worker.handle(), line.clone()));
@@ -86,7 +84,7 @@ fn warn_of_ignored(settings: &Settings, arguments: &Arguments, jvm_options: &[St
 }
 
 fn children(settings: &Settings) -> Children {
-    let children = Children::new(settings.command.clone()).with_exit_timeout(EXIT_TIMEOUT);
+    let children = Children::new(parent::bound_to_this_process(settings.command.clone()));
     match settings.answer_timeout {
         Some(timeout) => children.with_answer_timeout(timeout),
         None => children,
@@ -181,9 +179,6 @@ async fn run_worker(
 fn for_children(grace: Duration) -> Duration {
     (grace / 8).min(Duration::from_secs(2))
 }
-
-/// The timeout of each step of a child's end.
-const EXIT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The longest pause between the restarts of a child that always fails.
 const MAX_BACKOFF: Duration = Duration::from_mins(1);

@@ -64,7 +64,7 @@ async fn send_with(
         let (done, answer) = oneshot::channel();
         answers.push(answer);
         let checkpointer = checkpointer.clone();
-        assert!(requests.try_send(Request { message, checkpointer, timeout: None, done }).is_ok());
+        assert!(requests.try_send(Request { message, checkpointer, done }).is_ok());
     }
     drop(requests);
     let started = Conversation::start(children.shared(), &shard, CancellationToken::new());
@@ -143,7 +143,7 @@ async fn late_checkpoint_does_not_cover_the_next_batch() {
     ] {
         let (done, answer) = oneshot::channel();
         answers.push(answer);
-        let request = Request { message, checkpointer, timeout: None, done };
+        let request = Request { message, checkpointer, done };
         assert!(requests.try_send(request).is_ok());
     }
     scope.deliver(record("8"));
@@ -186,9 +186,7 @@ async fn wrong_answer_to_initialize_ends_the_conversation() {
     let (requests, requested) = mpsc::channel(1);
     let (done, answer) = oneshot::channel();
     let message = ToChild::Initialize(begin);
-    assert!(
-        requests.try_send(Request { message, checkpointer: None, timeout: None, done }).is_ok()
-    );
+    assert!(requests.try_send(Request { message, checkpointer: None, done }).is_ok());
     drop(requests);
 
     let started = Conversation::start(children.shared(), &shard, CancellationToken::new());

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::{FutureExt, StreamExt};
-use lease_core::store::Moment;
+use lease_core::store::{Claim, Moment};
 use lease_core::{FencingToken, Holder};
 use tokio::select;
 use tokio::time::timeout;
@@ -63,7 +63,7 @@ impl QuorumClaim<'_> {
         &self,
         round: Round,
         order: Order,
-        call_of: &(impl Fn(&Node, Round) -> Call + Send + Sync),
+        call_of: &(impl Fn(&Node, &Claim, Round) -> Call + Send + Sync),
     ) -> Result<RoundOutcome, ServerFault> {
         let until = self.nodes.clock.now() + self.nodes.vote_validity;
         let mut ballot = Ballot::new(self.nodes.count());
@@ -77,7 +77,7 @@ impl QuorumClaim<'_> {
                     continue;
                 }
                 others.retain(|(other, _)| *other != place);
-                votes.push(vote_of(place, node, call_of(node, round)));
+                votes.push(vote_of(place, node, call_of(node, self.claim, round)));
                 let answer = timeout(node.patience(), queries.until_vote(&mut votes)).await;
                 if let Ok(Some((place, vote))) = answer {
                     ballot.add(place, vote);
@@ -91,7 +91,7 @@ impl QuorumClaim<'_> {
             }
         }
         for (place, node) in others {
-            votes.push(vote_of(place, node, call_of(node, round)));
+            votes.push(vote_of(place, node, call_of(node, self.claim, round)));
         }
         self.count_votes(round, until, ballot, votes).await
     }

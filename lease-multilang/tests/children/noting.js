@@ -1,4 +1,4 @@
-// A record processor on aws-kcl, which notes what it is given.
+// A record processor on aws-kcl that records its calls.
 'use strict';
 
 const fs = require('fs');

@@ -1,4 +1,4 @@
-"""A record processor on amazon_kclpy, which notes what it is given."""
+"""A record processor on amazon_kclpy that records its calls."""
 import os
 
 from amazon_kclpy import kcl

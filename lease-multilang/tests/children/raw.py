@@ -1,7 +1,7 @@
 """Speaks the MultiLang protocol without a library, records its input, and injects one fault on request.
 
-FAULT names the fault. FAULT_SHARD is the suffix of the shard's id. FAULT_FILE is created by the child
-that injects the fault, so that no other child does.
+FAULT names the fault. FAULT_SHARD is the suffix of the shard's id. The child that injects the fault creates
+FAULT_FILE, so that no other child injects it again.
 """
 import base64
 import fcntl
@@ -24,7 +24,7 @@ OLD = "OLD" in os.environ
 # Behaves as a child of the first generation: `shutdown` is its only end, and a checkpoint has no
 # subsequence number.
 FIRST = "FIRST" in os.environ
-# A sequence number after every record.
+# A sequence number that is larger than that of every record.
 TOO_MUCH = "9" * 56
 
 
@@ -112,8 +112,8 @@ def fault_after_status():
     if has_fault("reads no reply afterwards"):
         request_more_than_stdin_holds()
     if has_fault("requests late"):
-        # The next batch does not fit into the pipe to this process. The output below does not fit
-        # into the pipe to the daemon either: when it is written, the daemon has read the request.
+        # The next batch does not fit into the pipe to this process. The output below does not fit into
+        # the pipe to the daemon. So when the output is written, the daemon has read the request.
         select.select([sys.stdin], [], [])
         request_checkpoint()
         OUT.write((b"x" * 1023 + b"\n") * 256)
@@ -133,8 +133,8 @@ def request_more_than_stdin_holds():
     reply = {"action": "checkpoint", **reply, "error": "IllegalArgumentException"}
     reply = json.dumps(reply, separators=(",", ":")) + "\n"
     size, page = fcntl.fcntl(0, fcntl.F_GETPIPE_SZ), os.sysconf("SC_PAGE_SIZE")
-    # A page of a pipe holds whole replies only. Replies that are written together waste more room, so
-    # this waits for each reply until the free room is one page of replies at most.
+    # A page of a pipe holds only whole replies. Replies that are written together waste more space. So this
+    # loop waits for each reply until the free space is at most one page of replies.
     nearly_full = size - size // page * len(reply) - page
     while unread() < nearly_full:
         before = unread()
@@ -149,7 +149,7 @@ def request_more_than_stdin_holds():
 
 
 def unread():
-    """Bytes in the pipe to this process."""
+    """Returns the number of bytes in the pipe to this process."""
     return struct.unpack("i", fcntl.ioctl(0, termios.FIONREAD, struct.pack("i", 0)))[0]
 
 

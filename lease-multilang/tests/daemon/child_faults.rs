@@ -1,4 +1,4 @@
-//! Children that break the protocol, which must not affect other children.
+//! Children that break the protocol. They must not affect other children.
 
 use aws_sdk_dynamodb::types::AttributeValue;
 
@@ -6,7 +6,8 @@ use crate::daemon::is_there;
 use crate::notes::Notes;
 use crate::place::{Place, raw};
 
-/// Has one of two children inject a fault once, and reads all records. Returns the daemon's log.
+/// Runs two children until all records are read. One of them injects the fault once. Returns the daemon's
+/// log.
 async fn run_with_fault(fault: &str, restarts: usize, properties: &str) -> Option<(Place, String)> {
     let place = Place::of_shards(2, raw()?).await.with(properties).with_fault(fault);
     let producer = place.stream.produce();
@@ -43,7 +44,7 @@ fn has(log: &str, text: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn flood_on_stderr_is_cut_and_blocks_nothing() {
+async fn flood_on_stderr_is_cut_and_does_not_block() {
     let Some((_, log)) = run_with_fault("floods stderr", 0, "").await else { return };
     has(&log, "lines dropped");
     assert!(log.len() < 16 * 1024 * 1024, "{} bytes of log", log.len());
@@ -74,9 +75,9 @@ async fn child_with_a_wrong_answer_is_replaced() {
     has(&log, "child was sent processRecords, and answered for Some(\"initialize\")");
 }
 
-/// Each child requests more checkpoints than there is room for replies.
+/// The child requests more checkpoints than fit as replies into its pipe.
 #[tokio::test(flavor = "multi_thread")]
-async fn child_that_only_sends_is_replaced() {
+async fn child_that_sends_without_reading_is_replaced() {
     for fault in ["requests without end", "requests without end afterwards"] {
         let Some((_, log)) = run_with_fault(fault, 1, "").await else { return };
         has(&log, "child sent 64 messages and read none");
@@ -93,14 +94,14 @@ async fn child_that_reads_no_reply_is_killed_after_the_timeout() {
     }
 }
 
-/// Without `timeoutInSeconds` a child has no time limit while it holds the lease.
+/// Without `timeoutInSeconds`, a child has no time limit until its lease is lost.
 #[tokio::test(flavor = "multi_thread")]
-async fn child_that_reads_nothing_is_killed_after_its_lease_is_lost() {
+async fn child_that_does_not_read_is_killed_after_lease_loss() {
     let Some(command) = raw() else { return };
     let place = Place::of_shards(1, command).await.with_fault("reads no reply afterwards");
     let daemon = place.start("one");
     place.put("small", 1).await;
-    // From here the daemon is blocked in a reply.
+    // From now on, the daemon is blocked in a reply.
     let is_full = |notes: &Notes| !notes.of("full").is_empty();
     let notes = place.until("the child's stdin is full", &[&daemon], is_full).await;
 
@@ -163,7 +164,7 @@ async fn line_that_is_not_utf8_is_ignored() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn line_that_is_not_a_message_is_logged_a_few_times() {
+async fn lines_that_are_not_messages_are_logged_a_few_times() {
     let Some((_, log)) = run_with_fault("is not json", 0, "").await else { return };
     let warnings = log.matches("WARN").count();
     assert!(log.contains("print number 0"), "{log}");
@@ -172,7 +173,7 @@ async fn line_that_is_not_a_message_is_logged_a_few_times() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn process_that_a_child_started_is_killed_with_it() {
+async fn process_of_a_failed_child_is_killed_with_it() {
     let Some((place, _)) = run_with_fault("starts another", 1, "").await else { return };
     let started = std::fs::read_to_string(place.fault_file()).unwrap();
     assert!(!is_there(started.trim().parse().unwrap()), "the process still runs");

@@ -1,4 +1,4 @@
-//! Processors that use the unchanged client libraries of other languages.
+//! Record processors that use the unchanged client libraries of other languages.
 
 use std::collections::BTreeSet;
 
@@ -128,10 +128,10 @@ async fn read_all_records_in_order_after_kills(place: Place) -> Notes {
     notes
 }
 
-/// The sample checkpoints its first batch, and then once in 30 s. It checkpoints the rest when it
-/// receives `shutdownRequested`.
+/// The sample checkpoints its first batch, and later batches only once in 30 s. It checkpoints the rest when
+/// it receives `shutdownRequested`.
 #[tokio::test(flavor = "multi_thread")]
-async fn unchanged_python_sample_checkpoints_all_it_read() {
+async fn unchanged_python_sample_checkpoints_all_its_records() {
     let sample = tool("amazon_kclpy", &["bin/sample_kclpy_app.py"]);
     let (Some(sample), Some(raw)) = (sample, raw()) else { return };
     let mut place = Place::of_shards(2, sample.display().to_string()).await;

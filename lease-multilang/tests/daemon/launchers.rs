@@ -10,7 +10,7 @@ use crate::daemon::Daemon;
 use crate::place::{BINARY, Place, raw};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn command_of_the_python_launcher_starts_daemon() {
+async fn python_launcher_command_starts_daemon() {
     let helper = tool("amazon_kclpy", &["bin/amazon_kclpy_helper.py"]);
     let (Some(helper), Some(raw)) = (helper, raw()) else { return };
     let place = Place::of_shards(2, raw).await;
@@ -38,7 +38,7 @@ async fn javascript_launcher_starts_daemon() {
     let place = Place::of_shards(2, raw).await;
     let jars = place.folder.join("jars");
     fs::create_dir(&jars).unwrap();
-    // It fetches what is not there.
+    // The launcher downloads missing files.
     for jar in jars_of(&client.with_file_name("pom.xml")) {
         fs::write(jars.join(jar), "").unwrap();
     }
@@ -57,7 +57,7 @@ async fn javascript_launcher_starts_daemon() {
     let launcher = Daemon::start(node, &arguments, place.environment());
 
     place.until("both shards are begun", &[&launcher], |notes| notes.readers().len() == 2).await;
-    // It hands no signal on: the daemon is its child.
+    // The launcher does not forward signals, so the test signals its child, the daemon.
     let daemon = child_of(launcher.id());
     rustix::process::kill_process(
         rustix::process::Pid::from_raw(daemon).unwrap(),
@@ -67,7 +67,7 @@ async fn javascript_launcher_starts_daemon() {
     launcher.until_logged("daemon ended").await;
 }
 
-/// The files that a launcher wants: one for each dependency.
+/// Returns the names of the jars that a launcher needs, one for each dependency.
 fn jars_of(pom: &PathBuf) -> Vec<String> {
     let pom = fs::read_to_string(pom).unwrap();
     let between = |text: &str, name: &str| {

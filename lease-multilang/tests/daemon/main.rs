@@ -1,5 +1,5 @@
-//! The daemon as a process, with children in several languages, on a Kinesis and a DynamoDB of the
-//! test's own.
+//! Runs the daemon as a process, with children in several languages. Each test has its own Kinesis and
+//! DynamoDB server.
 #![expect(
     clippy::unwrap_used,
     clippy::expect_used,

@@ -1,4 +1,4 @@
-//! Measures how fast a daemon starts and how much memory it takes. Prints the figures only.
+//! Measures the start-up time of a daemon and its memory. Prints the figures and checks nothing.
 //!
 //! `cargo test --release -p lease-multilang --all-features --test daemon -- --ignored --nocapture --test-threads 1 measured`
 
@@ -9,7 +9,7 @@ use tokio::time::sleep;
 use crate::notes::Notes;
 use crate::place::{Place, script};
 
-/// A child that a shell is: it answers, and does nothing else.
+/// Returns the command of a child that is a shell script. It answers messages and records their times.
 fn trivial() -> String {
     format!("sh {}", script("trivial.sh"))
 }
@@ -22,7 +22,7 @@ async fn measured_from_the_start_to_the_first_record() {
         let place = place.with(&format!("settleMillis = {settle}"));
         let place = place.with_variable("RUST_LOG", "info");
         let mut times = Vec::new();
-        // The first makes the table.
+        // The first run is not measured, because it creates the table.
         for run in 0..6 {
             let producer = place.stream.produce();
             producer.has_put_more(1).await;
@@ -33,9 +33,8 @@ async fn measured_from_the_start_to_the_first_record() {
                 let times = notes.of(event).into_iter().map(|note| note.time() - begun);
                 times.filter(|time| *time >= 0).min()
             };
-            let what = "a record arrives";
-            let came = |notes: &Notes| since(notes, "record").is_some();
-            let notes = place.until(what, &[&daemon], came).await;
+            let has_arrived = |notes: &Notes| since(notes, "record").is_some();
+            let notes = place.until("a record arrives", &[&daemon], has_arrived).await;
             if run > 0 {
                 times.push((since(&notes, "started").unwrap(), since(&notes, "record").unwrap()));
             }
@@ -51,7 +50,7 @@ async fn measured_from_the_start_to_the_first_record() {
 async fn measured_memory_with_a_hundred_idle_shards() {
     let place = Place::of_shards(100, trivial()).await.with_variable("RUST_LOG", "info");
     let daemon = place.start("one");
-    place.until("all begin", &[&daemon], |notes| notes.readers().len() == 100).await;
+    place.until("all shards have a child", &[&daemon], |notes| notes.readers().len() == 100).await;
     for seconds in [0, 10, 20] {
         println!("after {seconds} s: {} kB, at most {} kB", daemon.memory(), daemon.most_memory());
         sleep(Duration::from_secs(10)).await;

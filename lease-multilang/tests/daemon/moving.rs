@@ -1,4 +1,4 @@
-//! The daemon continues a lease table of the Kinesis Client Library, and keeps it valid for the library.
+//! The daemon continues a lease table of the Kinesis Client Library (KCL) and keeps it valid for KCL.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -30,13 +30,13 @@ async fn kcl_2_table_is_continued_and_stays_valid() {
 async fn kcl_3_table_is_continued_and_stays_valid() {
     let row = [
         ("throughputKBps", AttributeValue::N("12.5".to_owned())),
-        // The library was stopped in the middle of a hand-over.
+        // KCL was stopped during a hand-over.
         ("checkpointOwner", s("9b1f2b0e-52a7-4f0e-8f39-0f6a5c1f3a10")),
     ];
     is_continued_and_stays_valid(&row).await;
 }
 
-/// The user of the daemon corrects properties and no code.
+/// The error must name the property, because users of the daemon change properties and not code.
 #[tokio::test(flavor = "multi_thread")]
 async fn table_of_another_program_is_refused_with_its_property() {
     let place = Place::of_shards(1, "sh").await;
@@ -52,7 +52,7 @@ async fn table_of_another_program_is_refused_with_its_property() {
     assert!(!log.contains('`'), "the log names code\n{log}");
 }
 
-/// Continues a table in which each shard was read to the middle. All rows have the attributes `beside`.
+/// Continues a table in which each shard was read to its middle. All rows also have the attributes `beside`.
 async fn is_continued_and_stays_valid(beside: &[(&str, AttributeValue)]) {
     let Some(command) = raw() else { return };
     let place = Place::of_shards(2, command).await;
@@ -111,8 +111,8 @@ async fn is_continued_and_stays_valid(beside: &[(&str, AttributeValue)]) {
     }
 }
 
-/// Creates a table as KCL does, with a row for each shard. The owner of the first row is dead. Returns
-/// the checkpoints.
+/// Creates a table in KCL's format, with a row for each shard. The first row has an owner that is dead.
+/// Returns the checkpoints.
 async fn leave_behind(
     place: &Place,
     beside: &[(&str, AttributeValue)],
@@ -154,7 +154,7 @@ async fn create_table(place: &Place, key: &str) {
     request.send().await.unwrap();
 }
 
-/// The sequence numbers of all records, by their shard.
+/// Returns the sequence numbers of all records, by shard.
 async fn records(place: &Place) -> BTreeMap<String, Vec<SequenceNumber>> {
     let client = kinesis::client_of(place.stream.address());
     let mut records = BTreeMap::new();
@@ -180,7 +180,7 @@ async fn rows(place: &Place) -> BTreeMap<String, Row> {
     rows.into_iter().map(|row| (row["leaseKey"].as_s().unwrap().clone(), row)).collect()
 }
 
-/// Checks that each attribute has KCL's type, and that no attribute that KCL requires is missing.
+/// Checks that each attribute has KCL's type, and that the row has all attributes that KCL requires.
 fn is_valid_for_kcl(row: &Row) {
     for needed in ["leaseCounter", "checkpoint", "checkpointSubSequenceNumber"] {
         assert!(row.contains_key(needed), "no {needed} in {row:?}");

@@ -36,7 +36,7 @@ impl Notes {
         self.0.iter().filter(|note| note.event == event).collect()
     }
 
-    /// Returns the number of different records.
+    /// Returns the number of distinct records.
     pub(crate) fn distinct(&self) -> usize {
         self.children_by_record().len()
     }
@@ -58,7 +58,8 @@ impl Notes {
         self.have_nothing_twice_after_an_orderly_end();
     }
 
-    /// Checks that each record was processed, for the first time in the order of its partition key.
+    /// Checks that each record was processed. Per partition key, the first processing of each record must
+    /// be in order.
     pub(crate) fn are_complete_and_in_order(&self, put: &Put) {
         let mut worked: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
         let mut seen = BTreeSet::new();
@@ -75,7 +76,7 @@ impl Notes {
         }
     }
 
-    /// Checks that a child receives the records of a shard in order, each of them once.
+    /// Checks that a child receives the records of a shard in order, and each record once.
     fn have_each_child_go_forward(&self) {
         let mut last: BTreeMap<_, SequenceNumber> = BTreeMap::new();
         for note in self.of("record") {
@@ -94,14 +95,14 @@ impl Notes {
                     let shard = shards.iter().find(|shard| shard.id.as_str() == note.shard);
                     let parents = &shard.expect("a shard of the stream").parents;
                     let early = parents.iter().find(|parent| !ended.contains(&parent.to_string()));
-                    assert_eq!(early, None, "{} began before that ended\n{self}", note.shard);
+                    assert_eq!(early, None, "{} began before its parent ended\n{self}", note.shard);
                 }
                 _ => (),
             }
         }
     }
 
-    /// Checks that only records of a killed child are processed again by the next one.
+    /// Checks that the next child repeats only records of a child that was killed.
     pub(crate) fn have_nothing_twice_after_an_orderly_end(&self) {
         let is_orderly = |note: &&Note| matches!(&*note.event, "requested" | "ended");
         let orderly: BTreeSet<_> =
@@ -109,7 +110,7 @@ impl Notes {
         for (record, mut children) in self.children_by_record() {
             children.pop();
             let again = children.iter().find(|child| orderly.contains(*child));
-            assert_eq!(again, None, "{record:?} was processed again after that\n{self}");
+            assert_eq!(again, None, "{record:?} was repeated after an orderly end\n{self}");
         }
     }
 
@@ -134,14 +135,14 @@ impl Note {
         &self.words[1]
     }
 
-    /// Returns the time of an event of a child that records it, in milliseconds since 1970.
+    /// Returns the time that the child recorded for this event, in milliseconds since 1970.
     pub(crate) fn time(&self) -> i64 {
         self.words[0].parse().unwrap()
     }
 }
 
 impl fmt::Display for Notes {
-    /// Prints the number of records before each event, and not the records.
+    /// Prints the number of records before each event, but not the records.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut records = 0;
         for note in &self.0 {

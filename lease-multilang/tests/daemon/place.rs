@@ -1,4 +1,4 @@
-//! A daemon's stream, table and folder.
+//! The stream, the table and the folder of a test.
 
 use std::fs;
 use std::path::PathBuf;
@@ -50,7 +50,7 @@ impl Place {
         self
     }
 
-    /// Has one child of shard 0 inject the fault of `raw.py` with this name, once.
+    /// Makes one child of shard 0 inject this fault of `raw.py` once.
     pub(crate) fn with_fault(self, name: &str) -> Self {
         let file = self.fault_file().display().to_string();
         let place = self.with_variable("FAULT", name).with_variable("FAULT_SHARD", "0");
@@ -67,7 +67,7 @@ impl Place {
 
     /// Writes the properties file of the daemon with this name.
     ///
-    /// Its timeouts allow the machine to pause for seconds.
+    /// Its timeouts tolerate a machine that pauses for several seconds.
     pub(crate) fn properties(&self, name: &str) -> PathBuf {
         let (kinesis, dynamodb) = (self.stream.address(), self.table.address());
         let Self { command, properties, .. } = self;
@@ -149,7 +149,7 @@ pub(crate) fn script(name: &str) -> String {
     format!("{}/tests/children/{name}", env!("CARGO_MANIFEST_DIR"))
 }
 
-/// Returns the command of a child that speaks the protocol without a library.
+/// Returns the command of `raw.py`, a child that speaks the protocol without a library.
 pub(crate) fn raw() -> Option<String> {
     let python = tool("python3", &[])?;
     Some(format!("{} -S -E -u {}", python.display(), script("raw.py")))
@@ -159,5 +159,5 @@ pub(crate) const BINARY: &str = env!("CARGO_BIN_EXE_multilang-daemon");
 
 pub(crate) const BETWEEN_LOOKS: Duration = Duration::from_millis(20);
 
-/// Five minutes in total, for busy machines.
+/// The maximum number of looks. Five minutes in total, for busy machines.
 pub(crate) const LOOKS: u32 = 15_000;

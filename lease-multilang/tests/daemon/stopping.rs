@@ -1,4 +1,4 @@
-//! Stops of a daemon, in order and at once.
+//! Orderly and immediate stops of a daemon.
 
 use lease_test_servers::tools::tool;
 use rustix::process::Signal;
@@ -48,13 +48,13 @@ async fn orderly_stop_repeats_no_record_and_leaves_no_child() {
 
 /// GNU `timeout` signals the process and then its process group.
 #[tokio::test(flavor = "multi_thread")]
-async fn two_signals_at_once_count_as_one() {
+async fn two_signals_at_once_cause_one_orderly_stop() {
     let Some(command) = raw() else { return };
     let place = Place::of_shards(2, command).await;
     let mut daemon = place.start("one");
     place.until("both shards have a child", &[&daemon], has_two_readers).await;
 
-    // Both signals are pending when the daemon continues, also on a busy machine.
+    // Stops the daemon, so that both signals are pending when it continues, even on a busy machine.
     daemon.signal(Signal::STOP);
     daemon.signal(Signal::TERM);
     daemon.signal(Signal::INT);
@@ -93,7 +93,7 @@ async fn second_signal_ends_daemon_and_children_at_once() {
 #[tokio::test(flavor = "multi_thread")]
 async fn signal_stops_daemon_that_waits_for_its_tables() {
     let Some(command) = raw() else { return };
-    // Accepts connections and never answers.
+    // A server that accepts connections and never answers.
     let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let endpoint = format!("dynamoDBEndpoint = http://{}", silent.local_addr().unwrap());
     let place = Place::of_shards(1, command).await.with(&endpoint);
@@ -107,7 +107,7 @@ async fn signal_stops_daemon_that_waits_for_its_tables() {
     assert!(daemon.log().contains("nothing was started"), "{}", daemon.log());
 }
 
-/// Starts a daemon that inherits this disposition of SIGHUP.
+/// Starts a daemon with this inherited disposition of SIGHUP.
 fn start_with_hang_ups(place: &Place, disposition: &str) -> Option<Daemon> {
     let python = tool("python3", &[])?;
     let program = "import os, signal, sys\n\
@@ -147,7 +147,7 @@ async fn ignored_hang_up_does_not_stop_daemon() {
     let put = producer.end().await;
     let total: usize = put.values().sum();
     let is_read = |notes: &Notes| notes.distinct() >= total;
-    place.until("it reads more records", &[&daemon], is_read).await;
+    place.until("all records are read", &[&daemon], is_read).await;
     daemon.stop().await;
 }
 

@@ -81,7 +81,7 @@ fn run_with_more(more: &str) -> (Output, String) {
 }
 
 #[test]
-fn key_that_loses_records_if_ignored_is_refused() {
+fn key_that_must_not_be_ignored_is_refused() {
     for (line, expected) in [
         (
             "AwsCredentialsProviderDynamoDB = ProfileCredentialsProvider",
@@ -116,7 +116,7 @@ fn invalid_region_is_refused() {
 }
 
 #[test]
-fn unknown_keys_have_their_own_log_line() {
+fn unknown_keys_have_a_separate_log_line() {
     let (_, log) = run_with_more("replicas = 3\nmetricsLevel = NONE\n");
 
     let unknown = log.lines().find(|line| line.contains("replicas")).unwrap();
@@ -186,8 +186,8 @@ fn missing_profile_is_reported_before_any_request() {
     assert!(stderr.contains("AWS_PROFILE = nosuch: there is no such profile"), "{stderr}");
 }
 
-/// The search continues without the file and may find other credentials. The error of the file is
-/// reported only if no credentials are found.
+/// The SDK's search continues without the file and may find other credentials. The daemon reports the error
+/// of the file only if it finds no credentials.
 #[test]
 fn error_of_a_profile_file_is_in_the_last_line() {
     let config = written("[profile clicks]\nregion = us-east-1\nno equals sign\n");

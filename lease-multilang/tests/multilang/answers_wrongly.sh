@@ -1,4 +1,4 @@
-# Writes each message to the file that is its argument, and answers another action.
+# Writes each message to the file in its argument, and answers with the status of another action.
 while read -r line; do
     printf '%s\n' "$line" >> "$1"
     printf '\n{"action":"status","responseFor":"processRecords"}\n'

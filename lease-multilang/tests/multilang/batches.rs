@@ -15,7 +15,7 @@ use crate::talk::{
 };
 
 #[tokio::test(start_paused = true)]
-async fn refused_checkpoint_has_its_name_and_the_session_continues() {
+async fn refused_checkpoint_has_its_name_and_session_continues() {
     for (name, logged) in [
         (
             "ShutdownException",
@@ -54,7 +54,7 @@ async fn failed_batch_is_retried_before_its_status() {
     assert_eq!(talk.log[1..4], ["records 456 behind Some(0ns)"; 3]);
 }
 
-/// Fails once, and checkpoints from another task while the batch waits for its retry.
+/// Fails once. While the batch waits for its retry, another task requests a checkpoint.
 struct CheckpointBeforeRetry {
     has_failed: bool,
 }
@@ -144,7 +144,7 @@ async fn checkpoint_between_actions_is_requested_once_by_number() {
     let script = [
         &BEGIN[..],
         &[RECORDS, WORKED, "~", &*second, ASK, KEPT, WORKED],
-        // No later message causes another request.
+        // Later messages cause no further request.
         &["~", &*third, WORKED, "~"],
         &LOST,
     ];

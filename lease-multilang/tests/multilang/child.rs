@@ -1,4 +1,4 @@
-//! A child of this library under a scripted daemon of each generation of the protocol.
+//! Runs a child of this library under a scripted daemon of each generation of the protocol.
 
 use std::sync::Arc;
 
@@ -33,7 +33,7 @@ async fn third_generation_session_with_a_throttled_checkpoint() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn third_generation_stays_after_shutdown_until_lease_lost() {
+async fn third_generation_child_stays_until_lease_lost() {
     let stop = [
         r#"> {"action":"shutdownRequested"}"#,
         ASK,
@@ -70,7 +70,7 @@ async fn second_generation_ends_by_each_shutdown_reason() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn first_generation_gets_messages_of_its_own() {
+async fn first_generation_uses_its_own_messages() {
     let script = [
         BEGIN_G0,
         BEGIN[1],
@@ -140,7 +140,7 @@ async fn missing_fields_of_a_message_are_none_and_not_zero() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn last_line_without_line_feed_counts_if_complete() {
+async fn last_line_without_line_feed_is_read_if_complete() {
     for (last, is_complete) in [(LOST[0], true), (&LOST[0][..20], false)] {
         let log = Log::default();
         let of_processor = Arc::clone(&log);
@@ -172,7 +172,7 @@ async fn closed_pipe_is_an_error_only_within_an_action() {
 
         match length {
             0 | 2 | 6 => assert_eq!(talk.ended.unwrap(), Ended::InputEnded, "{length}"),
-            // The child may have written its answer before it reads the end of the pipe.
+            // The child may write its answer before it reads the end of the pipe.
             1 | 5 => {
                 let ended = talk.ended;
                 assert!(matches!(ended, Ok(Ended::InputEnded) | Err(ChildError::Gone { .. })));
@@ -199,7 +199,7 @@ async fn message_out_of_turn_ends_the_session() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn invalid_lines_are_errors_and_blank_ones_are_not() {
+async fn invalid_lines_are_errors_and_blank_lines_are_not() {
     let blank = [&BEGIN[..], &["> ", "> \t\r"], &LOST].concat();
     assert_eq!(talk(&blank, &[], same).await.ended.unwrap(), Ended::LeaseLost);
 

@@ -1,5 +1,5 @@
-# Asks for checkpoints after its first batch, and cannot read the replies. It asks more than once: a
-# process that the daemon forks at the same moment has the closed pipe open until it calls `exec`.
+# Closes stdin after its first batch and then requests checkpoints. It repeats the request, because a process
+# that the daemon forks at the same moment keeps the closed pipe open until it calls `exec`.
 read -r _
 printf '\n{"action":"status","responseFor":"initialize"}\n'
 read -r _

@@ -35,7 +35,7 @@ async fn end_without_checkpoint_is_an_error() {
     assert_eq!(log.lock().unwrap()[1..], ["shard ended"; 3]);
 }
 
-/// Requests a checkpoint of the end, and ignores its result.
+/// Requests a checkpoint of the end and ignores its result.
 struct Calm(Log);
 
 #[async_trait]
@@ -76,10 +76,10 @@ async fn end_is_retried_without_a_second_call_of_the_processor() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn end_that_is_never_written_ends_child_without_status() {
+async fn unwritten_end_ends_child_without_status() {
     let failed = KEPT_END.replace(r#""error":null"#, r#""error":"InvalidStateException""#);
     let asked = [ASK_END, &*failed];
-    // Requested once by the processor, and twice by the child in its place.
+    // The processor requests the checkpoint once, and the child repeats the request twice.
     let end = [&[r#"> {"action":"shardEnded"}"#][..], &asked, &asked, &asked, &["~"]].concat();
     let log = Log::default();
     let of_processor = Arc::clone(&log);
@@ -93,7 +93,7 @@ async fn end_that_is_never_written_ends_child_without_status() {
     assert_eq!(talk.rest, "", "the child reports no status for the end");
 }
 
-/// Checkpoints when its lease is lost.
+/// Requests checkpoints after its lease is lost.
 struct TooLate {
     log: Log,
     checkpointer: Option<Checkpointer>,

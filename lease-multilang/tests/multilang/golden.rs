@@ -1,4 +1,4 @@
-//! The encoding of every message in each generation, byte for byte, in both directions.
+//! Checks the encoding of every message in each generation, byte for byte, in both directions.
 
 use bytes::Bytes;
 use lease_multilang::protocol::{
@@ -250,7 +250,7 @@ fn child_ignores_fields_of_later_daemons() {
     assert_eq!(ToChild::decode(line), Ok(ToChild::ShardEnded));
 }
 
-/// Java's reader also drops a line with an unknown field. The child then waits for ever.
+/// Java's reader also ignores a line with an unknown field. The child then waits for ever.
 #[test]
 fn daemon_reports_why_a_line_is_not_a_message() {
     use InvalidMessage::{Blank, NoAction, NotAnObject, WrongDirection};
@@ -325,7 +325,7 @@ fn daemon_accepts_what_jackson_accepts() {
             r#"{"error":null,"sequenceNumber":"456","action":"checkpoint"}"#,
             checkpoint(Some("456"), None),
         ),
-        // The last of two equal fields counts. Text after the object is ignored.
+        // The last of several fields with one name applies. Text after the object is ignored.
         (
             r#"{"action":"checkpoint","sequenceNumber":"1","sequenceNumber":"2"} and so on"#,
             checkpoint(Some("2"), None),

@@ -1,4 +1,4 @@
-# Checkpoints at `shardEnded`, and answers every other message with a status, also unknown ones.
+# Checkpoints at `shardEnded`. Answers every other message with a status, even an unknown message.
 while read -r line; do
     action=${line#*'"action":"'}
     action=${action%%'"'*}

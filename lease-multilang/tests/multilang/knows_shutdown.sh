@@ -1,4 +1,4 @@
-# Knows no end but `shutdown`, as children of the first two generations, and ends at any other.
+# Knows only the end message `shutdown`, like children of the first two generations. Exits at other ones.
 while read -r line; do
     action=${line#*'"action":"'}
     action=${action%%'"'*}

@@ -1,4 +1,4 @@
-//! Lines that are read from a pipe and written to one, in pieces of any size.
+//! Reads and writes lines over a pipe, in pieces of any size.
 
 use std::io;
 use std::pin::Pin;
@@ -46,7 +46,7 @@ async fn end_within_a_line_differs_from_end_after_a_line() {
 }
 
 #[tokio::test]
-async fn line_of_the_limit_is_read_and_a_longer_one_skipped() {
+async fn line_over_the_limit_is_skipped() {
     let bytes = b"12345\n12345\r\n123456\n123456\r\n1234567890123\nrest\n123456";
 
     assert_eq!(
@@ -70,7 +70,7 @@ async fn line_that_is_not_utf8_does_not_affect_the_next() {
     assert_eq!(lines_of(bytes, 100).await, ["not UTF-8 [255]", "whole \u{e9}", "not UTF-8 [195]"]);
 }
 
-/// A pipe of this many bytes, without a line feed.
+/// A pipe with this number of bytes and without a line feed.
 struct Endless {
     left: usize,
 }
@@ -90,7 +90,7 @@ impl AsyncRead for Endless {
 }
 
 #[tokio::test]
-async fn endless_line_takes_no_more_memory_than_the_limit() {
+async fn endless_line_uses_memory_up_to_the_limit() {
     const LIMIT: usize = 1024 * 1024;
     let mut reader = LineReader::new(Endless { left: 100 * LIMIT }, LIMIT);
 
@@ -99,7 +99,7 @@ async fn endless_line_takes_no_more_memory_than_the_limit() {
     assert!(reader.capacity() <= LIMIT + 64 * 1024 + 1, "{}", reader.capacity());
 }
 
-/// A daemon may have a hundred children, each with a reader.
+/// Memory matters because a daemon may have a hundred children, each with a reader.
 #[tokio::test]
 async fn reader_of_short_lines_needs_little_memory() {
     let (mut there, here) = duplex(1024);
@@ -134,7 +134,7 @@ async fn dropped_read_continues_in_the_next_call() {
     assert_eq!(reader.next().await.unwrap(), Line::Whole("one"));
 }
 
-/// Accepts each write completely, and records it.
+/// Accepts each write completely and records it.
 #[derive(Default)]
 struct Writes {
     of: Vec<Vec<u8>>,
@@ -192,7 +192,7 @@ async fn writer_fails_after_half_a_line() {
 }
 
 proptest! {
-    /// Compares the reader with one that has the whole text in memory.
+    /// Compares the reader with a simple parser of the whole text.
     #[test]
     fn lines_do_not_depend_on_chunks(
         text in "([a-c]{0,7}\r?\n){0,6}[a-c]{0,7}",

@@ -1,4 +1,4 @@
-# Answers each message. In the same write as the status of a batch it requests a checkpoint.
+# Answers each message. Requests a checkpoint in the same write as the status of a batch.
 while read -r line; do
     action=${line#*'"action":"'}
     action=${action%%'"'*}

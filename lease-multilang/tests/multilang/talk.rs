@@ -13,10 +13,10 @@ use lease_multilang::child::{Child, ChildError, Ended};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, duplex};
 use tokio::time::sleep;
 
-/// The calls of a processor, and the results of its checkpoints.
+/// The calls of a processor and the results of its checkpoints.
 pub(crate) type Log = Arc<Mutex<Vec<String>>>;
 
-/// Checkpoints after each batch, unless `answers` has an outcome for the batch.
+/// A processor that checkpoints after each batch, unless `answers` has an outcome for the batch.
 pub(crate) struct Scripted {
     pub(crate) log: Log,
     pub(crate) answers: VecDeque<fn() -> Outcome>,
@@ -84,7 +84,7 @@ impl Scripted {
 
 /// The result of a conversation.
 pub(crate) struct Talk {
-    /// How the child ended.
+    /// The result of the child.
     pub(crate) ended: Result<Ended, ChildError>,
     pub(crate) log: Vec<String>,
     /// The child's output after the script.

@@ -118,7 +118,7 @@ impl Conversation {
         if timeout(CLEANUP, stderr).await.is_err() {
             reader.abort();
         }
-        debug!(shard = %self.shard, "child is gone");
+        debug!(shard = %self.shard, "conversation with child ended");
     }
 
     /// Sends `message` and waits for the child's status. After `abandoned` is cancelled, waits no longer
@@ -178,7 +178,7 @@ impl Conversation {
                     message == EndMessage::Current && next == EndMessage::Shutdown;
                 if self.end_message_changed {
                     let shard = &self.shard;
-                    warn!(%shard, "child did not answer its end, the next child gets a `shutdown`");
+                    warn!(%shard, "child did not answer its end message, next child gets `shutdown`");
                 }
             }
         }
@@ -273,7 +273,7 @@ impl Conversation {
             }
             FromChild::Status { response_for } => {
                 if self.unasked.once_more() != LogLevel::Debug {
-                    warn!(shard = %self.shard, ?response_for, "child answered without an action");
+                    warn!(shard = %self.shard, ?response_for, "child sent a status without an action");
                 }
                 Ok(())
             }

@@ -88,7 +88,7 @@ impl RepeatFilter {
                         self.window = Some(Box::pin(sleep(REPEAT)));
                         return signal;
                     }
-                    info!(signal, "signal ignored, it repeats the last one");
+                    info!(signal, "signal ignored as a repeat");
                 }
                 () = closed => self.window = None,
             }

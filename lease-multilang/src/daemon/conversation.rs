@@ -40,7 +40,7 @@ pub(super) struct Conversation {
     abandoned: CancellationToken,
 }
 
-/// An action for the child, and where its result goes.
+/// An action for the child, and the sender for its result.
 pub(super) struct Request {
     pub(super) message: ToChild,
     /// Writes the checkpoints that the child requests from this action on.
@@ -122,7 +122,7 @@ impl Conversation {
     }
 
     /// Sends `message` and waits for the child's status. After `abandoned` is cancelled, waits no longer
-    /// than the exit timeout. `limit` starts again with each checkpoint.
+    /// than the exit timeout. The time limit of the action starts again with each checkpoint.
     async fn perform(
         &mut self,
         message: &ToChild,

@@ -42,7 +42,7 @@ fn moves(held: &Held, planned: &BTreeMap<LeaseKey, Lessee>) -> usize {
     planned.iter().filter(|(key, holder)| held[*key].as_ref() != Some(holder)).count()
 }
 
-/// Returns the minimum number of moves: all keys except those that members hold within their quotas. The
+/// Returns the minimum number of moves: a key stays if its member holds it within the member's quota. The
 /// members with the most keys have the larger quotas.
 fn fewest_moves(held: &Held, members: &[Member]) -> usize {
     let has =

@@ -10,6 +10,7 @@ use crate::heartbeat::entry::HeartbeatEntry;
 /// A heartbeater's observations of its runtime and store, as evidence for the reason of an expiry.
 #[derive(Debug)]
 pub(crate) struct Observations {
+    /// The ttl of all leases of the locker.
     ttl: Duration,
     /// When the runtime polled the heartbeater late during the last ttl, and how late.
     late_polls: VecDeque<(Moment, Duration)>,

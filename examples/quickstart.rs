@@ -11,7 +11,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
 
     let lease = locker.wait_until_obtained(&"payroll".parse()?).await?;
     let pay = async { ledger.write(lease.token(), |paid| paid.push("Ada Lovelace")) };
-    lease.run_until_lost(pay).await??; // cancelled if the lease is lost, refused if it is late
+    lease.run_until_lost(pay).await??; // a loss cancels `pay`; the gate refuses late writes
     lease.release().await?;
 
     println!("paid: {:?}", ledger.into_inner());

@@ -104,7 +104,7 @@ async fn restart_of_a_quorum_with_all_data_forgets_no_lease() {
     assert!(obtain_eventually(&store, "b").await.token > grant.token);
 }
 
-/// Row "… with all but the last second", on one server: held twice.
+/// Row "the server restarts with all but the last second", on one server: held twice.
 ///
 /// The counter on disk is outdated too: without the check of the run id, the second grant would have the
 /// token of the first.
@@ -136,7 +136,8 @@ async fn node_without_its_last_second_does_not_vote() {
     restored_by_heartbeats(&store, &servers[0], &grant).await;
 }
 
-/// Rows "… empty" and "the server is flushed", on one server: held twice; tokens continue from its time.
+/// Rows "the server restarts empty" and "the server is flushed", on one server: held twice. Tokens continue
+/// from its time.
 #[tokio::test]
 async fn empty_restart_causes_two_holders() {
     let Some([mut server]) = servers() else { return };

@@ -12,6 +12,32 @@ use lease_kinesis::{Application, InitialPosition, InvalidText};
 use crate::store::{KclTable, Settings};
 
 /// Sets up a [`KclTable`].
+///
+/// # Examples
+///
+/// Uses a lease table whose KCL workers have other settings than the defaults:
+///
+/// ```
+/// use std::sync::Arc;
+/// use std::time::Duration;
+///
+/// use lease_core::store::LeaseTable;
+/// use lease_kcl::KclTable;
+/// use lease_kinesis::InitialPosition;
+///
+/// # fn set_up(
+/// #     client: aws_sdk_dynamodb::Client,
+/// #     workers: Arc<dyn LeaseTable>,
+/// # ) -> Result<(), lease_core::InvalidInput> {
+/// let table = KclTable::builder(client, "payments", workers)
+///     .with_table("payments-leases")
+///     .with_failover_time(Duration::from_secs(30)) // KCL's failoverTimeMillis
+///     .with_initial_position(InitialPosition::TrimHorizon)
+///     .build()?;
+/// # drop(table);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone)]
 #[must_use = "a builder does nothing until it builds"]
 pub struct KclTableBuilder {

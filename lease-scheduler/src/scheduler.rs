@@ -62,6 +62,32 @@ pub struct Scheduler {
 }
 
 /// Sets up a [`Scheduler`].
+///
+/// # Examples
+///
+/// ```
+/// use std::time::Duration;
+/// use lease_core::Locker;
+/// use lease_memory::MemoryStore;
+/// use lease_scheduler::{Job, Schedule, Scheduler};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let report = Job::new("report".parse()?, |_job| async { Ok(()) })
+///     .on(Schedule::cron("0 3 * * *", "Europe/Berlin")?);
+/// let cleaning = Job::new("cleaning".parse()?, |_job| async { Ok(()) })
+///     .on(Schedule::every(Duration::from_secs(600))?);
+///
+/// let store = MemoryStore::new();
+/// let scheduler = Scheduler::builder(Locker::new(store.clone()), store)
+///     .with_job(report)
+///     .with_job(cleaning)
+///     .with_grace(Duration::from_secs(10)) // the supervisor kills this process after 15 s
+///     .build()?;
+/// assert!(scheduler.handle().next_due("report")?.is_some());
+/// # Ok(())
+/// # }
+/// ```
 #[must_use = "a builder does nothing until it builds"]
 pub struct SchedulerBuilder {
     locker: Locker,

@@ -96,8 +96,12 @@ async fn read_all_records_in_order_after_kills(place: Place) -> Notes {
     let notes =
         place.until("three shards have ended", &all, |notes| notes.of("ended").len() >= 3).await;
 
-    // After a child is killed, another child reads its shard.
-    let (shard, child) = notes.readers().into_iter().find(|(_, child)| is_there(*child)).unwrap();
+    // After a child is killed, another child reads its shard. The shard must not have ended: the process
+    // of such a shard's child may still run, and no child follows it.
+    let ended: BTreeSet<_> = notes.of("ended").iter().map(|note| &*note.shard).collect();
+    let mut readers = notes.readers().into_iter();
+    let (shard, child) =
+        readers.find(|(shard, child)| !ended.contains(&**shard) && is_there(*child)).unwrap();
     kill(child);
     let replaced = place.until("another child reads the shard", &all, |notes| {
         notes.readers().get(&shard).is_some_and(|reader| *reader != child)

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use lease_core::{LeaseKey, Lessee};
 use lease_kinesis::extension::{Coexistence, SharedTable, rendezvous_hash};
-use lease_kinesis::{Member, MemberState};
+use lease_kinesis::{InitialPosition, Member, MemberState};
 use tokio::time::Instant;
 
 use crate::store::KclTable;
@@ -22,7 +22,8 @@ use crate::store::KclTable;
 ///
 /// Give it to [`WorkerBuilder::with_coexistence`](lease_kinesis::WorkerBuilder::with_coexistence),
 /// together with the same table. The ttl must not be longer than the table's
-/// [failover time](crate::KclTableBuilder::with_failover_time).
+/// [failover time](crate::KclTableBuilder::with_failover_time). The worker uses the table's
+/// [initial position](crate::KclTableBuilder::with_initial_position).
 #[derive(Debug)]
 pub struct KclCoexistence {
     table: KclTable,
@@ -52,6 +53,10 @@ impl KclCoexistence {
 impl Coexistence for KclCoexistence {
     fn max_ttl(&self) -> Duration {
         self.table.failover_time()
+    }
+
+    fn initial_position(&self) -> Option<InitialPosition> {
+        Some(self.table.initial_position())
     }
 
     fn plannable(

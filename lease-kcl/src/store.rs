@@ -115,6 +115,11 @@ impl KclTable {
         self.shared.settings.failover
     }
 
+    /// The position from which shards are read that no worker has read.
+    pub(crate) fn initial_position(&self) -> InitialPosition {
+        self.shared.settings.initial
+    }
+
     /// Lets the next claim of `key` steal the lease from `owner`, a live KCL worker. Workers of KCL 1 and 2
     /// steal from each other in the same way.
     pub(crate) fn steal(&self, key: &LeaseKey, owner: &Lessee) {

@@ -156,6 +156,7 @@ impl World {
                     let own_clock: Arc<dyn Clock> = Arc::<SkewedClock>::clone(&clock);
                     let table = KclTable::builder(client(&table, &faults), "shop", ours)
                         .with_failover_time(FAILOVER)
+                        .with_initial_position(InitialPosition::TrimHorizon)
                         .with_clock(clock)
                         .build()
                         .unwrap();
@@ -164,7 +165,6 @@ impl World {
                     let worker = Worker::builder("shop", table.clone(), source, factory)
                         .with_name(name.parse().unwrap())
                         .with_options(LeaseOptions::new(FAILOVER).unwrap())
-                        .with_initial_position(InitialPosition::TrimHorizon)
                         .with_grace(FAILOVER * 2)
                         .with_clock(own_clock)
                         .with_wall_clock(move || stream.wall_clock())

@@ -1,8 +1,12 @@
 //! Rows that KCL has written, on a live server: each write keeps the attributes of other programs.
 
+use async_trait::async_trait;
 use lease_core::store::{Beat, Heartbeat, LeaseTable, LockStore};
 use lease_core::{Change, Lessee, LossCause, Value, Written};
-use lease_kinesis::InitialPosition;
+use lease_kcl::KclCoexistence;
+use lease_kinesis::{
+    Batch, Checkpointer, InitialPosition, Outcome, RecordProcessor, ShardContext, SimStream, Worker,
+};
 
 use crate::shop::{Shop, TTL, key, n, s};
 
@@ -102,6 +106,22 @@ async fn record_held_by_kcl_shows_its_owner() {
 }
 
 #[tokio::test]
+async fn worker_with_another_initial_position_than_its_table_is_refused() {
+    let start = InitialPosition::TrimHorizon;
+    let shop = Shop::with(|builder| builder.with_initial_position(start)).await;
+    let worker = || {
+        Worker::builder("shop", shop.table.clone(), SimStream::new(1), |_: &ShardContext| Idle)
+            .with_coexistence(KclCoexistence::new(shop.table.clone()))
+    };
+
+    assert!(worker().build().is_ok(), "the table's position");
+    assert!(worker().with_initial_position(start).build().is_ok(), "the same position");
+    let refused = worker().with_initial_position(InitialPosition::Latest).build();
+    let message = refused.expect_err("another position").to_string();
+    assert!(message.contains("Latest, but TrimHorizon"), "{message}");
+}
+
+#[tokio::test]
 async fn first_checkpoint_after_at_timestamp_without_time_is_written() {
     for (word, initial) in
         [("LATEST", InitialPosition::Latest), ("AT_TIMESTAMP", InitialPosition::AtTimestamp(5))]
@@ -126,5 +146,14 @@ async fn first_checkpoint_after_at_timestamp_without_time_is_written() {
         // The row no longer has the expected checkpoint.
         let again = shop.table.update(&grant, &change).await.unwrap();
         assert_eq!(again, Written::Unexpected, "{word}");
+    }
+}
+
+struct Idle;
+
+#[async_trait]
+impl RecordProcessor for Idle {
+    async fn process_records(&mut self, _: &Batch, _: &Checkpointer) -> Outcome {
+        Outcome::Continue
     }
 }

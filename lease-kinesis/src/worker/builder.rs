@@ -74,6 +74,8 @@ pub struct WorkerBuilder {
     #[cfg(feature = "simulation")]
     pub(super) simulated: Simulated,
     coexistence: Option<Box<dyn Coexistence>>,
+    /// The position that was set here. The coexistence may name one, too.
+    initial: Option<InitialPosition>,
     settings: Settings,
 }
 
@@ -161,6 +163,7 @@ impl WorkerBuilder {
             #[cfg(feature = "simulation")]
             simulated: Simulated::default(),
             coexistence: None,
+            initial: None,
             settings,
         }
     }
@@ -190,8 +193,11 @@ impl WorkerBuilder {
     ///
     /// A shard with a row starts at the position in its row. A later change of this setting does not
     /// affect that shard. If its row has another time, the worker logs a warning.
+    ///
+    /// A worker [with a coexistence](Self::with_coexistence) starts where the workers of the other
+    /// library start. It needs no value here, and a different value is an error.
     pub fn with_initial_position(mut self, initial: InitialPosition) -> Self {
-        self.settings.initial = initial;
+        self.initial = Some(initial);
         self
     }
 
@@ -343,8 +349,9 @@ impl WorkerBuilder {
     /// # Errors
     ///
     /// Fails if a setting is out of range. Sends no request.
-    pub fn build(self) -> Result<Worker, InvalidSetup> {
+    pub fn build(mut self) -> Result<Worker, InvalidSetup> {
         let application: Application = self.application.parse().map_err(Reason::from)?;
+        self.settings.initial = self.agreed_position()?;
         self.check()?;
         let mut settings = self.settings;
         settings.application = application;
@@ -372,6 +379,21 @@ impl WorkerBuilder {
             stopping: CancellationToken::new(),
             coexistence: self.coexistence,
         }))
+    }
+
+    /// Returns the initial position of this library's workers and the other library's.
+    fn agreed_position(&self) -> Result<InitialPosition, InvalidSetup> {
+        let shared =
+            self.coexistence.as_ref().and_then(|coexistence| coexistence.initial_position());
+        match (self.initial, shared) {
+            (Some(own), Some(shared)) if own != shared => {
+                let rule = format!(
+                    "the initial position is {own:?}, but {shared:?} for the other library's workers"
+                );
+                Err(InvalidSetup(Reason::Range(rule)))
+            }
+            (own, shared) => Ok(own.or(shared).unwrap_or_default()),
+        }
     }
 
     fn check(&self) -> Result<(), InvalidSetup> {

@@ -8,6 +8,7 @@ use lease_core::{LeaseKey, Lessee};
 use tokio::time::Instant;
 
 use crate::plan::Member;
+use crate::position::InitialPosition;
 
 /// Shares the shards of a table with workers of another library, which do not follow the
 /// [`plan`](crate::plan).
@@ -18,6 +19,12 @@ pub trait Coexistence: fmt::Debug + Send + 'static {
     /// Returns the longest ttl that a worker may have. The other library takes a lease over after this
     /// time.
     fn max_ttl(&self) -> Duration;
+
+    /// Returns where the other library's workers start in shards that no worker has read; `None` if
+    /// this is unknown. The worker then uses its own setting.
+    fn initial_position(&self) -> Option<InitialPosition> {
+        None
+    }
 
     /// Returns the shards that the workers of this library plan among themselves, with their holders.
     /// No worker of this library obtains any other shard by its plan.

@@ -103,7 +103,6 @@ fn worker(
     let mut builder = Worker::builder(&settings.application, table.clone(), stream, children)
         .with_coexistence(coexistence)
         .with_options(settings.options.clone())
-        .with_initial_position(settings.initial)
         .with_retrieval(settings.retrieval)
         .with_max_records(settings.max_records)
         .with_idle_pause(settings.idle)

@@ -62,7 +62,7 @@ pub trait BucketStore: fmt::Debug + Send + Sync + 'static {
     /// [`next`](Piece::next) of the piece before. The entries of a piece are in the order of their
     /// keys. Pieces have no order.
     ///
-    /// A piece ends at `bytes` bytes by [`Entry::bytes`], or a few entries later. Entries of
+    /// A piece ends with the entry that brings it to `bytes` bytes by [`Entry::bytes`]. Entries of
     /// earlier pieces may be removed before the next piece is read.
     ///
     /// # Errors

@@ -203,7 +203,7 @@ async fn bucket_of_large_values_moves_in_small_steps(world: World, mut minutes: 
     assert_eq!(arrivals(&world).len(), 20);
     // One piece of 23 MB would take as much memory as the whole bucket.
     let pieces = buckets.seen.lock().unwrap().pieces.clone();
-    assert!(pieces.iter().all(|bytes| *bytes <= (8 << 20) + 8_000_000), "{pieces:?}");
+    assert!(pieces.iter().all(|bytes| *bytes <= (8 << 20) + 5_000_200), "{pieces:?}");
 }
 
 /// Closes a bucket for each of `keys`, all with one common key.

@@ -202,7 +202,12 @@ impl Minutes {
     }
 
     pub(crate) async fn on_redis(options: BucketOptions) -> Option<Self> {
-        let server = RedisServer::with_clock()?;
+        Self::on_redis_with(options, &[]).await
+    }
+
+    /// Starts a server with further options.
+    pub(crate) async fn on_redis_with(options: BucketOptions, server: &[&str]) -> Option<Self> {
+        let server = RedisServer::with_clock_and(server)?;
         let link = link(&server).await;
         let buckets = Arc::new(RedisBuckets::new(link, "minutes", options));
         let mut minutes = Self { buckets, clock: SetClock::Server { server, ahead: 0 } };

@@ -85,6 +85,11 @@ async fn second_signal_ends_daemon_and_children_at_once() {
 
     assert_eq!(status.code(), Some(1), "{}", daemon.log());
     assert!(daemon.log().contains("ended at once by a second signal"), "{}", daemon.log());
+    killed_children_exit(&place, &daemon).await;
+}
+
+/// Waits for the children to exit: a killed process exits some time after its signal was sent.
+async fn killed_children_exit(place: &Place, daemon: &Daemon) {
     let children = place.notes().children();
     let gone = || !children.iter().any(|child| is_there(*child));
     daemon.until("the children exit", gone).await;
@@ -168,7 +173,7 @@ async fn hanging_child_is_killed_after_the_grace_time() {
     // The child hangs for ever, so the daemon exits only after the grace time.
     assert!(daemon.ended().await.success(), "{}", daemon.log());
     assert!(daemon.log().contains("children still running"), "{}", daemon.log());
-    assert!(!place.notes().children().into_iter().any(is_there));
+    killed_children_exit(&place, &daemon).await;
     assert_eq!(
         place.notes().of("requested").len(),
         1,

@@ -78,6 +78,7 @@ fn renamed_columns_keep_every_promise() {
 struct Shared {
     server: Arc<Server>,
     table: String,
+    ttl: Duration,
 }
 
 #[async_trait]
@@ -102,30 +103,44 @@ impl Fixture for Shared {
         drop(store);
         Reopened::Intact(self.store().await)
     }
+
+    fn ttl(&self) -> Duration {
+        self.ttl
+    }
 }
 
+/// These servers are processes, whose time cannot be paused. On a busy machine, they may answer a
+/// heartbeat too late for a short ttl. A longer ttl then tells whether the store breaks the promise.
 #[test]
 fn other_servers_keep_every_promise() {
     let runtime = Runtime::new().unwrap();
     for server in runtime.block_on(Server::others()) {
         let name = server.name;
         let server = Arc::new(server);
-        let tables = Mutex::new(Vec::new());
-
-        let mut broken = broken_of_both(|| {
-            let mut tables = tables.lock().unwrap();
-            let table = format!("{}-{}", server.table("leases"), tables.len());
-            tables.push(table.clone());
-            Shared { server: Arc::clone(&server), table }
-        });
-
-        if !server.compares_documents() {
-            broken.retain(|promise| *promise != "every_type_of_attribute_can_be_expected");
-        }
-        for table in tables.into_inner().unwrap() {
-            let request = server.client().delete_table().table_name(table);
-            runtime.block_on(request.send()).unwrap();
+        let mut broken = broken_on(&runtime, &server, Duration::from_secs(2));
+        if !broken.is_empty() {
+            println!("on {name}, with a ttl of 2 s: {broken:?}");
+            broken = broken_on(&runtime, &server, Duration::from_secs(30));
         }
         assert!(broken.is_empty(), "on {name}: {broken:?}");
     }
+}
+
+/// Runs both kits with `ttl`. Returns the broken promises.
+fn broken_on(runtime: &Runtime, server: &Arc<Server>, ttl: Duration) -> Vec<&'static str> {
+    let tables = Mutex::new(Vec::new());
+    let mut broken = broken_of_both(|| {
+        let mut tables = tables.lock().unwrap();
+        let table = format!("{}-{ttl:?}-{}", server.table("leases"), tables.len());
+        tables.push(table.clone());
+        Shared { server: Arc::clone(server), table, ttl }
+    });
+    if !server.compares_documents() {
+        broken.retain(|promise| *promise != "every_type_of_attribute_can_be_expected");
+    }
+    for table in tables.into_inner().unwrap() {
+        let request = server.client().delete_table().table_name(table);
+        runtime.block_on(request.send()).unwrap();
+    }
+    broken
 }

@@ -17,7 +17,8 @@ use aws_sdk_dynamodb::primitives::{DateTime, DateTimeFormat};
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 
-use crate::process::{Process, free_port};
+use crate::port::free_port;
+use crate::process::Process;
 use crate::proxy::{Proxy, Wire};
 use crate::tools::tool;
 
@@ -109,7 +110,7 @@ impl Server {
     /// As [`all`](Self::all).
     pub async fn ministack() -> Option<Self> {
         let program = tool("ministack", &["bin/ministack"])?;
-        let port = free_port().await;
+        let port = free_port();
         let mut command = Command::new(program);
         command.envs([
             ("BIND_HOST", "127.0.0.1"),
@@ -128,7 +129,7 @@ impl Server {
     /// As [`all`](Self::all).
     pub async fn dynalite() -> Option<Self> {
         let program = tool("dynalite", &["node_modules/.bin/dynalite"])?;
-        let port = free_port().await;
+        let port = free_port();
         let mut command = Command::new(program);
         command.args(["--host", "127.0.0.1", "--port", &port.to_string()]);
         command.args(["--createTableMs", "0", "--deleteTableMs", "0"]);

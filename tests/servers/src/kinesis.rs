@@ -14,7 +14,8 @@ use ferrokinesis::store::StoreOptions;
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 
-use crate::process::{Process, free_port};
+use crate::port::free_port;
+use crate::process::Process;
 use crate::tools::tool;
 
 /// A Kinesis server. Dropping it stops the server.
@@ -89,7 +90,7 @@ impl Server {
     pub async fn kinesis_local() -> Option<Self> {
         let node = tool("node", &[])?;
         let program = tool("kinesis-local", &["node_modules/kinesis-local/main.js"])?;
-        let port = free_port().await;
+        let port = free_port();
         let mut command = Command::new(node);
         command.args(["--import", LOOPBACK_ALONE]).arg(&program);
         // Its certificate is in this folder.
@@ -99,7 +100,7 @@ impl Server {
             command.env(format!("{change}_DURATION"), "5ms");
         }
         command.env("KINESIS_MOCK_PLAIN_PORT", port.to_string());
-        command.env("KINESIS_MOCK_TLS_PORT", free_port().await.to_string());
+        command.env("KINESIS_MOCK_TLS_PORT", free_port().to_string());
         let process = Process::listening(command, port).await;
         let address = SocketAddr::from(([127, 0, 0, 1], port));
         Some(Self { name: "kinesis-local", address, _running: Running::Process(process) })

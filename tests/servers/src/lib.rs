@@ -17,6 +17,8 @@ pub mod dynamodb_model;
 #[cfg(feature = "kinesis")]
 pub mod kinesis;
 pub mod measure;
+#[cfg(any(feature = "dynamodb", feature = "kinesis", feature = "redis"))]
+mod port;
 #[cfg(any(feature = "dynamodb", feature = "kinesis"))]
 mod process;
 pub mod promises;

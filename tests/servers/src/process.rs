@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpStream;
 
 /// A process that is killed when this is dropped, also when the test fails.
 #[derive(Debug)]
@@ -15,7 +15,7 @@ impl Process {
     ///
     /// # Panics
     ///
-    /// If it does not listen within five minutes.
+    /// If it ends, or does not listen within five minutes.
     pub(crate) async fn listening(mut command: Command, port: u16) -> Self {
         let child = command
             .stdin(Stdio::null())
@@ -23,10 +23,12 @@ impl Process {
             .stderr(Stdio::null())
             .spawn()
             .expect("the server starts");
-        let process = Self(child);
+        let mut process = Self(child);
         let address = SocketAddr::from(([127, 0, 0, 1], port));
         let listening = async {
             while TcpStream::connect(address).await.is_err() {
+                let ended = process.0.try_wait().expect("the server's state");
+                assert!(ended.is_none(), "the server has ended: {command:?}, {ended:?}");
                 tokio::time::sleep(Duration::from_millis(20)).await;
             }
         };
@@ -43,9 +45,4 @@ impl Drop for Process {
         drop(self.0.kill());
         drop(self.0.wait());
     }
-}
-
-pub(crate) async fn free_port() -> u16 {
-    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
-    listener.local_addr().expect("its address").port()
 }

@@ -4,7 +4,6 @@
 //! servers with TLS.
 
 mod cluster;
-mod port;
 mod sentinel;
 mod server;
 pub mod tls;
@@ -13,9 +12,9 @@ use std::thread;
 use std::time::Duration;
 
 pub use self::cluster::RedisCluster;
-pub use self::port::free_port;
 pub use self::sentinel::RedisSentinel;
 pub use self::server::{RedisServer, Written};
+pub use crate::port::free_port;
 use crate::tools::tool;
 
 /// Whether Redis is installed. Prints a line if it is not, or panics if `LEASE_TEST_REQUIRE_ALL` is

@@ -10,7 +10,7 @@ use std::thread;
 use std::time::Duration;
 
 use super::VALKEY;
-use super::port::free_port;
+use crate::port::free_port;
 use crate::tools::{libfaketime, tool};
 
 /// A redis-server on a free port. Dropping it kills the server.

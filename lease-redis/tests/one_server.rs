@@ -127,11 +127,7 @@ async fn tokens_grow_over_a_failover_in_a_cluster() {
         grants.push(grant);
     }
 
-    let master = cluster.nodes.iter_mut().find(|node| {
-        node.command("ROLE").starts_with('*')
-            && node.command("INFO replication").contains("role:master")
-    });
-    master.unwrap().kill();
+    cluster.nodes.iter_mut().find(|node| node.is_master()).unwrap().kill();
 
     for grant in grants {
         let next = eventually("granted", async || {
@@ -220,7 +216,7 @@ async fn unpolled_claims_block_no_pooled_connection() {
     }
     let server = RedisServer::start();
     let mut replica = RedisServer::with(&["--replicaof", &format!("127.0.0.1 {}", server.port())]);
-    until("the replica is linked", || replica.command("INFO replication").contains("status:up"));
+    until("the replica is linked", || replica.reports_replication("status:up"));
     let store = patient(RedisStore::builder(server.url()).with_replicas(1)).await;
     replica.kill();
     let claims: Vec<_> = (0..20).map(|_| claim()).collect();

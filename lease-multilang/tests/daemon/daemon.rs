@@ -4,6 +4,7 @@ use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Mutex};
+use std::thread::{self, JoinHandle};
 
 use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 use tokio::time::sleep;
@@ -14,6 +15,8 @@ use crate::place::{BETWEEN_LOOKS, LOOKS};
 pub(crate) struct Daemon {
     process: Child,
     log: Arc<Mutex<String>>,
+    /// Copies the daemon's stderr to the log.
+    reader: JoinHandle<()>,
 }
 
 impl Daemon {
@@ -33,7 +36,7 @@ impl Daemon {
         let stderr = BufReader::new(process.stderr.take().unwrap());
         let log = Arc::new(Mutex::new(String::new()));
         let written = Arc::clone(&log);
-        std::thread::spawn(move || {
+        let reader = thread::spawn(move || {
             for line in stderr.lines() {
                 let Ok(line) = line else { return };
                 let mut log = written.lock().unwrap();
@@ -41,7 +44,7 @@ impl Daemon {
                 log.push('\n');
             }
         });
-        Self { process, log }
+        Self { process, log, reader }
     }
 
     pub(crate) fn id(&self) -> i32 {
@@ -70,20 +73,24 @@ impl Daemon {
         panic!("timed out: {what}\n{}", self.log());
     }
 
+    /// Waits until the daemon has exited and its log is complete.
     pub(crate) async fn ended(&mut self) -> ExitStatus {
         for _ in 0..LOOKS {
-            if let Some(status) = self.process.try_wait().unwrap() {
-                return status;
+            match self.process.try_wait().unwrap() {
+                Some(status) if self.reader.is_finished() => return status,
+                _ => sleep(BETWEEN_LOOKS).await,
             }
-            sleep(BETWEEN_LOOKS).await;
         }
-        panic!("the daemon did not exit\n{}", self.log());
+        panic!("the daemon did not exit, or left a child with its stderr\n{}", self.log());
     }
 
     /// Returns the status if the daemon exits within a short time.
     pub(crate) async fn ended_soon(&mut self) -> Option<ExitStatus> {
         sleep(10 * BETWEEN_LOOKS).await;
-        self.process.try_wait().unwrap()
+        match self.process.try_wait().unwrap() {
+            Some(_) => Some(self.ended().await),
+            None => None,
+        }
     }
 
     /// Stops the daemon with a SIGTERM, and returns its log.

@@ -23,7 +23,7 @@ async fn promoted() -> Option<([RedisServer; 4], Vec<String>, Grant)> {
     let [replica] = replica else { panic!("no replica") };
     replica.command(&format!("REPLICAOF 127.0.0.1 {}", nodes[0].port()));
     let synced = "master_link_status:up";
-    until("the replica has its data", || replica.command("INFO replication").contains(synced));
+    until("the replica has its data", || replica.reports_replication(synced));
     until("up for the rejoin delay", || uptime(replica) > MAX_TTL.as_secs().cast_signed());
     let store = quorum_with_rejoin_delay(nodes).await;
     replica.hang();

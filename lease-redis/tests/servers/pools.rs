@@ -70,7 +70,7 @@ async fn exhausted_pool_is_reported_in_time() {
 async fn time_limit_of_a_pool_does_not_end_the_wait_for_replicas() {
     let Some([server]) = servers() else { return };
     let mut replica = RedisServer::with(&["--replicaof", &format!("127.0.0.1 {}", server.port())]);
-    until("the replica is linked", || replica.command("INFO replication").contains("status:up"));
+    until("the replica is linked", || replica.reports_replication("status:up"));
     let limit = Duration::from_secs(4);
     let builder = RedisStore::builder(server.url()).with_timeout(limit).with_replicas(1);
     let store = builder.with_pool(pool(&server, 1)).connect().await.unwrap();

@@ -45,10 +45,6 @@ async fn promoted_replica_without_the_lease_causes_two_holders() {
     assert_superseded(&store, &grant).await;
 }
 
-fn is_master(server: &RedisServer) -> bool {
-    server.command("INFO replication").contains("role:master")
-}
-
 /// Row "an operator runs `SENTINEL FAILOVER`": the former master accepts writes until Sentinel demotes it.
 /// Here it refuses to be demoted.
 #[tokio::test]
@@ -74,12 +70,12 @@ async fn store_leaves_a_former_master_that_accepts_writes() {
         let claim = claims::claim(&key, "a", TTL);
         store.obtain(&claim).await.ok()?;
         let is_at = |server: &RedisServer| {
-            is_master(server) && server.command(&format!("EXISTS lease:{{{key}}}")) == "1"
+            server.is_master() && server.command(&format!("EXISTS lease:{{{key}}}")) == "1"
         };
         replicas.iter().any(is_at).then_some(())
     })
     .await;
-    assert!(is_master(former), "the former master was demoted");
+    assert!(former.is_master(), "the former master was demoted");
     let extended = store.heartbeat(&grant, Beat::new(1)).await;
     assert!(matches!(extended, Ok(Heartbeat::Extended)), "{extended:?}");
 }
@@ -118,7 +114,7 @@ async fn token_is_not_repeated_after_failover_and_failback() {
     let Some([first, second]) = servers() else { return };
     let follow = |replica: &RedisServer, master: &RedisServer| {
         replica.command(&format!("REPLICAOF 127.0.0.1 {}", master.port()));
-        let linked = || replica.command("INFO replication").contains("master_link_status:up");
+        let linked = || replica.reports_replication("master_link_status:up");
         until("the replica is up to date", linked);
     };
     let store = one(&first).await;

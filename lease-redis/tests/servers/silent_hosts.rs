@@ -14,11 +14,6 @@ use crate::setting::{eventually, locker, text};
 
 const TTL: Duration = Duration::from_secs(6);
 
-fn is_master(server: &RedisServer) -> bool {
-    server.command("ROLE").starts_with('*')
-        && server.command("INFO replication").contains("role:master")
-}
-
 /// Asserts that the lease is held during the heartbeats of two ttls.
 async fn is_kept(lease: &Lease, server: &RedisServer) {
     let name = format!("lease:{{{}}}", lease.key());
@@ -95,7 +90,10 @@ async fn silent_master_is_replaced_by_the_promoted_replica() {
     let job = key("job");
     let waiting = obtained(&running, &job);
     let promoted = async {
-        until_async("a replica is promoted", || servers.servers[1..].iter().any(is_master)).await;
+        until_async("a replica is promoted", || {
+            servers.servers[1..].iter().any(RedisServer::is_master)
+        })
+        .await;
         clock.now()
     };
     let (lease, promoted) = tokio::join!(waiting, promoted);
@@ -113,7 +111,7 @@ async fn silent_cluster_master_costs_no_lease_on_other_shards() {
         return;
     }
     let cluster = RedisCluster::start(1);
-    let masters: Vec<_> = cluster.nodes.iter().filter(|node| is_master(node)).collect();
+    let masters: Vec<_> = cluster.nodes.iter().filter(|node| node.is_master()).collect();
     assert_eq!(masters.len(), 3);
     let running = locker(RedisStore::cluster(cluster.urls()).connect().await.unwrap(), TTL);
     let mut leases = Vec::new();
@@ -169,9 +167,9 @@ async fn silent_cluster_replica_costs_nothing() {
         return;
     }
     let cluster = RedisCluster::start(1);
-    let replica = cluster.nodes.iter().find(|node| !is_master(node)).unwrap();
+    let replica = cluster.nodes.iter().find(|node| !node.is_master()).unwrap();
     let running = locker(RedisStore::cluster(cluster.urls()).connect().await.unwrap(), TTL);
-    let masters: Vec<_> = cluster.nodes.iter().filter(|node| is_master(node)).collect();
+    let masters: Vec<_> = cluster.nodes.iter().filter(|node| node.is_master()).collect();
     let lease = obtained(&running, &key_on(masters[1], "kept")).await;
 
     replica.hang();

@@ -56,9 +56,7 @@ impl RedisSentinel {
         let servers: Vec<_> = [master].into_iter().chain(replicas).collect();
         let started = Self { servers, sentinels };
         until("the replicas are linked", || {
-            let linked = |server: &RedisServer| {
-                server.command("INFO replication").contains("master_link_status:up")
-            };
+            let linked = |server: &RedisServer| server.reports_replication("master_link_status:up");
             started.servers.iter().skip(1).all(linked)
         });
         until("the Sentinels know each other and the replicas", || {

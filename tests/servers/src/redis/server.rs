@@ -286,6 +286,17 @@ impl RedisServer {
         left.map(Duration::from_micros)
     }
 
+    /// Whether the server reports that it is a master.
+    pub fn is_master(&self) -> bool {
+        self.reports_replication("role:master")
+    }
+
+    /// Whether `INFO replication` contains `text`. False if the server does not reply: a server that is
+    /// promoted or demoted closes its connections.
+    pub fn reports_replication(&self, text: &str) -> bool {
+        self.ask("INFO replication").is_ok_and(|answer| answer.contains(text))
+    }
+
     fn answers(&self) -> bool {
         let answer = self.ask("PING").unwrap_or_default();
         answer.starts_with("PONG") || answer.starts_with("NOAUTH") || answer.starts_with("NOPERM")

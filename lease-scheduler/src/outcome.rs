@@ -229,7 +229,7 @@ impl Run {
             ),
             (None, Outcome::Died(run)) => warn!(
                 %job, %scheduled, token = %run.token, attempt = run.attempt, by = run.by,
-                began = %run.began, outcome = name, "job died: its lease ended before its run"
+                began = %run.began, outcome = name, "job died: its lease ended during its run"
             ),
             (None, Outcome::Skipped(Skip::Unknown(_) | Skip::LostBefore(_))) => warn!(
                 %job, %scheduled, outcome = name, error, why = %outcome,

@@ -126,7 +126,7 @@ impl FromStr for StreamId {
             {
                 Ok(Self(text.into()))
             }
-            _ => Err(InvalidText::new("stream id", text, "it is account:name:created")),
+            _ => Err(InvalidText::new("stream id", text, "it must be account:name:created")),
         }
     }
 }

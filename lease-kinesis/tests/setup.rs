@@ -36,30 +36,39 @@ async fn invalid_setting_is_rejected_with_a_sentence() {
     for (builder, sentence) in [
         (worker(""), "application name \"\" is not valid: 1 to 256 letters, digits"),
         (worker("sh/op"), "application name \"sh/op\" is not valid"),
-        (good().with_weight(0), "a weight is 1 to 1000"),
-        (good().with_max_shards(0), "a worker reads one shard at least"),
-        (good().with_max_records(0), "max records is 1 to 10000"),
-        (good().with_max_records(10_001), "max records is 1 to 10000"),
-        (good().with_settling(Duration::from_millis(9)), "settling takes 10 ms at least"),
-        (good().with_idle_pause(Duration::from_millis(199)), "the idle pause is 200 ms at least"),
-        (good().with_batch_limit(Duration::ZERO), "a batch limit of zero"),
-        (good().with_max_hand_overs(0), "max hand-overs is 1 at least"),
-        (good().with_sync_interval(Duration::ZERO), "the sync interval is not zero"),
+        (good().with_weight(0), "the weight must be 1 to 1000"),
+        (good().with_max_shards(0), "the maximum number of shards must be at least 1"),
+        (good().with_max_records(0), "the maximum number of records must be 1 to 10000"),
+        (good().with_max_records(10_001), "the maximum number of records must be 1 to 10000"),
+        (
+            good().with_settling(Duration::from_millis(9)),
+            "the settling time must be at least 10 ms",
+        ),
+        (
+            good().with_idle_pause(Duration::from_millis(199)),
+            "the idle pause must be at least 200 ms",
+        ),
+        (good().with_batch_limit(Duration::ZERO), "the batch limit must be more than zero"),
+        (good().with_max_hand_overs(0), "the maximum number of hand-overs must be at least 1"),
+        (good().with_sync_interval(Duration::ZERO), "the sync interval must be more than zero"),
         (
             good().with_backoff(Duration::from_secs(2), Duration::from_secs(1)),
-            "the first backoff is the shorter one",
+            "the first backoff must not be longer than the last",
         ),
         (
             good().with_initial_position(InitialPosition::AtTimestamp(u64::MAX)),
-            "a timestamp is in milliseconds since 1970",
+            "a timestamp must be in milliseconds since 1970",
         ),
         (
             good()
                 .with_wall_clock(|| 1_700_000_000_000)
                 .with_initial_position(InitialPosition::AtTimestamp(1_700_000_000_001)),
-            "not in the future: 1700000000001 is after 1700000000000, which is now",
+            "not in the future: 1700000000001 is after the current time, 1700000000000",
         ),
-        (good().with_name("a".parse().unwrap()).replacing(name), "no worker replaces itself"),
+        (
+            good().with_name("a".parse().unwrap()).replacing(name),
+            "a worker must not replace itself",
+        ),
     ] {
         let error_text = error_text(builder);
         assert!(error_text.starts_with("worker not set up: "), "{error_text}");
@@ -73,9 +82,9 @@ async fn missing_stream_and_invalid_stream_id_are_rejected() {
     let factory = |_: &ShardContext| Idle;
     let builder = Worker::builder_of_streams("shop", MemoryStore::new(), none, factory);
 
-    assert!(error_text(builder).contains("a worker reads one stream at least"));
+    assert!(error_text(builder).contains("a worker must read at least one stream"));
     let error_text = "orders".parse::<StreamId>().unwrap_err().to_string();
-    assert_eq!(error_text, "stream id \"orders\" is not valid: it is account:name:created");
+    assert_eq!(error_text, "stream id \"orders\" is not valid: it must be account:name:created");
 }
 
 /// Only an error that needs an operator ends a worker.

@@ -177,7 +177,9 @@ impl WorkerBuilder {
     }
 
     /// Sets the lease options. The default ttl is 10 s, as in the Kinesis Client Library. Other
-    /// workers read the shards of a crashed worker after 4/3 of the ttl.
+    /// workers read the shards of a crashed worker after at most 5/3 of the ttl: the lease expires
+    /// after a ttl, and the other workers notice this within two ticks. A tick is a third of the
+    /// ttl.
     pub fn with_options(mut self, options: LeaseOptions) -> Self {
         self.settings.options = options;
         self
@@ -240,7 +242,8 @@ impl WorkerBuilder {
 
     /// Limits each call of a processor to `limit`, which must be more than 0. The worker cancels a
     /// longer call of `initialize`, `process_records`, `shard_ended` or `shutdown_requested`. After
-    /// all but the last, a new processor starts at the checkpoint.
+    /// a cancelled `shutdown_requested`, this worker starts no other processor. After any other
+    /// cancelled call, a new processor starts at the checkpoint.
     ///
     /// By default a processor may take any time, and the worker keeps its lease.
     pub fn with_batch_limit(mut self, limit: Duration) -> Self {
@@ -276,9 +279,9 @@ impl WorkerBuilder {
         self
     }
 
-    /// Sets how long a new worker waits before it obtains a second shard: at most a third of the
-    /// ttl. Workers that start together then share the shards at once, without hand-overs. The
-    /// default is 1 s. The minimum is 10 ms, which suits a single worker.
+    /// Sets how long a new worker waits before it obtains a second shard. It never waits longer
+    /// than a third of the ttl. Workers that start together then share the shards at once, without
+    /// hand-overs. The default is 1 s. The minimum is 10 ms, which suits a single worker.
     pub fn with_settling(mut self, settling: Duration) -> Self {
         self.settings.settling = settling;
         self
@@ -294,15 +297,16 @@ impl WorkerBuilder {
         self
     }
 
-    /// Limits the shards that this worker reads, to 1 or more. By default there is no limit. The
-    /// other workers take the limit into account.
+    /// Limits the number of shards that this worker reads. The limit must be at least 1. By default
+    /// there is no limit. The other workers take the limit into account.
     pub fn with_max_shards(mut self, most: usize) -> Self {
         self.most = Some(most);
         self
     }
 
-    /// Limits concurrent hand-overs to 1 or more, for processors that take long to start. By
-    /// default, the worker hands over all shards that are planned for others at once.
+    /// Limits the number of concurrent hand-overs, for processors that take long to start. The
+    /// limit must be at least 1. By default, the worker hands over at once all shards that the plan
+    /// assigns to others.
     pub fn with_max_hand_overs(mut self, most: usize) -> Self {
         self.settings.most_hand_overs = Some(most);
         self
@@ -315,7 +319,8 @@ impl WorkerBuilder {
     }
 
     /// Replaces `worker`, which is about to stop. This worker obtains no shards until `worker`
-    /// leaves, and then all of its shards. A rolling deployment then moves each shard once.
+    /// leaves. Then this worker obtains all shards of `worker`. A rolling deployment then moves
+    /// each shard once.
     pub fn replacing(mut self, worker: Lessee) -> Self {
         self.replaces = Some(worker);
         self
@@ -388,7 +393,8 @@ impl WorkerBuilder {
         match (self.initial, shared) {
             (Some(own), Some(shared)) if own != shared => {
                 let rule = format!(
-                    "the initial position is {own:?}, but {shared:?} for the other library's workers"
+                    "the initial position must be {shared:?}, as for the other library's workers, \
+                     but it is {own:?}"
                 );
                 Err(InvalidSetup(Reason::Range(rule)))
             }
@@ -399,29 +405,38 @@ impl WorkerBuilder {
     fn check(&self) -> Result<(), InvalidSetup> {
         let settings = &self.settings;
         let rules = [
-            ((1..=1000).contains(&self.weight), "a weight is 1 to 1000"),
-            (self.most != Some(0), "a worker reads one shard at least"),
-            (self.replaces.is_none() || self.replaces != self.name, "no worker replaces itself"),
-            (!self.sources.is_empty(), "a worker reads one stream at least"),
-            ((1..=10_000).contains(&settings.pace.most_records), "max records is 1 to 10000"),
-            (settings.pace.idle >= MIN_IDLE, "the idle pause is 200 ms at least"),
+            ((1..=1000).contains(&self.weight), "the weight must be 1 to 1000"),
+            (self.most != Some(0), "the maximum number of shards must be at least 1"),
+            (
+                self.replaces.is_none() || self.replaces != self.name,
+                "a worker must not replace itself",
+            ),
+            (!self.sources.is_empty(), "a worker must read at least one stream"),
+            (
+                (1..=10_000).contains(&settings.pace.most_records),
+                "the maximum number of records must be 1 to 10000",
+            ),
+            (settings.pace.idle >= MIN_IDLE, "the idle pause must be at least 200 ms"),
             (
                 settings.batch_limit != Some(Duration::ZERO),
-                "a batch limit of zero ends every batch",
+                "the batch limit must be more than zero",
             ),
-            (settings.failures != Some(0), "max failures is 1 at least"),
-            (settings.most_hand_overs != Some(0), "max hand-overs is 1 at least"),
-            (!settings.first_backoff.is_zero(), "the first backoff is not zero"),
+            (settings.failures != Some(0), "the maximum number of failures must be at least 1"),
+            (
+                settings.most_hand_overs != Some(0),
+                "the maximum number of hand-overs must be at least 1",
+            ),
+            (!settings.first_backoff.is_zero(), "the first backoff must be more than zero"),
             (
                 settings.first_backoff <= settings.last_backoff,
-                "the first backoff is the shorter one",
+                "the first backoff must not be longer than the last",
             ),
-            (settings.last_backoff <= MAX_BACKOFF, "the last backoff is an hour at most"),
-            (settings.settling >= MIN_SETTLING, "settling takes 10 ms at least"),
-            (!settings.sync_interval.is_zero(), "the sync interval is not zero"),
+            (settings.last_backoff <= MAX_BACKOFF, "the last backoff must be at most an hour"),
+            (settings.settling >= MIN_SETTLING, "the settling time must be at least 10 ms"),
+            (!settings.sync_interval.is_zero(), "the sync interval must be more than zero"),
             (
                 !matches!(settings.initial, InitialPosition::AtTimestamp(at) if i64::try_from(at).is_err()),
-                "a timestamp is in milliseconds since 1970, and fits into 63 bits",
+                "a timestamp must be in milliseconds since 1970, and fit into 63 bits",
             ),
         ];
         if let Some((_, rule)) = rules.into_iter().find(|(holds, _)| !holds) {
@@ -430,11 +445,11 @@ impl WorkerBuilder {
         if let InitialPosition::AtTimestamp(at) = settings.initial {
             let now = (settings.wall_clock)();
             if at > now {
-                // No record has arrived at that time. Each row would keep it after the setting is
-                // corrected.
+                // No record can have arrived at a future time. If the worker wrote this time to the
+                // rows, they would keep it, even after the setting is corrected.
                 let rule = format!(
-                    "a timestamp is in milliseconds since 1970, and not in the future: {at} is \
-                     after {now}, which is now"
+                    "a timestamp must be in milliseconds since 1970, and not in the future: {at} \
+                     is after the current time, {now}"
                 );
                 return Err(InvalidSetup(Reason::Range(rule)));
             }
@@ -443,7 +458,8 @@ impl WorkerBuilder {
             && settings.options.ttl() > limit
         {
             let rule = format!(
-                "the ttl is {limit:?} at most: after that, workers of another library take a lease over"
+                "the ttl must be at most {limit:?}: after this time, workers of the other library \
+                 take a lease over"
             );
             return Err(InvalidSetup(Reason::Range(rule)));
         }

@@ -103,7 +103,7 @@ fn service_advice(
         "ValidationException" if message.contains("Expression size") => (
             StoreErrorKind::Refused,
             "too many attributes for one write: an expression has at most 4 KB. Create the item \
-             with fewer than 100 attributes, and update the rest"
+             with fewer than 100 attributes, and add the rest by updates"
                 .to_owned(),
         ),
         "ValidationException" if message.contains("exceeded the maximum allowed size") => (
@@ -128,9 +128,10 @@ fn service_advice(
     }
 }
 
-/// Parts of the texts by which DynamoDB refuses a key that does not match the table's schema.
+/// Excerpts from DynamoDB's errors for a key that does not match the table's schema.
 ///
-/// The key's parts differ in number, name or type. The text depends on the operation.
+/// Such a key has another number of attributes than the schema, or attributes with other names or
+/// types. The text depends on the operation.
 const OTHER_KEY: [&str; 4] = [
     "does not match the schema",
     "One of the required keys was not given a value",

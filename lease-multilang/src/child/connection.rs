@@ -61,7 +61,7 @@ where
                     message = connection.receive(action.as_str()) => {
                         return Err(match message? {
                             None => ChildError::Gone { during: action.as_str() },
-                            Some(message) => out_of_turn(&message, "before the status of its last message"),
+                            Some(message) => out_of_turn(&message, "before the child had answered the last one"),
                         });
                     }
                 }

@@ -18,10 +18,10 @@ pub enum ChildError {
     /// Writing to the daemon failed.
     #[error("cannot write to the daemon")]
     Write(#[source] io::Error),
-    /// The daemon closed the pipe, or died, during an action.
-    #[error("the daemon was gone during {during}")]
+    /// The daemon closed the pipe, or died, in the middle of an action, a checkpoint or a message.
+    #[error("the daemon closed the pipe in the middle of {during}")]
     Gone {
-        /// The action, or a part of it.
+        /// The name of the action, or the words "a checkpoint" or "a message".
         during: &'static str,
     },
     /// A line from the daemon is not a message.

@@ -231,7 +231,7 @@ impl Child {
         let writer = LineWriter::for_child(output);
         let connection = Connection { lines, writer, generation: Generation::G2 };
         let mut pipe = DaemonPipe { connection, requests };
-        let initialize = match pipe.connection.receive("the start").await? {
+        let initialize = match pipe.connection.receive("a message").await? {
             Some(ToChild::Initialize(initialize)) => initialize,
             Some(message) => return Err(out_of_turn(&message, "before initialize")),
             None => return Ok(Ended::InputEnded),

@@ -41,7 +41,7 @@ where
     pub(super) async fn run(mut self) -> Result<Ended, ChildError> {
         let mut shutdown_requested = false;
         loop {
-            let Some(message) = self.pipe.connection.receive("a line").await? else {
+            let Some(message) = self.pipe.connection.receive("a message").await? else {
                 self.lease_lost(shutdown_requested, None).await?;
                 return Ok(Ended::InputEnded);
             };
@@ -61,14 +61,18 @@ where
                 ToChild::Shutdown(ShutdownReason::Terminate | ShutdownReason::ShardEnd) => {
                     return self.shard_ended(Action::Shutdown).await;
                 }
-                message @ (ToChild::Initialize(_) | ToChild::Checkpoint(_)) => {
-                    return Err(out_of_turn(&message, "without a request for it"));
+                message @ ToChild::Initialize(_) => {
+                    return Err(out_of_turn(&message, "a second time"));
+                }
+                message @ ToChild::Checkpoint(_) => {
+                    return Err(out_of_turn(&message, "without a request"));
                 }
             }
         }
     }
 
-    /// Calls the processor with a batch until the batch is done or [`OnStop`] decides.
+    /// Calls the processor with a batch until the batch is done. If the processor gives up,
+    /// [`OnStop`] decides whether the child ends or skips the rest of the batch.
     async fn process(&mut self, message: ProcessRecords) -> Result<(), ChildError> {
         let (action, policy) = (Action::ProcessRecords, CheckpointPolicy::Forward);
         let records = message.records.into_iter().map(Record::from).collect();
@@ -153,7 +157,8 @@ where
         let (processor, checkpointer) = (&mut self.processor, &self.checkpointer);
         let shutdown = async {
             processor.shutdown_requested(checkpointer).await?;
-            // The next worker starts at the checkpoint, so an owed checkpoint is written first.
+            // The next worker starts at the last stored checkpoint, so a pending checkpoint is
+            // written first.
             checkpointer.flush().await.map_err(ProcessorError::from)
         };
         if let Err(cause) = self.pipe.during(action, CheckpointPolicy::Forward, shutdown).await? {
@@ -208,7 +213,8 @@ where
             // The processor is called again if it did not ask to checkpoint the end, but not if only the
             // store failed.
             is_notified &= ended.is_err();
-            let cause = ended.err().unwrap_or_else(|| "it did not checkpoint the end".into());
+            let cause =
+                ended.err().unwrap_or_else(|| "the processor did not checkpoint the end".into());
             let Some(pause) = self.child.batches.after(failures) else {
                 self.stop(ChildError::EndNotCheckpointed(cause))?;
                 break;
@@ -230,7 +236,10 @@ where
             OnStop::Exit => Err(cause),
             OnStop::Skip => {
                 let (shard, error) = (&self.context.shard, &cause as &dyn Error);
-                error!(%shard, error, "failure skipped, and reported to the daemon as done");
+                error!(
+                    %shard, error,
+                    "failure ignored, the message of the daemon is reported as done"
+                );
                 Ok(())
             }
         }
@@ -238,9 +247,9 @@ where
 
     /// Waits until the daemon closes the pipe, which it does after the last status.
     async fn wait_until_closed(&mut self) -> Result<(), ChildError> {
-        match self.pipe.connection.receive("the end").await? {
+        match self.pipe.connection.receive("a message").await? {
             None => Ok(()),
-            Some(message) => Err(out_of_turn(&message, "after the end")),
+            Some(message) => Err(out_of_turn(&message, "after the last status of the child")),
         }
     }
 }
